@@ -1,0 +1,384 @@
+"""The command line as a person meets it: refusals name the key, the value and what is allowed;
+a data directory that cannot be opened is left exactly as it was.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
+
+from harness import Node, Suite, binary, clean_environment, equal, eventually
+from mcbp import GET, NOT_FOUND, SET, SUCCESS, Connection, key_call
+
+suite = Suite("cli")
+
+USAGE, DATA, UNAVAILABLE, NO_ACCESS, CONFIG = 64, 65, 69, 77, 78
+
+
+class World:
+    """A node for the client commands, and a folder for everything else."""
+
+    def __init__(self):
+        self.node = Node().start().ready()
+        self.home = Path(tempfile.mkdtemp(prefix="settee-conformance-cli-"))
+
+    def folder(self):
+        return Path(tempfile.mkdtemp(dir=self.home))
+
+    @property
+    def connect(self):
+        return f"couchbase://Administrator:password@127.0.0.1:{self.node.kv}/default"
+
+    def close(self):
+        self.node.close()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def run(*arguments, environment=None, stdin="", program=None, user=None):
+    """Runs the program to its end; returns exit code, standard output and standard error."""
+    ran = subprocess.run(
+        [program or binary(), *arguments],
+        user=user,
+        input=stdin,
+        env={**clean_environment(), **(environment or {})},
+        cwd=tempfile.gettempdir(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+def refused(arguments, codes, *words, **how):
+    """The program must not start, and must say why in one line that holds all `words`."""
+    code, out, err = run(*arguments, **how)
+    told = f"`settee {' '.join(arguments)}`: {code} {err!r}"
+    assert code in codes, f"expected exit code {codes}: {told}"
+    equal(out, "", f"standard output of {told}")
+    equal(len(err.strip().splitlines()), 1, f"lines of {told}")
+    for word in words:
+        assert word in err, f"`{word}` is not named: {told}"
+
+
+def serve(world, *flags):
+    """A `serve` with a data directory of its own, on free ports unless `flags` say otherwise."""
+    ports = [f"{flag}=0" for flag in ("--kv-port", "--http-port") if flag not in flags]
+    return ["serve", "--data-dir", str(world.folder()), *ports, *flags]
+
+
+@suite.test
+def tells_about_itself(world):
+    for arguments in (["--help"], ["serve", "--help"], ["stat", "--help"], ["bench", "--help"]):
+        code, out, _ = run(*arguments)
+        equal(code, 0, " ".join(arguments))
+        assert "Usage" in out or "usage" in out, out
+    code, out, _ = run("--version")
+    equal((code, out.startswith("settee ")), (0, True))
+    code, out, _ = run("completion", "bash")
+    assert code == 0 and "settee" in out, "completion bash"
+
+
+@suite.test
+def refuses_unknown_words(world):
+    for arguments in (["frobnicate"], ["serve", "--frobnicate"], ["stat", "--frobnicate"]):
+        code, out, err = run(*arguments)
+        equal(code, USAGE, f"exit code of {arguments}")
+        equal(out, "")
+        assert "frobnicate" in err, err
+
+
+@suite.test
+def refuses_bad_flags(world):
+    for flag, value in (
+        ("--kv-port", "65536"), ("--kv-port", "-1"), ("--kv-port", "abc"), ("--kv-port", ""),
+        ("--http-port", "99999"), ("--memcached-port", "x"), ("--listen", "nowhere"),
+        ("--threads", "0"), ("--threads", "many"), ("--log-level", "loud"),
+        ("--bucket", ""), ("--bucket", "a:b"), ("--bucket", "a:0"), ("--bucket", "a:100:tape"),
+        ("--bucket", "a b"), ("--bucket", "a:100:couchbase:x"), ("--bucket", "x" * 101),
+        ("--username", ""),
+    ):  # fmt: skip
+        # With an equals sign, so that a value may begin with a dash.
+        arguments = ["serve", "--data-dir", str(world.folder()), f"{flag}={value}"]
+        refused(arguments, (USAGE,), flag, value)
+
+
+@suite.test
+def refuses_bad_environment(world):
+    arguments = ["serve", "--data-dir", str(world.folder())]
+    for key, value in (("SETTEE_KV_PORT", "abc"), ("SETTEE_BUCKET", "a:b"), ("SETTEE_MEMORY", "maybe")):
+        refused(arguments, (USAGE, CONFIG), key, value, environment={key: value})
+
+
+@suite.test
+def refuses_bad_files(world):
+    file = world.folder() / "settee.toml"
+    arguments = ["serve", "--data-dir", str(world.folder()), "--config"]
+    for text, words in (
+        ("kv-prot = 1\n", ("kv-prot", "kv-port")),
+        ('kv-port = "abc"\n', ("kv-port", "abc")),
+        ("kv-port = 70000\n", ("kv-port", "70000")),
+        ("memory = 7\n", ("memory", "7")),
+        ("kv-port = \n", ()),
+        ("= = =\n", ()),
+    ):
+        file.write_text(text)
+        refused([*arguments, str(file)], (CONFIG, USAGE, DATA), str(file), *words)
+    file.write_bytes(b"\xff\xfe\x00")
+    refused([*arguments, str(file)], (66, CONFIG, USAGE, DATA), str(file))
+    refused([*arguments, "/no/such/file.toml"], (66, CONFIG, USAGE), "/no/such/file.toml")
+
+
+@suite.test
+def keeps_to_the_loopback_without_a_password(world):
+    refused(serve(world, "--listen", "0.0.0.0"), (USAGE, CONFIG), "password", "0.0.0.0")
+
+
+@suite.test
+def refuses_what_is_not_built(world):
+    refused(serve(world, "--kv-tls-port", "0"), (USAGE, CONFIG, UNAVAILABLE), "--kv-tls-port")
+
+
+@suite.test
+def prefers_flag_to_environment_to_file(world):
+    folder = world.folder()
+    file = folder / "settee.toml"
+    file.write_text('bucket = ["from-file"]\nusername = "from-file"\n')
+    node = Node("--config", str(file), "--bucket", "from-flag")
+    try:
+        node.start().ready()
+        connection = Connection(node.kv).login(user="from-file", bucket="from-flag")
+        connection.close()
+    finally:
+        node.close()
+
+
+@suite.test
+def says_when_it_is_ready(world):
+    log = world.node.log.read_text()
+    ready = [line for line in log.splitlines() if line.startswith("settee ready ")]
+    equal(len(ready), 1, "ready lines")
+    for word in (f"kv=127.0.0.1:{world.node.kv}", "http=http://127.0.0.1:", "bucket=default", "data="):
+        assert word in ready[0], f"`{word}` is not in `{ready[0]}`"
+    equal(set(world.node.ports), {"kv", "http"}, "keys of the ports file")
+
+
+@suite.test
+def answers_probes_over_http(world):
+    def status(path, password=None):
+        request = urllib.request.Request(f"http://127.0.0.1:{world.node.ports['http']}{path}")
+        if password:
+            login = b64encode(f"Administrator:{password}".encode()).decode()
+            request.add_header("Authorization", f"Basic {login}")
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    eventually("ready", lambda: status("/readyz") == 200)
+    equal(status("/livez"), 200)
+    for path in ("/pools", "/pools/default", "/pools/default/buckets", "/metrics", "/whoami"):
+        equal(status(path), 401, f"{path} without password")
+        equal(status(path, "wrong"), 401, f"{path} with a wrong password")
+        equal(status(path, "password"), 200, path)
+    equal(status("/no/such/path", "password"), 404)
+
+
+@suite.test
+def names_the_port_that_is_taken(world):
+    taken = socket.create_server(("127.0.0.1", 0))
+    port = str(taken.getsockname()[1])
+    refused(serve(world, "--kv-port", port), (UNAVAILABLE,), port, "kv")
+    refused(serve(world, "--http-port", port), (UNAVAILABLE,), port, "http")
+    refused(serve(world, "--memcached-port", port), (UNAVAILABLE,), port, "memcached")
+    taken.close()
+
+
+def fingerprint(folder):
+    """Names, sizes and content of everything below `folder`."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def stopped_node():
+    """A node with a few documents on disk, at rest."""
+    node = Node().start().ready()
+    connection = Connection(node.kv).login()
+    for number in range(200):
+        key = b"kept-%d" % number
+        equal(key_call(connection, SET, key, bytes(8), b"value").status, SUCCESS)
+    connection.close()
+    node.stop()
+    return node
+
+
+def refused_untouched(node, codes, *words):
+    before = fingerprint(node.data)
+    arguments = ["serve", "--data-dir", str(node.data), "--kv-port", "0", "--http-port", "0"]
+    refused(arguments, codes, *words)
+    equal(fingerprint(node.data), before, "the data directory")
+
+
+@suite.test
+def refuses_a_data_directory_in_use(world):
+    arguments = ["serve", "--data-dir", str(world.node.data), "--kv-port", "0", "--http-port", "0"]
+    refused(arguments, (UNAVAILABLE,), str(world.node.data), "in use")
+    connection = Connection(world.node.kv).login()
+    equal(key_call(connection, SET, b"still", bytes(8), b"here").status, SUCCESS)
+    connection.close()
+
+
+@suite.test
+def refuses_a_newer_format(world):
+    node = stopped_node()
+    try:
+        formats = [path for path in node.data.rglob("FORMAT") if path.is_file()]
+        assert formats, "no file names the format"
+        for path in formats:
+            path.write_text(path.read_text().replace("1", "999", 1))
+        refused_untouched(node, (DATA,), str(node.data), "999")
+    finally:
+        node.close()
+
+
+@suite.test
+def refuses_damaged_data(world):
+    node = stopped_node()
+    try:
+        for path in node.data.rglob("*"):
+            if path.is_file() and path.parent != node.data and path.stat().st_size > 64:
+                with path.open("r+b") as file:
+                    file.write(b"\x5a" * 64)
+        refused_untouched(node, (DATA,), str(node.data))
+    finally:
+        node.close()
+
+
+@suite.test
+def refuses_a_foreign_directory(world):
+    folder = world.folder()
+    (folder / "holiday.jpg").write_bytes(b"\xff\xd8")
+    (folder / "default").mkdir()
+    (folder / "default" / "letter.txt").write_text("dear")
+    before = fingerprint(folder)
+    arguments = ["serve", "--data-dir", str(folder), "--kv-port", "0", "--http-port", "0"]
+    refused(arguments, (DATA, 73), str(folder))
+    equal(fingerprint(folder), before, "the foreign directory")
+
+
+@suite.test
+def refuses_a_file_as_data_directory(world):
+    file = world.folder() / "file"
+    file.write_text("x")
+    arguments = ["serve", "--data-dir", str(file), "--kv-port", "0", "--http-port", "0"]
+    refused(arguments, (73, 71, DATA), str(file))
+    equal(file.read_text(), "x")
+
+
+@suite.test
+def refuses_an_unreadable_directory(world):
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        folder = Path(place) / "data"
+        folder.mkdir()
+        how = {}
+        if os.geteuid() == 0:
+            # Nothing is unreadable for root: somebody else runs a copy that is in reach.
+            program = Path(place) / "settee"
+            shutil.copy(binary(), program)
+            program.chmod(0o755)
+            how = {"program": program, "user": 65534}
+        folder.chmod(0)
+        arguments = ["serve", "--data-dir", str(folder), "--kv-port", "0", "--http-port", "0"]
+        refused(arguments, (73,), str(folder), "ermission denied", **how)
+        folder.chmod(0o700)
+
+
+@suite.test
+def reads_and_writes_by_hand(world):
+    at = ["--connect", world.connect]
+    equal(run("set", "hand", "value", *at)[0], 0, "set")
+    code, out, err = run("get", "hand", *at)
+    equal((code, out.rstrip("\n")), (0, "value"), f"get ({err})")
+    equal(run("set", "piped", "-", *at, stdin="from standard input")[0], 0, "set from a pipe")
+    equal(run("get", "piped", *at)[1].rstrip("\n"), "from standard input")
+    code, out, _ = run("get", "hand", "--json", *at)
+    equal((code, json.loads(out)["value"]), (0, "value"), "get --json")
+    equal(run("del", "hand", *at)[0], 0, "del")
+    code, out, err = run("get", "hand", *at)
+    equal((code, out, len(err.splitlines())), (66, "", 1), f"get of a missing key ({err})")
+
+
+@suite.test
+def shows_statistics(world):
+    groups = ("", "vbucket", "vbucket-details", "vbucket-seqno", "checkpoint", "memory", "hash",
+              "timings", "warmup", "diskinfo", "connections", "config")  # fmt: skip
+    for group in groups:
+        arguments = ["stat", *([group] if group else []), "--connect", world.connect]
+        code, out, err = run(*arguments)
+        equal(code, 0, f"stat {group} ({err})")
+        assert out.strip(), f"stat {group} shows nothing"
+        code, out, _ = run(*arguments, "--json")
+        assert code == 0 and json.loads(out), f"stat {group} --json"
+    code, out, err = run("stat", "no-such-group", "--connect", world.connect)
+    equal((code, out), (66, ""), f"an unknown group ({err})")
+
+
+@suite.test
+def tells_why_a_client_command_failed(world):
+    def at(text):
+        return ["get", "x", "--connect", text]
+
+    closed = socket.create_server(("127.0.0.1", 0))
+    port = closed.getsockname()[1]
+    closed.close()
+    refused(at(f"couchbase://Administrator:password@127.0.0.1:{port}/default"), (UNAVAILABLE,), str(port))
+    wrong = world.connect.replace(":password@", ":wrong@")
+    refused(at(wrong), (NO_ACCESS,), "uthentication")
+    refused(at(world.connect.replace("/default", "/no-such")), (NO_ACCESS, UNAVAILABLE, 66), "bucket")
+    code, out, err = run(*at("gopher://x"))
+    assert (code, out) == (USAGE, "") and "gopher" in err, f"an unknown scheme: {code} {err}"
+
+
+@suite.test
+def measures_itself(world):
+    code, out, err = run(
+        "bench", "--connect", world.connect, "--connections", "2", "--keys", "500",
+        "--ops", "3000", "--depth", "4", "--value-size", "64", "--verify", "--json",
+    )  # fmt: skip
+    equal(code, 0, f"bench ({err})")
+    assert isinstance(json.loads(out), dict), "bench --json prints no object"
+
+
+@suite.test
+def ends_at_once_on_a_second_signal(world):
+    node = Node().start().ready()
+    connection = Connection(node.kv).login()
+    equal(key_call(connection, SET, b"end", bytes(8), b"x").status, SUCCESS)
+    node.process.terminate()
+    node.process.terminate()
+    code = node.process.wait(30)
+    assert code is not None
+    connection.close()
+    node.start().ready()
+    connection = Connection(node.kv).login()
+    assert key_call(connection, GET, b"end").status in (SUCCESS, NOT_FOUND)
+    node.stop()
+    node.close()
+
+
+if __name__ == "__main__":
+    suite.main(World())

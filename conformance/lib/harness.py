@@ -1,0 +1,230 @@
+"""What every Python suite shares: a node of its own, a list of tests, waiting for a condition.
+
+A suite registers functions with `@suite.test`, then calls `suite.main()`. Tests run in the order in
+which they are written, each under a deadline, and the last line is `N passed, N failed`.
+"""
+
+import ctypes
+import faulthandler
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import urllib.request
+from pathlib import Path
+
+START_SECONDS = 20
+STOP_SECONDS = 30
+TEST_SECONDS = 90
+
+
+class Suite:
+    """Tests of one program, run one after the other."""
+
+    def __init__(self, name):
+        self.name = name
+        self.tests = []
+
+    def test(self, function):
+        """Registers `function`; its name is what is printed."""
+        self.tests.append(function)
+        return function
+
+    def main(self, *context):
+        """Runs the tests whose name holds the first argument, and ends the process."""
+        wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        passed = failed = 0
+        for function in self.tests:
+            if wanted not in function.__name__:
+                continue
+            started = time.monotonic()
+            # A test that hangs ends the suite with the stack of every thread.
+            faulthandler.dump_traceback_later(TEST_SECONDS, exit=True)
+            try:
+                function(*context)
+            except Exception as error:  # noqa: BLE001 - one failing test does not stop the others
+                failed += 1
+                print(f"FAIL {self.name}: {function.__name__}: {type(error).__name__}: {error}")
+                print("".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip())
+            else:
+                passed += 1
+                took = (time.monotonic() - started) * 1000
+                print(f"ok   {self.name}: {function.__name__} ({took:.0f} ms)")
+            finally:
+                faulthandler.cancel_dump_traceback_later()
+        for value in context:
+            close = getattr(value, "close", lambda: None)
+            try:
+                close()
+            except Exception as error:  # noqa: BLE001 - the closing line must come
+                failed += 1
+                print(f"FAIL {self.name}: at the end: {type(error).__name__}: {error}")
+        if passed + failed == 0:
+            failed = 1
+            print(f"FAIL {self.name}: no test matches `{wanted}`")
+        print(f"{passed} passed, {failed} failed", flush=True)
+        # Clients keep threads of their own; the verdict stands, so do not wait for them.
+        os._exit(1 if failed else 0)
+
+
+def eventually(what, probe, seconds=15.0, pause=0.02):
+    """Calls `probe` until it returns something true; an exception counts as not yet."""
+    deadline = time.monotonic() + seconds
+    last = None
+    while time.monotonic() < deadline:
+        try:
+            value = probe()
+            if value:
+                return value
+            last = value
+        except Exception as error:  # noqa: BLE001 - told at the deadline
+            last = error
+        time.sleep(pause)
+    raise AssertionError(f"{what}: not within {seconds} s; last seen: {last!r}")
+
+
+def raises(kind, call):
+    """Runs `call` and returns the exception it must raise."""
+    try:
+        value = call()
+    except kind as error:
+        return error
+    names = kind.__name__ if isinstance(kind, type) else "/".join(k.__name__ for k in kind)
+    raise AssertionError(f"expected {names}, got {value!r}")
+
+
+def equal(got, expected, what="value"):
+    """Fails unless both are equal; long values are cut in the message."""
+    if got != expected:
+        raise AssertionError(f"{what}: expected {_cut(expected)}, got {_cut(got)}")
+
+
+def _cut(value):
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}... ({len(text)} characters)"
+
+
+def binary():
+    """The program under test."""
+    path = os.environ.get("SETTEE_BIN")
+    if not path or not os.path.exists(path):
+        raise SystemExit("SETTEE_BIN must name the settee program; `cargo xtask suite` sets it")
+    return path
+
+
+def clean_environment():
+    """Our environment without settings that would reach the node."""
+    own = {"SETTEE_BIN"}
+    return {k: v for k, v in os.environ.items() if not k.startswith("SETTEE_") or k in own}
+
+
+def end_with_parent():
+    """Runs in the child before the program: it is killed when we die, however that happens."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
+class Node:
+    """One `settee serve` with a data directory of its own, on free ports."""
+
+    def __init__(self, *flags):
+        self.flags = list(flags)
+        self.home = Path(tempfile.mkdtemp(prefix="settee-conformance-"))
+        self.data = self.home / "data"
+        self.ports_file = self.home / "ports.json"
+        self.log = self.home / "log"
+        self.process = None
+        self.ports = {}
+
+    def command(self):
+        """How the node is started."""
+        return [
+            binary(), "serve", "--data-dir", str(self.data),
+            "--kv-port", str(self.ports.get("kv", 0)),
+            "--http-port", str(self.ports.get("http", 0)),
+            "--ports-file", str(self.ports_file), *self.flags,
+        ]  # fmt: skip
+
+    def start(self, seconds=START_SECONDS):
+        """Starts the node and waits until it serves; later starts take the ports of the first."""
+        self.ports_file.unlink(missing_ok=True)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=clean_environment(),
+                preexec_fn=end_with_parent,
+            )
+        deadline = time.monotonic() + seconds
+        while not self.ports_file.exists():
+            if self.process.poll() is not None:
+                raise AssertionError(f"the node ended with {self.process.returncode}:\n{self.tail()}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError(f"the node does not serve after {seconds} s:\n{self.tail()}")
+            time.sleep(0.005)
+        self.ports = json.loads(self.ports_file.read_text())
+        return self
+
+    def ready(self):
+        """Waits until documents are served; until then SDKs are told to try again."""
+        url = f"http://127.0.0.1:{self.ports['http']}/readyz"
+        eventually("the node is ready", lambda: urllib.request.urlopen(url).status == 200)
+        return self
+
+    @property
+    def kv(self):
+        """Port of the binary protocol."""
+        return self.ports["kv"]
+
+    @property
+    def connection_string(self):
+        """What an SDK is given."""
+        return f"couchbase://127.0.0.1:{self.kv}"
+
+    def stop(self):
+        """SIGTERM; the node must drain, flush and end with 0."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the node ignores SIGTERM:\n{self.tail()}") from None
+        equal(code, 0, "exit code after SIGTERM")
+
+    def kill(self):
+        """SIGKILL: nothing is drained."""
+        self.process.kill()
+        self.process.wait()
+
+    def alive(self):
+        """Whether the process is still there."""
+        return self.process is not None and self.process.poll() is None
+
+    def resident_bytes(self):
+        """Resident memory of the process."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) * 1024
+
+    def tail(self, lines=30):
+        """The end of what the node wrote."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def close(self):
+        """Ends the node, which must still be able to end by itself, and removes what it wrote."""
+        try:
+            if self.alive():
+                self.stop()
+            elif self.process and self.process.returncode not in (0, -signal.SIGKILL):
+                raise AssertionError(f"the node ended with {self.process.returncode}:\n{self.tail()}")
+        finally:
+            shutil.rmtree(self.home, ignore_errors=True)

@@ -1,0 +1,251 @@
+// The Couchbase Node SDK, unmodified, against a node. Run in the folder in which it is installed.
+
+import { randomBytes } from 'node:crypto'
+import { createRequire } from 'node:module'
+import { join } from 'node:path'
+import process from 'node:process'
+
+import { Node, equal, eventually, refused, runAll } from './harness.mjs'
+
+const couchbase = createRequire(join(process.cwd(), 'package.json'))('couchbase')
+
+const MIB = 1024 * 1024
+const ACTIVE = { durabilityPersistTo: 1 }
+const RAW = { transcoder: new couchbase.RawBinaryTranscoder() }
+// Characters of one, two, three and four bytes each in UTF-8.
+const UNICODE_KEY = 'k\u00fcche-\u6f22\u5b57-\u{1f6cb}'
+
+function connect(node, password = 'password') {
+  return couchbase.connect(`couchbase://127.0.0.1:${node.ports.kv}`, {
+    username: 'Administrator',
+    password,
+    timeouts: { kvTimeout: 10_000, bootstrapTimeout: 4_000, connectTimeout: 4_000 },
+  })
+}
+
+async function gone(c, key) {
+  const missing = () => c.get(key).then(() => false, (e) => e instanceof couchbase.DocumentNotFoundError)
+  await eventually(`${key} expires`, missing, 7_000)
+  equal((await c.exists(key)).exists, false, `exists ${key}`)
+}
+
+async function holds(c, key, expected) {
+  equal((await c.get(key)).content, expected, key)
+}
+
+const tests = {
+  async waits_until_ready({ cluster, bucket }) {
+    const services = { serviceTypes: [couchbase.ServiceType.KeyValue] }
+    await cluster.waitUntilReady(10_000, services)
+    await bucket.waitUntilReady(10_000, services)
+  },
+
+  async writes_and_reads({ c }) {
+    const written = await c.upsert('crud', { a: 1 })
+    const read = await c.get('crud')
+    equal(read.content, { a: 1 })
+    equal(String(read.cas), String(written.cas), 'CAS')
+    if (!written.token) throw new Error('a write has no mutation token')
+    await c.replace('crud', { a: 2 })
+    await holds(c, 'crud', { a: 2 })
+    await c.remove('crud')
+    await refused(() => c.get('crud'), couchbase.DocumentNotFoundError)
+  },
+
+  async inserts_once({ c }) {
+    await c.insert('insert', { n: 1 })
+    await refused(() => c.insert('insert', { n: 2 }), couchbase.DocumentExistsError)
+    await holds(c, 'insert', { n: 1 })
+  },
+
+  async refuses_what_is_missing({ c }) {
+    const missing = couchbase.DocumentNotFoundError
+    await refused(() => c.replace('missing', {}), missing)
+    await refused(() => c.remove('missing'), missing)
+    await refused(() => c.touch('missing', 5), missing)
+    await refused(() => c.getAndLock('missing', 5), missing)
+    await refused(() => c.binary().append('missing', 'x'), missing)
+  },
+
+  async tells_a_cas_conflict({ c }) {
+    const { cas: old } = await c.upsert('cas', { n: 1 })
+    const { cas: fresh } = await c.upsert('cas', { n: 2 })
+    await refused(() => c.replace('cas', { n: 3 }, { cas: old }), couchbase.CasMismatchError)
+    await refused(() => c.remove('cas', { cas: old }), couchbase.CasMismatchError)
+    await c.replace('cas', { n: 3 }, { cas: fresh })
+    await holds(c, 'cas', { n: 3 })
+  },
+
+  async expires_documents({ c }) {
+    await c.upsert('expiry', {}, { expiry: 1 })
+    await c.upsert('touched', {})
+    await c.touch('touched', 1)
+    await c.upsert('got-and-touched', { n: 1 })
+    equal((await c.getAndTouch('got-and-touched', 1)).content, { n: 1 })
+    await c.upsert('saved', { n: 1 }, { expiry: 1 })
+    await c.touch('saved', 0)
+    for (const key of ['expiry', 'touched', 'got-and-touched']) await gone(c, key)
+    await holds(c, 'saved', { n: 1 })
+    await c.insert('expiry', {})
+  },
+
+  async preserves_the_expiry({ c }) {
+    await c.upsert('preserve', {}, { expiry: 2 })
+    await c.upsert('preserve', { n: 2 }, { preserveExpiry: true })
+    await holds(c, 'preserve', { n: 2 })
+    await gone(c, 'preserve')
+  },
+
+  async locks_documents({ c }) {
+    const blocked = [couchbase.DocumentLockedError, couchbase.TimeoutError]
+    await c.upsert('lock', { n: 1 })
+    const locked = await c.getAndLock('lock', 10)
+    await refused(() => c.upsert('lock', { n: 2 }, { timeout: 300 }), ...blocked)
+    await refused(() => c.getAndLock('lock', 1, { timeout: 300 }), ...blocked)
+    await holds(c, 'lock', { n: 1 })
+    await c.unlock('lock', locked.cas)
+    await c.upsert('lock', { n: 2 })
+    const again = await c.getAndLock('lock', 10)
+    await c.replace('lock', { n: 3 }, { cas: again.cas })
+    await c.upsert('lock', { n: 4 })
+  },
+
+  async counts({ c }) {
+    const binary = c.binary()
+    equal((await binary.increment('counter', 1, { initial: 10 })).value, 10)
+    equal((await binary.increment('counter', 5)).value, 15)
+    equal((await binary.decrement('counter', 6)).value, 9)
+    equal((await binary.decrement('counter', 100)).value, 0, 'a counter does not fall below zero')
+    await c.upsert('no-counter', {})
+    await refused(() => binary.increment('no-counter', 1), couchbase.DeltaInvalidError)
+  },
+
+  async appends_and_prepends({ c }) {
+    await c.upsert('append', Buffer.from('middle'), RAW)
+    await c.binary().append('append', Buffer.from(' end'))
+    await c.binary().prepend('append', Buffer.from('start '))
+    equal((await c.get('append', RAW)).content.toString(), 'start middle end')
+  },
+
+  async tells_existence({ c }) {
+    equal((await c.exists('existence')).exists, false, 'before')
+    await c.upsert('existence', {})
+    equal((await c.exists('existence')).exists, true, 'there')
+    await c.remove('existence')
+    equal((await c.exists('existence')).exists, false, 'a tombstone')
+  },
+
+  async waits_for_persistence({ c }) {
+    await c.upsert('durable', {}, ACTIVE)
+    await c.remove('durable', ACTIVE)
+  },
+
+  async keeps_large_documents({ c }) {
+    for (const value of [randomBytes(MIB), randomBytes(19 * MIB), Buffer.alloc(19 * MIB)]) {
+      await c.upsert('large', value, RAW)
+      const { content } = await c.get('large', RAW)
+      if (!value.equals(content)) throw new Error(`${value.length} bytes came back changed`)
+    }
+  },
+
+  async refuses_what_is_too_large({ c }) {
+    await refused(() => c.upsert('huge', randomBytes(21 * MIB), RAW), couchbase.ValueTooLargeError)
+    await c.upsert('small', {})
+  },
+
+  async takes_long_and_unicode_keys({ c }) {
+    for (const key of ['k'.repeat(250), UNICODE_KEY, 'with space/and:sign\x7f']) {
+      await c.upsert(key, { key })
+      await holds(c, key, { key })
+    }
+    await refused(() => c.upsert('k'.repeat(251), {}), couchbase.CouchbaseError)
+  },
+
+  async keeps_json_and_binary_apart({ c }) {
+    for (const value of ['caf\u00e9', [1, null, 'x'], 1.5, null, true]) {
+      await c.upsert('json', value)
+      await holds(c, 'json', value)
+    }
+    const everyByte = Buffer.from(Array.from({ length: 256 }, (_, n) => n))
+    await c.upsert('bytes', everyByte, RAW)
+    equal((await c.get('bytes', RAW)).content.toString('hex'), everyByte.toString('hex'))
+  },
+
+  async refuses_a_wrong_password({ node }) {
+    await refused(() => connect(node, 'wrong'), couchbase.AuthenticationFailureError)
+  },
+
+  async refuses_a_wrong_bucket({ node }) {
+    const other = await connect(node)
+    try {
+      const get = () => other.bucket('no-such-bucket').defaultCollection().get('x', { timeout: 3_000 })
+      await refused(get, couchbase.BucketNotFoundError, couchbase.TimeoutError)
+    } finally {
+      await other.close()
+    }
+  },
+
+  async pings_and_diagnoses({ bucket, cluster }) {
+    const pinged = await bucket.ping({ serviceTypes: [couchbase.ServiceType.KeyValue] })
+    const endpoints = pinged.services[couchbase.ServiceType.KeyValue] ?? []
+    if (endpoints.length === 0) throw new Error('no endpoint answered')
+    for (const endpoint of endpoints) equal(endpoint.state, couchbase.PingState.Ok, 'endpoint')
+    const { services } = await cluster.diagnostics()
+    if (!services.kv?.length) throw new Error('diagnostics name no connection')
+  },
+
+  async tells_about_the_bucket_over_http({ cluster }) {
+    equal((await cluster.buckets().getBucket('default')).name, 'default')
+  },
+
+  async finds_all_after_a_restart(world) {
+    await backAfter(world, 'restart', () => world.node.stop())
+  },
+
+  async finds_all_after_a_kill(world) {
+    await backAfter(world, 'kill', () => world.node.kill())
+  },
+}
+
+// Ends the node while the client stays, and reads everything through the same client.
+async function backAfter({ node, c }, name, end) {
+  const documents = new Map()
+  for (let n = 0; n < 50; n += 1) documents.set(`${name}-${n}`, { n, text: 'x'.repeat(n) })
+  for (const [key, value] of documents) await c.upsert(key, value)
+  await c.remove(`${name}-0`)
+  // Not with `durabilityPersistTo`: the SDK asks once and takes any answer.
+  await eventually('everything is persisted', () => node.hasPersistedAll())
+  await end()
+  await node.start()
+  await eventually('the client is back', () => c.get(`${name}-1`), 30_000)
+  for (const [key, value] of [...documents].slice(1)) await holds(c, key, value)
+  await refused(() => c.get(`${name}-0`), couchbase.DocumentNotFoundError)
+  await c.upsert(`${name}-0`, {})
+  await holds(c, UNICODE_KEY, { key: UNICODE_KEY })
+}
+
+async function main() {
+  const node = new Node()
+  let outcome = { passed: 0, failed: 1 }
+  try {
+    await node.start()
+    const cluster = await connect(node)
+    const bucket = cluster.bucket('default')
+    const world = { node, cluster, bucket, c: bucket.defaultCollection() }
+    outcome = await runAll('node', tests, world, process.argv[2])
+    await cluster.close()
+  } catch (error) {
+    outcome.failed = Math.max(1, outcome.failed)
+    console.log(`FAIL node: ${error.stack ?? error}`)
+  }
+  try {
+    await node.close()
+  } catch (error) {
+    outcome.failed += 1
+    console.log(`FAIL node: at the end: ${error.message}`)
+  }
+  console.log(`${outcome.passed} passed, ${outcome.failed} failed`)
+  process.exit(outcome.failed ? 1 : 0)
+}
+
+await main()

@@ -1,0 +1,365 @@
+"""The Couchbase Python SDK, unmodified, against a node: documents, errors, and a restart underneath."""
+
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
+
+from couchbase.auth import PasswordAuthenticator
+from couchbase.cluster import Cluster
+from couchbase.diagnostics import ClusterState, PingState, ServiceType
+from couchbase.durability import ClientDurability, PersistToExtended, ReplicateTo
+from couchbase.exceptions import (
+    AuthenticationException,
+    BucketNotFoundException,
+    CasMismatchException,
+    CouchbaseException,
+    DeltaInvalidException,
+    DocumentExistsException,
+    DocumentLockedException,
+    DocumentNotFoundException,
+    TimeoutException,
+    UnAmbiguousTimeoutException,
+)
+from couchbase.options import (
+    ClusterOptions,
+    ClusterTimeoutOptions,
+    DecrementOptions,
+    GetOptions,
+    IncrementOptions,
+    PingOptions,
+    RemoveOptions,
+    ReplaceOptions,
+    SignedInt64,
+    UpsertOptions,
+    WaitUntilReadyOptions,
+)
+from couchbase.transcoder import RawBinaryTranscoder, RawStringTranscoder
+from harness import Node, Suite, equal, eventually, raises
+from mcbp import SEQNO_PERSISTENCE, SUCCESS, Connection
+
+suite = Suite("python")
+MIB = 1024 * 1024
+VALUE_TOO_LARGE = 104
+BINARY = RawBinaryTranscoder()
+# Characters of one, two, three and four bytes each in UTF-8.
+UNICODE_KEY = "k\u00fcche-\u6f22\u5b57-\U0001f6cb"
+
+
+class World:
+    """A node and a client that is connected to it."""
+
+    def __init__(self):
+        self.node = Node().start()
+        self.cluster = connect(self.node)
+        self.collection = self.cluster.bucket("default").default_collection()
+
+    def close(self):
+        self.cluster.close()
+        self.node.close()
+
+
+def connect(node, password="password"):
+    timeouts = ClusterTimeoutOptions(
+        kv_timeout=timedelta(seconds=10), bootstrap_timeout=timedelta(seconds=4)
+    )
+    options = ClusterOptions(
+        PasswordAuthenticator("Administrator", password), timeout_options=timeouts
+    )
+    return Cluster.connect(node.connection_string, options)
+
+
+def content(result):
+    return result.content_as[dict]
+
+
+@suite.test
+def waits_until_ready(world):
+    options = WaitUntilReadyOptions(service_types=[ServiceType.KeyValue])
+    world.cluster.wait_until_ready(timedelta(seconds=10), options)
+
+
+@suite.test
+def writes_and_reads(world):
+    written = world.collection.upsert("crud", {"a": 1})
+    read = world.collection.get("crud")
+    equal(content(read), {"a": 1})
+    equal(read.cas, written.cas, "CAS")
+    token = written.mutation_token()
+    equal(token.bucket_name, "default", "bucket of the mutation token")
+    replaced = world.collection.replace("crud", {"a": 2})
+    assert replaced.cas > written.cas, "the CAS grows"
+    assert replaced.mutation_token().sequence_number > token.sequence_number, "the seqno grows"
+    world.collection.remove("crud")
+    raises(DocumentNotFoundException, lambda: world.collection.get("crud"))
+
+
+@suite.test
+def inserts_once(world):
+    world.collection.insert("insert", {"n": 1})
+    raises(DocumentExistsException, lambda: world.collection.insert("insert", {"n": 2}))
+    equal(content(world.collection.get("insert")), {"n": 1})
+    world.collection.remove("insert")
+    world.collection.insert("insert", {"n": 3})
+
+
+@suite.test
+def refuses_what_is_missing(world):
+    c = world.collection
+    for call in (
+        lambda: c.get("missing"),
+        lambda: c.replace("missing", {}),
+        lambda: c.remove("missing"),
+        lambda: c.touch("missing", timedelta(seconds=5)),
+        lambda: c.get_and_lock("missing", timedelta(seconds=5)),
+        lambda: c.binary().append("missing", b"x"),
+    ):
+        raises(DocumentNotFoundException, call)
+
+
+@suite.test
+def tells_a_cas_conflict(world):
+    old = world.collection.upsert("cas", {"n": 1}).cas
+    new = world.collection.upsert("cas", {"n": 2}).cas
+    stale = ReplaceOptions(cas=old)
+    raises(CasMismatchException, lambda: world.collection.replace("cas", {"n": 3}, stale))
+    raises(CasMismatchException, lambda: world.collection.remove("cas", RemoveOptions(cas=old)))
+    world.collection.replace("cas", {"n": 3}, ReplaceOptions(cas=new))
+    equal(content(world.collection.get("cas")), {"n": 3})
+
+
+@suite.test
+def expires_documents(world):
+    c = world.collection
+
+    def gone(key):
+        try:
+            c.get(key)
+        except DocumentNotFoundException:
+            return True
+        return False
+
+    c.upsert("expiry", {"n": 1}, UpsertOptions(expiry=timedelta(seconds=1)))
+    c.upsert("touched", {"n": 1})
+    c.touch("touched", timedelta(seconds=1))
+    c.upsert("got-and-touched", {"n": 1})
+    equal(content(c.get_and_touch("got-and-touched", timedelta(seconds=1))), {"n": 1})
+    c.upsert("saved", {"n": 1}, UpsertOptions(expiry=timedelta(seconds=1)))
+    c.touch("saved", timedelta(0))
+    for key in ("expiry", "touched", "got-and-touched"):
+        eventually(f"{key} expires", lambda key=key: gone(key), seconds=6)
+        equal(c.exists(key).exists, False, f"exists {key}")
+    equal(content(c.get("saved")), {"n": 1})
+    c.insert("expiry", {"n": 2})
+
+
+@suite.test
+def preserves_the_expiry(world):
+    c = world.collection
+    c.upsert("preserve", {"n": 1}, UpsertOptions(expiry=timedelta(seconds=2)))
+    c.upsert("preserve", {"n": 2}, UpsertOptions(preserve_expiry=True))
+    equal(content(c.get("preserve")), {"n": 2})
+    c.upsert("cleared", {"n": 1}, UpsertOptions(expiry=timedelta(seconds=2)))
+    c.upsert("cleared", {"n": 2})
+    eventually("the kept expiry comes", lambda: not c.exists("preserve").exists, seconds=7)
+    equal(content(c.get("cleared")), {"n": 2})
+
+
+@suite.test
+def locks_documents(world):
+    c = world.collection
+    c.upsert("lock", {"n": 1})
+    locked = c.get_and_lock("lock", timedelta(seconds=10))
+    equal(content(locked), {"n": 1})
+    short = timedelta(milliseconds=300)
+    blocked = (DocumentLockedException, TimeoutException)
+    raises(blocked, lambda: c.upsert("lock", {"n": 2}, UpsertOptions(timeout=short)))
+    raises(blocked, lambda: c.get_and_lock("lock", timedelta(seconds=1), timeout=short))
+    equal(content(c.get("lock")), {"n": 1})
+    c.unlock("lock", locked.cas)
+    c.upsert("lock", {"n": 2})
+    again = c.get_and_lock("lock", timedelta(seconds=10))
+    c.replace("lock", {"n": 3}, ReplaceOptions(cas=again.cas))
+    c.upsert("lock", {"n": 4})
+
+
+@suite.test
+def counts(world):
+    binary = world.collection.binary()
+    raises(
+        DocumentNotFoundException,
+        lambda: binary.increment("counter", IncrementOptions(initial=SignedInt64(-1))),
+    )
+    equal(binary.increment("counter", IncrementOptions(initial=SignedInt64(10))).content, 10)
+    equal(binary.increment("counter").content, 11)
+    equal(binary.decrement("counter", DecrementOptions()).content, 10)
+    for _ in range(12):
+        last = binary.decrement("counter").content
+    equal(last, 0, "a counter does not fall below zero")
+    equal(world.collection.get("counter").content_as[int], 0)
+    world.collection.upsert("no-counter", {"n": 1})
+    raises(DeltaInvalidException, lambda: binary.increment("no-counter"))
+
+
+@suite.test
+def appends_and_prepends(world):
+    c = world.collection
+    raw = UpsertOptions(transcoder=RawStringTranscoder())
+    c.upsert("append", "middle", raw)
+    c.binary().append("append", b" end")
+    c.binary().prepend("append", b"start ")
+    got = c.get("append", GetOptions(transcoder=RawStringTranscoder()))
+    equal(got.content_as[str], "start middle end")
+
+
+@suite.test
+def tells_existence(world):
+    c = world.collection
+    equal(c.exists("existence").exists, False)
+    cas = c.upsert("existence", {}).cas
+    found = c.exists("existence")
+    equal((found.exists, found.cas), (True, cas))
+    c.remove("existence")
+    equal(c.exists("existence").exists, False, "a tombstone does not exist")
+
+
+@suite.test
+def waits_for_persistence(world):
+    active = ClientDurability(ReplicateTo.NONE, PersistToExtended.ACTIVE)
+    world.collection.upsert("durable", {"n": 1}, UpsertOptions(durability=active))
+    world.collection.remove("durable", RemoveOptions(durability=active))
+
+
+@suite.test
+def keeps_large_documents(world):
+    c = world.collection
+    for size, fill in ((MIB, os.urandom), (19 * MIB, os.urandom), (19 * MIB, bytes)):
+        value = fill(size)
+        c.upsert("large", value, UpsertOptions(transcoder=BINARY))
+        got = c.get("large", GetOptions(transcoder=BINARY)).content_as[bytes]
+        assert got == value, f"{size} bytes came back changed ({len(got)} bytes)"
+    c.remove("large")
+
+
+@suite.test
+def refuses_what_is_too_large(world):
+    for value in (os.urandom(21 * MIB), bytes(21 * MIB)):
+        options = UpsertOptions(transcoder=BINARY)
+        error = raises(CouchbaseException, lambda v=value: world.collection.upsert("huge", v, options))
+        equal(error.error_code, VALUE_TOO_LARGE, "code of the SDK's error")
+    equal(content(world.collection.get("saved")), {"n": 1}, "the connection goes on")
+
+
+@suite.test
+def takes_long_and_unicode_keys(world):
+    for key in ("k" * 250, UNICODE_KEY, "with space/and:sign\x7f"):
+        world.collection.upsert(key, {"key": key})
+        equal(content(world.collection.get(key)), {"key": key})
+    raises(CouchbaseException, lambda: world.collection.upsert("k" * 251, {}))
+
+
+@suite.test
+def keeps_json_and_binary_apart(world):
+    c = world.collection
+    for key, value in (("text", "caf\u00e9"), ("list", [1, None, "x"]), ("number", 1.5), ("null", None)):
+        c.upsert(key, value)
+        equal(c.get(key).value, value, key)
+    every_byte = bytes(range(256))
+    c.upsert("bytes", every_byte, UpsertOptions(transcoder=BINARY))
+    equal(c.get("bytes", GetOptions(transcoder=BINARY)).content_as[bytes], every_byte)
+    c.upsert("empty", b"", UpsertOptions(transcoder=BINARY))
+    equal(c.get("empty", GetOptions(transcoder=BINARY)).content_as[bytes], b"")
+
+
+@suite.test
+def writes_many_at_once(world):
+    documents = {f"many-{n}": {"n": n} for n in range(500)}
+    written = world.collection.upsert_multi(documents)
+    assert written.all_ok, written.exceptions
+    read = world.collection.get_multi(list(documents))
+    assert read.all_ok, read.exceptions
+    equal({key: content(result) for key, result in read.results.items()}, documents)
+
+
+@suite.test
+def refuses_a_wrong_password(world):
+    raises(AuthenticationException, lambda: connect(world.node, "wrong"))
+
+
+@suite.test
+def refuses_a_wrong_bucket(world):
+    other = connect(world.node)
+    try:
+        refused = (BucketNotFoundException, UnAmbiguousTimeoutException)
+        raises(refused, lambda: other.bucket("no-such-bucket").default_collection().get("x"))
+    finally:
+        other.close()
+
+
+@suite.test
+def pings_and_diagnoses(world):
+    pinged = world.cluster.ping(PingOptions(service_types=[ServiceType.KeyValue]))
+    endpoints = pinged.endpoints[ServiceType.KeyValue]
+    assert endpoints, "no endpoint answered"
+    for endpoint in endpoints:
+        equal(endpoint.state, PingState.OK)
+    equal(world.cluster.diagnostics().state, ClusterState.Online)
+
+
+@suite.test
+def tells_about_buckets_over_http(world):
+    equal([bucket.name for bucket in world.cluster.buckets().get_all_buckets()], ["default"])
+    assert world.cluster.cluster_info().nodes, "cluster information names no node"
+
+
+def await_persistence(node, results):
+    """Waits until the node says that these writes are on disk.
+
+    Not with the SDK's `PersistToExtended.ACTIVE`: it asks once and takes any answer.
+    """
+    connection = Connection(node.kv).login()
+    for result in results:
+        token = result.mutation_token()
+        seqno = token.sequence_number.to_bytes(8, "big")
+        reply = connection.call(SEQNO_PERSISTENCE, b"", seqno, vbucket=token.partition_id)
+        equal(reply.status, SUCCESS, "SEQNO_PERSISTENCE")
+    connection.close()
+
+
+def back_after(world, end):
+    """Ends the node while the client stays, and reads everything through the same client."""
+    c = world.collection
+    name = end.__name__
+    documents = {f"{name}-{n}": {"n": n, "text": "x" * n} for n in range(50)}
+    written = [c.upsert(key, value) for key, value in documents.items()]
+    written.append(c.remove(f"{name}-0"))
+    del documents[f"{name}-0"]
+    cas = {key: c.get(key).cas for key in documents}
+    await_persistence(world.node, written)
+    end()
+    world.node.start()
+    first = next(iter(documents))
+    eventually("the client is back", lambda: content(c.get(first)) == documents[first], seconds=30)
+    for key, value in documents.items():
+        got = c.get(key)
+        equal((content(got), got.cas), (value, cas[key]), key)
+    raises(DocumentNotFoundException, lambda: c.get(f"{name}-0"))
+    newer = c.upsert(first, {"n": "after"})
+    assert newer.cas > max(cas.values()), "a CAS is not used twice"
+    equal(content(c.get(UNICODE_KEY)), {"key": UNICODE_KEY}, "a document of an earlier test")
+
+
+@suite.test
+def finds_all_after_a_restart(world):
+    back_after(world, world.node.stop)
+
+
+@suite.test
+def finds_all_after_a_kill(world):
+    back_after(world, world.node.kill)
+
+
+if __name__ == "__main__":
+    suite.main(World())

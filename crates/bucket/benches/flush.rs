@@ -1,0 +1,271 @@
+//! What it costs to make changes durable and to load them again: one JSON object a line.
+//!
+//! `FlushVBucket/{insert,replace}/N` flushes N changes of one vBucket into a store on disk, with
+//! real syncs; `bytes_per_item` is the most that was held during the flush beyond what was held
+//! before it, so without the documents themselves. `Warmup/N` loads N keys with their values.
+//! `cpu_items_per_second` counts the time of the calling thread only (Linux).
+
+use std::alloc::System;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bucket::{Bucket, BucketOptions, Clock, Flushed};
+use engine::{Outcome, StoreMode, VbConfig, Write};
+use model::{Cas, Document, Draft, Meta, Now, Seqno, VbId, VbRecord, VbUuid};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use storage::{
+    Change, Changes, CommitInfo, Compacted, DiskOptions, DiskStore, DiskUsage, Keep, KvStore,
+    LoadedVb, Snapshot, StoreError, VbBatch, Want,
+};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const VALUE: [u8; 100] = [b'v'; 100];
+const VB: VbId = VbId(0);
+
+/// Bytes held now.
+fn held() -> usize {
+    let stats = ALLOCATOR.stats();
+    stats.bytes_allocated - stats.bytes_deallocated
+}
+
+/// The store, with a look at the memory while it walks over changes.
+struct Watched {
+    inner: DiskStore,
+    peak: AtomicUsize,
+}
+
+impl Watched {
+    fn look(&self) {
+        self.peak.fetch_max(held(), Ordering::Relaxed);
+    }
+}
+
+struct WatchedChanges<'a>(&'a dyn Changes, &'a Watched);
+
+impl Changes for WatchedChanges<'_> {
+    fn for_each(&self, f: &mut dyn FnMut(Change<'_>)) {
+        let mut walked = 0_u32;
+        self.0.for_each(&mut |change| {
+            f(change);
+            walked += 1;
+            if walked.is_multiple_of(1024) {
+                self.1.look();
+            }
+        });
+        self.1.look();
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+type Answer<T> = Result<T, StoreError>;
+
+impl KvStore for Watched {
+    fn load(&self) -> Answer<Vec<LoadedVb>> {
+        self.inner.load()
+    }
+
+    fn commit(&self, batches: &[VbBatch<'_>]) -> Answer<CommitInfo> {
+        let watched: Vec<_> = batches
+            .iter()
+            .map(|batch| WatchedChanges(batch.changes, self))
+            .collect();
+        let batches: Vec<_> = batches
+            .iter()
+            .zip(&watched)
+            .map(|(batch, changes)| VbBatch { changes, ..*batch })
+            .collect();
+        let info = self.inner.commit(&batches);
+        self.look();
+        info
+    }
+
+    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
+        self.inner.fetch(vb, wants)
+    }
+
+    fn snapshot(&self, vb: VbId) -> Answer<Box<dyn Snapshot>> {
+        self.inner.snapshot(vb)
+    }
+
+    fn rollback(&self, vb: VbId, to: Seqno) -> Answer<VbRecord> {
+        self.inner.rollback(vb, to)
+    }
+
+    fn compact(&self, vb: VbId, keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep) -> Answer<Compacted> {
+        self.inner.compact(vb, keep)
+    }
+
+    fn remove(&self, vb: VbId) -> Answer<()> {
+        self.inner.remove(vb)
+    }
+
+    fn disk_usage(&self) -> Answer<DiskUsage> {
+        self.inner.disk_usage()
+    }
+
+    fn close(&self) -> Answer<()> {
+        self.inner.close()
+    }
+}
+
+/// Time stands still: nothing here expires, and the counters' times are not looked at.
+struct Standstill;
+
+impl Clock for Standstill {
+    fn now(&self) -> Now {
+        Now {
+            unix_ns: 1_700_000_000_000_000_000,
+            mono_ns: 1,
+        }
+    }
+}
+
+fn open(path: &Path) -> Arc<Bucket<Watched>> {
+    let (inner, opened) = DiskStore::open(path, DiskOptions::default()).expect("it opens");
+    let store = Watched {
+        inner,
+        peak: AtomicUsize::new(0),
+    };
+    let options = BucketOptions {
+        name: "bench".into(),
+        vbuckets: 1,
+        quota_bytes: 8 << 30,
+        vb: Arc::new(VbConfig::default()),
+        clean: opened.clean,
+        evicts: true,
+        flush_interval_ms: 0,
+    };
+    let mut uuid = || VbUuid(1);
+    Bucket::open(options, store, Arc::new(Standstill), &mut uuid).expect("its records are sound")
+}
+
+fn warm_up(bucket: &Bucket<Watched>) {
+    bucket.warm_up(&mut || VbUuid(2));
+}
+
+fn write(bucket: &Bucket<Watched>, keys: Range<u64>) {
+    for key in keys {
+        let key = format!("\0k{key:09}");
+        let mut write = Write {
+            mode: StoreMode::Set,
+            draft: Some(Draft::new(key.as_bytes(), &VALUE, &Meta::default())),
+            cas: Cas::ANY,
+            preserve_expiry: false,
+        };
+        let now = bucket.clock().now();
+        let stored = bucket.run(VB, |vbucket| vbucket.store(&mut write, now));
+        assert!(matches!(stored, Ok(Outcome::Done(_))), "a plain set");
+    }
+}
+
+fn flush(bucket: &Bucket<Watched>) {
+    let dirty = || bucket.with_vbucket(VB, |vbucket| vbucket.is_dirty()) == Some(true);
+    while dirty() {
+        assert_eq!(bucket.flush_step(), Flushed::Clean);
+    }
+}
+
+/// Processor time of this thread, nanoseconds; 0 where it is not known.
+fn cpu_ns() -> u64 {
+    #[cfg(target_os = "linux")]
+    {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).unwrap_or(0)
+    }
+    #[cfg(not(target_os = "linux"))]
+    0
+}
+
+/// One measurement.
+#[derive(Clone, Copy)]
+struct Sample {
+    wall_ns: u64,
+    cpu_ns: u64,
+    bytes: usize,
+}
+
+fn measure(bucket: &Bucket<Watched>, work: impl FnOnce()) -> Sample {
+    let before = held();
+    bucket.store().peak.store(before, Ordering::Relaxed);
+    let cpu = cpu_ns();
+    #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+    let start = std::time::Instant::now();
+    work();
+    Sample {
+        wall_ns: u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        cpu_ns: cpu_ns() - cpu,
+        bytes: bucket.store().peak.load(Ordering::Relaxed) - before,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn report(name: &str, items: u64, mut samples: Vec<Sample>) {
+    samples.sort_by_key(|sample| sample.wall_ns);
+    let median = samples[samples.len() / 2];
+    let per_second = |ns: u64| items as f64 * 1e9 / ns.max(1) as f64;
+    let most = samples.iter().map(|sample| sample.bytes).max().unwrap_or(0);
+    let line = format!(
+        "{{\"name\":\"{name}/{items}\",\"median_ns\":{},\"items_per_second\":{:.0},\
+         \"cpu_items_per_second\":{:.0},\"bytes_per_item\":{:.2}}}",
+        median.wall_ns,
+        per_second(median.wall_ns),
+        per_second(median.cpu_ns),
+        most as f64 / items as f64,
+    );
+    #[expect(clippy::print_stdout, reason = "this is its purpose")]
+    {
+        println!("{line}");
+    }
+}
+
+/// Flushes `rounds` times `items` new documents, then as often that many changed ones.
+fn flushes(items: u64, rounds: u64) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bucket = open(dir.path());
+    warm_up(&bucket);
+    flush(&bucket);
+    let run = |keys: &dyn Fn(u64) -> Range<u64>| -> Vec<Sample> {
+        let sample = |round| {
+            write(&bucket, keys(round));
+            measure(&bucket, || flush(&bucket))
+        };
+        (0..rounds).map(sample).collect()
+    };
+    let inserts = run(&|round| round * items..(round + 1) * items);
+    report("FlushVBucket/insert", items, inserts);
+    report("FlushVBucket/replace", items, run(&|_| 0..items));
+}
+
+fn warmup(items: u64) {
+    let dir = tempfile::tempdir().expect("a directory");
+    {
+        let bucket = open(dir.path());
+        warm_up(&bucket);
+        write(&bucket, 0..items);
+        flush(&bucket);
+        bucket.store().close().expect("it closes");
+    }
+    let sample = |_| {
+        let bucket = open(dir.path());
+        let sample = measure(&bucket, || warm_up(&bucket));
+        bucket.store().close().expect("it closes");
+        let keys = bucket.with_vbucket(VB, |vbucket| vbucket.items());
+        assert_eq!(keys, Some(items));
+        sample
+    };
+    report("Warmup", items, (0..5).map(sample).collect());
+}
+
+fn main() {
+    for (items, rounds) in [(1, 20), (100, 20), (10_000, 5), (1_000_000, 1)] {
+        flushes(items, rounds);
+    }
+    warmup(100_000);
+}

@@ -1,0 +1,280 @@
+//! The bucket: vBuckets behind one lock each, and the bridge between engine, store and server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
+
+use engine::{FetchKey, OpError, Outbox, VBucket, VbConfig};
+use model::{VbId, VbRecord, VbUuid};
+use parking_lot::Mutex;
+use storage::{ErrorKind, KvStore, StoreError};
+
+use crate::lifecycle;
+use crate::memory::Memory;
+use crate::signals::{Bell, Clock, DirtySet, Wake};
+use crate::stats::{Counters, FlusherState, WarmupStage, WarmupStats};
+use crate::waiters::Waiters;
+
+/// How a bucket is made.
+#[derive(Clone, Debug)]
+pub struct BucketOptions {
+    /// Its name.
+    pub name: String,
+    /// Number of vBuckets, 1 to 1,024; vBuckets that the store does not know become active.
+    pub vbuckets: u16,
+    /// Memory quota in bytes.
+    pub quota_bytes: u64,
+    /// Settings of every vBucket.
+    pub vb: Arc<VbConfig>,
+    /// Whether the store was closed properly; if not, active vBuckets begin a new history.
+    pub clean: bool,
+    /// Whether values may leave memory because the store keeps them.
+    pub evicts: bool,
+    /// Least time between the starts of two commits when nobody waits for persistence,
+    /// milliseconds. Changes of the same key within it cost one row.
+    pub flush_interval_ms: u64,
+}
+
+/// Why a bucket could not be opened.
+pub type OpenBucketError = StoreError;
+
+pub(crate) struct Slot {
+    pub(crate) vbucket: Mutex<Option<Box<VBucket>>>,
+    /// Whether what was loaded may lack changes that were seen: an active vBucket then begins
+    /// a new history.
+    pub(crate) begins_anew: bool,
+}
+
+/// A fetch that somebody waits for.
+pub(crate) struct FetchRequest {
+    pub(crate) vb: VbId,
+    pub(crate) key: FetchKey,
+    pub(crate) wake: Arc<dyn Wake>,
+}
+
+/// A keyspace with its memory quota, its store and what its workers share.
+///
+/// The workers run once [`Workers::start`](crate::Workers::start) is called; without them
+/// (in tests, in the simulator) their steps are called one by one.
+pub struct Bucket<S> {
+    pub(crate) options: BucketOptions,
+    pub(crate) store: S,
+    pub(crate) clock: Arc<dyn Clock>,
+    slots: Vec<Slot>,
+    pub(crate) memory: Memory,
+    pub(crate) dirty: DirtySet,
+    /// Whose turn it is to write into the store, and the vBuckets that are gone from memory but
+    /// not yet from there. Taken before any slot.
+    pub(crate) writing: Mutex<Vec<(VbId, VbRecord)>>,
+    pub(crate) urgent: AtomicBool,
+    pub(crate) hurry_bell: Bell,
+    pub(crate) stopping: AtomicBool,
+    pub(crate) stop_bell: Bell,
+    pub(crate) fetches: Mutex<Vec<FetchRequest>>,
+    pub(crate) fetch_bell: Bell,
+    pub(crate) reliever_bell: Bell,
+    pub(crate) relieving: AtomicBool,
+    /// Where the next pass of eviction begins.
+    pub(crate) relieve_next: AtomicU16,
+    pub(crate) waiters: Waiters,
+    pub(crate) flusher_state: AtomicU8,
+    /// Why the last commit failed, until one succeeds.
+    pub(crate) failure: Mutex<Option<ErrorKind>>,
+    counters: Counters,
+    warmup: WarmupStats,
+}
+
+impl<S: KvStore> Bucket<S> {
+    /// Takes over what `store` knows. Keys are loaded later, by the warmup worker; until then
+    /// data operations are refused with `TemporaryFailure`.
+    ///
+    /// `uuids` gives random, non-zero 48-bit numbers.
+    ///
+    /// # Errors
+    /// The store's records cannot be read.
+    pub fn open(
+        options: BucketOptions,
+        store: S,
+        clock: Arc<dyn Clock>,
+        uuids: &mut dyn FnMut() -> VbUuid,
+    ) -> Result<Arc<Self>, OpenBucketError> {
+        let loaded = store.load()?;
+        let slots = lifecycle::slots(&options, &loaded, uuids);
+        let bucket = Arc::new(Self {
+            memory: Memory::new(options.quota_bytes),
+            dirty: DirtySet::new(usize::from(options.vbuckets)),
+            slots,
+            options,
+            store,
+            clock,
+            urgent: AtomicBool::new(false),
+            hurry_bell: Bell::default(),
+            writing: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            stop_bell: Bell::default(),
+            fetches: Mutex::new(Vec::new()),
+            fetch_bell: Bell::default(),
+            reliever_bell: Bell::default(),
+            relieving: AtomicBool::new(false),
+            relieve_next: AtomicU16::new(0),
+            waiters: Waiters::default(),
+            flusher_state: AtomicU8::new(FlusherState::Running as u8),
+            failure: Mutex::default(),
+            counters: Counters::default(),
+            warmup: WarmupStats::default(),
+        });
+        for index in 0..bucket.options.vbuckets {
+            bucket.with_vbucket(VbId(index), |_| ());
+        }
+        Ok(bucket)
+    }
+
+    /// Runs `f` under the vBucket's lock; then, unlocked, delivers what it left in the outbox.
+    /// `None` when this node has no such vBucket.
+    ///
+    /// Cost: one lock; `f` must be bounded and do no I/O.
+    pub fn with_vbucket<T>(&self, id: VbId, f: impl FnOnce(&mut VBucket) -> T) -> Option<T> {
+        let mut slot = self.slot(id)?.vbucket.lock();
+        let vbucket = slot.as_mut()?;
+        let result = f(vbucket);
+        let left = Self::collect_outbox(vbucket);
+        drop(slot);
+        self.deliver(id, left);
+        Some(result)
+    }
+
+    pub(crate) fn slot(&self, id: VbId) -> Option<&Slot> {
+        self.slots.get(usize::from(id.0))
+    }
+
+    /// What an operation left behind; to be delivered once the lock is dropped.
+    pub(crate) fn collect_outbox(vbucket: &mut VBucket) -> (Outbox, i64) {
+        (vbucket.take_outbox(), vbucket.take_memory_delta())
+    }
+
+    pub(crate) fn deliver(&self, id: VbId, (outbox, memory_delta): (Outbox, i64)) {
+        if outbox.needs_flush {
+            self.dirty.mark(id);
+        }
+        if memory_delta != 0 && self.memory.add(memory_delta) {
+            self.relieve();
+        }
+        if let Some(persisted) = outbox.persisted {
+            self.waiters.wake(id, persisted);
+        }
+    }
+
+    /// Runs a data operation: refused during warmup and once the workers were told to stop,
+    /// `NotMyVbucket` without the vBucket.
+    ///
+    /// # Errors
+    /// Those of `f`, `TemporaryFailure` during warmup and while stopping, `NotMyVbucket`.
+    pub fn run<T>(
+        &self,
+        id: VbId,
+        f: impl FnOnce(&mut VBucket) -> Result<T, OpError>,
+    ) -> Result<T, OpError> {
+        if self.warmup.stage() != WarmupStage::Done {
+            return Err(OpError::TemporaryFailure);
+        }
+        let result = self.with_vbucket(id, |vbucket| {
+            // Asked under the lock: what is refused here is no change that the last flush of
+            // this vBucket could miss.
+            if self.is_stopping() {
+                return Err(OpError::TemporaryFailure);
+            }
+            f(vbucket)
+        });
+        result.unwrap_or(Err(OpError::NotMyVbucket))
+    }
+
+    /// Says whether a write of `bytes` may go on, before anything is changed.
+    ///
+    /// # Errors
+    /// `TemporaryFailure` above the hard mark; the reliever is at work then.
+    pub fn admit(&self, bytes: usize) -> Result<(), OpError> {
+        if self.memory.admits(bytes) {
+            return Ok(());
+        }
+        Counters::add(&self.counters.refused_for_memory, 1);
+        self.relieve();
+        Err(OpError::TemporaryFailure)
+    }
+
+    /// Whether the loaded state of a vBucket calls for a new history.
+    pub(crate) fn begins_anew(&self, id: VbId) -> bool {
+        self.slot(id).is_some_and(|slot| slot.begins_anew)
+    }
+
+    /// Asks for a value that is only in the store; `wake` rings when it is worth trying again.
+    pub fn fetch(&self, vb: VbId, key: FetchKey, wake: Arc<dyn Wake>) {
+        self.fetches.lock().push(FetchRequest { vb, key, wake });
+        self.fetch_bell.ring();
+    }
+
+    /// Asks the flusher not to wait for more changes: somebody looks at what is durable.
+    pub fn hurry(&self) {
+        self.urgent.store(true, Ordering::SeqCst);
+        self.hurry_bell.ring();
+        self.dirty.wake();
+    }
+
+    pub(crate) fn relieve(&self) {
+        if !self.relieving.swap(true, Ordering::SeqCst) {
+            self.reliever_bell.ring();
+        }
+    }
+
+    /// Whether the workers were told to stop.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// The bucket's name.
+    pub fn name(&self) -> &str {
+        &self.options.name
+    }
+
+    /// How many vBuckets there can be.
+    pub fn vbuckets(&self) -> u16 {
+        self.options.vbuckets
+    }
+
+    /// The options it was opened with.
+    pub fn options(&self) -> &BucketOptions {
+        &self.options
+    }
+
+    /// The memory account.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The workers' totals.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The progress of warmup.
+    pub fn warmup(&self) -> &WarmupStats {
+        &self.warmup
+    }
+
+    /// What the flusher is doing.
+    pub fn flusher_state(&self) -> FlusherState {
+        FlusherState::from_number(self.flusher_state.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_flusher_state(&self, state: FlusherState) {
+        self.flusher_state.store(state as u8, Ordering::Relaxed);
+    }
+
+    /// The store, for what statistics ask of it.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The clock that the bucket was opened with.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+}

@@ -1,0 +1,24 @@
+//! A bucket made to run: the engine's vBuckets behind locks, a store behind workers.
+//!
+//! This crate may not use async code or sockets, and it does not know the wire protocol. It
+//! adds to `engine` and `storage` what a running bucket needs: one lock per vBucket, the
+//! delivery of what operations leave in their outbox, the memory account, and four blocking
+//! workers (warmup, flusher, fetcher, reliever).
+//!
+//! Lock order: the turn to write into the store (flusher and deletions), then one vBucket's slot
+//! (at most one per thread), then leaves (bells, queues). No call leaves this crate while a leaf
+//! is held, and none does I/O while a slot is held.
+
+mod bucket;
+mod lifecycle;
+mod memory;
+mod signals;
+mod stats;
+mod waiters;
+mod workers;
+
+pub use bucket::{Bucket, BucketOptions, OpenBucketError};
+pub use memory::Memory;
+pub use signals::{Bell, Clock, Wake};
+pub use stats::{Counters, FlusherState, WarmupStage, WarmupStats};
+pub use workers::{Flushed, Workers, yield_to_front_end};

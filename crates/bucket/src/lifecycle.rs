@@ -1,0 +1,155 @@
+//! vBuckets come and go: what opening makes of the store's records, creation, deletion.
+
+use std::sync::Arc;
+
+use engine::{OpError, VBucket};
+use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid};
+use parking_lot::Mutex;
+use storage::{KvStore, LoadedVb, StoreError, VbBatch, VbNotice};
+
+use crate::bucket::{Bucket, BucketOptions, Slot};
+use crate::stats::WarmupStage;
+
+impl<S: KvStore> Bucket<S> {
+    /// Creates a vBucket or changes its state.
+    ///
+    /// # Errors
+    /// `TemporaryFailure` during warmup, `NotMyVbucket` for a number that there cannot be.
+    pub fn set_vbucket(
+        &self,
+        id: VbId,
+        state: VbState,
+        topology: Option<String>,
+        uuid: VbUuid,
+    ) -> Result<(), OpError> {
+        if self.warmup().stage() != WarmupStage::Done {
+            return Err(OpError::TemporaryFailure);
+        }
+        let slot = self.slot(id).ok_or(OpError::NotMyVbucket)?;
+        let mut slot = slot.vbucket.lock();
+        let vbucket = slot.get_or_insert_with(|| {
+            let config = Arc::clone(&self.options().vb);
+            Box::new(VBucket::new(id, state, first_history(uuid), config))
+        });
+        vbucket.set_state(state, topology, uuid);
+        let left = Self::collect_outbox(vbucket);
+        drop(slot);
+        self.deliver(id, left);
+        Ok(())
+    }
+
+    /// Takes a vBucket away, from memory at once and from the store before this returns. Who
+    /// waits for something of it is woken.
+    ///
+    /// `Ok(false)` when there is none.
+    ///
+    /// # Errors
+    /// The store's. The vBucket is gone from memory all the same, and the flusher goes on trying
+    /// to take it out of the store; until that succeeds, a restart brings it back.
+    ///
+    /// Cost: waits for a commit that is under way, and for the store.
+    pub fn delete_vbucket(&self, id: VbId) -> Result<bool, StoreError> {
+        let Some(slot) = self.slot(id) else {
+            return Ok(false);
+        };
+        // A batch of this vBucket that is on its way into the store would bring it back.
+        let mut owed = self.writing.lock();
+        let Some(vbucket) = slot.vbucket.lock().take() else {
+            return Ok(false);
+        };
+        self.memory
+            .add(-i64::try_from(vbucket.memory_bytes()).unwrap_or(0));
+        owed.retain(|(of, _)| *of != id);
+        owed.push((id, deleted_record(vbucket.record())));
+        let settled = self.settle(&mut owed);
+        drop(owed);
+        drop(vbucket);
+        self.waiters.wake(id, Seqno(u64::MAX));
+        if settled.is_err() {
+            self.dirty.mark(id);
+        }
+        settled.map(|()| true)
+    }
+
+    /// Takes out of the store what was deleted; what fails stays owed.
+    pub(crate) fn settle(&self, owed: &mut Vec<(VbId, VbRecord)>) -> Result<(), StoreError> {
+        while let Some((id, record)) = owed.last() {
+            self.store.remove(*id)?;
+            let nothing: &[(model::Document, Seqno)] = &[];
+            self.store.commit(&[VbBatch {
+                vb: *id,
+                record,
+                changes: &nothing,
+            }])?;
+            owed.pop();
+        }
+        Ok(())
+    }
+}
+
+fn first_history(uuid: VbUuid) -> FailoverEntry {
+    FailoverEntry {
+        uuid,
+        seqno: Seqno::ZERO,
+    }
+}
+
+/// What stays in the store of a vBucket that was taken away, so that it stays away.
+fn deleted_record(mut record: VbRecord) -> VbRecord {
+    record.state = VbState::Dead;
+    record.high_seqno = Seqno::ZERO;
+    record.snapshot = SnapshotRange::default();
+    record
+}
+
+fn was_deleted(record: &VbRecord) -> bool {
+    record.state == VbState::Dead && record.high_seqno == Seqno::ZERO
+}
+
+/// The vBuckets as the store remembers them; those it does not know are new and active.
+pub(crate) fn slots(
+    options: &BucketOptions,
+    loaded: &[LoadedVb],
+    uuids: &mut dyn FnMut() -> VbUuid,
+) -> Vec<Slot> {
+    let mut slots = Vec::with_capacity(usize::from(options.vbuckets));
+    for index in 0..options.vbuckets {
+        let id = VbId(index);
+        let config = Arc::clone(&options.vb);
+        let found = loaded.iter().find(|found| found.vb == id);
+        let vbucket = if let Some(found) = found {
+            report(&options.name, &found.notices);
+            let record = found.record.clone();
+            (!was_deleted(&record)).then(|| VBucket::from_record(id, record, config))
+        } else {
+            let first = first_history(uuids());
+            Some(VBucket::new(id, VbState::Active, first, config))
+        };
+        let begins_anew = found.is_some_and(|found| {
+            let snapshot = found.record.snapshot;
+            !options.clean || snapshot.start != snapshot.end || !found.notices.is_empty()
+        });
+        slots.push(Slot {
+            vbucket: Mutex::new(vbucket.map(Box::new)),
+            begins_anew,
+        });
+    }
+    slots
+}
+
+fn report(bucket: &str, notices: &[VbNotice]) {
+    for VbNotice::LostTail {
+        vb,
+        expected,
+        found,
+    } in notices
+    {
+        tracing::error!(
+            bucket,
+            vb = vb.0,
+            expected = expected.0,
+            found = found.0,
+            "the store lost acknowledged changes; clients will roll back"
+        );
+    }
+}

@@ -1,0 +1,173 @@
+//! How one thread tells another that there is work: bells, the dirty set, wakers, the clock.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use model::{Now, VbId};
+use parking_lot::{Condvar, Mutex};
+
+/// Reads the clocks for the bucket's workers; the simulator gives its own.
+pub trait Clock: Send + Sync {
+    /// The present moment.
+    fn now(&self) -> Now;
+}
+
+/// Wakes somebody whose request was parked; cheap, callable from any thread, any number of times.
+pub trait Wake: Send + Sync {
+    /// Rings.
+    fn wake(&self);
+}
+
+/// A flag on which one worker sleeps. A ring that nobody waits for is kept until the next wait.
+#[derive(Debug, Default)]
+pub struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    /// Wakes the sleeper, or lets its next wait return at once.
+    pub fn ring(&self) {
+        *self.rung.lock() = true;
+        self.changed.notify_one();
+    }
+
+    /// Sleeps until the bell rings, at most `limit`; says whether it rang.
+    pub fn wait(&self, limit: Option<Duration>) -> bool {
+        let mut rung = self.rung.lock();
+        if !*rung {
+            match limit {
+                Some(limit) => {
+                    self.changed.wait_while_for(&mut rung, |rung| !*rung, limit);
+                }
+                None => self.changed.wait_while(&mut rung, |rung| !*rung),
+            }
+        }
+        std::mem::take(&mut *rung)
+    }
+}
+
+/// The vBuckets that have something to flush: one bit each.
+///
+/// Marking one that is marked already is one load; nobody is woken for it.
+#[derive(Debug)]
+pub(crate) struct DirtySet {
+    words: Vec<AtomicU64>,
+    asleep: AtomicBool,
+    bell: Bell,
+}
+
+impl DirtySet {
+    pub(crate) fn new(vbuckets: usize) -> Self {
+        Self {
+            words: (0..vbuckets.div_ceil(64))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+            asleep: AtomicBool::new(false),
+            bell: Bell::default(),
+        }
+    }
+
+    /// Notes that `vb` has changes; wakes the flusher if it sleeps.
+    pub(crate) fn mark(&self, vb: VbId) {
+        let word = &self.words[usize::from(vb.0) / 64];
+        let bit = 1 << (vb.0 % 64);
+        // A set bit means that the flusher has yet to look at the vBucket, and so will see the
+        // change that was made, under its lock, before this call.
+        if word.load(Ordering::SeqCst) & bit == 0 && word.fetch_or(bit, Ordering::SeqCst) & bit == 0
+        {
+            self.wake();
+        }
+    }
+
+    /// Wakes the flusher if it sleeps.
+    pub(crate) fn wake(&self) {
+        if self.asleep.swap(false, Ordering::SeqCst) {
+            self.bell.ring();
+        }
+    }
+
+    /// Whether any vBucket is marked.
+    pub(crate) fn any(&self) -> bool {
+        self.words
+            .iter()
+            .any(|word| word.load(Ordering::SeqCst) != 0)
+    }
+
+    /// Takes all marks, ascending.
+    pub(crate) fn take(&self) -> Vec<VbId> {
+        let mut marked = Vec::new();
+        for (index, word) in self.words.iter().enumerate() {
+            if word.load(Ordering::SeqCst) == 0 {
+                continue;
+            }
+            let mut bits = word.swap(0, Ordering::SeqCst);
+            while bits != 0 {
+                marked.push(VbId((index * 64) as u16 + bits.trailing_zeros() as u16));
+                bits &= bits - 1;
+            }
+        }
+        marked
+    }
+
+    /// Sleeps until [`DirtySet::wake`] or a first mark, at most `limit`. `ready` is asked once
+    /// after the sleeper became visible, so that nothing rung in between is missed.
+    pub(crate) fn sleep(&self, limit: Option<Duration>, ready: impl Fn() -> bool) {
+        self.asleep.store(true, Ordering::SeqCst);
+        if !ready() {
+            self.bell.wait(limit);
+        }
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn marks_are_taken_once_in_order() {
+        let dirty = DirtySet::new(1024);
+        for vb in [1023, 0, 64, 64, 63] {
+            dirty.mark(VbId(vb));
+        }
+        assert!(dirty.any());
+        assert_eq!(dirty.take(), [VbId(0), VbId(63), VbId(64), VbId(1023)]);
+        assert!(!dirty.any());
+        assert_eq!(dirty.take(), []);
+    }
+
+    #[test]
+    fn no_mark_is_missed_by_a_sleeper() {
+        let dirty = Arc::new(DirtySet::new(1024));
+        let marker = Arc::clone(&dirty);
+        let rounds = 2000_u16;
+        let (done, seen) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::Builder::new()
+            .spawn(move || {
+                for round in 0..rounds {
+                    marker.mark(VbId(round % 1024));
+                    seen.recv().unwrap();
+                }
+            })
+            .unwrap();
+        let mut taken = 0;
+        while taken < rounds {
+            dirty.sleep(None, || dirty.any());
+            for _ in dirty.take() {
+                taken += 1;
+                done.send(()).unwrap();
+            }
+        }
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_ring_before_the_wait_is_not_lost() {
+        let bell = Bell::default();
+        bell.ring();
+        assert!(bell.wait(None));
+        assert!(!bell.wait(Some(Duration::from_millis(1))));
+    }
+}

@@ -1,0 +1,123 @@
+//! Numbers that the workers keep, readable at any time.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// Running totals of the workers. Times in microseconds.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Commits that succeeded.
+    pub commits: AtomicU64,
+    /// Commits that failed and are tried again.
+    pub commits_failed: AtomicU64,
+    /// Rows made durable.
+    pub rows_persisted: AtomicU64,
+    /// Encoded bytes made durable.
+    pub bytes_persisted: AtomicU64,
+    /// Time spent in commits.
+    pub commit_us: AtomicU64,
+    /// The last commit's time.
+    pub commit_last_us: AtomicU64,
+    /// Documents read back from the store.
+    pub fetched: AtomicU64,
+    /// Fetches that found an error.
+    pub fetch_failed: AtomicU64,
+    /// Values evicted from memory.
+    pub evicted: AtomicU64,
+    /// Times that the reliever went to work.
+    pub relief_steps: AtomicU64,
+    /// Writes refused for lack of memory.
+    pub refused_for_memory: AtomicU64,
+}
+
+impl Counters {
+    /// Adds to one of the totals.
+    pub fn add(total: &AtomicU64, amount: u64) {
+        total.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Reads one of the totals.
+    #[must_use]
+    pub fn read(total: &AtomicU64) -> u64 {
+        total.load(Ordering::Relaxed)
+    }
+}
+
+/// What the flusher is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum FlusherState {
+    /// At work or waiting for changes.
+    Running = 0,
+    /// The last commit found no space or an error; tried again.
+    Retrying = 1,
+    /// The store takes no commit any more.
+    Failed = 2,
+    /// Ended.
+    Stopped = 3,
+}
+
+impl FlusherState {
+    /// The name that statistics show.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Retrying => "retrying",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    pub(crate) fn from_number(number: u8) -> Self {
+        match number {
+            0 => Self::Running,
+            1 => Self::Retrying,
+            2 => Self::Failed,
+            _ => Self::Stopped,
+        }
+    }
+}
+
+/// How far warmup is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum WarmupStage {
+    /// Documents are being read from the store; data operations are refused.
+    Loading = 0,
+    /// Done.
+    Done = 1,
+    /// The store could not be read; the bucket serves nothing.
+    Failed = 2,
+}
+
+/// Progress of warmup.
+#[derive(Debug, Default)]
+pub struct WarmupStats {
+    stage: AtomicU8,
+    /// vBuckets to load.
+    pub vbuckets: AtomicU64,
+    /// vBuckets loaded.
+    pub vbuckets_done: AtomicU64,
+    /// Keys loaded, tombstones included.
+    pub keys: AtomicU64,
+    /// Values loaded with them.
+    pub values: AtomicU64,
+    /// Time from opening to the end of warmup, microseconds.
+    pub time_us: AtomicU64,
+}
+
+impl WarmupStats {
+    /// The stage.
+    #[must_use]
+    pub fn stage(&self) -> WarmupStage {
+        match self.stage.load(Ordering::Acquire) {
+            0 => WarmupStage::Loading,
+            1 => WarmupStage::Done,
+            _ => WarmupStage::Failed,
+        }
+    }
+
+    pub(crate) fn set_stage(&self, stage: WarmupStage) {
+        self.stage.store(stage as u8, Ordering::Release);
+    }
+}

@@ -1,0 +1,189 @@
+//! The flusher: takes what is dirty, commits it with one sync, tells the vBuckets.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use engine::{FlushBatch, FlushBudget, FlushItem};
+use model::VbId;
+use storage::{Change, Changes, ErrorKind, KvStore, StoreError, VbBatch};
+
+use crate::Bucket;
+use crate::stats::{Counters, FlusherState};
+
+/// One commit takes at most this much, so that a burst does not delay those behind it.
+const COMMIT_BYTES_MAX: usize = 16 << 20;
+const COMMIT_ITEMS_MAX: usize = 1 << 20;
+/// How long to wait before a failed commit is tried again.
+const RETRY: Duration = Duration::from_millis(200);
+/// The part of the quota that must have become durable for the reliever to be woken from a rest.
+const RELIEF_SHARE: u64 = 64;
+
+/// What the flusher does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a failed commit is to be tried again"]
+pub enum Flushed {
+    /// Everything that was dirty at the start is durable, or waits for the next step because a
+    /// commit was full.
+    Clean,
+    /// The commit failed; try again after a pause.
+    Retry(Duration),
+    /// The store takes no commit any more.
+    Failed,
+}
+
+/// A batch of the engine in the shape that the store walks.
+struct Rows<'a>(&'a FlushBatch);
+
+impl Changes for Rows<'_> {
+    fn for_each(&self, f: &mut dyn FnMut(Change<'_>)) {
+        self.0.for_each(&mut |item| match item {
+            FlushItem::Put {
+                document,
+                supersedes,
+            } => f(Change::Put {
+                document,
+                supersedes,
+            }),
+            FlushItem::Remove(seqno) => f(Change::Remove(seqno)),
+        });
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl<S: KvStore> Bucket<S> {
+    /// Makes what is dirty now durable: each vBucket that is marked gets its turn once, in as
+    /// many commits as their limits ask for. Does nothing once the store has failed for good.
+    pub fn flush_step(&self) -> Flushed {
+        if self.flusher_state() == FlusherState::Failed {
+            return Flushed::Failed;
+        }
+        let mut waiting = self.dirty.take();
+        waiting.reverse();
+        let mut persisted_bytes = 0;
+        while !waiting.is_empty() {
+            match self.flush_some(&mut waiting) {
+                Ok(bytes) => persisted_bytes += bytes,
+                Err(error) => {
+                    for vb in waiting {
+                        self.dirty.mark(vb);
+                    }
+                    return self.commit_failed(&error);
+                }
+            }
+        }
+        // The reliever may rest because nothing could go; now there is something.
+        if persisted_bytes > self.memory.quota() / RELIEF_SHARE
+            && self.relieving.load(Ordering::SeqCst)
+        {
+            self.reliever_bell.ring();
+        }
+        Flushed::Clean
+    }
+
+    /// One commit; tells the bytes that it made durable. What could not be written is marked
+    /// again, but for what is still in `waiting`.
+    fn flush_some(&self, waiting: &mut Vec<VbId>) -> Result<u64, StoreError> {
+        let mut owed = self.writing.lock();
+        if let Err(error) = self.settle(&mut owed) {
+            for (vb, _) in owed.iter() {
+                self.dirty.mark(*vb);
+            }
+            return Err(error);
+        }
+        let batches = self.collect(waiting);
+        if batches.is_empty() {
+            return Ok(0);
+        }
+        let result = self.commit(&batches);
+        let ok = result.is_ok();
+        for batch in batches {
+            let vb = batch.vb;
+            // The lock is not held while memory is freed.
+            let garbage = self.with_vbucket(vb, |vbucket| {
+                let garbage = vbucket.finish_flush(batch.done(ok));
+                (garbage, vbucket.is_dirty())
+            });
+            if let Some((_, true)) = &garbage {
+                self.dirty.mark(vb);
+            }
+        }
+        if ok {
+            self.commit_succeeded();
+        }
+        result
+    }
+
+    /// Takes batches off `waiting` until one commit is full.
+    fn collect(&self, waiting: &mut Vec<VbId>) -> Vec<FlushBatch> {
+        let mut batches = Vec::new();
+        let (mut bytes, mut items) = (0, 0);
+        while bytes < COMMIT_BYTES_MAX && items < COMMIT_ITEMS_MAX {
+            let Some(vb) = waiting.pop() else { break };
+            let budget = FlushBudget {
+                items: COMMIT_ITEMS_MAX - items,
+                bytes: COMMIT_BYTES_MAX - bytes,
+            };
+            let batch = self
+                .with_vbucket(vb, |vbucket| vbucket.begin_flush(budget))
+                .flatten();
+            if let Some(batch) = batch {
+                bytes += batch.bytes();
+                items += batch.len();
+                batches.push(batch);
+            }
+        }
+        batches
+    }
+
+    /// Tells the bytes of the commit.
+    fn commit(&self, batches: &[FlushBatch]) -> Result<u64, StoreError> {
+        let started = self.clock.now().mono_ns;
+        let rows: Vec<Rows<'_>> = batches.iter().map(Rows).collect();
+        let batches: Vec<VbBatch<'_>> = rows
+            .iter()
+            .map(|rows| VbBatch {
+                vb: rows.0.vb,
+                record: &rows.0.record,
+                changes: rows,
+            })
+            .collect();
+        let info = self.store.commit(&batches)?;
+        let took_us = (self.clock.now().mono_ns.saturating_sub(started)) / 1000;
+        let counters = self.counters();
+        Counters::add(&counters.commits, 1);
+        Counters::add(&counters.rows_persisted, info.rows as u64);
+        Counters::add(&counters.bytes_persisted, info.bytes);
+        Counters::add(&counters.commit_us, took_us);
+        counters.commit_last_us.store(took_us, Ordering::Relaxed);
+        Ok(info.bytes)
+    }
+
+    fn commit_succeeded(&self) {
+        if self.failure.lock().take().is_some() {
+            tracing::info!(bucket = self.name(), "commits succeed again");
+            self.set_flusher_state(FlusherState::Running);
+        }
+    }
+
+    fn commit_failed(&self, error: &StoreError) -> Flushed {
+        Counters::add(&self.counters().commits_failed, 1);
+        let last = self.failure.lock().replace(error.kind);
+        if error.kind == ErrorKind::NoSpace {
+            if last != Some(error.kind) {
+                tracing::error!(bucket = self.name(), %error, "commit failed; trying again");
+            }
+            self.set_flusher_state(FlusherState::Retrying);
+            return Flushed::Retry(RETRY);
+        }
+        tracing::error!(
+            bucket = self.name(),
+            %error,
+            "commit failed; nothing is persisted any more until a restart"
+        );
+        self.set_flusher_state(FlusherState::Failed);
+        Flushed::Failed
+    }
+}

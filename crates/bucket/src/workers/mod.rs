@@ -1,0 +1,11 @@
+//! The blocking workers of a bucket. Each is a step that does a bounded amount of work, so that
+//! a test or the simulator can call it; `threads` runs the steps in a loop.
+
+mod fetcher;
+mod flusher;
+mod reliever;
+mod threads;
+mod warmup;
+
+pub use flusher::Flushed;
+pub use threads::{Workers, yield_to_front_end};

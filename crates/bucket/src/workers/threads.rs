@@ -1,0 +1,207 @@
+//! The only place where the bucket starts threads.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use model::{VbId, VbUuid};
+use parking_lot::Mutex;
+use storage::{ErrorKind, KvStore, StoreError};
+
+use super::flusher::Flushed;
+use crate::Bucket;
+use crate::stats::{FlusherState, WarmupStage};
+
+/// How long the reliever rests when it could not free enough.
+const RELIEVER_REST: Duration = Duration::from_millis(100);
+/// How often a drain that finds no space is tried before the stop goes on without it.
+const DRAIN_TRIES: usize = 25;
+
+/// Steps back behind the threads that answer clients: a flush may wait, a request may not.
+///
+/// Threads that this one starts later step back as well. Where the system cannot, nothing
+/// changes.
+pub fn yield_to_front_end() {
+    #[cfg(target_os = "linux")]
+    {
+        const NICE: i32 = 10;
+        let thread = rustix::thread::gettid();
+        if let Err(error) = rustix::process::setpriority_process(Some(thread), NICE) {
+            tracing::debug!(%error, "a worker keeps its priority");
+        }
+    }
+}
+
+/// The running workers of one bucket.
+pub struct Workers<S> {
+    bucket: Arc<Bucket<S>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl<S: KvStore> Workers<S> {
+    /// Starts warmup and the workers. `uuids` is used by warmup, `warmed_up` is called at its
+    /// end, whether it went well or not.
+    pub fn start(
+        bucket: &Arc<Bucket<S>>,
+        mut uuids: impl FnMut() -> VbUuid + Send + 'static,
+        warmed_up: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let mut threads = Vec::new();
+        let mut start = |name: &str, run: Box<dyn FnOnce() + Send>| -> std::io::Result<()> {
+            threads.push(
+                Builder::new()
+                    .name(name.into())
+                    .stack_size(1 << 20)
+                    .spawn(run)?,
+            );
+            Ok(())
+        };
+        let this = Arc::clone(bucket);
+        start(
+            "flusher",
+            Box::new(move || {
+                this.warm_up(&mut uuids);
+                warmed_up();
+                yield_to_front_end();
+                this.flush_until_stopped();
+            }),
+        )?;
+        let this = Arc::clone(bucket);
+        start("fetcher", Box::new(move || this.fetch_until_stopped()))?;
+        let this = Arc::clone(bucket);
+        start("reliever", Box::new(move || this.relieve_until_stopped()))?;
+        Ok(Self {
+            bucket: Arc::clone(bucket),
+            threads: Mutex::new(threads),
+        })
+    }
+
+    /// Makes everything durable, ends the workers and closes the store.
+    ///
+    /// # Errors
+    /// What kept the last changes from becoming durable, or the store from closing cleanly.
+    pub fn stop(&self) -> Result<(), StoreError> {
+        self.bucket.stopping.store(true, Ordering::SeqCst);
+        self.bucket.hurry();
+        self.bucket.stop_bell.ring();
+        self.bucket.fetch_bell.ring();
+        self.bucket.reliever_bell.ring();
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a worker ended by a panic");
+            }
+        }
+        self.bucket.close()
+    }
+}
+
+impl<S: KvStore> Bucket<S> {
+    /// Closes the store if nothing is missing in it. Else it is left as a crash would leave it,
+    /// so that whoever opens it begins new histories for what is lost.
+    fn close(&self) -> Result<(), StoreError> {
+        if self.warmup().stage() == WarmupStage::Done {
+            let failed_for_good = self
+                .failure
+                .lock()
+                .is_some_and(|kind| kind != ErrorKind::NoSpace);
+            // An operation that was under way may have come after the flusher's last look.
+            while self.mark_dirty() {
+                if failed_for_good || self.flush_step() != Flushed::Clean {
+                    let kind = self.failure.lock().unwrap_or(ErrorKind::Io);
+                    let error = StoreError::new(kind, "stopping");
+                    return Err(error.because("changes are not durable"));
+                }
+            }
+        } else if (0..self.vbuckets()).any(|index| self.begins_anew(VbId(index))) {
+            return Ok(());
+        }
+        self.store.close()
+    }
+
+    /// Asks the vBuckets themselves what waits for the store, and says whether anything does.
+    fn mark_dirty(&self) -> bool {
+        for index in 0..self.vbuckets() {
+            let dirty = self.with_vbucket(VbId(index), |vbucket| vbucket.is_dirty());
+            if dirty == Some(true) {
+                self.dirty.mark(VbId(index));
+            }
+        }
+        for (vb, _) in self.writing.lock().iter() {
+            self.dirty.mark(*vb);
+        }
+        self.dirty.any()
+    }
+
+    fn flush_until_stopped(&self) {
+        match self.warmup().stage() {
+            WarmupStage::Done => {}
+            WarmupStage::Loading => return self.set_flusher_state(FlusherState::Stopped),
+            WarmupStage::Failed => return,
+        }
+        let interval_ns = self.options.flush_interval_ms * 1_000_000;
+        let mut tries_left = DRAIN_TRIES;
+        loop {
+            let started = self.clock.now().mono_ns;
+            self.urgent.store(false, Ordering::SeqCst);
+            let flushed = self.flush_step();
+            if self.is_stopping() {
+                let drained = flushed == Flushed::Clean && !self.dirty.any();
+                if drained || flushed == Flushed::Failed || tries_left == 0 {
+                    break;
+                }
+                tries_left -= 1;
+            }
+            match flushed {
+                Flushed::Clean => self.rest(started, interval_ns),
+                // Neither changes nor haste shorten the pause.
+                Flushed::Retry(pause) => {
+                    self.stop_bell.wait(Some(pause));
+                }
+                Flushed::Failed => {
+                    self.stop_bell.wait(None);
+                }
+            }
+        }
+        self.set_flusher_state(FlusherState::Stopped);
+    }
+
+    /// Waits for changes, and then for more of them until the interval is over, unless somebody
+    /// looks at what is durable.
+    fn rest(&self, started_ns: u64, interval_ns: u64) {
+        let in_a_hurry = || self.urgent.load(Ordering::SeqCst) || self.is_stopping();
+        self.dirty
+            .sleep(None, || self.dirty.any() || self.is_stopping());
+        let elapsed = self.clock.now().mono_ns.saturating_sub(started_ns);
+        if elapsed < interval_ns && !in_a_hurry() {
+            self.hurry_bell
+                .wait(Some(Duration::from_nanos(interval_ns - elapsed)));
+        }
+    }
+
+    fn fetch_until_stopped(&self) {
+        while !self.is_stopping() {
+            self.fetch_bell.wait(None);
+            self.fetch_step();
+        }
+    }
+
+    fn relieve_until_stopped(&self) {
+        loop {
+            self.reliever_bell.wait(None);
+            loop {
+                if self.is_stopping() {
+                    return;
+                }
+                let relieved = self.relieve_step();
+                if self.memory.used() > self.memory.low_mark() {
+                    // It did all it could: another pass at once would find the same.
+                    self.reliever_bell.wait(Some(RELIEVER_REST));
+                }
+                if relieved && self.call_off_relief() {
+                    break;
+                }
+            }
+        }
+    }
+}

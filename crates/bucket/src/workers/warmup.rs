@@ -1,0 +1,100 @@
+//! Warmup: loads every key of the store, with its value as long as memory lasts.
+
+use std::ops::ControlFlow;
+
+use model::{Document, VbId, VbState, VbUuid};
+use storage::{KvStore, StoreError};
+
+use crate::Bucket;
+use crate::stats::{Counters, FlusherState, WarmupStage};
+
+/// Rows put into the table under one lock hold.
+const ROWS_PER_HOLD: usize = 256;
+
+impl<S: KvStore> Bucket<S> {
+    /// Loads all vBuckets, then lets data operations in. `uuids` is as for [`Bucket::open`].
+    ///
+    /// When the workers are told to stop, it ends early and lets nothing in.
+    pub fn warm_up(&self, uuids: &mut dyn FnMut() -> VbUuid) {
+        let started = self.clock.now().mono_ns;
+        let warmup = self.warmup();
+        Counters::add(&warmup.vbuckets, u64::from(self.vbuckets()));
+        for index in 0..self.vbuckets() {
+            if let Err(error) = self.load_vbucket(VbId(index)) {
+                tracing::error!(bucket = self.name(), %error, "warmup failed");
+                self.set_flusher_state(FlusherState::Failed);
+                warmup.set_stage(WarmupStage::Failed);
+                return;
+            }
+            if self.is_stopping() {
+                return;
+            }
+            let uuid = uuids();
+            self.with_vbucket(VbId(index), |vbucket| {
+                let active = vbucket.state() == VbState::Active;
+                let begin_anew = active && self.begins_anew(VbId(index));
+                vbucket.finish_warmup(begin_anew.then_some(uuid));
+            });
+            Counters::add(&warmup.vbuckets_done, 1);
+        }
+        let took_us = self.clock.now().mono_ns.saturating_sub(started) / 1000;
+        Counters::add(&warmup.time_us, took_us);
+        warmup.set_stage(WarmupStage::Done);
+    }
+
+    fn load_vbucket(&self, vb: VbId) -> Result<(), StoreError> {
+        let known = self.with_vbucket(vb, |vbucket| vbucket.high_seqno().0 != 0);
+        if known != Some(true) {
+            return Ok(());
+        }
+        let mut rows: Vec<Document> = Vec::with_capacity(ROWS_PER_HOLD);
+        let mut bytes = 0;
+        self.store.scan(vb, model::Seqno(1), &mut |document| {
+            if rows.is_empty() {
+                bytes = 0;
+            }
+            let row = self.with_value_if_it_fits(document, bytes);
+            bytes += row.memory_bytes() as u64;
+            rows.push(row);
+            if rows.len() == ROWS_PER_HOLD {
+                self.load_rows(vb, &mut rows);
+            }
+            if self.is_stopping() {
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        })?;
+        self.load_rows(vb, &mut rows);
+        Ok(())
+    }
+
+    /// Values stay out once the account and the `bytes` not yet in it reach the low mark.
+    fn with_value_if_it_fits(&self, row: Document, bytes: u64) -> Document {
+        let warmup = self.warmup();
+        Counters::add(&warmup.keys, 1);
+        let after = self.memory.used() + bytes + row.memory_bytes() as u64;
+        if self.options.evicts && !row.kind().is_tombstone() && after > self.memory.low_mark() {
+            return row.to_non_resident();
+        }
+        Counters::add(&warmup.values, 1);
+        row
+    }
+
+    fn load_rows(&self, vb: VbId, rows: &mut Vec<Document>) {
+        let odd = self.with_vbucket(vb, |vbucket| {
+            let odd = rows.drain(..).filter_map(|row| vbucket.load(row));
+            odd.max()
+        });
+        if let Some(seqno) = odd.flatten() {
+            let (bucket, vb, seqno) = (self.name(), vb.0, seqno.0);
+            tracing::error!(
+                bucket,
+                vb,
+                seqno,
+                "the store has a row that it should not have"
+            );
+        }
+        // Also when the vBucket was deleted meanwhile.
+        rows.clear();
+    }
+}

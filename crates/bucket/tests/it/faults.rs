@@ -1,0 +1,191 @@
+//! A store that refuses: what is kept, what is told, and when it ends.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bucket::{Counters, Flushed, FlusherState};
+use engine::OpError;
+use model::{Seqno, VbId};
+use storage::{ErrorKind, Fault, FaultyStore};
+
+use crate::world::{Ear, Kept, Ops, ROOMY, options, rows, running, warm};
+
+#[test]
+fn a_full_disk_loses_nothing_doubles_nothing_and_promises_nothing() {
+    let bucket = warm(options(2, ROOMY), FaultyStore::new(Kept::default()), 1);
+    bucket.set(0, "old", b"0");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let ear = Ear::new();
+    let seqno = bucket.set(0, "a", b"1");
+    bucket.set(0, "b", b"1");
+    bucket.set(1, "c", b"1");
+    bucket.await_persisted(VbId(0), seqno, ear.clone());
+    bucket.store().fail_next(3, Fault::NoSpace);
+    for round in 0..3 {
+        assert!(matches!(bucket.flush_step(), Flushed::Retry(pause) if !pause.is_zero()));
+        assert_eq!(bucket.flusher_state(), FlusherState::Retrying);
+        assert_eq!(bucket.persisted(0), Seqno(1), "round {round}");
+        assert_eq!(ear.rings(), 0);
+        // Changes of keys that a failed batch held, while it waits.
+        bucket.set(0, "a", format!("{}", round + 2).as_bytes());
+        bucket.set(0, "old", b"again");
+    }
+    assert_eq!(Counters::read(&bucket.counters().commits_failed), 3);
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert_eq!(bucket.flusher_state(), FlusherState::Running);
+    assert_eq!((ear.rings(), bucket.any_dirty()), (1, false));
+    let stored = rows(bucket.store(), 0);
+    let mut keys: Vec<_> = stored
+        .iter()
+        .map(|row| (row.key().to_vec(), row.value().to_vec()))
+        .collect();
+    keys.sort();
+    let expected = [("a", "4"), ("b", "1"), ("old", "again")];
+    let expected = expected.map(|(key, value)| (key.into(), value.into()));
+    assert_eq!(keys, expected);
+    assert_eq!(rows(bucket.store(), 1).len(), 1);
+}
+
+#[test]
+fn a_poisoned_store_ends_acknowledgements_but_not_the_service() {
+    let bucket = warm(options(2, 1 << 20), FaultyStore::new(Kept::default()), 1);
+    bucket.set(0, "a", b"1");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    bucket.store().fail_next(1, Fault::Sync);
+    let ear = Ear::new();
+    let seqno = bucket.set(0, "a", b"2");
+    bucket.await_persisted(VbId(0), seqno, ear.clone());
+    assert_eq!(bucket.flush_step(), Flushed::Failed);
+    assert_eq!(bucket.flusher_state(), FlusherState::Failed);
+    bucket.store().heal();
+    let tried = bucket.store().commits();
+    assert_eq!(bucket.flush_step(), Flushed::Failed);
+    assert_eq!(bucket.store().commits(), tried, "it is not even tried");
+    assert_eq!((bucket.persisted(0), ear.rings()), (Seqno(1), 0));
+    // Memory takes what it can; then writes are refused, reads and deletes are not.
+    let mut index = 0;
+    let refusal = loop {
+        match bucket.try_set(1, &format!("k{index}"), &[7; 1000]) {
+            Ok(_) => index += 1,
+            Err(error) => break error,
+        }
+        assert!(index < 2000, "the quota ends this");
+    };
+    assert_eq!(refusal, OpError::TemporaryFailure);
+    assert!(index > 500);
+    bucket.relieve_step();
+    assert!(bucket.try_set(1, "one more", &[7; 1000]).is_err());
+    assert_eq!(bucket.get(0, "a").unwrap(), b"2");
+    assert_eq!(bucket.get(1, "k0").unwrap(), [7; 1000]);
+    bucket.try_delete(1, "k0").unwrap();
+    assert_eq!(bucket.get(1, "k0"), None);
+    assert_eq!(bucket.memory().used(), bucket.recount());
+}
+
+#[test]
+fn an_error_of_the_device_is_final_even_if_the_device_recovers() {
+    let bucket = warm(options(1, ROOMY), FaultyStore::new(Kept::default()), 1);
+    bucket.store().fail_next(1, Fault::Io);
+    bucket.set(0, "a", b"1");
+    assert_eq!(bucket.flush_step(), Flushed::Failed);
+    assert_eq!(bucket.flush_step(), Flushed::Failed);
+    assert_eq!(bucket.persisted(0), Seqno::ZERO);
+}
+
+#[test]
+fn the_flusher_gets_over_a_full_disk_by_itself() {
+    let (bucket, workers) = running(options(2, ROOMY), FaultyStore::new(Kept::default()), 1);
+    bucket.store().fail_next(2, Fault::NoSpace);
+    let ear = Ear::new();
+    let seqno = bucket.set(1, "a", b"1");
+    bucket.await_persisted(VbId(1), seqno, ear.clone());
+    ear.listen();
+    assert!(bucket.persisted(1) >= seqno);
+    assert_eq!(rows(bucket.store(), 1).len(), 1);
+    workers.stop().unwrap();
+    assert_eq!(bucket.flusher_state(), FlusherState::Stopped);
+}
+
+#[test]
+fn haste_does_not_shorten_the_pause_after_a_full_disk() {
+    let (bucket, workers) = running(options(1, ROOMY), FaultyStore::new(Kept::default()), 1);
+    bucket.store().fail_next(1000, Fault::NoSpace);
+    bucket.set(0, "a", b"1");
+    let pause = Ear::new();
+    let mut looks = 0;
+    while Counters::read(&bucket.counters().commits_failed) == 0 {
+        looks += 1;
+        assert!(looks < 60_000, "the commit failed long ago");
+        pause.listen_for(Duration::from_millis(1));
+    }
+    let tried = bucket.store().commits();
+    for _ in 0..20 {
+        bucket.hurry();
+        pause.listen_for(Duration::from_millis(1));
+    }
+    // Even if this thread was held up: far fewer tries than calls.
+    assert!(bucket.store().commits() <= tried + 5);
+    bucket.store().heal();
+    workers.stop().unwrap();
+    assert!(!bucket.any_dirty());
+}
+
+#[test]
+fn stopping_with_a_dead_store_ends_and_is_no_clean_stop() {
+    let kept = Kept::default();
+    let (bucket, workers) = running(options(2, ROOMY), FaultyStore::new(kept.clone()), 1);
+    let ear = Ear::new();
+    let seqno = bucket.set(0, "a", b"1");
+    bucket.await_persisted(VbId(0), seqno, ear.clone());
+    ear.listen();
+    bucket.store().fail_next(1, Fault::Sync);
+    bucket.set(0, "a", b"2");
+    let error = workers.stop().unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Poisoned);
+    assert_eq!(kept.closes.load(Ordering::SeqCst), 0);
+    assert_eq!(rows(&kept, 0)[0].value(), b"1");
+}
+
+#[test]
+fn stopping_with_a_full_disk_ends_and_is_no_clean_stop() {
+    let kept = Kept::default();
+    let (bucket, workers) = running(options(1, ROOMY), FaultyStore::new(kept.clone()), 1);
+    bucket.store().fail_next(1000, Fault::NoSpace);
+    bucket.set(0, "a", b"1");
+    assert_eq!(workers.stop().unwrap_err().kind, ErrorKind::NoSpace);
+    assert_eq!(kept.closes.load(Ordering::SeqCst), 0);
+    // Space was made meanwhile: a second stop brings it to its end.
+    bucket.store().heal();
+    workers.stop().unwrap();
+    assert_eq!(kept.closes.load(Ordering::SeqCst), 1);
+    assert_eq!(rows(&kept, 0).len(), 1);
+}
+
+#[test]
+fn a_document_that_cannot_be_read_wakes_its_reader_and_is_counted() {
+    let bucket = warm(options(1, ROOMY), FaultyStore::new(Kept::default()), 1);
+    bucket.set(0, "a", b"1");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert_eq!(
+        bucket.with_vbucket(VbId(0), |vbucket| vbucket.evict(b"a")),
+        Some(true)
+    );
+    let wanted = |bucket: &bucket::Bucket<_>| match bucket.try_get(0, "a").unwrap() {
+        engine::Outcome::NeedsFetch(wanted) => wanted,
+        engine::Outcome::Done(_) => panic!("it was evicted"),
+    };
+    let ear = Ear::new();
+    bucket.store().set_unreadable(true);
+    bucket.fetch(VbId(0), wanted(&bucket), ear.clone());
+    bucket.fetch_step();
+    assert_eq!(ear.rings(), 1);
+    assert_eq!(Counters::read(&bucket.counters().fetch_failed), 1);
+    bucket.store().set_unreadable(false);
+    bucket.fetch(VbId(0), wanted(&bucket), ear.clone());
+    bucket.fetch_step();
+    assert_eq!(
+        (ear.rings(), bucket.get(0, "a").unwrap()),
+        (2, b"1".to_vec())
+    );
+    assert_eq!(bucket.memory().used(), bucket.recount());
+}

@@ -1,0 +1,103 @@
+//! Changes become rows, each once, and those who wait hear of it then.
+
+use bucket::{Counters, Flushed, FlusherState};
+use model::{Seqno, VbId};
+use storage::MemStore;
+
+use crate::world::{Ear, Ops, ROOMY, options, rows, warm};
+
+#[test]
+fn a_flush_makes_rows_of_changes_and_one_row_of_a_key() {
+    let bucket = warm(options(4, ROOMY), MemStore::new(), 1);
+    bucket.set(1, "a", b"1");
+    bucket.set(1, "b", b"1");
+    bucket.set(1, "a", b"2");
+    bucket.set(3, "c", b"1");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    bucket.set(1, "b", b"3");
+    bucket.try_delete(1, "a").unwrap();
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let found: Vec<_> = rows(bucket.store(), 1)
+        .iter()
+        .map(|row| (row.key().to_vec(), row.seqno().0, row.kind().is_tombstone()))
+        .collect();
+    assert_eq!(found, [(b"b".to_vec(), 4, false), (b"a".to_vec(), 5, true)]);
+    assert_eq!(bucket.persisted(1), Seqno(5));
+    assert_eq!(bucket.persisted(3), Seqno(1));
+    assert!(!bucket.any_dirty());
+    let commits = Counters::read(&bucket.counters().commits);
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert_eq!(
+        Counters::read(&bucket.counters().commits),
+        commits,
+        "nothing to write, no commit"
+    );
+    assert_eq!(bucket.flusher_state(), FlusherState::Running);
+}
+
+#[test]
+fn one_commit_serves_all_vbuckets_and_a_hot_one_starves_nobody() {
+    let bucket = warm(options(1024, ROOMY), MemStore::new(), 1);
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let before = Counters::read(&bucket.counters().commits);
+    for vb in 0..1024 {
+        bucket.set(vb, "k", b"v");
+    }
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert_eq!(Counters::read(&bucket.counters().commits), before + 1);
+    // More than one commit takes, in the vBucket that comes first.
+    let value = vec![7; 1 << 20];
+    for index in 0..40 {
+        bucket.set(0, &format!("hot{index}"), &value);
+    }
+    for vb in 1..1024 {
+        bucket.set(vb, "k", b"w");
+    }
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    for vb in 1..1024 {
+        assert_eq!(bucket.persisted(vb), Seqno(2), "vb {vb} had its turn");
+    }
+    while bucket.any_dirty() {
+        assert_eq!(bucket.flush_step(), Flushed::Clean);
+    }
+    assert_eq!(rows(bucket.store(), 0).len(), 41);
+}
+
+#[test]
+fn a_waiter_is_rung_once_and_only_when_its_seqno_is_durable() {
+    let bucket = warm(options(2, ROOMY), MemStore::new(), 1);
+    let (first, second, other) = (Ear::new(), Ear::new(), Ear::new());
+    let seqno = bucket.set(0, "a", b"1");
+    bucket.await_persisted(VbId(0), seqno, first.clone());
+    bucket.await_persisted(VbId(0), seqno.next(), second.clone());
+    bucket.await_persisted(VbId(1), seqno, other.clone());
+    assert_eq!((first.rings(), second.rings()), (0, 0));
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert_eq!((first.rings(), second.rings(), other.rings()), (1, 0, 0));
+    bucket.set(0, "b", b"1");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert_eq!((first.rings(), second.rings(), other.rings()), (1, 1, 0));
+    // One that comes late is rung at once; one for a vBucket that cannot be, too.
+    let late = Ear::new();
+    bucket.await_persisted(VbId(0), seqno, late.clone());
+    bucket.await_persisted(VbId(7), seqno, late.clone());
+    assert_eq!(late.rings(), 2);
+    assert_eq!(bucket.persistence_waiters(), 1);
+}
+
+#[test]
+fn whoever_gives_up_is_forgotten_with_everything_it_waited_for() {
+    let bucket = warm(options(2, ROOMY), MemStore::new(), 1);
+    let (gone, stays) = (Ear::new(), Ear::new());
+    let seqno = bucket.set(0, "a", b"1");
+    bucket.await_persisted(VbId(0), seqno, gone.clone());
+    bucket.await_persisted(VbId(1), seqno, gone.clone());
+    bucket.await_persisted(VbId(0), seqno, stays.clone());
+    let name = gone.clone() as std::sync::Arc<dyn bucket::Wake>;
+    bucket.forget_waiter(&name);
+    bucket.forget_waiter(&name);
+    assert_eq!(bucket.persistence_waiters(), 1);
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert_eq!((gone.rings(), stays.rings()), (0, 1));
+    assert_eq!(bucket.persistence_waiters(), 0);
+}

@@ -1,0 +1,186 @@
+//! vBuckets that come, change and go.
+
+use std::sync::Arc;
+
+use bucket::Flushed;
+use engine::{OpError, Outcome};
+use model::{Seqno, VbId, VbState, VbUuid};
+use storage::{ErrorKind, Fault, FaultyStore};
+
+use crate::world::{Ear, Gated, Kept, Ops, ROOMY, disk, options, rows, running, warm};
+
+#[test]
+fn a_deleted_vbucket_is_gone_at_once_and_after_restarts() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bucket, workers) = running(options(4, ROOMY), disk(dir.path()).0, 1);
+    for vb in 0..4 {
+        bucket.set(vb, "a", &[7; 1000]);
+    }
+    let ear = Ear::new();
+    bucket.await_persisted(VbId(2), Seqno(99), ear.clone());
+    assert!(bucket.delete_vbucket(VbId(2)).unwrap());
+    ear.listen();
+    assert!(!bucket.delete_vbucket(VbId(2)).unwrap());
+    assert!(!bucket.delete_vbucket(VbId(4)).unwrap());
+    assert_eq!(bucket.try_get(2, "a").unwrap_err(), OpError::NotMyVbucket);
+    assert_eq!(bucket.memory().used(), bucket.recount());
+    assert_eq!(rows(bucket.store(), 2).len(), 0);
+    workers.stop().unwrap();
+    drop((bucket, workers));
+    for _ in 0..2 {
+        let (bucket, workers) = running(options(4, ROOMY), disk(dir.path()).0, 50);
+        assert_eq!(bucket.try_get(2, "a").unwrap_err(), OpError::NotMyVbucket);
+        assert_eq!(bucket.get(1, "a").unwrap(), [7; 1000]);
+        workers.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_vbucket_made_anew_begins_empty_and_stays() {
+    let kept = Kept::default();
+    let bucket = warm(options(2, ROOMY), kept.clone(), 1);
+    bucket.set(1, "a", b"1");
+    bucket.set(1, "b", b"1");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert!(bucket.delete_vbucket(VbId(1)).unwrap());
+    let made = bucket.set_vbucket(VbId(1), VbState::Active, None, VbUuid(77));
+    assert_eq!(made, Ok(()));
+    assert_eq!(bucket.get(1, "a"), None);
+    assert_eq!(bucket.set(1, "c", b"1"), Seqno(1));
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert_eq!(bucket.memory().used(), bucket.recount());
+    let bucket = warm(options(2, ROOMY), kept, 50);
+    assert_eq!(
+        (bucket.get(1, "a"), bucket.get(1, "c")),
+        (None, Some(b"1".to_vec()))
+    );
+    let uuid = bucket.with_vbucket(VbId(1), |vbucket| vbucket.failover_log().newest().uuid);
+    assert_eq!(uuid, Some(VbUuid(77)));
+}
+
+#[test]
+fn a_flush_under_way_does_not_bring_a_deleted_vbucket_back() {
+    let kept = Kept::default();
+    let store = Gated::new(kept.clone());
+    let bucket = warm(options(2, ROOMY), store, 1);
+    bucket.set(0, "a", b"1");
+    bucket.set(1, "a", b"1");
+    bucket.store().shut();
+    let flushing = Arc::clone(&bucket);
+    let flush = std::thread::Builder::new()
+        .spawn(move || flushing.flush_step())
+        .unwrap();
+    bucket.store().reached.listen();
+    let deleting = Arc::clone(&bucket);
+    let delete = std::thread::Builder::new()
+        .spawn(move || deleting.delete_vbucket(VbId(1)))
+        .unwrap();
+    // Whether or not the deletion has begun by now, it must end up behind the commit.
+    Ear::new().listen_for(std::time::Duration::from_millis(20));
+    bucket.store().open();
+    assert_eq!(flush.join().unwrap(), Flushed::Clean);
+    assert!(delete.join().unwrap().unwrap());
+    assert_eq!((rows(&kept, 0).len(), rows(&kept, 1).len()), (1, 0));
+    let bucket = warm(options(2, ROOMY), kept, 50);
+    assert_eq!(bucket.try_get(1, "a").unwrap_err(), OpError::NotMyVbucket);
+}
+
+#[test]
+fn a_deletion_that_the_store_refuses_is_done_later() {
+    let kept = Kept::default();
+    let bucket = warm(options(2, ROOMY), FaultyStore::new(kept.clone()), 1);
+    bucket.set(0, "a", b"1");
+    bucket.set(1, "a", b"1");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    bucket.store().fail_next(2, Fault::NoSpace);
+    let error = bucket.delete_vbucket(VbId(1)).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NoSpace);
+    assert_eq!(bucket.try_get(1, "a").unwrap_err(), OpError::NotMyVbucket);
+    assert!(matches!(bucket.flush_step(), Flushed::Retry(_)));
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let bucket = warm(options(2, ROOMY), kept, 50);
+    assert_eq!(bucket.try_get(1, "a").unwrap_err(), OpError::NotMyVbucket);
+    assert_eq!(bucket.get(0, "a").unwrap(), b"1");
+}
+
+#[test]
+fn a_refused_deletion_does_not_touch_the_vbucket_that_came_after() {
+    let kept = Kept::default();
+    let (bucket, workers) = running(options(1, ROOMY), FaultyStore::new(kept.clone()), 1);
+    let ear = Ear::new();
+    let seqno = bucket.set(0, "old", b"1");
+    bucket.await_persisted(VbId(0), seqno, ear.clone());
+    ear.listen();
+    bucket.store().fail_next(1, Fault::NoSpace);
+    bucket.delete_vbucket(VbId(0)).unwrap_err();
+    let made = bucket.set_vbucket(VbId(0), VbState::Active, None, VbUuid(77));
+    assert_eq!(made, Ok(()));
+    bucket.set(0, "new", b"1");
+    workers.stop().unwrap();
+    let stored = rows(&kept, 0);
+    assert_eq!(stored.len(), 1);
+    assert_eq!(stored[0].key(), b"new");
+}
+
+#[test]
+fn states_are_counted_kept_and_survive() {
+    let kept = Kept::default();
+    let bucket = warm(options(3, ROOMY), kept.clone(), 1);
+    bucket.set(1, "a", b"1");
+    let chain = Some("[[\"a\",null]]".to_owned());
+    let set = |vb, state, topology| bucket.set_vbucket(VbId(vb), state, topology, VbUuid(90));
+    assert_eq!(set(1, VbState::Replica, None), Ok(()));
+    assert_eq!(bucket.try_get(1, "a").unwrap_err(), OpError::NotMyVbucket);
+    assert_eq!(set(1, VbState::Active, chain), Ok(()));
+    assert_eq!(bucket.get(1, "a").unwrap(), b"1");
+    assert_eq!(set(2, VbState::Pending, None), Ok(()));
+    assert_eq!(set(3, VbState::Active, None), Err(OpError::NotMyVbucket));
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert_eq!(bucket.memory().used(), bucket.recount());
+    let bucket = warm(options(3, ROOMY), kept, 50);
+    let look = |vb| {
+        let look = |vbucket: &mut engine::VBucket| {
+            let log = vbucket.failover_log().entries().len();
+            (vbucket.state(), vbucket.topology().to_owned(), log)
+        };
+        bucket.with_vbucket(VbId(vb), look).unwrap()
+    };
+    assert_eq!(look(1), (VbState::Active, "[[\"a\",null]]".into(), 2));
+    assert_eq!(look(2).0, VbState::Pending);
+    assert_eq!(
+        bucket.try_get(2, "a").unwrap_err(),
+        OpError::WouldBlockPending
+    );
+}
+
+#[test]
+fn a_fetch_for_a_vbucket_that_is_gone_or_new_gives_an_answer() {
+    let bucket = warm(options(1, ROOMY), Kept::default(), 1);
+    bucket.set(0, "a", b"1");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let evicted = bucket.with_vbucket(VbId(0), |vbucket| vbucket.evict(b"a"));
+    assert_eq!(evicted, Some(true));
+    let Ok(Outcome::NeedsFetch(wanted)) = bucket.try_get(0, "a") else {
+        panic!("it was evicted");
+    };
+    let ear = Ear::new();
+    bucket.fetch(VbId(0), wanted.clone(), ear.clone());
+    assert!(bucket.delete_vbucket(VbId(0)).unwrap());
+    bucket.fetch_step();
+    assert_eq!(ear.rings(), 1);
+    assert_eq!(bucket.try_get(0, "a").unwrap_err(), OpError::NotMyVbucket);
+    bucket.fetch(VbId(0), wanted.clone(), ear.clone());
+    let made = bucket.set_vbucket(VbId(0), VbState::Active, None, VbUuid(77));
+    assert_eq!(made, Ok(()));
+    bucket.set(0, "a", b"2");
+    bucket.fetch_step();
+    assert_eq!(
+        (ear.rings(), bucket.get(0, "a").unwrap()),
+        (2, b"2".to_vec())
+    );
+    assert_eq!(bucket.memory().used(), bucket.recount());
+    // Who asks after that is woken all the same.
+    bucket.fetch(VbId(5), wanted, ear.clone());
+    bucket.fetch_step();
+    assert_eq!(ear.rings(), 3);
+}

@@ -1,0 +1,12 @@
+//! A bucket over real stores, with its workers and without.
+
+#![expect(clippy::unwrap_used, reason = "what goes wrong in a test fails it")]
+
+mod crowd;
+mod faults;
+mod flushing;
+mod lifecycle;
+mod pressure;
+mod restart;
+mod stores;
+mod world;

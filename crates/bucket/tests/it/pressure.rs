@@ -1,0 +1,220 @@
+//! Memory: what is counted, who is refused, what makes room.
+
+use std::time::Duration;
+
+use bucket::{Bucket, Counters, Flushed};
+use engine::{OpError, Outcome};
+use model::VbId;
+use storage::{Fault, FaultyStore, KvStore, MemStore};
+
+use crate::world::{Ear, Kept, Ops, PATIENCE, options, read_through, running, warm};
+
+/// Writes until it is refused; tells how many documents went in.
+fn fill(bucket: &Bucket<impl KvStore>, vb: u16, prefix: &str) -> u32 {
+    for index in 0..100_000 {
+        match bucket.try_set(vb, &format!("{prefix}{index}"), &[7; 1000]) {
+            Ok(_) => {}
+            Err(OpError::TemporaryFailure) => return index,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("nothing was refused");
+}
+
+#[test]
+fn writes_are_refused_above_the_hard_mark_until_values_left() {
+    let bucket = warm(options(4, 4 << 20), MemStore::new(), 1);
+    // The first vBucket stays empty: eviction must get past it.
+    let count = fill(&bucket, 2, "k");
+    let memory = bucket.memory();
+    assert!(memory.used() <= memory.hard_mark() && memory.used() > memory.high_mark());
+    assert_eq!(Counters::read(&bucket.counters().refused_for_memory), 1);
+    assert_eq!(bucket.admit(1 << 20), Err(OpError::TemporaryFailure));
+    // What is not durable cannot leave.
+    assert!(!bucket.relieve_step());
+    assert_eq!(Counters::read(&bucket.counters().evicted), 0);
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert!(bucket.relieve_step());
+    assert!(memory.used() <= memory.low_mark(), "{memory:?}");
+    assert_eq!(memory.used(), bucket.recount());
+    let evicted = Counters::read(&bucket.counters().evicted);
+    assert!((1..u64::from(count)).contains(&evicted));
+    bucket.set(1, "again", &[7; 1000]);
+    assert!(fill(&bucket, 2, "more") > 0);
+}
+
+#[test]
+fn eviction_takes_turns_between_vbuckets() {
+    let bucket = warm(options(8, 4 << 20), MemStore::new(), 1);
+    for index in 0..3200_u32 {
+        bucket.set((index % 8) as u16, &format!("k{index}"), &[7; 1000]);
+    }
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let missing = |vb| {
+        let stats = bucket.with_vbucket(VbId(vb), |vbucket| vbucket.stats());
+        stats.unwrap().non_resident
+    };
+    for round in 0..20 {
+        assert!(bucket.relieve_step());
+        for index in 0..100 {
+            bucket.set(index % 8, &format!("r{round}-{index}"), &[7; 1000]);
+        }
+        assert_eq!(bucket.flush_step(), Flushed::Clean);
+    }
+    let most = (0..8).map(missing).max().unwrap();
+    let least = (0..8).map(missing).min().unwrap();
+    assert!(least > 0 && most < least * 4, "between {least} and {most}");
+}
+
+#[test]
+fn the_account_follows_deletions_states_flushes_and_evictions() {
+    let bucket = warm(options(3, 8 << 20), MemStore::new(), 1);
+    let check = |step: &str| assert_eq!(bucket.memory().used(), bucket.recount(), "{step}");
+    for index in 0..900 {
+        bucket.set(index % 3, &format!("k{index}"), &[7; 1000]);
+        bucket.set(index % 3, &format!("k{index}"), &[8; 500]);
+    }
+    check("written");
+    let queued = bucket.memory().used();
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    check("flushed");
+    assert!(bucket.memory().used() < queued, "the queue was counted");
+    for index in 0..900 {
+        bucket.set(index % 3, &format!("k{index}"), &[9; 500]);
+    }
+    check("replaced");
+    let replaced = bucket.memory().used();
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    check("flushed again");
+    assert!(bucket.memory().used() < replaced);
+    for index in 0..300 {
+        bucket.try_delete(0, &format!("k{}", index * 3)).unwrap();
+    }
+    check("deleted");
+    let state = model::VbState::Replica;
+    bucket
+        .set_vbucket(VbId(1), state, Some("x".repeat(4096)), model::VbUuid(5))
+        .unwrap();
+    check("state");
+    assert!(bucket.delete_vbucket(VbId(2)).unwrap());
+    check("vBucket deleted");
+    bucket
+        .set_vbucket(VbId(2), state, None, model::VbUuid(6))
+        .unwrap();
+    check("vBucket made");
+    for vb in 0..3 {
+        assert!(bucket.delete_vbucket(VbId(vb)).unwrap());
+    }
+    assert_eq!(bucket.memory().used(), 0, "nothing is left");
+}
+
+#[test]
+fn a_bucket_that_keeps_its_values_refuses_writes_when_full_and_serves_the_rest() {
+    let mut keeps = options(2, 4 << 20);
+    keeps.evicts = false;
+    let (bucket, workers) = running(keeps, MemStore::new(), 1);
+    let count = fill(&bucket, 0, "k");
+    let mut last = count;
+    while bucket.any_dirty() {
+        // Freed queue slots may let some more in.
+        bucket.hurry();
+        last = last.max(fill(&bucket, 0, "l"));
+    }
+    assert!(!bucket.relieve_step());
+    assert_eq!(bucket.admit(1 << 20), Err(OpError::TemporaryFailure));
+    for index in 0..count {
+        assert_eq!(bucket.get(0, &format!("k{index}")).unwrap().len(), 1000);
+    }
+    assert_eq!(Counters::read(&bucket.counters().evicted), 0);
+    for index in 0..count / 2 {
+        bucket.try_delete(0, &format!("k{index}")).unwrap();
+    }
+    // The deleted values are freed with the queue.
+    let ear = Ear::new();
+    let high = bucket
+        .with_vbucket(VbId(0), |vbucket| vbucket.high_seqno())
+        .unwrap();
+    bucket.await_persisted(VbId(0), high, ear.clone());
+    ear.listen();
+    bucket.set(1, "fits", &[7; 1000]);
+    workers.stop().unwrap();
+    assert_eq!(bucket.memory().used(), bucket.recount());
+}
+
+#[test]
+fn replaced_values_are_freed_by_a_flush_that_the_reliever_asks_for() {
+    let mut slow = options(1, 4 << 20);
+    // The flusher would not come by itself while this test runs.
+    slow.flush_interval_ms = 3_600_000;
+    let (bucket, workers) = running(slow, Kept::default(), 1);
+    // Each in its own checkpoint, so that none takes the place of another.
+    let value = vec![7; 300 << 10];
+    let ear = Ear::new();
+    let mut refused = 0;
+    for _ in 0..100 {
+        while bucket.try_set(0, "k", &value).is_err() {
+            refused += 1;
+            assert!(refused < PATIENCE.as_millis(), "nobody made room");
+            ear.listen_for(Duration::from_millis(1));
+        }
+    }
+    workers.stop().unwrap();
+    assert_eq!(bucket.memory().used(), bucket.recount());
+}
+
+#[test]
+fn relief_with_nothing_to_give_rests() {
+    let (bucket, workers) = running(options(2, 1 << 20), FaultyStore::new(Kept::default()), 1);
+    bucket.store().fail_next(usize::MAX, Fault::Sync);
+    fill(&bucket, 0, "k");
+    let steps = || Counters::read(&bucket.counters().relief_steps);
+    let ear = Ear::new();
+    let mut looks = 0;
+    while steps() == 0 {
+        looks += 1;
+        assert!(looks < PATIENCE.as_millis(), "the reliever was not called");
+        ear.listen_for(Duration::from_millis(1));
+    }
+    // The writers go on trying; each is refused, none makes the reliever pass once more.
+    let (before, large) = (steps(), vec![7; 100_000]);
+    for _ in 0..50 {
+        for _ in 0..20 {
+            let refused = bucket.try_set(0, "x", &large);
+            assert_eq!(refused, Err(OpError::TemporaryFailure));
+        }
+        ear.listen_for(Duration::from_millis(1));
+    }
+    // As many as fit into these 50 ms with rests between, even on a machine that is held up.
+    let more = steps() - before;
+    assert!(more < 40, "{more} steps for 1,000 calls");
+    let Ok(Outcome::Done(_)) = bucket.try_get(0, "k0") else {
+        panic!("reads go on");
+    };
+    assert_eq!(Counters::read(&bucket.counters().evicted), 0);
+    assert!(workers.stop().is_err());
+}
+
+#[test]
+fn the_reliever_keeps_a_bucket_usable_that_is_written_far_beyond_its_quota() {
+    let (bucket, workers) = running(options(4, 4 << 20), Kept::default(), 1);
+    let ear = Ear::new();
+    for index in 0..20_000_u32 {
+        let key = format!("k{index}");
+        let mut refused = 0;
+        while bucket
+            .try_set((index % 4) as u16, &key, &[7; 1000])
+            .is_err()
+        {
+            refused += 1;
+            assert!(refused < PATIENCE.as_millis(), "nobody made room for {key}");
+            ear.listen_for(Duration::from_millis(1));
+        }
+    }
+    assert!(bucket.memory().used() <= bucket.memory().quota());
+    for index in (0..20_000_u32).step_by(97) {
+        let value = read_through(&bucket, (index % 4) as u16, &format!("k{index}"));
+        assert_eq!(value.unwrap(), [7; 1000]);
+    }
+    workers.stop().unwrap();
+    assert_eq!(bucket.memory().used(), bucket.recount());
+}

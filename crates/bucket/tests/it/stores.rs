@@ -1,0 +1,121 @@
+//! Stores that remember, and that can be held up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use model::{Document, Meta, Seqno, VbId, VbRecord};
+use storage::{
+    CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, MemStore, Snapshot, StoreError,
+    VbBatch, Want,
+};
+
+use crate::world::Ear;
+
+/// A store that several buckets may use one after the other, as restarts do: closing it only
+/// notes that it was closed.
+#[derive(Clone, Default)]
+pub(crate) struct Kept {
+    inner: Arc<MemStore>,
+    pub(crate) closes: Arc<AtomicUsize>,
+}
+
+/// The same, with commits that can be held up.
+pub(crate) struct Gated {
+    inner: Kept,
+    is_shut: AtomicBool,
+    /// Rings when a commit stands before the gate.
+    pub(crate) reached: Arc<Ear>,
+    gate: Ear,
+}
+
+impl Gated {
+    pub(crate) fn new(inner: Kept) -> Self {
+        Self {
+            inner,
+            is_shut: AtomicBool::new(false),
+            reached: Ear::new(),
+            gate: Ear::default(),
+        }
+    }
+
+    /// Holds the next commit up.
+    pub(crate) fn shut(&self) {
+        self.is_shut.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn open(&self) {
+        bucket::Wake::wake(&self.gate);
+    }
+
+    fn pass(&self) {
+        if self.is_shut.swap(false, Ordering::SeqCst) {
+            bucket::Wake::wake(&*self.reached);
+            self.gate.listen();
+        }
+    }
+}
+
+type Answer<T> = Result<T, StoreError>;
+
+/// All but `commit` and `close`, which the wrappers are about.
+macro_rules! hand_on {
+    () => {
+        fn load(&self) -> Answer<Vec<LoadedVb>> {
+            self.inner.load()
+        }
+
+        fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
+            self.inner.fetch(vb, wants)
+        }
+
+        fn snapshot(&self, vb: VbId) -> Answer<Box<dyn Snapshot>> {
+            self.inner.snapshot(vb)
+        }
+
+        fn rollback(&self, vb: VbId, to: Seqno) -> Answer<VbRecord> {
+            self.inner.rollback(vb, to)
+        }
+
+        fn compact(
+            &self,
+            vb: VbId,
+            keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
+        ) -> Answer<Compacted> {
+            self.inner.compact(vb, keep)
+        }
+
+        fn remove(&self, vb: VbId) -> Answer<()> {
+            self.inner.remove(vb)
+        }
+
+        fn disk_usage(&self) -> Answer<DiskUsage> {
+            self.inner.disk_usage()
+        }
+    };
+}
+
+impl KvStore for Kept {
+    hand_on!();
+
+    fn commit(&self, batches: &[VbBatch<'_>]) -> Answer<CommitInfo> {
+        self.inner.commit(batches)
+    }
+
+    fn close(&self) -> Answer<()> {
+        self.closes.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+impl KvStore for Gated {
+    hand_on!();
+
+    fn commit(&self, batches: &[VbBatch<'_>]) -> Answer<CommitInfo> {
+        self.pass();
+        self.inner.commit(batches)
+    }
+
+    fn close(&self) -> Answer<()> {
+        self.inner.close()
+    }
+}

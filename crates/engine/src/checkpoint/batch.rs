@@ -1,0 +1,188 @@
+//! What the flusher carries to the store.
+
+use std::sync::Arc;
+
+use model::{Document, Seqno, VbId, VbRecord};
+
+use super::segment::{Slot, Slots};
+
+/// How much one flush may take. Batches end at segment edges, so they may exceed it by the
+/// rest of a segment (at most 255 changes), and hold at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushBudget {
+    /// Most changes.
+    pub items: usize,
+    /// Most bytes of documents.
+    pub bytes: usize,
+}
+
+impl FlushBudget {
+    /// Everything there is.
+    pub const ALL: Self = Self {
+        items: usize::MAX,
+        bytes: usize::MAX,
+    };
+}
+
+/// One instruction for the store.
+#[derive(Clone, Copy, Debug)]
+pub enum FlushItem<'a> {
+    /// Write this row; the row of `supersedes` (if not zero) goes in the same commit.
+    Put {
+        /// The change: a live document or a tombstone.
+        document: &'a Document,
+        /// Seqno of the key's older row, zero for none.
+        supersedes: Seqno,
+    },
+    /// Remove the row of this seqno: the key's newest change of this batch is another `Put`.
+    Remove(Seqno),
+}
+
+/// Changes for the store, and the state to be written with them in one commit.
+///
+/// Shape: the rows of a store that applies every batch are, after each, the newest change of
+/// every key up to `record.high_seqno`, one row a key.
+///
+/// Cost: holds segments of the log by reference; nothing is copied, and walking it needs no
+/// lock. Drop it (or call [`FlushBatch::done`]) before the vBucket is locked again.
+#[derive(Debug)]
+pub struct FlushBatch {
+    /// The vBucket.
+    pub vb: VbId,
+    /// State as of the end of the batch.
+    pub record: VbRecord,
+    pub(crate) taken: Taken,
+    pub(crate) flight: FlightId,
+}
+
+/// Names one flush of one vBucket object, so that an answer is never taken for another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FlightId {
+    pub(crate) history: u64,
+    pub(crate) number: u64,
+}
+
+/// The segments that a reader took.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) segments: Vec<Arc<Slots>>,
+    pub(crate) live: usize,
+    pub(crate) live_bytes: usize,
+    /// Changes up to here were in a batch that failed: the store may have them nevertheless.
+    pub(crate) failed_to: Seqno,
+}
+
+impl Taken {
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.segments.iter().flat_map(|segment| segment.iter())
+    }
+
+    pub(crate) fn first_seqno(&self) -> Option<Seqno> {
+        Some(self.segments.first()?.first()?.seqno)
+    }
+
+    pub(crate) fn last_seqno(&self) -> Option<Seqno> {
+        Some(self.segments.last()?.last()?.seqno)
+    }
+
+    pub(super) fn for_each(&self, f: &mut dyn FnMut(FlushItem<'_>)) {
+        let Some(first) = self.first_seqno() else {
+            return;
+        };
+        // Changes that a later one of this batch replaces; few, unless checkpoints are tiny.
+        // De-duplicated slots do not count: what took their place may lie past the batch's end.
+        let mut replaced: Vec<Seqno> = self
+            .slots()
+            .filter(|slot| slot.document.is_some() && slot.supersedes >= first)
+            .map(|slot| slot.supersedes)
+            .collect();
+        replaced.sort_unstable();
+        for slot in self.slots() {
+            let Some(document) = &slot.document else {
+                continue;
+            };
+            // A row of this very batch is in the store only if an earlier attempt left it there.
+            let in_store = slot.supersedes < first || slot.supersedes <= self.failed_to;
+            let supersedes = if in_store {
+                slot.supersedes
+            } else {
+                Seqno::ZERO
+            };
+            if replaced.is_empty() || replaced.binary_search(&slot.seqno).is_err() {
+                f(FlushItem::Put {
+                    document,
+                    supersedes,
+                });
+            } else if supersedes != Seqno::ZERO {
+                f(FlushItem::Remove(supersedes));
+            }
+        }
+    }
+}
+
+impl FlushBatch {
+    /// Rows to be written, at most: a change replaced by a later one of the batch counts too.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.taken.live
+    }
+
+    /// Whether only the record changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.taken.live == 0
+    }
+
+    /// Bytes of the documents that [`FlushBatch::len`] counts, as allocated.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.taken.live_bytes
+    }
+
+    /// Seqnos of the first and the last change; `None` when only the record changed.
+    #[must_use]
+    pub fn seqnos(&self) -> Option<(Seqno, Seqno)> {
+        self.taken.first_seqno().zip(self.taken.last_seqno())
+    }
+
+    /// Walks the instructions, the `Put`s in ascending seqno order. May be called repeatedly.
+    ///
+    /// Cost: O([`FlushBatch::len`]); 8 bytes for each change that the batch itself replaces.
+    pub fn for_each(&self, f: &mut dyn FnMut(FlushItem<'_>)) {
+        self.taken.for_each(f);
+    }
+
+    /// Ends the batch with the store's answer, for
+    /// [`VBucket::finish_flush`](crate::VBucket::finish_flush).
+    #[must_use]
+    pub fn done(self, ok: bool) -> FlushDone {
+        FlushDone {
+            ok,
+            flight: self.flight,
+        }
+    }
+}
+
+/// How a flush ended; made by [`FlushBatch::done`].
+#[derive(Clone, Copy, Debug)]
+pub struct FlushDone {
+    /// Whether all of the batch is durable.
+    pub ok: bool,
+    pub(crate) flight: FlightId,
+}
+
+/// Segments that nobody needs any more. Freeing them takes time in proportion to their
+/// changes, so drop this after the vBucket's lock.
+#[derive(Debug, Default)]
+#[must_use = "to be dropped after the vBucket's lock"]
+pub struct Garbage {
+    pub(crate) segments: Vec<Arc<Slots>>,
+}
+
+impl Garbage {
+    /// Whether there is nothing to free.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+}

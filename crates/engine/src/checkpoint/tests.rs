@@ -1,0 +1,394 @@
+use model::{Cas, Meta};
+
+use super::*;
+
+const VALUE: &[u8] = &[b'v'; 50];
+
+fn change(key: &str, seqno: u64) -> Document {
+    let meta = Meta {
+        cas: Cas(seqno),
+        seqno: Seqno(seqno),
+        ..Meta::default()
+    };
+    Document::from_parts(key.as_bytes(), VALUE, &meta)
+}
+
+/// A log with the table that belongs to it.
+struct World {
+    log: CheckpointLog,
+    table: std::collections::BTreeMap<String, Document>,
+    high: u64,
+}
+
+impl World {
+    fn new(bytes_max: usize) -> Self {
+        Self {
+            log: CheckpointLog::new(Seqno(0), bytes_max),
+            table: [].into(),
+            high: 0,
+        }
+    }
+
+    fn set_at(&mut self, key: &str, seqno: u64) {
+        self.high = seqno;
+        let document = change(key, seqno);
+        let old = self.table.insert(key.into(), document.clone());
+        self.log.append(&document, old.as_ref());
+        if seqno % 16 < 2 {
+            self.check();
+        }
+    }
+
+    fn set(&mut self, key: &str) {
+        self.set_at(key, self.high + 1);
+    }
+
+    /// What a take would hand to the store, as text.
+    fn take(&mut self, items: usize) -> (String, Taken, Flight) {
+        let (taken, flight) = self.log.take_dirty(FlushBudget {
+            items,
+            bytes: usize::MAX,
+        });
+        self.check();
+        (told(&taken), taken, flight)
+    }
+
+    fn finish(&mut self, flight: &Flight) -> usize {
+        let garbage = self.log.finish(flight);
+        self.check();
+        garbage.segments.len()
+    }
+
+    /// Every counter against a recount over all slots.
+    fn check(&self) {
+        let log = &self.log;
+        let segments = log
+            .sealed
+            .iter()
+            .map(|sealed| (&*sealed.slots, sealed.facts));
+        let mut live = (0, 0);
+        let mut stale_bytes = 0;
+        let mut slot_bytes = 0;
+        let mut dirty = (0, 0);
+        let mut open_bytes = 0;
+        let mut position = log
+            .sealed
+            .front()
+            .map_or(log.tail_facts.first_position, |sealed| {
+                slot_bytes = log.sealed.iter().map(Sealed::slot_bytes).sum();
+                sealed.facts.first_position
+            });
+        for (slots, facts) in segments.chain([(&log.tail, log.tail_facts)]) {
+            assert!(
+                facts.first_position >= position,
+                "only dead segments leave gaps"
+            );
+            position = facts.first_position;
+            let documents = || slots.iter().filter_map(|slot| slot.document.as_ref());
+            let bytes: usize = documents().map(Document::memory_bytes).sum();
+            let stale: usize = documents()
+                .filter(|held| !self.table[str::from_utf8(held.key()).unwrap()].same_as(held))
+                .map(Document::memory_bytes)
+                .sum();
+            assert_eq!(facts.live, documents().count());
+            assert_eq!((facts.live_bytes, facts.stale_bytes), (bytes, stale));
+            live = (live.0 + facts.live, live.1 + bytes);
+            stale_bytes += stale;
+            if position >= log.persisted {
+                dirty = (dirty.0 + facts.live, dirty.1 + bytes);
+            }
+            if position >= log.open.first_position {
+                open_bytes += bytes + slots.len() * size_of::<Slot>();
+            }
+            position += slots.len() as u64;
+        }
+        slot_bytes += slots_bytes(&log.tail);
+        assert_eq!(log.items, live.0);
+        assert_eq!((log.dirty_items, log.dirty_bytes), dirty);
+        assert_eq!((log.stale_bytes, log.slot_bytes), (stale_bytes, slot_bytes));
+        assert_eq!(log.open.bytes, open_bytes);
+        let ids: Vec<u64> = log
+            .closed
+            .iter()
+            .chain([&log.open])
+            .map(|one| one.id)
+            .collect();
+        assert!(ids.windows(2).all(|pair| pair[1] == pair[0] + 1), "{ids:?}");
+    }
+}
+
+fn told(taken: &Taken) -> String {
+    let mut told = Vec::new();
+    taken.for_each(&mut |item| {
+        told.push(match item {
+            FlushItem::Put {
+                document,
+                supersedes: Seqno::ZERO,
+            } => {
+                format!("{}@{}", document.key().escape_ascii(), document.seqno())
+            }
+            FlushItem::Put {
+                document,
+                supersedes,
+            } => {
+                format!(
+                    "{}@{}-{supersedes}",
+                    document.key().escape_ascii(),
+                    document.seqno()
+                )
+            }
+            FlushItem::Remove(seqno) => format!("-{seqno}"),
+        });
+    });
+    told.join(" ")
+}
+
+#[test]
+fn an_empty_log_has_nothing_and_allocates_nothing() {
+    let mut world = World::new(1000);
+    assert!(!world.log.has_dirty());
+    assert_eq!(world.log.memory_bytes(), 0);
+    let (told, taken, flight) = world.take(10);
+    assert_eq!((told.as_str(), taken.last_seqno()), ("", None));
+    assert_eq!(world.finish(&flight), 0);
+}
+
+#[test]
+fn a_change_replaces_its_older_one_in_the_open_checkpoint() {
+    let mut world = World::new(usize::MAX);
+    for key in ["a", "b", "a", "a"] {
+        world.set(key);
+    }
+    assert_eq!(world.log.stats().deduplicated, 2);
+    assert_eq!(world.log.stats().items, 2);
+    assert_eq!(world.take(10).0, "b@2 a@4");
+}
+
+#[test]
+fn what_was_handed_out_stays_whole() {
+    let mut world = World::new(usize::MAX);
+    world.set("a");
+    let (_, taken, flight) = world.take(10);
+    world.set("a");
+    world.set("a");
+    assert_eq!(told(&taken), "a@1");
+    world.finish(&flight);
+    assert_eq!(
+        world.take(10).0,
+        "a@3-1",
+        "the row in the store is removed, 2 never existed"
+    );
+}
+
+#[test]
+fn a_replaced_slot_in_a_full_segment_gives_its_place_up() {
+    let mut world = World::new(usize::MAX);
+    for index in 0..SLOTS_MIN {
+        world.set(&format!("k{index}"));
+    }
+    for index in 0..SLOTS_MIN - 1 {
+        world.set(&format!("k{index}"));
+    }
+    assert_eq!(
+        world.log.sealed.len(),
+        1,
+        "the second segment is twice as long"
+    );
+    assert_eq!(world.log.stats().deduplicated, SLOTS_MIN as u64 - 1);
+    let (told, ..) = world.take(usize::MAX);
+    assert!(told.starts_with("k15@16 k0@17 k1@18 "), "{told}");
+}
+
+#[test]
+fn segments_grow_to_their_limit() {
+    let mut world = World::new(usize::MAX);
+    for index in 0..1000 {
+        world.set(&format!("k{index}"));
+    }
+    let lengths: Vec<usize> = world
+        .log
+        .sealed
+        .iter()
+        .map(|sealed| sealed.slots.len())
+        .collect();
+    assert_eq!(lengths, [16, 32, 64, 128, 256, 256]);
+}
+
+#[test]
+fn closed_checkpoints_keep_every_change() {
+    let one = change("a", 1).memory_bytes();
+    let mut world = World::new(one);
+    for key in ["a", "a", "b", "a"] {
+        world.set(key);
+    }
+    let stats = world.log.stats();
+    assert_eq!(
+        (stats.checkpoints, stats.open_id, stats.deduplicated),
+        (4, 4, 0)
+    );
+    assert_eq!(
+        (stats.snapshot_start, stats.snapshot_end),
+        (Seqno(4), Seqno(4))
+    );
+    let (told, _, flight) = world.take(usize::MAX);
+    assert_eq!(
+        told, "b@3 a@4",
+        "within one batch only the newest is written"
+    );
+    assert_eq!(flight.consistent, Some(Seqno(4)));
+    assert_eq!(world.finish(&flight), 4);
+    assert_eq!(world.log.stats().checkpoints, 1);
+    assert_eq!(world.log.stats().slot_bytes, 0);
+}
+
+#[test]
+fn a_failed_batch_comes_again_and_removes_what_it_may_have_left() {
+    let one = change("a", 1).memory_bytes();
+    let mut world = World::new(one);
+    world.set("a");
+    world.set("a");
+    let (told, taken, flight) = world.take(usize::MAX);
+    assert_eq!(told, "a@2");
+    drop(taken);
+    world.log.fail(&flight);
+    world.set("a");
+    world.set("b");
+    world.set("b");
+    let (told, _, flight) = world.take(usize::MAX);
+    assert_eq!(
+        told, "-1 a@3-2 b@5",
+        "rows 1 and 2 may exist, row 4 never was handed out"
+    );
+    world.finish(&flight);
+    world.set("a");
+    world.set("a");
+    assert_eq!(
+        world.take(usize::MAX).0,
+        "-3 a@7",
+        "a later batch knows its rows again"
+    );
+}
+
+#[test]
+fn a_batch_that_ends_inside_of_a_checkpoint_promises_only_what_came_before() {
+    let mut world = World::new(usize::MAX);
+    for index in 0..SLOTS_MIN {
+        world.set(&format!("k{index}"));
+    }
+    world.set("k3");
+    let (told, _, flight) = world.take(1);
+    assert!(
+        !told.contains("k3@"),
+        "{told}: its change lies past the end"
+    );
+    assert_eq!((flight.last_seqno, flight.consistent), (Seqno(16), None));
+    assert_eq!(flight.snapshot_end, Seqno(17));
+    world.finish(&flight);
+    let (told, _, flight) = world.take(1);
+    assert_eq!(
+        (told.as_str(), flight.consistent),
+        ("k3@17", Some(Seqno(17)))
+    );
+}
+
+#[test]
+fn a_batch_that_ends_with_a_checkpoint_is_whole() {
+    let one = change("a", 1).memory_bytes();
+    let mut world = World::new(one);
+    for key in ["a", "b", "a"] {
+        world.set(key);
+    }
+    let (told, _, flight) = world.take(1);
+    assert_eq!(told, "a@1");
+    assert_eq!(
+        (flight.consistent, flight.snapshot_end),
+        (Some(Seqno(1)), Seqno(1))
+    );
+    world.finish(&flight);
+    let (told, _, flight) = world.take(1);
+    assert_eq!((told.as_str(), flight.consistent), ("b@2", Some(Seqno(2))));
+    world.finish(&flight);
+    assert_eq!(world.take(1).0, "a@3-1");
+}
+
+#[test]
+fn an_older_row_stays_until_the_newer_one_is_in_the_same_batch() {
+    // a@1 in a checkpoint of its own; then a@2, replaced in place by a change that lies in the
+    // next segment. A batch that ends between the two must still write a@1.
+    let mut world = World::new(usize::MAX);
+    world.set("a");
+    world.log.close_checkpoint();
+    world.set("a");
+    for index in 0..SLOTS_MIN - 1 {
+        world.set(&format!("k{index}"));
+    }
+    world.set("a");
+    let (told, _, flight) = world.take(2);
+    assert!(told.starts_with("a@1 k0@3 "), "{told}");
+    world.finish(&flight);
+    assert_eq!(world.take(usize::MAX).0, "a@18-1");
+}
+
+#[test]
+fn left_out_seqnos_are_found_by_search() {
+    let mut world = World::new(usize::MAX);
+    for index in 0..40 {
+        world.set_at(&format!("k{index}"), index * 5 + 3);
+    }
+    for index in 0..40 {
+        world.set_at(&format!("k{index}"), 1000 + index * 7);
+    }
+    assert_eq!(world.log.stats().deduplicated, 40);
+}
+
+#[test]
+fn a_busy_time_leaves_no_room_behind() {
+    let mut world = World::new(200);
+    for index in 0..500 {
+        world.set(&format!("k{index}"));
+    }
+    let (_, taken, flight) = world.take(usize::MAX);
+    assert_eq!(world.finish(&flight), taken.segments.len());
+    assert_eq!(world.log.memory_bytes(), 0);
+}
+
+#[test]
+fn a_failed_batch_comes_again_as_a_whole() {
+    let one = change("a", 1).memory_bytes();
+    let mut world = World::new(one);
+    for key in ["a", "b", "c"] {
+        world.set(key);
+    }
+    let (told, _, flight) = world.take(2);
+    assert_eq!(told, "a@1 b@2");
+    world.log.fail(&flight);
+    assert_eq!(world.take(1).0, "a@1 b@2", "however small the budget is");
+}
+
+#[test]
+fn a_key_that_changes_all_the_time_does_not_fill_memory() {
+    let mut world = World::new(usize::MAX);
+    world.set("quiet");
+    for _ in 0..5000 {
+        world.set("busy");
+    }
+    let stats = world.log.stats();
+    assert_eq!(
+        (stats.items, stats.deduplicated, stats.next_position),
+        (2, 4999, 5001)
+    );
+    assert!(
+        stats.segments <= 3 && stats.slot_bytes < 16 << 10,
+        "{stats:?}"
+    );
+    let (told, _, flight) = world.take(usize::MAX);
+    assert_eq!(
+        (told.as_str(), flight.consistent),
+        ("quiet@1 busy@5001", Some(Seqno(5001)))
+    );
+    world.finish(&flight);
+    assert_eq!(
+        (world.log.memory_bytes(), world.log.has_dirty()),
+        (0, false)
+    );
+}

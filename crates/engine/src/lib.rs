@@ -1,0 +1,34 @@
+//! The vBucket as one plain value: hash table, checkpoints, locks of documents, histories.
+//!
+//! What this crate may not do: read a clock, draw random numbers, lock, start threads, touch
+//! files or sockets, know frames (`wire`) or rows (`storage`). Time and randomness come in as
+//! parameters; what an operation wants done afterwards lies in the [`Outbox`].
+//!
+//! ```text
+//!              get, store, delete, ...
+//!                      |
+//!                  VBucket --- commit() is the only door for a change
+//!                 /        \
+//!            Table          CheckpointLog        one Document, shared by both
+//!     key -> newest      changes by seqno
+//!                            |
+//!                       FlushBatch               walked without the vBucket's lock
+//! ```
+
+mod checkpoint;
+mod codec;
+mod error;
+mod hlc;
+mod locks;
+mod table;
+mod types;
+mod vbucket;
+
+pub use checkpoint::{CheckpointStats, FlushBatch, FlushBudget, FlushDone, FlushItem, Garbage};
+pub use codec::Codec;
+pub use error::OpError;
+pub use types::{
+    Arithmetic, Concat, ConcatPlace, FetchKey, Got, GotMeta, Mutated, ObserveSeqno, ObserveState,
+    Observed, Outbox, Outcome, ScanProgress, StoreMode, VbConfig, Write,
+};
+pub use vbucket::{HashStats, VBucket, VbStats};

@@ -1,0 +1,138 @@
+//! Documents locked by get-and-lock. Few at a time, so they lie beside the table.
+
+use hashbrown::HashTable;
+use model::{Cas, Now};
+
+#[derive(Debug)]
+struct Lock {
+    hash: u64,
+    key: Box<[u8]>,
+    cas: Cas,
+    until_mono_ns: u64,
+}
+
+impl Lock {
+    fn holds(&self, now: Now) -> bool {
+        now.mono_ns < self.until_mono_ns
+    }
+}
+
+/// The locks of a vBucket. Allocates nothing while there are none.
+///
+/// Hashes are those of the vBucket's table. A lock that ran out is dropped when it is met, or
+/// when its slot is needed.
+#[derive(Debug, Default)]
+pub(crate) struct Locks {
+    locks: HashTable<Lock>,
+    key_bytes: usize,
+}
+
+impl Locks {
+    /// The CAS that a writer of `key` must show, while the document is locked.
+    #[inline]
+    pub(crate) fn cas_of(&mut self, hash: u64, key: &[u8], now: Now) -> Option<Cas> {
+        if self.locks.is_empty() {
+            return None;
+        }
+        let lock = self.locks.find(hash, |lock| *lock.key == *key)?;
+        if lock.holds(now) {
+            return Some(lock.cas);
+        }
+        self.remove(hash, key);
+        None
+    }
+
+    /// Locks `key`, which is not locked, until a moment of the monotonic clock.
+    pub(crate) fn insert(&mut self, hash: u64, key: &[u8], held: (Cas, u64), now: Now) {
+        if self.locks.len() == self.locks.capacity() {
+            self.drop_ended(now);
+        }
+        self.remove(hash, key);
+        self.key_bytes += key.len();
+        let lock = Lock {
+            hash,
+            key: key.into(),
+            cas: held.0,
+            until_mono_ns: held.1,
+        };
+        self.locks.insert_unique(hash, lock, |lock| lock.hash);
+    }
+
+    fn drop_ended(&mut self, now: Now) {
+        self.locks.retain(|lock| lock.holds(now));
+        self.key_bytes = self.locks.iter().map(|lock| lock.key.len()).sum();
+        // Room for as many again, so that looking for ended ones costs O(1) a lock on average.
+        self.locks.reserve(self.locks.len(), |lock| lock.hash);
+    }
+
+    /// Unlocks `key` if it is locked.
+    #[inline]
+    pub(crate) fn remove(&mut self, hash: u64, key: &[u8]) {
+        if self.locks.is_empty() {
+            return;
+        }
+        if let Ok(entry) = self.locks.find_entry(hash, |lock| *lock.key == *key) {
+            self.key_bytes -= entry.remove().0.key.len();
+        }
+    }
+
+    /// Unlocks everything.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Locks held, including those that ran out unnoticed.
+    pub(crate) fn len(&self) -> usize {
+        self.locks.len()
+    }
+
+    /// Bytes allocated.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.locks.allocation_size() + self.key_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(mono_ns: u64) -> Now {
+        Now {
+            unix_ns: 0,
+            mono_ns,
+        }
+    }
+
+    #[test]
+    fn a_lock_ends_at_its_moment() {
+        let mut locks = Locks::default();
+        locks.insert(1, b"a", (Cas(7), 100), at(0));
+        assert_eq!(locks.cas_of(1, b"a", at(99)), Some(Cas(7)));
+        assert_eq!(locks.cas_of(1, b"b", at(99)), None, "same hash, other key");
+        assert_eq!(locks.cas_of(1, b"a", at(100)), None);
+        assert_eq!(locks.len(), 0, "dropped when met");
+    }
+
+    #[test]
+    fn locks_that_ran_out_make_room() {
+        let mut locks = Locks::default();
+        for index in 0..1000u64 {
+            locks.insert(index, b"key", (Cas(1), index + 1), at(index));
+        }
+        assert!(locks.len() < 8, "{} locks", locks.len());
+        assert!(locks.memory_bytes() < 1024);
+    }
+
+    #[test]
+    fn bytes_follow_the_keys() {
+        let mut locks = Locks::default();
+        assert_eq!(locks.memory_bytes(), 0);
+        locks.insert(1, b"key", (Cas(1), 10), at(0));
+        let one = locks.memory_bytes();
+        locks.insert(2, b"other", (Cas(1), 10), at(0));
+        assert_eq!(locks.memory_bytes(), one + 5);
+        locks.remove(2, b"other");
+        locks.remove(2, b"other");
+        assert_eq!(locks.memory_bytes(), one);
+    }
+}

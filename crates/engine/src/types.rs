@@ -1,0 +1,203 @@
+//! Requests, answers and settings of a vBucket.
+
+use model::{Cas, Document, Draft, FailoverEntry, Meta, Seqno, VbId, VbUuid};
+
+/// Settings of all vBuckets of a bucket; shared by `Arc`.
+#[derive(Clone, Debug)]
+pub struct VbConfig {
+    /// Seed of the hash function; random per process, so that nobody can aim at one slot.
+    pub hash_seed: u64,
+    /// Bytes of changes after which a checkpoint is closed and the next one opened.
+    pub checkpoint_bytes_max: usize,
+    /// How long get-and-lock locks when the client does not say, seconds.
+    pub getl_default_s: u32,
+    /// Longest lock a client may ask for, seconds; more means the default.
+    pub getl_max_s: u32,
+    /// Longest value.
+    pub value_bytes_max: usize,
+    /// Longest time to live, seconds; 0 for no limit.
+    pub max_ttl_s: u32,
+}
+
+impl Default for VbConfig {
+    fn default() -> Self {
+        Self {
+            hash_seed: 0,
+            checkpoint_bytes_max: 256 << 10,
+            getl_default_s: 15,
+            getl_max_s: 30,
+            value_bytes_max: 20 << 20,
+            max_ttl_s: 0,
+        }
+    }
+}
+
+/// What became of an operation that was not refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome<T> {
+    /// It is done.
+    Done(T),
+    /// The value is only in the store: fetch it, [`restore`](crate::VBucket::restore) it, run
+    /// the same operation again.
+    NeedsFetch(FetchKey),
+}
+
+/// Names a document whose value must be read from the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchKey {
+    /// The stored key.
+    pub key: Box<[u8]>,
+    /// The revision that the table knows; its row is the one to read.
+    pub seqno: Seqno,
+}
+
+/// A document as a reader sees it.
+#[derive(Clone, Debug)]
+pub struct Got {
+    /// The document, shared with the vBucket.
+    pub document: Document,
+    /// The CAS to show: [`Cas::LOCKED`] while somebody else holds a lock, the lock's own for the
+    /// one who just took it, the document's otherwise.
+    pub cas: Cas,
+}
+
+/// Metadata of a document or of its tombstone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GotMeta {
+    /// The metadata; `meta.cas` is the real one even while locked.
+    pub meta: Meta,
+    /// Whether the document is gone: a tombstone, or its expiry has come.
+    pub deleted: bool,
+    /// The CAS to show: [`Cas::LOCKED`] while locked.
+    pub cas: Cas,
+}
+
+/// What a change got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mutated {
+    /// The new CAS; of a delete, the tombstone's.
+    pub cas: Cas,
+    /// The seqno of the change.
+    pub seqno: Seqno,
+    /// The history in which `seqno` counts.
+    pub vb_uuid: VbUuid,
+}
+
+/// When a [`Write`] applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreMode {
+    /// Always (but with a CAS only over the document that has it).
+    Set,
+    /// Only when there is no such document.
+    Add,
+    /// Only over an existing document.
+    Replace,
+}
+
+/// A whole document to be stored.
+#[derive(Debug)]
+pub struct Write {
+    /// When it applies.
+    pub mode: StoreMode,
+    /// The document: key, value, flags, datatype and the *absolute* expiry. Taken when the
+    /// write is done; still here after an error or [`Outcome::NeedsFetch`], so that the same
+    /// `Write` can be run again.
+    pub draft: Option<Draft>,
+    /// The revision to be replaced, [`Cas::ANY`] for whichever.
+    pub cas: Cas,
+    /// Whether a document that exists keeps its expiry.
+    pub preserve_expiry: bool,
+}
+
+/// Where [`Concat`] puts the new bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConcatPlace {
+    /// After the value.
+    Append,
+    /// Before the value.
+    Prepend,
+}
+
+/// Bytes to be joined to a document.
+#[derive(Clone, Copy, Debug)]
+pub struct Concat<'a> {
+    /// The stored key.
+    pub key: &'a [u8],
+    /// The bytes, not compressed.
+    pub bytes: &'a [u8],
+    /// Where they go.
+    pub place: ConcatPlace,
+    /// The revision to be changed, [`Cas::ANY`] for whichever.
+    pub cas: Cas,
+}
+
+/// A counter operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arithmetic {
+    /// How much.
+    pub delta: u64,
+    /// Down instead of up. Up wraps around, down stops at zero.
+    pub decrement: bool,
+    /// The value of a counter that does not exist yet; `None` to not create it.
+    pub initial: Option<u64>,
+    /// Absolute expiry of a counter that is created, Unix seconds, 0 for never.
+    pub expiry: u32,
+}
+
+/// Answer of [`observe`](crate::VBucket::observe).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// What is known of the key.
+    pub state: ObserveState,
+    /// CAS of the document or tombstone; 0 when not found.
+    pub cas: Cas,
+}
+
+/// What is known of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObserveState {
+    /// The document exists, its newest revision is not durable yet.
+    FoundNotPersisted,
+    /// The document exists and its newest revision is durable.
+    FoundPersisted,
+    /// No document, and the store knows none either.
+    NotFound,
+    /// The document was deleted; its deletion is not durable yet.
+    Deleted,
+}
+
+/// Answer of [`observe_seqno`](crate::VBucket::observe_seqno).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObserveSeqno {
+    /// The vBucket.
+    pub vb: VbId,
+    /// The current history.
+    pub vb_uuid: VbUuid,
+    /// Everything up to here is durable.
+    pub persisted: Seqno,
+    /// The newest change.
+    pub current: Seqno,
+    /// When the caller named an older history: that one, and the last seqno it shares with
+    /// the current one.
+    pub failover: Option<FailoverEntry>,
+}
+
+/// What an operation wants done once the vBucket's lock is dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outbox {
+    /// There is something for the flusher since the last time.
+    pub needs_flush: bool,
+    /// Everything up to here became durable since the last time.
+    pub persisted: Option<Seqno>,
+}
+
+/// How far a bounded pass over the table came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScanProgress {
+    /// Table slots looked at; the cost of the pass.
+    pub slots: usize,
+    /// Documents changed or evicted.
+    pub changed: usize,
+    /// Whether the pass reached the end of the table; the next one starts at its beginning.
+    pub finished: bool,
+}

@@ -1,0 +1,137 @@
+//! Counters: documents whose value is a decimal number.
+
+use model::{Cas, Datatype, Document, Draft, KEY_BYTES_MAX, Meta, Now};
+
+use super::VBucket;
+use super::edit::plain_value;
+use crate::codec::Codec;
+use crate::error::OpError;
+use crate::types::{Arithmetic, Mutated, Outcome};
+
+impl VBucket {
+    /// Counts up or down, or creates the counter. Returns the new number.
+    ///
+    /// A counter that exists keeps its flags and expiry. The value is stored as decimal text,
+    /// which is JSON. Up wraps modulo 2^64, down stops at zero.
+    ///
+    /// # Errors
+    /// `DeltaBadValue` unless the value is a number; `KeyNotFound` when it is not to be created;
+    /// `Locked`; `InvalidArgument` when the stored value cannot be read or the key is too long;
+    /// `NotMyVbucket`, `WouldBlockPending`.
+    pub fn arithmetic(
+        &mut self,
+        key: &[u8],
+        arithmetic: Arithmetic,
+        codec: &dyn Codec,
+        now: Now,
+    ) -> Result<Outcome<(u64, Mutated)>, OpError> {
+        self.check_active()?;
+        let place = self.table.place(key);
+        let Some(document) = self.live(place, now).cloned() else {
+            return self.create_counter(key, arithmetic, now);
+        };
+        self.check_writer(place, Cas::ANY, now)?;
+        if !document.is_resident() {
+            return Ok(self.needs_fetch(&document));
+        }
+        let number = parse(&plain_value(&document, codec)?).ok_or(OpError::DeltaBadValue)?;
+        let number = if arithmetic.decrement {
+            number.saturating_sub(arithmetic.delta)
+        } else {
+            number.wrapping_add(arithmetic.delta)
+        };
+        let meta = Meta {
+            datatype: Datatype::JSON,
+            ..document.meta()
+        };
+        let draft = Draft::new(key, number.to_string().as_bytes(), &meta);
+        let document = self.commit(place, draft, now);
+        Ok(self.counted(number, &document, true))
+    }
+
+    fn create_counter(
+        &mut self,
+        key: &[u8],
+        arithmetic: Arithmetic,
+        now: Now,
+    ) -> Result<Outcome<(u64, Mutated)>, OpError> {
+        let number = arithmetic.initial.ok_or(OpError::KeyNotFound)?;
+        if key.len() > KEY_BYTES_MAX {
+            return Err(OpError::InvalidArgument("the key is too long"));
+        }
+        let expiry = self.effective_expiry(arithmetic.expiry, now);
+        let meta = Meta {
+            datatype: Datatype::JSON,
+            expiry,
+            ..Meta::default()
+        };
+        let draft = Draft::new(key, number.to_string().as_bytes(), &meta);
+        let document = self.commit(self.table.place(key), draft, now);
+        Ok(self.counted(number, &document, false))
+    }
+
+    fn counted(
+        &mut self,
+        number: u64,
+        document: &Document,
+        existed: bool,
+    ) -> Outcome<(u64, Mutated)> {
+        self.count_write(existed);
+        Outcome::Done((number, self.mutated(document)))
+    }
+}
+
+/// White space as C's `isspace` has it.
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
+}
+
+/// The number at the beginning of a counter's text: white space, a plus sign, digits; what
+/// follows the digits must be the end or white space.
+///
+/// Source: protocol 4.1. Test: `counter::tests::texts`.
+fn parse(text: &[u8]) -> Option<u64> {
+    let start = text.iter().position(|&byte| !is_space(byte))?;
+    let text = &text[start..];
+    let text = text.strip_prefix(b"+").unwrap_or(text);
+    let end = text
+        .iter()
+        .position(|byte| !byte.is_ascii_digit())
+        .unwrap_or(text.len());
+    if end == 0 || text.get(end).is_some_and(|&byte| !is_space(byte)) {
+        return None;
+    }
+    text[..end].iter().try_fold(0u64, |number, digit| {
+        number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+
+    #[test]
+    fn texts() {
+        let known: [(&[u8], Option<u64>); 16] = [
+            (b"0", Some(0)),
+            (b"42", Some(42)),
+            (b" \t\n\x0b\x0c\r7", Some(7)),
+            (b"+7", Some(7)),
+            (b"007", Some(7)),
+            (b"7 what follows", Some(7)),
+            (b"7\0", None),
+            (b"7x", None),
+            (b"-7", None),
+            (b"++7", None),
+            (b"+ 7", None),
+            (b"", None),
+            (b"  ", None),
+            (b"+", None),
+            (b"18446744073709551615", Some(u64::MAX)),
+            (b"18446744073709551616", None),
+        ];
+        for (text, number) in known {
+            assert_eq!(parse(text), number, "{:?}", text.escape_ascii().to_string());
+        }
+    }
+}

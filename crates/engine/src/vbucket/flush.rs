@@ -1,0 +1,119 @@
+//! The flusher's side: changes are taken under the lock, written without it, and answered.
+
+use model::{SnapshotRange, VbRecord};
+
+use super::{Flight, VBucket};
+use crate::checkpoint::{FlightId, FlushBatch, FlushBudget, FlushDone, Garbage};
+
+/// A flush under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FlightInfo {
+    id: FlightId,
+    changes: Flight,
+    record_version: u64,
+    snapshot: SnapshotRange,
+}
+
+impl VBucket {
+    /// Takes changes for the store. `None` when there is nothing to write, or while the answer
+    /// to an earlier batch is awaited. [`VBucket::finish_flush`] must follow.
+    ///
+    /// Cost: O(segments) under the lock; see [`FlushBudget`] for what it may exceed.
+    pub fn begin_flush(&mut self, budget: FlushBudget) -> Option<FlushBatch> {
+        if self.flight.is_some() || !self.is_dirty() {
+            return None;
+        }
+        let has_changes = self.checkpoints.has_dirty();
+        let (taken, changes) = self.checkpoints.take_dirty(budget);
+        let snapshot = if has_changes {
+            let promised = self.durable.promised;
+            let consistent = changes
+                .consistent
+                .map_or(promised, |point| point.max(promised));
+            let end = changes.snapshot_end;
+            // Whole up to its end, or a part of what began after the last whole one.
+            let start = if consistent == changes.last_seqno {
+                end
+            } else {
+                consistent
+            };
+            SnapshotRange { start, end }
+        } else {
+            self.durable.snapshot
+        };
+        self.flights += 1;
+        let id = FlightId {
+            history: self.failover_log.newest().uuid.0,
+            number: self.flights,
+        };
+        self.flight = Some(FlightInfo {
+            id,
+            changes,
+            record_version: self.record_version,
+            snapshot,
+        });
+        let high_seqno = if has_changes {
+            changes.last_seqno
+        } else {
+            self.durable.flushed
+        };
+        let record = VbRecord {
+            high_seqno,
+            snapshot,
+            ..self.record()
+        };
+        Some(FlushBatch {
+            vb: self.id,
+            record,
+            taken,
+            flight: id,
+        })
+    }
+
+    /// Ends the flush that [`VBucket::begin_flush`] began. If the batch is durable, so are its
+    /// changes from now on; if not, the next batch has them again, with what came since.
+    ///
+    /// An answer to another vBucket's batch (one that had this number before) is ignored.
+    ///
+    /// Cost: O(segments); drop the answer outside of the lock.
+    pub fn finish_flush(&mut self, done: FlushDone) -> Garbage {
+        let Some(flight) = self.flight.take_if(|flight| flight.id == done.flight) else {
+            return Garbage::default();
+        };
+        if !done.ok {
+            self.checkpoints.fail(&flight.changes);
+            return Garbage::default();
+        }
+        self.record_flushed = flight.record_version;
+        let garbage = self.checkpoints.finish(&flight.changes);
+        self.durable.flushed = self.durable.flushed.max(flight.changes.last_seqno);
+        self.durable.snapshot = flight.snapshot;
+        let consistent = flight.changes.consistent.unwrap_or(self.durable.promised);
+        if consistent > self.durable.promised {
+            self.durable.promised = consistent;
+            self.outbox.persisted = Some(consistent);
+        }
+        garbage
+    }
+
+    /// Whether anything waits to become durable: changes, or the record. Also true while it is
+    /// under way.
+    pub fn is_dirty(&self) -> bool {
+        self.checkpoints.has_dirty() || self.record_version != self.record_flushed
+    }
+
+    /// State as of now.
+    pub fn record(&self) -> VbRecord {
+        VbRecord {
+            state: self.state,
+            high_seqno: self.high_seqno,
+            purge_seqno: self.purge_seqno,
+            snapshot: self.snapshot(),
+            max_cas: self.hlc.max(),
+            max_deleted_rev: self.max_deleted_rev,
+            failover_log: self.failover_log.clone(),
+            topology: self.topology.to_string(),
+            term: self.term,
+        }
+    }
+}

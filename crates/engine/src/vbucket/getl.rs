@@ -1,0 +1,66 @@
+//! Get-and-lock.
+
+use model::{Cas, Now};
+
+use super::VBucket;
+use crate::error::OpError;
+use crate::types::{Got, Outcome};
+
+impl VBucket {
+    /// Reads a document and locks it: until the lock ends, writers must show the CAS returned
+    /// here, and everybody else sees [`Cas::LOCKED`]. `seconds` of 0 or beyond the limit mean
+    /// the default. Locks live in memory only and end when the vBucket stops being active.
+    ///
+    /// # Errors
+    /// `KeyNotFound`; `Locked` when it is; `NotMyVbucket`, `WouldBlockPending`.
+    pub fn get_locked(
+        &mut self,
+        key: &[u8],
+        seconds: u32,
+        now: Now,
+    ) -> Result<Outcome<Got>, OpError> {
+        self.check_active()?;
+        let place = self.table.place(key);
+        let document = self.live_or_expire(place, now)?;
+        if self.locks.cas_of(place.hash, key, now).is_some() {
+            return Err(OpError::Locked);
+        }
+        if !document.is_resident() {
+            return Ok(self.needs_fetch(&document));
+        }
+        let seconds = match seconds {
+            0 => self.config.getl_default_s,
+            more if more > self.config.getl_max_s => self.config.getl_default_s,
+            given => given,
+        };
+        let cas = self.hlc.next(now);
+        let until_mono_ns = now
+            .mono_ns
+            .saturating_add(u64::from(seconds) * 1_000_000_000);
+        self.locks
+            .insert(place.hash, key, (cas, until_mono_ns), now);
+        self.counters.ops_get += 1;
+        Ok(Outcome::Done(Got { document, cas }))
+    }
+
+    /// Ends a lock. `cas` is the one that [`VBucket::get_locked`] returned.
+    ///
+    /// # Errors
+    /// `KeyNotFound`; `NotLocked`; `Locked` for another CAS; `NotMyVbucket`,
+    /// `WouldBlockPending`.
+    pub fn unlock(&mut self, key: &[u8], cas: Cas, now: Now) -> Result<(), OpError> {
+        self.check_active()?;
+        let place = self.table.place(key);
+        if self.live(place, now).is_none() {
+            return Err(OpError::KeyNotFound);
+        }
+        match self.locks.cas_of(place.hash, key, now) {
+            None => Err(OpError::NotLocked),
+            Some(lock) if lock == cas => {
+                self.locks.remove(place.hash, key);
+                Ok(())
+            }
+            Some(_) => Err(OpError::Locked),
+        }
+    }
+}

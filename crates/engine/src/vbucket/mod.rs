@@ -1,0 +1,274 @@
+//! The vBucket: everything that is known of one partition of the keys, changed through `&mut`.
+
+mod counter;
+mod edit;
+mod flush;
+mod getl;
+mod memory;
+mod read;
+mod state;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::sync::Arc;
+
+use model::{
+    Cas, Document, Draft, FailoverEntry, FailoverLog, Now, Seqno, SnapshotRange, VbId, VbRecord,
+    VbState,
+};
+pub use stats::{HashStats, VbStats};
+
+use crate::checkpoint::{CheckpointLog, Flight};
+use crate::error::OpError;
+use crate::hlc::Hlc;
+use crate::locks::Locks;
+use crate::table::{Place, Table};
+use crate::types::{FetchKey, Mutated, Outbox, Outcome, VbConfig};
+
+/// Heat of a document that was just read, and of one that was just written.
+const HEAT_READ: u8 = 3;
+const HEAT_WRITTEN: u8 = 1;
+
+/// What is known to be durable.
+#[derive(Clone, Copy, Debug)]
+struct Durable {
+    /// A document of the table is durable if its seqno is not above this.
+    flushed: Seqno,
+    /// Every change up to here is durable or was replaced by one that is: what clients are
+    /// told. It stays behind `flushed` while a flush ended inside of a checkpoint, since a
+    /// change replaced before its end may have its successor beyond it.
+    promised: Seqno,
+    /// The snapshot to which `flushed` belongs.
+    snapshot: SnapshotRange,
+}
+
+/// One vBucket.
+///
+/// Every operation takes `&mut self` and the time, and returns what became of it; a refused
+/// operation has changed nothing. What is to be done afterwards lies in the outbox
+/// ([`VBucket::take_outbox`]).
+///
+/// Cost: operations are O(1), a copy of the value for those that make a new value of an old
+/// one; growing the table hashes its keys. An idle vBucket takes less than 1 KiB.
+#[derive(Debug)]
+pub struct VBucket {
+    id: VbId,
+    state: VbState,
+    config: Arc<VbConfig>,
+    table: Table,
+    checkpoints: CheckpointLog,
+    locks: Locks,
+    hlc: Hlc,
+    failover_log: FailoverLog,
+    topology: Box<str>,
+    term: u64,
+    high_seqno: Seqno,
+    purge_seqno: Seqno,
+    durable: Durable,
+    max_deleted_rev: u64,
+    /// Changes of the record besides those that documents bring: made, and flushed.
+    record_version: u64,
+    record_flushed: u64,
+    flight: Option<flush::FlightInfo>,
+    flights: u64,
+    outbox: Outbox,
+    counters: stats::Counters,
+    reported_bytes: usize,
+    evict_slot: usize,
+    expire_slot: usize,
+}
+
+impl VBucket {
+    /// A vBucket without documents. Its record waits to be flushed.
+    pub fn new(id: VbId, state: VbState, first: FailoverEntry, config: Arc<VbConfig>) -> Self {
+        let record = VbRecord {
+            state,
+            high_seqno: first.seqno,
+            purge_seqno: Seqno::ZERO,
+            snapshot: SnapshotRange {
+                start: first.seqno,
+                end: first.seqno,
+            },
+            max_cas: Cas(0),
+            max_deleted_rev: 0,
+            failover_log: FailoverLog::new(first),
+            topology: String::new(),
+            term: 0,
+        };
+        let mut vbucket = Self::from_record(id, record, config);
+        vbucket.touch_record();
+        vbucket
+    }
+
+    /// A vBucket as its store remembers it, without documents: [`VBucket::load`] follows for
+    /// each row, then [`VBucket::finish_warmup`].
+    pub fn from_record(id: VbId, record: VbRecord, config: Arc<VbConfig>) -> Self {
+        let high = record.high_seqno;
+        Self {
+            id,
+            state: record.state,
+            table: Table::new(config.hash_seed),
+            checkpoints: CheckpointLog::new(high, config.checkpoint_bytes_max),
+            config,
+            locks: Locks::default(),
+            hlc: Hlc::new(record.max_cas),
+            failover_log: record.failover_log,
+            topology: record.topology.into_boxed_str(),
+            term: record.term,
+            high_seqno: high,
+            purge_seqno: record.purge_seqno,
+            durable: Durable {
+                flushed: high,
+                promised: high,
+                snapshot: record.snapshot,
+            },
+            max_deleted_rev: record.max_deleted_rev,
+            record_version: 0,
+            record_flushed: 0,
+            flight: None,
+            flights: 0,
+            outbox: Outbox::default(),
+            counters: stats::Counters::default(),
+            reported_bytes: 0,
+            evict_slot: 0,
+            expire_slot: 0,
+        }
+    }
+
+    /// The only door for a change: gives the draft its seqno, CAS and rev, queues it in the
+    /// open checkpoint and puts it into the table. Cannot fail; whoever calls it has checked.
+    fn commit(&mut self, place: Place, draft: Draft, now: Now) -> Document {
+        let old = self.table.at(place);
+        let rev = old.map_or(self.max_deleted_rev, Document::rev) + 1;
+        let heat = old.map_or(0, Document::heat).max(HEAT_WRITTEN);
+        let seqno = self.high_seqno.next();
+        let document = draft.stamp(self.hlc.next(now), seqno, rev);
+        document.set_heat(heat);
+        if document.kind().is_tombstone() {
+            self.max_deleted_rev = self.max_deleted_rev.max(rev);
+        }
+        self.locks.remove(place.hash, document.key());
+        let old = self.table.put(place, document.clone());
+        self.checkpoints.append(&document, old.as_ref());
+        self.high_seqno = seqno;
+        self.outbox.needs_flush = true;
+        document
+    }
+
+    /// Marks the record as changed besides its documents.
+    fn touch_record(&mut self) {
+        self.record_version += 1;
+        self.outbox.needs_flush = true;
+    }
+
+    fn mutated(&self, document: &Document) -> Mutated {
+        Mutated {
+            cas: document.cas(),
+            seqno: document.seqno(),
+            vb_uuid: self.failover_log.newest().uuid,
+        }
+    }
+
+    /// Whether clients' operations are served here.
+    fn check_active(&self) -> Result<(), OpError> {
+        match self.state {
+            VbState::Active => Ok(()),
+            VbState::Pending => Err(OpError::WouldBlockPending),
+            VbState::Replica | VbState::Dead => Err(OpError::NotMyVbucket),
+        }
+    }
+
+    /// The document at `place` if it is alive now.
+    fn live(&self, place: Place, now: Now) -> Option<&Document> {
+        let document = self.table.at(place)?;
+        let gone = document.kind().is_tombstone() || document.is_expired(now.unix_s());
+        (!gone).then_some(document)
+    }
+
+    /// Refuses a writer who may not change the live document at `place`: the lock is checked
+    /// before the CAS.
+    fn check_writer(&mut self, place: Place, cas: Cas, now: Now) -> Result<(), OpError> {
+        let Some(document) = self.table.at(place) else {
+            return Ok(());
+        };
+        match self.locks.cas_of(place.hash, document.key(), now) {
+            Some(lock) if lock == cas => Ok(()),
+            Some(_) => Err(OpError::Locked),
+            None if cas == Cas::ANY || cas == document.cas() => Ok(()),
+            None => Err(OpError::KeyExists),
+        }
+    }
+
+    fn needs_fetch<T>(&mut self, document: &Document) -> Outcome<T> {
+        self.counters.fetches += 1;
+        Outcome::NeedsFetch(FetchKey {
+            key: document.key().into(),
+            seqno: document.seqno(),
+        })
+    }
+
+    /// What a write may ask for: the limit of the bucket caps it, and stands in for "never".
+    fn effective_expiry(&self, expiry: u32, now: Now) -> u32 {
+        if self.config.max_ttl_s == 0 {
+            return expiry;
+        }
+        let latest = now.unix_s().saturating_add(self.config.max_ttl_s);
+        if expiry == 0 {
+            latest
+        } else {
+            expiry.min(latest)
+        }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> VbId {
+        self.id
+    }
+
+    /// Life state.
+    pub fn state(&self) -> VbState {
+        self.state
+    }
+
+    /// The newest change.
+    pub fn high_seqno(&self) -> Seqno {
+        self.high_seqno
+    }
+
+    /// Every change up to here is durable, or was replaced by one that is.
+    pub fn persisted_seqno(&self) -> Seqno {
+        self.durable.promised
+    }
+
+    /// The highest tombstone that was purged.
+    pub fn purge_seqno(&self) -> Seqno {
+        self.purge_seqno
+    }
+
+    /// The highest CAS given or seen.
+    pub fn max_cas(&self) -> Cas {
+        self.hlc.max()
+    }
+
+    /// The histories.
+    pub fn failover_log(&self) -> &FailoverLog {
+        &self.failover_log
+    }
+
+    /// Seqnos of the open checkpoint; just the newest one while it is empty.
+    pub fn snapshot(&self) -> SnapshotRange {
+        self.checkpoints.snapshot()
+    }
+
+    /// Replication topology, JSON text; empty when none was set.
+    pub fn topology(&self) -> &str {
+        &self.topology
+    }
+
+    /// Takes what is to be done once the lock is dropped. Cheap; call it after every operation.
+    pub fn take_outbox(&mut self) -> Outbox {
+        std::mem::take(&mut self.outbox)
+    }
+}

@@ -1,0 +1,189 @@
+//! Operations that make no change (but for an expiry that is noticed).
+
+use model::{Cas, Document, FailoverEntry, Now, VbState, VbUuid};
+
+use super::{HEAT_READ, HEAT_WRITTEN, VBucket};
+use crate::error::OpError;
+use crate::table::Place;
+use crate::types::{FetchKey, Got, GotMeta, ObserveSeqno, ObserveState, Observed, Outcome};
+
+/// Slots that [`VBucket::random_document`] looks at.
+const RANDOM_SLOTS_MAX: usize = 4096;
+
+impl VBucket {
+    /// Reads a document. One whose expiry has come becomes a tombstone here.
+    ///
+    /// # Errors
+    /// `KeyNotFound`; `NotMyVbucket` and `WouldBlockPending` unless active.
+    pub fn get(&mut self, key: &[u8], now: Now) -> Result<Outcome<Got>, OpError> {
+        self.check_active()?;
+        let place = self.table.place(key);
+        let document = self.live_or_expire(place, now)?;
+        Ok(self.read(place, document, now))
+    }
+
+    /// Reads a document of a replica vBucket.
+    ///
+    /// # Errors
+    /// `KeyNotFound`; `NotMyVbucket` unless this is a replica.
+    pub fn get_replica(&mut self, key: &[u8], now: Now) -> Result<Outcome<Got>, OpError> {
+        if self.state != VbState::Replica {
+            return Err(OpError::NotMyVbucket);
+        }
+        let place = self.table.place(key);
+        let document = self.live(place, now).cloned().ok_or(OpError::KeyNotFound)?;
+        Ok(self.read(place, document, now))
+    }
+
+    fn read(&mut self, place: Place, document: Document, now: Now) -> Outcome<Got> {
+        if !document.is_resident() {
+            return self.needs_fetch(&document);
+        }
+        self.counters.ops_get += 1;
+        // Written only when it changes: readers of a hot document do not fight for its line.
+        if document.heat() != HEAT_READ {
+            document.set_heat(HEAT_READ);
+        }
+        let cas = self.visible_cas(place, &document, now);
+        Outcome::Done(Got { document, cas })
+    }
+
+    fn visible_cas(&mut self, place: Place, document: &Document, now: Now) -> Cas {
+        let locked = self.locks.cas_of(place.hash, document.key(), now).is_some();
+        if locked { Cas::LOCKED } else { document.cas() }
+    }
+
+    /// The live document at `place`; one whose expiry has come becomes a tombstone.
+    pub(super) fn live_or_expire(&mut self, place: Place, now: Now) -> Result<Document, OpError> {
+        let document = self.table.at(place).ok_or(OpError::KeyNotFound)?;
+        if document.kind().is_tombstone() {
+            return Err(OpError::KeyNotFound);
+        }
+        if document.is_expired(now.unix_s()) {
+            self.expire(place, now);
+            return Err(OpError::KeyNotFound);
+        }
+        Ok(document.clone())
+    }
+
+    /// Metadata of a document or tombstone. Never needs its value, so it is always `Done` as
+    /// long as all keys are in memory.
+    ///
+    /// # Errors
+    /// `KeyNotFound` if not even a tombstone is known; `NotMyVbucket`, `WouldBlockPending`.
+    pub fn get_meta(&mut self, key: &[u8], now: Now) -> Result<Outcome<GotMeta>, OpError> {
+        self.check_active()?;
+        let place = self.table.place(key);
+        let document = self.table.at(place).ok_or(OpError::KeyNotFound)?.clone();
+        let deleted = document.kind().is_tombstone() || document.is_expired(now.unix_s());
+        let cas = self.visible_cas(place, &document, now);
+        self.counters.ops_get += 1;
+        Ok(Outcome::Done(GotMeta {
+            meta: document.meta(),
+            deleted,
+            cas,
+        }))
+    }
+
+    /// Whether a document exists and is durable. Also served by replicas.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` and `WouldBlockPending` unless active or replica.
+    pub fn observe(&mut self, key: &[u8], now: Now) -> Result<Observed, OpError> {
+        if self.state != VbState::Replica {
+            self.check_active()?;
+        }
+        let place = self.table.place(key);
+        let not_found = Observed {
+            state: ObserveState::NotFound,
+            cas: Cas(0),
+        };
+        let Some(document) = self.table.at(place) else {
+            return Ok(not_found);
+        };
+        let durable = document.seqno() <= self.durable.flushed;
+        let state = match (self.live(place, now).is_some(), durable) {
+            (true, true) => ObserveState::FoundPersisted,
+            (true, false) => ObserveState::FoundNotPersisted,
+            (false, true) if document.kind().is_tombstone() => return Ok(not_found),
+            (false, _) => ObserveState::Deleted,
+        };
+        Ok(Observed {
+            state,
+            cas: document.cas(),
+        })
+    }
+
+    /// Seqnos of this vBucket for a client whose changes were made in history `uuid`.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when dead; `UnknownVbUuid`.
+    pub fn observe_seqno(&self, uuid: VbUuid) -> Result<ObserveSeqno, OpError> {
+        if self.state == VbState::Dead {
+            return Err(OpError::NotMyVbucket);
+        }
+        let entries = self.failover_log.entries();
+        let index = entries
+            .iter()
+            .position(|entry| entry.uuid == uuid)
+            .ok_or(OpError::UnknownVbUuid)?;
+        // What an older history shares with the newer ones ends where its successor began.
+        let failover = index.checked_sub(1).map(|newer| FailoverEntry {
+            uuid,
+            seqno: entries[newer].seqno,
+        });
+        Ok(ObserveSeqno {
+            vb: self.id,
+            vb_uuid: self.failover_log.newest().uuid,
+            persisted: self.durable.promised,
+            current: self.high_seqno,
+            failover,
+        })
+    }
+
+    /// Some live document, chosen by `seed`. It may not be resident: then [`VBucket::get`] its
+    /// key. `None` when there is none, or none within 4,096 slots of where the seed leads.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` and `WouldBlockPending` unless active.
+    pub fn random_document(&mut self, seed: u64, now: Now) -> Result<Option<Got>, OpError> {
+        self.check_active()?;
+        let slots = self.table.slots();
+        if self.table.counts().items == 0 {
+            return Ok(None);
+        }
+        let start = (seed % slots as u64) as usize;
+        for step in 0..slots.min(RANDOM_SLOTS_MAX) {
+            let Some(place) = self.table.place_of_slot((start + step) % slots) else {
+                continue;
+            };
+            if let Some(document) = self.live(place, now).cloned() {
+                let cas = self.visible_cas(place, &document, now);
+                self.counters.ops_get += 1;
+                return Ok(Some(Got { document, cas }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Puts a value that was read from the store back into memory. Ignored (`false`) unless the
+    /// table still has the key without its value and with the same seqno.
+    pub fn restore(&mut self, fetched: Document) -> bool {
+        let place = self.table.place(fetched.key());
+        let wanted = self.table.at(place).is_some_and(|there| {
+            !there.is_resident() && there.seqno() == fetched.seqno() && fetched.is_resident()
+        });
+        if wanted {
+            fetched.set_heat(HEAT_WRITTEN);
+            self.table.put(place, fetched);
+        }
+        wanted
+    }
+
+    /// Whether the table still waits for exactly this row. When the store has no such row, this
+    /// tells a lost row (`true`) from a document that has moved on meanwhile (`false`).
+    pub fn still_wants(&self, wanted: &FetchKey) -> bool {
+        let there = self.table.at(self.table.place(&wanted.key));
+        there.is_some_and(|there| !there.is_resident() && there.seqno() == wanted.seqno)
+    }
+}

@@ -1,0 +1,117 @@
+//! Life states, histories, warmup.
+
+use model::{Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbState, VbUuid};
+
+use super::VBucket;
+
+impl VBucket {
+    /// Takes a row of the store, in ascending seqno order; a later row of a key wins.
+    ///
+    /// Returns the seqno of a row that should not be in the store: the older one of two of the
+    /// same key, or one above the record's high seqno.
+    pub fn load(&mut self, document: Document) -> Option<Seqno> {
+        let seqno = document.seqno();
+        if seqno > self.high_seqno {
+            return Some(seqno);
+        }
+        let place = self.table.place(document.key());
+        if self
+            .table
+            .at(place)
+            .is_some_and(|there| there.seqno() >= seqno)
+        {
+            return Some(seqno);
+        }
+        self.hlc.observe(document.cas());
+        if document.kind().is_tombstone() {
+            self.max_deleted_rev = self.max_deleted_rev.max(document.rev());
+        }
+        self.table.put(place, document).map(|older| older.seqno())
+    }
+
+    /// Ends loading. After an unclean stop (and when the record's snapshot did not end at its
+    /// high seqno) the caller draws `new_history`, which an active vBucket begins at the last
+    /// point that is known to be consistent: what others may have seen beyond it is not the
+    /// history that goes on here.
+    pub fn finish_warmup(&mut self, new_history: Option<VbUuid>) {
+        if self.state != VbState::Active {
+            return;
+        }
+        if let Some(uuid) = new_history {
+            self.begin_history(uuid);
+        }
+        self.adopt_snapshot();
+    }
+
+    /// Changes the life state. `topology` is the JSON text to be kept, `None` to leave it.
+    /// Becoming active begins the history `new_uuid`; leaving it ends all locks of documents.
+    pub fn set_state(&mut self, state: VbState, topology: Option<String>, new_uuid: VbUuid) {
+        let before = std::mem::replace(&mut self.state, state);
+        if let Some(topology) = topology {
+            self.topology = topology.into_boxed_str();
+        }
+        if state == VbState::Active && before != VbState::Active {
+            self.begin_history(new_uuid);
+            self.adopt_snapshot();
+            self.checkpoints.close_checkpoint();
+        }
+        if state != VbState::Active {
+            self.locks.clear();
+        }
+        self.touch_record();
+    }
+
+    fn begin_history(&mut self, uuid: VbUuid) {
+        let seqno = self.consistent_seqno();
+        // Histories that began above this point never were.
+        let kept = self
+            .failover_log
+            .entries()
+            .iter()
+            .copied()
+            .filter(|entry| entry.seqno <= seqno);
+        let mut entries = vec![FailoverEntry { uuid, seqno }];
+        entries.extend(kept);
+        if let Some(log) = FailoverLog::from_entries(entries) {
+            self.failover_log = log;
+        }
+        self.touch_record();
+    }
+
+    /// The end of the last snapshot that is here as a whole.
+    fn consistent_seqno(&self) -> Seqno {
+        if self.high_seqno > self.durable.flushed {
+            return self.high_seqno;
+        }
+        let SnapshotRange { start, end } = self.durable.snapshot;
+        if end <= self.high_seqno {
+            self.high_seqno
+        } else {
+            start.min(self.high_seqno)
+        }
+    }
+
+    /// What is here is from now on this vBucket's own truth.
+    fn adopt_snapshot(&mut self) {
+        if self.high_seqno == self.durable.flushed && self.durable.snapshot.end > self.high_seqno {
+            self.durable.snapshot = SnapshotRange {
+                start: self.high_seqno,
+                end: self.high_seqno,
+            };
+            self.touch_record();
+        }
+    }
+
+    /// The store dropped the row of this tombstone: forgets it too, unless the key changed
+    /// meanwhile, and remembers that something was purged up to here.
+    pub fn forget_tombstone(&mut self, key: &[u8], seqno: Seqno) {
+        let same = |there: &Document| there.seqno() == seqno && there.kind().is_tombstone();
+        if self.table.at(self.table.place(key)).is_some_and(same) {
+            self.table.remove(key);
+        }
+        if seqno > self.purge_seqno {
+            self.purge_seqno = seqno;
+            self.touch_record();
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Figures. All are kept with every change, none is computed by looking at documents.
+
+use super::VBucket;
+use crate::checkpoint::CheckpointStats;
+
+/// What happened since the vBucket was made or loaded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counters {
+    pub(super) ops_get: u64,
+    pub(super) ops_create: u64,
+    pub(super) ops_update: u64,
+    pub(super) ops_delete: u64,
+    pub(super) expired: u64,
+    pub(super) evicted: u64,
+    pub(super) fetches: u64,
+}
+
+/// Figures of a vBucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VbStats {
+    /// Live documents.
+    pub items: u64,
+    /// Tombstones kept in memory.
+    pub tombstones: u64,
+    /// Live documents whose value is only in the store.
+    pub non_resident: u64,
+    /// Bytes of everything, see [`VBucket::memory_bytes`].
+    pub memory_bytes: usize,
+    /// Bytes of the documents that the table holds, as allocated.
+    pub document_bytes: usize,
+    /// Bytes of documents that only checkpoints still hold.
+    pub checkpoint_document_bytes: usize,
+    /// Bytes of the checkpoints' slots and segments.
+    pub slot_bytes: usize,
+    /// Bytes of the table's own array.
+    pub table_bytes: usize,
+    /// Changes that are not durable yet.
+    pub dirty_items: u64,
+    /// Bytes of their documents.
+    pub dirty_bytes: usize,
+    /// Locked documents, including locks that ran out unnoticed.
+    pub locks: u64,
+    /// Reads served.
+    pub ops_get: u64,
+    /// Documents created.
+    pub ops_create: u64,
+    /// Documents changed.
+    pub ops_update: u64,
+    /// Documents deleted by clients.
+    pub ops_delete: u64,
+    /// Documents whose expiry came.
+    pub expired: u64,
+    /// Values dropped from memory.
+    pub evicted: u64,
+    /// Operations that had to wait for the store.
+    pub fetches: u64,
+    /// Changes that a later one of the same key replaced before it was taken.
+    pub deduplicated: u64,
+}
+
+/// Figures of the hash table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HashStats {
+    /// Slots of the table.
+    pub slots: usize,
+    /// Documents and tombstones in it.
+    pub entries: usize,
+    /// Bytes of the table's own array.
+    pub table_bytes: usize,
+    /// How often it grew.
+    pub resizes: u64,
+}
+
+impl VBucket {
+    /// Live documents, including those whose expiry has come unnoticed. O(1).
+    pub fn items(&self) -> u64 {
+        self.table.counts().items
+    }
+
+    /// Figures. O(1).
+    pub fn stats(&self) -> VbStats {
+        let table = self.table.counts();
+        let checkpoints = self.checkpoints.stats();
+        let counters = self.counters;
+        VbStats {
+            items: table.items,
+            tombstones: table.tombstones,
+            non_resident: table.non_resident,
+            memory_bytes: self.memory_bytes(),
+            document_bytes: table.document_bytes,
+            checkpoint_document_bytes: checkpoints.stale_bytes,
+            slot_bytes: checkpoints.slot_bytes,
+            table_bytes: self.table.array_bytes(),
+            dirty_items: checkpoints.dirty_items,
+            dirty_bytes: checkpoints.dirty_bytes,
+            locks: self.locks.len() as u64,
+            ops_get: counters.ops_get,
+            ops_create: counters.ops_create,
+            ops_update: counters.ops_update,
+            ops_delete: counters.ops_delete,
+            expired: counters.expired,
+            evicted: counters.evicted,
+            fetches: counters.fetches,
+            deduplicated: checkpoints.deduplicated,
+        }
+    }
+
+    /// Figures of the checkpoints. O(1).
+    pub fn checkpoint_stats(&self) -> CheckpointStats {
+        self.checkpoints.stats()
+    }
+
+    /// Figures of the hash table. O(1).
+    pub fn hash_stats(&self) -> HashStats {
+        HashStats {
+            slots: self.table.slots(),
+            entries: self.table.len(),
+            table_bytes: self.table.array_bytes(),
+            resizes: self.table.resizes(),
+        }
+    }
+}

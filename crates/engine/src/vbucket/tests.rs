@@ -1,0 +1,315 @@
+use model::{Datatype, Meta, VbUuid};
+
+use super::*;
+use crate::checkpoint::FlushBudget;
+use crate::types::{ObserveState, StoreMode, Write};
+
+const NOW: Now = Now {
+    unix_ns: 1_700_000_000_000_000_000,
+    mono_ns: 5_000_000_000,
+};
+
+fn history(uuid: u64, seqno: u64) -> FailoverEntry {
+    FailoverEntry {
+        uuid: VbUuid(uuid),
+        seqno: Seqno(seqno),
+    }
+}
+
+fn active() -> VBucket {
+    VBucket::new(VbId(7), VbState::Active, history(11, 0), Arc::default())
+}
+
+fn set(vbucket: &mut VBucket, key: &str, value: &[u8]) -> Mutated {
+    let meta = Meta {
+        datatype: Datatype::RAW,
+        ..Meta::default()
+    };
+    let draft = Some(Draft::new(key.as_bytes(), value, &meta));
+    let mut write = Write {
+        mode: StoreMode::Set,
+        draft,
+        cas: Cas::ANY,
+        preserve_expiry: false,
+    };
+    match vbucket.store(&mut write, NOW) {
+        Ok(Outcome::Done(mutated)) => mutated,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn flush(vbucket: &mut VBucket) -> VbRecord {
+    let batch = vbucket
+        .begin_flush(FlushBudget::ALL)
+        .expect("something to flush");
+    let record = batch.record.clone();
+    let garbage = vbucket.finish_flush(batch.done(true));
+    drop(garbage);
+    record
+}
+
+#[test]
+fn a_new_vbucket_waits_to_be_flushed() {
+    let mut vbucket = active();
+    assert_eq!(
+        vbucket.take_outbox(),
+        Outbox {
+            needs_flush: true,
+            persisted: None
+        }
+    );
+    assert_eq!(vbucket.take_outbox(), Outbox::default());
+    let record = flush(&mut vbucket);
+    assert_eq!(record.high_seqno, Seqno(0));
+    assert_eq!(record.failover_log.newest(), history(11, 0));
+    assert!(!vbucket.is_dirty());
+    assert!(vbucket.begin_flush(FlushBudget::ALL).is_none());
+}
+
+#[test]
+fn the_outbox_tells_what_is_to_be_done() {
+    let mut vbucket = active();
+    flush(&mut vbucket);
+    vbucket.take_outbox();
+    set(&mut vbucket, "a", b"1");
+    set(&mut vbucket, "b", b"1");
+    assert_eq!(
+        vbucket.take_outbox(),
+        Outbox {
+            needs_flush: true,
+            persisted: None
+        }
+    );
+    flush(&mut vbucket);
+    let expected = Outbox {
+        needs_flush: false,
+        persisted: Some(Seqno(2)),
+    };
+    assert_eq!(vbucket.take_outbox(), expected);
+}
+
+#[test]
+fn only_one_flush_is_under_way() {
+    let mut vbucket = active();
+    set(&mut vbucket, "a", b"1");
+    let batch = vbucket.begin_flush(FlushBudget::ALL).unwrap();
+    set(&mut vbucket, "b", b"1");
+    assert!(vbucket.begin_flush(FlushBudget::ALL).is_none());
+    let _garbage = vbucket.finish_flush(batch.done(true));
+    assert!(vbucket.is_dirty());
+    assert_eq!(flush(&mut vbucket).high_seqno, Seqno(2));
+}
+
+#[test]
+fn the_answer_to_another_vbuckets_batch_is_ignored() {
+    let mut before = active();
+    set(&mut before, "a", b"1");
+    let stale = before.begin_flush(FlushBudget::ALL).unwrap();
+    let mut after = VBucket::new(VbId(7), VbState::Active, history(12, 0), Arc::default());
+    set(&mut after, "a", b"2");
+    let batch = after.begin_flush(FlushBudget::ALL).unwrap();
+    assert!(after.finish_flush(stale.done(true)).is_empty());
+    assert_eq!(after.persisted_seqno(), Seqno(0));
+    assert!(!after.finish_flush(batch.done(true)).is_empty());
+    assert_eq!(after.persisted_seqno(), Seqno(1));
+}
+
+#[test]
+fn memory_is_given_back_to_the_last_byte() {
+    let mut vbucket = active();
+    let mut sum = vbucket.take_memory_delta();
+    assert_eq!(sum, 0);
+    for round in 0..3 {
+        for index in 0..100 {
+            set(
+                &mut vbucket,
+                &format!("key{index}"),
+                &vec![b'x'; 10 + round * 100],
+            );
+        }
+        sum += vbucket.take_memory_delta();
+        let batch = vbucket.begin_flush(FlushBudget::ALL).unwrap();
+        for index in 0..50 {
+            set(
+                &mut vbucket,
+                &format!("key{index}"),
+                b"while the flush is under way",
+            );
+        }
+        assert!(vbucket.stats().checkpoint_document_bytes > 0);
+        let _garbage = vbucket.finish_flush(batch.done(round != 1));
+    }
+    flush(&mut vbucket);
+    sum += vbucket.take_memory_delta();
+    let stats = vbucket.stats();
+    assert_eq!(sum, i64::try_from(stats.memory_bytes).unwrap());
+    assert_eq!((stats.checkpoint_document_bytes, stats.slot_bytes), (0, 0));
+    assert_eq!(stats.memory_bytes, stats.document_bytes + stats.table_bytes);
+    assert_eq!(
+        (stats.items, stats.dirty_items, stats.dirty_bytes),
+        (100, 0, 0)
+    );
+}
+
+#[test]
+fn a_promise_waits_for_the_end_of_the_checkpoint() {
+    let mut vbucket = active();
+    flush(&mut vbucket);
+    for index in 0..20 {
+        set(&mut vbucket, &format!("key{index}"), b"1");
+    }
+    set(&mut vbucket, "key3", b"2");
+    let batch = vbucket
+        .begin_flush(FlushBudget {
+            items: 1,
+            bytes: usize::MAX,
+        })
+        .unwrap();
+    assert_eq!(batch.record.high_seqno, Seqno(16));
+    let range = SnapshotRange {
+        start: Seqno(0),
+        end: Seqno(21),
+    };
+    assert_eq!(batch.record.snapshot, range);
+    let _garbage = vbucket.finish_flush(batch.done(true));
+    assert_eq!(
+        vbucket.persisted_seqno(),
+        Seqno(0),
+        "key3@4 is not durable in any form"
+    );
+    let observed = vbucket.observe(b"key5", NOW).unwrap();
+    assert_eq!(
+        observed.state,
+        ObserveState::FoundPersisted,
+        "but this very document is"
+    );
+    let record = flush(&mut vbucket);
+    assert_eq!(
+        record.snapshot,
+        SnapshotRange {
+            start: Seqno(21),
+            end: Seqno(21)
+        }
+    );
+    assert_eq!(vbucket.persisted_seqno(), Seqno(21));
+}
+
+#[test]
+fn a_history_of_its_own_begins_where_the_last_whole_snapshot_ended() {
+    let mut record = flush(&mut active());
+    record.high_seqno = Seqno(16);
+    record.snapshot = SnapshotRange {
+        start: Seqno(9),
+        end: Seqno(21),
+    };
+    record.max_cas = Cas(77);
+    let mut vbucket = VBucket::from_record(VbId(7), record, Arc::default());
+    vbucket.finish_warmup(Some(VbUuid(12)));
+    assert_eq!(
+        vbucket.failover_log().entries(),
+        [history(12, 9), history(11, 0)]
+    );
+    assert_eq!(vbucket.high_seqno(), Seqno(16));
+    let record = flush(&mut vbucket);
+    assert_eq!(
+        record.snapshot,
+        SnapshotRange {
+            start: Seqno(16),
+            end: Seqno(16)
+        }
+    );
+}
+
+#[test]
+fn a_clean_restart_goes_on_with_its_history() {
+    let mut before = active();
+    let last = set(&mut before, "a", b"1");
+    let record = flush(&mut before);
+    let mut after = VBucket::from_record(VbId(7), record, Arc::default());
+    after.finish_warmup(None);
+    assert!(!after.is_dirty());
+    assert_eq!(after.failover_log().entries(), [history(11, 0)]);
+    let back = Now {
+        unix_ns: 1_000,
+        mono_ns: 0,
+    };
+    let draft = Some(Draft::new(b"a", b"2", &Meta::default()));
+    let mut write = Write {
+        mode: StoreMode::Set,
+        draft,
+        cas: Cas::ANY,
+        preserve_expiry: false,
+    };
+    let Ok(Outcome::Done(next)) = after.store(&mut write, back) else {
+        panic!("refused")
+    };
+    assert!(next.cas > last.cas, "although the wall clock went back");
+    assert_eq!((next.seqno, next.vb_uuid), (Seqno(2), VbUuid(11)));
+}
+
+#[test]
+fn rows_that_should_not_be_there_are_named() {
+    let mut before = active();
+    set(&mut before, "a", b"1");
+    let first = before.table.at(before.table.place(b"a")).unwrap().clone();
+    set(&mut before, "a", b"2");
+    let second = before.table.at(before.table.place(b"a")).unwrap().clone();
+    let record = flush(&mut before);
+    let mut after = VBucket::from_record(VbId(7), record.clone(), Arc::default());
+    assert_eq!(after.load(first.clone()), None);
+    assert_eq!(after.load(second.clone()), Some(Seqno(1)));
+    assert_eq!(after.load(first), Some(Seqno(1)));
+    let lost = VbRecord {
+        high_seqno: Seqno(1),
+        ..record
+    };
+    let mut after = VBucket::from_record(VbId(7), lost, Arc::default());
+    assert_eq!(after.load(second), Some(Seqno(2)));
+    assert_eq!(after.items(), 0);
+}
+
+#[test]
+fn a_purged_tombstone_is_forgotten_unless_the_key_came_back() {
+    let mut vbucket = active();
+    for key in ["a", "b"] {
+        set(&mut vbucket, key, b"1");
+        assert!(matches!(
+            vbucket.delete(key.as_bytes(), Cas::ANY, NOW),
+            Ok(Outcome::Done(_))
+        ));
+    }
+    set(&mut vbucket, "b", b"2");
+    vbucket.forget_tombstone(b"a", Seqno(2));
+    vbucket.forget_tombstone(b"b", Seqno(4));
+    assert_eq!(vbucket.purge_seqno(), Seqno(4));
+    assert_eq!((vbucket.items(), vbucket.stats().tombstones), (1, 0));
+    let created = set(&mut vbucket, "a", b"3");
+    let rev = vbucket.table.at(vbucket.table.place(b"a")).unwrap().rev();
+    assert_eq!(
+        (created.seqno, rev),
+        (Seqno(6), 5),
+        "above every rev of a deleted document"
+    );
+}
+
+#[test]
+fn an_idle_vbucket_is_small() {
+    let mut vbucket = active();
+    flush(&mut vbucket);
+    let heap = vbucket.memory_bytes()
+        + size_of_val(vbucket.failover_log.entries())
+        + vbucket.topology.len();
+    assert!(
+        size_of::<VBucket>() + heap <= 1024,
+        "{} + {heap}",
+        size_of::<VBucket>()
+    );
+}
+
+#[test]
+fn what_crosses_threads_may() {
+    fn is_send<T: Send>() {}
+    is_send::<VBucket>();
+    is_send::<crate::FlushBatch>();
+    is_send::<crate::Garbage>();
+}

@@ -1,0 +1,129 @@
+//! Whole documents: store, delete, touch, expire.
+
+use model::{Cas, Datatype, Document, Draft, Kind, Meta, Now};
+
+use super::VBucket;
+use crate::error::OpError;
+use crate::table::Place;
+use crate::types::{Got, Mutated, Outcome, StoreMode, Write};
+
+impl VBucket {
+    /// Stores a whole document. The draft is taken only when it is done.
+    ///
+    /// # Errors
+    /// `Locked` without the lock's CAS (checked first); `KeyExists` for an `Add` over a document
+    /// and for another CAS; `KeyNotFound` for a `Replace`, or a CAS, without a document;
+    /// `TooBig`; `InvalidArgument` when the draft is gone; `NotMyVbucket`, `WouldBlockPending`.
+    pub fn store(&mut self, write: &mut Write, now: Now) -> Result<Outcome<Mutated>, OpError> {
+        self.check_active()?;
+        let draft = write
+            .draft
+            .as_ref()
+            .ok_or(OpError::InvalidArgument("nothing to store"))?;
+        let asked = draft.document();
+        if asked.value().len() > self.config.value_bytes_max {
+            return Err(OpError::TooBig);
+        }
+        let place = self.table.place(asked.key());
+        let live_expiry = self.live(place, now).map(Document::expiry);
+        match (live_expiry, write.mode) {
+            (Some(_), StoreMode::Add) => return Err(OpError::KeyExists),
+            (Some(_), StoreMode::Set | StoreMode::Replace) => {
+                self.check_writer(place, write.cas, now)?;
+            }
+            (None, StoreMode::Replace) => return Err(OpError::KeyNotFound),
+            (None, StoreMode::Set | StoreMode::Add) if write.cas != Cas::ANY => {
+                return Err(OpError::KeyNotFound);
+            }
+            (None, StoreMode::Set | StoreMode::Add) => {}
+        }
+        let kept = live_expiry.filter(|_| write.preserve_expiry);
+        let expiry = kept.unwrap_or_else(|| self.effective_expiry(asked.expiry(), now));
+        let same = expiry == asked.expiry();
+        let mut draft = write
+            .draft
+            .take()
+            .ok_or(OpError::InvalidArgument("nothing to store"))?;
+        if !same {
+            draft.set_expiry(expiry);
+        }
+        let document = self.commit(place, draft, now);
+        self.count_write(live_expiry.is_some());
+        Ok(Outcome::Done(self.mutated(&document)))
+    }
+
+    pub(super) fn count_write(&mut self, existed: bool) {
+        if existed {
+            self.counters.ops_update += 1;
+        } else {
+            self.counters.ops_create += 1;
+        }
+    }
+
+    /// Deletes a document; a tombstone remains.
+    ///
+    /// # Errors
+    /// `KeyNotFound`; `Locked` without the lock's CAS; `KeyExists` for another CAS;
+    /// `NotMyVbucket`, `WouldBlockPending`.
+    pub fn delete(&mut self, key: &[u8], cas: Cas, now: Now) -> Result<Outcome<Mutated>, OpError> {
+        self.check_active()?;
+        let place = self.table.place(key);
+        if self.live(place, now).is_none() {
+            return Err(OpError::KeyNotFound);
+        }
+        self.check_writer(place, cas, now)?;
+        let document = self.commit(place, tombstone(key, Kind::Deletion, now), now);
+        self.counters.ops_delete += 1;
+        Ok(Outcome::Done(self.mutated(&document)))
+    }
+
+    /// Turns the document at `place`, whose time has come, into a tombstone.
+    pub(super) fn expire(&mut self, place: Place, now: Now) {
+        let Some(document) = self.table.at(place) else {
+            return;
+        };
+        let draft = tombstone(document.key(), Kind::Expiration, now);
+        self.commit(place, draft, now);
+        self.counters.expired += 1;
+    }
+
+    /// Sets the absolute expiry, 0 for never (TOUCH, GAT). An equal one changes nothing:
+    /// neither CAS nor seqno.
+    ///
+    /// # Errors
+    /// `KeyNotFound`; `Locked`; `NotMyVbucket`, `WouldBlockPending`.
+    pub fn touch(&mut self, key: &[u8], expiry: u32, now: Now) -> Result<Outcome<Got>, OpError> {
+        self.check_active()?;
+        let place = self.table.place(key);
+        let document = self.live_or_expire(place, now)?;
+        self.check_writer(place, Cas::ANY, now)?;
+        if !document.is_resident() {
+            return Ok(self.needs_fetch(&document));
+        }
+        let expiry = self.effective_expiry(expiry, now);
+        let document = if expiry == document.expiry() {
+            document
+        } else {
+            let meta = Meta {
+                expiry,
+                ..document.meta()
+            };
+            let draft = Draft::from_joined(document.key_and_value(), key.len(), &meta);
+            self.counters.ops_update += 1;
+            self.commit(place, draft, now)
+        };
+        let cas = document.cas();
+        Ok(Outcome::Done(Got { document, cas }))
+    }
+}
+
+/// What remains of a document: no value, no flags; the expiry tells when it went.
+fn tombstone(key: &[u8], kind: Kind, now: Now) -> Draft {
+    let meta = Meta {
+        kind,
+        expiry: now.unix_s(),
+        datatype: Datatype::RAW,
+        ..Meta::default()
+    };
+    Draft::new(key, b"", &meta)
+}

@@ -1,0 +1,7 @@
+//! Tests of the engine through its public face: scripts, and random operations against a model.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod model;
+mod script;
+mod store;

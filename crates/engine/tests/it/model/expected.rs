@@ -1,0 +1,122 @@
+//! What the vBucket should be: a map, with the history of every change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::{FetchKey, OpError};
+use model::{Cas, DOCUMENT_OVERHEAD_BYTES, Document, Kind, Meta, Now, Seqno};
+
+/// One revision as the model knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Known {
+    pub(super) value: Vec<u8>,
+    pub(super) meta: Meta,
+}
+
+impl Known {
+    pub(super) fn matches(&self, document: &Document) -> bool {
+        self.meta == document.meta() && self.value == document.value()
+    }
+
+    pub(super) fn memory_bytes(&self, key: &[u8], resident: bool) -> usize {
+        let value = if resident { self.value.len() } else { 0 };
+        (DOCUMENT_OVERHEAD_BYTES + key.len() + value).next_multiple_of(8)
+    }
+}
+
+/// What the vBucket should be.
+#[derive(Default)]
+pub(super) struct Expected {
+    pub(super) documents: BTreeMap<Vec<u8>, Known>,
+    pub(super) history: BTreeMap<Seqno, (Vec<u8>, Known)>,
+    pub(super) locks: BTreeMap<Vec<u8>, (Cas, u64)>,
+    pub(super) evicted: BTreeSet<Vec<u8>>,
+    pub(super) high: Seqno,
+    pub(super) flushed: Seqno,
+    pub(super) max_cas: Cas,
+    pub(super) max_deleted_rev: u64,
+}
+
+impl Expected {
+    pub(super) fn next_cas(&mut self, now: Now) -> Cas {
+        self.max_cas = Cas((now.unix_ns & !0xffff).max(self.max_cas.0 + 1));
+        self.max_cas
+    }
+
+    pub(super) fn live(&self, key: &[u8], now: Now) -> Option<&Known> {
+        self.documents.get(key).filter(|known| {
+            let expired = known.meta.expiry != 0 && known.meta.expiry <= now.unix_s();
+            known.meta.kind == Kind::Mutation && !expired
+        })
+    }
+
+    pub(super) fn lock(&self, key: &[u8], now: Now) -> Option<Cas> {
+        self.locks
+            .get(key)
+            .filter(|lock| now.mono_ns < lock.1)
+            .map(|lock| lock.0)
+    }
+
+    pub(super) fn refusal(&self, key: &[u8], cas: Cas, now: Now) -> Option<OpError> {
+        let known = self.live(key, now)?;
+        match self.lock(key, now) {
+            Some(lock) => (lock != cas).then_some(OpError::Locked),
+            None if cas == Cas::ANY || cas == known.meta.cas => None,
+            None => Some(OpError::KeyExists),
+        }
+    }
+
+    pub(super) fn fetch(&self, key: &[u8]) -> Option<FetchKey> {
+        let seqno = self.documents.get(key)?.meta.seqno;
+        self.evicted.contains(key).then(|| FetchKey {
+            key: key.into(),
+            seqno,
+        })
+    }
+
+    /// A change: its meta but for what the vBucket gives.
+    pub(super) fn change(&mut self, key: &[u8], value: Vec<u8>, meta: Meta, now: Now) -> Known {
+        let before = self
+            .documents
+            .get(key)
+            .map_or(self.max_deleted_rev, |known| known.meta.rev);
+        let (rev, seqno, cas) = (before + 1, self.high.next(), self.next_cas(now));
+        let known = Known {
+            value,
+            meta: Meta {
+                rev,
+                seqno,
+                cas,
+                ..meta
+            },
+        };
+        if meta.kind != Kind::Mutation {
+            self.max_deleted_rev = self.max_deleted_rev.max(rev);
+        }
+        self.high = seqno;
+        self.locks.remove(key);
+        self.evicted.remove(key);
+        self.documents.insert(key.into(), known.clone());
+        self.history.insert(seqno, (key.into(), known.clone()));
+        known
+    }
+
+    pub(super) fn remove(&mut self, key: &[u8], kind: Kind, now: Now) -> Known {
+        let meta = Meta {
+            kind,
+            expiry: now.unix_s(),
+            ..Meta::default()
+        };
+        self.change(key, Vec::new(), meta, now)
+    }
+
+    /// What reading operations do to a document whose time has come.
+    pub(super) fn notice_expiry(&mut self, key: &[u8], now: Now) {
+        let alive = self
+            .documents
+            .get(key)
+            .is_some_and(|known| known.meta.kind == Kind::Mutation);
+        if alive && self.live(key, now).is_none() {
+            self.remove(key, Kind::Expiration, now);
+        }
+    }
+}

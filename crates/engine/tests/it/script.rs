@@ -1,0 +1,583 @@
+//! Scripts: one operation a line, `verb arguments -> answer`.
+//!
+//! `#` begins a comment, and the first line is one: it says what the script shows. Options of
+//! an operation follow its arguments as `name=value`:
+//! `cas=NAME` (a saved CAS, or a number), `save=NAME`, `expiry=+SECONDS`, `flags=N`, `initial=N`,
+//! `items=N`, `history=N`, and the words `preserve` and `snappy`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use engine::{
+    Arithmetic, Concat, ConcatPlace, FetchKey, FlushBatch, FlushBudget, FlushItem, Got, Mutated,
+    ObserveState, OpError, Outcome, StoreMode, VBucket, VbConfig, Write,
+};
+use model::{
+    Cas, Datatype, Document, Draft, FailoverEntry, Meta, Now, Seqno, VbId, VbState, VbUuid,
+};
+
+use crate::store::{ModelStore, TestCodec, reread};
+
+const START: Now = Now {
+    unix_ns: 1_700_000_000_000_000_000,
+    mono_ns: 1_000_000_000,
+};
+
+struct World {
+    vbucket: VBucket,
+    config: Arc<VbConfig>,
+    store: ModelStore,
+    batch: Option<FlushBatch>,
+    now: Now,
+    saved: BTreeMap<String, Cas>,
+    uuids: u64,
+}
+
+/// One line, taken apart.
+struct Line<'a> {
+    words: Vec<&'a str>,
+    options: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Line<'a> {
+    fn parse(text: &'a str) -> Self {
+        let (options, words) = text.split_whitespace().partition::<Vec<_>, _>(|word| {
+            word.contains('=') && !word.starts_with('{') || matches!(*word, "preserve" | "snappy")
+        });
+        let options = options
+            .into_iter()
+            .map(|word| word.split_once('=').unwrap_or((word, "")))
+            .collect();
+        Self { words, options }
+    }
+
+    fn word(&self, index: usize) -> &'a str {
+        self.words.get(index).copied().unwrap_or("")
+    }
+
+    fn number(&self, index: usize) -> u64 {
+        self.word(index)
+            .trim_start_matches('+')
+            .parse()
+            .expect("a number")
+    }
+
+    fn option(&self, name: &str) -> Option<u64> {
+        self.options
+            .get(name)
+            .map(|text| text.trim_start_matches('+').parse().expect("a number"))
+    }
+}
+
+type Answer = Result<String, OpError>;
+
+fn mutated(outcome: Outcome<Mutated>) -> Outcome<(String, Option<Cas>)> {
+    match outcome {
+        Outcome::Done(done) => Outcome::Done((format!("seqno {}", done.seqno), Some(done.cas))),
+        Outcome::NeedsFetch(fetch) => Outcome::NeedsFetch(fetch),
+    }
+}
+
+fn got(outcome: Outcome<Got>) -> Outcome<(String, Option<Cas>)> {
+    match outcome {
+        Outcome::Done(got) => Outcome::Done((shown(&got), Some(got.cas))),
+        Outcome::NeedsFetch(fetch) => Outcome::NeedsFetch(fetch),
+    }
+}
+
+fn shown(got: &Got) -> String {
+    let mut text = got.document.value().escape_ascii().to_string();
+    if got.document.flags() != 0 {
+        write!(text, " flags {}", got.document.flags()).unwrap();
+    }
+    if got.document.datatype() == Datatype::JSON {
+        text.push_str(" json");
+    }
+    if got.cas == Cas::LOCKED {
+        text.push_str(" locked");
+    }
+    text
+}
+
+fn named(document: &Document) -> String {
+    let mark = if document.kind().is_tombstone() {
+        "!"
+    } else {
+        ""
+    };
+    format!(
+        "{}{mark}@{}",
+        document.key().escape_ascii(),
+        document.seqno()
+    )
+}
+
+fn or_nothing(parts: &[String]) -> String {
+    if parts.is_empty() {
+        "nothing".into()
+    } else {
+        parts.join("; ")
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        let config = Arc::new(VbConfig {
+            value_bytes_max: 1000,
+            ..VbConfig::default()
+        });
+        let mut world = Self {
+            vbucket: Self::vbucket(&config),
+            config,
+            store: ModelStore::default(),
+            batch: None,
+            now: START,
+            saved: BTreeMap::new(),
+            uuids: 1,
+        };
+        world.flush();
+        world
+    }
+
+    fn vbucket(config: &Arc<VbConfig>) -> VBucket {
+        let first = FailoverEntry {
+            uuid: VbUuid(1),
+            seqno: Seqno(0),
+        };
+        VBucket::new(VbId(0), VbState::Active, first, Arc::clone(config))
+    }
+
+    fn cas(&self, line: &Line<'_>) -> Cas {
+        let Some(name) = line.options.get("cas") else {
+            return Cas::ANY;
+        };
+        let saved = self.saved.get(*name).copied();
+        saved.unwrap_or_else(|| Cas(name.parse().expect("a saved CAS or a number")))
+    }
+
+    fn expiry(&self, seconds: Option<u64>) -> u32 {
+        seconds.map_or(0, |seconds| {
+            self.now.unix_s() + u32::try_from(seconds).unwrap()
+        })
+    }
+
+    /// What is shown of an outcome; a CAS is saved under the name that the line gives.
+    fn show(
+        &mut self,
+        line: &Line<'_>,
+        outcome: Result<Outcome<(String, Option<Cas>)>, OpError>,
+    ) -> Answer {
+        match outcome? {
+            Outcome::Done((text, cas)) => {
+                if let (Some(name), Some(cas)) = (line.options.get("save"), cas) {
+                    self.saved.insert((*name).into(), cas);
+                }
+                Ok(text)
+            }
+            Outcome::NeedsFetch(FetchKey { key, seqno }) => {
+                Ok(format!("fetch {}@{seqno}", key.escape_ascii()))
+            }
+        }
+    }
+
+    fn run(&mut self, line: &Line<'_>) -> Answer {
+        match line.word(0) {
+            "set" => self.store(line, StoreMode::Set),
+            "add" => self.store(line, StoreMode::Add),
+            "replace" => self.store(line, StoreMode::Replace),
+            "append" => self.concat(line, ConcatPlace::Append),
+            "prepend" => self.concat(line, ConcatPlace::Prepend),
+            "incr" => self.count(line, false),
+            "decr" => self.count(line, true),
+            "get" | "get-replica" | "touch" | "lock" | "delete" | "unlock" | "meta" | "random" => {
+                self.document(line)
+            }
+            "flush" => Ok(self.flush()),
+            "flush-begin" => Ok(self.flush_begin(line)),
+            "flush-ok" => Ok(self.flush_end(true, true)),
+            "flush-fail" => Ok(self.flush_end(false, false)),
+            "flush-fail-but-written" => Ok(self.flush_end(false, true)),
+            "evict" | "evict-cold" | "restore" | "expire" => Ok(self.memory(line)),
+            "observe" | "observe-seqno" => self.observe(line),
+            "state" | "restart" | "config" | "clock" => Ok(self.change_world(line)),
+            other => Ok(self.figures(other)),
+        }
+    }
+
+    fn store(&mut self, line: &Line<'_>, mode: StoreMode) -> Answer {
+        let expiry = self.expiry(line.option("expiry"));
+        let flags = u32::try_from(line.option("flags").unwrap_or(0)).unwrap();
+        let snappy = line.options.contains_key("snappy");
+        let datatype = if snappy {
+            Datatype::SNAPPY
+        } else {
+            Datatype::RAW
+        };
+        let meta = Meta {
+            expiry,
+            flags,
+            datatype,
+            ..Meta::default()
+        };
+        let value = match line.word(2).strip_prefix("bytes:") {
+            Some(count) => "x".repeat(count.parse().unwrap()),
+            None => line.word(2).into(),
+        };
+        let draft = Some(Draft::new(line.word(1).as_bytes(), value.as_bytes(), &meta));
+        let preserve_expiry = line.options.contains_key("preserve");
+        let mut write = Write {
+            mode,
+            draft,
+            cas: self.cas(line),
+            preserve_expiry,
+        };
+        let outcome = self.vbucket.store(&mut write, self.now).map(mutated);
+        assert_eq!(
+            write.draft.is_none(),
+            matches!(outcome, Ok(Outcome::Done(_)))
+        );
+        self.show(line, outcome)
+    }
+
+    fn concat(&mut self, line: &Line<'_>, place: ConcatPlace) -> Answer {
+        let key = line.word(1).as_bytes();
+        let concat = Concat {
+            key,
+            bytes: line.word(2).as_bytes(),
+            place,
+            cas: self.cas(line),
+        };
+        let outcome = self
+            .vbucket
+            .concat(concat, &TestCodec, self.now)
+            .map(mutated);
+        self.show(line, outcome)
+    }
+
+    fn count(&mut self, line: &Line<'_>, decrement: bool) -> Answer {
+        let arithmetic = Arithmetic {
+            delta: line.number(2),
+            decrement,
+            initial: line.option("initial"),
+            expiry: self.expiry(line.option("expiry")),
+        };
+        let key = line.word(1).as_bytes();
+        let outcome = self
+            .vbucket
+            .arithmetic(key, arithmetic, &TestCodec, self.now);
+        let outcome = outcome.map(|outcome| match outcome {
+            Outcome::Done((number, done)) => Outcome::Done((number.to_string(), Some(done.cas))),
+            Outcome::NeedsFetch(fetch) => Outcome::NeedsFetch(fetch),
+        });
+        self.show(line, outcome)
+    }
+
+    fn document(&mut self, line: &Line<'_>) -> Answer {
+        let (key, now) = (line.word(1).as_bytes(), self.now);
+        let cas = self.cas(line);
+        let vbucket = &mut self.vbucket;
+        let outcome = match line.word(0) {
+            "get" => vbucket.get(key, now).map(got),
+            "get-replica" => vbucket.get_replica(key, now).map(got),
+            "delete" => vbucket.delete(key, cas, now).map(mutated),
+            "lock" => {
+                let seconds = line.words.get(2).map_or(0, |text| text.parse().unwrap());
+                vbucket.get_locked(key, seconds, now).map(got)
+            }
+            "touch" => {
+                let seconds = Some(line.number(2)).filter(|&seconds| seconds != 0);
+                let expiry = self.expiry(seconds);
+                self.vbucket
+                    .touch(key, expiry, now)
+                    .map(|outcome| match outcome {
+                        Outcome::Done(got) => {
+                            let text = format!("{} seqno {}", shown(&got), got.document.seqno());
+                            Outcome::Done((text, Some(got.cas)))
+                        }
+                        Outcome::NeedsFetch(fetch) => Outcome::NeedsFetch(fetch),
+                    })
+            }
+            "unlock" => return vbucket.unlock(key, cas, now).map(|()| "unlocked".into()),
+            "random" => {
+                let found = vbucket.random_document(line.number(1), now)?;
+                return Ok(found.map_or("none".into(), |got| named(&got.document)));
+            }
+            _ => return self.meta(key),
+        };
+        self.show(line, outcome)
+    }
+
+    fn meta(&mut self, key: &[u8]) -> Answer {
+        let Outcome::Done(found) = self.vbucket.get_meta(key, self.now)? else {
+            return Ok("fetch".into());
+        };
+        let meta = found.meta;
+        let mut text = format!("seqno {} rev {} flags {}", meta.seqno, meta.rev, meta.flags);
+        if meta.expiry != 0 {
+            let seconds = i64::from(meta.expiry) - i64::from(self.now.unix_s());
+            write!(text, " expiry {seconds:+}").unwrap();
+        }
+        if found.deleted {
+            text.push_str(" deleted");
+        }
+        if found.cas == Cas::LOCKED {
+            text.push_str(" locked");
+        }
+        Ok(text)
+    }
+
+    fn flush(&mut self) -> String {
+        while let Some(batch) = self.vbucket.begin_flush(FlushBudget::ALL) {
+            self.store.commit(&batch);
+            drop(self.vbucket.finish_flush(batch.done(true)));
+        }
+        format!("persisted {}", self.vbucket.persisted_seqno())
+    }
+
+    fn flush_begin(&mut self, line: &Line<'_>) -> String {
+        let items = line
+            .option("items")
+            .map_or(usize::MAX, |items| items as usize);
+        let budget = FlushBudget {
+            items,
+            bytes: usize::MAX,
+        };
+        let Some(batch) = self.vbucket.begin_flush(budget) else {
+            return "none".into();
+        };
+        let mut parts = Vec::new();
+        batch.for_each(&mut |item| {
+            parts.push(match item {
+                FlushItem::Put {
+                    document,
+                    supersedes: Seqno::ZERO,
+                } => named(document),
+                FlushItem::Put {
+                    document,
+                    supersedes,
+                } => {
+                    format!("{} for {supersedes}", named(document))
+                }
+                FlushItem::Remove(seqno) => format!("remove {seqno}"),
+            });
+        });
+        let record = &batch.record;
+        let range = record.snapshot;
+        let text = format!(
+            "{} | {}, {}..{}",
+            or_nothing(&parts),
+            record.high_seqno,
+            range.start,
+            range.end
+        );
+        self.batch = Some(batch);
+        text
+    }
+
+    fn flush_end(&mut self, ok: bool, written: bool) -> String {
+        let batch = self.batch.take().expect("a flush under way");
+        if written {
+            self.store.commit(&batch);
+        }
+        drop(self.vbucket.finish_flush(batch.done(ok)));
+        format!("persisted {}", self.vbucket.persisted_seqno())
+    }
+
+    fn memory(&mut self, line: &Line<'_>) -> String {
+        let key = line.word(1).as_bytes();
+        match line.word(0) {
+            "evict" if self.vbucket.evict(key) => "evicted".into(),
+            "evict" => "kept".into(),
+            "evict-cold" => {
+                let progress = self.vbucket.evict_cold(line.number(1) as usize, usize::MAX);
+                format!("evicted {}", progress.changed)
+            }
+            "expire" => {
+                let progress = self.vbucket.expire_due(usize::MAX, self.now);
+                assert!(progress.finished);
+                format!("expired {}", progress.changed)
+            }
+            _ => match self
+                .store
+                .row(key)
+                .map(|row| self.vbucket.restore(reread(row)))
+            {
+                Some(true) => "restored".into(),
+                Some(false) => "ignored".into(),
+                None => "no row".into(),
+            },
+        }
+    }
+
+    fn observe(&mut self, line: &Line<'_>) -> Answer {
+        if line.word(0) == "observe" {
+            let observed = self.vbucket.observe(line.word(1).as_bytes(), self.now)?;
+            return Ok(match observed.state {
+                ObserveState::FoundPersisted => "persisted".into(),
+                ObserveState::FoundNotPersisted => "not persisted".into(),
+                ObserveState::NotFound => "not found".into(),
+                ObserveState::Deleted => "deleted".into(),
+            });
+        }
+        let uuid = line
+            .option("history")
+            .unwrap_or(self.vbucket.failover_log().newest().uuid.0);
+        let seen = self.vbucket.observe_seqno(VbUuid(uuid))?;
+        let mut text = format!("persisted {} current {}", seen.persisted, seen.current);
+        if let Some(old) = seen.failover {
+            write!(text, ", history {} until {}", old.uuid.0, old.seqno).unwrap();
+        }
+        Ok(text)
+    }
+
+    fn change_world(&mut self, line: &Line<'_>) -> String {
+        match line.word(0) {
+            "clock" => {
+                let nanoseconds = line.number(1) * 1_000_000_000;
+                self.now.unix_ns += nanoseconds;
+                self.now.mono_ns += nanoseconds;
+                "set".into()
+            }
+            "state" => {
+                let state = (1..=4).filter_map(VbState::from_wire);
+                let state = state.into_iter().find(|state| state.name() == line.word(1));
+                self.uuids += 1;
+                self.vbucket
+                    .set_state(state.expect("a state"), None, VbUuid(self.uuids));
+                line.word(1).into()
+            }
+            "config" => {
+                let mut config = (*self.config).clone();
+                config.max_ttl_s = line.option("max_ttl").unwrap_or(0) as u32;
+                let bytes = line.option("checkpoint_bytes");
+                config.checkpoint_bytes_max = bytes.unwrap_or(1 << 20) as usize;
+                self.config = Arc::new(config);
+                self.vbucket = Self::vbucket(&self.config);
+                self.store = ModelStore::default();
+                self.flush();
+                "set".into()
+            }
+            _ => {
+                let unclean = line.word(1) == "unclean";
+                self.uuids += u64::from(unclean);
+                let history = unclean.then_some(VbUuid(self.uuids));
+                let restarted = self.store.warm_up(Arc::clone(&self.config), history);
+                let (vbucket, stale) = restarted.expect("a record in the store");
+                self.vbucket = vbucket;
+                self.batch = None;
+                format!("items {}, stale {stale}", self.vbucket.items())
+            }
+        }
+    }
+
+    fn figures(&mut self, what: &str) -> String {
+        let stats = self.vbucket.stats();
+        let checkpoints = self.vbucket.checkpoint_stats();
+        match what {
+            "rows" => or_nothing(&self.store.rows.values().map(named).collect::<Vec<_>>()),
+            "histories" => {
+                let entries = self.vbucket.failover_log().entries().iter();
+                let parts: Vec<_> = entries
+                    .map(|entry| format!("{}@{}", entry.uuid.0, entry.seqno))
+                    .collect();
+                or_nothing(&parts)
+            }
+            "checkpoints" => format!(
+                "open {} from {} to {}, {} in all, items {}, dirty {}",
+                checkpoints.open_id,
+                checkpoints.snapshot_start,
+                checkpoints.snapshot_end,
+                checkpoints.checkpoints,
+                checkpoints.items,
+                checkpoints.dirty_items,
+            ),
+            "counts" => format!(
+                "items {}, tombstones {}, non-resident {}, de-duplicated {}",
+                stats.items, stats.tombstones, stats.non_resident, stats.deduplicated,
+            ),
+            "outbox" => {
+                let outbox = self.vbucket.take_outbox();
+                let mut parts = Vec::new();
+                if outbox.needs_flush {
+                    parts.push("flush".into());
+                }
+                parts.extend(outbox.persisted.map(|seqno| format!("persisted {seqno}")));
+                or_nothing(&parts)
+            }
+            other => panic!("no such verb: {other}"),
+        }
+    }
+}
+
+fn run_script(name: &str, text: &str) {
+    assert!(
+        text.starts_with("# "),
+        "{name}: the first line says what the script shows"
+    );
+    let mut world = World::new();
+    world.vbucket.take_outbox();
+    let mut checked = 0;
+    for (index, line) in text.lines().enumerate() {
+        let line = line
+            .split_once('#')
+            .map_or(line, |(before, _)| before)
+            .trim();
+        if line.is_empty() {
+            continue;
+        }
+        let (operation, expected) = line
+            .split_once("->")
+            .unwrap_or_else(|| panic!("{name}:{}: no answer", index + 1));
+        let answer = world.run(&Line::parse(operation));
+        let answer = answer.unwrap_or_else(|error| error.to_string());
+        assert_eq!(answer, expected.trim(), "{name}:{}: {operation}", index + 1);
+        checked += 1;
+    }
+    assert!(checked > 0, "{name}: nothing in it");
+}
+
+macro_rules! scripts {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            run_script(
+                stringify!($name),
+                include_str!(concat!("scripts/", stringify!($name), ".txt")),
+            );
+        })*
+
+        #[test]
+        #[expect(clippy::disallowed_methods, reason = "looks for scripts that nobody runs")]
+        fn every_script_is_run() {
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/scripts");
+            let names = [$(stringify!($name)),*];
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.file_stem().unwrap().to_str().unwrap();
+                assert!(names.contains(&name), "{} is not in the list", path.display());
+            }
+        }
+    };
+}
+
+scripts! {
+    cas_and_modes
+    checkpoints_roll
+    counters
+    deduplication
+    expiry
+    failed_flush
+    flush_and_restart
+    get_and_lock
+    histories
+    joining
+    metadata
+    non_resident
+    observe
+    partial_flush
+    states
+    touch
+    ttl_limit
+    whole_tables
+}

@@ -1,0 +1,106 @@
+//! A store that applies batches exactly as the disk store does, one atomic commit each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use engine::{Codec, FlushBatch, FlushItem, VBucket, VbConfig};
+use model::{Datatype, Document, Seqno, VbId, VbRecord, VbUuid};
+
+/// Rows by seqno, and the record of the last commit.
+#[derive(Default)]
+pub(crate) struct ModelStore {
+    pub(crate) rows: BTreeMap<Seqno, Document>,
+    pub(crate) record: Option<VbRecord>,
+}
+
+impl ModelStore {
+    /// Applies all of the batch.
+    pub(crate) fn commit(&mut self, batch: &FlushBatch) {
+        let mut last = Seqno::ZERO;
+        let mut puts = 0;
+        batch.for_each(&mut |item| match item {
+            FlushItem::Put {
+                document,
+                supersedes,
+            } => {
+                assert!(document.seqno() > last, "{document:?} after {last}");
+                assert!(supersedes < document.seqno());
+                last = document.seqno();
+                puts += 1;
+                self.remove(supersedes, Some(document));
+                self.rows.insert(document.seqno(), document.clone());
+            }
+            FlushItem::Remove(seqno) => self.remove(seqno, None),
+        });
+        assert!(
+            puts <= batch.len(),
+            "{puts} rows of at most {}",
+            batch.len()
+        );
+        assert!(last <= batch.record.high_seqno);
+        self.record = Some(batch.record.clone());
+        self.check();
+    }
+
+    fn remove(&mut self, seqno: Seqno, successor: Option<&Document>) {
+        if let (Some(row), Some(successor)) = (self.rows.remove(&seqno), successor) {
+            assert_eq!(
+                row.key(),
+                successor.key(),
+                "{successor:?} removes another key's row"
+            );
+        }
+    }
+
+    fn check(&self) {
+        let mut keys: Vec<&[u8]> = self.rows.values().map(Document::key).collect();
+        keys.sort_unstable();
+        assert!(
+            keys.windows(2).all(|pair| pair[0] != pair[1]),
+            "two rows of one key"
+        );
+    }
+
+    /// The row of a key.
+    pub(crate) fn row(&self, key: &[u8]) -> Option<&Document> {
+        self.rows.values().find(|row| row.key() == key)
+    }
+
+    /// A vBucket as it is after a restart; also the number of rows found stale.
+    pub(crate) fn warm_up(
+        &self,
+        config: Arc<VbConfig>,
+        new_history: Option<VbUuid>,
+    ) -> Option<(VBucket, usize)> {
+        let record = self.record.clone()?;
+        let mut vbucket = VBucket::from_record(VbId(0), record, config);
+        let stale = self
+            .rows
+            .values()
+            .filter_map(|row| vbucket.load(reread(row)))
+            .count();
+        vbucket.finish_warmup(new_history);
+        Some((vbucket, stale))
+    }
+}
+
+/// The document as it comes back from the disk: equal, but another allocation.
+pub(crate) fn reread(row: &Document) -> Document {
+    Document::from_parts(row.key(), row.value(), &row.meta())
+}
+
+/// JSON is what begins like it; "compressed" values carry a mark in front.
+pub(crate) struct TestCodec;
+
+impl Codec for TestCodec {
+    fn classify(&self, value: &[u8]) -> Datatype {
+        let json = value
+            .first()
+            .is_some_and(|byte| b"{[\"0123456789".contains(byte));
+        if json { Datatype::JSON } else { Datatype::RAW }
+    }
+
+    fn inflate(&self, value: &[u8]) -> Option<Vec<u8>> {
+        value.strip_prefix(b"snappy:").map(<[u8]>::to_vec)
+    }
+}

@@ -1,0 +1,387 @@
+//! A document: key, value and metadata in one shared allocation.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use triomphe::ThinArc;
+
+use crate::{Cas, Datatype, Seqno};
+
+/// Bytes that a document takes beyond its key and value: reference count, metadata, length.
+pub const DOCUMENT_OVERHEAD_BYTES: usize = 16 + size_of::<Header>();
+
+/// What a change did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// The document was written.
+    Mutation = 0,
+    /// The document was deleted by a client; what remains is a tombstone.
+    Deletion = 1,
+    /// The document was deleted because its time had come.
+    Expiration = 2,
+}
+
+impl Kind {
+    /// The kind of a stored number.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Mutation),
+            1 => Some(Self::Deletion),
+            2 => Some(Self::Expiration),
+            _ => None,
+        }
+    }
+
+    /// Whether the document is gone, be it by a client or by its expiry.
+    #[must_use]
+    pub fn is_tombstone(self) -> bool {
+        !matches!(self, Self::Mutation)
+    }
+}
+
+/// Metadata of a document, by value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Revision for compare-and-swap.
+    pub cas: Cas,
+    /// Position among the changes of its vBucket.
+    pub seqno: Seqno,
+    /// How often the document was changed; 48 bits are stored.
+    pub rev: u64,
+    /// Flags of the client, stored and returned unchanged.
+    pub flags: u32,
+    /// Absolute expiry in Unix seconds, 0 for never; of a tombstone: when it was deleted.
+    pub expiry: u32,
+    /// How to read the value.
+    pub datatype: Datatype,
+    /// What the change did.
+    pub kind: Kind,
+}
+
+impl Default for Meta {
+    fn default() -> Self {
+        Self {
+            cas: Cas(0),
+            seqno: Seqno(0),
+            rev: 0,
+            flags: 0,
+            expiry: 0,
+            datatype: Datatype::RAW,
+            kind: Kind::Mutation,
+        }
+    }
+}
+
+const NON_RESIDENT: u8 = 0x80;
+
+/// 32 bytes; seqno and rev are split to 48 bits each.
+struct Header {
+    cas: u64,
+    seqno_low: u32,
+    rev_low: u32,
+    seqno_high: u16,
+    rev_high: u16,
+    flags: u32,
+    expiry: u32,
+    key_len: u8,
+    datatype: u8,
+    kind: u8,
+    heat: AtomicU8,
+}
+
+impl Header {
+    fn new(key_len: usize, meta: &Meta, resident: bool) -> Self {
+        let key_len = u8::try_from(key_len).expect("a stored key has at most 251 bytes");
+        Self {
+            cas: meta.cas.0,
+            seqno_low: meta.seqno.0 as u32,
+            rev_low: meta.rev as u32,
+            seqno_high: (meta.seqno.0 >> 32) as u16,
+            rev_high: (meta.rev >> 32) as u16,
+            flags: meta.flags,
+            expiry: meta.expiry,
+            key_len,
+            datatype: meta.datatype.0,
+            kind: meta.kind as u8 | if resident { 0 } else { NON_RESIDENT },
+            heat: AtomicU8::new(0),
+        }
+    }
+
+    fn set_position(&mut self, cas: Cas, seqno: Seqno, rev: u64) {
+        self.cas = cas.0;
+        self.seqno_low = seqno.0 as u32;
+        self.seqno_high = (seqno.0 >> 32) as u16;
+        self.rev_low = rev as u32;
+        self.rev_high = (rev >> 32) as u16;
+    }
+}
+
+/// An immutable document, shared by hash table, checkpoints, flusher and streams.
+///
+/// Shape: one reference-counted allocation of [`DOCUMENT_OVERHEAD_BYTES`] + key + value bytes;
+/// the handle itself is 8 bytes. The key carries its collection prefix.
+#[derive(Clone)]
+pub struct Document {
+    block: ThinArc<Header, u8>,
+}
+
+impl Document {
+    /// A document with all its metadata known: one that was read back from a store.
+    #[must_use]
+    pub fn from_parts(key: &[u8], value: &[u8], meta: &Meta) -> Self {
+        let mut bytes = Vec::with_capacity(key.len() + value.len());
+        bytes.extend_from_slice(key);
+        bytes.extend_from_slice(value);
+        Self::from_joined(&bytes, key.len(), meta)
+    }
+
+    /// The same from key and value that already lie next to each other: one copy less.
+    #[must_use]
+    pub fn from_joined(key_and_value: &[u8], key_len: usize, meta: &Meta) -> Self {
+        let header = Header::new(key_len, meta, true);
+        Self {
+            block: ThinArc::from_header_and_slice(header, key_and_value),
+        }
+    }
+
+    /// This document without its value, which remains in the store only.
+    #[must_use]
+    pub fn to_non_resident(&self) -> Self {
+        let header = Header::new(self.key().len(), &self.meta(), false);
+        Self {
+            block: ThinArc::from_header_and_slice(header, self.key()),
+        }
+    }
+
+    fn header(&self) -> &Header {
+        &self.block.header.header
+    }
+
+    /// Collection prefix and user's key.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.block.slice[..usize::from(self.header().key_len)]
+    }
+
+    /// The value; empty for tombstones and while not resident.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        &self.block.slice[usize::from(self.header().key_len)..]
+    }
+
+    /// Key and value as they lie next to each other.
+    #[must_use]
+    pub fn key_and_value(&self) -> &[u8] {
+        &self.block.slice
+    }
+
+    /// All metadata.
+    #[must_use]
+    pub fn meta(&self) -> Meta {
+        Meta {
+            cas: self.cas(),
+            seqno: self.seqno(),
+            rev: self.rev(),
+            flags: self.flags(),
+            expiry: self.expiry(),
+            datatype: self.datatype(),
+            kind: self.kind(),
+        }
+    }
+
+    /// Revision for compare-and-swap.
+    #[must_use]
+    pub fn cas(&self) -> Cas {
+        Cas(self.header().cas)
+    }
+
+    /// Position among the changes of its vBucket.
+    #[must_use]
+    pub fn seqno(&self) -> Seqno {
+        let header = self.header();
+        Seqno(u64::from(header.seqno_high) << 32 | u64::from(header.seqno_low))
+    }
+
+    /// How often the document was changed.
+    #[must_use]
+    pub fn rev(&self) -> u64 {
+        let header = self.header();
+        u64::from(header.rev_high) << 32 | u64::from(header.rev_low)
+    }
+
+    /// Flags of the client.
+    #[must_use]
+    pub fn flags(&self) -> u32 {
+        self.header().flags
+    }
+
+    /// Absolute expiry in Unix seconds, 0 for never; of a tombstone: when it was deleted.
+    #[must_use]
+    pub fn expiry(&self) -> u32 {
+        self.header().expiry
+    }
+
+    /// How to read the value.
+    #[must_use]
+    pub fn datatype(&self) -> Datatype {
+        Datatype(self.header().datatype)
+    }
+
+    /// What the change did.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        Kind::from_number(self.header().kind & !NON_RESIDENT).unwrap_or(Kind::Mutation)
+    }
+
+    /// Whether the value is in memory. Tombstones are.
+    #[must_use]
+    pub fn is_resident(&self) -> bool {
+        self.header().kind & NON_RESIDENT == 0
+    }
+
+    /// Whether the document is alive but its time has come.
+    #[must_use]
+    pub fn is_expired(&self, now_s: u32) -> bool {
+        let expiry = self.expiry();
+        expiry != 0 && expiry <= now_s && !self.kind().is_tombstone()
+    }
+
+    /// How often the document was used lately, for eviction; a plain relaxed counter.
+    #[must_use]
+    pub fn heat(&self) -> u8 {
+        self.header().heat.load(Ordering::Relaxed)
+    }
+
+    /// Sets [`Document::heat`].
+    pub fn set_heat(&self, heat: u8) {
+        self.header().heat.store(heat, Ordering::Relaxed);
+    }
+
+    /// Bytes of the allocation, rounded up to 8 as allocated.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        (DOCUMENT_OVERHEAD_BYTES + self.block.slice.len()).next_multiple_of(8)
+    }
+
+    /// Whether both handles are the same allocation.
+    #[must_use]
+    pub fn same_as(&self, other: &Self) -> bool {
+        std::ptr::eq(self.block.slice.as_ptr(), other.block.slice.as_ptr())
+    }
+}
+
+impl fmt::Debug for Document {
+    /// Metadata and the key, never the value.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Document")
+            .field("key", &String::from_utf8_lossy(self.key()))
+            .field("value_bytes", &self.value().len())
+            .field("meta", &self.meta())
+            .finish()
+    }
+}
+
+/// A document that nobody else sees yet; `VBucket` gives it its place and freezes it.
+///
+/// The allocation and the copy of key and value happen here, before any lock is taken.
+#[derive(Debug)]
+pub struct Draft {
+    document: Document,
+}
+
+impl Draft {
+    /// A draft from key and value that lie next to each other, as they do in a frame.
+    ///
+    /// Shape: the first `key_len` (at most 251) bytes are the key with its collection prefix.
+    #[must_use]
+    pub fn from_joined(key_and_value: &[u8], key_len: usize, meta: &Meta) -> Self {
+        Self {
+            document: Document::from_joined(key_and_value, key_len, meta),
+        }
+    }
+
+    /// A draft from separate key and value.
+    #[must_use]
+    pub fn new(key: &[u8], value: &[u8], meta: &Meta) -> Self {
+        Self {
+            document: Document::from_parts(key, value, meta),
+        }
+    }
+
+    /// Read access to what will be frozen.
+    #[must_use]
+    pub fn document(&self) -> &Document {
+        &self.document
+    }
+
+    fn edit(&mut self, change: impl FnOnce(&mut Header)) {
+        self.document.block.with_arc_mut(|arc| {
+            let block = triomphe::Arc::get_mut(arc).expect("a draft has a single owner");
+            change(block.header_mut());
+        });
+    }
+
+    /// Sets the absolute expiry.
+    pub fn set_expiry(&mut self, expiry: u32) {
+        self.edit(|header| header.expiry = expiry);
+    }
+
+    /// Gives the draft its revision and position, and freezes it.
+    #[must_use]
+    pub fn stamp(mut self, cas: Cas, seqno: Seqno, rev: u64) -> Document {
+        self.edit(|header| header.set_position(cas, seqno, rev));
+        self.document
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_is_a_pointer_and_the_overhead_is_48_bytes() {
+        assert_eq!(size_of::<Option<Document>>(), 8);
+        assert_eq!(DOCUMENT_OVERHEAD_BYTES, 48);
+    }
+
+    #[test]
+    fn stamping_keeps_the_rest() {
+        let meta = Meta {
+            flags: 0x0200_0006,
+            expiry: 99,
+            datatype: Datatype::JSON,
+            ..Meta::default()
+        };
+        let mut draft = Draft::from_joined(b"\0key{}", 4, &meta);
+        draft.set_expiry(100);
+        let document = draft.stamp(Cas(7), Seqno(0xffff_0000_0001), 0x1_0000_0002);
+        assert_eq!(document.key(), b"\0key");
+        assert_eq!(document.value(), b"{}");
+        let expected = Meta {
+            cas: Cas(7),
+            seqno: Seqno(0xffff_0000_0001),
+            rev: 0x1_0000_0002,
+            expiry: 100,
+            ..meta
+        };
+        assert_eq!(document.meta(), expected);
+    }
+
+    #[test]
+    fn a_non_resident_document_keeps_its_metadata() {
+        let meta = Meta {
+            cas: Cas(5),
+            seqno: Seqno(9),
+            rev: 3,
+            ..Meta::default()
+        };
+        let document = Document::from_parts(b"\0k", b"value", &meta);
+        let evicted = document.to_non_resident();
+        assert!(!evicted.is_resident());
+        assert_eq!(evicted.key(), b"\0k");
+        assert_eq!(evicted.value(), b"");
+        assert_eq!(evicted.meta(), meta);
+    }
+}

@@ -1,0 +1,18 @@
+//! The vocabulary that every other crate shares: identifiers, keys, documents, states, time.
+//!
+//! This crate may not depend on any other crate of Settee, and it holds types rather than
+//! behaviour: whatever only one crate needs lives in that crate.
+
+mod datatype;
+mod document;
+mod ids;
+mod key;
+mod record;
+mod time;
+
+pub use datatype::Datatype;
+pub use document::{DOCUMENT_OVERHEAD_BYTES, Document, Draft, Kind, Meta};
+pub use ids::{Cas, CollectionId, ManifestUid, Seqno, VbId, VbUuid};
+pub use key::{KEY_BYTES_MAX, default_collection_key, split_key};
+pub use record::{FailoverEntry, FailoverLog, SnapshotRange, VbRecord, VbState};
+pub use time::Now;

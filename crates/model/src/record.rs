@@ -1,0 +1,132 @@
+//! What is kept of a vBucket besides its documents, in memory and on disk.
+
+use crate::{Cas, Seqno, VbUuid};
+
+/// Life state of a vBucket; the numbers are those of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum VbState {
+    /// Serves data operations and gives changes their seqnos.
+    Active = 1,
+    /// Follows an active vBucket of another node.
+    Replica = 2,
+    /// About to become active; data operations wait.
+    Pending = 3,
+    /// Serves nothing.
+    Dead = 4,
+}
+
+impl VbState {
+    /// The state of a protocol number.
+    #[must_use]
+    pub fn from_wire(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::Active),
+            2 => Some(Self::Replica),
+            3 => Some(Self::Pending),
+            4 => Some(Self::Dead),
+            _ => None,
+        }
+    }
+
+    /// The name that statistics show.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Replica => "replica",
+            Self::Pending => "pending",
+            Self::Dead => "dead",
+        }
+    }
+}
+
+/// One history of a vBucket: changes above `seqno` were made under `uuid`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailoverEntry {
+    /// Identifier of the history.
+    pub uuid: VbUuid,
+    /// The seqno at which it began.
+    pub seqno: Seqno,
+}
+
+/// The histories of a vBucket, newest first; never empty, at most [`FailoverLog::ENTRIES_MAX`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailoverLog {
+    entries: Vec<FailoverEntry>,
+}
+
+impl FailoverLog {
+    /// Entries kept; the oldest are forgotten beyond it.
+    pub const ENTRIES_MAX: usize = 25;
+
+    /// A log that starts with one history.
+    #[must_use]
+    pub fn new(first: FailoverEntry) -> Self {
+        Self {
+            entries: vec![first],
+        }
+    }
+
+    /// A log read back from somewhere, newest first; `None` when it has no entry.
+    #[must_use]
+    pub fn from_entries(mut entries: Vec<FailoverEntry>) -> Option<Self> {
+        entries.truncate(Self::ENTRIES_MAX);
+        if entries.is_empty() {
+            None
+        } else {
+            Some(Self { entries })
+        }
+    }
+
+    /// Begins a new history.
+    pub fn begin(&mut self, entry: FailoverEntry) {
+        self.entries.insert(0, entry);
+        self.entries.truncate(Self::ENTRIES_MAX);
+    }
+
+    /// The current history.
+    #[must_use]
+    pub fn newest(&self) -> FailoverEntry {
+        self.entries[0]
+    }
+
+    /// All histories, newest first.
+    #[must_use]
+    pub fn entries(&self) -> &[FailoverEntry] {
+        &self.entries
+    }
+}
+
+/// The seqnos of one snapshot, both ends included; `start <= end`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotRange {
+    /// First seqno.
+    pub start: Seqno,
+    /// Last seqno.
+    pub end: Seqno,
+}
+
+/// The persisted state of a vBucket, written in the same commit as its documents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VbRecord {
+    /// Life state.
+    pub state: VbState,
+    /// Highest seqno that the commit makes durable.
+    pub high_seqno: Seqno,
+    /// Highest seqno of a purged tombstone.
+    pub purge_seqno: Seqno,
+    /// Range of the snapshot to which `high_seqno` belongs; a vBucket that stopped inside of it
+    /// is not at a consistent point.
+    pub snapshot: SnapshotRange,
+    /// Highest CAS ever given or received; a restarted vBucket goes on above it.
+    pub max_cas: Cas,
+    /// Highest rev seqno among deleted documents; a document created anew starts above it.
+    pub max_deleted_rev: u64,
+    /// The histories.
+    pub failover_log: FailoverLog,
+    /// Replication topology as the JSON text of the protocol; empty when none was set.
+    pub topology: String,
+    /// Term under which the vBucket's owner was chosen (cluster mode); 0 without one.
+    pub term: u64,
+}

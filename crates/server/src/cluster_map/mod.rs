@@ -1,0 +1,238 @@
+//! The cluster configuration as clients read it: which node serves which vBucket.
+//!
+//! Pure functions from values to JSON texts. A text is built once per revision and kept by the
+//! caller; 1,024 rows take about 6 KiB.
+//!
+//! Source: protocol specification, section 9. Tests: `tests::bucket_config_is_the_example`.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+/// What clients replace by the name they reached the node under.
+pub const HOST_PLACEHOLDER: &str = "$HOST";
+
+/// The bucket features a client may use, by the names clients look for.
+///
+/// Clients send nothing for a feature that is missing here, so each name stands for commands
+/// that are served: named collections, HELLO, maps over KV, several services per node, touch,
+/// and keeping the expiry on writes, for which client families look under two spellings.
+pub const BUCKET_CAPABILITIES: &[&str] = &[
+    "collections",
+    "cbhello",
+    "cccp",
+    "nodesExt",
+    "touch",
+    "preserve_expiry",
+    "preserveExpiry",
+];
+
+/// Position of a configuration in the order clients keep: epoch first, then revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MapRevision {
+    /// At least 1; raised when `rev` counts anew.
+    pub epoch: i64,
+    /// At least 1; raised with every change.
+    pub rev: i64,
+}
+
+/// What names one node in a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeAddress<'a> {
+    /// Host name or address, or [`HOST_PLACEHOLDER`]. An IPv6 address stands without brackets.
+    pub host: &'a str,
+    /// Port of the KV protocol.
+    pub kv_port: u16,
+    /// Port of HTTP management.
+    pub http_port: u16,
+}
+
+/// A bucket of a single node without replicas, as its configuration shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct BucketMap<'a> {
+    /// Name of the bucket.
+    pub name: &'a str,
+    /// Identity of the bucket, 32 hex digits.
+    pub uuid: &'a str,
+    /// Position among the configurations of this bucket.
+    pub revision: MapRevision,
+    /// Number of vBuckets, at least 1: clients retry for ever on an empty map.
+    pub vbuckets: u16,
+    /// Replicas the bucket is configured with. None is placed while there is one node.
+    pub replicas: u8,
+    /// Revision of the collections manifest.
+    pub manifest_uid: u64,
+    /// Feature names, normally [`BUCKET_CAPABILITIES`].
+    pub capabilities: &'a [&'a str],
+    /// The one node.
+    pub node: NodeAddress<'a>,
+}
+
+/// The configuration of one bucket, as `GET_CLUSTER_CONFIG` answers and pushes it.
+///
+/// # Panics
+/// If there is no vBucket.
+#[must_use]
+pub fn bucket_config(map: &BucketMap<'_>) -> String {
+    assert!(map.vbuckets > 0, "clients retry for ever on an empty map");
+    let (name, uuid) = (percent_encode(map.name), map.uuid);
+    let host = bracketed(map.node.host);
+    let mgmt = format!("{host}:{}", map.node.http_port);
+    // One replica column per configured replica, -1 for one that nobody holds.
+    let mut row = vec![-1; usize::from(map.replicas) + 1];
+    row[0] = 0;
+    to_json(&BucketConfig {
+        rev: map.revision.rev,
+        rev_epoch: map.revision.epoch,
+        name: map.name,
+        node_locator: "vbucket",
+        uuid,
+        uri: format!("/pools/default/buckets/{name}?bucket_uuid={uuid}"),
+        streaming_uri: format!("/pools/default/bucketsStreaming/{name}?bucket_uuid={uuid}"),
+        bucket_capabilities_ver: "",
+        bucket_capabilities: map.capabilities,
+        collections_manifest_uid: format!("{:x}", map.manifest_uid),
+        cluster_capabilities_ver: [1, 0],
+        cluster_capabilities: Empty {},
+        vbucket_server_map: ServerMap {
+            hash_algorithm: "CRC",
+            num_replicas: map.replicas,
+            server_list: [format!("{host}:{}", map.node.kv_port)],
+            vbucket_map: vec![&row; usize::from(map.vbuckets)],
+        },
+        nodes: [Node {
+            couch_api_base: format!("http://{mgmt}/{name}%2B{uuid}"),
+            hostname: mgmt,
+            ports: DirectPort {
+                direct: map.node.kv_port,
+            },
+        }],
+        nodes_ext: [NodeExt::new(&map.node)],
+    })
+}
+
+/// The configuration that names no bucket: which nodes there are.
+#[must_use]
+pub fn global_config(revision: MapRevision, node: &NodeAddress<'_>) -> String {
+    to_json(&GlobalConfig {
+        rev: revision.rev,
+        rev_epoch: revision.epoch,
+        nodes_ext: [NodeExt::new(node)],
+        cluster_capabilities_ver: [1, 0],
+        cluster_capabilities: Empty {},
+    })
+}
+
+/// A host as it stands in front of a port: IPv6 addresses in brackets.
+pub(crate) fn bracketed(host: &str) -> String {
+    if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    }
+}
+
+/// A bucket name as part of a path; names may contain a percent sign.
+pub(crate) fn percent_encode(name: &str) -> String {
+    name.bytes()
+        .fold(String::with_capacity(name.len()), |mut out, byte| {
+            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                out.push(char::from(byte));
+            } else {
+                write!(out, "%{byte:02X}").expect("writing to a string does not fail");
+            }
+            out
+        })
+}
+
+fn to_json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("these structs have string keys only")
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BucketConfig<'a> {
+    rev: i64,
+    rev_epoch: i64,
+    name: &'a str,
+    node_locator: &'a str,
+    uuid: &'a str,
+    uri: String,
+    streaming_uri: String,
+    bucket_capabilities_ver: &'a str,
+    bucket_capabilities: &'a [&'a str],
+    collections_manifest_uid: String,
+    cluster_capabilities_ver: [u8; 2],
+    cluster_capabilities: Empty,
+    #[serde(rename = "vBucketServerMap")]
+    vbucket_server_map: ServerMap<'a>,
+    nodes: [Node; 1],
+    nodes_ext: [NodeExt<'a>; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GlobalConfig<'a> {
+    rev: i64,
+    rev_epoch: i64,
+    nodes_ext: [NodeExt<'a>; 1],
+    cluster_capabilities_ver: [u8; 2],
+    cluster_capabilities: Empty,
+}
+
+#[derive(Serialize)]
+struct Empty {}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ServerMap<'a> {
+    hash_algorithm: &'a str,
+    num_replicas: u8,
+    server_list: [String; 1],
+    #[serde(rename = "vBucketMap")]
+    vbucket_map: Vec<&'a [i16]>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Node {
+    hostname: String,
+    ports: DirectPort,
+    couch_api_base: String,
+}
+
+#[derive(Serialize)]
+struct DirectPort {
+    direct: u16,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeExt<'a> {
+    services: Services,
+    this_node: bool,
+    hostname: &'a str,
+}
+
+impl<'a> NodeExt<'a> {
+    fn new(node: &NodeAddress<'a>) -> Self {
+        let services = Services {
+            kv: node.kv_port,
+            mgmt: node.http_port,
+        };
+        Self {
+            services,
+            this_node: true,
+            hostname: node.host,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Services {
+    kv: u16,
+    mgmt: u16,
+}

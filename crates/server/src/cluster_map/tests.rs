@@ -1,0 +1,141 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+const NODE: NodeAddress<'_> = NodeAddress {
+    host: HOST_PLACEHOLDER,
+    kv_port: 11210,
+    http_port: 8091,
+};
+
+fn travel() -> BucketMap<'static> {
+    BucketMap {
+        name: "travel",
+        uuid: "5f6a00112233445566778899aabbccdd",
+        revision: MapRevision { epoch: 1, rev: 7 },
+        vbuckets: 1024,
+        replicas: 0,
+        manifest_uid: 0,
+        capabilities: BUCKET_CAPABILITIES,
+        node: NODE,
+    }
+}
+
+fn parse(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+/// The single-node example of the specification, but for the capabilities that are not served.
+#[test]
+fn bucket_config_is_the_example() {
+    let text = bucket_config(&travel());
+    let uuid = travel().uuid;
+    let head = format!(
+        "{{\"rev\":7,\"revEpoch\":1,\"name\":\"travel\",\"nodeLocator\":\"vbucket\",\
+         \"uuid\":\"{uuid}\",\"uri\":\"/pools/default/buckets/travel?bucket_uuid={uuid}\",\
+         \"streamingUri\":\"/pools/default/bucketsStreaming/travel?bucket_uuid={uuid}\",\
+         \"bucketCapabilitiesVer\":\"\",\"bucketCapabilities\":[\"collections\",\"cbhello\",\
+         \"cccp\",\"nodesExt\",\"touch\",\"preserve_expiry\",\"preserveExpiry\"],\
+         \"collectionsManifestUid\":\"0\",\"clusterCapabilitiesVer\":[1,0],\
+         \"clusterCapabilities\":{{}},\"vBucketServerMap\":{{\"hashAlgorithm\":\"CRC\",\
+         \"numReplicas\":0,\"serverList\":[\"$HOST:11210\"],\"vBucketMap\":["
+    );
+    let rows = vec!["[0]"; 1024].join(",");
+    let tail = format!(
+        "]}},\"nodes\":[{{\"hostname\":\"$HOST:8091\",\"ports\":{{\"direct\":11210}},\
+         \"couchApiBase\":\"http://$HOST:8091/travel%2B{uuid}\"}}],\
+         \"nodesExt\":[{{\"services\":{{\"kv\":11210,\"mgmt\":8091}},\"thisNode\":true,\
+         \"hostname\":\"$HOST\"}}]}}"
+    );
+    assert_eq!(text, format!("{head}{rows}{tail}"));
+}
+
+#[test]
+fn a_replica_nobody_holds_is_minus_one() {
+    let map = BucketMap {
+        vbuckets: 2,
+        replicas: 1,
+        ..travel()
+    };
+    let config = parse(&bucket_config(&map));
+    let server_map = &config["vBucketServerMap"];
+    assert_eq!(server_map["numReplicas"], 1);
+    assert_eq!(server_map["vBucketMap"], json!([[0, -1], [0, -1]]));
+}
+
+#[test]
+fn uids_are_hex_and_names_are_escaped() {
+    let map = BucketMap {
+        name: "50%_a-b.c",
+        manifest_uid: 0x1f,
+        ..travel()
+    };
+    let config = parse(&bucket_config(&map));
+    assert_eq!(config["name"], "50%_a-b.c");
+    assert_eq!(config["collectionsManifestUid"], "1f");
+    let uri = config["uri"].as_str().unwrap();
+    assert!(
+        uri.starts_with("/pools/default/buckets/50%25_a-b.c?bucket_uuid="),
+        "{uri}"
+    );
+}
+
+#[test]
+fn an_advertised_ipv6_address_has_brackets_before_a_port_only() {
+    let node = NodeAddress {
+        host: "fd00::7",
+        kv_port: 1,
+        http_port: 2,
+    };
+    let config = parse(&bucket_config(&BucketMap { node, ..travel() }));
+    assert_eq!(
+        config["vBucketServerMap"]["serverList"],
+        json!(["[fd00::7]:1"])
+    );
+    assert_eq!(config["nodes"][0]["hostname"], "[fd00::7]:2");
+    assert_eq!(config["nodesExt"][0]["hostname"], "fd00::7");
+}
+
+#[test]
+fn the_global_config_names_no_bucket() {
+    let text = global_config(MapRevision { epoch: 1, rev: 7 }, &NODE);
+    let expected = "{\"rev\":7,\"revEpoch\":1,\"nodesExt\":[{\"services\":{\"kv\":11210,\
+                    \"mgmt\":8091},\"thisNode\":true,\"hostname\":\"$HOST\"}],\
+                    \"clusterCapabilitiesVer\":[1,0],\"clusterCapabilities\":{}}";
+    assert_eq!(text, expected);
+}
+
+/// Clients order by epoch, then by revision.
+#[test]
+fn an_epoch_outweighs_any_revision() {
+    let old = MapRevision {
+        epoch: 1,
+        rev: i64::MAX,
+    };
+    assert!(MapRevision { epoch: 2, rev: 1 } > old);
+    assert!(MapRevision { epoch: 1, rev: 8 } > MapRevision { epoch: 1, rev: 7 });
+}
+
+/// What is not served must not be listed: clients would use it.
+#[test]
+fn capabilities_list_only_what_works() {
+    for absent in [
+        "xattr",
+        "durableWrite",
+        "dcp",
+        "rangeScan",
+        "subdoc.ReplicaRead",
+        "couchapi",
+    ] {
+        assert!(!BUCKET_CAPABILITIES.contains(&absent), "{absent}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "empty map")]
+fn a_map_without_vbuckets_is_a_bug() {
+    drop(bucket_config(&BucketMap {
+        vbuckets: 0,
+        ..travel()
+    }));
+}

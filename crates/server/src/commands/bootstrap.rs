@@ -1,0 +1,196 @@
+//! What a client sends before its first document: features, login, bucket, maps.
+
+use model::Datatype;
+use wire::push::ConfigRev;
+use wire::request::{GetClusterConfig, GetErrorMap, Hello, Message, Sasl, SelectBucket};
+use wire::{FeatureSet, Frame, Status};
+
+use crate::cluster_map::MapRevision;
+use crate::identity::{AuthenticatedUser, SaslStep, list_mechanisms as mechanisms};
+use crate::node::fill_random;
+use crate::session::{Context, Done, Refusal, Reply, Session, grant};
+
+/// Longest agent text that is kept.
+const AGENT_BYTES_MAX: usize = 256;
+/// The name that takes a connection off its bucket.
+const NO_BUCKET_NAME: &[u8] = b"@no bucket@";
+
+/// HELLO: forgets what was negotiated, then grants what is asked for and really done.
+pub(super) fn hello(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = Hello::read(frame)?;
+    let mut asked = FeatureSet::EMPTY;
+    for feature in request.features.iter() {
+        asked.insert(feature);
+    }
+    asked
+        .check()
+        .map_err(|conflict| Refusal::because(Status::EINVAL, conflict.to_string()))?;
+    let granted = grant(asked);
+    let session = &mut *context.session;
+    session.features = granted;
+    if session.classic && !session.trusted {
+        // It speaks Couchbase after all, and will select its bucket.
+        session.select(None);
+    }
+    session.classic = false;
+    note_agent(session, request.agent);
+    session.info.note(|about| about.features = Some(granted));
+    let mut value = Vec::new();
+    granted.encode(&mut value);
+    Ok(context.reply(frame, &Reply::value(&value)))
+}
+
+fn note_agent(session: &Session, agent: &[u8]) {
+    let text = String::from_utf8_lossy(&agent[..agent.len().min(AGENT_BYTES_MAX)]);
+    let described = serde_json::from_str::<serde_json::Value>(&text).ok();
+    let field = |name: &str| {
+        let value = described.as_ref().and_then(|json| json.get(name));
+        value.and_then(|value| value.as_str()).map(str::to_owned)
+    };
+    let (agent, connection) = (field("a"), field("i"));
+    session.info.note(|about| {
+        about.agent = agent.unwrap_or_else(|| text.into_owned());
+        about.connection_id = connection.unwrap_or_default();
+    });
+}
+
+/// SASL_LIST_MECHS.
+pub(super) fn list_mechanisms(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<Done, Refusal> {
+    Ok(context.reply(frame, &Reply::value(mechanisms(false).as_bytes())))
+}
+
+/// SASL_AUTH, SASL_STEP.
+pub(super) fn sasl(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = Sasl::read(frame)?;
+    let session = &mut *context.session;
+    let node = std::sync::Arc::clone(&session.node);
+    let step = if request.step {
+        session
+            .sasl
+            .step(&node.identity, request.mechanism, request.payload)
+    } else {
+        let mut random = fill_random;
+        session.sasl.start(
+            &node.identity,
+            request.mechanism,
+            request.payload,
+            &mut random,
+        )
+    };
+    match step {
+        SaslStep::Continue(payload) => {
+            let reply = Reply {
+                status: Status::AUTH_CONTINUE,
+                ..Reply::value(&payload)
+            };
+            Ok(context.reply(frame, &reply))
+        }
+        SaslStep::Done { user, payload } => {
+            log_in(session, user);
+            Ok(context.reply(frame, &Reply::value(&payload)))
+        }
+        SaslStep::Failed => {
+            session.user = None;
+            node.counters.count_auth(false);
+            tracing::warn!(peer = %session.info.peer(), "authentication failed");
+            Err(Refusal::because(
+                Status::AUTH_ERROR,
+                "authentication failed",
+            ))
+        }
+        SaslStep::Invalid(reason) => Err(Refusal::because(Status::EINVAL, reason)),
+    }
+}
+
+fn log_in(session: &mut Session, user: AuthenticatedUser) {
+    session.node.counters.count_auth(true);
+    session
+        .info
+        .note(|about| about.user = Some(user.name.clone()));
+    // A client that logs in without HELLO knows no buckets: it gets the one of its name.
+    if session.features.is_empty() && session.bucket.is_none() {
+        let node = std::sync::Arc::clone(&session.node);
+        let bucket = node.bucket(&user.name).or_else(|| node.bucket("default"));
+        session.classic = bucket.is_some();
+        session.select(bucket);
+    }
+    session.user = Some(user);
+}
+
+/// SELECT_BUCKET.
+pub(super) fn select_bucket(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = SelectBucket::read(frame)?;
+    let session = &mut *context.session;
+    if request.name == NO_BUCKET_NAME {
+        session.select(None);
+        return Ok(context.reply(frame, &Reply::EMPTY));
+    }
+    let name = std::str::from_utf8(request.name).unwrap_or_default();
+    let Some(bucket) = session.node.bucket(name) else {
+        return Err(Refusal::because(
+            Status::EACCESS,
+            "no such bucket, or no access to it",
+        ));
+    };
+    session.classic = false;
+    session.select(Some(bucket));
+    Ok(context.reply(frame, &Reply::EMPTY))
+}
+
+/// LIST_BUCKETS.
+pub(super) fn list_buckets(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let names = context.session.node.bucket_names().join(" ");
+    Ok(context.reply(frame, &Reply::value(names.as_bytes())))
+}
+
+/// GET_ERROR_MAP.
+pub(super) fn error_map(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = GetErrorMap::read(frame)?;
+    let map = wire::error_map(request.version)
+        .ok_or_else(|| Refusal::because(Status::KEY_ENOENT, "no such version of the error map"))?;
+    Ok(context.reply(frame, &Reply::json(&map)))
+}
+
+/// GET_CLUSTER_CONFIG, of the selected bucket or without one.
+pub(super) fn cluster_config(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<Done, Refusal> {
+    let request = GetClusterConfig::read(frame)?;
+    let session = &mut *context.session;
+    let map = match &session.bucket {
+        Some(bucket) => bucket.map(),
+        None => session.node.global_map(),
+    };
+    let known = |ConfigRev { epoch, rev }: ConfigRev| MapRevision { epoch, rev } >= map.revision;
+    if session.bucket.is_some() {
+        session.known_map = Some(map.revision);
+    }
+    if request.known.is_some_and(known) {
+        return Ok(context.reply(frame, &Reply::EMPTY));
+    }
+    let reply = Reply {
+        datatype: Datatype::JSON,
+        ..Reply::value(map.json.as_bytes())
+    };
+    Ok(context.reply(frame, &reply))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::Feature;
+
+    #[test]
+    fn brief_notices_win_and_unknown_features_are_passed_over() {
+        let mut asked = FeatureSet::EMPTY;
+        for feature in [0x01, 0x02, 0x05, 0x06, 0x0c, 0x0d, 0x1f, 0x11] {
+            asked.insert(Feature(feature));
+        }
+        let granted: Vec<u16> = grant(asked).iter().map(|feature| feature.0).collect();
+        assert_eq!(granted, [0x0c, 0x1f]);
+    }
+}

@@ -1,0 +1,96 @@
+//! Commands about the node itself.
+
+use model::Datatype;
+use wire::request::{GetCmdTimer, Message, Quit, Stat};
+use wire::response::StatRow;
+use wire::{Frame, Opcode, Status};
+
+use crate::node::COMPATIBLE_VERSION;
+use crate::session::{Context, Done, Refusal, Reply};
+use crate::stats::timings::{Merged, Timings};
+use crate::stats::{StatError, StatScope, collect};
+
+/// NOOP.
+pub(super) fn noop(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    Ok(context.reply(frame, &Reply::EMPTY))
+}
+
+/// VERSION.
+pub(super) fn version(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    Ok(context.reply(frame, &Reply::value(COMPATIBLE_VERSION.as_bytes())))
+}
+
+/// VERBOSITY: accepted; what is logged is set when the node starts.
+pub(super) fn verbosity(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    Ok(context.reply(frame, &Reply::EMPTY))
+}
+
+/// QUIT, QUITQ.
+pub(super) fn quit(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    if !Quit::read(frame)?.quiet {
+        context.reply(frame, &Reply::EMPTY);
+    }
+    Ok(Done::Close)
+}
+
+/// STAT: one answer per row, then an empty one.
+pub(super) fn stat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = Stat::read(frame)?;
+    let text = std::str::from_utf8(request.group)
+        .map_err(|_| Refusal::because(Status::EINVAL, "the group is no UTF-8 text"))?;
+    let (node, bucket) = (context.session.node.clone(), context.session.bucket.clone());
+    let scope = StatScope {
+        node: &node,
+        bucket: bucket.as_deref(),
+        connection: &context.session.info.clone(),
+    };
+    let start = context.output.len();
+    let mut row = |key: &str, value: &str| {
+        let row = StatRow {
+            key: key.as_bytes(),
+            value: value.as_bytes(),
+        };
+        context.reply(
+            frame,
+            &Reply {
+                key: row.key,
+                datatype: if row.key.is_empty() {
+                    Datatype::JSON
+                } else {
+                    Datatype::RAW
+                },
+                ..Reply::value(row.value)
+            },
+        );
+    };
+    match collect(text, &scope, &mut row) {
+        Ok(()) => Ok(context.reply(frame, &Reply::EMPTY)),
+        Err(error) => {
+            context.output.truncate(start);
+            Err(match error {
+                StatError::UnknownGroup => Refusal::because(
+                    Status::KEY_ENOENT,
+                    "no such group of statistics, or no such document",
+                ),
+                StatError::NoBucket => Status::NO_BUCKET.into(),
+                StatError::NoVbucket => Status::NOT_MY_VBUCKET.into(),
+                StatError::Argument(reason) => Refusal::because(Status::EINVAL, reason),
+            })
+        }
+    }
+}
+
+/// GET_CMD_TIMER: the histogram of one opcode, of all buckets together.
+pub(super) fn cmd_timer(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = GetCmdTimer::read(frame)?;
+    let named = std::str::from_utf8(request.bucket).unwrap_or_default();
+    let node = context.session.node.clone();
+    let all = named.is_empty() || named == "/all/";
+    if !all && node.bucket(named).is_none() {
+        return Err(Refusal::because(Status::KEY_ENOENT, "no such bucket"));
+    }
+    let Opcode(opcode) = request.timed;
+    let timings = node.timings.iter().map(|timings| -> &Timings { timings });
+    let json = Merged::of(timings, opcode).to_json().to_string();
+    Ok(context.reply(frame, &Reply::json(&json)))
+}

@@ -1,0 +1,154 @@
+//! The command table.
+
+use wire::Opcode;
+
+use super::{
+    Command, Privilege, Scope, bootstrap, collections, node, observe, read, vbuckets, write,
+};
+use crate::session::{Context, Done, Refusal};
+
+type Run = fn(&mut Context<'_>, &wire::Frame<'_>) -> Result<Done, Refusal>;
+
+const READ: &[Privilege] = &[Privilege::Read];
+const INSERT: &[Privilege] = &[Privilege::Insert];
+const UPSERT: &[Privilege] = &[Privilege::Upsert];
+const DELETE: &[Privilege] = &[Privilege::Delete];
+const READ_UPSERT: &[Privilege] = &[Privilege::Read, Privilege::Upsert];
+const SUPERVISOR: &[Privilege] = &[Privilege::NodeSupervisor];
+const ADMIN: &[Privilege] = &[Privilege::Administrator];
+const STATS: &[Privilege] = &[Privilege::SimpleStats];
+const FREE: &[Privilege] = &[];
+
+const fn document(opcode: Opcode, privileges: &'static [Privilege], run: Run) -> Command {
+    Command {
+        opcode,
+        scope: Scope::Document,
+        privileges,
+        before_login: false,
+        note: "",
+        run,
+    }
+}
+
+const fn bucket(opcode: Opcode, privileges: &'static [Privilege], run: Run) -> Command {
+    Command {
+        opcode,
+        scope: Scope::Bucket,
+        privileges,
+        before_login: false,
+        note: "",
+        run,
+    }
+}
+
+const fn node(opcode: Opcode, privileges: &'static [Privilege], run: Run) -> Command {
+    Command {
+        opcode,
+        scope: Scope::Node,
+        privileges,
+        before_login: false,
+        note: "",
+        run,
+    }
+}
+
+const fn login(opcode: Opcode, run: Run) -> Command {
+    Command {
+        opcode,
+        scope: Scope::Node,
+        privileges: FREE,
+        before_login: true,
+        note: "",
+        run,
+    }
+}
+
+const fn noted(mut command: Command, note: &'static str) -> Command {
+    command.note = note;
+    command
+}
+
+/// Every command that is served.
+pub(crate) static COMMANDS: &[Command] = &ROWS;
+
+const ROWS: [Command; 55] = [
+    document(Opcode::GET, READ, read::get),
+    document(Opcode::GETQ, READ, read::get),
+    document(Opcode::GETK, READ, read::get),
+    document(Opcode::GETKQ, READ, read::get),
+    document(Opcode::SET, UPSERT, write::store),
+    document(Opcode::SETQ, UPSERT, write::store),
+    document(Opcode::ADD, INSERT, write::store),
+    document(Opcode::ADDQ, INSERT, write::store),
+    document(Opcode::REPLACE, UPSERT, write::store),
+    document(Opcode::REPLACEQ, UPSERT, write::store),
+    document(Opcode::DELETE, DELETE, write::delete),
+    document(Opcode::DELETEQ, DELETE, write::delete),
+    document(Opcode::INCREMENT, READ_UPSERT, write::arithmetic),
+    document(Opcode::INCREMENTQ, READ_UPSERT, write::arithmetic),
+    document(Opcode::DECREMENT, READ_UPSERT, write::arithmetic),
+    document(Opcode::DECREMENTQ, READ_UPSERT, write::arithmetic),
+    document(Opcode::APPEND, UPSERT, write::concat),
+    document(Opcode::APPENDQ, UPSERT, write::concat),
+    document(Opcode::PREPEND, UPSERT, write::concat),
+    document(Opcode::PREPENDQ, UPSERT, write::concat),
+    document(Opcode::TOUCH, UPSERT, read::touch),
+    document(Opcode::GAT, READ_UPSERT, read::get_and_touch),
+    document(Opcode::GATQ, READ_UPSERT, read::get_and_touch),
+    document(Opcode::GET_LOCKED, READ, read::get_locked),
+    document(Opcode::UNLOCK_KEY, READ, read::unlock),
+    document(Opcode::GET_META, READ, read::get_meta),
+    document(Opcode::GETQ_META, READ, read::get_meta),
+    document(Opcode::GET_REPLICA, READ, read::get_replica),
+    bucket(Opcode::GET_RANDOM_KEY, READ, read::get_random_key),
+    noted(
+        bucket(Opcode::OBSERVE, READ, observe::observe),
+        "the persistence estimate is 0",
+    ),
+    bucket(Opcode::OBSERVE_SEQNO, READ, observe::observe_seqno),
+    bucket(
+        Opcode::SEQNO_PERSISTENCE,
+        SUPERVISOR,
+        observe::seqno_persistence,
+    ),
+    bucket(Opcode::GET_FAILOVER_LOG, READ, vbuckets::failover_log),
+    bucket(Opcode::GET_ALL_VB_SEQNOS, READ, vbuckets::all_seqnos),
+    bucket(Opcode::SET_VBUCKET, SUPERVISOR, vbuckets::set),
+    bucket(Opcode::GET_VBUCKET, FREE, vbuckets::get),
+    bucket(Opcode::DEL_VBUCKET, SUPERVISOR, vbuckets::delete),
+    bucket(
+        Opcode::COLLECTIONS_GET_MANIFEST,
+        FREE,
+        collections::manifest,
+    ),
+    bucket(Opcode::COLLECTIONS_GET_ID, FREE, collections::collection_id),
+    bucket(
+        Opcode::COLLECTIONS_GET_SCOPE_ID,
+        FREE,
+        collections::scope_id,
+    ),
+    noted(
+        node(Opcode::STAT, STATS, node::stat),
+        "groups: docs/stats.md",
+    ),
+    node(Opcode::GET_CMD_TIMER, FREE, node::cmd_timer),
+    node(Opcode::GET_CLUSTER_CONFIG, FREE, bootstrap::cluster_config),
+    node(Opcode::SELECT_BUCKET, FREE, bootstrap::select_bucket),
+    node(Opcode::LIST_BUCKETS, FREE, bootstrap::list_buckets),
+    node(Opcode::NOOP, FREE, node::noop),
+    noted(
+        node(Opcode::VERSION, FREE, node::version),
+        "the level of compatibility",
+    ),
+    noted(
+        node(Opcode::VERBOSITY, ADMIN, node::verbosity),
+        "accepted, changes nothing",
+    ),
+    node(Opcode::QUIT, FREE, node::quit),
+    node(Opcode::QUITQ, FREE, node::quit),
+    login(Opcode::HELLO, bootstrap::hello),
+    login(Opcode::SASL_LIST_MECHS, bootstrap::list_mechanisms),
+    login(Opcode::SASL_AUTH, bootstrap::sasl),
+    login(Opcode::SASL_STEP, bootstrap::sasl),
+    login(Opcode::GET_ERROR_MAP, bootstrap::error_map),
+];

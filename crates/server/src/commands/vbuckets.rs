@@ -1,0 +1,120 @@
+//! Commands about vBuckets as a whole.
+
+use engine::OpError;
+use model::{CollectionId, VbId, VbState};
+use wire::request::{GetAllVbSeqnos, Message, SetVbucket};
+use wire::response::{encode_failover_entries, encode_vb_seqnos, encode_vb_state};
+use wire::{Frame, Status};
+
+use crate::node::random_vb_uuid;
+use crate::session::{Context, Done, Refusal, Reply};
+
+/// GET_FAILOVER_LOG.
+pub(super) fn failover_log(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let bucket = context.bucket()?;
+    let log = bucket.bucket.run(frame.vbucket(), |vbucket| {
+        Ok(vbucket.failover_log().clone())
+    })?;
+    let mut value = Vec::new();
+    encode_failover_entries(log.entries(), &mut value);
+    Ok(context.reply(frame, &Reply::value(&value)))
+}
+
+/// GET_ALL_VB_SEQNOS: of the vBuckets in one state, or of all that are not dead.
+pub(super) fn all_seqnos(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = GetAllVbSeqnos::read(frame)?;
+    if request
+        .collection
+        .is_some_and(|id| id != CollectionId::DEFAULT)
+    {
+        return Err(Refusal::UnknownCollection);
+    }
+    let bucket = context.bucket()?;
+    let wanted = |state: VbState| match request.state {
+        Some(asked) => state == asked,
+        None => state != VbState::Dead,
+    };
+    let mut seqnos = Vec::new();
+    for id in (0..bucket.bucket.vbuckets()).map(VbId) {
+        let found = bucket
+            .bucket
+            .run(id, |vb| Ok((vb.state(), vb.high_seqno())));
+        match found {
+            Ok((state, seqno)) if wanted(state) => seqnos.push((id, seqno)),
+            Ok(_) | Err(OpError::NotMyVbucket) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut value = Vec::with_capacity(seqnos.len() * 10);
+    encode_vb_seqnos(seqnos, &mut value);
+    Ok(context.reply(frame, &Reply::value(&value)))
+}
+
+/// SET_VBUCKET.
+pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = SetVbucket::read(frame)?;
+    let topology = topology(request.meta, request.state)?;
+    let bucket = context.bucket()?;
+    let uuid = random_vb_uuid();
+    bucket
+        .bucket
+        .set_vbucket(frame.vbucket(), request.state, topology, uuid)?;
+    // Requests that were parked because the vBucket was pending are worth another try.
+    context.session.node.wake_all();
+    Ok(context.reply(frame, &Reply::EMPTY))
+}
+
+/// The topology text of SET_VBUCKET's JSON value.
+fn topology(meta: &[u8], state: VbState) -> Result<Option<String>, Refusal> {
+    if meta.is_empty() {
+        return Ok(None);
+    }
+    let refused = |reason: &'static str| Refusal::because(Status::EINVAL, reason);
+    let json: serde_json::Value =
+        serde_json::from_slice(meta).map_err(|_| refused("the value is not JSON"))?;
+    let Some(object) = json.as_object() else {
+        return Err(refused("the value is no object"));
+    };
+    let Some(topology) = object.get("topology") else {
+        return Ok(None);
+    };
+    if topology.is_null() {
+        return Ok(None);
+    }
+    if state != VbState::Active {
+        return Err(refused("only an active vBucket has a topology"));
+    }
+    let chains = topology.as_array().filter(|chains| chains.len() <= 2);
+    if chains.is_none() {
+        return Err(refused("the topology is no list of one or two chains"));
+    }
+    Ok(Some(topology.to_string()))
+}
+
+/// GET_VBUCKET.
+pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let bucket = context.bucket()?;
+    let state = bucket
+        .bucket
+        .run(frame.vbucket(), |vbucket| Ok(vbucket.state()))?;
+    Ok(context.reply(frame, &Reply::value(&encode_vb_state(state))))
+}
+
+/// DEL_VBUCKET: done when it is answered.
+pub(super) fn delete(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let bucket = context.bucket()?;
+    match bucket.bucket.delete_vbucket(frame.vbucket()) {
+        Ok(true) => {
+            context.session.node.wake_all();
+            Ok(context.reply(frame, &Reply::EMPTY))
+        }
+        Ok(false) => Err(OpError::NotMyVbucket.into()),
+        Err(error) => {
+            tracing::error!(%error, vb = frame.vbucket().0, "a vBucket could not be deleted");
+            Err(Refusal::because(
+                Status::ETMPFAIL,
+                "the store did not delete the vBucket",
+            ))
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Commands that write documents.
+
+use engine::{OpError, StoreMode, Write};
+use model::{Draft, Meta};
+use wire::Frame;
+use wire::request::{
+    Arithmetic, Concat, ConcatMode, Delete, Direction, Message, Store, StoreMode as Mode,
+};
+use wire::response::counter_value;
+
+use super::documents::{Settled, absolute_expiry};
+use crate::session::{Context, Done, Refusal, StoredKey, value_refusal};
+use crate::value::{Stored, VALUE_BYTES_MAX, Values, inflate, to_store};
+
+/// Room that a small write takes beyond its key and value.
+const ROOM_BYTES: usize = 128;
+
+/// Makes the document of a store: the one copy out of the read buffer.
+fn draft(key: &StoredKey<'_>, frame: &Frame<'_>, mut meta: Meta) -> Result<Draft, Refusal> {
+    match to_store(frame.value, frame.header.datatype) {
+        Stored::AsSent(datatype) => {
+            meta.datatype = datatype;
+            Ok(match key {
+                StoredKey::Sent(key) => Draft::from_joined(frame.key_and_value(), key.len(), &meta),
+                StoredKey::Prefixed(..) => Draft::new(key.bytes(), frame.value, &meta),
+            })
+        }
+        Stored::Inflated(plain, datatype) => {
+            meta.datatype = datatype;
+            Ok(Draft::new(key.bytes(), &plain, &meta))
+        }
+        Stored::Refused(error) => Err(value_refusal(error)),
+    }
+}
+
+/// SET, ADD, REPLACE and their quiet forms.
+pub(super) fn store(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = Store::read(frame)?;
+    let bucket = context.bucket()?;
+    let key = context.key(request.key)?;
+    if request.value.len() > VALUE_BYTES_MAX {
+        return Err(OpError::TooBig.into());
+    }
+    let vb = context.vbucket(frame, &key);
+    let now = context.now;
+    let expiry = absolute_expiry(request.expiry, now)?;
+    bucket.bucket.admit(request.value.len() + ROOM_BYTES)?;
+    let meta = Meta {
+        flags: request.flags,
+        expiry,
+        ..Meta::default()
+    };
+    let mut write = Write {
+        mode: match request.mode {
+            Mode::Set => StoreMode::Set,
+            Mode::Add => StoreMode::Add,
+            Mode::Replace => StoreMode::Replace,
+        },
+        draft: Some(draft(&key, frame, meta)?),
+        cas: frame.header.cas,
+        preserve_expiry: context.infos.preserve_ttl,
+    };
+    let outcome = bucket
+        .bucket
+        .run(vb, |vbucket| vbucket.store(&mut write, now))?;
+    match context.settle(&bucket, vb, outcome)? {
+        Settled::Ready(mutated) => Ok(context.reply_mutated(frame, &mutated, &[])),
+        Settled::Parked(done) => Ok(done),
+    }
+}
+
+/// DELETE, DELETEQ.
+pub(super) fn delete(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = Delete::read(frame)?;
+    let bucket = context.bucket()?;
+    let key = context.key(request.key)?;
+    let vb = context.vbucket(frame, &key);
+    let (cas, now) = (frame.header.cas, context.now);
+    let outcome = bucket
+        .bucket
+        .run(vb, |vbucket| vbucket.delete(key.bytes(), cas, now))?;
+    match context.settle(&bucket, vb, outcome)? {
+        Settled::Ready(mutated) => Ok(context.reply_mutated(frame, &mutated, &[])),
+        Settled::Parked(done) => Ok(done),
+    }
+}
+
+/// INCREMENT, DECREMENT and their quiet forms.
+pub(super) fn arithmetic(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = Arithmetic::read(frame)?;
+    let bucket = context.bucket()?;
+    let key = context.key(request.key)?;
+    let vb = context.vbucket(frame, &key);
+    let now = context.now;
+    let create = request.expiry != Arithmetic::DO_NOT_CREATE;
+    let change = engine::Arithmetic {
+        delta: request.delta,
+        decrement: request.direction == Direction::Decrement,
+        initial: create.then_some(request.initial),
+        expiry: if create {
+            absolute_expiry(request.expiry, now)?
+        } else {
+            0
+        },
+    };
+    bucket.bucket.admit(ROOM_BYTES)?;
+    let outcome = bucket.bucket.run(vb, |vbucket| {
+        vbucket.arithmetic(key.bytes(), change, &Values, now)
+    })?;
+    match context.settle(&bucket, vb, outcome)? {
+        Settled::Ready((number, mutated)) => {
+            Ok(context.reply_mutated(frame, &mutated, &counter_value(number)))
+        }
+        Settled::Parked(done) => Ok(done),
+    }
+}
+
+/// APPEND, PREPEND and their quiet forms.
+pub(super) fn concat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = Concat::read(frame)?;
+    let bucket = context.bucket()?;
+    let key = context.key(request.key)?;
+    if request.value.len() > VALUE_BYTES_MAX {
+        return Err(OpError::TooBig.into());
+    }
+    let vb = context.vbucket(frame, &key);
+    let now = context.now;
+    let inflated;
+    let bytes = if frame.header.datatype.contains(model::Datatype::SNAPPY) {
+        inflated = inflate(request.value).map_err(value_refusal)?;
+        inflated.as_slice()
+    } else {
+        request.value
+    };
+    bucket.bucket.admit(bytes.len() + ROOM_BYTES)?;
+    let change = engine::Concat {
+        key: key.bytes(),
+        bytes,
+        place: match request.mode {
+            ConcatMode::Append => engine::ConcatPlace::Append,
+            ConcatMode::Prepend => engine::ConcatPlace::Prepend,
+        },
+        cas: frame.header.cas,
+    };
+    let outcome = bucket
+        .bucket
+        .run(vb, |vbucket| vbucket.concat(change, &Values, now))?;
+    match context.settle(&bucket, vb, outcome)? {
+        Settled::Ready(mutated) => Ok(context.reply_mutated(frame, &mutated, &[])),
+        Settled::Parked(done) => Ok(done),
+    }
+}

@@ -1,0 +1,104 @@
+//! What a node is started with, and why it may refuse to start.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// Everything that decides how a node serves. Plain data: reading flags and files is the
+/// caller's business, and so is checking them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// Where documents are kept; `None` keeps them in memory only.
+    pub data_dir: Option<PathBuf>,
+    /// Address every port listens on.
+    pub listen: IpAddr,
+    /// Port of the KV protocol; 0 takes a free one.
+    pub kv_port: u16,
+    /// Port of HTTP management; 0 takes a free one.
+    pub http_port: u16,
+    /// Port for classic memcached clients, served without authentication; `None` is closed.
+    pub memcached_port: Option<u16>,
+    /// Name of the one user, an administrator.
+    pub username: String,
+    /// Password of that user.
+    pub password: String,
+    /// Buckets that exist once the node is ready; at least one, names are distinct.
+    pub buckets: Vec<BucketConfig>,
+    /// Threads that serve connections; at least 1.
+    pub threads: usize,
+}
+
+impl fmt::Debug for NodeConfig {
+    /// All but the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeConfig")
+            .field("data_dir", &self.data_dir)
+            .field("listen", &self.listen)
+            .field("kv_port", &self.kv_port)
+            .field("http_port", &self.http_port)
+            .field("memcached_port", &self.memcached_port)
+            .field("username", &self.username)
+            .field("buckets", &self.buckets)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One bucket as configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketConfig {
+    /// 1 to 100 characters of `A-Z a-z 0-9 _ - . %`, not starting with a dot.
+    pub name: String,
+    /// Memory the bucket may take, in bytes.
+    pub quota_bytes: u64,
+    /// Where its documents live.
+    pub kind: BucketKind,
+}
+
+/// Where the documents of a bucket live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BucketKind {
+    /// In memory and on disk.
+    Couchbase,
+    /// In memory only; gone after a restart.
+    Ephemeral,
+}
+
+/// The ports a node serves, with every 0 of the configuration resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// KV protocol.
+    pub kv: u16,
+    /// HTTP management.
+    pub http: u16,
+    /// Classic memcached clients, where served.
+    pub memcached: Option<u16>,
+}
+
+/// Why a node did not start. `Display` is one line that names what to change.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A port cannot be listened on: taken, not allowed, or not an address of this machine.
+    #[error("cannot listen on {address} for {purpose}: {source}")]
+    Listen {
+        /// What the port is for: `kv`, `http` or `memcached`.
+        purpose: &'static str,
+        /// The address as configured.
+        address: SocketAddr,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The data directory belongs to another running process.
+    #[error("{0}")]
+    DataInUse(String),
+    /// The data directory cannot be created, read or written.
+    #[error("{0}")]
+    DataAccess(String),
+    /// What lies in the data directory is damaged, foreign, or from a newer version.
+    #[error("{0}")]
+    DataFormat(String),
+    /// The operating system refused something else: a thread, memory, randomness.
+    #[error("{0}")]
+    System(String),
+}

@@ -1,0 +1,177 @@
+//! Everybody who is connected, for statistics, limits and notices.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use wire::FeatureSet;
+
+use crate::net::Mailbox;
+
+/// Connections that are served at the same time; more are closed at once.
+pub(crate) const CONNECTIONS_MAX: usize = 60_000;
+
+/// What is known of one connection. Counters are written by its worker only.
+pub(crate) struct ConnectionInfo {
+    pub(crate) id: u64,
+    peer: SocketAddr,
+    local: SocketAddr,
+    received_bytes: AtomicU64,
+    sent_bytes: AtomicU64,
+    commands: AtomicU64,
+    yields: AtomicU64,
+    pub(crate) mailbox: Arc<Mailbox>,
+    about: Mutex<About>,
+}
+
+/// What a connection said of itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct About {
+    pub(crate) agent: String,
+    pub(crate) connection_id: String,
+    pub(crate) user: Option<Arc<str>>,
+    pub(crate) bucket: Option<String>,
+    pub(crate) features: Option<FeatureSet>,
+}
+
+impl ConnectionInfo {
+    pub(crate) fn count_received(&self, bytes: usize) {
+        self.received_bytes
+            .fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_sent(&self, bytes: usize) {
+        self.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_commands(&self, commands: u64) {
+        self.commands.fetch_add(commands, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_yield(&self) {
+        self.yields.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Changes what is known of the peer.
+    pub(crate) fn note(&self, change: impl FnOnce(&mut About)) {
+        change(&mut self.about.lock());
+    }
+
+    /// The peer's address.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The row of the `connections` statistics.
+    pub(crate) fn to_json(&self) -> Value {
+        let about = self.about.lock().clone();
+        let features: Vec<&str> = about
+            .features
+            .map(|set| set.iter().filter_map(wire::Feature::name).collect())
+            .unwrap_or_default();
+        json!({
+            "socket": self.id,
+            "connection": format!("0x{:x}", self.id),
+            "peername": self.peer.to_string(),
+            "sockname": self.local.to_string(),
+            "protocol": "memcached",
+            "type": "normal",
+            "tls": false,
+            "authenticated": about.user.is_some(),
+            "user": {"name": about.user.as_deref().unwrap_or(""), "domain": "local"},
+            "bucket": about.bucket,
+            "agent_name": about.agent,
+            "connection_id": about.connection_id,
+            "features": features,
+            "total_recv_bytes": self.received_bytes.load(Ordering::Relaxed),
+            "total_send_bytes": self.sent_bytes.load(Ordering::Relaxed),
+            "total_commands": self.commands.load(Ordering::Relaxed),
+            "yields": self.yields.load(Ordering::Relaxed),
+        })
+    }
+}
+
+/// All connections of the node.
+#[derive(Default)]
+pub(crate) struct Connections {
+    open: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
+    count: AtomicUsize,
+    total: AtomicU64,
+    rejected: AtomicU64,
+}
+
+impl Connections {
+    /// Whether one more connection may be served.
+    pub(crate) fn has_room(&self) -> bool {
+        self.count.load(Ordering::Relaxed) < CONNECTIONS_MAX
+    }
+
+    /// Notes a connection that was closed for lack of room.
+    pub(crate) fn count_rejected(&self) {
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Enters a connection; `None` when its peer is gone already.
+    pub(crate) fn register(
+        &self,
+        stream: &TcpStream,
+        mailbox: &Arc<Mailbox>,
+    ) -> Option<Arc<ConnectionInfo>> {
+        let (peer, local) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
+        let id = self.total.fetch_add(1, Ordering::Relaxed) + 1;
+        let info = Arc::new(ConnectionInfo {
+            id,
+            peer,
+            local,
+            received_bytes: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            commands: AtomicU64::new(0),
+            yields: AtomicU64::new(0),
+            mailbox: Arc::clone(mailbox),
+            about: Mutex::default(),
+        });
+        self.open.lock().insert(id, Arc::clone(&info));
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Some(info)
+    }
+
+    /// Strikes a connection off.
+    pub(crate) fn forget(&self, id: u64) {
+        if self.open.lock().remove(&id).is_some() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Everybody who is connected now.
+    pub(crate) fn all(&self) -> Vec<Arc<ConnectionInfo>> {
+        self.open.lock().values().cloned().collect()
+    }
+
+    /// How many are connected, were ever connected, were turned away.
+    pub(crate) fn counts(&self) -> (usize, u64, u64) {
+        let total = self.total.load(Ordering::Relaxed);
+        (
+            self.count.load(Ordering::Relaxed),
+            total,
+            self.rejected.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Tells every connection that the node stops.
+    pub(crate) fn shut_down(&self) {
+        for info in self.all() {
+            info.mailbox.shut_down();
+        }
+    }
+
+    /// Tells every connection that a cluster map changed.
+    pub(crate) fn map_changed(&self) {
+        for info in self.all() {
+            info.mailbox.map_changed();
+        }
+    }
+}

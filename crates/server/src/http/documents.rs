@@ -1,0 +1,211 @@
+//! The JSON documents of the management interface.
+//!
+//! Clients parse some of them strictly: a node without `status` or `os` ends the process of one
+//! client family, and `compressionMode` must be one of three words for another. So every field
+//! that the specification lists is there, with a true value.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::{BucketSummary, Eviction, NodeSummary};
+use crate::cluster_map::percent_encode;
+use crate::config::BucketKind;
+
+const MIB: u64 = 1024 * 1024;
+
+/// `/pools`
+pub(super) fn pools(node: &NodeSummary) -> Value {
+    let uuid = &node.cluster_uuid;
+    json!({
+        "isAdminCreds": true,
+        "isROAdminCreds": false,
+        "isEnterprise": false,
+        "allowedServices": ["kv"],
+        "pools": [{
+            "name": "default",
+            "uri": format!("/pools/default?uuid={uuid}"),
+            "streamingUri": format!("/poolsStreaming/default?uuid={uuid}"),
+        }],
+        "implementationVersion": node.compatible_version,
+        "componentsVersion": {
+            "ns_server": node.compatible_version,
+            "settee": node.settee_version,
+        },
+        "uuid": uuid,
+    })
+}
+
+/// `/pools/default`
+///
+/// `buckets` are names and identities: the C++ core ends its process when one lacks `uuid`.
+pub(super) fn pool(node: &NodeSummary, ready: bool, buckets: &[(String, String)]) -> Value {
+    let uuid = &node.cluster_uuid;
+    json!({
+        "name": "default",
+        "nodes": [node_entry(node, ready)],
+        "buckets": {
+            "uri": format!("/pools/default/buckets?v=1&uuid={uuid}"),
+            "terseBucketsBase": "/pools/default/b/",
+            "terseStreamingBucketsBase": "/pools/default/bs/",
+        },
+        "bucketNames": buckets
+            .iter()
+            .map(|(name, uuid)| json!({ "bucketName": name, "uuid": uuid }))
+            .collect::<Vec<_>>(),
+        "clusterName": "",
+        "balanced": true,
+        "rebalanceStatus": "none",
+        "rebalanceProgressUri": "/pools/default/rebalanceProgress",
+        "memoryQuota": node.memory_quota_bytes / MIB,
+        "maxBucketCount": 30,
+        "storageTotals": {
+            "ram": {
+                "quotaTotal": node.memory_quota_bytes,
+                "quotaUsed": node.memory_quota_bytes,
+                "used": node.memory_used_bytes,
+                "usedByData": node.memory_used_bytes,
+            },
+            "hdd": { "used": node.disk_used_bytes, "usedByData": node.disk_used_bytes },
+        },
+        "counters": {},
+    })
+}
+
+/// `/pools/nodes`: the part of `/pools/default` that tools read.
+pub(super) fn nodes(node: &NodeSummary, ready: bool) -> Value {
+    json!({ "name": "default", "clusterName": "", "nodes": [node_entry(node, ready)] })
+}
+
+/// One node in a list of nodes.
+fn node_entry(node: &NodeSummary, ready: bool) -> Value {
+    let hostname = format!("$HOST:{}", node.ports.http);
+    json!({
+        "hostname": hostname,
+        "configuredHostname": hostname,
+        "otpNode": "ns_1@$HOST",
+        "status": if ready { "healthy" } else { "warmup" },
+        "clusterMembership": "active",
+        "recoveryType": "none",
+        "version": node.compatible_version,
+        "os": format!("{}-unknown-{}", std::env::consts::ARCH, std::env::consts::OS),
+        "clusterCompatibility": cluster_compatibility(&node.compatible_version),
+        "ports": { "direct": node.ports.kv },
+        "services": ["kv"],
+        "thisNode": true,
+        "nodeUUID": node.node_uuid,
+        "uptime": node.uptime_s.to_string(),
+    })
+}
+
+/// Major version times 65536 plus minor version.
+fn cluster_compatibility(version: &str) -> u64 {
+    let mut parts = version
+        .split('.')
+        .map(|part| part.parse::<u16>().unwrap_or(0));
+    let (major, minor) = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    u64::from(major) << 16 | u64::from(minor)
+}
+
+/// What is taken over from a bucket's configuration.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ConfigParts<'a> {
+    #[serde(borrow)]
+    bucket_capabilities: &'a RawValue,
+    #[serde(borrow, rename = "vBucketServerMap")]
+    vbucket_server_map: &'a RawValue,
+}
+
+/// `/pools/default/buckets/B`. The vBucket map is left out while there is no configuration.
+pub(super) fn bucket(
+    name: &str,
+    bucket: &BucketSummary,
+    node: &NodeSummary,
+    config: Option<&str>,
+) -> Value {
+    let mut fields = bucket_settings(name, bucket);
+    fields.insert("basicStats".into(), basic_stats(bucket));
+    fields.insert("nodes".into(), json!([node_entry(node, bucket.ready)]));
+    let parts = config.and_then(|text| serde_json::from_str::<ConfigParts<'_>>(text).ok());
+    if let Some(parts) = parts {
+        fields.insert("bucketCapabilitiesVer".into(), json!(""));
+        fields.insert(
+            "bucketCapabilities".into(),
+            json!(parts.bucket_capabilities),
+        );
+        fields.insert("vBucketServerMap".into(), json!(parts.vbucket_server_map));
+    }
+    Value::Object(fields)
+}
+
+fn bucket_settings(name: &str, bucket: &BucketSummary) -> Map<String, Value> {
+    let (path, uuid) = (percent_encode(name), &bucket.uuid);
+    let (bucket_type, backend) = match bucket.kind {
+        BucketKind::Couchbase => ("membase", "couchstore"),
+        BucketKind::Ephemeral => ("ephemeral", "undefined"),
+    };
+    let value = json!({
+        "name": name,
+        "uuid": uuid,
+        "bucketType": bucket_type,
+        "storageBackend": backend,
+        "nodeLocator": "vbucket",
+        "authType": "sasl",
+        "uri": format!("/pools/default/buckets/{path}?bucket_uuid={uuid}"),
+        "streamingUri": format!("/pools/default/bucketsStreaming/{path}?bucket_uuid={uuid}"),
+        "collectionsManifestUid": format!("{:x}", bucket.manifest_uid),
+        "durabilityMinLevel": "none",
+        "evictionPolicy": bucket.eviction.name(),
+        // Values arrive and leave as clients compressed them; the node compresses none itself.
+        "compressionMode": "passive",
+        "conflictResolutionType": "seqno",
+        "maxTTL": 0,
+        "replicaNumber": bucket.replicas,
+        "replicaIndex": false,
+        "numVBuckets": bucket.vbuckets,
+        "quota": { "ram": bucket.quota_bytes, "rawRAM": bucket.quota_bytes },
+        "autoCompactionSettings": false,
+        "controllers": {},
+    });
+    match value {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+fn basic_stats(bucket: &BucketSummary) -> Value {
+    #[expect(clippy::cast_precision_loss, reason = "a percentage for display")]
+    let used_percent = 100.0 * bucket.memory_used_bytes as f64 / bucket.quota_bytes.max(1) as f64;
+    json!({
+        "itemCount": bucket.items,
+        "memUsed": bucket.memory_used_bytes,
+        "diskUsed": bucket.disk_used_bytes,
+        "dataUsed": bucket.disk_data_bytes,
+        "opsPerSec": bucket.ops_per_second,
+        "diskFetches": 0,
+        "quotaPercentUsed": used_percent,
+    })
+}
+
+/// `/pools/default/buckets/B/scopes`: the collections there are.
+pub(super) fn default_manifest(uid: u64) -> Value {
+    let collection = json!({ "name": "_default", "uid": "0", "maxTTL": 0, "history": false });
+    json!({
+        "uid": format!("{uid:x}"),
+        "scopes": [{ "name": "_default", "uid": "0", "collections": [collection] }],
+    })
+}
+
+impl Eviction {
+    /// The name in HTTP answers.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ValueOnly => "valueOnly",
+            Self::Full => "fullEviction",
+            Self::None => "noEviction",
+            Self::Delete => "nruEviction",
+        }
+    }
+}

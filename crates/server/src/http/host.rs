@@ -1,0 +1,35 @@
+//! The name under which a client reached the node.
+
+use axum::http::header::{HOST, HeaderMap};
+
+use crate::cluster_map::{HOST_PLACEHOLDER, bracketed};
+
+/// The name in the `Host` header, without port and without IPv6 brackets.
+///
+/// `None` if there is none, or if it is no host name: it is about to be put into JSON.
+pub(super) fn requested_host(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(HOST)?.to_str().ok()?;
+    if let Some(rest) = value.strip_prefix('[') {
+        let (address, _) = rest.split_once(']')?;
+        let plain = address
+            .bytes()
+            .all(|b| b.is_ascii_hexdigit() || b":.%".contains(&b));
+        return (plain && !address.is_empty()).then(|| address.to_owned());
+    }
+    let name = value.split_once(':').map_or(value, |(name, _)| name);
+    let plain = name
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+    (plain && !name.is_empty()).then(|| name.to_owned())
+}
+
+/// Puts the name in place of the placeholder, which stays if there is no name: clients
+/// replace it by the host they used.
+pub(super) fn localize(text: &str, host: Option<&str>) -> String {
+    let Some(host) = host else {
+        return text.to_owned();
+    };
+    let before_port = format!("{HOST_PLACEHOLDER}:");
+    text.replace(&before_port, &format!("{}:", bracketed(host)))
+        .replace(HOST_PLACEHOLDER, host)
+}

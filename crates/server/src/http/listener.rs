@@ -1,0 +1,129 @@
+//! Connections: who may hold one, and for how long.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time;
+
+use super::NodeView;
+use super::routes::router;
+
+/// Connections served at a time; further ones wait in the listen queue.
+pub const CONNECTIONS_MAX: usize = 512;
+
+/// Longest wait for a request's head, and so for the next request on an idle connection.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+const HEADERS_MAX: usize = 64;
+/// How long a peer may leave sent bytes unacknowledged or unread.
+const UNREAD_TIMEOUT: Duration = Duration::from_mins(1);
+/// How long requests under way may take once the node stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause after the system refused a connection, most likely for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves HTTP on `listener` until `shutdown` turns true or its sender is dropped; then stops
+/// accepting, ends streams, and lets requests under way finish for up to two seconds.
+///
+/// Runs on any Tokio runtime with time and I/O enabled. Cost: two tasks' worth of memory per
+/// connection, no thread.
+pub async fn serve(
+    listener: TcpListener,
+    view: Arc<dyn NodeView>,
+    shutdown: watch::Receiver<bool>,
+) {
+    let app = router(view, shutdown.clone());
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    let mut stopping = shutdown.clone();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = stopped(&mut stopping) => break,
+            accepted = accept(&listener, &slots) => accepted,
+        };
+        if let Some((stream, slot)) = accepted {
+            connections.spawn(converse(stream, app.clone(), shutdown.clone(), slot));
+        }
+        while connections.try_join_next().is_some() {}
+    }
+    drop(listener);
+    let drained = time::timeout(DRAIN_TIMEOUT, async {
+        while connections.join_next().await.is_some() {}
+    });
+    if drained.await.is_err() {
+        tracing::info!(
+            connections = connections.len(),
+            "HTTP requests cut short by shutdown"
+        );
+    }
+}
+
+/// The next connection, once there is room for it; `None` if the system refused it.
+async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+    let slot = Arc::clone(slots).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, _)) => Some((stream, slot)),
+        Err(error) => {
+            tracing::warn!(%error, "cannot accept an HTTP connection");
+            time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}
+
+/// One connection, from its first byte to its last.
+async fn converse(
+    stream: TcpStream,
+    app: Router,
+    mut shutdown: watch::Receiver<bool>,
+    _slot: OwnedSemaphorePermit,
+) {
+    if let Err(error) = guard(&stream) {
+        tracing::debug!(%error, "cannot set options of an HTTP connection");
+    }
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_header_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stopped(&mut shutdown) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "HTTP connection ended");
+    }
+}
+
+/// Returns once the node stops; a sender that is gone means the same.
+pub(super) async fn stopped(shutdown: &mut watch::Receiver<bool>) {
+    drop(shutdown.wait_for(|stop| *stop).await);
+}
+
+/// A peer that vanished, or that does not read, loses its connection in the end.
+fn guard(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new().with_time(UNREAD_TIMEOUT);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(UNREAD_TIMEOUT))?;
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! HTTP management: what SDKs ask at bootstrap, and what operators probe.
+//!
+//! Everything but the two probes needs credentials. Nothing here changes the node.
+//!
+//! Source: protocol specification, section 12, and the observed clients' requests.
+
+mod access;
+mod answers;
+mod documents;
+mod host;
+mod listener;
+mod routes;
+mod streaming;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::config::{BucketKind, Ports};
+use crate::identity::AuthenticatedUser;
+
+pub use listener::{CONNECTIONS_MAX, serve};
+pub use routes::router;
+
+/// What HTTP management needs to see of the node. Called on the threads that serve
+/// connections: answers come from memory and do not block.
+pub trait NodeView: Send + Sync + 'static {
+    /// The user these credentials belong to.
+    fn authenticate(&self, name: &str, password: &[u8]) -> Option<AuthenticatedUser>;
+
+    /// Whether the node serves data.
+    ///
+    /// # Errors
+    /// Why it does not yet, in one line for `/readyz`.
+    fn ready(&self) -> Result<(), String>;
+
+    /// The node itself.
+    fn node(&self) -> NodeSummary;
+
+    /// Names of all buckets, sorted.
+    fn bucket_names(&self) -> Vec<String>;
+
+    /// Figures of one bucket; `None` if there is no such bucket.
+    fn bucket(&self, name: &str) -> Option<BucketSummary>;
+
+    /// The current configuration of one bucket as [`crate::cluster_map::bucket_config`] made
+    /// it; `None` if there is no such bucket.
+    fn bucket_config(&self, name: &str) -> Option<Arc<str>>;
+
+    /// The current configuration without a bucket, from [`crate::cluster_map::global_config`].
+    fn global_config(&self) -> Arc<str>;
+
+    /// Wakes whenever the configuration of the bucket, or with `None` the global one, has
+    /// changed; the value has no meaning. `None` if there is no such bucket.
+    fn config_changes(&self, bucket: Option<&str>) -> Option<watch::Receiver<u64>>;
+
+    /// All metrics in the OpenMetrics text format, ending with `# EOF`.
+    fn metrics(&self) -> String;
+}
+
+/// The node as HTTP answers show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeSummary {
+    /// Identity of the cluster, 32 hex digits.
+    pub cluster_uuid: String,
+    /// Identity of the node, 32 hex digits.
+    pub node_uuid: String,
+    /// Version that clients compare, `a.b.c-build-edition`: the level of compatibility.
+    pub compatible_version: String,
+    /// Version of this program.
+    pub settee_version: String,
+    /// Seconds since the node started.
+    pub uptime_s: u64,
+    /// The ports in use.
+    pub ports: Ports,
+    /// Sum of the quotas of all buckets, in bytes.
+    pub memory_quota_bytes: u64,
+    /// Memory in use by all buckets, in bytes.
+    pub memory_used_bytes: u64,
+    /// Bytes on disk of all buckets.
+    pub disk_used_bytes: u64,
+}
+
+/// One bucket as HTTP answers show it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BucketSummary {
+    /// Identity of the bucket, 32 hex digits.
+    pub uuid: String,
+    /// Where its documents live.
+    pub kind: BucketKind,
+    /// Memory it may take, in bytes.
+    pub quota_bytes: u64,
+    /// Documents that are there.
+    pub items: u64,
+    /// Memory in use, in bytes.
+    pub memory_used_bytes: u64,
+    /// Bytes on disk, all files.
+    pub disk_used_bytes: u64,
+    /// Bytes on disk that are live data.
+    pub disk_data_bytes: u64,
+    /// Operations per second, lately.
+    pub ops_per_second: f64,
+    /// What happens to documents when memory is short.
+    pub eviction: Eviction,
+    /// Replicas configured.
+    pub replicas: u8,
+    /// Number of vBuckets.
+    pub vbuckets: u16,
+    /// Revision of the collections manifest.
+    pub manifest_uid: u64,
+    /// Whether it serves data.
+    pub ready: bool,
+}
+
+/// What happens to documents when a bucket's memory is short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eviction {
+    /// Values leave memory, keys stay.
+    ValueOnly,
+    /// Keys and values leave memory.
+    Full,
+    /// Nothing leaves; writes are refused.
+    None,
+    /// Documents not used lately are deleted.
+    Delete,
+}

@@ -1,0 +1,210 @@
+//! Which path leads where.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use axum::{Extension, Router, middleware};
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, watch};
+
+use super::host::{localize, requested_host};
+use super::{NodeView, access, answers, documents, streaming};
+use crate::identity::AuthenticatedUser;
+
+/// What every handler sees.
+#[derive(Clone)]
+pub(super) struct HttpState {
+    pub(super) view: Arc<dyn NodeView>,
+    /// Turns true when the node stops: streams end.
+    pub(super) closing: watch::Receiver<bool>,
+    pub(super) streams: Arc<Semaphore>,
+}
+
+/// All routes. Only the probes answer without credentials; open streams end when `closing`
+/// turns true or its sender is dropped.
+pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router {
+    let streams = Arc::new(Semaphore::new(streaming::STREAMS_MAX));
+    let state = HttpState {
+        view,
+        closing,
+        streams,
+    };
+    let guarded = Router::new()
+        .route("/", get(root))
+        .route("/metrics", get(metrics))
+        .route("/whoami", get(whoami))
+        .route("/pools", get(pools))
+        .route("/pools/nodes", get(nodes))
+        .route("/pools/default", get(pool))
+        .route("/pools/default/nodeServices", get(node_services))
+        .route(
+            "/pools/default/nodeServicesStreaming",
+            get(node_services_streaming),
+        )
+        .route("/pools/default/b/{bucket}", get(bucket_config))
+        .route("/pools/default/bs/{bucket}", get(bucket_config_streaming))
+        .route(
+            "/pools/default/bucketsStreaming/{bucket}",
+            get(bucket_config_streaming),
+        )
+        .merge(bucket_routes())
+        .route("/settings/rbac/{*path}", any(not_built))
+        .fallback(async || answers::not_found())
+        .method_not_allowed_fallback(not_built)
+        .layer(middleware::from_fn(access::limit_body))
+        .layer(middleware::from_fn_with_state(
+            state.clone(),
+            access::require_credentials,
+        ));
+    Router::new()
+        .route("/livez", get(async || answers::line(StatusCode::OK, "ok")))
+        .route("/readyz", get(readyz))
+        .merge(guarded)
+        .with_state(state)
+}
+
+/// What concerns buckets; changing them is known, but not served yet.
+fn bucket_routes() -> Router<HttpState> {
+    let one = "/pools/default/buckets/{bucket}";
+    Router::new()
+        .route("/pools/default/buckets", get(buckets))
+        .route(one, get(bucket))
+        .route(&format!("{one}/scopes"), get(scopes))
+        .route(&format!("{one}/scopes/{{*path}}"), any(not_built))
+        .route(&format!("{one}/controller/{{*path}}"), any(not_built))
+}
+
+async fn not_built(method: Method, uri: Uri) -> Response {
+    answers::not_built(&method, &uri)
+}
+
+async fn readyz(State(state): State<HttpState>) -> Response {
+    match state.view.ready() {
+        Ok(()) => answers::line(StatusCode::OK, "ok"),
+        Err(reason) => answers::line(StatusCode::SERVICE_UNAVAILABLE, &reason),
+    }
+}
+
+async fn metrics(State(state): State<HttpState>) -> Response {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(CONTENT_TYPE, kind)], state.view.metrics()).into_response()
+}
+
+/// Clients ping this path to see that the service is there.
+async fn root(State(state): State<HttpState>) -> Response {
+    let version = state.view.node().settee_version;
+    answers::json(
+        StatusCode::OK,
+        &json!({ "name": "settee", "version": version }),
+    )
+}
+
+async fn whoami(Extension(user): Extension<AuthenticatedUser>) -> Response {
+    let roles = json!([{ "role": user.role.name() }]);
+    let value = json!({ "id": &*user.name, "domain": "admin", "roles": roles });
+    answers::json(StatusCode::OK, &value)
+}
+
+async fn pools(State(state): State<HttpState>) -> Response {
+    answers::json(StatusCode::OK, &documents::pools(&state.view.node()))
+}
+
+async fn pool(State(state): State<HttpState>, headers: HeaderMap) -> Response {
+    let view = &state.view;
+    let buckets: Vec<(String, String)> = view
+        .bucket_names()
+        .into_iter()
+        .filter_map(|name| {
+            let uuid = view.bucket(&name)?.uuid;
+            Some((name, uuid))
+        })
+        .collect();
+    let value = documents::pool(&view.node(), view.ready().is_ok(), &buckets);
+    localized(&value, &headers)
+}
+
+async fn nodes(State(state): State<HttpState>, headers: HeaderMap) -> Response {
+    let value = documents::nodes(&state.view.node(), state.view.ready().is_ok());
+    localized(&value, &headers)
+}
+
+async fn node_services(State(state): State<HttpState>, headers: HeaderMap) -> Response {
+    localized_text(&state.view.global_config(), &headers)
+}
+
+async fn node_services_streaming(State(state): State<HttpState>, headers: HeaderMap) -> Response {
+    streaming::open(&state, None, &headers)
+}
+
+async fn bucket_config(
+    State(state): State<HttpState>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    match state.view.bucket_config(&name) {
+        Some(config) => localized_text(&config, &headers),
+        None => answers::not_found(),
+    }
+}
+
+async fn bucket_config_streaming(
+    State(state): State<HttpState>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    streaming::open(&state, Some(name), &headers)
+}
+
+async fn buckets(State(state): State<HttpState>, headers: HeaderMap) -> Response {
+    let names = state.view.bucket_names();
+    let all = names
+        .iter()
+        .filter_map(|name| describe(&state, name))
+        .collect();
+    localized(&Value::Array(all), &headers)
+}
+
+async fn bucket(
+    State(state): State<HttpState>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    match describe(&state, &name) {
+        Some(value) => localized(&value, &headers),
+        None => answers::not_found(),
+    }
+}
+
+fn describe(state: &HttpState, name: &str) -> Option<Value> {
+    let summary = state.view.bucket(name)?;
+    let config = state.view.bucket_config(name);
+    Some(documents::bucket(
+        name,
+        &summary,
+        &state.view.node(),
+        config.as_deref(),
+    ))
+}
+
+async fn scopes(State(state): State<HttpState>, Path(name): Path<String>) -> Response {
+    match state.view.bucket(&name) {
+        Some(summary) => answers::json(
+            StatusCode::OK,
+            &documents::default_manifest(summary.manifest_uid),
+        ),
+        None => answers::not_found(),
+    }
+}
+
+fn localized(value: &Value, headers: &HeaderMap) -> Response {
+    localized_text(&value.to_string(), headers)
+}
+
+fn localized_text(text: &str, headers: &HeaderMap) -> Response {
+    let host = requested_host(headers);
+    answers::json_text(StatusCode::OK, localize(text, host.as_deref()))
+}

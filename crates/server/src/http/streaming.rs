@@ -1,0 +1,99 @@
+//! Configurations that are sent again whenever they change.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use futures_util::stream;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use super::NodeView;
+use super::answers;
+use super::host::{localize, requested_host};
+use super::listener::stopped;
+use super::routes::HttpState;
+
+/// Streams open at a time. They live as long as their clients like, so they must not be able
+/// to take every connection.
+pub(super) const STREAMS_MAX: usize = 256;
+
+/// What stands after each configuration.
+const SEPARATOR: &str = "\n\n\n\n";
+
+/// One open stream.
+struct Feed {
+    view: Arc<dyn NodeView>,
+    /// `None` for the configuration without a bucket.
+    bucket: Option<String>,
+    host: Option<String>,
+    changes: watch::Receiver<u64>,
+    closing: watch::Receiver<bool>,
+    sent: Option<Arc<str>>,
+    _slot: OwnedSemaphorePermit,
+}
+
+/// Answers with the current configuration, and goes on until the client leaves, the bucket
+/// is gone, or the node stops.
+pub(super) fn open(state: &HttpState, bucket: Option<String>, headers: &HeaderMap) -> Response {
+    // The changes are watched from before the first configuration is read: none is missed.
+    let Some(changes) = state.view.config_changes(bucket.as_deref()) else {
+        return answers::not_found();
+    };
+    let Ok(slot) = Arc::clone(&state.streams).try_acquire_owned() else {
+        return answers::line(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Too many streams are open.",
+        );
+    };
+    let feed = Feed {
+        view: Arc::clone(&state.view),
+        bucket,
+        host: requested_host(headers),
+        changes,
+        closing: state.closing.clone(),
+        sent: None,
+        _slot: slot,
+    };
+    if feed.current().is_none() {
+        return answers::not_found();
+    }
+    answers::json_text(
+        StatusCode::OK,
+        Body::from_stream(stream::unfold(feed, Feed::next)),
+    )
+}
+
+impl Feed {
+    fn current(&self) -> Option<Arc<str>> {
+        match &self.bucket {
+            Some(name) => self.view.bucket_config(name),
+            None => Some(self.view.global_config()),
+        }
+    }
+
+    async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
+        loop {
+            if self.sent.is_some() && !self.wait().await {
+                return None;
+            }
+            self.changes.borrow_and_update();
+            let config = self.current()?;
+            if self.sent.as_ref() != Some(&config) {
+                let text = localize(&config, self.host.as_deref()) + SEPARATOR;
+                self.sent = Some(config);
+                return Some((Ok(Bytes::from(text)), self));
+            }
+        }
+    }
+
+    /// Waits for a change; `false` when there will be none.
+    async fn wait(&mut self) -> bool {
+        tokio::select! {
+            biased;
+            () = stopped(&mut self.closing) => false,
+            changed = self.changes.changed() => changed.is_ok(),
+        }
+    }
+}

@@ -1,0 +1,649 @@
+use std::io;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
+use axum::http::{Method, Request, Response, StatusCode};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time;
+use tower::ServiceExt;
+
+use super::*;
+use crate::cluster_map::{BUCKET_CAPABILITIES, BucketMap, MapRevision, NodeAddress};
+use crate::cluster_map::{HOST_PLACEHOLDER, bucket_config, global_config};
+use crate::identity::Role;
+
+const UUID: &str = "5f6a00112233445566778899aabbccdd";
+const NODE: NodeAddress<'_> = NodeAddress {
+    host: HOST_PLACEHOLDER,
+    kv_port: 11210,
+    http_port: 8091,
+};
+
+/// A node with the bucket `travel` that a test can change.
+struct FakeNode {
+    rev: watch::Sender<u64>,
+    not_ready: Mutex<Option<String>>,
+    bucket_is_gone: Mutex<bool>,
+}
+
+impl FakeNode {
+    fn new() -> Arc<Self> {
+        let (rev, _) = watch::channel(1);
+        Arc::new(Self {
+            rev,
+            not_ready: Mutex::default(),
+            bucket_is_gone: Mutex::default(),
+        })
+    }
+
+    fn has(&self, bucket: &str) -> bool {
+        bucket == "travel" && !*self.bucket_is_gone.lock()
+    }
+
+    fn revision(&self) -> MapRevision {
+        MapRevision {
+            epoch: 1,
+            rev: i64::try_from(*self.rev.borrow()).unwrap(),
+        }
+    }
+}
+
+impl NodeView for FakeNode {
+    fn authenticate(&self, name: &str, password: &[u8]) -> Option<AuthenticatedUser> {
+        let right = name == "Administrator" && password == b"pass:word";
+        right.then(|| AuthenticatedUser {
+            name: name.into(),
+            role: Role::Admin,
+        })
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        self.not_ready.lock().clone().map_or(Ok(()), Err)
+    }
+
+    fn node(&self) -> NodeSummary {
+        NodeSummary {
+            cluster_uuid: UUID.into(),
+            node_uuid: UUID.into(),
+            compatible_version: "7.6.0-1-community".into(),
+            settee_version: "0.1.0".into(),
+            uptime_s: 123,
+            ports: Ports {
+                kv: 11210,
+                http: 8091,
+                memcached: None,
+            },
+            memory_quota_bytes: 512 << 20,
+            memory_used_bytes: 10,
+            disk_used_bytes: 20,
+        }
+    }
+
+    fn bucket_names(&self) -> Vec<String> {
+        if self.has("travel") {
+            vec!["travel".into()]
+        } else {
+            vec![]
+        }
+    }
+
+    fn bucket(&self, name: &str) -> Option<BucketSummary> {
+        self.has(name).then(|| BucketSummary {
+            uuid: UUID.into(),
+            kind: BucketKind::Couchbase,
+            quota_bytes: 256 << 20,
+            items: 3,
+            memory_used_bytes: 64 << 20,
+            disk_used_bytes: 20,
+            disk_data_bytes: 10,
+            ops_per_second: 1.5,
+            eviction: Eviction::ValueOnly,
+            replicas: 0,
+            vbuckets: 1024,
+            manifest_uid: 0,
+            ready: self.ready().is_ok(),
+        })
+    }
+
+    fn bucket_config(&self, name: &str) -> Option<Arc<str>> {
+        let revision = self.revision();
+        self.has(name).then(|| {
+            let map = BucketMap {
+                name: "travel",
+                uuid: UUID,
+                revision,
+                vbuckets: 1024,
+                replicas: 0,
+                manifest_uid: 0,
+                capabilities: BUCKET_CAPABILITIES,
+                node: NODE,
+            };
+            bucket_config(&map).into()
+        })
+    }
+
+    fn global_config(&self) -> Arc<str> {
+        global_config(self.revision(), &NODE).into()
+    }
+
+    fn config_changes(&self, bucket: Option<&str>) -> Option<watch::Receiver<u64>> {
+        bucket
+            .is_none_or(|name| self.has(name))
+            .then(|| self.rev.subscribe())
+    }
+
+    fn metrics(&self) -> String {
+        "# EOF\n".into()
+    }
+}
+
+/// The routes around a fake node; streams end when this is dropped.
+struct Fixture {
+    node: Arc<FakeNode>,
+    app: Router,
+    closing: watch::Sender<bool>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let node = FakeNode::new();
+        let (closing, receiver) = watch::channel(false);
+        let app = router(Arc::clone(&node) as Arc<dyn NodeView>, receiver);
+        Self { node, app, closing }
+    }
+
+    async fn send(&self, request: Request<Body>) -> Response<Body> {
+        self.app.clone().oneshot(request).await.unwrap()
+    }
+
+    /// `GET path` with the right credentials.
+    async fn get(&self, path: &str) -> Response<Body> {
+        self.send(request(Method::GET, path)).await
+    }
+
+    async fn get_json(&self, path: &str) -> Value {
+        let response = self.get(path).await;
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        assert_eq!(
+            response.headers()[CONTENT_TYPE],
+            "application/json",
+            "{path}"
+        );
+        serde_json::from_str(&text(response).await).unwrap()
+    }
+}
+
+fn credentials(name_and_password: &str) -> String {
+    format!("Basic {}", STANDARD.encode(name_and_password))
+}
+
+fn request(method: Method, path: &str) -> Request<Body> {
+    Request::builder()
+        .method(method)
+        .uri(path)
+        .header(HOST, "couch.example:8091")
+        .header(AUTHORIZATION, credentials("Administrator:pass:word"))
+        .body(Body::empty())
+        .unwrap()
+}
+
+async fn text(response: Response<Body>) -> String {
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+const GUARDED: [&str; 17] = [
+    "/",
+    "/metrics",
+    "/whoami",
+    "/pools",
+    "/pools/nodes",
+    "/pools/default",
+    "/pools/default/nodeServices",
+    "/pools/default/nodeServicesStreaming",
+    "/pools/default/b/travel",
+    "/pools/default/bs/travel",
+    "/pools/default/bucketsStreaming/travel",
+    "/pools/default/buckets",
+    "/pools/default/buckets/travel",
+    "/pools/default/buckets/travel/scopes",
+    "/pools/default/buckets/travel/controller/doFlush",
+    "/settings/rbac/users/local/u",
+    "/no/such/path",
+];
+
+#[tokio::test]
+async fn nothing_but_the_probes_answers_without_credentials() {
+    let fixture = Fixture::new();
+    let wrong = [
+        None,
+        Some(credentials("Administrator:")),
+        Some(credentials("Administrator:pass")),
+        Some(credentials("administrator:pass:word")),
+        Some(credentials("no colon")),
+        Some("Basic %%%".to_owned()),
+        Some("Basic".to_owned()),
+        Some(credentials("Administrator:pass:word").replace("Basic", "Bearer")),
+    ];
+    for path in GUARDED {
+        for authorization in &wrong {
+            for method in [Method::GET, Method::POST] {
+                let mut request = request(method, path);
+                request.headers_mut().remove(AUTHORIZATION);
+                if let Some(value) = authorization {
+                    request
+                        .headers_mut()
+                        .insert(AUTHORIZATION, value.parse().unwrap());
+                }
+                let response = fixture.send(request).await;
+                assert_eq!(
+                    response.status(),
+                    StatusCode::UNAUTHORIZED,
+                    "{path} {authorization:?}"
+                );
+                assert_eq!(
+                    response.headers()[WWW_AUTHENTICATE],
+                    "Basic realm=\"Settee\""
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn probes_tell_alive_from_ready() {
+    let fixture = Fixture::new();
+    let probe = |path: &str| Request::builder().uri(path).body(Body::empty()).unwrap();
+    for path in ["/livez", "/readyz"] {
+        assert_eq!(fixture.send(probe(path)).await.status(), StatusCode::OK);
+    }
+    *fixture.node.not_ready.lock() = Some("travel: 10 of 1024 vBuckets are warm".into());
+    assert_eq!(fixture.send(probe("/livez")).await.status(), StatusCode::OK);
+    let response = fixture.send(probe("/readyz")).await;
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(
+        text(response).await,
+        "travel: 10 of 1024 vBuckets are warm\n"
+    );
+}
+
+#[tokio::test]
+async fn pools_carry_a_version_that_clients_parse() {
+    let pools = Fixture::new().get_json("/pools").await;
+    assert_eq!(pools["implementationVersion"], "7.6.0-1-community");
+    assert_eq!(pools["pools"][0]["name"], "default");
+    assert_eq!(pools["uuid"], UUID);
+}
+
+/// One client family ends its process when one of these is missing.
+fn assert_is_a_node(node: &Value) {
+    for field in [
+        "hostname",
+        "configuredHostname",
+        "status",
+        "os",
+        "version",
+        "nodeUUID",
+    ] {
+        assert!(
+            node[field].as_str().is_some_and(|text| !text.is_empty()),
+            "{field}"
+        );
+    }
+    assert_eq!(node["hostname"], "couch.example:8091");
+    assert_eq!(node["otpNode"], "ns_1@couch.example");
+    assert_eq!(node["services"], serde_json::json!(["kv"]));
+    assert_eq!(node["ports"]["direct"], 11210);
+    assert_eq!(node["clusterMembership"], "active");
+    assert_eq!(node["clusterCompatibility"], 458_758);
+    assert_eq!(node["thisNode"], true);
+    assert_eq!(node["uptime"], "123");
+}
+
+#[tokio::test]
+async fn every_list_of_nodes_is_complete() {
+    let fixture = Fixture::new();
+    for path in [
+        "/pools/default",
+        "/pools/nodes",
+        "/pools/default/buckets/travel",
+    ] {
+        let value = fixture.get_json(path).await;
+        assert_eq!(value["nodes"].as_array().unwrap().len(), 1, "{path}");
+        assert_is_a_node(&value["nodes"][0]);
+        assert_eq!(value["nodes"][0]["status"], "healthy");
+    }
+    *fixture.node.not_ready.lock() = Some("warming up".into());
+    let pool = fixture.get_json("/pools/default").await;
+    assert_eq!(pool["nodes"][0]["status"], "warmup");
+    assert_eq!(pool["memoryQuota"], 512);
+    assert_eq!(pool["clusterName"], "");
+}
+
+#[tokio::test]
+async fn a_bucket_has_what_strict_clients_parse() {
+    let fixture = Fixture::new();
+    let bucket = fixture.get_json("/pools/default/buckets/travel").await;
+    let expected = [
+        ("name", "travel"),
+        ("uuid", UUID),
+        ("bucketType", "membase"),
+        ("storageBackend", "couchstore"),
+        ("compressionMode", "passive"),
+        ("evictionPolicy", "valueOnly"),
+        ("durabilityMinLevel", "none"),
+        ("conflictResolutionType", "seqno"),
+        ("collectionsManifestUid", "0"),
+        ("nodeLocator", "vbucket"),
+    ];
+    for (field, value) in expected {
+        assert_eq!(bucket[field], value, "{field}");
+    }
+    assert_eq!(bucket["quota"]["rawRAM"], 256 << 20);
+    assert_eq!(bucket["basicStats"]["itemCount"], 3);
+    assert_eq!(bucket["basicStats"]["quotaPercentUsed"], 25.0);
+    assert_eq!(bucket["replicaIndex"], false);
+    assert_eq!(
+        bucket["controllers"],
+        serde_json::json!({}),
+        "flush is not on offer"
+    );
+    let map = &bucket["vBucketServerMap"];
+    assert_eq!(map["vBucketMap"].as_array().unwrap().len(), 1024);
+    assert_eq!(map["serverList"][0], "couch.example:11210");
+    let all = fixture.get_json("/pools/default/buckets").await;
+    assert_eq!(all, Value::Array(vec![bucket]));
+}
+
+#[tokio::test]
+async fn configurations_carry_the_name_the_client_used() {
+    let fixture = Fixture::new();
+    let config = fixture.get_json("/pools/default/b/travel").await;
+    assert_eq!(config["nodesExt"][0]["hostname"], "couch.example");
+    assert_eq!(config["nodes"][0]["hostname"], "couch.example:8091");
+    let global = fixture.get_json("/pools/default/nodeServices").await;
+    assert_eq!(global["nodesExt"][0]["hostname"], "couch.example");
+    assert_eq!(global.get("name"), None);
+}
+
+#[tokio::test]
+async fn odd_host_headers_cannot_break_the_json() {
+    let fixture = Fixture::new();
+    let cases = [
+        ("[::1]:8091", "::1", "[::1]:11210"),
+        ("192.0.2.7", "192.0.2.7", "192.0.2.7:11210"),
+        ("a\"b:8091", "$HOST", "$HOST:11210"),
+        ("[::1", "$HOST", "$HOST:11210"),
+        ("[]:1", "$HOST", "$HOST:11210"),
+        (":8091", "$HOST", "$HOST:11210"),
+    ];
+    for (header, hostname, kv) in cases {
+        let mut request = request(Method::GET, "/pools/default/b/travel");
+        request.headers_mut().insert(HOST, header.parse().unwrap());
+        let config: Value = serde_json::from_str(&text(fixture.send(request).await).await).unwrap();
+        assert_eq!(config["nodesExt"][0]["hostname"], hostname, "{header}");
+        assert_eq!(config["vBucketServerMap"]["serverList"][0], kv, "{header}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_404_and_what_is_not_built_says_so() {
+    let fixture = Fixture::new();
+    for path in [
+        "/no/such/path",
+        "/pools/default/b/nope",
+        "/pools/default/bs/nope",
+        "/pools/default/bucketsStreaming/nope",
+        "/pools/default/buckets/nope",
+        "/pools/default/buckets/nope/scopes",
+    ] {
+        let response = fixture.get(path).await;
+        assert_eq!(response.status(), StatusCode::NOT_FOUND, "{path}");
+        assert_eq!(
+            text(response).await,
+            "Requested resource not found.\n",
+            "{path}"
+        );
+    }
+    for (method, path) in [
+        (Method::POST, "/pools/default/buckets"),
+        (Method::DELETE, "/pools/default/buckets/travel"),
+        (
+            Method::POST,
+            "/pools/default/buckets/travel/controller/doFlush",
+        ),
+        (Method::POST, "/pools/default/buckets/travel/scopes"),
+        (
+            Method::DELETE,
+            "/pools/default/buckets/travel/scopes/s/collections/c",
+        ),
+        (Method::PUT, "/settings/rbac/users/local/u"),
+    ] {
+        let response = fixture.send(request(method.clone(), path)).await;
+        assert_eq!(response.status(), StatusCode::NOT_IMPLEMENTED, "{path}");
+        let expected = format!("{method} {path} is not supported by Settee yet.");
+        assert_eq!(
+            serde_json::from_str::<Value>(&text(response).await).unwrap()["errors"]["_"],
+            expected
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_rest_of_what_sdks_ask() {
+    let fixture = Fixture::new();
+    let me = fixture.get_json("/whoami").await;
+    assert_eq!(
+        (&me["id"], &me["roles"][0]["role"]),
+        (&"Administrator".into(), &"admin".into())
+    );
+    assert_eq!(fixture.get_json("/").await["name"], "settee");
+    let manifest = fixture
+        .get_json("/pools/default/buckets/travel/scopes")
+        .await;
+    assert_eq!(manifest["uid"], "0");
+    assert_eq!(manifest["scopes"][0]["collections"][0]["name"], "_default");
+    let metrics = fixture.get("/metrics").await;
+    let kind = metrics.headers()[CONTENT_TYPE].to_str().unwrap().to_owned();
+    assert!(kind.starts_with("application/openmetrics-text"), "{kind}");
+    assert_eq!(text(metrics).await, "# EOF\n");
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_refused_unread() {
+    let fixture = Fixture::new();
+    for (bytes, expected) in [
+        (65536, StatusCode::NOT_IMPLEMENTED),
+        (65537, StatusCode::PAYLOAD_TOO_LARGE),
+    ] {
+        let mut request = request(Method::POST, "/pools/default/buckets");
+        request.headers_mut().insert(CONTENT_LENGTH, bytes.into());
+        assert_eq!(fixture.send(request).await.status(), expected, "{bytes}");
+    }
+}
+
+/// The next configuration of a stream.
+async fn next_config(body: &mut Body) -> Option<Value> {
+    let frame = body.frame().await?.unwrap();
+    let text = String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap();
+    Some(serde_json::from_str(text.strip_suffix("\n\n\n\n").unwrap()).unwrap())
+}
+
+#[tokio::test]
+async fn a_stream_sends_the_configuration_again_when_it_changes() {
+    let fixture = Fixture::new();
+    for path in [
+        "/pools/default/bs/travel",
+        "/pools/default/bucketsStreaming/travel",
+    ] {
+        fixture.node.rev.send_replace(1);
+        let mut body = fixture.get(path).await.into_body();
+        let config = next_config(&mut body).await.unwrap();
+        assert_eq!(
+            (&config["rev"], &config["name"]),
+            (&1.into(), &"travel".into())
+        );
+        assert_eq!(config["nodesExt"][0]["hostname"], "couch.example");
+        // Two changes before the client reads are one: only the newest counts.
+        fixture.node.rev.send_replace(2);
+        fixture.node.rev.send_replace(3);
+        assert_eq!(next_config(&mut body).await.unwrap()["rev"], 3);
+    }
+    let mut global = fixture
+        .get("/pools/default/nodeServicesStreaming")
+        .await
+        .into_body();
+    assert_eq!(next_config(&mut global).await.unwrap()["rev"], 3);
+    fixture.node.rev.send_replace(4);
+    assert_eq!(next_config(&mut global).await.unwrap()["rev"], 4);
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_bucket_and_with_the_node() {
+    let fixture = Fixture::new();
+    let mut body = fixture.get("/pools/default/bs/travel").await.into_body();
+    assert!(next_config(&mut body).await.is_some());
+    *fixture.node.bucket_is_gone.lock() = true;
+    fixture.node.rev.send_replace(2);
+    assert_eq!(next_config(&mut body).await, None);
+
+    let mut global = fixture
+        .get("/pools/default/nodeServicesStreaming")
+        .await
+        .into_body();
+    assert!(next_config(&mut global).await.is_some());
+    fixture.closing.send_replace(true);
+    assert_eq!(next_config(&mut global).await, None);
+}
+
+#[tokio::test]
+async fn streams_are_limited_and_give_their_place_back() {
+    let fixture = Fixture::new();
+    let path = "/pools/default/nodeServicesStreaming";
+    let mut open = Vec::new();
+    for _ in 0..streaming::STREAMS_MAX {
+        open.push(fixture.get(path).await);
+    }
+    assert_eq!(
+        fixture.get(path).await.status(),
+        StatusCode::SERVICE_UNAVAILABLE
+    );
+    open.pop();
+    assert_eq!(fixture.get(path).await.status(), StatusCode::OK);
+}
+
+/// A node on a real socket.
+struct Served {
+    address: std::net::SocketAddr,
+    stop: watch::Sender<bool>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+async fn served() -> io::Result<Served> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let (stop, stopping) = watch::channel(false);
+    let task = tokio::spawn(serve(listener, FakeNode::new(), stopping));
+    Ok(Served {
+        address,
+        stop,
+        task,
+    })
+}
+
+async fn read_until(stream: &mut TcpStream, end: &str) -> io::Result<String> {
+    let mut seen = Vec::new();
+    while !seen.ends_with(end.as_bytes()) {
+        if stream.read_buf(&mut seen).await? == 0 {
+            return Err(io::Error::other("closed early"));
+        }
+    }
+    Ok(String::from_utf8_lossy(&seen).into_owned())
+}
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn shutdown_ends_open_streams_and_idle_connections() -> io::Result<()> {
+    let served = served().await?;
+    let mut streaming = TcpStream::connect(served.address).await?;
+    let authorization = credentials("Administrator:pass:word");
+    let head = format!(
+        "GET /pools/default/bs/travel HTTP/1.1\r\nHost: h\r\nAuthorization: {authorization}\r\n\r\n"
+    );
+    streaming.write_all(head.as_bytes()).await?;
+    let answer = read_until(&mut streaming, "\n\n\n\n\r\n").await?;
+    assert!(answer.contains("transfer-encoding: chunked"), "{answer}");
+    let mut idle = TcpStream::connect(served.address).await?;
+    idle.write_all(b"GET /livez HTTP/1.1\r\nHost: h\r\n\r\n")
+        .await?;
+    assert!(
+        read_until(&mut idle, "ok\n")
+            .await?
+            .starts_with("HTTP/1.1 200")
+    );
+
+    served.stop.send_replace(true);
+    time::timeout(DEADLINE, served.task).await??;
+    let mut rest = String::new();
+    streaming.read_to_string(&mut rest).await?;
+    assert_eq!(rest, "0\r\n\r\n", "the stream ends whole");
+    assert_eq!(idle.read(&mut [0; 8]).await?, 0);
+    assert!(
+        TcpStream::connect(served.address).await.is_err(),
+        "nobody listens"
+    );
+    Ok(())
+}
+
+/// A client that sends its request byte by byte keeps a connection for half a minute at most.
+#[tokio::test]
+async fn an_unfinished_head_loses_its_connection() -> io::Result<()> {
+    let served = served().await?;
+    let mut slow = TcpStream::connect(served.address).await?;
+    slow.write_all(b"GET /livez HTTP/1.1\r\nHost:").await?;
+    // The head has arrived before the clock is moved: another connection was served since.
+    let mut other = TcpStream::connect(served.address).await?;
+    other
+        .write_all(b"GET /livez HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        .await?;
+    let mut answer = String::new();
+    other.read_to_string(&mut answer).await?;
+    time::pause();
+    time::advance(Duration::from_secs(20)).await;
+    let early = time::timeout(Duration::from_millis(1), slow.read(&mut [0; 512])).await;
+    assert!(early.is_err(), "still open: {early:?}");
+    time::advance(Duration::from_secs(11)).await;
+    time::resume();
+    let mut rest = Vec::new();
+    time::timeout(DEADLINE, slow.read_to_end(&mut rest)).await??;
+    assert!(
+        !rest.starts_with(b"HTTP/1.1 200"),
+        "{}",
+        String::from_utf8_lossy(&rest)
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_head_over_the_limit_is_refused() -> io::Result<()> {
+    let served = served().await?;
+    let mut greedy = TcpStream::connect(served.address).await?;
+    let head = format!(
+        "GET /livez HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n",
+        "x".repeat(20_000)
+    );
+    greedy.write_all(head.as_bytes()).await?;
+    let mut status = [0; 12];
+    greedy.read_exact(&mut status).await?;
+    assert_eq!(&status, b"HTTP/1.1 431");
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! The SASL exchange of one connection.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::scram::{ClientFirst, Exchange, Hash, is_user_name};
+use super::{AuthenticatedUser, Identity};
+
+/// Longest challenge looked at; more than the longest name, nonce and proof need.
+const PAYLOAD_BYTES_MAX: usize = 4096;
+
+/// The mechanisms offered, strongest first, separated by spaces.
+///
+/// Names carry no dash between SHA and digits, unlike the IANA ones.
+#[must_use]
+pub fn list_mechanisms(_tls: bool) -> &'static str {
+    // Tokens, which only TLS may carry, are not offered, so both lists are alike.
+    "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN"
+}
+
+/// What a peer's SASL message leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum SaslStep {
+    /// Send this back and wait for the next step.
+    Continue(Vec<u8>),
+    /// The peer is this user; send `payload` back with success.
+    Done {
+        /// Who the peer is.
+        user: AuthenticatedUser,
+        /// The server's signature under SCRAM, empty under PLAIN.
+        payload: Vec<u8>,
+    },
+    /// Wrong name, password or proof, or a mechanism that is not offered. The connection
+    /// stays open and may try again.
+    Failed,
+    /// The message makes no sense here; the text says why.
+    Invalid(&'static str),
+}
+
+enum Mechanism {
+    Scram(Hash),
+    Plain,
+}
+
+impl Mechanism {
+    fn parse(name: &[u8]) -> Option<Self> {
+        const NAMES: [(&[u8], Mechanism); 4] = [
+            (b"SCRAM-SHA512", Mechanism::Scram(Hash::Sha512)),
+            (b"SCRAM-SHA256", Mechanism::Scram(Hash::Sha256)),
+            (b"SCRAM-SHA1", Mechanism::Scram(Hash::Sha1)),
+            (b"PLAIN", Mechanism::Plain),
+        ];
+        NAMES
+            .into_iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, m)| m)
+    }
+}
+
+/// The state of one connection's SASL exchange. A new one has nothing under way.
+///
+/// It does not remember who was authenticated: that is the connection's to keep, and a
+/// connection may authenticate again.
+#[derive(Debug, Default)]
+pub struct SaslSession {
+    pending: Option<Exchange>,
+}
+
+impl SaslSession {
+    /// Begins an exchange: `SASL_AUTH` with the mechanism's name as key and a challenge as value.
+    ///
+    /// `random` fills the server's nonce. Refused without effect while a step is awaited.
+    /// Cost: PLAIN two HMACs; SCRAM two, no password hashing.
+    pub fn start(
+        &mut self,
+        identity: &Identity,
+        mechanism: &[u8],
+        payload: &[u8],
+        random: &mut dyn FnMut(&mut [u8]),
+    ) -> SaslStep {
+        if self.pending.is_some() {
+            return SaslStep::Invalid("authentication is already under way, a step is awaited");
+        }
+        let Some(mechanism) = Mechanism::parse(mechanism) else {
+            return SaslStep::Failed;
+        };
+        if let Err(reason) = check_payload(payload) {
+            return SaslStep::Invalid(reason);
+        }
+        match mechanism {
+            Mechanism::Plain => plain(identity, payload),
+            Mechanism::Scram(hash) => self.start_scram(identity, hash, payload, random),
+        }
+    }
+
+    fn start_scram(
+        &mut self,
+        identity: &Identity,
+        hash: Hash,
+        payload: &[u8],
+        random: &mut dyn FnMut(&mut [u8]),
+    ) -> SaslStep {
+        let first = match ClientFirst::parse(payload) {
+            Ok(first) => first,
+            Err(reason) => return SaslStep::Invalid(reason),
+        };
+        if !is_user_name(&first.user) {
+            return SaslStep::Failed;
+        }
+        let mut nonce = [0; 24];
+        random(&mut nonce);
+        let salt = identity.salt(&first.user, hash);
+        let (exchange, answer) = Exchange::begin(
+            hash,
+            first,
+            &STANDARD.encode(nonce),
+            &salt,
+            identity.iterations,
+        );
+        self.pending = Some(exchange);
+        SaslStep::Continue(answer.into_bytes())
+    }
+
+    /// Goes on with an exchange: `SASL_STEP`. Whatever comes of it, the exchange is over.
+    ///
+    /// Cost: four HMACs, and the derivation of the user's keys (10 ms) if it is the first with
+    /// this hash and [`Identity::prepare`] has not come to it.
+    pub fn step(&mut self, identity: &Identity, mechanism: &[u8], payload: &[u8]) -> SaslStep {
+        let Some(exchange) = self.pending.take() else {
+            return SaslStep::Invalid("no authentication is under way");
+        };
+        match Mechanism::parse(mechanism) {
+            Some(Mechanism::Scram(hash)) if hash == exchange.hash => {}
+            _ => return SaslStep::Invalid("the step's mechanism is not the one begun with"),
+        }
+        if let Err(reason) = check_payload(payload) {
+            return SaslStep::Invalid(reason);
+        }
+        let account = identity.accounts.get(&exchange.user);
+        let keys = identity.keys(account.unwrap_or(&identity.decoy), exchange.hash);
+        match (exchange.finish(payload, keys), account) {
+            (Ok(Some(signature)), Some(account)) => SaslStep::Done {
+                user: account.user.clone(),
+                payload: signature.into_bytes(),
+            },
+            (Ok(_), _) => SaslStep::Failed,
+            (Err(reason), _) => SaslStep::Invalid(reason),
+        }
+    }
+
+    /// Whether a step is awaited.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+}
+
+fn check_payload(payload: &[u8]) -> Result<(), &'static str> {
+    match payload.len() {
+        0 => Err("the challenge is empty"),
+        1..=PAYLOAD_BYTES_MAX => Ok(()),
+        _ => Err("the challenge is longer than 4096 bytes"),
+    }
+}
+
+/// `[authzid] NUL user NUL password`.
+fn plain(identity: &Identity, payload: &[u8]) -> SaslStep {
+    let mut parts = payload.splitn(3, |byte| *byte == 0);
+    let (Some(acting_for), Some(user), Some(password)) = (parts.next(), parts.next(), parts.next())
+    else {
+        return SaslStep::Invalid("PLAIN needs user and password separated by NUL");
+    };
+    let acts_for_itself = acting_for.is_empty() || acting_for == user;
+    let name = std::str::from_utf8(user)
+        .ok()
+        .filter(|name| is_user_name(name));
+    match name.filter(|_| acts_for_itself) {
+        Some(name) => match identity.authenticate(name, password) {
+            Some(user) => SaslStep::Done {
+                user,
+                payload: Vec::new(),
+            },
+            None => SaslStep::Failed,
+        },
+        None => SaslStep::Failed,
+    }
+}

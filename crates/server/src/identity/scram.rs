@@ -1,0 +1,294 @@
+//! SCRAM (RFC 5802) for the three hashes Couchbase clients use; the server's arithmetic and
+//! the grammar of its messages.
+//!
+//! Source: protocol specification, section 7. Vectors: `tests::vectors`.
+
+use std::sync::OnceLock;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{EagerHash, Hmac, KeyInit, Mac};
+use sha1::Sha1;
+use sha2::{Digest, Sha256, Sha512};
+use subtle::ConstantTimeEq;
+
+use super::USER_NAME_BYTES_MAX;
+
+const NONCE_BYTES_MAX: usize = 256;
+
+/// The hash of one SCRAM mechanism.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hash {
+    Sha512,
+    Sha256,
+    Sha1,
+}
+
+impl Hash {
+    /// Strongest first, which is also the order in which clients try them.
+    pub(super) const ALL: [Self; 3] = [Self::Sha512, Self::Sha256, Self::Sha1];
+
+    pub(super) fn label(self) -> &'static [u8] {
+        match self {
+            Self::Sha512 => b"sha512",
+            Self::Sha256 => b"sha256",
+            Self::Sha1 => b"sha1",
+        }
+    }
+
+    fn output_bytes(self) -> usize {
+        match self {
+            Self::Sha512 => 64,
+            Self::Sha256 => 32,
+            Self::Sha1 => 20,
+        }
+    }
+
+    fn digest(self, bytes: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Sha512 => Sha512::digest(bytes).to_vec(),
+            Self::Sha256 => Sha256::digest(bytes).to_vec(),
+            Self::Sha1 => Sha1::digest(bytes).to_vec(),
+        }
+    }
+
+    fn hmac(self, key: &[u8], message: &[u8]) -> Vec<u8> {
+        fn with<D: EagerHash>(key: &[u8], message: &[u8]) -> Vec<u8> {
+            let mut mac = Hmac::<D>::new_from_slice(key).expect("HMAC takes a key of any length");
+            mac.update(message);
+            mac.finalize().into_bytes().to_vec()
+        }
+        match self {
+            Self::Sha512 => with::<Sha512>(key, message),
+            Self::Sha256 => with::<Sha256>(key, message),
+            Self::Sha1 => with::<Sha1>(key, message),
+        }
+    }
+
+    fn salted(self, password: &[u8], salt: &[u8], iterations: u32) -> Vec<u8> {
+        let mut out = vec![0; self.output_bytes()];
+        match self {
+            Self::Sha512 => pbkdf2::pbkdf2_hmac::<Sha512>(password, salt, iterations, &mut out),
+            Self::Sha256 => pbkdf2::pbkdf2_hmac::<Sha256>(password, salt, iterations, &mut out),
+            Self::Sha1 => pbkdf2::pbkdf2_hmac::<Sha1>(password, salt, iterations, &mut out),
+        }
+        out
+    }
+}
+
+/// What the server keeps of a password for one hash.
+#[derive(Clone)]
+pub(super) struct Keys {
+    pub(super) stored: Vec<u8>,
+    pub(super) server: Vec<u8>,
+}
+
+impl Keys {
+    /// Cost: `iterations` HMACs, about 10 ms for 15,000.
+    pub(super) fn derive(hash: Hash, password: &[u8], salt: &[u8], iterations: u32) -> Self {
+        let salted = hash.salted(password, salt, iterations);
+        let client = hash.hmac(&salted, b"Client Key");
+        Self {
+            stored: hash.digest(&client),
+            server: hash.hmac(&salted, b"Server Key"),
+        }
+    }
+}
+
+/// The keys of one user, derived when first needed.
+#[derive(Default)]
+pub(super) struct ScramKeys {
+    sha512: OnceLock<Keys>,
+    sha256: OnceLock<Keys>,
+    sha1: OnceLock<Keys>,
+}
+
+impl ScramKeys {
+    pub(super) fn get(&self, hash: Hash, derive: impl FnOnce() -> Keys) -> &Keys {
+        let cell = match hash {
+            Hash::Sha512 => &self.sha512,
+            Hash::Sha256 => &self.sha256,
+            Hash::Sha1 => &self.sha1,
+        };
+        cell.get_or_init(derive)
+    }
+}
+
+/// The client's first message, `n,,n=USER,r=NONCE`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ClientFirst {
+    /// The header in front of the bare message, which the final message repeats in base64.
+    pub(super) gs2_header: String,
+    /// The message without that header; part of what is signed.
+    pub(super) bare: String,
+    pub(super) user: String,
+    pub(super) nonce: String,
+}
+
+impl ClientFirst {
+    /// # Errors
+    /// What is wrong with the message, for the answer to the peer.
+    pub(super) fn parse(payload: &[u8]) -> Result<Self, &'static str> {
+        let text = std::str::from_utf8(payload).map_err(|_| "SCRAM message is not UTF-8")?;
+        let mut parts = text.splitn(3, ',');
+        let (Some(binding), Some(acting_for), Some(bare)) =
+            (parts.next(), parts.next(), parts.next())
+        else {
+            return Err("SCRAM message has no GS2 header");
+        };
+        if !matches!(binding, "n" | "y") {
+            return Err("SCRAM channel binding is not offered");
+        }
+        let mut attributes = bare.split(',');
+        let user = attributes.next().and_then(|part| part.strip_prefix("n="));
+        let nonce = attributes.next().and_then(|part| part.strip_prefix("r="));
+        let (Some(user), Some(nonce)) = (user, nonce) else {
+            return Err("SCRAM message needs user and nonce");
+        };
+        let user = unescape(user).ok_or("SCRAM user name has a stray '='")?;
+        check_acting_for(acting_for, &user)?;
+        if !is_nonce(nonce) {
+            return Err("SCRAM nonce is empty, too long or not printable");
+        }
+        Ok(Self {
+            gs2_header: format!("{binding},{acting_for},"),
+            bare: bare.to_owned(),
+            user,
+            nonce: nonce.to_owned(),
+        })
+    }
+}
+
+/// An authorization name may be given if it is the user's own.
+fn check_acting_for(acting_for: &str, user: &str) -> Result<(), &'static str> {
+    if acting_for.is_empty() {
+        return Ok(());
+    }
+    let name = acting_for.strip_prefix("a=").and_then(unescape);
+    if name.is_some_and(|name| name == user) {
+        Ok(())
+    } else {
+        Err("SCRAM authorization name must be the user's own")
+    }
+}
+
+/// The RFC has printable characters without space and comma; the C++ core's nonces have spaces
+/// (`0x34 0x05 0xffffffa1`), so those are taken as well. A comma cannot be in it.
+fn is_nonce(nonce: &str) -> bool {
+    let printable = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+    (1..=NONCE_BYTES_MAX).contains(&nonce.len()) && nonce.bytes().all(printable)
+}
+
+/// Undoes `=2C` and `=3D`; any other `=` is malformed.
+fn unescape(name: &str) -> Option<String> {
+    let mut parts = name.split('=');
+    let mut out = parts.next()?.to_owned();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2)?;
+        out.push(match code {
+            "2C" | "2c" => ',',
+            "3D" | "3d" => '=',
+            _ => return None,
+        });
+        out.push_str(rest);
+    }
+    Some(out)
+}
+
+/// An exchange whose first message was answered.
+#[derive(Clone, Debug)]
+pub(super) struct Exchange {
+    pub(super) hash: Hash,
+    pub(super) user: String,
+    gs2_header: String,
+    /// Both nonces; the client must repeat them.
+    nonce: String,
+    /// `client-first-bare , server-first`, the signed text as far as it is known.
+    transcript: String,
+}
+
+impl Exchange {
+    /// Answers the client's first message; the second value goes to the client.
+    pub(super) fn begin(
+        hash: Hash,
+        first: ClientFirst,
+        server_nonce: &str,
+        salt: &[u8],
+        iterations: u32,
+    ) -> (Self, String) {
+        let nonce = format!("{}{server_nonce}", first.nonce);
+        let answer = format!("r={nonce},s={},i={iterations}", STANDARD.encode(salt));
+        let transcript = format!("{},{answer}", first.bare);
+        let exchange = Self {
+            hash,
+            user: first.user,
+            gs2_header: first.gs2_header,
+            nonce,
+            transcript,
+        };
+        (exchange, answer)
+    }
+
+    /// Checks the client's proof; `Ok(None)` if it is wrong, else the server's signature.
+    ///
+    /// # Errors
+    /// What is wrong with the grammar of the message.
+    pub(super) fn finish(
+        &self,
+        payload: &[u8],
+        keys: &Keys,
+    ) -> Result<Option<String>, &'static str> {
+        let text = std::str::from_utf8(payload).map_err(|_| "SCRAM message is not UTF-8")?;
+        let (without_proof, proof) = text
+            .rsplit_once(",p=")
+            .ok_or("SCRAM message has no proof")?;
+        let proof = STANDARD
+            .decode(proof)
+            .map_err(|_| "SCRAM proof is not base64")?;
+        let mut attributes = without_proof.split(',');
+        let binding = attributes.next().and_then(|part| part.strip_prefix("c="));
+        let nonce = attributes.next().and_then(|part| part.strip_prefix("r="));
+        let (Some(binding), Some(nonce)) = (binding, nonce) else {
+            return Err("SCRAM message needs channel binding and nonce");
+        };
+        let same_header = binding == STANDARD.encode(&self.gs2_header);
+        let same_nonce = bool::from(nonce.as_bytes().ct_eq(self.nonce.as_bytes()));
+        if !same_header || !same_nonce || proof.len() != self.hash.output_bytes() {
+            return Ok(None);
+        }
+        let signed = format!("{},{without_proof}", self.transcript);
+        if !self.proof_matches(&proof, &signed, keys) {
+            return Ok(None);
+        }
+        let signature = self.hash.hmac(&keys.server, signed.as_bytes());
+        Ok(Some(format!("v={}", STANDARD.encode(signature))))
+    }
+
+    fn proof_matches(&self, proof: &[u8], signed: &str, keys: &Keys) -> bool {
+        let client_signature = self.hash.hmac(&keys.stored, signed.as_bytes());
+        let client_key: Vec<u8> = proof
+            .iter()
+            .zip(&client_signature)
+            .map(|(p, s)| p ^ s)
+            .collect();
+        self.hash.digest(&client_key).ct_eq(&keys.stored).into()
+    }
+}
+
+/// Whether a name can belong to a user at all.
+pub(super) fn is_user_name(name: &str) -> bool {
+    (1..=USER_NAME_BYTES_MAX).contains(&name.len())
+}
+
+#[cfg(test)]
+mod nonces {
+    use super::ClientFirst;
+
+    #[test]
+    fn the_cpp_core_nonce_with_spaces_is_taken() {
+        let first = ClientFirst::parse(b"n,,n=user,r=0x34 0x05 0xffffffa1").unwrap();
+        assert_eq!(first.nonce, "0x34 0x05 0xffffffa1");
+        assert!(ClientFirst::parse(b"n,,n=user,r=").is_err());
+        assert!(ClientFirst::parse(b"n,,n=user,r=a\tb").is_err());
+    }
+}

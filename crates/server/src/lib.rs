@@ -1,0 +1,23 @@
+//! The node's face to the network: connections, commands, identity, HTTP management, metrics.
+//!
+//! What this crate may not do: hold document state.
+
+mod clock;
+pub mod cluster_map;
+mod commands;
+pub mod config;
+mod connections;
+pub mod http;
+pub mod identity;
+mod net;
+mod node;
+mod served;
+mod session;
+mod stats;
+mod store;
+mod value;
+
+pub use commands::compatibility_page;
+pub use config::{BucketConfig, BucketKind, NodeConfig, Ports, StartError};
+pub use node::Node;
+pub use stats::stats_page;

@@ -1,0 +1,130 @@
+//! Listening and accepting.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+
+use super::worker::{Arrival, WorkerHandle};
+use crate::config::StartError;
+use crate::node::NodeState;
+
+/// Pause after the system refused a connection, most likely for want of descriptors.
+const REFUSED_PAUSE: Duration = Duration::from_millis(20);
+/// Keepalive as the reference sets it.
+const KEEPALIVE_IDLE: Duration = Duration::from_mins(6);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 3;
+
+/// Opens a listening socket.
+///
+/// # Errors
+/// The port is taken or not allowed; the error names it.
+pub(crate) fn bind(purpose: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
+    let open = || -> io::Result<TcpListener> {
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(1024)?;
+        Ok(socket.into())
+    };
+    open().map_err(|source| StartError::Listen {
+        purpose,
+        address,
+        source,
+    })
+}
+
+/// A listening socket with its accepting thread.
+pub(crate) struct Listener {
+    address: SocketAddr,
+    stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Listener {
+    /// Accepts connections and hands them to the workers in turn. `classic` connections are
+    /// served without authentication.
+    pub(crate) fn start(
+        listener: TcpListener,
+        classic: bool,
+        node: Arc<NodeState>,
+        workers: Vec<WorkerHandle>,
+    ) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        let stopping = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&stopping);
+        let thread = Builder::new()
+            .name("accept".into())
+            .stack_size(256 << 10)
+            .spawn(move || {
+                let mut turn = 0;
+                for arrived in listener.incoming() {
+                    if stop.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    match arrived.and_then(prepare) {
+                        Ok(stream) => {
+                            turn = (turn + 1) % workers.len();
+                            welcome(&node, &workers[turn], stream, classic);
+                        }
+                        Err(error) => {
+                            tracing::warn!(%error, "a connection could not be accepted");
+                            std::thread::sleep(REFUSED_PAUSE);
+                        }
+                    }
+                }
+            })?;
+        Ok(Self {
+            address,
+            stopping,
+            thread: Some(thread),
+        })
+    }
+
+    /// Stops accepting and closes the socket.
+    pub(crate) fn stop(&mut self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        // The thread sits in accept(): a connection of our own lets it look at the flag.
+        let mut door = self.address;
+        if door.ip().is_unspecified() {
+            door.set_ip(match door.ip() {
+                std::net::IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+                std::net::IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        let knocked = TcpStream::connect_timeout(&door, Duration::from_secs(1)).is_ok();
+        if let (Some(thread), true) = (self.thread.take(), knocked)
+            && thread.join().is_err()
+        {
+            tracing::error!("the accepting thread ended by a panic");
+        }
+    }
+}
+
+fn welcome(node: &NodeState, worker: &WorkerHandle, stream: TcpStream, classic: bool) {
+    if !node.connections.has_room() {
+        node.connections.count_rejected();
+        return;
+    }
+    worker.hand_over(Arrival { stream, classic });
+}
+
+fn prepare(stream: TcpStream) -> io::Result<TcpStream> {
+    stream.set_nonblocking(true)?;
+    stream.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
+    socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+    Ok(stream)
+}

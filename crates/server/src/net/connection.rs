@@ -1,0 +1,282 @@
+//! One connection: reads, lets the session work, writes.
+//!
+//! A connection at rest holds no buffer: input is read into a buffer that the worker's
+//! connections share, and only what is incomplete, or cannot be sent yet, is kept apart.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io::{self, ErrorKind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::mailbox::Mailbox;
+use super::worker::Arrival;
+use crate::connections::ConnectionInfo;
+use crate::node::NodeState;
+use crate::session::{Received, Session, Verdict};
+use crate::stats::timings::Timings;
+
+/// Bytes read at once.
+const READ_BYTES: usize = 64 << 10;
+/// Buffers that a large frame made larger than this are given back.
+const KEEP_BYTES: usize = 256 << 10;
+
+/// How long a peer may take to read the last answers before its connection is closed.
+const LINGER: Duration = Duration::from_secs(1);
+
+thread_local! {
+    /// Buffers that the connections of one worker share; never held across an await.
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
+        input: vec![0; READ_BYTES],
+        output: Vec::new(),
+    });
+}
+
+struct Scratch {
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    session: Session,
+    info: Arc<ConnectionInfo>,
+    mailbox: Arc<Mailbox>,
+    /// Input that was read but not consumed: part of a frame, or what waits behind a parked
+    /// request or a full output.
+    backlog: Vec<u8>,
+    /// Output that the socket did not take.
+    unsent: Vec<u8>,
+}
+
+/// What to do after a turn.
+enum Next {
+    Read,
+    /// Run what is in the backlog.
+    Backlog,
+    /// There is more in the backlog; others go first.
+    Again,
+    Park(Duration),
+    /// Close once the peer has read what was sent.
+    Linger,
+    Close,
+}
+
+/// Serves a connection until it ends.
+pub(super) async fn serve(arrival: Arrival, node: Arc<NodeState>, timings: Arc<Timings>) {
+    let Ok(stream) = TcpStream::from_std(arrival.stream) else {
+        return;
+    };
+    let mailbox = Arc::new(Mailbox::default());
+    let Some(info) = node.connections.register(&stream, &mailbox) else {
+        return;
+    };
+    let session = Session::new(
+        Arc::clone(&node),
+        Arc::clone(&info),
+        timings,
+        arrival.classic,
+    );
+    let mut connection = Connection {
+        stream,
+        session,
+        info: Arc::clone(&info),
+        mailbox,
+        backlog: Vec::new(),
+        unsent: Vec::new(),
+    };
+    if let Err(error) = connection.run().await {
+        tracing::debug!(connection = info.id, %error, "connection ended");
+    }
+    connection.session.end();
+    node.connections.forget(info.id);
+}
+
+impl Connection {
+    async fn run(&mut self) -> io::Result<()> {
+        let mut next = Next::Read;
+        loop {
+            if !self.unsent.is_empty() {
+                self.send_unsent().await?;
+            }
+            next = match next {
+                Next::Close => return Ok(()),
+                Next::Linger => return self.linger().await,
+                Next::Again => {
+                    tokio::task::yield_now().await;
+                    self.turn_on_backlog()?
+                }
+                Next::Backlog => self.turn_on_backlog()?,
+                Next::Read => {
+                    // The worker looks at its other sockets without sleeping first. With few
+                    // connections the next request has often come by then, and a sleep less
+                    // is worth more than the look.
+                    tokio::task::yield_now().await;
+                    self.read().await?
+                }
+                Next::Park(limit) => self.parked(limit).await?,
+            };
+        }
+    }
+
+    async fn read(&mut self) -> io::Result<Next> {
+        poll_fn(|task| SCRATCH.with_borrow_mut(|scratch| self.poll_read(task, scratch))).await
+    }
+
+    /// Mail first: it is rare, and input may never end.
+    ///
+    /// `poll_read` and not `try_read`: a read that did not fill the buffer emptied the socket,
+    /// which only the former takes as a reason not to ask the system again.
+    fn poll_read(
+        &mut self,
+        task: &mut Context<'_>,
+        scratch: &mut Scratch,
+    ) -> Poll<io::Result<Next>> {
+        if self.mailbox.poll_posted(task).is_ready() {
+            return Poll::Ready(self.on_mail(Next::Read, scratch));
+        }
+        let mut buffer = ReadBuf::new(&mut scratch.input);
+        ready!(Pin::new(&mut self.stream).poll_read(task, &mut buffer))?;
+        let count = buffer.filled().len();
+        if count == 0 {
+            return Poll::Ready(Ok(Next::Close));
+        }
+        self.info.count_received(count);
+        Poll::Ready(self.take_input(count, scratch))
+    }
+
+    /// Runs what came. Behind part of a frame it is put next to it: what is set aside for a
+    /// frame grows with what has come of it, not with what its header claims.
+    fn take_input(&mut self, count: usize, scratch: &mut Scratch) -> io::Result<Next> {
+        let input = &scratch.input[..count];
+        if !self.backlog.is_empty() {
+            self.backlog.extend_from_slice(input);
+            return Ok(Next::Backlog);
+        }
+        let received = self.session.receive(input, &mut scratch.output);
+        self.backlog.extend_from_slice(&input[received.consumed..]);
+        self.send(&mut scratch.output)?;
+        Ok(next_of(&received))
+    }
+
+    fn turn_on_backlog(&mut self) -> io::Result<Next> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let received = self.session.receive(&self.backlog, &mut scratch.output);
+            self.backlog.drain(..received.consumed);
+            if self.backlog.is_empty() && self.backlog.capacity() > 0 {
+                self.backlog = Vec::new();
+            }
+            self.send(&mut scratch.output)?;
+            Ok(next_of(&received))
+        })
+    }
+
+    async fn parked(&mut self, limit: Duration) -> io::Result<Next> {
+        let posted = tokio::time::timeout(limit, self.mailbox.posted()).await;
+        if posted.is_ok() {
+            let park = Next::Park(limit);
+            match SCRATCH.with_borrow_mut(|scratch| self.on_mail(park, scratch))? {
+                Next::Park(limit) if !self.session.was_woken() => return Ok(Next::Park(limit)),
+                Next::Close => return Ok(Next::Close),
+                _ => {}
+            }
+        }
+        self.turn_on_backlog()
+    }
+
+    fn on_mail(&mut self, otherwise: Next, scratch: &mut Scratch) -> io::Result<Next> {
+        let mail = self.mailbox.take();
+        if mail.shutdown {
+            return Ok(Next::Close);
+        }
+        if mail.wake {
+            self.session.wake();
+        }
+        if mail.map_changed {
+            self.session.push_map(&mut scratch.output);
+            self.send(&mut scratch.output)?;
+        }
+        Ok(otherwise)
+    }
+
+    /// Sends what the socket takes and keeps the rest; leaves `output` empty.
+    fn send(&mut self, output: &mut Vec<u8>) -> io::Result<()> {
+        if output.is_empty() {
+            return Ok(());
+        }
+        self.info.count_sent(output.len());
+        let mut sent = 0;
+        if self.unsent.is_empty() {
+            while sent < output.len() {
+                match self.stream.try_write(&output[sent..]) {
+                    Ok(count) => sent += count,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) => {
+                        output.clear();
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        if sent < output.len() {
+            if sent == 0 && self.unsent.is_empty() {
+                std::mem::swap(&mut self.unsent, output);
+            } else {
+                self.unsent.extend_from_slice(&output[sent..]);
+            }
+        }
+        output.clear();
+        if output.capacity() > KEEP_BYTES {
+            *output = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// Back-pressure: nothing more is read or run until the peer took what it asked for.
+    async fn send_unsent(&mut self) -> io::Result<()> {
+        tokio::select! {
+            sent = self.stream.write_all(&self.unsent) => sent?,
+            () = self.mailbox.shutting_down() => return Err(ErrorKind::ConnectionAborted.into()),
+        }
+        self.unsent = Vec::new();
+        Ok(())
+    }
+
+    /// Ends the output, then reads and drops what still comes, for a while. A socket that is
+    /// closed with input unread makes the system take back what the peer has not read yet.
+    async fn linger(&mut self) -> io::Result<()> {
+        self.stream.shutdown().await?;
+        let drained = async {
+            loop {
+                self.stream.readable().await?;
+                let read =
+                    SCRATCH.with_borrow_mut(|scratch| self.stream.try_read(&mut scratch.input));
+                match read {
+                    Ok(0) => return Ok(()),
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        tokio::select! {
+            drained = drained => drained,
+            () = self.mailbox.shutting_down() => Ok(()),
+            () = tokio::time::sleep(LINGER) => Ok(()),
+        }
+    }
+}
+
+fn next_of(received: &Received) -> Next {
+    match received.verdict {
+        Verdict::NeedInput => Next::Read,
+        Verdict::OutputFull => Next::Again,
+        Verdict::Parked(limit) => Next::Park(limit),
+        Verdict::Close => Next::Linger,
+    }
+}

@@ -1,0 +1,18 @@
+//! Sockets: one accepting thread, one thread per core that serves connections.
+//!
+//! ```text
+//!   accept thread --- hands out sockets in turn ---> worker 0: tokio current_thread runtime
+//!                                                \-> worker 1: tokio current_thread runtime
+//!   worker: socket bytes -> Session::receive -> reply bytes -> socket, one connection at a time
+//! ```
+//!
+//! This module is the only async part of the server besides HTTP.
+
+mod accept;
+mod connection;
+mod mailbox;
+mod worker;
+
+pub(crate) use accept::{Listener, bind};
+pub(crate) use mailbox::Mailbox;
+pub(crate) use worker::{WorkerHandle, start_workers};

@@ -1,0 +1,180 @@
+//! The node's own file in the data directory: who the node and its buckets are.
+//!
+//! ```text
+//! DATA_DIR/
+//!   node.json           identities, written when a bucket is new
+//!   buckets/NAME/       the store of one bucket (docs/format/directory.md)
+//! ```
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::random_uuid;
+use crate::config::StartError;
+
+/// The version of `node.json` that this release reads and writes.
+const VERSION: u32 = 1;
+const NODE_FILE: &str = "node.json";
+const BUCKETS: &str = "buckets";
+
+/// What `node.json` holds.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+pub(super) struct Identities {
+    version: u32,
+    /// 32 hex digits.
+    pub(super) node_uuid: String,
+    /// Identity of each bucket by name.
+    buckets: BTreeMap<String, String>,
+    #[serde(skip)]
+    changed: bool,
+}
+
+impl Identities {
+    /// Identities of a node that keeps nothing.
+    pub(super) fn new() -> Self {
+        Self {
+            version: VERSION,
+            node_uuid: random_uuid(),
+            buckets: BTreeMap::new(),
+            changed: true,
+        }
+    }
+
+    /// The identity of a bucket, a new one if it has none.
+    pub(super) fn bucket(&mut self, name: &str) -> String {
+        if !self.buckets.contains_key(name) {
+            self.buckets.insert(name.to_owned(), random_uuid());
+            self.changed = true;
+        }
+        self.buckets[name].clone()
+    }
+}
+
+/// The directory of a node's data.
+pub(super) struct DataDir {
+    path: PathBuf,
+}
+
+impl DataDir {
+    /// Looks at a directory without changing anything in it.
+    ///
+    /// # Errors
+    /// It cannot be read, or holds something else than a node's data.
+    pub(super) fn examine(path: &Path) -> Result<(Self, Identities), StartError> {
+        let dir = Self {
+            path: path.to_owned(),
+        };
+        let identities = match fs::read(path.join(NODE_FILE)) {
+            Ok(bytes) => dir.parse(&bytes)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                dir.check_is_ours()?;
+                Identities::new()
+            }
+            Err(error) => return Err(dir.access(&error)),
+        };
+        Ok((dir, identities))
+    }
+
+    fn parse(&self, bytes: &[u8]) -> Result<Identities, StartError> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        let file = self.path.join(NODE_FILE);
+        let damaged = |error: serde_json::Error| {
+            StartError::DataFormat(format!("{}: damaged: {error}", file.display()))
+        };
+        let Versioned { version } = serde_json::from_slice(bytes).map_err(damaged)?;
+        if version > VERSION {
+            return Err(StartError::DataFormat(format!(
+                "{}: written by a later release: version {version}, this one reads up to {VERSION}",
+                file.display()
+            )));
+        }
+        serde_json::from_slice(bytes).map_err(damaged)
+    }
+
+    /// A directory without a node file must be empty, or hold nothing but buckets.
+    fn check_is_ours(&self) -> Result<(), StartError> {
+        let entries = match fs::read_dir(&self.path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(self.access(&error)),
+        };
+        for entry in entries {
+            let name = entry.map_err(|error| self.access(&error))?.file_name();
+            let ours = name == BUCKETS || name.to_string_lossy().starts_with(NODE_FILE);
+            // A file system's own directory in an otherwise empty mount is nobody's data.
+            if !ours && name != "lost+found" {
+                return Err(StartError::DataFormat(format!(
+                    "{}: not a data directory of Settee: it holds {}",
+                    self.path.display(),
+                    name.to_string_lossy()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the store of a bucket lies.
+    pub(super) fn bucket(&self, name: &str) -> PathBuf {
+        self.path.join(BUCKETS).join(name)
+    }
+
+    /// Writes the identities if they changed: whole or not at all.
+    pub(super) fn save(&self, identities: &Identities) -> Result<(), StartError> {
+        if !identities.changed {
+            return Ok(());
+        }
+        let write = || -> std::io::Result<()> {
+            fs::create_dir_all(&self.path)?;
+            let temporary = self.path.join("node.json.new");
+            let mut file = File::create(&temporary)?;
+            file.write_all(&serde_json::to_vec_pretty(identities)?)?;
+            file.sync_data()?;
+            fs::rename(temporary, self.path.join(NODE_FILE))?;
+            File::open(&self.path)?.sync_all()
+        };
+        write().map_err(|error| self.access(&error))
+    }
+
+    fn access(&self, error: &std::io::Error) -> StartError {
+        StartError::DataAccess(format!("{}: {error}", self.path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_survive() {
+        let place = tempfile::tempdir().unwrap();
+        let (dir, mut identities) = DataDir::examine(place.path()).unwrap();
+        let uuid = identities.bucket("default");
+        dir.save(&identities).unwrap();
+        let (_, mut again) = DataDir::examine(place.path()).unwrap();
+        assert_eq!(again.node_uuid, identities.node_uuid);
+        assert_eq!(again.bucket("default"), uuid);
+        assert!(!again.changed);
+    }
+
+    #[test]
+    fn foreign_newer_and_damaged_directories_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let refused = || match DataDir::examine(place.path()) {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("not refused"),
+        };
+        fs::write(place.path().join("photos"), "x").unwrap();
+        assert!(refused().contains("it holds photos"), "{}", refused());
+        fs::write(place.path().join(NODE_FILE), r#"{"version":9,"odd":1}"#).unwrap();
+        assert!(refused().contains("version 9"), "{}", refused());
+        fs::write(place.path().join(NODE_FILE), "{").unwrap();
+        assert!(refused().contains("damaged"), "{}", refused());
+    }
+}

@@ -1,0 +1,380 @@
+//! The node: what all connections share, how it starts and how it stops.
+
+mod data_dir;
+mod open;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bucket::{Wake, WarmupStage};
+use model::VbUuid;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+
+use crate::clock::SystemClock;
+use crate::cluster_map::{
+    BUCKET_CAPABILITIES, BucketMap, HOST_PLACEHOLDER, MapRevision, NodeAddress, bucket_config,
+    global_config,
+};
+use crate::config::{NodeConfig, Ports, StartError};
+use crate::connections::Connections;
+use crate::identity::{Identity, NewUser, Role};
+use crate::net::{Listener, WorkerHandle, bind, start_workers};
+use crate::served::{MapVersion, ServedBucket};
+use crate::stats::timings::Timings;
+
+/// The release of the reference server whose behaviour clients may expect.
+pub(crate) const COMPATIBLE_VERSION: &str = "7.6.2-1000";
+
+/// How long requests wait for what may never come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waits {
+    /// For a seqno to become durable.
+    pub(crate) persistence: Duration,
+    /// For a pending vBucket to become active.
+    pub(crate) pending: Duration,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self {
+            persistence: Duration::from_secs(30),
+            pending: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Totals that belong to no bucket.
+#[derive(Debug, Default)]
+pub(crate) struct NodeCounters {
+    auth_ok: AtomicU64,
+    auth_failed: AtomicU64,
+}
+
+impl NodeCounters {
+    /// Notes a login that went well or not.
+    pub(crate) fn count_auth(&self, ok: bool) {
+        let counter = if ok { &self.auth_ok } else { &self.auth_failed };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Logins that went well, and that did not.
+    pub(crate) fn auth(&self) -> (u64, u64) {
+        (
+            self.auth_ok.load(Ordering::Relaxed),
+            self.auth_failed.load(Ordering::Relaxed),
+        )
+    }
+}
+
+/// What all connections share.
+pub(crate) struct NodeState {
+    pub(crate) clock: Arc<SystemClock>,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) connections: Connections,
+    pub(crate) timings: Vec<Arc<Timings>>,
+    pub(crate) counters: NodeCounters,
+    pub(crate) ports: Ports,
+    pub(crate) waits: Waits,
+    pub(crate) started_unix_s: u32,
+    /// 32 hex digits.
+    pub(crate) uuid: String,
+    buckets: RwLock<BTreeMap<String, Arc<ServedBucket>>>,
+    global_map: MapVersion,
+    global_changed: watch::Sender<u64>,
+}
+
+impl NodeState {
+    /// A bucket by name.
+    pub(crate) fn bucket(&self, name: &str) -> Option<Arc<ServedBucket>> {
+        self.buckets.read().get(name).cloned()
+    }
+
+    /// The bucket whose name sorts first.
+    pub(crate) fn first_bucket(&self) -> Option<Arc<ServedBucket>> {
+        self.buckets.read().values().next().cloned()
+    }
+
+    /// All buckets, sorted by name.
+    pub(crate) fn all_buckets(&self) -> Vec<Arc<ServedBucket>> {
+        self.buckets.read().values().cloned().collect()
+    }
+
+    /// Names of all buckets, sorted.
+    pub(crate) fn bucket_names(&self) -> Vec<String> {
+        self.buckets.read().keys().cloned().collect()
+    }
+
+    /// The map that names no bucket.
+    pub(crate) fn global_map(&self) -> MapVersion {
+        self.global_map.clone()
+    }
+
+    /// Replaces a bucket's map and tells everybody who wants to hear of it.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "a single node's map does not change yet")
+    )]
+    pub(crate) fn publish_map(&self, bucket: &ServedBucket, map: MapVersion) {
+        bucket.set_map(map);
+        self.connections.map_changed();
+    }
+
+    /// Lets every parked request be tried again.
+    pub(crate) fn wake_all(&self) {
+        for info in self.connections.all() {
+            info.mailbox.wake();
+        }
+    }
+
+    /// Seconds since the node started.
+    pub(crate) fn uptime_s(&self) -> u64 {
+        u64::from(
+            self.clock
+                .now()
+                .unix_s()
+                .saturating_sub(self.started_unix_s),
+        )
+    }
+}
+
+/// Fills `bytes` from the operating system's random source.
+pub(crate) fn fill_random(bytes: &mut [u8]) {
+    getrandom::fill(bytes).expect("the operating system gives random bytes");
+}
+
+/// A random number.
+pub(crate) fn random_u64() -> u64 {
+    let mut bytes = [0; 8];
+    fill_random(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+/// A new identity for a vBucket's history: 48 bits, not 0.
+pub(crate) fn random_vb_uuid() -> VbUuid {
+    VbUuid((random_u64() >> 16).max(1))
+}
+
+/// 128 random bits as 32 hex digits.
+fn random_uuid() -> String {
+    format!("{:016x}{:016x}", random_u64(), random_u64())
+}
+
+/// A running node.
+pub struct Node {
+    state: Arc<NodeState>,
+    listeners: Mutex<Vec<Listener>>,
+    workers: Mutex<(Vec<WorkerHandle>, Vec<JoinHandle<()>>)>,
+    http: Mutex<Option<JoinHandle<()>>>,
+    stop_http: watch::Sender<bool>,
+    warm: watch::Receiver<usize>,
+}
+
+impl Node {
+    /// Opens the data, binds the ports and serves. Warmup goes on in the background.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing is left running.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a node is started once with what was configured for it"
+    )]
+    pub fn start(config: NodeConfig) -> Result<Self, StartError> {
+        Self::start_with(&config, Waits::default())
+    }
+
+    fn start_with(config: &NodeConfig, waits: Waits) -> Result<Self, StartError> {
+        let system = |error: std::io::Error| StartError::System(error.to_string());
+        let at = |port| std::net::SocketAddr::new(config.listen, port);
+        let kv = bind("kv", at(config.kv_port))?;
+        let http = bind("http", at(config.http_port))?;
+        let classic = config
+            .memcached_port
+            .map(|port| bind("memcached", at(port)))
+            .transpose()?;
+        let port_of = |listener: &std::net::TcpListener| listener.local_addr().map(|at| at.port());
+        let ports = Ports {
+            kv: port_of(&kv).map_err(system)?,
+            http: port_of(&http).map_err(system)?,
+            memcached: classic.as_ref().map(port_of).transpose().map_err(system)?,
+        };
+        let (warmed, warm) = watch::channel(0);
+        let state = open_state(config, (ports, waits), &warmed)?;
+        let (handles, threads) = start_workers(&state, &state.timings).map_err(system)?;
+        let mut listeners = Vec::new();
+        for (listener, trusted) in [(Some(kv), false), (classic, true)] {
+            if let Some(listener) = listener {
+                let (node, workers) = (Arc::clone(&state), handles.clone());
+                let listener = Listener::start(listener, trusted, node, workers);
+                listeners.push(listener.map_err(system)?);
+            }
+        }
+        let (stop_http, stopping) = watch::channel(false);
+        let http = start_http(http, Arc::clone(&state), stopping).map_err(system)?;
+        Ok(Self {
+            state,
+            listeners: Mutex::new(listeners),
+            workers: Mutex::new((handles, threads)),
+            http: Mutex::new(Some(http)),
+            stop_http,
+            warm,
+        })
+    }
+
+    /// The ports that are served.
+    pub fn ports(&self) -> Ports {
+        self.state.ports
+    }
+
+    /// Waits until warmup of every bucket has ended.
+    ///
+    /// # Errors
+    /// A bucket could not be loaded; its name and the reason.
+    pub async fn warmed_up(&self) -> Result<(), String> {
+        let count = self.state.all_buckets().len();
+        let ended = self
+            .warm
+            .clone()
+            .wait_for(|warm| *warm >= count)
+            .await
+            .is_ok();
+        match self
+            .state
+            .all_buckets()
+            .iter()
+            .find(|served| served.bucket.warmup().stage() != WarmupStage::Done)
+        {
+            Some(served) => Err(format!("bucket {} could not be loaded", served.name())),
+            None if ended => Ok(()),
+            None => Err("warmup was cut short".into()),
+        }
+    }
+
+    /// Stops accepting, ends the connections, makes everything durable.
+    ///
+    /// # Errors
+    /// What could not be made durable, one line.
+    pub fn shutdown(&self) -> Result<(), String> {
+        for listener in &mut *self.listeners.lock() {
+            listener.stop();
+        }
+        self.stop_http.send_replace(true);
+        let (handles, threads) = std::mem::take(&mut *self.workers.lock());
+        drop(handles);
+        self.state.connections.shut_down();
+        let http = self.http.lock().take();
+        for thread in threads.into_iter().chain(http) {
+            if thread.join().is_err() {
+                tracing::error!("a thread ended by a panic");
+            }
+        }
+        let mut failed = Vec::new();
+        for served in self.state.all_buckets() {
+            if let Err(error) = served.workers.stop() {
+                failed.push(format!("bucket {}: {error}", served.name()));
+            }
+        }
+        if failed.is_empty() {
+            Ok(())
+        } else {
+            Err(failed.join("; "))
+        }
+    }
+}
+
+fn open_state(
+    config: &NodeConfig,
+    (ports, waits): (Ports, Waits),
+    warmed: &watch::Sender<usize>,
+) -> Result<Arc<NodeState>, StartError> {
+    let clock = Arc::new(SystemClock::new());
+    let started_unix_s = clock.now().unix_s();
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret).map_err(|error| StartError::System(error.to_string()))?;
+    let user = NewUser {
+        name: config.username.clone(),
+        password: config.password.clone(),
+        role: Role::Admin,
+    };
+    let identity = Arc::new(Identity::new([user], secret));
+    identity.prepare_in_background();
+    // The revision counts seconds, so a restarted node never serves an older one.
+    let revision = MapRevision {
+        epoch: 1,
+        rev: i64::from(started_unix_s),
+    };
+    let node = NodeAddress {
+        host: HOST_PLACEHOLDER,
+        kv_port: ports.kv,
+        http_port: ports.http,
+    };
+    let opened = open::open_buckets(config, &clock, warmed)?;
+    let mut buckets = BTreeMap::new();
+    for bucket in opened.buckets {
+        let map = BucketMap {
+            name: bucket.bucket.name(),
+            uuid: &bucket.uuid,
+            revision,
+            vbuckets: bucket.bucket.vbuckets(),
+            replicas: 0,
+            manifest_uid: 0,
+            capabilities: BUCKET_CAPABILITIES,
+            node,
+        };
+        let map = MapVersion {
+            revision,
+            json: bucket_config(&map).into(),
+        };
+        let name = bucket.bucket.name().to_owned();
+        let identity = (bucket.uuid, bucket.kind);
+        let served = ServedBucket::new(bucket.bucket, bucket.workers, identity, map);
+        buckets.insert(name, Arc::new(served));
+    }
+    Ok(Arc::new(NodeState {
+        clock,
+        identity,
+        connections: Connections::default(),
+        timings: (0..config.threads.max(1))
+            .map(|_| Arc::new(Timings::new()))
+            .collect(),
+        counters: NodeCounters::default(),
+        ports,
+        waits,
+        started_unix_s,
+        uuid: opened.node_uuid,
+        buckets: RwLock::new(buckets),
+        global_map: MapVersion {
+            revision,
+            json: global_config(revision, &node).into(),
+        },
+        global_changed: watch::channel(0).0,
+    }))
+}
+
+fn start_http(
+    listener: std::net::TcpListener,
+    state: Arc<NodeState>,
+    stopping: watch::Receiver<bool>,
+) -> std::io::Result<JoinHandle<()>> {
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    std::thread::Builder::new()
+        .name("http".into())
+        .spawn(move || {
+            runtime.block_on(async move {
+                match tokio::net::TcpListener::from_std(listener) {
+                    Ok(listener) => crate::http::serve(listener, state, stopping).await,
+                    Err(error) => tracing::error!(%error, "HTTP is not served"),
+                }
+            });
+        })
+}

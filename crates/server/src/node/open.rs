@@ -1,0 +1,146 @@
+//! Opens the buckets of a configuration and starts their workers.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bucket::{Bucket, BucketOptions, Clock, Workers};
+use engine::VbConfig;
+use storage::{DiskOptions, DiskStore, MemStore, OpenError, OpenErrorKind, Opened as OpenedStore};
+use tokio::sync::watch;
+
+use super::data_dir::{DataDir, Identities};
+use super::{random_u64, random_vb_uuid};
+use crate::clock::SystemClock;
+use crate::config::{BucketConfig, BucketKind, NodeConfig, StartError};
+use crate::store::Store;
+use crate::value::VALUE_BYTES_MAX;
+
+/// vBuckets of every bucket.
+const VBUCKETS: u16 = 1024;
+/// Least time between two commits that nobody waits for: what a crash may cost of writes that
+/// nobody asked about. Whoever observes persistence makes the flusher hurry.
+const FLUSH_INTERVAL_MS: u64 = 50;
+
+/// A bucket that runs.
+pub(super) struct OpenedBucket {
+    pub(super) bucket: Arc<Bucket<Store>>,
+    pub(super) workers: Workers<Store>,
+    pub(super) uuid: String,
+    pub(super) kind: BucketKind,
+}
+
+/// All of them.
+pub(super) struct Opened {
+    pub(super) node_uuid: String,
+    pub(super) buckets: Vec<OpenedBucket>,
+}
+
+/// Opens every bucket; `warmed` counts those whose warmup ended.
+pub(super) fn open_buckets(
+    config: &NodeConfig,
+    clock: &Arc<SystemClock>,
+    warmed: &watch::Sender<usize>,
+) -> Result<Opened, StartError> {
+    let (dir, mut identities) = match &config.data_dir {
+        Some(path) => {
+            let (dir, identities) = DataDir::examine(path)?;
+            (Some(dir), identities)
+        }
+        None => (None, Identities::new()),
+    };
+    // All stores first: nothing runs, and nothing is written, if one of them is refused.
+    let mut stores = Vec::new();
+    for bucket in &config.buckets {
+        stores.push(open_store(bucket, dir.as_ref())?);
+    }
+    let mut buckets = Vec::new();
+    for (bucket, (store, clean)) in config.buckets.iter().zip(stores) {
+        let uuid = identities.bucket(&bucket.name);
+        buckets.push(start(bucket, store, clean, (uuid, clock, warmed))?);
+    }
+    if let Some(dir) = dir {
+        dir.save(&identities)?;
+    }
+    Ok(Opened {
+        node_uuid: identities.node_uuid,
+        buckets,
+    })
+}
+
+fn open_store(bucket: &BucketConfig, dir: Option<&DataDir>) -> Result<(Store, bool), StartError> {
+    match (bucket.kind, dir) {
+        (BucketKind::Couchbase, Some(dir)) => {
+            let path = dir.bucket(&bucket.name);
+            let (store, opened) = open_behind_front_end(&path)?;
+            if !opened.clean {
+                tracing::warn!(bucket = bucket.name, "the last stop was not a clean one");
+            }
+            Ok((Store::Disk(store), opened.clean))
+        }
+        _ => Ok((Store::Memory(MemStore::new()), true)),
+    }
+}
+
+/// Opens a store in a thread that has stepped back, so that the store's own threads, which
+/// inherit its priority, merge tables behind the threads that answer clients.
+fn open_behind_front_end(path: &Path) -> Result<(DiskStore, OpenedStore), StartError> {
+    let system = |reason: String| StartError::System(format!("opening the store: {reason}"));
+    let path = path.to_owned();
+    let thread = std::thread::Builder::new()
+        .name("open-store".into())
+        .spawn(move || {
+            bucket::yield_to_front_end();
+            DiskStore::open(&path, DiskOptions::default())
+        });
+    let opened = thread.map_err(|error| system(error.to_string()))?.join();
+    opened
+        .map_err(|_| system("its thread panicked".into()))?
+        .map_err(|error| start_error(&error))
+}
+
+fn start_error(error: &OpenError) -> StartError {
+    let text = error.to_string();
+    match error.kind {
+        OpenErrorKind::InUse => StartError::DataInUse(text),
+        OpenErrorKind::NewerFormat | OpenErrorKind::Foreign | OpenErrorKind::Damaged => {
+            StartError::DataFormat(text)
+        }
+        OpenErrorKind::Unreadable | OpenErrorKind::NoSpace | OpenErrorKind::Io => {
+            StartError::DataAccess(text)
+        }
+    }
+}
+
+fn start(
+    config: &BucketConfig,
+    store: Store,
+    clean: bool,
+    (uuid, clock, warmed): (String, &Arc<SystemClock>, &watch::Sender<usize>),
+) -> Result<OpenedBucket, StartError> {
+    let options = BucketOptions {
+        name: config.name.clone(),
+        vbuckets: VBUCKETS,
+        quota_bytes: config.quota_bytes,
+        vb: Arc::new(VbConfig {
+            hash_seed: random_u64(),
+            value_bytes_max: VALUE_BYTES_MAX,
+            ..VbConfig::default()
+        }),
+        clean,
+        evicts: matches!(store, Store::Disk(_)),
+        flush_interval_ms: FLUSH_INTERVAL_MS,
+    };
+    let clock = Arc::clone(clock) as Arc<dyn Clock>;
+    let bucket = Bucket::open(options, store, clock, &mut random_vb_uuid)
+        .map_err(|error| StartError::DataFormat(format!("bucket {}: {error}", config.name)))?;
+    let warmed = warmed.clone();
+    let done = move || warmed.send_modify(|count| *count += 1);
+    let workers = Workers::start(&bucket, random_vb_uuid, done)
+        .map_err(|error| StartError::System(error.to_string()))?;
+    Ok(OpenedBucket {
+        bucket,
+        workers,
+        uuid,
+        kind: config.kind,
+    })
+}

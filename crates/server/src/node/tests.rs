@@ -1,0 +1,159 @@
+//! What cannot be brought about from outside: changed maps, and waits that end soon.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wire::{Feature, Opcode, Status};
+
+use super::{Node, NodeState, Waits};
+use crate::cluster_map::MapRevision;
+use crate::config::{BucketConfig, BucketKind, NodeConfig};
+use crate::served::{MapVersion, ServedBucket};
+use client::{Client, PASSWORD, Request, SDK, USER};
+
+#[path = "../../tests/it/client.rs"]
+#[expect(
+    dead_code,
+    reason = "the client of the integration tests, of which this needs little"
+)]
+mod client;
+
+const SOON: Duration = Duration::from_millis(50);
+
+fn start() -> Node {
+    let config = NodeConfig {
+        data_dir: None,
+        listen: "127.0.0.1".parse().unwrap(),
+        kv_port: 0,
+        http_port: 0,
+        memcached_port: None,
+        username: USER.into(),
+        password: PASSWORD.into(),
+        buckets: ["default", "other"].map(bucket).to_vec(),
+        threads: 1,
+    };
+    let waits = Waits {
+        persistence: SOON,
+        pending: SOON,
+    };
+    let node = Node::start_with(&config, waits).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.unwrap().block_on(node.warmed_up()).unwrap();
+    node
+}
+
+fn bucket(name: &str) -> BucketConfig {
+    BucketConfig {
+        name: name.into(),
+        quota_bytes: 64 << 20,
+        kind: BucketKind::Ephemeral,
+    }
+}
+
+/// A client as SDKs are, that wants to hear of changed maps in one of the two forms.
+fn listening(node: &Node, form: Feature) -> Client {
+    let features: Vec<Feature> = SDK.into_iter().chain([form]).collect();
+    Client::with(node.ports().kv, &features)
+}
+
+/// Publishes the next revision of a bucket's map.
+fn change(state: &NodeState, served: &Arc<ServedBucket>) -> MapRevision {
+    let old = served.map();
+    let revision = MapRevision {
+        rev: old.revision.rev + 1,
+        ..old.revision
+    };
+    let (before, after) = (old.revision.rev, revision.rev);
+    let json = old
+        .json
+        .replace(&format!("\"rev\":{before}"), &format!("\"rev\":{after}"));
+    let json = json.into();
+    state.publish_map(served, MapVersion { revision, json });
+    revision
+}
+
+fn extras(revision: MapRevision) -> Vec<u8> {
+    [revision.epoch.to_be_bytes(), revision.rev.to_be_bytes()].concat()
+}
+
+#[test]
+fn a_changed_map_is_pushed_in_the_form_that_was_asked_for() {
+    let node = start();
+    let served = node.state.bucket("default").unwrap();
+    let mut full = listening(&node, Feature::CLUSTERMAP_CHANGE_NOTIFICATION);
+    let mut brief = listening(&node, Feature::CLUSTERMAP_CHANGE_NOTIFICATION_BRIEF);
+    let mut silent = Client::ready(node.ports().kv);
+    let mut elsewhere = listening(&node, Feature::CLUSTERMAP_CHANGE_NOTIFICATION);
+    elsewhere.select("other").ok();
+    elsewhere
+        .call(&Request::new(Opcode::GET_CLUSTER_CONFIG))
+        .ok();
+    let revision = change(&node.state, &served);
+    for (client, with_map) in [(&mut full, true), (&mut brief, false)] {
+        let push = client.answer();
+        assert_eq!((push.magic, push.opcode), (0x82, Opcode(0x01)));
+        assert_eq!(push.extras, extras(revision));
+        assert_eq!(push.key, b"default");
+        assert_eq!(push.value.is_empty(), !with_map);
+        if with_map {
+            assert_eq!(push.json()["rev"], revision.rev);
+        }
+    }
+    silent.expect_silence();
+    elsewhere.expect_silence();
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn who_has_the_map_is_not_told_again() {
+    let node = start();
+    let served = node.state.bucket("default").unwrap();
+    let mut client = listening(&node, Feature::CLUSTERMAP_CHANGE_NOTIFICATION);
+    let revision = change(&node.state, &served);
+    assert_eq!(client.answer().extras, extras(revision));
+    // The same revision for everybody once more.
+    node.state.connections.map_changed();
+    client.expect_silence();
+    // Who was pushed the map needs it neither with NOT_MY_VBUCKET nor with GET_CLUSTER_CONFIG.
+    let wrong = Request::of(Opcode::GET, "x").vbucket(5000);
+    let answer = client.call(&wrong).is(Status::NOT_MY_VBUCKET);
+    assert_eq!(answer.value, b"");
+    let known = Request::new(Opcode::GET_CLUSTER_CONFIG).extras(&extras(revision));
+    assert_eq!(client.call(&known).ok().value, b"");
+    let later = change(&node.state, &served);
+    assert_eq!(client.answer().json()["rev"], later.rev);
+    let stale = Request::new(Opcode::GET_CLUSTER_CONFIG).extras(&extras(revision));
+    assert_eq!(client.call(&stale).ok().json()["rev"], later.rev);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn a_map_that_changed_is_told_with_a_wrong_vbucket() {
+    let node = start();
+    let served = node.state.bucket("default").unwrap();
+    let mut client = Client::ready(node.ports().kv);
+    let wrong = Request::of(Opcode::GET, "x").vbucket(5000);
+    assert_ne!(client.call(&wrong).value, b"");
+    assert_eq!(client.call(&wrong).value, b"");
+    let revision = change(&node.state, &served);
+    assert_eq!(client.call(&wrong).json()["rev"], revision.rev);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn waits_end_with_a_temporary_failure() {
+    let node = start();
+    let mut client = Client::ready(node.ports().kv);
+    let wait = Request::new(Opcode::SEQNO_PERSISTENCE).extras(&9_u64.to_be_bytes());
+    let began = Instant::now();
+    let answer = client.call(&wait).is(Status::ETMPFAIL);
+    assert!(began.elapsed() >= SOON, "{:?}", began.elapsed());
+    assert!(!answer.context().is_empty());
+    let pending = Request::new(Opcode::SET_VBUCKET).vbucket(7).extras(&[3]);
+    client.call(&pending).ok();
+    let began = Instant::now();
+    let get = Request::of(Opcode::GET, "x").vbucket(7);
+    client.call(&get).is(Status::ETMPFAIL);
+    assert!(began.elapsed() >= SOON, "{:?}", began.elapsed());
+    node.shutdown().unwrap();
+}

@@ -1,0 +1,117 @@
+//! What HTTP management sees of the node.
+
+use std::sync::Arc;
+
+use bucket::{FlusherState, WarmupStage};
+use model::VbId;
+use storage::KvStore;
+use tokio::sync::watch;
+
+use super::{COMPATIBLE_VERSION, NodeState};
+use crate::config::BucketKind;
+use crate::http::{BucketSummary, Eviction, NodeSummary, NodeView};
+use crate::identity::AuthenticatedUser;
+use crate::served::ServedBucket;
+use crate::stats;
+
+impl NodeView for NodeState {
+    fn authenticate(&self, name: &str, password: &[u8]) -> Option<AuthenticatedUser> {
+        self.identity.authenticate(name, password)
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        for served in self.all_buckets() {
+            let name = served.name();
+            let warmup = served.bucket.warmup();
+            match warmup.stage() {
+                WarmupStage::Done => {}
+                WarmupStage::Loading => {
+                    let done = bucket::Counters::read(&warmup.vbuckets_done);
+                    let all = served.bucket.vbuckets();
+                    return Err(format!(
+                        "bucket {name} is loading: {done} of {all} vBuckets"
+                    ));
+                }
+                WarmupStage::Failed => return Err(format!("bucket {name} could not be loaded")),
+            }
+            if served.bucket.flusher_state() == FlusherState::Failed {
+                return Err(format!(
+                    "bucket {name} cannot persist any more; see the log"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn node(&self) -> NodeSummary {
+        let buckets = self.all_buckets();
+        let sum = |of: fn(&ServedBucket) -> u64| buckets.iter().map(|bucket| of(bucket)).sum();
+        NodeSummary {
+            cluster_uuid: self.uuid.clone(),
+            node_uuid: self.uuid.clone(),
+            compatible_version: format!("{COMPATIBLE_VERSION}-community"),
+            settee_version: env!("CARGO_PKG_VERSION").into(),
+            uptime_s: self.uptime_s(),
+            ports: self.ports,
+            memory_quota_bytes: sum(|served| served.bucket.memory().quota()),
+            memory_used_bytes: sum(|served| served.bucket.memory().used()),
+            disk_used_bytes: sum(|served| disk_bytes(served).1),
+        }
+    }
+
+    fn bucket_names(&self) -> Vec<String> {
+        Self::bucket_names(self)
+    }
+
+    fn bucket(&self, name: &str) -> Option<BucketSummary> {
+        let served = Self::bucket(self, name)?;
+        let bucket = &served.bucket;
+        let items = (0..bucket.vbuckets())
+            .filter_map(|id| bucket.with_vbucket(VbId(id), |vbucket| vbucket.items()))
+            .sum();
+        let (data, file) = disk_bytes(&served);
+        Some(BucketSummary {
+            uuid: served.uuid.clone(),
+            kind: served.kind,
+            quota_bytes: bucket.memory().quota(),
+            items,
+            memory_used_bytes: bucket.memory().used(),
+            disk_used_bytes: file,
+            disk_data_bytes: data,
+            ops_per_second: 0.0,
+            eviction: match served.kind {
+                BucketKind::Couchbase => Eviction::ValueOnly,
+                BucketKind::Ephemeral => Eviction::None,
+            },
+            replicas: 0,
+            vbuckets: bucket.vbuckets(),
+            manifest_uid: 0,
+            ready: bucket.warmup().stage() == WarmupStage::Done,
+        })
+    }
+
+    fn bucket_config(&self, name: &str) -> Option<Arc<str>> {
+        Some(Self::bucket(self, name)?.map().json)
+    }
+
+    fn global_config(&self) -> Arc<str> {
+        self.global_map().json
+    }
+
+    fn config_changes(&self, bucket: Option<&str>) -> Option<watch::Receiver<u64>> {
+        match bucket {
+            Some(name) => Some(Self::bucket(self, name)?.map_changes()),
+            None => Some(self.global_changed.subscribe()),
+        }
+    }
+
+    fn metrics(&self) -> String {
+        stats::metrics(self)
+    }
+}
+
+/// Bytes of live data and of all files; 0 while the store cannot tell.
+fn disk_bytes(served: &ServedBucket) -> (u64, u64) {
+    let usage = served.bucket.store().disk_usage().unwrap_or_default();
+    (usage.data_bytes, usage.file_bytes)
+}

@@ -1,0 +1,450 @@
+//! From a frame to its command: the checks that all commands share, in the protocol's order.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::OpError;
+use model::{Cas, CollectionId, Datatype, Now, VbId};
+use wire::response::ErrorBody;
+use wire::{
+    Feature, Frame, InfoError, Magic, Malformed, RequestInfos, Response, ServerOpcode, Standing,
+    Status, encode_server_duration,
+};
+
+use super::{Park, Reply, Session, StoredKey, status};
+use crate::commands::{self, Command, MANIFEST_UID, Scope, UNKNOWN_COLLECTION_CONTEXT};
+use crate::served::ServedBucket;
+use crate::stats::timings::Answer;
+use crate::value::{self, InflateError};
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// It was answered, or needs no answer.
+    Next,
+    /// It waits: run it again once woken, or after this long.
+    Parked(Duration),
+    /// The connection is to be closed once its output is sent.
+    Close,
+}
+
+/// Why a command was refused.
+#[derive(Clone, Debug)]
+pub(crate) enum Refusal {
+    /// By the engine.
+    Op(OpError),
+    /// By the server, with a text for the error context.
+    Status(Status, Option<Cow<'static, str>>),
+    /// The collection is not known here.
+    UnknownCollection,
+}
+
+impl Refusal {
+    /// A status with a text.
+    pub(crate) fn because(status: Status, context: impl Into<Cow<'static, str>>) -> Self {
+        Self::Status(status, Some(context.into()))
+    }
+}
+
+impl From<OpError> for Refusal {
+    fn from(error: OpError) -> Self {
+        Self::Op(error)
+    }
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self::Status(status, None)
+    }
+}
+
+impl From<Malformed> for Refusal {
+    fn from(malformed: Malformed) -> Self {
+        Self::because(malformed.status(), malformed.reason)
+    }
+}
+
+impl From<InfoError> for Refusal {
+    fn from(error: InfoError) -> Self {
+        Self::because(error.status(), error.reason())
+    }
+}
+
+/// A command at work: the conversation, the request's envelope, and where answers go.
+pub(crate) struct Context<'a> {
+    pub(crate) session: &'a mut Session,
+    pub(crate) output: &'a mut Vec<u8>,
+    pub(crate) now: Now,
+    pub(crate) infos: RequestInfos<'a>,
+    /// Set when a successful answer is not sent.
+    pub(crate) quiet: bool,
+}
+
+impl Session {
+    /// Runs one frame and appends its answer, if it has one.
+    pub(super) fn execute(&mut self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
+        match frame.header.magic {
+            Magic::ClientRequest | Magic::AltClientRequest => {}
+            // An answer to a notice of ours: nothing waits for it.
+            Magic::ServerResponse => return Done::Next,
+            Magic::ServerRequest => return self.refuse_server_request(frame, now, output),
+            Magic::ClientResponse | Magic::AltClientResponse => return Done::Close,
+        }
+        let before = output.len();
+        let done = match self.judge(frame) {
+            Ok((command, infos)) => {
+                let quiet = frame
+                    .header
+                    .opcode
+                    .info()
+                    .is_some_and(|info| info.quiet.is_some());
+                let mut context = Context {
+                    session: self,
+                    output,
+                    now,
+                    infos,
+                    quiet,
+                };
+                (command.run)(&mut context, frame)
+            }
+            Err(refusal) => Err(refusal),
+        };
+        match done {
+            Ok(done @ Done::Parked(_)) => done,
+            Ok(done) => {
+                let answer = Answer::of_done(frame.header.opcode, output.len() > before);
+                self.timings.answered(frame.header.opcode.0, answer);
+                done
+            }
+            Err(Refusal::Op(OpError::WouldBlockPending)) => self.await_active(frame, now, output),
+            Err(refusal) => self.refuse(frame, damaged_value_first(frame, refusal), now, output),
+        }
+    }
+
+    /// Parks a request for a vBucket that is pending until the vBucket is active. Whoever
+    /// changes the state of a vBucket wakes all sessions.
+    fn await_active(&mut self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
+        let limit = self.node.waits.pending;
+        let park = self.note_park(now);
+        let waited = Duration::from_nanos(now.mono_ns.saturating_sub(park.since_ns));
+        if waited < limit {
+            return Done::Parked(limit.saturating_sub(waited));
+        }
+        let refusal = Refusal::because(Status::ETMPFAIL, "the vBucket is pending");
+        self.refuse(frame, refusal, now, output)
+    }
+
+    /// Notes that the request waits; gives how long it has waited and how often it was run.
+    fn note_park(&mut self, now: Now) -> Park {
+        let since_ns = now.mono_ns;
+        let park = self.park.get_or_insert(Park { since_ns, runs: 0 });
+        park.runs += 1;
+        *park
+    }
+
+    /// The checks before any command runs.
+    fn judge<'f>(
+        &self,
+        frame: &Frame<'f>,
+    ) -> Result<(&'static Command, RequestInfos<'f>), Refusal> {
+        let opcode = frame.header.opcode;
+        let command = commands::find(opcode);
+        if !self.is_authenticated() && command.is_none_or(|command| !command.before_login) {
+            return Err(Status::EACCESS.into());
+        }
+        let info = opcode.info().ok_or(Status::UNKNOWN_COMMAND)?;
+        if info.standing == Standing::Removed {
+            return Err(Status::NOT_SUPPORTED.into());
+        }
+        let command = command.ok_or_else(|| {
+            Refusal::because(
+                Status::NOT_SUPPORTED,
+                "this command is not served by this node",
+            )
+        })?;
+        if command.scope != Scope::Node && self.bucket.is_none() {
+            return Err(Status::NO_BUCKET.into());
+        }
+        info.check(frame)?;
+        self.check_negotiated(frame.header.datatype)?;
+        let infos = RequestInfos::parse(frame.frame_infos)?;
+        infos.check(info)?;
+        if infos.impersonate.is_some() || infos.auth_token_id.is_some() {
+            return Err(Refusal::because(
+                Status::EACCESS,
+                "impersonation is not served",
+            ));
+        }
+        if infos.durability.is_some() {
+            return Err(Refusal::because(
+                Status::NOT_SUPPORTED,
+                "durable writes are not served by this node",
+            ));
+        }
+        Ok((command, infos))
+    }
+
+    fn check_negotiated(&self, datatype: Datatype) -> Result<(), Refusal> {
+        let bits = [
+            (
+                Datatype::JSON,
+                Feature::JSON,
+                "JSON datatype was not negotiated",
+            ),
+            (
+                Datatype::SNAPPY,
+                Feature::SNAPPY,
+                "Snappy datatype was not negotiated",
+            ),
+            (
+                Datatype::XATTR,
+                Feature::XATTR,
+                "extended attributes were not negotiated",
+            ),
+        ];
+        for (bit, feature, context) in bits {
+            let negotiated = self.has(feature)
+                || (bit == Datatype::SNAPPY && self.has(Feature::SNAPPY_EVERYWHERE));
+            if datatype.contains(bit) && !negotiated {
+                return Err(Refusal::because(Status::EINVAL, context));
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_server_request(&self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
+        let known = ServerOpcode(frame.header.opcode.0).name().is_some();
+        let status = if known {
+            Status::NOT_SUPPORTED
+        } else {
+            Status::UNKNOWN_COMMAND
+        };
+        self.answer(
+            frame,
+            &Reply {
+                status,
+                ..Reply::EMPTY
+            },
+            now,
+            output,
+        );
+        Done::Next
+    }
+
+    /// Answers with what was wrong; closes where a peer would not understand it.
+    fn refuse(&mut self, frame: &Frame<'_>, why: Refusal, now: Now, output: &mut Vec<u8>) -> Done {
+        let (status, context, manifest) = match why {
+            Refusal::Op(OpError::NotMyVbucket) | Refusal::Status(Status::NOT_MY_VBUCKET, _) => {
+                self.timings
+                    .answered(frame.header.opcode.0, Answer::Refused);
+                return self.not_my_vbucket(frame, now, output);
+            }
+            Refusal::Op(error) => {
+                let context = match error {
+                    OpError::InvalidArgument(reason) => Some(Cow::Borrowed(reason)),
+                    _ => None,
+                };
+                (status::of_op_error(error), context, None)
+            }
+            Refusal::Status(
+                status @ (Status::UNKNOWN_COLLECTION | Status::UNKNOWN_SCOPE),
+                context,
+            ) => (status, context, Some(MANIFEST_UID)),
+            Refusal::Status(status, context) => (status, context, None),
+            Refusal::UnknownCollection => (
+                Status::UNKNOWN_COLLECTION,
+                Some(UNKNOWN_COLLECTION_CONTEXT.into()),
+                Some(MANIFEST_UID),
+            ),
+        };
+        self.timings
+            .answered(frame.header.opcode.0, Answer::of(status));
+        let Some(shown) = status::for_peer(status, self.features, self.is_authenticated()) else {
+            return Done::Close;
+        };
+        let body = if self.has(Feature::XERROR) && (context.is_some() || manifest.is_some()) {
+            let context = context.as_deref();
+            ErrorBody {
+                context,
+                reference: None,
+                manifest,
+            }
+            .to_json()
+        } else {
+            String::new()
+        };
+        let datatype = if body.is_empty() {
+            Datatype::RAW
+        } else {
+            Datatype::JSON
+        };
+        let value = body.as_bytes();
+        self.answer(
+            frame,
+            &Reply {
+                status: shown,
+                datatype,
+                value,
+                ..Reply::EMPTY
+            },
+            now,
+            output,
+        );
+        Done::Next
+    }
+
+    /// The answer that carries the cluster map, unless the peer has it already.
+    fn not_my_vbucket(&mut self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
+        let map = self.bucket.as_ref().map(|bucket| bucket.map());
+        let known = self.has(Feature::DEDUPE_NOT_MY_VBUCKET_CLUSTERMAP)
+            && map
+                .as_ref()
+                .is_some_and(|map| self.known_map >= Some(map.revision));
+        let status = Status::NOT_MY_VBUCKET;
+        match map {
+            Some(map) if !known => {
+                self.known_map = Some(map.revision);
+                let reply = Reply {
+                    status,
+                    ..Reply::json(&map.json)
+                };
+                self.answer(frame, &reply, now, output);
+            }
+            _ => self.answer(
+                frame,
+                &Reply {
+                    status,
+                    ..Reply::EMPTY
+                },
+                now,
+                output,
+            ),
+        }
+        Done::Next
+    }
+
+    /// Appends an answer in the form that the connection negotiated. Nothing is compressed
+    /// here; a datatype bit that was not negotiated is left out.
+    pub(crate) fn answer(
+        &self,
+        frame: &Frame<'_>,
+        reply: &Reply<'_>,
+        now: Now,
+        output: &mut Vec<u8>,
+    ) {
+        let mut datatype = reply.datatype;
+        if !self.has(Feature::JSON) {
+            datatype = datatype.without(Datatype::JSON);
+        }
+        let took = || {
+            let ns = self.node.clock.mono_ns().saturating_sub(now.mono_ns);
+            // Never 0: a client takes that for a duration that was not told.
+            encode_server_duration(ns.div_ceil(1000).max(1))
+        };
+        let response = Response {
+            opcode: reply.opcode.unwrap_or(frame.header.opcode),
+            status: reply.status,
+            opaque: frame.header.opaque,
+            cas: reply.cas,
+            datatype,
+            server_duration: self.has(Feature::TRACING).then(took),
+            extras: reply.extras,
+            key: reply.key,
+            value: reply.value,
+        };
+        response.encode(output);
+    }
+
+    /// Whether values may be sent compressed to this peer.
+    pub(crate) fn takes_snappy(&self) -> bool {
+        self.has(Feature::SNAPPY) || self.has(Feature::SNAPPY_EVERYWHERE)
+    }
+}
+
+impl Context<'_> {
+    /// The selected bucket. Commands whose scope is not the node always have one.
+    pub(crate) fn bucket(&self) -> Result<Arc<ServedBucket>, Refusal> {
+        self.session
+            .bucket
+            .clone()
+            .ok_or_else(|| Status::NO_BUCKET.into())
+    }
+
+    /// The key in its stored form, in a collection that exists.
+    pub(crate) fn key<'k>(&self, key: &'k [u8]) -> Result<StoredKey<'k>, Refusal> {
+        let (collection, stored) = StoredKey::of(key, self.session.has(Feature::COLLECTIONS))?;
+        if collection != CollectionId::DEFAULT {
+            return Err(Refusal::UnknownCollection);
+        }
+        Ok(stored)
+    }
+
+    /// The vBucket that a request is for: the one it names, or the key's own for a peer that
+    /// knows no vBuckets.
+    pub(crate) fn vbucket(&self, frame: &Frame<'_>, key: &StoredKey<'_>) -> VbId {
+        if !self.session.classic {
+            return frame.vbucket();
+        }
+        let count = self
+            .session
+            .bucket
+            .as_ref()
+            .map_or(1, |bucket| bucket.bucket.vbuckets());
+        VbId::of_key(key.user_key(), count)
+    }
+
+    /// Answers, unless the command is a quiet one.
+    pub(crate) fn reply(&mut self, frame: &Frame<'_>, reply: &Reply<'_>) -> Done {
+        if !self.quiet {
+            self.session.answer(frame, reply, self.now, self.output);
+        }
+        Done::Next
+    }
+
+    /// Answers even if the command is a quiet one.
+    pub(crate) fn reply_loudly(&mut self, frame: &Frame<'_>, reply: &Reply<'_>) -> Done {
+        self.session.answer(frame, reply, self.now, self.output);
+        Done::Next
+    }
+
+    /// Success with a revision.
+    pub(crate) fn reply_cas(&mut self, frame: &Frame<'_>, cas: Cas) -> Done {
+        self.reply(frame, &Reply::cas(cas))
+    }
+
+    /// Notes that the request waits; gives how long it has waited and how often it was run.
+    pub(crate) fn park(&mut self) -> Park {
+        self.session.note_park(self.now)
+    }
+}
+
+/// What is wrong with a compressed value comes before what is wrong with frame infos and key.
+///
+/// Source: protocol section 2. Test: `order::snappy_comes_before_frame_infos_and_keys`.
+fn damaged_value_first(frame: &Frame<'_>, refusal: Refusal) -> Refusal {
+    let later = match &refusal {
+        Refusal::UnknownCollection => true,
+        Refusal::Status(status, _) => matches!(
+            *status,
+            Status::UNKNOWN_FRAME_INFO | Status::DURABILITY_INVALID_LEVEL | Status::NOT_SUPPORTED
+        ),
+        Refusal::Op(_) => false,
+    };
+    let served = commands::find(frame.header.opcode).is_some();
+    if !later || !served || !frame.header.datatype.contains(Datatype::SNAPPY) {
+        return refusal;
+    }
+    match value::inflate(frame.value) {
+        Ok(_) => refusal,
+        Err(error) => value_refusal(error),
+    }
+}
+
+/// The answer to a compressed value that is not stored.
+pub(crate) fn value_refusal(error: InflateError) -> Refusal {
+    match error {
+        InflateError::Damaged => Refusal::because(Status::EINVAL, "the value is no valid Snappy"),
+        InflateError::TooBig => OpError::TooBig.into(),
+    }
+}

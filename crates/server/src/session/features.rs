@@ -1,0 +1,39 @@
+//! What HELLO grants: only what is really done.
+
+use wire::{Feature, FeatureSet};
+
+/// Everything that this node does when asked.
+pub(crate) const GRANTED: [Feature; 17] = [
+    Feature::TCP_NODELAY,
+    Feature::MUTATION_SEQNO,
+    Feature::XERROR,
+    Feature::SELECT_BUCKET,
+    Feature::SNAPPY,
+    Feature::JSON,
+    Feature::DUPLEX,
+    Feature::CLUSTERMAP_CHANGE_NOTIFICATION,
+    Feature::UNORDERED_EXECUTION,
+    Feature::TRACING,
+    Feature::ALT_REQUEST_SUPPORT,
+    Feature::COLLECTIONS,
+    Feature::SNAPPY_EVERYWHERE,
+    Feature::PRESERVE_TTL,
+    Feature::GET_CLUSTER_CONFIG_WITH_KNOWN_VERSION,
+    Feature::DEDUPE_NOT_MY_VBUCKET_CLUSTERMAP,
+    Feature::CLUSTERMAP_CHANGE_NOTIFICATION_BRIEF,
+];
+
+/// The features of a request that are granted.
+pub(crate) fn grant(asked: FeatureSet) -> FeatureSet {
+    let mut granted = FeatureSet::EMPTY;
+    for feature in GRANTED {
+        if asked.contains(feature) {
+            granted.insert(feature);
+        }
+    }
+    // Asked for both, the peer gets revisions only.
+    if granted.contains(Feature::CLUSTERMAP_CHANGE_NOTIFICATION_BRIEF) {
+        granted.remove(Feature::CLUSTERMAP_CHANGE_NOTIFICATION);
+    }
+    granted
+}

@@ -1,0 +1,225 @@
+//! One connection's conversation: bytes in, bytes out. No socket, no waiting.
+
+mod dispatch;
+mod features;
+mod key;
+mod park;
+mod reply;
+mod status;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bucket::Wake;
+use model::Datatype;
+use wire::push::{ClusterMapNotification, ConfigRev};
+use wire::{Decoded, Feature, FeatureSet, Limits};
+
+pub(crate) use dispatch::{Context, Done, Refusal, value_refusal};
+pub(crate) use features::grant;
+pub(crate) use key::StoredKey;
+pub(crate) use park::Park;
+pub(crate) use reply::Reply;
+
+use crate::cluster_map::MapRevision;
+use crate::connections::ConnectionInfo;
+use crate::identity::{AuthenticatedUser, SaslSession};
+use crate::node::NodeState;
+use crate::served::ServedBucket;
+use crate::stats::timings::Timings;
+
+/// Output beyond which nothing more is run until the peer took some of it.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// Commands run in one turn before other connections get theirs.
+const COMMANDS_PER_TURN: u64 = 2048;
+
+/// What became of a piece of input.
+pub(crate) struct Received {
+    /// Bytes of it that are done with.
+    pub(crate) consumed: usize,
+    pub(crate) verdict: Verdict,
+}
+
+/// How the conversation goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// What is left of the input is no whole frame.
+    NeedInput,
+    /// Send the output, then call again with what is left.
+    OutputFull,
+    /// A request waits for something: call again with what is left once woken, or after this
+    /// long.
+    Parked(Duration),
+    /// Send the output, then close.
+    Close,
+}
+
+/// The state of one conversation.
+pub(crate) struct Session {
+    pub(crate) node: Arc<NodeState>,
+    pub(crate) info: Arc<ConnectionInfo>,
+    pub(crate) timings: Arc<Timings>,
+    pub(crate) features: FeatureSet,
+    pub(crate) sasl: SaslSession,
+    pub(crate) user: Option<AuthenticatedUser>,
+    pub(crate) bucket: Option<Arc<ServedBucket>>,
+    /// The peer speaks plain memcached: it knows neither buckets nor vBuckets.
+    pub(crate) classic: bool,
+    /// On the port that asks for no credentials.
+    pub(crate) trusted: bool,
+    /// The newest revision of the selected bucket's map that the peer has from us.
+    pub(crate) known_map: Option<MapRevision>,
+    pub(crate) park: Option<Park>,
+    woken: bool,
+}
+
+impl Session {
+    pub(crate) fn new(
+        node: Arc<NodeState>,
+        info: Arc<ConnectionInfo>,
+        timings: Arc<Timings>,
+        classic: bool,
+    ) -> Self {
+        let mut session = Self {
+            node,
+            info,
+            timings,
+            features: FeatureSet::EMPTY,
+            sasl: SaslSession::default(),
+            user: None,
+            bucket: None,
+            classic,
+            trusted: classic,
+            known_map: None,
+            park: None,
+            woken: false,
+        };
+        if classic {
+            let bucket = session
+                .node
+                .bucket("default")
+                .or_else(|| session.node.first_bucket());
+            session.select(bucket);
+        }
+        session
+    }
+
+    /// Runs every whole frame at the start of `input`, and appends the answers to `output`.
+    pub(crate) fn receive(&mut self, input: &[u8], output: &mut Vec<u8>) -> Received {
+        let mut consumed = 0;
+        let mut commands = 0;
+        let mut now = self.node.clock.now();
+        let verdict = loop {
+            if output.len() >= OUTPUT_BYTES_MAX || commands >= COMMANDS_PER_TURN {
+                self.info.count_yield();
+                break Verdict::OutputFull;
+            }
+            match wire::decode(&input[consumed..], self.limits()) {
+                Ok(Decoded::Incomplete { .. }) => break Verdict::NeedInput,
+                Ok(Decoded::Frame {
+                    frame,
+                    consumed: length,
+                }) => {
+                    let started_ns = now.mono_ns;
+                    let done = self.execute(&frame, now, output);
+                    now.mono_ns = self.node.clock.mono_ns();
+                    if let Done::Parked(limit) = done {
+                        break Verdict::Parked(limit);
+                    }
+                    self.park = None;
+                    self.timings
+                        .record(frame.header.opcode.0, now.mono_ns - started_ns);
+                    consumed += length;
+                    commands += 1;
+                    if done == Done::Close {
+                        break Verdict::Close;
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(connection = self.info.id, %error, "closing");
+                    break Verdict::Close;
+                }
+            }
+        };
+        if commands > 0 {
+            self.info.count_commands(commands);
+        }
+        Received { consumed, verdict }
+    }
+
+    fn limits(&self) -> Limits {
+        if self.is_authenticated() {
+            Limits::AUTHENTICATED
+        } else {
+            Limits::UNAUTHENTICATED
+        }
+    }
+
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.user.is_some() || self.trusted
+    }
+
+    pub(crate) fn has(&self, feature: Feature) -> bool {
+        self.features.contains(feature)
+    }
+
+    /// Makes `bucket` the one that commands of this connection run on.
+    pub(crate) fn select(&mut self, bucket: Option<Arc<ServedBucket>>) {
+        self.known_map = None;
+        self.info
+            .note(|about| about.bucket = bucket.as_ref().map(|b| b.name().to_owned()));
+        self.bucket = bucket;
+    }
+
+    /// The parked request is worth another try.
+    pub(crate) fn wake(&mut self) {
+        self.woken = true;
+    }
+
+    /// Whether [`Session::wake`] was called since the last question.
+    pub(crate) fn was_woken(&mut self) -> bool {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// Who wakes this session when a parked request is worth another try.
+    pub(crate) fn waker(&self) -> Arc<dyn Wake> {
+        Arc::clone(&self.info.mailbox) as Arc<dyn Wake>
+    }
+
+    /// The conversation is over.
+    pub(crate) fn end(&mut self) {
+        if let (Some(_), Some(bucket)) = (self.park.take(), &self.bucket) {
+            bucket.bucket.forget_waiter(&self.waker());
+        }
+    }
+
+    /// Sends a notice of a new cluster map, if the peer wants them and does not know it yet.
+    pub(crate) fn push_map(&mut self, output: &mut Vec<u8>) {
+        let brief = self.has(Feature::CLUSTERMAP_CHANGE_NOTIFICATION_BRIEF);
+        if !brief && !self.has(Feature::CLUSTERMAP_CHANGE_NOTIFICATION) {
+            return;
+        }
+        let Some(bucket) = &self.bucket else { return };
+        let map = bucket.map();
+        if self.known_map >= Some(map.revision) {
+            return;
+        }
+        let change = ClusterMapNotification {
+            revision: ConfigRev {
+                epoch: map.revision.epoch,
+                rev: map.revision.rev,
+            },
+            bucket: bucket.name().as_bytes(),
+            map: if brief {
+                None
+            } else {
+                Some(map.json.as_bytes())
+            },
+            datatype: Datatype::RAW,
+        };
+        change.encode(wire::Opaque::default(), output);
+        if !brief {
+            self.known_map = Some(map.revision);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The one place where refusals become status numbers.
+
+use engine::OpError;
+use wire::{Feature, FeatureSet, Status};
+
+/// The status that tells a client what an [`OpError`] means.
+pub(crate) fn of_op_error(error: OpError) -> Status {
+    match error {
+        OpError::NotMyVbucket => Status::NOT_MY_VBUCKET,
+        OpError::WouldBlockPending | OpError::TemporaryFailure => Status::ETMPFAIL,
+        OpError::KeyNotFound | OpError::UnknownVbUuid => Status::KEY_ENOENT,
+        OpError::KeyExists => Status::KEY_EEXISTS,
+        OpError::NotStored => Status::NOT_STORED,
+        OpError::Locked => Status::LOCKED,
+        OpError::NotLocked => Status::NOT_LOCKED,
+        OpError::DeltaBadValue => Status::DELTA_BADVAL,
+        OpError::TooBig => Status::E2BIG,
+        OpError::OutOfMemory => Status::ENOMEM,
+        OpError::InvalidArgument(_) => Status::EINVAL,
+    }
+}
+
+/// What a peer that does not know the newer statuses is told: another status, or nothing
+/// (`None`: the connection is closed).
+///
+/// Source: protocol section 2, "Remapping for connections without XERROR".
+pub(crate) fn for_peer(
+    status: Status,
+    features: FeatureSet,
+    authenticated: bool,
+) -> Option<Status> {
+    if features.contains(Feature::XERROR) {
+        return Some(status);
+    }
+    match status {
+        Status::LOCKED => Some(Status::KEY_EEXISTS),
+        Status::NOT_LOCKED => Some(Status::ETMPFAIL),
+        Status::UNKNOWN_COLLECTION | Status::UNKNOWN_SCOPE
+            if !features.contains(Feature::COLLECTIONS) =>
+        {
+            Some(Status::EINVAL)
+        }
+        // A peer that has yet to authenticate is told so.
+        Status::EACCESS | Status::NO_BUCKET if !authenticated => Some(Status::EACCESS),
+        Status::NO_BUCKET | Status::AUTH_STALE => None,
+        status => Some(status),
+    }
+}

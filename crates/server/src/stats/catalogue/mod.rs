@@ -1,0 +1,226 @@
+//! Every statistic there is, one row each: the groups it is part of, its name, its unit, what it
+//! means, how it is had, and what it is called on the metrics page.
+//!
+//! In names `N` stands for a number, `STATE` for `active`, `replica` or `pending`, and `OP` for
+//! the name of an opcode in small letters.
+
+mod bucket;
+mod node;
+mod others;
+mod page;
+mod vbuckets;
+
+pub(super) use bucket::{BUCKET, STATES};
+pub(super) use node::NODE;
+pub(super) use others::OTHERS;
+#[cfg(test)]
+pub(super) use page::rows_of;
+pub use page::stats_page;
+pub(super) use vbuckets::VBUCKETS;
+
+use super::figures::{BucketFigures, NodeFigures, StateSums, VbFigures};
+use super::rows::Value;
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// Things.
+    Count,
+    Bytes,
+    Seconds,
+    Millis,
+    Micros,
+    Nanos,
+    /// Seconds since 1970.
+    Unix,
+    Percent,
+    /// 0 to 1.
+    Ratio,
+    Seqno,
+    Bool,
+    Text,
+    Json,
+}
+
+impl Unit {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Count => "",
+            Self::Bytes => "B",
+            Self::Seconds => "s",
+            Self::Millis => "ms",
+            Self::Micros => "us",
+            Self::Nanos => "ns",
+            Self::Unix => "unix s",
+            Self::Percent => "%",
+            Self::Ratio => "ratio",
+            Self::Seqno => "seqno",
+            Self::Bool => "bool",
+            Self::Text => "text",
+            Self::Json => "JSON",
+        }
+    }
+}
+
+/// What a statistic is called on the metrics page, without `settee_`, unit and `_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Metric {
+    /// It only grows.
+    Counter(&'static str),
+    /// It comes and goes.
+    Gauge(&'static str),
+}
+
+/// What is known of a statistic.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct About {
+    pub(super) groups: &'static [&'static str],
+    pub(super) name: &'static str,
+    pub(super) unit: Unit,
+    /// One sentence without its full stop.
+    pub(super) help: &'static str,
+}
+
+/// A statistic and how it is had.
+pub(super) struct Row<F: 'static> {
+    pub(super) about: About,
+    pub(super) metric: Option<Metric>,
+    pub(super) value: F,
+}
+
+/// A row of the node.
+pub(super) type NodeRow = Row<fn(&NodeFigures<'_>) -> Value>;
+/// A row of a bucket.
+pub(super) type BucketRow = Row<fn(&BucketFigures<'_>) -> Value>;
+/// A row of the vBuckets of a bucket that are in one state; its name follows `vb_STATE_`.
+pub(super) type StateRow = Row<fn(&StateSums) -> Value>;
+/// A row of a vBucket; its name follows `vb_N:`.
+pub(super) type VbRow = Row<fn(&VbFigures) -> Value>;
+
+/// `GROUPS "name" Unit "help" [Counter|Gauge "metric"], |figures| value;`
+macro_rules! rows {
+    ($($groups:ident $name:literal $unit:ident $help:literal $($kind:ident $metric:literal)?,
+        |$figures:ident| $value:expr;)*) => {
+        &[$($crate::stats::catalogue::Row {
+            about: $crate::stats::catalogue::About {
+                groups: $groups,
+                name: $name,
+                unit: $crate::stats::catalogue::Unit::$unit,
+                help: $help,
+            },
+            metric: rows!(@metric $($kind $metric)?),
+            value: |$figures| $crate::stats::rows::Value::from($value),
+        }),*]
+    };
+    (@metric) => { None };
+    (@metric $kind:ident $metric:literal) => {
+        Some($crate::stats::catalogue::Metric::$kind($metric))
+    };
+}
+use rows;
+
+/// A group of statistics.
+pub(super) struct Group {
+    /// As it is asked for; empty for the general one.
+    pub(super) name: &'static str,
+    /// What may follow the name.
+    pub(super) arguments: &'static str,
+    /// Whether a bucket must be selected.
+    pub(super) of_bucket: bool,
+    pub(super) help: &'static str,
+}
+
+const fn bucket_group(name: &'static str, arguments: &'static str, help: &'static str) -> Group {
+    Group {
+        name,
+        arguments,
+        of_bucket: true,
+        help,
+    }
+}
+
+const fn node_group(name: &'static str, arguments: &'static str, help: &'static str) -> Group {
+    Group {
+        name,
+        arguments,
+        of_bucket: false,
+        help,
+    }
+}
+
+/// Every group, in the order of the page.
+pub(super) static GROUPS: &[Group] = &[
+    bucket_group("", "", "Totals of the bucket and of the node"),
+    bucket_group("vbucket", "[VB]", "State of every vBucket"),
+    bucket_group(
+        "prev-vbucket",
+        "",
+        "State of every vBucket before the bucket was opened",
+    ),
+    bucket_group("vbucket-details", "[VB]", "Figures of every vBucket"),
+    bucket_group("vbucket-seqno", "[VB]", "Seqnos of every vBucket"),
+    bucket_group(
+        "failovers",
+        "[VB]",
+        "Histories of every vBucket, 0 is the newest",
+    ),
+    bucket_group("checkpoint", "[VB]", "Changes held in memory, by vBucket"),
+    bucket_group("hash", "[detail]", "Hash table of every vBucket"),
+    bucket_group("memory", "", "Memory of the bucket"),
+    bucket_group(
+        "timings",
+        "",
+        "How long commands took, of all buckets together, and commits",
+    ),
+    bucket_group("warmup", "", "Progress of loading the bucket"),
+    bucket_group("diskinfo", "", "Bytes on disk"),
+    bucket_group("config", "", "Settings of the bucket"),
+    bucket_group("workload", "", "Threads that work for the bucket"),
+    bucket_group("uuid", "", "Identity of the bucket"),
+    bucket_group(
+        "collections",
+        "[_default._default]",
+        "Figures of every collection",
+    ),
+    bucket_group("scopes", "[_default]", "Figures of every scope"),
+    bucket_group("key", "KEY VB", "Metadata of a document"),
+    bucket_group(
+        "vkey",
+        "KEY VB",
+        "Metadata of a document, and whether the store has it too",
+    ),
+    node_group(
+        "connections",
+        "[ID \\| self]",
+        "One row for each connection",
+    ),
+    node_group("bucket_details", "", "One row about all buckets"),
+    node_group(
+        "threads",
+        "",
+        "What every thread that serves connections did",
+    ),
+    node_group("clocks", "", "What reading the clocks costs"),
+    node_group(
+        "reset",
+        "[timings]",
+        "Not statistics: forgets timings and counts of commands",
+    ),
+];
+
+/// Where a row is told about: one group, or its metrics.
+const GENERAL: &[&str] = &[""];
+
+/// Every statistic of every group.
+pub(super) fn all() -> impl Iterator<Item = (About, Option<Metric>)> {
+    let node = NODE.iter().map(|row| (row.about, row.metric));
+    let bucket = BUCKET.iter().map(|row| (row.about, row.metric));
+    let states = STATES.iter().map(|row| (row.about, row.metric));
+    let vbuckets = VBUCKETS.iter().map(|row| (row.about, row.metric));
+    let others = OTHERS.iter().map(|about| (*about, None));
+    bucket
+        .chain(states)
+        .chain(node)
+        .chain(vbuckets)
+        .chain(others)
+}

@@ -1,0 +1,235 @@
+//! Statistics whose names depend on what there is.
+
+use super::{About, Unit};
+
+const fn about(
+    group: &'static [&'static str],
+    name: &'static str,
+    unit: Unit,
+    help: &'static str,
+) -> About {
+    About {
+        groups: group,
+        name,
+        unit,
+        help,
+    }
+}
+
+const STATE: &[&str] = &["vbucket", "vbucket-details"];
+const PREVIOUS: &[&str] = &["prev-vbucket"];
+const FAILOVERS: &[&str] = &["failovers"];
+const CHECKPOINT: &[&str] = &["checkpoint"];
+const TIMINGS: &[&str] = &["timings"];
+const COLLECTIONS: &[&str] = &["collections"];
+const SCOPES: &[&str] = &["scopes"];
+const BOTH: &[&str] = &["collections", "scopes"];
+const KEY: &[&str] = &["key", "vkey"];
+const VKEY: &[&str] = &["vkey"];
+const CONNECTIONS: &[&str] = &["connections"];
+const BUCKETS: &[&str] = &["bucket_details"];
+const THREADS: &[&str] = &["threads"];
+const CLOCKS: &[&str] = &["clocks"];
+
+/// Rows that are told about here and made in the group's own code.
+pub(in crate::stats) static OTHERS: &[About] = &[
+    about(
+        STATE,
+        "vb_N",
+        Unit::Text,
+        "active, replica, pending or dead",
+    ),
+    about(
+        PREVIOUS,
+        "vb_N",
+        Unit::Text,
+        "Always dead: states before the start are not kept",
+    ),
+    about(FAILOVERS, "vb_N:num_entries", Unit::Count, "Histories"),
+    about(
+        FAILOVERS,
+        "vb_N:num_erroneous_entries_erased",
+        Unit::Count,
+        "Always 0",
+    ),
+    about(FAILOVERS, "vb_N:N:id", Unit::Count, "Identity of a history"),
+    about(
+        FAILOVERS,
+        "vb_N:N:seq",
+        Unit::Seqno,
+        "Where the history began",
+    ),
+    about(
+        CHECKPOINT,
+        "vb_N:id_N:state",
+        Unit::Text,
+        "Open; shown for the open checkpoint only",
+    ),
+    about(CHECKPOINT, "vb_N:id_N:type", Unit::Text, "Memory"),
+    about(
+        CHECKPOINT,
+        "vb_N:id_N:snap_start",
+        Unit::Seqno,
+        "Its first change; past the last while empty",
+    ),
+    about(
+        CHECKPOINT,
+        "vb_N:id_N:snap_end",
+        Unit::Seqno,
+        "Its last change",
+    ),
+    about(
+        TIMINGS,
+        "OP_cmd_mean",
+        Unit::Micros,
+        "Mean time of a command",
+    ),
+    about(
+        TIMINGS,
+        "OP_cmd_N,N",
+        Unit::Count,
+        "Commands that took from the first to below the second number of microseconds",
+    ),
+    about(
+        BOTH,
+        "manifest_uid",
+        Unit::Text,
+        "Revision of the manifest, hexadecimal",
+    ),
+    about(
+        COLLECTIONS,
+        "0xN:0xN:name",
+        Unit::Text,
+        "Name of the collection",
+    ),
+    about(
+        COLLECTIONS,
+        "0xN:0xN:scope_name",
+        Unit::Text,
+        "Name of its scope",
+    ),
+    about(COLLECTIONS, "0xN:0xN:items", Unit::Count, "Live documents"),
+    about(
+        COLLECTIONS,
+        "0xN:0xN:collections_mem_used",
+        Unit::Bytes,
+        "Documents and tombstones in memory",
+    ),
+    about(
+        COLLECTIONS,
+        "0xN:0xN:data_size",
+        Unit::Bytes,
+        "Live rows on disk, as last estimated",
+    ),
+    about(
+        COLLECTIONS,
+        "0xN:0xN:ops_get",
+        Unit::Count,
+        "Documents read",
+    ),
+    about(
+        COLLECTIONS,
+        "0xN:0xN:ops_store",
+        Unit::Count,
+        "Documents created and changed",
+    ),
+    about(
+        COLLECTIONS,
+        "0xN:0xN:ops_delete",
+        Unit::Count,
+        "Documents deleted by clients",
+    ),
+    about(SCOPES, "0xN:name", Unit::Text, "Name of the scope"),
+    about(SCOPES, "0xN:collections", Unit::Count, "Its collections"),
+    about(SCOPES, "0xN:0xN:name", Unit::Text, "Name of a collection"),
+    about(SCOPES, "0xN:items", Unit::Count, "Live documents"),
+    about(
+        SCOPES,
+        "0xN:collections_mem_used",
+        Unit::Bytes,
+        "Documents and tombstones in memory",
+    ),
+    about(
+        SCOPES,
+        "0xN:data_size",
+        Unit::Bytes,
+        "Live rows on disk, as last estimated",
+    ),
+    about(SCOPES, "0xN:ops_get", Unit::Count, "Documents read"),
+    about(
+        SCOPES,
+        "0xN:ops_store",
+        Unit::Count,
+        "Documents created and changed",
+    ),
+    about(
+        SCOPES,
+        "0xN:ops_delete",
+        Unit::Count,
+        "Documents deleted by clients",
+    ),
+    about(
+        KEY,
+        "key_is_dirty",
+        Unit::Bool,
+        "Whether the newest revision is not durable yet",
+    ),
+    about(
+        KEY,
+        "key_exptime",
+        Unit::Unix,
+        "When it expires, 0 for never",
+    ),
+    about(KEY, "key_flags", Unit::Count, "Flags of the client"),
+    about(KEY, "key_cas", Unit::Count, "Revision"),
+    about(KEY, "key_seqno", Unit::Seqno, "Its newest change"),
+    about(KEY, "key_vb_state", Unit::Text, "State of its vBucket"),
+    about(
+        KEY,
+        "key_is_resident",
+        Unit::Bool,
+        "Whether the value is in memory",
+    ),
+    about(
+        VKEY,
+        "key_valid",
+        Unit::Text,
+        "valid, dirty (not durable yet), or what is wrong with the store's row",
+    ),
+    about(
+        CONNECTIONS,
+        "",
+        Unit::Json,
+        "The connection; the row has no name",
+    ),
+    about(
+        BUCKETS,
+        "bucket details",
+        Unit::Json,
+        "Name, state, type and clients of every bucket",
+    ),
+    about(
+        THREADS,
+        "worker_N:commands",
+        Unit::Count,
+        "Commands that the thread ran",
+    ),
+    about(
+        CLOCKS,
+        "clock_fine_overhead_ns",
+        Unit::Nanos,
+        "Reading both clocks",
+    ),
+    about(
+        CLOCKS,
+        "clock_coarse_overhead_ns",
+        Unit::Nanos,
+        "Reading the monotonic clock",
+    ),
+    about(
+        CLOCKS,
+        "clock_measurement_period_ns",
+        Unit::Nanos,
+        "Step of the monotonic clock",
+    ),
+];

@@ -1,0 +1,135 @@
+//! Groups about documents: one of them, and the collection that holds them.
+
+use engine::{FetchKey, ObserveState, OpError};
+use model::{Meta, VbId, VbState, default_collection_key};
+use storage::{KvStore as _, Want};
+
+use super::StatError;
+use super::figures::BucketFigures;
+use super::rows::Rows;
+use super::vbuckets::number;
+
+/// Longest key of a user.
+const USER_KEY_BYTES_MAX: usize = model::KEY_BYTES_MAX - 1;
+
+/// What the vBucket knows of a document.
+struct Found {
+    meta: Meta,
+    dirty: bool,
+    resident: bool,
+    state: VbState,
+}
+
+/// The groups `key` and `vkey`; the latter asks the store as well.
+pub(super) fn key(
+    verify: bool,
+    arguments: &[&str],
+    figures: &BucketFigures<'_>,
+    rows: &mut Rows<'_, '_>,
+) -> Result<(), StatError> {
+    let [key, vb] = arguments else {
+        return Err(StatError::Argument("a key and its vBucket are needed"));
+    };
+    if key.len() > USER_KEY_BYTES_MAX {
+        return Err(StatError::Argument("the key is too long"));
+    }
+    let (key, vb) = (default_collection_key(key.as_bytes()), number(vb)?);
+    let found = find(&key, vb, figures)?;
+    rows.row("key_is_dirty", found.dirty);
+    rows.row("key_exptime", found.meta.expiry);
+    rows.row("key_flags", found.meta.flags);
+    rows.row("key_cas", found.meta.cas.0);
+    rows.row("key_seqno", found.meta.seqno);
+    rows.row("key_vb_state", found.state.name());
+    rows.row("key_is_resident", found.resident);
+    if verify {
+        rows.row("key_valid", validity(&key, vb, &found, figures));
+    }
+    Ok(())
+}
+
+fn find(key: &[u8], vb: VbId, figures: &BucketFigures<'_>) -> Result<Found, StatError> {
+    let now = figures.node.clock.now();
+    let found = figures.served.bucket.run(vb, |vbucket| {
+        let (engine::Outcome::Done(got), observed) =
+            (vbucket.get_meta(key, now)?, vbucket.observe(key, now)?)
+        else {
+            return Err(OpError::TemporaryFailure);
+        };
+        if got.deleted {
+            return Err(OpError::KeyNotFound);
+        }
+        let wanted = FetchKey {
+            key: key.into(),
+            seqno: got.meta.seqno,
+        };
+        Ok(Found {
+            meta: got.meta,
+            dirty: observed.state == ObserveState::FoundNotPersisted,
+            resident: !vbucket.still_wants(&wanted),
+            state: vbucket.state(),
+        })
+    });
+    found.map_err(|error| match error {
+        OpError::KeyNotFound => StatError::UnknownGroup,
+        OpError::NotMyVbucket | OpError::WouldBlockPending => StatError::NoVbucket,
+        _ => StatError::Argument("the bucket is not ready"),
+    })
+}
+
+/// Whether the store has the same revision.
+fn validity(key: &[u8], vb: VbId, found: &Found, figures: &BucketFigures<'_>) -> &'static str {
+    if found.dirty {
+        return "dirty";
+    }
+    let want = Want {
+        key,
+        seqno: Some(found.meta.seqno),
+    };
+    match figures.served.bucket.store().fetch(vb, &[want]) {
+        Err(_) => "unreadable",
+        Ok(stored) => match stored.first() {
+            Some(Some(stored)) if stored.cas() == found.meta.cas => "valid",
+            Some(Some(_)) => "other_revision",
+            Some(None) | None => "not_stored",
+        },
+    }
+}
+
+/// Checks that an argument names what there is.
+pub(super) fn only_default(arguments: &[&str], names: &[&str]) -> Result<(), StatError> {
+    match arguments {
+        [] => Ok(()),
+        [name] if names.contains(name) => Ok(()),
+        _ => Err(StatError::Argument("there is only the default collection")),
+    }
+}
+
+/// The group `collections`.
+pub(super) fn collections(figures: &BucketFigures<'_>, rows: &mut Rows<'_, '_>) {
+    rows.row("manifest_uid", 0);
+    rows.prefix("0x0:0x0:");
+    rows.row("name", "_default");
+    rows.row("scope_name", "_default");
+    totals(figures, rows);
+}
+
+/// The group `scopes`.
+pub(super) fn scopes(figures: &BucketFigures<'_>, rows: &mut Rows<'_, '_>) {
+    rows.row("manifest_uid", 0);
+    rows.prefix("0x0:");
+    rows.row("name", "_default");
+    rows.row("collections", 1);
+    rows.row("0x0:name", "_default");
+    totals(figures, rows);
+}
+
+fn totals(figures: &BucketFigures<'_>, rows: &mut Rows<'_, '_>) {
+    let stats = &figures.sums().all.stats;
+    rows.row("items", stats.items);
+    rows.row("collections_mem_used", stats.document_bytes);
+    rows.row("data_size", figures.disk().data_bytes);
+    rows.row("ops_get", stats.ops_get);
+    rows.row("ops_store", stats.ops_create + stats.ops_update);
+    rows.row("ops_delete", stats.ops_delete);
+}

@@ -1,0 +1,354 @@
+//! What statistics are computed from: one look at the node, at a bucket, at a vBucket.
+
+use std::cell::OnceCell;
+
+use bucket::{Counters, WarmupStage};
+use engine::{CheckpointStats, HashStats, VBucket, VbStats};
+use model::{FailoverEntry, Now, VbId, VbState, VbUuid};
+use storage::{DiskUsage, KvStore as _};
+use wire::Opcode;
+
+use super::timings::{Answer, Merged, Timings};
+use crate::node::NodeState;
+use crate::served::ServedBucket;
+
+/// Opcodes that count as `cmd_get`.
+const GETS: &[Opcode] = &[
+    Opcode::GET,
+    Opcode::GETQ,
+    Opcode::GETK,
+    Opcode::GETKQ,
+    Opcode::GAT,
+    Opcode::GATQ,
+    Opcode::GET_REPLICA,
+    Opcode::GET_RANDOM_KEY,
+];
+/// Opcodes that count as `cmd_set`.
+const SETS: &[Opcode] = &[
+    Opcode::SET,
+    Opcode::SETQ,
+    Opcode::ADD,
+    Opcode::ADDQ,
+    Opcode::REPLACE,
+    Opcode::REPLACEQ,
+    Opcode::APPEND,
+    Opcode::APPENDQ,
+    Opcode::PREPEND,
+    Opcode::PREPENDQ,
+];
+/// Those of them that are refused with a conflict only because of their CAS.
+const CAS_SETS: &[Opcode] = &[
+    Opcode::SET,
+    Opcode::SETQ,
+    Opcode::REPLACE,
+    Opcode::REPLACEQ,
+    Opcode::APPEND,
+    Opcode::APPENDQ,
+    Opcode::PREPEND,
+    Opcode::PREPENDQ,
+    Opcode::DELETE,
+    Opcode::DELETEQ,
+];
+const DELETES: &[Opcode] = &[Opcode::DELETE, Opcode::DELETEQ];
+const INCREMENTS: &[Opcode] = &[Opcode::INCREMENT, Opcode::INCREMENTQ];
+const DECREMENTS: &[Opcode] = &[Opcode::DECREMENT, Opcode::DECREMENTQ];
+const LOCKS: &[Opcode] = &[Opcode::GET_LOCKED];
+const OTHER_READS: &[Opcode] = &[Opcode::GET_LOCKED, Opcode::GET_META, Opcode::GETQ_META];
+const OTHER_WRITES: &[Opcode] = &[Opcode::TOUCH];
+
+/// Kinds of commands that are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    Get,
+    Set,
+    CasSet,
+    Delete,
+    Increment,
+    Decrement,
+    Lock,
+    /// Everything that looks a document up.
+    Lookup,
+    /// Everything that changes a document.
+    Mutation,
+}
+
+impl Class {
+    fn parts(self) -> &'static [&'static [Opcode]] {
+        match self {
+            Self::Get => &[GETS],
+            Self::Set => &[SETS],
+            Self::CasSet => &[CAS_SETS],
+            Self::Delete => &[DELETES],
+            Self::Increment => &[INCREMENTS],
+            Self::Decrement => &[DECREMENTS],
+            Self::Lock => &[LOCKS],
+            Self::Lookup => &[GETS, OTHER_READS],
+            Self::Mutation => &[SETS, DELETES, INCREMENTS, DECREMENTS, OTHER_WRITES],
+        }
+    }
+
+    pub(super) fn opcodes(self) -> impl Iterator<Item = u8> {
+        self.parts()
+            .iter()
+            .copied()
+            .flatten()
+            .map(|opcode| opcode.0)
+    }
+}
+
+/// One look at the node.
+pub(super) struct NodeFigures<'a> {
+    pub(super) node: &'a NodeState,
+    pub(super) now: Now,
+    pub(super) connections: (usize, u64, u64),
+    pub(super) logins: (u64, u64),
+}
+
+impl<'a> NodeFigures<'a> {
+    pub(super) fn of(node: &'a NodeState) -> Self {
+        Self {
+            node,
+            now: node.clock.now(),
+            connections: node.connections.counts(),
+            logins: node.counters.auth(),
+        }
+    }
+
+    /// The merged histogram of one opcode.
+    pub(super) fn merged(&self, opcode: u8) -> Merged {
+        Merged::of(workers(self.node), opcode)
+    }
+
+    /// Commands of a class.
+    pub(super) fn commands(&self, class: Class) -> u64 {
+        class.opcodes().map(|op| self.merged(op).total()).sum()
+    }
+
+    /// Commands of a class that got this answer.
+    pub(super) fn answers(&self, class: Class, answer: Answer) -> u64 {
+        let of = |opcode| -> u64 {
+            workers(self.node)
+                .map(|timings| timings.answers(opcode, answer))
+                .sum()
+        };
+        class.opcodes().map(of).sum()
+    }
+
+    /// Commands of any opcode that were not done.
+    pub(super) fn errors(&self) -> u64 {
+        let all = [
+            Answer::Missing,
+            Answer::Conflict,
+            Answer::Locked,
+            Answer::Refused,
+        ];
+        let of = |timings: &Timings| -> u64 {
+            (0..=u8::MAX)
+                .flat_map(|opcode| all.map(|answer| timings.answers(opcode, answer)))
+                .sum()
+        };
+        workers(self.node).map(of).sum()
+    }
+}
+
+/// What every worker recorded.
+pub(super) fn workers(node: &NodeState) -> impl Iterator<Item = &Timings> {
+    node.timings.iter().map(|timings| -> &Timings { timings })
+}
+
+/// Sums over the vBuckets that are in one state.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StateSums {
+    pub(super) vbuckets: u64,
+    pub(super) stats: VbStats,
+    pub(super) checkpoints: CheckpointStats,
+}
+
+impl StateSums {
+    fn add(&mut self, stats: &VbStats, checkpoints: &CheckpointStats) {
+        self.vbuckets += 1;
+        add_stats(&mut self.stats, stats);
+        let sum = &mut self.checkpoints;
+        sum.checkpoints += checkpoints.checkpoints;
+        sum.segments += checkpoints.segments;
+        sum.items += checkpoints.items;
+        sum.dirty_items += checkpoints.dirty_items;
+        sum.dirty_bytes += checkpoints.dirty_bytes;
+        sum.slot_bytes += checkpoints.slot_bytes;
+        sum.stale_bytes += checkpoints.stale_bytes;
+        sum.next_position += checkpoints.next_position;
+        sum.deduplicated += checkpoints.deduplicated;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        let vbuckets = self.vbuckets + other.vbuckets;
+        self.add(&other.stats, &other.checkpoints);
+        self.vbuckets = vbuckets;
+    }
+
+    /// Share of the documents whose value is in memory, whole percent.
+    pub(super) fn percent_resident(&self) -> u64 {
+        let resident = self.stats.items - self.stats.non_resident;
+        (resident * 100)
+            .checked_div(self.stats.items)
+            .unwrap_or(100)
+    }
+
+    /// Changes that left the queue, by becoming durable.
+    pub(super) fn drained(&self) -> u64 {
+        drained(&self.checkpoints)
+    }
+}
+
+/// Changes that are neither waiting nor were replaced while they waited.
+pub(super) fn drained(checkpoints: &CheckpointStats) -> u64 {
+    checkpoints
+        .next_position
+        .saturating_sub(checkpoints.deduplicated + checkpoints.dirty_items)
+}
+
+fn add_stats(sum: &mut VbStats, stats: &VbStats) {
+    sum.items += stats.items;
+    sum.tombstones += stats.tombstones;
+    sum.non_resident += stats.non_resident;
+    sum.memory_bytes += stats.memory_bytes;
+    sum.document_bytes += stats.document_bytes;
+    sum.checkpoint_document_bytes += stats.checkpoint_document_bytes;
+    sum.slot_bytes += stats.slot_bytes;
+    sum.table_bytes += stats.table_bytes;
+    sum.dirty_items += stats.dirty_items;
+    sum.dirty_bytes += stats.dirty_bytes;
+    sum.locks += stats.locks;
+    sum.ops_get += stats.ops_get;
+    sum.ops_create += stats.ops_create;
+    sum.ops_update += stats.ops_update;
+    sum.ops_delete += stats.ops_delete;
+    sum.expired += stats.expired;
+    sum.evicted += stats.evicted;
+    sum.fetches += stats.fetches;
+    sum.deduplicated += stats.deduplicated;
+}
+
+/// Sums over all vBuckets of a bucket. One pass, one lock at a time, O(1) under each.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sums {
+    pub(super) active: StateSums,
+    pub(super) replica: StateSums,
+    pub(super) pending: StateSums,
+    pub(super) dead: StateSums,
+    pub(super) all: StateSums,
+}
+
+impl Sums {
+    fn of(served: &ServedBucket) -> Self {
+        let mut sums = Self::default();
+        for id in (0..served.bucket.vbuckets()).map(VbId) {
+            let found = served
+                .bucket
+                .with_vbucket(id, |vb| (vb.state(), vb.stats(), vb.checkpoint_stats()));
+            let Some((life, stats, checkpoints)) = found else {
+                continue;
+            };
+            let sum = match life {
+                VbState::Active => &mut sums.active,
+                VbState::Replica => &mut sums.replica,
+                VbState::Pending => &mut sums.pending,
+                VbState::Dead => &mut sums.dead,
+            };
+            sum.add(&stats, &checkpoints);
+        }
+        for part in [&sums.active, &sums.replica, &sums.pending, &sums.dead] {
+            sums.all.merge(part);
+        }
+        sums
+    }
+}
+
+/// One look at a bucket; what costs something is looked at when it is asked for.
+pub(super) struct BucketFigures<'a> {
+    pub(super) node: &'a NodeState,
+    pub(super) served: &'a ServedBucket,
+    sums: OnceCell<Sums>,
+    disk: OnceCell<DiskUsage>,
+}
+
+impl<'a> BucketFigures<'a> {
+    pub(super) fn of(node: &'a NodeState, served: &'a ServedBucket) -> Self {
+        Self {
+            node,
+            served,
+            sums: OnceCell::new(),
+            disk: OnceCell::new(),
+        }
+    }
+
+    /// Sums over the vBuckets.
+    pub(super) fn sums(&self) -> &Sums {
+        self.sums.get_or_init(|| Sums::of(self.served))
+    }
+
+    /// Bytes of the store; zeros while it cannot tell.
+    pub(super) fn disk(&self) -> DiskUsage {
+        *self
+            .disk
+            .get_or_init(|| self.served.bucket.store().disk_usage().unwrap_or_default())
+    }
+
+    /// One of the workers' totals.
+    pub(super) fn counter(&self, of: fn(&Counters) -> &std::sync::atomic::AtomicU64) -> u64 {
+        Counters::read(of(self.served.bucket.counters()))
+    }
+
+    /// Whether data operations are let in.
+    pub(super) fn is_warm(&self) -> bool {
+        self.served.bucket.warmup().stage() == WarmupStage::Done
+    }
+
+    /// Whether documents survive a restart.
+    pub(super) fn is_durable(&self) -> bool {
+        matches!(self.served.bucket.store(), crate::store::Store::Disk(_))
+    }
+}
+
+/// One look at a vBucket, taken under its lock.
+pub(super) struct VbFigures {
+    pub(super) id: VbId,
+    pub(super) state: VbState,
+    pub(super) stats: VbStats,
+    pub(super) checkpoints: CheckpointStats,
+    pub(super) hash: HashStats,
+    pub(super) high_seqno: u64,
+    pub(super) persisted_seqno: u64,
+    pub(super) purge_seqno: u64,
+    pub(super) max_cas: u64,
+    pub(super) uuid: VbUuid,
+    /// JSON text, empty when none was set.
+    pub(super) topology: String,
+    /// Newest first; only for those who ask for it.
+    pub(super) failovers: Vec<FailoverEntry>,
+}
+
+impl VbFigures {
+    /// O(1), but for the failover log (at most 25 entries) when `failovers` asks for it.
+    pub(super) fn of(vb: &VBucket, failovers: bool) -> Self {
+        let log = vb.failover_log();
+        Self {
+            id: vb.id(),
+            state: vb.state(),
+            stats: vb.stats(),
+            checkpoints: vb.checkpoint_stats(),
+            hash: vb.hash_stats(),
+            high_seqno: vb.high_seqno().0,
+            persisted_seqno: vb.persisted_seqno().0,
+            purge_seqno: vb.purge_seqno().0,
+            max_cas: vb.max_cas().0,
+            uuid: log.newest().uuid,
+            topology: vb.topology().to_owned(),
+            failovers: if failovers {
+                log.entries().to_vec()
+            } else {
+                Vec::new()
+            },
+        }
+    }
+}

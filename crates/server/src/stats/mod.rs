@@ -1,0 +1,157 @@
+//! Statistics: groups of rows for STAT, and the metrics page.
+//!
+//! ```text
+//!   STAT "vbucket-details 7"        GET /metrics
+//!            |                           |
+//!        collect()                   metrics()
+//!            \                           /
+//!             catalogue: one row per key     -> docs/stats.md
+//!                        |
+//!             figures: one look at node, bucket, vBucket
+//! ```
+
+mod catalogue;
+mod document;
+mod figures;
+mod metrics;
+mod moment;
+mod node;
+mod rows;
+mod vbuckets;
+
+#[cfg(test)]
+mod tests;
+pub(crate) mod timings;
+
+pub use catalogue::stats_page;
+pub(crate) use metrics::metrics;
+
+use catalogue::{BUCKET, BucketRow, GROUPS, NODE, NodeRow, STATES};
+use figures::{BucketFigures, NodeFigures};
+use rows::Rows;
+
+use crate::connections::ConnectionInfo;
+use crate::node::NodeState;
+use crate::served::ServedBucket;
+
+/// What a request for statistics may look at.
+pub(crate) struct StatScope<'a> {
+    pub(crate) node: &'a NodeState,
+    /// The selected bucket.
+    pub(crate) bucket: Option<&'a ServedBucket>,
+    /// Who asks.
+    pub(crate) connection: &'a ConnectionInfo,
+}
+
+/// Why there are no statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StatError {
+    /// No such group, or no such document.
+    UnknownGroup,
+    NoBucket,
+    NoVbucket,
+    Argument(&'static str),
+}
+
+/// Where rows go: key and value.
+pub(crate) type Sink<'a> = dyn FnMut(&str, &str) + 'a;
+
+/// Gives the rows of a group; `request` is its name and arguments, separated by spaces.
+///
+/// Cost: O(rows). Of vBuckets at most one is locked at a time, for O(1). Only the groups
+/// `diskinfo`, `vkey` and the general one ask the store, which may read files.
+pub(crate) fn collect(
+    request: &str,
+    scope: &StatScope<'_>,
+    sink: &mut Sink<'_>,
+) -> Result<(), StatError> {
+    let mut words = request.split_ascii_whitespace();
+    let name = words.next().unwrap_or("");
+    let arguments: Vec<&str> = words.collect();
+    let group = GROUPS
+        .iter()
+        .find(|group| group.name == name)
+        .ok_or(StatError::UnknownGroup)?;
+    if group.arguments.is_empty() && !arguments.is_empty() {
+        return Err(StatError::UnknownGroup);
+    }
+    let mut rows = Rows::new(sink);
+    if group.of_bucket {
+        let served = scope.bucket.ok_or(StatError::NoBucket)?;
+        of_bucket(name, &arguments, (scope.node, served), &mut rows)
+    } else {
+        node::collect(name, &arguments, scope, &mut rows)
+    }
+}
+
+fn of_bucket(
+    name: &str,
+    arguments: &[&str],
+    (node, served): (&NodeState, &ServedBucket),
+    rows: &mut Rows<'_, '_>,
+) -> Result<(), StatError> {
+    let figures = BucketFigures::of(node, served);
+    match name {
+        "" => {
+            bucket_rows(name, &figures, rows);
+            state_rows(&figures, rows);
+            node_rows(name, &NodeFigures::of(node), rows);
+            Ok(())
+        }
+        "timings" => {
+            node::timings(node, rows);
+            bucket_rows(name, &figures, rows);
+            Ok(())
+        }
+        "collections" => {
+            document::only_default(arguments, &["_default", "_default._default"])?;
+            document::collections(&figures, rows);
+            Ok(())
+        }
+        "scopes" => {
+            document::only_default(arguments, &["_default"])?;
+            document::scopes(&figures, rows);
+            Ok(())
+        }
+        "key" | "vkey" => document::key(name == "vkey", arguments, &figures, rows),
+        "hash" => match arguments {
+            [] | ["detail"] => vbuckets::collect(name, &[], served, rows),
+            _ => Err(StatError::UnknownGroup),
+        },
+        "memory" | "warmup" | "diskinfo" | "config" | "workload" | "uuid" => {
+            bucket_rows(name, &figures, rows);
+            Ok(())
+        }
+        _ => vbuckets::collect(name, arguments, served, rows),
+    }
+}
+
+fn bucket_rows(group: &str, figures: &BucketFigures<'_>, rows: &mut Rows<'_, '_>) {
+    let in_group = |row: &&BucketRow| row.about.groups.contains(&group);
+    for row in BUCKET.iter().filter(in_group) {
+        rows.value(row.about.name, &(row.value)(figures));
+    }
+}
+
+fn node_rows(group: &str, figures: &NodeFigures<'_>, rows: &mut Rows<'_, '_>) {
+    let in_group = |row: &&NodeRow| row.about.groups.contains(&group);
+    for row in NODE.iter().filter(in_group) {
+        rows.value(row.about.name, &(row.value)(figures));
+    }
+}
+
+fn state_rows(figures: &BucketFigures<'_>, rows: &mut Rows<'_, '_>) {
+    let sums = figures.sums();
+    let states = [
+        ("active", &sums.active),
+        ("replica", &sums.replica),
+        ("pending", &sums.pending),
+    ];
+    for (state, sums) in states {
+        rows.prefix(format_args!("vb_{state}_"));
+        for row in STATES {
+            rows.value(row.about.name, &(row.value)(sums));
+        }
+    }
+    rows.prefix("");
+}

@@ -1,0 +1,415 @@
+//! Statistics of a running node, asked for over its sockets.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+use base64::Engine as _;
+use model::VbId;
+use tempfile::TempDir;
+
+use super::catalogue::{GROUPS, rows_of};
+use super::stats_page;
+use crate::config::{BucketConfig, BucketKind, NodeConfig};
+use crate::node::Node;
+
+const STAT: u8 = 0x10;
+const SUCCESS: u16 = 0;
+
+struct Running {
+    node: Node,
+    _dir: TempDir,
+}
+
+impl Running {
+    fn start() -> Self {
+        let dir = TempDir::new().unwrap();
+        let node = Node::start(NodeConfig {
+            data_dir: Some(dir.path().join("data")),
+            listen: Ipv4Addr::LOCALHOST.into(),
+            kv_port: 0,
+            http_port: 0,
+            memcached_port: Some(0),
+            username: "admin".into(),
+            password: "secret".into(),
+            buckets: vec![BucketConfig {
+                name: "default".into(),
+                quota_bytes: 128 << 20,
+                kind: BucketKind::Couchbase,
+            }],
+            threads: 2,
+        })
+        .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(node.warmed_up()).unwrap();
+        Self { node, _dir: dir }
+    }
+
+    /// A client of the port without logins; the bucket is selected.
+    fn client(&self) -> Client {
+        Client::connect(self.node.ports().memcached.unwrap())
+    }
+
+    fn metrics(&self) -> String {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.node.ports().http)).unwrap();
+        let login = base64::engine::general_purpose::STANDARD.encode("admin:secret");
+        write!(
+            stream,
+            "GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {login}\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        body.to_owned()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.node.shutdown().unwrap();
+    }
+}
+
+struct Client(TcpStream);
+
+struct Answer {
+    status: u16,
+    key: String,
+    value: String,
+}
+
+type Rows = BTreeMap<String, String>;
+
+impl Client {
+    fn connect(port: u16) -> Self {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let limit = Some(Duration::from_secs(20));
+        stream.set_read_timeout(limit).unwrap();
+        Self(stream)
+    }
+
+    fn send(&mut self, opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) {
+        let mut frame = vec![0x80, opcode];
+        frame.extend((key.len() as u16).to_be_bytes());
+        frame.extend([extras.len() as u8, 0, 0, 0]);
+        frame.extend(((extras.len() + key.len() + value.len()) as u32).to_be_bytes());
+        frame.extend([0; 12]);
+        for part in [extras, key, value] {
+            frame.extend(part);
+        }
+        self.0.write_all(&frame).unwrap();
+    }
+
+    fn receive(&mut self) -> Answer {
+        let mut header = [0; 24];
+        self.0.read_exact(&mut header).unwrap();
+        let word = |at: usize| usize::from(u16::from_be_bytes([header[at], header[at + 1]]));
+        let length = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
+        let mut body = vec![0; length as usize];
+        self.0.read_exact(&mut body).unwrap();
+        let key_at = usize::from(header[4]);
+        let value_at = key_at + word(2);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Answer {
+            status: word(6) as u16,
+            key: text(&body[key_at..value_at]),
+            value: text(&body[value_at..]),
+        }
+    }
+
+    fn call(&mut self, opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> u16 {
+        self.send(opcode, extras, key, value);
+        self.receive().status
+    }
+
+    fn set(&mut self, key: &str, value: &str) {
+        let status = self.call(0x01, &[0; 8], key.as_bytes(), value.as_bytes());
+        assert_eq!(status, SUCCESS, "set {key}");
+    }
+
+    /// Rows, or the status of the refusal.
+    fn try_rows(&mut self, request: &str) -> Result<Vec<(String, String)>, u16> {
+        self.send(STAT, &[], request.as_bytes(), &[]);
+        let mut rows = Vec::new();
+        loop {
+            let answer = self.receive();
+            if answer.status != SUCCESS {
+                return Err(answer.status);
+            }
+            if answer.key.is_empty() && answer.value.is_empty() {
+                return Ok(rows);
+            }
+            rows.push((answer.key, answer.value));
+        }
+    }
+
+    fn rows(&mut self, request: &str) -> Rows {
+        let rows = self.try_rows(request).unwrap();
+        let count = rows.len();
+        let rows: Rows = rows.into_iter().collect();
+        assert_eq!(rows.len(), count, "{request}: a key occurs twice");
+        rows
+    }
+}
+
+fn vb_of(key: &str) -> u16 {
+    VbId::of_key(key.as_bytes(), 1024).0
+}
+
+/// A key as the catalogue writes it: numbers become `N`, names of opcodes `OP`.
+fn fold(group: &str, key: &str) -> String {
+    let mut folded = String::new();
+    for c in key.chars() {
+        if !c.is_ascii_digit() {
+            folded.push(c);
+        } else if !folded.ends_with('N') {
+            folded.push('N');
+        }
+    }
+    let folded = folded.replace("Nx", "0x");
+    for state in ["active", "replica", "pending"] {
+        if let Some(rest) = folded.strip_prefix(&format!("vb_{state}_")) {
+            return format!("vb_STATE_{rest}");
+        }
+    }
+    match folded.find("_cmd_") {
+        Some(at) if group == "timings" => format!("OP{}", &folded[at..]),
+        _ => folded,
+    }
+}
+
+#[test]
+fn every_row_is_in_the_catalogue_and_the_other_way_round() {
+    let running = Running::start();
+    let mut client = running.client();
+    client.set("one", "1");
+    let one = vb_of("one");
+    for group in GROUPS.iter().filter(|group| group.name != "reset") {
+        let request = match group.name {
+            "key" | "vkey" => format!("{} one {one}", group.name),
+            name => name.to_owned(),
+        };
+        let known: Vec<String> = rows_of(group.name).into_iter().map(|row| row.0).collect();
+        assert!(!known.is_empty(), "{request}");
+        let mut shown: Vec<String> = Vec::new();
+        for (key, _) in client.try_rows(&request).unwrap() {
+            shown.push(fold(group.name, &key));
+        }
+        for key in &shown {
+            assert!(
+                known.contains(key),
+                "{request}: {key} is not in the catalogue"
+            );
+        }
+        for key in &known {
+            assert!(shown.contains(key), "{request}: {key} is not shown");
+        }
+    }
+}
+
+#[test]
+fn the_page_is_up_to_date() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/stats.md");
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        written == stats_page(),
+        "run: cargo run -p settee -- stats-catalogue > docs/stats.md"
+    );
+}
+
+#[test]
+fn totals_are_true() {
+    let running = Running::start();
+    let mut client = running.client();
+    for key in ["a", "b", "c"] {
+        client.set(key, "12345");
+    }
+    client.set("a", "54321");
+    assert_eq!(client.call(0x04, &[], b"b", &[]), SUCCESS, "delete");
+    assert_eq!(client.call(0x00, &[], b"a", &[]), SUCCESS, "get");
+    assert_eq!(client.call(0x00, &[], b"none", &[]), 0x01, "a miss");
+    let rows = client.rows("");
+    let expected = [
+        ("get_hits", "1"),
+        ("get_misses", "1"),
+        ("delete_hits", "1"),
+        ("total_resp_errors", "1"),
+        ("curr_items", "2"),
+        ("curr_items_tot", "2"),
+        ("ep_num_deleted_items", "1"),
+        ("ep_total_new_items", "3"),
+        ("ep_total_updated_items", "1"),
+        ("ep_total_del_items", "1"),
+        ("vb_active_num", "1024"),
+        ("vb_replica_num", "0"),
+        ("vb_active_perc_mem_resident", "100"),
+        ("ep_total_enqueued", "5"),
+        ("ep_bucket_type", "persistent"),
+        ("ep_flusher_state", "running"),
+        ("ep_degraded_mode", "false"),
+        ("ep_max_size", "134217728"),
+        ("curr_connections", "1"),
+        ("threads", "2"),
+        ("cmd_set", "4"),
+        ("cmd_get", "2"),
+        ("cmd_mutation", "5"),
+    ];
+    for (key, value) in expected {
+        assert_eq!(rows.get(key).map(String::as_str), Some(value), "{key}");
+    }
+    let used: u64 = rows["mem_used"].parse().unwrap();
+    let parts: u64 = ["ep_kv_size", "ep_overhead"]
+        .map(|key| rows[key].parse::<u64>().unwrap())
+        .iter()
+        .sum();
+    assert!(parts > 0 && used > 0, "{parts} {used}");
+    let (numbers, build) = rows["version"].split_once('-').unwrap();
+    assert_eq!(numbers.split('.').count(), 3);
+    assert!(build.parse::<u32>().is_ok());
+}
+
+#[test]
+fn vbuckets_are_shown_one_by_one_or_all() {
+    let running = Running::start();
+    let mut client = running.client();
+    client.set("foo", "bar");
+    let vb = vb_of("foo");
+    assert_eq!(client.rows("vbucket").len(), 1024);
+    let one = client.rows(&format!("vbucket {vb}"));
+    assert_eq!(one.len(), 1);
+    assert_eq!(one[&format!("vb_{vb}")], "active");
+    let seqno = client.rows(&format!("vbucket-seqno {vb}"));
+    assert_eq!(seqno[&format!("vb_{vb}:high_seqno")], "1");
+    let details = client.rows(&format!("vbucket-details {vb}"));
+    assert_eq!(details[&format!("vb_{vb}:num_items")], "1");
+    let uuid = &details[&format!("vb_{vb}:uuid")];
+    let failovers = client.rows(&format!("failovers {vb}"));
+    assert_eq!(&failovers[&format!("vb_{vb}:0:id")], uuid);
+    assert_eq!(failovers[&format!("vb_{vb}:num_entries")], "1");
+    let checkpoint = client.rows(&format!("checkpoint {vb}"));
+    assert_eq!(checkpoint[&format!("vb_{vb}:id_1:snap_end")], "1");
+}
+
+#[test]
+fn a_document_is_shown_with_what_the_store_has() {
+    let running = Running::start();
+    let mut client = running.client();
+    client.set("foo", "bar");
+    let vb = vb_of("foo");
+    let shown = client.rows(&format!("key foo {vb}"));
+    assert_eq!(shown["key_is_resident"], "true");
+    assert_eq!(shown["key_seqno"], "1");
+    // SEQNO_PERSISTENCE names its vBucket in the header.
+    let mut frame = vec![0x80, 0xb7, 0, 0, 8, 0];
+    frame.extend(vb.to_be_bytes());
+    frame.extend([0, 0, 0, 8]);
+    frame.extend([0; 12]);
+    frame.extend(1_u64.to_be_bytes());
+    client.0.write_all(&frame).unwrap();
+    assert_eq!(client.receive().status, SUCCESS);
+    let verified = client.rows(&format!("vkey foo {vb}"));
+    assert_eq!(verified["key_valid"], "valid");
+    assert_eq!(verified["key_is_dirty"], "false");
+    assert_eq!(
+        client.try_rows(&format!("key none {vb}")).unwrap_err(),
+        0x01
+    );
+}
+
+#[test]
+fn refusals() {
+    let running = Running::start();
+    let mut client = running.client();
+    let refused = [
+        ("nothing", 0x01),
+        ("memory 1", 0x01),
+        ("hash 0", 0x01),
+        ("vbucket x", 0x04),
+        ("vbucket 70000", 0x04),
+        ("vbucket 1 2", 0x04),
+        ("vbucket-details 1024", 0x07),
+        ("key foo", 0x04),
+        ("collections other.names", 0x04),
+        ("connections x", 0x04),
+        ("reset everything", 0x01),
+    ];
+    for (request, status) in refused {
+        assert_eq!(client.try_rows(request).err(), Some(status), "{request}");
+    }
+}
+
+#[test]
+fn a_group_of_a_bucket_needs_one() {
+    let running = Running::start();
+    let mut client = Client::connect(running.node.ports().kv);
+    let (xerror, plain) = (0x07_u16.to_be_bytes(), b"\0admin\0secret");
+    assert_eq!(client.call(0x1f, &[], b"test", &xerror), SUCCESS, "HELLO");
+    assert_eq!(client.call(0x21, &[], b"PLAIN", plain), SUCCESS, "login");
+    assert_eq!(client.try_rows("").err(), Some(0x08));
+    assert_eq!(client.try_rows("vbucket").err(), Some(0x08));
+    let itself = client.try_rows("connections self").unwrap();
+    let json: serde_json::Value = serde_json::from_str(&itself[0].1).unwrap();
+    assert_eq!(json["user"]["name"], "admin");
+    let details = client.rows("bucket_details");
+    let json: serde_json::Value = serde_json::from_str(&details["bucket details"]).unwrap();
+    assert_eq!(json["buckets"][0]["clients"], 1);
+    assert_eq!(json["buckets"][1]["name"], "default");
+}
+
+#[test]
+fn timings_are_kept_and_forgotten() {
+    let running = Running::start();
+    let mut client = running.client();
+    client.set("a", "1");
+    let counted = |rows: &Rows| -> u64 {
+        let buckets = rows.iter().filter(|row| row.0.starts_with("set_cmd_"));
+        buckets
+            .filter(|row| !row.0.ends_with("mean"))
+            .map(|row| row.1.parse::<u64>().unwrap())
+            .sum()
+    };
+    assert_eq!(counted(&client.rows("timings")), 1);
+    assert_eq!(client.rows("reset").len(), 0);
+    assert_eq!(counted(&client.rows("timings")), 0);
+    assert_eq!(client.rows("")["cmd_set"], "0");
+}
+
+#[test]
+fn metrics_are_documented_and_few() {
+    let running = Running::start();
+    let mut client = running.client();
+    client.set("a", "1");
+    let (page, documented) = (running.metrics(), stats_page());
+    assert!(page.ends_with("# EOF\n"));
+    let series: Vec<&str> = page.lines().filter(|line| !line.starts_with('#')).collect();
+    let is_command = |line: &&&str| line.starts_with("settee_commands_total{");
+    let seen = series.iter().filter(is_command).count();
+    let most = series.len() - seen + crate::commands::COMMANDS.len();
+    assert!(most <= 150, "{most} series once every command was seen");
+    for line in &series {
+        let name = line.split(['{', ' ']).next().unwrap();
+        let name = ["_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|end| {
+                name.strip_suffix(end)
+                    .filter(|name| name.ends_with("duration_seconds"))
+            })
+            .unwrap_or(name);
+        assert!(documented.contains(&format!("`{name}`")), "{name}");
+    }
+    let expected = [
+        "settee_bucket_items{bucket=\"default\"} 1.0",
+        "settee_bucket_vbuckets{bucket=\"default\",state=\"active\"} 1024.0",
+        "settee_commands_total{command=\"set\"} 1",
+        "settee_command_duration_seconds_count{kind=\"write\"} 1",
+        "settee_bucket_memory_quota_bytes{bucket=\"default\"} 134217728.0",
+    ];
+    for line in expected {
+        assert!(series.contains(&line), "{line} in\n{page}");
+    }
+}

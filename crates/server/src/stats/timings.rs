@@ -1,0 +1,283 @@
+//! How long commands take: one histogram per opcode and worker thread, merged when read.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde_json::{Value, json};
+use wire::{Opcode, Status};
+
+const SUB_BITS: u32 = 3;
+const SUBS: usize = 1 << SUB_BITS;
+/// Buckets up to 2^40 ns (18 minutes), eight to each power of two.
+const BUCKETS: usize = 41 * SUBS;
+
+/// A histogram of nanoseconds that one thread writes and any thread reads.
+struct Histogram {
+    counts: [AtomicU64; BUCKETS],
+}
+
+impl Histogram {
+    fn new() -> Box<Self> {
+        Box::new(Self {
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+        })
+    }
+}
+
+fn bucket_of(ns: u64) -> usize {
+    let ns = ns.max(SUBS as u64);
+    let top = ns.ilog2();
+    let sub = (ns >> (top - SUB_BITS)) as usize & (SUBS - 1);
+    ((top as usize) * SUBS + sub).min(BUCKETS - 1)
+}
+
+/// Upper edge of a bucket, inclusive, in nanoseconds.
+fn upper_ns(bucket: usize) -> u64 {
+    let (top, sub) = ((bucket / SUBS) as u32, (bucket % SUBS) as u64);
+    if top < SUB_BITS {
+        return SUBS as u64 - 1;
+    }
+    ((SUBS as u64 + sub + 1) << (top - SUB_BITS)) - 1
+}
+
+/// How a command was answered, as far as statistics tell answers apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Answer {
+    /// It was done.
+    Done = 0,
+    /// There is no such document.
+    Missing = 1,
+    /// The document is there, or is another revision than the one that was named.
+    Conflict = 2,
+    /// The document is locked.
+    Locked = 3,
+    /// It was refused for another reason.
+    Refused = 4,
+}
+
+const ANSWERS: usize = 5;
+
+impl Answer {
+    /// What a status counts as.
+    pub(crate) fn of(status: Status) -> Self {
+        match status {
+            Status::SUCCESS => Self::Done,
+            Status::KEY_ENOENT => Self::Missing,
+            Status::KEY_EEXISTS => Self::Conflict,
+            Status::LOCKED => Self::Locked,
+            _ => Self::Refused,
+        }
+    }
+
+    /// What a command counts as that was not refused: a quiet read that found nothing is not
+    /// answered at all.
+    pub(crate) fn of_done(opcode: Opcode, was_answered: bool) -> Self {
+        match opcode {
+            Opcode::GETQ | Opcode::GETKQ | Opcode::GATQ | Opcode::GETQ_META if !was_answered => {
+                Self::Missing
+            }
+            _ => Self::Done,
+        }
+    }
+}
+
+/// The timings of one worker thread. Recording costs one relaxed addition.
+pub(crate) struct Timings {
+    opcodes: Box<[OnceLock<Box<Histogram>>; 256]>,
+    answers: Box<[[AtomicU64; ANSWERS]; 256]>,
+}
+
+impl Timings {
+    pub(crate) fn new() -> Self {
+        Self {
+            opcodes: Box::new(std::array::from_fn(|_| OnceLock::new())),
+            answers: Box::new(std::array::from_fn(|_| Default::default())),
+        }
+    }
+
+    /// Notes that a command took `ns`.
+    pub(crate) fn record(&self, opcode: u8, ns: u64) {
+        let histogram = self.opcodes[usize::from(opcode)].get_or_init(Histogram::new);
+        histogram.counts[bucket_of(ns)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes how a command was answered.
+    pub(crate) fn answered(&self, opcode: u8, answer: Answer) {
+        self.answers[usize::from(opcode)][answer as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many commands of an opcode got this answer.
+    pub(super) fn answers(&self, opcode: u8, answer: Answer) -> u64 {
+        self.answers[usize::from(opcode)][answer as usize].load(Ordering::Relaxed)
+    }
+
+    /// Commands recorded, of all opcodes.
+    pub(super) fn total(&self) -> u64 {
+        let recorded = self.opcodes.iter().filter_map(OnceLock::get);
+        recorded
+            .flat_map(|histogram| &histogram.counts)
+            .map(|count| count.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Forgets everything.
+    pub(crate) fn reset(&self) {
+        for count in self.answers.iter().flatten() {
+            count.store(0, Ordering::Relaxed);
+        }
+        for histogram in self.opcodes.iter().filter_map(OnceLock::get) {
+            for count in &histogram.counts {
+                count.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn add_to(&self, opcode: u8, sums: &mut [u64; BUCKETS]) {
+        if let Some(histogram) = self.opcodes[usize::from(opcode)].get() {
+            for (sum, count) in sums.iter_mut().zip(&histogram.counts) {
+                *sum += count.load(Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// The merged histogram of one opcode.
+pub(crate) struct Merged {
+    counts: [u64; BUCKETS],
+}
+
+impl Merged {
+    /// Adds up what all workers recorded.
+    pub(crate) fn of<'a>(workers: impl Iterator<Item = &'a Timings>, opcode: u8) -> Self {
+        let mut counts = [0; BUCKETS];
+        for timings in workers {
+            timings.add_to(opcode, &mut counts);
+        }
+        Self { counts }
+    }
+
+    /// Commands recorded.
+    pub(crate) fn total(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Time of all commands, nanoseconds; each counts as the middle of its bucket, so this is
+    /// right to about 6 %.
+    pub(super) fn sum_ns(&self) -> u64 {
+        let counted = self.counts.iter().enumerate();
+        counted
+            .filter(|(_, count)| **count != 0)
+            .map(|(bucket, count)| {
+                let below = bucket.checked_sub(1).map_or(0, upper_ns);
+                count.saturating_mul(below.midpoint(upper_ns(bucket)))
+            })
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Buckets with commands: inclusive upper edge in nanoseconds, count.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let rows = self
+            .counts
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| **count != 0);
+        rows.map(|(bucket, count)| (upper_ns(bucket), *count))
+    }
+
+    /// The shape that timing tools read: whole microseconds, cumulative percentages.
+    #[expect(clippy::cast_precision_loss, reason = "a percentage")]
+    pub(crate) fn to_json(&self) -> Value {
+        let total = self.total();
+        let mut data: Vec<(u64, u64)> = Vec::new();
+        for (upper_ns, count) in self.rows() {
+            let upper_us = upper_ns.div_ceil(1000);
+            match data.last_mut() {
+                Some(last) if last.0 == upper_us => last.1 += count,
+                _ => data.push((upper_us, count)),
+            }
+        }
+        let mut seen = 0;
+        let data: Vec<Value> = data
+            .into_iter()
+            .map(|(upper_us, count)| {
+                seen += count;
+                json!([upper_us, count, seen as f64 * 100.0 / total.max(1) as f64])
+            })
+            .collect();
+        json!({
+            "total": total,
+            "bucketsLow": 0,
+            "data": data,
+            "overflowed": 0,
+            "overflowed_sum": 0,
+            "max_trackable": upper_ns(BUCKETS - 1) / 1000,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_told_apart_and_forgotten() {
+        let timings = Timings::new();
+        timings.answered(0, Answer::of(Status::SUCCESS));
+        timings.answered(0, Answer::of(Status::KEY_ENOENT));
+        timings.answered(0, Answer::of(Status::KEY_ENOENT));
+        timings.answered(1, Answer::of(Status::E2BIG));
+        assert_eq!(timings.answers(0, Answer::Done), 1);
+        assert_eq!(timings.answers(0, Answer::Missing), 2);
+        assert_eq!(timings.answers(1, Answer::Refused), 1);
+        timings.reset();
+        assert_eq!(timings.answers(0, Answer::Missing), 0);
+        assert_eq!(Answer::of_done(Opcode::GETQ, false), Answer::Missing);
+        assert_eq!(Answer::of_done(Opcode::GETQ, true), Answer::Done);
+        assert_eq!(Answer::of_done(Opcode::SETQ, false), Answer::Done);
+    }
+
+    #[test]
+    fn the_sum_is_close() {
+        let timings = Timings::new();
+        for ns in 1_000..2_000 {
+            timings.record(7, ns);
+        }
+        let merged = Merged::of([&timings].into_iter(), 7);
+        let (sum, truth) = (merged.sum_ns(), (1_000..2_000).sum::<u64>());
+        assert!(sum.abs_diff(truth) < truth / 15, "{sum} of {truth}");
+        assert_eq!(timings.total(), 1_000);
+    }
+
+    #[test]
+    fn every_value_lies_in_its_bucket() {
+        for ns in (0..5000).chain([1 << 20, (1 << 30) + 12345, 1 << 39]) {
+            let bucket = bucket_of(ns);
+            assert!(upper_ns(bucket) >= ns, "{ns}");
+            assert!(
+                bucket == 0 || upper_ns(bucket - 1) < ns.max(SUBS as u64),
+                "{ns}"
+            );
+        }
+    }
+
+    #[test]
+    fn workers_are_merged_and_percentages_end_at_100() {
+        let workers = [Timings::new(), Timings::new()];
+        workers[0].record(0, 1_500);
+        workers[1].record(0, 1_500);
+        workers[1].record(0, 900_000);
+        let merged = Merged::of(workers.iter(), 0);
+        assert_eq!(merged.total(), 3);
+        let json = merged.to_json();
+        let data = json["data"].as_array().unwrap();
+        assert_eq!(data.len(), 2);
+        assert_eq!(
+            (data[0][0].as_u64(), data[0][1].as_u64()),
+            (Some(2), Some(2))
+        );
+        assert_eq!(data[1][2].as_f64(), Some(100.0));
+        workers[1].reset();
+        assert_eq!(Merged::of(workers.iter(), 0).total(), 1);
+    }
+}

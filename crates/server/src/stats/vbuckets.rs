@@ -1,0 +1,89 @@
+//! Groups with rows for every vBucket.
+
+use model::VbId;
+
+use super::StatError;
+use super::catalogue::{VBUCKETS, VbRow};
+use super::figures::VbFigures;
+use super::rows::Rows;
+use crate::served::ServedBucket;
+
+/// A group of vBuckets: of one, or of all that are here.
+///
+/// Every vBucket is looked at under its own lock; rows are written without it.
+pub(super) fn collect(
+    group: &str,
+    arguments: &[&str],
+    served: &ServedBucket,
+    rows: &mut Rows<'_, '_>,
+) -> Result<(), StatError> {
+    let selected: Vec<&VbRow> = VBUCKETS
+        .iter()
+        .filter(|row| row.about.groups.contains(&group))
+        .collect();
+    let (wanted, all) = match arguments {
+        [] => (0..served.bucket.vbuckets(), true),
+        [vb] => {
+            let id = number(vb)?.0;
+            (id..id.saturating_add(1), false)
+        }
+        _ => return Err(StatError::Argument("one vBucket at most")),
+    };
+    for id in wanted.map(VbId) {
+        let found = served
+            .bucket
+            .with_vbucket(id, |vb| VbFigures::of(vb, group == "failovers"));
+        let Some(figures) = found else {
+            if all {
+                continue;
+            }
+            return Err(StatError::NoVbucket);
+        };
+        one(group, &selected, &figures, rows);
+    }
+    Ok(())
+}
+
+/// A vBucket as an argument.
+pub(super) fn number(word: &str) -> Result<VbId, StatError> {
+    let number = word
+        .parse()
+        .map_err(|_| StatError::Argument("the vBucket is not a number"))?;
+    Ok(VbId(number))
+}
+
+fn one(group: &str, selected: &[&VbRow], figures: &VbFigures, rows: &mut Rows<'_, '_>) {
+    rows.prefix(figures.id);
+    match group {
+        "vbucket" | "vbucket-details" => rows.row("", figures.state.name()),
+        "prev-vbucket" => rows.row("", "dead"),
+        _ => {}
+    }
+    rows.prefix(format_args!("{}:", figures.id));
+    for row in selected {
+        rows.value(row.about.name, &(row.value)(figures));
+    }
+    match group {
+        "failovers" => failovers(figures, rows),
+        "checkpoint" => open_checkpoint(figures, rows),
+        _ => {}
+    }
+}
+
+fn failovers(figures: &VbFigures, rows: &mut Rows<'_, '_>) {
+    rows.row("num_entries", figures.failovers.len());
+    rows.row("num_erroneous_entries_erased", 0);
+    for (index, entry) in figures.failovers.iter().enumerate() {
+        rows.row(format_args!("{index}:id"), entry.uuid.0);
+        rows.row(format_args!("{index}:seq"), entry.seqno);
+    }
+}
+
+fn open_checkpoint(figures: &VbFigures, rows: &mut Rows<'_, '_>) {
+    let checkpoints = &figures.checkpoints;
+    rows.prefix(format_args!("{}:id_{}:", figures.id, checkpoints.open_id));
+    rows.row("state", "Open");
+    rows.row("type", "Memory");
+    rows.row("snap_start", checkpoints.snapshot_start);
+    rows.row("snap_end", checkpoints.snapshot_end);
+}

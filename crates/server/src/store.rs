@@ -1,0 +1,70 @@
+//! The choice between the two stores, made in one place.
+
+use model::{Meta, Seqno, VbId, VbRecord};
+use storage::{
+    CommitInfo, Compacted, DiskStore, DiskUsage, Keep, KvStore, LoadedVb, MemStore, Snapshot,
+    StoreError, VbBatch, Want,
+};
+
+/// Where the documents of a bucket live.
+pub(crate) enum Store {
+    /// In a directory.
+    Disk(DiskStore),
+    /// In memory, gone with the process.
+    Memory(MemStore),
+}
+
+macro_rules! either {
+    ($self:ident, $store:ident => $call:expr) => {
+        match $self {
+            Store::Disk($store) => $call,
+            Store::Memory($store) => $call,
+        }
+    };
+}
+
+impl KvStore for Store {
+    fn load(&self) -> Result<Vec<LoadedVb>, StoreError> {
+        either!(self, store => store.load())
+    }
+
+    fn commit(&self, batches: &[VbBatch<'_>]) -> Result<CommitInfo, StoreError> {
+        either!(self, store => store.commit(batches))
+    }
+
+    fn fetch(
+        &self,
+        vb: VbId,
+        wants: &[Want<'_>],
+    ) -> Result<Vec<Option<model::Document>>, StoreError> {
+        either!(self, store => store.fetch(vb, wants))
+    }
+
+    fn snapshot(&self, vb: VbId) -> Result<Box<dyn Snapshot>, StoreError> {
+        either!(self, store => store.snapshot(vb))
+    }
+
+    fn rollback(&self, vb: VbId, to: Seqno) -> Result<VbRecord, StoreError> {
+        either!(self, store => store.rollback(vb, to))
+    }
+
+    fn compact(
+        &self,
+        vb: VbId,
+        keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
+    ) -> Result<Compacted, StoreError> {
+        either!(self, store => store.compact(vb, keep))
+    }
+
+    fn remove(&self, vb: VbId) -> Result<(), StoreError> {
+        either!(self, store => store.remove(vb))
+    }
+
+    fn disk_usage(&self) -> Result<DiskUsage, StoreError> {
+        either!(self, store => store.disk_usage())
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        either!(self, store => store.close())
+    }
+}

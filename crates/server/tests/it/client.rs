@@ -1,0 +1,416 @@
+//! A client that says exactly what a test wants said. It encodes frames itself, so that a
+//! mistake in `wire` is not made twice.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use model::VbId;
+use wire::{Decoded, Feature, Limits, Opcode, Response, Status, decode};
+
+/// No answer takes longer: a test fails instead of hanging.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const USER: &str = "Administrator";
+pub(crate) const PASSWORD: &str = "secret word";
+
+/// One request; what is not said is empty.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) opcode: Opcode,
+    pub(crate) vbucket: u16,
+    pub(crate) cas: u64,
+    pub(crate) datatype: u8,
+    pub(crate) infos: Vec<u8>,
+    pub(crate) extras: Vec<u8>,
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+    pub(crate) opaque: u32,
+}
+
+impl Request {
+    pub(crate) fn new(opcode: Opcode) -> Self {
+        Self {
+            opcode,
+            vbucket: 0,
+            cas: 0,
+            datatype: 0,
+            infos: Vec::new(),
+            extras: Vec::new(),
+            key: Vec::new(),
+            value: Vec::new(),
+            opaque: 0,
+        }
+    }
+
+    /// For a document, in its own vBucket, with the prefix of the default collection.
+    pub(crate) fn of(opcode: Opcode, key: &str) -> Self {
+        let request = Self::new(opcode).vbucket(VbId::of_key(key.as_bytes(), 1024).0);
+        request.key([b"\0", key.as_bytes()].concat())
+    }
+
+    pub(crate) fn vbucket(mut self, vbucket: u16) -> Self {
+        self.vbucket = vbucket;
+        self
+    }
+
+    pub(crate) fn cas(mut self, cas: u64) -> Self {
+        self.cas = cas;
+        self
+    }
+
+    pub(crate) fn datatype(mut self, datatype: u8) -> Self {
+        self.datatype = datatype;
+        self
+    }
+
+    pub(crate) fn infos(mut self, infos: &[u8]) -> Self {
+        self.infos = infos.to_vec();
+        self
+    }
+
+    pub(crate) fn extras(mut self, extras: &[u8]) -> Self {
+        self.extras = extras.to_vec();
+        self
+    }
+
+    pub(crate) fn key(mut self, key: impl AsRef<[u8]>) -> Self {
+        self.key = key.as_ref().to_vec();
+        self
+    }
+
+    pub(crate) fn value(mut self, value: impl AsRef<[u8]>) -> Self {
+        self.value = value.as_ref().to_vec();
+        self
+    }
+
+    pub(crate) fn opaque(mut self, opaque: u32) -> Self {
+        self.opaque = opaque;
+        self
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let body = self.infos.len() + self.extras.len() + self.key.len() + self.value.len();
+        let key_length = u16::try_from(self.key.len())
+            .expect("a short key")
+            .to_be_bytes();
+        let mut out = Vec::with_capacity(24 + body);
+        if self.infos.is_empty() {
+            out.extend([0x80, self.opcode.0, key_length[0], key_length[1]]);
+        } else {
+            out.extend([0x08, self.opcode.0, self.infos.len() as u8, key_length[1]]);
+        }
+        out.extend([self.extras.len() as u8, self.datatype]);
+        out.extend(self.vbucket.to_be_bytes());
+        out.extend(u32::try_from(body).expect("a short body").to_be_bytes());
+        out.extend(self.opaque.to_be_bytes());
+        out.extend(self.cas.to_be_bytes());
+        for part in [&self.infos, &self.extras, &self.key, &self.value] {
+            out.extend_from_slice(part);
+        }
+        out
+    }
+}
+
+/// One answer, or a request that the server pushed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) magic: u8,
+    pub(crate) opcode: Opcode,
+    pub(crate) status: Status,
+    pub(crate) datatype: u8,
+    pub(crate) opaque: u32,
+    pub(crate) cas: u64,
+    pub(crate) duration: Option<u16>,
+    pub(crate) extras: Vec<u8>,
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Answer {
+    /// The value as JSON.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.value)
+            .unwrap_or_else(|error| panic!("{error} in {:?}", self.text()))
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.value).into_owned()
+    }
+
+    /// The seqno of a mutation token.
+    pub(crate) fn seqno(&self) -> u64 {
+        assert_eq!(self.extras.len(), 16, "{self:?}");
+        u64::from_be_bytes(self.extras[8..].try_into().unwrap())
+    }
+
+    /// The vBucket UUID of a mutation token.
+    pub(crate) fn uuid(&self) -> u64 {
+        assert_eq!(self.extras.len(), 16, "{self:?}");
+        u64::from_be_bytes(self.extras[..8].try_into().unwrap())
+    }
+
+    /// The answer, which must be a success.
+    #[track_caller]
+    pub(crate) fn ok(self) -> Self {
+        self.is(Status::SUCCESS)
+    }
+
+    /// The answer, which must have this status; a refusal has neither extras nor key nor CAS.
+    #[track_caller]
+    pub(crate) fn is(self, status: Status) -> Self {
+        assert_eq!(self.status, status, "{:?} {}", self.opcode, self.text());
+        if status != Status::SUCCESS && status != Status::AUTH_CONTINUE {
+            assert!(self.extras.is_empty() && self.key.is_empty() && self.cas == 0);
+        }
+        self
+    }
+
+    /// The text of a refusal, which must have one.
+    #[track_caller]
+    pub(crate) fn context(&self) -> String {
+        let context = &self.json()["error"]["context"];
+        context.as_str().expect("an error context").to_owned()
+    }
+}
+
+/// A connection to a node.
+pub(crate) struct Client {
+    stream: TcpStream,
+    input: Vec<u8>,
+    /// Bytes of `input` that were answers already.
+    read: usize,
+    opaque: u32,
+}
+
+impl Client {
+    /// A connection on which nothing was said yet.
+    pub(crate) fn connect(port: u16) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", port)).expect("the node listens");
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(ANSWER_LIMIT)).unwrap();
+        stream.set_write_timeout(Some(ANSWER_LIMIT)).unwrap();
+        Self {
+            stream,
+            input: Vec::new(),
+            read: 0,
+            opaque: 0,
+        }
+    }
+
+    /// With features, logged in, without a bucket.
+    pub(crate) fn logged_in(port: u16, features: &[Feature]) -> Self {
+        let mut client = Self::connect(port);
+        client.hello(features).ok();
+        client.log_in().ok();
+        client
+    }
+
+    /// As an SDK would be, without compression: ready for documents of `default`.
+    pub(crate) fn ready(port: u16) -> Self {
+        Self::with(port, &SDK)
+    }
+
+    /// With these features, ready for documents of `default`.
+    pub(crate) fn with(port: u16, features: &[Feature]) -> Self {
+        let mut client = Self::logged_in(port, features);
+        client.select("default").ok();
+        client
+    }
+
+    pub(crate) fn hello(&mut self, features: &[Feature]) -> Answer {
+        self.call(&hello(features))
+    }
+
+    pub(crate) fn log_in(&mut self) -> Answer {
+        self.call(&plain(USER, PASSWORD))
+    }
+
+    pub(crate) fn select(&mut self, bucket: &str) -> Answer {
+        self.call(&Request::new(Opcode::SELECT_BUCKET).key(bucket))
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the node reads");
+    }
+
+    /// Sends all requests in one write.
+    pub(crate) fn pipeline(&mut self, requests: &[Request]) {
+        let bytes: Vec<u8> = requests.iter().flat_map(Request::bytes).collect();
+        self.send(&bytes);
+    }
+
+    /// Sends a request and gives its answer.
+    #[track_caller]
+    pub(crate) fn call(&mut self, request: &Request) -> Answer {
+        self.opaque += 1;
+        let request = request.clone().opaque(0x5e77_0000 + self.opaque);
+        self.send(&request.bytes());
+        let answer = self.answer();
+        assert_eq!(answer.opaque, request.opaque, "{request:?} {answer:?}");
+        assert_eq!(answer.opcode, request.opcode, "{request:?} {answer:?}");
+        answer
+    }
+
+    /// Sends requests of which the first is going to wait, and returns when it does.
+    #[track_caller]
+    pub(crate) fn pipeline_and_wait(&mut self, requests: &[Request]) {
+        // One small write is read at once and run in one turn, whose answers are sent
+        // together: the NOOP's comes when the request behind it was tried.
+        let noop = Request::new(Opcode::NOOP);
+        self.pipeline(&[&[noop], requests].concat());
+        assert_eq!(self.answer().ok().opcode, Opcode::NOOP);
+    }
+
+    /// The next answer.
+    #[track_caller]
+    pub(crate) fn answer(&mut self) -> Answer {
+        self.next().expect("an answer, not the end")
+    }
+
+    /// The next `count` answers.
+    #[track_caller]
+    pub(crate) fn answers(&mut self, count: usize) -> Vec<Answer> {
+        (0..count).map(|_| self.answer()).collect()
+    }
+
+    /// The next frame; `None` when the node closed the connection.
+    #[track_caller]
+    pub(crate) fn next(&mut self) -> Option<Answer> {
+        loop {
+            if let Some((answer, length)) = first(&self.input[self.read..]) {
+                self.read += length;
+                return Some(answer);
+            }
+            self.input.drain(..self.read);
+            self.read = 0;
+            let start = self.input.len();
+            self.input.resize(start + (256 << 10), 0);
+            let count = self.stream.read(&mut self.input[start..]);
+            self.input.truncate(start + *count.as_ref().unwrap_or(&0));
+            match count {
+                Ok(0) => {
+                    assert!(self.input.is_empty(), "the end lies within a frame");
+                    return None;
+                }
+                Ok(_) => {}
+                Err(error) => panic!("no answer: {error}"),
+            }
+        }
+    }
+
+    /// The node must close the connection without another word.
+    #[track_caller]
+    pub(crate) fn expect_end(&mut self) {
+        assert_eq!(self.next(), None);
+    }
+
+    /// Nothing has been answered so far: the next answer is that of this NOOP.
+    #[track_caller]
+    pub(crate) fn expect_silence(&mut self) {
+        self.call(&Request::new(Opcode::NOOP)).ok();
+    }
+
+    /// Nothing more will be sent.
+    pub(crate) fn end_output(&mut self) {
+        self.stream.shutdown(Shutdown::Write).unwrap();
+    }
+
+    pub(crate) fn set(&mut self, key: &str, value: impl AsRef<[u8]>) -> Answer {
+        self.call(&set(key, value))
+    }
+
+    pub(crate) fn get(&mut self, key: &str) -> Answer {
+        self.call(&Request::of(Opcode::GET, key))
+    }
+}
+
+fn first(input: &[u8]) -> Option<(Answer, usize)> {
+    match decode(input, Limits::AUTHENTICATED).expect("a frame of the protocol") {
+        Decoded::Incomplete { .. } => None,
+        Decoded::Frame { frame, consumed } => {
+            let duration = Response::parse(&frame).ok().and_then(|r| r.server_duration);
+            let answer = Answer {
+                magic: input[0],
+                opcode: frame.header.opcode,
+                status: frame.status(),
+                datatype: frame.header.datatype.0,
+                opaque: u32::from_be_bytes(frame.header.opaque.0),
+                cas: frame.header.cas.0,
+                duration,
+                extras: frame.extras.to_vec(),
+                key: frame.key.to_vec(),
+                value: frame.value.to_vec(),
+                bytes: input[..consumed].to_vec(),
+            };
+            Some((answer, consumed))
+        }
+    }
+}
+
+/// What today's SDKs ask for and this node grants, without compression and tracing.
+pub(crate) const SDK: [Feature; 11] = [
+    Feature::TCP_NODELAY,
+    Feature::MUTATION_SEQNO,
+    Feature::XERROR,
+    Feature::SELECT_BUCKET,
+    Feature::JSON,
+    Feature::DUPLEX,
+    Feature::ALT_REQUEST_SUPPORT,
+    Feature::COLLECTIONS,
+    Feature::PRESERVE_TTL,
+    Feature::GET_CLUSTER_CONFIG_WITH_KNOWN_VERSION,
+    Feature::DEDUPE_NOT_MY_VBUCKET_CLUSTERMAP,
+];
+
+/// [`SDK`] and one more.
+pub(crate) fn sdk_and(more: &[Feature]) -> Vec<Feature> {
+    SDK.iter().chain(more).copied().collect()
+}
+
+/// [`SDK`] without one.
+pub(crate) fn sdk_without(one: Feature) -> Vec<Feature> {
+    SDK.into_iter().filter(|feature| *feature != one).collect()
+}
+
+pub(crate) fn hello(features: &[Feature]) -> Request {
+    let list: Vec<u8> = features.iter().flat_map(|f| f.0.to_be_bytes()).collect();
+    Request::new(Opcode::HELLO).key("it").value(list)
+}
+
+pub(crate) fn plain(user: &str, password: &str) -> Request {
+    let value = format!("\0{user}\0{password}");
+    Request::new(Opcode::SASL_AUTH).key("PLAIN").value(value)
+}
+
+pub(crate) fn set(key: &str, value: impl AsRef<[u8]>) -> Request {
+    store(Opcode::SET, key, value, 0, 0)
+}
+
+pub(crate) fn store(
+    opcode: Opcode,
+    key: &str,
+    value: impl AsRef<[u8]>,
+    flags: u32,
+    expiry: u32,
+) -> Request {
+    let extras = [flags.to_be_bytes(), expiry.to_be_bytes()].concat();
+    Request::of(opcode, key).extras(&extras).value(value)
+}
+
+/// INCREMENT or DECREMENT, with what a missing document begins at and how long it lives.
+pub(crate) fn count(opcode: Opcode, key: &str, delta: u64, initial: u64, expiry: u32) -> Request {
+    let numbers = [delta.to_be_bytes(), initial.to_be_bytes()].concat();
+    let extras = [numbers.as_slice(), &expiry.to_be_bytes()].concat();
+    Request::of(opcode, key).extras(&extras)
+}
+
+/// Bytes of a hexadecimal text.
+pub(crate) fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<char> = text.chars().collect();
+    let pair = |pair: &[char]| {
+        let text: String = pair.iter().collect();
+        u8::from_str_radix(&text, 16).expect("hexadecimal digits")
+    };
+    digits.chunks(2).map(pair).collect()
+}

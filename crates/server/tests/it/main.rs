@@ -1,0 +1,19 @@
+//! The node over its own wire: raw frames in, raw frames out.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+
+mod bootstrap;
+mod client;
+mod collections;
+mod crud;
+mod flow;
+mod golden;
+mod hello;
+mod legacy;
+mod limits;
+mod observe;
+mod order;
+mod place;
+mod quiet;
+mod values;
+mod vbuckets;

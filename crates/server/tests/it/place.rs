@@ -1,0 +1,82 @@
+//! Nodes to talk to.
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use server::{BucketConfig, BucketKind, Node, NodeConfig};
+use wire::Opcode;
+
+use crate::client::{Client, PASSWORD, Request, USER};
+
+fn config(data_dir: Option<&Path>) -> NodeConfig {
+    NodeConfig {
+        data_dir: data_dir.map(Path::to_owned),
+        listen: "127.0.0.1".parse().unwrap(),
+        kv_port: 0,
+        http_port: 0,
+        memcached_port: Some(0),
+        username: USER.into(),
+        password: PASSWORD.into(),
+        buckets: ["default", "other"].map(bucket).to_vec(),
+        threads: 2,
+    }
+}
+
+fn bucket(name: &str) -> BucketConfig {
+    BucketConfig {
+        name: name.into(),
+        quota_bytes: 1 << 30,
+        kind: BucketKind::Couchbase,
+    }
+}
+
+fn start(data_dir: Option<&Path>) -> Node {
+    let node = Node::start(config(data_dir)).expect("the node starts");
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime
+        .unwrap()
+        .block_on(node.warmed_up())
+        .expect("it loads");
+    node
+}
+
+static SHARED: LazyLock<Node> = LazyLock::new(|| start(None));
+
+/// The KV port of a node in memory that all tests share: each uses keys of its own and leaves
+/// vBuckets as they are.
+pub(crate) fn shared() -> u16 {
+    SHARED.ports().kv
+}
+
+/// The shared node's port for classic clients.
+pub(crate) fn shared_classic() -> u16 {
+    SHARED
+        .ports()
+        .memcached
+        .expect("a port for classic clients")
+}
+
+/// A node in memory of a test's own.
+pub(crate) fn own() -> Node {
+    start(None)
+}
+
+/// A node of a test's own with its data in `place`.
+pub(crate) fn on_disk(place: &Path) -> Node {
+    start(Some(place))
+}
+
+/// Runs a test against both kinds of store.
+pub(crate) fn on_both(test: impl Fn(u16)) {
+    test(shared());
+    let place = tempfile::tempdir().unwrap();
+    let node = on_disk(place.path());
+    test(node.ports().kv);
+    node.shutdown().expect("everything becomes durable");
+}
+
+/// Changes the state of a vBucket.
+pub(crate) fn set_vbucket(client: &mut Client, vbucket: u16, state: u8) {
+    let request = Request::new(Opcode::SET_VBUCKET).vbucket(vbucket);
+    client.call(&request.extras(&[state])).ok();
+}

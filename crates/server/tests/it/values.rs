@@ -1,0 +1,226 @@
+//! Values: JSON detection, Snappy in and out, and what may follow on compressed values.
+
+use wire::{Feature, Opcode, Status};
+
+use crate::client::{Client, Request, count, sdk_and, sdk_without, set};
+use crate::place::{on_both, shared};
+
+const JSON: u8 = 1;
+const SNAPPY: u8 = 2;
+
+fn packed(text: &[u8]) -> Vec<u8> {
+    snap::raw::Encoder::new().compress_vec(text).unwrap()
+}
+
+fn unpacked(bytes: &[u8]) -> Vec<u8> {
+    snap::raw::Decoder::new().decompress_vec(bytes).unwrap()
+}
+
+/// A text that compresses well.
+fn long_json(letter: &str) -> String {
+    format!("{{\"a\":\"{}\"}}", letter.repeat(2000))
+}
+
+fn snappy_client(port: u16) -> Client {
+    Client::with(port, &sdk_and(&[Feature::SNAPPY]))
+}
+
+#[test]
+fn json_is_what_the_node_finds_not_what_the_client_says() {
+    let mut client = Client::ready(shared());
+    let mut no_json = Client::with(shared(), &sdk_without(Feature::JSON));
+    for (value, datatype) in [
+        ("{}", 1),
+        ("[1", 0),
+        ("5", 1),
+        ("\"x\"", 1),
+        ("text", 0),
+        ("", 0),
+    ] {
+        for said in [0, JSON] {
+            client.call(&set("json", value).datatype(said)).ok();
+            assert_eq!(
+                client.get("json").ok().datatype,
+                datatype,
+                "{value} said {said}"
+            );
+            assert_eq!(no_json.get("json").ok().datatype, 0);
+        }
+        no_json.call(&set("json", value)).ok();
+        assert_eq!(client.get("json").ok().datatype, datatype);
+    }
+}
+
+#[test]
+fn datatype_bits_need_their_feature() {
+    let mut client = Client::with(shared(), &[Feature::XERROR, Feature::COLLECTIONS]);
+    for bits in [JSON, SNAPPY, JSON | SNAPPY, 4] {
+        client
+            .call(&set("bits", "{}").datatype(bits))
+            .is(Status::EINVAL);
+    }
+    for bits in [8, 0x80] {
+        let answer = client
+            .call(&set("bits", "{}").datatype(bits))
+            .is(Status::EINVAL);
+        assert!(answer.context().contains("datatype"));
+    }
+    let mut client = snappy_client(shared());
+    client
+        .call(&Request::of(Opcode::GET, "bits").datatype(JSON))
+        .is(Status::EINVAL);
+    client
+        .call(&set("bits", "{}").datatype(4))
+        .is(Status::EINVAL);
+}
+
+#[test]
+fn compressed_in_and_out() {
+    on_both(|port| {
+        let text = long_json("x");
+        let mut snappy = snappy_client(port);
+        let mut everywhere = Client::with(port, &sdk_and(&[Feature::SNAPPY_EVERYWHERE]));
+        let mut plain = Client::ready(port);
+        let mut bare = Client::with(port, &sdk_without(Feature::JSON));
+        let request = set("packed", packed(text.as_bytes())).datatype(SNAPPY | JSON);
+        for writer in [&mut snappy, &mut everywhere] {
+            writer.call(&request).ok();
+        }
+        for reader in [&mut snappy, &mut everywhere] {
+            for opcode in [Opcode::GET, Opcode::GETK] {
+                let got = reader.call(&Request::of(opcode, "packed")).ok();
+                assert_eq!(got.datatype, SNAPPY | JSON, "kept as it came");
+                assert_eq!(unpacked(&got.value), text.as_bytes());
+            }
+        }
+        let got = plain.get("packed").ok();
+        assert_eq!((got.datatype, got.text()), (JSON, text.clone()));
+        let got = bare.get("packed").ok();
+        assert_eq!((got.datatype, got.text()), (0, text.clone()));
+        let meta = plain
+            .call(&Request::of(Opcode::GET_META, "packed").extras(&[2]))
+            .ok();
+        assert_eq!(meta.extras[20] & JSON, JSON);
+        // What is stored plain goes out plain to everybody.
+        plain.set("packed", &text).ok();
+        assert_eq!(snappy.get("packed").ok().text(), text);
+    });
+}
+
+#[test]
+fn compression_that_gains_little_is_undone() {
+    let mut client = snappy_client(shared());
+    client
+        .call(&set("small", packed(b"{}")).datatype(SNAPPY))
+        .ok();
+    let got = client.get("small").ok();
+    assert_eq!((got.datatype, got.value.as_slice()), (JSON, &b"{}"[..]));
+    client
+        .call(&set("small", packed(b"")).datatype(SNAPPY))
+        .ok();
+    assert_eq!(client.get("small").ok().value, b"");
+}
+
+#[test]
+fn damaged_snappy_and_bombs() {
+    let mut client = snappy_client(shared());
+    client.set("bomb", "before").ok();
+    let too_big = packed(&vec![0; (20 << 20) + 1]);
+    let claims: [&[u8]; 4] = [
+        b"",
+        b"\xff\xff",
+        b"\xff\xff\xff\xff\x0f",
+        b"\xff\xff\xff\xff\x0f\0\0\0",
+    ];
+    for opcode in [Opcode::SET, Opcode::APPEND] {
+        let with = |value: &[u8]| {
+            let request = match opcode {
+                Opcode::SET => set("bomb", value),
+                _ => Request::of(opcode, "bomb").value(value),
+            };
+            request.datatype(SNAPPY)
+        };
+        for claim in claims {
+            let answer = client.call(&with(claim));
+            assert_eq!(answer.status, Status::EINVAL, "{opcode:?} {claim:?}");
+        }
+        client.call(&with(&too_big)).is(Status::E2BIG);
+    }
+    assert_eq!(client.get("bomb").value, b"before");
+    let exact = packed(&vec![0; 20 << 20]);
+    client.call(&set("bomb", exact).datatype(SNAPPY)).ok();
+    assert_eq!(
+        Client::ready(shared()).get("bomb").ok().value.len(),
+        20 << 20
+    );
+    client.call(&Request::of(Opcode::DELETE, "bomb")).ok();
+}
+
+#[test]
+fn joining_compressed_values() {
+    on_both(|port| {
+        let mut snappy = snappy_client(port);
+        let mut plain = Client::ready(port);
+        let (stored, added) = ("a".repeat(2000), "b".repeat(2000));
+        for packed_store in [false, true] {
+            for packed_part in [false, true] {
+                let put = |text: &str, pack: bool| {
+                    if pack {
+                        (packed(text.as_bytes()), SNAPPY)
+                    } else {
+                        (text.as_bytes().to_vec(), 0)
+                    }
+                };
+                let (value, datatype) = put(&stored, packed_store);
+                snappy.call(&set("mix", value).datatype(datatype)).ok();
+                let (value, datatype) = put(&added, packed_part);
+                for opcode in [Opcode::APPEND, Opcode::PREPEND] {
+                    let part = Request::of(opcode, "mix").value(&value).datatype(datatype);
+                    snappy.call(&part).ok();
+                }
+                let expected = format!("{added}{stored}{added}");
+                assert_eq!(plain.get("mix").ok().text(), expected);
+                let got = snappy.get("mix").ok();
+                let value = match got.datatype & SNAPPY {
+                    0 => got.value,
+                    _ => unpacked(&got.value),
+                };
+                assert_eq!(value, expected.as_bytes());
+            }
+        }
+    });
+}
+
+#[test]
+fn counting_in_compressed_values() {
+    let mut client = snappy_client(shared());
+    let text = format!("{}41", " ".repeat(500));
+    client
+        .call(&set("cnt", packed(text.as_bytes())).datatype(SNAPPY))
+        .ok();
+    assert_eq!(client.get("cnt").ok().datatype & SNAPPY, SNAPPY);
+    let answer = client.call(&count(Opcode::INCREMENT, "cnt", 1, 0, 0)).ok();
+    assert_eq!(
+        (answer.value.as_slice(), answer.datatype),
+        (&42_u64.to_be_bytes()[..], 0)
+    );
+    let got = client.get("cnt").ok();
+    assert_eq!((got.value.as_slice(), got.datatype), (&b"42"[..], JSON));
+}
+
+#[test]
+fn nothing_but_documents_is_compressed() {
+    for feature in [Feature::SNAPPY, Feature::SNAPPY_EVERYWHERE] {
+        let mut client = Client::with(shared(), &sdk_and(&[feature]));
+        for request in [
+            Request::of(Opcode::GET, "k").vbucket(5000),
+            Request::new(Opcode::GET_CLUSTER_CONFIG),
+            Request::new(Opcode::COLLECTIONS_GET_MANIFEST),
+            Request::new(Opcode::GET).key(b"\x42k"),
+        ] {
+            let answer = client.call(&request);
+            assert_eq!(answer.datatype, JSON, "{request:?}");
+            answer.json();
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Flags of `settee bench`, and the plan that they amount to.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::distribution::Distribution;
+use super::verify;
+use crate::client::{Address, ConnectArgs};
+use crate::exit::Failure;
+
+/// Most connections to one server.
+const CONNECTIONS_MAX: u32 = 20_000;
+/// Key numbers have nine digits.
+const KEYS_MAX: u64 = 1_000_000_000;
+/// Largest value that any known server stores.
+const VALUE_BYTES_MAX: u64 = 20 * 1024 * 1024;
+
+/// Put load on a Couchbase or memcached server, or on two of them in turn, and measure.
+///
+/// Closed loop by default: every connection keeps DEPTH requests outstanding. With --rate,
+/// requests are sent on schedule and latency counts from the scheduled time, so a server that
+/// stalls is charged for every request that had to wait.
+///
+/// Exit code 65 when --verify finds a wrong value, 75 when the server refused operations.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
+    /// Connections to each server
+    #[arg(short, long, env = "SETTEE_BENCH_CONNECTIONS", value_name = "N", default_value_t = 50,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
+    connections: u32,
+    /// Threads of the load generator for each server; connections are divided among them
+    #[arg(short, long, env = "SETTEE_BENCH_THREADS", value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: u32,
+    /// Requests that a connection keeps outstanding (pipeline depth); with --rate: at most
+    #[arg(short, long, env = "SETTEE_BENCH_DEPTH", value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    depth: u32,
+    /// Number of different keys, of 16 bytes each
+    #[arg(short, long, env = "SETTEE_BENCH_KEYS", value_name = "N", default_value_t = 100_000,
+          value_parser = clap::value_parser!(u64).range(1..=KEYS_MAX))]
+    keys: u64,
+    /// Which keys are used how often: uniform, zipf (theta 0.99) or zipf:THETA
+    #[arg(
+        long,
+        env = "SETTEE_BENCH_DISTRIBUTION",
+        value_name = "NAME",
+        default_value = "uniform"
+    )]
+    distribution: Distribution,
+    /// Writes and reads, SET:GET
+    #[arg(
+        short,
+        long,
+        env = "SETTEE_BENCH_RATIO",
+        value_name = "SET:GET",
+        default_value = "1:10"
+    )]
+    ratio: Ratio,
+    /// Size of values in bytes
+    #[arg(long, env = "SETTEE_BENCH_VALUE_SIZE", value_name = "BYTES", default_value_t = 256,
+          value_parser = clap::value_parser!(u64).range(0..=VALUE_BYTES_MAX))]
+    value_size: u64,
+    /// How long to measure each server, in seconds
+    #[arg(long, env = "SETTEE_BENCH_DURATION", value_name = "SECONDS", default_value_t = 10.0,
+          value_parser = seconds)]
+    duration: f64,
+    /// Measure this many operations on each server instead of a duration
+    #[arg(long, env = "SETTEE_BENCH_OPS", value_name = "N",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    ops: Option<u64>,
+    /// How long to load each server before measuring, in seconds
+    #[arg(long, env = "SETTEE_BENCH_WARMUP", value_name = "SECONDS", default_value_t = 1.0,
+          value_parser = seconds)]
+    warmup: f64,
+    /// Slices of the measurement; medians are taken over them, and two servers take turns
+    #[arg(long, env = "SETTEE_BENCH_SLICES", value_name = "N", default_value_t = 10,
+          value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    slices: u32,
+    /// Open loop: operations a second over all connections of a server
+    #[arg(long, env = "SETTEE_BENCH_RATE", value_name = "OPS", value_parser = rate)]
+    rate: Option<f64>,
+    /// Check every value read: right key, intact, and never older than what the connection
+    /// wrote or saw before
+    #[arg(long, env = "SETTEE_BENCH_VERIFY")]
+    verify: bool,
+    /// Write every key before measuring
+    #[arg(long, env = "SETTEE_BENCH_LOAD_FIRST", value_name = "BOOL", default_value_t = true,
+          default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          action = clap::ArgAction::Set)]
+    load_first: bool,
+    /// Second server to compare with, in the form of --connect
+    #[arg(
+        long,
+        env = "SETTEE_BENCH_VS",
+        value_name = "ADDRESS",
+        hide_env_values = true
+    )]
+    pub(crate) vs: Option<Address>,
+    /// Compare with memcached: start it on a free loopback port, end it afterwards
+    #[arg(long, env = "SETTEE_BENCH_VS_MEMCACHED", value_name = "PATH", num_args = 0..=1,
+          default_missing_value = "memcached", conflicts_with = "vs")]
+    pub(crate) vs_memcached: Option<String>,
+    /// Process of the first server, whose CPU time is measured
+    #[arg(long, env = "SETTEE_BENCH_SERVER_PID", value_name = "PID")]
+    pub(crate) server_pid: Option<u32>,
+    /// Process of the second server
+    #[arg(long, env = "SETTEE_BENCH_VS_PID", value_name = "PID", requires = "vs")]
+    pub(crate) vs_pid: Option<u32>,
+    /// Seed of the random choices
+    #[arg(long, env = "SETTEE_BENCH_SEED", value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object instead of a table
+    #[arg(long, env = "SETTEE_JSON")]
+    pub(crate) json: bool,
+}
+
+/// How much one slice does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Amount {
+    /// As much as fits this time.
+    Time(Duration),
+    /// This many operations over all connections.
+    Ops(u64),
+}
+
+/// What every connection and worker needs to know; the same for both servers.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Connections to each server.
+    pub(crate) connections: u32,
+    /// Threads for each server; never more than connections.
+    pub(crate) threads: u32,
+    /// Requests outstanding on a connection.
+    pub(crate) depth: usize,
+    /// Number of keys.
+    pub(crate) keys: u64,
+    /// Which keys are used how often.
+    pub(crate) distribution: Distribution,
+    /// Writes and reads.
+    pub(crate) ratio: Ratio,
+    /// Bytes of a value.
+    pub(crate) value_bytes: usize,
+    /// What one slice does.
+    pub(crate) slice: Amount,
+    /// Number of slices.
+    pub(crate) slices: u32,
+    /// Load before measuring.
+    pub(crate) warmup: Duration,
+    /// Operations a second in open loop; `None` for closed loop.
+    pub(crate) rate: Option<f64>,
+    /// Whether values are checked.
+    pub(crate) verify: bool,
+    /// Whether all keys are written first.
+    pub(crate) load_first: bool,
+    /// Seed of the random choices.
+    pub(crate) seed: u64,
+    /// Longest time without any answer.
+    pub(crate) timeout: Duration,
+}
+
+impl Args {
+    /// Checks what no single flag can tell.
+    ///
+    /// # Errors
+    /// A usage failure that names flag, value and what is allowed.
+    pub(crate) fn plan(&self) -> Result<Plan, Failure> {
+        if self.verify && self.value_size < verify::HEADER_BYTES as u64 {
+            return Err(Failure::usage(format!(
+                "--value-size {}: with --verify at least {} bytes are needed",
+                self.value_size,
+                verify::HEADER_BYTES
+            )));
+        }
+        if self.duration <= 0.0 {
+            return Err(Failure::usage("--duration 0: must be above 0 seconds"));
+        }
+        let slice = match self.ops {
+            Some(ops) => Amount::Ops(ops.div_ceil(u64::from(self.slices))),
+            None => Amount::Time(Duration::from_secs_f64(
+                self.duration / f64::from(self.slices),
+            )),
+        };
+        Ok(Plan {
+            connections: self.connections,
+            threads: self.threads.min(self.connections),
+            depth: self.depth as usize,
+            keys: self.keys,
+            distribution: self.distribution,
+            ratio: self.ratio,
+            value_bytes: usize::try_from(self.value_size)
+                .map_err(|_| Failure::usage("--value-size: does not fit this machine"))?,
+            slice,
+            slices: self.slices,
+            warmup: Duration::from_secs_f64(self.warmup),
+            rate: self.rate,
+            verify: self.verify,
+            load_first: self.load_first,
+            seed: self.seed,
+            timeout: self.connect.timeout(),
+        })
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("use a number of seconds of 0..86400".to_owned()),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if (0.001..=1e9).contains(&rate) => Ok(rate),
+        _ => Err("use a number of operations a second of 0.001..1000000000".to_owned()),
+    }
+}
+
+/// How many writes there are to how many reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ratio {
+    /// Writes.
+    pub(crate) sets: u32,
+    /// Reads.
+    pub(crate) gets: u32,
+}
+
+impl FromStr for Ratio {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| {
+            text.parse::<u32>()
+                .ok()
+                .filter(|&number| number <= 1_000_000)
+        };
+        text.split_once(':')
+            .and_then(|(sets, gets)| {
+                Some(Self {
+                    sets: number(sets)?,
+                    gets: number(gets)?,
+                })
+            })
+            .filter(|ratio| ratio.sets + ratio.gets > 0)
+            .ok_or_else(|| "use SET:GET, two numbers of 0..1000000, not both 0".to_owned())
+    }
+}
+
+impl std::fmt::Display for Ratio {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.sets, self.gets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Wrapper {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(flags: &[&str]) -> Result<Args, clap::Error> {
+        Wrapper::try_parse_from(["bench"].iter().chain(flags)).map(|wrapper| wrapper.args)
+    }
+
+    fn plan(flags: &[&str]) -> Plan {
+        args(flags).unwrap().plan().unwrap()
+    }
+
+    #[test]
+    fn defaults() {
+        let plan = plan(&[]);
+        assert_eq!((plan.connections, plan.threads, plan.depth), (50, 1, 1));
+        assert_eq!(plan.ratio, Ratio { sets: 1, gets: 10 });
+        assert_eq!(plan.slice, Amount::Time(Duration::from_secs(1)));
+        assert!(plan.load_first && !plan.verify && plan.rate.is_none());
+    }
+
+    #[test]
+    fn a_run_is_divided_into_slices() {
+        let by_ops = plan(&["--ops=1001", "--slices=10", "-c4", "-t8"]);
+        assert_eq!(by_ops.slice, Amount::Ops(101));
+        assert_eq!(
+            by_ops.threads, 4,
+            "a thread without connections is of no use"
+        );
+        let by_time = plan(&["--duration=1", "--slices=4", "--load-first=false"]);
+        assert_eq!(by_time.slice, Amount::Time(Duration::from_millis(250)));
+        assert!(!by_time.load_first);
+    }
+
+    #[test]
+    fn memcached_is_found_on_the_path_unless_named() {
+        let named = |flags: &[&str]| args(flags).unwrap().vs_memcached;
+        assert_eq!(named(&["--vs-memcached"]).as_deref(), Some("memcached"));
+        assert_eq!(
+            named(&["--vs-memcached", "/x/mc"]).as_deref(),
+            Some("/x/mc")
+        );
+        assert_eq!(named(&[]), None);
+        assert!(args(&["--vs-memcached", "--vs", "h:1"]).is_err());
+    }
+
+    #[test]
+    fn what_is_refused() {
+        for flags in [
+            ["--connections=0"],
+            ["--connections=20001"],
+            ["--depth=0"],
+            ["--keys=0"],
+            ["--ratio=0:0"],
+            ["--ratio=1"],
+            ["--duration=-1"],
+            ["--rate=0"],
+            ["--connect=ftp://x"],
+            ["--distribution=normal"],
+        ] {
+            assert!(args(&flags).is_err(), "{flags:?}");
+        }
+        assert!(
+            args(&["--verify", "--value-size=8"])
+                .unwrap()
+                .plan()
+                .is_err()
+        );
+        assert!(args(&["--duration=0"]).unwrap().plan().is_err());
+    }
+}

@@ -1,0 +1,292 @@
+//! A small blocking client: one connection, one request at a time.
+//!
+//! It serves the commands for hands (`stat`, `get`, `set`, `del`) and opens the connections of
+//! `bench`. It speaks to Couchbase servers and, without login and collections, to memcached.
+
+mod address;
+mod error;
+mod login;
+mod message;
+mod scram;
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use model::VbId;
+use wire::{Decoded, Limits, Magic, Opaque, Opcode, Status};
+
+pub(crate) use address::Address;
+pub(crate) use error::{ClientError, code_of_status};
+pub(crate) use message::{Answer, Message};
+pub(crate) use scram::SaltedCache;
+
+/// Longest answer that is read: well above the largest document.
+pub(crate) const ANSWER_LIMITS: Limits = Limits {
+    body_bytes_max: 128 * 1024 * 1024,
+};
+
+/// How many bytes are asked of the socket at once.
+const READ_BYTES: usize = 64 * 1024;
+
+/// Flags that every client command takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ConnectArgs {
+    /// Server: couchbase://USER:PASSWORD@HOST:PORT/BUCKET (parts percent-encoded),
+    /// memcached://HOST:PORT, or HOST:PORT, which means memcached
+    #[arg(
+        long,
+        env = "SETTEE_CONNECT",
+        hide_env_values = true,
+        value_name = "ADDRESS",
+        default_value = "couchbase://Administrator:password@127.0.0.1:11210/default"
+    )]
+    pub(crate) connect: Address,
+    /// How long to wait for a connection and for each answer, in seconds
+    #[arg(long, env = "SETTEE_TIMEOUT", value_name = "SECONDS", default_value_t = 10,
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) timeout: u64,
+}
+
+impl ConnectArgs {
+    /// Connects as the flags say.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub(crate) fn connect(&self) -> Result<Client, ClientError> {
+        Client::connect(&self.connect, self.timeout(), &mut SaltedCache::default())
+    }
+
+    /// The time that the user is willing to wait.
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+}
+
+/// How keys are sent on a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeyForm {
+    /// Keys carry the identifier of their collection.
+    pub(crate) collections: bool,
+    /// Number of vBuckets; `None` where the server has no such thing.
+    pub(crate) vbuckets: Option<u16>,
+}
+
+impl KeyForm {
+    /// The vBucket of a user's key.
+    pub(crate) fn vbucket(self, key: &[u8]) -> VbId {
+        self.vbuckets
+            .map_or(VbId(0), |count| VbId::of_key(key, count))
+    }
+
+    /// What stands before a user's key on the wire: the default collection, or nothing.
+    pub(crate) fn prefix(self) -> &'static [u8] {
+        if self.collections { &[0] } else { &[] }
+    }
+}
+
+/// One connection to a server.
+#[derive(Debug)]
+pub(crate) struct Client {
+    stream: TcpStream,
+    input: Vec<u8>,
+    consumed: usize,
+    output: Vec<u8>,
+    next_opaque: u32,
+    key_form: KeyForm,
+}
+
+impl Client {
+    /// Connects; to a Couchbase server also logs in, selects the bucket and asks for its map.
+    ///
+    /// # Errors
+    /// Every [`ClientError`]: not reachable, login refused, no such bucket.
+    pub(crate) fn connect(
+        address: &Address,
+        timeout: Duration,
+        cache: &mut SaltedCache,
+    ) -> Result<Self, ClientError> {
+        let stream = open(address, timeout).map_err(|source| ClientError::Unreachable {
+            address: address.to_string(),
+            source,
+        })?;
+        let mut client = Self {
+            stream,
+            input: Vec::new(),
+            consumed: 0,
+            output: Vec::new(),
+            next_opaque: 1,
+            key_form: KeyForm::default(),
+        };
+        if let Some(login) = &address.login {
+            client.key_form = login::bootstrap(&mut client, login, cache)?;
+        }
+        Ok(client)
+    }
+
+    /// How keys are sent on this connection.
+    pub(crate) fn key_form(&self) -> KeyForm {
+        self.key_form
+    }
+
+    /// Gives up the client for its socket, on which no answer is outstanding.
+    pub(crate) fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
+    /// Asks and waits for the answer, whatever its status.
+    ///
+    /// # Errors
+    /// The connection broke, or the server broke the protocol.
+    pub(crate) fn request(&mut self, message: &Message<'_>) -> Result<Answer, ClientError> {
+        let opaque = self.send(message)?;
+        self.receive(message.opcode, opaque)
+    }
+
+    /// Asks and waits for the answer; any status but success is an error.
+    ///
+    /// # Errors
+    /// As [`Client::request`], and [`ClientError::Refused`].
+    pub(crate) fn expect_success(&mut self, message: &Message<'_>) -> Result<Answer, ClientError> {
+        let answer = self.request(message)?;
+        // The mechanism of a login is its key, and tells nothing.
+        let about: &[u8] = match message.opcode {
+            Opcode::SASL_AUTH | Opcode::SASL_STEP | Opcode::HELLO => &[],
+            _ => message.key,
+        };
+        accept(message.opcode, about, answer)
+    }
+
+    /// A request about a document of the default collection, by the user's key.
+    ///
+    /// # Errors
+    /// As [`Client::expect_success`].
+    pub(crate) fn document_request(
+        &mut self,
+        message: &Message<'_>,
+    ) -> Result<Answer, ClientError> {
+        let key = [self.key_form.prefix(), message.key].concat();
+        let vbucket = self.key_form.vbucket(message.key);
+        let answer = self.request(&Message {
+            key: &key,
+            vbucket,
+            ..*message
+        })?;
+        accept(message.opcode, message.key, answer)
+    }
+
+    /// Statistics of a group, one call of `row` for each name and value as they arrive.
+    ///
+    /// # Errors
+    /// As [`Client::expect_success`]; rows that came before an error were delivered.
+    pub(crate) fn stat(
+        &mut self,
+        group: &str,
+        mut row: impl FnMut(&[u8], &[u8]),
+    ) -> Result<(), ClientError> {
+        let opaque = self.send(&Message::with(Opcode::STAT, group.as_bytes(), b""))?;
+        loop {
+            let answer = self.receive(Opcode::STAT, opaque)?;
+            let answer = accept(Opcode::STAT, group.as_bytes(), answer)?;
+            if answer.key.is_empty() && answer.value.is_empty() {
+                return Ok(());
+            }
+            row(&answer.key, &answer.value);
+        }
+    }
+
+    fn send(&mut self, message: &Message<'_>) -> Result<Opaque, ClientError> {
+        let during = message.opcode.name();
+        let opaque = Opaque(self.next_opaque.to_be_bytes());
+        self.next_opaque = self.next_opaque.wrapping_add(1);
+        self.output.clear();
+        message.encode(opaque, &mut self.output)?;
+        let sent = self.stream.write_all(&self.output);
+        sent.map_err(|source| ClientError::Lost { during, source })?;
+        Ok(opaque)
+    }
+
+    /// Reads on until an answer is whole; what servers push unasked is skipped.
+    fn receive(&mut self, opcode: Opcode, opaque: Opaque) -> Result<Answer, ClientError> {
+        let during = opcode.name();
+        let broken = |reason: String| ClientError::Protocol { during, reason };
+        loop {
+            let input = &self.input[self.consumed..];
+            match wire::decode(input, ANSWER_LIMITS).map_err(|error| broken(error.to_string()))? {
+                Decoded::Incomplete { .. } => {
+                    self.fill()
+                        .map_err(|source| ClientError::Lost { during, source })?;
+                }
+                Decoded::Frame { frame, consumed } => {
+                    self.consumed += consumed;
+                    let header = frame.header;
+                    if header.magic == Magic::ServerRequest {
+                        continue;
+                    }
+                    if !header.magic.is_client_response() {
+                        return Err(broken(format!("a frame of kind {:?}", header.magic)));
+                    }
+                    if header.opaque != opaque || header.opcode != opcode {
+                        return Err(broken("an answer to another request".to_owned()));
+                    }
+                    return Ok(Answer::of(&frame));
+                }
+            }
+        }
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        self.input.drain(..self.consumed);
+        self.consumed = 0;
+        let len = self.input.len();
+        self.input.resize(len + READ_BYTES, 0);
+        let read = self.stream.read(&mut self.input[len..]);
+        self.input.truncate(len + *read.as_ref().unwrap_or(&0));
+        match read? {
+            0 => Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the server closed it",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn accept(opcode: Opcode, about: &[u8], answer: Answer) -> Result<Answer, ClientError> {
+    if answer.status == Status::SUCCESS {
+        return Ok(answer);
+    }
+    let status = answer.status;
+    let context = match status {
+        Status::NOT_MY_VBUCKET => Some("another node owns the document".to_owned()),
+        _ => answer
+            .context()
+            .filter(|context| context != status.description()),
+    };
+    Err(ClientError::Refused {
+        during: opcode.name(),
+        about: String::from_utf8_lossy(about).into_owned(),
+        status,
+        context,
+    })
+}
+
+/// A connected socket without delay and with time limits; the host's addresses are tried in turn.
+fn open(address: &Address, timeout: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for candidate in address.host_port().to_socket_addrs()? {
+        match TcpStream::connect_timeout(&candidate, timeout) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(timeout))?;
+                stream.set_write_timeout(Some(timeout))?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests;

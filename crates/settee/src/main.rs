@@ -1,0 +1,122 @@
+//! The `settee` binary: the node (`serve`) and the client commands.
+//!
+//! It may not hide logic that a library crate should own: the node is `server`'s, the protocol
+//! is `wire`'s; here are flags, exit codes, output and the small client.
+
+mod bench;
+mod client;
+mod exit;
+mod kv;
+mod output;
+mod serve;
+mod stat;
+#[cfg(test)]
+mod testing;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
+
+use exit::{Failure, Sysexit};
+
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// A small couch: a memory-first document node that speaks the Couchbase KV protocol, and its
+/// tools.
+#[derive(Debug, Parser)]
+#[command(name = "settee", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a node
+    Serve(serve::ServeArgs),
+    Stat(stat::Args),
+    Get(kv::GetArgs),
+    Set(kv::SetArgs),
+    Del(kv::DelArgs),
+    Bench(bench::Args),
+    /// Print a completion script for a shell
+    ///
+    /// For bash: settee completion bash > ~/.local/share/bash-completion/completions/settee
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print docs/compatibility.md
+    #[command(hide = true)]
+    CompatTable,
+    /// Print docs/stats.md
+    #[command(hide = true)]
+    StatsCatalogue,
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return explain(&error),
+    };
+    let result = match cli.command {
+        Command::Serve(args) => return serve::run(args),
+        Command::Stat(args) => stat::run(&args),
+        Command::Get(args) => kv::get(&args),
+        Command::Set(args) => kv::set(&args),
+        Command::Del(args) => kv::del(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Completion { shell } => completion(shell),
+        Command::CompatTable => output::print(server::compatibility_page().as_bytes()),
+        Command::StatsCatalogue => output::print(server::stats_page().as_bytes()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Help and version are answers; anything else that clap says is a usage error.
+fn explain(error: &clap::Error) -> ExitCode {
+    let printed = error.print();
+    match (error.use_stderr(), printed) {
+        (true, _) => ExitCode::from(Sysexit::Usage as u8),
+        (false, Ok(())) => ExitCode::SUCCESS,
+        (false, Err(_)) => ExitCode::from(Sysexit::Os as u8),
+    }
+}
+
+fn completion(shell: Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "settee", &mut script);
+    output::print(&script)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_says_what_it_is() {
+        let mut commands = vec![Cli::command()];
+        while let Some(command) = commands.pop() {
+            for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+                assert!(
+                    arg.get_help().is_some(),
+                    "{} {}",
+                    command.get_name(),
+                    arg.get_id()
+                );
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
+    }
+}

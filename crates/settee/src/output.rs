@@ -1,0 +1,112 @@
+//! Standard output and the terminal: what is printed, and whether it may be coloured.
+
+use std::io::{self, IsTerminal, Write};
+
+use crate::exit::{Failure, Sysexit};
+
+/// Writes `bytes` to standard output at once.
+///
+/// # Errors
+/// Standard output cannot be written. A reader that went away (`settee stat | head`) is no error.
+pub(crate) fn print(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(
+            Sysexit::Os,
+            format!("standard output: {error}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Writes one JSON value and a newline to standard output.
+///
+/// # Errors
+/// As [`print`].
+pub(crate) fn print_json(value: &serde_json::Value) -> Result<(), Failure> {
+    let mut text = format!("{value:#}");
+    text.push('\n');
+    print(text.as_bytes())
+}
+
+/// Whether standard output is a terminal.
+pub(crate) fn stdout_is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// How text may be emphasised.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Style {
+    coloured: bool,
+}
+
+impl Style {
+    /// Plain text.
+    #[cfg(test)]
+    pub(crate) const PLAIN: Self = Self { coloured: false };
+
+    /// Colours when standard output is a terminal and `NO_COLOR` is not set to anything.
+    pub(crate) fn of_stdout() -> Self {
+        let forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self {
+            coloured: stdout_is_terminal() && !forbidden,
+        }
+    }
+
+    /// `text` in bold.
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.wrap("1", text)
+    }
+
+    /// `text` in red: something is wrong.
+    pub(crate) fn alarm(self, text: &str) -> String {
+        self.wrap("31", text)
+    }
+
+    fn wrap(self, code: &str, text: &str) -> String {
+        if self.coloured {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+/// A line on standard error that is written over and over; silent where there is no terminal.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    visible: bool,
+}
+
+impl Progress {
+    /// Visible when standard error is a terminal and the user does not want to be spared.
+    pub(crate) fn new(quiet: bool) -> Self {
+        Self {
+            visible: !quiet && io::stderr().is_terminal(),
+        }
+    }
+
+    /// Replaces the line.
+    pub(crate) fn show(&self, text: &str) {
+        if self.visible {
+            eprint!("\r\x1b[2K{text}");
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.show("");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_style_adds_nothing() {
+        assert_eq!(Style::PLAIN.bold("x"), "x");
+        assert_eq!(Style { coloured: true }.alarm("x"), "\x1b[31mx\x1b[0m");
+    }
+}

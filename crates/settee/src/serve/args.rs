@@ -1,0 +1,94 @@
+//! The flags. Values stay texts here: flag, environment and file are checked by the same rules
+//! afterwards, so that each has the same one-line error.
+
+use std::path::PathBuf;
+
+/// Run a node.
+///
+/// Every flag may also be given as SETTEE_<FLAG> in the environment (SETTEE_KV_PORT) and as a
+/// key of the TOML file (kv-port); a flag wins over the environment, that over the file.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// Directory for the documents [default: ./settee-data] [env: SETTEE_DATA_DIR]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<String>,
+    /// IP address to listen on; anything but loopback needs a password of your own
+    /// [default: 127.0.0.1] [env: SETTEE_LISTEN]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<String>,
+    /// Port of the KV protocol, 0 for a free one [default: 11210] [env: SETTEE_KV_PORT]
+    #[arg(long, value_name = "N")]
+    pub(crate) kv_port: Option<String>,
+    /// Port of the KV protocol over TLS; not supported yet [env: SETTEE_KV_TLS_PORT]
+    #[arg(long, value_name = "N")]
+    pub(crate) kv_tls_port: Option<String>,
+    /// Port of HTTP management, 0 for a free one [default: 8091] [env: SETTEE_HTTP_PORT]
+    #[arg(long, value_name = "N")]
+    pub(crate) http_port: Option<String>,
+    /// Port of HTTP management over TLS; not supported yet [env: SETTEE_HTTPS_PORT]
+    #[arg(long, value_name = "N")]
+    pub(crate) https_port: Option<String>,
+    /// Port for classic memcached clients, 0 for a free one, without authentication
+    /// [default: closed] [env: SETTEE_MEMCACHED_PORT]
+    #[arg(long, value_name = "N")]
+    pub(crate) memcached_port: Option<String>,
+    /// Name of the administrator [default: Administrator] [env: SETTEE_USERNAME]
+    #[arg(long, value_name = "U")]
+    pub(crate) username: Option<String>,
+    /// Password of the administrator; the environment or the file hide it from process lists
+    /// [default: password] [env: SETTEE_PASSWORD]
+    #[arg(long, value_name = "P")]
+    pub(crate) password: Option<String>,
+    /// Bucket with its memory in MiB and its kind, couchbase (on disk) or ephemeral; may be
+    /// repeated [default: default:256:couchbase] [env: SETTEE_BUCKET, separated by commas]
+    #[arg(long, value_name = "NAME[:QUOTA_MIB[:KIND]]")]
+    pub(crate) bucket: Vec<String>,
+    /// Keep documents in memory only, without a data directory [env: SETTEE_MEMORY=true]
+    #[arg(long)]
+    pub(crate) memory: bool,
+    /// TOML file with settings [env: SETTEE_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// File to write the ports in use to, as JSON, once data is loaded and served
+    /// [env: SETTEE_PORTS_FILE]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ports_file: Option<String>,
+    /// Threads that serve connections [default: one per processor] [env: SETTEE_THREADS]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<String>,
+    /// Least important messages to log: error, warn, info, debug or trace
+    /// [default: info] [env: SETTEE_LOG_LEVEL]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log_level: Option<String>,
+    /// Form of the log on standard error: human or json [default: human]
+    /// [env: SETTEE_LOG_FORMAT]
+    #[arg(long, value_name = "FORM")]
+    pub(crate) log_format: Option<String>,
+}
+
+impl ServeArgs {
+    /// The flags that were given, as key and value; repeated ones repeat.
+    pub(super) fn given(&self) -> Vec<(&'static str, String)> {
+        let single = [
+            ("data-dir", &self.data_dir),
+            ("listen", &self.listen),
+            ("kv-port", &self.kv_port),
+            ("kv-tls-port", &self.kv_tls_port),
+            ("http-port", &self.http_port),
+            ("https-port", &self.https_port),
+            ("memcached-port", &self.memcached_port),
+            ("username", &self.username),
+            ("password", &self.password),
+            ("ports-file", &self.ports_file),
+            ("threads", &self.threads),
+            ("log-level", &self.log_level),
+            ("log-format", &self.log_format),
+        ];
+        let single = single
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value.clone()?)));
+        let buckets = self.bucket.iter().map(|bucket| ("bucket", bucket.clone()));
+        let memory = self.memory.then(|| ("memory", "true".to_owned()));
+        single.chain(buckets).chain(memory).collect()
+    }
+}

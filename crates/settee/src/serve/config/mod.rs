@@ -1,0 +1,314 @@
+//! Settings to a configuration: each value checked, what is missing filled in. Pure.
+
+use std::collections::HashSet;
+use std::fmt::Display;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::thread;
+
+use server::{BucketConfig, BucketKind, NodeConfig};
+
+use super::settings::{ConfigError, Given, Settings};
+
+const MIB: u64 = 1024 * 1024;
+const QUOTA_MIB_DEFAULT: u64 = 256;
+const QUOTA_MIB_MIN: u64 = 16;
+/// 16 TiB: above it a number is a mistake, and arithmetic in bytes stays far from overflow.
+const QUOTA_MIB_MAX: u64 = 16 * 1024 * 1024;
+const BUCKETS_MAX: usize = 30;
+const THREADS_MAX: usize = 1024;
+const PASSWORD_BYTES_MAX: usize = 1024;
+
+/// A configuration that was checked as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServeConfig {
+    pub(super) node: NodeConfig,
+    /// Where to write the ports in use, once the node serves.
+    pub(super) ports_file: Option<PathBuf>,
+    pub(super) log_level: LogLevel,
+    pub(super) log_format: LogFormat,
+}
+
+/// The least important messages that are logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl LogLevel {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+/// The form of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LogFormat {
+    Human,
+    Json,
+}
+
+impl ServeConfig {
+    /// # Errors
+    /// The first mistake found.
+    pub(super) fn from_settings(settings: &Settings) -> Result<Self, ConfigError> {
+        for key in ["kv-tls-port", "https-port"] {
+            if let Some(given) = settings.get(key) {
+                let allowed = "must be left out, TLS is not supported yet";
+                return Err(mistake(key, given, &given.values[0], allowed));
+            }
+        }
+        let node = NodeConfig {
+            data_dir: data_dir(settings)?,
+            listen: parse(settings, "listen", "must be an IP address", |v| {
+                v.parse().ok()
+            })?
+            .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            kv_port: port(settings, "kv-port")?.unwrap_or(11210),
+            http_port: port(settings, "http-port")?.unwrap_or(8091),
+            memcached_port: port(settings, "memcached-port")?,
+            username: username(settings)?,
+            password: password(settings)?,
+            buckets: buckets(settings)?,
+            threads: threads(settings)?,
+        };
+        check_exposure(&node, settings)?;
+        check_ports(&node, settings)?;
+        let ports_file = parse(settings, "ports-file", "must be a path", path)?;
+        Ok(Self {
+            node,
+            ports_file,
+            log_level: log_level(settings)?,
+            log_format: log_format(settings)?,
+        })
+    }
+}
+
+fn mistake(key: &str, given: &Given, value: &str, allowed: impl Display) -> ConfigError {
+    let value = if key == "password" { "***" } else { value };
+    let written = given.written(key);
+    ConfigError::new(given.exit_code(), format!("{written} {value:?}: {allowed}"))
+}
+
+/// The value of a key that has one; `understand` answers `None` for what is not allowed.
+fn parse<T>(
+    settings: &Settings,
+    key: &'static str,
+    allowed: &str,
+    understand: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, ConfigError> {
+    let Some(given) = settings.get(key) else {
+        return Ok(None);
+    };
+    let value = &given.values[0];
+    match understand(value) {
+        Some(understood) => Ok(Some(understood)),
+        None => Err(mistake(key, given, value, allowed)),
+    }
+}
+
+fn port(settings: &Settings, key: &'static str) -> Result<Option<u16>, ConfigError> {
+    let allowed = "must be a port number from 0 to 65535, 0 for a free one";
+    parse(settings, key, allowed, |value| value.parse().ok())
+}
+
+fn path(value: &str) -> Option<PathBuf> {
+    (!value.is_empty() && !value.contains('\0')).then(|| value.into())
+}
+
+/// `memory` and `data-dir` given at the same place contradict each other; given at different
+/// ones, the place that wins decides.
+fn data_dir(settings: &Settings) -> Result<Option<PathBuf>, ConfigError> {
+    let on = parse(
+        settings,
+        "memory",
+        "must be true or false",
+        |value| match value {
+            "true" | "1" => Some(true),
+            "false" | "0" => Some(false),
+            _ => None,
+        },
+    )?;
+    let directory = parse(settings, "data-dir", "must be a path", path)?;
+    let Some(memory) = settings.get("memory").filter(|_| on == Some(true)) else {
+        return Ok(Some(directory.unwrap_or_else(|| "./settee-data".into())));
+    };
+    match settings.get("data-dir") {
+        Some(given) if given.origin > memory.origin => Ok(directory),
+        Some(given) if given.origin == memory.origin => {
+            let allowed = format!(
+                "must be left out where {} is given",
+                given.written("data-dir")
+            );
+            Err(mistake("memory", memory, &memory.values[0], allowed))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn username(settings: &Settings) -> Result<String, ConfigError> {
+    let allowed = "must be 1 to 128 bytes without control characters or a colon";
+    let name = parse(settings, "username", allowed, |value| {
+        let plain = |c: char| !c.is_control() && c != ':';
+        let fits = (1..=server::identity::USER_NAME_BYTES_MAX).contains(&value.len());
+        (fits && value.chars().all(plain)).then(|| value.to_owned())
+    })?;
+    Ok(name.unwrap_or_else(|| "Administrator".into()))
+}
+
+fn password(settings: &Settings) -> Result<String, ConfigError> {
+    let allowed = "must be 1 to 1024 bytes without control characters";
+    let password = parse(settings, "password", allowed, |value| {
+        let fits = (1..=PASSWORD_BYTES_MAX).contains(&value.len());
+        (fits && !value.contains(char::is_control)).then(|| value.to_owned())
+    })?;
+    Ok(password.unwrap_or_else(|| "password".into()))
+}
+
+fn threads(settings: &Settings) -> Result<usize, ConfigError> {
+    let given = parse(
+        settings,
+        "threads",
+        "must be a number from 1 to 1024",
+        |value| {
+            value
+                .parse()
+                .ok()
+                .filter(|threads| (1..=THREADS_MAX).contains(threads))
+        },
+    )?;
+    let per_processor = || thread::available_parallelism().map_or(1, usize::from);
+    Ok(given.unwrap_or_else(per_processor))
+}
+
+fn log_level(settings: &Settings) -> Result<LogLevel, ConfigError> {
+    use LogLevel::{Debug, Error, Info, Trace, Warn};
+    let allowed = "must be error, warn, info, debug or trace";
+    let level = parse(settings, "log-level", allowed, |value| {
+        [Error, Warn, Info, Debug, Trace]
+            .into_iter()
+            .find(|level| level.name() == value)
+    })?;
+    Ok(level.unwrap_or(Info))
+}
+
+fn log_format(settings: &Settings) -> Result<LogFormat, ConfigError> {
+    let format = parse(
+        settings,
+        "log-format",
+        "must be human or json",
+        |value| match value {
+            "human" => Some(LogFormat::Human),
+            "json" => Some(LogFormat::Json),
+            _ => None,
+        },
+    )?;
+    Ok(format.unwrap_or(LogFormat::Human))
+}
+
+fn buckets(settings: &Settings) -> Result<Vec<BucketConfig>, ConfigError> {
+    let Some(given) = settings.get("bucket") else {
+        return Ok(vec![
+            bucket("default").expect("the default bucket's name is allowed"),
+        ]);
+    };
+    let mut names = HashSet::new();
+    let mut buckets = Vec::with_capacity(given.values.len());
+    for value in &given.values {
+        let fail = |allowed: &str| mistake("bucket", given, value, allowed);
+        let bucket = bucket(value).map_err(|allowed| fail(&allowed))?;
+        if !names.insert(bucket.name.clone()) {
+            return Err(fail("must not be given twice"));
+        }
+        if names.len() > BUCKETS_MAX {
+            return Err(fail("is one too many, 30 buckets are allowed"));
+        }
+        buckets.push(bucket);
+    }
+    Ok(buckets)
+}
+
+/// `NAME[:QUOTA_MIB[:couchbase|ephemeral]]`; the error says what is allowed.
+fn bucket(text: &str) -> Result<BucketConfig, String> {
+    let mut parts = text.split(':');
+    let name = parts.next().unwrap_or_default();
+    let named = |c: char| c.is_ascii_alphanumeric() || "_-.%".contains(c);
+    if !(1..=100).contains(&name.len()) || name.starts_with('.') || !name.chars().all(named) {
+        return Err("name must be 1 to 100 of A-Z a-z 0-9 _ - . %, not starting with a dot".into());
+    }
+    let quota_mib = match parts.next() {
+        None => QUOTA_MIB_DEFAULT,
+        Some(text) => text
+            .parse()
+            .ok()
+            .filter(|mib| (QUOTA_MIB_MIN..=QUOTA_MIB_MAX).contains(mib))
+            .ok_or_else(|| format!("quota must be {QUOTA_MIB_MIN} to {QUOTA_MIB_MAX} MiB"))?,
+    };
+    let kind = match parts.next() {
+        None | Some("couchbase") => BucketKind::Couchbase,
+        Some("ephemeral") => BucketKind::Ephemeral,
+        Some(_) => return Err("kind must be couchbase or ephemeral".into()),
+    };
+    if parts.next().is_some() {
+        return Err("must be NAME[:QUOTA_MIB[:couchbase|ephemeral]]".into());
+    }
+    Ok(BucketConfig {
+        name: name.into(),
+        quota_bytes: quota_mib * MIB,
+        kind,
+    })
+}
+
+/// The default password is known to everybody, so it is for this machine only.
+fn check_exposure(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
+    let Some(given) = settings.get("listen") else {
+        return Ok(());
+    };
+    if node.listen.is_loopback() || settings.contains_key("password") {
+        return Ok(());
+    }
+    let allowed = "is reachable from other machines, where the default password is no \
+                   protection; give --password too, or listen on loopback";
+    Err(mistake("listen", given, &given.values[0], allowed))
+}
+
+/// Ports other than 0 must differ.
+fn check_ports(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
+    let ports = [
+        ("kv-port", node.kv_port),
+        ("http-port", node.http_port),
+        ("memcached-port", node.memcached_port.unwrap_or(0)),
+    ];
+    for (i, (later, port)) in ports.iter().enumerate() {
+        let earlier = ports[..i]
+            .iter()
+            .find(|(_, other)| other == port && *port != 0);
+        let Some((earlier, _)) = earlier else {
+            continue;
+        };
+        // One of the two was given, or the defaults would clash.
+        let (key, other) = if settings.contains_key(later) {
+            (later, earlier)
+        } else {
+            (earlier, later)
+        };
+        let allowed = format!("must differ from {other}");
+        if let Some(given) = settings.get(key) {
+            return Err(mistake(key, given, &given.values[0], allowed));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+use std::path::PathBuf;
+
+use super::*;
+use crate::exit::Sysexit;
+use crate::serve::settings::Origin;
+use crate::serve::settings::tests::from_flags;
+
+fn config(given: &[(&str, &str)]) -> ServeConfig {
+    ServeConfig::from_settings(&from_flags(given)).unwrap()
+}
+
+/// The line a mistake among flags leads to.
+fn line(given: &[(&str, &str)]) -> String {
+    let error = ServeConfig::from_settings(&from_flags(given)).unwrap_err();
+    assert_eq!(error.code, Sysexit::Usage);
+    error.line
+}
+
+#[test]
+fn defaults_are_the_documented_ones() {
+    let config = config(&[]);
+    let node = &config.node;
+    assert_eq!(node.data_dir, Some(PathBuf::from("./settee-data")));
+    assert_eq!(node.listen, IpAddr::V4(Ipv4Addr::LOCALHOST));
+    assert_eq!(
+        (node.kv_port, node.http_port, node.memcached_port),
+        (11210, 8091, None)
+    );
+    assert_eq!(
+        (node.username.as_str(), node.password.as_str()),
+        ("Administrator", "password")
+    );
+    let default = BucketConfig {
+        name: "default".into(),
+        quota_bytes: 256 * MIB,
+        kind: BucketKind::Couchbase,
+    };
+    assert_eq!(node.buckets, [default]);
+    assert!(node.threads >= 1);
+    assert_eq!(config.ports_file, None);
+    assert_eq!(
+        (config.log_level, config.log_format),
+        (LogLevel::Info, LogFormat::Human)
+    );
+}
+
+#[test]
+fn every_setting_arrives() {
+    let config = config(&[
+        ("data-dir", "/srv/couch"),
+        ("listen", "::1"),
+        ("kv-port", "0"),
+        ("http-port", "0"),
+        ("memcached-port", "0"),
+        ("username", "u"),
+        ("password", "p"),
+        ("bucket", "a:64"),
+        ("bucket", "b:100:ephemeral"),
+        ("ports-file", "/run/ports.json"),
+        ("threads", "3"),
+        ("log-level", "trace"),
+        ("log-format", "json"),
+    ]);
+    let bucket = |name: &str, mib, kind| BucketConfig {
+        name: name.into(),
+        quota_bytes: mib * MIB,
+        kind,
+    };
+    let node = NodeConfig {
+        data_dir: Some("/srv/couch".into()),
+        listen: "::1".parse().unwrap(),
+        kv_port: 0,
+        http_port: 0,
+        memcached_port: Some(0),
+        username: "u".into(),
+        password: "p".into(),
+        buckets: vec![
+            bucket("a", 64, BucketKind::Couchbase),
+            bucket("b", 100, BucketKind::Ephemeral),
+        ],
+        threads: 3,
+    };
+    let expected = ServeConfig {
+        node,
+        ports_file: Some("/run/ports.json".into()),
+        log_level: LogLevel::Trace,
+        log_format: LogFormat::Json,
+    };
+    assert_eq!(config, expected);
+}
+
+#[test]
+fn a_mistake_is_one_line_with_key_value_and_what_is_allowed() {
+    let port = "must be a port number from 0 to 65535, 0 for a free one";
+    for (key, value, allowed) in [
+        ("kv-port", "65536", port),
+        ("http-port", "-1", port),
+        ("memcached-port", "", port),
+        ("listen", "localhost", "must be an IP address"),
+        ("threads", "0", "must be a number from 1 to 1024"),
+        ("threads", "1025", "must be a number from 1 to 1024"),
+        (
+            "log-level",
+            "loud",
+            "must be error, warn, info, debug or trace",
+        ),
+        ("log-format", "xml", "must be human or json"),
+        ("memory", "maybe", "must be true or false"),
+        ("data-dir", "", "must be a path"),
+        (
+            "username",
+            "a:b",
+            "must be 1 to 128 bytes without control characters or a colon",
+        ),
+        (
+            "kv-tls-port",
+            "11207",
+            "must be left out, TLS is not supported yet",
+        ),
+        (
+            "https-port",
+            "0",
+            "must be left out, TLS is not supported yet",
+        ),
+    ] {
+        assert_eq!(
+            line(&[(key, value)]),
+            format!("--{key} {value:?}: {allowed}")
+        );
+    }
+}
+
+#[test]
+fn values_cannot_break_the_line() {
+    let line = line(&[("threads", "1\n2")]);
+    assert_eq!(line.lines().count(), 1, "{line}");
+}
+
+#[test]
+fn a_password_is_never_shown() {
+    for wrong in ["", "secret\n", "s".repeat(1025).as_str()] {
+        let line = line(&[("password", wrong)]);
+        let allowed = "must be 1 to 1024 bytes without control characters";
+        assert_eq!(line, format!("--password \"***\": {allowed}"));
+    }
+    assert!(!format!("{:?}", config(&[("password", "hunter2")])).contains("hunter2"));
+}
+
+#[test]
+fn the_exit_code_tells_a_usage_error_from_a_wrong_configuration() {
+    for (origin, written) in [
+        (Origin::Environment, "SETTEE_KV_PORT"),
+        (Origin::File("settee.toml".into()), "settee.toml: kv-port"),
+    ] {
+        let mut settings = from_flags(&[("kv-port", "x")]);
+        settings.get_mut("kv-port").unwrap().origin = origin;
+        let error = ServeConfig::from_settings(&settings).unwrap_err();
+        assert_eq!(error.code, Sysexit::Config);
+        assert!(
+            error.line.starts_with(&format!("{written} \"x\": must be")),
+            "{}",
+            error.line
+        );
+    }
+}
+
+#[test]
+fn buckets_are_checked_part_by_part() {
+    let name = "name must be 1 to 100 of A-Z a-z 0-9 _ - . %, not starting with a dot";
+    let quota = "quota must be 16 to 16777216 MiB";
+    let long = "x".repeat(101);
+    for (text, allowed) in [
+        ("", name),
+        (":64", name),
+        (".hidden", name),
+        ("../etc", name),
+        ("a b", name),
+        ("caf\u{e9}", name),
+        (long.as_str(), name),
+        ("a:", quota),
+        ("a:15", quota),
+        ("a:16777217", quota),
+        ("a:99999999999999999999999", quota),
+        ("a:64:memcached", "kind must be couchbase or ephemeral"),
+        (
+            "a:64:couchbase:",
+            "must be NAME[:QUOTA_MIB[:couchbase|ephemeral]]",
+        ),
+    ] {
+        assert_eq!(
+            line(&[("bucket", text)]),
+            format!("--bucket {text:?}: {allowed}")
+        );
+    }
+    let largest = config(&[("bucket", "a:16777216")]);
+    assert_eq!(largest.node.buckets[0].quota_bytes, 1 << 44);
+}
+
+#[test]
+fn buckets_are_distinct_and_not_too_many() {
+    let twice = line(&[("bucket", "a"), ("bucket", "a:64")]);
+    assert_eq!(twice, "--bucket \"a:64\": must not be given twice");
+    let names: Vec<String> = (0..31).map(|n| format!("b{n}")).collect();
+    let many: Vec<(&str, &str)> = names.iter().map(|name| ("bucket", name.as_str())).collect();
+    assert_eq!(config(&many[..30]).node.buckets.len(), 30);
+    assert_eq!(
+        line(&many),
+        "--bucket \"b30\": is one too many, 30 buckets are allowed"
+    );
+}
+
+#[test]
+fn other_machines_need_a_password_of_ones_own() {
+    for address in ["0.0.0.0", "::", "192.0.2.1"] {
+        let line = line(&[("listen", address)]);
+        assert!(
+            line.starts_with(&format!("--listen {address:?}: is reachable")),
+            "{line}"
+        );
+        assert!(line.contains("--password"), "{line}");
+        let open = config(&[("listen", address), ("password", "hunter2")]);
+        assert_eq!(open.node.listen.to_string(), address);
+    }
+    for loopback in ["127.0.0.1", "127.9.9.9", "::1"] {
+        assert_eq!(
+            config(&[("listen", loopback)]).node.listen.to_string(),
+            loopback
+        );
+    }
+}
+
+#[test]
+fn memory_and_data_dir_contradict_each_other_at_one_place_only() {
+    assert_eq!(config(&[("memory", "true")]).node.data_dir, None);
+    assert_eq!(
+        config(&[("memory", "0")]).node.data_dir,
+        Some("./settee-data".into())
+    );
+    let both = [("memory", "true"), ("data-dir", "/srv")];
+    assert_eq!(
+        line(&both),
+        "--memory \"true\": must be left out where --data-dir is given"
+    );
+
+    let mut settings = from_flags(&both);
+    settings.get_mut("data-dir").unwrap().origin = Origin::Environment;
+    assert_eq!(
+        ServeConfig::from_settings(&settings).unwrap().node.data_dir,
+        None
+    );
+    settings.get_mut("memory").unwrap().origin = Origin::File("f".into());
+    let config = ServeConfig::from_settings(&settings).unwrap();
+    assert_eq!(config.node.data_dir, Some("/srv".into()));
+}
+
+#[test]
+fn ports_differ_unless_they_are_free_ones() {
+    let same = line(&[("kv-port", "7"), ("http-port", "7")]);
+    assert_eq!(same, "--http-port \"7\": must differ from kv-port");
+    // Against a default, the one that was given is named.
+    let default = line(&[("kv-port", "8091")]);
+    assert_eq!(default, "--kv-port \"8091\": must differ from http-port");
+    let memcached = line(&[("memcached-port", "11210")]);
+    assert_eq!(
+        memcached,
+        "--memcached-port \"11210\": must differ from kv-port"
+    );
+    config(&[
+        ("kv-port", "0"),
+        ("http-port", "0"),
+        ("memcached-port", "0"),
+    ]);
+}

@@ -1,0 +1,237 @@
+//! `settee serve`: flags, environment and file to a configuration, and a process around the node.
+
+mod args;
+mod config;
+mod log;
+mod ports_file;
+mod settings;
+mod signals;
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::pin::pin;
+use std::process::ExitCode;
+
+use tokio::runtime;
+
+pub(crate) use args::ServeArgs;
+
+use crate::exit::{Failure, Sysexit};
+use config::ServeConfig;
+use log::Logging;
+use server::{Node, Ports, StartError};
+use signals::{Signal, Signals};
+
+/// Runs a node until a signal ends it.
+///
+/// Exit codes: 0 after a signal and a complete flush; by `sysexits` otherwise, with one line on
+/// standard error that names what to change.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "they are the caller's last word"
+)]
+pub(crate) fn run(args: ServeArgs) -> ExitCode {
+    match serve(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn serve(args: &ServeArgs) -> Result<(), Failure> {
+    let config = resolve(args)?;
+    let logging = Logging::start(config.log_level, config.log_format);
+    // Before anything that takes time: a signal during start-up must not be lost.
+    let mut signals = signals::watch()?;
+    let waiting = runtime::Builder::new_current_thread()
+        .build()
+        .map_err(|error| Failure::new(Sysexit::Os, error.to_string()))?;
+    let node = Node::start(config.node.clone()).map_err(|error| refusal(&error))?;
+    let served = waiting.block_on(attend(&node, &config, &mut signals, |running| {
+        reload(args, running, &logging);
+    }));
+    tracing::info!("stopping: draining connections and flushing");
+    let stopped = node
+        .shutdown()
+        .map_err(|error| Failure::new(Sysexit::Os, error));
+    served.and(stopped)
+}
+
+/// Announces the node and waits for the signal that ends it.
+///
+/// It is announced, in the ports file and by the line for humans, once data is served: who waits
+/// for either meets no warmup. Probes that want to watch warmup need a port given beforehand.
+async fn attend(
+    node: &Node,
+    config: &ServeConfig,
+    signals: &mut Signals,
+    reload: impl Fn(&ServeConfig),
+) -> Result<(), Failure> {
+    let ports = node.ports();
+    let mut warming = pin!(node.warmed_up());
+    let mut warm = false;
+    loop {
+        tokio::select! {
+            warmed = warming.as_mut(), if !warm => {
+                warmed.map_err(|reason| Failure::new(Sysexit::Data, reason))?;
+                if let Some(path) = &config.ports_file {
+                    write_ports_file(path, ports)?;
+                }
+                announce(&ready_line(config, ports))?;
+                warm = true;
+            }
+            signal = signals.next() => match signal {
+                Signal::Reload => reload(config),
+                Signal::Terminate => return Ok(()),
+            },
+        }
+    }
+}
+
+fn write_ports_file(path: &Path, ports: Ports) -> Result<(), Failure> {
+    ports_file::write(path, ports).map_err(|error| {
+        let line = format!("--ports-file {}: {error}", path.display());
+        Failure::new(Sysexit::CantCreate, line)
+    })
+}
+
+fn resolve(args: &ServeArgs) -> Result<ServeConfig, Failure> {
+    let environment = |name: &str| std::env::var_os(name);
+    let settings = settings::gather(args, &environment, &|path: &Path| {
+        std::fs::read_to_string(path)
+    })
+    .map_err(|error| Failure::new(error.code, error.line))?;
+    ServeConfig::from_settings(&settings).map_err(|error| Failure::new(error.code, error.line))
+}
+
+fn refusal(error: &StartError) -> Failure {
+    let code = match error {
+        StartError::Listen { .. } | StartError::DataInUse(_) => Sysexit::Unavailable,
+        StartError::DataAccess(_) => Sysexit::CantCreate,
+        StartError::DataFormat(_) => Sysexit::Data,
+        StartError::System(_) => Sysexit::Os,
+    };
+    Failure::new(code, error.to_string())
+}
+
+/// The one line on standard output that says the node serves.
+fn ready_line(config: &ServeConfig, ports: Ports) -> String {
+    use std::fmt::Write;
+    let at = |port| SocketAddr::new(config.node.listen, port);
+    let mut line = format!(
+        "settee ready kv={} http=http://{}",
+        at(ports.kv),
+        at(ports.http)
+    );
+    if let Some(port) = ports.memcached {
+        write!(line, " memcached={}", at(port)).expect("writing to a string does not fail");
+    }
+    let names: Vec<_> = config
+        .node
+        .buckets
+        .iter()
+        .map(|bucket| bucket.name.as_str())
+        .collect();
+    let data = match &config.node.data_dir {
+        Some(path) => path.display().to_string(),
+        None => "memory".to_owned(),
+    };
+    write!(line, " bucket={} data={data}", names.join(","))
+        .expect("writing to a string does not fail");
+    line
+}
+
+/// A reader that went away is no reason to stop serving.
+fn announce(line: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
+            Sysexit::Os,
+            format!("standard output: {error}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Reads the configuration again. The log level changes at once; all else needs a restart.
+fn reload(args: &ServeArgs, running: &ServeConfig, logging: &Logging) {
+    let fresh = match resolve(args) {
+        Ok(fresh) => fresh,
+        Err(failure) => {
+            tracing::error!(reason = %failure, "configuration not reloaded");
+            return;
+        }
+    };
+    logging.set_level(fresh.log_level);
+    let same = ServeConfig {
+        log_level: running.log_level,
+        ..fresh.clone()
+    } == *running;
+    if same {
+        tracing::info!(level = fresh.log_level.name(), "configuration reloaded");
+    } else {
+        tracing::warn!(
+            level = fresh.log_level.name(),
+            "configuration reloaded; settings other than log-level changed and need a restart"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{IpAddr, Ipv6Addr};
+
+    fn config(given: &[(&str, &str)]) -> ServeConfig {
+        let settings = settings::tests::from_flags(given);
+        ServeConfig::from_settings(&settings).unwrap()
+    }
+
+    #[test]
+    fn the_ready_line_is_the_documented_one() {
+        let ports = Ports {
+            kv: 11210,
+            http: 8091,
+            memcached: None,
+        };
+        let line = ready_line(&config(&[]), ports);
+        let expected = "settee ready kv=127.0.0.1:11210 http=http://127.0.0.1:8091 \
+                        bucket=default data=./settee-data";
+        assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn the_ready_line_names_what_is_unusual() {
+        let mut config = config(&[("memory", "true"), ("bucket", "a"), ("bucket", "b")]);
+        config.node.listen = IpAddr::V6(Ipv6Addr::LOCALHOST);
+        let ports = Ports {
+            kv: 1,
+            http: 2,
+            memcached: Some(3),
+        };
+        let expected =
+            "settee ready kv=[::1]:1 http=http://[::1]:2 memcached=[::1]:3 bucket=a,b data=memory";
+        assert_eq!(ready_line(&config, ports), expected);
+    }
+
+    #[test]
+    fn each_refusal_has_its_exit_code() {
+        let taken = StartError::Listen {
+            purpose: "kv",
+            address: "127.0.0.1:11210".parse().unwrap(),
+            source: std::io::Error::from(std::io::ErrorKind::AddrInUse),
+        };
+        let failure = refusal(&taken);
+        assert_eq!(failure.code(), Sysexit::Unavailable);
+        let line = failure.to_string();
+        assert!(
+            line.starts_with("cannot listen on 127.0.0.1:11210 for kv:"),
+            "{line}"
+        );
+        let damaged = refusal(&StartError::DataFormat("./d: damaged".into()));
+        assert_eq!(
+            (damaged.code(), damaged.to_string().as_str()),
+            (Sysexit::Data, "./d: damaged")
+        );
+    }
+}

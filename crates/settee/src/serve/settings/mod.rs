@@ -1,0 +1,258 @@
+//! Settings as they were given, from three places to one table: flag over environment over file.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::args::ServeArgs;
+use crate::exit::Sysexit;
+
+/// Every setting, sorted. `config` itself names the file and so is no key of it.
+pub(super) const KEYS: [&str; 15] = [
+    "bucket",
+    "data-dir",
+    "http-port",
+    "https-port",
+    "kv-port",
+    "kv-tls-port",
+    "listen",
+    "log-format",
+    "log-level",
+    "memcached-port",
+    "memory",
+    "password",
+    "ports-file",
+    "threads",
+    "username",
+];
+
+/// A mistake in the configuration: one line that names the key, the value and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ConfigError {
+    pub(super) code: Sysexit,
+    pub(super) line: String,
+}
+
+impl ConfigError {
+    pub(super) fn new(code: Sysexit, line: impl fmt::Display) -> Self {
+        // Values come from strangers' files; the reason must stay one line.
+        let line = line.to_string().replace(['\n', '\r'], " ");
+        Self { code, line }
+    }
+}
+
+/// Where a value was given; the greater one wins.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Origin {
+    File(PathBuf),
+    Environment,
+    Flag,
+}
+
+/// The values of one key, all from the place that wins. Never empty; only `bucket` has several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Given {
+    pub(super) origin: Origin,
+    pub(super) values: Vec<String>,
+}
+
+impl Given {
+    /// The key as the user wrote it.
+    pub(super) fn written(&self, key: &str) -> String {
+        match &self.origin {
+            Origin::Flag => format!("--{key}"),
+            Origin::Environment => environment_name(key),
+            Origin::File(path) => format!("{}: {key}", path.display()),
+        }
+    }
+
+    /// The exit code for a mistake at this place.
+    pub(super) fn exit_code(&self) -> Sysexit {
+        match self.origin {
+            Origin::Flag => Sysexit::Usage,
+            Origin::Environment | Origin::File(_) => Sysexit::Config,
+        }
+    }
+}
+
+/// What was given, by key.
+pub(super) type Settings = BTreeMap<&'static str, Given>;
+
+type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
+
+/// Collects the settings; the environment and the file system are parameters.
+///
+/// # Errors
+/// The file cannot be read, is no TOML or has a key that means nothing; a variable is not UTF-8.
+pub(super) fn gather(
+    args: &ServeArgs,
+    environment: Environment<'_>,
+    read_file: ReadFile<'_>,
+) -> Result<Settings, ConfigError> {
+    let mut settings = match config_path(args, environment)? {
+        Some((path, written)) => from_file(&path, &written, read_file)?,
+        None => Settings::new(),
+    };
+    for key in KEYS {
+        if let Some(value) = variable(&environment_name(key), environment)? {
+            let values = match key {
+                "bucket" => value
+                    .split(',')
+                    .map(|part| part.trim().to_owned())
+                    .collect(),
+                _ => vec![value],
+            };
+            settings.insert(
+                key,
+                Given {
+                    origin: Origin::Environment,
+                    values,
+                },
+            );
+        }
+    }
+    let mut flags = Settings::new();
+    for (key, value) in args.given() {
+        let given = flags.entry(key);
+        given
+            .or_insert(Given {
+                origin: Origin::Flag,
+                values: vec![],
+            })
+            .values
+            .push(value);
+    }
+    settings.extend(flags);
+    Ok(settings)
+}
+
+fn environment_name(key: &str) -> String {
+    format!("SETTEE_{}", key.replace('-', "_").to_ascii_uppercase())
+}
+
+/// An empty variable counts as absent, as shells and service files leave them behind.
+fn variable(name: &str, environment: Environment<'_>) -> Result<Option<String>, ConfigError> {
+    let Some(value) = environment(name).filter(|value| !value.is_empty()) else {
+        return Ok(None);
+    };
+    let text = value.into_string().map_err(|value| {
+        let value = value.to_string_lossy().into_owned();
+        ConfigError::new(Sysexit::Config, format!("{name} {value:?}: must be UTF-8"))
+    });
+    text.map(Some)
+}
+
+fn config_path(
+    args: &ServeArgs,
+    environment: Environment<'_>,
+) -> Result<Option<(PathBuf, String)>, ConfigError> {
+    if let Some(path) = &args.config {
+        return Ok(Some((path.clone(), "--config".into())));
+    }
+    let name = environment_name("config");
+    Ok(variable(&name, environment)?.map(|path| (path.into(), name)))
+}
+
+fn from_file(path: &Path, written: &str, read_file: ReadFile<'_>) -> Result<Settings, ConfigError> {
+    let shown = path.display();
+    let text = read_file(path).map_err(|error| {
+        let line = format!("{written} {shown}: must be a readable TOML file: {error}");
+        ConfigError::new(Sysexit::NoInput, line)
+    })?;
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        let before = error
+            .span()
+            .and_then(|span| text.get(..span.start))
+            .unwrap_or_default();
+        let line_number = before.split('\n').count();
+        let line = format!(
+            "{shown}: line {line_number}: is no TOML: {}",
+            error.message()
+        );
+        ConfigError::new(Sysexit::Config, line)
+    })?;
+    let mut settings = Settings::new();
+    for (name, value) in table {
+        let Some(key) = KEYS.into_iter().find(|key| *key == name) else {
+            return Err(ConfigError::new(Sysexit::Config, unknown_key(path, &name)));
+        };
+        let origin = Origin::File(path.to_owned());
+        let values = texts(key, &value).ok_or_else(|| wrong_type(path, key, &value))?;
+        settings.insert(key, Given { origin, values });
+    }
+    Ok(settings)
+}
+
+/// The value as flags would carry it; `None` if its type is wrong for the key.
+fn texts(key: &str, value: &toml::Value) -> Option<Vec<String>> {
+    match (key, value) {
+        ("bucket", toml::Value::Array(items)) if !items.is_empty() => items
+            .iter()
+            .map(|item| item.as_str().map(str::to_owned))
+            .collect(),
+        (_, toml::Value::String(text)) => Some(vec![text.clone()]),
+        ("memory", toml::Value::Boolean(on)) => Some(vec![on.to_string()]),
+        ("bucket" | "memory" | "password" | "username", _) => None,
+        (_, toml::Value::Integer(number)) => Some(vec![number.to_string()]),
+        _ => None,
+    }
+}
+
+fn wrong_type(path: &Path, key: &str, value: &toml::Value) -> ConfigError {
+    let allowed = match key {
+        "bucket" => "a text or a list of texts such as \"default:256:couchbase\"",
+        "memory" => "true or false",
+        "password" | "username" => "a text",
+        _ => "a text or a whole number",
+    };
+    let value = if key == "password" {
+        "***".to_owned()
+    } else {
+        value.to_string()
+    };
+    let line = format!("{}: {key} {value}: must be {allowed}", path.display());
+    ConfigError::new(Sysexit::Config, line)
+}
+
+fn unknown_key(path: &Path, name: &str) -> String {
+    let nearest = KEYS
+        .into_iter()
+        .map(|key| {
+            (
+                edit_distance(&name.replace('_', "-").to_ascii_lowercase(), key),
+                key,
+            )
+        })
+        .min()
+        .filter(|(distance, key)| *distance <= key.len() / 3);
+    let path = path.display();
+    match nearest {
+        Some((_, key)) => format!("{path}: {name}: is no setting; did you mean {key}?"),
+        None => format!(
+            "{path}: {name}: is no setting; there are {}",
+            KEYS.join(", ")
+        ),
+    }
+}
+
+/// Insertions, deletions and replacements of characters that turn one text into the other.
+/// Cost: O(product of the lengths); names longer than 64 bytes are cut.
+fn edit_distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.chars().take(64).enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+pub(super) mod tests;

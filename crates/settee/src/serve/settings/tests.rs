@@ -1,0 +1,313 @@
+use super::*;
+use clap::Parser;
+
+/// Settings as if each pair was given as a flag.
+pub(in crate::serve) fn from_flags(given: &[(&str, &str)]) -> Settings {
+    let mut settings = Settings::new();
+    for (name, value) in given {
+        let key = KEYS.into_iter().find(|key| key == name).unwrap();
+        let given = settings.entry(key);
+        let given = given.or_insert(Given {
+            origin: Origin::Flag,
+            values: vec![],
+        });
+        given.values.push((*value).to_owned());
+    }
+    settings
+}
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    args: ServeArgs,
+}
+
+/// The three places, written down: flags, environment, and what is in `settee.toml`.
+#[derive(Default)]
+struct Places<'a> {
+    flags: &'a [&'a str],
+    environment: &'a [(&'a str, &'a str)],
+    file: Option<&'a str>,
+}
+
+impl Places<'_> {
+    fn gather(&self) -> Result<Settings, ConfigError> {
+        let line = std::iter::once(&"serve").chain(self.flags);
+        let args = Line::try_parse_from(line).unwrap().args;
+        let environment = |name: &str| {
+            let found = self.environment.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        let read_file = |path: &Path| match self.file {
+            Some(text) if path == Path::new("settee.toml") => Ok(text.to_owned()),
+            _ => Err(io::Error::from(io::ErrorKind::NotFound)),
+        };
+        gather(&args, &environment, &read_file)
+    }
+
+    fn values(&self, key: &str) -> Vec<String> {
+        self.gather()
+            .unwrap()
+            .remove(key)
+            .map(|given| given.values)
+            .unwrap_or_default()
+    }
+}
+
+/// The reason why a file is refused.
+fn file_error(text: &str) -> String {
+    let places = Places {
+        flags: &["--config", "settee.toml"],
+        file: Some(text),
+        ..Places::default()
+    };
+    let error = places.gather().unwrap_err();
+    assert_eq!(error.code, Sysexit::Config);
+    assert!(!error.line.contains('\n'), "{}", error.line);
+    error.line
+}
+
+#[test]
+fn nothing_given_is_nothing() {
+    assert_eq!(Places::default().gather().unwrap(), Settings::new());
+}
+
+#[test]
+fn flag_over_environment_over_file() {
+    let file = Some("kv-port = 3\nhttp-port = 3\nthreads = 3");
+    let environment = &[
+        ("SETTEE_CONFIG", "settee.toml"),
+        ("SETTEE_KV_PORT", "2"),
+        ("SETTEE_HTTP_PORT", "2"),
+    ];
+    let places = Places {
+        flags: &["--kv-port", "1"],
+        environment,
+        file,
+    };
+    assert_eq!(places.values("kv-port"), ["1"]);
+    assert_eq!(places.values("http-port"), ["2"]);
+    assert_eq!(places.values("threads"), ["3"]);
+    let settings = places.gather().unwrap();
+    assert_eq!(settings["kv-port"].written("kv-port"), "--kv-port");
+    assert_eq!(
+        settings["http-port"].written("http-port"),
+        "SETTEE_HTTP_PORT"
+    );
+    assert_eq!(
+        settings["threads"].written("threads"),
+        "settee.toml: threads"
+    );
+}
+
+#[test]
+fn the_file_named_by_the_flag_is_the_one_read() {
+    let environment = &[("SETTEE_CONFIG", "other.toml")];
+    let flags = &["--config", "settee.toml"];
+    let places = Places {
+        flags,
+        environment,
+        file: Some("threads = 3"),
+    };
+    assert_eq!(places.values("threads"), ["3"]);
+}
+
+#[test]
+fn every_key_is_a_flag_a_variable_and_a_key_of_the_file() {
+    for key in KEYS {
+        let (flag, variable) = (format!("--{key}"), environment_name(key));
+        let flags: &[&str] = if key == "memory" {
+            &[&flag]
+        } else {
+            &[&flag, "true"]
+        };
+        assert_eq!(
+            Places {
+                flags,
+                ..Places::default()
+            }
+            .values(key),
+            ["true"],
+            "{key}"
+        );
+        let environment: &[_] = &[(variable.as_str(), "true")];
+        assert_eq!(
+            Places {
+                environment,
+                ..Places::default()
+            }
+            .values(key),
+            ["true"],
+            "{key}"
+        );
+        let file = format!("{key} = \"true\"");
+        let flags: &[_] = &["--config", "settee.toml"];
+        let places = Places {
+            flags,
+            file: Some(&file),
+            ..Places::default()
+        };
+        assert_eq!(places.values(key), ["true"], "{key}");
+    }
+}
+
+#[test]
+fn buckets_are_repeated_listed_or_separated_by_commas() {
+    let expected = ["a", "b:64:ephemeral"];
+    let flags = &["--bucket", "a", "--bucket", "b:64:ephemeral"];
+    assert_eq!(
+        Places {
+            flags,
+            ..Places::default()
+        }
+        .values("bucket"),
+        expected
+    );
+    let environment = &[("SETTEE_BUCKET", "a, b:64:ephemeral")];
+    assert_eq!(
+        Places {
+            environment,
+            ..Places::default()
+        }
+        .values("bucket"),
+        expected
+    );
+    let file = Some("bucket = [\"a\", \"b:64:ephemeral\"]");
+    let places = Places {
+        environment: &[("SETTEE_CONFIG", "settee.toml")],
+        file,
+        flags: &[],
+    };
+    assert_eq!(places.values("bucket"), expected);
+    // A list replaces a list: buckets of two places do not mix.
+    let places = Places {
+        flags: &["--bucket", "c"],
+        environment,
+        file: None,
+    };
+    assert_eq!(places.values("bucket"), ["c"]);
+}
+
+#[test]
+fn an_empty_variable_counts_as_absent() {
+    let environment = &[("SETTEE_KV_PORT", ""), ("SETTEE_CONFIG", "")];
+    assert_eq!(
+        Places {
+            environment,
+            ..Places::default()
+        }
+        .gather()
+        .unwrap(),
+        Settings::new()
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_variable_that_is_no_text_is_named() {
+    use std::os::unix::ffi::OsStringExt;
+    let environment =
+        |name: &str| (name == "SETTEE_LISTEN").then(|| OsString::from_vec(b"\xff".to_vec()));
+    let read_file = |_: &Path| Err(io::Error::from(io::ErrorKind::NotFound));
+    let error = gather(&ServeArgs::default(), &environment, &read_file).unwrap_err();
+    assert_eq!(error.line, "SETTEE_LISTEN \"\u{fffd}\": must be UTF-8");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_with_its_flag() {
+    let error = Places {
+        flags: &["--config", "no.toml"],
+        ..Places::default()
+    }
+    .gather()
+    .unwrap_err();
+    assert_eq!(error.code, Sysexit::NoInput);
+    let start = "--config no.toml: must be a readable TOML file: ";
+    assert!(error.line.starts_with(start), "{}", error.line);
+    let environment = &[("SETTEE_CONFIG", "no.toml")];
+    let error = Places {
+        environment,
+        ..Places::default()
+    }
+    .gather()
+    .unwrap_err();
+    assert!(
+        error.line.starts_with("SETTEE_CONFIG no.toml: "),
+        "{}",
+        error.line
+    );
+}
+
+#[test]
+fn what_is_no_toml_is_told_with_its_line() {
+    let line = file_error("threads = 2\nkv-port = = 3\n");
+    assert!(
+        line.starts_with("settee.toml: line 2: is no TOML: "),
+        "{line}"
+    );
+}
+
+#[test]
+fn an_unknown_key_gets_the_nearest_one() {
+    for (wrong, meant) in [
+        ("kv_port", "kv-port"),
+        ("kvport", "kv-port"),
+        ("KV-Port", "kv-port"),
+        ("buckets", "bucket"),
+        ("data_dri", "data-dir"),
+        ("user-name", "username"),
+        ("log-levle", "log-level"),
+    ] {
+        let expected = format!("settee.toml: {wrong}: is no setting; did you mean {meant}?");
+        assert_eq!(file_error(&format!("{wrong} = 1")), expected);
+    }
+    let line = file_error("colour = 1");
+    assert!(
+        line.starts_with("settee.toml: colour: is no setting; there are bucket, "),
+        "{line}"
+    );
+    assert!(file_error("config = \"x\"").contains("config: is no setting"));
+    assert!(file_error("[server]\nthreads = 1").contains("server: is no setting"));
+}
+
+#[test]
+fn values_of_the_wrong_type_are_named_with_what_is_allowed() {
+    for (text, expected) in [
+        (
+            "kv-port = 1.5",
+            "settee.toml: kv-port 1.5: must be a text or a whole number",
+        ),
+        ("memory = 1", "settee.toml: memory 1: must be true or false"),
+        (
+            "password = 12345",
+            "settee.toml: password ***: must be a text",
+        ),
+        (
+            "listen = [\"a\"]",
+            "settee.toml: listen [\"a\"]: must be a text or a whole number",
+        ),
+    ] {
+        assert_eq!(file_error(text), expected);
+    }
+    for text in [
+        "bucket = []",
+        "bucket = [1]",
+        "bucket = 1",
+        "bucket = {a = 1}",
+    ] {
+        let line = file_error(text);
+        assert!(line.contains("must be a text or a list of texts"), "{line}");
+    }
+}
+
+#[test]
+fn distances_between_texts() {
+    for (from, to, distance) in [
+        ("", "abc", 3),
+        ("abc", "", 3),
+        ("kitten", "sitting", 3),
+        ("same", "same", 0),
+    ] {
+        assert_eq!(edit_distance(from, to), distance, "{from} {to}");
+    }
+}

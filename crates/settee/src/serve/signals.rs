@@ -1,0 +1,84 @@
+//! Signals as values. A second request to end needs no cooperation: it ends the process.
+
+use std::io;
+use std::process;
+use std::thread;
+
+use tokio::runtime;
+use tokio::signal::unix::{self, SignalKind};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+use crate::exit::{Failure, Sysexit};
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// SIGTERM or SIGINT: drain, flush, exit.
+    Terminate,
+    /// SIGHUP: read the configuration again.
+    Reload,
+}
+
+/// The signals that arrived, in order.
+pub(super) struct Signals {
+    arrived: UnboundedReceiver<Signal>,
+}
+
+impl Signals {
+    /// Waits for the next one.
+    pub(super) async fn next(&mut self) -> Signal {
+        // The thread that sends them never ends; were it gone, nobody could end the node
+        // gracefully any more, so that is done now.
+        self.arrived.recv().await.unwrap_or(Signal::Terminate)
+    }
+}
+
+/// Begins to receive signals, in a thread of its own: start-up and shutdown may block, and a
+/// second signal must end the process even then.
+pub(super) fn watch() -> Result<Signals, Failure> {
+    let (sender, arrived) = mpsc::unbounded_channel();
+    let failed = |error: io::Error| Failure::new(Sysexit::Os, format!("signals: {error}"));
+    start(sender).map_err(failed)?;
+    Ok(Signals { arrived })
+}
+
+fn start(sender: UnboundedSender<Signal>) -> io::Result<()> {
+    let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
+    let streams = {
+        let _guard = runtime.enter();
+        let stream = |kind| unix::signal(kind);
+        (
+            stream(SignalKind::terminate())?,
+            stream(SignalKind::interrupt())?,
+            stream(SignalKind::hangup())?,
+        )
+    };
+    let forward = move || runtime.block_on(forward(streams, &sender));
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(forward)
+        .map(drop)
+}
+
+async fn forward(
+    streams: (unix::Signal, unix::Signal, unix::Signal),
+    sender: &UnboundedSender<Signal>,
+) {
+    let (mut terminate, mut interrupt, mut hangup) = streams;
+    let mut ending = false;
+    loop {
+        let (signal, number) = tokio::select! {
+            _ = terminate.recv() => (Signal::Terminate, SignalKind::terminate().as_raw_value()),
+            _ = interrupt.recv() => (Signal::Terminate, SignalKind::interrupt().as_raw_value()),
+            _ = hangup.recv() => (Signal::Reload, SignalKind::hangup().as_raw_value()),
+        };
+        if signal == Signal::Terminate && ending {
+            process::exit(128 + number);
+        }
+        ending |= signal == Signal::Terminate;
+        if sender.send(signal).is_err() {
+            // Nobody listens any more: the process is about to end.
+            return;
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What commits, scans and opening cost, with real syncs.
+//!
+//! `commit/N` replaces N documents of 256 bytes in one vBucket; `commit/1024-vbuckets` writes one
+//! document to each of 1,024 vBuckets with one sync; `scan/100000` is a walk over that many small
+//! documents with all checks; `open/empty` makes a store in an empty directory.
+
+use std::hint::black_box;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use model::{
+    Cas, Document, FailoverEntry, FailoverLog, Meta, Seqno, SnapshotRange, VbId, VbRecord, VbState,
+    VbUuid,
+};
+use storage::{DiskOptions, DiskStore, KvStore, VbBatch};
+
+fn open(path: &Path) -> DiskStore {
+    DiskStore::open(path, DiskOptions::default())
+        .expect("an empty directory opens")
+        .0
+}
+
+fn record(high: u64) -> VbRecord {
+    VbRecord {
+        state: VbState::Active,
+        high_seqno: Seqno(high),
+        purge_seqno: Seqno::ZERO,
+        snapshot: SnapshotRange {
+            start: Seqno(high),
+            end: Seqno(high),
+        },
+        max_cas: Cas(high),
+        max_deleted_rev: 0,
+        failover_log: FailoverLog::new(FailoverEntry {
+            uuid: VbUuid(1),
+            seqno: Seqno::ZERO,
+        }),
+        topology: String::new(),
+        term: 0,
+    }
+}
+
+/// `count` documents, of which the stored ones of the round before are superseded.
+fn round(count: u64, number: u64, value: &[u8]) -> Vec<(Document, Seqno)> {
+    let changes = (0..count).map(|at| {
+        let seqno = number * count + at + 1;
+        let meta = Meta {
+            cas: Cas(seqno),
+            seqno: Seqno(seqno),
+            rev: 1,
+            ..Meta::default()
+        };
+        let document = Document::from_parts(format!("\0key{at}").as_bytes(), value, &meta);
+        (document, Seqno(seqno.saturating_sub(count)))
+    });
+    changes.collect()
+}
+
+fn commits(c: &mut Criterion) {
+    let mut group = c.benchmark_group("commit");
+    group.sample_size(10);
+    for count in [1, 100, 10_000] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = open(dir.path());
+        let mut number = 0;
+        group.throughput(Throughput::Elements(count));
+        group.bench_function(count.to_string(), |b| {
+            b.iter_batched(
+                || {
+                    number += 1;
+                    (record(number * count), round(count, number - 1, &[7; 256]))
+                },
+                |(record, changes)| {
+                    let changes = &changes.as_slice();
+                    store.commit(&[VbBatch {
+                        vb: VbId(0),
+                        record: &record,
+                        changes,
+                    }])
+                },
+                BatchSize::PerIteration,
+            );
+        });
+    }
+    many_vbuckets(&mut group);
+}
+
+fn many_vbuckets(group: &mut criterion::BenchmarkGroup<'_, criterion::measurement::WallTime>) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    let mut number = 0;
+    group.throughput(Throughput::Elements(1024));
+    group.bench_function("1024-vbuckets", |b| {
+        b.iter_batched(
+            || {
+                number += 1;
+                (record(number), round(1, number - 1, &[7; 256]))
+            },
+            |(record, changes)| {
+                let changes = &changes.as_slice();
+                let batches: Vec<_> = (0..1024)
+                    .map(|vb| VbBatch {
+                        vb: VbId(vb),
+                        record: &record,
+                        changes,
+                    })
+                    .collect();
+                store.commit(&batches)
+            },
+            BatchSize::PerIteration,
+        );
+    });
+}
+
+fn scans(c: &mut Criterion) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    let changes = round(100_000, 0, b"value");
+    let batch = VbBatch {
+        vb: VbId(0),
+        record: &record(100_000),
+        changes: &changes.as_slice(),
+    };
+    store.commit(&[batch]).expect("it fits");
+    let mut group = c.benchmark_group("scan");
+    group
+        .sample_size(10)
+        .throughput(Throughput::Elements(100_000));
+    group.bench_function("100000", |b| {
+        b.iter(|| {
+            let mut seen = 0;
+            let end = store.scan(VbId(0), Seqno::ZERO, &mut |document| {
+                seen += black_box(document.value().len());
+                ControlFlow::Continue(())
+            });
+            assert_eq!(
+                (seen, end.expect("it scans").high_seqno),
+                (500_000, Seqno(100_000))
+            );
+        });
+    });
+}
+
+fn opening(c: &mut Criterion) {
+    let mut group = c.benchmark_group("open");
+    group.sample_size(10);
+    group.bench_function("empty", |b| {
+        b.iter_batched(
+            || tempfile::tempdir().expect("a directory"),
+            |dir| {
+                let store = open(dir.path());
+                (store, dir)
+            },
+            BatchSize::PerIteration,
+        );
+    });
+}
+
+criterion_group! {
+    name = benches;
+    // Short enough that all benchmarks of the workspace are run at one go.
+    config = Criterion::default()
+        .warm_up_time(std::time::Duration::from_millis(500))
+        .measurement_time(std::time::Duration::from_secs(2));
+    targets = opening, commits, scans
+}
+criterion_main!(benches);

@@ -1,0 +1,313 @@
+//! The directory of a store: what lies in it, who may open it. Drawn in `docs/format/directory.md`.
+
+use std::fmt;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::error::one_line;
+
+/// The version of the directory that this release writes and reads.
+const FORMAT_VERSION: u32 = 1;
+
+/// The first words of the format file.
+const FORMAT_WORDS: &str = "settee storage";
+
+const LOCK: &str = "LOCK";
+const FORMAT: &str = "FORMAT";
+const CREATING: &str = "CREATING";
+const CLEAN: &str = "CLEAN";
+const TAILS: &str = "tails";
+const DATABASE: &str = "db";
+
+/// Why a store could not be opened; `Display` is one line that starts with the path.
+#[derive(Debug)]
+pub struct OpenError {
+    /// The directory of the store.
+    pub path: PathBuf,
+    /// What the operator has to look at.
+    pub kind: OpenErrorKind,
+    /// What exactly is wrong.
+    pub reason: String,
+}
+
+/// Why a store could not be opened. In no case has data in it been changed; before it finds
+/// damage, the database may have cleared away superseded versions of its own lists of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OpenErrorKind {
+    /// Another process has it open.
+    InUse,
+    /// A later release wrote it.
+    NewerFormat,
+    /// The directory holds something else than a store.
+    Foreign,
+    /// It may not be read or written.
+    Unreadable,
+    /// What is in it is damaged.
+    Damaged,
+    /// The file system is full.
+    NoSpace,
+    /// Any other input or output error.
+    Io,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = match self.kind {
+            OpenErrorKind::InUse => "in use by another process",
+            OpenErrorKind::NewerFormat => "written by a later release",
+            OpenErrorKind::Foreign => "not a data directory of Settee",
+            OpenErrorKind::Unreadable => "cannot be read and written",
+            OpenErrorKind::Damaged => "damaged",
+            OpenErrorKind::NoSpace => "no space left on device",
+            OpenErrorKind::Io => "input/output error",
+        };
+        write!(f, "{}: {words}", self.path.display())?;
+        if self.reason.is_empty() {
+            Ok(())
+        } else {
+            write!(f, ": {}", one_line(&self.reason))
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// What the content of a directory says it is.
+#[derive(Debug, PartialEq, Eq)]
+enum Content {
+    /// Nothing of anybody.
+    Empty,
+    /// A store whose creation was cut short; it never held data.
+    Unfinished,
+    /// A store.
+    Store,
+}
+
+/// The directory of a store, locked for this process.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    /// Held for the lock on it.
+    _lock: File,
+    /// Whether the format file is still to be written.
+    fresh: bool,
+}
+
+impl Directory {
+    /// Checks `path`, locks it, and clears away what a creation that was cut short left.
+    ///
+    /// # Errors
+    /// Any kind but `Damaged`; nothing has been changed then, except that missing directories of
+    /// the path were made.
+    pub(crate) fn lock(path: &Path) -> Result<Self, OpenError> {
+        let place = Place { path };
+        place.io(fs::create_dir_all(path), "making the directory")?;
+        place.content()?;
+        let lock = place.take_lock()?;
+        // Again, now that nobody else changes it.
+        let content = place.content()?;
+        if content == Content::Unfinished {
+            place.io(clear_unfinished(path), "clearing an unfinished store")?;
+        }
+        let fresh = content != Content::Store;
+        if fresh {
+            place.io(create_durably(path, CREATING), "marking a new store")?;
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+            fresh,
+        })
+    }
+
+    /// Whether the store is a new one.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    /// The directory of the database proper.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.path.join(DATABASE)
+    }
+
+    /// The file of the last acknowledged commits.
+    pub(crate) fn tails(&self) -> PathBuf {
+        self.path.join(TAILS)
+    }
+
+    /// The directory itself.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Finishes the creation of a fresh store; takes the mark of a clean stop away, and tells
+    /// whether there was one.
+    pub(crate) fn begin(&mut self) -> io::Result<bool> {
+        if self.fresh {
+            let text = format!("{FORMAT_WORDS} {FORMAT_VERSION}\n");
+            write_durably(&self.path, FORMAT, text.as_bytes())?;
+            self.fresh = false;
+        }
+        // Beside FORMAT it means nothing: should it come back, that is no harm.
+        remove(&self.path, CREATING)?;
+        let clean = remove(&self.path, CLEAN)?;
+        if clean {
+            sync_directory(&self.path)?;
+        }
+        Ok(clean)
+    }
+
+    /// Notes that the store stopped in order.
+    pub(crate) fn mark_clean(&self) -> io::Result<()> {
+        create_durably(&self.path, CLEAN)
+    }
+}
+
+struct Place<'a> {
+    path: &'a Path,
+}
+
+impl Place<'_> {
+    fn error(&self, kind: OpenErrorKind, reason: impl fmt::Display) -> OpenError {
+        OpenError {
+            path: self.path.to_owned(),
+            kind,
+            reason: reason.to_string(),
+        }
+    }
+
+    fn io<T>(&self, result: io::Result<T>, during: &str) -> Result<T, OpenError> {
+        result.map_err(|error| self.error(io_kind(&error), format_args!("{during}: {error}")))
+    }
+
+    fn take_lock(&self) -> Result<File, OpenError> {
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(self.path.join(LOCK));
+        let file = self.io(file, "opening LOCK")?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => Err(self.error(OpenErrorKind::InUse, "")),
+            Err(TryLockError::Error(error)) => self.io(Err(error), "locking LOCK"),
+        }
+    }
+
+    fn content(&self) -> Result<Content, OpenError> {
+        let mut content = Content::Empty;
+        let mut stranger = None;
+        for entry in self.io(fs::read_dir(self.path), "listing")? {
+            let name = self.io(entry, "listing")?.file_name();
+            match name.to_str() {
+                Some(FORMAT) => {
+                    self.check_format()?;
+                    return Ok(Content::Store);
+                }
+                Some(CREATING) => content = Content::Unfinished,
+                Some(LOCK) => {}
+                _ => stranger = Some(name),
+            }
+        }
+        match stranger {
+            Some(name) if content == Content::Empty => {
+                let reason = format!("it holds {} and no FORMAT file", name.display());
+                Err(self.error(OpenErrorKind::Foreign, reason))
+            }
+            _ => Ok(content),
+        }
+    }
+
+    fn check_format(&self) -> Result<(), OpenError> {
+        let bytes = self.io(fs::read(self.path.join(FORMAT)), "reading FORMAT")?;
+        let version = str::from_utf8(&bytes).ok().and_then(|text| {
+            text.trim_end()
+                .strip_prefix(FORMAT_WORDS)?
+                .trim()
+                .parse()
+                .ok()
+        });
+        match version {
+            Some(FORMAT_VERSION) => Ok(()),
+            Some(version @ 1..) => {
+                let reason = format!("format {version}, this release reads {FORMAT_VERSION}");
+                Err(self.error(OpenErrorKind::NewerFormat, reason))
+            }
+            _ => Err(self.error(OpenErrorKind::Foreign, "its FORMAT file is not ours")),
+        }
+    }
+}
+
+/// What an error means to whoever wanted to open.
+pub(crate) fn io_kind(error: &io::Error) -> OpenErrorKind {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => OpenErrorKind::NoSpace,
+        io::ErrorKind::PermissionDenied
+        | io::ErrorKind::ReadOnlyFilesystem
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::IsADirectory
+        | io::ErrorKind::AlreadyExists
+        | io::ErrorKind::NotFound => OpenErrorKind::Unreadable,
+        _ => OpenErrorKind::Io,
+    }
+}
+
+/// Bytes that ordinary users may still write to the file system of `path`.
+pub(crate) fn available_bytes(path: &Path) -> io::Result<u64> {
+    fs4::available_space(path)
+}
+
+/// Bytes of all files below `path`, holes not counted. Files that vanish meanwhile count nothing.
+pub(crate) fn bytes_below(path: &Path) -> io::Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+
+    let mut bytes = 0;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        bytes += match entry.metadata() {
+            Ok(meta) if meta.is_dir() => bytes_below(&entry.path())?,
+            Ok(meta) => meta.blocks() * 512,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(bytes)
+}
+
+fn clear_unfinished(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path.join(DATABASE)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    remove(path, TAILS).map(drop)
+}
+
+/// Makes a file whose content is there whenever its name is.
+fn write_durably(path: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+    let draft = path.join(format!("{name}.tmp"));
+    let mut file = File::create(&draft)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&draft, path.join(name))?;
+    sync_directory(path)
+}
+
+/// Makes an empty file that is there for good.
+fn create_durably(path: &Path, name: &str) -> io::Result<()> {
+    File::create(path.join(name))?;
+    sync_directory(path)
+}
+
+/// Removes a file; tells whether there was one.
+fn remove(path: &Path, name: &str) -> io::Result<bool> {
+    match fs::remove_file(path.join(name)) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}

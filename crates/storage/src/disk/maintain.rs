@@ -1,0 +1,175 @@
+//! Rollback, removal and compaction of one vBucket.
+
+use model::{Meta, Seqno, VbId, VbRecord};
+
+use super::DiskStore;
+use super::memo::Memo;
+use super::view::{DiskSnapshot, corrupt};
+use super::writer::Step;
+use crate::port::{Compacted, Keep, Snapshot, rolled_back};
+use crate::record::{encode_vb, row_key, row_meta, vb_key};
+use crate::{ErrorKind, StoreError};
+
+/// See `KvStore::rollback`. The record goes back first: rows above it do not count from then on.
+pub(crate) fn rollback(store: &DiskStore, vb: VbId, to: Seqno) -> Result<VbRecord, StoreError> {
+    let during = "rolling back";
+    let mut writer = store.writer.lock();
+    let engine = writer.ready(&store.engine, &store.options, during)?;
+    let view = engine.db.snapshot();
+    let stored = engine
+        .stored_vb(&view, vb)
+        .map_err(|error| error.into_store_error(during).of(vb))?;
+    let Some(mut stored) = stored else {
+        return Err(StoreError::new(ErrorKind::Corrupt, during)
+            .of(vb)
+            .because("it has no record"));
+    };
+    if to >= stored.record.high_seqno {
+        return Ok(stored.record);
+    }
+    let point = stored.points.go_back(to);
+    rolled_back(&mut stored.record, point);
+    stored.commit = writer.next_commit();
+    let mut memo = Memo::of(&stored, writer.next_epoch());
+    if let Some(old) = writer.memos().get(&vb) {
+        memo.orphans = old.orphans.clone();
+        memo.orphans.retain(|_, seqno| *seqno <= point);
+    }
+    let mut batch = engine.batch();
+    encode_vb(vb, &stored, &mut writer.scratch);
+    engine.put(&mut batch, vb_key(vb), &writer.scratch);
+    batch
+        .commit()
+        .map_err(|error| writer.failed(error, Step::Write, during).of(vb))?;
+    let rows = row_key(vb, point.next())..vb_key(vb);
+    engine
+        .remove_rows(&view, rows)
+        .map_err(|error| writer.interrupted(error, during).of(vb))?;
+    writer.acknowledge(&engine, [(vb, memo)], during)?;
+    Ok(stored.record)
+}
+
+/// See `KvStore::remove`. The record goes first: rows without one do not count.
+pub(crate) fn remove(store: &DiskStore, vb: VbId) -> Result<(), StoreError> {
+    let during = "removing";
+    let mut writer = store.writer.lock();
+    let engine = writer.ready(&store.engine, &store.options, during)?;
+    if !writer.memos().contains_key(&vb) {
+        return Ok(());
+    }
+    writer.forget(vb, during)?;
+    let view = engine.db.snapshot();
+    let mut batch = engine.batch();
+    batch.remove(&engine.rows, vb_key(vb));
+    batch
+        .commit()
+        .map_err(|error| writer.failed(error, Step::Write, during).of(vb))?;
+    engine
+        .remove_rows(&view, row_key(vb, Seqno::ZERO)..vb_key(vb))
+        .map_err(|error| writer.interrupted(error, during).of(vb))?;
+    writer.acknowledge(&engine, [], during)
+}
+
+/// Rows that a compaction drops with one sync.
+const DROPS_PER_COMMIT: usize = 5_000;
+
+/// Rows to drop, found and not yet dropped.
+#[derive(Default)]
+struct Drops {
+    seqnos: Vec<Seqno>,
+    purge_seqno: Seqno,
+}
+
+/// See `KvStore::compact`. `keep` is called without any lock; the drops are made in batches.
+pub(crate) fn compact(
+    store: &DiskStore,
+    vb: VbId,
+    keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
+) -> Result<Compacted, StoreError> {
+    let during = "compacting";
+    let (epoch, snapshot) = {
+        let mut writer = store.writer.lock();
+        let engine = writer.ready(&store.engine, &store.options, during)?;
+        let Some(memo) = writer.memos().get(&vb) else {
+            return Ok(Compacted::default());
+        };
+        (memo.epoch, DiskSnapshot::open(engine, vb)?)
+    };
+    let mut done = Compacted {
+        purge_seqno: snapshot.purge_seqno(),
+        ..Compacted::default()
+    };
+    let mut drops = Drops {
+        purge_seqno: snapshot.purge_seqno(),
+        ..Drops::default()
+    };
+    for row in snapshot.raw_rows(Seqno::ZERO, during) {
+        let (seqno, value) = row?;
+        let (meta, key) =
+            row_meta(vb, seqno, &value).map_err(|error| corrupt(vb, seqno, error, during))?;
+        if seqno == snapshot.high_seqno() || keep(&meta, key) == Keep::Keep {
+            done.kept += 1;
+            continue;
+        }
+        drops.seqnos.push(seqno);
+        if meta.kind.is_tombstone() {
+            drops.purge_seqno = seqno;
+        }
+        if drops.seqnos.len() >= DROPS_PER_COMMIT
+            && !apply(store, vb, epoch, &mut drops, &mut done)?
+        {
+            return Ok(done);
+        }
+    }
+    drop(snapshot);
+    apply(store, vb, epoch, &mut drops, &mut done)?;
+    Ok(done)
+}
+
+/// Drops the rows that were found, durably; `false` when the vBucket is not the same any more.
+fn apply(
+    store: &DiskStore,
+    vb: VbId,
+    epoch: u64,
+    drops: &mut Drops,
+    done: &mut Compacted,
+) -> Result<bool, StoreError> {
+    let during = "compacting";
+    if drops.seqnos.is_empty() {
+        return Ok(true);
+    }
+    let mut writer = store.writer.lock();
+    let engine = writer.ready(&store.engine, &store.options, during)?;
+    let Some(mut memo) = writer
+        .memos()
+        .get(&vb)
+        .filter(|memo| memo.epoch == epoch)
+        .cloned()
+    else {
+        return Ok(false);
+    };
+    let stored = engine.stored_vb(&engine.db.snapshot(), vb);
+    let Some(mut stored) = stored.map_err(|error| error.into_store_error(during).of(vb))? else {
+        return Ok(false);
+    };
+    memo.points.clear();
+    memo.purge_seqno = memo.purge_seqno.max(drops.purge_seqno);
+    memo.commit = writer.next_commit();
+    stored.points.clear();
+    stored.record.purge_seqno = memo.purge_seqno;
+    stored.commit = memo.commit;
+    let mut batch = engine.batch();
+    for seqno in &drops.seqnos {
+        batch.remove(&engine.rows, row_key(vb, *seqno));
+    }
+    encode_vb(vb, &stored, &mut writer.scratch);
+    engine.put(&mut batch, vb_key(vb), &writer.scratch);
+    batch
+        .commit()
+        .map_err(|error| writer.failed(error, Step::Write, during).of(vb))?;
+    done.purge_seqno = memo.purge_seqno;
+    done.dropped += drops.seqnos.len() as u64;
+    drops.seqnos.clear();
+    writer.acknowledge(&engine, [(vb, memo)], during)?;
+    Ok(true)
+}

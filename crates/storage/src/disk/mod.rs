@@ -1,0 +1,281 @@
+//! The store on disk. Files and directories are touched nowhere else.
+//!
+//! ```text
+//! DiskStore -- writer: Mutex<Writer>        one at a time: commit, rollback, remove, compact
+//!     |          |- directory               LOCK, FORMAT, CLEAN
+//!     |          |- tails                   last acknowledged commit of each vBucket
+//!     |          `- memos                   last acknowledged state of each vBucket
+//!     `------- engine: RwLock<Option<Arc>>  the database; taken out to be opened again
+//! ```
+//!
+//! A commit writes the rows of a vBucket in batches of a few hundred, and in the last of them the
+//! removals of superseded rows and the record; a very large one becomes tables at once. So the rule that makes any crash harmless is:
+//! *rows above the high seqno of their vBucket's record do not count*; opening removes them.
+//!
+//! A failed sync poisons the store, because what the device holds is unknown from then on. A full
+//! file system does not: the database is opened again before the next commit, which leaves a torn
+//! end of its journal behind.
+
+mod commit;
+mod engine;
+mod ingest;
+mod layout;
+mod maintain;
+mod memo;
+mod tails;
+mod view;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use model::{Document, Meta, Seqno, VbId, VbRecord};
+use parking_lot::{Mutex, RwLock};
+
+use crate::port::{
+    CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, VbBatch, VbNotice, Want,
+};
+use crate::{ErrorKind, StoreError};
+use engine::{Engine, EngineError};
+use layout::Directory;
+use tails::{Tail, Tails};
+use view::DiskSnapshot;
+use writer::Writer;
+
+pub use layout::{OpenError, OpenErrorKind};
+
+/// Sizes of a [`DiskStore`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskOptions {
+    /// Bytes of blocks read from disk that are kept in memory; taken only as blocks are read.
+    pub cache_bytes: u64,
+    /// Bytes of written rows kept in memory before they become a table.
+    pub memtable_bytes: u64,
+    /// A commit is refused with `NoSpace` while fewer bytes are free on the file system, so that
+    /// what runs in the background does not meet a full one.
+    pub free_bytes_min: u64,
+    /// A vBucket's batch of at least so many changes is written as tables at once, past journal
+    /// and memtable: least memory and CPU, but some seven syncs.
+    pub ingest_rows_min: usize,
+}
+
+impl Default for DiskOptions {
+    fn default() -> Self {
+        Self {
+            cache_bytes: 16 << 20,
+            memtable_bytes: 8 << 20,
+            free_bytes_min: 32 << 20,
+            ingest_rows_min: 30_000,
+        }
+    }
+}
+
+/// What opening a [`DiskStore`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Whether the store is a new one.
+    pub fresh: bool,
+    /// Whether the last stop was a clean one; after any other, every active vBucket begins a new
+    /// history. A fresh store is clean.
+    pub clean: bool,
+    /// Everything odd, also of vBuckets that are not there any more.
+    pub notices: Vec<VbNotice>,
+}
+
+/// A [`KvStore`] in a directory, which is locked for this process until the store is dropped or
+/// closed.
+pub struct DiskStore {
+    options: DiskOptions,
+    notices: Vec<VbNotice>,
+    /// Held while something is written. Taken before `engine`.
+    writer: Mutex<Writer>,
+    /// `None` while it is opened again, and after closing.
+    engine: RwLock<Option<Arc<Engine>>>,
+}
+
+impl DiskStore {
+    /// Opens the store in directory `path`, or makes one in an empty or missing directory.
+    ///
+    /// # Errors
+    /// See [`OpenErrorKind`]; what is in the directory stays as it is.
+    ///
+    /// Cost: reads one record per vBucket, replays the journal (at most some 64 MiB of it);
+    /// making a store takes 34 syncs, 31 of them the database's.
+    pub fn open(path: &Path, options: DiskOptions) -> Result<(Self, Opened), OpenError> {
+        let mut directory = Directory::lock(path)?;
+        let fresh = directory.is_fresh();
+        let database = directory.database();
+        if !fresh && !database.is_dir() {
+            return Err(open_error(
+                path,
+                OpenErrorKind::Damaged,
+                "its database is missing",
+            ));
+        }
+        let engine =
+            Engine::open(&database, &options).map_err(|error| database_open_error(path, &error))?;
+        let found = engine
+            .recover()
+            .map_err(|error| engine_open_error(path, error))?;
+        let io =
+            |error: std::io::Error| open_error(path, layout::io_kind(&error), &error.to_string());
+        let tails = Tails::open(&directory.tails()).map_err(io)?;
+        let notices = lost_tails(&found, &tails);
+        let clean = directory.begin().map_err(io)? || fresh;
+        let store = Self {
+            options,
+            notices: notices.clone(),
+            writer: Mutex::new(Writer::new(directory, tails, &found)),
+            engine: RwLock::new(Some(Arc::new(engine))),
+        };
+        Ok((
+            store,
+            Opened {
+                fresh,
+                clean,
+                notices,
+            },
+        ))
+    }
+
+    /// The database, for reading.
+    fn reader(&self, during: &'static str) -> Result<Arc<Engine>, StoreError> {
+        if let Some(engine) = &*self.engine.read() {
+            return Ok(Arc::clone(engine));
+        }
+        let kind = if self.writer.lock().is_closed() {
+            ErrorKind::Closed
+        } else {
+            ErrorKind::Io
+        };
+        Err(StoreError::new(kind, during).because("the database is not open"))
+    }
+}
+
+impl KvStore for DiskStore {
+    fn load(&self) -> Result<Vec<LoadedVb>, StoreError> {
+        let during = "loading";
+        let engine = self.reader(during)?;
+        let view = engine.db.snapshot();
+        let vbs: Vec<VbId> = self.writer.lock().memos().keys().copied().collect();
+        let mut loaded = Vec::with_capacity(vbs.len());
+        for vb in vbs {
+            let stored = engine.stored_vb(&view, vb);
+            let Some(stored) = stored.map_err(|error| error.into_store_error(during))? else {
+                continue;
+            };
+            let about_it = |notice: &&VbNotice| matches!(notice, VbNotice::LostTail { vb: of, .. } if *of == vb);
+            let notices = self.notices.iter().filter(about_it).copied().collect();
+            loaded.push(LoadedVb {
+                vb,
+                record: stored.record,
+                notices,
+            });
+        }
+        Ok(loaded)
+    }
+
+    fn commit(&self, batches: &[VbBatch<'_>]) -> Result<CommitInfo, StoreError> {
+        commit::commit(self, batches)
+    }
+
+    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Result<Vec<Option<Document>>, StoreError> {
+        let snapshot = DiskSnapshot::open(self.reader("fetching documents")?, vb)?;
+        wants.iter().map(|want| snapshot.fetch(want)).collect()
+    }
+
+    fn snapshot(&self, vb: VbId) -> Result<Box<dyn Snapshot>, StoreError> {
+        Ok(Box::new(DiskSnapshot::open(
+            self.reader("opening a snapshot")?,
+            vb,
+        )?))
+    }
+
+    fn rollback(&self, vb: VbId, to: Seqno) -> Result<VbRecord, StoreError> {
+        maintain::rollback(self, vb, to)
+    }
+
+    fn compact(
+        &self,
+        vb: VbId,
+        keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
+    ) -> Result<Compacted, StoreError> {
+        maintain::compact(self, vb, keep)
+    }
+
+    fn remove(&self, vb: VbId) -> Result<(), StoreError> {
+        maintain::remove(self, vb)
+    }
+
+    fn disk_usage(&self) -> Result<DiskUsage, StoreError> {
+        let during = "measuring";
+        let data_bytes = self.reader(during)?.rows.disk_space();
+        let path = self.writer.lock().path().to_owned();
+        let file_bytes = layout::bytes_below(&path)
+            .map_err(|error| StoreError::new(ErrorKind::Io, during).because(error))?;
+        Ok(DiskUsage {
+            data_bytes,
+            file_bytes,
+        })
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        let mut writer = self.writer.lock();
+        let engine = self.engine.write().take();
+        writer.close(engine)
+    }
+}
+
+fn open_error(path: &Path, kind: OpenErrorKind, reason: &str) -> OpenError {
+    OpenError {
+        path: path.to_owned(),
+        kind,
+        reason: reason.to_owned(),
+    }
+}
+
+fn engine_open_error(path: &Path, error: EngineError) -> OpenError {
+    match error {
+        EngineError::Record(vb, error) => open_error(
+            path,
+            OpenErrorKind::Damaged,
+            &format!("record of {vb}: {error}"),
+        ),
+        EngineError::Database(error) => database_open_error(path, &error),
+    }
+}
+
+fn database_open_error(path: &Path, error: &fjall::Error) -> OpenError {
+    let kind = match error {
+        fjall::Error::Locked => OpenErrorKind::InUse,
+        fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => match io.kind() {
+            // The directory was there when it was locked: what is missing now is a part of it.
+            std::io::ErrorKind::NotFound
+            | std::io::ErrorKind::UnexpectedEof
+            | std::io::ErrorKind::InvalidData => OpenErrorKind::Damaged,
+            _ => layout::io_kind(io),
+        },
+        _ => OpenErrorKind::Damaged,
+    };
+    open_error(path, kind, &error.to_string())
+}
+
+/// The vBuckets of which an acknowledged commit is not there.
+fn lost_tails(found: &[(VbId, crate::record::StoredVb)], tails: &Tails) -> Vec<VbNotice> {
+    let lost = tails.all().filter_map(|(vb, tail)| {
+        let at = found.binary_search_by_key(&vb, |(vb, _)| *vb).ok();
+        let now = at.map_or(Tail::default(), |at| Tail {
+            high_seqno: found[at].1.record.high_seqno,
+            commit: found[at].1.commit,
+        });
+        (now.commit < tail.commit).then_some(VbNotice::LostTail {
+            vb,
+            expected: tail.high_seqno,
+            found: now.high_seqno,
+        })
+    });
+    lost.collect()
+}
+
+#[cfg(test)]
+mod tests;

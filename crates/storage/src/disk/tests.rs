@@ -1,0 +1,231 @@
+use super::*;
+use crate::suite;
+
+fn open(path: &Path) -> (DiskStore, Opened) {
+    DiskStore::open(path, DiskOptions::default()).unwrap()
+}
+
+#[test]
+fn the_suite_passes() {
+    let dir = tempfile::tempdir().unwrap();
+    suite::run(&mut |case| open(&dir.path().join(case)).0);
+}
+
+#[test]
+fn the_suite_passes_with_batches_ingested() {
+    let dir = tempfile::tempdir().unwrap();
+    for ingest_rows_min in [1, 3] {
+        let options = DiskOptions {
+            ingest_rows_min,
+            ..DiskOptions::default()
+        };
+        let path = dir.path().join(ingest_rows_min.to_string());
+        suite::run(&mut |case| DiskStore::open(&path.join(case), options).unwrap().0);
+    }
+}
+
+#[test]
+fn a_failed_sync_poisons_the_store_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    let vb = VbId(1);
+    suite::put(&store, vb, &[(suite::document(1, "a", "1"), Seqno::ZERO)]);
+    let error = fjall::Error::Io(std::io::Error::from_raw_os_error(5));
+    let error = store
+        .writer
+        .lock()
+        .failed(error, writer::Step::Sync, "committing");
+    assert_eq!(error.kind, ErrorKind::Poisoned);
+    for _ in 0..2 {
+        let one = [(suite::document(2, "b", "1"), Seqno::ZERO)];
+        assert_eq!(
+            suite::try_put(&store, vb, &one).unwrap_err().kind,
+            ErrorKind::Poisoned
+        );
+    }
+    assert_eq!(store.remove(vb).unwrap_err().kind, ErrorKind::Poisoned);
+    assert_eq!(suite::scan(&store, vb, 0).0.len(), 1, "reads go on");
+    assert_eq!(store.close().unwrap_err().kind, ErrorKind::Poisoned);
+    drop(store);
+    let (store, opened) = open(dir.path());
+    assert!(!opened.clean);
+    assert_eq!(suite::scan(&store, vb, 0).0.len(), 1);
+}
+
+/// A sync that fails for want of space is as bad as any: what the device holds is unknown.
+#[test]
+fn only_a_failed_write_for_want_of_space_asks_for_a_retry() {
+    let full = || fjall::Error::Io(std::io::ErrorKind::StorageFull.into());
+    let other = || fjall::Error::Io(std::io::Error::from_raw_os_error(5));
+    let cases = [
+        (full(), writer::Step::Write, ErrorKind::NoSpace),
+        (full(), writer::Step::Sync, ErrorKind::Poisoned),
+        (other(), writer::Step::Write, ErrorKind::Poisoned),
+        (
+            fjall::Error::InvalidTrailer,
+            writer::Step::Write,
+            ErrorKind::Poisoned,
+        ),
+    ];
+    for (error, step, expected) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = open(dir.path());
+        assert_eq!(
+            store.writer.lock().failed(error, step, "committing").kind,
+            expected
+        );
+        let one = [(suite::document(1, "a", "1"), Seqno::ZERO)];
+        let next = suite::try_put(&store, VbId(0), &one);
+        match expected {
+            ErrorKind::NoSpace => assert_eq!(next.unwrap().rows, 1, "opened again"),
+            kind => assert_eq!(next.unwrap_err().kind, kind),
+        }
+    }
+}
+
+/// The worst of a failed commit: it is there all the same after reopening, and its maker, who
+/// was told that it failed, comes back with newer versions of the same keys, one by one.
+#[test]
+fn rows_of_a_failed_commit_are_replaced_by_its_repetition() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    let vb = VbId(1);
+    let document = suite::document;
+    suite::put(
+        &store,
+        vb,
+        &[
+            (document(1, "a", "1"), Seqno(0)),
+            (document(2, "b", "1"), Seqno(0)),
+        ],
+    );
+    let acknowledged = store.writer.lock().memos().clone();
+    let failed = [
+        (document(3, "a", "2"), Seqno(1)),
+        (document(4, "b", "2"), Seqno(2)),
+    ];
+    suite::put(&store, vb, &failed);
+    store.writer.lock().pretend_failed(acknowledged);
+
+    suite::put(&store, vb, &[(document(5, "b", "3"), Seqno(2))]);
+    let found: Vec<_> = suite::scan(&store, vb, 0)
+        .0
+        .into_iter()
+        .map(|row| row.2.seqno.0)
+        .collect();
+    assert_eq!(
+        found,
+        [3, 5],
+        "the old a is gone, its newer version stays until replaced"
+    );
+    suite::put(&store, vb, &[(document(6, "a", "3"), Seqno(1))]);
+    let found: Vec<_> = suite::scan(&store, vb, 0)
+        .0
+        .into_iter()
+        .map(|row| row.2.seqno.0)
+        .collect();
+    assert_eq!(found, [5, 6]);
+}
+
+#[test]
+fn rows_above_the_record_do_not_count_and_are_cleared_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    suite::put(
+        &store,
+        VbId(1),
+        &[(suite::document(1, "a", "1"), Seqno::ZERO)],
+    );
+    let engine = store.reader("testing").unwrap();
+    let mut batch = engine.batch();
+    let mut value = Vec::new();
+    for (vb, seqno) in [(1, 2), (1, 3), (2, 1)] {
+        let late = suite::document(seqno, "b", "1");
+        crate::record::encode_row(VbId(vb), &late, &mut value);
+        engine.put(
+            &mut batch,
+            crate::record::row_key(VbId(vb), Seqno(seqno)),
+            &value,
+        );
+    }
+    batch.commit().unwrap();
+    assert_eq!(suite::scan(&store, VbId(1), 0).0.len(), 1);
+    assert_eq!(suite::scan(&store, VbId(2), 0).0.len(), 0);
+    assert_eq!(engine.rows.len().unwrap(), 5);
+    drop(engine);
+    drop(store);
+    let (store, _) = open(dir.path());
+    assert_eq!(store.reader("testing").unwrap().rows.len().unwrap(), 2);
+    assert_eq!(store.load().unwrap().len(), 1);
+}
+
+#[test]
+fn reopening_waits_for_snapshots() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    let one = [(suite::document(1, "a", "1"), Seqno::ZERO)];
+    suite::put(&store, VbId(0), &one);
+    let acknowledged = store.writer.lock().memos().clone();
+    store.writer.lock().pretend_failed(acknowledged);
+    let snapshot = store.snapshot(VbId(0)).unwrap();
+    let next = [(suite::document(2, "b", "1"), Seqno::ZERO)];
+    assert_eq!(
+        suite::try_put(&store, VbId(0), &next).unwrap_err().kind,
+        ErrorKind::NoSpace
+    );
+    assert_eq!(snapshot.by_seqno(Seqno::ZERO).count(), 1);
+    drop(snapshot);
+    suite::put(&store, VbId(0), &next);
+}
+
+#[test]
+fn acknowledged_commits_that_a_reopening_does_not_find_poison_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    suite::put(
+        &store,
+        VbId(0),
+        &[(suite::document(1, "a", "1"), Seqno::ZERO)],
+    );
+    let mut memos = store.writer.lock().memos().clone();
+    memos.get_mut(&VbId(0)).unwrap().commit += 7;
+    store.writer.lock().pretend_failed(memos);
+    let next = [(suite::document(2, "b", "1"), Seqno::ZERO)];
+    assert_eq!(
+        suite::try_put(&store, VbId(0), &next).unwrap_err().kind,
+        ErrorKind::Poisoned
+    );
+}
+
+/// The record is lowered first, so a rollback that was cut short is finished by opening again.
+#[test]
+fn a_rollback_that_was_cut_short_is_finished() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    let vb = VbId(4);
+    suite::put(&store, vb, &[(suite::document(1, "a", "1"), Seqno::ZERO)]);
+    suite::put(&store, vb, &[(suite::document(2, "b", "1"), Seqno::ZERO)]);
+    let acknowledged = store.writer.lock().memos().clone();
+    let engine = store.reader("testing").unwrap();
+    let mut stored = engine
+        .stored_vb(&engine.db.snapshot(), vb)
+        .ok()
+        .flatten()
+        .unwrap();
+    crate::port::rolled_back(&mut stored.record, Seqno(1));
+    stored.commit += 1;
+    let mut batch = engine.batch();
+    let mut value = Vec::new();
+    crate::record::encode_vb(vb, &stored, &mut value);
+    engine.put(&mut batch, crate::record::vb_key(vb), &value);
+    batch.commit().unwrap();
+    drop(engine);
+    store.writer.lock().pretend_failed(acknowledged);
+    assert_eq!(store.rollback(vb, Seqno(1)).unwrap().high_seqno, Seqno(1));
+    assert_eq!(suite::scan(&store, vb, 0).0.len(), 1);
+    assert_eq!(
+        store.reader("testing").unwrap().rows.len().unwrap(),
+        2,
+        "one row, one record"
+    );
+}

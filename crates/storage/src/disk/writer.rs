@@ -1,0 +1,374 @@
+//! The writing half of a disk store: who may write now, and what a failure makes of it.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use fjall::Readable;
+use model::{Seqno, VbId};
+use parking_lot::RwLock;
+
+use super::DiskOptions;
+use super::engine::{Engine, EngineError, read_error};
+use super::layout::{Directory, available_bytes};
+use super::memo::{Memo, Memos};
+use super::tails::{Tail, Tails};
+use crate::record::{StoredVb, row_key, row_meta, split_row_key};
+use crate::{ErrorKind, StoreError};
+
+/// Bytes that must be free before a database is opened again: what opening itself may write.
+const REOPEN_BYTES_MIN: u64 = 16 << 20;
+
+/// Free bytes below which a failure in the background is put down to a full file system.
+const SCARCE_BYTES: u64 = 64 << 20;
+
+/// What a write may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Ready,
+    /// A write failed for want of space: the database has to be opened again.
+    Reopen,
+    /// A sync failed: never again.
+    Poisoned,
+    Closed,
+}
+
+/// Which step of a write failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Handing bytes to the operating system.
+    Write,
+    /// Having them put on the device.
+    Sync,
+}
+
+/// The state that one writer at a time works with.
+pub(crate) struct Writer {
+    /// `None` after closing; unlocks.
+    directory: Option<Directory>,
+    tails: Tails,
+    memos: Memos,
+    mode: Mode,
+    last_commit: u64,
+    last_epoch: u64,
+    /// Reused by every encoding.
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl Writer {
+    pub(crate) fn new(directory: Directory, tails: Tails, found: &[(VbId, StoredVb)]) -> Self {
+        let stored = found.iter().map(|(_, stored)| stored.commit);
+        let last_commit = stored.chain(tails.all().map(|(_, tail)| tail.commit)).max();
+        Self {
+            directory: Some(directory),
+            tails,
+            memos: found
+                .iter()
+                .map(|(vb, stored)| (*vb, Memo::of(stored, 0)))
+                .collect(),
+            mode: Mode::Ready,
+            last_commit: last_commit.unwrap_or(0),
+            last_epoch: 0,
+            scratch: Vec::new(),
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.mode == Mode::Closed
+    }
+
+    pub(crate) fn memos(&self) -> &Memos {
+        &self.memos
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory
+            .as_ref()
+            .map_or(Path::new(""), Directory::path)
+    }
+
+    /// A number for the next commit.
+    pub(crate) fn next_commit(&mut self) -> u64 {
+        self.last_commit += 1;
+        self.last_commit
+    }
+
+    /// A mark for a vBucket whose rows begin anew.
+    pub(crate) fn next_epoch(&mut self) -> u64 {
+        self.last_epoch += 1;
+        self.last_epoch
+    }
+
+    /// The database, ready to be written to: opens it again when that is due.
+    pub(crate) fn ready(
+        &mut self,
+        engine: &RwLock<Option<Arc<Engine>>>,
+        options: &DiskOptions,
+        during: &'static str,
+    ) -> Result<Arc<Engine>, StoreError> {
+        match self.mode {
+            Mode::Closed => return Err(StoreError::new(ErrorKind::Closed, during)),
+            Mode::Poisoned => return Err(StoreError::new(ErrorKind::Poisoned, during)),
+            Mode::Ready => self.check_space(options.free_bytes_min, during)?,
+            Mode::Reopen => {
+                self.check_space(options.free_bytes_min.max(REOPEN_BYTES_MIN), during)?;
+                self.reopen(engine, options, during)?;
+            }
+        }
+        let engine = engine.read();
+        engine
+            .clone()
+            .ok_or_else(|| StoreError::new(ErrorKind::Closed, during))
+    }
+
+    fn check_space(&self, bytes_min: u64, during: &'static str) -> Result<(), StoreError> {
+        if bytes_min == 0 {
+            return Ok(());
+        }
+        // A file system that does not tell has space until a write fails.
+        match available_bytes(self.path()) {
+            Ok(bytes) if bytes < bytes_min => Err(StoreError::new(ErrorKind::NoSpace, during)
+                .because(format!("{bytes} bytes are free, {bytes_min} are needed"))),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a failed write means, and what it makes of the store.
+    pub(crate) fn failed(
+        &mut self,
+        error: fjall::Error,
+        step: Step,
+        during: &'static str,
+    ) -> StoreError {
+        let no_space = step == Step::Write
+            && match &error {
+                fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => {
+                    is_no_space(io)
+                }
+                // A worker of the database failed before, and does not tell why.
+                fjall::Error::Poisoned => {
+                    available_bytes(self.path()).is_ok_and(|bytes| bytes < SCARCE_BYTES)
+                }
+                _ => false,
+            };
+        self.mode = if no_space {
+            Mode::Reopen
+        } else {
+            Mode::Poisoned
+        };
+        let kind = if no_space {
+            ErrorKind::NoSpace
+        } else {
+            ErrorKind::Poisoned
+        };
+        StoreError::new(kind, during).because(error)
+    }
+
+    /// Clearing rows away failed in the middle, by reading or by writing; what was begun is
+    /// finished by opening again.
+    pub(crate) fn interrupted(&mut self, error: fjall::Error, during: &'static str) -> StoreError {
+        if matches!(error, fjall::Error::Io(_) | fjall::Error::Poisoned) {
+            return self.failed(error, Step::Write, during);
+        }
+        self.mode = Mode::Reopen;
+        read_error(error, during)
+    }
+
+    /// Makes everything written durable, and only then the new memos the acknowledged ones.
+    pub(crate) fn acknowledge(
+        &mut self,
+        engine: &Engine,
+        next: impl IntoIterator<Item = (VbId, Memo)>,
+        during: &'static str,
+    ) -> Result<(), StoreError> {
+        engine
+            .flush_journal()
+            .map_err(|error| self.failed(error, Step::Write, during))?;
+        engine
+            .sync()
+            .map_err(|error| self.failed(error, Step::Sync, during))?;
+        let mut notes = Vec::new();
+        for (vb, memo) in next {
+            let tail = Tail {
+                high_seqno: memo.high_seqno,
+                commit: memo.commit,
+            };
+            notes.push((vb, Some(tail)));
+            self.memos.insert(vb, memo);
+        }
+        if let Err(error) = self.tails.note(notes.into_iter()) {
+            // The commit is durable without it; only a later loss would be noticed less well.
+            tracing::warn!(%error, "cannot note the last commit in the tails file");
+        }
+        Ok(())
+    }
+
+    /// Forgets a vBucket before its rows go, so that its absence is never taken for a loss.
+    pub(crate) fn forget(&mut self, vb: VbId, during: &'static str) -> Result<(), StoreError> {
+        let noted = self
+            .tails
+            .note([(vb, None)].into_iter())
+            .and_then(|()| self.tails.sync());
+        self.memos.remove(&vb);
+        noted.map_err(|error| {
+            let kind = if is_no_space(&error) {
+                ErrorKind::NoSpace
+            } else {
+                ErrorKind::Io
+            };
+            self.mode = Mode::Reopen;
+            StoreError::new(kind, during).of(vb).because(error)
+        })
+    }
+
+    /// Opens the database again, and finds out what of the failed commits is there.
+    fn reopen(
+        &mut self,
+        slot: &RwLock<Option<Arc<Engine>>>,
+        options: &DiskOptions,
+        during: &'static str,
+    ) -> Result<(), StoreError> {
+        let mut slot = slot.write();
+        if let Some(engine) = slot.take()
+            && let Err(engine) = Arc::try_unwrap(engine)
+        {
+            *slot = Some(engine);
+            return Err(StoreError::new(ErrorKind::NoSpace, during)
+                .because("snapshots are held; the database cannot be opened again yet"));
+        }
+        let database = self
+            .directory
+            .as_ref()
+            .map(Directory::database)
+            .unwrap_or_default();
+        let engine =
+            Engine::open(&database, options).map_err(|error| reopen_error(error, during))?;
+        let found = match engine.recover() {
+            Ok(found) => found,
+            Err(EngineError::Database(error)) => return Err(reopen_error(error, during)),
+            Err(error) => return Err(error.into_store_error(during)),
+        };
+        self.adopt(&engine, found, during)?;
+        *slot = Some(Arc::new(engine));
+        self.mode = Mode::Ready;
+        tracing::info!("the store has space again");
+        Ok(())
+    }
+
+    /// Compares what is there with what was acknowledged.
+    fn adopt(
+        &mut self,
+        engine: &Engine,
+        found: Vec<(VbId, StoredVb)>,
+        during: &'static str,
+    ) -> Result<(), StoreError> {
+        let mut memos = Memos::new();
+        for (vb, stored) in found {
+            let acknowledged = self.memos.remove(&vb).unwrap_or_default();
+            let mut memo = Memo::of(&stored, acknowledged.epoch);
+            if stored.commit < acknowledged.commit {
+                return Err(self.lost(vb, during));
+            }
+            if stored.commit > acknowledged.commit {
+                let (after, high) = (acknowledged.high_seqno, stored.record.high_seqno);
+                memo.orphans = orphans(engine, vb, after, high)
+                    .map_err(|error| error.into_store_error(during))?;
+                self.last_commit = self.last_commit.max(stored.commit);
+            }
+            memos.insert(vb, memo);
+        }
+        if let Some((vb, _)) = self.memos.first_key_value() {
+            return Err(self.lost(*vb, during));
+        }
+        self.memos = memos;
+        Ok(())
+    }
+
+    fn lost(&mut self, vb: VbId, during: &'static str) -> StoreError {
+        self.mode = Mode::Poisoned;
+        StoreError::new(ErrorKind::Poisoned, during)
+            .of(vb)
+            .because("acknowledged commits are lost")
+    }
+
+    /// As if every commit after `acknowledged` had failed for want of space.
+    #[cfg(test)]
+    pub(crate) fn pretend_failed(&mut self, acknowledged: Memos) {
+        self.memos = acknowledged;
+        self.mode = Mode::Reopen;
+    }
+
+    /// Ends everything; see `KvStore::close`.
+    pub(crate) fn close(&mut self, engine: Option<Arc<Engine>>) -> Result<(), StoreError> {
+        let during = "closing";
+        let mode = std::mem::replace(&mut self.mode, Mode::Closed);
+        let Some(directory) = self.directory.take() else {
+            return Ok(());
+        };
+        let kind = match mode {
+            Mode::Ready => None,
+            Mode::Reopen => Some(ErrorKind::NoSpace),
+            Mode::Poisoned | Mode::Closed => Some(ErrorKind::Poisoned),
+        };
+        if let Some(kind) = kind {
+            return Err(StoreError::new(kind, during));
+        }
+        let synced = engine.as_ref().map_or(Ok(()), |engine| engine.sync());
+        synced.map_err(|error| StoreError::new(ErrorKind::Poisoned, during).because(error))?;
+        drop(engine);
+        self.tails
+            .sync()
+            .and_then(|()| directory.mark_clean())
+            .map_err(|error| {
+                let kind = if is_no_space(&error) {
+                    ErrorKind::NoSpace
+                } else {
+                    ErrorKind::Io
+                };
+                StoreError::new(kind, during).because(error)
+            })
+    }
+}
+
+fn is_no_space(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+fn reopen_error(error: fjall::Error, during: &'static str) -> StoreError {
+    let no_space = match &error {
+        fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => is_no_space(io),
+        _ => false,
+    };
+    let kind = if no_space {
+        ErrorKind::NoSpace
+    } else {
+        ErrorKind::Io
+    };
+    StoreError::new(kind, during).because(error)
+}
+
+/// Keys and seqnos of the rows above `after`, up to `high`.
+fn orphans(
+    engine: &Engine,
+    vb: VbId,
+    after: Seqno,
+    high: Seqno,
+) -> Result<std::collections::BTreeMap<Box<[u8]>, Seqno>, EngineError> {
+    let view = engine.db.snapshot();
+    let mut found = std::collections::BTreeMap::new();
+    if high <= after {
+        return Ok(found);
+    }
+    for row in view.range(&engine.rows, row_key(vb, after.next())..=row_key(vb, high)) {
+        let (key, value) = row.into_inner()?;
+        if let Some((_, seqno)) = split_row_key(&key) {
+            let (_, document_key) =
+                row_meta(vb, seqno, &value).map_err(|error| EngineError::Record(vb, error))?;
+            found.insert(document_key.into(), seqno);
+        }
+    }
+    Ok(found)
+}

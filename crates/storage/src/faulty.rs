@@ -1,0 +1,179 @@
+//! A store that fails when told to, for tests of those who use one.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use model::{Document, Meta, Seqno, VbId, VbRecord};
+use parking_lot::Mutex;
+
+use crate::port::{
+    CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, VbBatch, Want,
+};
+use crate::{ErrorKind, StoreError};
+
+/// How a commit fails. In each case nothing of it reaches the store behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The file system is full; later commits may succeed.
+    NoSpace,
+    /// An input/output error that did not hurt the store; later commits may succeed.
+    Io,
+    /// The sync failed: this commit and all later ones answer `Poisoned`.
+    Sync,
+}
+
+/// Any store, with commits that fail by plan. Commits count from 0.
+#[derive(Debug)]
+pub struct FaultyStore<S> {
+    inner: S,
+    commits: AtomicUsize,
+    poisoned: AtomicBool,
+    faults: Mutex<Vec<(std::ops::Range<usize>, Fault)>>,
+    unreadable: AtomicBool,
+}
+
+impl<S: KvStore> FaultyStore<S> {
+    /// A wrapper without faults yet.
+    #[must_use]
+    pub fn new(inner: S) -> Self {
+        Self {
+            inner,
+            commits: AtomicUsize::new(0),
+            poisoned: AtomicBool::new(false),
+            faults: Mutex::default(),
+            unreadable: AtomicBool::new(false),
+        }
+    }
+
+    /// The store behind.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    /// How many commits were tried.
+    pub fn commits(&self) -> usize {
+        self.commits.load(Ordering::SeqCst)
+    }
+
+    /// Makes the commits of `range` fail; counted from the very first commit.
+    pub fn fail_commits(&self, range: std::ops::Range<usize>, fault: Fault) {
+        self.faults.lock().push((range, fault));
+    }
+
+    /// Makes the next `count` commits fail.
+    pub fn fail_next(&self, count: usize, fault: Fault) {
+        let next = self.commits();
+        self.fail_commits(next..next.saturating_add(count), fault);
+    }
+
+    /// Forgets all planned faults. A poisoned store stays poisoned.
+    pub fn heal(&self) {
+        self.faults.lock().clear();
+    }
+
+    /// Makes fetches, snapshots and scans answer `Io`, or work again.
+    pub fn set_unreadable(&self, unreadable: bool) {
+        self.unreadable.store(unreadable, Ordering::SeqCst);
+    }
+
+    fn check_read(&self, during: &'static str) -> Result<(), StoreError> {
+        if self.unreadable.load(Ordering::SeqCst) {
+            return Err(StoreError::new(ErrorKind::Io, during).because("planned fault"));
+        }
+        Ok(())
+    }
+
+    fn check_write(&self, during: &'static str) -> Result<(), StoreError> {
+        if self.poisoned.load(Ordering::SeqCst) {
+            return Err(StoreError::new(ErrorKind::Poisoned, during));
+        }
+        Ok(())
+    }
+}
+
+impl<S: KvStore> KvStore for FaultyStore<S> {
+    fn load(&self) -> Result<Vec<LoadedVb>, StoreError> {
+        self.inner.load()
+    }
+
+    fn commit(&self, batches: &[VbBatch<'_>]) -> Result<CommitInfo, StoreError> {
+        let number = self.commits.fetch_add(1, Ordering::SeqCst);
+        self.check_write("committing")?;
+        let planned = self
+            .faults
+            .lock()
+            .iter()
+            .find(|(range, _)| range.contains(&number))
+            .map(|plan| plan.1);
+        let kind = match planned {
+            None => return self.inner.commit(batches),
+            Some(Fault::NoSpace) => ErrorKind::NoSpace,
+            Some(Fault::Io) => ErrorKind::Io,
+            Some(Fault::Sync) => {
+                self.poisoned.store(true, Ordering::SeqCst);
+                ErrorKind::Poisoned
+            }
+        };
+        Err(StoreError::new(kind, "committing").because("planned fault"))
+    }
+
+    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Result<Vec<Option<Document>>, StoreError> {
+        self.check_read("fetching documents")?;
+        self.inner.fetch(vb, wants)
+    }
+
+    fn snapshot(&self, vb: VbId) -> Result<Box<dyn Snapshot>, StoreError> {
+        self.check_read("opening a snapshot")?;
+        self.inner.snapshot(vb)
+    }
+
+    fn rollback(&self, vb: VbId, to: Seqno) -> Result<VbRecord, StoreError> {
+        self.check_write("rolling back")?;
+        self.inner.rollback(vb, to)
+    }
+
+    fn compact(
+        &self,
+        vb: VbId,
+        keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
+    ) -> Result<Compacted, StoreError> {
+        self.check_write("compacting")?;
+        self.inner.compact(vb, keep)
+    }
+
+    fn remove(&self, vb: VbId) -> Result<(), StoreError> {
+        self.check_write("removing")?;
+        self.inner.remove(vb)
+    }
+
+    fn disk_usage(&self) -> Result<DiskUsage, StoreError> {
+        self.inner.disk_usage()
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        self.inner.close()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemStore;
+    use crate::suite::{document, put, try_put};
+
+    #[test]
+    fn faults_come_as_planned() {
+        let store = FaultyStore::new(MemStore::new());
+        let vb = VbId(3);
+        put(&store, vb, &[(document(1, "a", "1"), Seqno::ZERO)]);
+        store.fail_next(1, Fault::NoSpace);
+        let full = try_put(&store, vb, &[(document(2, "b", "1"), Seqno::ZERO)]).unwrap_err();
+        assert_eq!(full.kind, ErrorKind::NoSpace);
+        put(&store, vb, &[(document(2, "b", "1"), Seqno::ZERO)]);
+        store.fail_next(1, Fault::Sync);
+        for _ in 0..2 {
+            let dead = try_put(&store, vb, &[(document(3, "c", "1"), Seqno::ZERO)]).unwrap_err();
+            assert_eq!(dead.kind, ErrorKind::Poisoned);
+        }
+        assert_eq!(store.load().unwrap()[0].record.high_seqno, Seqno(2));
+    }
+}

@@ -1,0 +1,33 @@
+//! The durable history of the vBuckets of one bucket: the [`KvStore`] port and what stands
+//! behind it, on disk ([`DiskStore`]) or in memory ([`MemStore`]).
+//!
+//! This crate may not know hash tables, checkpoints or connections. Everything in it blocks, so
+//! it is called from worker threads only, and never under a vBucket's lock. Files are touched
+//! nowhere but in `disk`.
+//!
+//! The layout on disk is drawn in `docs/format/`.
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where files are touched"
+)]
+mod disk;
+mod error;
+#[cfg(any(test, feature = "testing"))]
+mod faulty;
+mod mem;
+mod points;
+mod port;
+mod record;
+#[cfg(test)]
+mod suite;
+
+pub use disk::{DiskOptions, DiskStore, OpenError, OpenErrorKind, Opened};
+pub use error::{ErrorKind, StoreError};
+#[cfg(any(test, feature = "testing"))]
+pub use faulty::{Fault, FaultyStore};
+pub use mem::MemStore;
+pub use port::{
+    Change, Changes, CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, ScanEnd, Snapshot,
+    VbBatch, VbNotice, Want,
+};

@@ -1,0 +1,272 @@
+//! A store that forgets everything with the process: for ephemeral buckets and for tests.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::{Document, Meta, Seqno, VbId, VbRecord};
+use parking_lot::Mutex;
+
+use crate::points::RestorePoints;
+use crate::port::{
+    Change, CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, VbBatch, Want,
+};
+use crate::{ErrorKind, StoreError};
+
+/// A [`KvStore`] in memory. It shares the documents it is given and copies none.
+///
+/// Cost: a snapshot is O(1), but the first commit to a vBucket while a snapshot of it is held
+/// copies that vBucket's index.
+#[derive(Debug, Default)]
+pub struct MemStore {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    vbuckets: BTreeMap<VbId, Arc<Contents>>,
+    closed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Contents {
+    record: VbRecord,
+    points: RestorePoints,
+    rows: BTreeMap<Seqno, Document>,
+}
+
+impl Contents {
+    fn apply(&mut self, batch: &VbBatch<'_>) -> CommitInfo {
+        let mut info = CommitInfo::default();
+        batch.changes.for_each(&mut |change| match change {
+            Change::Put {
+                document,
+                supersedes,
+            } => {
+                self.remove(supersedes);
+                info.rows += 1;
+                info.bytes += document.key_and_value().len() as u64;
+                self.rows.insert(document.seqno(), document.clone());
+            }
+            Change::Remove(seqno) => self.remove(seqno),
+        });
+        let purge_seqno = self.record.purge_seqno.max(batch.record.purge_seqno);
+        self.record = VbRecord {
+            purge_seqno,
+            ..batch.record.clone()
+        };
+        if self.record.snapshot.end == self.record.high_seqno {
+            self.points.add(self.record.high_seqno);
+        }
+        info
+    }
+
+    fn remove(&mut self, seqno: Seqno) {
+        self.points.row_gone(seqno);
+        self.rows.remove(&seqno);
+    }
+
+    fn fetch(&self, want: &Want<'_>) -> Result<Option<Document>, StoreError> {
+        let Some(seqno) = want.seqno else {
+            let mut newest_first = self.rows.values().rev();
+            return Ok(newest_first
+                .find(|document| document.key() == want.key)
+                .cloned());
+        };
+        match self.rows.get(&seqno) {
+            Some(document) if document.key() != want.key => {
+                Err(StoreError::new(ErrorKind::Corrupt, "fetching a document")
+                    .because("another key lies at the wanted seqno"))
+            }
+            found => Ok(found.cloned()),
+        }
+    }
+}
+
+impl MemStore {
+    /// An empty store.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn with_open<T>(&self, during: &'static str, f: impl FnOnce(&mut State) -> T) -> MemResult<T> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(StoreError::new(ErrorKind::Closed, during));
+        }
+        Ok(f(&mut state))
+    }
+
+    fn contents(&self, vb: VbId, during: &'static str) -> MemResult<Option<Arc<Contents>>> {
+        self.with_open(during, |state| state.vbuckets.get(&vb).cloned())
+    }
+}
+
+type MemResult<T> = Result<T, StoreError>;
+
+impl KvStore for MemStore {
+    fn load(&self) -> MemResult<Vec<LoadedVb>> {
+        self.with_open("loading", |state| {
+            let loaded = state.vbuckets.iter().map(|(vb, contents)| LoadedVb {
+                vb: *vb,
+                record: contents.record.clone(),
+                notices: Vec::new(),
+            });
+            loaded.collect()
+        })
+    }
+
+    fn commit(&self, batches: &[VbBatch<'_>]) -> MemResult<CommitInfo> {
+        self.with_open("committing", |state| {
+            let mut total = CommitInfo::default();
+            for batch in batches {
+                let contents = state.vbuckets.entry(batch.vb).or_insert_with(|| {
+                    Arc::new(Contents {
+                        record: batch.record.clone(),
+                        points: RestorePoints::default(),
+                        rows: BTreeMap::new(),
+                    })
+                });
+                let info = Arc::make_mut(contents).apply(batch);
+                total.rows += info.rows;
+                total.bytes += info.bytes;
+            }
+            total
+        })
+    }
+
+    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> MemResult<Vec<Option<Document>>> {
+        match self.contents(vb, "fetching documents")? {
+            Some(contents) => wants
+                .iter()
+                .map(|want| contents.fetch(want).map_err(|error| error.of(vb)))
+                .collect(),
+            None => Ok(vec![None; wants.len()]),
+        }
+    }
+
+    fn snapshot(&self, vb: VbId) -> MemResult<Box<dyn Snapshot>> {
+        Ok(Box::new(MemSnapshot {
+            contents: self.contents(vb, "opening a snapshot")?,
+        }))
+    }
+
+    fn rollback(&self, vb: VbId, to: Seqno) -> MemResult<VbRecord> {
+        let during = "rolling back";
+        let rolled = self.with_open(during, |state| {
+            let contents = Arc::make_mut(state.vbuckets.get_mut(&vb)?);
+            if to < contents.record.high_seqno {
+                let point = contents.points.go_back(to);
+                contents.rows.split_off(&point.next());
+                crate::port::rolled_back(&mut contents.record, point);
+            }
+            Some(contents.record.clone())
+        })?;
+        rolled.ok_or_else(|| {
+            StoreError::new(ErrorKind::Corrupt, during)
+                .of(vb)
+                .because("it has no record")
+        })
+    }
+
+    fn compact(
+        &self,
+        vb: VbId,
+        keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
+    ) -> MemResult<Compacted> {
+        self.with_open("compacting", |state| {
+            let Some(contents) = state.vbuckets.get_mut(&vb).map(Arc::make_mut) else {
+                return Compacted::default();
+            };
+            let mut done = Compacted::default();
+            let (high, mut purged) = (contents.record.high_seqno, contents.record.purge_seqno);
+            contents.rows.retain(|seqno, document| {
+                let stays = *seqno == high || keep(&document.meta(), document.key()) == Keep::Keep;
+                if !stays && document.kind().is_tombstone() {
+                    purged = purged.max(*seqno);
+                }
+                done.kept += u64::from(stays);
+                done.dropped += u64::from(!stays);
+                stays
+            });
+            if done.dropped > 0 {
+                contents.points.clear();
+            }
+            contents.record.purge_seqno = purged;
+            Compacted {
+                purge_seqno: purged,
+                ..done
+            }
+        })
+    }
+
+    fn remove(&self, vb: VbId) -> MemResult<()> {
+        // The rows are freed outside of the lock.
+        self.with_open("removing", |state| state.vbuckets.remove(&vb))
+            .map(drop)
+    }
+
+    fn disk_usage(&self) -> MemResult<DiskUsage> {
+        self.with_open("measuring", |_| DiskUsage::default())
+    }
+
+    fn close(&self) -> MemResult<()> {
+        let contents = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            std::mem::take(&mut state.vbuckets)
+        };
+        drop(contents);
+        Ok(())
+    }
+}
+
+struct MemSnapshot {
+    contents: Option<Arc<Contents>>,
+}
+
+impl Snapshot for MemSnapshot {
+    fn high_seqno(&self) -> Seqno {
+        self.record()
+            .map_or(Seqno::ZERO, |record| record.high_seqno)
+    }
+
+    fn purge_seqno(&self) -> Seqno {
+        self.record()
+            .map_or(Seqno::ZERO, |record| record.purge_seqno)
+    }
+
+    fn record(&self) -> Option<&VbRecord> {
+        self.contents.as_ref().map(|contents| &contents.record)
+    }
+
+    fn by_seqno(&self, from: Seqno) -> Box<dyn Iterator<Item = MemResult<Document>> + Send + '_> {
+        match &self.contents {
+            Some(contents) => Box::new(contents.rows.range(from..).map(|(_, row)| Ok(row.clone()))),
+            None => Box::new(std::iter::empty()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_suite_passes() {
+        crate::suite::run(&mut |_| MemStore::new());
+    }
+
+    #[test]
+    fn documents_are_shared() {
+        let store = MemStore::new();
+        let document = crate::suite::document(1, "k", "v");
+        crate::suite::put(&store, VbId(0), &[(document.clone(), Seqno::ZERO)]);
+        let wants = [Want {
+            key: document.key(),
+            seqno: Some(Seqno(1)),
+        }];
+        let found = store.fetch(VbId(0), &wants).unwrap();
+        assert!(found[0].as_ref().unwrap().same_as(&document));
+    }
+}

@@ -1,0 +1,302 @@
+//! The port: what a bucket may ask of the store that keeps its history.
+
+use std::ops::ControlFlow;
+
+use model::{Document, Meta, Seqno, SnapshotRange, VbId, VbRecord};
+
+use crate::StoreError;
+
+/// The durable history of every vBucket of one bucket.
+///
+/// A vBucket is a run of rows, one per key, in the order of their seqnos, and one
+/// [`VbRecord`]. Only the newest version of a key is kept; a deletion is a row as well (a
+/// tombstone) until [`KvStore::compact`] drops it.
+///
+/// All calls block and may be made from any thread at the same time. Commits, rollbacks and
+/// removals of one store run one after the other.
+pub trait KvStore: Send + Sync + 'static {
+    /// Every vBucket that has a record, ascending, with what opening found odd about it.
+    ///
+    /// # Errors
+    /// `Corrupt` when a record cannot be read, `Io`, `Closed`.
+    ///
+    /// Cost: one point read per vBucket; no document is read.
+    fn load(&self) -> Result<Vec<LoadedVb>, StoreError>;
+
+    /// Makes all batches durable with one sync.
+    ///
+    /// Each vBucket's batch is atomic: after a crash all of it is there, or nothing. Several
+    /// vBuckets are not atomic together. Of two batches of the same vBucket the later one wins.
+    /// On an error nothing may be acknowledged, although some of it may be found after a restart.
+    ///
+    /// `purge_seqno` never goes backwards: the greater of the record's and the stored one is
+    /// written.
+    ///
+    /// # Errors
+    /// `NoSpace`: try again later. `Io`, `Poisoned`: this store acknowledges nothing any more.
+    /// `Closed`.
+    fn commit(&self, batches: &[VbBatch<'_>]) -> Result<CommitInfo, StoreError>;
+
+    /// The stored documents of some keys, in the order of `wants`; `None` for a key that is not
+    /// there (or no longer at the seqno it was wanted at). Tombstones are returned.
+    ///
+    /// # Errors
+    /// `Corrupt` when a row fails its checksum or holds another key, `Io`, `Closed`.
+    ///
+    /// Cost: one point read per want with a seqno; a want without one walks the vBucket from
+    /// its newest row down until the key turns up.
+    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Result<Vec<Option<Document>>, StoreError>;
+
+    /// A consistent view of one vBucket, which later commits do not change. A vBucket without a
+    /// record is seen as empty.
+    ///
+    /// # Errors
+    /// `Corrupt` when its record cannot be read, `Io`, `Closed`.
+    fn snapshot(&self, vb: VbId) -> Result<Box<dyn Snapshot>, StoreError>;
+
+    /// Walks the rows from seqno `from` (included) upwards until the end or until `f` breaks.
+    ///
+    /// Seqnos ascend strictly; the view is that of one snapshot. `ScanEnd` tells how far that
+    /// view reaches, also when `f` broke.
+    ///
+    /// # Errors
+    /// As [`KvStore::snapshot`]; also `Corrupt` at a row that cannot be read.
+    fn scan(
+        &self,
+        vb: VbId,
+        from: Seqno,
+        f: &mut dyn FnMut(Document) -> ControlFlow<()>,
+    ) -> Result<ScanEnd, StoreError> {
+        let snapshot = self.snapshot(vb)?;
+        for document in snapshot.by_seqno(from) {
+            if f(document?).is_break() {
+                break;
+            }
+        }
+        let (high_seqno, purge_seqno) = (snapshot.high_seqno(), snapshot.purge_seqno());
+        Ok(ScanEnd {
+            high_seqno,
+            purge_seqno,
+        })
+    }
+
+    /// Takes a vBucket back to a state that it had at or before seqno `to`, durably, and gives
+    /// its record there; `high_seqno` of that record tells how far it truly went back.
+    ///
+    /// Only the newest version of a key is stored, so not every past state can be restored. The
+    /// store remembers the last commits that ended at the end of their snapshot and of which no
+    /// row has been overwritten or dropped since; it goes back to the latest of them at or
+    /// below `to`, and to the empty vBucket (seqno 0) when there is none. `to` at or above the
+    /// high seqno changes nothing. The failover log and the state are left to the caller.
+    ///
+    /// # Errors
+    /// As [`KvStore::commit`]; a vBucket without a record answers `Corrupt`. After an error the
+    /// vBucket may stand at either end: roll back again before anything else.
+    fn rollback(&self, vb: VbId, to: Seqno) -> Result<VbRecord, StoreError>;
+
+    /// Drops the rows that `keep` does not want, given metadata and key of each row.
+    ///
+    /// The row at the high seqno always stays. The purge seqno becomes that of the highest
+    /// tombstone dropped. Runs beside commits; it ends early when the vBucket is rolled back or
+    /// removed meanwhile.
+    ///
+    /// # Errors
+    /// As [`KvStore::commit`] and [`KvStore::scan`].
+    fn compact(
+        &self,
+        vb: VbId,
+        keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
+    ) -> Result<Compacted, StoreError>;
+
+    /// Forgets a vBucket, rows and record, durably. One that is not there is no error.
+    ///
+    /// # Errors
+    /// As [`KvStore::commit`].
+    fn remove(&self, vb: VbId) -> Result<(), StoreError>;
+
+    /// Bytes that the store takes.
+    ///
+    /// # Errors
+    /// `Io`, `Closed`.
+    fn disk_usage(&self) -> Result<DiskUsage, StoreError>;
+
+    /// Syncs everything and notes that the stop was a clean one. All later calls answer
+    /// `Closed`; a second close is no error.
+    ///
+    /// # Errors
+    /// `Io`, `NoSpace` or `Poisoned` when that could not be done; the stop then counts as
+    /// unclean, and the store is closed all the same.
+    fn close(&self) -> Result<(), StoreError>;
+}
+
+/// A consistent view of one vBucket. Holding it keeps old rows on disk: let go when done.
+///
+/// A walk is resumed by calling [`Snapshot::by_seqno`] again with the seqno after the last one.
+pub trait Snapshot: Send + Sync {
+    /// Highest seqno of the view.
+    fn high_seqno(&self) -> Seqno;
+
+    /// Highest seqno of a purged tombstone as of the view.
+    fn purge_seqno(&self) -> Seqno;
+
+    /// The record as of the view; `None` when the vBucket had none.
+    fn record(&self) -> Option<&VbRecord>;
+
+    /// The rows from seqno `from` (included) on, seqnos ascending. Ends after the first error.
+    fn by_seqno(
+        &self,
+        from: Seqno,
+    ) -> Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + '_>;
+}
+
+/// The changes of one vBucket that a commit takes, walked where they lie.
+pub trait Changes {
+    /// Calls `f` with each change. Each key occurs at most once; the order is free.
+    fn for_each(&self, f: &mut dyn FnMut(Change<'_>));
+
+    /// How many changes there are.
+    fn len(&self) -> usize;
+
+    /// Whether there is none, so that only the record is written.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A slice is the simplest batch: documents with the seqno of the stored row that each replaces.
+impl Changes for &[(Document, Seqno)] {
+    fn for_each(&self, f: &mut dyn FnMut(Change<'_>)) {
+        for (document, supersedes) in *self {
+            f(Change::Put {
+                document,
+                supersedes: *supersedes,
+            });
+        }
+    }
+
+    fn len(&self) -> usize {
+        <[_]>::len(self)
+    }
+}
+
+/// One change of a batch.
+#[derive(Clone, Copy, Debug)]
+pub enum Change<'a> {
+    /// A document or tombstone becomes the row of its key.
+    Put {
+        /// What is stored, at its own seqno; its value must be resident.
+        document: &'a Document,
+        /// Seqno of the stored row of the same key, which goes; zero when there is none.
+        ///
+        /// It must be right: a row that nobody names stays for good, and shows up in scans.
+        supersedes: Seqno,
+    },
+    /// The row of this seqno goes, without a tombstone.
+    Remove(Seqno),
+}
+
+/// One vBucket's part of a commit.
+#[derive(Clone, Copy)]
+pub struct VbBatch<'a> {
+    /// The vBucket.
+    pub vb: VbId,
+    /// Its record as of the end of the batch; `high_seqno` covers all changes.
+    pub record: &'a VbRecord,
+    /// The changes.
+    pub changes: &'a (dyn Changes + 'a),
+}
+
+/// What a commit did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommitInfo {
+    /// Rows written, tombstones included.
+    pub rows: usize,
+    /// Bytes of rows and records as encoded, before the store's own overhead.
+    pub bytes: u64,
+}
+
+/// A document that is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Want<'a> {
+    /// Its key with collection prefix.
+    pub key: &'a [u8],
+    /// Where it is stored, when the caller knows: much faster.
+    pub seqno: Option<Seqno>,
+}
+
+/// A vBucket as the store found it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadedVb {
+    /// The vBucket.
+    pub vb: VbId,
+    /// Its record.
+    pub record: VbRecord,
+    /// What is odd about it.
+    pub notices: Vec<VbNotice>,
+}
+
+/// Something that opening found out about a vBucket and that its users should hear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VbNotice {
+    /// Commits that were acknowledged are not there: the store went back from `expected` to
+    /// `found` (zero when nothing at all is left), for example because pages of the journal were
+    /// damaged. Clients that saw the lost seqnos must roll back.
+    LostTail {
+        /// The vBucket.
+        vb: VbId,
+        /// High seqno of the last commit that was acknowledged.
+        expected: Seqno,
+        /// High seqno that is there.
+        found: Seqno,
+    },
+}
+
+/// How far a scan's view reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScanEnd {
+    /// Highest seqno of the view.
+    pub high_seqno: Seqno,
+    /// Highest seqno of a purged tombstone as of the view.
+    pub purge_seqno: Seqno,
+}
+
+/// What becomes of a row in a compaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// It stays.
+    Keep,
+    /// It goes.
+    Drop,
+}
+
+/// What a compaction did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compacted {
+    /// Rows that stay.
+    pub kept: u64,
+    /// Rows dropped.
+    pub dropped: u64,
+    /// Highest seqno of a purged tombstone afterwards.
+    pub purge_seqno: Seqno,
+}
+
+/// Bytes that a store takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskUsage {
+    /// Rows and records that are alive, as last estimated; no file overhead.
+    pub data_bytes: u64,
+    /// All files of the store.
+    pub file_bytes: u64,
+}
+
+/// What a rollback to `point` makes of a record, whatever the store.
+pub(crate) fn rolled_back(record: &mut VbRecord, point: Seqno) {
+    record.high_seqno = point;
+    record.snapshot = SnapshotRange {
+        start: point,
+        end: point,
+    };
+    if point == Seqno::ZERO {
+        record.purge_seqno = Seqno::ZERO;
+    }
+}

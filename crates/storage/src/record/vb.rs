@@ -1,0 +1,121 @@
+//! The record of a vBucket, with what the store itself remembers of it.
+
+use model::VbUuid;
+use model::{Cas, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbRecord, VbState};
+
+use super::{CRC_BYTES, DecodeError, Reader, seal, unseal, vb_key};
+use crate::points::RestorePoints;
+
+const VERSION: u8 = 1;
+
+/// A vBucket's record as stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredVb {
+    /// What the bucket gave.
+    pub(crate) record: VbRecord,
+    /// Number of the commit that wrote it; ascends over all commits of the store.
+    pub(crate) commit: u64,
+    /// Where a rollback may go.
+    pub(crate) points: RestorePoints,
+}
+
+/// Writes the value of the record over whatever `out` held.
+pub(crate) fn encode_vb(vb: VbId, stored: &StoredVb, out: &mut Vec<u8>) {
+    let StoredVb {
+        record,
+        commit,
+        points,
+    } = stored;
+    out.clear();
+    out.extend_from_slice(&[0; CRC_BYTES]);
+    out.extend_from_slice(&[VERSION, record.state as u8]);
+    let numbers = [
+        record.high_seqno.0,
+        record.purge_seqno.0,
+        record.snapshot.start.0,
+        record.snapshot.end.0,
+        record.max_cas.0,
+        record.max_deleted_rev,
+        record.term,
+        *commit,
+    ];
+    for number in numbers {
+        out.extend_from_slice(&number.to_be_bytes());
+    }
+    out.push(points.seqnos().len() as u8);
+    for point in points.seqnos() {
+        out.extend_from_slice(&point.0.to_be_bytes());
+    }
+    let entries = record.failover_log.entries();
+    out.push(entries.len() as u8);
+    for entry in entries {
+        out.extend_from_slice(&entry.uuid.0.to_be_bytes());
+        out.extend_from_slice(&entry.seqno.0.to_be_bytes());
+    }
+    out.extend_from_slice(record.topology.as_bytes());
+    seal(&vb_key(vb), out);
+}
+
+/// Reads the record of `vb`.
+///
+/// # Errors
+/// Whatever keeps `value` from being a record of that vBucket.
+pub(crate) fn decode_vb(vb: VbId, value: &[u8]) -> Result<StoredVb, DecodeError> {
+    let mut reader = Reader::new(unseal(&vb_key(vb), value)?);
+    let version = reader.u8()?;
+    if version != VERSION {
+        return Err(DecodeError::Version(version));
+    }
+    let state = VbState::from_wire(reader.u8()?).ok_or(DecodeError::Content("the state"))?;
+    let high_seqno = Seqno(reader.u64()?);
+    let purge_seqno = Seqno(reader.u64()?);
+    let snapshot = SnapshotRange {
+        start: Seqno(reader.u64()?),
+        end: Seqno(reader.u64()?),
+    };
+    let max_cas = Cas(reader.u64()?);
+    let max_deleted_rev = reader.u64()?;
+    let term = reader.u64()?;
+    let commit = reader.u64()?;
+    let points = decode_points(&mut reader)?;
+    let failover_log = decode_failover_log(&mut reader)?;
+    let topology = str::from_utf8(reader.rest)
+        .map_err(|_| DecodeError::Content("the topology is not UTF-8"))?
+        .to_owned();
+    let record = VbRecord {
+        state,
+        high_seqno,
+        purge_seqno,
+        snapshot,
+        max_cas,
+        max_deleted_rev,
+        failover_log,
+        topology,
+        term,
+    };
+    Ok(StoredVb {
+        record,
+        commit,
+        points,
+    })
+}
+
+fn decode_points(reader: &mut Reader<'_>) -> Result<RestorePoints, DecodeError> {
+    let count = reader.u8()?;
+    let seqnos = (0..count)
+        .map(|_| reader.u64().map(Seqno))
+        .collect::<Result<Vec<_>, DecodeError>>()?;
+    RestorePoints::from_seqnos(seqnos).ok_or(DecodeError::Content("the restore points"))
+}
+
+fn decode_failover_log(reader: &mut Reader<'_>) -> Result<FailoverLog, DecodeError> {
+    let count = reader.u8()?;
+    let mut entries = Vec::with_capacity(usize::from(count));
+    for _ in 0..count {
+        entries.push(FailoverEntry {
+            uuid: VbUuid(reader.u64()?),
+            seqno: Seqno(reader.u64()?),
+        });
+    }
+    FailoverLog::from_entries(entries).ok_or(DecodeError::Content("the failover log is empty"))
+}

@@ -1,0 +1,576 @@
+//! What every store must do: one suite, run against each of them.
+
+use std::ops::ControlFlow;
+
+use model::{
+    Cas, Datatype, Document, FailoverEntry, FailoverLog, Kind, Meta, Seqno, SnapshotRange, VbId,
+    VbRecord, VbState, VbUuid,
+};
+
+use crate::{
+    Change, Changes, CommitInfo, ErrorKind, Keep, KvStore, ScanEnd, StoreError, VbBatch, Want,
+};
+
+/// A live document.
+pub(crate) fn document(seqno: u64, key: &str, value: &str) -> Document {
+    let meta = Meta {
+        cas: Cas(seqno << 16 | 1),
+        seqno: Seqno(seqno),
+        rev: seqno,
+        flags: 0x0200_0006,
+        expiry: 7,
+        datatype: Datatype::JSON,
+        kind: Kind::Mutation,
+    };
+    Document::from_parts(format!("\0{key}").as_bytes(), value.as_bytes(), &meta)
+}
+
+/// A tombstone.
+pub(crate) fn tombstone(seqno: u64, key: &str) -> Document {
+    let meta = Meta {
+        kind: Kind::Deletion,
+        ..document(seqno, key, "").meta()
+    };
+    Document::from_parts(format!("\0{key}").as_bytes(), b"", &meta)
+}
+
+/// A record at the end of a whole snapshot.
+pub(crate) fn record(high: u64) -> VbRecord {
+    VbRecord {
+        state: VbState::Active,
+        high_seqno: Seqno(high),
+        purge_seqno: Seqno::ZERO,
+        snapshot: SnapshotRange {
+            start: Seqno(high),
+            end: Seqno(high),
+        },
+        max_cas: Cas(high << 16 | 2),
+        max_deleted_rev: 5,
+        failover_log: FailoverLog::new(FailoverEntry {
+            uuid: VbUuid(77),
+            seqno: Seqno::ZERO,
+        }),
+        topology: r#"[["n1",null]]"#.to_owned(),
+        term: 9,
+    }
+}
+
+/// Commits documents; the record ends at the last of them.
+pub(crate) fn try_put(
+    store: &dyn KvStore,
+    vb: VbId,
+    changes: &[(Document, Seqno)],
+) -> Result<CommitInfo, StoreError> {
+    let record = record(changes.last().expect("a change").0.seqno().0);
+    store.commit(&[VbBatch {
+        vb,
+        record: &record,
+        changes: &changes,
+    }])
+}
+
+/// The same; must work.
+pub(crate) fn put(store: &dyn KvStore, vb: VbId, changes: &[(Document, Seqno)]) -> CommitInfo {
+    try_put(store, vb, changes).expect("the commit succeeds")
+}
+
+/// Key, value and metadata of a document.
+pub(crate) type Parts = (Vec<u8>, Vec<u8>, Meta);
+
+/// What two equal documents have in common.
+pub(crate) fn parts(document: &Document) -> Parts {
+    (
+        document.key().to_vec(),
+        document.value().to_vec(),
+        document.meta(),
+    )
+}
+
+/// Everything a scan finds.
+pub(crate) fn scan(store: &dyn KvStore, vb: VbId, from: u64) -> (Vec<Parts>, ScanEnd) {
+    let mut found = Vec::new();
+    let end = store
+        .scan(vb, Seqno(from), &mut |document| {
+            found.push(parts(&document));
+            ControlFlow::Continue(())
+        })
+        .expect("the scan succeeds");
+    (found, end)
+}
+
+fn expect_rows(store: &dyn KvStore, vb: VbId, expected: &[Document]) {
+    let expected: Vec<_> = expected.iter().map(parts).collect();
+    assert_eq!(scan(store, vb, 0).0, expected);
+}
+
+struct Removals<'a>(&'a [u64]);
+
+impl Changes for Removals<'_> {
+    fn for_each(&self, f: &mut dyn FnMut(Change<'_>)) {
+        self.0
+            .iter()
+            .for_each(|seqno| f(Change::Remove(Seqno(*seqno))));
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+const A: VbId = VbId(0);
+const B: VbId = VbId(1023);
+
+/// Runs everything; `open` gives a store over what an earlier store of the same case left.
+pub(crate) fn run<S: KvStore>(open: &mut dyn FnMut(&str) -> S) {
+    a_new_store_is_empty(&open("empty"));
+    rows_come_back_in_seqno_order(&open("order"));
+    an_overwrite_replaces_the_row(&open("overwrite"));
+    a_removal_leaves_nothing(&open("removal"));
+    records_come_back(&open("record"));
+    one_commit_takes_many_vbuckets(&open("many"));
+    fetching_finds_with_and_without_a_seqno(&open("fetch"));
+    a_snapshot_does_not_move(&open("snapshot"));
+    removing_one_vbucket_leaves_the_others(&open("remove"));
+    a_rollback_goes_to_the_last_exact_state(&open("rollback"));
+    a_rollback_over_an_overwrite_goes_to_zero(&open("rollback-zero"));
+    compaction_drops_tombstones(&open("compact"));
+    large_batches_are_whole(&open("large"));
+    the_later_of_two_batches_wins(&open("twice"));
+    a_closed_store_answers_closed(&open("close"));
+}
+
+fn a_new_store_is_empty(store: &dyn KvStore) {
+    assert_eq!(store.load().unwrap(), []);
+    assert_eq!(scan(store, A, 0).0, []);
+    assert!(store.snapshot(A).unwrap().record().is_none());
+    let wants = [
+        Want {
+            key: b"\0k",
+            seqno: Some(Seqno(1)),
+        },
+        Want {
+            key: b"\0k",
+            seqno: None,
+        },
+    ];
+    assert!(store.fetch(A, &wants).unwrap().iter().all(Option::is_none));
+    store.remove(A).unwrap();
+    assert_eq!(
+        store.rollback(A, Seqno(1)).unwrap_err().kind,
+        ErrorKind::Corrupt
+    );
+    store.commit(&[]).unwrap();
+}
+
+fn rows_come_back_in_seqno_order(store: &dyn KvStore) {
+    let documents: Vec<_> = [(1, "z"), (2, "m"), (300, "a"), (70_000, "k")]
+        .map(|(seqno, key)| document(seqno, key, &format!("{{\"of\":\"{key}\"}}")))
+        .into();
+    let mut changes: Vec<_> = documents.iter().map(|d| (d.clone(), Seqno::ZERO)).collect();
+    changes.swap(0, 2);
+    let info = put(store, A, &changes);
+    assert_eq!(info.rows, 4);
+    assert!(info.bytes > 0);
+    expect_rows(store, A, &documents);
+    assert_eq!(scan(store, A, 2).0.len(), 3);
+    assert_eq!(scan(store, A, 3).0.len(), 2);
+    let end = scan(store, A, 70_001);
+    assert_eq!(end.0, []);
+    assert_eq!(
+        end.1,
+        ScanEnd {
+            high_seqno: Seqno(70_000),
+            purge_seqno: Seqno::ZERO
+        }
+    );
+    let mut seen = 0;
+    store
+        .scan(A, Seqno(0), &mut |_| {
+            seen += 1;
+            ControlFlow::Break(())
+        })
+        .unwrap();
+    assert_eq!(seen, 1);
+}
+
+fn an_overwrite_replaces_the_row(store: &dyn KvStore) {
+    put(
+        store,
+        A,
+        &[
+            (document(1, "k", "old"), Seqno(0)),
+            (document(2, "l", "l"), Seqno(0)),
+        ],
+    );
+    let newer = document(3, "k", "new");
+    put(store, A, &[(newer.clone(), Seqno(1))]);
+    expect_rows(store, A, &[document(2, "l", "l"), newer]);
+    let deleted = tombstone(4, "k");
+    put(store, A, &[(deleted.clone(), Seqno(3))]);
+    expect_rows(store, A, &[document(2, "l", "l"), deleted]);
+}
+
+fn a_removal_leaves_nothing(store: &dyn KvStore) {
+    put(
+        store,
+        A,
+        &[
+            (document(1, "k", "v"), Seqno(0)),
+            (document(2, "l", "l"), Seqno(0)),
+        ],
+    );
+    let record = record(2);
+    store
+        .commit(&[VbBatch {
+            vb: A,
+            record: &record,
+            changes: &Removals(&[1, 9]),
+        }])
+        .unwrap();
+    expect_rows(store, A, &[document(2, "l", "l")]);
+}
+
+fn records_come_back(store: &dyn KvStore) {
+    let mut log = FailoverLog::new(FailoverEntry {
+        uuid: VbUuid(1),
+        seqno: Seqno(0),
+    });
+    log.begin(FailoverEntry {
+        uuid: VbUuid(0xffff_ffff_ffff),
+        seqno: Seqno(5),
+    });
+    let full = VbRecord {
+        state: VbState::Replica,
+        purge_seqno: Seqno(3),
+        snapshot: SnapshotRange {
+            start: Seqno(4),
+            end: Seqno(12),
+        },
+        failover_log: log,
+        ..record(9)
+    };
+    let none: &[(Document, Seqno)] = &[];
+    store
+        .commit(&[VbBatch {
+            vb: B,
+            record: &full,
+            changes: &none,
+        }])
+        .unwrap();
+    let bare = VbRecord {
+        state: VbState::Dead,
+        topology: String::new(),
+        ..record(0)
+    };
+    store
+        .commit(&[VbBatch {
+            vb: A,
+            record: &bare,
+            changes: &none,
+        }])
+        .unwrap();
+    let loaded = store.load().unwrap();
+    assert_eq!(loaded.iter().map(|one| one.vb).collect::<Vec<_>>(), [A, B]);
+    assert_eq!(loaded[0].record, bare);
+    assert_eq!(loaded[1].record, full);
+    assert_eq!(loaded[1].notices, []);
+    assert_eq!(store.snapshot(B).unwrap().record(), Some(&full));
+
+    let older = VbRecord {
+        purge_seqno: Seqno(1),
+        ..full.clone()
+    };
+    store
+        .commit(&[VbBatch {
+            vb: B,
+            record: &older,
+            changes: &none,
+        }])
+        .unwrap();
+    assert_eq!(
+        store.load().unwrap()[1].record.purge_seqno,
+        Seqno(3),
+        "it never goes back"
+    );
+}
+
+fn one_commit_takes_many_vbuckets(store: &dyn KvStore) {
+    let records: Vec<_> = (0..64).map(|vb| record(vb + 1)).collect();
+    let changes: Vec<_> = (0..64)
+        .map(|vb| [(document(vb + 1, &format!("k{vb}"), "v"), Seqno::ZERO)])
+        .collect();
+    let slices: Vec<&[(Document, Seqno)]> = changes.iter().map(|one| &one[..]).collect();
+    let batches: Vec<_> = (0..64u16)
+        .map(|vb| VbBatch {
+            vb: VbId(vb * 16),
+            record: &records[usize::from(vb)],
+            changes: &slices[usize::from(vb)],
+        })
+        .collect();
+    assert_eq!(store.commit(&batches).unwrap().rows, 64);
+    assert_eq!(store.load().unwrap().len(), 64);
+    for vb in 0..64u16 {
+        expect_rows(
+            store,
+            VbId(vb * 16),
+            &[changes[usize::from(vb)][0].0.clone()],
+        );
+    }
+}
+
+fn fetching_finds_with_and_without_a_seqno(store: &dyn KvStore) {
+    put(
+        store,
+        A,
+        &[
+            (document(1, "a", "1"), Seqno(0)),
+            (tombstone(2, "b"), Seqno(0)),
+        ],
+    );
+    put(store, B, &[(document(1, "x", "1"), Seqno(0))]);
+    let wants = [
+        Want {
+            key: b"\0b",
+            seqno: Some(Seqno(2)),
+        },
+        Want {
+            key: b"\0a",
+            seqno: Some(Seqno(9)),
+        },
+        Want {
+            key: b"\0a",
+            seqno: None,
+        },
+        Want {
+            key: b"\0x",
+            seqno: None,
+        },
+    ];
+    let found = store.fetch(A, &wants).unwrap();
+    let found: Vec<_> = found.iter().map(|one| one.as_ref().map(parts)).collect();
+    assert_eq!(
+        found,
+        [
+            Some(parts(&tombstone(2, "b"))),
+            None,
+            Some(parts(&document(1, "a", "1"))),
+            None
+        ]
+    );
+    let other = store
+        .fetch(
+            A,
+            &[Want {
+                key: b"\0zz",
+                seqno: Some(Seqno(1)),
+            }],
+        )
+        .unwrap_err();
+    assert_eq!((other.kind, other.vb), (ErrorKind::Corrupt, Some(A)));
+}
+
+fn a_snapshot_does_not_move(store: &dyn KvStore) {
+    put(
+        store,
+        A,
+        &[
+            (document(1, "a", "1"), Seqno(0)),
+            (document(2, "b", "1"), Seqno(0)),
+        ],
+    );
+    let snapshot = store.snapshot(A).unwrap();
+    put(store, A, &[(document(3, "a", "2"), Seqno(1))]);
+    store.compact(A, &mut |_, _| Keep::Drop).unwrap();
+    assert_eq!(snapshot.high_seqno(), Seqno(2));
+    let all: Vec<_> = snapshot
+        .by_seqno(Seqno(0))
+        .map(|one| parts(&one.unwrap()))
+        .collect();
+    assert_eq!(
+        all,
+        [parts(&document(1, "a", "1")), parts(&document(2, "b", "1"))]
+    );
+    assert_eq!(snapshot.by_seqno(Seqno(2)).count(), 1, "resumed");
+    drop(snapshot);
+    expect_rows(store, A, &[document(3, "a", "2")]);
+}
+
+fn removing_one_vbucket_leaves_the_others(store: &dyn KvStore) {
+    for vb in [A, VbId(1), B] {
+        put(
+            store,
+            vb,
+            &[
+                (document(1, "a", "1"), Seqno(0)),
+                (document(2, "b", "1"), Seqno(0)),
+            ],
+        );
+    }
+    store.remove(VbId(1)).unwrap();
+    assert_eq!(
+        store
+            .load()
+            .unwrap()
+            .iter()
+            .map(|one| one.vb)
+            .collect::<Vec<_>>(),
+        [A, B]
+    );
+    assert_eq!(scan(store, VbId(1), 0).0, []);
+    assert_eq!(scan(store, A, 0).0.len(), 2);
+    assert_eq!(scan(store, B, 0).0.len(), 2);
+    let again = document(1, "again", "1");
+    put(store, VbId(1), &[(again.clone(), Seqno(0))]);
+    expect_rows(store, VbId(1), &[again]);
+}
+
+fn a_rollback_goes_to_the_last_exact_state(store: &dyn KvStore) {
+    let (a, b) = (document(1, "a", "1"), document(2, "b", "1"));
+    put(store, A, &[(a.clone(), Seqno(0)), (b.clone(), Seqno(0))]);
+    put(
+        store,
+        A,
+        &[
+            (document(3, "c", "1"), Seqno(0)),
+            (document(4, "d", "1"), Seqno(0)),
+        ],
+    );
+    put(store, A, &[(document(5, "d", "2"), Seqno(4))]);
+    assert_eq!(
+        store.rollback(A, Seqno(9)).unwrap(),
+        record(5),
+        "nothing to do"
+    );
+    let back = store.rollback(A, Seqno(4)).unwrap();
+    let range = SnapshotRange {
+        start: Seqno(2),
+        end: Seqno(2),
+    };
+    let expected = VbRecord {
+        high_seqno: Seqno(2),
+        snapshot: range,
+        ..record(5)
+    };
+    assert_eq!(
+        back, expected,
+        "at 4 the first version of d is gone, at 2 nothing is"
+    );
+    assert_eq!(store.load().unwrap()[0].record, expected);
+    expect_rows(store, A, &[a.clone(), b.clone()]);
+    let other = document(3, "other", "1");
+    put(store, A, &[(other.clone(), Seqno(0))]);
+    expect_rows(store, A, &[a, b, other]);
+}
+
+fn a_rollback_over_an_overwrite_goes_to_zero(store: &dyn KvStore) {
+    put(store, A, &[(document(1, "a", "1"), Seqno(0))]);
+    put(store, B, &[(document(1, "a", "1"), Seqno(0))]);
+    put(
+        store,
+        A,
+        &[
+            (document(2, "a", "2"), Seqno(1)),
+            (document(3, "b", "2"), Seqno(0)),
+        ],
+    );
+    let back = store.rollback(A, Seqno(2)).unwrap();
+    assert_eq!(back.high_seqno, Seqno::ZERO);
+    assert_eq!(scan(store, A, 0).0, []);
+    assert_eq!(scan(store, B, 0).0.len(), 1);
+    assert_eq!(
+        store.load().unwrap().len(),
+        2,
+        "the empty vBucket is still there"
+    );
+}
+
+fn compaction_drops_tombstones(store: &dyn KvStore) {
+    let live = document(2, "b", "1");
+    let (young, last) = (tombstone(4, "d"), tombstone(5, "e"));
+    let mut changes: Vec<_> = [
+        tombstone(1, "a"),
+        live.clone(),
+        tombstone(3, "c"),
+        young.clone(),
+        last.clone(),
+    ]
+    .map(|document| (document, Seqno::ZERO))
+    .into();
+    put(store, A, &changes);
+    let mut keep = |meta: &Meta, key: &[u8]| {
+        let drop = meta.kind.is_tombstone() && key != b"\0d";
+        if drop { Keep::Drop } else { Keep::Keep }
+    };
+    let done = store.compact(A, &mut keep).unwrap();
+    assert_eq!(
+        (done.kept, done.dropped, done.purge_seqno),
+        (3, 2, Seqno(3))
+    );
+    expect_rows(store, A, &[live, young, last]);
+    assert_eq!(scan(store, A, 0).1.purge_seqno, Seqno(3));
+    changes.clear();
+    changes.push((document(6, "f", "1"), Seqno::ZERO));
+    put(store, A, &changes);
+    assert_eq!(
+        scan(store, A, 0).1.purge_seqno,
+        Seqno(3),
+        "a commit does not undo it"
+    );
+    assert_eq!(store.rollback(A, Seqno(5)).unwrap().high_seqno, Seqno::ZERO);
+}
+
+fn large_batches_are_whole(store: &dyn KvStore) {
+    let count = 2_500;
+    let first: Vec<_> = (1..=count)
+        .map(|n| (document(n, &format!("k{n}"), "1"), Seqno::ZERO))
+        .collect();
+    assert_eq!(put(store, A, &first).rows, 2_500);
+    let second: Vec<_> = (1..=count)
+        .map(|n| (document(n + count, &format!("k{n}"), "2"), Seqno(n)))
+        .collect();
+    put(store, A, &second);
+    let all: Vec<_> = second
+        .iter()
+        .map(|(document, _)| document.clone())
+        .collect();
+    expect_rows(store, A, &all);
+    store.remove(A).unwrap();
+    assert_eq!(scan(store, A, 0).0, []);
+}
+
+fn the_later_of_two_batches_wins(store: &dyn KvStore) {
+    let first = [(document(1, "a", "1"), Seqno::ZERO)];
+    let second = [
+        (document(2, "b", "1"), Seqno::ZERO),
+        (document(3, "a", "2"), Seqno(1)),
+        (document(4, "c", "1"), Seqno::ZERO),
+    ];
+    let (one, two) = (&first.as_slice(), &second.as_slice());
+    let batches = [
+        VbBatch {
+            vb: A,
+            record: &record(1),
+            changes: one,
+        },
+        VbBatch {
+            vb: A,
+            record: &record(4),
+            changes: two,
+        },
+    ];
+    store.commit(&batches).unwrap();
+    expect_rows(store, A, &second.map(|(document, _)| document));
+    assert_eq!(store.load().unwrap()[0].record, record(4));
+}
+
+fn a_closed_store_answers_closed(store: &dyn KvStore) {
+    put(store, A, &[(document(1, "a", "1"), Seqno(0))]);
+    store.close().unwrap();
+    store.close().unwrap();
+    let one = [(document(2, "a", "1"), Seqno(1))];
+    assert_eq!(try_put(store, A, &one).unwrap_err().kind, ErrorKind::Closed);
+    assert_eq!(store.load().unwrap_err().kind, ErrorKind::Closed);
+    assert_eq!(store.fetch(A, &[]).unwrap_err().kind, ErrorKind::Closed);
+    assert_eq!(store.remove(A).unwrap_err().kind, ErrorKind::Closed);
+    assert_eq!(store.disk_usage().unwrap_err().kind, ErrorKind::Closed);
+}

@@ -1,0 +1,219 @@
+//! Directories that a store must refuse, and what it says about them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use storage::{DiskOptions, DiskStore, KvStore, OpenError, OpenErrorKind};
+
+use crate::workload::{VBS, World, open, options, read};
+
+fn refused(path: &Path) -> OpenError {
+    let Err(error) = DiskStore::open(path, DiskOptions::default()) else {
+        panic!("{} was opened", path.display());
+    };
+    let message = error.to_string();
+    assert!(
+        message.starts_with(&path.display().to_string()),
+        "{message}"
+    );
+    assert!(!message.contains('\n'), "{message}");
+    error
+}
+
+/// Names and contents of everything below, holes of preallocated files aside.
+fn picture(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(path).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            found.insert(entry.path(), Vec::new());
+            found.extend(picture(&entry.path()));
+        } else if !is_file_list(&entry.path()) {
+            found.insert(entry.path(), fs::read(entry.path()).unwrap());
+        }
+    }
+    found
+}
+
+/// `keyspaces/N/vN` and `keyspaces/N/current` of the database: its lists of table files, of which
+/// it clears superseded ones away before it comes to see any damage.
+fn is_file_list(path: &Path) -> bool {
+    let name = path.file_name().unwrap().to_string_lossy();
+    let versioned = name
+        .strip_prefix('v')
+        .is_some_and(|number| number.parse::<u64>().is_ok());
+    versioned || name == "current"
+}
+
+fn refused_untouched(path: &Path) -> OpenError {
+    let before = picture(path);
+    let error = refused(path);
+    let after = picture(path);
+    for (name, bytes) in before {
+        let now = after.get(&name);
+        assert!(now == Some(&bytes), "{} was changed", name.display());
+    }
+    error
+}
+
+fn filled(path: &Path) -> World {
+    let store = open(path);
+    let mut world = World::default();
+    world.commit(&store).unwrap();
+    world.commit(&store).unwrap();
+    store.close().unwrap();
+    world
+}
+
+#[test]
+fn a_store_is_there_again_after_a_clean_stop_and_after_any_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("made/with/parents");
+    let (store, opened) = DiskStore::open(&path, options()).unwrap();
+    assert!(opened.fresh && opened.clean);
+    let mut world = World::default();
+    world.commit(&store).unwrap();
+    store.close().unwrap();
+    let (store, opened) = DiskStore::open(&path, options()).unwrap();
+    assert!(!opened.fresh && opened.clean);
+    world.commit(&store).unwrap();
+    drop(store);
+    let (store, opened) = DiskStore::open(&path, options()).unwrap();
+    assert!(!opened.fresh && !opened.clean, "it was dropped, not closed");
+    assert_eq!(opened.notices, []);
+    for (vb, loaded) in VBS.iter().zip(store.load().unwrap()) {
+        assert_eq!(loaded.vb, *vb);
+        assert_eq!(loaded.record, crate::workload::record(world.vbs[vb].high));
+        assert!(read(&store, *vb).unwrap() == world.vbs[vb]);
+    }
+    let usage = store.disk_usage().unwrap();
+    assert!(
+        usage.file_bytes > 10_000 && usage.file_bytes < 8 << 20,
+        "{usage:?}"
+    );
+}
+
+#[test]
+fn a_directory_in_use_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    assert_eq!(refused(dir.path()).kind, OpenErrorKind::InUse);
+    store.close().unwrap();
+    open(dir.path());
+}
+
+#[test]
+fn a_newer_format_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path());
+    fs::write(dir.path().join("FORMAT"), "settee storage 2\n").unwrap();
+    let error = refused_untouched(dir.path());
+    assert_eq!(error.kind, OpenErrorKind::NewerFormat);
+    assert!(
+        error.to_string().contains("format 2, this release reads 1"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_directory_of_somebody_else_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("letter.txt"), "dear").unwrap();
+    let error = refused_untouched(dir.path());
+    assert_eq!(error.kind, OpenErrorKind::Foreign);
+    assert!(error.to_string().contains("letter.txt"), "{error}");
+
+    let other = tempfile::tempdir().unwrap();
+    fs::write(other.path().join("FORMAT"), "cheese\n").unwrap();
+    assert_eq!(refused_untouched(other.path()).kind, OpenErrorKind::Foreign);
+}
+
+#[test]
+fn a_path_that_is_a_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    fs::write(&path, "text").unwrap();
+    assert_eq!(refused(&path).kind, OpenErrorKind::Unreadable);
+    assert_eq!(fs::read(&path).unwrap(), b"text");
+}
+
+/// Root may read everything, so as root this is done by a child that is nobody.
+#[test]
+fn an_unreadable_directory_is_refused() {
+    const CHILD: &str = "SETTEE_STORAGE_UNREADABLE_CHILD";
+    if let Some(path) = std::env::var_os(CHILD) {
+        assert_eq!(refused(Path::new(&path)).kind, OpenErrorKind::Unreadable);
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = dir.path().join("secret");
+    filled(&path);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    if fs::read_dir(&path).is_err() {
+        assert_eq!(refused(&path).kind, OpenErrorKind::Unreadable);
+    } else {
+        let binary = dir.path().join("test-binary");
+        // A child copies it: a descriptor open for writing here would be inherited by whatever
+        // other tests start meanwhile, and a file open for writing anywhere cannot be executed.
+        let copy = Command::new("cp")
+            .arg(std::env::current_exe().unwrap())
+            .arg(&binary)
+            .status();
+        assert!(copy.unwrap().success());
+        let mut command = Command::new(&binary);
+        command.args(["directory::an_unreadable_directory_is_refused", "--exact"]);
+        let output = command
+            .env(CHILD, &path)
+            .current_dir("/")
+            .uid(65_534)
+            .gid(65_534)
+            .output();
+        let output = output.unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && text.contains("1 passed"),
+            "{text}"
+        );
+    }
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_damaged_store_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path());
+    let journal = dir.path().join("db/0.jnl");
+    let intact = fs::read(&journal).unwrap();
+    let mut bytes = intact.clone();
+    let inside = bytes.windows(4).position(|four| four == b"key1").unwrap();
+    bytes[inside] ^= 1;
+    fs::write(&journal, &bytes).unwrap();
+    let error = refused_untouched(dir.path());
+    assert_eq!(error.kind, OpenErrorKind::Damaged);
+
+    fs::write(&journal, &intact).unwrap();
+    fs::rename(dir.path().join("db"), dir.path().join("away")).unwrap();
+    let error = refused_untouched(dir.path());
+    assert_eq!(error.kind, OpenErrorKind::Damaged);
+    fs::rename(dir.path().join("away"), dir.path().join("db")).unwrap();
+    open(dir.path());
+}
+
+#[test]
+fn an_unfinished_creation_is_begun_again() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join("db/keyspaces")).unwrap();
+    fs::write(dir.path().join("db/0.jnl"), "half").unwrap();
+    fs::write(dir.path().join("CREATING"), "").unwrap();
+    fs::write(dir.path().join("LOCK"), "").unwrap();
+    let (store, opened) = DiskStore::open(dir.path(), options()).unwrap();
+    assert!(opened.fresh);
+    assert_eq!(store.load().unwrap(), []);
+    drop(store);
+    assert!(!dir.path().join("CREATING").exists());
+}

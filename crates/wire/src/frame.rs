@@ -1,0 +1,360 @@
+//! The 24-byte header and the parts of the body behind it.
+
+use std::fmt;
+
+use model::{Cas, Datatype, VbId};
+
+use crate::{Opcode, Status};
+
+/// Length of the header in front of every body.
+pub const HEADER_BYTES: usize = 24;
+
+/// First byte of a frame: who sends it, and which of the two layouts it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Magic {
+    /// Request of a client.
+    ClientRequest = 0x80,
+    /// Request of a client with frame infos; its key length is one byte.
+    AltClientRequest = 0x08,
+    /// Answer to a client.
+    ClientResponse = 0x81,
+    /// Answer to a client with frame infos; its key length is one byte.
+    AltClientResponse = 0x18,
+    /// Request that a server pushes to its client; the opcode is a [`crate::ServerOpcode`].
+    ServerRequest = 0x82,
+    /// A client's answer to a push.
+    ServerResponse = 0x83,
+}
+
+impl Magic {
+    /// The magic of a byte; `None` for any byte that starts no frame.
+    #[must_use]
+    #[inline]
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            0x80 => Some(Self::ClientRequest),
+            0x08 => Some(Self::AltClientRequest),
+            0x81 => Some(Self::ClientResponse),
+            0x18 => Some(Self::AltClientResponse),
+            0x82 => Some(Self::ServerRequest),
+            0x83 => Some(Self::ServerResponse),
+            _ => None,
+        }
+    }
+
+    /// Whether bytes 2 and 3 are the lengths of frame infos and key instead of one key length.
+    #[must_use]
+    pub fn is_flexible(self) -> bool {
+        matches!(self, Self::AltClientRequest | Self::AltClientResponse)
+    }
+
+    /// Whether a client sends it to ask for something.
+    #[must_use]
+    pub fn is_client_request(self) -> bool {
+        matches!(self, Self::ClientRequest | Self::AltClientRequest)
+    }
+
+    /// Whether a server sends it as an answer.
+    #[must_use]
+    pub fn is_client_response(self) -> bool {
+        matches!(self, Self::ClientResponse | Self::AltClientResponse)
+    }
+}
+
+/// Four bytes that an answer repeats unchanged; no number, so there is no byte order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Opaque(pub [u8; 4]);
+
+/// The header, field by field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Direction and layout.
+    pub magic: Magic,
+    /// What is asked or answered; the number may be unknown.
+    pub opcode: Opcode,
+    /// Bytes of frame infos; 0 unless the magic is flexible.
+    pub framing_len: u8,
+    /// Bytes of key; at most 255 when the magic is flexible.
+    pub key_len: u16,
+    /// Bytes of extras.
+    pub extras_len: u8,
+    /// Bits of the value, as sent.
+    pub datatype: Datatype,
+    /// vBucket of a request, status of a response.
+    pub vbucket_or_status: u16,
+    /// Bytes behind the header: frame infos, extras, key and value together.
+    pub body_len: u32,
+    /// To be echoed.
+    pub opaque: Opaque,
+    /// Revision, or zero.
+    pub cas: Cas,
+}
+
+impl Header {
+    #[inline]
+    fn read(bytes: &[u8; HEADER_BYTES]) -> Result<Self, FrameError> {
+        let [
+            magic,
+            opcode,
+            len_a,
+            len_b,
+            extras_len,
+            datatype,
+            vb_a,
+            vb_b,
+            tail @ ..,
+        ] = *bytes;
+        let [b0, b1, b2, b3, o0, o1, o2, o3, cas @ ..] = tail;
+        let magic = Magic::from_byte(magic).ok_or(FrameError::Magic(magic))?;
+        let (framing_len, key_len) = if magic.is_flexible() {
+            (len_a, u16::from(len_b))
+        } else {
+            (0, u16::from_be_bytes([len_a, len_b]))
+        };
+        Ok(Self {
+            magic,
+            opcode: Opcode(opcode),
+            framing_len,
+            key_len,
+            extras_len,
+            datatype: Datatype(datatype),
+            vbucket_or_status: u16::from_be_bytes([vb_a, vb_b]),
+            body_len: u32::from_be_bytes([b0, b1, b2, b3]),
+            opaque: Opaque([o0, o1, o2, o3]),
+            cas: Cas(u64::from_be_bytes(cas)),
+        })
+    }
+
+    /// The 24 bytes.
+    ///
+    /// Of a flexible header only the low byte of `key_len` is written, of any other header
+    /// `framing_len` is not: a header that [`decode`] gave back is never cut by that.
+    #[must_use]
+    #[inline]
+    pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
+        let [key_high, key_low] = self.key_len.to_be_bytes();
+        let first_len = if self.magic.is_flexible() {
+            self.framing_len
+        } else {
+            key_high
+        };
+        let [vb_a, vb_b] = self.vbucket_or_status.to_be_bytes();
+        let [b0, b1, b2, b3] = self.body_len.to_be_bytes();
+        let [o0, o1, o2, o3] = self.opaque.0;
+        let [c0, c1, c2, c3, c4, c5, c6, c7] = self.cas.0.to_be_bytes();
+        [
+            self.magic as u8,
+            self.opcode.0,
+            first_len,
+            key_low,
+            self.extras_len,
+            self.datatype.0,
+            vb_a,
+            vb_b,
+            b0,
+            b1,
+            b2,
+            b3,
+            o0,
+            o1,
+            o2,
+            o3,
+            c0,
+            c1,
+            c2,
+            c3,
+            c4,
+            c5,
+            c6,
+            c7,
+        ]
+    }
+}
+
+/// One message as it lies on the wire; every part borrows from the read buffer.
+///
+/// Shape: frame infos, extras, key, value lie next to each other in this order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// The header.
+    pub header: Header,
+    /// Frame infos, not yet split; empty unless the magic is flexible.
+    pub frame_infos: &'a [u8],
+    /// Fixed-size arguments.
+    pub extras: &'a [u8],
+    /// The key, with its collection prefix where the connection negotiated collections.
+    pub key: &'a [u8],
+    /// The rest of the body.
+    pub value: &'a [u8],
+    key_and_value: &'a [u8],
+}
+
+impl fmt::Debug for Frame<'_> {
+    /// Everything but the value, which may be a document or a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frame")
+            .field("header", &self.header)
+            .field("frame_infos", &self.frame_infos)
+            .field("extras", &self.extras)
+            .field("key", &String::from_utf8_lossy(self.key))
+            .field("value_bytes", &self.value.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// The vBucket of a request.
+    #[must_use]
+    pub fn vbucket(&self) -> VbId {
+        VbId(self.header.vbucket_or_status)
+    }
+
+    /// The status of a response.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status(self.header.vbucket_or_status)
+    }
+
+    /// Key and value as one slice, so that both reach a document in one copy.
+    #[must_use]
+    pub fn key_and_value(&self) -> &'a [u8] {
+        self.key_and_value
+    }
+
+    /// Bytes of the whole frame, header included.
+    #[must_use]
+    pub fn wire_bytes(&self) -> usize {
+        HEADER_BYTES.saturating_add(self.header.body_len as usize)
+    }
+}
+
+/// How long a body may be before the connection is closed instead of read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes behind the header.
+    pub body_bytes_max: u32,
+}
+
+impl Limits {
+    /// Before a client has authenticated: frames of 16 KiB, header included.
+    pub const UNAUTHENTICATED: Self = Self {
+        body_bytes_max: 16 * 1024 - 24,
+    };
+    /// After it: frames of 30 MiB, header included.
+    pub const AUTHENTICATED: Self = Self {
+        body_bytes_max: 30 * 1024 * 1024 - 24,
+    };
+}
+
+/// What [`decode`] found at the start of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoded<'a> {
+    /// A whole frame.
+    Frame {
+        /// The frame.
+        frame: Frame<'a>,
+        /// Bytes that it takes of the buffer; the next frame starts there.
+        consumed: usize,
+    },
+    /// At least `more` further bytes are needed before anything can be said: the rest of the
+    /// header while that is incomplete, the rest of the frame after it. Never 0.
+    Incomplete {
+        /// Bytes to wait for.
+        more: usize,
+    },
+}
+
+/// The header lies; what follows it cannot be read, so the connection is to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameError {
+    /// The first byte is no magic.
+    Magic(u8),
+    /// Frame infos, extras and key together are longer than the body.
+    Lengths,
+    /// The body is longer than the limit.
+    TooLarge {
+        /// Length that the header claims.
+        body_bytes: u32,
+        /// Length that is allowed.
+        body_bytes_max: u32,
+    },
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Magic(byte) => write!(f, "invalid magic 0x{byte:02x}"),
+            Self::Lengths => f.write_str("lengths of frame infos, extras and key exceed the body"),
+            Self::TooLarge {
+                body_bytes,
+                body_bytes_max,
+            } => {
+                write!(
+                    f,
+                    "body of {body_bytes} bytes, allowed are {body_bytes_max}"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for FrameError {}
+
+/// Splits the first frame off `input`. Never allocates; never panics, whatever the bytes.
+///
+/// The magic is judged with the first byte and the lengths with the 24th, so a body that will
+/// never be accepted is refused before any of it is awaited.
+///
+/// # Errors
+/// The header lies: unknown magic, lengths that disagree, or a body over `limits`.
+///
+/// Source: protocol section 1.1, section 2. Test: `frame::truncated_one_byte_at_a_time`.
+#[inline]
+pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded<'_>, FrameError> {
+    let Some((head, rest)) = input.split_first_chunk::<HEADER_BYTES>() else {
+        if let Some(&first) = input.first() {
+            Magic::from_byte(first).ok_or(FrameError::Magic(first))?;
+        }
+        return Ok(Decoded::Incomplete {
+            more: HEADER_BYTES.saturating_sub(input.len()),
+        });
+    };
+    let header = Header::read(head)?;
+    if header.body_len > limits.body_bytes_max {
+        return Err(FrameError::TooLarge {
+            body_bytes: header.body_len,
+            body_bytes_max: limits.body_bytes_max,
+        });
+    }
+    let body_len = header.body_len as usize;
+    let key_at = usize::from(header.framing_len).saturating_add(usize::from(header.extras_len));
+    if key_at.saturating_add(usize::from(header.key_len)) > body_len {
+        return Err(FrameError::Lengths);
+    }
+    let Some((body, _)) = rest.split_at_checked(body_len) else {
+        return Ok(Decoded::Incomplete {
+            more: body_len.saturating_sub(rest.len()),
+        });
+    };
+    let frame = split(header, body).ok_or(FrameError::Lengths)?;
+    Ok(Decoded::Frame {
+        frame,
+        consumed: HEADER_BYTES.saturating_add(body_len),
+    })
+}
+
+#[inline]
+fn split(header: Header, body: &[u8]) -> Option<Frame<'_>> {
+    let (frame_infos, rest) = body.split_at_checked(usize::from(header.framing_len))?;
+    let (extras, key_and_value) = rest.split_at_checked(usize::from(header.extras_len))?;
+    let (key, value) = key_and_value.split_at_checked(usize::from(header.key_len))?;
+    Some(Frame {
+        header,
+        frame_infos,
+        extras,
+        key,
+        value,
+        key_and_value,
+    })
+}

@@ -1,0 +1,46 @@
+//! Bytes to typed messages and back: the memcached binary protocol with its Couchbase extensions.
+//!
+//! This crate may not do I/O, know what a message means, allocate in order to decode, use
+//! `unsafe`, or panic on anything that a peer sends.
+//!
+//! Three strata:
+//! - [`decode`] splits a [`Frame`] off a buffer: lengths only;
+//! - [`Envelope`] and [`Request`] give a frame of a client its typed form, [`Response`] and the
+//!   bodies in [`response`] that of a server;
+//! - [`Opcode`], [`Status`], [`Feature`] are the tables, one row for each number.
+//!
+//! The drawing and the rules: `docs/protocol/framing.md`.
+
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
+
+mod bytes;
+#[doc(hidden)]
+pub mod checks;
+mod duration;
+mod feature;
+mod frame;
+mod key;
+mod malformed;
+mod opcode;
+pub mod push;
+pub mod request;
+mod request_infos;
+pub mod response;
+mod status;
+
+pub use duration::{decode_server_duration, encode_server_duration};
+pub use feature::{Feature, FeatureConflict, FeatureList, FeatureSet};
+pub use frame::{Decoded, Frame, FrameError, HEADER_BYTES, Header, Limits, Magic, Opaque, decode};
+pub use key::document_key;
+pub use malformed::{Malformed, TooLong};
+pub use opcode::{CasRule, Opcode, OpcodeInfo, Presence, ServerOpcode, Standing};
+pub use push::{ClusterMapNotification, ConfigRev};
+pub use request::{Envelope, Message, Request, encode_raw};
+pub use request_infos::{
+    Durability, DurabilityLevel, ExtraPrivileges, InfoError, RequestInfos, encode_info,
+};
+pub use response::Response;
+pub use status::{Attribute, Status, error_map};

@@ -1,0 +1,151 @@
+//! Requests that a server sends to its client.
+
+use model::{Cas, Datatype};
+
+use crate::bytes::Reader;
+use crate::frame::{Header, Magic, Opaque};
+use crate::{Frame, HEADER_BYTES, Malformed, Opcode, ServerOpcode};
+
+/// Revision of a cluster map: newer means a higher epoch, then a higher rev.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConfigRev {
+    /// Raised when the count of revisions starts anew; -1 or at least 1.
+    pub epoch: i64,
+    /// Count of revisions.
+    pub rev: i64,
+}
+
+impl ConfigRev {
+    /// The 16 bytes: epoch, rev.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 16] {
+        let [e0, e1, e2, e3, e4, e5, e6, e7] = self.epoch.to_be_bytes();
+        let [r0, r1, r2, r3, r4, r5, r6, r7] = self.rev.to_be_bytes();
+        [
+            e0, e1, e2, e3, e4, e5, e6, e7, r0, r1, r2, r3, r4, r5, r6, r7,
+        ]
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        Some(Self {
+            epoch: reader.i64()?,
+            rev: reader.i64()?,
+        })
+    }
+}
+
+/// The cluster map of a bucket changed.
+///
+/// Shape: the brief form has no map, the full form has it as the value. No answer is expected.
+///
+/// Source: protocol section 1.4, section 9. Test: `push::tests`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterMapNotification<'a> {
+    /// Its revision.
+    pub revision: ConfigRev,
+    /// Name of the bucket, at most 65,535 bytes; empty for the map without a bucket.
+    pub bucket: &'a [u8],
+    /// The map as JSON, `None` in the brief form.
+    pub map: Option<&'a [u8]>,
+    /// Bits of the map; raw in the brief form.
+    pub datatype: Datatype,
+}
+
+impl<'a> ClusterMapNotification<'a> {
+    /// Appends the frame. Panics when a part is longer than its length field can say.
+    pub fn encode(&self, opaque: Opaque, out: &mut Vec<u8>) {
+        let map = self.map.unwrap_or_default();
+        let extras = self.revision.to_bytes();
+        let body_bytes = extras
+            .len()
+            .saturating_add(self.bucket.len())
+            .saturating_add(map.len());
+        let header = Header {
+            magic: Magic::ServerRequest,
+            opcode: Opcode(ServerOpcode::CLUSTERMAP_CHANGE_NOTIFICATION.0),
+            framing_len: 0,
+            key_len: u16::try_from(self.bucket.len()).expect("a name has at most 65535 bytes"),
+            extras_len: extras.len() as u8,
+            datatype: self.datatype,
+            vbucket_or_status: 0,
+            body_len: u32::try_from(body_bytes).expect("a body has less than 4 GiB"),
+            opaque,
+            cas: Cas::ANY,
+        };
+        out.reserve(HEADER_BYTES.saturating_add(body_bytes));
+        out.extend_from_slice(&header.to_bytes());
+        out.extend_from_slice(&extras);
+        out.extend_from_slice(self.bucket);
+        out.extend_from_slice(map);
+    }
+
+    /// Reads a pushed frame.
+    ///
+    /// # Errors
+    /// The frame is no push, another push, or its extras have not 16 bytes.
+    pub fn parse(frame: &Frame<'a>) -> Result<Self, Malformed> {
+        let opcode = ServerOpcode(frame.header.opcode.0);
+        if frame.header.magic != Magic::ServerRequest
+            || opcode != ServerOpcode::CLUSTERMAP_CHANGE_NOTIFICATION
+        {
+            return Err(Malformed::new("not a cluster map notification"));
+        }
+        let mut reader = Reader::new(frame.extras);
+        let revision = ConfigRev::read(&mut reader)
+            .filter(|_| reader.is_empty())
+            .ok_or(Malformed::new("extras have a wrong length"))?;
+        Ok(Self {
+            revision,
+            bucket: frame.key,
+            map: Some(frame.value).filter(|map| !map.is_empty()),
+            datatype: frame.header.datatype,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Decoded, Limits, decode};
+
+    #[test]
+    fn the_brief_form_byte_by_byte() {
+        let brief = ClusterMapNotification {
+            revision: ConfigRev { epoch: 1, rev: 7 },
+            bucket: b"b",
+            map: None,
+            datatype: Datatype::RAW,
+        };
+        let mut out = Vec::new();
+        brief.encode(Opaque([1, 2, 3, 4]), &mut out);
+        let mut expected = vec![0x82, 1, 0, 1, 16, 0, 0, 0, 0, 0, 0, 17, 1, 2, 3, 4];
+        expected.extend_from_slice(&[0; 8]);
+        expected.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7]);
+        expected.push(b'b');
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn another_push_is_refused() {
+        let full = ClusterMapNotification {
+            revision: ConfigRev { epoch: -1, rev: 7 },
+            bucket: b"",
+            map: Some(b"{}"),
+            datatype: Datatype::JSON,
+        };
+        let mut out = Vec::new();
+        full.encode(Opaque::default(), &mut out);
+        let parse = |bytes: &[u8]| match decode(bytes, Limits::AUTHENTICATED) {
+            Ok(Decoded::Frame { frame, .. }) => {
+                ClusterMapNotification::parse(&frame).map(|one| one.revision)
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(parse(&out), Ok(full.revision));
+        out[1] = 2;
+        assert!(parse(&out).is_err());
+        out[1] = 1;
+        out[0] = 0x80;
+        assert!(parse(&out).is_err());
+    }
+}

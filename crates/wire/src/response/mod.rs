@@ -1,0 +1,184 @@
+//! Answers: the frame, and the typed bodies that its parts may carry.
+
+mod bodies;
+mod error_body;
+mod observe;
+mod vbuckets;
+
+pub use bodies::{
+    CollectionIdReply, ItemFlags, ItemMeta, MutationToken, StatRow, counter_value, parse_counter,
+};
+pub use error_body::ErrorBody;
+pub use observe::{Failover, KeyState, ObserveEntries, ObserveEntry, ObserveSeqnoReply};
+pub use vbuckets::{
+    FailoverEntries, VbSeqnos, encode_failover_entries, encode_vb_seqnos, encode_vb_state,
+    parse_vb_state,
+};
+
+use std::fmt;
+
+use model::{Cas, Datatype};
+
+use crate::bytes::Reader;
+use crate::frame::{Header, Magic, Opaque};
+use crate::{Frame, HEADER_BYTES, Malformed, Opcode, Status};
+
+const SERVER_DURATION: u8 = 0x02;
+const FRAMING_LEN: u8 = 3;
+/// The longest key of a flexible frame.
+const FLEXIBLE_KEY_MAX: usize = 255;
+
+/// One answer to a client.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Response<'a> {
+    /// Opcode of the request.
+    pub opcode: Opcode,
+    /// What became of it.
+    pub status: Status,
+    /// Opaque of the request.
+    pub opaque: Opaque,
+    /// Revision of the document, or zero.
+    pub cas: Cas,
+    /// Bits of the value.
+    pub datatype: Datatype,
+    /// Encoded time that the server took ([`crate::encode_server_duration`]), on connections
+    /// with tracing.
+    pub server_duration: Option<u16>,
+    /// Fixed-size results, at most 255 bytes.
+    pub extras: &'a [u8],
+    /// Key, at most 65,535 bytes.
+    pub key: &'a [u8],
+    /// Value.
+    pub value: &'a [u8],
+}
+
+impl fmt::Debug for Response<'_> {
+    /// Everything but the value.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Response")
+            .field("opcode", &self.opcode)
+            .field("status", &self.status)
+            .field("opaque", &self.opaque)
+            .field("cas", &self.cas)
+            .field("datatype", &self.datatype)
+            .field("server_duration", &self.server_duration)
+            .field("extras", &self.extras)
+            .field("key", &String::from_utf8_lossy(self.key))
+            .field("value_bytes", &self.value.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Response<'a> {
+    /// An empty answer with a status; the other fields are zero.
+    #[must_use]
+    #[inline]
+    pub fn new(opcode: Opcode, opaque: Opaque, status: Status) -> Self {
+        Self {
+            opcode,
+            status,
+            opaque,
+            cas: Cas::ANY,
+            datatype: Datatype::RAW,
+            server_duration: None,
+            extras: &[],
+            key: &[],
+            value: &[],
+        }
+    }
+
+    /// Appends the whole frame.
+    ///
+    /// Shape: magic 0x18 with a server-duration frame info when there is a duration and the key
+    /// has at most 255 bytes, else magic 0x81 without one.
+    ///
+    /// Panics when a part is longer than its length field can say, which is a bug of the caller.
+    ///
+    /// Source: protocol section 1.1, section 1.2. Test: `golden`.
+    #[inline]
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_head(self.value.len(), out);
+        out.extend_from_slice(self.value);
+    }
+
+    /// Appends the frame up to and without its value, of which `value_bytes` are to follow; the
+    /// field `value` is not looked at. Panics like [`Response::encode`].
+    #[inline]
+    pub fn encode_head(&self, value_bytes: usize, out: &mut Vec<u8>) {
+        let duration = self
+            .server_duration
+            .filter(|_| self.key.len() <= FLEXIBLE_KEY_MAX);
+        let framing_len = if duration.is_some() { FRAMING_LEN } else { 0 };
+        let body_bytes = value_bytes
+            .saturating_add(self.key.len())
+            .saturating_add(self.extras.len())
+            .saturating_add(usize::from(framing_len));
+        let header = Header {
+            magic: if duration.is_some() {
+                Magic::AltClientResponse
+            } else {
+                Magic::ClientResponse
+            },
+            opcode: self.opcode,
+            framing_len,
+            key_len: u16::try_from(self.key.len()).expect("a key has at most 65535 bytes"),
+            extras_len: u8::try_from(self.extras.len()).expect("extras have at most 255 bytes"),
+            datatype: self.datatype,
+            vbucket_or_status: self.status.0,
+            body_len: u32::try_from(body_bytes).expect("a body has less than 4 GiB"),
+            opaque: self.opaque,
+            cas: self.cas,
+        };
+        out.reserve(HEADER_BYTES.saturating_add(body_bytes));
+        out.extend_from_slice(&header.to_bytes());
+        if let Some(duration) = duration {
+            let [high, low] = duration.to_be_bytes();
+            out.extend_from_slice(&[SERVER_DURATION, high, low]);
+        }
+        out.extend_from_slice(self.extras);
+        out.extend_from_slice(self.key);
+    }
+
+    /// Reads a frame of a server; frame infos other than the server's duration are passed over.
+    ///
+    /// # Errors
+    /// The frame is no answer to a client, or its frame infos are cut off.
+    #[inline]
+    pub fn parse(frame: &Frame<'a>) -> Result<Self, Malformed> {
+        if !frame.header.magic.is_client_response() {
+            return Err(Malformed::new("not an answer to a client"));
+        }
+        Ok(Self {
+            opcode: frame.header.opcode,
+            status: frame.status(),
+            opaque: frame.header.opaque,
+            cas: frame.header.cas,
+            datatype: frame.header.datatype,
+            server_duration: server_duration(frame.frame_infos)?,
+            extras: frame.extras,
+            key: frame.key,
+            value: frame.value,
+        })
+    }
+}
+
+fn server_duration(section: &[u8]) -> Result<Option<u16>, Malformed> {
+    const CUT_OFF: Malformed = Malformed::new("frame infos end within an info");
+    let mut reader = Reader::new(section);
+    let mut duration = None;
+    while !reader.is_empty() {
+        let first = reader.u8().ok_or(CUT_OFF)?;
+        if first >> 4 == 15 {
+            reader.u8().ok_or(CUT_OFF)?;
+        }
+        let len = match first & 0x0f {
+            15 => usize::from(reader.u8().ok_or(CUT_OFF)?).saturating_add(15),
+            len => usize::from(len),
+        };
+        let data = reader.bytes(len).ok_or(CUT_OFF)?;
+        if first == SERVER_DURATION {
+            duration = Reader::new(data).u16();
+        }
+    }
+    Ok(duration)
+}

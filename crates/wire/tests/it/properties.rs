@@ -1,0 +1,588 @@
+//! What is written is read back, for every message and any parts.
+
+use model::{
+    Cas, CollectionId, Datatype, FailoverEntry, ManifestUid, Seqno, VbId, VbState, VbUuid,
+};
+use proptest::prelude::*;
+use wire::request::{
+    Arithmetic, CollectionsGetId, CollectionsGetScopeId, Concat, ConcatMode, DelVbucket, Delete,
+    Direction, Get, GetAllVbSeqnos, GetAndTouch, GetClusterConfig, GetCmdTimer, GetErrorMap,
+    GetFailoverLog, GetLocked, GetMeta, GetRandomKey, GetReplica, Hello, MetaVersion, Observe,
+    ObserveKey, ObserveKeys, ObserveSeqno, Quit, Sasl, SelectBucket, SeqnoPersistence, SetVbucket,
+    Stat, Store, StoreMode, Touch, Unlock, Verbosity,
+};
+use wire::response::{
+    CollectionIdReply, Failover, FailoverEntries, ItemFlags, ItemMeta, KeyState, MutationToken,
+    ObserveEntries, ObserveEntry, ObserveSeqnoReply, StatRow, VbSeqnos, counter_value,
+    encode_failover_entries, encode_vb_seqnos, encode_vb_state, parse_counter, parse_vb_state,
+};
+use wire::{
+    CasRule, ClusterMapNotification, ConfigRev, Decoded, Durability, DurabilityLevel, Envelope,
+    ExtraPrivileges, FeatureList, Limits, Message, Opaque, Opcode, Request, RequestInfos, Response,
+    Standing, Status, checks, decode, encode_info, encode_raw,
+};
+
+use crate::support::whole_frame;
+
+/// The material of which one of every message is made.
+#[derive(Clone, Debug)]
+struct Seed {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    features: Vec<u8>,
+    observed: Vec<u8>,
+    long: (u64, u64),
+    short: (u32, u16, u8),
+    flags: [bool; 4],
+    infos: InfoSeed,
+}
+
+#[derive(Clone, Debug)]
+struct InfoSeed {
+    section: Vec<u8>,
+    user: Option<Vec<u8>>,
+    level: Option<(u8, Option<u16>)>,
+    ids: (Option<u16>, Option<u16>),
+    flags: [bool; 2],
+}
+
+impl InfoSeed {
+    fn infos(&self) -> RequestInfos<'_> {
+        let levels = [
+            DurabilityLevel::Majority,
+            DurabilityLevel::MajorityAndPersistOnActive,
+            DurabilityLevel::PersistToMajority,
+        ];
+        RequestInfos {
+            barrier: self.flags[0],
+            durability: self.level.map(|(level, timeout_ms)| Durability {
+                level: levels[usize::from(level)],
+                timeout_ms,
+            }),
+            stream_id: self.ids.0,
+            impersonate: self.user.as_deref(),
+            preserve_ttl: self.flags[1],
+            extra_privileges: ExtraPrivileges::in_section(&self.section),
+            auth_token_id: self.ids.1,
+        }
+    }
+}
+
+fn bytes(len: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(any::<u8>(), len)
+}
+
+fn info_seed() -> impl Strategy<Value = InfoSeed> {
+    let privileges = prop::collection::vec(bytes(0..40), 0..3);
+    let level = prop::option::of((0..3_u8, prop::option::of(1..0xffff_u16)));
+    (
+        privileges,
+        prop::option::of(bytes(1..100)),
+        level,
+        any::<(Option<u16>, Option<u16>)>(),
+        any::<[bool; 2]>(),
+    )
+        .prop_map(|(privileges, user, level, ids, flags)| {
+            let mut section = Vec::new();
+            for privilege in privileges {
+                encode_info(6, &privilege, &mut section).expect("a short name");
+            }
+            InfoSeed {
+                section,
+                user,
+                level,
+                ids,
+                flags,
+            }
+        })
+}
+
+fn seed() -> impl Strategy<Value = Seed> {
+    let features = prop::collection::vec(any::<[u8; 2]>(), 0..20).prop_map(|list| list.concat());
+    let observed = prop::collection::vec((any::<u16>(), bytes(0..40)), 1..4).prop_map(|keys| {
+        let mut value = Vec::new();
+        for (vbucket, key) in keys {
+            let key = ObserveKey {
+                vbucket: VbId(vbucket),
+                key: &key,
+            };
+            key.encode(&mut value).expect("a short key");
+        }
+        value
+    });
+    let texts = (bytes(1..251), bytes(0..600), features, observed);
+    (
+        texts,
+        any::<(u64, u64)>(),
+        any::<(u32, u16, u8)>(),
+        any::<[bool; 4]>(),
+        info_seed(),
+    )
+        .prop_map(
+            |((key, value, features, observed), long, short, flags, infos)| Seed {
+                key,
+                value,
+                features,
+                observed,
+                long,
+                short,
+                flags,
+                infos,
+            },
+        )
+}
+
+fn reads(seed: &Seed) -> Vec<Request<'_>> {
+    let (key, expiry) = (seed.key.as_slice(), seed.short.0);
+    let [quiet, with_key, option, _] = seed.flags;
+    let version = if option {
+        MetaVersion::V1
+    } else {
+        MetaVersion::V2
+    };
+    let collection = with_key.then_some(CollectionId(expiry));
+    vec![
+        Request::Get(Get {
+            key,
+            with_key,
+            quiet,
+        }),
+        Request::Touch(Touch { key, expiry }),
+        Request::GetAndTouch(GetAndTouch { key, expiry, quiet }),
+        Request::GetLocked(GetLocked {
+            key,
+            lock_s: option.then_some(expiry),
+        }),
+        Request::Unlock(Unlock { key }),
+        Request::GetReplica(GetReplica { key }),
+        Request::GetMeta(GetMeta {
+            key,
+            version,
+            quiet,
+        }),
+        Request::GetRandomKey(GetRandomKey {
+            collection,
+            include_xattrs: with_key && option,
+        }),
+    ]
+}
+
+fn writes(seed: &Seed) -> Vec<Request<'_>> {
+    let (key, value, expiry) = (seed.key.as_slice(), seed.value.as_slice(), seed.short.0);
+    let [quiet, always, option, _] = seed.flags;
+    let mode = match (always, option) {
+        (true, _) => StoreMode::Set,
+        (_, true) => StoreMode::Add,
+        _ => StoreMode::Replace,
+    };
+    let direction = if option {
+        Direction::Increment
+    } else {
+        Direction::Decrement
+    };
+    let end = if option {
+        ConcatMode::Append
+    } else {
+        ConcatMode::Prepend
+    };
+    let (delta, initial) = seed.long;
+    vec![
+        Request::Store(Store {
+            mode,
+            quiet,
+            key,
+            value,
+            flags: delta as u32,
+            expiry,
+        }),
+        Request::Delete(Delete { key, quiet }),
+        Request::Arithmetic(Arithmetic {
+            direction,
+            quiet,
+            key,
+            delta,
+            initial,
+            expiry,
+        }),
+        Request::Concat(Concat {
+            mode: end,
+            quiet,
+            key,
+            value,
+        }),
+    ]
+}
+
+fn connections(seed: &Seed) -> Vec<Request<'_>> {
+    let (key, value) = (seed.key.as_slice(), seed.value.as_slice());
+    let (long, other) = seed.long;
+    let (number, word, byte) = seed.short;
+    let [quiet, option, ..] = seed.flags;
+    let revision = ConfigRev {
+        epoch: long.cast_signed(),
+        rev: other.cast_signed(),
+    };
+    vec![
+        Request::Hello(Hello {
+            agent: key,
+            features: FeatureList::parse(&seed.features).expect("pairs"),
+        }),
+        Request::Sasl(Sasl {
+            step: option,
+            mechanism: key,
+            payload: value,
+        }),
+        Request::SelectBucket(SelectBucket { name: key }),
+        Request::GetErrorMap(GetErrorMap { version: word }),
+        Request::GetClusterConfig(GetClusterConfig {
+            known: option.then_some(revision),
+        }),
+        Request::Quit(Quit { quiet }),
+        Request::Verbosity(Verbosity { level: number }),
+        Request::Stat(Stat {
+            group: if option { key } else { b"" },
+            arguments: value,
+        }),
+        Request::GetCmdTimer(GetCmdTimer {
+            timed: Opcode(byte),
+            bucket: key,
+        }),
+        Request::CollectionsGetId(CollectionsGetId { path: value }),
+        Request::CollectionsGetScopeId(CollectionsGetScopeId { path: value }),
+        Request::Noop,
+        Request::Version,
+        Request::SaslListMechs,
+        Request::ListBuckets,
+        Request::CollectionsGetManifest,
+    ]
+}
+
+fn vbuckets(seed: &Seed) -> Vec<Request<'_>> {
+    let (long, _) = seed.long;
+    let (number, _, byte) = seed.short;
+    let [_, dcp, one_collection, _] = seed.flags;
+    let state = VbState::from_wire(byte % 4 + 1).expect("1 to 4");
+    vec![
+        Request::Observe(Observe {
+            keys: ObserveKeys::parse(&seed.observed).expect("whole keys"),
+        }),
+        Request::ObserveSeqno(ObserveSeqno { uuid: VbUuid(long) }),
+        Request::GetFailoverLog(GetFailoverLog { dcp }),
+        Request::GetAllVbSeqnos(GetAllVbSeqnos {
+            state: dcp.then_some(state),
+            collection: one_collection.then_some(CollectionId(number)),
+        }),
+        Request::SetVbucket(SetVbucket {
+            state,
+            meta: &seed.value,
+        }),
+        Request::GetVbucket,
+        Request::DelVbucket(DelVbucket {
+            options: &seed.value,
+        }),
+        Request::SeqnoPersistence(SeqnoPersistence { seqno: Seqno(long) }),
+    ]
+}
+
+/// One of every message.
+fn requests(seed: &Seed) -> impl Iterator<Item = Request<'_>> {
+    reads(seed)
+        .into_iter()
+        .chain(writes(seed))
+        .chain(connections(seed))
+        .chain(vbuckets(seed))
+}
+
+/// An envelope with what the request's row allows of the seed.
+fn envelope_for<'a>(request: &Request<'_>, seed: &'a Seed) -> Envelope<'a> {
+    let info = request.opcode().info().expect("a known opcode");
+    let infos = seed.infos.infos();
+    Envelope {
+        vbucket: VbId(if info.vbucket_zero { 0 } else { seed.short.1 }),
+        opaque: Opaque(seed.short.0.to_ne_bytes()),
+        cas: match info.cas {
+            CasRule::Zero => Cas(0),
+            CasRule::Any => Cas(seed.long.1),
+            CasRule::NonZero => Cas(seed.long.1.max(1)),
+        },
+        datatype: Datatype(seed.short.2 & info.datatypes.0),
+        infos: RequestInfos {
+            durability: infos.durability.filter(|_| info.durability),
+            preserve_ttl: infos.preserve_ttl && info.preserve_ttl,
+            ..infos
+        },
+    }
+}
+
+#[test]
+fn the_samples_have_every_opcode_with_a_type() {
+    let mut sampled = std::collections::BTreeSet::new();
+    for bits in 0..16_u8 {
+        let seed = Seed {
+            key: vec![1],
+            value: vec![],
+            features: vec![],
+            observed: vec![0; 4],
+            long: (0, 0),
+            short: (0, 0, 0),
+            flags: [bits & 1 != 0, bits & 2 != 0, bits & 4 != 0, bits & 8 != 0],
+            infos: InfoSeed {
+                section: vec![],
+                user: None,
+                level: None,
+                ids: (None, None),
+                flags: [false; 2],
+            },
+        };
+        sampled.extend(requests(&seed).map(|request| request.opcode()));
+    }
+    for opcode in Opcode::all() {
+        let sample = encoded_sample(opcode);
+        let typed = !matches!(
+            Request::parse(&whole_frame(&sample)),
+            Ok(Request::Unknown(_))
+        );
+        assert_eq!(typed, sampled.contains(&opcode), "{opcode}");
+    }
+}
+
+/// Any frame of the opcode; one that breaks its rules shows that the opcode has a type or is
+/// known, so only frames that keep them are of use here.
+fn encoded_sample(opcode: Opcode) -> Vec<u8> {
+    let info = opcode.info().expect("a known opcode");
+    let required = |presence| match presence {
+        wire::Presence::Required => vec![0; 8],
+        _ => vec![],
+    };
+    let mut value = required(info.value);
+    if opcode == Opcode::GET_ERROR_MAP {
+        value.truncate(2);
+    }
+    let extras = match opcode {
+        Opcode::SET_VBUCKET => vec![1],
+        _ => vec![0; usize::from(info.extras[0])],
+    };
+    let envelope = Envelope {
+        cas: Cas(u64::from(
+            info.standing == Standing::Known && info.cas == CasRule::NonZero,
+        )),
+        ..Envelope::default()
+    };
+    let mut out = Vec::new();
+    let parts = [&extras[..], &required(info.key), &value];
+    encode_raw(opcode, &envelope, parts, &mut out).expect("short parts");
+    out
+}
+
+fn config() -> ProptestConfig {
+    ProptestConfig {
+        cases: 128,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn every_request(seed in seed()) {
+        for request in requests(&seed) {
+            let envelope = envelope_for(&request, &seed);
+            let mut out = b"before".to_vec();
+            let encoded = request.encode(&envelope, &mut out);
+            prop_assume!(encoded.is_ok());
+            let frame = whole_frame(&out[6..]);
+            prop_assert_eq!(Request::parse(&frame), Ok(request));
+            prop_assert_eq!(Envelope::parse(&frame), Ok(envelope));
+        }
+    }
+
+    #[test]
+    fn a_message_is_read_by_its_own_type_only(seed in seed()) {
+        for request in requests(&seed) {
+            let mut out = Vec::new();
+            let infos = RequestInfos::default();
+            let envelope = Envelope { infos, ..envelope_for(&request, &seed) };
+            request.encode(&envelope, &mut out).expect("the parts fit a frame");
+            let frame = whole_frame(&out);
+            let is_get = matches!(request, Request::Get(_));
+            prop_assert_eq!(Get::parse(&frame).is_ok(), is_get);
+            let is_store = matches!(request, Request::Store(_));
+            prop_assert_eq!(Store::parse(&frame).is_ok(), is_store);
+            let is_stat = matches!(request, Request::Stat(_));
+            prop_assert_eq!(Stat::parse(&frame).is_ok(), is_stat);
+        }
+    }
+
+    #[test]
+    fn request_infos(seed in info_seed()) {
+        let infos = seed.infos();
+        let mut section = Vec::new();
+        infos.encode(&mut section).expect("short names");
+        prop_assert_eq!(RequestInfos::parse(&section), Ok(infos));
+        for len in 0..section.len() {
+            checks::request_infos(&section[..len]);
+        }
+    }
+
+    #[test]
+    fn frames(seed in seed(), opcode in any::<u8>(), extras in bytes(0..256)) {
+        let envelope = Envelope {
+            vbucket: VbId(seed.short.1),
+            opaque: Opaque(seed.short.0.to_ne_bytes()),
+            cas: Cas(seed.long.0),
+            datatype: Datatype(seed.short.2),
+            infos: seed.infos.infos(),
+        };
+        let mut out = Vec::new();
+        let parts = [&extras[..], &seed.key, &seed.value];
+        prop_assume!(encode_raw(Opcode(opcode), &envelope, parts, &mut out).is_ok());
+        let frame = whole_frame(&out);
+        prop_assert_eq!(frame.header.opcode, Opcode(opcode));
+        prop_assert_eq!([frame.extras, frame.key, frame.value], parts);
+        prop_assert_eq!(frame.header.cas, envelope.cas);
+        prop_assert_eq!(frame.header.datatype, envelope.datatype);
+        prop_assert_eq!(frame.vbucket(), envelope.vbucket);
+        prop_assert_eq!(frame.header.opaque, envelope.opaque);
+        prop_assert_eq!(RequestInfos::parse(frame.frame_infos), Ok(envelope.infos));
+        for len in 24..out.len() {
+            let more = out.len() - len;
+            let expected = Ok(Decoded::Incomplete { more });
+            prop_assert_eq!(decode(&out[..len], Limits::AUTHENTICATED), expected);
+        }
+    }
+
+    #[test]
+    fn responses(
+        seed in seed(),
+        status in any::<u16>(),
+        duration in any::<Option<u16>>(),
+        key in bytes(0..300),
+    ) {
+        let response = Response {
+            opcode: Opcode(seed.short.2),
+            status: Status(status),
+            opaque: Opaque(seed.short.0.to_ne_bytes()),
+            cas: Cas(seed.long.0),
+            datatype: Datatype(seed.short.1 as u8),
+            server_duration: duration,
+            extras: &seed.features,
+            key: &key,
+            value: &seed.value,
+        };
+        let mut whole = Vec::new();
+        response.encode(&mut whole);
+        let server_duration = duration.filter(|_| key.len() <= 255);
+        let expected = Response { server_duration, ..response };
+        prop_assert_eq!(Response::parse(&whole_frame(&whole)), Ok(expected));
+        let mut head = Vec::new();
+        response.encode_head(response.value.len(), &mut head);
+        head.extend_from_slice(response.value);
+        prop_assert_eq!(head, whole);
+    }
+
+    #[test]
+    fn bodies_of_responses(seed in seed(), datatype in any::<Option<u8>>()) {
+        let (a, b) = seed.long;
+        let (number, vbucket, byte) = seed.short;
+        let token = MutationToken { uuid: VbUuid(a), seqno: Seqno(b) };
+        prop_assert_eq!(MutationToken::parse(&token.to_bytes()), Ok(Some(token)));
+        let flags = ItemFlags(number);
+        prop_assert_eq!(ItemFlags::parse(&flags.to_bytes()), Ok(flags));
+        prop_assert_eq!(parse_counter(&counter_value(a)), Ok(a));
+        let reply = CollectionIdReply { manifest: ManifestUid(a), id: CollectionId(number) };
+        prop_assert_eq!(CollectionIdReply::parse(&reply.to_bytes()), Ok(reply));
+        let state = VbState::from_wire(byte % 4 + 1).expect("1 to 4");
+        prop_assert_eq!(parse_vb_state(&encode_vb_state(state)), Ok(state));
+        let meta = ItemMeta {
+            deleted: seed.flags[0],
+            flags: number,
+            expiry: vbucket.into(),
+            rev: b,
+            datatype: datatype.map(Datatype),
+        };
+        let mut out = Vec::new();
+        meta.encode(&mut out);
+        prop_assert_eq!(ItemMeta::parse(&out), Ok(meta));
+        let failover = Failover { old_uuid: VbUuid(b), last_seqno: Seqno(a) };
+        let reply = ObserveSeqnoReply {
+            vbucket: VbId(vbucket),
+            uuid: VbUuid(a),
+            persisted: Seqno(b),
+            current: Seqno(a),
+            failover: seed.flags[1].then_some(failover),
+        };
+        out.clear();
+        reply.encode(&mut out);
+        prop_assert_eq!(out.len(), if seed.flags[1] { 43 } else { 27 });
+        prop_assert_eq!(ObserveSeqnoReply::parse(&out), Ok(reply));
+    }
+
+    #[test]
+    fn lists_in_responses(
+        seed in seed(),
+        pairs in prop::collection::vec(any::<(u16, u64)>(), 0..9),
+    ) {
+        let seqnos: Vec<_> = pairs.iter().map(|&(vb, seqno)| (VbId(vb), Seqno(seqno))).collect();
+        let mut out = Vec::new();
+        encode_vb_seqnos(seqnos.iter().copied(), &mut out);
+        prop_assert!(VbSeqnos::parse(&out).expect("whole entries").iter().eq(seqnos));
+        let log: Vec<_> = pairs
+            .iter()
+            .map(|&(seqno, uuid)| FailoverEntry { uuid: VbUuid(uuid), seqno: Seqno(seqno.into()) })
+            .collect();
+        out.clear();
+        encode_failover_entries(&log, &mut out);
+        prop_assert!(FailoverEntries::parse(&out).expect("whole entries").iter().eq(log));
+        let states = [
+            KeyState::FoundNotPersisted,
+            KeyState::Persisted,
+            KeyState::NotFound,
+            KeyState::LogicallyDeleted,
+        ];
+        let entries: Vec<_> = pairs
+            .iter()
+            .map(|&(vb, cas)| ObserveEntry {
+                vbucket: VbId(vb),
+                key: &seed.key,
+                state: states[usize::from(vb) % 4],
+                cas: Cas(cas),
+            })
+            .collect();
+        out.clear();
+        for entry in &entries {
+            entry.encode(&mut out);
+        }
+        prop_assert!(ObserveEntries::parse(&out).expect("whole entries").iter().eq(entries));
+        let row = StatRow { key: &seed.key, value: &seed.value };
+        let answer = Response::new(Opcode::STAT, Opaque::default(), Status::SUCCESS);
+        prop_assert_eq!(StatRow::parse(&row.in_response(answer)), Ok(row));
+        prop_assert!(StatRow::parse(&answer).expect("a row").is_end());
+    }
+
+    #[test]
+    fn pushes(seed in seed()) {
+        let push = ClusterMapNotification {
+            revision: ConfigRev {
+                epoch: seed.long.0.cast_signed(),
+                rev: seed.long.1.cast_signed(),
+            },
+            bucket: &seed.key,
+            map: Some(seed.value.as_slice()).filter(|map| !map.is_empty()),
+            datatype: Datatype(seed.short.2),
+        };
+        let mut out = Vec::new();
+        push.encode(Opaque::default(), &mut out);
+        prop_assert_eq!(ClusterMapNotification::parse(&whole_frame(&out)), Ok(push));
+    }
+
+    #[test]
+    fn any_bytes(bytes in bytes(0..400)) {
+        checks::frame(&bytes);
+        checks::request_infos(&bytes);
+        checks::request(&bytes);
+        checks::response(&bytes);
+        checks::push(&bytes);
+    }
+}

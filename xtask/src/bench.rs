@@ -1,0 +1,233 @@
+//! Runs every benchmark of the workspace and gathers the figures.
+//!
+//! Two kinds are known. Criterion benchmarks leave `benchmark.json` and `estimates.json` below
+//! `target/criterion`; those written during this run are read. A benchmark with a main function of
+//! its own prints one JSON object a line with at least `name`; those lines are taken as they are.
+
+use std::fs;
+use std::path::Path;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Map, Value, json};
+
+use crate::process;
+use crate::workspace::Workspace;
+
+struct Options {
+    /// Only benchmarks whose name holds this.
+    filter: Option<String>,
+    json: bool,
+}
+
+/// Runs the benchmarks; `false` when one of them failed.
+pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<bool> {
+    let options = parse(arguments)?;
+    let started = SystemTime::now();
+    let mut figures = Vec::new();
+    let mut failed = Vec::new();
+    for package in workspace.members() {
+        for target in package.targets.iter().filter(|target| target.is_bench()) {
+            let name = format!("{}/{}", package.name, target.name);
+            eprintln!("running {name}");
+            let mut command = process::cargo(&workspace.root);
+            command.args([
+                "bench",
+                "--quiet",
+                "--package",
+                &package.name,
+                "--bench",
+                &target.name,
+            ]);
+            command.args(options.filter.iter().flat_map(|filter| ["--", filter]));
+            let ran = process::stream(&mut command, |line| {
+                if !options.json && !line.starts_with('{') {
+                    println!("{line}");
+                }
+            })?;
+            figures.extend(ran.lines.iter().filter_map(|line| passed_through(line)));
+            if !ran.success {
+                failed.push(name);
+            }
+        }
+    }
+    gather_criterion(&workspace.target.join("criterion"), started, &mut figures)?;
+    figures.retain(|figure| {
+        options
+            .filter
+            .as_ref()
+            .is_none_or(|filter| name_of(figure).contains(filter))
+    });
+    figures.sort_by(|a, b| name_of(a).cmp(name_of(b)));
+    for figure in &figures {
+        println!(
+            "{}",
+            if options.json {
+                figure.to_string()
+            } else {
+                for_people(figure)
+            }
+        );
+    }
+    for name in &failed {
+        eprintln!("xtask: benchmark {name} failed");
+    }
+    Ok(failed.is_empty())
+}
+
+fn parse(arguments: &[String]) -> Result<Options> {
+    let mut options = Options {
+        filter: None,
+        json: false,
+    };
+    for argument in arguments {
+        match argument.as_str() {
+            "--json" => options.json = true,
+            flag if flag.starts_with('-') => bail!("unknown option `{flag}`; known: --json"),
+            _ if options.filter.is_some() => bail!("`{argument}`: one filter is enough"),
+            filter => options.filter = Some(filter.to_owned()),
+        }
+    }
+    Ok(options)
+}
+
+/// A line that a benchmark printed for us.
+fn passed_through(line: &str) -> Option<Value> {
+    let value: Value = serde_json::from_str(line).ok()?;
+    value
+        .get("name")
+        .is_some_and(Value::is_string)
+        .then_some(value)
+}
+
+fn name_of(figure: &Value) -> &str {
+    figure["name"].as_str().unwrap_or_default()
+}
+
+/// Reads what criterion wrote since `started`, at any depth below `folder`.
+fn gather_criterion(folder: &Path, started: SystemTime, figures: &mut Vec<Value>) -> Result<()> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Ok(());
+    };
+    for entry in entries {
+        let path = entry?.path();
+        let estimates = path.join("estimates.json");
+        let fresh = path.file_name().is_some_and(|name| name == "new")
+            && fs::metadata(&estimates)
+                .and_then(|m| m.modified())
+                .is_ok_and(|time| time >= started);
+        if fresh {
+            let benchmark = read_json(&path.join("benchmark.json"))?;
+            figures.push(criterion_figure(&benchmark, &read_json(&estimates)?)?);
+        } else if path.is_dir() {
+            gather_criterion(&path, started, figures)?;
+        }
+    }
+    Ok(())
+}
+
+fn read_json(path: &Path) -> Result<Value> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))
+}
+
+/// One line for a criterion benchmark: per item where it counts items, else per iteration.
+fn criterion_figure(benchmark: &Value, estimates: &Value) -> Result<Value> {
+    let name = benchmark["full_id"]
+        .as_str()
+        .context("benchmark.json has no full_id")?;
+    let median = &estimates["median"];
+    let iteration_ns = median["point_estimate"]
+        .as_f64()
+        .context("estimates.json has no median")?;
+    let throughput = &benchmark["throughput"];
+    let items = throughput["Elements"].as_f64();
+    let bytes = throughput["Bytes"]
+        .as_f64()
+        .or_else(|| throughput["BytesDecimal"].as_f64());
+    let interval = &median["confidence_interval"];
+    let per = items.filter(|items| *items > 0.0).unwrap_or(1.0);
+    let mut figure = Map::new();
+    figure.insert("name".to_owned(), json!(name));
+    figure.insert("median_ns".to_owned(), json!(iteration_ns / per));
+    if let (Some(low), Some(high)) = (
+        interval["lower_bound"].as_f64(),
+        interval["upper_bound"].as_f64(),
+    ) {
+        figure.insert("median_ns_low".to_owned(), json!(low / per));
+        figure.insert("median_ns_high".to_owned(), json!(high / per));
+    }
+    if let Some(items) = items {
+        figure.insert(
+            "items_per_second".to_owned(),
+            json!(items * 1e9 / iteration_ns),
+        );
+    }
+    if let Some(bytes) = bytes {
+        figure.insert(
+            "bytes_per_second".to_owned(),
+            json!(bytes * 1e9 / iteration_ns),
+        );
+    }
+    Ok(Value::Object(figure))
+}
+
+/// `name  key value  key value`, numbers short.
+fn for_people(figure: &Value) -> String {
+    let fields = figure
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| *key != "name");
+    let fields = fields.map(|(key, value)| {
+        format!(
+            "{key} {}",
+            value.as_f64().map_or_else(|| value.to_string(), short)
+        )
+    });
+    format!(
+        "{:<48}  {}",
+        name_of(figure),
+        fields.collect::<Vec<_>>().join("  ")
+    )
+}
+
+fn short(number: f64) -> String {
+    if number.abs() >= 1000.0 || number.fract() == 0.0 {
+        format!("{number:.0}")
+    } else {
+        format!("{number:.2}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_criterion_benchmark_is_told_per_item() {
+        let benchmark = json!({"full_id": "engine/get", "throughput": {"Elements": 100}});
+        let estimates = json!({"median": {"point_estimate": 5000.0,
+            "confidence_interval": {"lower_bound": 4000.0, "upper_bound": 6000.0}}});
+        let figure = criterion_figure(&benchmark, &estimates).expect("both files are whole");
+        assert_eq!(figure["median_ns"], 50.0);
+        assert_eq!(figure["median_ns_high"], 60.0);
+        assert_eq!(figure["items_per_second"], 2e7);
+    }
+
+    #[test]
+    fn only_named_objects_pass_through() {
+        assert!(passed_through(r#"{"name":"a","median_ns":1}"#).is_some());
+        assert!(passed_through(r#"{"reason":"compiler"}"#).is_none());
+        assert!(passed_through("running 3 tests").is_none());
+    }
+
+    #[test]
+    fn options_are_checked() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert!(parse(&words("get --json")).is_ok_and(|o| o.json && o.filter.is_some()));
+        assert!(parse(&words("--jason")).is_err());
+        assert!(parse(&words("a b")).is_err());
+    }
+}

@@ -1,0 +1,58 @@
+//! The project's automation: `cargo xtask tidy`, `cargo xtask bench`, `cargo xtask test`.
+//!
+//! May not hold logic of the product: it reads the workspace, runs cargo and the conformance suites,
+//! and reports. Nothing depends on it.
+#![expect(
+    clippy::print_stdout,
+    reason = "a command-line tool answers on standard output"
+)]
+
+mod bench;
+mod process;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use crate::workspace::Workspace;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  tidy                     style as a test: sizes, crate graph, unsafe list, documents
+  bench [FILTER] [--json]  every benchmark of the workspace; --json: one object a line
+  test                     everything: format, lints, Rust tests, tidy, real-client suites
+  suite NAME [ARGS]        one conformance suite by itself; without a name it lists them";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs one command; `false` when it ran and what it checks does not hold.
+fn run(arguments: &[String]) -> Result<bool> {
+    let Some((command, rest)) = arguments.split_first() else {
+        bail!("no command\n{USAGE}");
+    };
+    match (command.as_str(), rest) {
+        ("help" | "--help" | "-h", _) => {
+            println!("{USAGE}");
+            Ok(true)
+        }
+        ("tidy", []) => tidy::run(&Workspace::load()?),
+        ("bench", options) => bench::run(&Workspace::load()?, options),
+        ("test", []) => test::run(&Workspace::load()?),
+        ("suite", options) => test::run_suite(&Workspace::load()?, options),
+        _ => bail!("unknown command `{}`\n{USAGE}", arguments.join(" ")),
+    }
+}

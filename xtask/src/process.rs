@@ -1,0 +1,82 @@
+//! Child processes: shown, streamed, timed.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// What a streamed child left.
+pub(crate) struct Streamed {
+    pub(crate) success: bool,
+    /// Lines of its standard output.
+    pub(crate) lines: Vec<String>,
+}
+
+/// Runs `command`, passes each line of its output to `show` as it comes, and keeps them all.
+pub(crate) fn stream(command: &mut Command, mut show: impl FnMut(&str)) -> Result<Streamed> {
+    let name = describe(command);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start `{name}`"))?;
+    let output = child.stdout.take().expect("standard output was piped");
+    let mut lines = Vec::new();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.with_context(|| format!("cannot read the output of `{name}`"))?;
+        let line = String::from_utf8_lossy(&line).into_owned();
+        show(&line);
+        lines.push(line);
+    }
+    let status = child
+        .wait()
+        .with_context(|| format!("cannot wait for `{name}`"))?;
+    Ok(Streamed {
+        success: status.success(),
+        lines,
+    })
+}
+
+/// Runs `command` with its output where ours goes; anything but success is an error.
+pub(crate) fn must(command: &mut Command) -> Result<()> {
+    let name = describe(command);
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("cannot start `{name}`"))?;
+    if !status.success() {
+        bail!("`{name}` failed: {status}");
+    }
+    Ok(())
+}
+
+/// The cargo that runs us, in the workspace's root.
+pub(crate) fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    command
+}
+
+/// Where `program` lies on the search path.
+pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+/// The command as a person would type it.
+fn describe(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let mut text = program
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    for argument in command.get_args() {
+        text.push(' ');
+        text.push_str(&argument.to_string_lossy());
+    }
+    text
+}

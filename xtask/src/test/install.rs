@@ -1,0 +1,96 @@
+//! Installs the real clients below `target/conformance`, once per change of their lock file.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::process;
+use crate::workspace::Workspace;
+
+/// A virtual environment with the Python clients; returns its interpreter.
+pub(super) fn python(workspace: &Workspace) -> Result<PathBuf> {
+    let home = home(workspace, "python")?;
+    let interpreter = home.join("bin/python3");
+    let requirements = workspace.root.join("conformance/python/requirements.txt");
+    once(&home, &[&requirements], || {
+        process::must(
+            Command::new("python3")
+                .args(["-m", "venv", "--clear"])
+                .arg(&home),
+        )?;
+        let mut pip = Command::new(&interpreter);
+        pip.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--requirement",
+        ]);
+        process::must(pip.arg(&requirements))
+    })?;
+    Ok(interpreter)
+}
+
+/// The Go suite as a program; Go keeps its own caches, and knows itself what is stale.
+pub(super) fn go(workspace: &Workspace) -> Result<PathBuf> {
+    let program = home(workspace, "go")?.join("suite");
+    let mut build = Command::new("go");
+    build.current_dir(workspace.root.join("conformance/go"));
+    process::must(
+        build
+            .args(["build", "-mod=readonly", "-o"])
+            .arg(&program)
+            .arg("."),
+    )?;
+    Ok(program)
+}
+
+/// A folder with the Node client; scripts of packages do not run, the client is prebuilt.
+pub(super) fn node(workspace: &Workspace) -> Result<PathBuf> {
+    let home = home(workspace, "node")?;
+    let source = workspace.root.join("conformance/node");
+    let files = ["package.json", "package-lock.json"].map(|name| source.join(name));
+    once(&home, &[&files[0], &files[1]], || {
+        for file in &files {
+            fs::copy(
+                file,
+                home.join(file.file_name().context("a file has a name")?),
+            )?;
+        }
+        // Not `npm ci`: it insists on the binaries of platforms that the registry may not have.
+        let mut npm = Command::new("npm");
+        npm.args([
+            "install",
+            "--ignore-scripts",
+            "--no-audit",
+            "--no-fund",
+            "--loglevel=error",
+        ]);
+        process::must(npm.current_dir(&home))
+    })?;
+    Ok(home)
+}
+
+fn home(workspace: &Workspace, name: &str) -> Result<PathBuf> {
+    let home = workspace.target.join("conformance").join(name);
+    fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
+    Ok(home)
+}
+
+/// Runs `install` unless it ran before with the same `inputs`.
+fn once(home: &Path, inputs: &[&PathBuf], install: impl FnOnce() -> Result<()>) -> Result<()> {
+    let mut wanted = String::new();
+    for input in inputs {
+        let text = fs::read_to_string(input);
+        wanted.push_str(&text.with_context(|| format!("cannot read {}", input.display()))?);
+    }
+    let stamp = home.join("installed");
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Ok(());
+    }
+    install()?;
+    fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))
+}

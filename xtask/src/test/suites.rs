@@ -1,0 +1,109 @@
+//! The conformance suites: what each needs and how it is started.
+//!
+//! A suite is a program that starts nodes of its own from the binary named by `SETTEE_BIN`, prints
+//! what passed and what failed, ends with the line `N passed, N failed`, and fails when one failed.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::install;
+use crate::workspace::Workspace;
+
+/// What a suite is written in, and so how it is started.
+#[derive(Clone, Copy)]
+enum Language {
+    /// Python with nothing installed.
+    PlainPython,
+    /// Python in a virtual environment that holds the clients.
+    Python,
+    Go,
+    Node,
+}
+
+/// One conformance suite.
+#[derive(Clone, Copy)]
+pub(super) struct Suite {
+    pub(super) name: &'static str,
+    /// Programs that must be on the search path.
+    pub(super) needs: &'static [&'static str],
+    language: Language,
+    /// Below `conformance/`: the script, or the folder of a module.
+    entry: &'static str,
+}
+
+const fn suite(
+    name: &'static str,
+    needs: &'static [&'static str],
+    language: Language,
+    entry: &'static str,
+) -> Suite {
+    Suite {
+        name,
+        needs,
+        language,
+        entry,
+    }
+}
+
+/// All suites, in the order in which they run.
+pub(super) const SUITES: [Suite; 8] = [
+    suite("python", &["python3"], Language::Python, "python/sdk.py"),
+    suite(
+        "classic",
+        &["python3"],
+        Language::Python,
+        "python/classic.py",
+    ),
+    suite("go", &["go"], Language::Go, "go"),
+    suite("node", &["node", "npm"], Language::Node, "node/suite.mjs"),
+    suite(
+        "crash",
+        &["python3"],
+        Language::PlainPython,
+        "crash/suite.py",
+    ),
+    suite(
+        "diskfull",
+        &["python3", "unshare", "nsenter"],
+        Language::PlainPython,
+        "diskfull/suite.py",
+    ),
+    suite(
+        "badinput",
+        &["python3"],
+        Language::PlainPython,
+        "badinput/suite.py",
+    ),
+    suite("cli", &["python3"], Language::PlainPython, "cli/suite.py"),
+];
+
+/// Installs what the suite needs and prepares the command that runs it.
+pub(super) fn start(workspace: &Workspace, suite: &Suite, arguments: &[String]) -> Result<Command> {
+    let conformance = workspace.root.join("conformance");
+    let entry = conformance.join(suite.entry);
+    let mut command = match suite.language {
+        Language::PlainPython => python(PathBuf::from("python3"), entry),
+        Language::Python => python(install::python(workspace)?, entry),
+        Language::Go => Command::new(install::go(workspace)?),
+        Language::Node => {
+            let home = install::node(workspace)?;
+            let mut command = Command::new("node");
+            command.arg(entry).current_dir(home);
+            command
+        }
+    };
+    if std::env::var_os("SETTEE_BIN").is_none() {
+        command.env("SETTEE_BIN", workspace.debug_binary());
+    }
+    command.args(arguments);
+    Ok(command)
+}
+
+/// Unbuffered, so that a line is seen when it happens; without compiled files beside the source.
+fn python(interpreter: PathBuf, script: PathBuf) -> Command {
+    let mut command = Command::new(interpreter);
+    command.args(["-u", "-B"]).arg(script);
+    command
+}

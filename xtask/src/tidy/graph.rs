@@ -1,0 +1,160 @@
+//! The crate graph: dependencies point one way, and the inner crates stay without a runtime.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use cargo_metadata::{DependencyKind, PackageId};
+
+use super::Findings;
+use crate::workspace::Workspace;
+
+/// Crate of ours, and the crates of ours it may depend on. A new crate needs a decision record.
+const ALLOWED: [(&str, &[&str]); 8] = [
+    ("model", &[]),
+    ("wire", &["model"]),
+    ("engine", &["model"]),
+    ("storage", &["model"]),
+    ("bucket", &["engine", "storage", "model"]),
+    ("server", &["bucket", "engine", "storage", "wire", "model"]),
+    ("settee", &["server", "wire", "model"]),
+    ("xtask", &[]),
+];
+
+/// Crates that must run without a runtime and without sockets.
+const WITHOUT_RUNTIME: [&str; 5] = ["model", "wire", "engine", "storage", "bucket"];
+
+/// Runtimes, HTTP stacks and socket crates.
+const RUNTIMES: [&str; 14] = [
+    "tokio",
+    "mio",
+    "axum",
+    "hyper",
+    "hyper-util",
+    "socket2",
+    "tower",
+    "async-std",
+    "smol",
+    "async-io",
+    "polling",
+    "monoio",
+    "glommio",
+    "futures-executor",
+];
+
+/// Crates with their own list of banned clocks, threads and files.
+const WITH_BANS: [&str; 3] = ["engine", "bucket", "storage"];
+
+/// Every edge between crates of ours is one of [`ALLOWED`]; no runtime below `server`.
+pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
+    let members = workspace.members();
+    let names: BTreeSet<&str> = members
+        .iter()
+        .map(|package| package.name.as_str())
+        .collect();
+    let mut edges = 0;
+    for package in &members {
+        let name = package.name.as_str();
+        let Some((_, allowed)) = ALLOWED.iter().find(|(known, _)| *known == name) else {
+            findings.breach(format!(
+                "{name}: a new crate; name its rule in a decision record and here"
+            ));
+            continue;
+        };
+        for dependency in &package.dependencies {
+            let to = dependency.name.as_str();
+            let ours = names.contains(to) && dependency.path.is_some();
+            if !ours || dependency.kind == DependencyKind::Development && to == name {
+                continue;
+            }
+            edges += 1;
+            if !allowed.contains(&to) {
+                findings.breach(format!("{name} -> {to}: this edge is not allowed"));
+            }
+        }
+    }
+    for name in WITHOUT_RUNTIME {
+        for runtime in runtimes_below(workspace, name)? {
+            findings.breach(format!(
+                "{name}: reaches {runtime}, but must run without a runtime"
+            ));
+        }
+    }
+    findings.summary(format!("{} crates, {edges} edges", members.len()));
+    Ok(())
+}
+
+/// Runtimes among everything that `name` is built from, tests and build scripts apart.
+fn runtimes_below(workspace: &Workspace, name: &str) -> Result<BTreeSet<String>> {
+    let Some(start) = workspace
+        .members()
+        .into_iter()
+        .find(|package| package.name == name)
+    else {
+        return Ok(BTreeSet::new());
+    };
+    let resolve = workspace
+        .metadata
+        .resolve
+        .as_ref()
+        .context("cargo metadata has no graph")?;
+    let nodes: BTreeMap<&PackageId, _> =
+        resolve.nodes.iter().map(|node| (&node.id, node)).collect();
+    let mut seen: BTreeSet<&PackageId> = BTreeSet::new();
+    let mut open = vec![&start.id];
+    while let Some(id) = open.pop() {
+        if !seen.insert(id) {
+            continue;
+        }
+        let normal = nodes[id].deps.iter().filter(|dependency| {
+            dependency
+                .dep_kinds
+                .iter()
+                .any(|kind| kind.kind == DependencyKind::Normal)
+        });
+        open.extend(normal.map(|dependency| &dependency.pkg));
+    }
+    Ok(seen
+        .into_iter()
+        .map(|id| workspace.metadata[id].name.to_string())
+        .filter(|found| RUNTIMES.contains(&found.as_str()))
+        .collect())
+}
+
+/// Every crate takes the workspace's lints; the pure ones ban clocks, threads and files.
+pub(super) fn check_rules(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
+    let members = workspace.members();
+    for package in &members {
+        let manifest = workspace.read(&package.manifest_path)?;
+        let inherits = manifest
+            .split("[lints]")
+            .nth(1)
+            .is_some_and(|section| section.trim_start().starts_with("workspace = true"));
+        if !inherits {
+            findings.breach(format!(
+                "{}: Cargo.toml lacks `[lints] workspace = true`",
+                package.name
+            ));
+        }
+    }
+    for name in WITH_BANS {
+        let path = Path::new("crates").join(name).join("clippy.toml");
+        if !workspace.root.join(&path).is_file() {
+            findings.breach(format!("{} is missing", path.display()));
+        } else if !workspace.read(&path)?.contains("disallowed-methods") {
+            findings.breach(format!("{} bans nothing", path.display()));
+        }
+    }
+    if !workspace
+        .read("Cargo.toml")?
+        .contains("unsafe_code = \"forbid\"")
+    {
+        findings.breach("Cargo.toml: the workspace no longer forbids unsafe code");
+    }
+    findings.summary(format!(
+        "{} manifests take the workspace's lints, {} crates with bans of their own",
+        members.len(),
+        WITH_BANS.len()
+    ));
+    Ok(())
+}

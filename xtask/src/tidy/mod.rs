@@ -1,0 +1,74 @@
+//! Style as a test: what the documents promise about the source, checked.
+//!
+//! Each check looks at one promise, counts what it looked at and says every breach by itself, so
+//! that one run shows all of them.
+
+mod documents;
+mod graph;
+mod orphans;
+mod sizes;
+mod text;
+
+use anyhow::Result;
+
+use crate::workspace::Workspace;
+
+/// Findings of one check.
+#[derive(Default)]
+pub(crate) struct Findings {
+    /// One sentence on what was looked at.
+    summary: String,
+    /// Breaches, one line each; none means the promise holds.
+    breaches: Vec<String>,
+}
+
+impl Findings {
+    fn breach(&mut self, text: impl Into<String>) {
+        self.breaches.push(text.into());
+    }
+
+    fn summary(&mut self, text: impl Into<String>) {
+        self.summary = text.into();
+    }
+}
+
+type Check = fn(&Workspace, &mut Findings) -> Result<()>;
+
+const CHECKS: [(&str, Check); 9] = [
+    ("sizes", sizes::check),
+    ("crate graph", graph::check),
+    ("crate rules", graph::check_rules),
+    ("unsafe list", text::check_unsafe),
+    ("source text", text::check_text),
+    ("orphan files", orphans::check),
+    ("decision records", documents::check_records),
+    ("opcode table", documents::check_compatibility),
+    ("documents", documents::check_links),
+];
+
+/// Runs all checks and prints them; `true` when every promise holds.
+pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
+    let (passed, failed) = count(workspace)?;
+    println!("tidy: {passed} passed, {failed} failed");
+    Ok(failed == 0)
+}
+
+/// The same, for a caller that adds up: how many checks passed and failed.
+pub(crate) fn count(workspace: &Workspace) -> Result<(usize, usize)> {
+    let mut failed = 0;
+    for (name, check) in CHECKS {
+        let mut findings = Findings::default();
+        check(workspace, &mut findings)?;
+        let held = findings.breaches.is_empty();
+        println!(
+            "{} {name}: {}",
+            if held { "ok  " } else { "FAIL" },
+            findings.summary
+        );
+        for breach in &findings.breaches {
+            println!("     {breach}");
+        }
+        failed += usize::from(!held);
+    }
+    Ok((CHECKS.len() - failed, failed))
+}

@@ -1,0 +1,90 @@
+//! Size report and budgets. Small rooms are read; hubs are feared.
+
+use anyhow::Result;
+
+use super::Findings;
+use crate::workspace::Workspace;
+
+/// Above this a file is named in the report.
+const LINES_SOFT: usize = 400;
+/// Above this a file fails.
+const LINES_HARD: usize = 600;
+
+/// Files of a crate by their lines without tests.
+pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
+    let mut sizes = Vec::new();
+    for path in workspace.files(&["rs"])? {
+        let name = path.to_string_lossy().into_owned();
+        if is_test_file(&name) {
+            continue;
+        }
+        sizes.push((lines_without_tests(&workspace.read(&path)?), name));
+    }
+    sizes.sort();
+    for (lines, name) in sizes.iter().rev() {
+        if *lines > LINES_HARD {
+            findings.breach(format!(
+                "{name}: {lines} lines without tests, at most {LINES_HARD}"
+            ));
+        } else if *lines > LINES_SOFT {
+            println!("note sizes: {name}: {lines} lines, better under {LINES_SOFT}");
+        }
+    }
+    findings.summary(summarize(&sizes));
+    Ok(())
+}
+
+fn summarize(sizes: &[(usize, String)]) -> String {
+    let Some((largest, name)) = sizes.last() else {
+        return "no source".to_owned();
+    };
+    let total: usize = sizes.iter().map(|(lines, _)| lines).sum();
+    let at = |per_cent: usize| sizes[(sizes.len() - 1) * per_cent / 100].0;
+    format!(
+        "{} files, {total} lines, median {}, p90 {}, largest {largest} ({name})",
+        sizes.len(),
+        at(50),
+        at(90)
+    )
+}
+
+/// Whether a whole file is test or measurement, so that no budget holds for it.
+pub(super) fn is_test_file(name: &str) -> bool {
+    ["/tests/", "/benches/"]
+        .iter()
+        .any(|folder| name.contains(folder))
+        || name.ends_with("/tests.rs")
+        || name.starts_with("fuzz/")
+}
+
+/// Lines before the test module at the end of a file.
+fn lines_without_tests(source: &str) -> usize {
+    let lines: Vec<&str> = source.lines().collect();
+    let inline_tests = lines.windows(2).position(|pair| {
+        pair[0].trim_end() == "#[cfg(test)]"
+            && pair[1].starts_with("mod ")
+            && pair[1].trim_end().ends_with('{')
+    });
+    inline_tests.unwrap_or(lines.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_module_does_not_count() {
+        assert_eq!(
+            lines_without_tests("a\nb\n#[cfg(test)]\nmod tests {\n}\n"),
+            2
+        );
+        assert_eq!(lines_without_tests("a\n#[cfg(test)]\nmod tests;\n"), 3);
+    }
+
+    #[test]
+    fn test_files_are_told_by_their_path() {
+        assert!(is_test_file("crates/engine/src/vbucket/tests.rs"));
+        assert!(is_test_file("crates/engine/tests/it/main.rs"));
+        assert!(!is_test_file("crates/engine/src/contests.rs"));
+    }
+}

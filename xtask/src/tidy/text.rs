@@ -1,0 +1,119 @@
+//! Rules on the text itself: ASCII, no notes to self, no unsafe code.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::Findings;
+use crate::workspace::Workspace;
+
+/// Files that are source, and so plain ASCII: a test spells other characters by their number.
+const SOURCE: [&str; 7] = ["rs", "py", "go", "mjs", "js", "toml", "sh"];
+
+/// Notes that belong into an issue or a decision record. Written in halves: this file is checked too.
+const NOTES: [&str; 3] = [
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X:"),
+];
+
+/// Files that may hold unsafe code, each with its decision record. There is none.
+const UNSAFE_ALLOWED: [&str; 0] = [];
+
+/// No unsafe code outside the list.
+pub(super) fn check_unsafe(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
+    let files = workspace.files(&["rs"])?;
+    for path in &files {
+        let name = path.to_string_lossy();
+        if UNSAFE_ALLOWED.contains(&name.as_ref()) {
+            continue;
+        }
+        for (index, line) in workspace.read(path)?.lines().enumerate() {
+            if holds_unsafe(line) {
+                findings.breach(format!("{name}:{}: unsafe code", index + 1));
+            }
+        }
+    }
+    findings.summary(format!(
+        "{} files, {} may",
+        files.len(),
+        UNSAFE_ALLOWED.len()
+    ));
+    Ok(())
+}
+
+/// Whether a line of code opens an unsafe block, function, implementation or attribute.
+fn holds_unsafe(line: &str) -> bool {
+    const WORD: &str = concat!("uns", "afe");
+    let code = line.split("//").next().unwrap_or_default();
+    code.match_indices(WORD).any(|(at, _)| {
+        let before = code[..at].chars().next_back();
+        let after = code[at + WORD.len()..].trim_start();
+        let starts = before.is_none_or(|c| !c.is_alphanumeric() && c != '_' && c != '"');
+        let opens = ["{", "fn ", "impl ", "trait ", "extern ", "("]
+            .iter()
+            .any(|o| after.starts_with(o));
+        starts && opens
+    })
+}
+
+/// Source is ASCII and holds no notes to self.
+pub(super) fn check_text(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
+    let files = workspace.files(&SOURCE)?;
+    for path in &files {
+        let text = workspace.read(path)?;
+        for (index, line) in text.lines().enumerate() {
+            if let Some(what) = offence(line) {
+                findings.breach(format!("{}:{}: {what}", path.display(), index + 1));
+            }
+        }
+        if path.extension().is_some_and(|e| e == "rs") {
+            require_crate_docs(path, &text, findings);
+        }
+    }
+    findings.summary(format!("{} files", files.len()));
+    Ok(())
+}
+
+fn offence(line: &str) -> Option<String> {
+    if let Some(strange) = line.chars().find(|c| !c.is_ascii()) {
+        return Some(format!("`{strange}` is not ASCII"));
+    }
+    let note = NOTES.iter().find(|note| line.contains(*note))?;
+    Some(format!(
+        "a {} belongs into an issue",
+        note.trim_end_matches(':')
+    ))
+}
+
+/// A crate and a module open with what they are.
+fn require_crate_docs(path: &Path, text: &str, findings: &mut Findings) {
+    let name = path.to_string_lossy();
+    let of_crate = name.starts_with("crates/") && name.contains("/src/");
+    let is_tests = name.ends_with("/tests.rs") || name.contains("/tests/");
+    if of_crate && !is_tests && !text.trim_start().starts_with("//!") {
+        findings.breach(format!(
+            "{name}: opens without a `//!` sentence on what it is"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unsafe_is_code_not_a_word() {
+        assert!(holds_unsafe(concat!("    uns", "afe { *p }")));
+        assert!(holds_unsafe(concat!("pub uns", "afe fn f() {}")));
+        assert!(!holds_unsafe(concat!("// uns", "afe { }")));
+        assert!(!holds_unsafe(concat!("uns", "afe_code = forbid")));
+    }
+
+    #[test]
+    fn notes_and_strange_characters_offend() {
+        assert!(offence("plain").is_none());
+        assert!(offence(NOTES[0]).is_some());
+        assert!(offence("caf\u{e9}").is_some());
+    }
+}
