@@ -122,14 +122,16 @@ impl Journal<'_> {
     fn hand_over(&mut self) {
         if self.failed.is_none() {
             let full = std::mem::replace(&mut self.pending, self.engine.batch());
-            self.failed = full.commit().err();
+            let done = full.commit().and_then(|()| self.engine.bound_memory());
+            self.failed = done.err();
         }
     }
 
     fn finish(self) -> Result<(), fjall::Error> {
-        match self.failed {
-            Some(error) => Err(error),
-            None => self.pending.commit(),
+        if let Some(error) = self.failed {
+            return Err(error);
         }
+        self.pending.commit()?;
+        self.engine.bound_memory()
     }
 }

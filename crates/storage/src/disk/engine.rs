@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::time::Duration;
 
 use fjall::config::{CompressionPolicy, FilterPolicy};
 use fjall::{
-    Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Slice,
+    AbstractTree, Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode,
+    Readable, Slice,
 };
 use model::{Seqno, VbId};
 
@@ -19,6 +21,12 @@ pub(crate) const ROWS_PER_BATCH: usize = 500;
 /// Bytes of journals above which old ones are worked off; the least that the database takes.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 
+/// Full memtables that may wait to be written while another one is filled.
+const SEALED_MEMTABLES_MAX: usize = 1;
+
+/// How often a writer that waits for the database's worker looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
 /// Files kept open.
 const OPEN_FILES_MAX: usize = 128;
 
@@ -26,6 +34,7 @@ const OPEN_FILES_MAX: usize = 128;
 pub(crate) struct Engine {
     pub(crate) rows: Keyspace,
     pub(crate) db: Database,
+    memtable_bytes: u64,
 }
 
 /// A record that cannot be decoded, or a database that does not answer.
@@ -78,12 +87,33 @@ impl Engine {
                 .data_block_compression_policy(CompressionPolicy::disabled())
                 .index_block_compression_policy(CompressionPolicy::disabled())
         })?;
-        Ok(Self { rows, db })
+        Ok(Self {
+            rows,
+            db,
+            memtable_bytes: options.memtable_bytes,
+        })
     }
 
     /// A batch that is atomic, and durable after [`Engine::sync`].
     pub(crate) fn batch(&self) -> OwnedWriteBatch {
         OwnedWriteBatch::with_capacity(self.db.clone(), 16)
+    }
+
+    /// Waits until the memtables take no more than they should.
+    ///
+    /// The database itself leaves sealing a full one to its worker, and so lets it grow for as
+    /// long as that is busy merging tables.
+    pub(crate) fn bound_memory(&self) -> Result<(), fjall::Error> {
+        if self.rows.tree.active_memtable().size() <= self.memtable_bytes {
+            return Ok(());
+        }
+        self.rows.rotate_memtable()?;
+        while self.rows.sealed_memtable_count() > SEALED_MEMTABLES_MAX {
+            std::thread::sleep(LOOK_AGAIN);
+            // Fails when the worker is dead.
+            self.flush_journal()?;
+        }
+        Ok(())
     }
 
     /// Hands everything journaled to the operating system; fails when there is no space for it.

@@ -63,7 +63,7 @@ impl Default for DiskOptions {
     fn default() -> Self {
         Self {
             cache_bytes: 16 << 20,
-            memtable_bytes: 8 << 20,
+            memtable_bytes: 4 << 20,
             free_bytes_min: 32 << 20,
             ingest_rows_min: 30_000,
         }
