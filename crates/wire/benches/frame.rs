@@ -3,7 +3,8 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use model::{Cas, Datatype, VbId};
+use model::{Cas, Datatype, Seqno, VbId};
+use wire::dcp::Mutation;
 use wire::request::{Get, Store, StoreMode};
 use wire::response::ItemFlags;
 use wire::{
@@ -44,6 +45,19 @@ fn set() -> Store<'static> {
     }
 }
 
+fn mutation() -> Mutation<'static> {
+    Mutation {
+        seqno: Seqno(1 << 33),
+        rev: 7,
+        flags: 6,
+        expiry: 0,
+        lock_time: 0,
+        heat: 4,
+        key: KEY,
+        value: &VALUE,
+    }
+}
+
 fn set_request(infos: RequestInfos<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     set()
@@ -80,7 +94,11 @@ fn decoding(criterion: &mut Criterion) {
         durability: Some(durability),
         ..RequestInfos::default()
     };
+    let mut streamed = Vec::new();
+    let encoded = mutation().encode(&envelope(), &mut streamed);
+    encoded.expect("short parts");
     let requests = [
+        ("dcp_mutation_256", streamed),
         ("get_request", get_request()),
         ("set_request_256", set_request(RequestInfos::default())),
         ("set_request_256_durable", set_request(durable)),
@@ -143,6 +161,15 @@ fn encoding(criterion: &mut Criterion) {
         bencher.iter(|| {
             out.clear();
             black_box(&set)
+                .encode(black_box(&envelope), &mut out)
+                .is_ok()
+        });
+    });
+    group.bench_function("dcp_mutation_256", |bencher| {
+        let (mutation, envelope) = (mutation(), envelope());
+        bencher.iter(|| {
+            out.clear();
+            black_box(&mutation)
                 .encode(black_box(&envelope), &mut out)
                 .is_ok()
         });

@@ -133,7 +133,12 @@ fn bodies(bytes: &[u8]) {
     if let Ok(entries) = VbSeqnos::parse(bytes) {
         rewritten(&|out| encode_vb_seqnos(entries.iter(), out));
     }
+    if let Ok(event) = crate::dcp::CollectionEvent::parse(bytes) {
+        rewritten(&|out| event.encode(out));
+    }
     let _number = parse_counter(bytes);
+    let _seqno = crate::dcp::parse_rollback(bytes);
+    let _opaque = crate::dcp::parse_stream_opaque(bytes);
     let _state = parse_vb_state(bytes);
 }
 

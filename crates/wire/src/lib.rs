@@ -6,7 +6,7 @@
 //! Three strata:
 //! - [`decode`] splits a [`Frame`] off a buffer: lengths only;
 //! - [`Envelope`] and [`Request`] give a frame of a client its typed form, [`Response`] and the
-//!   bodies in [`response`] that of a server;
+//!   bodies in [`response`] that of a server; [`dcp`] has the messages of change streams;
 //! - [`Opcode`], [`Status`], [`Feature`] are the tables, one row for each number.
 //!
 //! The drawing and the rules: `docs/protocol/framing.md`.
@@ -19,6 +19,7 @@
 mod bytes;
 #[doc(hidden)]
 pub mod checks;
+pub mod dcp;
 mod duration;
 mod feature;
 mod frame;

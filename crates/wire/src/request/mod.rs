@@ -22,6 +22,11 @@ pub use write::{Arithmetic, Concat, ConcatMode, Delete, Direction, Store, StoreM
 
 use model::{Cas, Datatype, VbId};
 
+use crate::dcp::{
+    Abort, AddStream, BufferAck, Commit, DcpControl, DcpOpen, Deletion, Expiration, Mutation,
+    OsoSnapshot, Prepare, SeqnoAcknowledged, SeqnoAdvanced, SetVbucketState, SnapshotMarker,
+    StreamEnd, StreamRequest, SystemEvent,
+};
 use crate::frame::{Header, Magic};
 use crate::{
     Frame, HEADER_BYTES, InfoError, Malformed, Opaque, Opcode, OpcodeInfo, RequestInfos, Standing,
@@ -29,9 +34,9 @@ use crate::{
 };
 
 /// The frame is sound, but of a command that the asked-for message is not.
-const OTHER_COMMAND: Malformed = Malformed::new("frame is of another command");
+pub(crate) const OTHER_COMMAND: Malformed = Malformed::new("frame is of another command");
 /// Cannot happen to a frame that kept the rules of its row.
-const EXTRAS: Malformed = Malformed::new("extras have a wrong length");
+pub(crate) const EXTRAS: Malformed = Malformed::new("extras have a wrong length");
 
 /// What every request carries beside its own message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -363,6 +368,42 @@ requests! {
         CollectionsGetId<'a>: COLLECTIONS_GET_ID;
         /// Asks for the id of a scope.
         CollectionsGetScopeId<'a>: COLLECTIONS_GET_SCOPE_ID;
+        /// Makes the connection one of the change protocol.
+        DcpOpen<'a>: DCP_OPEN;
+        /// Sets something for a connection of the change protocol.
+        DcpControl<'a>: DCP_CONTROL;
+        /// Tells a consumer to ask for a stream.
+        AddStream: DCP_ADD_STREAM;
+        /// Asks for a stream.
+        StreamRequest<'a>: DCP_STREAM_REQ;
+        /// Ends a stream.
+        StreamEnd: DCP_STREAM_END;
+        /// Begins a snapshot.
+        SnapshotMarker: DCP_SNAPSHOT_MARKER;
+        /// Streams a document.
+        Mutation<'a>: DCP_MUTATION;
+        /// Streams a deletion.
+        Deletion<'a>: DCP_DELETION;
+        /// Streams a deletion by time.
+        Expiration<'a>: DCP_EXPIRATION;
+        /// Hands a vBucket over.
+        SetVbucketState: DCP_SET_VBUCKET_STATE;
+        /// Tells what a consumer has dealt with.
+        BufferAck: DCP_BUFFER_ACK;
+        /// Streams a change of collections.
+        SystemEvent<'a>: DCP_SYSTEM_EVENT;
+        /// Streams a sync write before it is decided.
+        Prepare<'a>: DCP_PREPARE;
+        /// Tells which prepares a replica has.
+        SeqnoAcknowledged: DCP_SEQNO_ACKNOWLEDGED;
+        /// Streams that a sync write is done.
+        Commit<'a>: DCP_COMMIT;
+        /// Streams that a sync write is undone.
+        Abort<'a>: DCP_ABORT;
+        /// Streams a seqno without a document.
+        SeqnoAdvanced: DCP_SEQNO_ADVANCED;
+        /// Begins or ends a snapshot without order.
+        OsoSnapshot: DCP_OSO_SNAPSHOT;
     }
     bare {
         /// Asks for an answer.
@@ -377,5 +418,9 @@ requests! {
         GetVbucket: GET_VBUCKET;
         /// Asks for the collections manifest; the vBucket must be 0.
         CollectionsGetManifest: COLLECTIONS_GET_MANIFEST;
+        /// Closes a stream.
+        CloseStream: DCP_CLOSE_STREAM;
+        /// Asks the peer of the change protocol for an answer.
+        DcpNoop: DCP_NOOP;
     }
 }

@@ -1,9 +1,16 @@
 //! What is written is read back, for every message and any parts.
 
 use model::{
-    Cas, CollectionId, Datatype, FailoverEntry, ManifestUid, Seqno, VbId, VbState, VbUuid,
+    Cas, CollectionId, Datatype, FailoverEntry, ManifestUid, Seqno, SnapshotRange, VbId, VbState,
+    VbUuid,
 };
 use proptest::prelude::*;
+use wire::dcp::{
+    Abort, AddStream, BufferAck, CollectionEvent, Commit, DcpControl, DcpOpen, Deletion, EndReason,
+    EventId, Expiration, MarkerFlags, MarkerVersion, Mutation, OpenFlags, OsoSnapshot, Prepare,
+    SeqnoAcknowledged, SeqnoAdvanced, SetVbucketState, SnapshotMarker, StreamEnd, StreamFlags,
+    StreamRequest, SystemEvent,
+};
 use wire::request::{
     Arithmetic, CollectionsGetId, CollectionsGetScopeId, Concat, ConcatMode, DelVbucket, Delete,
     Direction, Get, GetAllVbSeqnos, GetAndTouch, GetClusterConfig, GetCmdTimer, GetErrorMap,
@@ -22,7 +29,7 @@ use wire::{
     Standing, Status, checks, decode, encode_info, encode_raw,
 };
 
-use crate::support::whole_frame;
+use crate::support::{valid_extras, whole_frame};
 
 /// The material of which one of every message is made.
 #[derive(Clone, Debug)]
@@ -284,6 +291,141 @@ fn vbuckets(seed: &Seed) -> Vec<Request<'_>> {
     ]
 }
 
+fn dcp_connections(seed: &Seed) -> Vec<Request<'_>> {
+    let (key, value) = (seed.key.as_slice(), seed.value.as_slice());
+    let (a, b) = seed.long;
+    let (number, _, byte) = seed.short;
+    let state = VbState::from_wire(byte % 4 + 1).expect("1 to 4");
+    let range = SnapshotRange {
+        start: Seqno(b),
+        end: Seqno(a),
+    };
+    let mut requests = vec![
+        Request::DcpOpen(DcpOpen {
+            flags: OpenFlags(number),
+            name: key,
+            value,
+        }),
+        Request::AddStream(AddStream {
+            flags: StreamFlags(number),
+        }),
+        Request::StreamRequest(StreamRequest {
+            flags: StreamFlags(number),
+            start: Seqno(a),
+            end: Seqno(b),
+            uuid: VbUuid(a ^ b),
+            snapshot: range,
+            value,
+        }),
+        Request::StreamEnd(StreamEnd {
+            reason: EndReason(number),
+        }),
+        Request::SetVbucketState(SetVbucketState { state }),
+        Request::BufferAck(BufferAck { bytes: number }),
+        Request::CloseStream,
+        Request::DcpNoop,
+    ];
+    // A setting always has a value, so a seed without one has none.
+    let value = if value.is_empty() { b"true" } else { value };
+    requests.push(Request::DcpControl(DcpControl { name: key, value }));
+    requests
+}
+
+fn dcp_documents(seed: &Seed) -> Vec<Request<'_>> {
+    let (key, value) = (seed.key.as_slice(), seed.value.as_slice());
+    let (seqno, rev) = (Seqno(seed.long.0), seed.long.1);
+    let (number, word, heat) = seed.short;
+    let [deleted, timed, ..] = seed.flags;
+    let level = DurabilityLevel::from_number(heat % 3 + 1).expect("1 to 3");
+    let (flags, expiry, lock_time) = (number, number ^ 1, u32::from(word));
+    vec![
+        Request::Mutation(Mutation {
+            seqno,
+            rev,
+            flags,
+            expiry,
+            lock_time,
+            heat,
+            key,
+            value,
+        }),
+        Request::Deletion(Deletion {
+            seqno,
+            rev,
+            delete_time: timed.then_some(number),
+            key,
+            value,
+        }),
+        Request::Expiration(Expiration {
+            seqno,
+            rev,
+            delete_time: number,
+            key,
+            value,
+        }),
+        Request::Prepare(Prepare {
+            seqno,
+            rev,
+            flags,
+            expiry,
+            lock_time,
+            heat,
+            deleted,
+            level,
+            key,
+            value,
+        }),
+    ]
+}
+
+fn dcp_seqnos(seed: &Seed) -> Vec<Request<'_>> {
+    let (key, value) = (seed.key.as_slice(), seed.value.as_slice());
+    let (a, b) = (Seqno(seed.long.0), Seqno(seed.long.1));
+    let (number, _, byte) = seed.short;
+    let (prepared, seqno) = (a, b);
+    let marker = |version| {
+        Request::SnapshotMarker(SnapshotMarker {
+            range: SnapshotRange { start: a, end: b },
+            flags: MarkerFlags(number),
+            version,
+        })
+    };
+    vec![
+        marker(MarkerVersion::V1),
+        marker(MarkerVersion::V2_0 {
+            visible_end: a,
+            high_completed: b,
+        }),
+        marker(MarkerVersion::V2_2 {
+            visible_end: b,
+            high_completed: a,
+            purge_seqno: b,
+            high_prepared: a,
+        }),
+        Request::Commit(Commit {
+            prepared,
+            seqno,
+            key,
+        }),
+        Request::Abort(Abort {
+            prepared,
+            seqno,
+            key,
+        }),
+        Request::SeqnoAcknowledged(SeqnoAcknowledged { prepared }),
+        Request::SeqnoAdvanced(SeqnoAdvanced { seqno }),
+        Request::OsoSnapshot(OsoSnapshot::Start),
+        Request::OsoSnapshot(OsoSnapshot::End),
+        Request::SystemEvent(SystemEvent {
+            seqno,
+            event: EventId(number),
+            version: byte,
+            name: key,
+            value,
+        }),
+    ]
+}
+
 /// One of every message.
 fn requests(seed: &Seed) -> impl Iterator<Item = Request<'_>> {
     reads(seed)
@@ -291,6 +433,9 @@ fn requests(seed: &Seed) -> impl Iterator<Item = Request<'_>> {
         .chain(writes(seed))
         .chain(connections(seed))
         .chain(vbuckets(seed))
+        .chain(dcp_connections(seed))
+        .chain(dcp_documents(seed))
+        .chain(dcp_seqnos(seed))
 }
 
 /// An envelope with what the request's row allows of the seed.
@@ -358,10 +503,7 @@ fn encoded_sample(opcode: Opcode) -> Vec<u8> {
     if opcode == Opcode::GET_ERROR_MAP {
         value.truncate(2);
     }
-    let extras = match opcode {
-        Opcode::SET_VBUCKET => vec![1],
-        _ => vec![0; usize::from(info.extras[0])],
-    };
+    let extras = valid_extras(info);
     let envelope = Envelope {
         cas: Cas(u64::from(
             info.standing == Standing::Known && info.cas == CasRule::NonZero,
@@ -517,6 +659,16 @@ proptest! {
         reply.encode(&mut out);
         prop_assert_eq!(out.len(), if seed.flags[1] { 43 } else { 27 });
         prop_assert_eq!(ObserveSeqnoReply::parse(&out), Ok(reply));
+        let collection = seed.flags[2].then_some(CollectionId(number));
+        let event = CollectionEvent {
+            manifest: ManifestUid(a),
+            scope: number,
+            collection,
+            expiry_max_s: collection.map(|id| id.0 ^ 1).filter(|_| seed.flags[3]),
+        };
+        out.clear();
+        event.encode(&mut out);
+        prop_assert_eq!(CollectionEvent::parse(&out), Ok(event));
     }
 
     #[test]

@@ -33,10 +33,7 @@ impl Sample {
             Opcode::OBSERVE => vec![0, 0, 0, 1, b'k'],
             _ => needed(info.value),
         };
-        let mut extras = vec![0; usize::from(info.extras[0])];
-        if info.opcode == Opcode::SET_VBUCKET {
-            extras = vec![1];
-        }
+        let extras = crate::support::valid_extras(info);
         Self {
             opcode: info.opcode,
             extras,
@@ -254,6 +251,31 @@ fn values_that_lengths_alone_do_not_show() {
     add(Opcode::HELLO, &[], b"", &[0, 1, 0]);
     add(Opcode::COLLECTIONS_GET_ID, &[], b"a.b", b"a.b");
     add(Opcode::COLLECTIONS_GET_SCOPE_ID, &[], b"a", b"a");
+    add(Opcode::DCP_SET_VBUCKET_STATE, &[0], b"", b"");
+    add(Opcode::DCP_SET_VBUCKET_STATE, &[5], b"", b"");
+    add(Opcode::DCP_OSO_SNAPSHOT, &[0, 0, 0, 0], b"", b"");
+    add(Opcode::DCP_OSO_SNAPSHOT, &[0, 0, 0, 3], b"", b"");
+    let level = |level: u8| [&[0; 30][..], &[level]].concat();
+    add(Opcode::DCP_PREPARE, &level(0), b"k", b"");
+    add(Opcode::DCP_PREPARE, &level(4), b"k", b"");
+    let extended = [&[0; 28][..], &[0, 1, 0]].concat();
+    add(Opcode::DCP_MUTATION, &extended, b"k", b"v");
+    let extended = [&[0; 16][..], &[1, 0]].concat();
+    add(Opcode::DCP_DELETION, &extended, b"k", b"");
+    for (version, len) in [
+        (0, 0),
+        (0, 35),
+        (0, 37),
+        (0, 52),
+        (1, 36),
+        (1, 44),
+        (2, 36),
+        (2, 53),
+        (3, 52),
+    ] {
+        add(Opcode::DCP_SNAPSHOT_MARKER, &[version], b"", &vec![0; len]);
+    }
+    add(Opcode::DCP_SNAPSHOT_MARKER, &[0; 20], b"", &[0]);
     for sample in refused {
         let parsed = sample.parse();
         assert!(

@@ -1,6 +1,6 @@
 //! What several tests need.
 
-use wire::{Decoded, Frame, Limits, decode};
+use wire::{Decoded, Frame, Limits, Opcode, OpcodeInfo, decode};
 
 /// Bytes of a hexadecimal text; spaces and bars separate.
 pub(crate) fn hex(text: &str) -> Vec<u8> {
@@ -18,4 +18,17 @@ pub(crate) fn whole_frame(bytes: &[u8]) -> Frame<'_> {
         Ok(Decoded::Frame { frame, consumed }) if consumed == bytes.len() => frame,
         other => panic!("not one whole frame: {other:?}"),
     }
+}
+
+/// The shortest extras that an opcode accepts, with values that it accepts.
+pub(crate) fn valid_extras(info: &OpcodeInfo) -> Vec<u8> {
+    let mut extras = vec![0; usize::from(info.extras[0])];
+    match info.opcode {
+        Opcode::SET_VBUCKET | Opcode::DCP_SET_VBUCKET_STATE => extras = vec![1],
+        Opcode::DCP_SNAPSHOT_MARKER => extras = vec![0; 20],
+        Opcode::DCP_OSO_SNAPSHOT => extras = vec![0, 0, 0, 1],
+        Opcode::DCP_PREPARE => extras[30] = 1,
+        _ => {}
+    }
+    extras
 }
