@@ -5,41 +5,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use triomphe::ThinArc;
 
-use crate::{Cas, Datatype, Seqno};
+use crate::{Cas, Datatype, DurabilityLevel, Kind, Seqno};
 
 /// Bytes that a document takes beyond its key and value: reference count, metadata, length.
 pub const DOCUMENT_OVERHEAD_BYTES: usize = 16 + size_of::<Header>();
-
-/// What a change did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    /// The document was written.
-    Mutation = 0,
-    /// The document was deleted by a client; what remains is a tombstone.
-    Deletion = 1,
-    /// The document was deleted because its time had come.
-    Expiration = 2,
-}
-
-impl Kind {
-    /// The kind of a stored number.
-    #[must_use]
-    pub fn from_number(number: u8) -> Option<Self> {
-        match number {
-            0 => Some(Self::Mutation),
-            1 => Some(Self::Deletion),
-            2 => Some(Self::Expiration),
-            _ => None,
-        }
-    }
-
-    /// Whether the document is gone, be it by a client or by its expiry.
-    #[must_use]
-    pub fn is_tombstone(self) -> bool {
-        !matches!(self, Self::Mutation)
-    }
-}
 
 /// Metadata of a document, by value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +27,10 @@ pub struct Meta {
     pub datatype: Datatype,
     /// What the change did.
     pub kind: Kind,
+    /// Of a prepare: what it waits for. `None` for everything else.
+    pub level: Option<DurabilityLevel>,
+    /// Of a commit or an abort: seqno of the prepare that it decides. Zero for everything else.
+    pub prepare_seqno: Seqno,
 }
 
 impl Default for Meta {
@@ -70,11 +43,29 @@ impl Default for Meta {
             expiry: 0,
             datatype: Datatype::RAW,
             kind: Kind::Mutation,
+            level: None,
+            prepare_seqno: Seqno(0),
         }
     }
 }
 
+/// Bits of `Header::state`: the kind, the durability level, whether the value is missing.
+const KIND: u8 = 0x0f;
+const LEVEL_SHIFT: u32 = 4;
+const LEVEL: u8 = 0x03;
 const NON_RESIDENT: u8 = 0x80;
+
+/// Bytes behind the value of a commit or an abort: the prepare's seqno.
+const PREPARE_SEQNO_BYTES: usize = 8;
+
+/// Bytes behind the value.
+fn trailer_bytes(kind: Kind) -> usize {
+    if kind as u8 >= Kind::Commit as u8 {
+        PREPARE_SEQNO_BYTES
+    } else {
+        0
+    }
+}
 
 /// 32 bytes; seqno and rev are split to 48 bits each.
 struct Header {
@@ -87,7 +78,7 @@ struct Header {
     expiry: u32,
     key_len: u8,
     datatype: u8,
-    kind: u8,
+    state: u8,
     heat: AtomicU8,
 }
 
@@ -104,7 +95,9 @@ impl Header {
             expiry: meta.expiry,
             key_len,
             datatype: meta.datatype.0,
-            kind: meta.kind as u8 | if resident { 0 } else { NON_RESIDENT },
+            state: meta.kind as u8
+                | meta.level.map_or(0, |level| (level as u8) << LEVEL_SHIFT)
+                | if resident { 0 } else { NON_RESIDENT },
             heat: AtomicU8::new(0),
         }
     }
@@ -121,7 +114,8 @@ impl Header {
 /// An immutable document, shared by hash table, checkpoints, flusher and streams.
 ///
 /// Shape: one reference-counted allocation of [`DOCUMENT_OVERHEAD_BYTES`] + key + value bytes;
-/// the handle itself is 8 bytes. The key carries its collection prefix.
+/// the handle itself is 8 bytes. The key carries its collection prefix. A commit or an abort
+/// takes 8 bytes more, for the seqno of its prepare.
 #[derive(Clone)]
 pub struct Document {
     block: ThinArc<Header, u8>,
@@ -131,28 +125,40 @@ impl Document {
     /// A document with all its metadata known: one that was read back from a store.
     #[must_use]
     pub fn from_parts(key: &[u8], value: &[u8], meta: &Meta) -> Self {
-        let mut bytes = Vec::with_capacity(key.len() + value.len());
+        let mut bytes = Vec::with_capacity(key.len() + value.len() + PREPARE_SEQNO_BYTES);
         bytes.extend_from_slice(key);
         bytes.extend_from_slice(value);
-        Self::from_joined(&bytes, key.len(), meta)
+        Self::from_block(bytes, key.len(), meta, true)
     }
 
     /// The same from key and value that already lie next to each other: one copy less.
     #[must_use]
     pub fn from_joined(key_and_value: &[u8], key_len: usize, meta: &Meta) -> Self {
+        if trailer_bytes(meta.kind) > 0 {
+            let (key, value) = key_and_value.split_at(key_len);
+            return Self::from_parts(key, value, meta);
+        }
         let header = Header::new(key_len, meta, true);
         Self {
             block: ThinArc::from_header_and_slice(header, key_and_value),
         }
     }
 
+    fn from_block(mut bytes: Vec<u8>, key_len: usize, meta: &Meta, resident: bool) -> Self {
+        if trailer_bytes(meta.kind) > 0 {
+            bytes.extend_from_slice(&meta.prepare_seqno.0.to_be_bytes());
+        }
+        let header = Header::new(key_len, meta, resident);
+        Self {
+            block: ThinArc::from_header_and_slice(header, &bytes),
+        }
+    }
+
     /// This document without its value, which remains in the store only.
     #[must_use]
     pub fn to_non_resident(&self) -> Self {
-        let header = Header::new(self.key().len(), &self.meta(), false);
-        Self {
-            block: ThinArc::from_header_and_slice(header, self.key()),
-        }
+        let key = self.key();
+        Self::from_block(key.to_vec(), key.len(), &self.meta(), false)
     }
 
     fn header(&self) -> &Header {
@@ -168,13 +174,14 @@ impl Document {
     /// The value; empty for tombstones and while not resident.
     #[must_use]
     pub fn value(&self) -> &[u8] {
-        &self.block.slice[usize::from(self.header().key_len)..]
+        &self.key_and_value()[usize::from(self.header().key_len)..]
     }
 
     /// Key and value as they lie next to each other.
     #[must_use]
     pub fn key_and_value(&self) -> &[u8] {
-        &self.block.slice
+        let block = &self.block.slice;
+        &block[..block.len() - trailer_bytes(self.kind())]
     }
 
     /// All metadata.
@@ -188,6 +195,8 @@ impl Document {
             expiry: self.expiry(),
             datatype: self.datatype(),
             kind: self.kind(),
+            level: self.level(),
+            prepare_seqno: self.prepare_seqno(),
         }
     }
 
@@ -232,13 +241,27 @@ impl Document {
     /// What the change did.
     #[must_use]
     pub fn kind(&self) -> Kind {
-        Kind::from_number(self.header().kind & !NON_RESIDENT).unwrap_or(Kind::Mutation)
+        Kind::from_number(self.header().state & KIND).unwrap_or(Kind::Mutation)
+    }
+
+    /// Of a prepare: what it waits for.
+    #[must_use]
+    pub fn level(&self) -> Option<DurabilityLevel> {
+        DurabilityLevel::from_number(self.header().state >> LEVEL_SHIFT & LEVEL)
+    }
+
+    /// Of a commit or an abort: seqno of the prepare that it decides. Zero for everything else.
+    #[must_use]
+    pub fn prepare_seqno(&self) -> Seqno {
+        let block = &self.block.slice;
+        let trailer = &block[block.len() - trailer_bytes(self.kind())..];
+        Seqno(trailer.try_into().map_or(0, u64::from_be_bytes))
     }
 
     /// Whether the value is in memory. Tombstones are.
     #[must_use]
     pub fn is_resident(&self) -> bool {
-        self.header().kind & NON_RESIDENT == 0
+        self.header().state & NON_RESIDENT == 0
     }
 
     /// Whether the document is alive but its time has come.
@@ -383,5 +406,37 @@ mod tests {
         assert_eq!(evicted.key(), b"\0k");
         assert_eq!(evicted.value(), b"");
         assert_eq!(evicted.meta(), meta);
+    }
+
+    #[test]
+    fn changes_of_durable_writes_carry_what_they_need() {
+        let prepare = Meta {
+            kind: Kind::Prepare,
+            level: Some(DurabilityLevel::PersistToMajority),
+            ..Meta::default()
+        };
+        let document = Document::from_parts(b"\0k", b"value", &prepare);
+        assert_eq!(document.meta(), prepare);
+        assert_eq!(document.key_and_value(), b"\0kvalue");
+        for (kind, value) in [
+            (Kind::Commit, b"value".as_slice()),
+            (Kind::CommitDeletion, b""),
+            (Kind::Abort, b""),
+        ] {
+            let meta = Meta {
+                kind,
+                prepare_seqno: Seqno(0xffff_0000_0001),
+                ..Meta::default()
+            };
+            let joined = [b"\0k", value].concat();
+            let document = Document::from_joined(&joined, 2, &meta);
+            assert_eq!(document.meta(), meta);
+            assert_eq!(document.value(), value);
+            assert_eq!(document.key(), b"\0k");
+            let evicted = document.to_non_resident();
+            assert_eq!(evicted.meta(), meta);
+            assert_eq!(evicted.value(), b"");
+            assert!(!evicted.is_resident());
+        }
     }
 }

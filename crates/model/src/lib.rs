@@ -7,12 +7,14 @@ mod datatype;
 mod document;
 mod ids;
 mod key;
+mod kind;
 mod record;
 mod time;
 
 pub use datatype::Datatype;
-pub use document::{DOCUMENT_OVERHEAD_BYTES, Document, Draft, Kind, Meta};
+pub use document::{DOCUMENT_OVERHEAD_BYTES, Document, Draft, Meta};
 pub use ids::{Cas, CollectionId, ManifestUid, Seqno, VbId, VbUuid};
 pub use key::{KEY_BYTES_MAX, default_collection_key, split_key};
+pub use kind::{DurabilityLevel, Kind};
 pub use record::{FailoverEntry, FailoverLog, SnapshotRange, VbRecord, VbState};
 pub use time::Now;

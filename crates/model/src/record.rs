@@ -119,6 +119,11 @@ pub struct VbRecord {
     /// Range of the snapshot to which `high_seqno` belongs; a vBucket that stopped inside of it
     /// is not at a consistent point.
     pub snapshot: SnapshotRange,
+    /// Highest seqno of a prepare up to which this node counted itself, in order.
+    pub high_prepared: Seqno,
+    /// Highest seqno of a prepare that was decided: every prepare up to here was committed or
+    /// given up.
+    pub high_completed: Seqno,
     /// Highest CAS ever given or received; a restarted vBucket goes on above it.
     pub max_cas: Cas,
     /// Highest rev seqno among deleted documents; a document created anew starts above it.

@@ -30,6 +30,8 @@ fn record(high: u64) -> VbRecord {
             start: Seqno(high),
             end: Seqno(high),
         },
+        high_prepared: Seqno::ZERO,
+        high_completed: Seqno::ZERO,
         max_cas: Cas(high),
         max_deleted_rev: 0,
         failover_log: FailoverLog::new(FailoverEntry {

@@ -296,6 +296,8 @@ pub(crate) fn rolled_back(record: &mut VbRecord, point: Seqno) {
         start: point,
         end: point,
     };
+    record.high_prepared = record.high_prepared.min(point);
+    record.high_completed = record.high_completed.min(point);
     if point == Seqno::ZERO {
         record.purge_seqno = Seqno::ZERO;
     }

@@ -21,6 +21,7 @@ pub(crate) fn document(seqno: u64, key: &str, value: &str) -> Document {
         expiry: 7,
         datatype: Datatype::JSON,
         kind: Kind::Mutation,
+        ..Meta::default()
     };
     Document::from_parts(format!("\0{key}").as_bytes(), value.as_bytes(), &meta)
 }
@@ -44,6 +45,8 @@ pub(crate) fn record(high: u64) -> VbRecord {
             start: Seqno(high),
             end: Seqno(high),
         },
+        high_prepared: Seqno(high.saturating_sub(2)),
+        high_completed: Seqno(high.saturating_sub(3)),
         max_cas: Cas(high << 16 | 2),
         max_deleted_rev: 5,
         failover_log: FailoverLog::new(FailoverEntry {
@@ -448,6 +451,7 @@ fn a_rollback_goes_to_the_last_exact_state(store: &dyn KvStore) {
     };
     let expected = VbRecord {
         high_seqno: Seqno(2),
+        high_prepared: Seqno(2),
         snapshot: range,
         ..record(5)
     };

@@ -37,11 +37,10 @@ pub use feature::{Feature, FeatureConflict, FeatureList, FeatureSet};
 pub use frame::{Decoded, Frame, FrameError, HEADER_BYTES, Header, Limits, Magic, Opaque, decode};
 pub use key::document_key;
 pub use malformed::{Malformed, TooLong};
+pub use model::DurabilityLevel;
 pub use opcode::{CasRule, Opcode, OpcodeInfo, Presence, ServerOpcode, Standing};
 pub use push::{ClusterMapNotification, ConfigRev};
 pub use request::{Envelope, Message, Request, encode_raw};
-pub use request_infos::{
-    Durability, DurabilityLevel, ExtraPrivileges, InfoError, RequestInfos, encode_info,
-};
+pub use request_infos::{Durability, ExtraPrivileges, InfoError, RequestInfos, encode_info};
 pub use response::Response;
 pub use status::{Attribute, Status, error_map};

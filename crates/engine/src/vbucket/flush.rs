@@ -109,6 +109,8 @@ impl VBucket {
             high_seqno: self.high_seqno,
             purge_seqno: self.purge_seqno,
             snapshot: self.snapshot(),
+            high_prepared: self.high_prepared,
+            high_completed: self.high_completed,
             max_cas: self.hlc.max(),
             max_deleted_rev: self.max_deleted_rev,
             failover_log: self.failover_log.clone(),

@@ -66,6 +66,8 @@ pub struct VBucket {
     term: u64,
     high_seqno: Seqno,
     purge_seqno: Seqno,
+    high_prepared: Seqno,
+    high_completed: Seqno,
     durable: Durable,
     max_deleted_rev: u64,
     /// Changes of the record besides those that documents bring: made, and flushed.
@@ -91,6 +93,8 @@ impl VBucket {
                 start: first.seqno,
                 end: first.seqno,
             },
+            high_prepared: Seqno::ZERO,
+            high_completed: Seqno::ZERO,
             max_cas: Cas(0),
             max_deleted_rev: 0,
             failover_log: FailoverLog::new(first),
@@ -119,6 +123,8 @@ impl VBucket {
             term: record.term,
             high_seqno: high,
             purge_seqno: record.purge_seqno,
+            high_prepared: record.high_prepared,
+            high_completed: record.high_completed,
             durable: Durable {
                 flushed: high,
                 promised: high,

@@ -14,6 +14,11 @@ impl VBucket {
         if seqno > self.high_seqno {
             return Some(seqno);
         }
+        if document.kind().is_prepared() {
+            // In a namespace of its own: the committed document stays what it is.
+            self.hlc.observe(document.cas());
+            return None;
+        }
         let place = self.table.place(document.key());
         if self
             .table

@@ -1,6 +1,6 @@
 //! Rollback, removal and compaction of one vBucket.
 
-use model::{Meta, Seqno, VbId, VbRecord};
+use model::{Kind, Meta, Seqno, VbId, VbRecord};
 
 use super::DiskStore;
 use super::memo::Memo;
@@ -112,7 +112,7 @@ pub(crate) fn compact(
             continue;
         }
         drops.seqnos.push(seqno);
-        if meta.kind.is_tombstone() {
+        if meta.kind.is_tombstone() || meta.kind == Kind::Abort {
             drops.purge_seqno = seqno;
         }
         if drops.seqnos.len() >= DROPS_PER_COMMIT

@@ -85,9 +85,9 @@ impl DiskSnapshot {
     fn search(&self, key: &[u8], during: &'static str) -> Result<Option<Document>, StoreError> {
         for row in self.raw_rows(Seqno::ZERO, during).rev() {
             let (seqno, value) = row?;
-            let (_, found) = row_meta(self.vb, seqno, &value)
+            let (meta, found) = row_meta(self.vb, seqno, &value)
                 .map_err(|error| corrupt(self.vb, seqno, error, during))?;
-            if found == key {
+            if found == key && !meta.kind.is_prepared() {
                 return self.decode(seqno, &value, during).map(Some);
             }
         }

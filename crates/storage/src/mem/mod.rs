@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{Document, Meta, Seqno, VbId, VbRecord};
+use model::{Document, Kind, Meta, Seqno, VbId, VbRecord};
 use parking_lot::Mutex;
 
 use crate::points::RestorePoints;
@@ -69,7 +69,7 @@ impl Contents {
         let Some(seqno) = want.seqno else {
             let mut newest_first = self.rows.values().rev();
             return Ok(newest_first
-                .find(|document| document.key() == want.key)
+                .find(|document| document.key() == want.key && !document.kind().is_prepared())
                 .cloned());
         };
         match self.rows.get(&seqno) {
@@ -182,7 +182,8 @@ impl KvStore for MemStore {
             let (high, mut purged) = (contents.record.high_seqno, contents.record.purge_seqno);
             contents.rows.retain(|seqno, document| {
                 let stays = *seqno == high || keep(&document.meta(), document.key()) == Keep::Keep;
-                if !stays && document.kind().is_tombstone() {
+                let gone = document.kind().is_tombstone() || document.kind() == Kind::Abort;
+                if !stays && gone {
                     purged = purged.max(*seqno);
                 }
                 done.kept += u64::from(stays);

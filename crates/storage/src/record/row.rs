@@ -1,15 +1,22 @@
 //! The row of a document.
 
-use model::{Cas, Datatype, Document, Kind, Meta, Seqno, VbId};
+use model::{Cas, Datatype, Document, DurabilityLevel, Kind, Meta, Seqno, VbId};
 
 use super::{CRC_BYTES, DecodeError, Reader, row_key, seal, unseal};
 
+/// Rows of committed documents, and rows of prepares and aborts.
 const VERSION: u8 = 1;
+const VERSION_PREPARED: u8 = 2;
+
+/// Where the level lies beside the kind in a row of a prepare.
+const LEVEL_SHIFT: u32 = 4;
+const KIND: u8 = 0x0f;
 
 /// Bytes before the key.
 pub(crate) const ROW_HEADER_BYTES: usize = CRC_BYTES + 28;
 
-/// Writes the value of `document`'s row over whatever `out` held.
+/// Writes the value of `document`'s row over whatever `out` held. A commit becomes the row of a
+/// plain mutation or deletion.
 pub(crate) fn encode_row(vb: VbId, document: &Document, out: &mut Vec<u8>) {
     assert!(
         document.is_resident(),
@@ -20,12 +27,22 @@ pub(crate) fn encode_row(vb: VbId, document: &Document, out: &mut Vec<u8>) {
     out.clear();
     out.reserve(ROW_HEADER_BYTES + document.key_and_value().len());
     out.extend_from_slice(&[0; CRC_BYTES]);
-    out.extend_from_slice(&[VERSION, meta.kind as u8, meta.datatype.0, key_len]);
+    let version = if meta.kind.is_prepared() {
+        VERSION_PREPARED
+    } else {
+        VERSION
+    };
+    let level = meta.level.map_or(0, |level| level as u8);
+    let kind = meta.kind.plain() as u8 | level << LEVEL_SHIFT;
+    out.extend_from_slice(&[version, kind, meta.datatype.0, key_len]);
     out.extend_from_slice(&meta.cas.0.to_be_bytes());
     out.extend_from_slice(&meta.rev.to_be_bytes());
     out.extend_from_slice(&meta.flags.to_be_bytes());
     out.extend_from_slice(&meta.expiry.to_be_bytes());
     out.extend_from_slice(document.key_and_value());
+    if meta.kind == Kind::Abort {
+        out.extend_from_slice(&meta.prepare_seqno.0.to_be_bytes());
+    }
     seal(&row_key(vb, meta.seqno), out);
 }
 
@@ -51,13 +68,20 @@ pub(crate) fn row_meta(vb: VbId, seqno: Seqno, value: &[u8]) -> Result<(Meta, &[
 fn open_row(vb: VbId, seqno: Seqno, value: &[u8]) -> Result<(Meta, usize, &[u8]), DecodeError> {
     let mut reader = Reader::new(unseal(&row_key(vb, seqno), value)?);
     let version = reader.u8()?;
-    if version != VERSION {
+    if version != VERSION && version != VERSION_PREPARED {
         return Err(DecodeError::Version(version));
     }
-    let kind = Kind::from_number(reader.u8()?).ok_or(DecodeError::Content("the kind"))?;
+    let kind_and_level = reader.u8()?;
+    let kind = Kind::from_number(kind_and_level & KIND)
+        .filter(|kind| !kind.is_commit() && kind.is_prepared() == (version == VERSION_PREPARED))
+        .ok_or(DecodeError::Content("the kind"))?;
+    let level = DurabilityLevel::from_number(kind_and_level >> LEVEL_SHIFT);
+    if level.is_some() != kind.is_prepare() {
+        return Err(DecodeError::Content("the durability level"));
+    }
     let datatype = Datatype(reader.u8()?);
     let key_len = usize::from(reader.u8()?);
-    let meta = Meta {
+    let mut meta = Meta {
         cas: Cas(reader.u64()?),
         seqno,
         rev: reader.u64()?,
@@ -65,9 +89,19 @@ fn open_row(vb: VbId, seqno: Seqno, value: &[u8]) -> Result<(Meta, usize, &[u8])
         expiry: reader.u32()?,
         datatype,
         kind,
+        level,
+        prepare_seqno: Seqno::ZERO,
     };
-    if reader.rest.len() < key_len {
+    let mut key_and_value = reader.rest;
+    if kind == Kind::Abort {
+        let (rest, prepare) = key_and_value
+            .split_last_chunk::<8>()
+            .ok_or(DecodeError::Content("it is too short"))?;
+        meta.prepare_seqno = Seqno(u64::from_be_bytes(*prepare));
+        key_and_value = rest;
+    }
+    if key_and_value.len() < key_len {
         return Err(DecodeError::Content("the key is longer than the row"));
     }
-    Ok((meta, key_len, reader.rest))
+    Ok((meta, key_len, key_and_value))
 }

@@ -1,6 +1,6 @@
 use model::{
-    Cas, Datatype, Document, FailoverEntry, FailoverLog, Kind, Meta, SnapshotRange, VbRecord,
-    VbState, VbUuid,
+    Cas, Datatype, Document, DurabilityLevel, FailoverEntry, FailoverLog, Kind, Meta,
+    SnapshotRange, VbRecord, VbState, VbUuid,
 };
 use proptest::prelude::*;
 
@@ -16,8 +16,11 @@ prop_compose! {
         value in proptest::collection::vec(any::<u8>(), 0..600),
         numbers in (any::<u64>(), 1..U48, 0..U48),
         words in (any::<u32>(), any::<u32>(), any::<u8>()),
-        kind in 0..3u8,
+        kind in 0..8u8,
+        level in 1..=3u8,
+        prepare in 0..U48,
     ) -> Document {
+        let kind = Kind::from_number(kind).expect("0 to 7 are kinds");
         let meta = Meta {
             cas: Cas(numbers.0),
             seqno: Seqno(numbers.1),
@@ -25,7 +28,9 @@ prop_compose! {
             flags: words.0,
             expiry: words.1,
             datatype: Datatype(words.2),
-            kind: Kind::from_number(kind).expect("0 to 2 are kinds"),
+            kind,
+            level: DurabilityLevel::from_number(level).filter(|_| kind.is_prepare()),
+            prepare_seqno: Seqno(if kind as u8 >= Kind::Commit as u8 { prepare } else { 0 }),
         };
         Document::from_parts(&key, &value, &meta)
     }
@@ -34,7 +39,7 @@ prop_compose! {
 prop_compose! {
     fn any_vb()(
         state in 1..=4u8,
-        numbers in proptest::array::uniform8(any::<u64>()),
+        numbers in proptest::array::uniform10(any::<u64>()),
         points in proptest::collection::btree_set(any::<u64>(), 0..=16),
         log in proptest::collection::vec((any::<u64>(), any::<u64>()), 1..=25),
         topology in ".{0,80}",
@@ -47,6 +52,8 @@ prop_compose! {
             high_seqno: Seqno(numbers[0]),
             purge_seqno: Seqno(numbers[1]),
             snapshot: SnapshotRange { start: Seqno(numbers[2]), end: Seqno(numbers[3]) },
+            high_prepared: Seqno(numbers[8]),
+            high_completed: Seqno(numbers[9]),
             max_cas: Cas(numbers[4]),
             max_deleted_rev: numbers[5],
             failover_log: FailoverLog::from_entries(entries.collect()).expect("not empty"),
@@ -64,7 +71,12 @@ proptest! {
         let mut out = vec![1, 2, 3];
         encode_row(VbId(vb), &document, &mut out);
         let read = decode_row(VbId(vb), document.seqno(), &out).unwrap();
-        prop_assert_eq!(parts(&read), parts(&document));
+        let mut expected = parts(&document);
+        if document.kind().is_commit() {
+            expected.2.kind = document.kind().plain();
+            expected.2.prepare_seqno = Seqno::ZERO;
+        }
+        prop_assert_eq!(parts(&read), expected);
     }
 
     #[test]
@@ -82,13 +94,15 @@ proptest! {
 
     #[test]
     fn sealed_nonsense_never_panics(body in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let mut value = vec![0; CRC_BYTES];
-        value.push(1);
-        value.extend_from_slice(&body);
-        seal(&row_key(VbId(0), Seqno(1)), &mut value);
-        drop(decode_row(VbId(0), Seqno(1), &value));
-        seal(&vb_key(VbId(0)), &mut value);
-        drop(decode_vb(VbId(0), &value));
+        for version in [1, 2] {
+            let mut value = vec![0; CRC_BYTES];
+            value.push(version);
+            value.extend_from_slice(&body);
+            seal(&row_key(VbId(0), Seqno(1)), &mut value);
+            drop(decode_row(VbId(0), Seqno(1), &value));
+            seal(&vb_key(VbId(0)), &mut value);
+            drop(decode_vb(VbId(0), &value));
+        }
     }
 }
 
@@ -147,11 +161,11 @@ fn a_row_in_a_wrong_place_is_detected() {
 fn a_later_version_is_named() {
     let mut out = Vec::new();
     encode_row(VbId(5), &document(9, "key", "v"), &mut out);
-    out[CRC_BYTES] = 2;
+    out[CRC_BYTES] = 3;
     seal(&row_key(VbId(5), Seqno(9)), &mut out);
     assert_eq!(
         decode_row(VbId(5), Seqno(9), &out).unwrap_err(),
-        DecodeError::Version(2)
+        DecodeError::Version(3)
     );
 }
 
@@ -188,6 +202,43 @@ fn golden_row() {
     assert_eq!(out, [&crc.to_be_bytes()[..], &body[..]].concat());
 }
 
+/// The same for a prepare and an abort.
+#[test]
+fn golden_rows_of_durable_writes() {
+    let prepare = Meta {
+        kind: Kind::Prepare,
+        level: Some(DurabilityLevel::PersistToMajority),
+        seqno: Seqno(2),
+        ..Meta::default()
+    };
+    let abort = Meta {
+        kind: Kind::Abort,
+        level: None,
+        prepare_seqno: Seqno(1),
+        ..prepare
+    };
+    let known: [(Document, &[u8], &[u8]); 2] = [
+        (
+            Document::from_parts(b"\0k", b"v", &prepare),
+            &[2, 0x33, 0, 2],
+            b"\0kv",
+        ),
+        (
+            Document::from_parts(b"\0k", b"", &abort),
+            &[2, 0x07, 0, 2],
+            b"\0k\0\0\0\0\0\0\0\x01",
+        ),
+    ];
+    for (document, head, tail) in known {
+        let mut out = Vec::new();
+        encode_row(VbId(1), &document, &mut out);
+        let body = [head, &[0; 24][..], tail].concat();
+        assert_eq!(out[CRC_BYTES..], body);
+        let read = decode_row(VbId(1), Seqno(2), &out).unwrap();
+        assert_eq!(parts(&read), parts(&document));
+    }
+}
+
 /// The same for the record of a vBucket.
 #[test]
 fn golden_vb_record() {
@@ -199,12 +250,12 @@ fn golden_vb_record() {
     };
     let mut out = Vec::new();
     encode_vb(VbId(5), &stored, &mut out);
-    let numbers = [9, 0, 9, 9, 0x9_0002, 5, 9, 3]
+    let numbers = [9, 0, 9, 9, 0x9_0002, 5, 9, 3, 7, 6]
         .map(u64::to_be_bytes)
         .concat();
     let body = [
-        &[1, 1][..],                  // version, state
-        &numbers[..],                 // high to commit number
+        &[2, 1][..],                  // version, state
+        &numbers[..],                 // high to high completed
         &[2, 0, 0, 0, 0, 0, 0, 0, 8], // two restore points
         &[0, 0, 0, 0, 0, 0, 0, 9],
         &[1, 0, 0, 0, 0, 0, 0, 0, 77], // one history
@@ -215,4 +266,11 @@ fn golden_vb_record() {
     let place = [0, 5, 255, 255, 255, 255, 255, 255, 255, 255];
     let crc = crc32fast::hash(&[&place[..], &body[..]].concat());
     assert_eq!(out, [&crc.to_be_bytes()[..], &body[..]].concat());
+    let first = [&[1, 1][..], &numbers[..64], &body[82..]].concat();
+    let crc = crc32fast::hash(&[&place[..], &first[..]].concat());
+    let mut expected = stored;
+    expected.record.high_prepared = Seqno::ZERO;
+    expected.record.high_completed = Seqno::ZERO;
+    let read = decode_vb(VbId(5), &[&crc.to_be_bytes()[..], &first[..]].concat());
+    assert_eq!(read.unwrap(), expected, "records of version 1 are read");
 }

@@ -6,7 +6,9 @@ use model::{Cas, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbRecor
 use super::{CRC_BYTES, DecodeError, Reader, seal, unseal, vb_key};
 use crate::points::RestorePoints;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// Without the seqnos of prepares; still read.
+const VERSION_UNPREPARED: u8 = 1;
 
 /// A vBucket's record as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +40,8 @@ pub(crate) fn encode_vb(vb: VbId, stored: &StoredVb, out: &mut Vec<u8>) {
         record.max_deleted_rev,
         record.term,
         *commit,
+        record.high_prepared.0,
+        record.high_completed.0,
     ];
     for number in numbers {
         out.extend_from_slice(&number.to_be_bytes());
@@ -63,7 +67,7 @@ pub(crate) fn encode_vb(vb: VbId, stored: &StoredVb, out: &mut Vec<u8>) {
 pub(crate) fn decode_vb(vb: VbId, value: &[u8]) -> Result<StoredVb, DecodeError> {
     let mut reader = Reader::new(unseal(&vb_key(vb), value)?);
     let version = reader.u8()?;
-    if version != VERSION {
+    if version != VERSION && version != VERSION_UNPREPARED {
         return Err(DecodeError::Version(version));
     }
     let state = VbState::from_wire(reader.u8()?).ok_or(DecodeError::Content("the state"))?;
@@ -77,6 +81,11 @@ pub(crate) fn decode_vb(vb: VbId, value: &[u8]) -> Result<StoredVb, DecodeError>
     let max_deleted_rev = reader.u64()?;
     let term = reader.u64()?;
     let commit = reader.u64()?;
+    let (high_prepared, high_completed) = if version == VERSION {
+        (Seqno(reader.u64()?), Seqno(reader.u64()?))
+    } else {
+        (Seqno::ZERO, Seqno::ZERO)
+    };
     let points = decode_points(&mut reader)?;
     let failover_log = decode_failover_log(&mut reader)?;
     let topology = str::from_utf8(reader.rest)
@@ -87,6 +96,8 @@ pub(crate) fn decode_vb(vb: VbId, value: &[u8]) -> Result<StoredVb, DecodeError>
         high_seqno,
         purge_seqno,
         snapshot,
+        high_prepared,
+        high_completed,
         max_cas,
         max_deleted_rev,
         failover_log,

@@ -37,6 +37,8 @@ pub(crate) fn record(high: u64) -> VbRecord {
             start: Seqno(high),
             end: Seqno(high),
         },
+        high_prepared: Seqno::ZERO,
+        high_completed: Seqno::ZERO,
         max_cas: Cas(high),
         max_deleted_rev: 0,
         failover_log: FailoverLog::new(FailoverEntry {
@@ -57,6 +59,7 @@ pub(crate) fn document(seqno: u64, key: &str, value: &[u8]) -> Document {
         expiry: 0,
         datatype: Datatype::RAW,
         kind: Kind::Mutation,
+        ..Meta::default()
     };
     Document::from_parts(key.as_bytes(), value, &meta)
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use model::DurabilityLevel;
+
 use crate::bytes::Reader;
 use crate::{OpcodeInfo, Status, TooLong};
 
@@ -12,31 +14,6 @@ const IMPERSONATE: u16 = 4;
 const PRESERVE_TTL: u16 = 5;
 const EXTRA_PRIVILEGE: u16 = 6;
 const AUTH_TOKEN_ID: u16 = 7;
-
-/// How much must have happened to a write before it is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum DurabilityLevel {
-    /// In memory on a majority of nodes.
-    Majority = 1,
-    /// In memory on a majority, on disk on the active node.
-    MajorityAndPersistOnActive = 2,
-    /// On disk on a majority.
-    PersistToMajority = 3,
-}
-
-impl DurabilityLevel {
-    /// The level of a number.
-    #[must_use]
-    pub fn from_number(number: u8) -> Option<Self> {
-        match number {
-            1 => Some(Self::Majority),
-            2 => Some(Self::MajorityAndPersistOnActive),
-            3 => Some(Self::PersistToMajority),
-            _ => None,
-        }
-    }
-}
 
 /// The durability that a write asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,164 @@
+//! What a change did, and how far it must have come before it is answered.
+
+/// What a change did.
+///
+/// Shape: the numbers are those of stored rows, 4 bits. Prepares and aborts live in a namespace of
+/// their own: a key may have a committed document and a prepared one at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// The document was written.
+    Mutation = 0,
+    /// The document was deleted by a client; what remains is a tombstone.
+    Deletion = 1,
+    /// The document was deleted because its time had come.
+    Expiration = 2,
+    /// A durable write of the document waits to be decided; `Meta::level` says for what.
+    Prepare = 3,
+    /// A durable deletion of the document waits to be decided.
+    PrepareDeletion = 4,
+    /// The document was written: the prepare at `Meta::prepare_seqno` was committed.
+    Commit = 5,
+    /// The document was deleted: the prepare at `Meta::prepare_seqno` was committed.
+    CommitDeletion = 6,
+    /// Nothing was written: the prepare at `Meta::prepare_seqno` was given up.
+    Abort = 7,
+}
+
+impl Kind {
+    /// The kind of a stored number.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Mutation),
+            1 => Some(Self::Deletion),
+            2 => Some(Self::Expiration),
+            3 => Some(Self::Prepare),
+            4 => Some(Self::PrepareDeletion),
+            5 => Some(Self::Commit),
+            6 => Some(Self::CommitDeletion),
+            7 => Some(Self::Abort),
+            _ => None,
+        }
+    }
+
+    /// Whether the (committed) document is gone, be it by a client or by its expiry.
+    #[must_use]
+    pub fn is_tombstone(self) -> bool {
+        matches!(
+            self,
+            Self::Deletion | Self::Expiration | Self::CommitDeletion
+        )
+    }
+
+    /// Whether the change lies in the namespace of prepares: a prepare or an abort. Such
+    /// changes are not visible to readers, and to streams only if they asked for them.
+    #[must_use]
+    pub fn is_prepared(self) -> bool {
+        matches!(self, Self::Prepare | Self::PrepareDeletion | Self::Abort)
+    }
+
+    /// Whether a durable write waits to be decided.
+    #[must_use]
+    pub fn is_prepare(self) -> bool {
+        matches!(self, Self::Prepare | Self::PrepareDeletion)
+    }
+
+    /// Whether it committed a prepare.
+    #[must_use]
+    pub fn is_commit(self) -> bool {
+        matches!(self, Self::Commit | Self::CommitDeletion)
+    }
+
+    /// Whether the change is a part of a durable write: such changes are never de-duplicated.
+    #[must_use]
+    pub fn is_durable(self) -> bool {
+        self as u8 >= Self::Prepare as u8
+    }
+
+    /// What remains of the kind once the history of the change does not matter: a commit is a
+    /// mutation or a deletion. So it is stored, and so a peer hears of it who does not know
+    /// durable writes, or was not told of the prepare.
+    #[must_use]
+    pub fn plain(self) -> Self {
+        match self {
+            Self::Commit => Self::Mutation,
+            Self::CommitDeletion => Self::Deletion,
+            other => other,
+        }
+    }
+}
+
+/// How much must have happened to a durable write before it is answered.
+///
+/// Shape: the numbers are those of the protocol, 2 bits; 0 there means "nothing".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum DurabilityLevel {
+    /// In memory on a majority of nodes.
+    Majority = 1,
+    /// In memory on a majority, on disk on the active node.
+    MajorityAndPersistOnActive = 2,
+    /// On disk on a majority.
+    PersistToMajority = 3,
+}
+
+impl DurabilityLevel {
+    /// The level of a number.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::Majority),
+            2 => Some(Self::MajorityAndPersistOnActive),
+            3 => Some(Self::PersistToMajority),
+            _ => None,
+        }
+    }
+
+    /// Whether the active node must have the prepare on disk before it counts itself.
+    #[must_use]
+    pub fn persists_on_active(self) -> bool {
+        self >= Self::MajorityAndPersistOnActive
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_round_trip() {
+        for number in 0..=u8::MAX {
+            if let Some(kind) = Kind::from_number(number) {
+                assert_eq!(kind as u8, number);
+                assert!(number < 8);
+            }
+            if let Some(level) = DurabilityLevel::from_number(number) {
+                assert_eq!(level as u8, number);
+            }
+        }
+    }
+
+    #[test]
+    fn kinds_are_sorted_into_namespaces() {
+        let all: Vec<Kind> = (0..8).filter_map(Kind::from_number).collect();
+        for kind in all {
+            let name = format!("{kind:?}");
+            assert_eq!(kind.is_prepare(), name.starts_with("Prepare"), "{name}");
+            assert_eq!(kind.is_commit(), name.starts_with("Commit"), "{name}");
+            assert_eq!(
+                kind.is_prepared(),
+                kind.is_prepare() || name == "Abort",
+                "{name}"
+            );
+            assert_eq!(
+                kind.is_durable(),
+                kind.is_prepared() || kind.is_commit(),
+                "{name}"
+            );
+            assert!(!(kind.is_tombstone() && kind.is_prepared()), "{name}");
+            assert_eq!(kind.plain().is_tombstone(), kind.is_tombstone(), "{name}");
+            assert!(!kind.plain().is_commit(), "{name}");
+        }
+    }
+}
