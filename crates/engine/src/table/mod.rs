@@ -4,9 +4,11 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::fast::FixedState;
-use hashbrown::HashTable;
 use model::Document;
+use parts::Parts;
+pub(crate) use parts::Spot;
 
+mod parts;
 #[cfg(test)]
 mod tests;
 
@@ -15,15 +17,14 @@ mod tests;
 pub(crate) struct Place {
     /// Hash of the key.
     pub(crate) hash: u64,
-    slot: Option<usize>,
+    spot: Option<Spot>,
 }
 
 /// Documents by key, 8 bytes an entry; the keys lie in the documents only.
 pub(crate) struct Table {
-    documents: HashTable<Document>,
+    documents: Parts<Document>,
     hasher: FixedState,
     counts: TableCounts,
-    resizes: u64,
 }
 
 /// Figures of the table, kept with every change.
@@ -70,10 +71,9 @@ fn hash_of(hasher: &FixedState, key: &[u8]) -> u64 {
 impl Table {
     pub(crate) fn new(hash_seed: u64) -> Self {
         Self {
-            documents: HashTable::new(),
+            documents: Parts::default(),
             hasher: FixedState::with_seed(hash_seed),
             counts: TableCounts::default(),
-            resizes: 0,
         }
     }
 
@@ -81,67 +81,70 @@ impl Table {
     #[inline]
     pub(crate) fn place(&self, key: &[u8]) -> Place {
         let hash = hash_of(&self.hasher, key);
-        let slot = self
-            .documents
-            .find_bucket_index(hash, |document| document.key() == key);
-        Place { hash, slot }
+        let spot = self.documents.find(hash, |document| document.key() == key);
+        Place { hash, spot }
     }
 
-    /// The place of the document in slot `slot`.
-    pub(crate) fn place_of_slot(&self, slot: usize) -> Option<Place> {
-        let document = self.documents.get_bucket(slot)?;
+    /// The place of the document in a slot.
+    pub(crate) fn place_of_slot(&self, spot: Spot) -> Option<Place> {
+        let document = self.documents.get(spot)?;
         Some(Place {
             hash: hash_of(&self.hasher, document.key()),
-            slot: Some(slot),
+            spot: Some(spot),
         })
     }
 
     /// The document there.
     #[inline]
     pub(crate) fn at(&self, place: Place) -> Option<&Document> {
-        self.documents.get_bucket(place.slot?)
+        self.documents.get(place.spot?)
     }
 
-    /// The document in slot `slot`, for passes over the table.
-    pub(crate) fn in_slot(&self, slot: usize) -> Option<&Document> {
-        self.documents.get_bucket(slot)
+    /// The document in a slot, for passes over the table.
+    pub(crate) fn in_slot(&self, spot: Spot) -> Option<&Document> {
+        self.documents.get(spot)
+    }
+
+    /// One step of a pass over the slots; see [`Parts::step`].
+    pub(crate) fn step(&self, next: &mut Spot) -> Option<Spot> {
+        self.documents.step(next)
+    }
+
+    /// A slot chosen by `seed`.
+    pub(crate) fn some_spot(&self, seed: u64) -> Spot {
+        self.documents.some_spot(seed)
     }
 
     /// Puts the document at the place of its key; returns the one that was there.
     ///
-    /// Cost: when the table is full it doubles, which hashes every key in it.
+    /// Cost: bounded; a table that is full grows by a small part.
     pub(crate) fn put(&mut self, place: Place, document: Document) -> Option<Document> {
         self.counts.add(&document);
-        if let Some(there) = place
-            .slot
-            .and_then(|slot| self.documents.get_bucket_mut(slot))
-        {
+        if let Some(there) = place.spot.and_then(|spot| self.documents.get_mut(spot)) {
             let old = std::mem::replace(there, document);
             self.counts.subtract(&old);
             return Some(old);
         }
-        self.resizes += u64::from(self.documents.len() == self.documents.capacity());
         let hasher = &self.hasher;
-        self.documents
-            .insert_unique(place.hash, document, |other| hash_of(hasher, other.key()));
+        let hash_of = |other: &Document| hash_of(hasher, other.key());
+        self.documents.insert(place.hash, document, hash_of);
         None
     }
 
     /// Takes the document of `key` out.
     pub(crate) fn remove(&mut self, key: &[u8]) -> Option<Document> {
-        let hash = hash_of(&self.hasher, key);
-        let entry = self
-            .documents
-            .find_entry(hash, |document| document.key() == key)
-            .ok()?;
-        let old = entry.remove().0;
+        let hasher = &self.hasher;
+        let is_it = |document: &Document| document.key() == key;
+        let rehash = |other: &Document| hash_of(hasher, other.key());
+        let hash = hash_of(hasher, key);
+        let old = self.documents.remove(hash, is_it, rehash)?;
         self.counts.subtract(&old);
         Some(old)
     }
 
     /// Number of slots, empty ones included.
     pub(crate) fn slots(&self) -> usize {
-        self.documents.num_buckets()
+        self.documents.slots()
     }
 
     /// Documents and tombstones.
@@ -155,12 +158,12 @@ impl Table {
 
     /// How often it grew.
     pub(crate) fn resizes(&self) -> u64 {
-        self.resizes
+        self.documents.resizes()
     }
 
-    /// Bytes of the array of slots.
+    /// Bytes of the arrays of slots.
     pub(crate) fn array_bytes(&self) -> usize {
-        self.documents.allocation_size()
+        self.documents.bytes()
     }
 }
 

@@ -15,7 +15,8 @@ fn document(key: &[u8], value: &[u8], kind: Kind) -> Document {
 
 fn recount(table: &Table) -> TableCounts {
     let mut counts = TableCounts::default();
-    (0..table.slots())
+    let mut next = Spot::default();
+    std::iter::from_fn(|| table.step(&mut next))
         .filter_map(|slot| table.in_slot(slot))
         .for_each(|found| counts.add(found));
     counts
@@ -82,5 +83,58 @@ fn counts_follow_replacement_eviction_and_removal() {
 fn an_empty_table_allocates_nothing() {
     let table = Table::new(7);
     assert_eq!(table.array_bytes(), 0);
-    assert!(table.place_of_slot(0).is_none());
+    assert!(table.place_of_slot(Spot::default()).is_none());
+    assert!(table.step(&mut Spot::default()).is_none());
+}
+
+#[test]
+fn grows_and_shrinks_in_small_parts() {
+    const COUNT: u32 = 100_000;
+    let mut table = Table::new(7);
+    let mut most = 0;
+    for index in 0..COUNT {
+        let slots = table.slots();
+        put(
+            &mut table,
+            document(&index.to_be_bytes(), b"", Kind::Mutation),
+        );
+        most = most.max(table.slots() - slots);
+    }
+    assert!(most <= 1024, "{most} slots at once");
+    assert_eq!(*table.counts(), recount(&table));
+    assert_eq!(table.len(), COUNT as usize);
+    let bytes = table.array_bytes();
+    for index in 0..COUNT {
+        let gone = table.remove(&index.to_be_bytes());
+        assert!(gone.is_some(), "{index}");
+        if index % 1000 == 0 {
+            let found = table.place(&(COUNT - 1).to_be_bytes());
+            assert_eq!(table.at(found).is_some(), index != COUNT - 1);
+        }
+    }
+    assert_eq!(table.len(), 0);
+    assert!(table.array_bytes() * 4 < bytes, "{}", table.array_bytes());
+    assert_eq!(*table.counts(), TableCounts::default());
+}
+
+#[test]
+fn a_pass_meets_every_document_once() {
+    let mut table = Table::new(3);
+    for index in 0..10_000_u32 {
+        put(
+            &mut table,
+            document(&index.to_be_bytes(), b"", Kind::Mutation),
+        );
+    }
+    let mut next = table.some_spot(0);
+    let mut met = std::collections::BTreeSet::new();
+    let mut steps = 0;
+    while let Some(slot) = table.step(&mut next) {
+        steps += 1;
+        if let Some(found) = table.in_slot(slot) {
+            assert!(met.insert(found.key().to_vec()));
+        }
+    }
+    assert_eq!((met.len(), steps), (10_000, table.slots()));
+    assert_eq!(next, Spot::default());
 }

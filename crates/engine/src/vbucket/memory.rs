@@ -41,13 +41,10 @@ impl VBucket {
         let mut progress = ScanProgress::default();
         let goal = self.memory_bytes().saturating_sub(bytes);
         while progress.slots < slots && self.memory_bytes() > goal {
-            if self.evict_slot >= self.table.slots() {
-                self.evict_slot = 0;
+            let Some(slot) = self.table.step(&mut self.evict_next) else {
                 progress.finished = true;
                 break;
-            }
-            let slot = self.evict_slot;
-            self.evict_slot += 1;
+            };
             progress.slots += 1;
             let found = self
                 .table
@@ -77,13 +74,10 @@ impl VBucket {
             return progress;
         }
         while progress.slots < slots {
-            if self.expire_slot >= self.table.slots() {
-                self.expire_slot = 0;
+            let Some(slot) = self.table.step(&mut self.expire_next) else {
                 progress.finished = true;
                 break;
-            }
-            let slot = self.expire_slot;
-            self.expire_slot += 1;
+            };
             progress.slots += 1;
             let due = self
                 .table

@@ -24,7 +24,7 @@ use crate::checkpoint::{CheckpointLog, Flight};
 use crate::error::OpError;
 use crate::hlc::Hlc;
 use crate::locks::Locks;
-use crate::table::{Place, Table};
+use crate::table::{Place, Spot, Table};
 use crate::types::{FetchKey, Mutated, Outbox, Outcome, VbConfig};
 
 /// Heat of a document that was just read, and of one that was just written.
@@ -51,7 +51,7 @@ struct Durable {
 /// ([`VBucket::take_outbox`]).
 ///
 /// Cost: operations are O(1), a copy of the value for those that make a new value of an old
-/// one; growing the table hashes its keys. An idle vBucket takes less than 1 KiB.
+/// one; growing the table hashes a few hundred of its keys. An idle vBucket takes less than 1 KiB.
 #[derive(Debug)]
 pub struct VBucket {
     id: VbId,
@@ -78,8 +78,8 @@ pub struct VBucket {
     outbox: Outbox,
     counters: stats::Counters,
     reported_bytes: usize,
-    evict_slot: usize,
-    expire_slot: usize,
+    evict_next: Spot,
+    expire_next: Spot,
 }
 
 impl VBucket {
@@ -138,8 +138,8 @@ impl VBucket {
             outbox: Outbox::default(),
             counters: stats::Counters::default(),
             reported_bytes: 0,
-            evict_slot: 0,
-            expire_slot: 0,
+            evict_next: Spot::default(),
+            expire_next: Spot::default(),
         }
     }
 

@@ -152,9 +152,11 @@ impl VBucket {
         if self.table.counts().items == 0 {
             return Ok(None);
         }
-        let start = (seed % slots as u64) as usize;
-        for step in 0..slots.min(RANDOM_SLOTS_MAX) {
-            let Some(place) = self.table.place_of_slot((start + step) % slots) else {
+        let mut next = self.table.some_spot(seed);
+        for _ in 0..=slots.min(RANDOM_SLOTS_MAX) {
+            // At its end the pass begins anew, which takes a turn.
+            let slot = self.table.step(&mut next);
+            let Some(place) = slot.and_then(|slot| self.table.place_of_slot(slot)) else {
                 continue;
             };
             if let Some(document) = self.live(place, now).cloned() {

@@ -1,0 +1,248 @@
+//! A hash table that grows and shrinks a small part at a time.
+
+use hashbrown::HashTable;
+
+/// Slots of a part beyond which it is split in two rather than doubled: what one insertion may
+/// cost is a rehash of this many.
+const PART_SLOTS_MAX: usize = 512;
+/// Parts of a table are at most `2^DEPTH_MAX`; beyond that they double.
+const DEPTH_MAX: u8 = 22;
+/// Which bits of a hash choose the part: neither the lowest ones, which choose the slot in it,
+/// nor the highest ones, which are the slot's tag.
+const PART_SHIFT: u32 = 24;
+
+/// A slot, good until the table changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spot {
+    part: u32,
+    slot: u32,
+}
+
+/// Entries by hash, in parts that a directory finds ("extendible hashing").
+///
+/// Allocates nothing while it is empty. Cost: one look into the directory more than a plain
+/// table; growing splits one part, which hashes at most [`PART_SLOTS_MAX`] entries.
+pub(crate) struct Parts<T> {
+    all: Vec<HashTable<T>>,
+    /// How many of the deciding bits the entries of each part share.
+    depths: Vec<u8>,
+    /// The part of each value of the deciding bits; empty while there is only one part.
+    directory: Vec<u32>,
+    mask: usize,
+    len: usize,
+    slots: usize,
+    array_bytes: usize,
+    resizes: u64,
+}
+
+fn slots_of<T>(entries: &HashTable<T>) -> usize {
+    // One without an array says that it has one slot.
+    if entries.capacity() == 0 {
+        0
+    } else {
+        entries.num_buckets()
+    }
+}
+
+impl<T> Default for Parts<T> {
+    fn default() -> Self {
+        Self {
+            all: Vec::new(),
+            depths: Vec::new(),
+            directory: Vec::new(),
+            mask: 0,
+            len: 0,
+            slots: 0,
+            array_bytes: 0,
+            resizes: 0,
+        }
+    }
+}
+
+impl<T> Parts<T> {
+    #[inline]
+    fn part_of(&self, hash: u64) -> usize {
+        let index = (hash >> PART_SHIFT) as usize & self.mask;
+        self.directory.get(index).map_or(0, |part| *part as usize)
+    }
+
+    /// Where the entry of this hash is that `is_it` accepts.
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, is_it: impl FnMut(&T) -> bool) -> Option<Spot> {
+        let part = self.part_of(hash);
+        let slot = self.all.get(part)?.find_bucket_index(hash, is_it)?;
+        Some(Spot {
+            part: part as u32,
+            slot: slot as u32,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, spot: Spot) -> Option<&T> {
+        let part = self.all.get(spot.part as usize)?;
+        part.get_bucket(spot.slot as usize)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, spot: Spot) -> Option<&mut T> {
+        let part = self.all.get_mut(spot.part as usize)?;
+        part.get_bucket_mut(spot.slot as usize)
+    }
+
+    /// Adds an entry; whether there is another of its kind is the caller's business.
+    pub(crate) fn insert(&mut self, hash: u64, entry: T, hasher: impl Fn(&T) -> u64) {
+        if self.all.is_empty() {
+            self.add_part(HashTable::new(), 0);
+        }
+        let mut index = self.part_of(hash);
+        loop {
+            let entries = &self.all[index];
+            let full = entries.len() == entries.capacity();
+            let large = entries.num_buckets() >= PART_SLOTS_MAX
+                && entries.len() > PART_SLOTS_MAX / 2
+                && self.depths[index] < DEPTH_MAX;
+            if !full {
+                break;
+            }
+            self.resizes += 1;
+            if large {
+                self.split(index, &hasher);
+                index = self.part_of(hash);
+            } else {
+                self.change_part(index, |part| part.reserve(1, &hasher));
+                break;
+            }
+        }
+        self.all[index].insert_unique(hash, entry, hasher);
+        self.len += 1;
+    }
+
+    /// Takes the entry out that `is_it` accepts. Cost: as [`Parts::insert`].
+    pub(crate) fn remove(
+        &mut self,
+        hash: u64,
+        is_it: impl FnMut(&T) -> bool,
+        hasher: impl Fn(&T) -> u64,
+    ) -> Option<T> {
+        let index = self.part_of(hash);
+        let part = self.all.get_mut(index)?;
+        let entry = part.find_entry(hash, is_it).ok()?.remove().0;
+        self.len -= 1;
+        let (len, capacity) = (part.len(), part.capacity());
+        if capacity >= 16 && len * 4 <= capacity {
+            self.change_part(index, |part| part.shrink_to(len * 2, hasher));
+        }
+        Some(entry)
+    }
+
+    fn add_part(&mut self, entries: HashTable<T>, depth: u8) -> usize {
+        self.slots += slots_of(&entries);
+        self.array_bytes += entries.allocation_size();
+        if self.all.len() == self.all.capacity() {
+            // Not doubled: its unused half would cost each document some tenths of a byte.
+            self.all.reserve_exact(self.all.len() / 16 + 1);
+            self.depths.reserve_exact(self.all.len() / 16 + 1);
+        }
+        self.all.push(entries);
+        self.depths.push(depth);
+        self.all.len() - 1
+    }
+
+    /// Changes a part's array, and books it.
+    fn change_part(&mut self, index: usize, change: impl FnOnce(&mut HashTable<T>)) {
+        let part = &mut self.all[index];
+        let (slots, bytes) = (slots_of(part), part.allocation_size());
+        change(part);
+        self.slots = self.slots - slots + slots_of(part);
+        self.array_bytes = self.array_bytes - bytes + part.allocation_size();
+    }
+
+    /// Makes two parts of one: the next of the deciding bits tells them apart.
+    fn split(&mut self, index: usize, hasher: &impl Fn(&T) -> u64) {
+        let depth = self.depths[index];
+        let bit = 1_usize << depth;
+        if self.directory.is_empty() {
+            self.directory.push(0);
+        }
+        if self.directory.len() == bit {
+            self.directory.extend_from_within(..);
+            self.mask = self.directory.len() - 1;
+        }
+        let old = std::mem::take(&mut self.all[index]);
+        self.slots -= slots_of(&old);
+        self.array_bytes -= old.allocation_size();
+        let room = old.len() * 7 / 8;
+        let mut halves = [(); 2].map(|()| HashTable::with_capacity(room));
+        let mut bits = 0;
+        for entry in old {
+            let hash = hasher(&entry);
+            bits = (hash >> PART_SHIFT) as usize;
+            let half = usize::from(bits & bit != 0);
+            halves[half].insert_unique(hash, entry, hasher);
+        }
+        let [low, high] = halves;
+        self.change_part(index, |part| *part = low);
+        self.depths[index] = depth + 1;
+        let new = self.add_part(high, depth + 1);
+        let first = (bits & (bit - 1)) | bit;
+        for place in self.directory.iter_mut().skip(first).step_by(bit << 1) {
+            *place = new as u32;
+        }
+    }
+
+    /// One step of a pass over all slots: the slot to look at. `None` at the end; the next step
+    /// begins anew.
+    ///
+    /// Entries that move while a pass goes on may be met twice, or only in the next pass.
+    pub(crate) fn step(&self, next: &mut Spot) -> Option<Spot> {
+        while let Some(part) = self.all.get(next.part as usize) {
+            let spot = *next;
+            if (spot.slot as usize) < slots_of(part) {
+                next.slot += 1;
+                return Some(spot);
+            }
+            *next = Spot {
+                part: spot.part + 1,
+                slot: 0,
+            };
+        }
+        *next = Spot::default();
+        None
+    }
+
+    /// A slot chosen by `seed`, where a pass may begin.
+    pub(crate) fn some_spot(&self, seed: u64) -> Spot {
+        let part = seed % (self.all.len() as u64).max(1);
+        let slots = self
+            .all
+            .get(part as usize)
+            .map_or(1, |part| slots_of(part).max(1));
+        Spot {
+            part: part as u32,
+            slot: ((seed >> 32) % slots as u64) as u32,
+        }
+    }
+
+    /// Entries.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Slots, empty ones included.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// How often a part grew or was split.
+    pub(crate) fn resizes(&self) -> u64 {
+        self.resizes
+    }
+
+    /// Bytes of all arrays.
+    pub(crate) fn bytes(&self) -> usize {
+        self.array_bytes
+            + self.all.capacity() * size_of::<HashTable<T>>()
+            + self.depths.capacity()
+            + self.directory.capacity() * size_of::<u32>()
+    }
+}
