@@ -24,7 +24,10 @@ mod table;
 mod types;
 mod vbucket;
 
-pub use checkpoint::{CheckpointStats, FlushBatch, FlushBudget, FlushDone, FlushItem, Garbage};
+pub use checkpoint::{
+    BatchPlace, CheckpointKind, CheckpointStats, CursorBatch, CursorId, CursorRead, CursorStats,
+    FlushBatch, FlushBudget, FlushDone, FlushItem, Garbage, Registered,
+};
 pub use codec::Codec;
 pub use error::OpError;
 pub use types::{

@@ -187,6 +187,8 @@ pub struct ObserveSeqno {
 pub struct Outbox {
     /// There is something for the flusher since the last time.
     pub needs_flush: bool,
+    /// There is something for streams since the last time.
+    pub changed: bool,
     /// Everything up to here became durable since the last time.
     pub persisted: Option<Seqno>,
 }

@@ -1,13 +1,15 @@
 //! What the flusher carries to the store.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use model::{Document, Seqno, VbId, VbRecord};
 
-use super::segment::{Slot, Slots};
+use super::run::Run;
+use super::segment::{Facts, Piece, Slot, Slots};
 
-/// How much one flush may take. Batches end at segment edges, so they may exceed it by the
-/// rest of a segment (at most 255 changes), and hold at least one.
+/// How much a reader may take. The end of the last segment is estimated from its averages, so
+/// bytes may be exceeded somewhat; at least one change is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushBudget {
     /// Most changes.
@@ -62,27 +64,44 @@ pub(crate) struct FlightId {
     pub(crate) number: u64,
 }
 
-/// The segments that a reader took.
+/// What a flush took.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
-    pub(crate) segments: Vec<Arc<Slots>>,
-    pub(crate) live: usize,
-    pub(crate) live_bytes: usize,
+    pub(crate) pieces: Vec<Piece>,
+    /// Documents in whole segments, and their bytes; parts of segments are counted when asked.
+    pub(super) counted: (usize, usize),
     /// Changes up to here were in a batch that failed: the store may have them nevertheless.
     pub(crate) failed_to: Seqno,
 }
 
 impl Taken {
+    pub(crate) fn push(&mut self, piece: Piece, facts: &Facts) {
+        if piece.is_whole() {
+            self.counted.0 += facts.live;
+            self.counted.1 += facts.live_bytes;
+        }
+        self.pieces.push(piece);
+    }
+
+    /// Documents and their bytes. Looks at those of parts of segments, two at most.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        let parts = self.pieces.iter().filter(|piece| !piece.is_whole());
+        parts.fold(self.counted, |(live, bytes), piece| {
+            let (more, more_bytes) = piece.count();
+            (live + more, bytes + more_bytes)
+        })
+    }
+
     fn slots(&self) -> impl Iterator<Item = &Slot> {
-        self.segments.iter().flat_map(|segment| segment.iter())
+        self.pieces.iter().flat_map(Piece::slots)
     }
 
     pub(crate) fn first_seqno(&self) -> Option<Seqno> {
-        Some(self.segments.first()?.first()?.seqno)
+        Some(self.pieces.first()?.slots().first()?.seqno)
     }
 
     pub(crate) fn last_seqno(&self) -> Option<Seqno> {
-        Some(self.segments.last()?.last()?.seqno)
+        Some(self.pieces.last()?.slots().last()?.seqno)
     }
 
     pub(super) fn for_each(&self, f: &mut dyn FnMut(FlushItem<'_>)) {
@@ -124,19 +143,19 @@ impl FlushBatch {
     /// Rows to be written, at most: a change replaced by a later one of the batch counts too.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.taken.live
+        self.taken.count().0
     }
 
     /// Whether only the record changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.taken.live == 0
+        self.taken.count().0 == 0
     }
 
     /// Bytes of the documents that [`FlushBatch::len`] counts, as allocated.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.taken.live_bytes
+        self.taken.count().1
     }
 
     /// Seqnos of the first and the last change; `None` when only the record changed.
@@ -159,6 +178,7 @@ impl FlushBatch {
         FlushDone {
             ok,
             flight: self.flight,
+            changes: self.taken.count(),
         }
     }
 }
@@ -169,6 +189,8 @@ pub struct FlushDone {
     /// Whether all of the batch is durable.
     pub ok: bool,
     pub(crate) flight: FlightId,
+    /// Changes of the batch, and their bytes.
+    pub(crate) changes: (usize, usize),
 }
 
 /// Segments that nobody needs any more. Freeing them takes time in proportion to their
@@ -177,12 +199,13 @@ pub struct FlushDone {
 #[must_use = "to be dropped after the vBucket's lock"]
 pub struct Garbage {
     pub(crate) segments: Vec<Arc<Slots>>,
+    pub(crate) runs: VecDeque<Run>,
 }
 
 impl Garbage {
     /// Whether there is nothing to free.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.segments.is_empty()
+        self.segments.is_empty() && self.runs.capacity() == 0
     }
 }

@@ -1,19 +1,23 @@
-//! The log of changes: a run of segments over which checkpoints are laid.
+//! The log of changes: a line of slots in segments, over which checkpoints are laid.
 //!
 //! ```text
-//! checkpoints   | 7 closed      | 8 closed | 9 open                |
-//! segments      [ s s s s ][ s s ][ s s s ][ s . s s ][ s s s _ _ _ ]
-//! positions     40        44     46        49                   55
-//!                          ^persistence     ^taken      s change, . de-duplicated
+//! checkpoints   | 7        | 8                        | 9 open        |
+//! runs          |          |             |            |       | open  |
+//! segments      [ s s s s s s ][ s s . s s s s s s s s ][ s s s . s s s _ _ _ ]
+//! positions     40                       ^52                         ^62
+//!                          ^a stream     ^persistence  s change, . de-duplicated
 //! ```
 //!
 //! Slots are never taken out of the middle, so a position on the item line is a number that
-//! stays. A segment belongs to one checkpoint; only the last segment, the tail, takes changes.
-//! A reader seals the tail and takes segments; from then on (`taken`) they do not change, so
-//! what was handed out stays whole. Before that, a change whose key changes again within the
-//! open checkpoint gives its place up.
+//! stays, and a cursor is such a number. Only the last segment, the tail, takes changes, and
+//! only in the open run do they replace older ones of their keys in place. A reader ends the
+//! open run and takes segments by reference, or, of a short one, copies of its slots; so what
+//! was handed out, and what was announced, stays whole.
 
 mod batch;
+mod cursors;
+mod flight;
+mod run;
 mod segment;
 mod stats;
 #[cfg(test)]
@@ -25,36 +29,16 @@ use std::sync::Arc;
 
 pub(crate) use batch::{FlightId, Taken};
 pub use batch::{FlushBatch, FlushBudget, FlushDone, FlushItem, Garbage};
-use model::{Document, Seqno, SnapshotRange};
-use segment::{Facts, SLOTS_MAX, SLOTS_MIN, Sealed, Slot, Slots, index_of, slots_bytes};
+use cursors::Cursor;
+pub use cursors::{BatchPlace, CursorBatch, CursorId, CursorRead, CursorStats, Registered};
+pub(crate) use flight::Flight;
+use model::{Document, Seqno};
+pub use run::CheckpointKind;
+use run::Run;
+use segment::{
+    Facts, SEGMENT_BYTES_MIN, SLOTS_MAX, SLOTS_MIN, Sealed, Slot, Slots, index_of, slots_bytes,
+};
 pub use stats::CheckpointStats;
-
-/// A run of changes that readers get as one snapshot.
-#[derive(Clone, Copy, Debug)]
-struct Checkpoint {
-    /// Strictly consecutive.
-    id: u64,
-    first_position: u64,
-    /// Seqnos of its changes; `start` is past `end` while it has none.
-    snapshot: SnapshotRange,
-    /// Bytes of its changes that are still held, slots included.
-    bytes: usize,
-}
-
-/// A flush under way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Flight {
-    end_position: u64,
-    live: usize,
-    live_bytes: usize,
-    /// Last seqno of the batch.
-    pub(crate) last_seqno: Seqno,
-    /// Everything up to here is as it was at that seqno, once the batch is durable: nothing
-    /// that was replaced before the batch waits behind its end. `None`: no such point in it.
-    pub(crate) consistent: Option<Seqno>,
-    /// Where the snapshot ends into which the batch reaches.
-    pub(crate) snapshot_end: Seqno,
-}
 
 /// The log of one vBucket. Allocates nothing while it is empty.
 #[derive(Debug)]
@@ -62,19 +46,28 @@ pub(crate) struct CheckpointLog {
     sealed: VecDeque<Sealed>,
     tail: Slots,
     tail_facts: Facts,
-    /// Slots of the next tail.
-    tail_slots: usize,
-    closed: VecDeque<Checkpoint>,
-    open: Checkpoint,
+    /// Bytes of documents at which the tail is sealed.
+    tail_bytes_max: usize,
+    /// Slots of a tail while the log holds little: what one flush took lately.
+    tail_hint: usize,
+    closed: VecDeque<Run>,
+    open: Run,
+    /// Bytes of the open checkpoint: everything queued in it and not replaced in place.
+    open_bytes: usize,
     bytes_max: usize,
-    /// Segments that begin before this position were handed out.
-    taken: u64,
+    /// Everything from this seqno on is here, or was replaced by something that is.
+    held_from: Seqno,
     /// The persistence cursor: everything before this position is durable.
     persisted: u64,
+    cursors: Vec<Cursor>,
+    cursors_made: u64,
+    /// The lowest position of any cursor.
+    lowest: u64,
     failed_to: Seqno,
     dirty_items: usize,
     dirty_bytes: usize,
     items: usize,
+    live_bytes: usize,
     slot_bytes: usize,
     stale_bytes: usize,
     deduplicated: u64,
@@ -88,31 +81,28 @@ enum Home {
 }
 
 impl CheckpointLog {
-    /// A log whose first change will follow `high`.
-    pub(crate) fn new(high: Seqno, bytes_max: usize) -> Self {
-        let snapshot = SnapshotRange {
-            start: high.next(),
-            end: high,
-        };
+    /// A log whose first change will follow `high`. Cursors are numbered from `cursors_made` on.
+    pub(crate) fn new(high: Seqno, bytes_max: usize, cursors_made: u64) -> Self {
         Self {
             sealed: VecDeque::new(),
             tail: Vec::new(),
             tail_facts: Facts::default(),
-            tail_slots: SLOTS_MIN,
+            tail_bytes_max: 0,
+            tail_hint: SLOTS_MIN,
             closed: VecDeque::new(),
-            open: Checkpoint {
-                id: 1,
-                first_position: 0,
-                snapshot,
-                bytes: 0,
-            },
+            open: Run::first(high),
+            open_bytes: 0,
             bytes_max,
-            taken: 0,
+            held_from: high.next(),
             persisted: 0,
+            cursors: Vec::new(),
+            cursors_made,
+            lowest: 0,
             failed_to: Seqno::ZERO,
             dirty_items: 0,
             dirty_bytes: 0,
             items: 0,
+            live_bytes: 0,
             slot_bytes: 0,
             stale_bytes: 0,
             deduplicated: 0,
@@ -123,7 +113,7 @@ impl CheckpointLog {
     ///
     /// Cost: O(1) while no number was left out; else the logarithm of the segments held.
     pub(crate) fn append(&mut self, document: &Document, old: Option<&Document>) {
-        if self.open.bytes >= self.bytes_max {
+        if self.open_bytes >= self.bytes_max {
             self.close_checkpoint();
         }
         let supersedes = old.map_or(Seqno::ZERO, |old| self.replace(old));
@@ -137,29 +127,34 @@ impl CheckpointLog {
         });
         self.tail_facts.live += 1;
         self.tail_facts.live_bytes += bytes;
-        self.open.bytes += bytes + size_of::<Slot>();
-        self.open.snapshot.end = seqno;
+        self.open_bytes += bytes + size_of::<Slot>();
+        self.open.range.end = seqno;
+        self.open.last = seqno;
+        self.open.visible_end = seqno;
         self.items += 1;
+        self.live_bytes += bytes;
         self.dirty_items += 1;
         self.dirty_bytes += bytes;
     }
 
     fn make_room(&mut self) {
-        if self.tail.len() < self.tail.capacity() {
+        if self.tail.len() < self.tail.capacity()
+            && self.tail_facts.live_bytes < self.tail_bytes_max
+        {
             return;
         }
         if !self.tail.is_empty() && self.tail_facts.live == 0 {
             // Every change in it was replaced: nobody needs it as a segment.
-            self.open.bytes -= self.tail.len() * size_of::<Slot>();
             self.tail_facts.first_position = self.next_position();
             self.tail.clear();
             return;
         }
-        if !self.tail.is_empty() {
-            self.seal_tail();
-            self.tail_slots = (self.tail_slots * 2).min(SLOTS_MAX);
-        }
-        self.tail = Vec::with_capacity(self.tail_slots);
+        self.seal_tail();
+        // Segments grow with what is held: there are few of them, and little room is left over.
+        self.tail_bytes_max = SEGMENT_BYTES_MIN.max(self.live_bytes / 4);
+        let fitting = self.tail_bytes_max * self.items.max(1) / self.live_bytes.max(1);
+        let slots = (self.items / 2).min(fitting).max(self.tail_hint);
+        self.tail = Vec::with_capacity(slots.clamp(SLOTS_MIN, SLOTS_MAX));
         self.slot_bytes += slots_bytes(&self.tail);
     }
 
@@ -184,27 +179,28 @@ impl CheckpointLog {
         }
     }
 
-    /// Closes the open checkpoint and opens the next one, unless the open one is empty.
+    /// Ends the open run, unless it is empty: from now on nothing that was queued so far changes.
+    fn cut(&mut self) {
+        let position = self.next_position();
+        if self.open.first_position < position {
+            let next = self.open.next(position);
+            let ended = mem::replace(&mut self.open, next);
+            // One that every reader has passed is not kept.
+            if self.lowest < position {
+                self.closed.push_back(ended);
+            }
+        }
+    }
+
+    /// Closes the open checkpoint and opens the next one, unless the open one never had a change.
     pub(crate) fn close_checkpoint(&mut self) {
-        if self.open.snapshot.start > self.open.snapshot.end {
+        if self.open.checkpoint_start > self.open.last {
             return;
         }
-        self.seal_tail();
-        let start = self.open.snapshot.end.next();
-        let next = Checkpoint {
-            id: self.open.id + 1,
-            first_position: self.next_position(),
-            snapshot: SnapshotRange {
-                start,
-                end: self.open.snapshot.end,
-            },
-            bytes: 0,
-        };
-        let closed = mem::replace(&mut self.open, next);
-        // One whose changes are all durable already is not kept.
-        if self.lowest_cursor() < next.first_position {
-            self.closed.push_back(closed);
-        }
+        self.cut();
+        self.open.checkpoint += 1;
+        self.open.checkpoint_start = self.open.last.next();
+        self.open_bytes = 0;
     }
 
     fn find(&self, seqno: Seqno) -> Option<(Home, usize)> {
@@ -233,8 +229,7 @@ impl CheckpointLog {
         let Some((home, index)) = self.find(old.seqno()) else {
             return old.seqno();
         };
-        let frozen = self.taken.max(self.open.first_position);
-        if self.facts_mut(home).first_position < frozen {
+        if self.facts_mut(home).first_position + (index as u64) < self.open.first_position {
             self.mark_stale(home, index, old);
             return old.seqno();
         }
@@ -242,7 +237,7 @@ impl CheckpointLog {
             Home::Tail => &mut self.tail[index],
             Home::Sealed(segment) => {
                 let slots = Arc::get_mut(&mut self.sealed[segment].slots);
-                &mut slots.expect("nobody shares a segment that was not handed out")[index]
+                &mut slots.expect("nobody shares a segment that reaches into the open run")[index]
             }
         };
         let supersedes = slot.supersedes;
@@ -257,8 +252,9 @@ impl CheckpointLog {
         facts.live -= 1;
         facts.live_bytes -= bytes;
         let dead = facts.live == 0;
-        self.open.bytes -= bytes;
+        self.open_bytes -= bytes;
         self.items -= 1;
+        self.live_bytes -= bytes;
         self.dirty_items -= 1;
         self.dirty_bytes -= bytes;
         self.deduplicated += 1;
@@ -272,7 +268,9 @@ impl CheckpointLog {
     fn drop_dead(&mut self, index: usize) {
         if let Some(dead) = self.sealed.remove(index) {
             self.slot_bytes -= dead.slot_bytes();
-            self.open.bytes -= dead.slots.len() * size_of::<Slot>();
+            self.open_bytes = self
+                .open_bytes
+                .saturating_sub(dead.slots.len() * size_of::<Slot>());
         }
     }
 
@@ -294,143 +292,76 @@ impl CheckpointLog {
         }
     }
 
-    /// Whether there is a change that is not durable.
-    pub(crate) fn has_dirty(&self) -> bool {
-        self.persisted < self.next_position()
-    }
-
-    /// Hands out the segments from the persistence cursor on.
-    ///
-    /// Cost: O(segments taken); the changes themselves are not looked at.
-    pub(crate) fn take_dirty(&mut self, budget: FlushBudget) -> (Taken, Flight) {
-        let mut taken = Taken {
-            failed_to: self.failed_to,
-            ..Taken::default()
-        };
-        let first = self
-            .sealed
-            .partition_point(|sealed| sealed.facts.first_position < self.persisted);
-        let mut end_position = self.persisted;
-        let mut next = first;
-        // What failed comes again as a whole: the store may have it, and must not go back.
-        while taken.live < budget.items && taken.live_bytes < budget.bytes
-            || taken.last_seqno() < Some(self.failed_to)
-        {
-            if next == self.sealed.len() {
-                self.tail_slots = self
-                    .tail
-                    .len()
-                    .next_power_of_two()
-                    .clamp(SLOTS_MIN, SLOTS_MAX);
-                self.seal_tail();
-            }
-            let Some(sealed) = self.sealed.get(next) else {
-                break;
-            };
-            taken.segments.push(Arc::clone(&sealed.slots));
-            taken.live += sealed.facts.live;
-            taken.live_bytes += sealed.facts.live_bytes;
-            end_position = sealed.end_position();
-            next += 1;
+    /// Index among the closed runs of the one that has `position`; their number for the open one.
+    fn run_at(&self, position: u64) -> usize {
+        if position >= self.open.first_position {
+            return self.closed.len();
         }
-        self.taken = self.taken.max(end_position);
-        let flight = self.flight(&taken, end_position);
-        (taken, flight)
-    }
-
-    fn flight(&self, taken: &Taken, end_position: u64) -> Flight {
-        let last_seqno = taken.last_seqno().unwrap_or(self.open.snapshot.end);
-        // Checkpoints that begin at or before the end; all but the last of them end there too.
         let begun = self
             .closed
-            .partition_point(|closed| closed.first_position <= end_position)
-            + usize::from(self.open.first_position <= end_position);
-        let ended = begun.saturating_sub(1);
-        let reached = self.closed.get(ended).unwrap_or(&self.open);
-        let last_ended = ended
-            .checked_sub(1)
-            .and_then(|index| self.closed.get(index));
-        let (consistent, snapshot_end) = if end_position == self.next_position() {
-            (Some(last_seqno), last_seqno)
-        } else if reached.first_position == end_position {
-            (last_ended.map(|ended| ended.snapshot.end), last_seqno)
-        } else {
-            (
-                last_ended.map(|ended| ended.snapshot.end),
-                reached.snapshot.end,
-            )
-        };
-        let (live, live_bytes) = (taken.live, taken.live_bytes);
-        Flight {
-            end_position,
-            live,
-            live_bytes,
-            last_seqno,
-            consistent,
-            snapshot_end,
-        }
+            .partition_point(|run| run.first_position <= position);
+        begun.saturating_sub(1)
     }
 
-    /// The batch of `flight` is durable: moves the persistence cursor, detaches what nobody
-    /// needs any more.
+    fn run(&self, index: usize) -> &Run {
+        self.closed.get(index).unwrap_or(&self.open)
+    }
+
+    /// Detaches what every cursor has passed.
     ///
-    /// Cost: O(segments); freeing them is left to who drops the answer.
-    pub(crate) fn finish(&mut self, flight: &Flight) -> Garbage {
-        self.persisted = flight.end_position;
-        self.dirty_items -= flight.live;
-        self.dirty_bytes -= flight.live_bytes;
-        if flight.last_seqno >= self.failed_to {
-            self.failed_to = Seqno::ZERO;
-        }
-        self.release()
-    }
-
-    /// The batch of `flight` is not durable, though parts of it may have reached the store.
-    pub(crate) fn fail(&mut self, flight: &Flight) {
-        self.failed_to = self.failed_to.max(flight.last_seqno);
-    }
-
-    fn lowest_cursor(&self) -> u64 {
-        self.persisted
-    }
-
+    /// Cost: O(segments detached), whatever is in them; and the logarithm of the runs held.
     fn release(&mut self) -> Garbage {
-        let lowest = self.lowest_cursor();
-        let mut segments = Vec::new();
+        let lowest = self.lowest;
+        if self.tail_facts.first_position < lowest && self.next_position() == lowest {
+            self.seal_tail();
+        }
+        let mut garbage = Garbage::default();
         while let Some(sealed) = self
             .sealed
             .pop_front_if(|sealed| sealed.end_position() <= lowest)
         {
             self.items -= sealed.facts.live;
+            self.live_bytes -= sealed.facts.live_bytes;
             self.slot_bytes -= sealed.slot_bytes();
             self.stale_bytes -= sealed.facts.stale_bytes;
-            self.give_back(&sealed);
-            segments.push(sealed.slots);
+            self.hold_from_after(sealed.slots.last());
+            garbage.segments.push(sealed.slots);
         }
-        while !self.closed.is_empty()
-            && self.closed.get(1).unwrap_or(&self.open).first_position <= lowest
-        {
-            self.closed.pop_front();
+        if let Some(front) = self.sealed.front() {
+            // Readers of the front segment stand in its middle.
+            let passed = lowest.saturating_sub(front.facts.first_position);
+            let index = usize::try_from(passed).unwrap_or(0).checked_sub(1);
+            let slots = Arc::clone(&front.slots);
+            self.hold_from_after(index.and_then(|index| slots.get(index)));
         }
-        self.shrink();
-        Garbage { segments }
+        let passed = self.run_at(lowest);
+        self.closed.drain(..passed);
+        self.shrink(&mut garbage);
+        garbage
     }
 
-    /// Takes a released segment out of the bytes of its checkpoint.
-    fn give_back(&mut self, sealed: &Sealed) {
-        if sealed.facts.first_position >= self.open.first_position {
-            let held = sealed.facts.live_bytes + sealed.slots.len() * size_of::<Slot>();
-            self.open.bytes -= held;
+    fn hold_from_after(&mut self, slot: Option<&Slot>) {
+        if let Some(slot) = slot {
+            self.held_from = slot.seqno.next();
         }
     }
 
     /// An idle vBucket keeps no room of a busy time.
-    fn shrink(&mut self) {
+    fn shrink(&mut self, garbage: &mut Garbage) {
         if self.sealed.is_empty() {
             self.sealed = VecDeque::new();
         }
         if self.closed.is_empty() {
-            self.closed = VecDeque::new();
+            garbage.runs = mem::take(&mut self.closed);
+        }
+    }
+
+    /// The newest point at which the vBucket is consistent.
+    pub(crate) fn last_complete(&self) -> Seqno {
+        if self.open.is_complete() {
+            self.open.last
+        } else {
+            self.open.complete_before
         }
     }
 }

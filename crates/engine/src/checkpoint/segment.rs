@@ -1,4 +1,4 @@
-//! Segments: the pieces of the log that readers take whole.
+//! Segments: the pieces in which the log holds its changes, and hands them out.
 
 use std::sync::Arc;
 
@@ -6,13 +6,17 @@ use model::{Document, Seqno};
 
 /// Slots of the first segment of a busy period, and of the longest ones.
 pub(crate) const SLOTS_MIN: usize = 16;
-pub(crate) const SLOTS_MAX: usize = 256;
+pub(crate) const SLOTS_MAX: usize = 1 << 16;
+
+/// A segment takes no more changes once its documents take this much, or a quarter of what the
+/// whole log holds: a reader in its middle holds back little, and there are few of them.
+pub(crate) const SEGMENT_BYTES_MIN: usize = 256 << 10;
 
 /// Bytes that a sealed segment takes beside its slots: the counted vector and its entry.
 const SEALED_BYTES: usize = 16 + size_of::<Slots>() + size_of::<Sealed>();
 
 /// One change.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Slot {
     pub(crate) seqno: Seqno,
     /// `None` once a later change of the same key took its place.
@@ -63,6 +67,41 @@ impl Sealed {
     /// Bytes without the documents.
     pub(crate) fn slot_bytes(&self) -> usize {
         SEALED_BYTES + slots_bytes(&self.slots)
+    }
+}
+
+/// A part of a segment, as a reader holds it. Never empty.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    slots: Arc<Slots>,
+    from: usize,
+    to: usize,
+}
+
+impl Piece {
+    pub(crate) fn new(slots: Arc<Slots>, from: usize, to: usize) -> Self {
+        debug_assert!(from < to && to <= slots.len());
+        Self { slots, from, to }
+    }
+
+    pub(crate) fn slots(&self) -> &[Slot] {
+        &self.slots[self.from..self.to]
+    }
+
+    /// Whether it is all of its segment.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.to - self.from == self.slots.len()
+    }
+
+    /// Documents and their bytes, counted.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        let documents = self
+            .slots()
+            .iter()
+            .filter_map(|slot| slot.document.as_ref());
+        documents.fold((0, 0), |(live, bytes), document| {
+            (live + 1, bytes + document.memory_bytes())
+        })
     }
 }
 

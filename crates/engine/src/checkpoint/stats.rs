@@ -2,8 +2,10 @@
 
 use model::{Seqno, SnapshotRange};
 
+use super::cursors::Cursor;
+use super::run::Run;
 use super::segment::Sealed;
-use super::{Checkpoint, CheckpointLog};
+use super::{CheckpointLog, CursorStats};
 
 /// Figures of the checkpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,14 +36,16 @@ pub struct CheckpointStats {
     pub persistence_position: u64,
     /// Changes that a later one of the same key replaced in place.
     pub deduplicated: u64,
+    /// Stream cursors.
+    pub cursors: u64,
 }
 
 impl CheckpointLog {
     /// Range of the open checkpoint; of nothing (`high..=high`) while it is empty.
     pub(crate) fn snapshot(&self) -> SnapshotRange {
-        let SnapshotRange { start, end } = self.open.snapshot;
+        let end = self.open.last;
         SnapshotRange {
-            start: start.min(end),
+            start: self.open.checkpoint_start.min(end),
             end,
         }
     }
@@ -51,15 +55,16 @@ impl CheckpointLog {
         self.slot_bytes
             + self.stale_bytes
             + self.sealed.capacity().saturating_sub(self.sealed.len()) * size_of::<Sealed>()
-            + self.closed.capacity() * size_of::<Checkpoint>()
+            + self.closed.capacity() * size_of::<Run>()
+            + self.cursors.capacity() * size_of::<Cursor>()
     }
 
     pub(crate) fn stats(&self) -> CheckpointStats {
         CheckpointStats {
-            open_id: self.open.id,
-            checkpoints: self.closed.len() as u64 + 1,
-            snapshot_start: self.open.snapshot.start,
-            snapshot_end: self.open.snapshot.end,
+            open_id: self.open.checkpoint,
+            checkpoints: self.open.checkpoint + 1 - self.run(0).checkpoint,
+            snapshot_start: self.open.checkpoint_start,
+            snapshot_end: self.open.last,
             segments: self.sealed.len() as u64 + u64::from(!self.tail.is_empty()),
             items: self.items as u64,
             dirty_items: self.dirty_items as u64,
@@ -69,6 +74,29 @@ impl CheckpointLog {
             next_position: self.next_position(),
             persistence_position: self.persisted,
             deduplicated: self.deduplicated,
+            cursors: self.cursors.len() as u64,
         }
+    }
+
+    /// Figures of every stream cursor.
+    pub(crate) fn cursor_stats(&self) -> impl Iterator<Item = CursorStats> {
+        self.cursors.iter().map(|cursor| CursorStats {
+            cursor: cursor.id,
+            name: cursor.name.clone(),
+            behind: self.next_position() - cursor.position,
+            pinned_bytes: self.bytes_between(cursor.position, self.persisted),
+        })
+    }
+
+    /// Bytes of the segments that begin in this range of positions.
+    fn bytes_between(&self, from: u64, to: u64) -> usize {
+        let sealed = self
+            .sealed
+            .iter()
+            .skip_while(|sealed| sealed.end_position() <= from)
+            .take_while(|sealed| sealed.end_position() <= to);
+        sealed
+            .map(|sealed| sealed.slot_bytes() + sealed.facts.live_bytes)
+            .sum()
     }
 }

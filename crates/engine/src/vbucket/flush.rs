@@ -26,10 +26,7 @@ impl VBucket {
         let has_changes = self.checkpoints.has_dirty();
         let (taken, changes) = self.checkpoints.take_dirty(budget);
         let snapshot = if has_changes {
-            let promised = self.durable.promised;
-            let consistent = changes
-                .consistent
-                .map_or(promised, |point| point.max(promised));
+            let consistent = changes.consistent.max(self.durable.promised);
             let end = changes.snapshot_end;
             // Whole up to its end, or a part of what began after the last whole one.
             let start = if consistent == changes.last_seqno {
@@ -85,10 +82,10 @@ impl VBucket {
             return Garbage::default();
         }
         self.record_flushed = flight.record_version;
-        let garbage = self.checkpoints.finish(&flight.changes);
+        let garbage = self.checkpoints.finish(&flight.changes, done.changes);
         self.durable.flushed = self.durable.flushed.max(flight.changes.last_seqno);
         self.durable.snapshot = flight.snapshot;
-        let consistent = flight.changes.consistent.unwrap_or(self.durable.promised);
+        let consistent = flight.changes.consistent;
         if consistent > self.durable.promised {
             self.durable.promised = consistent;
             self.outbox.persisted = Some(consistent);

@@ -1,6 +1,7 @@
 //! The vBucket: everything that is known of one partition of the keys, changed through `&mut`.
 
 mod counter;
+mod cursors;
 mod edit;
 mod flush;
 mod getl;
@@ -114,7 +115,11 @@ impl VBucket {
             id,
             state: record.state,
             table: Table::new(config.hash_seed),
-            checkpoints: CheckpointLog::new(high, config.checkpoint_bytes_max),
+            checkpoints: CheckpointLog::new(
+                high,
+                config.checkpoint_bytes_max,
+                record.failover_log.newest().uuid.0 << 16,
+            ),
             config,
             locks: Locks::default(),
             hlc: Hlc::new(record.max_cas),
@@ -160,6 +165,7 @@ impl VBucket {
         self.checkpoints.append(&document, old.as_ref());
         self.high_seqno = seqno;
         self.outbox.needs_flush = true;
+        self.outbox.changed = true;
         document
     }
 

@@ -55,7 +55,7 @@ fn a_new_vbucket_waits_to_be_flushed() {
         vbucket.take_outbox(),
         Outbox {
             needs_flush: true,
-            persisted: None
+            ..Outbox::default()
         }
     );
     assert_eq!(vbucket.take_outbox(), Outbox::default());
@@ -77,11 +77,13 @@ fn the_outbox_tells_what_is_to_be_done() {
         vbucket.take_outbox(),
         Outbox {
             needs_flush: true,
+            changed: true,
             persisted: None
         }
     );
     flush(&mut vbucket);
     let expected = Outbox {
+        changed: false,
         needs_flush: false,
         persisted: Some(Seqno(2)),
     };
@@ -161,7 +163,7 @@ fn a_promise_waits_for_the_end_of_the_checkpoint() {
     set(&mut vbucket, "key3", b"2");
     let batch = vbucket
         .begin_flush(FlushBudget {
-            items: 1,
+            items: 15,
             bytes: usize::MAX,
         })
         .unwrap();

@@ -5,3 +5,4 @@
 mod model;
 mod script;
 mod store;
+mod streams;

@@ -18,6 +18,7 @@ use model::{
 };
 
 use crate::store::{ModelStore, TestCodec, reread};
+use crate::streams::Stream;
 
 const START: Now = Now {
     unix_ns: 1_700_000_000_000_000_000,
@@ -29,6 +30,7 @@ struct World {
     config: Arc<VbConfig>,
     store: ModelStore,
     batch: Option<FlushBatch>,
+    streams: BTreeMap<String, Stream>,
     now: Now,
     saved: BTreeMap<String, Cas>,
     uuids: u64,
@@ -132,6 +134,7 @@ impl World {
             config,
             store: ModelStore::default(),
             batch: None,
+            streams: BTreeMap::new(),
             now: START,
             saved: BTreeMap::new(),
             uuids: 1,
@@ -199,6 +202,7 @@ impl World {
             "flush-fail" => Ok(self.flush_end(false, false)),
             "flush-fail-but-written" => Ok(self.flush_end(false, true)),
             "evict" | "evict-cold" | "restore" | "expire" => Ok(self.memory(line)),
+            "stream" | "read" | "drop" | "close" | "behind" => Ok(self.stream(line)),
             "observe" | "observe-seqno" => self.observe(line),
             "state" | "restart" | "config" | "clock" => Ok(self.change_world(line)),
             other => Ok(self.figures(other)),
@@ -382,6 +386,39 @@ impl World {
         }
         drop(self.vbucket.finish_flush(batch.done(ok)));
         format!("persisted {}", self.vbucket.persisted_seqno())
+    }
+
+    fn stream(&mut self, line: &Line<'_>) -> String {
+        let (vbucket, name) = (&mut self.vbucket, line.word(1));
+        if line.word(0) == "stream" {
+            let mut stream = Stream::open(vbucket, name, Seqno(line.number(3)));
+            let gap = stream.register(vbucket);
+            self.streams.insert(name.into(), stream);
+            return gap.map_or("memory".into(), |gap| {
+                format!("store {}..{}", gap.start, gap.end)
+            });
+        }
+        let stream = self.streams.get_mut(name).expect("a stream");
+        match line.word(0) {
+            "read" => {
+                let items = line.option("items").unwrap_or(u64::MAX) as usize;
+                let sent = stream.read(vbucket, &self.store, items);
+                sent.map_or("nothing".into(), |sent| sent.told(named))
+            }
+            "behind" => stream
+                .cursor
+                .map_or(0, |cursor| vbucket.cursor_behind(cursor))
+                .to_string(),
+            verb => {
+                let cursor = stream.cursor.expect("a cursor");
+                drop(vbucket.remove_cursor(cursor));
+                if verb == "close" {
+                    self.streams.remove(name);
+                    return "closed".into();
+                }
+                "cursor dropped".into()
+            }
+        }
     }
 
     fn memory(&mut self, line: &Line<'_>) -> String {
@@ -577,6 +614,10 @@ scripts! {
     observe
     partial_flush
     states
+    stream_cursor_dropped
+    streams_de_duplicate
+    streams_of_a_checkpoint
+    streams_read_whole_snapshots
     touch
     ttl_limit
     whole_tables

@@ -1,0 +1,153 @@
+//! The persistence cursor: what a flush takes, and how it ends.
+
+use std::sync::Arc;
+
+use model::Seqno;
+
+use super::segment::{Facts, Piece, SLOTS_MIN, Slot};
+use super::{CheckpointLog, FlushBudget, Garbage, Taken};
+
+/// Most slots of a tail that nothing but the last flush speaks for.
+const HINT_MAX: usize = 1024;
+
+/// A flush under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flight {
+    end_position: u64,
+    /// Last seqno of the batch.
+    pub(crate) last_seqno: Seqno,
+    /// Everything up to here is as it was at that seqno, once the batch is durable: nothing
+    /// that was replaced before the batch waits behind its end.
+    pub(crate) consistent: Seqno,
+    /// Where the snapshot ends into which the batch reaches.
+    pub(crate) snapshot_end: Seqno,
+}
+
+impl FlushBudget {
+    /// How many of `slots` fit, at least one that holds a change if there is any.
+    pub(super) fn fitting(&self, slots: &[Slot], facts: &Facts) -> usize {
+        let dead = slots.iter().position(|slot| slot.document.is_some());
+        let bytes_each = (facts.live_bytes / facts.live.max(1)).max(1);
+        let items = self.items.min(self.bytes / bytes_each).max(1);
+        dead.unwrap_or(slots.len())
+            .saturating_add(items)
+            .min(slots.len())
+    }
+}
+
+impl CheckpointLog {
+    /// Whether there is a change that is not durable.
+    pub(crate) fn has_dirty(&self) -> bool {
+        self.persisted < self.next_position()
+    }
+
+    /// Hands out changes from the persistence cursor on.
+    ///
+    /// Cost: O(segments taken); the changes themselves are not looked at.
+    pub(crate) fn take_dirty(&mut self, budget: FlushBudget) -> (Taken, Flight) {
+        let mut taken = Taken {
+            failed_to: self.failed_to,
+            ..Taken::default()
+        };
+        self.tail_hint = self.tail.len().clamp(SLOTS_MIN, HINT_MAX);
+        self.cut();
+        self.seal_tail();
+        let first = self
+            .sealed
+            .partition_point(|sealed| sealed.end_position() <= self.persisted);
+        let mut end_position = self.persisted;
+        let (mut items, mut bytes) = (0, 0);
+        for sealed in self.sealed.range(first..) {
+            // What failed comes again as a whole: the store may have it, and must not go back.
+            let again = taken.last_seqno() < Some(self.failed_to);
+            if !again && (items >= budget.items || bytes >= budget.bytes) {
+                break;
+            }
+            let begin = sealed.facts.first_position;
+            let from = usize::try_from(end_position.saturating_sub(begin)).unwrap_or(0);
+            let left = FlushBudget {
+                items: budget.items.saturating_sub(items),
+                bytes: budget.bytes.saturating_sub(bytes),
+            };
+            let fits = sealed.facts.live <= left.items && sealed.facts.live_bytes <= left.bytes;
+            let slots = &sealed.slots[from..];
+            let mut count = if fits {
+                slots.len()
+            } else {
+                left.fitting(slots, &sealed.facts)
+            };
+            if again {
+                let failed = slots.partition_point(|slot| slot.seqno <= self.failed_to);
+                count = count.max(failed);
+            }
+            let to = from + count;
+            taken.push(
+                Piece::new(Arc::clone(&sealed.slots), from, to),
+                &sealed.facts,
+            );
+            // The whole segment's figures stand for a part of it; only the last one may be one.
+            items = items.saturating_add(sealed.facts.live);
+            bytes = bytes.saturating_add(sealed.facts.live_bytes);
+            end_position = begin + to as u64;
+            if to < sealed.slots.len() {
+                break;
+            }
+        }
+        let flight = self.flight(&taken, end_position);
+        (taken, flight)
+    }
+
+    fn flight(&self, taken: &Taken, end_position: u64) -> Flight {
+        let Some(last_seqno) = taken.last_seqno() else {
+            let last = self.last_complete();
+            return Flight {
+                end_position,
+                last_seqno: last,
+                consistent: last,
+                snapshot_end: last,
+            };
+        };
+        let index = self.run_at(end_position.saturating_sub(1));
+        let reached = self.run(index);
+        let ended = end_position
+            == self
+                .closed
+                .get(index + 1)
+                .unwrap_or(&self.open)
+                .first_position;
+        let (consistent, snapshot_end) = if ended && reached.is_complete() {
+            (last_seqno, last_seqno)
+        } else {
+            (reached.complete_before, reached.range.end)
+        };
+        Flight {
+            end_position,
+            last_seqno,
+            consistent,
+            snapshot_end,
+        }
+    }
+
+    /// The batch of `flight`, of `live` changes, is durable: moves the persistence cursor,
+    /// detaches what nobody needs any more.
+    ///
+    /// Cost: O(segments); freeing them is left to who drops the answer.
+    pub(crate) fn finish(
+        &mut self,
+        flight: &Flight,
+        (live, live_bytes): (usize, usize),
+    ) -> Garbage {
+        self.persisted = flight.end_position;
+        self.dirty_items -= live;
+        self.dirty_bytes -= live_bytes;
+        if flight.last_seqno >= self.failed_to {
+            self.failed_to = Seqno::ZERO;
+        }
+        self.settle()
+    }
+
+    /// The batch of `flight` is not durable, though parts of it may have reached the store.
+    pub(crate) fn fail(&mut self, flight: &Flight) {
+        self.failed_to = self.failed_to.max(flight.last_seqno);
+    }
+}

@@ -1,0 +1,46 @@
+//! Readers of the log: streams, each with a cursor of its own.
+
+use model::Seqno;
+
+use super::VBucket;
+use crate::checkpoint::{CursorId, CursorRead, CursorStats, FlushBudget, Garbage, Registered};
+
+impl VBucket {
+    /// Seats a reader after `after`, or at the oldest change in memory if that is later; the
+    /// answer tells which, and so what must come from the store. Register before reading the
+    /// store, and nothing is missed. A cursor of the same name is replaced.
+    ///
+    /// A reader is told what it has to come back for by [`Outbox::changed`](crate::Outbox).
+    ///
+    /// Cost: the logarithm of the changes held, and O(cursors).
+    pub fn register_cursor(&mut self, name: &str, after: Seqno) -> Registered {
+        self.checkpoints.register(name, after)
+    }
+
+    /// Moves the cursor over its next changes, of one snapshot, and hands them out by reference:
+    /// for each key the newest one when it was taken. Snapshots are whole: what was announced
+    /// comes, in one batch or several, and at its end the reader has the state of that seqno.
+    ///
+    /// Cost: O(segments taken + cursors) under the lock.
+    pub fn take_from(&mut self, cursor: CursorId, budget: FlushBudget) -> CursorRead {
+        self.checkpoints.take(cursor, budget)
+    }
+
+    /// Ends a cursor. Drop the answer outside of the lock.
+    ///
+    /// Cost: O(cursors + segments that only it held).
+    pub fn remove_cursor(&mut self, cursor: CursorId) -> Garbage {
+        self.checkpoints.remove(cursor)
+    }
+
+    /// Changes that the cursor has still to get, at most; zero when it has everything, or is
+    /// no cursor any more. O(cursors).
+    pub fn cursor_behind(&self, cursor: CursorId) -> u64 {
+        self.checkpoints.behind(cursor).unwrap_or(0)
+    }
+
+    /// Figures of every cursor. Cost: O(segments) for each.
+    pub fn cursor_stats(&self) -> impl Iterator<Item = CursorStats> {
+        self.checkpoints.cursor_stats()
+    }
+}
