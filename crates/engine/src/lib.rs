@@ -25,8 +25,9 @@ mod types;
 mod vbucket;
 
 pub use checkpoint::{
-    BatchPlace, CheckpointKind, CheckpointStats, CursorBatch, CursorId, CursorRead, CursorStats,
-    FlushBatch, FlushBudget, FlushDone, FlushItem, Garbage, Registered,
+    BatchPlace, CheckpointKind, CheckpointPressure, CheckpointStats, CursorBatch, CursorId,
+    CursorRead, CursorStats, FlushBatch, FlushBudget, FlushDone, FlushItem, Garbage, Registered,
+    ReplicaError, SnapshotMarker,
 };
 pub use codec::Codec;
 pub use error::OpError;
@@ -34,4 +35,4 @@ pub use types::{
     Arithmetic, Concat, ConcatPlace, FetchKey, Got, GotMeta, Mutated, ObserveSeqno, ObserveState,
     Observed, Outbox, Outcome, ScanProgress, StoreMode, VbConfig, Write,
 };
-pub use vbucket::{HashStats, VBucket, VbStats};
+pub use vbucket::{Applied, HashStats, VBucket, VbStats};

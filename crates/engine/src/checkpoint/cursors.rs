@@ -26,6 +26,20 @@ pub(super) struct Cursor {
     announced: Seqno,
     /// Checkpoint of the last change it got, zero for none.
     checkpoint: u64,
+    droppable: bool,
+}
+
+/// What the changes in memory cost, and what could be done about it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointPressure {
+    /// Bytes that only the log holds: slots, segments, and documents that the table replaced or
+    /// evicted since. What every reader has passed is not among them: it leaves at once.
+    pub bytes: usize,
+    /// Those of them that only a flush frees.
+    pub undurable_bytes: usize,
+    /// Of the cursors that may be dropped, the one that stands furthest behind persistence, and
+    /// the bytes from there to persistence: what dropping it frees unless others stand there too.
+    pub slowest: Option<(CursorId, usize)>,
 }
 
 /// Answer of [`VBucket::register_cursor`](crate::VBucket::register_cursor).
@@ -148,6 +162,7 @@ impl CheckpointLog {
             position,
             announced: Seqno::ZERO,
             checkpoint: 0,
+            droppable: true,
         });
         // Only now: nothing that the new one needs may go with the old one.
         let garbage = replaced.map_or_else(Garbage::default, |index| self.remove_at(index));
@@ -187,6 +202,41 @@ impl CheckpointLog {
     pub(crate) fn remove(&mut self, id: CursorId) -> Garbage {
         self.cursor_index(id)
             .map_or_else(Garbage::default, |index| self.remove_at(index))
+    }
+
+    /// Ends the cursor of a stream that can go on from the store.
+    pub(crate) fn drop_cursor(&mut self, id: CursorId) -> Garbage {
+        let index = self.cursor_index(id);
+        let Some(index) = index.filter(|&index| self.cursors[index].droppable) else {
+            return Garbage::default();
+        };
+        self.cursors_dropped += 1;
+        self.remove_at(index)
+    }
+
+    pub(crate) fn set_droppable(&mut self, id: CursorId, droppable: bool) {
+        if let Some(index) = self.cursor_index(id) {
+            self.cursors[index].droppable = droppable;
+        }
+    }
+
+    /// What could be freed, and how.
+    ///
+    /// Cost: O(cursors + segments held).
+    pub(crate) fn pressure(&self) -> CheckpointPressure {
+        let behind = self
+            .cursors
+            .iter()
+            .filter(|cursor| cursor.droppable && cursor.position < self.persisted);
+        let slowest = behind.min_by_key(|cursor| cursor.position).map(|cursor| {
+            let pinned = self.bytes_between(cursor.position, self.persisted);
+            (cursor.id, pinned)
+        });
+        CheckpointPressure {
+            bytes: self.memory_bytes(),
+            undurable_bytes: self.bytes_between(self.persisted, u64::MAX),
+            slowest: slowest.filter(|&(_, pinned)| pinned > 0),
+        }
     }
 
     /// A cursor moved or left: detaches what nobody needs any more.
@@ -230,6 +280,9 @@ impl CheckpointLog {
         } else {
             first.map_or(run.range.start, |slot| slot.seqno)
         };
+        let prepared = run
+            .high_prepared
+            .max(run.announced_prepared.unwrap_or_default());
         let more = end_position < self.next_position();
         let cursor = &mut self.cursors[index];
         let batch = CursorBatch {
@@ -242,7 +295,7 @@ impl CheckpointLog {
             checkpoint_kind: run.kind,
             visible_end: run.visible_end,
             high_completed: Some(run.high_completed).filter(|&seqno| seqno > Seqno::ZERO),
-            high_prepared: Some(run.high_prepared).filter(|&seqno| seqno > Seqno::ZERO),
+            high_prepared: Some(prepared).filter(|&seqno| seqno > Seqno::ZERO),
             last,
             more,
             pieces,

@@ -21,6 +21,8 @@ pub(crate) struct Flight {
     pub(crate) consistent: Seqno,
     /// Where the snapshot ends into which the batch reaches.
     pub(crate) snapshot_end: Seqno,
+    /// The newest prepare and the newest decided one, as far as the batch surely has them.
+    pub(crate) prepared: (Seqno, Seqno),
 }
 
 impl FlushBudget {
@@ -104,7 +106,8 @@ impl CheckpointLog {
                 end_position,
                 last_seqno: last,
                 consistent: last,
-                snapshot_end: last,
+                snapshot_end: self.progress().end,
+                prepared: (self.open.high_prepared, self.open.high_completed),
             };
         };
         let index = self.run_at(end_position.saturating_sub(1));
@@ -120,11 +123,17 @@ impl CheckpointLog {
         } else {
             (reached.complete_before, reached.range.end)
         };
+        let prepared = if ended {
+            (reached.high_prepared, reached.high_completed)
+        } else {
+            reached.before
+        };
         Flight {
             end_position,
             last_seqno,
             consistent,
             snapshot_end,
+            prepared,
         }
     }
 

@@ -17,6 +17,7 @@
 mod batch;
 mod cursors;
 mod flight;
+mod replica;
 mod run;
 mod segment;
 mod stats;
@@ -24,16 +25,22 @@ mod stats;
 mod tests;
 
 use std::collections::VecDeque;
+use std::hash::BuildHasher;
 use std::mem;
 use std::sync::Arc;
 
 pub(crate) use batch::{FlightId, Taken};
 pub use batch::{FlushBatch, FlushBudget, FlushDone, FlushItem, Garbage};
 use cursors::Cursor;
-pub use cursors::{BatchPlace, CursorBatch, CursorId, CursorRead, CursorStats, Registered};
+pub use cursors::{
+    BatchPlace, CheckpointPressure, CursorBatch, CursorId, CursorRead, CursorStats, Registered,
+};
 pub(crate) use flight::Flight;
+use hashbrown::HashTable;
 use model::{Document, Seqno};
+pub use replica::{ReplicaError, SnapshotMarker};
 pub use run::CheckpointKind;
+pub(crate) use run::Origin;
 use run::Run;
 use segment::{
     Facts, SEGMENT_BYTES_MIN, SLOTS_MAX, SLOTS_MIN, Sealed, Slot, Slots, index_of, slots_bytes,
@@ -55,12 +62,15 @@ pub(crate) struct CheckpointLog {
     /// Bytes of the open checkpoint: everything queued in it and not replaced in place.
     open_bytes: usize,
     bytes_max: usize,
+    /// Hashes of the keys of prepares and aborts in the open checkpoint.
+    prepared_keys: HashTable<u64>,
     /// Everything from this seqno on is here, or was replaced by something that is.
     held_from: Seqno,
     /// The persistence cursor: everything before this position is durable.
     persisted: u64,
     cursors: Vec<Cursor>,
     cursors_made: u64,
+    cursors_dropped: u64,
     /// The lowest position of any cursor.
     lowest: u64,
     failed_to: Seqno,
@@ -73,6 +83,11 @@ pub(crate) struct CheckpointLog {
     deduplicated: u64,
 }
 
+/// Two keys of one hash only cost a checkpoint more.
+fn key_hash(key: &[u8]) -> u64 {
+    foldhash::fast::FixedState::with_seed(0).hash_one(key)
+}
+
 /// Which segment a slot lies in.
 #[derive(Clone, Copy, Debug)]
 enum Home {
@@ -81,8 +96,8 @@ enum Home {
 }
 
 impl CheckpointLog {
-    /// A log whose first change will follow `high`. Cursors are numbered from `cursors_made` on.
-    pub(crate) fn new(high: Seqno, bytes_max: usize, cursors_made: u64) -> Self {
+    /// A log whose first change will follow `origin.high`.
+    pub(crate) fn new(origin: &Origin, bytes_max: usize) -> Self {
         Self {
             sealed: VecDeque::new(),
             tail: Vec::new(),
@@ -90,13 +105,15 @@ impl CheckpointLog {
             tail_bytes_max: 0,
             tail_hint: SLOTS_MIN,
             closed: VecDeque::new(),
-            open: Run::first(high),
+            open: Run::first(origin),
             open_bytes: 0,
             bytes_max,
-            held_from: high.next(),
+            held_from: origin.high.next(),
             persisted: 0,
             cursors: Vec::new(),
-            cursors_made,
+            cursors_made: origin.cursors_made,
+            cursors_dropped: 0,
+            prepared_keys: HashTable::new(),
             lowest: 0,
             failed_to: Seqno::ZERO,
             dirty_items: 0,
@@ -109,13 +126,15 @@ impl CheckpointLog {
         }
     }
 
-    /// Queues a change whose seqno is above all others. `old` is what the table held before.
+    /// Queues a change whose seqno is above all others. `old` is what the table held before, in
+    /// the same namespace: of a prepare or an abort, the prepare.
     ///
     /// Cost: O(1) while no number was left out; else the logarithm of the segments held.
     pub(crate) fn append(&mut self, document: &Document, old: Option<&Document>) {
-        if self.open_bytes >= self.bytes_max {
+        if self.open_bytes >= self.bytes_max && self.open.is_complete() {
             self.close_checkpoint();
         }
+        self.keep_apart(document, old);
         let supersedes = old.map_or(Seqno::ZERO, |old| self.replace(old));
         let bytes = document.memory_bytes();
         let seqno = document.seqno();
@@ -128,13 +147,41 @@ impl CheckpointLog {
         self.tail_facts.live += 1;
         self.tail_facts.live_bytes += bytes;
         self.open_bytes += bytes + size_of::<Slot>();
-        self.open.range.end = seqno;
-        self.open.last = seqno;
-        self.open.visible_end = seqno;
+        self.open.add(document);
         self.items += 1;
         self.live_bytes += bytes;
         self.dirty_items += 1;
         self.dirty_bytes += bytes;
+    }
+
+    /// Whether the open checkpoint has a change of the same key and namespace, and one of the
+    /// two belongs to a durable write: then neither may replace the other.
+    fn collides(&self, document: &Document, old: Option<&Document>) -> bool {
+        if document.kind().is_prepared() {
+            let hash = key_hash(document.key());
+            return self
+                .prepared_keys
+                .find(hash, |&held| held == hash)
+                .is_some();
+        }
+        old.is_some_and(|old| {
+            let durable = document.kind().is_commit() || old.kind().is_commit();
+            durable && old.seqno() >= self.open.checkpoint_start
+        })
+    }
+
+    /// Begins a new checkpoint rather than to have two changes of a durable write's key in one.
+    fn keep_apart(&mut self, document: &Document, old: Option<&Document>) {
+        if self.open.kind != CheckpointKind::Memory {
+            return;
+        }
+        if self.collides(document, old) {
+            self.close_checkpoint();
+        }
+        if document.kind().is_prepared() {
+            let hash = key_hash(document.key());
+            self.prepared_keys.insert_unique(hash, hash, |&hash| hash);
+        }
     }
 
     fn make_room(&mut self) {
@@ -201,6 +248,7 @@ impl CheckpointLog {
         self.open.checkpoint += 1;
         self.open.checkpoint_start = self.open.last.next();
         self.open_bytes = 0;
+        self.prepared_keys = HashTable::new();
     }
 
     fn find(&self, seqno: Seqno) -> Option<(Home, usize)> {
@@ -229,7 +277,8 @@ impl CheckpointLog {
         let Some((home, index)) = self.find(old.seqno()) else {
             return old.seqno();
         };
-        if self.facts_mut(home).first_position + (index as u64) < self.open.first_position {
+        let position = self.facts_mut(home).first_position + index as u64;
+        if position < self.open.first_position || self.open.kind != CheckpointKind::Memory {
             self.mark_stale(home, index, old);
             return old.seqno();
         }
@@ -340,6 +389,20 @@ impl CheckpointLog {
         garbage
     }
 
+    /// Detaches what every cursor has passed.
+    pub(crate) fn expel(&mut self) -> Garbage {
+        self.release()
+    }
+
+    /// Gives cursors numbers that those of `other` never had.
+    pub(crate) fn number_cursors_after(&mut self, other: &Self) {
+        self.cursors_made = other.cursors_made;
+    }
+
+    pub(crate) fn set_bytes_max(&mut self, bytes: usize) {
+        self.bytes_max = bytes;
+    }
+
     fn hold_from_after(&mut self, slot: Option<&Slot>) {
         if let Some(slot) = slot {
             self.held_from = slot.seqno.next();
@@ -353,15 +416,6 @@ impl CheckpointLog {
         }
         if self.closed.is_empty() {
             garbage.runs = mem::take(&mut self.closed);
-        }
-    }
-
-    /// The newest point at which the vBucket is consistent.
-    pub(crate) fn last_complete(&self) -> Seqno {
-        if self.open.is_complete() {
-            self.open.last
-        } else {
-            self.open.complete_before
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Checkpoints and the runs that they consist of.
 
-use model::{Seqno, SnapshotRange};
+use model::{Document, Seqno, SnapshotRange};
 
 /// What a checkpoint was made from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,11 +39,30 @@ pub(crate) struct Run {
     pub(crate) high_prepared: Seqno,
     /// The newest prepare so far that was committed or aborted, zero for none.
     pub(crate) high_completed: Seqno,
+    /// Both as they were before this run.
+    pub(crate) before: (Seqno, Seqno),
+    /// Of rows of another node's store: its newest prepare, known once all rows are here.
+    pub(crate) announced_prepared: Option<Seqno>,
+}
+
+/// Where a log begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Origin {
+    /// The newest change.
+    pub(crate) high: Seqno,
+    /// The snapshot to which it belongs; past `high` if parts of it are missing.
+    pub(crate) snapshot: SnapshotRange,
+    /// The newest prepare, and the newest decided one; zero for none.
+    pub(crate) prepared: (Seqno, Seqno),
+    /// Cursors are numbered from here on, so that none is taken for another vBucket object's.
+    pub(crate) cursors_made: u64,
 }
 
 impl Run {
-    /// The first run of a log whose first change follows `high`.
-    pub(crate) fn first(high: Seqno) -> Self {
+    /// The first run of a log.
+    pub(crate) fn first(origin: &Origin) -> Self {
+        let Origin { high, snapshot, .. } = *origin;
+        let partial = snapshot.end > high;
         Self {
             checkpoint: 1,
             kind: CheckpointKind::Memory,
@@ -51,13 +70,37 @@ impl Run {
             checkpoint_start: high.next(),
             range: SnapshotRange {
                 start: high.next(),
-                end: high,
+                end: if partial { snapshot.end } else { high },
             },
             last: high,
-            complete_before: high,
+            complete_before: if partial {
+                snapshot.start.min(high)
+            } else {
+                high
+            },
             visible_end: high,
-            high_prepared: Seqno::ZERO,
-            high_completed: Seqno::ZERO,
+            high_prepared: origin.prepared.0,
+            high_completed: origin.prepared.1,
+            before: origin.prepared,
+            announced_prepared: None,
+        }
+    }
+
+    /// Takes note of its newest change.
+    pub(crate) fn add(&mut self, change: &Document) {
+        let (seqno, kind) = (change.seqno(), change.kind());
+        self.last = seqno;
+        self.range.end = self.range.end.max(seqno);
+        if !kind.is_prepared() {
+            self.visible_end = self.visible_end.max(seqno);
+        }
+        if kind.is_prepare() {
+            self.high_prepared = seqno;
+        } else {
+            self.high_completed = self.high_completed.max(change.prepare_seqno());
+        }
+        if let (true, Some(prepared)) = (self.is_complete(), self.announced_prepared) {
+            self.high_prepared = self.high_prepared.max(prepared);
         }
     }
 
@@ -70,12 +113,12 @@ impl Run {
     pub(crate) fn next(&self, position: u64) -> Self {
         let mut next = *self;
         next.first_position = position;
+        next.before = (self.high_prepared, self.high_completed);
+        next.range.start = next.range.start.max(self.last.next());
         if self.is_complete() {
             next.complete_before = self.last;
-            next.range = SnapshotRange {
-                start: self.last.next(),
-                end: self.last,
-            };
+            next.range.end = self.last;
+            next.announced_prepared = None;
         }
         next
     }

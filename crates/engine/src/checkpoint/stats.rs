@@ -4,7 +4,7 @@ use model::{Seqno, SnapshotRange};
 
 use super::cursors::Cursor;
 use super::run::Run;
-use super::segment::Sealed;
+use super::segment::{Sealed, slots_bytes};
 use super::{CheckpointLog, CursorStats};
 
 /// Figures of the checkpoints.
@@ -38,6 +38,8 @@ pub struct CheckpointStats {
     pub deduplicated: u64,
     /// Stream cursors.
     pub cursors: u64,
+    /// Cursors that were dropped to free memory.
+    pub cursors_dropped: u64,
 }
 
 impl CheckpointLog {
@@ -57,6 +59,7 @@ impl CheckpointLog {
             + self.sealed.capacity().saturating_sub(self.sealed.len()) * size_of::<Sealed>()
             + self.closed.capacity() * size_of::<Run>()
             + self.cursors.capacity() * size_of::<Cursor>()
+            + self.prepared_keys.allocation_size()
     }
 
     pub(crate) fn stats(&self) -> CheckpointStats {
@@ -75,6 +78,7 @@ impl CheckpointLog {
             persistence_position: self.persisted,
             deduplicated: self.deduplicated,
             cursors: self.cursors.len() as u64,
+            cursors_dropped: self.cursors_dropped,
         }
     }
 
@@ -88,15 +92,21 @@ impl CheckpointLog {
         })
     }
 
-    /// Bytes of the segments that begin in this range of positions.
-    fn bytes_between(&self, from: u64, to: u64) -> usize {
+    /// Bytes that only the log holds, of the segments that end in this range of positions.
+    pub(super) fn bytes_between(&self, from: u64, to: u64) -> usize {
         let sealed = self
             .sealed
             .iter()
             .skip_while(|sealed| sealed.end_position() <= from)
             .take_while(|sealed| sealed.end_position() <= to);
+        let tail = if to == u64::MAX {
+            slots_bytes(&self.tail) + self.tail_facts.stale_bytes
+        } else {
+            0
+        };
         sealed
-            .map(|sealed| sealed.slot_bytes() + sealed.facts.live_bytes)
-            .sum()
+            .map(|sealed| sealed.slot_bytes() + sealed.facts.stale_bytes)
+            .sum::<usize>()
+            + tail
     }
 }

@@ -25,7 +25,7 @@ struct World {
 impl World {
     fn new(bytes_max: usize) -> Self {
         Self {
-            log: CheckpointLog::new(Seqno(0), bytes_max, 0),
+            log: CheckpointLog::new(&Origin::default(), bytes_max),
             table: [].into(),
             high: 0,
             flying: (0, 0),

@@ -3,7 +3,9 @@
 use model::Seqno;
 
 use super::VBucket;
-use crate::checkpoint::{CursorId, CursorRead, CursorStats, FlushBudget, Garbage, Registered};
+use crate::checkpoint::{
+    CheckpointPressure, CursorId, CursorRead, CursorStats, FlushBudget, Garbage, Registered,
+};
 
 impl VBucket {
     /// Seats a reader after `after`, or at the oldest change in memory if that is later; the
@@ -42,5 +44,40 @@ impl VBucket {
     /// Figures of every cursor. Cost: O(segments) for each.
     pub fn cursor_stats(&self) -> impl Iterator<Item = CursorStats> {
         self.checkpoints.cursor_stats()
+    }
+
+    /// Whether memory recovery may take the cursor away (as it may from the start): a stream that
+    /// hands a vBucket over cannot go back to the store.
+    pub fn set_cursor_droppable(&mut self, cursor: CursorId, droppable: bool) {
+        self.checkpoints.set_droppable(cursor, droppable);
+    }
+
+    /// Takes the cursor away from its stream, which hears of it from its next read and goes on
+    /// from the store. Does nothing to one that may not be dropped. Drop the answer outside of
+    /// the lock.
+    ///
+    /// Cost: O(cursors + segments detached).
+    pub fn drop_cursor(&mut self, cursor: CursorId) -> Garbage {
+        self.checkpoints.drop_cursor(cursor)
+    }
+
+    /// What the changes in memory cost, and what could be done about it. Cost: O(segments held +
+    /// cursors).
+    pub fn checkpoint_pressure(&self) -> CheckpointPressure {
+        self.checkpoints.pressure()
+    }
+
+    /// Detaches what every reader has passed. They do so themselves with every step, so that
+    /// there is rarely anything left to find. Drop the answer outside of the lock.
+    ///
+    /// Cost: O(segments detached), whatever is in them.
+    pub fn expel(&mut self) -> Garbage {
+        self.checkpoints.expel()
+    }
+
+    /// Bytes of changes after which checkpoints are closed from now on; one that is larger is
+    /// closed with the next change.
+    pub fn set_checkpoint_bytes_max(&mut self, bytes: usize) {
+        self.checkpoints.set_bytes_max(bytes);
     }
 }

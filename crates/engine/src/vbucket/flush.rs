@@ -54,9 +54,13 @@ impl VBucket {
         } else {
             self.durable.flushed
         };
+        // What was prepared or decided after the batch's end is not in the store yet.
+        let (prepared, completed) = changes.prepared;
         let record = VbRecord {
             high_seqno,
             snapshot,
+            high_prepared: self.high_prepared.min(prepared),
+            high_completed: self.high_completed.min(completed),
             ..self.record()
         };
         Some(FlushBatch {
@@ -105,7 +109,7 @@ impl VBucket {
             state: self.state,
             high_seqno: self.high_seqno,
             purge_seqno: self.purge_seqno,
-            snapshot: self.snapshot(),
+            snapshot: self.checkpoints.progress(),
             high_prepared: self.high_prepared,
             high_completed: self.high_completed,
             max_cas: self.hlc.max(),

@@ -7,6 +7,7 @@ mod flush;
 mod getl;
 mod memory;
 mod read;
+mod replica;
 mod state;
 mod stats;
 #[cfg(test)]
@@ -19,9 +20,10 @@ use model::{
     Cas, Document, Draft, FailoverEntry, FailoverLog, Now, Seqno, SnapshotRange, VbId, VbRecord,
     VbState,
 };
+pub use replica::Applied;
 pub use stats::{HashStats, VbStats};
 
-use crate::checkpoint::{CheckpointLog, Flight};
+use crate::checkpoint::{CheckpointLog, Flight, Origin};
 use crate::error::OpError;
 use crate::hlc::Hlc;
 use crate::locks::Locks;
@@ -111,15 +113,17 @@ impl VBucket {
     /// each row, then [`VBucket::finish_warmup`].
     pub fn from_record(id: VbId, record: VbRecord, config: Arc<VbConfig>) -> Self {
         let high = record.high_seqno;
+        let origin = Origin {
+            high,
+            snapshot: record.snapshot,
+            prepared: (record.high_prepared, record.high_completed),
+            cursors_made: record.failover_log.newest().uuid.0 << 16,
+        };
         Self {
             id,
             state: record.state,
             table: Table::new(config.hash_seed),
-            checkpoints: CheckpointLog::new(
-                high,
-                config.checkpoint_bytes_max,
-                record.failover_log.newest().uuid.0 << 16,
-            ),
+            checkpoints: CheckpointLog::new(&origin, config.checkpoint_bytes_max),
             config,
             locks: Locks::default(),
             hlc: Hlc::new(record.max_cas),

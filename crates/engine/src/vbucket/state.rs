@@ -58,7 +58,6 @@ impl VBucket {
         if state == VbState::Active && before != VbState::Active {
             self.begin_history(new_uuid);
             self.adopt_snapshot();
-            self.checkpoints.close_checkpoint();
         }
         if state != VbState::Active {
             self.locks.clear();
@@ -67,7 +66,7 @@ impl VBucket {
     }
 
     fn begin_history(&mut self, uuid: VbUuid) {
-        let seqno = self.consistent_seqno();
+        let seqno = self.checkpoints.last_complete();
         // Histories that began above this point never were.
         let kept = self
             .failover_log
@@ -83,21 +82,9 @@ impl VBucket {
         self.touch_record();
     }
 
-    /// The end of the last snapshot that is here as a whole.
-    fn consistent_seqno(&self) -> Seqno {
-        if self.high_seqno > self.durable.flushed {
-            return self.high_seqno;
-        }
-        let SnapshotRange { start, end } = self.durable.snapshot;
-        if end <= self.high_seqno {
-            self.high_seqno
-        } else {
-            start.min(self.high_seqno)
-        }
-    }
-
     /// What is here is from now on this vBucket's own truth.
     fn adopt_snapshot(&mut self) {
+        self.checkpoints.adopt();
         if self.high_seqno == self.durable.flushed && self.durable.snapshot.end > self.high_seqno {
             self.durable.snapshot = SnapshotRange {
                 start: self.high_seqno,

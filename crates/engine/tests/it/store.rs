@@ -53,7 +53,9 @@ impl ModelStore {
     }
 
     fn check(&self) {
-        let mut keys: Vec<&[u8]> = self.rows.values().map(Document::key).collect();
+        // Prepares and aborts have a namespace of their own.
+        let name = |row: &Document| (row.kind().is_prepared(), row.key().to_vec());
+        let mut keys: Vec<_> = self.rows.values().map(name).collect();
         keys.sort_unstable();
         assert!(
             keys.windows(2).all(|pair| pair[0] != pair[1]),
@@ -63,7 +65,9 @@ impl ModelStore {
 
     /// The row of a key.
     pub(crate) fn row(&self, key: &[u8]) -> Option<&Document> {
-        self.rows.values().find(|row| row.key() == key)
+        self.rows
+            .values()
+            .find(|row| row.key() == key && !row.kind().is_prepared())
     }
 
     /// A vBucket as it is after a restart; also the number of rows found stale.

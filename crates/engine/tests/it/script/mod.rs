@@ -20,6 +20,9 @@ use model::{
 use crate::store::{ModelStore, TestCodec, reread};
 use crate::streams::Stream;
 
+mod follow;
+mod reading;
+
 const START: Now = Now {
     unix_ns: 1_700_000_000_000_000_000,
     mono_ns: 1_000_000_000,
@@ -202,7 +205,8 @@ impl World {
             "flush-fail" => Ok(self.flush_end(false, false)),
             "flush-fail-but-written" => Ok(self.flush_end(false, true)),
             "evict" | "evict-cold" | "restore" | "expire" => Ok(self.memory(line)),
-            "stream" | "read" | "drop" | "close" | "behind" => Ok(self.stream(line)),
+            "stream" | "read" | "drop" | "close" | "hold" | "behind" => Ok(self.stream(line)),
+            "marker" | "apply" | "rollback" | "progress" => Ok(self.follow(line)),
             "observe" | "observe-seqno" => self.observe(line),
             "state" | "restart" | "config" | "clock" => Ok(self.change_world(line)),
             other => Ok(self.figures(other)),
@@ -388,39 +392,6 @@ impl World {
         format!("persisted {}", self.vbucket.persisted_seqno())
     }
 
-    fn stream(&mut self, line: &Line<'_>) -> String {
-        let (vbucket, name) = (&mut self.vbucket, line.word(1));
-        if line.word(0) == "stream" {
-            let mut stream = Stream::open(vbucket, name, Seqno(line.number(3)));
-            let gap = stream.register(vbucket);
-            self.streams.insert(name.into(), stream);
-            return gap.map_or("memory".into(), |gap| {
-                format!("store {}..{}", gap.start, gap.end)
-            });
-        }
-        let stream = self.streams.get_mut(name).expect("a stream");
-        match line.word(0) {
-            "read" => {
-                let items = line.option("items").unwrap_or(u64::MAX) as usize;
-                let sent = stream.read(vbucket, &self.store, items);
-                sent.map_or("nothing".into(), |sent| sent.told(named))
-            }
-            "behind" => stream
-                .cursor
-                .map_or(0, |cursor| vbucket.cursor_behind(cursor))
-                .to_string(),
-            verb => {
-                let cursor = stream.cursor.expect("a cursor");
-                drop(vbucket.remove_cursor(cursor));
-                if verb == "close" {
-                    self.streams.remove(name);
-                    return "closed".into();
-                }
-                "cursor dropped".into()
-            }
-        }
-    }
-
     fn memory(&mut self, line: &Line<'_>) -> String {
         let key = line.word(1).as_bytes();
         match line.word(0) {
@@ -533,11 +504,27 @@ impl World {
                 "items {}, tombstones {}, non-resident {}, de-duplicated {}",
                 stats.items, stats.tombstones, stats.non_resident, stats.deduplicated,
             ),
+            "pressure" => {
+                let pressure = self.vbucket.checkpoint_pressure();
+                let name = |cursor| {
+                    let mut named = self.streams.iter();
+                    named
+                        .find(|(_, stream)| stream.cursor == Some(cursor))
+                        .map(|(name, _)| name.clone())
+                };
+                match pressure.slowest {
+                    Some((cursor, _)) => format!("slowest {}", name(cursor).expect("a stream")),
+                    None => "none to drop".into(),
+                }
+            }
             "outbox" => {
                 let outbox = self.vbucket.take_outbox();
                 let mut parts = Vec::new();
                 if outbox.needs_flush {
                     parts.push("flush".into());
+                }
+                if outbox.changed {
+                    parts.push("changed".into());
                 }
                 parts.extend(outbox.persisted.map(|seqno| format!("persisted {seqno}")));
                 or_nothing(&parts)
@@ -580,7 +567,7 @@ macro_rules! scripts {
         fn $name() {
             run_script(
                 stringify!($name),
-                include_str!(concat!("scripts/", stringify!($name), ".txt")),
+                include_str!(concat!("../scripts/", stringify!($name), ".txt")),
             );
         })*
 
@@ -615,6 +602,11 @@ scripts! {
     partial_flush
     states
     stream_cursor_dropped
+    replica_checkpoints
+    replica_promoted_in_a_snapshot
+    replica_refuses
+    replica_restarted_in_a_snapshot
+    rollback
     streams_de_duplicate
     streams_of_a_checkpoint
     streams_read_whole_snapshots

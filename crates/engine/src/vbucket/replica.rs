@@ -1,0 +1,117 @@
+//! The side of a vBucket that follows the active one of another node.
+
+use std::sync::Arc;
+
+use model::{Document, Seqno, SnapshotRange, VbRecord, VbState};
+
+use super::{HEAT_WRITTEN, VBucket};
+use crate::checkpoint::{CheckpointKind, ReplicaError, SnapshotMarker};
+
+/// What became of a change of another node's vBucket that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// Whether it was the last one of its snapshot: the state is the active vBucket's at that
+    /// seqno.
+    pub snapshot_ended: bool,
+    /// Kind of the snapshot.
+    pub kind: CheckpointKind,
+}
+
+impl VBucket {
+    fn check_follows(&self) -> Result<(), ReplicaError> {
+        match self.state {
+            VbState::Replica | VbState::Pending => Ok(()),
+            VbState::Active | VbState::Dead => Err(ReplicaError::NotReplica),
+        }
+    }
+
+    /// Takes note of what the active vBucket is about to send. Checkpoints here follow those
+    /// there: a marker begins one if the active one did, or if it or the last one is of kind
+    /// Disk; else the open one goes on.
+    ///
+    /// # Errors
+    /// `NotReplica`; `OutOfRange` for a snapshot that ends at or before what is here; `Marker`
+    /// for one that contradicts itself. The open snapshot goes on then as if nothing was said.
+    pub fn begin_snapshot(&mut self, marker: &SnapshotMarker) -> Result<(), ReplicaError> {
+        self.check_follows()?;
+        self.checkpoints.begin_snapshot(marker)?;
+        if let Some(purged) = marker.purge_seqno.filter(|&seqno| seqno > self.purge_seqno) {
+            self.purge_seqno = purged;
+            self.touch_record();
+        }
+        Ok(())
+    }
+
+    /// Takes a change as the active vBucket made it: its seqno, CAS and rev stay. It needs no
+    /// room in the quota, since what was acknowledged there must not be lost here.
+    ///
+    /// # Errors
+    /// `NotReplica`; `OutOfRange` unless its seqno is above all and was announced; `Duplicate`
+    /// for a second change of a durable write's key in one checkpoint. Nothing changed then.
+    pub fn apply(&mut self, document: &Document) -> Result<Applied, ReplicaError> {
+        self.check_follows()?;
+        let prepared = document.kind().is_prepared();
+        let place = self.table.place(document.key());
+        let old = self.table.at(place).filter(|_| !prepared);
+        self.checkpoints.check_next(document, old)?;
+        self.hlc.observe(document.cas());
+        if document.kind().is_tombstone() {
+            self.max_deleted_rev = self.max_deleted_rev.max(document.rev());
+        }
+        self.high_seqno = document.seqno();
+        if prepared {
+            self.checkpoints.append(document, None);
+        } else {
+            document.set_heat(old.map_or(0, Document::heat).max(HEAT_WRITTEN));
+            let old = self.table.put(place, document.clone());
+            self.checkpoints.append(document, old.as_ref());
+        }
+        self.outbox.needs_flush = true;
+        self.outbox.changed = true;
+        Ok(Applied {
+            snapshot_ended: self.checkpoints.is_complete(),
+            kind: self.checkpoints.open_kind(),
+        })
+    }
+
+    /// Where it stands in what was announced, for whoever asks another node for more: from the
+    /// newest consistent point to the end of the snapshot that has begun after it. Both are the
+    /// newest change when no snapshot is under way.
+    pub fn snapshot_progress(&self) -> SnapshotRange {
+        self.checkpoints.progress()
+    }
+
+    /// Whether the first rows of another node's store are still coming in: until then there is
+    /// no consistent point that could be streamed from here.
+    pub fn receives_initial_disk(&self) -> bool {
+        self.checkpoints.open_kind() == CheckpointKind::InitialDisk
+            && !self.checkpoints.is_complete()
+    }
+
+    /// Goes back to what the store rolled back to: without documents, cursors and unflushed
+    /// changes, as after [`VBucket::from_record`]; [`VBucket::load`] follows for each row. Life
+    /// state and topology stay. Streams find their cursors dropped, a flush under way is ignored
+    /// when it ends.
+    ///
+    /// Returns what was; drop it outside of the lock.
+    pub fn rollback_to(&mut self, record: VbRecord) -> Box<Self> {
+        let record = VbRecord {
+            state: self.state,
+            topology: self.topology.to_string(),
+            ..record
+        };
+        let mut fresh = Self::from_record(self.id, record, Arc::clone(&self.config));
+        fresh.checkpoints.number_cursors_after(&self.checkpoints);
+        fresh.flights = self.flights;
+        fresh.counters = self.counters;
+        fresh.reported_bytes = self.reported_bytes;
+        fresh.touch_record();
+        fresh.outbox.changed = true;
+        Box::new(std::mem::replace(self, fresh))
+    }
+
+    /// The newest point at which the state here is one that the active vBucket had.
+    pub fn consistent_seqno(&self) -> Seqno {
+        self.checkpoints.last_complete()
+    }
+}
