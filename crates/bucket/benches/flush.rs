@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bucket::{Bucket, BucketOptions, Clock, Flushed};
+use bucket::{Bucket, BucketOptions, Clock, Eviction, Flushed};
 use engine::{Outcome, StoreMode, VbConfig, Write};
 use model::{Cas, Document, Draft, Meta, Now, Seqno, VbId, VbRecord, VbUuid};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
@@ -139,7 +139,8 @@ fn open(path: &Path) -> Arc<Bucket<Watched>> {
         quota_bytes: 8 << 30,
         vb: Arc::new(VbConfig::default()),
         clean: opened.clean,
-        evicts: true,
+        eviction: Eviction::Values,
+        expiry_pass_s: 0,
         flush_interval_ms: 0,
     };
     let mut uuid = || VbUuid(1);

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 
-use engine::{FetchKey, OpError, Outbox, VBucket, VbConfig};
+use engine::{FetchKey, MemoryDelta, OpError, Outbox, VBucket, VbConfig};
 use model::{VbId, VbRecord, VbUuid};
 use parking_lot::Mutex;
 use storage::{ErrorKind, KvStore, StoreError};
 
+use crate::holds::{Hold, Holds};
 use crate::lifecycle;
-use crate::memory::Memory;
+use crate::memory::{Eviction, Memory, MemoryRefusal};
 use crate::signals::{Bell, Clock, DirtySet, Wake};
 use crate::stats::{Counters, FlusherState, WarmupStage, WarmupStats};
 use crate::waiters::Waiters;
@@ -27,8 +28,11 @@ pub struct BucketOptions {
     pub vb: Arc<VbConfig>,
     /// Whether the store was closed properly; if not, active vBuckets begin a new history.
     pub clean: bool,
-    /// Whether values may leave memory because the store keeps them.
-    pub evicts: bool,
+    /// How it gets room for what is new.
+    pub eviction: Eviction,
+    /// Time between two passes over all documents that look for expired ones, seconds; 0 for
+    /// none.
+    pub expiry_pass_s: u32,
     /// Least time between the starts of two commits when nobody waits for persistence,
     /// milliseconds. Changes of the same key within it cost one row.
     pub flush_interval_ms: u64,
@@ -75,6 +79,8 @@ pub struct Bucket<S> {
     pub(crate) relieving: AtomicBool,
     /// Where the next pass of eviction begins.
     pub(crate) relieve_next: AtomicU16,
+    pub(crate) expiry_bell: Bell,
+    holds: Holds,
     pub(crate) waiters: Waiters,
     pub(crate) flusher_state: AtomicU8,
     /// Why the last commit failed, until one succeeds.
@@ -116,6 +122,8 @@ impl<S: KvStore> Bucket<S> {
             reliever_bell: Bell::default(),
             relieving: AtomicBool::new(false),
             relieve_next: AtomicU16::new(0),
+            expiry_bell: Bell::default(),
+            holds: Holds::default(),
             waiters: Waiters::default(),
             flusher_state: AtomicU8::new(FlusherState::Running as u8),
             failure: Mutex::default(),
@@ -142,20 +150,40 @@ impl<S: KvStore> Bucket<S> {
         Some(result)
     }
 
+    /// [`Bucket::with_vbucket`], with the time that the lock is held noted under `hold`: for
+    /// whatever is not a client's own operation.
+    pub fn with_vbucket_for<T>(
+        &self,
+        hold: Hold,
+        id: VbId,
+        f: impl FnOnce(&mut VBucket) -> T,
+    ) -> Option<T> {
+        let mut slot = self.slot(id)?.vbucket.lock();
+        let vbucket = slot.as_mut()?;
+        let since_ns = self.clock.now().mono_ns;
+        let result = f(vbucket);
+        let left = Self::collect_outbox(vbucket);
+        let until_ns = self.clock.now().mono_ns;
+        drop(slot);
+        self.holds.record(hold, until_ns.saturating_sub(since_ns));
+        self.deliver(id, left);
+        Some(result)
+    }
+
     pub(crate) fn slot(&self, id: VbId) -> Option<&Slot> {
         self.slots.get(usize::from(id.0))
     }
 
     /// What an operation left behind; to be delivered once the lock is dropped.
-    pub(crate) fn collect_outbox(vbucket: &mut VBucket) -> (Outbox, i64) {
+    pub(crate) fn collect_outbox(vbucket: &mut VBucket) -> (Outbox, MemoryDelta) {
         (vbucket.take_outbox(), vbucket.take_memory_delta())
     }
 
-    pub(crate) fn deliver(&self, id: VbId, (outbox, memory_delta): (Outbox, i64)) {
+    pub(crate) fn deliver(&self, id: VbId, (outbox, memory_delta): (Outbox, MemoryDelta)) {
         if outbox.needs_flush {
             self.dirty.mark(id);
         }
-        if memory_delta != 0 && self.memory.add(memory_delta) {
+        if memory_delta != MemoryDelta::default() && self.memory.add(memory_delta) {
             self.relieve();
         }
         if let Some(persisted) = outbox.persisted {
@@ -187,17 +215,45 @@ impl<S: KvStore> Bucket<S> {
         result.unwrap_or(Err(OpError::NotMyVbucket))
     }
 
-    /// Says whether a write of `bytes` may go on, before anything is changed.
+    /// Says whether a write of `bytes` may go on, before anything is changed. This, with
+    /// [`Bucket::admit_removal`] and [`Bucket::admit_fetch`], is the only place that refuses
+    /// for lack of memory.
     ///
     /// # Errors
-    /// `TemporaryFailure` above the hard mark; the reliever is at work then.
-    pub fn admit(&self, bytes: usize) -> Result<(), OpError> {
-        if self.memory.admits(bytes) {
-            return Ok(());
+    /// See [`Memory::admit`]; the reliever is at work then.
+    pub fn admit(&self, bytes: usize) -> Result<(), MemoryRefusal> {
+        self.noting_refusals(self.memory.admit(bytes))
+    }
+
+    /// The same for a deletion.
+    ///
+    /// # Errors
+    /// See [`Memory::admit_removal`].
+    pub fn admit_removal(&self) -> Result<(), MemoryRefusal> {
+        self.noting_refusals(self.memory.admit_removal())
+    }
+
+    /// Says whether something may be read back from the store, for a client or a stream.
+    ///
+    /// # Errors
+    /// See [`Memory::admit_fetch`].
+    pub fn admit_fetch(&self) -> Result<(), MemoryRefusal> {
+        self.noting_refusals(self.memory.admit_fetch())
+    }
+
+    fn noting_refusals(&self, answer: Result<(), MemoryRefusal>) -> Result<(), MemoryRefusal> {
+        if let Err(refusal) = &answer {
+            let counters = &self.counters;
+            Counters::add(
+                match refusal.error {
+                    OpError::OutOfMemory => &counters.refused_at_quota,
+                    _ => &counters.refused_for_memory,
+                },
+                1,
+            );
+            self.relieve();
         }
-        Counters::add(&self.counters.refused_for_memory, 1);
-        self.relieve();
-        Err(OpError::TemporaryFailure)
+        answer
     }
 
     /// Whether the loaded state of a vBucket calls for a new history.
@@ -206,9 +262,14 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Asks for a value that is only in the store; `wake` rings when it is worth trying again.
-    pub fn fetch(&self, vb: VbId, key: FetchKey, wake: Arc<dyn Wake>) {
+    ///
+    /// # Errors
+    /// See [`Bucket::admit_fetch`]; nothing rings then.
+    pub fn fetch(&self, vb: VbId, key: FetchKey, wake: Arc<dyn Wake>) -> Result<(), MemoryRefusal> {
+        self.admit_fetch()?;
         self.fetches.lock().push(FetchRequest { vb, key, wake });
         self.fetch_bell.ring();
+        Ok(())
     }
 
     /// Asks the flusher not to wait for more changes: somebody looks at what is durable.
@@ -247,6 +308,11 @@ impl<S: KvStore> Bucket<S> {
     /// The memory account.
     pub fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// How long vBuckets' locks were held by others than clients' operations.
+    pub fn holds(&self) -> &Holds {
+        &self.holds
     }
 
     /// The workers' totals.

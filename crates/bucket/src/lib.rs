@@ -10,6 +10,7 @@
 //! is held, and none does I/O while a slot is held.
 
 mod bucket;
+mod holds;
 mod lifecycle;
 mod memory;
 mod signals;
@@ -18,7 +19,11 @@ mod waiters;
 mod workers;
 
 pub use bucket::{Bucket, BucketOptions, OpenBucketError};
-pub use memory::Memory;
+pub use holds::{HOLDS, Hold, Holds};
+pub use memory::{
+    BACKFILL_PERCENT, CHECKPOINT_PERCENT, Eviction, Limit, MUTATION_PERCENT, Memory, MemoryRefusal,
+    Pressure, Relief, next_relief,
+};
 pub use signals::{Bell, Clock, Wake};
 pub use stats::{Counters, FlusherState, WarmupStage, WarmupStats};
 pub use workers::{Flushed, Workers, yield_to_front_end};

@@ -57,8 +57,7 @@ impl<S: KvStore> Bucket<S> {
         let Some(vbucket) = slot.vbucket.lock().take() else {
             return Ok(false);
         };
-        self.memory
-            .add(-i64::try_from(vbucket.memory_bytes()).unwrap_or(0));
+        self.memory.add(vbucket.memory_to_give_back());
         owed.retain(|(of, _)| *of != id);
         owed.push((id, deleted_record(vbucket.record())));
         let settled = self.settle(&mut owed);

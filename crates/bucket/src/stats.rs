@@ -25,8 +25,16 @@ pub struct Counters {
     pub evicted: AtomicU64,
     /// Times that the reliever went to work.
     pub relief_steps: AtomicU64,
-    /// Writes refused for lack of memory.
+    /// Documents deleted to make room.
+    pub auto_deleted: AtomicU64,
+    /// Documents that the expiry pass found expired.
+    pub expired: AtomicU64,
+    /// Expiry passes over the whole bucket.
+    pub expiry_passes: AtomicU64,
+    /// Operations refused for lack of memory, to be tried again.
     pub refused_for_memory: AtomicU64,
+    /// Operations refused because the quota is used up.
+    pub refused_at_quota: AtomicU64,
 }
 
 impl Counters {

@@ -32,7 +32,7 @@ pub use checkpoint::{
 pub use codec::Codec;
 pub use error::OpError;
 pub use types::{
-    Arithmetic, Concat, ConcatPlace, FetchKey, Got, GotMeta, Mutated, ObserveSeqno, ObserveState,
-    Observed, Outbox, Outcome, ScanProgress, StoreMode, VbConfig, Write,
+    Arithmetic, Concat, ConcatPlace, FetchKey, Got, GotMeta, MemoryDelta, Mutated, ObserveSeqno,
+    ObserveState, Observed, Outbox, Outcome, ScanProgress, StoreMode, VbConfig, Write,
 };
 pub use vbucket::{Applied, HashStats, VBucket, VbStats};

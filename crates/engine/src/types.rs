@@ -193,6 +193,26 @@ pub struct Outbox {
     pub persisted: Option<Seqno>,
 }
 
+/// How much memory an operation took or gave back, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryDelta {
+    /// Of everything, see [`VBucket::memory_bytes`](crate::VBucket::memory_bytes).
+    pub bytes: i64,
+    /// Of it, what checkpoints take for themselves: slots, and documents that only they hold.
+    pub checkpoint_bytes: i64,
+}
+
+impl MemoryDelta {
+    /// The way from one pair of (all, checkpoints) to another.
+    pub(crate) fn between(before: (usize, usize), after: (usize, usize)) -> Self {
+        let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
+        Self {
+            bytes: signed(after.0) - signed(before.0),
+            checkpoint_bytes: signed(after.1) - signed(before.1),
+        }
+    }
+}
+
 /// How far a bounded pass over the table came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanProgress {

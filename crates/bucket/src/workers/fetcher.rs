@@ -5,6 +5,7 @@ use storage::{KvStore, Want};
 
 use crate::Bucket;
 use crate::bucket::FetchRequest;
+use crate::holds::Hold;
 use crate::stats::Counters;
 
 impl<S: KvStore> Bucket<S> {
@@ -39,7 +40,7 @@ impl<S: KvStore> Bucket<S> {
         for (document, request) in documents.into_iter().zip(group) {
             if let Some(document) = document {
                 Counters::add(&self.counters().fetched, 1);
-                self.with_vbucket(vb, |vbucket| vbucket.restore(document));
+                self.with_vbucket_for(Hold::Restore, vb, |vbucket| vbucket.restore(document));
             } else if self.with_vbucket(vb, |vbucket| vbucket.still_wants(&request.key))
                 == Some(true)
             {

@@ -8,6 +8,7 @@ use model::VbId;
 use storage::{Change, Changes, ErrorKind, KvStore, StoreError, VbBatch};
 
 use crate::Bucket;
+use crate::holds::Hold;
 use crate::stats::{Counters, FlusherState};
 
 /// One commit takes at most this much, so that a burst does not delay those behind it.
@@ -102,7 +103,7 @@ impl<S: KvStore> Bucket<S> {
         for batch in batches {
             let vb = batch.vb;
             // The lock is not held while memory is freed.
-            let garbage = self.with_vbucket(vb, |vbucket| {
+            let garbage = self.with_vbucket_for(Hold::Flush, vb, |vbucket| {
                 let garbage = vbucket.finish_flush(batch.done(ok));
                 (garbage, vbucket.is_dirty())
             });
@@ -127,7 +128,7 @@ impl<S: KvStore> Bucket<S> {
                 bytes: COMMIT_BYTES_MAX - bytes,
             };
             let batch = self
-                .with_vbucket(vb, |vbucket| vbucket.begin_flush(budget))
+                .with_vbucket_for(Hold::Flush, vb, |vbucket| vbucket.begin_flush(budget))
                 .flatten();
             if let Some(batch) = batch {
                 bytes += batch.bytes();

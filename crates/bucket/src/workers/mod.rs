@@ -1,6 +1,7 @@
 //! The blocking workers of a bucket. Each is a step that does a bounded amount of work, so that
 //! a test or the simulator can call it; `threads` runs the steps in a loop.
 
+mod expirer;
 mod fetcher;
 mod flusher;
 mod reliever;

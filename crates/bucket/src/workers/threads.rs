@@ -71,6 +71,8 @@ impl<S: KvStore> Workers<S> {
         start("fetcher", Box::new(move || this.fetch_until_stopped()))?;
         let this = Arc::clone(bucket);
         start("reliever", Box::new(move || this.relieve_until_stopped()))?;
+        let this = Arc::clone(bucket);
+        start("expirer", Box::new(move || this.expire_until_stopped()))?;
         Ok(Self {
             bucket: Arc::clone(bucket),
             threads: Mutex::new(threads),
@@ -87,6 +89,7 @@ impl<S: KvStore> Workers<S> {
         self.bucket.stop_bell.ring();
         self.bucket.fetch_bell.ring();
         self.bucket.reliever_bell.ring();
+        self.bucket.expiry_bell.ring();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a worker ended by a panic");
@@ -176,6 +179,24 @@ impl<S: KvStore> Bucket<S> {
         if elapsed < interval_ns && !in_a_hurry() {
             self.hurry_bell
                 .wait(Some(Duration::from_nanos(interval_ns - elapsed)));
+        }
+    }
+
+    fn expire_until_stopped(&self) {
+        yield_to_front_end();
+        let pause = match self.options.expiry_pass_s {
+            0 => None,
+            seconds => Some(Duration::from_secs(u64::from(seconds))),
+        };
+        while !self.is_stopping() {
+            if !self.expiry_bell.wait(pause) && self.warmup().stage() == WarmupStage::Done {
+                let expired = self.expiry_step();
+                tracing::debug!(
+                    bucket = self.name(),
+                    expired,
+                    "looked for expired documents"
+                );
+            }
         }
     }
 

@@ -73,7 +73,10 @@ impl<S: KvStore> Bucket<S> {
         let warmup = self.warmup();
         Counters::add(&warmup.keys, 1);
         let after = self.memory.used() + bytes + row.memory_bytes() as u64;
-        if self.options.evicts && !row.kind().is_tombstone() && after > self.memory.low_mark() {
+        if self.options.eviction.keeps_a_copy()
+            && !row.kind().is_tombstone()
+            && after > self.memory.low_mark()
+        {
             return row.to_non_resident();
         }
         Counters::add(&warmup.values, 1);

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what goes wrong in a test fails it")]
 
 mod crowd;
+mod expiry;
 mod faults;
 mod flushing;
 mod lifecycle;

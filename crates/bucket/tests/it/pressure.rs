@@ -27,9 +27,12 @@ fn writes_are_refused_above_the_hard_mark_until_values_left() {
     // The first vBucket stays empty: eviction must get past it.
     let count = fill(&bucket, 2, "k");
     let memory = bucket.memory();
-    assert!(memory.used() <= memory.hard_mark() && memory.used() > memory.high_mark());
+    assert!(memory.used() <= memory.mutation_limit() && memory.used() > memory.high_mark());
     assert_eq!(Counters::read(&bucket.counters().refused_for_memory), 1);
-    assert_eq!(bucket.admit(1 << 20), Err(OpError::TemporaryFailure));
+    assert_eq!(
+        bucket.admit(1 << 20).map_err(|refusal| refusal.error),
+        Err(OpError::TemporaryFailure)
+    );
     // What is not durable cannot leave.
     assert!(!bucket.relieve_step());
     assert_eq!(Counters::read(&bucket.counters().evicted), 0);
@@ -111,7 +114,7 @@ fn the_account_follows_deletions_states_flushes_and_evictions() {
 #[test]
 fn a_bucket_that_keeps_its_values_refuses_writes_when_full_and_serves_the_rest() {
     let mut keeps = options(2, 4 << 20);
-    keeps.evicts = false;
+    keeps.eviction = bucket::Eviction::None;
     let (bucket, workers) = running(keeps, MemStore::new(), 1);
     let count = fill(&bucket, 0, "k");
     let mut last = count;
@@ -121,7 +124,10 @@ fn a_bucket_that_keeps_its_values_refuses_writes_when_full_and_serves_the_rest()
         last = last.max(fill(&bucket, 0, "l"));
     }
     assert!(!bucket.relieve_step());
-    assert_eq!(bucket.admit(1 << 20), Err(OpError::TemporaryFailure));
+    assert_eq!(
+        bucket.admit(1 << 20).map_err(|refusal| refusal.error),
+        Err(OpError::TemporaryFailure)
+    );
     for index in 0..count {
         assert_eq!(bucket.get(0, &format!("k{index}")).unwrap().len(), 1000);
     }
@@ -217,4 +223,63 @@ fn the_reliever_keeps_a_bucket_usable_that_is_written_far_beyond_its_quota() {
     }
     workers.stop().unwrap();
     assert_eq!(bucket.memory().used(), bucket.recount());
+}
+
+#[test]
+fn checkpoints_above_their_share_refuse_every_change_until_they_are_flushed() {
+    let bucket = warm(options(1, 8 << 20), MemStore::new(), 1);
+    // Each taken by the flusher before the next one replaces it, so that none gives way.
+    let (mut refused, value) = (None, vec![7; 100_000]);
+    for _ in 0..1000 {
+        if let Err(error) = bucket.try_set(0, "k", &value) {
+            refused = Some(error);
+            break;
+        }
+        let batch = bucket.with_vbucket(VbId(0), |vbucket| {
+            let budget = engine::FlushBudget {
+                items: usize::MAX,
+                bytes: usize::MAX,
+            };
+            vbucket.begin_flush(budget)
+        });
+        if let Some(batch) = batch.flatten() {
+            bucket.with_vbucket(VbId(0), |vbucket| vbucket.finish_flush(batch.done(false)));
+        }
+    }
+    assert_eq!(refused, Some(OpError::TemporaryFailure));
+    let memory = bucket.memory();
+    assert!(memory.used() < memory.low_mark(), "it is the checkpoints");
+    let limit = |refusal: bucket::MemoryRefusal| refusal.limit;
+    let expected = Err(bucket::Limit::Checkpoints);
+    assert_eq!(bucket.admit(1).map_err(limit), expected);
+    assert_eq!(bucket.admit_removal().map_err(limit), expected);
+    assert_eq!(bucket.expiry_step(), 0);
+    assert_eq!(Counters::read(&bucket.counters().expiry_passes), 0);
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert_eq!(bucket.admit(1), Ok(()));
+    assert_eq!(memory.used(), bucket.recount());
+    bucket.expiry_step();
+    assert_eq!(Counters::read(&bucket.counters().expiry_passes), 1);
+}
+
+#[test]
+fn replicas_give_way_first() {
+    let bucket = warm(options(2, 4 << 20), MemStore::new(), 1);
+    for index in 0..1750_u32 {
+        bucket.set(u16::from(index >= 500), &format!("k{index}"), &[7; 2000]);
+    }
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let replica = model::VbState::Replica;
+    bucket
+        .set_vbucket(VbId(0), replica, None, model::VbUuid(5))
+        .unwrap();
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert!(bucket.memory().is_pressed(), "{:?}", bucket.memory());
+    assert!(bucket.relieve_step());
+    let missing = |vb| {
+        let stats = bucket.with_vbucket(VbId(vb), |vbucket| vbucket.stats());
+        stats.unwrap().non_resident
+    };
+    assert!(missing(0) > 0);
+    assert_eq!(missing(1), 0, "the replica alone was enough");
 }

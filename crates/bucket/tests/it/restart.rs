@@ -233,7 +233,7 @@ fn values_beyond_the_low_mark_stay_in_the_store() {
     }
     let (bucket, workers) = running(options(2, 1 << 20), kept, 50);
     let memory = bucket.memory();
-    assert!(memory.used() < memory.hard_mark(), "{memory:?}");
+    assert!(memory.used() < memory.mutation_limit(), "{memory:?}");
     let values = Counters::read(&bucket.warmup().values);
     assert!((100..1000).contains(&values), "{values} values were loaded");
     for index in 0..2000 {

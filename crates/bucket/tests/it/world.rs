@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bucket::{Bell, Bucket, BucketOptions, Clock, Wake, Workers};
+use bucket::{Bell, Bucket, BucketOptions, Clock, Eviction, Wake, Workers};
 use engine::{OpError, Outcome, StoreMode, VbConfig, Write};
 use model::{Cas, Document, Draft, Meta, Now, Seqno, VbId, VbUuid};
 use storage::{DiskOptions, DiskStore, KvStore};
@@ -76,7 +76,8 @@ pub(crate) fn options(vbuckets: u16, quota_bytes: u64) -> BucketOptions {
         quota_bytes,
         vb: Arc::new(VbConfig::default()),
         clean: true,
-        evicts: true,
+        eviction: Eviction::Values,
+        expiry_pass_s: 0,
         flush_interval_ms: 1,
     }
 }
@@ -151,7 +152,8 @@ pub(crate) trait Ops {
 
 impl<S: KvStore> Ops for Bucket<S> {
     fn try_set(&self, vb: u16, key: &str, value: &[u8]) -> Result<Seqno, OpError> {
-        self.admit(key.len() + value.len() + 64)?;
+        self.admit(key.len() + value.len() + 64)
+            .map_err(|refusal| refusal.error)?;
         let mut write = Write {
             mode: StoreMode::Set,
             draft: Some(Draft::new(key.as_bytes(), value, &Meta::default())),
@@ -207,7 +209,7 @@ pub(crate) fn read_through<S: KvStore>(bucket: &Bucket<S>, vb: u16, key: &str) -
         match bucket.try_get(vb, key) {
             Ok(Outcome::Done(document)) => return Some(document.value().to_vec()),
             Ok(Outcome::NeedsFetch(wanted)) => {
-                bucket.fetch(VbId(vb), wanted, ear.clone());
+                bucket.fetch(VbId(vb), wanted, ear.clone()).unwrap();
                 ear.listen();
             }
             Err(OpError::KeyNotFound) => return None,

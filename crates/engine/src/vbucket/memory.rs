@@ -1,9 +1,10 @@
 //! Eviction of values, the expiry pass, and what the vBucket weighs.
 
-use model::{Document, Now, VbState};
+use model::{Document, Kind, Now, VbState};
 
 use super::VBucket;
-use crate::types::ScanProgress;
+use super::write::tombstone;
+use crate::types::{MemoryDelta, ScanProgress};
 
 impl VBucket {
     fn may_evict(&self, document: &Document) -> bool {
@@ -37,7 +38,14 @@ impl VBucket {
     ///
     /// A table that grows between two steps may be passed in another order: documents may be
     /// met twice, or only in the next round.
-    pub fn evict_cold(&mut self, slots: usize, bytes: usize) -> ScanProgress {
+    ///
+    /// What it let go of is added to `garbage`, to be freed outside of the lock.
+    pub fn evict_cold(
+        &mut self,
+        slots: usize,
+        bytes: usize,
+        garbage: &mut Vec<Document>,
+    ) -> ScanProgress {
         let mut progress = ScanProgress::default();
         let goal = self.memory_bytes().saturating_sub(bytes);
         while progress.slots < slots && self.memory_bytes() > goal {
@@ -56,9 +64,45 @@ impl VBucket {
             let heat = document.heat();
             if heat == 0 {
                 self.evict_document(&document);
+                garbage.push(document);
                 progress.changed += 1;
             } else {
                 document.set_heat(heat - 1);
+            }
+        }
+        progress
+    }
+
+    /// One step of the clock of a bucket that has no other copy of a document: those that are
+    /// cold are deleted, the others cool down, until `slots` were looked at, documents of
+    /// `bytes` are gone, or the end of the table is reached. Does nothing unless active.
+    pub fn delete_cold(&mut self, slots: usize, bytes: usize, now: Now) -> ScanProgress {
+        let mut progress = ScanProgress::default();
+        if self.state != VbState::Active {
+            progress.finished = true;
+            return progress;
+        }
+        let mut freed = 0;
+        while progress.slots < slots && freed < bytes {
+            let Some(slot) = self.table.step(&mut self.evict_next) else {
+                progress.finished = true;
+                break;
+            };
+            progress.slots += 1;
+            let Some(place) = self.table.place_of_slot(slot) else {
+                continue;
+            };
+            let Some(document) = self.live(place, now).cloned() else {
+                continue;
+            };
+            if document.heat() > 0 {
+                document.set_heat(document.heat() - 1);
+            } else if self.locks.cas_of(place.hash, document.key(), now).is_none() {
+                let draft = tombstone(document.key(), Kind::Deletion, now);
+                self.commit(place, draft, now);
+                self.counters.auto_deleted += 1;
+                freed += document.memory_bytes();
+                progress.changed += 1;
             }
         }
         progress
@@ -100,10 +144,14 @@ impl VBucket {
             + self.locks.memory_bytes()
     }
 
+    /// What is to be booked when this vBucket goes.
+    pub fn memory_to_give_back(&self) -> MemoryDelta {
+        MemoryDelta::between(self.reported, (0, 0))
+    }
+
     /// Change of [`VBucket::memory_bytes`] since the last call. O(1).
-    pub fn take_memory_delta(&mut self) -> i64 {
-        let bytes = self.memory_bytes();
-        let before = std::mem::replace(&mut self.reported_bytes, bytes);
-        i64::try_from(bytes).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(i64::MAX)
+    pub fn take_memory_delta(&mut self) -> MemoryDelta {
+        let now = (self.memory_bytes(), self.checkpoints.memory_bytes());
+        MemoryDelta::between(std::mem::replace(&mut self.reported, now), now)
     }
 }

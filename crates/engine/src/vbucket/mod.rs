@@ -80,7 +80,8 @@ pub struct VBucket {
     flights: u64,
     outbox: Outbox,
     counters: stats::Counters,
-    reported_bytes: usize,
+    /// Bytes of everything and of the checkpoints, as last told.
+    reported: (usize, usize),
     evict_next: Spot,
     expire_next: Spot,
 }
@@ -146,7 +147,7 @@ impl VBucket {
             flights: 0,
             outbox: Outbox::default(),
             counters: stats::Counters::default(),
-            reported_bytes: 0,
+            reported: (0, 0),
             evict_next: Spot::default(),
             expire_next: Spot::default(),
         }

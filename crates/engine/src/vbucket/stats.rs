@@ -12,6 +12,7 @@ pub(super) struct Counters {
     pub(super) ops_delete: u64,
     pub(super) expired: u64,
     pub(super) evicted: u64,
+    pub(super) auto_deleted: u64,
     pub(super) fetches: u64,
 }
 
@@ -50,8 +51,10 @@ pub struct VbStats {
     pub ops_delete: u64,
     /// Documents whose expiry came.
     pub expired: u64,
-    /// Values dropped from memory.
+    /// Values, or whole documents, dropped from memory.
     pub evicted: u64,
+    /// Documents deleted to make room.
+    pub auto_deleted: u64,
     /// Operations that had to wait for the store.
     pub fetches: u64,
     /// Changes that a later one of the same key replaced before it was taken.
@@ -100,6 +103,7 @@ impl VBucket {
             ops_delete: counters.ops_delete,
             expired: counters.expired,
             evicted: counters.evicted,
+            auto_deleted: counters.auto_deleted,
             fetches: counters.fetches,
             deduplicated: checkpoints.deduplicated,
         }

@@ -119,7 +119,7 @@ fn the_answer_to_another_vbuckets_batch_is_ignored() {
 #[test]
 fn memory_is_given_back_to_the_last_byte() {
     let mut vbucket = active();
-    let mut sum = vbucket.take_memory_delta();
+    let mut sum = vbucket.take_memory_delta().bytes;
     assert_eq!(sum, 0);
     for round in 0..3 {
         for index in 0..100 {
@@ -129,7 +129,7 @@ fn memory_is_given_back_to_the_last_byte() {
                 &vec![b'x'; 10 + round * 100],
             );
         }
-        sum += vbucket.take_memory_delta();
+        sum += vbucket.take_memory_delta().bytes;
         let batch = vbucket.begin_flush(FlushBudget::ALL).unwrap();
         for index in 0..50 {
             set(
@@ -142,7 +142,7 @@ fn memory_is_given_back_to_the_last_byte() {
         let _garbage = vbucket.finish_flush(batch.done(round != 1));
     }
     flush(&mut vbucket);
-    sum += vbucket.take_memory_delta();
+    sum += vbucket.take_memory_delta().bytes;
     let stats = vbucket.stats();
     assert_eq!(sum, i64::try_from(stats.memory_bytes).unwrap());
     assert_eq!((stats.checkpoint_document_bytes, stats.slot_bytes), (0, 0));

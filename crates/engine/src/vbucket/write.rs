@@ -118,7 +118,7 @@ impl VBucket {
 }
 
 /// What remains of a document: no value, no flags; the expiry tells when it went.
-fn tombstone(key: &[u8], kind: Kind, now: Now) -> Draft {
+pub(super) fn tombstone(key: &[u8], kind: Kind, now: Now) -> Draft {
     let meta = Meta {
         kind,
         expiry: now.unix_s(),

@@ -76,6 +76,7 @@ pub(super) fn delete(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Don
     let key = context.key(request.key)?;
     let vb = context.vbucket(frame, &key);
     let (cas, now) = (frame.header.cas, context.now);
+    bucket.bucket.admit_removal()?;
     let outcome = bucket
         .bucket
         .run(vb, |vbucket| vbucket.delete(key.bytes(), cas, now))?;

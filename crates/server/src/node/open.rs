@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bucket::{Bucket, BucketOptions, Clock, Workers};
+use bucket::{Bucket, BucketOptions, Clock, Eviction, Workers};
 use engine::VbConfig;
 use storage::{DiskOptions, DiskStore, MemStore, OpenError, OpenErrorKind, Opened as OpenedStore};
 use tokio::sync::watch;
@@ -20,6 +20,9 @@ const VBUCKETS: u16 = 1024;
 /// Least time between two commits that nobody waits for: what a crash may cost of writes that
 /// nobody asked about. Whoever observes persistence makes the flusher hurry.
 const FLUSH_INTERVAL_MS: u64 = 50;
+
+/// Time between two passes that look for expired documents.
+const EXPIRY_PASS_S: u32 = 600;
 
 /// A bucket that runs.
 pub(super) struct OpenedBucket {
@@ -127,7 +130,11 @@ fn start(
             ..VbConfig::default()
         }),
         clean,
-        evicts: matches!(store, Store::Disk(_)),
+        eviction: match store {
+            Store::Disk(_) => Eviction::Values,
+            Store::Memory(_) => Eviction::None,
+        },
+        expiry_pass_s: EXPIRY_PASS_S,
         flush_interval_ms: FLUSH_INTERVAL_MS,
     };
     let clock = Arc::clone(clock) as Arc<dyn Clock>;

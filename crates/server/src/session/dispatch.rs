@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bucket::MemoryRefusal;
 use engine::OpError;
 use model::{Cas, CollectionId, Datatype, Now, VbId};
 use wire::response::ErrorBody;
@@ -50,6 +51,12 @@ impl Refusal {
 impl From<OpError> for Refusal {
     fn from(error: OpError) -> Self {
         Self::Op(error)
+    }
+}
+
+impl From<MemoryRefusal> for Refusal {
+    fn from(refusal: MemoryRefusal) -> Self {
+        Self::because(status::of_op_error(refusal.error), refusal.to_string())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use bucket::{Counters, WarmupStage};
+use bucket::{Counters, Hold, WarmupStage};
 use engine::{CheckpointStats, HashStats, VBucket, VbStats};
 use model::{FailoverEntry, Now, VbId, VbState, VbUuid};
 use storage::{DiskUsage, KvStore as _};
@@ -243,9 +243,9 @@ impl Sums {
     fn of(served: &ServedBucket) -> Self {
         let mut sums = Self::default();
         for id in (0..served.bucket.vbuckets()).map(VbId) {
-            let found = served
-                .bucket
-                .with_vbucket(id, |vb| (vb.state(), vb.stats(), vb.checkpoint_stats()));
+            let found = served.bucket.with_vbucket_for(Hold::Stat, id, |vb| {
+                (vb.state(), vb.stats(), vb.checkpoint_stats())
+            });
             let Some((life, stats, checkpoints)) = found else {
                 continue;
             };

@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{self, Registry};
 use wire::{Opcode, Standing};
 
-use super::catalogue::{BUCKET, Metric, NODE, Row, STATES, Unit};
+use super::catalogue::{self, Metric, NODE, Row, STATES, Unit};
 use super::figures::{BucketFigures, NodeFigures};
 use super::rows::Value;
 use crate::node::NodeState;
@@ -41,7 +41,7 @@ pub(crate) fn metrics(node: &NodeState) -> String {
         .map(|served| BucketFigures::of(node, served))
         .collect();
     let label = |bucket: &BucketFigures<'_>| ("bucket", bucket.served.name().to_owned());
-    for row in BUCKET.iter().filter(|row| row.metric.is_some()) {
+    for row in catalogue::bucket_rows().filter(|row| row.metric.is_some()) {
         let values = buckets
             .iter()
             .map(|bucket| (vec![label(bucket)], (row.value)(bucket)));

@@ -26,7 +26,7 @@ pub(crate) mod timings;
 pub use catalogue::stats_page;
 pub(crate) use metrics::metrics;
 
-use catalogue::{BUCKET, BucketRow, GROUPS, NODE, NodeRow, STATES};
+use catalogue::{BucketRow, GROUPS, NODE, NodeRow, STATES};
 use figures::{BucketFigures, NodeFigures};
 use rows::Rows;
 
@@ -128,7 +128,7 @@ fn of_bucket(
 
 fn bucket_rows(group: &str, figures: &BucketFigures<'_>, rows: &mut Rows<'_, '_>) {
     let in_group = |row: &&BucketRow| row.about.groups.contains(&group);
-    for row in BUCKET.iter().filter(in_group) {
+    for row in catalogue::bucket_rows().filter(in_group) {
         rows.value(row.about.name, &(row.value)(figures));
     }
 }

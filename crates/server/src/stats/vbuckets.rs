@@ -1,5 +1,6 @@
 //! Groups with rows for every vBucket.
 
+use bucket::Hold;
 use model::VbId;
 
 use super::StatError;
@@ -32,7 +33,7 @@ pub(super) fn collect(
     for id in wanted.map(VbId) {
         let found = served
             .bucket
-            .with_vbucket(id, |vb| VbFigures::of(vb, group == "failovers"));
+            .with_vbucket_for(Hold::Stat, id, |vb| VbFigures::of(vb, group == "failovers"));
         let Some(figures) = found else {
             if all {
                 continue;

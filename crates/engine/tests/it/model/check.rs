@@ -82,7 +82,7 @@ impl World {
             assert_eq!((stats.dirty_items, stats.dirty_bytes), (0, 0));
             assert_eq!((stats.slot_bytes, stats.checkpoint_document_bytes), (0, 0));
         }
-        self.memory += self.vbucket.take_memory_delta();
+        self.memory += self.vbucket.take_memory_delta().bytes;
         assert_eq!(self.memory, i64::try_from(stats.memory_bytes).unwrap());
     }
 

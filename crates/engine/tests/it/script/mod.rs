@@ -398,7 +398,9 @@ impl World {
             "evict" if self.vbucket.evict(key) => "evicted".into(),
             "evict" => "kept".into(),
             "evict-cold" => {
-                let progress = self.vbucket.evict_cold(line.number(1) as usize, usize::MAX);
+                let progress =
+                    self.vbucket
+                        .evict_cold(line.number(1) as usize, usize::MAX, &mut Vec::new());
                 format!("evicted {}", progress.changed)
             }
             "expire" => {

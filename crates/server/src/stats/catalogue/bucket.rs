@@ -31,8 +31,6 @@ pub(in crate::stats) static BUCKET: &[BucketRow] = rows! {
         };
     CONFIG "ep_backend" Text "What keeps the documents: fjall (on disk) or memory",
         |f| if f.is_durable() { "fjall" } else { "memory" };
-    CONFIG "ep_item_eviction_policy" Text "What leaves memory when it is short: value_only or none",
-        |f| if f.served.bucket.options().evicts { "value_only" } else { "none" };
     CONFIG "ep_max_vbuckets" Count "vBuckets that there can be",
         |f| u32::from(f.served.bucket.vbuckets());
     CONFIG "ep_max_item_size" Bytes "Longest value",
@@ -61,7 +59,7 @@ pub(in crate::stats) static BUCKET: &[BucketRow] = rows! {
     MEMORY "ep_mem_high_wat_percent" Ratio "High mark as a share of the quota",
         |f| share(f, f.served.bucket.memory().high_mark());
     QUOTA "ep_mutation_mem_limit" Bytes "Memory above which writes are refused",
-        |f| f.served.bucket.memory().hard_mark();
+        |f| f.served.bucket.memory().mutation_limit();
     MEMORY "mem_used" Bytes "Memory of documents, tables and checkpoints"
         Gauge "bucket_memory_used",
         |f| f.served.bucket.memory().used();

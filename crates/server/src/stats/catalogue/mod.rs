@@ -8,9 +8,10 @@ mod bucket;
 mod node;
 mod others;
 mod page;
+mod pressure;
 mod vbuckets;
 
-pub(super) use bucket::{BUCKET, STATES};
+pub(super) use bucket::STATES;
 pub(super) use node::NODE;
 pub(super) use others::OTHERS;
 #[cfg(test)]
@@ -211,10 +212,15 @@ pub(super) static GROUPS: &[Group] = &[
 /// Where a row is told about: one group, or its metrics.
 const GENERAL: &[&str] = &[""];
 
+/// Every row of a bucket.
+pub(super) fn bucket_rows() -> impl Iterator<Item = &'static BucketRow> {
+    bucket::BUCKET.iter().chain(pressure::PRESSURE)
+}
+
 /// Every statistic of every group.
 pub(super) fn all() -> impl Iterator<Item = (About, Option<Metric>)> {
     let node = NODE.iter().map(|row| (row.about, row.metric));
-    let bucket = BUCKET.iter().map(|row| (row.about, row.metric));
+    let bucket = bucket_rows().map(|row| (row.about, row.metric));
     let states = STATES.iter().map(|row| (row.about, row.metric));
     let vbuckets = VBUCKETS.iter().map(|row| (row.about, row.metric));
     let others = OTHERS.iter().map(|about| (*about, None));

@@ -59,7 +59,7 @@ pub(in crate::stats) fn rows_of(group: &str) -> Vec<(String, About)> {
     let plain = |about: About| (about.name.to_owned(), about);
     let mut rows = Vec::new();
     rows.extend(OTHERS.iter().copied().filter(in_group).map(plain));
-    let bucket = super::BUCKET.iter().map(|row| row.about);
+    let bucket = super::bucket_rows().map(|row| row.about);
     rows.extend(bucket.filter(in_group).map(plain));
     let states = super::STATES.iter().map(|row| row.about).filter(in_group);
     rows.extend(states.map(|about| (format!("vb_STATE_{}", about.name), about)));

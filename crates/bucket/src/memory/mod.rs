@@ -1,0 +1,273 @@
+//! The bucket's memory account: what is in use, the marks, and who is refused at them.
+
+mod ladder;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use engine::{MemoryDelta, OpError};
+pub use ladder::{Eviction, Pressure, Relief, next_relief};
+
+/// Share of the quota at which eviction stops, percent.
+const LOW_PERCENT: u64 = 75;
+/// Share at which it starts.
+const HIGH_PERCENT: u64 = 85;
+/// Share above which writes are refused.
+pub const MUTATION_PERCENT: u64 = 93;
+/// Share above which nothing is read back into memory: neither fetches nor backfills.
+pub const BACKFILL_PERCENT: u64 = 96;
+/// Share that checkpoints may take for themselves.
+pub const CHECKPOINT_PERCENT: u64 = 20;
+/// Share of the checkpoints' part at which they are relieved, and down to which.
+const CHECKPOINT_UPPER_PERCENT: u64 = 90;
+const CHECKPOINT_LOWER_PERCENT: u64 = 60;
+
+/// A limit that memory ran into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// The quota itself.
+    Quota,
+    /// The share of it up to which writes are let in.
+    Mutation,
+    /// The share of it up to which values are read back.
+    Backfill,
+    /// The share of it that checkpoints may take.
+    Checkpoints,
+}
+
+impl Limit {
+    /// The name of its setting.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Quota => "ep_max_size",
+            Self::Mutation => "ep_mutation_mem_ratio",
+            Self::Backfill => "ep_backfill_mem_threshold",
+            Self::Checkpoints => "ep_checkpoint_memory_ratio",
+        }
+    }
+}
+
+/// Why something was refused for lack of memory. `Display` is one line for the error context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryRefusal {
+    /// What the client should do about it: `TemporaryFailure` or `OutOfMemory`.
+    pub error: OpError,
+    /// The limit.
+    pub limit: Limit,
+    /// Bytes in use of what is limited.
+    pub used: u64,
+    /// Bytes allowed.
+    pub allowed: u64,
+}
+
+impl From<MemoryRefusal> for OpError {
+    fn from(refusal: MemoryRefusal) -> Self {
+        refusal.error
+    }
+}
+
+impl fmt::Display for MemoryRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { used, allowed, .. } = self;
+        let what = match self.limit {
+            Limit::Quota => "the memory quota is used up",
+            Limit::Mutation => "memory is above the limit for writes",
+            Limit::Backfill => "memory is above the limit for reading from the store",
+            Limit::Checkpoints => "checkpoints are above their share of memory",
+        };
+        let name = self.limit.name();
+        write!(f, "{what}: {used} of {allowed} bytes ({name})")
+    }
+}
+
+/// What the bucket's documents and queues take, against its quota. All figures in bytes.
+///
+/// Cost: a question is two loads; a booking is one addition, two when checkpoints changed.
+#[derive(Debug)]
+pub struct Memory {
+    booked: AtomicI64,
+    checkpoints: AtomicI64,
+    /// What the process takes beyond what is booked, as far as it is this bucket's.
+    overhead: AtomicU64,
+    quota: u64,
+}
+
+impl Memory {
+    /// An account with the marks of the reference.
+    #[must_use]
+    pub fn new(quota_bytes: u64) -> Self {
+        Self {
+            booked: AtomicI64::new(0),
+            checkpoints: AtomicI64::new(0),
+            overhead: AtomicU64::new(0),
+            quota: quota_bytes.min(i64::MAX as u64),
+        }
+    }
+
+    fn share(&self, percent: u64) -> u64 {
+        self.quota / 100 * percent
+    }
+
+    /// Books a change; says whether the reliever has something to do.
+    pub(crate) fn add(&self, delta: MemoryDelta) -> bool {
+        let booked = self.booked.fetch_add(delta.bytes, Ordering::Relaxed) + delta.bytes;
+        let over = u64::try_from(booked).unwrap_or(0) + self.overhead.load(Ordering::Relaxed)
+            > self.high_mark();
+        if delta.checkpoint_bytes == 0 {
+            return over;
+        }
+        self.checkpoints
+            .fetch_add(delta.checkpoint_bytes, Ordering::Relaxed);
+        over || self.checkpoints() > self.checkpoint_upper_mark()
+    }
+
+    /// Whether a write of `bytes` more may go on.
+    ///
+    /// # Errors
+    /// `TemporaryFailure` while there is hope that memory is freed; `OutOfMemory` at the quota,
+    /// and for what could never fit.
+    pub fn admit(&self, bytes: usize) -> Result<(), MemoryRefusal> {
+        self.admit_removal()?;
+        let (used, allowed) = (self.used(), self.mutation_limit());
+        if used.saturating_add(bytes as u64) <= allowed {
+            return Ok(());
+        }
+        let refusal = |error, limit, allowed| MemoryRefusal {
+            error,
+            limit,
+            used,
+            allowed,
+        };
+        Err(if used >= self.quota || bytes as u64 > allowed {
+            refusal(OpError::OutOfMemory, Limit::Quota, self.quota)
+        } else {
+            refusal(OpError::TemporaryFailure, Limit::Mutation, allowed)
+        })
+    }
+
+    /// Whether a deletion may go on: it frees memory, but queues a change.
+    ///
+    /// # Errors
+    /// `TemporaryFailure` while checkpoints are above their share.
+    pub fn admit_removal(&self) -> Result<(), MemoryRefusal> {
+        let (used, allowed) = (self.checkpoints(), self.checkpoint_quota());
+        if used < allowed || allowed == 0 {
+            return Ok(());
+        }
+        Err(MemoryRefusal {
+            error: OpError::TemporaryFailure,
+            limit: Limit::Checkpoints,
+            used,
+            allowed,
+        })
+    }
+
+    /// Whether something may be read from the store into memory, for a client or a stream.
+    ///
+    /// # Errors
+    /// `TemporaryFailure` or, at the quota, `OutOfMemory`.
+    pub fn admit_fetch(&self) -> Result<(), MemoryRefusal> {
+        let (used, allowed) = (self.used(), self.backfill_limit());
+        if used < allowed {
+            return Ok(());
+        }
+        let (error, limit, allowed) = if used >= self.quota {
+            (OpError::OutOfMemory, Limit::Quota, self.quota)
+        } else {
+            (OpError::TemporaryFailure, Limit::Backfill, allowed)
+        };
+        Err(MemoryRefusal {
+            error,
+            limit,
+            used,
+            allowed,
+        })
+    }
+
+    /// Sets what the process takes beyond what is booked: fragments of the allocator, buffers.
+    /// It counts as used from now on.
+    pub fn set_overhead(&self, bytes: u64) {
+        self.overhead.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What [`Memory::set_overhead`] said last.
+    #[must_use]
+    pub fn overhead(&self) -> u64 {
+        self.overhead.load(Ordering::Relaxed)
+    }
+
+    /// Bytes in use: what is booked, and the overhead.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.booked() + self.overhead()
+    }
+
+    /// Bytes of documents, tables, checkpoints and locks.
+    #[must_use]
+    pub fn booked(&self) -> u64 {
+        u64::try_from(self.booked.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Bytes that checkpoints take for themselves: slots, and documents that nobody else holds.
+    #[must_use]
+    pub fn checkpoints(&self) -> u64 {
+        u64::try_from(self.checkpoints.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// The quota.
+    #[must_use]
+    pub fn quota(&self) -> u64 {
+        self.quota
+    }
+
+    /// Where eviction stops.
+    #[must_use]
+    pub fn low_mark(&self) -> u64 {
+        self.share(LOW_PERCENT)
+    }
+
+    /// Where eviction starts.
+    #[must_use]
+    pub fn high_mark(&self) -> u64 {
+        self.share(HIGH_PERCENT)
+    }
+
+    /// Above this a write is refused.
+    #[must_use]
+    pub fn mutation_limit(&self) -> u64 {
+        self.share(MUTATION_PERCENT)
+    }
+
+    /// At this nothing is read from the store into memory.
+    #[must_use]
+    pub fn backfill_limit(&self) -> u64 {
+        self.share(BACKFILL_PERCENT)
+    }
+
+    /// At this every change is refused until checkpoints are relieved.
+    #[must_use]
+    pub fn checkpoint_quota(&self) -> u64 {
+        self.share(CHECKPOINT_PERCENT)
+    }
+
+    /// Above this checkpoints are relieved.
+    #[must_use]
+    pub fn checkpoint_upper_mark(&self) -> u64 {
+        self.checkpoint_quota() / 100 * CHECKPOINT_UPPER_PERCENT
+    }
+
+    /// Down to this.
+    #[must_use]
+    pub fn checkpoint_lower_mark(&self) -> u64 {
+        self.checkpoint_quota() / 100 * CHECKPOINT_LOWER_PERCENT
+    }
+
+    /// Whether the reliever has something to do.
+    #[must_use]
+    pub fn is_pressed(&self) -> bool {
+        self.used() > self.high_mark() || self.checkpoints() > self.checkpoint_upper_mark()
+    }
+}

@@ -1,0 +1,154 @@
+use super::*;
+
+fn bytes(bytes: i64) -> MemoryDelta {
+    MemoryDelta {
+        bytes,
+        checkpoint_bytes: 0,
+    }
+}
+
+fn checkpoints(bytes: i64) -> MemoryDelta {
+    MemoryDelta {
+        bytes,
+        checkpoint_bytes: bytes,
+    }
+}
+
+#[test]
+fn the_marks_are_those_of_the_reference() {
+    let memory = Memory::new(100_000);
+    assert_eq!(memory.low_mark(), 75_000);
+    assert_eq!(memory.high_mark(), 85_000);
+    assert_eq!(memory.mutation_limit(), 93_000);
+    assert_eq!(memory.backfill_limit(), 96_000);
+    assert_eq!(memory.checkpoint_quota(), 20_000);
+    assert_eq!(memory.checkpoint_upper_mark(), 18_000);
+    assert_eq!(memory.checkpoint_lower_mark(), 12_000);
+}
+
+/// The rows of the pressure matrix: memory in use, checkpoints in use, and what becomes of a
+/// write of one byte, a deletion, a fetch, and the reliever.
+#[test]
+fn the_pressure_matrix() {
+    use Limit::{Backfill, Checkpoints, Mutation, Quota};
+    use OpError::{OutOfMemory, TemporaryFailure};
+    type Answer = Option<(OpError, Limit)>;
+    let rows: [(i64, i64, Answer, Answer, Answer, bool); 9] = [
+        (0, 0, None, None, None, false),
+        (75_000, 0, None, None, None, false),
+        (85_000, 0, None, None, None, false),
+        (85_001, 0, None, None, None, true),
+        (
+            93_000,
+            0,
+            Some((TemporaryFailure, Mutation)),
+            None,
+            None,
+            true,
+        ),
+        (
+            96_000,
+            0,
+            Some((TemporaryFailure, Mutation)),
+            None,
+            Some((TemporaryFailure, Backfill)),
+            true,
+        ),
+        (
+            100_000,
+            0,
+            Some((OutOfMemory, Quota)),
+            None,
+            Some((OutOfMemory, Quota)),
+            true,
+        ),
+        (0, 18_001, None, None, None, true),
+        (
+            0,
+            20_000,
+            Some((TemporaryFailure, Checkpoints)),
+            Some((TemporaryFailure, Checkpoints)),
+            None,
+            true,
+        ),
+    ];
+    for (used, queued, write, removal, fetch, pressed) in rows {
+        let row = format!("{used} in use, {queued} of it checkpoints");
+        let memory = Memory::new(100_000);
+        let pressed_at_once = [memory.add(bytes(used)), memory.add(checkpoints(queued))];
+        let answer = |result: Result<(), MemoryRefusal>| {
+            result.err().map(|refusal| (refusal.error, refusal.limit))
+        };
+        assert_eq!(answer(memory.admit(1)), write, "write at {row}");
+        assert_eq!(answer(memory.admit_removal()), removal, "delete at {row}");
+        assert_eq!(answer(memory.admit_fetch()), fetch, "fetch at {row}");
+        assert_eq!(memory.is_pressed(), pressed, "pressure at {row}");
+        assert_eq!(pressed_at_once.contains(&true), pressed, "booking {row}");
+    }
+}
+
+#[test]
+fn what_can_never_fit_is_not_asked_for_again() {
+    let memory = Memory::new(100_000);
+    let refusal = memory.admit(93_001).unwrap_err();
+    assert_eq!(refusal.error, OpError::OutOfMemory);
+    assert_eq!(memory.admit(usize::MAX), Err(refusal));
+    assert_eq!(memory.admit(93_000), Ok(()));
+}
+
+#[test]
+fn a_refusal_names_its_limit() {
+    let memory = Memory::new(100_000);
+    memory.add(bytes(93_000));
+    assert_eq!(
+        memory.admit(1).unwrap_err().to_string(),
+        "memory is above the limit for writes: 93000 of 93000 bytes (ep_mutation_mem_ratio)"
+    );
+}
+
+#[test]
+fn overhead_counts_as_used() {
+    let memory = Memory::new(100_000);
+    memory.add(bytes(80_000));
+    assert!(!memory.is_pressed());
+    memory.set_overhead(6_000);
+    assert!(memory.is_pressed());
+    assert_eq!((memory.used(), memory.booked()), (86_000, 80_000));
+    assert!(memory.add(bytes(1)));
+    memory.set_overhead(0);
+    assert!(!memory.add(bytes(-80_001)));
+    assert_eq!(memory.used(), 0);
+}
+
+#[test]
+fn the_ladder_rung_by_rung() {
+    // Excess of memory and of checkpoints; unreferenced, expellable, pinned, evictable, queued.
+    let rows: [([u64; 7], Relief); 10] = [
+        ([0, 0, 0, 0, 0, 0, 0], Relief::Rest),
+        ([0, 0, 1, 1, 1, 1, 1], Relief::Rest),
+        ([1, 1, 1, 1, 1, 1, 1], Relief::RemoveClosed),
+        ([1, 1, 0, 1, 1, 1, 1], Relief::Expel),
+        ([1, 1, 0, 0, 1, 1, 1], Relief::DropCursor),
+        // Documents go before a reader that keeps little is sent to the disk.
+        ([1, 0, 0, 0, 1, 1, 1], Relief::Evict),
+        ([1, 0, 0, 0, 1, 0, 1], Relief::DropCursor),
+        // Evicting documents does not make checkpoints smaller.
+        ([0, 1, 0, 0, 0, 1, 1], Relief::AwaitFlush),
+        ([1, 0, 0, 0, 0, 0, 1], Relief::AwaitFlush),
+        ([1, 0, 0, 0, 0, 0, 0], Relief::Stuck),
+    ];
+    for (figures, expected) in rows {
+        let [excess, checkpoint_excess, unreferenced, expellable, ..] = figures;
+        let [.., pinned, evictable, queued] = figures;
+        let pressure = Pressure {
+            excess,
+            checkpoint_excess,
+            unreferenced,
+            expellable,
+            pinned,
+            evictable,
+            queued,
+        };
+        assert_eq!(next_relief(&pressure), expected, "{pressure:?}");
+    }
+}

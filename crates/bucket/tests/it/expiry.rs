@@ -1,0 +1,66 @@
+//! Documents whose time has come although nobody asks for them.
+
+use bucket::{Bucket, Counters, Flushed, HOLDS, Hold};
+use engine::{OpError, StoreMode, Write};
+use model::{Cas, Draft, Kind, Meta, VbId, VbState, VbUuid};
+use storage::{KvStore, MemStore};
+
+use crate::world::{Ops, ROOMY, options, rows, warm};
+
+fn set_until(bucket: &Bucket<impl KvStore>, vb: u16, key: &str, expiry: u32) {
+    let meta = Meta {
+        expiry,
+        ..Meta::default()
+    };
+    let mut write = Write {
+        mode: StoreMode::Set,
+        draft: Some(Draft::new(key.as_bytes(), b"v", &meta)),
+        cas: Cas::ANY,
+        preserve_expiry: false,
+    };
+    let now = bucket.clock().now();
+    let stored = bucket.run(VbId(vb), |vbucket| vbucket.store(&mut write, now));
+    assert!(stored.is_ok());
+}
+
+#[test]
+fn a_pass_turns_what_expired_into_tombstones_in_active_vbuckets_only() {
+    let bucket = warm(options(3, ROOMY), MemStore::new(), 1);
+    let soon = bucket.clock().now().unix_s() + 100;
+    for index in 0..1000 {
+        set_until(&bucket, index % 2, &format!("gone{index}"), 1);
+        set_until(&bucket, index % 2, &format!("stays{index}"), soon + 3600);
+    }
+    bucket
+        .set_vbucket(VbId(1), VbState::Replica, None, VbUuid(9))
+        .unwrap();
+    assert_eq!(bucket.expiry_step(), 500);
+    assert_eq!(bucket.expiry_step(), 0);
+    assert_eq!(Counters::read(&bucket.counters().expired), 500);
+    assert_eq!(Counters::read(&bucket.counters().expiry_passes), 2);
+    assert!(bucket.holds().count(Hold::Expire) > 6, "in small pieces");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let expired = |vb| {
+        let rows = rows(bucket.store(), vb);
+        let count = |kind| rows.iter().filter(|row| row.kind() == kind).count();
+        (count(Kind::Expiration), count(Kind::Mutation))
+    };
+    assert_eq!((expired(0), expired(1)), ((500, 500), (0, 1000)));
+    let gone = bucket.try_get(0, "gone0");
+    assert!(matches!(gone, Err(OpError::KeyNotFound)));
+}
+
+#[test]
+fn holds_are_noted_by_their_reason() {
+    let bucket = warm(options(2, ROOMY), MemStore::new(), 1);
+    bucket.set(0, "k", b"v");
+    let before = HOLDS.map(|hold| bucket.holds().count(hold));
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    bucket.expiry_step();
+    let after = HOLDS.map(|hold| bucket.holds().count(hold));
+    for (index, hold) in HOLDS.into_iter().enumerate() {
+        let expected = matches!(hold, Hold::Flush | Hold::Expire);
+        assert_eq!(after[index] > before[index], expected, "{}", hold.name());
+    }
+    assert!(bucket.holds().quantile_ns(Hold::Flush, 1000) > 0);
+}

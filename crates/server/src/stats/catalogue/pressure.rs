@@ -1,0 +1,135 @@
+//! Statistics of memory pressure: its limits, who was refused at them, what gave way, and how
+//! long vBuckets were locked for it.
+
+use bucket::{BACKFILL_PERCENT, CHECKPOINT_PERCENT, Eviction, Hold, MUTATION_PERCENT, Memory};
+
+use super::{BucketRow, rows};
+use crate::stats::figures::BucketFigures;
+use crate::stats::rows::Value;
+
+const CONFIG: &[&str] = &["", "config"];
+const MEMORY: &[&str] = &["", "memory"];
+const QUOTA: &[&str] = &["", "memory", "config"];
+const GENERAL: &[&str] = &[""];
+const TIMINGS: &[&str] = &["timings"];
+
+/// In the order in which they are shown.
+pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
+    CONFIG "ep_item_eviction_policy" Text
+        "What leaves memory when it is short: value_only, full_eviction, auto_delete or none",
+        |f| match f.served.bucket.options().eviction {
+            Eviction::None => "none",
+            Eviction::Values => "value_only",
+            Eviction::Documents => "full_eviction",
+            Eviction::Delete => "auto_delete",
+        };
+    CONFIG "ep_exp_pager_enabled" Bool "Whether expired documents are looked for",
+        |f| f.served.bucket.options().expiry_pass_s > 0;
+    CONFIG "ep_exp_pager_stime" Seconds "Time between two passes that look for them",
+        |f| f.served.bucket.options().expiry_pass_s;
+    QUOTA "ep_mutation_mem_ratio" Ratio "Share of the quota above which writes are refused",
+        |_f| ratio(MUTATION_PERCENT);
+    QUOTA "ep_backfill_mem_threshold" Percent
+        "Share of the quota at which nothing is read back into memory",
+        |_f| BACKFILL_PERCENT;
+    QUOTA "ep_checkpoint_memory_ratio" Ratio "Share of the quota that checkpoints may take",
+        |_f| ratio(CHECKPOINT_PERCENT);
+    MEMORY "ep_checkpoint_memory_quota" Bytes
+        "Memory that checkpoints may take for themselves; above it every change is refused",
+        |f| memory(f).checkpoint_quota();
+    MEMORY "ep_checkpoint_memory_recovery_upper_mark_bytes" Bytes
+        "Memory of checkpoints at which they are relieved",
+        |f| memory(f).checkpoint_upper_mark();
+    MEMORY "ep_checkpoint_memory_recovery_lower_mark_bytes" Bytes "Down to this",
+        |f| memory(f).checkpoint_lower_mark();
+    MEMORY "ep_mem_booked" Bytes "Memory in use but for the overhead",
+        |f| memory(f).booked();
+    MEMORY "ep_mem_overhead" Bytes
+        "What the process takes beyond what is booked, as far as it is this bucket's"
+        Gauge "bucket_memory_overhead",
+        |f| memory(f).overhead();
+    MEMORY "ep_oom_errors" Count "Operations refused because the quota is used up"
+        Counter "bucket_refused_at_quota",
+        |f| f.counter(|c| &c.refused_at_quota);
+    MEMORY "ep_num_pager_runs" Count "Times that the reliever went to work"
+        Counter "bucket_relief_steps",
+        |f| f.counter(|c| &c.relief_steps);
+    MEMORY "ep_items_auto_deleted" Count "Documents deleted to make room"
+        Counter "bucket_auto_deleted",
+        |f| f.counter(|c| &c.auto_deleted);
+    GENERAL "ep_expired_pager" Count "Expired documents found by the expiry pass"
+        Counter "bucket_expired_by_pass",
+        |f| f.counter(|c| &c.expired);
+    GENERAL "ep_num_expiry_pager_runs" Count "Expiry passes over the whole bucket"
+        Counter "bucket_expiry_passes",
+        |f| f.counter(|c| &c.expiry_passes);
+    TIMINGS "lock_hold_pull_count" Count "Times that a stream held a vBucket's lock",
+        |f| count(f, Hold::Pull);
+    TIMINGS "lock_hold_pull_p999" Nanos "Time below which 99.9 % of them stayed"
+        Gauge "lock_hold_pull_p999",
+        |f| quantile(f, Hold::Pull, 999);
+    TIMINGS "lock_hold_pull_max" Nanos "The longest",
+        |f| quantile(f, Hold::Pull, 1000);
+    TIMINGS "lock_hold_flush_count" Count "Times that the flusher held a vBucket's lock",
+        |f| count(f, Hold::Flush);
+    TIMINGS "lock_hold_flush_p999" Nanos "Time below which 99.9 % of them stayed"
+        Gauge "lock_hold_flush_p999",
+        |f| quantile(f, Hold::Flush, 999);
+    TIMINGS "lock_hold_flush_max" Nanos "The longest",
+        |f| quantile(f, Hold::Flush, 1000);
+    TIMINGS "lock_hold_expel_count" Count
+        "Times that a vBucket's lock was held to let go of changes",
+        |f| count(f, Hold::Expel);
+    TIMINGS "lock_hold_expel_p999" Nanos "Time below which 99.9 % of them stayed"
+        Gauge "lock_hold_expel_p999",
+        |f| quantile(f, Hold::Expel, 999);
+    TIMINGS "lock_hold_expel_max" Nanos "The longest",
+        |f| quantile(f, Hold::Expel, 1000);
+    TIMINGS "lock_hold_evict_count" Count "Times that a vBucket's lock was held to evict",
+        |f| count(f, Hold::Evict);
+    TIMINGS "lock_hold_evict_p999" Nanos "Time below which 99.9 % of them stayed"
+        Gauge "lock_hold_evict_p999",
+        |f| quantile(f, Hold::Evict, 999);
+    TIMINGS "lock_hold_evict_max" Nanos "The longest",
+        |f| quantile(f, Hold::Evict, 1000);
+    TIMINGS "lock_hold_expire_count" Count
+        "Times that a vBucket's lock was held to look for expired documents",
+        |f| count(f, Hold::Expire);
+    TIMINGS "lock_hold_expire_p999" Nanos "Time below which 99.9 % of them stayed"
+        Gauge "lock_hold_expire_p999",
+        |f| quantile(f, Hold::Expire, 999);
+    TIMINGS "lock_hold_expire_max" Nanos "The longest",
+        |f| quantile(f, Hold::Expire, 1000);
+    TIMINGS "lock_hold_restore_count" Count
+        "Times that a vBucket's lock was held to put a document back",
+        |f| count(f, Hold::Restore);
+    TIMINGS "lock_hold_restore_p999" Nanos "Time below which 99.9 % of them stayed"
+        Gauge "lock_hold_restore_p999",
+        |f| quantile(f, Hold::Restore, 999);
+    TIMINGS "lock_hold_restore_max" Nanos "The longest",
+        |f| quantile(f, Hold::Restore, 1000);
+    TIMINGS "lock_hold_stat_count" Count "Times that statistics held a vBucket's lock",
+        |f| count(f, Hold::Stat);
+    TIMINGS "lock_hold_stat_p999" Nanos "Time below which 99.9 % of them stayed"
+        Gauge "lock_hold_stat_p999",
+        |f| quantile(f, Hold::Stat, 999);
+    TIMINGS "lock_hold_stat_max" Nanos "The longest",
+        |f| quantile(f, Hold::Stat, 1000);
+};
+
+fn memory<'a>(figures: &'a BucketFigures<'_>) -> &'a Memory {
+    figures.served.bucket.memory()
+}
+
+fn count(figures: &BucketFigures<'_>, hold: Hold) -> u64 {
+    figures.served.bucket.holds().count(hold)
+}
+
+fn quantile(figures: &BucketFigures<'_>, hold: Hold, per_mille: u64) -> u64 {
+    figures.served.bucket.holds().quantile_ns(hold, per_mille)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share")]
+fn ratio(percent: u64) -> Value {
+    Value::Ratio(percent as f64 / 100.0)
+}
