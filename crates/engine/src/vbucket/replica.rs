@@ -104,7 +104,7 @@ impl VBucket {
         fresh.checkpoints.number_cursors_after(&self.checkpoints);
         fresh.flights = self.flights;
         fresh.counters = self.counters;
-        fresh.reported_bytes = self.reported_bytes;
+        fresh.reported = self.reported;
         fresh.touch_record();
         fresh.outbox.changed = true;
         Box::new(std::mem::replace(self, fresh))
