@@ -1,7 +1,9 @@
 //! Statistics of memory pressure: its limits, who was refused at them, what gave way, and how
 //! long vBuckets were locked for it.
 
-use bucket::{BACKFILL_PERCENT, CHECKPOINT_PERCENT, Eviction, Hold, MUTATION_PERCENT, Memory};
+use bucket::{
+    BACKFILL_PERCENT, CHECKPOINT_PERCENT, Eviction, HOLDS, Hold, MUTATION_PERCENT, Memory,
+};
 
 use super::{BucketRow, rows};
 use crate::stats::figures::BucketFigures;
@@ -51,8 +53,7 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
     MEMORY "ep_oom_errors" Count "Operations refused because the quota is used up"
         Counter "bucket_refused_at_quota",
         |f| f.counter(|c| &c.refused_at_quota);
-    MEMORY "ep_num_pager_runs" Count "Times that the reliever went to work"
-        Counter "bucket_relief_steps",
+    MEMORY "ep_num_pager_runs" Count "Times that the reliever went to work",
         |f| f.counter(|c| &c.relief_steps);
     MEMORY "ep_items_auto_deleted" Count "Documents deleted to make room"
         Counter "bucket_auto_deleted",
@@ -60,58 +61,54 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
     GENERAL "ep_expired_pager" Count "Expired documents found by the expiry pass"
         Counter "bucket_expired_by_pass",
         |f| f.counter(|c| &c.expired);
-    GENERAL "ep_num_expiry_pager_runs" Count "Expiry passes over the whole bucket"
-        Counter "bucket_expiry_passes",
+    GENERAL "ep_num_expiry_pager_runs" Count "Expiry passes over the whole bucket",
         |f| f.counter(|c| &c.expiry_passes);
+    TIMINGS "lock_hold_tail" Nanos
+        "Time below which 99.9 % of the holds stayed, of the reason where it is longest"
+        Gauge "bucket_lock_hold_tail",
+        |f| HOLDS.map(|hold| quantile(f, hold, 999)).into_iter().max().unwrap_or(0);
     TIMINGS "lock_hold_pull_count" Count "Times that a stream held a vBucket's lock",
         |f| count(f, Hold::Pull);
-    TIMINGS "lock_hold_pull_p999" Nanos "Time below which 99.9 % of them stayed"
-        Gauge "lock_hold_pull_p999",
+    TIMINGS "lock_hold_pull_tail" Nanos "Time below which 99.9 % of them stayed",
         |f| quantile(f, Hold::Pull, 999);
     TIMINGS "lock_hold_pull_max" Nanos "The longest",
         |f| quantile(f, Hold::Pull, 1000);
     TIMINGS "lock_hold_flush_count" Count "Times that the flusher held a vBucket's lock",
         |f| count(f, Hold::Flush);
-    TIMINGS "lock_hold_flush_p999" Nanos "Time below which 99.9 % of them stayed"
-        Gauge "lock_hold_flush_p999",
+    TIMINGS "lock_hold_flush_tail" Nanos "Time below which 99.9 % of them stayed",
         |f| quantile(f, Hold::Flush, 999);
     TIMINGS "lock_hold_flush_max" Nanos "The longest",
         |f| quantile(f, Hold::Flush, 1000);
     TIMINGS "lock_hold_expel_count" Count
         "Times that a vBucket's lock was held to let go of changes",
         |f| count(f, Hold::Expel);
-    TIMINGS "lock_hold_expel_p999" Nanos "Time below which 99.9 % of them stayed"
-        Gauge "lock_hold_expel_p999",
+    TIMINGS "lock_hold_expel_tail" Nanos "Time below which 99.9 % of them stayed",
         |f| quantile(f, Hold::Expel, 999);
     TIMINGS "lock_hold_expel_max" Nanos "The longest",
         |f| quantile(f, Hold::Expel, 1000);
     TIMINGS "lock_hold_evict_count" Count "Times that a vBucket's lock was held to evict",
         |f| count(f, Hold::Evict);
-    TIMINGS "lock_hold_evict_p999" Nanos "Time below which 99.9 % of them stayed"
-        Gauge "lock_hold_evict_p999",
+    TIMINGS "lock_hold_evict_tail" Nanos "Time below which 99.9 % of them stayed",
         |f| quantile(f, Hold::Evict, 999);
     TIMINGS "lock_hold_evict_max" Nanos "The longest",
         |f| quantile(f, Hold::Evict, 1000);
     TIMINGS "lock_hold_expire_count" Count
         "Times that a vBucket's lock was held to look for expired documents",
         |f| count(f, Hold::Expire);
-    TIMINGS "lock_hold_expire_p999" Nanos "Time below which 99.9 % of them stayed"
-        Gauge "lock_hold_expire_p999",
+    TIMINGS "lock_hold_expire_tail" Nanos "Time below which 99.9 % of them stayed",
         |f| quantile(f, Hold::Expire, 999);
     TIMINGS "lock_hold_expire_max" Nanos "The longest",
         |f| quantile(f, Hold::Expire, 1000);
     TIMINGS "lock_hold_restore_count" Count
         "Times that a vBucket's lock was held to put a document back",
         |f| count(f, Hold::Restore);
-    TIMINGS "lock_hold_restore_p999" Nanos "Time below which 99.9 % of them stayed"
-        Gauge "lock_hold_restore_p999",
+    TIMINGS "lock_hold_restore_tail" Nanos "Time below which 99.9 % of them stayed",
         |f| quantile(f, Hold::Restore, 999);
     TIMINGS "lock_hold_restore_max" Nanos "The longest",
         |f| quantile(f, Hold::Restore, 1000);
     TIMINGS "lock_hold_stat_count" Count "Times that statistics held a vBucket's lock",
         |f| count(f, Hold::Stat);
-    TIMINGS "lock_hold_stat_p999" Nanos "Time below which 99.9 % of them stayed"
-        Gauge "lock_hold_stat_p999",
+    TIMINGS "lock_hold_stat_tail" Nanos "Time below which 99.9 % of them stayed",
         |f| quantile(f, Hold::Stat, 999);
     TIMINGS "lock_hold_stat_max" Nanos "The longest",
         |f| quantile(f, Hold::Stat, 1000);
