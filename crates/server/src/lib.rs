@@ -2,6 +2,7 @@
 //!
 //! What this crate may not do: hold document state.
 
+pub mod changes;
 mod clock;
 pub mod cluster_map;
 mod commands;

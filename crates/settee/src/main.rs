@@ -10,6 +10,7 @@ mod kv;
 mod output;
 mod serve;
 mod stat;
+mod tail;
 #[cfg(test)]
 mod testing;
 
@@ -41,6 +42,7 @@ enum Command {
     Get(kv::GetArgs),
     Set(kv::SetArgs),
     Del(kv::DelArgs),
+    Tail(tail::Args),
     Bench(bench::Args),
     /// Print a completion script for a shell
     ///
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Command::Get(args) => kv::get(&args),
         Command::Set(args) => kv::set(&args),
         Command::Del(args) => kv::del(&args),
+        Command::Tail(args) => tail::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completion { shell } => completion(shell),
         Command::CompatTable => output::print(server::compatibility_page().as_bytes()),

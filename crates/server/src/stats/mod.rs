@@ -25,6 +25,7 @@ pub(crate) mod timings;
 
 pub use catalogue::stats_page;
 pub(crate) use metrics::metrics;
+pub(crate) use moment::utc;
 
 use catalogue::{BucketRow, GROUPS, NODE, NodeRow, STATES};
 use figures::{BucketFigures, NodeFigures};

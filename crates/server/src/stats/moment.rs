@@ -1,7 +1,7 @@
 //! A moment in UTC, for eyes.
 
 /// `2026-11-21T02:47:11.190179842` of nanoseconds since 1970.
-pub(super) fn utc(unix_ns: u64) -> String {
+pub(crate) fn utc(unix_ns: u64) -> String {
     let (seconds, ns) = (unix_ns / 1_000_000_000, unix_ns % 1_000_000_000);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);

@@ -68,6 +68,19 @@ fn refusal(status: Status, during: &str, about: &str, context: Option<&str>) -> 
 }
 
 impl ClientError {
+    /// The server sent what it must not.
+    pub(crate) fn broken(during: &'static str, reason: &impl ToString) -> Self {
+        Self::Protocol {
+            during,
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Whether a new connection may help.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Lost { .. })
+    }
+
     fn code(&self) -> Sysexit {
         match self {
             Self::Unreachable { .. } | Self::Lost { .. } => Sysexit::Unavailable,

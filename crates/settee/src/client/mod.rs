@@ -5,6 +5,7 @@
 
 mod address;
 mod error;
+mod feed;
 mod login;
 mod message;
 mod scram;
@@ -18,6 +19,7 @@ use wire::{Decoded, Limits, Magic, Opaque, Opcode, Status};
 
 pub(crate) use address::Address;
 pub(crate) use error::{ClientError, code_of_status};
+pub(crate) use feed::{Feed, Outgoing};
 pub(crate) use message::{Answer, Message};
 pub(crate) use scram::SaltedCache;
 
@@ -173,6 +175,24 @@ impl Client {
             ..*message
         })?;
         accept(message.opcode, message.key, answer)
+    }
+
+    /// Asks everything at once and waits for the answers, in order and whatever their status.
+    ///
+    /// # Errors
+    /// As [`Client::request`].
+    pub(crate) fn request_all(
+        &mut self,
+        messages: &[Message<'_>],
+    ) -> Result<Vec<Answer>, ClientError> {
+        let mut asked = Vec::with_capacity(messages.len());
+        for message in messages {
+            asked.push((message.opcode, self.send(message)?));
+        }
+        asked
+            .into_iter()
+            .map(|(opcode, opaque)| self.receive(opcode, opaque))
+            .collect()
     }
 
     /// Statistics of a group, one call of `row` for each name and value as they arrive.

@@ -1,0 +1,343 @@
+//! One change as a line of JSON, or as a CloudEvent.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use model::{Cas, Datatype, Seqno, VbId, VbUuid};
+use serde::de::IgnoredAny;
+
+use crate::stats::utc;
+
+/// What happened to a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It was written.
+    Mutation,
+    /// It was deleted.
+    Deletion,
+    /// It was deleted because its time had come.
+    Expiration,
+}
+
+impl Event {
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mutation => "mutation",
+            Self::Deletion => "deletion",
+            Self::Expiration => "expiration",
+        }
+    }
+}
+
+/// Names of the scope and the collection of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Names<'a> {
+    /// The scope.
+    pub scope: &'a str,
+    /// The collection.
+    pub collection: &'a str,
+}
+
+/// One change, as it is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// What happened.
+    pub event: Event,
+    /// Where the document lives.
+    pub names: Names<'a>,
+    /// Its vBucket.
+    pub vbucket: VbId,
+    /// Position of the change in the vBucket.
+    pub seqno: Seqno,
+    /// The revision that it made.
+    pub cas: Cas,
+    /// How often the document was changed.
+    pub rev: u64,
+    /// Flags of the client; of a mutation.
+    pub flags: u32,
+    /// When it expires, or of a deletion when it happened, in Unix seconds; 0 for never and for
+    /// not told.
+    pub time_s: u32,
+    /// The user's key.
+    pub key: &'a [u8],
+    /// The value; of a mutation, plain and without extended attributes.
+    pub value: &'a [u8],
+    /// Whether the value is JSON.
+    pub datatype: Datatype,
+}
+
+impl Change<'_> {
+    /// Appends one JSON object, without a line feed in it or behind it.
+    ///
+    /// Shape: `event`, `key` (`key_base64` if it is not UTF-8), `value` (JSON is embedded, other
+    /// UTF-8 is text, else `value_base64`), `scope`, `collection`, `vb`, `seqno`, `cas` (text:
+    /// it does not fit the numbers of every reader), `rev`; of a mutation `flags` and `expiry`,
+    /// else `delete_time` if it is known.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"event\":\"");
+        out.extend_from_slice(self.event.name().as_bytes());
+        out.extend_from_slice(b"\",");
+        text_or_base64("key", self.key, out);
+        if self.event == Event::Mutation {
+            out.push(b',');
+            self.value("value", "value_base64", out);
+        }
+        out.extend_from_slice(b",\"scope\":");
+        string(self.names.scope, out);
+        out.extend_from_slice(b",\"collection\":");
+        string(self.names.collection, out);
+        number(",\"vb\":", self.vbucket.0.into(), out);
+        number(",\"seqno\":", self.seqno.0, out);
+        number(",\"cas\":\"", self.cas.0, out);
+        number("\",\"rev\":", self.rev, out);
+        match self.event {
+            Event::Mutation => {
+                number(",\"flags\":", self.flags.into(), out);
+                number(",\"expiry\":", self.time_s.into(), out);
+            }
+            _ if self.time_s > 0 => number(",\"delete_time\":", self.time_s.into(), out),
+            _ => {}
+        }
+        out.push(b'}');
+    }
+
+    /// Appends a CloudEvent (version 1.0, JSON format), without a line feed in it or behind it.
+    ///
+    /// Shape: `source` names the bucket; `id` is the history, the vBucket and the seqno, and so
+    /// the same whenever the same change is told again. The extension attributes are `scope`,
+    /// `collection`, `vbucket`, `seqno` and `cas`.
+    pub fn write_cloud_event(&self, source: &str, uuid: VbUuid, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"specversion\":\"1.0\",\"type\":\"settee.document.");
+        out.extend_from_slice(self.event.name().as_bytes());
+        out.extend_from_slice(b"\",\"source\":");
+        string(source, out);
+        let (vbucket, seqno) = (self.vbucket.0, self.seqno.0);
+        let id = format!(",\"id\":\"{:x}-{vbucket}-{seqno}\",\"subject\":", uuid.0);
+        out.extend_from_slice(id.as_bytes());
+        string(&String::from_utf8_lossy(self.key), out);
+        out.extend_from_slice(b",\"time\":\"");
+        // The revision is a clock's reading in nanoseconds.
+        out.extend_from_slice(utc(self.cas.0).as_bytes());
+        out.extend_from_slice(b"Z\",\"scope\":");
+        string(self.names.scope, out);
+        out.extend_from_slice(b",\"collection\":");
+        string(self.names.collection, out);
+        number(",\"vbucket\":", vbucket.into(), out);
+        number(",\"seqno\":\"", seqno, out);
+        number("\",\"cas\":\"", self.cas.0, out);
+        out.push(b'"');
+        if self.event == Event::Mutation {
+            let json = self.datatype.contains(Datatype::JSON);
+            let kind: &[u8] = match (json, std::str::from_utf8(self.value)) {
+                (true, _) => b",\"datacontenttype\":\"application/json\",",
+                (false, Ok(_)) => b",\"datacontenttype\":\"text/plain\",",
+                (false, Err(_)) => b",\"datacontenttype\":\"application/octet-stream\",",
+            };
+            out.extend_from_slice(kind);
+            self.value("data", "data_base64", out);
+        }
+        out.push(b'}');
+    }
+
+    fn value(&self, name: &str, base64_name: &str, out: &mut Vec<u8>) {
+        let json = self.datatype.contains(Datatype::JSON);
+        let text = std::str::from_utf8(self.value).ok();
+        let text = text.filter(|text| json && serde_json::from_str::<IgnoredAny>(text).is_ok());
+        match text {
+            Some(text) => {
+                member(name, out);
+                one_line(text, out);
+            }
+            None => text_or(name, base64_name, self.value, out),
+        }
+    }
+}
+
+/// Appends the line that takes back what was told: the changes of the vBucket after a seqno did
+/// not last.
+///
+/// Shape: `event` `rollback`, `vb`, `seqno`.
+pub fn void_after(vbucket: VbId, seqno: Seqno, out: &mut Vec<u8>) {
+    number("{\"event\":\"rollback\",\"vb\":", vbucket.0.into(), out);
+    number(",\"seqno\":", seqno.0, out);
+    out.push(b'}');
+}
+
+/// The same as a CloudEvent, of the type `settee.stream.rollback`.
+pub fn cloud_rollback(source: &str, (vbucket, seqno): (VbId, Seqno), out: &mut Vec<u8>) {
+    out.extend_from_slice(
+        b"{\"specversion\":\"1.0\",\"type\":\"settee.stream.rollback\",\"source\":",
+    );
+    string(source, out);
+    let (vbucket, seqno) = (vbucket.0, seqno.0);
+    let rest = format!(
+        ",\"id\":\"rollback-{vbucket}-{seqno}\",\"vbucket\":{vbucket},\"seqno\":\"{seqno}\"}}"
+    );
+    out.extend_from_slice(rest.as_bytes());
+}
+
+fn number(before: &str, number: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(before.as_bytes());
+    out.extend_from_slice(number.to_string().as_bytes());
+}
+
+fn string(text: &str, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, text).expect("a string is written to memory");
+}
+
+fn member(name: &str, out: &mut Vec<u8>) {
+    string(name, out);
+    out.push(b':');
+}
+
+fn text_or_base64(name: &str, bytes: &[u8], out: &mut Vec<u8>) {
+    text_or(name, &format!("{name}_base64"), bytes, out);
+}
+
+fn text_or(name: &str, base64_name: &str, bytes: &[u8], out: &mut Vec<u8>) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        member(name, out);
+        string(text, out);
+    } else {
+        member(base64_name, out);
+        string(&STANDARD.encode(bytes), out);
+    }
+}
+
+/// Appends sound JSON without the space between its tokens, and so without line feeds. Numbers
+/// stay as they were written.
+fn one_line(json: &str, out: &mut Vec<u8>) {
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in json.bytes() {
+        if in_string {
+            in_string = escaped || byte != b'"';
+            escaped = !escaped && byte == b'\\';
+        } else if byte.is_ascii_whitespace() {
+            continue;
+        } else {
+            in_string = byte == b'"';
+        }
+        out.push(byte);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn change(value: &'static [u8], datatype: Datatype) -> Change<'static> {
+        Change {
+            event: Event::Mutation,
+            names: Names {
+                scope: "_default",
+                collection: "chairs",
+            },
+            vbucket: VbId(12),
+            seqno: Seqno(345),
+            cas: Cas(1_600_000_000_123_000_064),
+            rev: 3,
+            flags: 0x0200_0006,
+            time_s: 0,
+            key: b"sofa",
+            value,
+            datatype,
+        }
+    }
+
+    fn line(change: &Change<'_>) -> Value {
+        let mut out = Vec::new();
+        change.write_json(&mut out);
+        assert!(!out.contains(&b'\n'));
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    #[test]
+    fn a_mutation() {
+        let expected = json!({
+            "event": "mutation", "key": "sofa", "value": {"seats": 3}, "scope": "_default",
+            "collection": "chairs", "vb": 12, "seqno": 345, "cas": "1600000000123000064",
+            "rev": 3, "flags": 0x0200_0006, "expiry": 0,
+        });
+        assert_eq!(
+            line(&change(b"{\"seats\":\n 3 }", Datatype::JSON)),
+            expected
+        );
+    }
+
+    #[test]
+    fn values_keep_their_kind() {
+        let value = |bytes, datatype| line(&change(bytes, datatype));
+        assert_eq!(value(b"3", Datatype::RAW)["value"], "3");
+        assert_eq!(value(b"{broken", Datatype::JSON)["value"], "{broken");
+        assert_eq!(value(b"\xff", Datatype::RAW)["value_base64"], "/w==");
+        assert_eq!(value(b"\xff", Datatype::JSON)["value_base64"], "/w==");
+        assert_eq!(value(b"", Datatype::RAW)["value"], "");
+    }
+
+    #[test]
+    fn numbers_and_strings_stay_as_they_are() {
+        let mut out = Vec::new();
+        let text = "{ \"a b\" : [ 12345678901234567890.10, \"x\\\" \\\\\" , \" y\\n\" ] }\r\n";
+        one_line(text, &mut out);
+        let expected = "{\"a b\":[12345678901234567890.10,\"x\\\" \\\\\",\" y\\n\"]}";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn deletions_have_no_value() {
+        let mut gone = change(b"", Datatype::RAW);
+        gone.event = Event::Expiration;
+        gone.time_s = 1_600_000_000;
+        gone.key = b"\xfe";
+        let expected = json!({
+            "event": "expiration", "key_base64": "/g==", "scope": "_default",
+            "collection": "chairs", "vb": 12, "seqno": 345, "cas": "1600000000123000064",
+            "rev": 3, "delete_time": 1_600_000_000,
+        });
+        assert_eq!(line(&gone), expected);
+    }
+
+    #[test]
+    fn a_cloud_event_has_what_the_specification_wants() {
+        let event = |change: &Change<'_>| -> Value {
+            let mut out = Vec::new();
+            change.write_cloud_event("/buckets/travel", VbUuid(0xabc), &mut out);
+            serde_json::from_slice(&out).unwrap()
+        };
+        let expected = json!({
+            "specversion": "1.0", "type": "settee.document.mutation", "source": "/buckets/travel",
+            "id": "abc-12-345", "subject": "sofa", "time": "2020-09-13T12:26:40.123000064Z",
+            "scope": "_default", "collection": "chairs", "vbucket": 12, "seqno": "345",
+            "cas": "1600000000123000064", "datacontenttype": "application/json",
+            "data": {"seats": 3},
+        });
+        assert_eq!(event(&change(b"{\"seats\":3}", Datatype::JSON)), expected);
+        assert_eq!(
+            event(&change(b"\xff", Datatype::RAW))["data_base64"],
+            "/w=="
+        );
+        let mut gone = change(b"", Datatype::RAW);
+        gone.event = Event::Deletion;
+        assert_eq!(event(&gone).get("data"), None);
+        assert_eq!(event(&gone)["type"], "settee.document.deletion");
+    }
+
+    #[test]
+    fn a_rollback_is_told() {
+        let mut out = Vec::new();
+        void_after(VbId(5), Seqno(400), &mut out);
+        let expected = json!({"event": "rollback", "vb": 5, "seqno": 400});
+        assert_eq!(serde_json::from_slice::<Value>(&out).unwrap(), expected);
+        out.clear();
+        cloud_rollback("/buckets/travel", (VbId(5), Seqno(400)), &mut out);
+        let event: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(event["type"], "settee.stream.rollback");
+        assert_eq!(
+            (&event["vbucket"], &event["seqno"]),
+            (&json!(5), &json!("400"))
+        );
+    }
+}

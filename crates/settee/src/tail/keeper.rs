@@ -1,0 +1,65 @@
+//! When the position is written down.
+
+use std::time::{Duration, Instant};
+
+use super::state::StateFile;
+use super::streams::Streams;
+use crate::exit::Failure;
+
+/// A kill loses no more of the state than this: so much is told again afterwards.
+const INTERVAL: Duration = Duration::from_millis(200);
+/// A power cut loses no more than this.
+const DURABLE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Keeps the position of what was written, if the user wants it kept.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    file: Option<StateFile>,
+    kept_at: Option<Instant>,
+    durable_at: Option<Instant>,
+}
+
+impl Keeper {
+    /// Keeps the position in `file`.
+    pub(super) fn new(file: Option<StateFile>) -> Self {
+        Self {
+            file,
+            kept_at: None,
+            durable_at: None,
+        }
+    }
+
+    /// Writes the position down unless that was done a moment ago. Everything up to it must have
+    /// left the process.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn keep(&mut self, streams: &Streams) -> Result<(), Failure> {
+        let now = Instant::now();
+        let due = |last: Option<Instant>, interval| last.is_none_or(|last| now - last >= interval);
+        if !due(self.kept_at, INTERVAL) {
+            return Ok(());
+        }
+        self.write(streams, due(self.durable_at, DURABLE_INTERVAL), now)
+    }
+
+    /// Writes the position down for good.
+    ///
+    /// # Errors
+    /// As [`Keeper::keep`].
+    pub(super) fn finish(&mut self, streams: &Streams) -> Result<(), Failure> {
+        self.write(streams, true, Instant::now())
+    }
+
+    fn write(&mut self, streams: &Streams, durable: bool, now: Instant) -> Result<(), Failure> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        file.save(&streams.position(), durable)?;
+        self.kept_at = Some(now);
+        if durable {
+            self.durable_at = Some(now);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,442 @@
+//! One connection of a tail, from its streams' requests to its end.
+
+use std::time::{Duration, Instant};
+
+use model::{CollectionId, Datatype, SnapshotRange, VbId, split_key};
+use server::changes::{Change, Event};
+use wire::dcp::{
+    BufferAck, Deletion, EndReason, Expiration, Mutation, SeqnoAdvanced, SnapshotMarker, StreamEnd,
+    StreamRequest, SystemEvent, flow_bytes_of, parse_rollback,
+};
+use wire::response::FailoverEntries;
+use wire::{Envelope, Frame, Malformed, Message, Opaque, Opcode, Response, Status};
+
+use super::interrupt::Interrupt;
+use super::keeper::Keeper;
+use super::lines::{Lines, Unwritten};
+use super::names::Collections;
+use super::streams::Streams;
+use crate::client::{ClientError, Feed, Outgoing, code_of_status};
+use crate::exit::{Failure, Sysexit};
+
+/// How long one wait for bytes is; an interrupt is noticed that late.
+const TICK: Duration = Duration::from_millis(100);
+/// Without a byte for so long the connection is dead: noops come three times as often.
+const SILENCE: Duration = Duration::from_mins(1);
+
+/// How a session ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// The user wants an end.
+    Interrupted,
+    /// Everything that was asked for was written.
+    Complete,
+    /// Nobody reads any more.
+    ReaderGone,
+}
+
+/// Why a session broke off.
+#[derive(Debug)]
+pub(super) struct Broken {
+    /// The reason.
+    pub(super) failure: Failure,
+    /// Whether another connection may go better.
+    pub(super) again: bool,
+}
+
+impl From<ClientError> for Broken {
+    fn from(error: ClientError) -> Self {
+        let again = error.is_lost();
+        Self {
+            failure: error.into(),
+            again,
+        }
+    }
+}
+
+impl From<Broken> for Failure {
+    fn from(broken: Broken) -> Self {
+        broken.failure
+    }
+}
+
+impl From<Failure> for Broken {
+    fn from(failure: Failure) -> Self {
+        Self {
+            failure,
+            again: false,
+        }
+    }
+}
+
+fn violation(reason: impl AsRef<str>) -> Broken {
+    ClientError::broken("streaming", &reason.as_ref()).into()
+}
+
+fn malformed(error: Malformed) -> Broken {
+    violation(error.to_string())
+}
+
+/// What outlives a connection.
+pub(super) struct Tail {
+    /// Where every stream is.
+    pub(super) streams: Streams,
+    /// What was told.
+    pub(super) lines: Lines,
+    /// Where the position is kept.
+    pub(super) keeper: Keeper,
+    /// Whether the user wants an end.
+    pub(super) interrupt: Interrupt,
+    /// Changes to tell before it ends.
+    pub(super) changes_max: u64,
+    /// Bytes that a producer may send without an acknowledgement.
+    pub(super) window_bytes: u32,
+}
+
+/// A connection that was opened for streams.
+pub(super) struct Session<'a> {
+    tail: &'a mut Tail,
+    collections: Collections,
+    /// Keys carry the identifier of their collection.
+    keyed: bool,
+    /// The value of every stream request.
+    filter: String,
+    unacknowledged: usize,
+    /// When streams that are wanted are to be asked for.
+    ask_at: Option<Instant>,
+}
+
+impl<'a> Session<'a> {
+    /// A session of a connection on which nothing was asked for yet.
+    pub(super) fn new(
+        tail: &'a mut Tail,
+        collections: Collections,
+        keyed: bool,
+        filter: String,
+    ) -> Self {
+        tail.streams.reconnect();
+        Self {
+            tail,
+            collections,
+            keyed,
+            filter,
+            unacknowledged: 0,
+            ask_at: Some(Instant::now()),
+        }
+    }
+
+    /// Streams until there is nothing more to tell.
+    ///
+    /// # Errors
+    /// The connection broke, or the server refuses.
+    pub(super) fn run(mut self, feed: &mut Feed) -> Result<Ended, Broken> {
+        let mut heard = Instant::now();
+        loop {
+            self.ask(feed.output())?;
+            feed.flush()?;
+            let came = feed.wait(TICK)?;
+            if came {
+                heard = Instant::now();
+            } else if heard.elapsed() > SILENCE {
+                let silent = std::io::Error::other(format!("silent for {SILENCE:?}"));
+                return Err(ClientError::Lost {
+                    during: "streaming",
+                    source: silent,
+                }
+                .into());
+            }
+            while !self.is_complete() {
+                let taken = feed.take(|frame, out| self.on_frame(frame, out))?;
+                if taken.is_none() {
+                    break;
+                }
+                if self.tail.lines.is_full()
+                    && let Some(ended) = self.write()?
+                {
+                    return Ok(ended);
+                }
+            }
+            if let Some(ended) = self.write()? {
+                return Ok(ended);
+            }
+            self.tail.keeper.keep(&self.tail.streams)?;
+            self.acknowledge(feed.output(), !came)?;
+            if self.is_complete() {
+                return Ok(Ended::Complete);
+            }
+            if self.tail.interrupt.is_asked() {
+                return Ok(Ended::Interrupted);
+            }
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.tail.streams.all_done() || self.tail.lines.changes() >= self.tail.changes_max
+    }
+
+    fn write(&mut self) -> Result<Option<Ended>, Broken> {
+        match self.tail.lines.flush() {
+            Ok(()) => Ok(None),
+            Err(Unwritten::ReaderGone) => Ok(Some(Ended::ReaderGone)),
+            Err(Unwritten::Failed(failure)) => Err(failure.into()),
+        }
+    }
+
+    /// Asks for the streams that are wanted, once it is time.
+    fn ask(&mut self, out: &mut Outgoing) -> Result<(), Broken> {
+        if self.ask_at.is_none_or(|at| at > Instant::now()) {
+            return Ok(());
+        }
+        self.ask_at = None;
+        for (vbucket, request) in self.tail.streams.requests() {
+            let request = StreamRequest {
+                value: self.filter.as_bytes(),
+                ..request
+            };
+            out.post(&request, &envelope(vbucket))?;
+        }
+        Ok(())
+    }
+
+    fn ask_soon(&mut self, delay: Duration) {
+        let at = Instant::now() + delay;
+        self.ask_at = Some(self.ask_at.map_or(at, |before| before.min(at)));
+    }
+
+    /// Tells the producer what was written, so that it sends more.
+    fn acknowledge(&mut self, out: &mut Outgoing, idle: bool) -> Result<(), Broken> {
+        let due = self.unacknowledged >= self.tail.window_bytes as usize / 4;
+        if self.unacknowledged > 0 && (due || idle) {
+            let bytes = u32::try_from(self.unacknowledged).unwrap_or(u32::MAX);
+            out.post(&BufferAck { bytes }, &Envelope::default())?;
+            self.unacknowledged -= bytes as usize;
+        }
+        Ok(())
+    }
+
+    fn on_frame(&mut self, frame: &Frame<'_>, out: &mut Outgoing) -> Result<(), Broken> {
+        let magic = frame.header.magic;
+        if magic.is_client_response() {
+            return self.on_answer(frame);
+        }
+        if !magic.is_client_request() {
+            // Pushes about the cluster map.
+            return Ok(());
+        }
+        self.unacknowledged += flow_bytes_of(frame);
+        self.on_message(frame, out)
+    }
+
+    fn on_answer(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
+        if frame.header.opcode != Opcode::DCP_STREAM_REQ {
+            return Ok(());
+        }
+        let vbucket = vbucket_of(frame.header.opaque);
+        match frame.status() {
+            Status::SUCCESS => {
+                let log = FailoverEntries::parse(frame.value).map_err(malformed)?;
+                self.tail
+                    .streams
+                    .granted(vbucket, log.iter())
+                    .map_err(violation)
+            }
+            Status::ROLLBACK => {
+                let to = parse_rollback(frame.value).map_err(malformed)?;
+                let to = self
+                    .tail
+                    .streams
+                    .rolled_back(vbucket, to)
+                    .map_err(violation)?;
+                self.tail.lines.rollback(vbucket, to);
+                self.ask_soon(Duration::ZERO);
+                Ok(())
+            }
+            Status::ETMPFAIL | Status::ENOMEM | Status::EBUSY => {
+                self.tail.streams.want_again(vbucket);
+                self.ask_soon(TICK);
+                Ok(())
+            }
+            status => Err(Broken {
+                failure: Failure::new(
+                    code_of_status(status),
+                    format!(
+                        "stream of vBucket {}: {}, status 0x{:02x}",
+                        vbucket.0,
+                        status.description(),
+                        status.0
+                    ),
+                ),
+                again: status == Status::NOT_MY_VBUCKET,
+            }),
+        }
+    }
+
+    fn on_message(&mut self, frame: &Frame<'_>, out: &mut Outgoing) -> Result<(), Broken> {
+        let vbucket = frame.vbucket();
+        match frame.header.opcode {
+            Opcode::DCP_NOOP => {
+                let answer = Response::new(Opcode::DCP_NOOP, frame.header.opaque, Status::SUCCESS);
+                out.answer(&answer);
+                Ok(())
+            }
+            Opcode::DCP_SNAPSHOT_MARKER => {
+                let marker = SnapshotMarker::parse(frame).map_err(malformed)?;
+                self.on_snapshot(vbucket, marker.range)
+            }
+            Opcode::DCP_MUTATION | Opcode::DCP_DELETION | Opcode::DCP_EXPIRATION => {
+                self.on_change(frame)
+            }
+            Opcode::DCP_SYSTEM_EVENT => {
+                let event = SystemEvent::parse(frame).map_err(malformed)?;
+                self.collections.learn(&event);
+                self.tail
+                    .streams
+                    .reached(vbucket, event.seqno)
+                    .map_err(violation)
+            }
+            Opcode::DCP_SEQNO_ADVANCED => {
+                let advanced = SeqnoAdvanced::parse(frame).map_err(malformed)?;
+                self.tail
+                    .streams
+                    .reached(vbucket, advanced.seqno)
+                    .map_err(violation)
+            }
+            Opcode::DCP_STREAM_END => {
+                let end = StreamEnd::parse(frame).map_err(malformed)?;
+                self.on_end(vbucket, end.reason)
+            }
+            other => Err(violation(format!("an unexpected {}", other.name()))),
+        }
+    }
+
+    fn on_snapshot(&mut self, vbucket: VbId, range: SnapshotRange) -> Result<(), Broken> {
+        self.tail
+            .streams
+            .snapshot(vbucket, range)
+            .map_err(violation)
+    }
+
+    fn on_end(&mut self, vbucket: VbId, reason: EndReason) -> Result<(), Broken> {
+        if reason == EndReason::LOST_PRIVILEGES {
+            let lost = "the user may no longer read this bucket";
+            return Err(Failure::new(Sysexit::NoPerm, lost).into());
+        }
+        if self
+            .tail
+            .streams
+            .ended(vbucket, reason)
+            .map_err(violation)?
+        {
+            self.ask_soon(TICK);
+        }
+        Ok(())
+    }
+
+    fn on_change(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
+        let (event, told) = told(frame).map_err(malformed)?;
+        let vbucket = frame.vbucket();
+        self.tail
+            .streams
+            .reached(vbucket, told.seqno)
+            .map_err(violation)?;
+        let (collection, key) = if self.keyed {
+            split_key(told.key).ok_or_else(|| violation("a key without collection"))?
+        } else {
+            (CollectionId::DEFAULT, told.key)
+        };
+        let change = Change {
+            event,
+            names: self.collections.names(collection),
+            vbucket,
+            cas: frame.header.cas,
+            key,
+            value: body(told.value, frame.header.datatype),
+            datatype: frame.header.datatype,
+            seqno: told.seqno,
+            rev: told.rev,
+            flags: told.flags,
+            time_s: told.expiry,
+        };
+        let history = self.tail.streams.history(vbucket);
+        self.tail.lines.change(&change, history);
+        Ok(())
+    }
+}
+
+/// The three messages about a document in the form of one of them.
+fn told<'a>(frame: &Frame<'a>) -> Result<(Event, Mutation<'a>), Malformed> {
+    let gone = |seqno, rev, time_s, key| Mutation {
+        seqno,
+        rev,
+        flags: 0,
+        expiry: time_s,
+        lock_time: 0,
+        heat: 0,
+        key,
+        value: &[],
+    };
+    Ok(match frame.header.opcode {
+        Opcode::DCP_DELETION => {
+            let told = Deletion::parse(frame)?;
+            let time_s = told.delete_time.unwrap_or(0);
+            (
+                Event::Deletion,
+                gone(told.seqno, told.rev, time_s, told.key),
+            )
+        }
+        Opcode::DCP_EXPIRATION => {
+            let told = Expiration::parse(frame)?;
+            (
+                Event::Expiration,
+                gone(told.seqno, told.rev, told.delete_time, told.key),
+            )
+        }
+        _ => (Event::Mutation, Mutation::parse(frame)?),
+    })
+}
+
+/// The value behind the extended attributes, if it has some.
+fn body(value: &[u8], datatype: Datatype) -> &[u8] {
+    let attributes = value.split_first_chunk::<4>();
+    match attributes {
+        Some((len, rest)) if datatype.contains(Datatype::XATTR) => {
+            rest.get(u32::from_be_bytes(*len) as usize..).unwrap_or(&[])
+        }
+        _ => value,
+    }
+}
+
+/// The envelope of a stream request; its opaque comes back with the answer.
+fn envelope(vbucket: VbId) -> Envelope<'static> {
+    let [high, low] = vbucket.0.to_be_bytes();
+    Envelope {
+        vbucket,
+        opaque: Opaque([0, 0, high, low]),
+        ..Envelope::default()
+    }
+}
+
+fn vbucket_of(Opaque([_, _, high, low]): Opaque) -> VbId {
+    VbId(u16::from_be_bytes([high, low]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_known_by_its_opaque() {
+        for vbucket in [0, 1, 255, 256, 1023, 65535].map(VbId) {
+            assert_eq!(vbucket_of(envelope(vbucket).opaque), vbucket);
+        }
+    }
+
+    #[test]
+    fn attributes_are_left_out() {
+        let value = b"\0\0\0\x02xx{}";
+        assert_eq!(body(value, Datatype::XATTR.with(Datatype::JSON)), b"{}");
+        assert_eq!(body(value, Datatype::JSON), value);
+        assert_eq!(body(b"\0\0\0\x09xx", Datatype::XATTR), b"");
+        assert_eq!(body(b"ab", Datatype::XATTR), b"ab");
+    }
+}

@@ -1,0 +1,186 @@
+//! The file in which a tail keeps where it is.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process;
+
+use serde::{Deserialize, Serialize};
+use server::changes::Position;
+
+use super::target::Target;
+use crate::exit::{Failure, Sysexit};
+
+const VERSION: u32 = 1;
+
+/// Largest file that is read: well above any position.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+#[derive(Deserialize, Serialize)]
+struct Saved {
+    settee_tail: u32,
+    target: String,
+    position: String,
+}
+
+/// A state file, there already or not.
+#[derive(Debug)]
+pub(super) struct StateFile {
+    path: PathBuf,
+    target: String,
+}
+
+impl StateFile {
+    /// The file at `path` for a target.
+    pub(super) fn new(path: &Path, target: &Target) -> Self {
+        Self {
+            path: path.to_owned(),
+            target: target.to_string(),
+        }
+    }
+
+    /// The position in it; `None` if there is no file yet.
+    ///
+    /// # Errors
+    /// The file cannot be read, is something else, or is about another target.
+    pub(super) fn load(&self) -> Result<Option<Position>, Failure> {
+        let refuse = |code, reason: &str| {
+            let path = self.path.display();
+            Err(Failure::new(code, format!("state file {path}: {reason}")))
+        };
+        match fs::metadata(&self.path) {
+            Ok(metadata) if metadata.len() > FILE_BYTES_MAX => {
+                return refuse(Sysexit::Data, "it is no state of settee tail");
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            _ => {}
+        }
+        let text = match fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            Err(error) => return refuse(Sysexit::Os, &error.to_string()),
+        };
+        let Ok(saved) = serde_json::from_str::<Saved>(&text) else {
+            return refuse(Sysexit::Data, "it is no state of settee tail");
+        };
+        if saved.settee_tail != VERSION {
+            let reason = format!("its version is {}, known is {VERSION}", saved.settee_tail);
+            return refuse(Sysexit::Data, &reason);
+        }
+        if saved.target != self.target {
+            let reason = format!("it is about {}, not about {}", saved.target, self.target);
+            return refuse(Sysexit::Usage, &reason);
+        }
+        match saved.position.parse() {
+            Ok(position) => Ok(Some(position)),
+            Err(error) => refuse(Sysexit::Data, &error.to_string()),
+        }
+    }
+
+    /// Replaces the file: whoever reads it sees the old text or the new one.
+    ///
+    /// `durable` also waits until it would survive a power cut.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn save(&self, position: &Position, durable: bool) -> Result<(), Failure> {
+        let saved = Saved {
+            settee_tail: VERSION,
+            target: self.target.clone(),
+            position: position.to_string(),
+        };
+        let text = serde_json::to_string(&saved).map_err(io::Error::from);
+        let written = text.and_then(|text| self.replace(&(text + "\n"), durable));
+        written.map_err(|error| {
+            let path = self.path.display();
+            Failure::new(Sysexit::CantCreate, format!("state file {path}: {error}"))
+        })
+    }
+
+    fn replace(&self, text: &str, durable: bool) -> io::Result<()> {
+        let name = self.path.file_name();
+        let name = name.ok_or_else(|| io::Error::other("names no file"))?;
+        let mut beside = name.to_owned();
+        beside.push(format!(".{}.tmp", process::id()));
+        let beside = self.path.with_file_name(beside);
+        let done = fs::write(&beside, text)
+            .and_then(|()| {
+                if durable {
+                    fs::File::open(&beside)?.sync_all()
+                } else {
+                    Ok(())
+                }
+            })
+            .and_then(|()| fs::rename(&beside, &self.path));
+        if done.is_err() {
+            // What counts is why it failed; that nothing is left behind is a courtesy.
+            drop(fs::remove_file(&beside));
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Seqno, VbUuid};
+    use server::changes::Place;
+
+    use super::*;
+
+    fn file(folder: &tempfile::TempDir, target: &str) -> StateFile {
+        StateFile::new(&folder.path().join("state"), &target.parse().unwrap())
+    }
+
+    #[test]
+    fn a_position_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = file(&folder, "travel");
+        assert_eq!(state.load().unwrap(), None);
+        let mut position = Position::beginning(64);
+        for durable in [false, true] {
+            position.places[3] = Place::at(VbUuid(7), Seqno(8 + u64::from(durable)));
+            state.save(&position, durable).unwrap();
+            assert_eq!(state.load().unwrap().as_ref(), Some(&position));
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_refused_and_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = file(&folder, "travel");
+        state.save(&Position::beginning(4), false).unwrap();
+        let code = |state: &StateFile| state.load().unwrap_err().code();
+        let other = file(&folder, "travel.inventory");
+        assert_eq!(code(&other), Sysexit::Usage);
+        assert!(
+            other
+                .load()
+                .unwrap_err()
+                .to_string()
+                .contains("travel.inventory")
+        );
+        let good = fs::read_to_string(&state.path).unwrap();
+        let bad = [
+            "",
+            "{}",
+            "\u{0}",
+            &good[1..],
+            &good.replace("_tail\":1", "_tail\":2"),
+            &good.replace("s1.", "s1.A"),
+            &" ".repeat(FILE_BYTES_MAX as usize + 1),
+        ];
+        for text in bad {
+            fs::write(&state.path, text).unwrap();
+            assert_eq!(code(&state), Sysexit::Data, "{text:.40}");
+        }
+        let folder_itself = StateFile::new(folder.path(), &"travel".parse().unwrap());
+        assert_eq!(code(&folder_itself), Sysexit::Os);
+        let nowhere = StateFile::new(
+            Path::new("/no/such/folder/state"),
+            &"travel".parse().unwrap(),
+        );
+        assert_eq!(nowhere.load().unwrap(), None);
+        let refused = nowhere.save(&Position::beginning(1), true).unwrap_err();
+        assert_eq!(refused.code(), Sysexit::CantCreate);
+    }
+}

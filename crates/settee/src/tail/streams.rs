@@ -1,0 +1,353 @@
+//! The streams of all vBuckets: where each is, and what is to be asked for next. No I/O.
+
+use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbUuid};
+use server::changes::{Place, Position};
+use wire::dcp::{EndReason, StreamFlags, StreamRequest};
+
+/// What a stream that is to go on for ever ends at.
+const NO_END: Seqno = Seqno(u64::MAX);
+
+/// How one vBucket's stream is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Standing {
+    /// To be asked for.
+    Wanted,
+    /// Asked for and not answered, or open.
+    Open,
+    /// Everything that was wanted of it was received.
+    Done,
+}
+
+#[derive(Clone, Debug)]
+struct Stream {
+    place: Place,
+    end: Seqno,
+    standing: Standing,
+    failover_log: Vec<FailoverEntry>,
+}
+
+/// The streams of a bucket.
+#[derive(Clone, Debug)]
+pub(super) struct Streams {
+    streams: Vec<Stream>,
+    done: usize,
+}
+
+/// What the producer did wrong; one line.
+pub(super) type Violation = String;
+
+impl Streams {
+    /// Streams that go on from a position, without an end.
+    pub(super) fn from(position: Position) -> Self {
+        let streams = position.places.into_iter().map(|place| Stream {
+            place,
+            end: NO_END,
+            standing: Standing::Wanted,
+            failover_log: Vec::new(),
+        });
+        Self {
+            streams: streams.collect(),
+            done: 0,
+        }
+    }
+
+    /// Number of vBuckets.
+    pub(super) fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Ends each stream at a seqno; one that is there already is done.
+    pub(super) fn end_at(&mut self, high: impl IntoIterator<Item = (VbId, Seqno)>) {
+        for stream in &mut self.streams {
+            stream.end = Seqno(0);
+        }
+        for (vbucket, seqno) in high {
+            if let Some(stream) = self.streams.get_mut(usize::from(vbucket.0)) {
+                stream.end = seqno;
+            }
+        }
+        for stream in &mut self.streams {
+            if stream.place.seqno >= stream.end {
+                stream.standing = Standing::Done;
+                self.done += 1;
+            }
+        }
+    }
+
+    /// Whether nothing is left to come.
+    pub(super) fn all_done(&self) -> bool {
+        self.done == self.streams.len()
+    }
+
+    /// A new connection: whatever was open is to be asked for again.
+    pub(super) fn reconnect(&mut self) {
+        for stream in &mut self.streams {
+            if stream.standing == Standing::Open {
+                stream.standing = Standing::Wanted;
+            }
+        }
+    }
+
+    /// The requests that are to be sent now; those streams count as asked for.
+    pub(super) fn requests(&mut self) -> Vec<(VbId, StreamRequest<'static>)> {
+        let wanted = self.streams.iter_mut().enumerate();
+        let wanted = wanted.filter(|(_, stream)| stream.standing == Standing::Wanted);
+        wanted
+            .map(|(index, stream)| {
+                stream.standing = Standing::Open;
+                (VbId(index as u16), stream.request())
+            })
+            .collect()
+    }
+
+    /// A stream was granted.
+    ///
+    /// # Errors
+    /// The vBucket has no stream.
+    pub(super) fn granted(
+        &mut self,
+        vbucket: VbId,
+        log: impl IntoIterator<Item = FailoverEntry>,
+    ) -> Result<(), Violation> {
+        let stream = self.open(vbucket)?;
+        stream.failover_log = log.into_iter().collect();
+        if stream.failover_log.is_empty() {
+            return Err(format!("vBucket {} has no failover log", vbucket.0));
+        }
+        Ok(())
+    }
+
+    /// A stream was refused: what came after `to` did not last. It is to be asked for again.
+    ///
+    /// # Errors
+    /// The rollback leads nowhere.
+    pub(super) fn rolled_back(&mut self, vbucket: VbId, to: Seqno) -> Result<Seqno, Violation> {
+        let stream = self.open(vbucket)?;
+        if to >= stream.place.seqno {
+            let at = stream.place.seqno.0;
+            return Err(format!(
+                "vBucket {}: rollback from {at} to {}",
+                vbucket.0, to.0
+            ));
+        }
+        stream.place.roll_back(to);
+        stream.failover_log.clear();
+        stream.standing = Standing::Wanted;
+        Ok(to)
+    }
+
+    /// A stream cannot be had for the moment; it is to be asked for again.
+    pub(super) fn want_again(&mut self, vbucket: VbId) {
+        if let Some(stream) = self.streams.get_mut(usize::from(vbucket.0))
+            && stream.standing == Standing::Open
+        {
+            stream.standing = Standing::Wanted;
+        }
+    }
+
+    /// A snapshot marker came.
+    ///
+    /// # Errors
+    /// It does not fit.
+    pub(super) fn snapshot(
+        &mut self,
+        vbucket: VbId,
+        range: SnapshotRange,
+    ) -> Result<(), Violation> {
+        let place = &mut self.open(vbucket)?.place;
+        let at = place.seqno.0;
+        let (start, end) = (range.start.0, range.end.0);
+        let fits = place.announce(range);
+        fits.then_some(())
+            .ok_or_else(|| format!("vBucket {}: snapshot {start}..{end} at {at}", vbucket.0))
+    }
+
+    /// A change came, or the word that there is none up to the seqno.
+    ///
+    /// # Errors
+    /// It is repeated, or outside of its snapshot.
+    pub(super) fn reached(&mut self, vbucket: VbId, seqno: Seqno) -> Result<(), Violation> {
+        let place = &mut self.open(vbucket)?.place;
+        let (at, end) = (place.seqno.0, place.snapshot.end.0);
+        let fits = place.reach(seqno);
+        fits.then_some(())
+            .ok_or_else(|| format!("vBucket {}: seqno {} at {at} of {end}", vbucket.0, seqno.0))
+    }
+
+    /// The producer ended a stream; whether it is to be asked for again.
+    ///
+    /// # Errors
+    /// The vBucket has no stream, or it ended before its end.
+    pub(super) fn ended(&mut self, vbucket: VbId, reason: EndReason) -> Result<bool, Violation> {
+        let stream = self.open(vbucket)?;
+        match reason {
+            EndReason::OK if stream.place.seqno < stream.end && stream.end != NO_END => {
+                let (at, end) = (stream.place.seqno.0, stream.end.0);
+                Err(format!("vBucket {}: ended at {at} of {end}", vbucket.0))
+            }
+            EndReason::OK | EndReason::CLOSED | EndReason::FILTER_EMPTY => {
+                stream.standing = Standing::Done;
+                self.done += 1;
+                Ok(false)
+            }
+            _ => {
+                stream.standing = Standing::Wanted;
+                Ok(true)
+            }
+        }
+    }
+
+    /// The history that the newest change of a vBucket belongs to.
+    pub(super) fn history(&self, vbucket: VbId) -> VbUuid {
+        let stream = self.streams.get(usize::from(vbucket.0));
+        stream.map_or(VbUuid(0), |stream| stream.saved().uuid)
+    }
+
+    /// Where the streams are.
+    pub(super) fn position(&self) -> Position {
+        Position {
+            places: self.streams.iter().map(Stream::saved).collect(),
+        }
+    }
+
+    fn open(&mut self, vbucket: VbId) -> Result<&mut Stream, Violation> {
+        self.streams
+            .get_mut(usize::from(vbucket.0))
+            .filter(|stream| stream.standing == Standing::Open)
+            .ok_or_else(|| format!("a message of vBucket {}, which has no stream", vbucket.0))
+    }
+}
+
+impl Stream {
+    fn request(&self) -> StreamRequest<'static> {
+        let place = match self.place.seqno {
+            Seqno(0) => Place::default(),
+            _ => self.place,
+        };
+        StreamRequest {
+            flags: StreamFlags::ACTIVE_ONLY,
+            start: place.seqno,
+            end: self.end,
+            uuid: place.uuid,
+            snapshot: place.snapshot,
+            value: &[],
+        }
+    }
+
+    fn saved(&self) -> Place {
+        let mut place = self.place;
+        place.belong(self.failover_log.iter().copied());
+        place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VB: VbId = VbId(1);
+
+    fn range(start: u64, end: u64) -> SnapshotRange {
+        SnapshotRange {
+            start: Seqno(start),
+            end: Seqno(end),
+        }
+    }
+
+    fn log(uuid: u64, seqno: u64) -> [FailoverEntry; 1] {
+        [FailoverEntry {
+            uuid: VbUuid(uuid),
+            seqno: Seqno(seqno),
+        }]
+    }
+
+    /// Streams of three vBuckets, all granted.
+    fn granted() -> Streams {
+        let mut streams = Streams::from(Position::beginning(3));
+        for (vbucket, _) in streams.requests() {
+            streams.granted(vbucket, log(7, 0)).unwrap();
+        }
+        streams
+    }
+
+    #[test]
+    fn a_broken_connection_is_gone_on_from_where_it_was() {
+        let mut streams = granted();
+        assert!(streams.requests().is_empty(), "all are open");
+        streams.snapshot(VB, range(1, 10)).unwrap();
+        streams.reached(VB, Seqno(4)).unwrap();
+        streams.reconnect();
+        let requests = streams.requests();
+        assert_eq!(requests.len(), 3);
+        let (vbucket, request) = requests[1];
+        assert_eq!(vbucket, VB);
+        assert_eq!(
+            (request.start, request.uuid),
+            (Seqno(4), VbUuid(0)),
+            "as it was asked"
+        );
+        assert_eq!(request.snapshot, range(0, 10));
+        assert_eq!(requests[0].1.snapshot, range(0, 0));
+        assert_eq!(streams.position().places[1].uuid, VbUuid(7));
+    }
+
+    #[test]
+    fn a_rollback_asks_again_from_there() {
+        let mut position = Position::beginning(3);
+        position.places[1] = Place::at(VbUuid(9), Seqno(600));
+        let mut streams = Streams::from(position);
+        streams.requests();
+        assert_eq!(streams.rolled_back(VB, Seqno(500)), Ok(Seqno(500)));
+        let (_, request) = streams.requests()[0];
+        assert_eq!((request.start, request.uuid), (Seqno(500), VbUuid(9)));
+        assert_eq!(streams.rolled_back(VB, Seqno(0)), Ok(Seqno(0)));
+        let (_, request) = streams.requests()[0];
+        assert_eq!((request.start, request.uuid), (Seqno(0), VbUuid(0)));
+        assert!(streams.rolled_back(VB, Seqno(0)).is_err(), "no way forward");
+    }
+
+    #[test]
+    fn streams_until_now_are_done_one_by_one() {
+        let mut streams = Streams::from(Position::beginning(3));
+        streams.end_at([(VbId(0), Seqno(0)), (VB, Seqno(5))]);
+        assert!(!streams.all_done());
+        let requests = streams.requests();
+        assert_eq!(requests.len(), 1);
+        assert_eq!(requests[0].1.end, Seqno(5));
+        streams.granted(VB, log(7, 0)).unwrap();
+        assert!(streams.ended(VB, EndReason::OK).is_err(), "too early");
+        streams.snapshot(VB, range(1, 5)).unwrap();
+        streams.reached(VB, Seqno(5)).unwrap();
+        assert_eq!(streams.ended(VB, EndReason::OK), Ok(false));
+        assert!(streams.all_done());
+        streams.reconnect();
+        assert!(streams.requests().is_empty());
+    }
+
+    #[test]
+    fn a_stream_that_lost_its_vbucket_is_asked_for_again() {
+        let mut streams = granted();
+        assert_eq!(streams.ended(VB, EndReason::STATE_CHANGED), Ok(true));
+        assert_eq!(streams.requests().len(), 1);
+        streams.want_again(VB);
+        assert_eq!(streams.requests().len(), 1);
+    }
+
+    #[test]
+    fn what_a_producer_must_not_do() {
+        let mut streams = granted();
+        assert!(streams.reached(VB, Seqno(1)).is_err(), "no snapshot");
+        streams.snapshot(VB, range(1, 3)).unwrap();
+        streams.reached(VB, Seqno(2)).unwrap();
+        assert!(streams.reached(VB, Seqno(2)).is_err(), "twice");
+        assert!(streams.reached(VB, Seqno(4)).is_err(), "beyond");
+        assert!(streams.snapshot(VB, range(1, 2)).is_err(), "back");
+        assert!(streams.granted(VB, []).is_err(), "no history");
+        assert!(
+            streams.reached(VbId(3), Seqno(1)).is_err(),
+            "no such vBucket"
+        );
+        streams.ended(VB, EndReason::OK).unwrap();
+        assert!(streams.reached(VB, Seqno(3)).is_err(), "after the end");
+    }
+}

@@ -1,0 +1,85 @@
+//! What is to be followed.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A bucket, or a part of it.
+///
+/// Shape: `BUCKET`, `BUCKET.SCOPE` or `BUCKET.SCOPE.COLLECTION`. Names of scopes and collections
+/// have no dots; a bucket whose name has some is given with `--connect`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    /// Name of the bucket.
+    pub(super) bucket: String,
+    /// The part of it; `None` for all.
+    pub(super) part: Option<Part>,
+}
+
+/// A scope, or a collection of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Name of the scope.
+    pub(super) scope: String,
+    /// Name of the collection; `None` for all of the scope.
+    pub(super) collection: Option<String>,
+}
+
+impl FromStr for Target {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const SHAPE: &str = "use BUCKET, BUCKET.SCOPE or BUCKET.SCOPE.COLLECTION";
+        let names: Vec<&str> = text.split('.').collect();
+        if names.iter().any(|name| name.is_empty()) {
+            return Err(SHAPE);
+        }
+        let part = |scope: &str, collection: Option<&str>| {
+            Some(Part {
+                scope: scope.to_owned(),
+                collection: collection.map(str::to_owned),
+            })
+        };
+        let (bucket, part) = match *names.as_slice() {
+            [bucket] => (bucket, None),
+            [bucket, scope] => (bucket, part(scope, None)),
+            [bucket, scope, collection] => (bucket, part(scope, Some(collection))),
+            _ => return Err(SHAPE),
+        };
+        Ok(Self {
+            bucket: bucket.to_owned(),
+            part,
+        })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.bucket)?;
+        if let Some(part) = &self.part {
+            write!(f, ".{}", part.scope)?;
+            if let Some(collection) = &part.collection {
+                write!(f, ".{collection}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_a_scope_a_collection() {
+        for text in ["travel", "travel.inventory", "travel.inventory.airline"] {
+            let target: Target = text.parse().unwrap();
+            assert_eq!(
+                (target.bucket.as_str(), target.to_string().as_str()),
+                ("travel", text)
+            );
+        }
+        for text in ["", ".", "a.", "a..b", "a.b.c.d"] {
+            assert!(text.parse::<Target>().is_err(), "{text}");
+        }
+    }
+}
