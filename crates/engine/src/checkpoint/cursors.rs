@@ -22,8 +22,8 @@ pub(super) struct Cursor {
     pub(super) name: Box<str>,
     /// The next change it will get.
     pub(super) position: u64,
-    /// End of the snapshot that was announced to it last.
-    announced: Seqno,
+    /// Number and end of the snapshot that was announced to it last.
+    announced: (u64, Seqno),
     /// Checkpoint of the last change it got, zero for none.
     checkpoint: u64,
     droppable: bool,
@@ -160,7 +160,7 @@ impl CheckpointLog {
             id,
             name: name.into(),
             position,
-            announced: Seqno::ZERO,
+            announced: (0, Seqno::ZERO),
             checkpoint: 0,
             droppable: true,
         });
@@ -290,7 +290,7 @@ impl CheckpointLog {
                 start,
                 end: run.range.end,
             },
-            new_snapshot: cursor.announced < run.range.end,
+            new_snapshot: cursor.announced != (run.snapshot, run.range.end),
             new_checkpoint: cursor.checkpoint != run.checkpoint,
             checkpoint_kind: run.kind,
             visible_end: run.visible_end,
@@ -302,7 +302,7 @@ impl CheckpointLog {
             garbage: Garbage::default(),
         };
         cursor.position = end_position;
-        cursor.announced = run.range.end;
+        cursor.announced = (run.snapshot, run.range.end);
         cursor.checkpoint = run.checkpoint;
         let garbage = self.settle();
         CursorRead::Changes(CursorBatch { garbage, ..batch })
@@ -363,12 +363,7 @@ impl CheckpointLog {
                 bytes: budget.bytes - bytes,
             };
             let slots = &sealed.slots[from..to];
-            let fits = sealed.facts.live <= left.items && sealed.facts.live_bytes <= left.bytes;
-            let count = if fits {
-                slots.len()
-            } else {
-                left.fitting(slots, &sealed.facts)
-            };
+            let count = left.fitting(slots, &sealed.facts);
             let shared = sealed.end_position() > self.open.first_position;
             items = items.saturating_add(count);
             let bytes_each = sealed.facts.live_bytes / sealed.facts.live.max(1);

@@ -26,9 +26,12 @@ pub(crate) struct Flight {
 }
 
 impl FlushBudget {
-    /// How many of `slots` fit, at least one that holds a change if there is any.
+    /// How many of a segment's `slots` fit, at least one that holds a change if there is any.
     pub(super) fn fitting(&self, slots: &[Slot], facts: &Facts) -> usize {
-        let dead = slots.iter().position(|slot| slot.document.is_some());
+        if facts.live <= self.items && facts.live_bytes <= self.bytes {
+            return slots.len();
+        }
+        let dead = slots.iter().position(Slot::is_live);
         let bytes_each = (facts.live_bytes / facts.live.max(1)).max(1);
         let items = self.items.min(self.bytes / bytes_each).max(1);
         dead.unwrap_or(slots.len())
@@ -58,11 +61,11 @@ impl CheckpointLog {
             .sealed
             .partition_point(|sealed| sealed.end_position() <= self.persisted);
         let mut end_position = self.persisted;
-        let (mut items, mut bytes) = (0, 0);
+        let (mut items, mut bytes, mut changes) = (0, 0, false);
         for sealed in self.sealed.range(first..) {
             // What failed comes again as a whole: the store may have it, and must not go back.
             let again = taken.last_seqno() < Some(self.failed_to);
-            if !again && (items >= budget.items || bytes >= budget.bytes) {
+            if changes && !again && (items >= budget.items || bytes >= budget.bytes) {
                 break;
             }
             let begin = sealed.facts.first_position;
@@ -71,27 +74,26 @@ impl CheckpointLog {
                 items: budget.items.saturating_sub(items),
                 bytes: budget.bytes.saturating_sub(bytes),
             };
-            let fits = sealed.facts.live <= left.items && sealed.facts.live_bytes <= left.bytes;
             let slots = &sealed.slots[from..];
-            let mut count = if fits {
-                slots.len()
-            } else {
-                left.fitting(slots, &sealed.facts)
-            };
+            let mut count = left.fitting(slots, &sealed.facts);
             if again {
                 let failed = slots.partition_point(|slot| slot.seqno <= self.failed_to);
                 count = count.max(failed);
             }
-            let to = from + count;
+            let part = count < slots.len();
+            // A batch does not end with a change that was replaced.
+            let last = slots[..count].iter().rposition(Slot::is_live);
+            let count = last.map_or(count, |last| if part { last + 1 } else { count });
+            changes |= last.is_some();
             taken.push(
-                Piece::new(Arc::clone(&sealed.slots), from, to),
+                Piece::new(Arc::clone(&sealed.slots), from, from + count),
                 &sealed.facts,
             );
             // The whole segment's figures stand for a part of it; only the last one may be one.
             items = items.saturating_add(sealed.facts.live);
             bytes = bytes.saturating_add(sealed.facts.live_bytes);
-            end_position = begin + to as u64;
-            if to < sealed.slots.len() {
+            end_position = begin + (from + count) as u64;
+            if part {
                 break;
             }
         }

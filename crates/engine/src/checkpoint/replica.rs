@@ -85,6 +85,9 @@ impl CheckpointLog {
             _ if high == Seqno::ZERO => CheckpointKind::InitialDisk,
             _ => CheckpointKind::Disk,
         };
+        // A snapshot of which only a part came is not whole before its end has passed: what was
+        // replaced in it had its successor there, however the rest is announced now.
+        let owed = self.open.range.end;
         let both_memory = kind == CheckpointKind::Memory && self.open.kind == kind;
         if marker.checkpoint || !both_memory {
             self.close_checkpoint();
@@ -92,9 +95,10 @@ impl CheckpointLog {
             self.cut();
         }
         self.open.kind = kind;
+        self.open.snapshot += 1;
         self.open.range = SnapshotRange {
             start: marker.start,
-            end: marker.end,
+            end: marker.end.max(owed),
         };
         let visible = marker.visible_end.unwrap_or_default().min(marker.end);
         self.open.visible_end = self.open.visible_end.max(visible);

@@ -23,6 +23,8 @@ pub(crate) struct Run {
     /// Number of the checkpoint; they are strictly consecutive.
     pub(crate) checkpoint: u64,
     pub(crate) kind: CheckpointKind,
+    /// Counts what was announced; runs of one snapshot have the same number.
+    pub(crate) snapshot: u64,
     pub(crate) first_position: u64,
     /// Where the checkpoint begins.
     pub(crate) checkpoint_start: Seqno,
@@ -66,6 +68,7 @@ impl Run {
         Self {
             checkpoint: 1,
             kind: CheckpointKind::Memory,
+            snapshot: 0,
             first_position: 0,
             checkpoint_start: high.next(),
             range: SnapshotRange {
@@ -116,6 +119,7 @@ impl Run {
         next.before = (self.high_prepared, self.high_completed);
         next.range.start = next.range.start.max(self.last.next());
         if self.is_complete() {
+            next.snapshot += 1;
             next.complete_before = self.last;
             next.range.end = self.last;
             next.announced_prepared = None;

@@ -25,6 +25,12 @@ pub(crate) struct Slot {
     pub(crate) supersedes: Seqno,
 }
 
+impl Slot {
+    pub(crate) fn is_live(&self) -> bool {
+        self.document.is_some()
+    }
+}
+
 /// The changes of one segment, ascending by seqno.
 pub(crate) type Slots = Vec<Slot>;
 

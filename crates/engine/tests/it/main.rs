@@ -5,4 +5,5 @@
 mod model;
 mod script;
 mod store;
+mod streaming;
 mod streams;

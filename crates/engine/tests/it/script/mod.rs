@@ -607,6 +607,7 @@ scripts! {
     replica_checkpoints
     replica_promoted_in_a_snapshot
     replica_refuses
+    replica_resumes_a_snapshot
     replica_restarted_in_a_snapshot
     rollback
     streams_de_duplicate

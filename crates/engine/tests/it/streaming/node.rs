@@ -1,0 +1,283 @@
+//! A vBucket with its store and its streams.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use engine::{FlushBatch, FlushBudget, StoreMode, VBucket, VbConfig, Write};
+use model::{Cas, Draft, FailoverEntry, Meta, Now, Seqno, SnapshotRange, VbId, VbState, VbUuid};
+
+use super::reader::Reader;
+use crate::store::ModelStore;
+
+/// Every change there was, also those that were replaced.
+#[derive(Clone, Default)]
+pub(super) struct History {
+    changes: BTreeMap<Seqno, (Vec<u8>, bool)>,
+}
+
+impl History {
+    pub(super) fn newest(&self, key: &[u8], at: Seqno) -> Option<Seqno> {
+        let mut older = self.changes.range(..=at).rev();
+        let found = older.find(|(_, (other, _))| other == key);
+        found.map(|(seqno, _)| *seqno)
+    }
+
+    pub(super) fn is_gone(&self, seqno: Seqno) -> bool {
+        self.changes[&seqno].1
+    }
+
+    pub(super) fn state(&self, at: Seqno) -> BTreeMap<Vec<u8>, Seqno> {
+        let changes = self.changes.range(..=at);
+        changes
+            .map(|(seqno, (key, _))| (key.clone(), *seqno))
+            .collect()
+    }
+}
+
+pub(super) struct Node {
+    pub(super) vbucket: VBucket,
+    pub(super) store: ModelStore,
+    pub(super) history: History,
+    pub(super) now: Now,
+    batch: Option<FlushBatch>,
+    readers: Vec<Reader>,
+    readers_made: u32,
+    config: Arc<VbConfig>,
+    uuids: u64,
+    memory: i64,
+}
+
+impl Node {
+    fn new(state: VbState, checkpoint_bytes_max: usize) -> Self {
+        let config = Arc::new(VbConfig {
+            checkpoint_bytes_max,
+            ..VbConfig::default()
+        });
+        let first = FailoverEntry {
+            uuid: VbUuid(1),
+            seqno: Seqno(0),
+        };
+        let mut node = Self {
+            vbucket: VBucket::new(VbId(0), state, first, Arc::clone(&config)),
+            store: ModelStore::default(),
+            history: History::default(),
+            now: Now {
+                unix_ns: 1_700_000_000_000_000_000,
+                mono_ns: 1,
+            },
+            batch: None,
+            readers: Vec::new(),
+            readers_made: 0,
+            config,
+            uuids: 1,
+            memory: 0,
+        };
+        node.flush_begin(1);
+        node.flush_end(true, true);
+        node
+    }
+
+    pub(super) fn active(checkpoint_bytes_max: usize) -> Self {
+        Self::new(VbState::Active, checkpoint_bytes_max)
+    }
+
+    pub(super) fn replica(checkpoint_bytes_max: usize) -> Self {
+        Self::new(VbState::Replica, checkpoint_bytes_max)
+    }
+
+    pub(super) fn set(&mut self, key: &[u8]) {
+        let draft = Some(Draft::new(key, b"value", &Meta::default()));
+        let mut write = Write {
+            mode: StoreMode::Set,
+            draft,
+            cas: Cas::ANY,
+            preserve_expiry: false,
+        };
+        self.vbucket.store(&mut write, self.now).unwrap();
+        let seqno = self.vbucket.high_seqno();
+        self.history.changes.insert(seqno, (key.into(), false));
+    }
+
+    pub(super) fn delete(&mut self, key: &[u8]) {
+        if self.vbucket.delete(key, Cas::ANY, self.now).is_ok() {
+            let seqno = self.vbucket.high_seqno();
+            self.history.changes.insert(seqno, (key.into(), true));
+        }
+    }
+
+    pub(super) fn flush_begin(&mut self, items: usize) {
+        let batch = self.vbucket.begin_flush(FlushBudget {
+            items,
+            bytes: usize::MAX,
+        });
+        assert!(batch.is_none() || self.batch.is_none());
+        self.batch = batch.or(self.batch.take());
+    }
+
+    pub(super) fn flush_end(&mut self, ok: bool, written: bool) {
+        let Some(batch) = self.batch.take() else {
+            return;
+        };
+        if written {
+            self.store.commit(&batch);
+        }
+        drop(self.vbucket.finish_flush(batch.done(ok)));
+    }
+
+    pub(super) fn open(&mut self, from_high: bool) {
+        if self.readers.len() >= 4 {
+            return;
+        }
+        let name = format!("reader {}", self.readers_made);
+        self.readers_made += 1;
+        let after = if from_high {
+            self.vbucket.high_seqno()
+        } else {
+            Seqno(0)
+        };
+        let mut reader = Reader::open(&mut self.vbucket, &name, after);
+        reader.state = self.history.state(after);
+        self.readers.push(reader);
+    }
+
+    pub(super) fn read(&mut self, which: u8, items: usize, history: &History) {
+        let count = self.readers.len().max(1);
+        if let Some(reader) = self.readers.get_mut(usize::from(which) % count) {
+            reader.read_from(&mut self.vbucket, &self.store, items);
+            reader.check_if_whole(history);
+        }
+    }
+
+    pub(super) fn drop_cursor(&mut self, which: u8) {
+        let count = self.readers.len().max(1);
+        if let Some(reader) = self.readers.get_mut(usize::from(which) % count) {
+            reader.drop_cursor(&mut self.vbucket);
+        }
+    }
+
+    pub(super) fn drop_slowest(&mut self) {
+        let before = self.vbucket.checkpoint_pressure();
+        let Some((cursor, pinned)) = before.slowest else {
+            return;
+        };
+        let alone = self.vbucket.checkpoint_stats().cursors == 1;
+        drop(self.vbucket.drop_cursor(cursor));
+        let after = self.vbucket.checkpoint_pressure();
+        assert!(pinned > 0 && after.bytes <= before.bytes);
+        assert_ne!(after.slowest.map(|(cursor, _)| cursor), Some(cursor));
+        if alone {
+            assert!(after.bytes + pinned <= before.bytes + 4096, "freed as told");
+        }
+    }
+
+    pub(super) fn close(&mut self, which: u8) {
+        let count = self.readers.len().max(1);
+        let index = usize::from(which) % count;
+        if index < self.readers.len() {
+            let reader = self.readers.swap_remove(index);
+            if let Some(cursor) = reader.stream.cursor {
+                drop(self.vbucket.remove_cursor(cursor));
+            }
+        }
+    }
+
+    /// Begins again with what the store has, without streams. Tells up to where others may go on.
+    pub(super) fn restart(&mut self, unclean: bool) -> Seqno {
+        self.uuids += 1;
+        let record = self.store.record.clone().expect("a record");
+        let partial = record.snapshot.end > record.high_seqno;
+        let history = (unclean || partial).then_some(VbUuid(self.uuids));
+        let restarted = self.store.warm_up(Arc::clone(&self.config), history);
+        let (vbucket, stale) = restarted.expect("a record");
+        assert_eq!(stale, 0);
+        self.vbucket = vbucket;
+        self.batch = None;
+        self.memory = 0;
+        self.readers.clear();
+        // Changes that are lost never were.
+        let high = self.vbucket.high_seqno();
+        self.history.changes.retain(|seqno, _| *seqno <= high);
+        self.forget_what_was_replaced(record.snapshot, high);
+        // The store says of an active vBucket that what is left is whole.
+        self.flush_begin(1);
+        self.flush_end(true, true);
+        if partial { record.snapshot.start } else { high }
+    }
+
+    /// In a snapshot of which a part is lost: who was replaced is replaced by nothing now.
+    fn forget_what_was_replaced(&mut self, snapshot: SnapshotRange, high: Seqno) {
+        if snapshot.end > high {
+            let rows = &self.store.rows;
+            self.history
+                .changes
+                .retain(|seqno, _| *seqno <= snapshot.start || rows.contains_key(seqno));
+        }
+    }
+
+    /// Goes back to nothing.
+    pub(super) fn reset(&mut self) {
+        let zero = SnapshotRange::default();
+        let record = model::VbRecord {
+            high_seqno: Seqno(0),
+            snapshot: zero,
+            purge_seqno: Seqno(0),
+            ..self.vbucket.record()
+        };
+        self.store = ModelStore::default();
+        let old = self.vbucket.rollback_to(record);
+        drop(old);
+        self.readers.clear();
+        self.flush_end(true, false);
+        self.flush_begin(1);
+        self.flush_end(true, true);
+    }
+
+    pub(super) fn check(&mut self) {
+        self.memory += self.vbucket.take_memory_delta().bytes;
+        let bytes = self.vbucket.memory_bytes();
+        assert_eq!(self.memory, i64::try_from(bytes).unwrap());
+        let pressure = self.vbucket.checkpoint_pressure();
+        assert!(pressure.undurable_bytes <= pressure.bytes);
+        assert!(
+            self.vbucket.expel().is_empty(),
+            "what was passed left already"
+        );
+        for cursor in self.vbucket.cursor_stats() {
+            assert_eq!(cursor.behind, self.vbucket.cursor_behind(cursor.cursor));
+        }
+        let record = self.store.record.as_ref().unwrap();
+        assert!(self.vbucket.persisted_seqno() <= record.high_seqno);
+    }
+
+    /// Everybody gets everything; then the log is empty.
+    pub(super) fn drain(&mut self, history: &History) {
+        self.flush_end(false, false);
+        while self.vbucket.is_dirty() {
+            self.flush_begin(7);
+            self.flush_end(true, true);
+        }
+        for mut reader in std::mem::take(&mut self.readers) {
+            while reader.stream.last < self.vbucket.high_seqno() {
+                let sent = reader.read_from(&mut self.vbucket, &self.store, 5);
+                assert!(sent.is_some(), "there is more");
+                reader.check_if_whole(history);
+            }
+            reader.check(history, self.vbucket.high_seqno());
+            if let Some(cursor) = reader.stream.cursor {
+                drop(self.vbucket.remove_cursor(cursor));
+            }
+        }
+    }
+
+    /// A replica becomes active in the middle of what it received.
+    pub(super) fn promote(&mut self) {
+        let at = self.vbucket.consistent_seqno();
+        self.vbucket.set_state(VbState::Active, None, VbUuid(99));
+        let newest = self.vbucket.failover_log().newest();
+        assert_eq!((newest.uuid, newest.seqno), (VbUuid(99), at));
+        self.set(b"\0new");
+        self.flush_begin(usize::MAX);
+        self.flush_end(true, true);
+        assert_eq!(self.vbucket.persisted_seqno(), self.vbucket.high_seqno());
+    }
+}
