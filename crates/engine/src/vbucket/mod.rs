@@ -54,7 +54,7 @@ struct Durable {
 /// ([`VBucket::take_outbox`]).
 ///
 /// Cost: operations are O(1), a copy of the value for those that make a new value of an old
-/// one; growing the table hashes a few hundred of its keys. An idle vBucket takes less than 1 KiB.
+/// one; growing the table hashes a few hundred of its keys. An idle vBucket takes less than 1.5 KiB.
 #[derive(Debug)]
 pub struct VBucket {
     id: VbId,
