@@ -159,6 +159,7 @@ fn write(bucket: &Bucket<Watched>, keys: Range<u64>) {
             draft: Some(Draft::new(key.as_bytes(), &VALUE, &Meta::default())),
             cas: Cas::ANY,
             preserve_expiry: false,
+            durability: None,
         };
         let now = bucket.clock().now();
         let stored = bucket.run(VB, |vbucket| vbucket.store(&mut write, now));

@@ -31,6 +31,15 @@ pub enum OpError {
     InvalidArgument(&'static str),
     /// The failover log does not know this history.
     UnknownVbUuid,
+    /// A durable write of this key waits to be decided; the client tries again.
+    SyncWriteInProgress,
+    /// A durable write of this key was taken over from an earlier active and waits to be decided;
+    /// neither its old nor its new value may be shown.
+    SyncWriteReCommitInProgress,
+    /// There are not enough nodes for a majority.
+    DurabilityImpossible,
+    /// This bucket cannot be as durable as was asked.
+    DurabilityInvalidLevel,
 }
 
 impl fmt::Display for OpError {
@@ -49,6 +58,10 @@ impl fmt::Display for OpError {
             Self::OutOfMemory => "out of memory",
             Self::InvalidArgument(reason) => reason,
             Self::UnknownVbUuid => "unknown vBucket UUID",
+            Self::SyncWriteInProgress => "a durable write of the key is in progress",
+            Self::SyncWriteReCommitInProgress => "a durable write of the key is being recommitted",
+            Self::DurabilityImpossible => "not enough nodes for a majority",
+            Self::DurabilityInvalidLevel => "the bucket does not offer this durability level",
         })
     }
 }

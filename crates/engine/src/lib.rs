@@ -17,6 +17,7 @@
 
 mod checkpoint;
 mod codec;
+mod durability;
 mod error;
 mod hlc;
 mod locks;
@@ -30,9 +31,10 @@ pub use checkpoint::{
     ReplicaError, SnapshotMarker,
 };
 pub use codec::Codec;
+pub use durability::{Decided, Decision, Requirement};
 pub use error::OpError;
 pub use types::{
     Arithmetic, Concat, ConcatPlace, FetchKey, Got, GotMeta, MemoryDelta, Mutated, ObserveSeqno,
     ObserveState, Observed, Outbox, Outcome, ScanProgress, StoreMode, VbConfig, Write,
 };
-pub use vbucket::{Applied, HashStats, VBucket, VbStats};
+pub use vbucket::{Applied, DurabilityChain, DurabilityStats, HashStats, VBucket, VbStats};

@@ -1,6 +1,8 @@
 //! Requests, answers and settings of a vBucket.
 
-use model::{Cas, Document, Draft, FailoverEntry, Meta, Seqno, VbId, VbUuid};
+use model::{Cas, Document, Draft, DurabilityLevel, FailoverEntry, Meta, Seqno, VbId, VbUuid};
+
+use crate::durability::{Decided, Requirement};
 
 /// Settings of all vBuckets of a bucket; shared by `Arc`.
 #[derive(Clone, Debug)]
@@ -17,6 +19,12 @@ pub struct VbConfig {
     pub value_bytes_max: usize,
     /// Longest time to live, seconds; 0 for no limit.
     pub max_ttl_s: u32,
+    /// What every write asks for at least, also one that asks for nothing.
+    pub durability_min: Option<DurabilityLevel>,
+    /// The most that a write may ask for: nothing is on disk where no store is.
+    pub durability_max: DurabilityLevel,
+    /// How long a durable write waits that does not say, milliseconds.
+    pub durability_timeout_ms: u64,
 }
 
 impl Default for VbConfig {
@@ -28,6 +36,9 @@ impl Default for VbConfig {
             getl_max_s: 30,
             value_bytes_max: 20 << 20,
             max_ttl_s: 0,
+            durability_min: None,
+            durability_max: DurabilityLevel::PersistToMajority,
+            durability_timeout_ms: 30_000,
         }
     }
 }
@@ -37,6 +48,9 @@ impl Default for VbConfig {
 pub enum Outcome<T> {
     /// It is done.
     Done(T),
+    /// A durable write waits to be decided; the seqno told is that of its prepare, and names it
+    /// in [`Outbox::decided`]. Nothing of it is visible yet.
+    Prepared(T),
     /// The value is only in the store: fetch it, [`restore`](crate::VBucket::restore) it, run
     /// the same operation again.
     NeedsFetch(FetchKey),
@@ -107,6 +121,8 @@ pub struct Write {
     pub cas: Cas,
     /// Whether a document that exists keeps its expiry.
     pub preserve_expiry: bool,
+    /// How durable it must be before it is visible; `None` for a plain write.
+    pub durability: Option<Requirement>,
 }
 
 /// Where [`Concat`] puts the new bytes.
@@ -129,6 +145,8 @@ pub struct Concat<'a> {
     pub place: ConcatPlace,
     /// The revision to be changed, [`Cas::ANY`] for whichever.
     pub cas: Cas,
+    /// As for [`Write::durability`].
+    pub durability: Option<Requirement>,
 }
 
 /// A counter operation.
@@ -142,6 +160,8 @@ pub struct Arithmetic {
     pub initial: Option<u64>,
     /// Absolute expiry of a counter that is created, Unix seconds, 0 for never.
     pub expiry: u32,
+    /// As for [`Write::durability`].
+    pub durability: Option<Requirement>,
 }
 
 /// Answer of [`observe`](crate::VBucket::observe).
@@ -183,7 +203,7 @@ pub struct ObserveSeqno {
 }
 
 /// What an operation wants done once the vBucket's lock is dropped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outbox {
     /// There is something for the flusher since the last time.
     pub needs_flush: bool,
@@ -191,6 +211,15 @@ pub struct Outbox {
     pub changed: bool,
     /// Everything up to here became durable since the last time.
     pub persisted: Option<Seqno>,
+    /// Durable writes that were decided since the last time, in the order of their decisions.
+    pub decided: Vec<Decided>,
+    /// Call [`VBucket::abort_overdue`](crate::VBucket::abort_overdue) at this time of the
+    /// monotonic clock, nanoseconds: a durable write may have to be given up then.
+    pub deadline_ns: Option<u64>,
+    /// A durable write waits for the flusher: it should not wait for more changes.
+    pub hurry: bool,
+    /// Of a replica: it counts itself for prepares up to here now, and should tell its active.
+    pub high_prepared: Option<Seqno>,
 }
 
 /// How much memory an operation took or gave back, in bytes.

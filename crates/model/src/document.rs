@@ -282,6 +282,65 @@ impl Document {
         self.header().heat.store(heat, Ordering::Relaxed);
     }
 
+    /// What this prepare becomes when it is committed at `seqno`: the document that it prepared,
+    /// with its CAS and revision.
+    ///
+    /// Cost: copies the value.
+    #[must_use]
+    pub fn committed(&self, seqno: Seqno) -> Self {
+        let kind = if self.kind() == Kind::PrepareDeletion {
+            Kind::CommitDeletion
+        } else {
+            Kind::Commit
+        };
+        let meta = Meta {
+            kind,
+            ..self.decided(seqno)
+        };
+        Self::from_joined(self.key_and_value(), self.key().len(), &meta)
+    }
+
+    /// This committed change, with the prepare that it turned out to decide.
+    ///
+    /// Cost: copies the value.
+    #[must_use]
+    pub fn as_commit_of(&self, prepare_seqno: Seqno) -> Self {
+        let kind = if self.kind().is_tombstone() {
+            Kind::CommitDeletion
+        } else {
+            Kind::Commit
+        };
+        let meta = Meta {
+            kind,
+            prepare_seqno,
+            ..self.meta()
+        };
+        Self::from_joined(self.key_and_value(), self.key().len(), &meta)
+    }
+
+    /// What this prepare becomes when it is given up at `seqno`. Its expiry tells when the
+    /// prepare was made, as that of a tombstone does.
+    #[must_use]
+    pub fn aborted(&self, seqno: Seqno) -> Self {
+        let meta = Meta {
+            kind: Kind::Abort,
+            flags: 0,
+            datatype: Datatype::RAW,
+            expiry: u32::try_from(self.cas().0 / 1_000_000_000).unwrap_or(u32::MAX),
+            ..self.decided(seqno)
+        };
+        Self::from_parts(self.key(), b"", &meta)
+    }
+
+    fn decided(&self, seqno: Seqno) -> Meta {
+        Meta {
+            seqno,
+            level: None,
+            prepare_seqno: self.seqno(),
+            ..self.meta()
+        }
+    }
+
     /// Bytes of the allocation, rounded up to 8 as allocated.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
@@ -349,6 +408,16 @@ impl Draft {
     /// Sets the absolute expiry.
     pub fn set_expiry(&mut self, expiry: u32) {
         self.edit(|header| header.expiry = expiry);
+    }
+
+    /// Makes it a durable write (or, of a tombstone, deletion) that waits to be decided.
+    pub fn prepare(&mut self, level: DurabilityLevel) {
+        let kind = if self.document.kind().is_tombstone() {
+            Kind::PrepareDeletion
+        } else {
+            Kind::Prepare
+        };
+        self.edit(|header| header.state = kind as u8 | (level as u8) << LEVEL_SHIFT);
     }
 
     /// Gives the draft its revision and position, and freezes it.
@@ -438,5 +507,51 @@ mod tests {
             assert_eq!(evicted.value(), b"");
             assert!(!evicted.is_resident());
         }
+    }
+
+    #[test]
+    fn a_prepare_is_committed_or_aborted() {
+        let meta = Meta {
+            flags: 7,
+            expiry: 99,
+            datatype: Datatype::JSON,
+            ..Meta::default()
+        };
+        let mut draft = Draft::new(b"\0k", b"value", &meta);
+        draft.prepare(DurabilityLevel::Majority);
+        let cas = Cas(1_700_000_000_123_456_789);
+        let prepare = draft.stamp(cas, Seqno(4), 2);
+        assert_eq!(prepare.kind(), Kind::Prepare);
+        assert_eq!(prepare.level(), Some(DurabilityLevel::Majority));
+        let commit = prepare.committed(Seqno(6));
+        let expected = Meta {
+            cas,
+            seqno: Seqno(6),
+            rev: 2,
+            kind: Kind::Commit,
+            prepare_seqno: Seqno(4),
+            ..meta
+        };
+        assert_eq!((commit.value(), commit.meta()), (&b"value"[..], expected));
+        let abort = prepare.aborted(Seqno(5));
+        let expected = Meta {
+            cas,
+            seqno: Seqno(5),
+            rev: 2,
+            expiry: 1_700_000_000,
+            kind: Kind::Abort,
+            prepare_seqno: Seqno(4),
+            ..Meta::default()
+        };
+        assert_eq!((abort.value(), abort.meta()), (&b""[..], expected));
+        let deletion = Meta {
+            kind: Kind::Deletion,
+            ..Meta::default()
+        };
+        let mut draft = Draft::new(b"\0k", b"", &deletion);
+        draft.prepare(DurabilityLevel::PersistToMajority);
+        let prepare = draft.stamp(cas, Seqno(4), 2);
+        assert_eq!(prepare.kind(), Kind::PrepareDeletion);
+        assert_eq!(prepare.committed(Seqno(5)).kind(), Kind::CommitDeletion);
     }
 }

@@ -17,6 +17,7 @@ fn set_until(bucket: &Bucket<impl KvStore>, vb: u16, key: &str, expiry: u32) {
         draft: Some(Draft::new(key.as_bytes(), b"v", &meta)),
         cas: Cas::ANY,
         preserve_expiry: false,
+        durability: None,
     };
     let now = bucket.clock().now();
     let stored = bucket.run(VbId(vb), |vbucket| vbucket.store(&mut write, now));

@@ -172,7 +172,7 @@ fn a_document_that_cannot_be_read_wakes_its_reader_and_is_counted() {
     );
     let wanted = |bucket: &bucket::Bucket<_>| match bucket.try_get(0, "a").unwrap() {
         engine::Outcome::NeedsFetch(wanted) => wanted,
-        engine::Outcome::Done(_) => panic!("it was evicted"),
+        other => panic!("it was evicted: {other:?}"),
     };
     let ear = Ear::new();
     bucket.store().set_unreadable(true);

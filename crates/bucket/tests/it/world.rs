@@ -142,7 +142,9 @@ pub(crate) trait Ops {
     /// The value, which must be in memory.
     fn get(&self, vb: u16, key: &str) -> Option<Vec<u8>> {
         match self.try_get(vb, key) {
-            Ok(Outcome::Done(document)) => Some(document.value().to_vec()),
+            Ok(Outcome::Done(document) | Outcome::Prepared(document)) => {
+                Some(document.value().to_vec())
+            }
             Ok(Outcome::NeedsFetch(_)) => panic!("{key} is not resident"),
             Err(OpError::KeyNotFound) => None,
             Err(error) => panic!("{key}: {error}"),
@@ -159,10 +161,11 @@ impl<S: KvStore> Ops for Bucket<S> {
             draft: Some(Draft::new(key.as_bytes(), value, &Meta::default())),
             cas: Cas::ANY,
             preserve_expiry: false,
+            durability: None,
         };
         let now = self.clock().now();
         match self.run(VbId(vb), |vbucket| vbucket.store(&mut write, now))? {
-            Outcome::Done(mutated) => Ok(mutated.seqno),
+            Outcome::Done(mutated) | Outcome::Prepared(mutated) => Ok(mutated.seqno),
             Outcome::NeedsFetch(_) => panic!("a plain set needs no old value"),
         }
     }
@@ -171,7 +174,7 @@ impl<S: KvStore> Ops for Bucket<S> {
         let now = self.clock().now();
         let got = self.run(VbId(vb), |vbucket| vbucket.get(key.as_bytes(), now))?;
         Ok(match got {
-            Outcome::Done(got) => Outcome::Done(got.document),
+            Outcome::Done(got) | Outcome::Prepared(got) => Outcome::Done(got.document),
             Outcome::NeedsFetch(key) => Outcome::NeedsFetch(key),
         })
     }
@@ -180,7 +183,7 @@ impl<S: KvStore> Ops for Bucket<S> {
         let now = self.clock().now();
         let deleted = |vbucket: &mut engine::VBucket| vbucket.delete(key.as_bytes(), Cas::ANY, now);
         match self.run(VbId(vb), deleted)? {
-            Outcome::Done(mutated) => Ok(mutated.seqno),
+            Outcome::Done(mutated) | Outcome::Prepared(mutated) => Ok(mutated.seqno),
             Outcome::NeedsFetch(_) => panic!("a deletion needs no old value"),
         }
     }
@@ -207,7 +210,9 @@ pub(crate) fn read_through<S: KvStore>(bucket: &Bucket<S>, vb: u16, key: &str) -
     let ear = Ear::new();
     for _ in 0..1000 {
         match bucket.try_get(vb, key) {
-            Ok(Outcome::Done(document)) => return Some(document.value().to_vec()),
+            Ok(Outcome::Done(document) | Outcome::Prepared(document)) => {
+                return Some(document.value().to_vec());
+            }
             Ok(Outcome::NeedsFetch(wanted)) => {
                 bucket.fetch(VbId(vb), wanted, ear.clone()).unwrap();
                 ear.listen();

@@ -44,6 +44,7 @@ pub(crate) fn set(vbucket: &mut VBucket, key: &[u8], value: &[u8]) {
         draft,
         cas: Cas::ANY,
         preserve_expiry: false,
+        durability: None,
     };
     assert!(
         matches!(vbucket.store(&mut write, NOW), Ok(Outcome::Done(_))),

@@ -72,6 +72,8 @@ pub(crate) struct Taken {
     pub(super) counted: (usize, usize),
     /// Changes up to here were in a batch that failed: the store may have them nevertheless.
     pub(crate) failed_to: Seqno,
+    /// Whether changes may be among them that commit a prepare.
+    pub(crate) commits: bool,
 }
 
 impl Taken {
@@ -104,6 +106,15 @@ impl Taken {
         Some(self.pieces.last()?.slots().last()?.seqno)
     }
 
+    /// Seqno of the prepare that a change commits, zero for none. Documents are only looked at
+    /// where there may be such changes.
+    fn committed(&self, slot: &Slot) -> Seqno {
+        match &slot.document {
+            Some(change) if self.commits && change.kind().is_commit() => change.prepare_seqno(),
+            _ => Seqno::ZERO,
+        }
+    }
+
     pub(super) fn for_each(&self, f: &mut dyn FnMut(FlushItem<'_>)) {
         let Some(first) = self.first_seqno() else {
             return;
@@ -112,8 +123,9 @@ impl Taken {
         // De-duplicated slots do not count: what took their place may lie past the batch's end.
         let mut replaced: Vec<Seqno> = self
             .slots()
-            .filter(|slot| slot.document.is_some() && slot.supersedes >= first)
-            .map(|slot| slot.supersedes)
+            .filter(|slot| slot.document.is_some())
+            .flat_map(|slot| [slot.supersedes, self.committed(slot)])
+            .filter(|seqno| *seqno >= first)
             .collect();
         replaced.sort_unstable();
         for slot in self.slots() {
@@ -134,6 +146,11 @@ impl Taken {
                 });
             } else if supersedes != Seqno::ZERO {
                 f(FlushItem::Remove(supersedes));
+            }
+            // The row of the prepare goes with the change that commits it.
+            let prepare = self.committed(slot);
+            if prepare != Seqno::ZERO && (prepare < first || prepare <= self.failed_to) {
+                f(FlushItem::Remove(prepare));
             }
         }
     }

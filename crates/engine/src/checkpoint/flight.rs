@@ -52,6 +52,7 @@ impl CheckpointLog {
     pub(crate) fn take_dirty(&mut self, budget: FlushBudget) -> (Taken, Flight) {
         let mut taken = Taken {
             failed_to: self.failed_to,
+            commits: self.committed_to > self.persisted,
             ..Taken::default()
         };
         self.tail_hint = self.tail.len().clamp(SLOTS_MIN, HINT_MAX);

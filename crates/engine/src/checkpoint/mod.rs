@@ -73,6 +73,8 @@ pub(crate) struct CheckpointLog {
     cursors_dropped: u64,
     /// The lowest position of any cursor.
     lowest: u64,
+    /// No change from this position on commits a prepare.
+    committed_to: u64,
     failed_to: Seqno,
     dirty_items: usize,
     dirty_bytes: usize,
@@ -115,6 +117,7 @@ impl CheckpointLog {
             cursors_dropped: 0,
             prepared_keys: HashTable::new(),
             lowest: 0,
+            committed_to: 0,
             failed_to: Seqno::ZERO,
             dirty_items: 0,
             dirty_bytes: 0,
@@ -148,6 +151,9 @@ impl CheckpointLog {
         self.tail_facts.live_bytes += bytes;
         self.open_bytes += bytes + size_of::<Slot>();
         self.open.add(document);
+        if document.kind().is_commit() {
+            self.committed_to = self.next_position();
+        }
         self.items += 1;
         self.live_bytes += bytes;
         self.dirty_items += 1;

@@ -38,6 +38,8 @@ pub enum ReplicaError {
     Marker(&'static str),
     /// The active vBucket put two changes into one checkpoint that must not replace each other.
     Duplicate,
+    /// The active vBucket decided a prepare that is not here.
+    UnknownPrepare,
 }
 
 impl fmt::Display for ReplicaError {
@@ -47,6 +49,7 @@ impl fmt::Display for ReplicaError {
             Self::OutOfRange => "the seqno is out of range",
             Self::Marker(reason) => reason,
             Self::Duplicate => "two changes of one key in a checkpoint",
+            Self::UnknownPrepare => "there is no such prepare",
         })
     }
 }
@@ -128,6 +131,16 @@ impl CheckpointLog {
     /// Whether everything that was announced is here.
     pub(crate) fn is_complete(&self) -> bool {
         self.open.is_complete()
+    }
+
+    /// What the marker of the open snapshot told of its prepares.
+    pub(crate) fn announced_prepared(&self) -> Option<Seqno> {
+        self.open.announced_prepared
+    }
+
+    /// The newest prepare that was decided, as far as the log tells.
+    pub(crate) fn high_completed(&self) -> Seqno {
+        self.open.high_completed
     }
 
     /// Kind of the open checkpoint.

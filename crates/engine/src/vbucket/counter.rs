@@ -1,10 +1,11 @@
 //! Counters: documents whose value is a decimal number.
 
-use model::{Cas, Datatype, Document, Draft, KEY_BYTES_MAX, Meta, Now};
+use model::{Cas, Datatype, Draft, KEY_BYTES_MAX, Meta, Now};
 
 use super::VBucket;
-use super::edit::plain_value;
+use super::edit::{plain_meta, plain_value};
 use crate::codec::Codec;
+use crate::durability::Requirement;
 use crate::error::OpError;
 use crate::types::{Arithmetic, Mutated, Outcome};
 
@@ -26,9 +27,11 @@ impl VBucket {
         now: Now,
     ) -> Result<Outcome<(u64, Mutated)>, OpError> {
         self.check_active()?;
+        let durable = self.requirement(arithmetic.durability, now)?;
         let place = self.table.place(key);
+        self.check_undecided(place, key)?;
         let Some(document) = self.live(place, now).cloned() else {
-            return self.create_counter(key, arithmetic, now);
+            return self.create_counter(key, arithmetic, durable, now);
         };
         self.check_writer(place, Cas::ANY, now)?;
         if !document.is_resident() {
@@ -42,17 +45,18 @@ impl VBucket {
         };
         let meta = Meta {
             datatype: Datatype::JSON,
-            ..document.meta()
+            ..plain_meta(&document)
         };
         let draft = Draft::new(key, number.to_string().as_bytes(), &meta);
-        let document = self.commit(place, draft, now);
-        Ok(self.counted(number, &document, true))
+        let outcome = self.write(place, draft, durable, now);
+        Ok(self.counted(number, outcome, true))
     }
 
     fn create_counter(
         &mut self,
         key: &[u8],
         arithmetic: Arithmetic,
+        durable: Option<Requirement>,
         now: Now,
     ) -> Result<Outcome<(u64, Mutated)>, OpError> {
         let number = arithmetic.initial.ok_or(OpError::KeyNotFound)?;
@@ -66,18 +70,22 @@ impl VBucket {
             ..Meta::default()
         };
         let draft = Draft::new(key, number.to_string().as_bytes(), &meta);
-        let document = self.commit(self.table.place(key), draft, now);
-        Ok(self.counted(number, &document, false))
+        let outcome = self.write(self.table.place(key), draft, durable, now);
+        Ok(self.counted(number, outcome, false))
     }
 
     fn counted(
         &mut self,
         number: u64,
-        document: &Document,
+        outcome: Outcome<Mutated>,
         existed: bool,
     ) -> Outcome<(u64, Mutated)> {
         self.count_write(existed);
-        Outcome::Done((number, self.mutated(document)))
+        match outcome {
+            Outcome::Done(mutated) => Outcome::Done((number, mutated)),
+            Outcome::Prepared(mutated) => Outcome::Prepared((number, mutated)),
+            Outcome::NeedsFetch(key) => Outcome::NeedsFetch(key),
+        }
     }
 }
 

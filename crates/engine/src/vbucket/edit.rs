@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use model::{Datatype, Document, Draft, Meta, Now};
+use model::{Datatype, Document, Draft, Meta, Now, Seqno};
 
 use super::VBucket;
 use crate::codec::Codec;
@@ -29,6 +29,16 @@ pub(super) fn plain_value<'a>(
     ))
 }
 
+/// Metadata of a document for a change made of it: how it came about is forgotten.
+pub(super) fn plain_meta(document: &Document) -> Meta {
+    let meta = document.meta();
+    Meta {
+        kind: meta.kind.plain(),
+        prepare_seqno: Seqno::ZERO,
+        ..meta
+    }
+}
+
 impl VBucket {
     /// Appends or prepends. Flags and expiry stay; the joined value is stored uncompressed.
     ///
@@ -45,7 +55,9 @@ impl VBucket {
         now: Now,
     ) -> Result<Outcome<Mutated>, OpError> {
         self.check_active()?;
+        let durable = self.requirement(concat.durability, now)?;
         let place = self.table.place(concat.key);
+        self.check_undecided(place, concat.key)?;
         let document = self.live(place, now).cloned().ok_or(OpError::NotStored)?;
         self.check_writer(place, concat.cas, now)?;
         if !document.is_resident() {
@@ -63,11 +75,11 @@ impl VBucket {
         let datatype = codec.classify(&key_and_value[concat.key.len()..]);
         let meta = Meta {
             datatype,
-            ..document.meta()
+            ..plain_meta(&document)
         };
         let draft = Draft::from_joined(&key_and_value, concat.key.len(), &meta);
-        let document = self.commit(place, draft, now);
+        let outcome = self.write(place, draft, durable, now);
         self.count_write(true);
-        Ok(Outcome::Done(self.mutated(&document)))
+        Ok(outcome)
     }
 }

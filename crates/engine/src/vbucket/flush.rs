@@ -59,8 +59,8 @@ impl VBucket {
         let record = VbRecord {
             high_seqno,
             snapshot,
-            high_prepared: self.high_prepared.min(prepared),
-            high_completed: self.high_completed.min(completed),
+            high_prepared: self.durability.high_prepared.min(prepared),
+            high_completed: self.durability.high_completed.min(completed),
             ..self.record()
         };
         Some(FlushBatch {
@@ -94,6 +94,7 @@ impl VBucket {
             self.durable.promised = consistent;
             self.outbox.persisted = Some(consistent);
         }
+        self.prepares_persisted();
         garbage
     }
 
@@ -110,8 +111,8 @@ impl VBucket {
             high_seqno: self.high_seqno,
             purge_seqno: self.purge_seqno,
             snapshot: self.checkpoints.progress(),
-            high_prepared: self.high_prepared,
-            high_completed: self.high_completed,
+            high_prepared: self.durability.high_prepared,
+            high_completed: self.durability.high_completed,
             max_cas: self.hlc.max(),
             max_deleted_rev: self.max_deleted_rev,
             failover_log: self.failover_log.clone(),

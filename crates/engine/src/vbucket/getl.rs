@@ -12,7 +12,8 @@ impl VBucket {
     /// the default. Locks live in memory only and end when the vBucket stops being active.
     ///
     /// # Errors
-    /// `KeyNotFound`; `Locked` when it is; `NotMyVbucket`, `WouldBlockPending`.
+    /// `KeyNotFound`; `Locked` when it is; `SyncWriteInProgress`, `SyncWriteReCommitInProgress`;
+    /// `NotMyVbucket`, `WouldBlockPending`.
     pub fn get_locked(
         &mut self,
         key: &[u8],
@@ -21,6 +22,7 @@ impl VBucket {
     ) -> Result<Outcome<Got>, OpError> {
         self.check_active()?;
         let place = self.table.place(key);
+        self.check_undecided(place, key)?;
         let document = self.live_or_expire(place, now)?;
         if self.locks.cas_of(place.hash, key, now).is_some() {
             return Err(OpError::Locked);

@@ -142,6 +142,7 @@ impl VBucket {
             + self.table.array_bytes()
             + self.checkpoints.memory_bytes()
             + self.locks.memory_bytes()
+            + self.durability.memory_bytes()
     }
 
     /// What is to be booked when this vBucket goes.

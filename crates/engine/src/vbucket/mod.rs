@@ -2,6 +2,7 @@
 
 mod counter;
 mod cursors;
+mod durable;
 mod edit;
 mod flush;
 mod getl;
@@ -16,6 +17,7 @@ mod write;
 
 use std::sync::Arc;
 
+pub use durable::{DurabilityChain, DurabilityStats};
 use model::{
     Cas, Document, Draft, FailoverEntry, FailoverLog, Now, Seqno, SnapshotRange, VbId, VbRecord,
     VbState,
@@ -24,6 +26,7 @@ pub use replica::Applied;
 pub use stats::{HashStats, VbStats};
 
 use crate::checkpoint::{CheckpointLog, Flight, Origin};
+use crate::durability::Durability;
 use crate::error::OpError;
 use crate::hlc::Hlc;
 use crate::locks::Locks;
@@ -69,8 +72,9 @@ pub struct VBucket {
     term: u64,
     high_seqno: Seqno,
     purge_seqno: Seqno,
-    high_prepared: Seqno,
-    high_completed: Seqno,
+    /// The newest change that is visible to readers: no prepare, no abort.
+    visible_seqno: Seqno,
+    durability: Durability,
     durable: Durable,
     max_deleted_rev: u64,
     /// Changes of the record besides those that documents bring: made, and flushed.
@@ -120,6 +124,8 @@ impl VBucket {
             prepared: (record.high_prepared, record.high_completed),
             cursors_made: record.failover_log.newest().uuid.0 << 16,
         };
+        let prepared = record.high_prepared.min(high);
+        let completed = record.high_completed.min(high);
         Self {
             id,
             state: record.state,
@@ -129,12 +135,12 @@ impl VBucket {
             locks: Locks::default(),
             hlc: Hlc::new(record.max_cas),
             failover_log: record.failover_log,
+            durability: Durability::new(prepared, completed, &record.topology),
             topology: record.topology.into_boxed_str(),
             term: record.term,
             high_seqno: high,
             purge_seqno: record.purge_seqno,
-            high_prepared: record.high_prepared,
-            high_completed: record.high_completed,
+            visible_seqno: high,
             durable: Durable {
                 flushed: high,
                 promised: high,
@@ -162,16 +168,22 @@ impl VBucket {
         let seqno = self.high_seqno.next();
         let document = draft.stamp(self.hlc.next(now), seqno, rev);
         document.set_heat(heat);
+        self.publish(place, &document);
+        document
+    }
+
+    /// Makes a change that has its place the newest of its key, for readers too.
+    fn publish(&mut self, place: Place, document: &Document) {
         if document.kind().is_tombstone() {
-            self.max_deleted_rev = self.max_deleted_rev.max(rev);
+            self.max_deleted_rev = self.max_deleted_rev.max(document.rev());
         }
         self.locks.remove(place.hash, document.key());
         let old = self.table.put(place, document.clone());
-        self.checkpoints.append(&document, old.as_ref());
-        self.high_seqno = seqno;
+        self.checkpoints.append(document, old.as_ref());
+        self.high_seqno = document.seqno();
+        self.visible_seqno = document.seqno();
         self.outbox.needs_flush = true;
         self.outbox.changed = true;
-        document
     }
 
     /// Marks the record as changed besides its documents.
@@ -252,6 +264,11 @@ impl VBucket {
     /// The newest change.
     pub fn high_seqno(&self) -> Seqno {
         self.high_seqno
+    }
+
+    /// The newest change that readers may see: no prepare and no abort.
+    pub fn visible_seqno(&self) -> Seqno {
+        self.visible_seqno
     }
 
     /// Every change up to here is durable, or was replaced by one that is.

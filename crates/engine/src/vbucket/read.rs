@@ -18,6 +18,7 @@ impl VBucket {
     pub fn get(&mut self, key: &[u8], now: Now) -> Result<Outcome<Got>, OpError> {
         self.check_active()?;
         let place = self.table.place(key);
+        self.check_readable(place, key)?;
         let document = self.live_or_expire(place, now)?;
         Ok(self.read(place, document, now))
     }
@@ -74,6 +75,7 @@ impl VBucket {
     pub fn get_meta(&mut self, key: &[u8], now: Now) -> Result<Outcome<GotMeta>, OpError> {
         self.check_active()?;
         let place = self.table.place(key);
+        self.check_readable(place, key)?;
         let document = self.table.at(place).ok_or(OpError::KeyNotFound)?.clone();
         let deleted = document.kind().is_tombstone() || document.is_expired(now.unix_s());
         let cas = self.visible_cas(place, &document, now);

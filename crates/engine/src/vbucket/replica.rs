@@ -18,7 +18,7 @@ pub struct Applied {
 }
 
 impl VBucket {
-    fn check_follows(&self) -> Result<(), ReplicaError> {
+    pub(super) fn check_follows(&self) -> Result<(), ReplicaError> {
         match self.state {
             VbState::Replica | VbState::Pending => Ok(()),
             VbState::Active | VbState::Dead => Err(ReplicaError::NotReplica),
@@ -47,29 +47,45 @@ impl VBucket {
     ///
     /// # Errors
     /// `NotReplica`; `OutOfRange` unless its seqno is above all and was announced; `Duplicate`
-    /// for a second change of a durable write's key in one checkpoint. Nothing changed then.
+    /// for a second change of a durable write's key in one checkpoint; `UnknownPrepare` for a
+    /// commit without its prepare ([`VBucket::apply_commit`] makes it from that). Nothing changed
+    /// then.
     pub fn apply(&mut self, document: &Document) -> Result<Applied, ReplicaError> {
         self.check_follows()?;
-        let prepared = document.kind().is_prepared();
+        let kind = document.kind();
+        let prepared = kind.is_prepared();
         let place = self.table.place(document.key());
+        if kind.is_commit() && !self.durability.waits(document) {
+            return Err(ReplicaError::UnknownPrepare);
+        }
         let old = self.table.at(place).filter(|_| !prepared);
         self.checkpoints.check_next(document, old)?;
         self.hlc.observe(document.cas());
         if document.kind().is_tombstone() {
             self.max_deleted_rev = self.max_deleted_rev.max(document.rev());
         }
-        self.high_seqno = document.seqno();
+        let heat = old.map_or(0, Document::heat).max(HEAT_WRITTEN);
         if prepared {
-            self.checkpoints.append(document, None);
+            self.follow_prepared(place, document);
         } else {
-            document.set_heat(old.map_or(0, Document::heat).max(HEAT_WRITTEN));
+            let prepare = self.follow_committed(place, document.key());
+            let committed = prepare.filter(|_| !kind.is_commit());
+            let committed = committed.map(|prepare| document.as_commit_of(prepare.seqno()));
+            let document = committed.as_ref().unwrap_or(document);
+            document.set_heat(heat);
             let old = self.table.put(place, document.clone());
             self.checkpoints.append(document, old.as_ref());
+            self.high_seqno = document.seqno();
+            self.visible_seqno = document.seqno();
         }
         self.outbox.needs_flush = true;
         self.outbox.changed = true;
+        let snapshot_ended = self.checkpoints.is_complete();
+        if snapshot_ended {
+            self.snapshot_arrived();
+        }
         Ok(Applied {
-            snapshot_ended: self.checkpoints.is_complete(),
+            snapshot_ended,
             kind: self.checkpoints.open_kind(),
         })
     }

@@ -16,7 +16,7 @@ impl VBucket {
         }
         if document.kind().is_prepared() {
             // In a namespace of its own: the committed document stays what it is.
-            self.hlc.observe(document.cas());
+            self.load_prepared(document);
             return None;
         }
         let place = self.table.place(document.key());
@@ -40,25 +40,34 @@ impl VBucket {
     /// history that goes on here.
     pub fn finish_warmup(&mut self, new_history: Option<VbUuid>) {
         if self.state != VbState::Active {
+            self.count_loaded_prepares();
             return;
         }
         if let Some(uuid) = new_history {
             self.begin_history(uuid);
         }
         self.adopt_snapshot();
+        // What was prepared before the stop is decided now.
+        self.become_decider();
+        self.decide_anew();
     }
 
     /// Changes the life state. `topology` is the JSON text to be kept, `None` to leave it.
     /// Becoming active begins the history `new_uuid`; leaving it ends all locks of documents.
     pub fn set_state(&mut self, state: VbState, topology: Option<String>, new_uuid: VbUuid) {
         let before = std::mem::replace(&mut self.state, state);
+        if before == VbState::Active && state != VbState::Active {
+            self.cease_to_decide();
+        }
         if let Some(topology) = topology {
-            self.topology = topology.into_boxed_str();
+            self.set_topology(topology);
         }
         if state == VbState::Active && before != VbState::Active {
             self.begin_history(new_uuid);
             self.adopt_snapshot();
+            self.become_decider();
         }
+        self.decide_anew();
         if state != VbState::Active {
             self.locks.clear();
         }

@@ -31,6 +31,7 @@ fn set(vbucket: &mut VBucket, key: &str, value: &[u8]) -> Mutated {
         draft,
         cas: Cas::ANY,
         preserve_expiry: false,
+        durability: None,
     };
     match vbucket.store(&mut write, NOW) {
         Ok(Outcome::Done(mutated)) => mutated,
@@ -78,14 +79,13 @@ fn the_outbox_tells_what_is_to_be_done() {
         Outbox {
             needs_flush: true,
             changed: true,
-            persisted: None
+            ..Outbox::default()
         }
     );
     flush(&mut vbucket);
     let expected = Outbox {
-        changed: false,
-        needs_flush: false,
         persisted: Some(Seqno(2)),
+        ..Outbox::default()
     };
     assert_eq!(vbucket.take_outbox(), expected);
 }
@@ -241,6 +241,7 @@ fn a_clean_restart_goes_on_with_its_history() {
         draft,
         cas: Cas::ANY,
         preserve_expiry: false,
+        durability: None,
     };
     let Ok(Outcome::Done(next)) = after.store(&mut write, back) else {
         panic!("refused")

@@ -3,6 +3,8 @@
 use model::{Cas, Datatype, Document, Draft, Kind, Meta, Now};
 
 use super::VBucket;
+use super::edit::plain_meta;
+use crate::durability::Requirement;
 use crate::error::OpError;
 use crate::table::Place;
 use crate::types::{Got, Mutated, Outcome, StoreMode, Write};
@@ -13,9 +15,12 @@ impl VBucket {
     /// # Errors
     /// `Locked` without the lock's CAS (checked first); `KeyExists` for an `Add` over a document
     /// and for another CAS; `KeyNotFound` for a `Replace`, or a CAS, without a document;
-    /// `TooBig`; `InvalidArgument` when the draft is gone; `NotMyVbucket`, `WouldBlockPending`.
+    /// `TooBig`; `InvalidArgument` when the draft is gone; `SyncWriteInProgress`,
+    /// `SyncWriteReCommitInProgress`; `DurabilityImpossible`, `DurabilityInvalidLevel`;
+    /// `NotMyVbucket`, `WouldBlockPending`.
     pub fn store(&mut self, write: &mut Write, now: Now) -> Result<Outcome<Mutated>, OpError> {
         self.check_active()?;
+        let durable = self.requirement(write.durability, now)?;
         let draft = write
             .draft
             .as_ref()
@@ -25,6 +30,7 @@ impl VBucket {
             return Err(OpError::TooBig);
         }
         let place = self.table.place(asked.key());
+        self.check_undecided(place, asked.key())?;
         let live_expiry = self.live(place, now).map(Document::expiry);
         match (live_expiry, write.mode) {
             (Some(_), StoreMode::Add) => return Err(OpError::KeyExists),
@@ -47,9 +53,9 @@ impl VBucket {
         if !same {
             draft.set_expiry(expiry);
         }
-        let document = self.commit(place, draft, now);
+        let outcome = self.write(place, draft, durable, now);
         self.count_write(live_expiry.is_some());
-        Ok(Outcome::Done(self.mutated(&document)))
+        Ok(outcome)
     }
 
     pub(super) fn count_write(&mut self, existed: bool) {
@@ -66,22 +72,43 @@ impl VBucket {
     /// `KeyNotFound`; `Locked` without the lock's CAS; `KeyExists` for another CAS;
     /// `NotMyVbucket`, `WouldBlockPending`.
     pub fn delete(&mut self, key: &[u8], cas: Cas, now: Now) -> Result<Outcome<Mutated>, OpError> {
+        self.delete_durably(key, cas, None, now)
+    }
+
+    /// Deletes a document, durably if that is asked for.
+    ///
+    /// # Errors
+    /// As [`VBucket::delete`]; `SyncWriteInProgress`, `SyncWriteReCommitInProgress`;
+    /// `DurabilityImpossible`, `DurabilityInvalidLevel`.
+    pub fn delete_durably(
+        &mut self,
+        key: &[u8],
+        cas: Cas,
+        durability: Option<Requirement>,
+        now: Now,
+    ) -> Result<Outcome<Mutated>, OpError> {
         self.check_active()?;
+        let durable = self.requirement(durability, now)?;
         let place = self.table.place(key);
+        self.check_undecided(place, key)?;
         if self.live(place, now).is_none() {
             return Err(OpError::KeyNotFound);
         }
         self.check_writer(place, cas, now)?;
-        let document = self.commit(place, tombstone(key, Kind::Deletion, now), now);
+        let outcome = self.write(place, tombstone(key, Kind::Deletion, now), durable, now);
         self.counters.ops_delete += 1;
-        Ok(Outcome::Done(self.mutated(&document)))
+        Ok(outcome)
     }
 
-    /// Turns the document at `place`, whose time has come, into a tombstone.
+    /// Turns the document at `place`, whose time has come, into a tombstone; not while a durable
+    /// write of the key waits to be decided.
     pub(super) fn expire(&mut self, place: Place, now: Now) {
         let Some(document) = self.table.at(place) else {
             return;
         };
+        if self.check_undecided(place, document.key()).is_err() {
+            return;
+        }
         let draft = tombstone(document.key(), Kind::Expiration, now);
         self.commit(place, draft, now);
         self.counters.expired += 1;
@@ -95,6 +122,7 @@ impl VBucket {
     pub fn touch(&mut self, key: &[u8], expiry: u32, now: Now) -> Result<Outcome<Got>, OpError> {
         self.check_active()?;
         let place = self.table.place(key);
+        self.check_undecided(place, key)?;
         let document = self.live_or_expire(place, now)?;
         self.check_writer(place, Cas::ANY, now)?;
         if !document.is_resident() {
@@ -106,7 +134,7 @@ impl VBucket {
         } else {
             let meta = Meta {
                 expiry,
-                ..document.meta()
+                ..plain_meta(&document)
             };
             let draft = Draft::from_joined(document.key_and_value(), key.len(), &meta);
             self.counters.ops_update += 1;

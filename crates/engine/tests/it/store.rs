@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::{Codec, FlushBatch, FlushItem, VBucket, VbConfig};
-use model::{Datatype, Document, Seqno, VbId, VbRecord, VbUuid};
+use model::{Datatype, Document, Kind, Seqno, VbId, VbRecord, VbUuid};
 
 /// Rows by seqno, and the record of the last commit.
 #[derive(Default)]
@@ -53,9 +53,10 @@ impl ModelStore {
     }
 
     fn check(&self) {
-        // Prepares and aborts have a namespace of their own.
+        // Prepares have a namespace of their own; aborts stay there until they are purged.
         let name = |row: &Document| (row.kind().is_prepared(), row.key().to_vec());
-        let mut keys: Vec<_> = self.rows.values().map(name).collect();
+        let lasting = self.rows.values().filter(|row| row.kind() != Kind::Abort);
+        let mut keys: Vec<_> = lasting.map(name).collect();
         keys.sort_unstable();
         assert!(
             keys.windows(2).all(|pair| pair[0] != pair[1]),
@@ -88,9 +89,15 @@ impl ModelStore {
     }
 }
 
-/// The document as it comes back from the disk: equal, but another allocation.
+/// The document as it comes back from the disk: equal, but another allocation, and of a commit
+/// nothing tells that it was one.
 pub(crate) fn reread(row: &Document) -> Document {
-    Document::from_parts(row.key(), row.value(), &row.meta())
+    let mut meta = row.meta();
+    if meta.kind.is_commit() {
+        meta.kind = meta.kind.plain();
+        meta.prepare_seqno = Seqno::ZERO;
+    }
+    Document::from_parts(row.key(), row.value(), &meta)
 }
 
 /// JSON is what begins like it; "compressed" values carry a mark in front.

@@ -48,7 +48,7 @@ impl Context<'_> {
         outcome: Outcome<T>,
     ) -> Result<Settled<T>, Refusal> {
         match outcome {
-            Outcome::Done(value) => Ok(Settled::Ready(value)),
+            Outcome::Done(value) | Outcome::Prepared(value) => Ok(Settled::Ready(value)),
             Outcome::NeedsFetch(key) => {
                 if self.park().runs > FETCH_RUNS_MAX {
                     return Err(Refusal::because(

@@ -59,6 +59,7 @@ pub(super) fn store(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done
         draft: Some(draft(&key, frame, meta)?),
         cas: frame.header.cas,
         preserve_expiry: context.infos.preserve_ttl,
+        durability: None,
     };
     let outcome = bucket
         .bucket
@@ -103,6 +104,7 @@ pub(super) fn arithmetic(context: &mut Context<'_>, frame: &Frame<'_>) -> Result
         } else {
             0
         },
+        durability: None,
     };
     bucket.bucket.admit(ROOM_BYTES)?;
     let outcome = bucket.bucket.run(vb, |vbucket| {
@@ -142,6 +144,7 @@ pub(super) fn concat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Don
             ConcatMode::Prepend => engine::ConcatPlace::Prepend,
         },
         cas: frame.header.cas,
+        durability: None,
     };
     let outcome = bucket
         .bucket

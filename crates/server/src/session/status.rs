@@ -17,6 +17,10 @@ pub(crate) fn of_op_error(error: OpError) -> Status {
         OpError::TooBig => Status::E2BIG,
         OpError::OutOfMemory => Status::ENOMEM,
         OpError::InvalidArgument(_) => Status::EINVAL,
+        OpError::SyncWriteInProgress => Status::SYNC_WRITE_IN_PROGRESS,
+        OpError::SyncWriteReCommitInProgress => Status::SYNC_WRITE_RE_COMMIT_IN_PROGRESS,
+        OpError::DurabilityImpossible => Status::DURABILITY_IMPOSSIBLE,
+        OpError::DurabilityInvalidLevel => Status::DURABILITY_INVALID_LEVEL,
     }
 }
 
@@ -34,7 +38,9 @@ pub(crate) fn for_peer(
     }
     match status {
         Status::LOCKED => Some(Status::KEY_EEXISTS),
-        Status::NOT_LOCKED => Some(Status::ETMPFAIL),
+        Status::NOT_LOCKED
+        | Status::SYNC_WRITE_IN_PROGRESS
+        | Status::SYNC_WRITE_RE_COMMIT_IN_PROGRESS => Some(Status::ETMPFAIL),
         Status::UNKNOWN_COLLECTION | Status::UNKNOWN_SCOPE
             if !features.contains(Feature::COLLECTIONS) =>
         {
@@ -42,7 +48,11 @@ pub(crate) fn for_peer(
         }
         // A peer that has yet to authenticate is told so.
         Status::EACCESS | Status::NO_BUCKET if !authenticated => Some(Status::EACCESS),
-        Status::NO_BUCKET | Status::AUTH_STALE => None,
+        Status::NO_BUCKET
+        | Status::AUTH_STALE
+        | Status::DURABILITY_INVALID_LEVEL
+        | Status::DURABILITY_IMPOSSIBLE
+        | Status::SYNC_WRITE_AMBIGUOUS => None,
         status => Some(status),
     }
 }

@@ -104,6 +104,7 @@ impl World {
                     decrement: *decrement,
                     initial: initial.map(u64::from),
                     expiry: 0,
+                    durability: None,
                 };
                 self.count(&key_of(*key), arithmetic);
             }
@@ -151,6 +152,7 @@ impl World {
             draft,
             cas,
             preserve_expiry: *preserve,
+            durability: None,
         };
         let outcome = self.vbucket.store(&mut write, now);
         assert_eq!(outcome.as_ref().err(), refusal.as_ref());
@@ -178,6 +180,7 @@ impl World {
             bytes,
             place,
             cas,
+            durability: None,
         };
         let outcome = self.vbucket.concat(concat, &TestCodec, now);
         let Some(known) = self.expected.live(key, now).cloned() else {
@@ -188,6 +191,7 @@ impl World {
         }
         match outcome.unwrap() {
             Outcome::NeedsFetch(fetch) => assert_eq!(Some(fetch), self.expected.fetch(key)),
+            Outcome::Prepared(_) => panic!("nothing durable was asked for"),
             Outcome::Done(mutated) => {
                 assert_eq!(self.expected.fetch(key), None);
                 let value = match place {
@@ -274,6 +278,7 @@ impl World {
         };
         match outcome.unwrap() {
             Outcome::NeedsFetch(fetch) => assert_eq!(Some(fetch), self.expected.fetch(key)),
+            Outcome::Prepared(_) => panic!("nothing durable was asked for"),
             Outcome::Done(got) => {
                 assert_eq!(self.expected.fetch(key), None);
                 assert!(known.matches(&got.document), "{known:?} {got:?}");
@@ -295,6 +300,7 @@ impl World {
         }
         match outcome.unwrap() {
             Outcome::NeedsFetch(fetch) => assert_eq!(Some(fetch), self.expected.fetch(key)),
+            Outcome::Prepared(_) => panic!("nothing durable was asked for"),
             Outcome::Done(got) => {
                 let known = if known.meta.expiry == expiry {
                     known
@@ -322,6 +328,7 @@ impl World {
         }
         match outcome.unwrap() {
             Outcome::NeedsFetch(fetch) => assert_eq!(Some(fetch), self.expected.fetch(key)),
+            Outcome::Prepared(_) => panic!("nothing durable was asked for"),
             Outcome::Done(got) => {
                 let cas = self.expected.next_cas(now);
                 assert_eq!(got.cas, cas);

@@ -4,7 +4,7 @@
 use engine::{CheckpointKind, SnapshotMarker};
 use model::{Cas, Document, Kind, Meta, Seqno, SnapshotRange, VbRecord};
 
-use super::{Line, World};
+use super::{Line, World, durable};
 use crate::store::reread;
 
 impl World {
@@ -58,9 +58,10 @@ impl World {
             seqno: Seqno(seqno),
             rev: seqno,
             kind,
-            level: kind
-                .is_prepare()
-                .then_some(model::DurabilityLevel::Majority),
+            level: kind.is_prepare().then(|| {
+                let level = durable::level(&line.options, "level");
+                level.unwrap_or(model::DurabilityLevel::Majority)
+            }),
             prepare_seqno: Seqno(line.option("prepare").unwrap_or(0)),
             ..Meta::default()
         };

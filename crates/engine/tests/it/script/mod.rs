@@ -3,7 +3,11 @@
 //! `#` begins a comment, and the first line is one: it says what the script shows. Options of
 //! an operation follow its arguments as `name=value`:
 //! `cas=NAME` (a saved CAS, or a number), `save=NAME`, `expiry=+SECONDS`, `flags=N`, `initial=N`,
-//! `items=N`, `history=N`, and the words `preserve` and `snappy`.
+//! `items=N`, `history=N`, `level=majority|active|persist`, `timeout=SECONDS`, and the words
+//! `preserve` and `snappy`.
+//!
+//! A document is shown as `key@seqno`, with a mark behind the key: `!` a tombstone, `?` a
+//! prepare, `+` a commit, `-` an abort.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,12 +18,13 @@ use engine::{
     ObserveState, OpError, Outcome, StoreMode, VBucket, VbConfig, Write,
 };
 use model::{
-    Cas, Datatype, Document, Draft, FailoverEntry, Meta, Now, Seqno, VbId, VbState, VbUuid,
+    Cas, Datatype, Document, Draft, FailoverEntry, Kind, Meta, Now, Seqno, VbId, VbState, VbUuid,
 };
 
 use crate::store::{ModelStore, TestCodec, reread};
 use crate::streams::Stream;
 
+mod durable;
 mod follow;
 mod reading;
 
@@ -80,13 +85,16 @@ type Answer = Result<String, OpError>;
 fn mutated(outcome: Outcome<Mutated>) -> Outcome<(String, Option<Cas>)> {
     match outcome {
         Outcome::Done(done) => Outcome::Done((format!("seqno {}", done.seqno), Some(done.cas))),
+        Outcome::Prepared(done) => {
+            Outcome::Done((format!("prepared {}", done.seqno), Some(done.cas)))
+        }
         Outcome::NeedsFetch(fetch) => Outcome::NeedsFetch(fetch),
     }
 }
 
 fn got(outcome: Outcome<Got>) -> Outcome<(String, Option<Cas>)> {
     match outcome {
-        Outcome::Done(got) => Outcome::Done((shown(&got), Some(got.cas))),
+        Outcome::Done(got) | Outcome::Prepared(got) => Outcome::Done((shown(&got), Some(got.cas))),
         Outcome::NeedsFetch(fetch) => Outcome::NeedsFetch(fetch),
     }
 }
@@ -106,10 +114,14 @@ fn shown(got: &Got) -> String {
 }
 
 fn named(document: &Document) -> String {
-    let mark = if document.kind().is_tombstone() {
-        "!"
-    } else {
-        ""
+    let mark = match document.kind() {
+        Kind::Mutation => "",
+        Kind::Deletion | Kind::Expiration => "!",
+        Kind::Prepare => "?",
+        Kind::PrepareDeletion => "!?",
+        Kind::Commit => "+",
+        Kind::CommitDeletion => "!+",
+        Kind::Abort => "-",
     };
     format!(
         "{}{mark}@{}",
@@ -175,7 +187,7 @@ impl World {
         outcome: Result<Outcome<(String, Option<Cas>)>, OpError>,
     ) -> Answer {
         match outcome? {
-            Outcome::Done((text, cas)) => {
+            Outcome::Done((text, cas)) | Outcome::Prepared((text, cas)) => {
                 if let (Some(name), Some(cas)) = (line.options.get("save"), cas) {
                     self.saved.insert((*name).into(), cas);
                 }
@@ -209,7 +221,10 @@ impl World {
             "marker" | "apply" | "rollback" | "progress" => Ok(self.follow(line)),
             "observe" | "observe-seqno" => self.observe(line),
             "state" | "restart" | "config" | "clock" => Ok(self.change_world(line)),
-            other => Ok(self.figures(other)),
+            other => match durable::run(&mut self.vbucket, &line.words, self.now) {
+                Some(answer) => answer,
+                None => Ok(self.figures(other)),
+            },
         }
     }
 
@@ -239,11 +254,12 @@ impl World {
             draft,
             cas: self.cas(line),
             preserve_expiry,
+            durability: durable::requirement(&line.options, self.now),
         };
         let outcome = self.vbucket.store(&mut write, self.now).map(mutated);
         assert_eq!(
             write.draft.is_none(),
-            matches!(outcome, Ok(Outcome::Done(_)))
+            matches!(outcome, Ok(Outcome::Done(_) | Outcome::Prepared(_)))
         );
         self.show(line, outcome)
     }
@@ -255,6 +271,7 @@ impl World {
             bytes: line.word(2).as_bytes(),
             place,
             cas: self.cas(line),
+            durability: durable::requirement(&line.options, self.now),
         };
         let outcome = self
             .vbucket
@@ -269,6 +286,7 @@ impl World {
             decrement,
             initial: line.option("initial"),
             expiry: self.expiry(line.option("expiry")),
+            durability: durable::requirement(&line.options, self.now),
         };
         let key = line.word(1).as_bytes();
         let outcome = self
@@ -276,6 +294,9 @@ impl World {
             .arithmetic(key, arithmetic, &TestCodec, self.now);
         let outcome = outcome.map(|outcome| match outcome {
             Outcome::Done((number, done)) => Outcome::Done((number.to_string(), Some(done.cas))),
+            Outcome::Prepared((number, done)) => {
+                Outcome::Done((format!("prepared {} {number}", done.seqno), Some(done.cas)))
+            }
             Outcome::NeedsFetch(fetch) => Outcome::NeedsFetch(fetch),
         });
         self.show(line, outcome)
@@ -288,7 +309,11 @@ impl World {
         let outcome = match line.word(0) {
             "get" => vbucket.get(key, now).map(got),
             "get-replica" => vbucket.get_replica(key, now).map(got),
-            "delete" => vbucket.delete(key, cas, now).map(mutated),
+            "delete" => {
+                let durability = durable::requirement(&line.options, now);
+                let outcome = vbucket.delete_durably(key, cas, durability, now);
+                outcome.map(mutated)
+            }
             "lock" => {
                 let seconds = line.words.get(2).map_or(0, |text| text.parse().unwrap());
                 vbucket.get_locked(key, seconds, now).map(got)
@@ -299,7 +324,7 @@ impl World {
                 self.vbucket
                     .touch(key, expiry, now)
                     .map(|outcome| match outcome {
-                        Outcome::Done(got) => {
+                        Outcome::Done(got) | Outcome::Prepared(got) => {
                             let text = format!("{} seqno {}", shown(&got), got.document.seqno());
                             Outcome::Done((text, Some(got.cas)))
                         }
@@ -453,13 +478,17 @@ impl World {
                 let state = (1..=4).filter_map(VbState::from_wire);
                 let state = state.into_iter().find(|state| state.name() == line.word(1));
                 self.uuids += 1;
+                let topology = line.words.get(2).map(|text| (*text).into());
                 self.vbucket
-                    .set_state(state.expect("a state"), None, VbUuid(self.uuids));
+                    .set_state(state.expect("a state"), topology, VbUuid(self.uuids));
                 line.word(1).into()
             }
             "config" => {
                 let mut config = (*self.config).clone();
                 config.max_ttl_s = line.option("max_ttl").unwrap_or(0) as u32;
+                config.durability_min = durable::level(&line.options, "least");
+                let most = durable::level(&line.options, "most");
+                config.durability_max = most.unwrap_or(config.durability_max);
                 let bytes = line.option("checkpoint_bytes");
                 config.checkpoint_bytes_max = bytes.unwrap_or(1 << 20) as usize;
                 self.config = Arc::new(config);
@@ -592,6 +621,16 @@ scripts! {
     checkpoints_roll
     counters
     deduplication
+    durable_acknowledgements
+    durable_checkpoints
+    durable_failover
+    durable_flush
+    durable_levels
+    durable_restart
+    durable_replica
+    durable_timeouts
+    durable_topologies
+    durable_visibility
     expiry
     failed_flush
     flush_and_restart

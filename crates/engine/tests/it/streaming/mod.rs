@@ -174,7 +174,7 @@ impl World {
             let newest = self.active.history.newest(&key, at);
             let found = self.replica.vbucket.get_replica(&key, now);
             let found = found.ok().map(|outcome| match outcome {
-                engine::Outcome::Done(got) => got.document.seqno(),
+                engine::Outcome::Done(got) | engine::Outcome::Prepared(got) => got.document.seqno(),
                 engine::Outcome::NeedsFetch(fetch) => fetch.seqno,
             });
             assert_eq!(

@@ -92,6 +92,7 @@ impl Node {
             draft,
             cas: Cas::ANY,
             preserve_expiry: false,
+            durability: None,
         };
         self.vbucket.store(&mut write, self.now).unwrap();
         let seqno = self.vbucket.high_seqno();

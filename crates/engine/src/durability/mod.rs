@@ -1,0 +1,350 @@
+//! Durable writes of one vBucket: those that wait to be decided, and who has them already.
+//!
+//! ```text
+//!   prepare -> tracked -> acknowledged by a majority -> commit     (active, in seqno order)
+//!                      -> its time is over           -> abort
+//!   prepare -> tracked -> acknowledged to the active -> commit or abort as it says   (replica)
+//! ```
+//!
+//! A plain value as everything here: the vBucket asks, and makes the changes that follow.
+
+mod position;
+mod topology;
+
+use std::collections::VecDeque;
+
+use hashbrown::HashTable;
+use model::{Document, DurabilityLevel, Seqno};
+pub(crate) use position::{SnapshotEnd, Snapshots};
+pub(crate) use topology::Topology;
+
+use crate::types::Mutated;
+
+/// A deadline that never comes.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// Nodes whose acknowledgements are remembered though no chain names them.
+const STRANGERS_MAX: usize = 8;
+
+/// What a durable write asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    /// How much must have happened before it is committed.
+    pub level: DurabilityLevel,
+    /// When it is given up, on the monotonic clock in nanoseconds; `u64::MAX` for never.
+    pub deadline_ns: u64,
+}
+
+/// What became of a durable write that had to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// Names the write: the seqno that `Outcome::Prepared` told.
+    pub prepare: Seqno,
+    /// The end of it.
+    pub decision: Decision,
+}
+
+/// The end of a durable write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It is as durable as was asked, and visible.
+    Committed(Mutated),
+    /// It was given up, or somebody else decides now: nobody here knows whether it happened.
+    Ambiguous,
+}
+
+/// A prepare that is not decided.
+#[derive(Clone, Debug)]
+pub(crate) struct Tracked {
+    pub(crate) document: Document,
+    pub(crate) hash: u64,
+    pub(crate) deadline_ns: u64,
+    /// Whether a client of an earlier active may have been told that it is committed.
+    pub(crate) maybe_visible: bool,
+}
+
+/// What stands in the way of a change of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pending {
+    /// A durable write of this time.
+    InProgress,
+    /// One that was taken over from an earlier active and may have been committed by it.
+    MaybeVisible,
+}
+
+/// What was counted since the vBucket was made or loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) accepted: u64,
+    pub(crate) committed: u64,
+    pub(crate) aborted: u64,
+    pub(crate) last_committed: Seqno,
+    pub(crate) last_aborted: Seqno,
+}
+
+#[derive(Debug)]
+struct KeyOf {
+    hash: u64,
+    seqno: Seqno,
+}
+
+/// The durable writes of one vBucket. Allocates nothing while there are none.
+#[derive(Debug, Default)]
+pub(crate) struct Durability {
+    /// Ascending by seqno.
+    tracked: VecDeque<Tracked>,
+    keys: HashTable<KeyOf>,
+    document_bytes: usize,
+    maybe_visible: usize,
+    topology: Topology,
+    /// How far each other node has come.
+    acks: Vec<(Box<str>, Seqno)>,
+    /// How far this node has come.
+    pub(crate) high_prepared: Seqno,
+    pub(crate) high_completed: Seqno,
+    pub(crate) snapshots: Snapshots,
+    armed_ns: Option<u64>,
+    pub(crate) counts: Counts,
+}
+
+impl Durability {
+    pub(crate) fn new(high_prepared: Seqno, high_completed: Seqno, topology: &str) -> Self {
+        Self {
+            high_prepared,
+            high_completed,
+            topology: Topology::parse(topology).unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+
+    /// What waits for this key, if anything does.
+    #[inline]
+    pub(crate) fn pending(&self, hash: u64, key: &[u8]) -> Option<Pending> {
+        if self.tracked.is_empty() {
+            return None;
+        }
+        let tracked = self.find_key(hash, key)?;
+        Some(if tracked.maybe_visible {
+            Pending::MaybeVisible
+        } else {
+            Pending::InProgress
+        })
+    }
+
+    /// Whether readers must not be told about this key.
+    #[inline]
+    pub(crate) fn hides(&self, hash: u64, key: &[u8]) -> bool {
+        self.maybe_visible > 0 && self.pending(hash, key) == Some(Pending::MaybeVisible)
+    }
+
+    fn find_key(&self, hash: u64, key: &[u8]) -> Option<&Tracked> {
+        let same = |one: &KeyOf| self.get(one.seqno).is_some_and(|t| t.document.key() == key);
+        self.get(self.keys.find(hash, same)?.seqno)
+    }
+
+    fn index_of(&self, seqno: Seqno) -> Option<usize> {
+        self.tracked
+            .binary_search_by_key(&seqno, |tracked| tracked.document.seqno())
+            .ok()
+    }
+
+    pub(crate) fn get(&self, seqno: Seqno) -> Option<&Tracked> {
+        self.tracked.get(self.index_of(seqno)?)
+    }
+
+    /// Seqno of the prepare that waits for this key.
+    pub(crate) fn prepare_of(&self, hash: u64, key: &[u8]) -> Option<Seqno> {
+        Some(self.find_key(hash, key)?.document.seqno())
+    }
+
+    /// Whether the prepare that this change commits waits.
+    pub(crate) fn waits(&self, commit: &Document) -> bool {
+        let tracked = self.get(commit.prepare_seqno());
+        tracked.is_some_and(|tracked| tracked.document.key() == commit.key())
+    }
+
+    /// Tracks a prepare whose seqno is above all others.
+    pub(crate) fn track(&mut self, tracked: Tracked) {
+        let seqno = tracked.document.seqno();
+        let key = KeyOf {
+            hash: tracked.hash,
+            seqno,
+        };
+        self.keys.insert_unique(tracked.hash, key, |key| key.hash);
+        self.document_bytes += tracked.document.memory_bytes();
+        self.maybe_visible += usize::from(tracked.maybe_visible);
+        self.tracked.push_back(tracked);
+    }
+
+    /// Takes out the prepare of this seqno.
+    pub(crate) fn untrack(&mut self, seqno: Seqno) -> Option<Tracked> {
+        let tracked = self.tracked.remove(self.index_of(seqno)?)?;
+        if let Ok(entry) = self.keys.find_entry(tracked.hash, |key| key.seqno == seqno) {
+            entry.remove();
+        }
+        self.document_bytes -= tracked.document.memory_bytes();
+        self.maybe_visible -= usize::from(tracked.maybe_visible);
+        if self.tracked.is_empty() {
+            // An idle vBucket keeps no room of a busy time.
+            self.shrink();
+        }
+        Some(tracked)
+    }
+
+    fn shrink(&mut self) {
+        const KEPT: usize = 16;
+        if self.tracked.capacity() > KEPT {
+            self.tracked = VecDeque::new();
+            self.keys = HashTable::new();
+        }
+    }
+
+    /// Counts this node as far as it may be counted: up to the first prepare that must be on
+    /// disk here and is not. `persisted` is what is.
+    pub(crate) fn advance_as_active(&mut self, persisted: Seqno) {
+        let from = self
+            .tracked
+            .partition_point(|tracked| tracked.document.seqno() <= self.high_prepared);
+        for tracked in self.tracked.range(from..) {
+            let document = &tracked.document;
+            let needs_disk = document
+                .level()
+                .is_some_and(DurabilityLevel::persists_on_active);
+            if needs_disk && document.seqno() > persisted {
+                break;
+            }
+            self.high_prepared = document.seqno();
+        }
+    }
+
+    /// Counts this node as a replica: see [`Snapshots`]. Says whether it came further.
+    pub(crate) fn advance_as_replica(&mut self, persisted: Seqno) -> bool {
+        let before = self.high_prepared;
+        let tracked = &self.tracked;
+        let from = tracked.partition_point(|tracked| tracked.document.seqno() <= before);
+        let prepares = tracked.range(from..).map(|tracked| &tracked.document);
+        self.high_prepared = self.snapshots.advance(before, prepares, persisted);
+        self.high_prepared > before
+    }
+
+    /// The oldest prepare, if a majority has it.
+    pub(crate) fn first_satisfied(&self) -> Option<Seqno> {
+        let seqno = self.tracked.front()?.document.seqno();
+        let other = |name: &str| {
+            let mut acks = self.acks.iter();
+            acks.any(|(node, acked)| **node == *name && *acked >= seqno)
+        };
+        let own = self.high_prepared >= seqno;
+        self.topology.is_satisfied(own, &other).then_some(seqno)
+    }
+
+    /// The oldest prepare, if its time is over.
+    pub(crate) fn first_overdue(&self, now_ns: u64) -> Option<Seqno> {
+        let first = self.tracked.front()?;
+        (first.deadline_ns <= now_ns).then(|| first.document.seqno())
+    }
+
+    /// The oldest prepare that may be given up because no majority can be had.
+    pub(crate) fn first_impossible(&self) -> Option<Seqno> {
+        if self.topology.is_possible() {
+            return None;
+        }
+        let mut tracked = self.tracked.iter();
+        let lost = tracked.find(|tracked| tracked.deadline_ns != NEVER)?;
+        Some(lost.document.seqno())
+    }
+
+    /// When somebody is to look for prepares whose time is over, if nobody knows yet.
+    pub(crate) fn arm(&mut self) -> Option<u64> {
+        let first = self.tracked.front()?.deadline_ns;
+        if first == NEVER || self.armed_ns.is_some_and(|armed| armed <= first) {
+            return None;
+        }
+        self.armed_ns = Some(first);
+        Some(first)
+    }
+
+    /// Somebody looks now.
+    pub(crate) fn disarm(&mut self) {
+        self.armed_ns = None;
+    }
+
+    /// Whether a majority of nodes is there at all.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.topology.is_possible()
+    }
+
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Takes over who holds the vBucket; `None` when the text is no topology.
+    pub(crate) fn set_topology(&mut self, text: &str) -> Option<()> {
+        self.topology = Topology::parse(text)?;
+        Some(())
+    }
+
+    /// Remembers how far a node has come, also one that no chain names yet.
+    pub(crate) fn acknowledge(&mut self, node: &str, seqno: Seqno) {
+        if let Some((_, acked)) = self.acks.iter_mut().find(|(name, _)| **name == *node) {
+            *acked = seqno.max(*acked);
+            return;
+        }
+        let topology = &self.topology;
+        let stranger = |name: &str| !topology.knows(name);
+        let strangers = self.acks.iter().filter(|(name, _)| stranger(name)).count();
+        if stranger(node) && strangers >= STRANGERS_MAX {
+            let oldest = self.acks.iter().position(|(name, _)| stranger(name));
+            oldest.map(|index| self.acks.remove(index));
+        }
+        self.acks.push((node.into(), seqno));
+    }
+
+    /// How far a node has come.
+    pub(crate) fn acknowledged(&self, node: &str) -> Seqno {
+        let mut acks = self.acks.iter();
+        acks.find(|(name, _)| **name == *node)
+            .map_or(Seqno::ZERO, |(_, seqno)| *seqno)
+    }
+
+    /// Seqnos of the prepares that wait, ascending.
+    pub(crate) fn seqnos(&self) -> impl Iterator<Item = Seqno> {
+        self.tracked.iter().map(|tracked| tracked.document.seqno())
+    }
+
+    /// What was tracked is taken over from an earlier active: it has no deadline, and may have
+    /// been committed there.
+    pub(crate) fn take_over(&mut self) {
+        for tracked in &mut self.tracked {
+            tracked.deadline_ns = NEVER;
+            tracked.maybe_visible = true;
+        }
+        self.maybe_visible = self.tracked.len();
+        self.acks.clear();
+        self.snapshots = Snapshots::default();
+        self.armed_ns = None;
+    }
+
+    /// Somebody else decides now; readers see the committed documents.
+    pub(crate) fn hand_over(&mut self) {
+        for tracked in &mut self.tracked {
+            tracked.deadline_ns = NEVER;
+            tracked.maybe_visible = false;
+        }
+        self.maybe_visible = 0;
+        self.acks.clear();
+        self.armed_ns = None;
+    }
+
+    /// Prepares that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.tracked.len()
+    }
+
+    /// Bytes of the prepares and of what holds them.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.document_bytes
+            + self.tracked.capacity() * size_of::<Tracked>()
+            + self.keys.allocation_size()
+    }
+}

@@ -1,0 +1,209 @@
+//! Replication topology: which nodes hold a vBucket, as the active was told.
+
+/// Nodes of a chain at most; the protocol knows an active and three replicas.
+const NODES_MAX: usize = 8;
+/// Chains at most: two while vBuckets move.
+const CHAINS_MAX: usize = 2;
+
+/// One chain: the active node first, then its replicas; `None` for a node that is wanted but not
+/// there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Chain {
+    nodes: Vec<Option<Box<str>>>,
+}
+
+impl Chain {
+    /// More than half of the nodes, those included that are not there.
+    fn majority(&self) -> usize {
+        self.nodes.len() / 2 + 1
+    }
+
+    fn is_possible(&self) -> bool {
+        self.nodes.iter().flatten().count() >= self.majority()
+    }
+}
+
+/// One or two chains. Without any, the vBucket lives on this node only.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Topology {
+    chains: Vec<Chain>,
+}
+
+impl Topology {
+    /// Reads the JSON text of the protocol: a list of chains, each a list of names and nulls.
+    /// `None` when it is none, or when a chain has no active.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            return Some(Self::default());
+        }
+        let mut reader = Reader {
+            rest: text.as_bytes(),
+        };
+        let mut chains = Vec::new();
+        reader.list(&mut |reader| {
+            let mut nodes = Vec::new();
+            reader.list(&mut |reader| {
+                nodes.push(reader.node()?.0);
+                (nodes.len() <= NODES_MAX).then_some(())
+            })?;
+            nodes.first()?.as_ref()?;
+            chains.push(Chain { nodes });
+            (chains.len() <= CHAINS_MAX).then_some(())
+        })?;
+        reader
+            .rest
+            .trim_ascii()
+            .is_empty()
+            .then_some(Self { chains })
+    }
+
+    /// Whether enough nodes are there for a majority of each chain.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.chains.iter().all(Chain::is_possible)
+    }
+
+    /// Whether a majority of each chain says yes. The active, which `own` answers for, is the
+    /// first of each; `other` answers for the others.
+    pub(crate) fn is_satisfied(&self, own: bool, other: &dyn Fn(&str) -> bool) -> bool {
+        if self.chains.is_empty() {
+            return own;
+        }
+        self.chains.iter().all(|chain| {
+            let others = chain.nodes.iter().skip(1).flatten();
+            let agreed = usize::from(own) + others.filter(|name| other(name)).count();
+            agreed >= chain.majority()
+        })
+    }
+
+    /// The chains, for statistics: names in order.
+    pub(crate) fn chains(&self) -> impl Iterator<Item = &[Option<Box<str>>]> {
+        self.chains.iter().map(|chain| chain.nodes.as_slice())
+    }
+
+    /// Whether any chain names the node.
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        let mut nodes = self.chains.iter().flat_map(|chain| &chain.nodes).flatten();
+        nodes.any(|node| **node == *name)
+    }
+}
+
+/// A node, or none where one is wanted.
+struct Node(Option<Box<str>>);
+
+/// Reads the little JSON there is.
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn take(&mut self, token: &[u8]) -> Option<()> {
+        self.rest = self.rest.trim_ascii_start().strip_prefix(token)?;
+        Some(())
+    }
+
+    /// `[`, items separated by commas, `]`.
+    fn list(&mut self, item: &mut dyn FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        self.take(b"[")?;
+        if self.take(b"]").is_some() {
+            return Some(());
+        }
+        loop {
+            item(self)?;
+            if self.take(b"]").is_some() {
+                return Some(());
+            }
+            self.take(b",")?;
+        }
+    }
+
+    /// A string or `null`. Of the escapes only those that name one byte: nobody's node has others.
+    fn node(&mut self) -> Option<Node> {
+        if self.take(b"null").is_some() {
+            return Some(Node(None));
+        }
+        self.take(b"\"")?;
+        let mut bytes = Vec::new();
+        loop {
+            let (&first, rest) = self.rest.split_first()?;
+            self.rest = rest;
+            match first {
+                b'"' => break,
+                b'\\' => {
+                    let (&escaped, rest) = rest.split_first()?;
+                    self.rest = rest;
+                    if !matches!(escaped, b'"' | b'\\' | b'/') {
+                        return None;
+                    }
+                    bytes.push(escaped);
+                }
+                other => bytes.push(other),
+            }
+        }
+        let name = String::from_utf8(bytes).ok()?;
+        Some(Node(Some(name.into_boxed_str())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn satisfied(text: &str, agreed: &[&str]) -> bool {
+        let topology = Topology::parse(text).expect("a topology");
+        topology.is_satisfied(agreed.contains(&"a"), &|name| agreed.contains(&name))
+    }
+
+    #[test]
+    fn a_majority_counts_nodes_that_are_not_there() {
+        let possible = |text| Topology::parse(text).map(|topology| topology.is_possible());
+        assert_eq!(possible(""), Some(true));
+        assert_eq!(possible(r#"[["a"]]"#), Some(true));
+        assert_eq!(possible(r#"[["a","b"]]"#), Some(true));
+        assert_eq!(possible(r#"[["a",null]]"#), Some(false));
+        assert_eq!(possible(r#"[["a","b",null]]"#), Some(true));
+        assert_eq!(possible(r#"[["a",null,null]]"#), Some(false));
+        assert_eq!(possible(r#"[["a","b",null,null]]"#), Some(false));
+        assert_eq!(possible(r#"[["a","b","c",null]]"#), Some(true));
+        assert_eq!(possible(r#"[["a","b"],["a",null]]"#), Some(false));
+    }
+
+    #[test]
+    fn majorities_of_each_chain_must_agree() {
+        assert!(satisfied("", &["a"]));
+        assert!(!satisfied("", &[]));
+        assert!(satisfied(r#"[["a"]]"#, &["a"]));
+        assert!(!satisfied(r#"[["a","b"]]"#, &["a"]));
+        assert!(satisfied(r#"[["a","b"]]"#, &["a", "b"]));
+        assert!(satisfied(r#"[["a","b","c"]]"#, &["a", "c"]));
+        assert!(satisfied(r#"[["a","b","c"]]"#, &["b", "c"]));
+        assert!(!satisfied(r#"[["a","b","c"]]"#, &["b"]));
+        assert!(!satisfied(r#"[["a","b","c","d"]]"#, &["a", "b"]));
+        assert!(satisfied(r#"[["a","b","c","d"]]"#, &["a", "b", "d"]));
+        assert!(!satisfied(r#"[["a","b"],["a","c"]]"#, &["a", "b"]));
+        assert!(satisfied(r#"[["a","b"],["a","c"]]"#, &["a", "b", "c"]));
+    }
+
+    #[test]
+    fn texts_that_are_no_topology() {
+        for text in [
+            "[",
+            "[[",
+            "[[]]",
+            "[[null]]",
+            r#"["a"]"#,
+            r#"[["a",]]"#,
+            r#"[["a"]]x"#,
+            r#"[["a]]"#,
+            r#"[["\u0061"]]"#,
+            r#"[["a"],["a"],["a"]]"#,
+            r#"[["a",1]]"#,
+            "{}",
+            r#"[["1","2","3","4","5","6","7","8","9"]]"#,
+        ] {
+            assert_eq!(Topology::parse(text), None, "{text}");
+        }
+        let spaced = Topology::parse(" [ [ \"a\\\"b\" , null ] ] ").expect("white space is fine");
+        assert!(spaced.knows("a\"b"));
+        assert_eq!(Topology::parse("[]"), Some(Topology::default()));
+    }
+}

@@ -1,0 +1,104 @@
+//! Verbs of the scripts about durable writes.
+
+use std::collections::BTreeMap;
+
+use engine::{Applied, Decision, OpError, ReplicaError, Requirement, VBucket};
+use model::{DurabilityLevel, Now, Seqno};
+
+type Options<'a> = BTreeMap<&'a str, &'a str>;
+
+/// The level that an option names.
+pub(crate) fn level(options: &Options<'_>, name: &str) -> Option<DurabilityLevel> {
+    Some(match *options.get(name)? {
+        "majority" => DurabilityLevel::Majority,
+        "active" => DurabilityLevel::MajorityAndPersistOnActive,
+        "persist" => DurabilityLevel::PersistToMajority,
+        other => panic!("no such level: {other}"),
+    })
+}
+
+/// What `level=` and `timeout=` ask of a write.
+pub(crate) fn requirement(options: &Options<'_>, now: Now) -> Option<Requirement> {
+    let seconds: u64 = options
+        .get("timeout")
+        .map_or(30, |text| text.parse().expect("seconds"));
+    Some(Requirement {
+        level: level(options, "level")?,
+        deadline_ns: now.mono_ns + seconds * 1_000_000_000,
+    })
+}
+
+fn number(words: &[&str], index: usize) -> Seqno {
+    Seqno(words[index].parse().expect("a seqno"))
+}
+
+/// What was decided since the last time.
+fn decided(vbucket: &mut VBucket) -> String {
+    let decided = vbucket.take_outbox().decided;
+    let parts: Vec<String> = decided
+        .iter()
+        .map(|one| match one.decision {
+            Decision::Committed(mutated) => format!("{} committed {}", one.prepare, mutated.seqno),
+            Decision::Ambiguous => format!("{} ambiguous", one.prepare),
+        })
+        .collect();
+    if parts.is_empty() {
+        return "nothing".into();
+    }
+    parts.join("; ")
+}
+
+fn applied(result: Result<Applied, ReplicaError>) -> String {
+    match result {
+        Ok(applied) if applied.snapshot_ended => "taken; snapshot ended".into(),
+        Ok(_) => "taken".into(),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Runs the verb if it is one of these.
+pub(crate) fn run(
+    vbucket: &mut VBucket,
+    words: &[&str],
+    now: Now,
+) -> Option<Result<String, OpError>> {
+    Some(Ok(match words[0] {
+        "decided" => decided(vbucket),
+        "overdue" => {
+            vbucket.abort_overdue(now);
+            decided(vbucket)
+        }
+        // ack NODE SEQNO
+        "ack" => match vbucket.seqno_acknowledged(words[1], number(words, 2)) {
+            Ok(()) => decided(vbucket),
+            Err(error) => return Some(Err(error)),
+        },
+        "alarm" => {
+            let at = vbucket.take_outbox().deadline_ns;
+            at.map_or("none".into(), |at| {
+                let seconds = (at - now.mono_ns) / 1_000_000_000;
+                format!("in {seconds}")
+            })
+        }
+        "prepares" => {
+            let stats = vbucket.durability_stats();
+            format!(
+                "{} wait, prepared {}, completed {}",
+                stats.tracked, stats.high_prepared, stats.high_completed
+            )
+        }
+        "visible" => vbucket.visible_seqno().to_string(),
+        // apply-commit KEY PREPARE SEQNO, apply-abort KEY PREPARE SEQNO
+        "apply-commit" => {
+            applied(vbucket.apply_commit(words[1].as_bytes(), number(words, 2), number(words, 3)))
+        }
+        "apply-abort" => {
+            applied(vbucket.apply_abort(words[1].as_bytes(), number(words, 2), number(words, 3)))
+        }
+        "acknowledge" => {
+            let seqno = vbucket.take_outbox().high_prepared;
+            seqno.map_or("nothing".into(), |seqno| seqno.to_string())
+        }
+        _ => return None,
+    }))
+}
