@@ -1,16 +1,14 @@
-//! Commits: rows in batches, the record last, one sync for all vBuckets.
+//! Commits: small ones into the journal, large ones into the tables at once.
 
-use fjall::OwnedWriteBatch;
-use model::Seqno;
+use model::{Seqno, VbId};
 
 use super::DiskStore;
-use super::engine::{Engine, ROWS_PER_BATCH};
-use super::ingest::ingest_vb;
+use super::drain::{Direct, drain};
+use super::engine::Engine;
 use super::memo::{Memo, Memos};
-use super::writer::Step;
 use crate::StoreError;
 use crate::port::{Change, CommitInfo, VbBatch};
-use crate::record::{encode_row, encode_vb, row_key, vb_key};
+use crate::record::encode_row;
 
 const DURING: &str = "committing";
 
@@ -22,116 +20,108 @@ pub(crate) fn commit(store: &DiskStore, batches: &[VbBatch<'_>]) -> Result<Commi
         return Ok(CommitInfo::default());
     }
     let number = writer.next_commit();
-    let mut scratch = std::mem::take(&mut writer.scratch);
-    let mut journal = Journal {
-        engine: &engine,
-        pending: engine.batch(),
-        failed: None,
-    };
     let mut info = CommitInfo::default();
     let mut next = Memos::new();
-    for batch in batches {
-        let memo = next
-            .get(&batch.vb)
-            .or_else(|| writer.memos().get(&batch.vb));
-        let (memo, gone) = match memo {
-            Some(memo) => memo.after(batch, number),
-            None => Memo {
+    let mut partly = false;
+    // Runs of batches that are journaled in one group, each large one by itself.
+    let is_large = |batch: &VbBatch<'_>| batch.changes.len() >= store.options.direct_rows_min;
+    for run in batches.chunk_by(|a, b| !is_large(a) && !is_large(b)) {
+        let mut memos = |vb: VbId| {
+            let known = next.get(&vb).or_else(|| writer.memos().get(&vb)).cloned();
+            known.unwrap_or_else(|| Memo {
                 epoch: writer.next_epoch(),
                 ..Memo::default()
-            }
-            .after(batch, number),
+            })
         };
-        let outputs = (&mut scratch, &mut info);
-        if batch.changes.len() >= store.options.ingest_rows_min {
-            journal.ingest_vb(batch, &memo, &gone, outputs);
-        } else {
-            journal.write_vb(batch, &memo, &gone, outputs);
+        let written = match run {
+            [batch] if is_large(batch) => {
+                let mut memo = memos(batch.vb);
+                let written = write_large(&engine, batch, &mut memo, (number, &mut info));
+                written.map(|()| Memos::from([(batch.vb, memo)]))
+            }
+            small => write_small(&engine, small, &mut memos, (number, &mut info)),
+        };
+        match written {
+            Ok(written) => next.extend(written),
+            Err(error) => return Err(writer.failed_write(error, partly, DURING)),
         }
-        next.insert(batch.vb, memo);
+        partly = true;
     }
-    journal
-        .finish()
-        .map_err(|error| writer.failed(error, Step::Write, DURING))?;
-    writer.scratch = scratch;
     writer.acknowledge(&engine, next, DURING)?;
     Ok(info)
 }
 
-/// What is on its way into the journal of the database.
-struct Journal<'a> {
-    engine: &'a Engine,
-    pending: OwnedWriteBatch,
-    failed: Option<fjall::Error>,
+/// Why nothing of a step was written, or that nobody knows.
+pub(crate) enum Unwritten {
+    /// Nothing of it counts, and the journal can go on.
+    Refused(fjall::Error),
+    /// The tables have to be opened again before that is known.
+    Unknown(fjall::Error),
 }
 
-impl Journal<'_> {
-    /// Writes one vBucket's changes. Its rows may be spread over several batches, and small
-    /// vBuckets may share one; its removals and its record are in a single one, after its rows.
-    fn write_vb(
-        &mut self,
-        batch: &VbBatch<'_>,
-        memo: &Memo,
-        gone: &[Seqno],
-        (scratch, info): (&mut Vec<u8>, &mut CommitInfo),
-    ) {
+/// Writes batches into the journal, as one group; gives the memos after them. `before` gives
+/// those from before.
+fn write_small(
+    engine: &Engine,
+    batches: &[VbBatch<'_>],
+    before: &mut dyn FnMut(VbId) -> Memo,
+    (number, info): (u64, &mut CommitInfo),
+) -> Result<Memos, Unwritten> {
+    let mut group = engine.changes();
+    let mut memos = Memos::new();
+    for batch in batches {
+        let vb = batch.vb;
+        let mut memo = memos.remove(&vb).unwrap_or_else(|| before(vb));
+        let mut failed = None;
+        memo.begin(number);
         batch.changes.for_each(&mut |change| {
-            if let Change::Put { document, .. } = change
-                && self.failed.is_none()
-            {
-                encode_row(batch.vb, document, scratch);
-                info.rows += 1;
-                info.bytes += scratch.len() as u64;
-                let key = row_key(batch.vb, document.seqno());
-                self.engine.put(&mut self.pending, key, scratch);
-                self.hand_over_when_full();
+            if failed.is_some() {
+                return;
             }
+            let mut write = || {
+                if let Change::Put { document, .. } = change {
+                    info.rows += 1;
+                    let encode = |out: &mut Vec<u8>| encode_row(vb, document, out);
+                    info.bytes += group.put(vb, document.seqno(), encode)? as u64;
+                }
+                memo.replaced(change, &mut |seqno| group.remove(vb, seqno))
+            };
+            failed = write().err();
         });
-        for seqno in gone {
-            self.pending
-                .remove(&self.engine.rows, row_key(batch.vb, *seqno));
-        }
-        encode_vb(batch.vb, &memo.stored(batch), scratch);
-        info.bytes += scratch.len() as u64;
-        self.engine
-            .put(&mut self.pending, vb_key(batch.vb), scratch);
-        self.hand_over_when_full();
+        memo.end(batch);
+        let recorded = match failed {
+            Some(error) => Err(error),
+            None => group.put_record(vb, &memo.stored(batch)),
+        };
+        info.bytes += recorded.map_err(Unwritten::Refused)? as u64;
+        memos.insert(vb, memo);
     }
+    group.write().map_err(Unwritten::Refused)?;
+    Ok(memos)
+}
 
-    /// Writes one vBucket's changes past the journal, after what is on its way into it: that may
-    /// be an earlier batch of the same vBucket.
-    fn ingest_vb(
-        &mut self,
-        batch: &VbBatch<'_>,
-        memo: &Memo,
-        gone: &[Seqno],
-        outputs: (&mut Vec<u8>, &mut CommitInfo),
-    ) {
-        self.hand_over();
-        if self.failed.is_none() {
-            self.failed = ingest_vb(self.engine, batch, memo, gone, outputs).err();
-        }
-    }
-
-    fn hand_over_when_full(&mut self) {
-        if self.pending.len() >= ROWS_PER_BATCH {
-            self.hand_over();
-        }
-    }
-
-    fn hand_over(&mut self) {
-        if self.failed.is_none() {
-            let full = std::mem::replace(&mut self.pending, self.engine.batch());
-            let done = full.commit().and_then(|()| self.engine.bound_memory());
-            self.failed = done.err();
-        }
-    }
-
-    fn finish(self) -> Result<(), fjall::Error> {
-        if let Some(error) = self.failed {
-            return Err(error);
-        }
-        self.pending.commit()?;
-        self.engine.bound_memory()
-    }
+/// Writes one batch into the tables, with all that is in the journal.
+fn write_large(
+    engine: &Engine,
+    batch: &VbBatch<'_>,
+    memo: &mut Memo,
+    (number, info): (u64, &mut CommitInfo),
+) -> Result<(), Unwritten> {
+    let mut gone: Vec<Seqno> = Vec::new();
+    memo.begin(number);
+    batch.changes.for_each(&mut |change| {
+        let noted: Result<(), std::convert::Infallible> = memo.replaced(change, &mut |seqno| {
+            gone.push(seqno);
+            Ok(())
+        });
+        let Ok(()) = noted;
+    });
+    memo.end(batch);
+    let direct = Direct {
+        batch,
+        memo,
+        gone,
+        info,
+    };
+    drain(engine, Some(direct)).map_err(Unwritten::Unknown)
 }

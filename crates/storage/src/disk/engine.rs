@@ -1,40 +1,63 @@
-//! The database behind the disk store: one keyspace of rows and records.
+//! What is behind the disk store: sorted tables, and the journal in front of them.
+//!
+//! ```text
+//! group -> journal -> front (where each row lies in the journal)
+//!                       | drain, when the journal is full: one sorted run
+//!                       v
+//!                     tables (fjall)
+//! ```
+//!
+//! Nothing is written into the tables but sorted runs, so their own journal and memtable stay
+//! empty.
 
-use std::ops::Range;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fjall::config::{CompressionPolicy, FilterPolicy};
-use fjall::{
-    AbstractTree, Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode,
-    Readable, Slice,
-};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
 use model::{Seqno, VbId};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::DiskOptions;
-use crate::record::{DecodeError, RowKey, StoredVb, decode_vb, row_key, split_row_key, vb_key};
+use super::drain;
+use super::front::{Found, Front, RECORD, Staged};
+use super::journal::{Entry, Group, Journal};
+use super::layout::Directory;
+use super::view::View;
+use crate::record::{DecodeError, StoredVb, encode_vb, row_key, split_row_key};
 use crate::{ErrorKind, StoreError};
 
-/// Rows that one journaled batch takes at most; bounds the memory of a commit.
-pub(crate) const ROWS_PER_BATCH: usize = 500;
+/// Rows that one group removes at most when many go.
+const ROWS_PER_GROUP: usize = 5_000;
 
-/// Bytes of journals above which old ones are worked off; the least that the database takes.
+/// Above the seqno of every row.
+pub(crate) const ROWS_END: Seqno = Seqno(1 << 48);
+
+/// Bytes of the tables' own journals above which old ones are worked off; the least that the
+/// database takes.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 
-/// Full memtables that may wait to be written while another one is filled.
-const SEALED_MEMTABLES_MAX: usize = 1;
-
-/// How often a writer that waits for the database's worker looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// Bytes of the tables' own memtable; only a store of an earlier format has anything in it.
+const MEMTABLE_BYTES: u64 = 4 << 20;
 
 /// Files kept open.
 const OPEN_FILES_MAX: usize = 128;
+
+/// Runs that may wait to be merged; a drain waits until there are fewer.
+const RUNS_MAX: usize = 24;
+
+/// How often a drain that waits for merging looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// An open database. Dropping the last handle closes it.
 pub(crate) struct Engine {
     pub(crate) rows: Keyspace,
     pub(crate) db: Database,
-    memtable_bytes: u64,
+    pub(crate) front: RwLock<Front>,
+    /// Locked by the one writer; taken before `front`.
+    pub(crate) journal: Mutex<Journal>,
+    journal_bytes_max: u64,
 }
 
 /// A record that cannot be decoded, or a database that does not answer.
@@ -46,6 +69,12 @@ pub(crate) enum EngineError {
 impl From<fjall::Error> for EngineError {
     fn from(error: fjall::Error) -> Self {
         Self::Database(error)
+    }
+}
+
+impl From<std::io::Error> for EngineError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Database(error.into())
     }
 }
 
@@ -71,9 +100,9 @@ pub(crate) fn read_error(error: fjall::Error, during: &'static str) -> StoreErro
 }
 
 impl Engine {
-    /// Opens or makes the database at `path`.
-    pub(crate) fn open(path: &Path, options: &DiskOptions) -> Result<Self, fjall::Error> {
-        let db = Database::builder(path)
+    /// Opens or makes the database in `directory/db`, and the journal beside it.
+    pub(crate) fn open(directory: &Directory, options: &DiskOptions) -> Result<Self, fjall::Error> {
+        let db = Database::builder(directory.database())
             .worker_threads(1)
             .cache_size(options.cache_bytes)
             .max_cached_files(Some(OPEN_FILES_MAX))
@@ -82,119 +111,191 @@ impl Engine {
             .open()?;
         let rows = db.keyspace("rows", || {
             KeyspaceCreateOptions::default()
-                .max_memtable_size(options.memtable_bytes)
+                .max_memtable_size(MEMTABLE_BYTES)
                 .filter_policy(FilterPolicy::disabled())
                 .data_block_compression_policy(CompressionPolicy::disabled())
                 .index_block_compression_policy(CompressionPolicy::disabled())
         })?;
+        let drained = drain::generations_drained(&rows)?;
+        let mut groups = BTreeMap::new();
+        let journal = Journal::open(
+            directory.path(),
+            (drained + 1, options.journal_bytes),
+            &mut |group| {
+                for (vb, staged) in Staged::of_group(group) {
+                    staged.apply(groups.entry(vb).or_default());
+                }
+            },
+        )?;
         Ok(Self {
             rows,
             db,
-            memtable_bytes: options.memtable_bytes,
+            front: RwLock::new(Front {
+                file: Arc::clone(journal.file()),
+                vbs: groups,
+            }),
+            journal: Mutex::new(journal),
+            journal_bytes_max: options.journal_bytes,
         })
     }
 
-    /// A batch that is atomic, and durable after [`Engine::sync`].
-    pub(crate) fn batch(&self) -> OwnedWriteBatch {
-        OwnedWriteBatch::with_capacity(self.db.clone(), 16)
-    }
-
-    /// Waits until the memtables take no more than they should.
-    ///
-    /// The database itself leaves sealing a full one to its worker, and so lets it grow for as
-    /// long as that is busy merging tables.
-    pub(crate) fn bound_memory(&self) -> Result<(), fjall::Error> {
-        if self.rows.tree.active_memtable().size() <= self.memtable_bytes {
-            return Ok(());
+    /// Begins a group of changes, which count together or not at all. One at a time.
+    pub(crate) fn changes(&self) -> Changes<'_> {
+        let mut journal = self.journal.lock();
+        Changes {
+            front: &self.front,
+            group: journal.begin(),
+            journal,
+            staged: Vec::new(),
         }
-        self.rows.rotate_memtable()?;
-        while self.rows.sealed_memtable_count() > SEALED_MEMTABLES_MAX {
-            std::thread::sleep(LOOK_AGAIN);
-            // Fails when the worker is dead.
-            self.flush_journal()?;
-        }
-        Ok(())
     }
 
-    /// Hands everything journaled to the operating system; fails when there is no space for it.
-    pub(crate) fn flush_journal(&self) -> Result<(), fjall::Error> {
-        self.db.persist(PersistMode::Buffer)
-    }
-
-    /// Makes everything journaled durable. After a failure nothing is known of what is on disk.
+    /// Makes everything written durable. After a failure nothing is known of what is on disk.
     pub(crate) fn sync(&self) -> Result<(), fjall::Error> {
-        self.db.persist(PersistMode::SyncData)
+        Ok(self.journal.lock().sync()?)
     }
 
-    /// The record of a vBucket as of `view`.
-    pub(crate) fn stored_vb(
-        &self,
-        view: &fjall::Snapshot,
-        vb: VbId,
-    ) -> Result<Option<StoredVb>, EngineError> {
-        let value = view.get(&self.rows, vb_key(vb))?;
-        value
-            .map(|bytes| decode_vb(vb, &bytes))
-            .transpose()
-            .map_err(|error| EngineError::Record(vb, error))
+    /// Whether the journal is due to become tables.
+    pub(crate) fn is_full(&self) -> bool {
+        self.journal_bytes() >= self.journal_bytes_max
     }
 
-    /// Every vBucket with a record. Rows that count for none are removed: they lie above the high
-    /// seqno of their record, or have none, because whatever wrote or removed them was cut short.
+    /// Bytes of the journal.
+    pub(crate) fn journal_bytes(&self) -> u64 {
+        self.journal.lock().bytes()
+    }
+
+    /// Waits until merging has caught up somewhat; fails when it never will.
+    pub(crate) fn wait_for_merging(&self) -> Result<(), fjall::Error> {
+        loop {
+            // Fails when the thread that merges has failed.
+            self.db.persist(PersistMode::Buffer)?;
+            if self.rows.l0_table_count() <= RUNS_MAX {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// The value of a row as it is now.
+    pub(crate) fn get(&self, vb: VbId, seqno: Seqno) -> Result<Option<Slice>, fjall::Error> {
+        let found = self.front.read().find(vb, seqno);
+        match found {
+            Found::Journal(file, place) => Ok(Some(place.read(&file)?)),
+            Found::Gone => Ok(None),
+            Found::Tables => self.rows.get(row_key(vb, seqno)),
+        }
+    }
+
+    /// The vBuckets of which there is anything, ascending.
     ///
-    /// Cost: three seeks per vBucket.
-    pub(crate) fn recover(&self) -> Result<Vec<(VbId, StoredVb)>, EngineError> {
-        let view = self.db.snapshot();
-        let mut found = Vec::new();
+    /// Cost: a seek for each.
+    fn vbs(&self) -> Result<BTreeSet<VbId>, EngineError> {
+        let mut vbs: BTreeSet<VbId> = self.front.read().vbs.keys().copied().collect();
         let mut next = Some(VbId(0));
-        let mut removed = 0;
         while let Some(from) = next {
-            let Some(first) = view.range(&self.rows, row_key(from, Seqno::ZERO)..).next() else {
+            let Some(first) = self.rows.range(row_key(from, Seqno::ZERO)..).next() else {
                 break;
             };
-            let Some((vb, _)) = split_row_key(&first.key()?) else {
+            let key = first.key()?;
+            if *key == drain::DRAINED_KEY {
+                break;
+            }
+            let Some((vb, _)) = split_row_key(&key) else {
                 let error = DecodeError::Content("a row key has a wrong length");
                 return Err(EngineError::Record(from, error));
             };
-            let stored = self.stored_vb(&view, vb)?;
+            vbs.insert(vb);
+            next = vb.0.checked_add(1).map(VbId);
+        }
+        Ok(vbs)
+    }
+
+    /// Every vBucket with a record. Rows that count for none are removed: they lie above the high
+    /// seqno of their record, or have none, because whatever removed them was cut short.
+    ///
+    /// Cost: three seeks per vBucket.
+    pub(crate) fn recover(self: &Arc<Self>) -> Result<Vec<(VbId, StoredVb)>, EngineError> {
+        let mut found = Vec::new();
+        let mut removed = 0;
+        for vb in self.vbs()? {
+            let view = View::open(Arc::clone(self), vb);
+            let stored = view.stored_vb()?;
             let end = stored
                 .as_ref()
                 .map_or(Seqno::ZERO, |one| one.record.high_seqno.next());
-            removed += self.remove_rows(&view, row_key(vb, end)..vb_key(vb))?;
+            removed += self.remove_rows(&view, end)?;
             found.extend(stored.map(|one| (vb, one)));
-            next = vb.0.checked_add(1).map(VbId);
         }
         if removed > 0 {
-            tracing::info!(
-                rows = removed,
-                "removed rows of commits that were cut short"
-            );
+            tracing::info!(rows = removed, "removed rows of what was cut short");
             self.sync()?;
         }
         Ok(found)
     }
 
-    /// Removes the rows of `range` as `view` sees them, in batches, not durably; tells how many.
-    pub(crate) fn remove_rows(
-        &self,
-        view: &fjall::Snapshot,
-        range: Range<RowKey>,
-    ) -> Result<usize, fjall::Error> {
-        let mut batch = self.batch();
+    /// Removes the rows from seqno `from` on that `view` sees, in several groups, not durably;
+    /// tells how many.
+    pub(crate) fn remove_rows(&self, view: &View, from: Seqno) -> Result<usize, fjall::Error> {
         let mut removed = 0;
-        for row in view.range(&self.rows, range) {
-            batch.remove(&self.rows, row.key()?);
-            removed += 1;
-            if batch.len() >= ROWS_PER_BATCH {
-                std::mem::replace(&mut batch, self.batch()).commit()?;
+        let mut rows = view.rows(from, ROWS_END).peekable();
+        while rows.peek().is_some() {
+            if self.is_full() {
+                drain::drain(self, None)?;
             }
+            let mut changes = self.changes();
+            for row in rows.by_ref().take(ROWS_PER_GROUP) {
+                changes.remove(view.vb, row?.0)?;
+                removed += 1;
+            }
+            changes.write()?;
         }
-        batch.commit()?;
         Ok(removed)
     }
+}
 
-    /// Adds a row or record to a batch.
-    pub(crate) fn put(&self, batch: &mut OwnedWriteBatch, key: RowKey, value: &[u8]) {
-        batch.insert(&self.rows, key, Slice::from(value));
+/// A group of changes on its way. Dropped before [`Changes::write`], it never was.
+pub(crate) struct Changes<'a> {
+    front: &'a RwLock<Front>,
+    journal: MutexGuard<'a, Journal>,
+    group: Group,
+    staged: Vec<(VbId, Staged)>,
+}
+
+impl Changes<'_> {
+    /// A row, or at [`RECORD`] a record: what `encode` adds to the buffer. Tells its bytes.
+    pub(crate) fn put(
+        &mut self,
+        vb: VbId,
+        seqno: Seqno,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<usize, fjall::Error> {
+        let key = row_key(vb, seqno);
+        let place = self.journal.put(&mut self.group, &key, encode)?;
+        Staged::add_to(&mut self.staged, Entry::Put(vb, seqno, place));
+        Ok(place.length())
+    }
+
+    /// The record of a vBucket.
+    pub(crate) fn put_record(
+        &mut self,
+        vb: VbId,
+        stored: &StoredVb,
+    ) -> Result<usize, fjall::Error> {
+        self.put(vb, RECORD, |out| encode_vb(vb, stored, out))
+    }
+
+    /// Takes a row, or a record, away.
+    pub(crate) fn remove(&mut self, vb: VbId, seqno: Seqno) -> Result<(), fjall::Error> {
+        self.journal.remove(&mut self.group, &row_key(vb, seqno))?;
+        Staged::add_to(&mut self.staged, Entry::Remove(vb, seqno));
+        Ok(())
+    }
+
+    /// Writes the group: it is seen from now on, and durable after [`Engine::sync`].
+    pub(crate) fn write(mut self) -> Result<(), fjall::Error> {
+        self.journal.finish(self.group)?;
+        self.front.write().apply(self.staged);
+        Ok(())
     }
 }

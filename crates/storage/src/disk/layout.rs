@@ -5,10 +5,14 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use super::journal::journals;
 use crate::error::one_line;
 
-/// The version of the directory that this release writes and reads.
-const FORMAT_VERSION: u32 = 1;
+/// The version of the directory that this release writes.
+const FORMAT_VERSION: u32 = 2;
+
+/// The earliest version that it reads, and makes one of its own: without a journal.
+const FORMAT_VERSION_MIN: u32 = 1;
 
 /// The first words of the format file.
 const FORMAT_WORDS: &str = "settee storage";
@@ -80,8 +84,10 @@ enum Content {
     Empty,
     /// A store whose creation was cut short; it never held data.
     Unfinished,
-    /// A store.
+    /// A store of this version of the format.
     Store,
+    /// A store of an earlier version that can be read.
+    OldStore,
 }
 
 /// The directory of a store, locked for this process.
@@ -90,8 +96,10 @@ pub(crate) struct Directory {
     path: PathBuf,
     /// Held for the lock on it.
     _lock: File,
-    /// Whether the format file is still to be written.
+    /// Whether the store is a new one.
     fresh: bool,
+    /// Whether the format file is still to be written.
+    unmarked: bool,
 }
 
 impl Directory {
@@ -110,7 +118,7 @@ impl Directory {
         if content == Content::Unfinished {
             place.io(clear_unfinished(path), "clearing an unfinished store")?;
         }
-        let fresh = content != Content::Store;
+        let fresh = !matches!(content, Content::Store | Content::OldStore);
         if fresh {
             place.io(create_durably(path, CREATING), "marking a new store")?;
         }
@@ -118,6 +126,7 @@ impl Directory {
             path: path.to_owned(),
             _lock: lock,
             fresh,
+            unmarked: content != Content::Store,
         })
     }
 
@@ -141,13 +150,13 @@ impl Directory {
         &self.path
     }
 
-    /// Finishes the creation of a fresh store; takes the mark of a clean stop away, and tells
+    /// Finishes the creation of a fresh store, or makes an old one one of this version; takes the mark of a clean stop away, and tells
     /// whether there was one.
     pub(crate) fn begin(&mut self) -> io::Result<bool> {
-        if self.fresh {
+        if self.unmarked {
             let text = format!("{FORMAT_WORDS} {FORMAT_VERSION}\n");
             write_durably(&self.path, FORMAT, text.as_bytes())?;
-            self.fresh = false;
+            (self.fresh, self.unmarked) = (false, false);
         }
         // Beside FORMAT it means nothing: should it come back, that is no harm.
         remove(&self.path, CREATING)?;
@@ -202,8 +211,7 @@ impl Place<'_> {
             let name = self.io(entry, "listing")?.file_name();
             match name.to_str() {
                 Some(FORMAT) => {
-                    self.check_format()?;
-                    return Ok(Content::Store);
+                    return self.check_format();
                 }
                 Some(CREATING) => content = Content::Unfinished,
                 Some(LOCK) => {}
@@ -219,7 +227,7 @@ impl Place<'_> {
         }
     }
 
-    fn check_format(&self) -> Result<(), OpenError> {
+    fn check_format(&self) -> Result<Content, OpenError> {
         let bytes = self.io(fs::read(self.path.join(FORMAT)), "reading FORMAT")?;
         let version = str::from_utf8(&bytes).ok().and_then(|text| {
             text.trim_end()
@@ -229,7 +237,8 @@ impl Place<'_> {
                 .ok()
         });
         match version {
-            Some(FORMAT_VERSION) => Ok(()),
+            Some(FORMAT_VERSION) => Ok(Content::Store),
+            Some(FORMAT_VERSION_MIN..FORMAT_VERSION) => Ok(Content::OldStore),
             Some(version @ 1..) => {
                 let reason = format!("format {version}, this release reads {FORMAT_VERSION}");
                 Err(self.error(OpenErrorKind::NewerFormat, reason))
@@ -279,6 +288,9 @@ fn clear_unfinished(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path.join(DATABASE)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
+    }
+    for (_, journal) in journals(path)? {
+        fs::remove_file(journal)?;
     }
     remove(path, TAILS).map(drop)
 }

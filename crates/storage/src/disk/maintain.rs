@@ -1,13 +1,18 @@
 //! Rollback, removal and compaction of one vBucket.
 
+use std::sync::Arc;
+
 use model::{Kind, Meta, Seqno, VbId, VbRecord};
 
 use super::DiskStore;
+use super::commit::Unwritten;
+use super::engine::Engine;
+use super::front::RECORD;
 use super::memo::Memo;
-use super::view::{DiskSnapshot, corrupt};
+use super::view::{DiskSnapshot, View, corrupt};
 use super::writer::Step;
 use crate::port::{Compacted, Keep, Snapshot, rolled_back};
-use crate::record::{encode_vb, row_key, row_meta, vb_key};
+use crate::record::{StoredVb, row_meta};
 use crate::{ErrorKind, StoreError};
 
 /// See `KvStore::rollback`. The record goes back first: rows above it do not count from then on.
@@ -15,9 +20,9 @@ pub(crate) fn rollback(store: &DiskStore, vb: VbId, to: Seqno) -> Result<VbRecor
     let during = "rolling back";
     let mut writer = store.writer.lock();
     let engine = writer.ready(&store.engine, &store.options, during)?;
-    let view = engine.db.snapshot();
-    let stored = engine
-        .stored_vb(&view, vb)
+    let view = View::open(Arc::clone(&engine), vb);
+    let stored = view
+        .stored_vb()
         .map_err(|error| error.into_store_error(during).of(vb))?;
     let Some(mut stored) = stored else {
         return Err(StoreError::new(ErrorKind::Corrupt, during)
@@ -35,15 +40,13 @@ pub(crate) fn rollback(store: &DiskStore, vb: VbId, to: Seqno) -> Result<VbRecor
         memo.orphans = old.orphans.clone();
         memo.orphans.retain(|_, seqno| *seqno <= point);
     }
-    let mut batch = engine.batch();
-    encode_vb(vb, &stored, &mut writer.scratch);
-    engine.put(&mut batch, vb_key(vb), &writer.scratch);
-    batch
-        .commit()
+    let mut changes = engine.changes();
+    let recorded = changes.put_record(vb, &stored);
+    recorded
+        .and_then(|_| changes.write())
         .map_err(|error| writer.failed(error, Step::Write, during).of(vb))?;
-    let rows = row_key(vb, point.next())..vb_key(vb);
     engine
-        .remove_rows(&view, rows)
+        .remove_rows(&view, point.next())
         .map_err(|error| writer.interrupted(error, during).of(vb))?;
     writer.acknowledge(&engine, [(vb, memo)], during)?;
     Ok(stored.record)
@@ -58,14 +61,14 @@ pub(crate) fn remove(store: &DiskStore, vb: VbId) -> Result<(), StoreError> {
         return Ok(());
     }
     writer.forget(vb, during)?;
-    let view = engine.db.snapshot();
-    let mut batch = engine.batch();
-    batch.remove(&engine.rows, vb_key(vb));
-    batch
-        .commit()
+    let view = View::open(Arc::clone(&engine), vb);
+    let mut changes = engine.changes();
+    let removed = changes.remove(vb, RECORD);
+    removed
+        .and_then(|()| changes.write())
         .map_err(|error| writer.failed(error, Step::Write, during).of(vb))?;
     engine
-        .remove_rows(&view, row_key(vb, Seqno::ZERO)..vb_key(vb))
+        .remove_rows(&view, Seqno::ZERO)
         .map_err(|error| writer.interrupted(error, during).of(vb))?;
     writer.acknowledge(&engine, [], during)
 }
@@ -148,7 +151,7 @@ fn apply(
     else {
         return Ok(false);
     };
-    let stored = engine.stored_vb(&engine.db.snapshot(), vb);
+    let stored = View::open(Arc::clone(&engine), vb).stored_vb();
     let Some(mut stored) = stored.map_err(|error| error.into_store_error(during).of(vb))? else {
         return Ok(false);
     };
@@ -158,18 +161,29 @@ fn apply(
     stored.points.clear();
     stored.record.purge_seqno = memo.purge_seqno;
     stored.commit = memo.commit;
-    let mut batch = engine.batch();
-    for seqno in &drops.seqnos {
-        batch.remove(&engine.rows, row_key(vb, *seqno));
-    }
-    encode_vb(vb, &stored, &mut writer.scratch);
-    engine.put(&mut batch, vb_key(vb), &writer.scratch);
-    batch
-        .commit()
-        .map_err(|error| writer.failed(error, Step::Write, during).of(vb))?;
+    let written = write_drops(&engine, vb, &drops.seqnos, &stored);
+    written.map_err(|error| writer.failed_write(error, false, during).of(vb))?;
     done.purge_seqno = memo.purge_seqno;
     done.dropped += drops.seqnos.len() as u64;
     drops.seqnos.clear();
     writer.acknowledge(&engine, [(vb, memo)], during)?;
     Ok(true)
+}
+
+fn write_drops(
+    engine: &Engine,
+    vb: VbId,
+    seqnos: &[Seqno],
+    stored: &StoredVb,
+) -> Result<(), Unwritten> {
+    let mut changes = engine.changes();
+    let mut write = || {
+        for seqno in seqnos {
+            changes.remove(vb, *seqno)?;
+        }
+        changes.put_record(vb, stored)
+    };
+    write()
+        .and_then(|_| changes.write())
+        .map_err(Unwritten::Refused)
 }

@@ -2,11 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use model::{Seqno, VbId};
+use model::{Kind, Seqno, VbId};
 
 use crate::points::RestorePoints;
 use crate::port::{Change, VbBatch};
 use crate::record::StoredVb;
+
+/// What has one row at most: a key, once as a committed document and once as a prepared one.
+pub(crate) type Name = (bool, Box<[u8]>);
+
+/// The name of a row.
+pub(crate) fn name(kind: Kind, key: &[u8]) -> Name {
+    (kind.is_prepared(), key.into())
+}
 
 /// The last acknowledged state of a vBucket, without its record.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +28,7 @@ pub(crate) struct Memo {
     pub(crate) epoch: u64,
     /// Rows of a commit that failed, and that are there all the same. Whoever made that commit
     /// makes it again, in the same or a newer version of each key: that replaces them.
-    pub(crate) orphans: BTreeMap<Box<[u8]>, Seqno>,
+    pub(crate) orphans: BTreeMap<Name, Seqno>,
 }
 
 impl Memo {
@@ -36,40 +44,53 @@ impl Memo {
         }
     }
 
-    /// The memo after a batch, and the rows that the batch makes superfluous.
-    pub(crate) fn after(&self, batch: &VbBatch<'_>, commit: u64) -> (Self, Vec<Seqno>) {
-        let mut next = self.clone();
-        let mut gone = Vec::new();
-        batch.changes.for_each(&mut |change| {
-            let (stale, own) = match change {
-                Change::Put {
-                    document,
-                    supersedes,
-                } => {
-                    let orphan = next.orphans.remove(document.key());
-                    gone.extend(orphan.filter(|seqno| *seqno != document.seqno()));
-                    (supersedes, document.seqno())
-                }
-                Change::Remove(seqno) => (seqno, Seqno::ZERO),
-            };
-            if stale != Seqno::ZERO && stale != own {
-                gone.push(stale);
-            }
-        });
-        for seqno in &gone {
-            next.points.row_gone(*seqno);
-        }
-        let orphan_max = next.orphans.values().max().copied().unwrap_or_default();
-        next.high_seqno = batch.record.high_seqno.max(orphan_max);
-        next.purge_seqno = self.purge_seqno.max(batch.record.purge_seqno);
-        next.commit = commit;
-        if batch.record.snapshot.end == next.high_seqno {
-            next.points.add(next.high_seqno);
-        }
-        (next, gone)
+    /// Begins the commit of this number.
+    pub(crate) fn begin(&mut self, commit: u64) {
+        self.commit = commit;
     }
 
-    /// The record to write after [`Memo::after`].
+    /// Hands every row that a change makes superfluous to `gone`.
+    pub(crate) fn replaced<E>(
+        &mut self,
+        change: Change<'_>,
+        gone: &mut dyn FnMut(Seqno) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (stale, own) = match change {
+            Change::Put {
+                document,
+                supersedes,
+            } => {
+                let own = document.seqno();
+                if !self.orphans.is_empty()
+                    && let Some(orphan) =
+                        self.orphans.remove(&name(document.kind(), document.key()))
+                    && orphan != own
+                {
+                    self.points.row_gone(orphan);
+                    gone(orphan)?;
+                }
+                (supersedes, own)
+            }
+            Change::Remove(seqno) => (seqno, Seqno::ZERO),
+        };
+        if stale != Seqno::ZERO && stale != own {
+            self.points.row_gone(stale);
+            gone(stale)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a batch, of which all changes were looked at.
+    pub(crate) fn end(&mut self, batch: &VbBatch<'_>) {
+        let orphan_max = self.orphans.values().max().copied().unwrap_or_default();
+        self.high_seqno = batch.record.high_seqno.max(orphan_max);
+        self.purge_seqno = self.purge_seqno.max(batch.record.purge_seqno);
+        if batch.record.snapshot.end == self.high_seqno {
+            self.points.add(self.high_seqno);
+        }
+    }
+
+    /// The record to write after [`Memo::end`].
     pub(crate) fn stored(&self, batch: &VbBatch<'_>) -> StoredVb {
         let mut record = batch.record.clone();
         record.high_seqno = self.high_seqno;

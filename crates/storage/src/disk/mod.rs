@@ -8,17 +8,19 @@
 //!     `------- engine: RwLock<Option<Arc>>  the database; taken out to be opened again
 //! ```
 //!
-//! A commit writes the rows of a vBucket in batches of a few hundred, and in the last of them the
-//! removals of superseded rows and the record; a very large one becomes tables at once. So the rule that makes any crash harmless is:
-//! *rows above the high seqno of their vBucket's record do not count*; opening removes them.
+//! A commit goes into the journal, as one group that counts as a whole or not at all; a very large
+//! one becomes tables at once, and so does the journal when it is full. Rows above the high seqno
+//! of their vBucket's record do not count; opening removes them.
 //!
 //! A failed sync poisons the store, because what the device holds is unknown from then on. A full
-//! file system does not: the database is opened again before the next commit, which leaves a torn
-//! end of its journal behind.
+//! file system does not: what was begun of the commit does not count. When the tables met it, the
+//! database is opened again before the next commit.
 
 mod commit;
+mod drain;
 mod engine;
-mod ingest;
+mod front;
+mod journal;
 mod layout;
 mod maintain;
 mod memo;
@@ -39,7 +41,7 @@ use crate::{ErrorKind, StoreError};
 use engine::{Engine, EngineError};
 use layout::Directory;
 use tails::{Tail, Tails};
-use view::DiskSnapshot;
+use view::{DiskSnapshot, View};
 use writer::Writer;
 
 pub use layout::{OpenError, OpenErrorKind};
@@ -49,23 +51,23 @@ pub use layout::{OpenError, OpenErrorKind};
 pub struct DiskOptions {
     /// Bytes of blocks read from disk that are kept in memory; taken only as blocks are read.
     pub cache_bytes: u64,
-    /// Bytes of written rows kept in memory before they become a table.
-    pub memtable_bytes: u64,
+    /// Bytes of the journal at which it becomes tables. In memory it takes 16 bytes a row.
+    pub journal_bytes: u64,
     /// A commit is refused with `NoSpace` while fewer bytes are free on the file system, so that
     /// what runs in the background does not meet a full one.
     pub free_bytes_min: u64,
-    /// A vBucket's batch of at least so many changes is written as tables at once, past journal
-    /// and memtable: least memory and CPU, but some seven syncs.
-    pub ingest_rows_min: usize,
+    /// A vBucket's batch of at least so many changes is written as tables at once, past the
+    /// journal: it is written once instead of twice, but takes some nine syncs.
+    pub direct_rows_min: usize,
 }
 
 impl Default for DiskOptions {
     fn default() -> Self {
         Self {
             cache_bytes: 16 << 20,
-            memtable_bytes: 4 << 20,
+            journal_bytes: 32 << 20,
             free_bytes_min: 32 << 20,
-            ingest_rows_min: 30_000,
+            direct_rows_min: 30_000,
         }
     }
 }
@@ -99,7 +101,7 @@ impl DiskStore {
     /// # Errors
     /// See [`OpenErrorKind`]; what is in the directory stays as it is.
     ///
-    /// Cost: reads one record per vBucket, replays the journal (at most some 64 MiB of it);
+    /// Cost: reads one record per vBucket, replays the journal ([`DiskOptions::journal_bytes`] and one commit of it);
     /// making a store takes 34 syncs, 31 of them the database's.
     pub fn open(path: &Path, options: DiskOptions) -> Result<(Self, Opened), OpenError> {
         let mut directory = Directory::lock(path)?;
@@ -112,8 +114,9 @@ impl DiskStore {
                 "its database is missing",
             ));
         }
-        let engine =
-            Engine::open(&database, &options).map_err(|error| database_open_error(path, &error))?;
+        let engine = Engine::open(&directory, &options)
+            .map_err(|error| database_open_error(path, &error))?;
+        let engine = Arc::new(engine);
         let found = engine
             .recover()
             .map_err(|error| engine_open_error(path, error))?;
@@ -126,7 +129,7 @@ impl DiskStore {
             options,
             notices: notices.clone(),
             writer: Mutex::new(Writer::new(directory, tails, &found)),
-            engine: RwLock::new(Some(Arc::new(engine))),
+            engine: RwLock::new(Some(engine)),
         };
         Ok((
             store,
@@ -156,11 +159,10 @@ impl KvStore for DiskStore {
     fn load(&self) -> Result<Vec<LoadedVb>, StoreError> {
         let during = "loading";
         let engine = self.reader(during)?;
-        let view = engine.db.snapshot();
         let vbs: Vec<VbId> = self.writer.lock().memos().keys().copied().collect();
         let mut loaded = Vec::with_capacity(vbs.len());
         for vb in vbs {
-            let stored = engine.stored_vb(&view, vb);
+            let stored = View::open(Arc::clone(&engine), vb).stored_vb();
             let Some(stored) = stored.map_err(|error| error.into_store_error(during))? else {
                 continue;
             };
@@ -180,8 +182,9 @@ impl KvStore for DiskStore {
     }
 
     fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Result<Vec<Option<Document>>, StoreError> {
-        let snapshot = DiskSnapshot::open(self.reader("fetching documents")?, vb)?;
-        wants.iter().map(|want| snapshot.fetch(want)).collect()
+        let engine = self.reader("fetching documents")?;
+        let fetch = |want| view::fetch(&engine, vb, want);
+        wants.iter().map(fetch).collect()
     }
 
     fn snapshot(&self, vb: VbId) -> Result<Box<dyn Snapshot>, StoreError> {
@@ -209,7 +212,8 @@ impl KvStore for DiskStore {
 
     fn disk_usage(&self) -> Result<DiskUsage, StoreError> {
         let during = "measuring";
-        let data_bytes = self.reader(during)?.rows.disk_space();
+        let engine = self.reader(during)?;
+        let data_bytes = engine.rows.disk_space() + engine.journal_bytes();
         let path = self.writer.lock().path().to_owned();
         let file_bytes = layout::bytes_below(&path)
             .map_err(|error| StoreError::new(ErrorKind::Io, during).because(error))?;

@@ -1,98 +1,172 @@
 //! Reading: snapshots, scans and fetches.
 
+use std::fs::File;
 use std::sync::Arc;
 
-use fjall::Readable;
+use fjall::{Readable, Slice};
 use model::{Document, Seqno, VbId, VbRecord};
 
-use super::engine::{Engine, read_error};
+use super::engine::{Engine, EngineError, read_error};
+use super::front::{RecordAt, VbFront};
+use super::journal::Window;
 use crate::port::{Snapshot, Want};
-use crate::record::{decode_row, row_key, row_meta, split_row_key};
+use crate::record::{StoredVb, decode_row, decode_vb, row_key, row_meta, split_row_key, vb_key};
 use crate::{ErrorKind, StoreError};
 
-/// A consistent view of one vBucket. Fields drop in order: the view before its database.
-pub(crate) struct DiskSnapshot {
-    view: fjall::Snapshot,
-    vb: VbId,
-    record: Option<VbRecord>,
+/// Everything that is stored of one vBucket at a moment: what was in the tables, and what was in
+/// front of them. Fields drop in order: what is seen before its database.
+pub(crate) struct View {
+    pub(crate) vb: VbId,
+    tables: fjall::Snapshot,
+    front: VbFront,
+    file: Arc<File>,
     engine: Arc<Engine>,
+}
+
+impl View {
+    /// What is there now.
+    ///
+    /// Cost: a copy of what the journal knows of the vBucket, 16 bytes a row.
+    pub(crate) fn open(engine: Arc<Engine>, vb: VbId) -> Self {
+        // The tables too are looked at under the lock: the journal may become tables right after.
+        let front = engine.front.read();
+        let (tables, file) = (engine.db.snapshot(), Arc::clone(&front.file));
+        let found = front.vbs.get(&vb).cloned().unwrap_or_default();
+        drop(front);
+        Self {
+            vb,
+            tables,
+            front: found,
+            file,
+            engine,
+        }
+    }
+
+    /// The record.
+    pub(crate) fn stored_vb(&self) -> Result<Option<StoredVb>, EngineError> {
+        let value = match self.front.record {
+            RecordAt::Journal(place) => Some(place.read(&self.file)?),
+            RecordAt::Nowhere => None,
+            RecordAt::Tables => self.tables.get(&self.engine.rows, vb_key(self.vb))?,
+        };
+        value
+            .map(|bytes| decode_vb(self.vb, &bytes))
+            .transpose()
+            .map_err(|error| EngineError::Record(self.vb, error))
+    }
+
+    /// The rows from seqno `from` on and below `end` as they are stored, seqnos ascending.
+    pub(crate) fn rows(
+        &self,
+        from: Seqno,
+        end: Seqno,
+    ) -> impl Iterator<Item = Result<(Seqno, Slice), fjall::Error>> + Send + '_ {
+        let keys = row_key(self.vb, from)..row_key(self.vb, end.max(from));
+        let tables = self.tables.range(&self.engine.rows, keys).map(|row| {
+            let (key, value) = row.into_inner()?;
+            match split_row_key(&key) {
+                Some((_, seqno)) => Ok((seqno, value)),
+                None => Err(fjall::Error::Io(std::io::ErrorKind::InvalidData.into())),
+            }
+        });
+        let mut tables = tables
+            .filter(|row| !matches!(row, Ok((seqno, _)) if self.hides(*seqno)))
+            .peekable();
+        let front = self.front.rows.from(from);
+        let mut front = front.take_while(move |(seqno, _)| *seqno < end).peekable();
+        let mut window = Window::new(Arc::clone(&self.file));
+        std::iter::from_fn(move || {
+            let Some((seqno, place)) = front.peek().copied() else {
+                return tables.next();
+            };
+            if tables
+                .peek()
+                .is_some_and(|row| row.as_ref().map_or(true, |(before, _)| *before < seqno))
+            {
+                return tables.next();
+            }
+            front.next();
+            let value = window.get(place).map(Slice::from);
+            Some(value.map(|value| (seqno, value)).map_err(Into::into))
+        })
+    }
+
+    /// Whether what the tables have of a row does not count.
+    fn hides(&self, seqno: Seqno) -> bool {
+        self.front.gone.contains(&seqno) || self.front.rows.get(seqno).is_some()
+    }
+}
+
+/// A consistent view of one vBucket, as its record says.
+pub(crate) struct DiskSnapshot {
+    view: View,
+    record: Option<VbRecord>,
 }
 
 impl DiskSnapshot {
     pub(crate) fn open(engine: Arc<Engine>, vb: VbId) -> Result<Self, StoreError> {
-        let view = engine.db.snapshot();
-        let stored = engine
-            .stored_vb(&view, vb)
+        let view = View::open(engine, vb);
+        let stored = view
+            .stored_vb()
             .map_err(|error| error.into_store_error("opening a snapshot").of(vb))?;
         Ok(Self {
             view,
-            vb,
             record: stored.map(|stored| stored.record),
-            engine,
         })
     }
 
-    /// The rows as they are stored, seqnos ascending from `from` up to the high seqno; from the
-    /// back, descending.
+    /// The rows as they are stored, seqnos ascending from `from` up to the high seqno.
     pub(crate) fn raw_rows(
         &self,
         from: Seqno,
         during: &'static str,
-    ) -> impl DoubleEndedIterator<Item = Result<(Seqno, fjall::Slice), StoreError>> + use<> {
-        let vb = self.vb;
-        let start = row_key(vb, from);
-        // Rows above the high seqno belong to a commit that is under way.
-        let end = row_key(vb, self.high_seqno().next()).max(start);
-        let rows = self.view.range(&self.engine.rows, start..end);
-        rows.map(move |row| {
-            let (key, value) = row
-                .into_inner()
-                .map_err(|error| read_error(error, during).of(vb))?;
-            match split_row_key(&key) {
-                Some((_, seqno)) => Ok((seqno, value)),
-                None => Err(StoreError::new(ErrorKind::Corrupt, during).of(vb)),
-            }
-        })
+    ) -> impl Iterator<Item = Result<(Seqno, Slice), StoreError>> + Send + '_ {
+        // What is above the high seqno does not count.
+        let rows = self.view.rows(from, self.high_seqno().next());
+        rows.map(move |row| row.map_err(|error| read_error(error, during).of(self.view.vb)))
     }
+}
 
-    fn decode(
-        &self,
-        seqno: Seqno,
-        value: &[u8],
-        during: &'static str,
-    ) -> Result<Document, StoreError> {
-        decode_row(self.vb, seqno, value).map_err(|error| corrupt(self.vb, seqno, error, during))
+/// The document of one key, as it is stored now.
+pub(crate) fn fetch(
+    engine: &Arc<Engine>,
+    vb: VbId,
+    want: &Want<'_>,
+) -> Result<Option<Document>, StoreError> {
+    let during = "fetching a document";
+    let Some(seqno) = want.seqno else {
+        return search(engine, vb, want.key);
+    };
+    let found = engine.get(vb, seqno);
+    let Some(value) = found.map_err(|error| read_error(error, during).of(vb))? else {
+        return Ok(None);
+    };
+    let document =
+        decode_row(vb, seqno, &value).map_err(|error| corrupt(vb, seqno, error, during))?;
+    if document.key() != want.key {
+        let error = StoreError::new(ErrorKind::Corrupt, during).of(vb);
+        return Err(error.because(format!("another key lies at seqno {seqno}")));
     }
+    Ok(Some(document))
+}
 
-    /// The document of one key, if it is in this view.
-    pub(crate) fn fetch(&self, want: &Want<'_>) -> Result<Option<Document>, StoreError> {
-        let during = "fetching a document";
-        let Some(seqno) = want.seqno else {
-            return self.search(want.key, during);
-        };
-        let found = self.view.get(&self.engine.rows, row_key(self.vb, seqno));
-        let Some(value) = found.map_err(|error| read_error(error, during).of(self.vb))? else {
-            return Ok(None);
-        };
-        let document = self.decode(seqno, &value, during)?;
-        if document.key() != want.key {
-            let error = StoreError::new(ErrorKind::Corrupt, during).of(self.vb);
-            return Err(error.because(format!("another key lies at seqno {seqno}")));
+/// Walks the whole vBucket for a key.
+fn search(engine: &Arc<Engine>, vb: VbId, key: &[u8]) -> Result<Option<Document>, StoreError> {
+    let during = "fetching a document";
+    let snapshot = DiskSnapshot::open(Arc::clone(engine), vb)?;
+    let mut newest = None;
+    for row in snapshot.raw_rows(Seqno::ZERO, during) {
+        let (seqno, value) = row?;
+        let (meta, found) =
+            row_meta(vb, seqno, &value).map_err(|error| corrupt(vb, seqno, error, during))?;
+        if found == key && !meta.kind.is_prepared() {
+            newest = Some((seqno, value));
         }
-        Ok(Some(document))
     }
-
-    fn search(&self, key: &[u8], during: &'static str) -> Result<Option<Document>, StoreError> {
-        for row in self.raw_rows(Seqno::ZERO, during).rev() {
-            let (seqno, value) = row?;
-            let (meta, found) = row_meta(self.vb, seqno, &value)
-                .map_err(|error| corrupt(self.vb, seqno, error, during))?;
-            if found == key && !meta.kind.is_prepared() {
-                return self.decode(seqno, &value, during).map(Some);
-            }
-        }
-        Ok(None)
-    }
+    let document = newest.map(|(seqno, value)| {
+        decode_row(vb, seqno, &value).map_err(|error| corrupt(vb, seqno, error, during))
+    });
+    document.transpose()
 }
 
 /// A row that is not what it should be.
@@ -135,9 +209,10 @@ impl Snapshot for DiskSnapshot {
             if failed {
                 return None;
             }
-            let document = rows
-                .next()?
-                .and_then(|(seqno, value)| self.decode(seqno, &value, during));
+            let document = rows.next()?.and_then(|(seqno, value)| {
+                decode_row(self.view.vb, seqno, &value)
+                    .map_err(|error| corrupt(self.view.vb, seqno, error, during))
+            });
             failed = document.is_err();
             Some(document)
         }))

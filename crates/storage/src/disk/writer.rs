@@ -1,19 +1,22 @@
 //! The writing half of a disk store: who may write now, and what a failure makes of it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use fjall::Readable;
 use model::{Seqno, VbId};
 use parking_lot::RwLock;
 
 use super::DiskOptions;
+use super::commit::Unwritten;
+use super::drain::drain;
 use super::engine::{Engine, EngineError, read_error};
 use super::layout::{Directory, available_bytes};
-use super::memo::{Memo, Memos};
+use super::memo::{Memo, Memos, Name, name};
 use super::tails::{Tail, Tails};
-use crate::record::{StoredVb, row_key, row_meta, split_row_key};
+use super::view::View;
+use crate::record::{StoredVb, row_meta};
 use crate::{ErrorKind, StoreError};
 
 /// Bytes that must be free before a database is opened again: what opening itself may write.
@@ -51,8 +54,6 @@ pub(crate) struct Writer {
     mode: Mode,
     last_commit: u64,
     last_epoch: u64,
-    /// Reused by every encoding.
-    pub(crate) scratch: Vec<u8>,
 }
 
 impl Writer {
@@ -69,7 +70,6 @@ impl Writer {
             mode: Mode::Ready,
             last_commit: last_commit.unwrap_or(0),
             last_epoch: 0,
-            scratch: Vec::new(),
         }
     }
 
@@ -115,10 +115,12 @@ impl Writer {
                 self.reopen(engine, options, during)?;
             }
         }
-        let engine = engine.read();
-        engine
-            .clone()
-            .ok_or_else(|| StoreError::new(ErrorKind::Closed, during))
+        let engine = engine.read().clone();
+        let engine = engine.ok_or_else(|| StoreError::new(ErrorKind::Closed, during))?;
+        if engine.is_full() {
+            drain(&engine, None).map_err(|error| self.failed(error, Step::Write, during))?;
+        }
+        Ok(engine)
     }
 
     fn check_space(&self, bytes_min: u64, during: &'static str) -> Result<(), StoreError> {
@@ -164,6 +166,24 @@ impl Writer {
         StoreError::new(kind, during).because(error)
     }
 
+    /// What a write that did not succeed means. After one that the journal refused, and before
+    /// which nothing of the same commit was written, everything can go on.
+    pub(crate) fn failed_write(
+        &mut self,
+        error: Unwritten,
+        partly: bool,
+        during: &'static str,
+    ) -> StoreError {
+        match error {
+            Unwritten::Refused(fjall::Error::Io(io)) if is_no_space(&io) && !partly => {
+                StoreError::new(ErrorKind::NoSpace, during).because(io)
+            }
+            Unwritten::Refused(error) | Unwritten::Unknown(error) => {
+                self.failed(error, Step::Write, during)
+            }
+        }
+    }
+
     /// Clearing rows away failed in the middle, by reading or by writing; what was begun is
     /// finished by opening again.
     pub(crate) fn interrupted(&mut self, error: fjall::Error, during: &'static str) -> StoreError {
@@ -181,9 +201,6 @@ impl Writer {
         next: impl IntoIterator<Item = (VbId, Memo)>,
         during: &'static str,
     ) -> Result<(), StoreError> {
-        engine
-            .flush_journal()
-            .map_err(|error| self.failed(error, Step::Write, during))?;
         engine
             .sync()
             .map_err(|error| self.failed(error, Step::Sync, during))?;
@@ -236,20 +253,19 @@ impl Writer {
             return Err(StoreError::new(ErrorKind::NoSpace, during)
                 .because("snapshots are held; the database cannot be opened again yet"));
         }
-        let database = self
-            .directory
-            .as_ref()
-            .map(Directory::database)
-            .unwrap_or_default();
+        let Some(directory) = &self.directory else {
+            return Err(StoreError::new(ErrorKind::Closed, during));
+        };
         let engine =
-            Engine::open(&database, options).map_err(|error| reopen_error(error, during))?;
+            Engine::open(directory, options).map_err(|error| reopen_error(error, during))?;
+        let engine = Arc::new(engine);
         let found = match engine.recover() {
             Ok(found) => found,
             Err(EngineError::Database(error)) => return Err(reopen_error(error, during)),
             Err(error) => return Err(error.into_store_error(during)),
         };
         self.adopt(&engine, found, during)?;
-        *slot = Some(Arc::new(engine));
+        *slot = Some(engine);
         self.mode = Mode::Ready;
         tracing::info!("the store has space again");
         Ok(())
@@ -258,7 +274,7 @@ impl Writer {
     /// Compares what is there with what was acknowledged.
     fn adopt(
         &mut self,
-        engine: &Engine,
+        engine: &Arc<Engine>,
         found: Vec<(VbId, StoredVb)>,
         during: &'static str,
     ) -> Result<(), StoreError> {
@@ -352,23 +368,17 @@ fn reopen_error(error: fjall::Error, during: &'static str) -> StoreError {
 
 /// Keys and seqnos of the rows above `after`, up to `high`.
 fn orphans(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     vb: VbId,
     after: Seqno,
     high: Seqno,
-) -> Result<std::collections::BTreeMap<Box<[u8]>, Seqno>, EngineError> {
-    let view = engine.db.snapshot();
-    let mut found = std::collections::BTreeMap::new();
-    if high <= after {
-        return Ok(found);
-    }
-    for row in view.range(&engine.rows, row_key(vb, after.next())..=row_key(vb, high)) {
-        let (key, value) = row.into_inner()?;
-        if let Some((_, seqno)) = split_row_key(&key) {
-            let (_, document_key) =
-                row_meta(vb, seqno, &value).map_err(|error| EngineError::Record(vb, error))?;
-            found.insert(document_key.into(), seqno);
-        }
+) -> Result<BTreeMap<Name, Seqno>, EngineError> {
+    let mut found = BTreeMap::new();
+    for row in View::open(Arc::clone(engine), vb).rows(after.next(), high.next()) {
+        let (seqno, value) = row?;
+        let (meta, key) =
+            row_meta(vb, seqno, &value).map_err(|error| EngineError::Record(vb, error))?;
+        found.insert(name(meta.kind, key), seqno);
     }
     Ok(found)
 }

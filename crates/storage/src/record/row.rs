@@ -15,8 +15,8 @@ const KIND: u8 = 0x0f;
 /// Bytes before the key.
 pub(crate) const ROW_HEADER_BYTES: usize = CRC_BYTES + 28;
 
-/// Writes the value of `document`'s row over whatever `out` held. A commit becomes the row of a
-/// plain mutation or deletion.
+/// Adds the value of `document`'s row to `out`. A commit becomes the row of a plain mutation or
+/// deletion.
 pub(crate) fn encode_row(vb: VbId, document: &Document, out: &mut Vec<u8>) {
     assert!(
         document.is_resident(),
@@ -24,7 +24,7 @@ pub(crate) fn encode_row(vb: VbId, document: &Document, out: &mut Vec<u8>) {
     );
     let meta = document.meta();
     let key_len = u8::try_from(document.key().len()).expect("a stored key has at most 251 bytes");
-    out.clear();
+    let start = out.len();
     out.reserve(ROW_HEADER_BYTES + document.key_and_value().len());
     out.extend_from_slice(&[0; CRC_BYTES]);
     let version = if meta.kind.is_prepared() {
@@ -43,7 +43,7 @@ pub(crate) fn encode_row(vb: VbId, document: &Document, out: &mut Vec<u8>) {
     if meta.kind == Kind::Abort {
         out.extend_from_slice(&meta.prepare_seqno.0.to_be_bytes());
     }
-    seal(&row_key(vb, meta.seqno), out);
+    seal(&row_key(vb, meta.seqno), &mut out[start..]);
 }
 
 /// Reads the row that lies at `seqno` of `vb`.

@@ -68,7 +68,7 @@ prop_compose! {
 proptest! {
     #[test]
     fn rows_round_trip(vb in any::<u16>(), document in any_document()) {
-        let mut out = vec![1, 2, 3];
+        let mut out = Vec::new();
         encode_row(VbId(vb), &document, &mut out);
         let read = decode_row(VbId(vb), document.seqno(), &out).unwrap();
         let mut expected = parts(&document);
@@ -81,7 +81,7 @@ proptest! {
 
     #[test]
     fn vb_records_round_trip(vb in any::<u16>(), stored in any_vb()) {
-        let mut out = vec![1, 2, 3];
+        let mut out = Vec::new();
         encode_vb(VbId(vb), &stored, &mut out);
         prop_assert_eq!(decode_vb(VbId(vb), &out).unwrap(), stored);
     }

@@ -21,14 +21,14 @@ pub(crate) struct StoredVb {
     pub(crate) points: RestorePoints,
 }
 
-/// Writes the value of the record over whatever `out` held.
+/// Adds the value of the record to `out`.
 pub(crate) fn encode_vb(vb: VbId, stored: &StoredVb, out: &mut Vec<u8>) {
     let StoredVb {
         record,
         commit,
         points,
     } = stored;
-    out.clear();
+    let start = out.len();
     out.extend_from_slice(&[0; CRC_BYTES]);
     out.extend_from_slice(&[VERSION, record.state as u8]);
     let numbers = [
@@ -57,7 +57,7 @@ pub(crate) fn encode_vb(vb: VbId, stored: &StoredVb, out: &mut Vec<u8>) {
         out.extend_from_slice(&entry.seqno.0.to_be_bytes());
     }
     out.extend_from_slice(record.topology.as_bytes());
-    seal(&vb_key(vb), out);
+    seal(&vb_key(vb), &mut out[start..]);
 }
 
 /// Reads the record of `vb`.

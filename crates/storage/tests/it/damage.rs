@@ -3,32 +3,24 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use storage::{DiskStore, ErrorKind, OpenErrorKind, VbNotice};
+use storage::{DiskOptions, DiskStore, ErrorKind, OpenErrorKind, VbNotice};
 
 use crate::workload::{Contents, Random, VBS, World, open, options, read};
 
 const COMMITS: u64 = 40;
 
-/// A store that stopped uncleanly after [`COMMITS`] commits.
+/// A store that stopped uncleanly after [`COMMITS`] commits, all of them in its journal.
 fn prepare(path: &Path) -> World {
-    let store = open(path);
+    let options = DiskOptions {
+        journal_bytes: 4 << 20,
+        ..options()
+    };
+    let store = DiskStore::open(path, options).unwrap().0;
     let mut world = World::default();
     for _ in 0..COMMITS {
         world.commit(&store).unwrap();
     }
     world
-}
-
-/// Gives back what is preallocated of the journals, so that copies are small.
-fn trim_journals(path: &Path) {
-    for entry in fs::read_dir(path.join("db")).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "jnl") {
-            let end = written(&fs::read(&path).unwrap());
-            let file = fs::File::options().write(true).open(&path).unwrap();
-            file.set_len(end as u64 + 8192).unwrap();
-        }
-    }
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -44,11 +36,16 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn written(bytes: &[u8]) -> usize {
-    bytes
-        .iter()
-        .rposition(|byte| *byte != 0)
-        .map_or(0, |last| last + 1)
+/// The one journal.
+fn journal(path: &Path) -> PathBuf {
+    let mut found = Vec::new();
+    files(path, &mut found);
+    found.retain(|path| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("journal-")
+    });
+    assert_eq!(found.len(), 1);
+    found.remove(0)
 }
 
 fn files(path: &Path, found: &mut Vec<PathBuf>) {
@@ -108,18 +105,17 @@ fn a_torn_journal_gives_a_prefix_and_a_notice() {
     let dir = tempfile::tempdir().unwrap();
     let origin = dir.path().join("origin");
     prepare(&origin);
-    trim_journals(&origin);
     let states = history();
-    let journal = origin.join("db/0.jnl");
+    let journal = journal(&origin);
     let bytes = fs::read(&journal).unwrap();
-    let end = written(&bytes);
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
     let mut noticed = 0;
     let mut try_with = |what: String, damage: &dyn Fn(&mut Vec<u8>)| {
         let path = dir.path().join("copy");
         copy(&origin, &path);
         let mut bytes = bytes.clone();
         damage(&mut bytes);
-        fs::write(path.join("db/0.jnl"), bytes).unwrap();
+        fs::write(path.join(journal.file_name().unwrap()), bytes).unwrap();
         noticed += check_prefix(&path, &states, &what).unwrap_or(0);
         fs::remove_dir_all(path).unwrap();
     };
@@ -157,7 +153,6 @@ fn a_flipped_bit_in_a_table_is_an_error_and_never_wrong_data() {
         assert!(world.commits < 3_000, "no table was ever written");
     }
     drop(store);
-    trim_journals(&origin);
     let mut tables = Vec::new();
     files(&origin.join("db/keyspaces/1/tables"), &mut tables);
     let table = tables
@@ -218,7 +213,7 @@ fn reads_right_or_fails(path: &Path, world: &World, at: usize) -> bool {
 fn a_lost_journal_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
     let world = prepare(dir.path());
-    fs::remove_file(dir.path().join("db/0.jnl")).unwrap();
+    fs::remove_file(journal(dir.path())).unwrap();
     let (store, opened) = DiskStore::open(dir.path(), options()).unwrap();
     assert_eq!(opened.notices.len(), VBS.len());
     for vb in VBS {

@@ -116,9 +116,9 @@ impl Client {
 
 /// Fills the file system at `path` three times and empties it again; commits go through the
 /// journal, or all of them past it.
-fn recover_unattended(path: &Path, ingest_rows_min: usize) {
+fn recover_unattended(path: &Path, direct_rows_min: usize) {
     let options = DiskOptions {
-        ingest_rows_min,
+        direct_rows_min,
         ..options()
     };
     let ballast = path.join("ballast");

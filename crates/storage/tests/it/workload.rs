@@ -149,10 +149,10 @@ pub(crate) fn read(store: &dyn KvStore, vb: VbId) -> Result<Contents, StoreError
     Ok(contents)
 }
 
-/// Small tables, so that a short run has some; the larger batches of the workload are ingested.
+/// A small journal, so that it often becomes tables.
 pub(crate) fn options() -> DiskOptions {
     DiskOptions {
-        memtable_bytes: 1 << 20,
+        journal_bytes: 128 << 10,
         free_bytes_min: 0,
         ..DiskOptions::default()
     }

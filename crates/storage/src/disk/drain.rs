@@ -1,0 +1,220 @@
+//! The journal becomes tables: one sorted run of everything that is in front, atomic and durable.
+
+use std::sync::Arc;
+
+use fjall::{Keyspace, Slice};
+use model::{Document, Seqno, VbId};
+
+use super::engine::Engine;
+use super::front::{Front, RecordAt, VbFront};
+use super::journal::{Place, Window};
+use super::memo::Memo;
+use crate::port::{Change, CommitInfo, VbBatch};
+use crate::record::{encode_row, encode_vb, row_key, vb_key};
+
+/// Where the tables say which generations of the journal they contain: behind everything else.
+pub(crate) const DRAINED_KEY: [u8; 11] = [0xff; 11];
+
+/// Generations of the journal that the tables contain: all up to this one.
+pub(crate) fn generations_drained(rows: &Keyspace) -> Result<u64, fjall::Error> {
+    let Some(value) = rows.get(DRAINED_KEY)? else {
+        return Ok(0);
+    };
+    let number = <[u8; 8]>::try_from(&*value).map_err(|_| {
+        let reason = "the number of the journal has a wrong length";
+        std::io::Error::new(std::io::ErrorKind::InvalidData, reason)
+    })?;
+    Ok(u64::from_be_bytes(number))
+}
+
+/// A batch that goes into the tables at once, past the journal.
+pub(crate) struct Direct<'a> {
+    pub(crate) batch: &'a VbBatch<'a>,
+    pub(crate) memo: &'a Memo,
+    /// Rows that go.
+    pub(crate) gone: Vec<Seqno>,
+    pub(crate) info: &'a mut CommitInfo,
+}
+
+/// Writes everything that is in front into the tables, together with a batch, if one is given;
+/// then the journal is empty. All or nothing, and durable.
+///
+/// Cost: some nine syncs. While it writes, rows can be read.
+pub(crate) fn drain(engine: &Engine, direct: Option<Direct<'_>>) -> Result<(), fjall::Error> {
+    engine.wait_for_merging()?;
+    let mut journal = engine.journal.lock();
+    let mut tables = engine.rows.start_ingestion()?;
+    Run {
+        write: &mut |key, value| match value {
+            Some(value) => tables.write(key, Slice::from(value)),
+            None => tables.write_tombstone(key),
+        },
+        window: Window::new(Arc::clone(journal.file())),
+        scratch: Vec::new(),
+    }
+    .write_all(&engine.front.read(), direct)?;
+    let generation = journal.generation().to_be_bytes();
+    tables.write(DRAINED_KEY, Slice::from(generation))?;
+    tables.finish()?;
+    journal.begin_next()?;
+    // Only now: until here the same rows are seen twice, which does no harm.
+    let old = {
+        let mut front = engine.front.write();
+        front.file = Arc::clone(journal.file());
+        std::mem::take(&mut front.vbs)
+    };
+    drop(old);
+    Ok(())
+}
+
+/// Takes a key with its value, or with none when it goes.
+type Write<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), fjall::Error> + 'a;
+
+/// One run of tables that is being written, in the order of keys.
+struct Run<'a> {
+    /// Adds a row, or its removal.
+    write: &'a mut Write<'a>,
+    window: Window,
+    scratch: Vec<u8>,
+}
+
+impl Run<'_> {
+    fn write_all(
+        &mut self,
+        front: &Front,
+        mut direct: Option<Direct<'_>>,
+    ) -> Result<(), fjall::Error> {
+        for (vb, found) in &front.vbs {
+            if let Some(first) = direct.take_if(|direct| direct.batch.vb <= *vb) {
+                let same = first.batch.vb == *vb;
+                self.write_direct(same.then_some(found), first)?;
+                if same {
+                    continue;
+                }
+            }
+            self.write_vb(*vb, found)?;
+        }
+        match direct {
+            Some(last) => self.write_direct(None, last),
+            None => Ok(()),
+        }
+    }
+
+    fn write_vb(&mut self, vb: VbId, found: &VbFront) -> Result<(), fjall::Error> {
+        let mut gone = found.gone.iter().copied().peekable();
+        for (seqno, place) in found.rows.from(Seqno::ZERO) {
+            while let Some(before) = gone.next_if(|gone| *gone <= seqno) {
+                if before < seqno {
+                    (self.write)(&row_key(vb, before), None)?;
+                }
+            }
+            self.copy(&row_key(vb, seqno), place)?;
+        }
+        for seqno in gone {
+            (self.write)(&row_key(vb, seqno), None)?;
+        }
+        match found.record {
+            RecordAt::Journal(place) => self.copy(&vb_key(vb), place),
+            RecordAt::Nowhere => (self.write)(&vb_key(vb), None),
+            RecordAt::Tables => Ok(()),
+        }
+    }
+
+    fn copy(&mut self, key: &[u8], place: Place) -> Result<(), fjall::Error> {
+        (self.write)(key, Some(self.window.get(place)?))
+    }
+
+    /// Writes a batch, and of what is in front of the tables for its vBucket that which stays.
+    fn write_direct(
+        &mut self,
+        found: Option<&VbFront>,
+        direct: Direct<'_>,
+    ) -> Result<(), fjall::Error> {
+        let Direct {
+            batch,
+            memo,
+            gone,
+            info,
+        } = direct;
+        for (seqno, source) in merge(batch, found, gone) {
+            let key = row_key(batch.vb, seqno);
+            match source {
+                Source::New(document) => {
+                    self.scratch.clear();
+                    encode_row(batch.vb, &document, &mut self.scratch);
+                    info.rows += 1;
+                    info.bytes += self.scratch.len() as u64;
+                    (self.write)(&key, Some(&self.scratch))?;
+                }
+                Source::Gone => (self.write)(&key, None)?,
+                Source::Old(place) => self.copy(&key, place)?,
+            }
+        }
+        self.scratch.clear();
+        encode_vb(batch.vb, &memo.stored(batch), &mut self.scratch);
+        info.bytes += self.scratch.len() as u64;
+        (self.write)(&vb_key(batch.vb), Some(&self.scratch))
+    }
+}
+
+/// What becomes of a row. In this order one counts more than the next.
+enum Source {
+    /// It is written.
+    New(Document),
+    /// It goes.
+    Gone,
+    /// It stays as the journal has it.
+    Old(Place),
+}
+
+/// Every row that is written, stays or goes, once, by seqno. A row that is written does not go.
+fn merge(batch: &VbBatch<'_>, found: Option<&VbFront>, gone: Vec<Seqno>) -> Vec<(Seqno, Source)> {
+    let mut rows = Vec::with_capacity(batch.changes.len() + gone.len());
+    rows.extend(gone.into_iter().map(|seqno| (seqno, Source::Gone)));
+    batch.changes.for_each(&mut |change| {
+        if let Change::Put { document, .. } = change {
+            rows.push((document.seqno(), Source::New(document.clone())));
+        }
+    });
+    if let Some(found) = found {
+        let stay = found.rows.from(Seqno::ZERO);
+        rows.extend(stay.map(|(seqno, place)| (seqno, Source::Old(place))));
+        let gone = found.gone.iter();
+        let gone = gone.filter(|seqno| found.rows.get(**seqno).is_none());
+        rows.extend(gone.map(|seqno| (*seqno, Source::Gone)));
+    }
+    let rank = |source: &Source| match source {
+        Source::New(_) => 0,
+        Source::Gone => 1,
+        Source::Old(_) => 2,
+    };
+    rows.sort_by_key(|(seqno, source)| (*seqno, rank(source)));
+    rows.dedup_by_key(|(seqno, _)| *seqno);
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::{document, record};
+
+    #[test]
+    fn rows_are_sorted_and_a_written_one_does_not_go() {
+        let changes = [
+            (document(9, "a", ""), Seqno(2)),
+            (document(7, "b", ""), Seqno(0)),
+        ];
+        let changes = &changes.as_slice();
+        let batch = VbBatch {
+            vb: model::VbId(1),
+            record: &record(9),
+            changes,
+        };
+        let gone = vec![Seqno(2), Seqno(7), Seqno(2), Seqno(8)];
+        let rows: Vec<_> = merge(&batch, None, gone)
+            .iter()
+            .map(|(seqno, source)| (seqno.0, matches!(source, Source::New(_))))
+            .collect();
+        assert_eq!(rows, [(2, false), (7, true), (8, false), (9, true)]);
+    }
+}
