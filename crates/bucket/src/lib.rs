@@ -13,6 +13,7 @@ mod bucket;
 mod holds;
 mod lifecycle;
 mod memory;
+mod replica;
 mod signals;
 mod stats;
 mod waiters;

@@ -5,6 +5,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use crate::replication::ReplicaOf;
+
 /// Everything that decides how a node serves. Plain data: reading flags and files is the
 /// caller's business, and so is checking them.
 #[derive(Clone, PartialEq, Eq)]
@@ -25,6 +27,9 @@ pub struct NodeConfig {
     pub password: String,
     /// Buckets that exist once the node is ready; at least one, names are distinct.
     pub buckets: Vec<BucketConfig>,
+    /// The bucket of another node that the bucket of the same name follows; `None` for a node
+    /// of its own.
+    pub replica_of: Option<ReplicaOf>,
     /// Threads that serve connections; at least 1.
     pub threads: usize,
 }
@@ -40,6 +45,7 @@ impl fmt::Debug for NodeConfig {
             .field("memcached_port", &self.memcached_port)
             .field("username", &self.username)
             .field("buckets", &self.buckets)
+            .field("replica_of", &self.replica_of)
             .field("threads", &self.threads)
             .finish_non_exhaustive()
     }
@@ -98,6 +104,17 @@ pub enum StartError {
     /// What lies in the data directory is damaged, foreign, or from a newer version.
     #[error("{0}")]
     DataFormat(String),
+    /// A bucket that is to follow another node's has changes of its own.
+    #[error(
+        "bucket {bucket} has {active} active vBuckets with changes of their own, which following \
+         another node may undo; add --demote if that is wanted"
+    )]
+    NotReplica {
+        /// The bucket.
+        bucket: String,
+        /// How many.
+        active: usize,
+    },
     /// The operating system refused something else: a thread, memory, randomness.
     #[error("{0}")]
     System(String),

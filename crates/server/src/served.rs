@@ -1,6 +1,6 @@
 //! A bucket as the server sees it: the running bucket, its identity and its cluster map.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bucket::{Bucket, Workers};
 use parking_lot::RwLock;
@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use crate::cluster_map::MapRevision;
 use crate::config::BucketKind;
+use crate::replication::{Follower, Peer};
 use crate::store::Store;
 
 /// One revision of a bucket's cluster map.
@@ -25,6 +26,10 @@ pub(crate) struct ServedBucket {
     pub(crate) uuid: String,
     pub(crate) kind: BucketKind,
     map: RwLock<MapVersion>,
+    peer: RwLock<Option<Peer>>,
+    /// What the map calls the bucket, when that is another node's name for it.
+    shown_uuid: RwLock<Option<Arc<str>>>,
+    follower: OnceLock<Arc<Follower>>,
     changed: watch::Sender<u64>,
 }
 
@@ -42,6 +47,9 @@ impl ServedBucket {
             uuid,
             kind,
             map: RwLock::new(map),
+            peer: RwLock::new(None),
+            shown_uuid: RwLock::new(None),
+            follower: OnceLock::new(),
             changed,
         }
     }
@@ -60,6 +68,38 @@ impl ServedBucket {
     /// Wakes when the map changes.
     pub(crate) fn map_changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+
+    /// The other node of the pair that serves this bucket.
+    pub(crate) fn peer(&self) -> Option<Peer> {
+        self.peer.read().clone()
+    }
+
+    /// Sets the other node; the map is the caller's to change.
+    pub(crate) fn set_peer(&self, peer: Option<Peer>) {
+        *self.peer.write() = peer;
+    }
+
+    /// The identity that clients are told: that of the bucket which is followed.
+    pub(crate) fn shown_uuid(&self) -> Arc<str> {
+        let shown = self.shown_uuid.read().clone();
+        shown.unwrap_or_else(|| self.uuid.as_str().into())
+    }
+
+    /// Sets the identity that clients are told.
+    pub(crate) fn show_uuid(&self, uuid: &str) {
+        *self.shown_uuid.write() = Some(uuid.into());
+    }
+
+    /// What makes this bucket follow another node's, if it does or did.
+    pub(crate) fn follower(&self) -> Option<&Arc<Follower>> {
+        self.follower.get()
+    }
+
+    /// Notes what makes this bucket follow; once.
+    pub(crate) fn set_follower(&self, follower: Arc<Follower>) {
+        let first = self.follower.set(follower).is_ok();
+        assert!(first, "a bucket follows one other");
     }
 
     /// The bucket's name.

@@ -8,6 +8,7 @@ mod client;
 mod exit;
 mod kv;
 mod output;
+mod promote;
 mod serve;
 mod stat;
 mod tail;
@@ -39,6 +40,7 @@ enum Command {
     /// Run a node
     Serve(serve::ServeArgs),
     Stat(stat::Args),
+    Promote(promote::Args),
     Get(kv::GetArgs),
     Set(kv::SetArgs),
     Del(kv::DelArgs),
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Serve(args) => return serve::run(args),
         Command::Stat(args) => stat::run(&args),
+        Command::Promote(args) => promote::run(&args),
         Command::Get(args) => kv::get(&args),
         Command::Set(args) => kv::set(&args),
         Command::Del(args) => kv::del(&args),

@@ -74,6 +74,19 @@ impl VBucket {
         self.touch_record();
     }
 
+    /// Takes over the histories of the active vBucket that this one follows; says whether it
+    /// follows one.
+    pub fn adopt_failover_log(&mut self, log: FailoverLog) -> bool {
+        if !matches!(self.state, VbState::Replica | VbState::Pending) {
+            return false;
+        }
+        if self.failover_log != log {
+            self.failover_log = log;
+            self.touch_record();
+        }
+        true
+    }
+
     fn begin_history(&mut self, uuid: VbUuid) {
         let seqno = self.checkpoints.last_complete();
         // Histories that began above this point never were.

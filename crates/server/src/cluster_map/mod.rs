@@ -50,7 +50,16 @@ pub struct NodeAddress<'a> {
     pub http_port: u16,
 }
 
-/// A bucket of a single node without replicas, as its configuration shows it.
+/// The other node of a pair: one is active for every vBucket, the other is their replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerAddress<'a> {
+    /// Where it is; its host is never the placeholder.
+    pub at: NodeAddress<'a>,
+    /// Whether it is the active one.
+    pub active: bool,
+}
+
+/// A bucket as its configuration shows it: of a single node, or of a pair.
 #[derive(Clone, Copy, Debug)]
 pub struct BucketMap<'a> {
     /// Name of the bucket.
@@ -61,14 +70,28 @@ pub struct BucketMap<'a> {
     pub revision: MapRevision,
     /// Number of vBuckets, at least 1: clients retry for ever on an empty map.
     pub vbuckets: u16,
-    /// Replicas the bucket is configured with. None is placed while there is one node.
+    /// Replicas the bucket is configured with. The peer holds the first, nobody the others.
     pub replicas: u8,
     /// Revision of the collections manifest.
     pub manifest_uid: u64,
     /// Feature names, normally [`BUCKET_CAPABILITIES`].
     pub capabilities: &'a [&'a str],
-    /// The one node.
+    /// The node that tells this configuration.
     pub node: NodeAddress<'a>,
+    /// The other one.
+    pub peer: Option<PeerAddress<'a>>,
+}
+
+impl<'a> BucketMap<'a> {
+    /// Both nodes with whether it is this one, the active one first.
+    fn nodes(&self) -> Vec<(NodeAddress<'a>, bool)> {
+        let this = (self.node, true);
+        match self.peer {
+            None => vec![this],
+            Some(peer) if peer.active => vec![(peer.at, false), this],
+            Some(peer) => vec![this, (peer.at, false)],
+        }
+    }
 }
 
 /// The configuration of one bucket, as `GET_CLUSTER_CONFIG` answers and pushes it.
@@ -79,11 +102,24 @@ pub struct BucketMap<'a> {
 pub fn bucket_config(map: &BucketMap<'_>) -> String {
     assert!(map.vbuckets > 0, "clients retry for ever on an empty map");
     let (name, uuid) = (percent_encode(map.name), map.uuid);
-    let host = bracketed(map.node.host);
-    let mgmt = format!("{host}:{}", map.node.http_port);
+    let nodes = map.nodes();
     // One replica column per configured replica, -1 for one that nobody holds.
-    let mut row = vec![-1; usize::from(map.replicas) + 1];
-    row[0] = 0;
+    let mut row = vec![-1_i16; usize::from(map.replicas) + 1];
+    for (place, index) in row.iter_mut().zip(0..).take(nodes.len()) {
+        *place = index;
+    }
+    let kv =
+        |(node, _): &(NodeAddress<'_>, bool)| format!("{}:{}", bracketed(node.host), node.kv_port);
+    let listed = |(node, _): &(NodeAddress<'_>, bool)| {
+        let mgmt = format!("{}:{}", bracketed(node.host), node.http_port);
+        Node {
+            couch_api_base: format!("http://{mgmt}/{name}%2B{uuid}"),
+            hostname: mgmt,
+            ports: DirectPort {
+                direct: node.kv_port,
+            },
+        }
+    };
     to_json(&BucketConfig {
         rev: map.revision.rev,
         rev_epoch: map.revision.epoch,
@@ -100,27 +136,27 @@ pub fn bucket_config(map: &BucketMap<'_>) -> String {
         vbucket_server_map: ServerMap {
             hash_algorithm: "CRC",
             num_replicas: map.replicas,
-            server_list: [format!("{host}:{}", map.node.kv_port)],
+            server_list: nodes.iter().map(kv).collect(),
             vbucket_map: vec![&row; usize::from(map.vbuckets)],
         },
-        nodes: [Node {
-            couch_api_base: format!("http://{mgmt}/{name}%2B{uuid}"),
-            hostname: mgmt,
-            ports: DirectPort {
-                direct: map.node.kv_port,
-            },
-        }],
-        nodes_ext: [NodeExt::new(&map.node)],
+        nodes: nodes.iter().map(listed).collect(),
+        nodes_ext: nodes.iter().map(NodeExt::new).collect(),
     })
 }
 
 /// The configuration that names no bucket: which nodes there are.
 #[must_use]
-pub fn global_config(revision: MapRevision, node: &NodeAddress<'_>) -> String {
+pub fn global_config(
+    revision: MapRevision,
+    node: &NodeAddress<'_>,
+    peer: Option<&NodeAddress<'_>>,
+) -> String {
+    let this = std::iter::once((*node, true));
+    let nodes: Vec<_> = this.chain(peer.map(|peer| (*peer, false))).collect();
     to_json(&GlobalConfig {
         rev: revision.rev,
         rev_epoch: revision.epoch,
-        nodes_ext: [NodeExt::new(node)],
+        nodes_ext: nodes.iter().map(NodeExt::new).collect(),
         cluster_capabilities_ver: [1, 0],
         cluster_capabilities: Empty {},
     })
@@ -169,8 +205,8 @@ struct BucketConfig<'a> {
     cluster_capabilities: Empty,
     #[serde(rename = "vBucketServerMap")]
     vbucket_server_map: ServerMap<'a>,
-    nodes: [Node; 1],
-    nodes_ext: [NodeExt<'a>; 1],
+    nodes: Vec<Node>,
+    nodes_ext: Vec<NodeExt<'a>>,
 }
 
 #[derive(Serialize)]
@@ -178,7 +214,7 @@ struct BucketConfig<'a> {
 struct GlobalConfig<'a> {
     rev: i64,
     rev_epoch: i64,
-    nodes_ext: [NodeExt<'a>; 1],
+    nodes_ext: Vec<NodeExt<'a>>,
     cluster_capabilities_ver: [u8; 2],
     cluster_capabilities: Empty,
 }
@@ -191,7 +227,7 @@ struct Empty {}
 struct ServerMap<'a> {
     hash_algorithm: &'a str,
     num_replicas: u8,
-    server_list: [String; 1],
+    server_list: Vec<String>,
     #[serde(rename = "vBucketMap")]
     vbucket_map: Vec<&'a [i16]>,
 }
@@ -218,14 +254,14 @@ struct NodeExt<'a> {
 }
 
 impl<'a> NodeExt<'a> {
-    fn new(node: &NodeAddress<'a>) -> Self {
+    fn new((node, this_node): &(NodeAddress<'a>, bool)) -> Self {
         let services = Services {
             kv: node.kv_port,
             mgmt: node.http_port,
         };
         Self {
             services,
-            this_node: true,
+            this_node: *this_node,
             hostname: node.host,
         }
     }

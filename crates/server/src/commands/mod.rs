@@ -11,6 +11,7 @@ mod documents;
 mod node;
 mod observe;
 mod read;
+mod replication;
 mod table;
 mod vbuckets;
 mod write;

@@ -3,7 +3,8 @@
 use wire::Opcode;
 
 use super::{
-    Command, Privilege, Scope, bootstrap, collections, node, observe, read, vbuckets, write,
+    Command, Privilege, Scope, bootstrap, collections, node, observe, read, replication, vbuckets,
+    write,
 };
 use crate::session::{Context, Done, Refusal};
 
@@ -71,7 +72,7 @@ const fn noted(mut command: Command, note: &'static str) -> Command {
 /// Every command that is served.
 pub(crate) static COMMANDS: &[Command] = &ROWS;
 
-const ROWS: [Command; 55] = [
+const ROWS: [Command; 56] = [
     document(Opcode::GET, READ, read::get),
     document(Opcode::GETQ, READ, read::get),
     document(Opcode::GETK, READ, read::get),
@@ -143,6 +144,10 @@ const ROWS: [Command; 55] = [
     noted(
         node(Opcode::VERBOSITY, ADMIN, node::verbosity),
         "accepted, changes nothing",
+    ),
+    noted(
+        bucket(Opcode::IOCTL_SET, ADMIN, replication::ioctl_set),
+        "replication.replica and replication.promote",
     ),
     node(Opcode::QUIT, FREE, node::quit),
     node(Opcode::QUITQ, FREE, node::quit),

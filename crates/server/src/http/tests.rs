@@ -125,13 +125,14 @@ impl NodeView for FakeNode {
                 manifest_uid: 0,
                 capabilities: BUCKET_CAPABILITIES,
                 node: NODE,
+                peer: None,
             };
             bucket_config(&map).into()
         })
     }
 
     fn global_config(&self) -> Arc<str> {
-        global_config(self.revision(), &NODE).into()
+        global_config(self.revision(), &NODE, None).into()
     }
 
     fn config_changes(&self, bucket: Option<&str>) -> Option<watch::Receiver<u64>> {

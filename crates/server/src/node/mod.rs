@@ -19,14 +19,12 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use crate::clock::SystemClock;
-use crate::cluster_map::{
-    BUCKET_CAPABILITIES, BucketMap, HOST_PLACEHOLDER, MapRevision, NodeAddress, bucket_config,
-    global_config,
-};
+use crate::cluster_map::MapRevision;
 use crate::config::{NodeConfig, Ports, StartError};
 use crate::connections::Connections;
 use crate::identity::{Identity, NewUser, Role};
 use crate::net::{Listener, WorkerHandle, bind, start_workers};
+use crate::replication::{Follower, Peer, bucket_map, global_map};
 use crate::served::{MapVersion, ServedBucket};
 use crate::stats::timings::Timings;
 
@@ -87,7 +85,7 @@ pub(crate) struct NodeState {
     /// 32 hex digits.
     pub(crate) uuid: String,
     buckets: RwLock<BTreeMap<String, Arc<ServedBucket>>>,
-    global_map: MapVersion,
+    global_map: RwLock<MapVersion>,
     global_changed: watch::Sender<u64>,
 }
 
@@ -114,14 +112,16 @@ impl NodeState {
 
     /// The map that names no bucket.
     pub(crate) fn global_map(&self) -> MapVersion {
-        self.global_map.clone()
+        self.global_map.read().clone()
+    }
+
+    /// Replaces the map that names no bucket.
+    pub(crate) fn publish_global_map(&self, map: MapVersion) {
+        *self.global_map.write() = map;
+        self.global_changed.send_modify(|changes| *changes += 1);
     }
 
     /// Replaces a bucket's map and tells everybody who wants to hear of it.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "a single node's map does not change yet")
-    )]
     pub(crate) fn publish_map(&self, bucket: &ServedBucket, map: MapVersion) {
         bucket.set_map(map);
         self.connections.map_changed();
@@ -218,14 +218,21 @@ impl Node {
         }
         let (stop_http, stopping) = watch::channel(false);
         let http = start_http(http, Arc::clone(&state), stopping).map_err(system)?;
-        Ok(Self {
+        let node = Self {
             state,
             listeners: Mutex::new(listeners),
             workers: Mutex::new((handles, threads)),
             http: Mutex::new(Some(http)),
             stop_http,
             warm,
-        })
+        };
+        // Last, so that the active node can reach what it is told of.
+        start_follower(&node.state, config).map_err(|error| {
+            let stopped = node.shutdown();
+            tracing::debug!(?stopped, "stopped again");
+            system(error)
+        })?;
+        Ok(node)
     }
 
     /// The ports that are served.
@@ -264,6 +271,11 @@ impl Node {
     pub fn shutdown(&self) -> Result<(), String> {
         for listener in &mut *self.listeners.lock() {
             listener.stop();
+        }
+        for served in self.state.all_buckets() {
+            if let Some(follower) = served.follower() {
+                follower.stop();
+            }
         }
         self.stop_http.send_replace(true);
         let (handles, threads) = std::mem::take(&mut *self.workers.lock());
@@ -310,31 +322,21 @@ fn open_state(
         epoch: 1,
         rev: i64::from(started_unix_s),
     };
-    let node = NodeAddress {
-        host: HOST_PLACEHOLDER,
-        kv_port: ports.kv,
-        http_port: ports.http,
-    };
+    let followed = config.replica_of.as_ref();
     let opened = open::open_buckets(config, &clock, warmed)?;
     let mut buckets = BTreeMap::new();
     for bucket in opened.buckets {
-        let map = BucketMap {
-            name: bucket.bucket.name(),
-            uuid: &bucket.uuid,
-            revision,
-            vbuckets: bucket.bucket.vbuckets(),
-            replicas: 0,
-            manifest_uid: 0,
-            capabilities: BUCKET_CAPABILITIES,
-            node,
-        };
-        let map = MapVersion {
-            revision,
-            json: bucket_config(&map).into(),
-        };
         let name = bucket.bucket.name().to_owned();
+        let peer = followed.filter(|of| of.bucket == name).map(Peer::followed);
+        let about = (
+            name.as_str(),
+            bucket.uuid.as_str(),
+            bucket.bucket.vbuckets(),
+        );
+        let map = bucket_map(about, ports, peer.as_ref(), revision);
         let identity = (bucket.uuid, bucket.kind);
         let served = ServedBucket::new(bucket.bucket, bucket.workers, identity, map);
+        served.set_peer(peer);
         buckets.insert(name, Arc::new(served));
     }
     Ok(Arc::new(NodeState {
@@ -350,12 +352,25 @@ fn open_state(
         started_unix_s,
         uuid: opened.node_uuid,
         buckets: RwLock::new(buckets),
-        global_map: MapVersion {
+        global_map: RwLock::new(global_map(
+            ports,
+            followed.map(Peer::followed).as_ref(),
             revision,
-            json: global_config(revision, &node).into(),
-        },
+        )),
         global_changed: watch::channel(0).0,
     }))
+}
+
+/// Starts to follow another node, where that is configured.
+fn start_follower(state: &Arc<NodeState>, config: &NodeConfig) -> std::io::Result<()> {
+    let Some(of) = &config.replica_of else {
+        return Ok(());
+    };
+    if let Some(served) = state.bucket(&of.bucket) {
+        let follower = Follower::start(state, &served, of.clone())?;
+        served.set_follower(follower);
+    }
+    Ok(())
 }
 
 fn start_http(

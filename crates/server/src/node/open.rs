@@ -12,6 +12,7 @@ use super::data_dir::{DataDir, Identities};
 use super::{random_u64, random_vb_uuid};
 use crate::clock::SystemClock;
 use crate::config::{BucketConfig, BucketKind, NodeConfig, StartError};
+use crate::replication::ReplicaOf;
 use crate::store::Store;
 use crate::value::VALUE_BYTES_MAX;
 
@@ -59,7 +60,9 @@ pub(super) fn open_buckets(
     let mut buckets = Vec::new();
     for (bucket, (store, clean)) in config.buckets.iter().zip(stores) {
         let uuid = identities.bucket(&bucket.name);
-        buckets.push(start(bucket, store, clean, (uuid, clock, warmed))?);
+        let of = config.replica_of.as_ref();
+        let of = of.filter(|of| of.bucket == bucket.name);
+        buckets.push(start(bucket, store, (clean, of), (uuid, clock, warmed))?);
     }
     if let Some(dir) = dir {
         dir.save(&identities)?;
@@ -117,7 +120,7 @@ fn start_error(error: &OpenError) -> StartError {
 fn start(
     config: &BucketConfig,
     store: Store,
-    clean: bool,
+    (clean, of): (bool, Option<&ReplicaOf>),
     (uuid, clock, warmed): (String, &Arc<SystemClock>, &watch::Sender<usize>),
 ) -> Result<OpenedBucket, StartError> {
     let options = BucketOptions {
@@ -140,6 +143,13 @@ fn start(
     let clock = Arc::clone(clock) as Arc<dyn Clock>;
     let bucket = Bucket::open(options, store, clock, &mut random_vb_uuid)
         .map_err(|error| StartError::DataFormat(format!("bucket {}: {error}", config.name)))?;
+    if let Some(of) = of {
+        let followed = bucket.become_replica(of.demote, random_vb_uuid());
+        followed.map_err(|active| StartError::NotReplica {
+            bucket: config.name.clone(),
+            active,
+        })?;
+    }
     let warmed = warmed.clone();
     let done = move || warmed.send_modify(|count| *count += 1);
     let workers = Workers::start(&bucket, random_vb_uuid, done)

@@ -30,6 +30,7 @@ fn start() -> Node {
         username: USER.into(),
         password: PASSWORD.into(),
         buckets: ["default", "other"].map(bucket).to_vec(),
+        replica_of: None,
         threads: 1,
     };
     let waits = Waits {

@@ -16,6 +16,7 @@ mod figures;
 mod metrics;
 mod moment;
 mod node;
+mod replication;
 mod rows;
 mod vbuckets;
 
@@ -112,6 +113,10 @@ fn of_bucket(
         "scopes" => {
             document::only_default(arguments, &["_default"])?;
             document::scopes(&figures, rows);
+            Ok(())
+        }
+        "replication" => {
+            replication::collect(served, rows);
             Ok(())
         }
         "key" | "vkey" => document::key(name == "vkey", arguments, &figures, rows),

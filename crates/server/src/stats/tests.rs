@@ -38,6 +38,7 @@ impl Running {
                 quota_bytes: 128 << 20,
                 kind: BucketKind::Couchbase,
             }],
+            replica_of: None,
             threads: 2,
         })
         .unwrap();

@@ -18,6 +18,7 @@ fn config(data_dir: Option<&Path>) -> NodeConfig {
         username: USER.into(),
         password: PASSWORD.into(),
         buckets: ["default", "other"].map(bucket).to_vec(),
+        replica_of: None,
         threads: 2,
     }
 }

@@ -46,6 +46,14 @@ pub(crate) struct ServeArgs {
     /// Keep documents in memory only, without a data directory [env: SETTEE_MEMORY=true]
     #[arg(long)]
     pub(crate) memory: bool,
+    /// Follow a bucket of another node: the bucket of the same name here becomes its replica
+    /// [env: SETTEE_REPLICA_OF]
+    #[arg(long, value_name = "couchbase://USER:PASSWORD@HOST:PORT/BUCKET")]
+    pub(crate) replica_of: Option<String>,
+    /// With --replica-of: also if the bucket here has changes of its own, which are given up as
+    /// far as the other node does not have them [env: SETTEE_DEMOTE=true]
+    #[arg(long)]
+    pub(crate) demote: bool,
     /// TOML file with settings [env: SETTEE_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -83,12 +91,14 @@ impl ServeArgs {
             ("threads", &self.threads),
             ("log-level", &self.log_level),
             ("log-format", &self.log_format),
+            ("replica-of", &self.replica_of),
         ];
         let single = single
             .into_iter()
             .filter_map(|(key, value)| Some((key, value.clone()?)));
         let buckets = self.bucket.iter().map(|bucket| ("bucket", bucket.clone()));
         let memory = self.memory.then(|| ("memory", "true".to_owned()));
-        single.chain(buckets).chain(memory).collect()
+        let demote = self.demote.then(|| ("demote", "true".to_owned()));
+        single.chain(buckets).chain(memory).chain(demote).collect()
     }
 }

@@ -107,6 +107,7 @@ fn resolve(args: &ServeArgs) -> Result<ServeConfig, Failure> {
 fn refusal(error: &StartError) -> Failure {
     let code = match error {
         StartError::Listen { .. } | StartError::DataInUse(_) => Sysexit::Unavailable,
+        StartError::NotReplica { .. } => Sysexit::Config,
         StartError::DataAccess(_) => Sysexit::CantCreate,
         StartError::DataFormat(_) => Sysexit::Data,
         StartError::System(_) => Sysexit::Os,

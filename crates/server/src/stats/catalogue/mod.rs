@@ -184,6 +184,11 @@ pub(super) static GROUPS: &[Group] = &[
         "Figures of every collection",
     ),
     bucket_group("scopes", "[_default]", "Figures of every scope"),
+    bucket_group(
+        "replication",
+        "",
+        "Whom the bucket follows, or who follows it",
+    ),
     bucket_group("key", "KEY VB", "Metadata of a document"),
     bucket_group(
         "vkey",

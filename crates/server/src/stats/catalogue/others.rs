@@ -26,6 +26,7 @@ const SCOPES: &[&str] = &["scopes"];
 const BOTH: &[&str] = &["collections", "scopes"];
 const KEY: &[&str] = &["key", "vkey"];
 const VKEY: &[&str] = &["vkey"];
+const REPLICATION: &[&str] = &["replication"];
 const CONNECTIONS: &[&str] = &["connections"];
 const BUCKETS: &[&str] = &["bucket_details"];
 const THREADS: &[&str] = &["threads"];
@@ -195,6 +196,86 @@ pub(in crate::stats) static OTHERS: &[About] = &[
         "key_valid",
         Unit::Text,
         "valid, dirty (not durable yet), or what is wrong with the store's row",
+    ),
+    about(REPLICATION, "role", Unit::Text, "alone, active or replica"),
+    about(
+        REPLICATION,
+        "peer",
+        Unit::Text,
+        "The other node; empty if there is none",
+    ),
+    about(
+        REPLICATION,
+        "stage",
+        Unit::Text,
+        "Of a replica: waiting, connecting, introducing, streaming, promoted or stopped; else none",
+    ),
+    about(
+        REPLICATION,
+        "last_error",
+        Unit::Text,
+        "Why the last connection to the active node ended; empty if none did",
+    ),
+    about(
+        REPLICATION,
+        "connects",
+        Unit::Count,
+        "Connections to the active node that were made",
+    ),
+    about(REPLICATION, "streams", Unit::Count, "Streams that are open"),
+    about(
+        REPLICATION,
+        "changes",
+        Unit::Count,
+        "Documents and deletions taken",
+    ),
+    about(
+        REPLICATION,
+        "bytes",
+        Unit::Bytes,
+        "Messages taken, as flow control counts them",
+    ),
+    about(
+        REPLICATION,
+        "acked_bytes",
+        Unit::Bytes,
+        "Of these, acknowledged",
+    ),
+    about(
+        REPLICATION,
+        "rollbacks",
+        Unit::Count,
+        "Times that a vBucket was taken back",
+    ),
+    about(
+        REPLICATION,
+        "pauses",
+        Unit::Count,
+        "Times that acknowledgements were held back for lack of memory",
+    ),
+    about(
+        REPLICATION,
+        "vb_N:state",
+        Unit::Text,
+        "State of the vBucket here",
+    ),
+    about(
+        REPLICATION,
+        "vb_N:high_seqno",
+        Unit::Seqno,
+        "Its newest change here",
+    ),
+    about(
+        REPLICATION,
+        "vb_N:active_seqno",
+        Unit::Seqno,
+        "Its newest change on the active node, as last heard",
+    ),
+    about(
+        REPLICATION,
+        "vb_N:lag",
+        Unit::Count,
+        "Seqnos between the two",
     ),
     about(
         CONNECTIONS,

@@ -6,9 +6,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::thread;
 
-use server::{BucketConfig, BucketKind, NodeConfig};
+use server::{BucketConfig, BucketKind, NodeConfig, ReplicaOf};
 
 use super::settings::{ConfigError, Given, Settings};
+use crate::client::Address;
 
 const MIB: u64 = 1024 * 1024;
 const QUOTA_MIB_DEFAULT: u64 = 256;
@@ -80,8 +81,10 @@ impl ServeConfig {
             username: username(settings)?,
             password: password(settings)?,
             buckets: buckets(settings)?,
+            replica_of: replica_of(settings)?,
             threads: threads(settings)?,
         };
+        check_followed(&node, settings)?;
         check_exposure(&node, settings)?;
         check_ports(&node, settings)?;
         let ports_file = parse(settings, "ports-file", "must be a path", path)?;
@@ -95,7 +98,8 @@ impl ServeConfig {
 }
 
 fn mistake(key: &str, given: &Given, value: &str, allowed: impl Display) -> ConfigError {
-    let value = if key == "password" { "***" } else { value };
+    let secret = matches!(key, "password" | "replica-of");
+    let value = if secret { "***" } else { value };
     let written = given.written(key);
     ConfigError::new(given.exit_code(), format!("{written} {value:?}: {allowed}"))
 }
@@ -126,19 +130,74 @@ fn path(value: &str) -> Option<PathBuf> {
     (!value.is_empty() && !value.contains('\0')).then(|| value.into())
 }
 
-/// `memory` and `data-dir` given at the same place contradict each other; given at different
-/// ones, the place that wins decides.
-fn data_dir(settings: &Settings) -> Result<Option<PathBuf>, ConfigError> {
-    let on = parse(
+fn switch(settings: &Settings, key: &'static str) -> Result<Option<bool>, ConfigError> {
+    parse(
         settings,
-        "memory",
+        key,
         "must be true or false",
         |value| match value {
             "true" | "1" => Some(true),
             "false" | "0" => Some(false),
             _ => None,
         },
-    )?;
+    )
+}
+
+/// The bucket that is followed; without a name of its own, it is the first one here.
+fn replica_of(settings: &Settings) -> Result<Option<ReplicaOf>, ConfigError> {
+    let demote = switch(settings, "demote")?.unwrap_or(false);
+    let Some(given) = settings.get("replica-of") else {
+        return Ok(None);
+    };
+    let value = &given.values[0];
+    let fail = |allowed: String| mistake("replica-of", given, value, allowed);
+    let address: Address = value
+        .parse()
+        .map_err(|error| fail(format!("must be a connect string: {error}")))?;
+    let Some(login) = address.login else {
+        return Err(fail(
+            "must be couchbase://USER:PASSWORD@HOST:PORT/BUCKET".into(),
+        ));
+    };
+    Ok(Some(ReplicaOf {
+        host: address.host,
+        port: address.port,
+        username: login.user,
+        password: login.password,
+        bucket: login.bucket,
+        demote,
+    }))
+}
+
+/// What follows must be here, and what is not followed cannot be given up.
+fn check_followed(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
+    match (&node.replica_of, settings.get("replica-of")) {
+        (Some(of), Some(given)) => {
+            let here = node.buckets.iter().any(|bucket| bucket.name == of.bucket);
+            let allowed = format!(
+                "this node has no bucket {}; give it with --bucket",
+                of.bucket
+            );
+            if here {
+                Ok(())
+            } else {
+                Err(mistake("replica-of", given, "", allowed))
+            }
+        }
+        _ => match settings.get("demote") {
+            Some(given) if given.values[0] == "true" => {
+                let allowed = "must be left out where no --replica-of is given";
+                Err(mistake("demote", given, &given.values[0], allowed))
+            }
+            _ => Ok(()),
+        },
+    }
+}
+
+/// `memory` and `data-dir` given at the same place contradict each other; given at different
+/// ones, the place that wins decides.
+fn data_dir(settings: &Settings) -> Result<Option<PathBuf>, ConfigError> {
+    let on = switch(settings, "memory")?;
     let directory = parse(settings, "data-dir", "must be a path", path)?;
     let Some(memory) = settings.get("memory").filter(|_| on == Some(true)) else {
         return Ok(Some(directory.unwrap_or_else(|| "./settee-data".into())));

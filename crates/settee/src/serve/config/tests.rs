@@ -78,6 +78,7 @@ fn every_setting_arrives() {
             bucket("a", 64, BucketKind::Couchbase),
             bucket("b", 100, BucketKind::Ephemeral),
         ],
+        replica_of: None,
         threads: 3,
     };
     let expected = ServeConfig {

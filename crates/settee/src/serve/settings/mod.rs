@@ -10,9 +10,10 @@ use super::args::ServeArgs;
 use crate::exit::Sysexit;
 
 /// Every setting, sorted. `config` itself names the file and so is no key of it.
-pub(super) const KEYS: [&str; 15] = [
+pub(super) const KEYS: [&str; 17] = [
     "bucket",
     "data-dir",
+    "demote",
     "http-port",
     "https-port",
     "kv-port",
@@ -24,6 +25,7 @@ pub(super) const KEYS: [&str; 15] = [
     "memory",
     "password",
     "ports-file",
+    "replica-of",
     "threads",
     "username",
 ];
@@ -194,8 +196,8 @@ fn texts(key: &str, value: &toml::Value) -> Option<Vec<String>> {
             .map(|item| item.as_str().map(str::to_owned))
             .collect(),
         (_, toml::Value::String(text)) => Some(vec![text.clone()]),
-        ("memory", toml::Value::Boolean(on)) => Some(vec![on.to_string()]),
-        ("bucket" | "memory" | "password" | "username", _) => None,
+        ("demote" | "memory", toml::Value::Boolean(on)) => Some(vec![on.to_string()]),
+        ("bucket" | "demote" | "memory" | "password" | "replica-of" | "username", _) => None,
         (_, toml::Value::Integer(number)) => Some(vec![number.to_string()]),
         _ => None,
     }
@@ -204,11 +206,11 @@ fn texts(key: &str, value: &toml::Value) -> Option<Vec<String>> {
 fn wrong_type(path: &Path, key: &str, value: &toml::Value) -> ConfigError {
     let allowed = match key {
         "bucket" => "a text or a list of texts such as \"default:256:couchbase\"",
-        "memory" => "true or false",
-        "password" | "username" => "a text",
+        "demote" | "memory" => "true or false",
+        "password" | "replica-of" | "username" => "a text",
         _ => "a text or a whole number",
     };
-    let value = if key == "password" {
+    let value = if matches!(key, "password" | "replica-of") {
         "***".to_owned()
     } else {
         value.to_string()

@@ -116,7 +116,7 @@ fn the_file_named_by_the_flag_is_the_one_read() {
 fn every_key_is_a_flag_a_variable_and_a_key_of_the_file() {
     for key in KEYS {
         let (flag, variable) = (format!("--{key}"), environment_name(key));
-        let flags: &[&str] = if key == "memory" {
+        let flags: &[&str] = if matches!(key, "demote" | "memory") {
             &[&flag]
         } else {
             &[&flag, "true"]

@@ -1,0 +1,211 @@
+//! vBuckets that follow those of another node: where they stand, what they are given, how they
+//! go back, how they become active.
+
+use std::ops::ControlFlow;
+
+use engine::{Applied, OpError, ReplicaError, SnapshotMarker, VBucket};
+use model::{Document, FailoverLog, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid};
+use storage::{KvStore, StoreError};
+
+use crate::bucket::Bucket;
+
+/// Rows put into the table of a vBucket that went back, before memory is looked at again.
+const ROWS_PER_LOOK: usize = 256;
+
+impl<S: KvStore> Bucket<S> {
+    /// Makes a replica of every vBucket, as a bucket that is to follow another one needs it.
+    /// To be called before the workers start.
+    ///
+    /// Active vBuckets with changes are only taken with `demote`; without, how many there are
+    /// is the error, and nothing is changed.
+    ///
+    /// # Errors
+    /// The number of active vBuckets that have changes of their own.
+    pub fn become_replica(&self, demote: bool, uuid: VbUuid) -> Result<(), usize> {
+        let ids = || (0..self.vbuckets()).map(VbId);
+        let own = |vbucket: &mut VBucket| {
+            vbucket.state() == VbState::Active && vbucket.high_seqno() != Seqno::ZERO
+        };
+        let active = ids()
+            .filter(|id| self.with_vbucket(*id, own) == Some(true))
+            .count();
+        if active > 0 && !demote {
+            return Err(active);
+        }
+        for id in ids() {
+            self.with_vbucket(id, |vbucket| {
+                if vbucket.state() == VbState::Active {
+                    vbucket.set_state(VbState::Replica, Some(String::new()), uuid);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// High seqno, snapshot and histories of a replica vBucket: what a stream is asked for with.
+    /// `None` when it is no replica.
+    pub fn replica_position(&self, id: VbId) -> Option<(Seqno, SnapshotRange, FailoverLog)> {
+        let position = |vbucket: &mut VBucket| {
+            let replica = vbucket.state() == VbState::Replica;
+            replica.then(|| {
+                let (high, snapshot) = (vbucket.high_seqno(), vbucket.snapshot_progress());
+                (high, snapshot, vbucket.failover_log().clone())
+            })
+        };
+        self.with_vbucket(id, position)?
+    }
+
+    /// Takes over the histories of the active vBucket; false when this one is no replica.
+    pub fn adopt_history(&self, id: VbId, log: FailoverLog) -> bool {
+        let adopted = self.with_vbucket(id, |vbucket| vbucket.adopt_failover_log(log));
+        adopted == Some(true)
+    }
+
+    /// Makes a replica active; it begins a history of its own. `Ok(false)` when it is none.
+    ///
+    /// # Errors
+    /// As [`Bucket::set_vbucket`].
+    pub fn promote_vbucket(&self, id: VbId, uuid: VbUuid) -> Result<bool, OpError> {
+        let replica = self.with_vbucket(id, |vbucket| vbucket.state() == VbState::Replica);
+        if replica != Some(true) {
+            return Ok(false);
+        }
+        self.set_vbucket(id, VbState::Active, Some(String::new()), uuid)?;
+        Ok(true)
+    }
+
+    /// Takes note of the snapshot that the active vBucket is about to send.
+    ///
+    /// # Errors
+    /// As [`VBucket::begin_snapshot`]; `NotReplica` when there is no such vBucket.
+    pub fn replica_marker(&self, id: VbId, marker: &SnapshotMarker) -> Result<(), ReplicaError> {
+        let begun = self.with_vbucket(id, |vbucket| vbucket.begin_snapshot(marker));
+        begun.unwrap_or(Err(ReplicaError::NotReplica))
+    }
+
+    /// Takes a change as the active vBucket made it.
+    ///
+    /// # Errors
+    /// As [`VBucket::apply`]; `NotReplica` when there is no such vBucket, and while stopping.
+    pub fn replica_change(&self, id: VbId, document: &Document) -> Result<Applied, ReplicaError> {
+        let applied = self.with_vbucket(id, |vbucket| {
+            // As with clients' writes: the last flush must not miss what is acknowledged.
+            if self.is_stopping() {
+                return Err(ReplicaError::NotReplica);
+            }
+            vbucket.apply(document)
+        });
+        applied.unwrap_or(Err(ReplicaError::NotReplica))
+    }
+
+    /// Takes a replica vBucket back to a state that it had at or before `to`, in the store and
+    /// in memory; gives the seqno at which it stands then.
+    ///
+    /// Changes that are not in the store yet are given up, so it may go back further than asked.
+    /// While it lasts, nobody finds the vBucket.
+    ///
+    /// # Errors
+    /// The store's. The vBucket is empty in memory then, and still a replica: roll it back again.
+    ///
+    /// Cost: waits for a commit that is under way; reads every row that stays.
+    pub fn roll_back(&self, id: VbId, to: Seqno) -> Result<Seqno, StoreError> {
+        let Some(slot) = self.slot(id) else {
+            return Ok(Seqno::ZERO);
+        };
+        // A batch of the old state that is on its way into the store would bring it back.
+        let writing = self.writing.lock();
+        let Some(mut vbucket) = slot.vbucket.lock().take() else {
+            return Ok(Seqno::ZERO);
+        };
+        let stored = self.roll_back_store(id, to);
+        let mut record = vbucket.record();
+        let result = match stored {
+            Ok(Some(stored)) => {
+                let failover_log = record.failover_log;
+                record = VbRecord {
+                    failover_log,
+                    ..stored
+                };
+                Ok(())
+            }
+            Ok(None) => {
+                empty(&mut record);
+                Ok(())
+            }
+            Err(error) => {
+                empty(&mut record);
+                Err(error)
+            }
+        };
+        let high = record.high_seqno;
+        record.failover_log = pruned(&record.failover_log, high);
+        let old = vbucket.rollback_to(record);
+        let result = result.and_then(|()| self.reload(id, &mut vbucket));
+        let left = Self::collect_outbox(&mut vbucket);
+        *slot.vbucket.lock() = Some(vbucket);
+        drop(writing);
+        drop(old);
+        self.deliver(id, left);
+        self.waiters.wake(id, Seqno(u64::MAX));
+        result.map(|()| high)
+    }
+
+    /// `None` when the store knows no such vBucket yet.
+    fn roll_back_store(&self, id: VbId, to: Seqno) -> Result<Option<VbRecord>, StoreError> {
+        if self.store.snapshot(id)?.record().is_none() {
+            return Ok(None);
+        }
+        self.store.rollback(id, to).map(Some)
+    }
+
+    fn reload(&self, id: VbId, fresh: &mut VBucket) -> Result<(), StoreError> {
+        let mut rows = 0;
+        let mut keep_values = true;
+        self.store.scan(id, Seqno(1), &mut |document: Document| {
+            if rows % ROWS_PER_LOOK == 0 {
+                let bytes = fresh.memory_bytes() as u64;
+                keep_values = self.memory.used() + bytes < self.memory.low_mark();
+            }
+            rows += 1;
+            let evict = self.options().eviction.keeps_a_copy()
+                && !keep_values
+                && !document.kind().is_tombstone();
+            let row = if evict {
+                document.to_non_resident()
+            } else {
+                document
+            };
+            if let Some(seqno) = fresh.load(row) {
+                let (bucket, vb, seqno) = (self.name(), id.0, seqno.0);
+                tracing::error!(
+                    bucket,
+                    vb,
+                    seqno,
+                    "the store has a row that it should not have"
+                );
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(())
+    }
+}
+
+/// Makes it the record of a vBucket without documents.
+fn empty(record: &mut VbRecord) {
+    record.high_seqno = Seqno::ZERO;
+    record.snapshot = SnapshotRange::default();
+    record.high_prepared = Seqno::ZERO;
+    record.high_completed = Seqno::ZERO;
+    record.purge_seqno = Seqno::ZERO;
+}
+
+/// The histories without those that began after `high`.
+fn pruned(log: &FailoverLog, high: Seqno) -> FailoverLog {
+    let entries = log.entries().iter().copied();
+    let kept: Vec<_> = entries.filter(|entry| entry.seqno <= high).collect();
+    FailoverLog::from_entries(kept).unwrap_or_else(|| {
+        let mut oldest = log.newest();
+        oldest.seqno = Seqno::ZERO;
+        FailoverLog::new(oldest)
+    })
+}

@@ -1,0 +1,312 @@
+//! The replica's connection: connects, reads, writes, connects again; and the bucket behind it.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bucket::WarmupStage;
+use engine::{CheckpointKind, ReplicaError};
+use model::{Document, FailoverLog, Seqno, VbId};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use wire::dcp::{MarkerFlags, MarkerVersion, SnapshotMarker};
+
+use super::consumer::{Broken, Consumer};
+use super::progress::{Progress, Stage};
+use super::setup::Introduction;
+use super::target::{NotTaken, Position, Target};
+use super::{Order, ReplicaOf, pair};
+use crate::node::{NodeState, random_vb_uuid};
+use crate::served::ServedBucket;
+
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// How long a connection may stand still before its clock is looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// Between two connections: doubled with each that brought nothing.
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// A peer that takes nothing is as good as gone.
+const WRITE_LIMIT: Duration = Duration::from_secs(30);
+const READ_BYTES: usize = 256 << 10;
+/// The flow-control window: a share of the quota, within bounds.
+const WINDOW_SHARE: u64 = 20;
+const WINDOW_BYTES_MIN: u64 = 1 << 20;
+const WINDOW_BYTES_MAX: u64 = 256 << 20;
+
+/// Everything that the replica's thread works with.
+pub(super) struct Link {
+    pub(super) node: Arc<NodeState>,
+    pub(super) served: Arc<ServedBucket>,
+    pub(super) of: ReplicaOf,
+    pub(super) progress: Arc<Progress>,
+}
+
+/// Why a conversation ended.
+enum End {
+    Ordered,
+    Lost(io::Error),
+    Broken(Broken),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+impl From<Broken> for End {
+    fn from(broken: Broken) -> Self {
+        Self::Broken(broken)
+    }
+}
+
+impl Link {
+    /// Follows until ordered otherwise.
+    pub(super) async fn follow(self, mut orders: watch::Receiver<Order>) {
+        let mut backoff = BACKOFF_MIN;
+        loop {
+            if orders.has_changed().is_err() {
+                return self.progress.set_stage(Stage::Stopped);
+            }
+            let order = *orders.borrow_and_update();
+            match order {
+                Order::Follow => {}
+                Order::Promote => return self.promote(),
+                Order::Stop => return self.progress.set_stage(Stage::Stopped),
+            }
+            if self.served.bucket.warmup().stage() != WarmupStage::Done {
+                self.pause(TICK, &mut orders).await;
+                continue;
+            }
+            self.progress.set_stage(Stage::Connecting);
+            let changes = self.progress.changes.load(Ordering::Relaxed);
+            let end = match self.converse(&mut orders).await {
+                Ok(()) | Err(End::Ordered) => continue,
+                Err(End::Lost(error)) => error.to_string(),
+                Err(End::Broken(broken)) => broken.to_string(),
+            };
+            self.progress.streams.store(0, Ordering::Relaxed);
+            if self.progress.changes.load(Ordering::Relaxed) > changes {
+                backoff = BACKOFF_MIN;
+            }
+            // Told once for each reason, not for each of many vain tries.
+            if self.progress.last_error() != end {
+                let (bucket, active) = (self.served.name(), self.active());
+                tracing::warn!(
+                    bucket,
+                    active,
+                    reason = end,
+                    "the active node is not followed"
+                );
+                self.progress.set_last_error(&end);
+            }
+            self.progress.set_stage(Stage::Connecting);
+            self.pause(backoff, &mut orders).await;
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    fn active(&self) -> String {
+        format!("{}:{}", self.of.host, self.of.port)
+    }
+
+    async fn pause(&self, length: Duration, orders: &mut watch::Receiver<Order>) {
+        tokio::select! {
+            () = tokio::time::sleep(length) => {}
+            _ = orders.changed() => {}
+        }
+    }
+
+    async fn converse(&self, orders: &mut watch::Receiver<Order>) -> Result<(), End> {
+        let to = (self.of.host.as_str(), self.of.port);
+        let connected = tokio::time::timeout(CONNECT_LIMIT, TcpStream::connect(to));
+        let mut stream = tokio::select! {
+            connected = connected => connected.map_err(|_| timed_out("connecting"))??,
+            _ = orders.changed() => return Err(End::Ordered),
+        };
+        stream.set_nodelay(true)?;
+        Progress::add(&self.progress.connects, 1);
+        self.progress.set_stage(Stage::Introducing);
+        let about = self.introduction();
+        let target = Followed { link: self };
+        let progress = Arc::clone(&self.progress);
+        let mut output = Vec::new();
+        let now_ns = self.node.clock.mono_ns();
+        let mut consumer = Consumer::new(&target, &about, progress, now_ns, &mut output)?;
+        let mut input = Vec::new();
+        loop {
+            if !output.is_empty() {
+                let written = tokio::time::timeout(WRITE_LIMIT, stream.write_all(&output));
+                tokio::select! {
+                    written = written => written.map_err(|_| timed_out("sending"))??,
+                    _ = orders.changed() => return Err(End::Ordered),
+                }
+                output.clear();
+            }
+            input.reserve(READ_BYTES);
+            let read = tokio::select! {
+                biased;
+                _ = orders.changed() => return Err(End::Ordered),
+                read = tokio::time::timeout(TICK, stream.read_buf(&mut input)) => read,
+            };
+            let now_ns = self.node.clock.mono_ns();
+            match read {
+                Err(_) => consumer.tick(now_ns, &mut output)?,
+                Ok(read) => {
+                    if read? == 0 {
+                        return Err(End::Lost(ErrorKind::UnexpectedEof.into()));
+                    }
+                    let done_with = consumer.receive(&input, now_ns, &mut output)?;
+                    input.drain(..done_with);
+                    if input.is_empty() && input.capacity() > 4 * READ_BYTES {
+                        input = Vec::new();
+                    }
+                }
+            }
+        }
+    }
+
+    fn introduction(&self) -> Introduction {
+        let quota = self.served.bucket.memory().quota();
+        let window = (quota / WINDOW_SHARE).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
+        Introduction {
+            user: self.of.username.clone(),
+            password: self.of.password.clone(),
+            bucket: self.of.bucket.clone(),
+            name: format!("replica:{}:{}", self.node.uuid, self.of.bucket),
+            window_bytes: window as u32,
+            about: pair::introduction(&self.node, &self.served),
+        }
+    }
+
+    /// Every vBucket becomes active with a history of its own, and clients are told.
+    fn promote(&self) {
+        let bucket = &self.served.bucket;
+        let mut promoted = 0;
+        for id in (0..bucket.vbuckets()).map(VbId) {
+            match bucket.promote_vbucket(id, random_vb_uuid()) {
+                Ok(true) => promoted += 1,
+                Ok(false) => {}
+                Err(error) => tracing::error!(vb = id.0, ?error, "a vBucket was not promoted"),
+            }
+        }
+        pair::publish_promoted(&self.node, &self.served);
+        self.progress.set_stage(Stage::Promoted);
+        tracing::info!(
+            bucket = self.served.name(),
+            promoted,
+            "the replica is active now"
+        );
+        self.node.wake_all();
+    }
+}
+
+fn timed_out(during: &str) -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, format!("{during} took too long"))
+}
+
+/// The followed bucket's vBuckets.
+struct Followed<'a> {
+    link: &'a Link,
+}
+
+impl Target for Followed<'_> {
+    fn vbuckets(&self) -> u16 {
+        self.link.served.bucket.vbuckets()
+    }
+
+    fn position(&self, vb: VbId) -> Option<Position> {
+        let (high, snapshot, log) = self.link.served.bucket.replica_position(vb)?;
+        Some(Position {
+            high,
+            snapshot,
+            log,
+        })
+    }
+
+    fn adopt(&self, vb: VbId, log: FailoverLog) -> Result<(), NotTaken> {
+        let adopted = self.link.served.bucket.adopt_history(vb, log);
+        if adopted {
+            Ok(())
+        } else {
+            Err(NotTaken::NotReplica)
+        }
+    }
+
+    fn begin(&self, vb: VbId, marker: &SnapshotMarker) -> Result<(), NotTaken> {
+        let begun = self
+            .link
+            .served
+            .bucket
+            .replica_marker(vb, &engine_marker(marker));
+        begun.map_err(not_taken)
+    }
+
+    fn apply(&self, vb: VbId, document: Document) -> Result<(), NotTaken> {
+        let applied = self.link.served.bucket.replica_change(vb, &document);
+        applied.map(drop).map_err(not_taken)
+    }
+
+    fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), String> {
+        let rolled = self.link.served.bucket.roll_back(vb, to);
+        rolled.map(drop).map_err(|error| error.to_string())
+    }
+
+    fn has_room(&self) -> bool {
+        self.link.served.bucket.memory().admit(0).is_ok()
+    }
+
+    fn registered(&self, answer: &[u8]) {
+        pair::registered(&self.link.node, &self.link.served, &self.link.of, answer);
+    }
+}
+
+fn not_taken(error: ReplicaError) -> NotTaken {
+    match error {
+        ReplicaError::NotReplica => NotTaken::NotReplica,
+        other => NotTaken::Refused(other.to_string()),
+    }
+}
+
+fn engine_marker(marker: &SnapshotMarker) -> engine::SnapshotMarker {
+    let told = |seqno: Seqno| Some(seqno).filter(|seqno| *seqno != Seqno::ZERO);
+    let disk = marker.flags.contains(MarkerFlags::DISK);
+    let mut told_marker = engine::SnapshotMarker {
+        start: marker.range.start,
+        end: marker.range.end,
+        kind: if disk {
+            CheckpointKind::Disk
+        } else {
+            CheckpointKind::Memory
+        },
+        checkpoint: marker.flags.contains(MarkerFlags::CHECKPOINT),
+        high_completed: None,
+        high_prepared: None,
+        visible_end: None,
+        purge_seqno: None,
+    };
+    match marker.version {
+        MarkerVersion::V1 => {}
+        MarkerVersion::V2_0 {
+            visible_end,
+            high_completed,
+        } => {
+            told_marker.visible_end = told(visible_end);
+            told_marker.high_completed = told(high_completed);
+        }
+        MarkerVersion::V2_2 {
+            visible_end,
+            high_completed,
+            purge_seqno,
+            high_prepared,
+        } => {
+            told_marker.visible_end = told(visible_end);
+            told_marker.high_completed = told(high_completed);
+            told_marker.purge_seqno = told(purge_seqno);
+            told_marker.high_prepared = told(high_prepared).filter(|_| disk);
+        }
+    }
+    told_marker
+}

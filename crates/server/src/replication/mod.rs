@@ -1,0 +1,138 @@
+//! A whole bucket as the replica of a bucket of another node.
+//!
+//! ```text
+//!   active node --- DCP ---> link (socket) -> Consumer -> Target -> bucket: replica vBuckets
+//!                                 \-- Orders: stop, promote
+//! ```
+//!
+//! One thread per replicated bucket: it applies changes where it reads them, so the threads that
+//! serve clients have nothing to do with it. A promotion is done by the same thread, between two
+//! reads: nothing of the old active node can come after it.
+
+mod consumer;
+mod link;
+mod pair;
+mod passive;
+mod progress;
+mod setup;
+mod target;
+#[cfg(test)]
+mod tests;
+mod window;
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::node::NodeState;
+use crate::served::ServedBucket;
+
+pub(crate) use pair::{Peer, bucket_map, global_map, register};
+pub(crate) use progress::{Progress, Stage};
+pub(crate) use setup::REGISTER;
+
+/// Path of the setting that makes a replica active.
+pub(crate) const PROMOTE: &[u8] = b"replication.promote";
+
+/// The node and bucket that a bucket of this node is to follow.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ReplicaOf {
+    /// Host name or address of the active node.
+    pub host: String,
+    /// Its KV port.
+    pub port: u16,
+    /// User to log in as there.
+    pub username: String,
+    /// Password of that user.
+    pub password: String,
+    /// Name of the bucket, there and here.
+    pub bucket: String,
+    /// Whether documents that this node has as the active one may become a replica's, which
+    /// gives up what the other node does not have.
+    pub demote: bool,
+}
+
+impl fmt::Debug for ReplicaOf {
+    /// All but the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplicaOf")
+            .field("host", &self.host)
+            .field("port", &self.port)
+            .field("username", &self.username)
+            .field("bucket", &self.bucket)
+            .field("demote", &self.demote)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the replica's thread is told to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Follow,
+    Promote,
+    Stop,
+}
+
+/// A bucket that follows another one.
+pub(crate) struct Follower {
+    pub(crate) progress: Arc<Progress>,
+    orders: watch::Sender<Order>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Follower {
+    /// Starts following. The vBuckets must be replicas by now.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(crate) fn start(
+        node: &Arc<NodeState>,
+        served: &Arc<ServedBucket>,
+        of: ReplicaOf,
+    ) -> std::io::Result<Arc<Self>> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let progress = Arc::new(Progress::new(served.bucket.vbuckets()));
+        let (orders, received) = watch::channel(Order::Follow);
+        let link = link::Link {
+            node: Arc::clone(node),
+            served: Arc::clone(served),
+            of,
+            progress: Arc::clone(&progress),
+        };
+        let thread = std::thread::Builder::new()
+            .name("replica".into())
+            .spawn(move || runtime.block_on(link.follow(received)))?;
+        Ok(Arc::new(Self {
+            progress,
+            orders,
+            thread: Mutex::new(Some(thread)),
+        }))
+    }
+
+    /// Asks for the promotion; [`Progress::stage`] tells when it is done, and all sessions are
+    /// woken then.
+    pub(crate) fn promote(&self) {
+        self.orders.send_if_modified(|order| {
+            let follows = *order == Order::Follow;
+            if follows {
+                *order = Order::Promote;
+            }
+            follows
+        });
+    }
+
+    /// Ends the connection and waits until the thread has ended.
+    pub(crate) fn stop(&self) {
+        self.orders.send_replace(Order::Stop);
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the replica's thread ended by a panic");
+        }
+    }
+}

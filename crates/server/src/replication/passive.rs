@@ -1,0 +1,179 @@
+//! One stream as its consumer sees it: which messages may follow which. Pure.
+
+use std::fmt;
+
+use model::{Seqno, SnapshotRange};
+use wire::dcp::{MarkerFlags, SnapshotMarker};
+
+/// What a document may have: 48 bits of seqno are stored.
+const SEQNO_MAX: u64 = (1 << 48) - 1;
+
+/// A rule of the protocol that the producer broke; its connection is of no more use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Violation {
+    /// A marker whose end is before its start, or beyond what can be stored.
+    Range,
+    /// A marker of nothing but what is here already.
+    OldMarker,
+    /// A marker before the snapshot in progress was complete.
+    MarkerInSnapshot,
+    /// A change outside of the snapshot that was announced.
+    OutsideSnapshot,
+    /// A change at or before the last one.
+    OutOfOrder,
+    /// A message that is not sent to a replica, or that this connection did not agree to.
+    Unexpected,
+    /// A key, or the message itself, is not valid.
+    Malformed,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Range => "a snapshot marker whose range is not valid",
+            Self::OldMarker => "a snapshot marker of what was sent before",
+            Self::MarkerInSnapshot => "a snapshot marker within a snapshot",
+            Self::OutsideSnapshot => "a change outside of its snapshot",
+            Self::OutOfOrder => "changes out of order",
+            Self::Unexpected => "a message that was not agreed on",
+            Self::Malformed => "a message that is not valid",
+        })
+    }
+}
+
+/// What a change means for its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Took {
+    /// More of the snapshot is to come.
+    Within,
+    /// It was the last one; `ack` when the producer wants to hear of it.
+    End { ack: bool },
+}
+
+/// The order of one stream.
+///
+/// Invariant: within a snapshot, `last` is below its end; without one, the vBucket is at a
+/// consistent point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Passive {
+    last: Seqno,
+    snapshot: Option<(SnapshotRange, bool)>,
+}
+
+impl Passive {
+    /// A stream that was granted from `start` on.
+    pub(super) fn new(start: Seqno) -> Self {
+        Self {
+            last: start,
+            snapshot: None,
+        }
+    }
+
+    /// Takes a marker.
+    ///
+    /// # Errors
+    /// It does not follow what was sent so far; nothing is changed.
+    pub(super) fn marker(&mut self, marker: &SnapshotMarker) -> Result<(), Violation> {
+        let range = marker.range;
+        if range.start > range.end || range.end.0 > SEQNO_MAX {
+            return Err(Violation::Range);
+        }
+        if self.snapshot.is_some() {
+            return Err(Violation::MarkerInSnapshot);
+        }
+        if range.end <= self.last {
+            return Err(Violation::OldMarker);
+        }
+        self.snapshot = Some((range, marker.flags.contains(MarkerFlags::ACK)));
+        Ok(())
+    }
+
+    /// Takes the seqno of a change.
+    ///
+    /// # Errors
+    /// It is not in its place; nothing is changed.
+    pub(super) fn change(&mut self, seqno: Seqno) -> Result<Took, Violation> {
+        let Some((range, ack)) = self.snapshot else {
+            return Err(Violation::OutsideSnapshot);
+        };
+        if seqno <= self.last {
+            return Err(Violation::OutOfOrder);
+        }
+        if seqno < range.start || seqno > range.end {
+            return Err(Violation::OutsideSnapshot);
+        }
+        self.last = seqno;
+        if seqno < range.end {
+            return Ok(Took::Within);
+        }
+        self.snapshot = None;
+        Ok(Took::End { ack })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::dcp::MarkerVersion;
+
+    fn marker(start: u64, end: u64, flags: MarkerFlags) -> SnapshotMarker {
+        SnapshotMarker {
+            range: SnapshotRange {
+                start: Seqno(start),
+                end: Seqno(end),
+            },
+            flags,
+            version: MarkerVersion::V1,
+        }
+    }
+
+    #[test]
+    fn snapshots_follow_each_other() {
+        let mut stream = Passive::new(Seqno(4));
+        let memory = MarkerFlags::MEMORY;
+        assert_eq!(stream.marker(&marker(4, 7, memory)), Ok(()));
+        assert_eq!(stream.change(Seqno(5)), Ok(Took::Within));
+        assert_eq!(stream.change(Seqno(7)), Ok(Took::End { ack: false }));
+        let acked = memory.with(MarkerFlags::ACK);
+        assert_eq!(stream.marker(&marker(8, 8, acked)), Ok(()));
+        assert_eq!(stream.change(Seqno(8)), Ok(Took::End { ack: true }));
+        assert_eq!(stream, Passive::new(Seqno(8)));
+    }
+
+    #[test]
+    fn a_refused_message_changes_nothing() {
+        let memory = MarkerFlags::MEMORY;
+        let fresh = Passive::new(Seqno(10));
+        let refused = |stream: &Passive, result: Result<(), Violation>, after: &Passive| {
+            assert_eq!(stream, after);
+            result.expect_err("a violation")
+        };
+        let mut stream = fresh;
+        let result = stream.change(Seqno(11)).map(drop);
+        assert_eq!(
+            refused(&fresh, result, &stream),
+            Violation::OutsideSnapshot,
+            "no marker"
+        );
+        for (range, violation) in [
+            ((5, 10), Violation::OldMarker),
+            ((12, 11), Violation::Range),
+            ((11, 1 << 48), Violation::Range),
+        ] {
+            let result = stream.marker(&marker(range.0, range.1, memory));
+            assert_eq!(refused(&fresh, result, &stream), violation);
+        }
+        assert_eq!(stream.marker(&marker(12, 20, memory)), Ok(()));
+        let open = stream;
+        for (seqno, violation) in [
+            (10, Violation::OutOfOrder),
+            (11, Violation::OutsideSnapshot),
+            (21, Violation::OutsideSnapshot),
+        ] {
+            let result = stream.change(Seqno(seqno)).map(drop);
+            assert_eq!(refused(&open, result, &stream), violation, "{seqno}");
+        }
+        let result = stream.marker(&marker(21, 30, memory));
+        assert_eq!(refused(&open, result, &stream), Violation::MarkerInSnapshot);
+    }
+}

@@ -1,0 +1,128 @@
+//! How a replica gets on, for statistics: written by its thread, read by anybody.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use model::{Seqno, VbId};
+use parking_lot::Mutex;
+
+/// What the replica's connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Stage {
+    /// The bucket is loading.
+    Waiting = 0,
+    /// There is no connection.
+    Connecting = 1,
+    /// The connection is being set up.
+    Introducing = 2,
+    /// Changes come.
+    Streaming = 3,
+    /// The replica was made active.
+    Promoted = 4,
+    /// The node stops.
+    Stopped = 5,
+}
+
+impl Stage {
+    fn of(number: u8) -> Self {
+        match number {
+            0 => Self::Waiting,
+            1 => Self::Connecting,
+            2 => Self::Introducing,
+            3 => Self::Streaming,
+            4 => Self::Promoted,
+            _ => Self::Stopped,
+        }
+    }
+
+    /// The name that statistics show.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Connecting => "connecting",
+            Self::Introducing => "introducing",
+            Self::Streaming => "streaming",
+            Self::Promoted => "promoted",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// Totals and positions of one replicated bucket.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    stage: AtomicU8,
+    /// Connections that were made.
+    pub(crate) connects: AtomicU64,
+    /// Documents and deletions taken.
+    pub(crate) changes: AtomicU64,
+    /// Bytes of counted messages.
+    pub(crate) bytes: AtomicU64,
+    /// Bytes acknowledged.
+    pub(crate) acked_bytes: AtomicU64,
+    /// Rollbacks made.
+    pub(crate) rollbacks: AtomicU64,
+    /// Times that acknowledgements were held back for lack of memory.
+    pub(crate) pauses: AtomicU64,
+    /// Streams that are granted and not ended.
+    pub(crate) streams: AtomicU64,
+    peer_seqnos: Vec<AtomicU64>,
+    last_error: Mutex<String>,
+}
+
+impl Progress {
+    pub(crate) fn new(vbuckets: u16) -> Self {
+        Self {
+            stage: AtomicU8::new(Stage::Waiting as u8),
+            connects: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            acked_bytes: AtomicU64::new(0),
+            rollbacks: AtomicU64::new(0),
+            pauses: AtomicU64::new(0),
+            streams: AtomicU64::new(0),
+            peer_seqnos: (0..vbuckets).map(|_| AtomicU64::new(0)).collect(),
+            last_error: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        Stage::of(self.stage.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_stage(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Relaxed);
+    }
+
+    /// The high seqno of the active vBucket as last heard; 0 before that.
+    pub(crate) fn peer_seqno(&self, vb: VbId) -> Seqno {
+        let seqno = self.peer_seqnos.get(usize::from(vb.0));
+        Seqno(seqno.map_or(0, |seqno| seqno.load(Ordering::Relaxed)))
+    }
+
+    pub(super) fn set_peer_seqno(&self, vb: VbId, seqno: Seqno) {
+        if let Some(known) = self.peer_seqnos.get(usize::from(vb.0)) {
+            known.store(seqno.0, Ordering::Relaxed);
+        }
+    }
+
+    /// A marker told of a seqno.
+    pub(super) fn raise_peer_seqno(&self, vb: VbId, seqno: Seqno) {
+        if let Some(known) = self.peer_seqnos.get(usize::from(vb.0)) {
+            known.fetch_max(seqno.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Why the last connection ended; empty if none did.
+    pub(crate) fn last_error(&self) -> String {
+        self.last_error.lock().clone()
+    }
+
+    pub(super) fn set_last_error(&self, error: &str) {
+        error.clone_into(&mut self.last_error.lock());
+    }
+
+    pub(super) fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}

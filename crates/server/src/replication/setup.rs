@@ -1,0 +1,228 @@
+//! What a replica says before its first stream: who it is, which bucket, how it wants to be
+//! streamed to. One request at a time; each is answered before the next is sent.
+
+use wire::dcp::{DcpControl, DcpOpen, OpenFlags};
+use wire::request::{Hello, Sasl, SelectBucket};
+use wire::{Envelope, Feature, FeatureList, Message, Opaque, Opcode, Status, TooLong, encode_raw};
+
+/// Path of the setting under which a replica makes itself known to its active node.
+pub(crate) const REGISTER: &[u8] = b"replication.replica";
+
+/// Seconds between the no-ops that the producer is to send.
+pub(super) const NOOP_INTERVAL_S: u32 = 20;
+
+const AGENT: &[u8] =
+    concat!("{\"a\":\"settee-replica/", env!("CARGO_PKG_VERSION"), "\"}").as_bytes();
+
+/// What is asked for with HELLO. Not Snappy: values are kept as they are told.
+const FEATURES: [Feature; 7] = [
+    Feature::TCP_NODELAY,
+    Feature::XATTR,
+    Feature::XERROR,
+    Feature::SELECT_BUCKET,
+    Feature::JSON,
+    Feature::COLLECTIONS,
+    Feature::ALT_REQUEST_SUPPORT,
+];
+
+/// Features without which nothing can be replicated: keys come with their collections, values
+/// with their datatype.
+const NEEDED: [Feature; 2] = [Feature::COLLECTIONS, Feature::JSON];
+
+/// Who the replica is, and whom it follows.
+#[derive(Clone)]
+pub(super) struct Introduction {
+    pub(super) user: String,
+    pub(super) password: String,
+    pub(super) bucket: String,
+    /// Name of the connection; another one of the same name is closed by the producer.
+    pub(super) name: String,
+    /// Bytes of the flow-control window.
+    pub(super) window_bytes: u32,
+    /// What the active node is told about this one: JSON.
+    pub(super) about: String,
+}
+
+/// One step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Hello,
+    Login,
+    Select,
+    Register,
+    Open,
+    Control(usize),
+    Done,
+}
+
+/// Settings, and whether the connection is of no use where they are refused.
+const CONTROLS: [(&[u8], bool); 9] = [
+    (b"enable_noop", true),
+    (b"set_noop_interval", true),
+    (b"connection_buffer_size", true),
+    (b"set_priority", false),
+    (b"supports_cursor_dropping_vulcan", false),
+    (b"supports_hifi_MFU", false),
+    (b"send_stream_end_on_client_close_stream", false),
+    (b"enable_expiry_opcode", false),
+    (b"max_marker_version", false),
+];
+
+/// The introduction under way.
+#[derive(Debug)]
+pub(super) struct Setup {
+    step: Step,
+}
+
+impl Setup {
+    pub(super) fn new() -> Self {
+        Self { step: Step::Hello }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.step == Step::Done
+    }
+
+    /// Appends the request of the current step.
+    pub(super) fn ask(&self, about: &Introduction, out: &mut Vec<u8>) -> Result<(), TooLong> {
+        let envelope = Envelope {
+            opaque: Opaque(self.opaque().to_be_bytes()),
+            ..Envelope::default()
+        };
+        match self.step {
+            Step::Hello => {
+                let bytes: Vec<u8> = FEATURES
+                    .iter()
+                    .flat_map(|feature| feature.0.to_be_bytes())
+                    .collect();
+                let features = FeatureList::parse(&bytes).expect("pairs of bytes");
+                let agent = AGENT;
+                Hello { agent, features }.encode(&envelope, out)
+            }
+            Step::Login => {
+                let payload = format!("\0{}\0{}", about.user, about.password);
+                let login = Sasl {
+                    step: false,
+                    mechanism: b"PLAIN",
+                    payload: payload.as_bytes(),
+                };
+                login.encode(&envelope, out)
+            }
+            Step::Select => {
+                let name = about.bucket.as_bytes();
+                SelectBucket { name }.encode(&envelope, out)
+            }
+            Step::Register => {
+                let parts = [&[], REGISTER, about.about.as_bytes()];
+                encode_raw(Opcode::IOCTL_SET, &envelope, parts, out)
+            }
+            Step::Open => {
+                let open = DcpOpen {
+                    flags: OpenFlags::PRODUCER
+                        .with(OpenFlags::INCLUDE_XATTRS)
+                        .with(OpenFlags::INCLUDE_DELETE_TIMES)
+                        .with(OpenFlags::INCLUDE_DELETED_USER_XATTRS),
+                    name: about.name.as_bytes(),
+                    value: b"",
+                };
+                open.encode(&envelope, out)
+            }
+            Step::Control(index) => {
+                let (name, _) = CONTROLS[index];
+                let text;
+                let value: &[u8] = match name {
+                    b"set_noop_interval" => {
+                        text = NOOP_INTERVAL_S.to_string();
+                        text.as_bytes()
+                    }
+                    b"connection_buffer_size" => {
+                        text = about.window_bytes.to_string();
+                        text.as_bytes()
+                    }
+                    b"set_priority" => b"high",
+                    b"max_marker_version" => b"2.2",
+                    _ => b"true",
+                };
+                DcpControl { name, value }.encode(&envelope, out)
+            }
+            Step::Done => Ok(()),
+        }
+    }
+
+    /// Whether an answer is that to the current step.
+    pub(super) fn expects(&self, opcode: Opcode, opaque: Opaque) -> bool {
+        let expected = match self.step {
+            Step::Hello => Opcode::HELLO,
+            Step::Login => Opcode::SASL_AUTH,
+            Step::Select => Opcode::SELECT_BUCKET,
+            Step::Register => Opcode::IOCTL_SET,
+            Step::Open => Opcode::DCP_OPEN,
+            Step::Control(_) => Opcode::DCP_CONTROL,
+            Step::Done => return false,
+        };
+        opcode == expected && opaque == Opaque(self.opaque().to_be_bytes())
+    }
+
+    /// Takes the answer to the current step; gives the value of a registration.
+    ///
+    /// # Errors
+    /// What was refused, one line.
+    pub(super) fn answered<'v>(
+        &mut self,
+        status: Status,
+        value: &'v [u8],
+    ) -> Result<Option<&'v [u8]>, String> {
+        let refused = |what: &str| Err(format!("{what} was refused: {}", status.description()));
+        let ok = status == Status::SUCCESS;
+        let mut told = None;
+        self.step = match self.step {
+            Step::Hello if ok => {
+                let granted = FeatureList::parse(value).map_err(|error| error.to_string())?;
+                for needed in NEEDED {
+                    if !granted.iter().any(|feature| feature == needed) {
+                        let name = needed.name().unwrap_or("a feature");
+                        return Err(format!("the active node does not grant {name}"));
+                    }
+                }
+                Step::Login
+            }
+            Step::Hello => return refused("the greeting"),
+            Step::Login if ok => Step::Select,
+            Step::Login => return refused("the login"),
+            Step::Select if ok => Step::Register,
+            Step::Select => return refused("the bucket"),
+            // A node that knows no replicas can be followed all the same.
+            Step::Register => {
+                told = ok.then_some(value);
+                Step::Open
+            }
+            Step::Open if ok => Step::Control(0),
+            Step::Open => return refused("the change stream"),
+            Step::Control(index) => {
+                let (name, needed) = CONTROLS[index];
+                if needed && !ok {
+                    return refused(&String::from_utf8_lossy(name));
+                }
+                if index + 1 < CONTROLS.len() {
+                    Step::Control(index + 1)
+                } else {
+                    Step::Done
+                }
+            }
+            Step::Done => Step::Done,
+        };
+        Ok(told)
+    }
+
+    fn opaque(&self) -> u32 {
+        match self.step {
+            Step::Hello => 1,
+            Step::Login => 2,
+            Step::Select => 3,
+            Step::Register => 4,
+            Step::Open => 5,
+            Step::Control(index) => 6 + index as u32,
+            Step::Done => 0,
+        }
+    }
+}

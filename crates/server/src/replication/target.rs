@@ -1,0 +1,74 @@
+//! What a consumer does to the vBuckets of its bucket.
+
+use model::{Document, FailoverLog, Seqno, SnapshotRange, VbId, VbUuid};
+use wire::dcp::SnapshotMarker;
+
+/// Where a replica vBucket stands: what a stream is asked for with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Position {
+    /// The last change.
+    pub(super) high: Seqno,
+    /// The snapshot that it lies in; both ends `high` when that is complete.
+    pub(super) snapshot: SnapshotRange,
+    /// The histories.
+    pub(super) log: FailoverLog,
+}
+
+impl Position {
+    /// The snapshot as a stream request tells it: one of which nothing was received ends where
+    /// it starts, and so does one that is complete.
+    pub(super) fn asked_snapshot(&self) -> SnapshotRange {
+        let SnapshotRange { start, end } = self.snapshot;
+        if end <= self.high || start >= self.high {
+            let (start, end) = (self.high, self.high);
+            return SnapshotRange { start, end };
+        }
+        self.snapshot
+    }
+
+    /// The history to ask with: none from the very start.
+    pub(super) fn asked_uuid(&self) -> VbUuid {
+        if self.high == Seqno::ZERO {
+            VbUuid(0)
+        } else {
+            self.log.newest().uuid
+        }
+    }
+}
+
+/// Why a change was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NotTaken {
+    /// The vBucket is gone or no replica any more: its stream is closed, others go on.
+    NotReplica,
+    /// It cannot be: the connection is closed.
+    Refused(String),
+}
+
+/// The vBuckets that a consumer fills. One implementation is the bucket, the other is the
+/// tests'.
+pub(super) trait Target {
+    /// How many vBuckets there may be.
+    fn vbuckets(&self) -> u16;
+
+    /// Where a vBucket stands; `None` unless it is a replica.
+    fn position(&self, vb: VbId) -> Option<Position>;
+
+    /// A stream was granted: the producer's histories are the vBucket's own from now on.
+    fn adopt(&self, vb: VbId, log: FailoverLog) -> Result<(), NotTaken>;
+
+    /// A snapshot begins.
+    fn begin(&self, vb: VbId, marker: &SnapshotMarker) -> Result<(), NotTaken>;
+
+    /// A change of the snapshot.
+    fn apply(&self, vb: VbId, document: Document) -> Result<(), NotTaken>;
+
+    /// Takes a vBucket back to a state at or before `to`. May take long.
+    fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), String>;
+
+    /// Whether there is memory for more; if not, something is done about it.
+    fn has_room(&self) -> bool;
+
+    /// The active node answered to the registration.
+    fn registered(&self, answer: &[u8]);
+}

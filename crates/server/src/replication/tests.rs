@@ -1,0 +1,545 @@
+//! The consumer against a producer that says exactly what a test wants said.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use model::{
+    Cas, Datatype, Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbUuid,
+};
+use wire::dcp::{
+    BufferAck, Deletion, EndReason, Expiration, MarkerFlags, MarkerVersion, Mutation,
+    SeqnoAdvanced, SnapshotMarker, StreamEnd, StreamRequest, envelope,
+};
+use wire::{
+    Decoded, Limits, Magic, Message, Opaque, Opcode, Request, Response, Status, decode, encode_raw,
+};
+
+use super::consumer::{Broken, Consumer};
+use super::passive::Violation;
+use super::progress::{Progress, Stage};
+use super::setup::Introduction;
+use super::target::{NotTaken, Position, Target};
+
+const SECOND_NS: u64 = 1_000_000_000;
+const UUID: VbUuid = VbUuid(0xaaaa);
+
+fn log(entries: &[(u64, u64)]) -> FailoverLog {
+    let entry = |&(uuid, seqno): &(u64, u64)| FailoverEntry {
+        uuid: VbUuid(uuid),
+        seqno: Seqno(seqno),
+    };
+    FailoverLog::from_entries(entries.iter().map(entry).collect()).expect("entries")
+}
+
+/// One vBucket that notes what was done to it.
+struct Fake {
+    position: RefCell<Option<Position>>,
+    done: RefCell<Vec<String>>,
+    room: Cell<bool>,
+    refuse: Cell<bool>,
+}
+
+impl Fake {
+    fn at(high: u64, snapshot: (u64, u64), entries: &[(u64, u64)]) -> Self {
+        let position = Position {
+            high: Seqno(high),
+            snapshot: SnapshotRange {
+                start: Seqno(snapshot.0),
+                end: Seqno(snapshot.1),
+            },
+            log: log(entries),
+        };
+        Self {
+            position: RefCell::new(Some(position)),
+            done: RefCell::default(),
+            room: Cell::new(true),
+            refuse: Cell::new(false),
+        }
+    }
+
+    fn note(&self, text: String) {
+        self.done.borrow_mut().push(text);
+    }
+
+    fn taken(&self) -> Vec<String> {
+        self.done.take()
+    }
+}
+
+impl Target for Fake {
+    fn vbuckets(&self) -> u16 {
+        1
+    }
+
+    fn position(&self, _: VbId) -> Option<Position> {
+        self.position.borrow().clone()
+    }
+
+    fn adopt(&self, _: VbId, log: FailoverLog) -> Result<(), NotTaken> {
+        self.note(format!("adopt {:x}", log.newest().uuid.0));
+        Ok(())
+    }
+
+    fn begin(&self, _: VbId, marker: &SnapshotMarker) -> Result<(), NotTaken> {
+        self.note(format!("{}..{}", marker.range.start, marker.range.end));
+        Ok(())
+    }
+
+    fn apply(&self, _: VbId, document: Document) -> Result<(), NotTaken> {
+        if self.refuse.get() {
+            return Err(NotTaken::NotReplica);
+        }
+        let (kind, seqno) = (document.kind(), document.seqno());
+        let key = String::from_utf8_lossy(&document.key()[1..]).into_owned();
+        self.note(format!("{kind:?} {key}@{seqno}"));
+        Ok(())
+    }
+
+    fn roll_back(&self, _: VbId, to: Seqno) -> Result<(), String> {
+        self.note(format!("roll back {to}"));
+        let mut position = self.position.borrow_mut();
+        let position = position.as_mut().expect("a position");
+        position.high = to;
+        position.snapshot = SnapshotRange { start: to, end: to };
+        Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        self.room.get()
+    }
+
+    fn registered(&self, answer: &[u8]) {
+        self.note(format!("registered {}", String::from_utf8_lossy(answer)));
+    }
+}
+
+fn introduction() -> Introduction {
+    Introduction {
+        user: "u".into(),
+        password: "p".into(),
+        bucket: "b".into(),
+        name: "replica:1".into(),
+        window_bytes: 1000,
+        about: "{}".into(),
+    }
+}
+
+/// One answer of the consumer.
+type Said = (Opcode, Opaque, Status);
+
+/// What the consumer said: its requests, then its answers.
+fn said(out: &mut Vec<u8>) -> (Vec<Vec<u8>>, Vec<Said>) {
+    let bytes = std::mem::take(out);
+    let (mut requests, mut answers) = (Vec::new(), Vec::new());
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        let Ok(Decoded::Frame { frame, consumed }) = decode(rest, Limits::AUTHENTICATED) else {
+            panic!("no whole frame: {rest:?}");
+        };
+        if frame.header.magic == Magic::ClientResponse {
+            answers.push((frame.header.opcode, frame.header.opaque, frame.status()));
+        } else {
+            requests.push(rest[..consumed].to_vec());
+        }
+        rest = &rest[consumed..];
+    }
+    (requests, answers)
+}
+
+fn parsed(bytes: &[u8]) -> (Request<'_>, Opaque) {
+    let Ok(Decoded::Frame { frame, .. }) = decode(bytes, Limits::AUTHENTICATED) else {
+        panic!("no whole frame");
+    };
+    let request = Request::parse(&frame).expect("a valid request");
+    (request, frame.header.opaque)
+}
+
+fn answer(opcode: Opcode, opaque: Opaque, status: Status, value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let answer = Response {
+        value,
+        ..Response::new(opcode, opaque, status)
+    };
+    answer.encode(&mut out);
+    out
+}
+
+/// A consumer whose connection is set up, and the stream request that it sent.
+struct Set<'a> {
+    consumer: Consumer<'a, Fake>,
+    progress: Arc<Progress>,
+    out: Vec<u8>,
+    opaque: Opaque,
+    asked: (u64, u64, (u64, u64)),
+}
+
+impl<'a> Set<'a> {
+    /// Answers every step of the introduction; `refused` names a step to refuse.
+    fn up(fake: &'a Fake, about: &'a Introduction, refused: Option<&str>) -> Result<Self, Broken> {
+        let progress = Arc::new(Progress::new(1));
+        let mut out = Vec::new();
+        let mut consumer = Consumer::new(fake, about, Arc::clone(&progress), 0, &mut out)?;
+        for _ in 0..64 {
+            let (requests, _) = said(&mut out);
+            let (request, opaque) = parsed(&requests[0]);
+            if matches!(request, Request::StreamRequest(_)) {
+                let mut set = Self {
+                    consumer,
+                    progress,
+                    out,
+                    opaque,
+                    asked: (0, 0, (0, 0)),
+                };
+                set.note_asked(&requests);
+                return Ok(set);
+            }
+            assert_eq!(requests.len(), 1, "one step at a time");
+            let name = match &request {
+                Request::DcpControl(control) => String::from_utf8_lossy(control.name).into_owned(),
+                other => other.opcode().name().to_owned(),
+            };
+            let granted: Vec<u8> = match request {
+                Request::Hello(hello) => hello.features.as_bytes().to_vec(),
+                _ => b"said".to_vec(),
+            };
+            let status = if refused == Some(name.as_str()) {
+                Status::EINVAL
+            } else {
+                Status::SUCCESS
+            };
+            let answer = answer(request.opcode(), opaque, status, &granted);
+            assert_eq!(consumer.receive(&answer, 0, &mut out)?, answer.len());
+        }
+        panic!("the introduction does not end");
+    }
+
+    fn note_asked(&mut self, requests: &[Vec<u8>]) {
+        let asked = requests.iter().map(|bytes| parsed(bytes));
+        for (request, opaque) in asked {
+            if let Request::StreamRequest(StreamRequest {
+                start,
+                uuid,
+                snapshot,
+                ..
+            }) = request
+            {
+                self.opaque = opaque;
+                self.asked = (start.0, uuid.0, (snapshot.start.0, snapshot.end.0));
+            }
+        }
+    }
+
+    fn hears(&mut self, bytes: &[u8], now_ns: u64) -> Result<(), Broken> {
+        let consumed = self.consumer.receive(bytes, now_ns, &mut self.out)?;
+        assert_eq!(consumed, bytes.len());
+        Ok(())
+    }
+
+    fn granted(&mut self) {
+        let mut log = UUID.0.to_be_bytes().to_vec();
+        log.extend([0; 8]);
+        let answer = answer(Opcode::DCP_STREAM_REQ, self.opaque, Status::SUCCESS, &log);
+        self.hears(&answer, 0).expect("a grant");
+    }
+
+    fn push<'m, M: Message<'m>>(&mut self, message: &M) -> Result<(), Broken> {
+        let mut bytes = Vec::new();
+        let head = envelope(VbId(0), self.opaque, None, (Cas(9), Datatype::RAW));
+        message.encode(&head, &mut bytes).expect("short parts");
+        self.hears(&bytes, 0)
+    }
+}
+
+fn marker(start: u64, end: u64, flags: MarkerFlags) -> SnapshotMarker {
+    SnapshotMarker {
+        range: SnapshotRange {
+            start: Seqno(start),
+            end: Seqno(end),
+        },
+        flags,
+        version: MarkerVersion::V1,
+    }
+}
+
+fn mutation(seqno: u64, key: &'static [u8]) -> Mutation<'static> {
+    Mutation {
+        seqno: Seqno(seqno),
+        rev: 1,
+        flags: 0,
+        expiry: 0,
+        lock_time: 0,
+        heat: 200,
+        key,
+        value: b"v",
+    }
+}
+
+#[test]
+fn a_stream_is_introduced_granted_and_applied() {
+    let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    assert_eq!(set.progress.stage(), Stage::Streaming);
+    assert_eq!(set.asked, (0, 0, (0, 0)), "no history from the very start");
+    set.granted();
+    set.push(&marker(0, 3, MarkerFlags::DISK))
+        .expect("a marker");
+    set.push(&mutation(1, b"\0a")).expect("a mutation");
+    let deletion = Deletion {
+        seqno: Seqno(2),
+        rev: 2,
+        delete_time: Some(7),
+        key: b"\0b",
+        value: b"",
+    };
+    set.push(&deletion).expect("a deletion");
+    let expiration = Expiration {
+        seqno: Seqno(3),
+        rev: 2,
+        delete_time: 7,
+        key: b"\0c",
+        value: b"",
+    };
+    set.push(&expiration).expect("an expiration");
+    let expected = [
+        "registered said",
+        "adopt aaaa",
+        "0..3",
+        "Mutation a@1",
+        "Deletion b@2",
+        "Expiration c@3",
+    ];
+    assert_eq!(fake.taken(), expected);
+    assert_eq!(set.progress.changes.load(Ordering::Relaxed), 3);
+    assert_eq!(set.progress.peer_seqno(VbId(0)), Seqno(3));
+}
+
+#[test]
+fn what_is_refused_at_the_start_ends_the_connection_or_not() {
+    let about = introduction();
+    for step in [
+        "HELLO",
+        "SASL_AUTH",
+        "SELECT_BUCKET",
+        "DCP_OPEN",
+        "enable_noop",
+        "connection_buffer_size",
+    ] {
+        let fake = Fake::at(0, (0, 0), &[(1, 0)]);
+        let refused = Set::up(&fake, &about, Some(step)).err();
+        assert!(matches!(refused, Some(Broken::Refused(_))), "{step}");
+    }
+    for step in ["IOCTL_SET", "max_marker_version", "set_priority"] {
+        let fake = Fake::at(0, (0, 0), &[(1, 0)]);
+        assert!(Set::up(&fake, &about, Some(step)).is_ok(), "{step}");
+    }
+}
+
+#[test]
+fn a_stream_resumes_where_the_vbucket_stands() {
+    let about = introduction();
+    for (high, snapshot, expected) in [
+        (9, (9, 9), (9, 9)),
+        (9, (5, 20), (5, 20)),
+        (9, (9, 20), (9, 9)),
+        (9, (3, 9), (9, 9)),
+    ] {
+        let fake = Fake::at(high, snapshot, &[(2, 8), (1, 0)]);
+        let set = Set::up(&fake, &about, None).expect("a connection");
+        assert_eq!(set.asked, (high, 2, expected), "{snapshot:?}");
+    }
+}
+
+#[test]
+fn a_rollback_is_made_and_the_stream_asked_for_again() {
+    let (fake, about) = (Fake::at(9, (9, 9), &[(2, 5), (1, 0)]), introduction());
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    let _registered = fake.taken();
+    let to = 4_u64.to_be_bytes();
+    let answer = answer(Opcode::DCP_STREAM_REQ, set.opaque, Status::ROLLBACK, &to);
+    set.hears(&answer, 0).expect("a rollback");
+    assert_eq!(fake.taken(), ["roll back 4"]);
+    let before = set.opaque;
+    let (requests, _) = said(&mut set.out);
+    set.note_asked(&requests);
+    assert_ne!(set.opaque, before);
+    assert_eq!(set.asked, (4, 2, (4, 4)));
+    assert_eq!(set.progress.rollbacks.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_history_of_which_nothing_is_here_is_left_out_first() {
+    let (fake, about) = (Fake::at(9, (9, 9), &[(2, 9), (1, 0)]), introduction());
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    let _registered = fake.taken();
+    assert_eq!(set.asked, (9, 2, (9, 9)));
+    let zero = [0; 8];
+    for (uuid, done) in [(1, vec![]), (0, vec!["roll back 0"])] {
+        let refusal = answer(Opcode::DCP_STREAM_REQ, set.opaque, Status::ROLLBACK, &zero);
+        set.hears(&refusal, 0).expect("a rollback");
+        let (requests, _) = said(&mut set.out);
+        set.note_asked(&requests);
+        assert_eq!(fake.taken(), done);
+        assert_eq!(set.asked.1, uuid);
+    }
+}
+
+#[test]
+fn a_refused_or_ended_stream_is_asked_for_again_later() {
+    let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    let refusal = answer(Opcode::DCP_STREAM_REQ, set.opaque, Status::ETMPFAIL, b"");
+    set.hears(&refusal, 0).expect("a refusal");
+    assert_eq!(said(&mut set.out).0.len(), 0, "not at once");
+    let old = set.opaque;
+    set.consumer.tick(SECOND_NS, &mut set.out).expect("time");
+    let (requests, _) = said(&mut set.out);
+    set.note_asked(&requests);
+    assert_ne!(set.opaque, old);
+    set.granted();
+    let end = StreamEnd {
+        reason: EndReason::STATE_CHANGED,
+    };
+    set.push(&end).expect("an end");
+    set.consumer
+        .tick(3 * SECOND_NS, &mut set.out)
+        .expect("time");
+    let (requests, _) = said(&mut set.out);
+    let again = requests
+        .iter()
+        .filter(|bytes| matches!(parsed(bytes).0, Request::StreamRequest(_)));
+    assert_eq!(again.count(), 1);
+}
+
+#[test]
+fn bytes_are_acknowledged_unless_memory_is_short() {
+    let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    set.granted();
+    let _before = said(&mut set.out);
+    let acked = |out: &mut Vec<u8>| -> Vec<u32> {
+        let (requests, _) = said(out);
+        let ack = |bytes: &Vec<u8>| match parsed(bytes).0 {
+            Request::BufferAck(BufferAck { bytes }) => Some(bytes),
+            _ => None,
+        };
+        requests.iter().filter_map(ack).collect()
+    };
+    fake.room.set(false);
+    set.push(&marker(1, 9, MarkerFlags::MEMORY))
+        .expect("a marker");
+    for seqno in 1..=4 {
+        set.push(&mutation(seqno, b"\0k")).expect("a mutation");
+    }
+    assert_eq!(acked(&mut set.out), Vec::<u32>::new());
+    assert_eq!(fake.taken().len(), 7, "all of it was taken");
+    assert_eq!(set.progress.pauses.load(Ordering::Relaxed), 1);
+    fake.room.set(true);
+    set.consumer.tick(1, &mut set.out).expect("time");
+    let all = 44 + 4 * (24 + 31 + 2 + 1);
+    assert_eq!(acked(&mut set.out), [all]);
+}
+
+#[test]
+fn noops_and_snapshot_ends_are_answered() {
+    let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    set.granted();
+    let _before = said(&mut set.out);
+    let opaque = Opaque([1, 2, 3, 4]);
+    let mut noop = Vec::new();
+    let head = envelope(VbId(0), opaque, None, (Cas(0), Datatype::RAW));
+    encode_raw(Opcode::DCP_NOOP, &head, [&[]; 3], &mut noop).expect("a no-op");
+    set.hears(&noop, 0).expect("a no-op");
+    let answered = (Opcode::DCP_NOOP, opaque, Status::SUCCESS);
+    assert_eq!(said(&mut set.out).1, [answered]);
+    let flags = MarkerFlags::MEMORY.with(MarkerFlags::ACK);
+    set.push(&marker(1, 2, flags)).expect("a marker");
+    set.push(&mutation(1, b"\0k")).expect("a mutation");
+    assert_eq!(said(&mut set.out).1, []);
+    set.push(&mutation(2, b"\0l")).expect("a mutation");
+    let answered = (Opcode::DCP_SNAPSHOT_MARKER, set.opaque, Status::SUCCESS);
+    assert_eq!(said(&mut set.out).1, [answered]);
+}
+
+#[test]
+fn a_vbucket_that_is_no_replica_any_more_costs_its_own_stream_only() {
+    let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    set.granted();
+    set.push(&marker(1, 9, MarkerFlags::MEMORY))
+        .expect("a marker");
+    let _before = said(&mut set.out);
+    fake.refuse.set(true);
+    set.push(&mutation(1, b"\0k"))
+        .expect("the connection stays");
+    let (requests, _) = said(&mut set.out);
+    assert_eq!(parsed(&requests[0]).0, Request::CloseStream);
+    set.push(&mutation(2, b"\0k"))
+        .expect("what was under way is ignored");
+}
+
+#[test]
+fn a_producer_that_breaks_the_rules_is_left() {
+    let about = introduction();
+    let case = |seed: &dyn Fn(&mut Set<'_>) -> Result<(), Broken>, expected| {
+        let fake = Fake::at(5, (5, 5), &[(1, 0)]);
+        let mut set = Set::up(&fake, &about, None).expect("a connection");
+        set.granted();
+        let broken = seed(&mut set).expect_err("a violation");
+        assert_eq!(broken, Broken::Violation(Some(VbId(0)), expected));
+    };
+    let memory = MarkerFlags::MEMORY;
+    case(
+        &|set| set.push(&mutation(6, b"\0k")),
+        Violation::OutsideSnapshot,
+    );
+    case(&|set| set.push(&marker(1, 5, memory)), Violation::OldMarker);
+    case(&|set| set.push(&marker(9, 8, memory)), Violation::Range);
+    case(
+        &|set| {
+            set.push(&marker(6, 9, memory))?;
+            set.push(&marker(6, 9, memory))
+        },
+        Violation::MarkerInSnapshot,
+    );
+    case(
+        &|set| {
+            set.push(&marker(6, 9, memory))?;
+            set.push(&mutation(5, b"\0k"))
+        },
+        Violation::OutOfOrder,
+    );
+    for key in [b"" as &'static [u8], b"\0", &[0xff; 9], &[0; 252]] {
+        if key.is_empty() {
+            continue;
+        }
+        case(
+            &|set| {
+                set.push(&marker(6, 9, memory))?;
+                set.push(&mutation(6, key))
+            },
+            Violation::Malformed,
+        );
+    }
+    let advanced = SeqnoAdvanced { seqno: Seqno(6) };
+    case(&|set| set.push(&advanced), Violation::Unexpected);
+}
+
+#[test]
+fn nonsense_and_silence_end_the_connection() {
+    let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    assert!(matches!(set.hears(&[0x11; 24], 0), Err(Broken::Refused(_))));
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    assert_eq!(set.consumer.tick(60 * SECOND_NS, &mut set.out), Ok(()));
+    let silent = set.consumer.tick(61 * SECOND_NS, &mut set.out);
+    assert_eq!(silent, Err(Broken::Silent));
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    let opaque = set.opaque;
+    let odd = answer(Opcode::DCP_STREAM_REQ, opaque, Status::SUCCESS, &[0; 15]);
+    assert!(set.hears(&odd, 0).is_err(), "a failover log of 15 bytes");
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    let none = answer(Opcode::DCP_STREAM_REQ, set.opaque, Status::SUCCESS, &[]);
+    assert!(set.hears(&none, 0).is_err(), "no failover log");
+}

@@ -1,0 +1,56 @@
+//! The group `replication`: whom a bucket follows, or who follows it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use model::VbId;
+
+use super::rows::Rows;
+use crate::replication::Progress;
+use crate::served::ServedBucket;
+
+/// All rows; what only a replica has is 0 elsewhere. One vBucket is locked at a time.
+pub(super) fn collect(served: &ServedBucket, rows: &mut Rows<'_, '_>) {
+    let peer = served.peer();
+    let role = match &peer {
+        None => "alone",
+        Some(peer) if peer.active => "replica",
+        Some(_) => "active",
+    };
+    rows.row("role", role);
+    match &peer {
+        Some(peer) => rows.row("peer", format_args!("{}:{}", peer.host, peer.kv_port)),
+        None => rows.row("peer", ""),
+    }
+    let progress = served.follower().map(|follower| &follower.progress);
+    rows.row("stage", progress.map_or("none", |one| one.stage().name()));
+    let last_error = progress.map(|one| one.last_error());
+    rows.row("last_error", last_error.unwrap_or_default());
+    let counters: [(&str, fn(&Progress) -> &AtomicU64); 7] = [
+        ("connects", |one| &one.connects),
+        ("streams", |one| &one.streams),
+        ("changes", |one| &one.changes),
+        ("bytes", |one| &one.bytes),
+        ("acked_bytes", |one| &one.acked_bytes),
+        ("rollbacks", |one| &one.rollbacks),
+        ("pauses", |one| &one.pauses),
+    ];
+    for (name, of) in counters {
+        rows.row(
+            name,
+            progress.map_or(0, |one| of(one).load(Ordering::Relaxed)),
+        );
+    }
+    for id in (0..served.bucket.vbuckets()).map(VbId) {
+        let found = served
+            .bucket
+            .with_vbucket(id, |vb| (vb.state(), vb.high_seqno()));
+        let Some((state, high)) = found else { continue };
+        let active = progress.map_or(high, |one| one.peer_seqno(id));
+        rows.prefix(format_args!("{id}:"));
+        rows.row("state", state.name());
+        rows.row("high_seqno", high);
+        rows.row("active_seqno", active);
+        rows.row("lag", active.0.saturating_sub(high.0));
+    }
+    rows.prefix("");
+}

@@ -1,0 +1,30 @@
+//! `settee promote`: makes the replica of a bucket the active one.
+
+use wire::Opcode;
+
+use crate::client::{ConnectArgs, Message};
+use crate::exit::Failure;
+use crate::output;
+
+/// Make the bucket of a replica node active.
+///
+/// For when the active node is gone for good: from then on this node takes writes, and whatever
+/// the other one had and had not sent is lost. Should that one come back, let it follow this one
+/// (settee serve --replica-of ... --demote). Promoting twice changes nothing.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The server cannot be asked, or the bucket is no replica.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let mut client = args.connect.connect()?;
+    client.expect_success(&Message::with(Opcode::IOCTL_SET, PROMOTE, b""))?;
+    output::print(b"promoted\n")
+}
+
+const PROMOTE: &[u8] = b"replication.promote";
