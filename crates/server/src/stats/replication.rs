@@ -8,6 +8,9 @@ use super::rows::Rows;
 use crate::replication::Progress;
 use crate::served::ServedBucket;
 
+/// Picks one of the replica's counters.
+type Counter = fn(&Progress) -> &AtomicU64;
+
 /// All rows; what only a replica has is 0 elsewhere. One vBucket is locked at a time.
 pub(super) fn collect(served: &ServedBucket, rows: &mut Rows<'_, '_>) {
     let peer = served.peer();
@@ -25,7 +28,7 @@ pub(super) fn collect(served: &ServedBucket, rows: &mut Rows<'_, '_>) {
     rows.row("stage", progress.map_or("none", |one| one.stage().name()));
     let last_error = progress.map(|one| one.last_error());
     rows.row("last_error", last_error.unwrap_or_default());
-    let counters: [(&str, fn(&Progress) -> &AtomicU64); 7] = [
+    let counters: [(&str, Counter); 7] = [
         ("connects", |one| &one.connects),
         ("streams", |one| &one.streams),
         ("changes", |one| &one.changes),
