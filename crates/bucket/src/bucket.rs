@@ -1,18 +1,20 @@
 //! The bucket: vBuckets behind one lock each, and the bridge between engine, store and server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 
 use engine::{FetchKey, MemoryDelta, OpError, Outbox, VBucket, VbConfig};
 use model::{VbId, VbRecord, VbUuid};
 use parking_lot::Mutex;
 use storage::{ErrorKind, KvStore, StoreError};
 
+use crate::backfill::Backfills;
 use crate::holds::{Hold, Holds};
 use crate::lifecycle;
 use crate::memory::{Eviction, Memory, MemoryRefusal};
 use crate::signals::{Bell, Clock, DirtySet, Wake};
 use crate::stats::{Counters, FlusherState, WarmupStage, WarmupStats};
+use crate::subscribers::Subscribers;
 use crate::waiters::Waiters;
 
 /// How a bucket is made.
@@ -46,6 +48,9 @@ pub(crate) struct Slot {
     /// Whether what was loaded may lack changes that were seen: an active vBucket then begins
     /// a new history.
     pub(crate) begins_anew: bool,
+    pub(crate) subscribers: Subscribers,
+    /// Counts what ends every stream of the vBucket: other states, removals, new objects.
+    pub(crate) epoch: AtomicU64,
 }
 
 /// A fetch that somebody waits for.
@@ -82,6 +87,7 @@ pub struct Bucket<S> {
     pub(crate) expiry_bell: Bell,
     holds: Holds,
     pub(crate) waiters: Waiters,
+    pub(crate) backfills: Backfills,
     pub(crate) flusher_state: AtomicU8,
     /// Why the last commit failed, until one succeeds.
     pub(crate) failure: Mutex<Option<ErrorKind>>,
@@ -125,6 +131,7 @@ impl<S: KvStore> Bucket<S> {
             expiry_bell: Bell::default(),
             holds: Holds::default(),
             waiters: Waiters::default(),
+            backfills: Backfills::default(),
             flusher_state: AtomicU8::new(FlusherState::Running as u8),
             failure: Mutex::default(),
             counters: Counters::default(),
@@ -170,6 +177,13 @@ impl<S: KvStore> Bucket<S> {
         Some(result)
     }
 
+    /// A number that changes whenever streams of the vBucket must end: its state changed, it was
+    /// removed, it was rolled back. Stable while the vBucket is locked.
+    pub fn epoch(&self, id: VbId) -> u64 {
+        self.slot(id)
+            .map_or(0, |slot| slot.epoch.load(Ordering::SeqCst))
+    }
+
     pub(crate) fn slot(&self, id: VbId) -> Option<&Slot> {
         self.slots.get(usize::from(id.0))
     }
@@ -182,6 +196,9 @@ impl<S: KvStore> Bucket<S> {
     pub(crate) fn deliver(&self, id: VbId, (outbox, memory_delta): (Outbox, MemoryDelta)) {
         if outbox.needs_flush {
             self.dirty.mark(id);
+        }
+        if outbox.changed {
+            self.notify_subscribers(id);
         }
         if memory_delta != MemoryDelta::default() && self.memory.add(memory_delta) {
             self.relieve();

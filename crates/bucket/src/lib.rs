@@ -9,6 +9,7 @@
 //! (at most one per thread), then leaves (bells, queues). No call leaves this crate while a leaf
 //! is held, and none does I/O while a slot is held.
 
+mod backfill;
 mod bucket;
 mod holds;
 mod lifecycle;
@@ -16,9 +17,14 @@ mod memory;
 mod replica;
 mod signals;
 mod stats;
+mod subscribers;
 mod waiters;
 mod workers;
 
+pub use backfill::{
+    BACKFILL_BYTES_MAX, BACKFILLS_PER_CONNECTION_MAX, Backfill, BackfillBuffer, BackfillChunk,
+    BackfillNews, BackfillView,
+};
 pub use bucket::{Bucket, BucketOptions, OpenBucketError};
 pub use holds::{HOLDS, Hold, Holds};
 pub use memory::{
@@ -27,4 +33,5 @@ pub use memory::{
 };
 pub use signals::{Bell, Clock, Wake};
 pub use stats::{Counters, FlusherState, WarmupStage, WarmupStats};
-pub use workers::{Flushed, Workers, yield_to_front_end};
+pub use subscribers::ReadySet;
+pub use workers::{Backfilled, Flushed, Workers, yield_to_front_end};

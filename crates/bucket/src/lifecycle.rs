@@ -1,6 +1,7 @@
 //! vBuckets come and go: what opening makes of the store's records, creation, deletion.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::{OpError, VBucket};
 use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid};
@@ -9,6 +10,7 @@ use storage::{KvStore, LoadedVb, StoreError, VbBatch, VbNotice};
 
 use crate::bucket::{Bucket, BucketOptions, Slot};
 use crate::stats::WarmupStage;
+use crate::subscribers::Subscribers;
 
 impl<S: KvStore> Bucket<S> {
     /// Creates a vBucket or changes its state.
@@ -25,16 +27,20 @@ impl<S: KvStore> Bucket<S> {
         if self.warmup().stage() != WarmupStage::Done {
             return Err(OpError::TemporaryFailure);
         }
-        let slot = self.slot(id).ok_or(OpError::NotMyVbucket)?;
-        let mut slot = slot.vbucket.lock();
+        let home = self.slot(id).ok_or(OpError::NotMyVbucket)?;
+        let mut slot = home.vbucket.lock();
         let vbucket = slot.get_or_insert_with(|| {
             let config = Arc::clone(&self.options().vb);
             Box::new(VBucket::new(id, state, first_history(uuid), config))
         });
+        if vbucket.state() != state {
+            home.epoch.fetch_add(1, Ordering::SeqCst);
+        }
         vbucket.set_state(state, topology, uuid);
         let left = Self::collect_outbox(vbucket);
         drop(slot);
         self.deliver(id, left);
+        home.subscribers.notify(id);
         Ok(())
     }
 
@@ -49,21 +55,23 @@ impl<S: KvStore> Bucket<S> {
     ///
     /// Cost: waits for a commit that is under way, and for the store.
     pub fn delete_vbucket(&self, id: VbId) -> Result<bool, StoreError> {
-        let Some(slot) = self.slot(id) else {
+        let Some(home) = self.slot(id) else {
             return Ok(false);
         };
         // A batch of this vBucket that is on its way into the store would bring it back.
         let mut owed = self.writing.lock();
-        let Some(vbucket) = slot.vbucket.lock().take() else {
+        let Some(vbucket) = home.vbucket.lock().take() else {
             return Ok(false);
         };
         self.memory.add(vbucket.memory_to_give_back());
+        home.epoch.fetch_add(1, Ordering::SeqCst);
         owed.retain(|(of, _)| *of != id);
         owed.push((id, deleted_record(vbucket.record())));
         let settled = self.settle(&mut owed);
         drop(owed);
         drop(vbucket);
         self.waiters.wake(id, Seqno(u64::MAX));
+        home.subscribers.notify(id);
         if settled.is_err() {
             self.dirty.mark(id);
         }
@@ -131,6 +139,8 @@ pub(crate) fn slots(
         slots.push(Slot {
             vbucket: Mutex::new(vbucket.map(Box::new)),
             begins_anew,
+            subscribers: Subscribers::default(),
+            epoch: AtomicU64::new(0),
         });
     }
     slots

@@ -36,6 +36,8 @@ pub(crate) struct About {
     pub(crate) user: Option<Arc<str>>,
     pub(crate) bucket: Option<String>,
     pub(crate) features: Option<FeatureSet>,
+    /// `normal` unless it says otherwise.
+    pub(crate) kind: Option<&'static str>,
 }
 
 impl ConnectionInfo {
@@ -79,7 +81,7 @@ impl ConnectionInfo {
             "peername": self.peer.to_string(),
             "sockname": self.local.to_string(),
             "protocol": "memcached",
-            "type": "normal",
+            "type": about.kind.unwrap_or("normal"),
             "tls": false,
             "authenticated": about.user.is_some(),
             "user": {"name": about.user.as_deref().unwrap_or(""), "domain": "local"},

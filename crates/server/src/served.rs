@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use crate::cluster_map::MapRevision;
 use crate::config::BucketKind;
 use crate::replication::{Follower, Peer};
+use crate::session::dcp::DcpRegistry;
 use crate::store::Store;
 
 /// One revision of a bucket's cluster map.
@@ -25,6 +26,8 @@ pub(crate) struct ServedBucket {
     /// 32 hex digits.
     pub(crate) uuid: String,
     pub(crate) kind: BucketKind,
+    /// Connections that stream its changes.
+    pub(crate) dcp: DcpRegistry,
     map: RwLock<MapVersion>,
     peer: RwLock<Option<Peer>>,
     /// What the map calls the bucket, when that is another node's name for it.
@@ -46,6 +49,7 @@ impl ServedBucket {
             workers,
             uuid,
             kind,
+            dcp: DcpRegistry::default(),
             map: RwLock::new(map),
             peer: RwLock::new(None),
             shown_uuid: RwLock::new(None),

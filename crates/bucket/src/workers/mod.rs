@@ -1,6 +1,7 @@
 //! The blocking workers of a bucket. Each is a step that does a bounded amount of work, so that
 //! a test or the simulator can call it; `threads` runs the steps in a loop.
 
+mod backfiller;
 mod expirer;
 mod fetcher;
 mod flusher;
@@ -8,5 +9,6 @@ mod reliever;
 mod threads;
 mod warmup;
 
+pub use backfiller::Backfilled;
 pub use flusher::Flushed;
 pub use threads::{Workers, yield_to_front_end};

@@ -70,6 +70,14 @@ impl<S: KvStore> Workers<S> {
         let this = Arc::clone(bucket);
         start("fetcher", Box::new(move || this.fetch_until_stopped()))?;
         let this = Arc::clone(bucket);
+        start(
+            "backfiller",
+            Box::new(move || {
+                yield_to_front_end();
+                this.backfill_until_stopped();
+            }),
+        )?;
+        let this = Arc::clone(bucket);
         start("reliever", Box::new(move || this.relieve_until_stopped()))?;
         let this = Arc::clone(bucket);
         start("expirer", Box::new(move || this.expire_until_stopped()))?;
@@ -88,6 +96,7 @@ impl<S: KvStore> Workers<S> {
         self.bucket.hurry();
         self.bucket.stop_bell.ring();
         self.bucket.fetch_bell.ring();
+        self.bucket.backfills.bell.ring();
         self.bucket.reliever_bell.ring();
         self.bucket.expiry_bell.ring();
         for thread in self.threads.lock().drain(..) {

@@ -124,6 +124,12 @@ fn log_in(session: &mut Session, user: AuthenticatedUser) {
 pub(super) fn select_bucket(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
     let request = SelectBucket::read(frame)?;
     let session = &mut *context.session;
+    if session.is_producer() {
+        return Err(Refusal::because(
+            Status::NOT_SUPPORTED,
+            "a connection that streams changes stays with its bucket",
+        ));
+    }
     if request.name == NO_BUCKET_NAME {
         session.select(None);
         return Ok(context.reply(frame, &Reply::EMPTY));

@@ -7,6 +7,7 @@
 
 mod bootstrap;
 mod collections;
+mod dcp;
 mod documents;
 mod node;
 mod observe;
@@ -54,6 +55,7 @@ pub(crate) enum Privilege {
     Upsert,
     Delete,
     SimpleStats,
+    DcpProducer,
     NodeSupervisor,
     Administrator,
 }

@@ -3,8 +3,8 @@
 use wire::Opcode;
 
 use super::{
-    Command, Privilege, Scope, bootstrap, collections, node, observe, read, replication, vbuckets,
-    write,
+    Command, Privilege, Scope, bootstrap, collections, dcp, node, observe, read, replication,
+    vbuckets, write,
 };
 use crate::session::{Context, Done, Refusal};
 
@@ -17,6 +17,7 @@ const DELETE: &[Privilege] = &[Privilege::Delete];
 const READ_UPSERT: &[Privilege] = &[Privilege::Read, Privilege::Upsert];
 const SUPERVISOR: &[Privilege] = &[Privilege::NodeSupervisor];
 const ADMIN: &[Privilege] = &[Privilege::Administrator];
+const PRODUCER: &[Privilege] = &[Privilege::DcpProducer];
 const STATS: &[Privilege] = &[Privilege::SimpleStats];
 const FREE: &[Privilege] = &[];
 
@@ -72,7 +73,7 @@ const fn noted(mut command: Command, note: &'static str) -> Command {
 /// Every command that is served.
 pub(crate) static COMMANDS: &[Command] = &ROWS;
 
-const ROWS: [Command; 56] = [
+const ROWS: [Command; 63] = [
     document(Opcode::GET, READ, read::get),
     document(Opcode::GETQ, READ, read::get),
     document(Opcode::GETK, READ, read::get),
@@ -132,6 +133,17 @@ const ROWS: [Command; 56] = [
         node(Opcode::STAT, STATS, node::stat),
         "groups: docs/stats.md",
     ),
+    bucket(Opcode::DCP_OPEN, PRODUCER, dcp::open),
+    bucket(Opcode::DCP_CONTROL, PRODUCER, dcp::control),
+    bucket(Opcode::DCP_STREAM_REQ, PRODUCER, dcp::stream),
+    bucket(Opcode::DCP_CLOSE_STREAM, PRODUCER, dcp::close),
+    bucket(
+        Opcode::DCP_GET_FAILOVER_LOG,
+        PRODUCER,
+        vbuckets::failover_log,
+    ),
+    bucket(Opcode::DCP_BUFFER_ACK, PRODUCER, dcp::buffer_ack),
+    bucket(Opcode::DCP_NOOP, PRODUCER, dcp::noop),
     node(Opcode::GET_CMD_TIMER, FREE, node::cmd_timer),
     node(Opcode::GET_CLUSTER_CONFIG, FREE, bootstrap::cluster_config),
     node(Opcode::SELECT_BUCKET, FREE, bootstrap::select_bucket),

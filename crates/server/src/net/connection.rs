@@ -14,10 +14,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
+use bucket::Wake as _;
+
 use super::mailbox::Mailbox;
 use super::worker::Arrival;
 use crate::connections::ConnectionInfo;
 use crate::node::NodeState;
+use crate::session::dcp::Produced;
 use crate::session::{Received, Session, Verdict};
 use crate::stats::timings::Timings;
 
@@ -62,6 +65,8 @@ enum Next {
     /// There is more in the backlog; others go first.
     Again,
     Park(Duration),
+    /// The streams have more to send; whatever can be read goes first.
+    Produce,
     /// Close once the peer has read what was sent.
     Linger,
     Close,
@@ -112,6 +117,11 @@ impl Connection {
                     self.turn_on_backlog()?
                 }
                 Next::Backlog => self.turn_on_backlog()?,
+                Next::Produce => {
+                    tokio::task::yield_now().await;
+                    self.read_if_any().await?
+                }
+                Next::Read if self.session.is_producer() => self.read_or_produce().await?,
                 Next::Read => {
                     // The worker looks at its other sockets without sleeping first. With few
                     // connections the next request has often come by then, and a sleep less
@@ -121,11 +131,59 @@ impl Connection {
                 }
                 Next::Park(limit) => self.parked(limit).await?,
             };
+            if self.session.is_producer() {
+                next = self.produce(next)?;
+            }
         }
     }
 
     async fn read(&mut self) -> io::Result<Next> {
         poll_fn(|task| SCRATCH.with_borrow_mut(|scratch| self.poll_read(task, scratch))).await
+    }
+
+    /// Waits for input and for news of the streams, and not beyond their next deadline.
+    async fn read_or_produce(&mut self) -> io::Result<Next> {
+        let Some(limit) = self.session.produce_within() else {
+            return self.read().await;
+        };
+        match tokio::time::timeout(limit, self.read()).await {
+            Ok(next) => next,
+            Err(_) => Ok(Next::Read),
+        }
+    }
+
+    /// Takes input if there is any; never waits.
+    async fn read_if_any(&mut self) -> io::Result<Next> {
+        poll_fn(|task| {
+            let read = SCRATCH.with_borrow_mut(|scratch| self.poll_read(task, scratch));
+            Poll::Ready(match read {
+                Poll::Ready(next) => next,
+                Poll::Pending => Ok(Next::Read),
+            })
+        })
+        .await
+    }
+
+    /// Sends what the streams have, then goes on with `next`.
+    fn produce(&mut self, next: Next) -> io::Result<Next> {
+        if matches!(next, Next::Close | Next::Linger) {
+            return Ok(next);
+        }
+        let produced = SCRATCH.with_borrow_mut(|scratch| {
+            let produced = self.session.produce(&mut scratch.output);
+            self.send(&mut scratch.output)?;
+            io::Result::Ok(produced)
+        })?;
+        Ok(match (produced, next) {
+            (Produced::Silent, _) => Next::Close,
+            (Produced::More, Next::Read | Next::Produce) => Next::Produce,
+            (Produced::More, Next::Park(limit)) => {
+                // Looks again at the parked request, too; that does it no harm.
+                self.mailbox.wake();
+                Next::Park(limit)
+            }
+            (Produced::Idle | Produced::More, next) => next,
+        })
     }
 
     /// Mail first: it is rare, and input may never end.

@@ -96,7 +96,12 @@ impl Session {
             // An answer to a notice of ours: nothing waits for it.
             Magic::ServerResponse => return Done::Next,
             Magic::ServerRequest => return self.refuse_server_request(frame, now, output),
-            Magic::ClientResponse | Magic::AltClientResponse => return Done::Close,
+            Magic::ClientResponse | Magic::AltClientResponse => {
+                return self.take_answer(frame, now);
+            }
+        }
+        if let Some(producer) = &self.dcp {
+            producer.lock().heard(now);
         }
         let before = output.len();
         let done = match self.judge(frame) {
@@ -127,6 +132,21 @@ impl Session {
             Err(Refusal::Op(OpError::WouldBlockPending)) => self.await_active(frame, now, output),
             Err(refusal) => self.refuse(frame, damaged_value_first(frame, refusal), now, output),
         }
+    }
+
+    /// An answer of the peer: only who streams changes asked for any.
+    fn take_answer(&self, frame: &Frame<'_>, now: Now) -> Done {
+        let Some(producer) = &self.dcp else {
+            return Done::Close;
+        };
+        let header = &frame.header;
+        let mut producer = producer.lock();
+        producer.heard(now);
+        if producer.answered(header.opcode, frame.status(), header.opaque) {
+            return Done::Next;
+        }
+        tracing::debug!(connection = self.info.id, opcode = %header.opcode, "refused; closing");
+        Done::Close
     }
 
     /// Parks a request for a vBucket that is pending until the vBucket is active. Whoever

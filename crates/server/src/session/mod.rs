@@ -1,5 +1,6 @@
 //! One connection's conversation: bytes in, bytes out. No socket, no waiting.
 
+pub(crate) mod dcp;
 mod dispatch;
 mod features;
 mod key;
@@ -15,6 +16,7 @@ use model::Datatype;
 use wire::push::{ClusterMapNotification, ConfigRev};
 use wire::{Decoded, Feature, FeatureSet, Limits};
 
+use dcp::{Produced, SharedProducer};
 pub(crate) use dispatch::{Context, Done, Refusal, value_refusal};
 pub(crate) use features::grant;
 pub(crate) use key::StoredKey;
@@ -70,6 +72,8 @@ pub(crate) struct Session {
     /// The newest revision of the selected bucket's map that the peer has from us.
     pub(crate) known_map: Option<MapRevision>,
     pub(crate) park: Option<Park>,
+    /// Set once the connection streams changes.
+    pub(crate) dcp: Option<SharedProducer>,
     woken: bool,
 }
 
@@ -92,6 +96,7 @@ impl Session {
             trusted: classic,
             known_map: None,
             park: None,
+            dcp: None,
             woken: false,
         };
         if classic {
@@ -186,8 +191,32 @@ impl Session {
         Arc::clone(&self.info.mailbox) as Arc<dyn Wake>
     }
 
+    /// Appends what the connection's streams have to send: a bounded amount.
+    pub(crate) fn produce(&mut self, output: &mut Vec<u8>) -> Produced {
+        let Some(producer) = &self.dcp else {
+            return Produced::Idle;
+        };
+        let now = self.node.clock.now();
+        producer.lock().produce(self.features, now, output)
+    }
+
+    /// Whether the connection streams changes.
+    pub(crate) fn is_producer(&self) -> bool {
+        self.dcp.is_some()
+    }
+
+    /// How long it is until [`Session::produce`] must be called, even if nobody wakes it.
+    pub(crate) fn produce_within(&self) -> Option<Duration> {
+        let deadline_ns = self.dcp.as_ref()?.lock().deadline_ns()?;
+        let now_ns = self.node.clock.mono_ns();
+        Some(Duration::from_nanos(deadline_ns.saturating_sub(now_ns)))
+    }
+
     /// The conversation is over.
     pub(crate) fn end(&mut self) {
+        if let Some(producer) = self.dcp.take() {
+            producer.lock().leave(&producer);
+        }
         if let (Some(_), Some(bucket)) = (self.park.take(), &self.bucket) {
             bucket.bucket.forget_waiter(&self.waker());
         }

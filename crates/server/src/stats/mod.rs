@@ -11,6 +11,7 @@
 //! ```
 
 mod catalogue;
+mod dcp;
 mod document;
 mod figures;
 mod metrics;
@@ -128,6 +129,7 @@ fn of_bucket(
             bucket_rows(name, &figures, rows);
             Ok(())
         }
+        "dcp" | "dcpagg" | "dcp-vbtakeover" => dcp::collect(name, arguments, served, rows),
         _ => vbuckets::collect(name, arguments, served, rows),
     }
 }

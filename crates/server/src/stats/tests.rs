@@ -173,6 +173,9 @@ fn fold(group: &str, key: &str) -> String {
         }
     }
     let folded = folded.replace("Nx", "0x");
+    if let ("dcpagg", Some(at)) = (group, folded.rfind(':')) {
+        return format!("NAME{}", &folded[at..]);
+    }
     for state in ["active", "replica", "pending"] {
         if let Some(rest) = folded.strip_prefix(&format!("vb_{state}_")) {
             return format!("vb_STATE_{rest}");
@@ -189,10 +192,19 @@ fn every_row_is_in_the_catalogue_and_the_other_way_round() {
     let running = Running::start();
     let mut client = running.client();
     client.set("one", "1");
+    let mut consumer = running.client();
+    assert_eq!(
+        consumer.call(0x50, &[0, 0, 0, 0, 0, 0, 0, 1], b"NAME", b""),
+        SUCCESS
+    );
+    let mut for_ever = [0; 48];
+    for_ever[16..24].fill(0xff);
+    assert_eq!(consumer.call(0x53, &for_ever, b"", b""), SUCCESS);
     let one = vb_of("one");
     for group in GROUPS.iter().filter(|group| group.name != "reset") {
         let request = match group.name {
             "key" | "vkey" => format!("{} one {one}", group.name),
+            "dcp-vbtakeover" => "dcp-vbtakeover 0 NAME".to_owned(),
             name => name.to_owned(),
         };
         let known: Vec<String> = rows_of(group.name).into_iter().map(|row| row.0).collect();

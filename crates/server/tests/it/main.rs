@@ -6,6 +6,7 @@ mod bootstrap;
 mod client;
 mod collections;
 mod crud;
+mod dcp;
 mod flow;
 mod golden;
 mod hello;

@@ -5,6 +5,7 @@
 //! the name of an opcode in small letters.
 
 mod bucket;
+mod dcp;
 mod node;
 mod others;
 mod page;
@@ -12,6 +13,7 @@ mod pressure;
 mod vbuckets;
 
 pub(super) use bucket::STATES;
+pub(super) use dcp::{PREFIX_SUMS, PRODUCERS, STREAMS, TOTALS};
 pub(super) use node::NODE;
 pub(super) use others::OTHERS;
 #[cfg(test)]
@@ -188,6 +190,21 @@ pub(super) static GROUPS: &[Group] = &[
         "replication",
         "",
         "Whom the bucket follows, or who follows it",
+    ),
+    bucket_group(
+        "dcp",
+        "[JSON]",
+        "Connections that stream changes, and their streams",
+    ),
+    bucket_group(
+        "dcpagg",
+        "[SEPARATOR]",
+        "Connections that stream changes, by what their names begin with",
+    ),
+    bucket_group(
+        "dcp-vbtakeover",
+        "VB NAME",
+        "What is left to be sent before a vBucket can be handed over",
     ),
     bucket_group("key", "KEY VB", "Metadata of a document"),
     bucket_group(

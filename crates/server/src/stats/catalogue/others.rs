@@ -24,6 +24,7 @@ const TIMINGS: &[&str] = &["timings"];
 const COLLECTIONS: &[&str] = &["collections"];
 const SCOPES: &[&str] = &["scopes"];
 const BOTH: &[&str] = &["collections", "scopes"];
+const TAKEOVER: &[&str] = &["dcp-vbtakeover"];
 const KEY: &[&str] = &["key", "vkey"];
 const VKEY: &[&str] = &["vkey"];
 const REPLICATION: &[&str] = &["replication"];
@@ -276,6 +277,24 @@ pub(in crate::stats) static OTHERS: &[About] = &[
         "vb_N:lag",
         Unit::Count,
         "Seqnos between the two",
+    ),
+    about(
+        TAKEOVER,
+        "status",
+        Unit::Text,
+        "Phase of the stream, or does_not_exist",
+    ),
+    about(
+        TAKEOVER,
+        "estimate",
+        Unit::Count,
+        "Changes not yet sent, at most",
+    ),
+    about(
+        TAKEOVER,
+        "vb_items",
+        Unit::Count,
+        "Changes there ever were in the vBucket",
     ),
     about(
         CONNECTIONS,

@@ -67,7 +67,22 @@ pub(in crate::stats) fn rows_of(group: &str) -> Vec<(String, About)> {
     rows.extend(node.filter(in_group).map(plain));
     let vbuckets = VBUCKETS.iter().map(|row| row.about).filter(in_group);
     rows.extend(vbuckets.map(|about| (format!("vb_N:{}", about.name), about)));
+    rows.extend(dcp_rows().filter(|(_, about)| in_group(about)));
     rows
+}
+
+fn dcp_rows() -> impl Iterator<Item = (String, About)> {
+    let named =
+        |prefix: &'static str| move |about: About| (format!("{prefix}{}", about.name), about);
+    let producers = super::PRODUCERS.iter().map(|row| row.about);
+    let streams = super::STREAMS.iter().map(|row| row.about);
+    let totals = super::TOTALS.iter().map(|row| row.about);
+    let sums = super::PREFIX_SUMS.iter().map(|row| row.about);
+    producers
+        .map(named("eq_dcpq:NAME:"))
+        .chain(streams.map(named("eq_dcpq:NAME:stream_N_")))
+        .chain(totals.map(named("")))
+        .chain(sums.map(named("NAME:")))
 }
 
 fn metrics(page: &mut String) {

@@ -1,0 +1,347 @@
+//! Changes that memory no longer has, read from the store for a stream: a bounded buffer between
+//! a worker that reads and a connection that sends.
+//!
+//! ```text
+//!   stream -> Bucket::backfill -> pending -> (backfiller) snapshot, chunks -> Backfill::take
+//!                                                 ^                               |
+//!                                                 +---- room in BackfillBuffer <--+
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use model::{Document, Seqno, SnapshotRange, VbId};
+use parking_lot::Mutex;
+use storage::{KvStore, Snapshot, StoreError};
+
+use crate::Bucket;
+use crate::signals::Bell;
+use crate::subscribers::ReadySet;
+
+/// Most bytes of read documents that a connection's streams hold, but for one chunk.
+pub const BACKFILL_BYTES_MAX: usize = 20 << 20;
+/// A full buffer is filled again once this much of it is free.
+const RESUME_BYTES: usize = BACKFILL_BYTES_MAX / 4;
+/// Backfills of one connection that read at the same time; more wait.
+pub const BACKFILLS_PER_CONNECTION_MAX: usize = 64;
+
+/// What a connection's backfills hold together.
+#[derive(Debug)]
+pub struct BackfillBuffer {
+    bytes: AtomicUsize,
+    full: AtomicBool,
+    active: AtomicUsize,
+    pending: AtomicUsize,
+    bell: Arc<Bell>,
+}
+
+impl BackfillBuffer {
+    /// Bytes of documents that were read and not yet sent.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether reading waits for room.
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::SeqCst)
+    }
+
+    /// Backfills that read, and that wait for their turn.
+    pub fn counts(&self) -> (usize, usize) {
+        (
+            self.active.load(Ordering::Relaxed),
+            self.pending.load(Ordering::Relaxed),
+        )
+    }
+
+    pub(crate) fn may_begin(&self) -> bool {
+        self.active.load(Ordering::SeqCst) < BACKFILLS_PER_CONNECTION_MAX
+    }
+
+    fn add(&self, bytes: usize) {
+        let before = self.bytes.fetch_add(bytes, Ordering::SeqCst);
+        if before + bytes >= BACKFILL_BYTES_MAX {
+            self.full.store(true, Ordering::SeqCst);
+            // What was given back in between may have found the flag unset.
+            self.reopen(self.bytes.load(Ordering::SeqCst));
+        }
+    }
+
+    fn give_back(&self, bytes: usize) {
+        let before = self.bytes.fetch_sub(bytes, Ordering::SeqCst);
+        self.reopen(before - bytes);
+    }
+
+    fn reopen(&self, bytes: usize) {
+        if bytes <= BACKFILL_BYTES_MAX - RESUME_BYTES && self.full.swap(false, Ordering::SeqCst) {
+            self.bell.ring();
+        }
+    }
+}
+
+/// Documents of one chunk, ascending; their bytes count until this is dropped.
+#[derive(Debug)]
+pub struct BackfillChunk {
+    /// The documents.
+    pub documents: Vec<Document>,
+    bytes: usize,
+    buffer: Arc<BackfillBuffer>,
+}
+
+impl Drop for BackfillChunk {
+    fn drop(&mut self) {
+        self.buffer.give_back(self.bytes);
+    }
+}
+
+/// The view of the store that a backfill reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackfillView {
+    /// Its last seqno.
+    pub high: Seqno,
+    /// Tombstones up to here may be missing in it.
+    pub purge_seqno: Seqno,
+    /// The snapshot to which `high` belongs: where it reaches further, the view is not
+    /// consistent by itself.
+    pub snapshot: SnapshotRange,
+}
+
+/// What came of a backfill since the last look.
+#[derive(Debug)]
+pub enum BackfillNews {
+    /// Nothing yet.
+    Nothing,
+    /// The view was opened; chunks of it follow.
+    Opened(BackfillView),
+    /// Some documents.
+    Chunk(BackfillChunk),
+    /// All documents that were asked for came.
+    Done,
+    /// The store could not be read; nothing more comes.
+    Failed,
+}
+
+#[derive(Debug, Default)]
+struct Mail {
+    view: Option<BackfillView>,
+    chunks: VecDeque<BackfillChunk>,
+    end: Option<bool>,
+}
+
+/// What a job and its owner share.
+#[derive(Debug)]
+struct Shared {
+    vb: VbId,
+    mail: Mutex<Mail>,
+    cancelled: AtomicBool,
+    ready: Arc<ReadySet>,
+    buffer: Arc<BackfillBuffer>,
+}
+
+/// A backfill as its stream sees it. Dropping it ends the work.
+#[derive(Debug)]
+pub struct Backfill {
+    shared: Arc<Shared>,
+}
+
+impl Backfill {
+    /// Takes what came next. The stream's vBucket is marked in its set whenever something came.
+    pub fn take(&self) -> BackfillNews {
+        let mut mail = self.shared.mail.lock();
+        if let Some(view) = mail.view.take() {
+            return BackfillNews::Opened(view);
+        }
+        if let Some(chunk) = mail.chunks.pop_front() {
+            return BackfillNews::Chunk(chunk);
+        }
+        match mail.end {
+            None => BackfillNews::Nothing,
+            Some(true) => BackfillNews::Done,
+            Some(false) => BackfillNews::Failed,
+        }
+    }
+}
+
+impl Drop for Backfill {
+    fn drop(&mut self) {
+        self.shared.cancelled.store(true, Ordering::SeqCst);
+        // Freed outside of the lock.
+        let chunks = std::mem::take(&mut self.shared.mail.lock().chunks);
+        drop(chunks);
+        self.shared.buffer.bell.ring();
+    }
+}
+
+/// A backfill as its worker sees it.
+pub(crate) struct Job {
+    shared: Arc<Shared>,
+    snapshot: Option<Box<dyn Snapshot>>,
+    next: Seqno,
+    to: Seqno,
+}
+
+/// How a chunk went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    More,
+    Ended,
+}
+
+impl Job {
+    pub(crate) fn vb(&self) -> VbId {
+        self.shared.vb
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.shared.cancelled.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn buffer(&self) -> &BackfillBuffer {
+        &self.shared.buffer
+    }
+
+    /// Counts as one of its connection's that read; [`Job::end`] must follow.
+    pub(crate) fn begin(&self) {
+        let buffer = self.buffer();
+        buffer.pending.fetch_sub(1, Ordering::SeqCst);
+        buffer.active.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The last call for a job that began.
+    pub(crate) fn end(self) {
+        self.buffer().active.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// The last call for a job that never began.
+    pub(crate) fn abandon(self) {
+        self.buffer().pending.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Reads one chunk; opens the view first.
+    pub(crate) fn read<S: KvStore>(&mut self, store: &S) -> Result<Progress, StoreError> {
+        let opened = match self.snapshot.take() {
+            Some(snapshot) => snapshot,
+            None => self.open(store)?,
+        };
+        let snapshot = self.snapshot.insert(opened);
+        let to = self.to.min(snapshot.high_seqno());
+        let (mut documents, mut bytes, mut ended) = (Vec::new(), 0, true);
+        for document in snapshot.by_seqno(self.next) {
+            let document = document?;
+            if document.seqno() > to {
+                break;
+            }
+            bytes += document.memory_bytes();
+            self.next = document.seqno().next();
+            documents.push(document);
+            if documents.len() >= CHUNK_DOCUMENTS_MAX || bytes >= CHUNK_BYTES_MAX {
+                ended = false;
+                break;
+            }
+        }
+        self.post(documents, bytes, ended);
+        Ok(if ended {
+            Progress::Ended
+        } else {
+            Progress::More
+        })
+    }
+
+    fn open<S: KvStore>(&self, store: &S) -> Result<Box<dyn Snapshot>, StoreError> {
+        let snapshot = store.snapshot(self.vb())?;
+        let high = snapshot.high_seqno();
+        let whole = SnapshotRange {
+            start: high,
+            end: high,
+        };
+        self.shared.mail.lock().view = Some(BackfillView {
+            high,
+            purge_seqno: snapshot.purge_seqno(),
+            snapshot: snapshot.record().map_or(whole, |record| record.snapshot),
+        });
+        self.shared.ready.mark(self.vb());
+        Ok(snapshot)
+    }
+
+    fn post(&self, documents: Vec<Document>, bytes: usize, ended: bool) {
+        self.buffer().add(bytes);
+        let chunk = BackfillChunk {
+            documents,
+            bytes,
+            buffer: Arc::clone(&self.shared.buffer),
+        };
+        let mut mail = self.shared.mail.lock();
+        // Whoever gave up meanwhile emptied the mail, or finds this in it.
+        if !self.is_cancelled() {
+            mail.chunks.push_back(chunk);
+        }
+        mail.end = ended.then_some(true);
+        drop(mail);
+        self.shared.ready.mark(self.vb());
+    }
+
+    /// Tells the stream that nothing more can be read.
+    pub(crate) fn fail(&self) {
+        self.shared.mail.lock().end = Some(false);
+        self.shared.ready.mark(self.vb());
+    }
+}
+
+/// One chunk.
+pub(crate) const CHUNK_DOCUMENTS_MAX: usize = 4096;
+pub(crate) const CHUNK_BYTES_MAX: usize = 4 << 20;
+
+/// All backfills of a bucket.
+#[derive(Default)]
+pub(crate) struct Backfills {
+    pub(crate) pending: Mutex<VecDeque<Job>>,
+    /// Those that read; only their worker takes them out.
+    pub(crate) active: Mutex<VecDeque<Job>>,
+    pub(crate) bell: Arc<Bell>,
+}
+
+impl<S: KvStore> Bucket<S> {
+    /// A buffer for one connection.
+    pub fn backfill_buffer(&self) -> Arc<BackfillBuffer> {
+        Arc::new(BackfillBuffer {
+            bytes: AtomicUsize::new(0),
+            full: AtomicBool::new(false),
+            active: AtomicUsize::new(0),
+            pending: AtomicUsize::new(0),
+            bell: Arc::clone(&self.backfills.bell),
+        })
+    }
+
+    /// Asks for the documents of `range` as they are in the store; `ready` is marked as they
+    /// come. Never blocks.
+    pub fn backfill(
+        &self,
+        vb: VbId,
+        range: SnapshotRange,
+        ready: &Arc<ReadySet>,
+        buffer: &Arc<BackfillBuffer>,
+    ) -> Backfill {
+        let shared = Arc::new(Shared {
+            vb,
+            mail: Mutex::default(),
+            cancelled: AtomicBool::new(false),
+            ready: Arc::clone(ready),
+            buffer: Arc::clone(buffer),
+        });
+        buffer.pending.fetch_add(1, Ordering::SeqCst);
+        self.backfills.pending.lock().push_back(Job {
+            shared: Arc::clone(&shared),
+            snapshot: None,
+            next: range.start,
+            to: range.end,
+        });
+        self.backfills.bell.ring();
+        Backfill { shared }
+    }
+
+    /// Backfills that read now.
+    pub fn running_backfills(&self) -> usize {
+        self.backfills.active.lock().len()
+    }
+}

@@ -1,0 +1,116 @@
+//! The backfiller: reads from the store what streams ask for, a chunk of each in turn.
+
+use std::time::Duration;
+
+use storage::KvStore;
+
+use crate::Bucket;
+use crate::backfill::{Job, Progress};
+use crate::stats::Counters;
+
+/// Backfills of a bucket that read at the same time, of all connections.
+const BACKFILLS_MAX: usize = 4096;
+/// Waiting backfills looked at in one step; the next step looks at the next ones.
+const PENDING_LOOKED_AT: usize = 256;
+/// Above this share of the quota nothing is read.
+const MEMORY_PERCENT_MAX: u64 = 96;
+/// How long to wait while memory is short; nobody rings when it is not.
+const SNOOZE: Duration = Duration::from_millis(200);
+
+/// What the backfiller does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backfilled {
+    /// A chunk was read; there may be more to read.
+    Chunk,
+    /// Nothing can be read until the bell rings.
+    Nothing,
+    /// Memory is short: try again after a pause.
+    Snooze(Duration),
+}
+
+impl<S: KvStore> Bucket<S> {
+    /// Reads one chunk for whoever is next.
+    pub fn backfill_step(&self) -> Backfilled {
+        if self.memory().used() > self.memory().quota() / 100 * MEMORY_PERCENT_MAX {
+            return Backfilled::Snooze(SNOOZE);
+        }
+        self.begin_backfills();
+        let Some(mut job) = self.next_backfill() else {
+            return Backfilled::Nothing;
+        };
+        match job.read(self.store()) {
+            Ok(Progress::More) => self.backfills.active.lock().push_back(job),
+            Ok(Progress::Ended) => job.end(),
+            Err(error) => {
+                Counters::add(&self.counters().backfills_failed, 1);
+                tracing::error!(bucket = self.name(), vb = job.vb().0, %error, "backfill failed");
+                job.fail();
+                job.end();
+            }
+        }
+        Backfilled::Chunk
+    }
+
+    /// Lets those begin that wait and may.
+    fn begin_backfills(&self) {
+        let mut room = BACKFILLS_MAX.saturating_sub(self.backfills.active.lock().len());
+        let mut begun = Vec::new();
+        let mut pending = self.backfills.pending.lock();
+        for _ in 0..pending.len().min(PENDING_LOOKED_AT) {
+            if room == 0 {
+                break;
+            }
+            let Some(job) = pending.pop_front() else {
+                break;
+            };
+            if job.is_cancelled() {
+                job.abandon();
+            } else if job.buffer().may_begin() {
+                job.begin();
+                begun.push(job);
+                room -= 1;
+            } else {
+                pending.push_back(job);
+            }
+        }
+        drop(pending);
+        self.backfills.active.lock().extend(begun);
+    }
+
+    /// The next one whose connection has room; those that were given up are let go.
+    fn next_backfill(&self) -> Option<Job> {
+        let mut given_up = Vec::new();
+        let mut active = self.backfills.active.lock();
+        let mut found = None;
+        for _ in 0..active.len() {
+            let Some(job) = active.pop_front() else { break };
+            if job.is_cancelled() {
+                given_up.push(job);
+            } else if job.buffer().is_full() {
+                active.push_back(job);
+            } else {
+                found = Some(job);
+                break;
+            }
+        }
+        drop(active);
+        for job in given_up {
+            job.end();
+        }
+        found
+    }
+
+    pub(crate) fn backfill_until_stopped(&self) {
+        while !self.is_stopping() {
+            let limit = match self.backfill_step() {
+                Backfilled::Chunk => continue,
+                Backfilled::Nothing => None,
+                Backfilled::Snooze(pause) => Some(pause),
+            };
+            self.backfills.bell.wait(limit);
+        }
+        // Snapshots are let go before the store is closed.
+        self.backfills.pending.lock().clear();
+        self.backfills.active.lock().clear();
+    }
+}

@@ -1,0 +1,91 @@
+//! How much may be on its way to a peer.
+
+/// The window of a connection: bytes sent that the peer has not acknowledged.
+///
+/// A message goes out while the window is not full, so one message may exceed it; else one that
+/// is larger than the window would never go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowControl {
+    /// Bytes; 0 for no limit.
+    window: u64,
+    outstanding: u64,
+    acknowledged: u64,
+}
+
+impl FlowControl {
+    /// Sets the window; 0 for no limit.
+    pub fn set_window(&mut self, bytes: u32) {
+        self.window = bytes.into();
+    }
+
+    /// Whether another message may go out.
+    pub fn has_room(&self) -> bool {
+        self.window == 0 || self.outstanding < self.window
+    }
+
+    /// A message of `bytes` went out.
+    pub fn sent(&mut self, bytes: usize) {
+        if self.window != 0 {
+            self.outstanding += bytes as u64;
+        }
+    }
+
+    /// The peer is done with `bytes`. More than is outstanding counts as all of it; the answer
+    /// is then `false`.
+    pub fn acknowledge(&mut self, bytes: u32) -> bool {
+        let bytes = u64::from(bytes);
+        let within = bytes <= self.outstanding;
+        self.acknowledged += bytes;
+        self.outstanding = self.outstanding.saturating_sub(bytes);
+        within
+    }
+
+    /// The window; 0 for no limit.
+    pub fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// Bytes sent and not acknowledged.
+    pub fn outstanding(&self) -> u64 {
+        self.outstanding
+    }
+
+    /// Bytes that the peer acknowledged.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_window_opens_with_an_acknowledgement() {
+        let mut flow = FlowControl::default();
+        flow.sent(1 << 30);
+        assert!(flow.has_room(), "no limit was set");
+        assert_eq!(flow.outstanding(), 0);
+        flow.set_window(100);
+        flow.sent(99);
+        assert!(flow.has_room());
+        flow.sent(73);
+        assert!(!flow.has_room(), "by one message it may be exceeded");
+        assert!(flow.acknowledge(72));
+        assert!(!flow.has_room(), "100 are outstanding");
+        assert!(flow.acknowledge(1));
+        assert!(flow.has_room());
+        assert_eq!((flow.outstanding(), flow.acknowledged()), (99, 73));
+    }
+
+    #[test]
+    fn more_than_was_sent_is_noticed_and_changes_nothing_else() {
+        let mut flow = FlowControl::default();
+        flow.set_window(10);
+        flow.sent(10);
+        assert!(!flow.acknowledge(u32::MAX));
+        assert_eq!(flow.outstanding(), 0);
+        flow.sent(10);
+        assert!(!flow.has_room(), "what was too much is not credited");
+    }
+}

@@ -1,0 +1,28 @@
+//! Change streams as state machines: who may go on from where, what comes next, how much may be
+//! on its way. No frames, no clock, no waiting.
+//!
+//! ```text
+//!   request -> rollback() -> Stream::open      registers a cursor under the vBucket's lock
+//!                               |
+//!             Stream::fill  <- cursor          pins segments, copies nothing
+//!             Stream::backfill_* <- store      what memory no longer has
+//!                               |
+//!                          Stream::next -> Event, one at a time, while FlowControl has room
+//! ```
+
+mod flow;
+mod held;
+mod keepalive;
+mod message;
+mod rollback;
+mod stream;
+
+pub use flow::FlowControl;
+pub use held::Rows;
+pub use keepalive::{Keepalive, Pulse};
+pub use message::{
+    Event, Filled, Snapshot, StoreView, StreamAsk, StreamEnd, StreamFigures, StreamOptions,
+    StreamRefusal, StreamTotals,
+};
+pub use rollback::{History, Position, RollbackRules, rollback};
+pub use stream::Stream;

@@ -1,0 +1,538 @@
+//! One stream of one vBucket: what it holds, what comes next.
+
+use model::{Document, Seqno, SnapshotRange, VbState};
+
+use super::held::{Held, Places, Rows};
+use super::message::{
+    Event, Filled, Snapshot, StoreView, StreamAsk, StreamEnd, StreamFigures, StreamOptions,
+    StreamRefusal, StreamTotals,
+};
+use super::rollback::{History, Position, rollback};
+use crate::VBucket;
+use crate::checkpoint::{CheckpointKind, CursorBatch, CursorId, CursorRead, FlushBudget, Garbage};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The store is to be asked.
+    NeedsStore,
+    /// Rows of the store come.
+    Store,
+    /// The log is followed.
+    Memory,
+    /// The peer is to be asked for a state.
+    Asking(VbState),
+    /// The peer is to answer to a state.
+    Asked(VbState),
+    /// The peer is pending; the vBucket is to become dead here.
+    HandOver,
+    /// This is to be told.
+    Ending(StreamEnd),
+    /// All was told.
+    Over,
+}
+
+/// A stream of changes. Pulled: [`Stream::next_event`] while there is something, then
+/// [`Stream::fill`] under the vBucket's lock.
+///
+/// Cost: a few hundred bytes; what it holds are references to segments of the log, or one chunk
+/// of rows.
+pub struct Stream {
+    options: StreamOptions,
+    end: Seqno,
+    /// Where the snapshot began in which the peer stood: so does the first one announced.
+    asked_start: Option<Seqno>,
+    /// Everything up to here was sent, or needed not to be.
+    read: Seqno,
+    /// The last change that was sent.
+    sent: Seqno,
+    /// End of the snapshot announced last.
+    announced: Seqno,
+    /// End of the store's view that is being read.
+    view_end: Seqno,
+    /// The last seqno of what is held.
+    held_end: Seqno,
+    cursor: Option<CursorId>,
+    phase: Phase,
+    /// The cursor was lost: another visit to the store must follow this one.
+    store_again: bool,
+    /// The next snapshot begins a checkpoint.
+    checkpoint_next: bool,
+    /// The takeover goes through its second half.
+    handed_over: bool,
+    unacknowledged_snapshots: u32,
+    snapshot: Option<Box<Snapshot>>,
+    advanced: Option<Seqno>,
+    held: Option<Held>,
+    /// Changes that follow the store's rows within the same snapshot.
+    joined: Option<Box<CursorBatch>>,
+    totals: StreamTotals,
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream")
+            .field("phase", &self.phase)
+            .field("read", &self.read)
+            .field("announced", &self.announced)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How much is pinned at once.
+const BUDGET: FlushBudget = FlushBudget {
+    items: 4096,
+    bytes: 128 << 10,
+};
+
+impl Stream {
+    /// Judges a request and seats a cursor. Call under the vBucket's lock.
+    ///
+    /// `name` names the cursor: one stream of a vBucket at a time may have it.
+    ///
+    /// # Errors
+    /// See [`StreamRefusal`]; nothing was changed then.
+    pub fn open(
+        vbucket: &mut VBucket,
+        name: &str,
+        mut ask: StreamAsk,
+    ) -> Result<(Self, Garbage), StreamRefusal> {
+        let options = ask.options;
+        match vbucket.state() {
+            VbState::Active => {}
+            VbState::Dead => return Err(StreamRefusal::NotMyVbucket),
+            _ if options.active_only => return Err(StreamRefusal::NotMyVbucket),
+            _ => {}
+        }
+        let high = vbucket.high_seqno();
+        let position = &mut ask.position;
+        if options.from_latest {
+            position.seqno = high;
+            position.snapshot = SnapshotRange {
+                start: high,
+                end: high,
+            };
+            if position.uuid.0 == 0 {
+                position.uuid = vbucket.failover_log().newest().uuid;
+            }
+        }
+        if options.to_latest {
+            ask.end = high;
+        }
+        let SnapshotRange { start, end } = position.snapshot;
+        if position.seqno > ask.end || start > position.seqno || end < position.seqno {
+            return Err(StreamRefusal::OutOfRange);
+        }
+        let history = History {
+            log: vbucket.failover_log(),
+            high,
+            purge_seqno: vbucket.purge_seqno(),
+        };
+        if let Some(back_to) = rollback(position, &history, options.rules) {
+            return Err(StreamRefusal::Rollback(back_to));
+        }
+        if position.seqno > high {
+            return Err(StreamRefusal::OutOfRange);
+        }
+        if options.disk_only {
+            ask.end = ask.end.min(vbucket.persisted_seqno());
+        }
+        let mut stream = Self::new(&ask);
+        if stream.end <= stream.read {
+            stream.phase = Phase::Ending(StreamEnd::Finished);
+            return Ok((stream, Garbage::default()));
+        }
+        let garbage = if options.disk_only {
+            stream.phase = Phase::NeedsStore;
+            Garbage::default()
+        } else {
+            stream.seat(vbucket, name)
+        };
+        Ok((stream, garbage))
+    }
+
+    fn new(ask: &StreamAsk) -> Self {
+        let Position {
+            seqno, snapshot, ..
+        } = ask.position;
+        let asked_start = if seqno == snapshot.end {
+            seqno
+        } else {
+            snapshot.start
+        };
+        Self {
+            options: ask.options,
+            end: ask.end,
+            asked_start: Some(asked_start),
+            read: seqno,
+            sent: seqno,
+            announced: Seqno::ZERO,
+            view_end: Seqno::ZERO,
+            held_end: Seqno::ZERO,
+            cursor: None,
+            phase: Phase::Memory,
+            store_again: false,
+            checkpoint_next: true,
+            handed_over: false,
+            unacknowledged_snapshots: 0,
+            snapshot: None,
+            advanced: None,
+            held: None,
+            joined: None,
+            totals: StreamTotals::default(),
+        }
+    }
+
+    /// Seats the cursor after what was read.
+    fn seat(&mut self, vbucket: &mut VBucket, name: &str) -> Garbage {
+        let registered = vbucket.register_cursor(name, self.read);
+        self.cursor = Some(registered.cursor);
+        self.checkpoint_next = true;
+        self.phase = if registered.gap.is_some() {
+            Phase::NeedsStore
+        } else {
+            Phase::Memory
+        };
+        registered.garbage
+    }
+
+    /// The next thing to be sent; `None` until [`Stream::fill`] or an answer brings more.
+    pub fn next_event(&mut self) -> Option<Event<'_>> {
+        if let Some(snapshot) = self.snapshot.take() {
+            self.unacknowledged_snapshots += u32::from(snapshot.acknowledge);
+            return Some(Event::Snapshot(*snapshot));
+        }
+        if self.held.is_some() {
+            if let Some(seqno) = self.advance() {
+                self.read = seqno;
+                self.sent = seqno;
+                return self
+                    .held
+                    .as_ref()
+                    .and_then(Held::current)
+                    .map(Event::Change);
+            }
+            self.held = None;
+            self.read = self.read.max(self.held_end.min(self.end));
+            self.finish_snapshot();
+        }
+        if let Some(seqno) = self.advanced.take() {
+            return Some(Event::Advanced(seqno));
+        }
+        match self.phase {
+            Phase::Ending(end) => {
+                self.phase = Phase::Over;
+                Some(Event::End(end))
+            }
+            Phase::Asking(state) => {
+                self.phase = Phase::Asked(state);
+                Some(Event::State(state))
+            }
+            _ => None,
+        }
+    }
+
+    /// Moves to the next held change that the peer wants.
+    fn advance(&mut self) -> Option<Seqno> {
+        let (read, end, sync_writes) = (self.read, self.end, self.options.sync_writes);
+        let held = self.held.as_mut()?;
+        let from_store = matches!(held, Held::Disk(..));
+        let seqno = loop {
+            let document = held.step()?;
+            let seqno = document.seqno();
+            if seqno > end {
+                return None;
+            }
+            if seqno > read && (sync_writes || !document.kind().is_prepared()) {
+                break seqno;
+            }
+        };
+        if from_store {
+            self.totals.from_store += 1;
+        } else {
+            self.totals.from_memory += 1;
+        }
+        Some(seqno)
+    }
+
+    /// What is held was sent: maybe that was the end of a snapshot, or of everything.
+    fn finish_snapshot(&mut self) {
+        if self.phase == Phase::Memory && self.read >= self.end {
+            self.phase = Phase::Ending(StreamEnd::Finished);
+        }
+        let ended = self.announced != Seqno::ZERO && self.read >= self.announced;
+        let silent = self.sent < self.announced;
+        if ended && silent && self.options.told_of_advances {
+            self.sent = self.announced;
+            self.advanced = Some(self.announced);
+        }
+    }
+
+    /// Looks for more. Call under the vBucket's lock once [`Stream::next_event`] has nothing; drop the
+    /// garbage after it.
+    ///
+    /// Cost: O(segments taken).
+    pub fn fill(&mut self, vbucket: &mut VBucket, name: &str) -> (Filled, Garbage) {
+        match self.phase {
+            Phase::NeedsStore => {
+                self.phase = Phase::Store;
+                self.store_again = false;
+                let start = self.read.next();
+                let range = SnapshotRange {
+                    start,
+                    end: self.end,
+                };
+                (Filled::Backfill(range), Garbage::default())
+            }
+            Phase::Memory => self.fill_from_memory(vbucket, name),
+            Phase::HandOver => (Filled::HandOver, Garbage::default()),
+            Phase::Ending(_) | Phase::Asking(_) => (Filled::Ready, Garbage::default()),
+            Phase::Store | Phase::Asked(_) | Phase::Over => (Filled::Idle, Garbage::default()),
+        }
+    }
+
+    fn fill_from_memory(&mut self, vbucket: &mut VBucket, name: &str) -> (Filled, Garbage) {
+        let Some(cursor) = self.cursor else {
+            return (Filled::Ready, self.reseat(vbucket, name));
+        };
+        match vbucket.take_from(cursor, BUDGET) {
+            CursorRead::Nothing => (self.caught_up(), Garbage::default()),
+            CursorRead::Dropped => (Filled::Ready, self.reseat(vbucket, name)),
+            CursorRead::Changes(batch) => {
+                self.hold_batch(batch, vbucket.purge_seqno());
+                (Filled::Ready, Garbage::default())
+            }
+        }
+    }
+
+    /// The cursor is gone: goes on from what was read, if that still exists.
+    fn reseat(&mut self, vbucket: &mut VBucket, name: &str) -> Garbage {
+        if self.read > vbucket.high_seqno() {
+            self.finish(StreamEnd::Rollback);
+            return Garbage::default();
+        }
+        self.seat(vbucket, name)
+    }
+
+    fn hold_batch(&mut self, batch: CursorBatch, purge_seqno: Seqno) {
+        let range = batch.snapshot;
+        let checkpoint = self.checkpoint_next || batch.new_checkpoint;
+        self.held_end = batch.last;
+        let nothing_visible = !self.options.sync_writes
+            && !self.options.told_of_advances
+            && batch.visible_end <= self.read;
+        if nothing_visible {
+            // The peer would wait for the end of a snapshot that never comes.
+            self.read = self.read.max(batch.last);
+            return;
+        }
+        let end = self
+            .end_for_peer(range.end, batch.visible_end)
+            .min(self.end);
+        if end > self.announced && range.end > self.read {
+            let disk = batch.checkpoint_kind != CheckpointKind::Memory;
+            let start = range.start.max(self.read.next());
+            self.announce(Snapshot {
+                range: SnapshotRange { start, end },
+                disk,
+                checkpoint,
+                acknowledge: self.options.takeover,
+                visible_end: batch.visible_end.min(end),
+                high_completed: batch.high_completed.filter(|_| disk),
+                high_prepared: batch.high_prepared.filter(|_| disk),
+                purge_seqno,
+            });
+        }
+        self.held = Some(Held::Memory(Box::new(batch), Places::default()));
+    }
+
+    /// Where a snapshot ends for a peer that would wait for the change at its end.
+    fn end_for_peer(&self, end: Seqno, visible_end: Seqno) -> Seqno {
+        if self.options.sync_writes || self.options.told_of_advances {
+            end
+        } else {
+            end.min(visible_end)
+        }
+    }
+
+    fn announce(&mut self, mut snapshot: Snapshot) {
+        if let Some(asked) = self.asked_start.take() {
+            snapshot.range.start = snapshot.range.start.min(asked);
+        }
+        self.checkpoint_next = false;
+        self.announced = snapshot.range.end;
+        self.snapshot = Some(Box::new(snapshot));
+    }
+
+    /// The log has nothing more: time to hand the vBucket over, if that was asked for.
+    fn caught_up(&mut self) -> Filled {
+        if !self.options.takeover || self.unacknowledged_snapshots > 0 {
+            return Filled::Idle;
+        }
+        let state = if self.handed_over {
+            VbState::Active
+        } else {
+            VbState::Pending
+        };
+        self.phase = Phase::Asking(state);
+        Filled::Ready
+    }
+
+    /// The peer has the state that it was asked for. `false` when it was not asked for any.
+    pub fn state_acknowledged(&mut self) -> bool {
+        self.phase = match self.phase {
+            Phase::Asked(VbState::Active) => Phase::Ending(StreamEnd::Finished),
+            Phase::Asked(_) => Phase::HandOver,
+            _ => return false,
+        };
+        true
+    }
+
+    /// The vBucket is dead here: what is left of its changes is sent, then the peer is asked to
+    /// become active.
+    pub fn handed_over(&mut self) {
+        if self.phase == Phase::HandOver {
+            self.handed_over = true;
+            self.phase = Phase::Memory;
+        }
+    }
+
+    /// The store opened its view. Call under the vBucket's lock.
+    pub fn backfill_opened(
+        &mut self,
+        view: &StoreView,
+        vbucket: &mut VBucket,
+        name: &str,
+    ) -> Garbage {
+        if self.phase != Phase::Store {
+            return Garbage::default();
+        }
+        let misses_tombstones = self.read != Seqno::ZERO && self.read < view.purge_seqno;
+        if misses_tombstones && !self.options.rules.ignore_purged {
+            self.finish(StreamEnd::Rollback);
+            return Garbage::default();
+        }
+        self.view_end = view.high;
+        let mut end = view.high;
+        let mut garbage = Garbage::default();
+        if !self.options.disk_only {
+            let registered = vbucket.register_cursor(name, view.high);
+            self.cursor = Some(registered.cursor);
+            self.store_again = registered.gap.is_some();
+            garbage = registered.garbage;
+            if view.snapshot.end > view.high && !self.store_again {
+                end = self.join(vbucket, registered.cursor).max(end);
+            }
+        }
+        let end = end.min(self.end);
+        if end > self.read {
+            self.announce(Snapshot {
+                range: SnapshotRange {
+                    start: self.read.next(),
+                    end,
+                },
+                disk: true,
+                checkpoint: true,
+                acknowledge: self.options.takeover,
+                visible_end: end,
+                high_completed: Some(Seqno::ZERO),
+                high_prepared: None,
+                purge_seqno: view.purge_seqno,
+            });
+        }
+        garbage
+    }
+
+    /// The view ends inside of a snapshot: a document that was replaced before its end may have
+    /// its newest version only in memory. That part is taken now, and belongs to the same
+    /// snapshot.
+    fn join(&mut self, vbucket: &mut VBucket, cursor: CursorId) -> Seqno {
+        match vbucket.take_from(cursor, FlushBudget::ALL) {
+            CursorRead::Changes(batch) => {
+                let end = self.end_for_peer(batch.snapshot.end, batch.visible_end);
+                self.joined = Some(Box::new(batch));
+                end
+            }
+            CursorRead::Nothing | CursorRead::Dropped => Seqno::ZERO,
+        }
+    }
+
+    /// Rows of the store came.
+    pub fn backfill_rows(&mut self, rows: Box<dyn Rows>) {
+        if self.phase == Phase::Store {
+            self.held_end = rows.documents().last().map_or(self.read, Document::seqno);
+            self.held = Some(Held::Disk(rows, 0));
+        }
+    }
+
+    /// All rows of the view came, and [`Stream::next_event`] has given them all.
+    pub fn backfill_done(&mut self) {
+        if self.phase != Phase::Store {
+            return;
+        }
+        self.read = self.read.max(self.view_end.min(self.end));
+        self.phase = if self.store_again {
+            Phase::NeedsStore
+        } else {
+            Phase::Memory
+        };
+        self.checkpoint_next = true;
+        if let Some(batch) = self.joined.take() {
+            self.held_end = batch.last;
+            self.held = Some(Held::Memory(batch, Places::default()));
+            return;
+        }
+        if self.read >= self.end || self.options.disk_only {
+            self.phase = Phase::Ending(StreamEnd::Finished);
+        }
+        self.finish_snapshot();
+    }
+
+    /// Ends the stream; [`Stream::next_event`] tells it.
+    pub fn finish(&mut self, end: StreamEnd) {
+        if self.phase != Phase::Over {
+            self.phase = Phase::Ending(end);
+        }
+        self.held = None;
+        self.joined = None;
+        self.snapshot = None;
+        self.advanced = None;
+    }
+
+    /// The peer has a whole snapshot that it was asked to acknowledge.
+    /// `false` when none is outstanding.
+    pub fn snapshot_acknowledged(&mut self) -> bool {
+        let outstanding = self.unacknowledged_snapshots > 0;
+        self.unacknowledged_snapshots = self.unacknowledged_snapshots.saturating_sub(1);
+        outstanding
+    }
+
+    /// Takes the cursor, to be removed from the vBucket.
+    pub fn take_cursor(&mut self) -> Option<CursorId> {
+        self.cursor.take()
+    }
+
+    /// How it stands, for statistics.
+    pub fn figures(&self) -> StreamFigures {
+        StreamFigures {
+            state: match self.phase {
+                Phase::NeedsStore | Phase::Store => "backfilling",
+                Phase::Memory if self.handed_over => "takeover-send",
+                Phase::Memory => "in-memory",
+                Phase::Asking(_) | Phase::HandOver => "takeover-send",
+                Phase::Asked(_) => "takeover-wait",
+                Phase::Ending(_) | Phase::Over => "dead",
+            },
+            read: self.read,
+            sent: self.sent,
+            snapshot_end: self.announced,
+            end: self.end,
+            cursor: self.cursor,
+            totals: self.totals,
+        }
+    }
+
+    /// Whether everything was told, its end included.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+}

@@ -1,0 +1,327 @@
+//! From what a stream has to say to the bytes of a message.
+
+use std::borrow::Cow;
+
+use engine::dcp::{Event, Snapshot, StreamEnd};
+use model::{Datatype, Document, Kind, VbId, split_key};
+use wire::dcp::{
+    Abort, Commit, Deletion, EndReason, Expiration, MarkerFlags, MarkerVersion as Version,
+    Mutation, OpenFlags, Prepare, SeqnoAdvanced, SetVbucketState, SnapshotMarker,
+    StreamEnd as EndMessage, envelope, flow_bytes,
+};
+use wire::request::Message;
+use wire::{Envelope, Feature, FeatureSet, Opaque, Opcode, TooLong};
+
+use super::control::{MarkerVersion, Settings};
+use crate::value;
+
+/// What a reader without finer figures is told of how much a document is used.
+const HEAT: u8 = 2;
+/// Values shorter than this are not worth compressing.
+const COMPRESS_BYTES_MIN: usize = 32;
+
+/// How a connection wants its messages.
+pub(super) struct Form<'a> {
+    pub(super) flags: OpenFlags,
+    pub(super) settings: &'a Settings,
+    pub(super) features: FeatureSet,
+}
+
+/// To which stream messages belong.
+#[derive(Clone, Copy)]
+pub(super) struct Address {
+    pub(super) vb: VbId,
+    pub(super) opaque: Opaque,
+    pub(super) stream_id: Option<u16>,
+}
+
+impl Form<'_> {
+    /// Appends the message of `event`; tells the bytes that count for the peer's window.
+    pub(super) fn event(
+        &self,
+        event: &Event<'_>,
+        to: Address,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, TooLong> {
+        let before = out.len();
+        let plain = || plain_envelope(to);
+        let opcode = match *event {
+            Event::Change(document) => self.change(document, to, out)?,
+            Event::Snapshot(snapshot) => encode(&self.marker(&snapshot), &plain(), out)?,
+            Event::Advanced(seqno) => encode(&SeqnoAdvanced { seqno }, &plain(), out)?,
+            Event::State(state) => encode(&SetVbucketState { state }, &plain(), out)?,
+            Event::End(end) => {
+                let reason = reason_of(end);
+                encode(&EndMessage { reason }, &plain(), out)?
+            }
+        };
+        Ok(flow_bytes(opcode, out.len() - before))
+    }
+
+    fn marker(&self, snapshot: &Snapshot) -> SnapshotMarker {
+        let flag = |on: bool, flag: MarkerFlags| if on { flag } else { MarkerFlags(0) };
+        let source = if snapshot.disk {
+            MarkerFlags::DISK
+        } else {
+            MarkerFlags::MEMORY
+        };
+        let flags = source
+            .with(flag(snapshot.checkpoint, MarkerFlags::CHECKPOINT))
+            .with(flag(snapshot.acknowledge, MarkerFlags::ACK));
+        let visible_end = snapshot.visible_end;
+        let high_completed = snapshot.high_completed.unwrap_or_default();
+        let version = match self.settings.marker {
+            MarkerVersion::V2_2 if snapshot.disk => Version::V2_2 {
+                visible_end,
+                high_completed,
+                purge_seqno: snapshot.purge_seqno,
+                high_prepared: snapshot.high_prepared.unwrap_or_default(),
+            },
+            MarkerVersion::V2_0 | MarkerVersion::V2_2 if self.settings.sync_writes => {
+                Version::V2_0 {
+                    visible_end,
+                    high_completed,
+                }
+            }
+            _ => Version::V1,
+        };
+        SnapshotMarker {
+            range: snapshot.range,
+            flags,
+            version,
+        }
+    }
+
+    fn change(
+        &self,
+        document: &Document,
+        to: Address,
+        out: &mut Vec<u8>,
+    ) -> Result<Opcode, TooLong> {
+        let key = if self.features.contains(Feature::COLLECTIONS) {
+            document.key()
+        } else {
+            split_key(document.key()).map_or(document.key(), |(_, key)| key)
+        };
+        let kind = document.kind();
+        let kind = if self.settings.sync_writes {
+            kind
+        } else {
+            kind.plain()
+        };
+        let (seqno, rev) = (document.seqno(), document.rev());
+        let prepared = document.prepare_seqno();
+        let about = |datatype| {
+            let head = (document.cas(), datatype);
+            envelope(to.vb, to.opaque, to.stream_id, head)
+        };
+        let plain = || about(Datatype::RAW);
+        match kind {
+            Kind::Mutation => self.mutation(document, key, &about, out),
+            Kind::Deletion | Kind::Expiration => {
+                let (value, datatype) = self.deleted_value(document);
+                let envelope = about(datatype);
+                let (value, delete_time) = (&*value, document.expiry());
+                if kind == Kind::Expiration && self.settings.expiry_opcode {
+                    let expiration = Expiration {
+                        seqno,
+                        rev,
+                        delete_time,
+                        key,
+                        value,
+                    };
+                    return encode(&expiration, &envelope, out);
+                }
+                let timed = self.flags.contains(OpenFlags::INCLUDE_DELETE_TIMES);
+                let deletion = Deletion {
+                    seqno,
+                    rev,
+                    delete_time: timed.then_some(delete_time),
+                    key,
+                    value,
+                };
+                encode(&deletion, &envelope, out)
+            }
+            Kind::Prepare | Kind::PrepareDeletion => self.prepare(document, key, &about, out),
+            Kind::Commit | Kind::CommitDeletion => {
+                let commit = Commit {
+                    prepared,
+                    seqno,
+                    key,
+                };
+                encode(&commit, &plain(), out)
+            }
+            Kind::Abort => {
+                let given_up = Abort {
+                    prepared,
+                    seqno,
+                    key,
+                };
+                encode(&given_up, &plain(), out)
+            }
+        }
+    }
+
+    fn mutation(
+        &self,
+        document: &Document,
+        key: &[u8],
+        about: &dyn Fn(Datatype) -> Envelope<'static>,
+        out: &mut Vec<u8>,
+    ) -> Result<Opcode, TooLong> {
+        let (value, datatype) = self.value(document);
+        let mutation = Mutation {
+            seqno: document.seqno(),
+            rev: document.rev(),
+            flags: document.flags(),
+            expiry: document.expiry(),
+            lock_time: 0,
+            heat: self.heat(document),
+            key,
+            value: &value,
+        };
+        encode(&mutation, &about(datatype), out)
+    }
+
+    fn prepare(
+        &self,
+        document: &Document,
+        key: &[u8],
+        about: &dyn Fn(Datatype) -> Envelope<'static>,
+        out: &mut Vec<u8>,
+    ) -> Result<Opcode, TooLong> {
+        let (value, datatype) = self.value(document);
+        let prepare = Prepare {
+            seqno: document.seqno(),
+            rev: document.rev(),
+            flags: document.flags(),
+            expiry: document.expiry(),
+            lock_time: 0,
+            heat: self.heat(document),
+            deleted: document.kind() == Kind::PrepareDeletion,
+            level: document.level().unwrap_or(model::DurabilityLevel::Majority),
+            key,
+            value: &value,
+        };
+        encode(&prepare, &about(datatype), out)
+    }
+
+    fn heat(&self, document: &Document) -> u8 {
+        if self.settings.hifi_mfu {
+            document.heat()
+        } else {
+            HEAT
+        }
+    }
+
+    /// The value in the form that the connection was opened for.
+    fn value<'d>(&self, document: &'d Document) -> (Cow<'d, [u8]>, Datatype) {
+        let stored = document.datatype();
+        let keyed = self
+            .flags
+            .contains(OpenFlags::NO_VALUE_WITH_UNDERLYING_DATATYPE);
+        let bare = keyed || self.flags.contains(OpenFlags::NO_VALUE);
+        let xattrs = self.flags.contains(OpenFlags::INCLUDE_XATTRS);
+        if bare && !(xattrs && stored.contains(Datatype::XATTR)) {
+            let shown = if keyed { stored } else { Datatype::RAW };
+            return (Cow::Borrowed(&[]), self.known(shown));
+        }
+        let mut value = Cow::Borrowed(document.value());
+        let mut datatype = stored;
+        if stored.contains(Datatype::XATTR) && (bare || !xattrs) {
+            (value, datatype) = inflated(value, datatype);
+            let section = xattr_bytes(&value).min(value.len());
+            if bare {
+                value = Cow::Owned(value[..section].to_vec());
+                datatype = if keyed { stored } else { Datatype::XATTR };
+            } else {
+                value = Cow::Owned(value[section..].to_vec());
+                datatype = datatype.without(Datatype::XATTR);
+            }
+        }
+        let (value, datatype) = self.packed(value, datatype);
+        (value, self.known(datatype))
+    }
+
+    /// What outlives a deleted document: extended attributes, for those who asked for them.
+    fn deleted_value<'d>(&self, document: &'d Document) -> (Cow<'d, [u8]>, Datatype) {
+        let datatype = document.datatype();
+        let wanted = self.flags.contains(OpenFlags::INCLUDE_XATTRS)
+            && datatype.contains(Datatype::XATTR)
+            && !document.value().is_empty();
+        if !wanted {
+            return (Cow::Borrowed(&[]), Datatype::RAW);
+        }
+        let (value, datatype) = self.packed(Cow::Borrowed(document.value()), datatype);
+        (value, self.known(datatype))
+    }
+
+    /// Compresses or inflates, as was negotiated.
+    fn packed<'d>(&self, value: Cow<'d, [u8]>, datatype: Datatype) -> (Cow<'d, [u8]>, Datatype) {
+        let takes_snappy = self.features.contains(Feature::SNAPPY)
+            || self.features.contains(Feature::SNAPPY_EVERYWHERE);
+        let packed = datatype.contains(Datatype::SNAPPY);
+        if packed && !takes_snappy {
+            return inflated(value, datatype);
+        }
+        if !packed && self.settings.compress && value.len() >= COMPRESS_BYTES_MIN {
+            let smaller = snap::raw::Encoder::new().compress_vec(&value);
+            if let Some(smaller) = smaller.ok().filter(|smaller| smaller.len() < value.len()) {
+                return (Cow::Owned(smaller), datatype.with(Datatype::SNAPPY));
+            }
+        }
+        (value, datatype)
+    }
+
+    /// Leaves out what the peer does not know of.
+    fn known(&self, datatype: Datatype) -> Datatype {
+        if self.features.contains(Feature::JSON) {
+            datatype
+        } else {
+            datatype.without(Datatype::JSON)
+        }
+    }
+}
+
+/// The envelope of a message without a document.
+fn plain_envelope(to: Address) -> Envelope<'static> {
+    let nothing = (model::Cas(0), Datatype::RAW);
+    envelope(to.vb, to.opaque, to.stream_id, nothing)
+}
+
+/// Bytes of the extended attributes at the start of a value, their length included.
+fn xattr_bytes(value: &[u8]) -> usize {
+    let length = value.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
+    length.map_or(0, |length| (length as usize).saturating_add(4))
+}
+
+/// The plain form; what is damaged stays as it is.
+fn inflated(value: Cow<'_, [u8]>, datatype: Datatype) -> (Cow<'_, [u8]>, Datatype) {
+    if !datatype.contains(Datatype::SNAPPY) {
+        return (value, datatype);
+    }
+    match value::inflate(&value) {
+        Ok(plain) => (Cow::Owned(plain), datatype.without(Datatype::SNAPPY)),
+        Err(_) => (value, datatype),
+    }
+}
+
+fn encode<'a>(
+    message: &impl Message<'a>,
+    envelope: &Envelope<'_>,
+    out: &mut Vec<u8>,
+) -> Result<Opcode, TooLong> {
+    message.encode(envelope, out)?;
+    Ok(message.opcode())
+}
+
+/// The one place where ends of streams become numbers.
+fn reason_of(end: StreamEnd) -> EndReason {
+    match end {
+        StreamEnd::Finished => EndReason::OK,
+        StreamEnd::Closed => EndReason::CLOSED,
+        StreamEnd::StateChanged => EndReason::STATE_CHANGED,
+        StreamEnd::BackfillFailed => EndReason::BACKFILL_FAILED,
+        StreamEnd::Rollback => EndReason::ROLLBACK,
+    }
+}

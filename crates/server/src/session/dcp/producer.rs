@@ -1,0 +1,485 @@
+//! The producer: all streams of one connection, its window, its timers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bucket::{BackfillBuffer, Bucket, ReadySet, Wake};
+use engine::dcp::{
+    FlowControl, Keepalive, Position, Pulse, RollbackRules, Stream, StreamAsk, StreamEnd,
+    StreamOptions, StreamRefusal,
+};
+use model::{FailoverLog, Now, VbId};
+use parking_lot::Mutex;
+use wire::dcp::{DcpControl, OpenFlags, StreamFlags, StreamRequest, envelope};
+use wire::request::encode_raw;
+use wire::{Feature, FeatureSet, Opaque, Opcode, Status};
+
+use super::control::{Change, Settings};
+use super::encode::Form;
+use super::figures::{ProducerFigures, StreamFigures, Totals};
+use super::filter::Filter;
+use super::streams::{Entry, Turn, Visited};
+use crate::served::ServedBucket;
+use crate::session::Refusal;
+use crate::store::Store;
+
+pub(crate) use super::streams::StreamKey;
+
+/// Most streams of one connection.
+const STREAMS_MAX: usize = 16 << 10;
+/// Bytes that one stream sends before others get their turn.
+const SHARE_BYTES: usize = 64 << 10;
+/// Time between noops until the consumer says otherwise.
+const NOOP_INTERVAL_NS: u64 = 20 * 1_000_000_000;
+/// How long a consumer may be silent that gets noops.
+const IDLE_LIMIT_NS: u64 = 360 * 1_000_000_000;
+/// Above this share of the quota nobody gets a new stream.
+const MEMORY_PERCENT_MAX: u64 = 96;
+
+/// What statistics put in front of a name.
+const PREFIX: &str = "eq_dcpq:";
+
+/// A producer, as its connection and statistics share it.
+pub(crate) type SharedProducer = Arc<Mutex<Producer>>;
+
+/// How a turn of a producer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Produced {
+    /// Nothing until a wake, an acknowledgement or the deadline.
+    Idle,
+    /// There is more; others go first.
+    More,
+    /// The consumer is gone.
+    Silent,
+}
+
+/// What the answer to a stream request says.
+pub(crate) enum OpenedStream {
+    /// The histories.
+    Accepted(FailoverLog),
+    /// Where to go back to.
+    Rollback(model::Seqno),
+}
+
+/// The producer's side of one connection.
+pub(crate) struct Producer {
+    name: Box<str>,
+    served: Arc<ServedBucket>,
+    flags: OpenFlags,
+    settings: Settings,
+    flow: FlowControl,
+    keepalive: Keepalive,
+    ready: Arc<ReadySet>,
+    buffer: Arc<BackfillBuffer>,
+    streams: BTreeMap<StreamKey, Box<Entry>>,
+    next_vb: VbId,
+    /// Where the streams of one vBucket begin, so that each is the first one at times.
+    rotation: usize,
+    totals: Totals,
+    created_s: u32,
+    closed: bool,
+}
+
+impl Producer {
+    /// A producer without streams. `name` is the consumer's.
+    pub(crate) fn new(
+        name: &str,
+        served: Arc<ServedBucket>,
+        flags: OpenFlags,
+        wake: Arc<dyn Wake>,
+        now: Now,
+    ) -> Self {
+        let buffer = served.bucket.backfill_buffer();
+        Self {
+            name: format!("{PREFIX}{name}").into(),
+            served,
+            flags,
+            settings: Settings::default(),
+            flow: FlowControl::default(),
+            keepalive: Keepalive::new(NOOP_INTERVAL_NS, IDLE_LIMIT_NS, now.mono_ns),
+            ready: Arc::new(ReadySet::new(wake)),
+            buffer,
+            streams: BTreeMap::new(),
+            next_vb: VbId(0),
+            rotation: 0,
+            totals: Totals::default(),
+            created_s: now.unix_s(),
+            closed: false,
+        }
+    }
+
+    fn bucket(&self) -> &Bucket<Store> {
+        &self.served.bucket
+    }
+
+    /// Applies a setting.
+    pub(crate) fn control(
+        &mut self,
+        control: &DcpControl<'_>,
+        features: FeatureSet,
+    ) -> Result<(), Refusal> {
+        match self.settings.apply(control, self.flags, features)? {
+            Change::None => {}
+            Change::Noop(on) => self.keepalive.enable(on),
+            Change::NoopIntervalNs(interval) => self.keepalive.set_interval(interval),
+            Change::Window(bytes) => self.flow.set_window(bytes),
+        }
+        Ok(())
+    }
+
+    /// Opens a stream; its first messages come with the next turn.
+    pub(crate) fn open_stream(
+        &mut self,
+        vb: VbId,
+        opaque: Opaque,
+        request: &StreamRequest<'_>,
+        features: FeatureSet,
+    ) -> Result<OpenedStream, Refusal> {
+        if self.closed {
+            return Err(Status::ETMPFAIL.into());
+        }
+        self.check_noop(features)?;
+        let known = StreamFlags::ALL.without(StreamFlags::CACHE_TRANSFER);
+        if request.flags.without(known).0 != 0 {
+            return Err(Refusal::because(
+                Status::EINVAL,
+                "these flags are not served",
+            ));
+        }
+        let filter = Filter::read(request.value)?;
+        let key = self.key(vb, filter.stream_id)?;
+        if filter.filtered && self.settings.sync_writes {
+            return Err(Refusal::because(
+                Status::NOT_SUPPORTED,
+                "a filter does not go with sync writes",
+            ));
+        }
+        if self.streams.contains_key(&key) {
+            return Err(Status::KEY_EEXISTS.into());
+        }
+        let memory = self.bucket().memory();
+        let full = memory.used() > memory.quota() / 100 * MEMORY_PERCENT_MAX;
+        if full || self.streams.len() >= STREAMS_MAX {
+            return Err(Status::ENOMEM.into());
+        }
+        let ask = self.ask(request, filter, features);
+        self.seat(key, opaque, ask)
+    }
+
+    fn check_noop(&self, features: FeatureSet) -> Result<(), Refusal> {
+        let newer = features.contains(Feature::COLLECTIONS)
+            || self.flags.contains(OpenFlags::INCLUDE_XATTRS);
+        if newer && !self.keepalive.is_enabled() {
+            return Err(Refusal::because(
+                Status::NOT_SUPPORTED,
+                "noops must be enabled first",
+            ));
+        }
+        Ok(())
+    }
+
+    fn key(&self, vb: VbId, id: Option<u16>) -> Result<StreamKey, Refusal> {
+        if id.is_some() != self.settings.stream_ids {
+            return Err(Status::DCP_STREAM_ID_INVALID.into());
+        }
+        Ok(StreamKey {
+            vb,
+            id: id.unwrap_or(0),
+        })
+    }
+
+    fn ask(&self, request: &StreamRequest<'_>, filter: Filter, features: FeatureSet) -> StreamAsk {
+        let flag = |flag| request.flags.contains(flag);
+        StreamAsk {
+            position: Position {
+                uuid: request.uuid,
+                seqno: request.start,
+                snapshot: request.snapshot,
+                purge_seqno: filter.purge_seqno,
+            },
+            end: request.end,
+            options: StreamOptions {
+                takeover: flag(StreamFlags::TAKEOVER),
+                disk_only: flag(StreamFlags::DISK_ONLY),
+                to_latest: flag(StreamFlags::TO_LATEST),
+                from_latest: flag(StreamFlags::FROM_LATEST),
+                active_only: flag(StreamFlags::ACTIVE_ONLY),
+                rules: RollbackRules {
+                    strict_uuid: flag(StreamFlags::STRICT_VBUUID),
+                    ignore_purged: flag(StreamFlags::IGNORE_PURGED_TOMBSTONES),
+                },
+                sync_writes: self.settings.sync_writes,
+                told_of_advances: features.contains(Feature::COLLECTIONS),
+            },
+        }
+    }
+
+    fn seat(
+        &mut self,
+        key: StreamKey,
+        opaque: Opaque,
+        ask: StreamAsk,
+    ) -> Result<OpenedStream, Refusal> {
+        let name = cursor_name(&self.name, key);
+        let bucket = Arc::clone(&self.served.bucket);
+        // Before the cursor is seated: what comes after it must mark the vBucket.
+        bucket.subscribe(key.vb, &self.ready);
+        let opened = bucket.run(key.vb, |vbucket| {
+            let opened = Stream::open(vbucket, &name, ask);
+            let log = vbucket.failover_log().clone();
+            Ok((opened, log, bucket.epoch(key.vb)))
+        });
+        let refusal: Refusal = match opened {
+            Ok((Ok((stream, garbage)), log, epoch)) => {
+                drop(garbage);
+                let entry = Entry {
+                    stream,
+                    opaque,
+                    epoch,
+                    backfill: None,
+                };
+                self.streams.insert(key, Box::new(entry));
+                self.ready.mark(key.vb);
+                return Ok(OpenedStream::Accepted(log));
+            }
+            Ok((Err(StreamRefusal::Rollback(seqno)), ..)) => {
+                self.unsubscribe_unless_used(key.vb);
+                return Ok(OpenedStream::Rollback(seqno));
+            }
+            Ok((Err(StreamRefusal::NotMyVbucket), ..)) => Status::NOT_MY_VBUCKET.into(),
+            Ok((Err(StreamRefusal::OutOfRange), ..)) => Status::ERANGE.into(),
+            Err(error) => error.into(),
+        };
+        self.unsubscribe_unless_used(key.vb);
+        Err(refusal)
+    }
+
+    fn unsubscribe_unless_used(&self, vb: VbId) {
+        if self.streams.range(range_of(vb)).next().is_none() {
+            self.bucket().unsubscribe(vb, &self.ready);
+        }
+    }
+
+    /// Closes a stream at the consumer's wish.
+    pub(crate) fn close_stream(&mut self, vb: VbId, id: Option<u16>) -> Result<(), Refusal> {
+        let key = self.key(vb, id)?;
+        if !self.streams.contains_key(&key) {
+            return Err(Status::KEY_ENOENT.into());
+        }
+        if self.settings.end_on_close {
+            self.end(key, StreamEnd::Closed);
+        } else {
+            self.remove(key);
+        }
+        Ok(())
+    }
+
+    /// Lets a stream tell its end and then be gone.
+    fn end(&mut self, key: StreamKey, end: StreamEnd) {
+        if let Some(entry) = self.streams.get_mut(&key) {
+            entry.backfill = None;
+            entry.stream.finish(end);
+            self.ready.mark(key.vb);
+        }
+    }
+
+    fn remove(&mut self, key: StreamKey) {
+        if let Some(mut entry) = self.streams.remove(&key) {
+            entry.release(key.vb, &self.served.bucket);
+            self.unsubscribe_unless_used(key.vb);
+        }
+    }
+
+    /// The consumer is done with some bytes.
+    pub(crate) fn acknowledge(&mut self, bytes: u32) {
+        if !self.flow.acknowledge(bytes) {
+            tracing::debug!(name = &*self.name, bytes, "more acknowledged than was sent");
+        }
+    }
+
+    /// The consumer said something.
+    pub(crate) fn heard(&mut self, now: Now) {
+        self.keepalive.heard(now.mono_ns);
+    }
+
+    /// The consumer answered a message; `false` when the connection is to be closed for it.
+    pub(crate) fn answered(&mut self, opcode: Opcode, status: Status, opaque: Opaque) -> bool {
+        let of_stream = |entry: &(&StreamKey, &mut Box<Entry>)| entry.1.opaque == opaque;
+        match status {
+            Status::SUCCESS => {
+                if opcode == Opcode::DCP_NOOP {
+                    self.keepalive.answered();
+                    return true;
+                }
+                let acknowledges: fn(&mut Stream) -> bool = match opcode {
+                    Opcode::DCP_SET_VBUCKET_STATE => Stream::state_acknowledged,
+                    Opcode::DCP_SNAPSHOT_MARKER => Stream::snapshot_acknowledged,
+                    _ => return true,
+                };
+                let found = self
+                    .streams
+                    .iter_mut()
+                    .filter(of_stream)
+                    .find_map(|(key, entry)| acknowledges(&mut entry.stream).then_some(key.vb));
+                if let Some(vb) = found {
+                    self.ready.mark(vb);
+                }
+                true
+            }
+            // These say that the consumer has no such stream any more.
+            Status::NOT_MY_VBUCKET
+            | Status::KEY_ENOENT
+            | Status::KEY_EEXISTS
+            | Status::DCP_STREAM_NOT_FOUND
+            | Status::OPAQUE_NO_MATCH => {
+                let found = self.streams.iter_mut().find(of_stream).map(|(key, _)| *key);
+                if let Some(key) = found {
+                    self.remove(key);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Sends what there is and what there is room for: a bounded amount.
+    pub(crate) fn produce(
+        &mut self,
+        features: FeatureSet,
+        now: Now,
+        output: &mut Vec<u8>,
+    ) -> Produced {
+        if self.closed {
+            return Produced::Silent;
+        }
+        match self.keepalive.poll(now.mono_ns) {
+            Pulse::Nothing => {}
+            Pulse::Noop => {
+                let nothing = (model::Cas(0), model::Datatype::RAW);
+                let head = envelope(VbId(0), Opaque::default(), None, nothing);
+                let encoded = encode_raw(Opcode::DCP_NOOP, &head, [&[]; 3], output);
+                debug_assert!(
+                    encoded.is_ok(),
+                    "an empty message has no part that is too long"
+                );
+            }
+            Pulse::Silent => return Produced::Silent,
+        }
+        let limit = output.len() + self.settings.priority.turn_bytes();
+        while output.len() < limit {
+            if !self.flow.has_room() {
+                return Produced::Idle;
+            }
+            let Some(vb) = self.ready.next(self.next_vb) else {
+                return Produced::Idle;
+            };
+            self.next_vb = VbId(vb.0 + 1);
+            if self.visit(vb, features, limit, output) {
+                // No wake is needed: this connection goes on by itself.
+                self.ready.mark_quietly(vb);
+            }
+        }
+        Produced::More
+    }
+
+    /// One turn of the streams of a vBucket; tells whether one of them has more.
+    fn visit(&mut self, vb: VbId, features: FeatureSet, limit: usize, out: &mut Vec<u8>) -> bool {
+        let mut keys: Vec<StreamKey> = Vec::new();
+        keys.extend(self.streams.range(range_of(vb)).map(|(key, _)| *key));
+        if keys.len() > 1 {
+            self.rotation = self.rotation.wrapping_add(1);
+            let first = self.rotation % keys.len();
+            keys.rotate_left(first);
+        }
+        let mut unfinished = false;
+        for key in keys {
+            let limit = limit.min(out.len() + SHARE_BYTES);
+            let name = cursor_name(&self.name, key);
+            let Some(entry) = self.streams.get_mut(&key) else {
+                continue;
+            };
+            let mut turn = Turn {
+                bucket: &self.served.bucket,
+                ready: &self.ready,
+                buffer: &self.buffer,
+                form: Form {
+                    flags: self.flags,
+                    settings: &self.settings,
+                    features,
+                },
+                flow: &mut self.flow,
+                totals: &mut self.totals,
+                output: out,
+            };
+            match entry.drive(key, &name, limit, &mut turn) {
+                Visited::Idle => {}
+                Visited::Unfinished => unfinished = true,
+                Visited::Over => self.remove(key),
+            }
+        }
+        unfinished
+    }
+
+    /// When [`Producer::produce`] is to be called although nobody woke it, monotonic nanoseconds.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        self.keepalive.deadline_ns()
+    }
+
+    /// The connection is over.
+    pub(crate) fn leave(&mut self, shared: &SharedProducer) {
+        self.close();
+        let name = self.name.strip_prefix(PREFIX).unwrap_or_default();
+        self.served.dcp.leave(name, shared);
+    }
+
+    /// Ends all streams without a word; nothing is produced any more.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+        while let Some((&key, _)) = self.streams.first_key_value() {
+            self.remove(key);
+        }
+    }
+
+    /// How it stands.
+    pub(crate) fn figures(&self) -> ProducerFigures {
+        let window_full = !self.flow.has_room();
+        let streams = self.streams.iter().map(|(key, entry)| StreamFigures {
+            key: *key,
+            opaque: entry.opaque,
+            stream: entry.stream.figures(),
+            items_remaining: 0,
+            backfilling: entry.backfill.is_some(),
+        });
+        ProducerFigures {
+            name: self.name.to_string(),
+            settings: self.settings.clone(),
+            created_s: self.created_s,
+            paused: window_full || self.ready.is_empty(),
+            window_full,
+            totals: self.totals,
+            window: self.flow.window(),
+            outstanding: self.flow.outstanding(),
+            acknowledged: self.flow.acknowledged(),
+            noop_enabled: self.keepalive.is_enabled(),
+            noop_wait: self.keepalive.awaits_answer(),
+            noop_interval_s: self.keepalive.interval_ns() / 1_000_000_000,
+            backfill_bytes: self.buffer.bytes(),
+            backfill_full: self.buffer.is_full(),
+            backfills: self.buffer.counts(),
+            streams: streams.collect(),
+        }
+    }
+}
+
+fn range_of(vb: VbId) -> std::ops::RangeInclusive<StreamKey> {
+    StreamKey { vb, id: 0 }..=StreamKey { vb, id: u16::MAX }
+}
+
+/// The name of a stream's cursor.
+fn cursor_name(producer: &str, key: StreamKey) -> std::borrow::Cow<'_, str> {
+    if key.id == 0 {
+        producer.into()
+    } else {
+        format!("{producer}:{}", key.id).into()
+    }
+}

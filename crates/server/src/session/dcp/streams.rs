@@ -1,0 +1,207 @@
+//! The streams of a connection, and one step of one of them.
+
+use std::sync::Arc;
+
+use bucket::{Backfill, BackfillBuffer, BackfillChunk, BackfillNews, Bucket, ReadySet};
+use engine::dcp::{Filled, FlowControl, Rows, StoreView, Stream, StreamEnd};
+use model::{Document, VbId, VbState};
+use wire::Opaque;
+
+use super::encode::{Address, Form};
+use super::figures::Totals;
+use crate::node::random_vb_uuid;
+use crate::store::Store;
+
+/// Names a stream of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct StreamKey {
+    pub(crate) vb: VbId,
+    /// The number that the consumer gave it, zero for none.
+    pub(crate) id: u16,
+}
+
+/// One stream, and what it needs from outside of the engine.
+pub(super) struct Entry {
+    pub(super) stream: Stream,
+    pub(super) opaque: Opaque,
+    /// Of the vBucket when the stream was opened.
+    pub(super) epoch: u64,
+    pub(super) backfill: Option<Backfill>,
+}
+
+/// What a stream needs to get on.
+pub(super) struct Turn<'a> {
+    pub(super) bucket: &'a Bucket<Store>,
+    pub(super) ready: &'a Arc<ReadySet>,
+    pub(super) buffer: &'a Arc<BackfillBuffer>,
+    pub(super) form: Form<'a>,
+    pub(super) flow: &'a mut FlowControl,
+    pub(super) totals: &'a mut Totals,
+    pub(super) output: &'a mut Vec<u8>,
+}
+
+/// How far a stream came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Visited {
+    /// It has nothing until its vBucket is marked again.
+    Idle,
+    /// It had more to send than there was room for.
+    Unfinished,
+    /// It is over.
+    Over,
+}
+
+struct ChunkRows(BackfillChunk);
+
+impl Rows for ChunkRows {
+    fn documents(&self) -> &[Document] {
+        &self.0.documents
+    }
+}
+
+impl Entry {
+    /// Sends what there is, up to `limit` bytes of output.
+    pub(super) fn drive(
+        &mut self,
+        key: StreamKey,
+        name: &str,
+        limit: usize,
+        turn: &mut Turn<'_>,
+    ) -> Visited {
+        if turn.bucket.epoch(key.vb) != self.epoch {
+            self.backfill = None;
+            self.stream.finish(StreamEnd::StateChanged);
+        }
+        let address = Address {
+            vb: key.vb,
+            opaque: self.opaque,
+            stream_id: (key.id != 0).then_some(key.id),
+        };
+        loop {
+            while turn.output.len() < limit && turn.flow.has_room() {
+                let Some(event) = self.stream.next_event() else {
+                    break;
+                };
+                turn.send(&event, address);
+            }
+            if self.stream.is_over() {
+                return Visited::Over;
+            }
+            if turn.output.len() >= limit || !turn.flow.has_room() {
+                return Visited::Unfinished;
+            }
+            if !self.look(key, name, turn) {
+                return Visited::Idle;
+            }
+        }
+    }
+
+    /// Looks for more to send; `false` when there is nothing now.
+    fn look(&mut self, key: StreamKey, name: &str, turn: &Turn<'_>) -> bool {
+        if self.backfill.is_some() {
+            return self.look_into_backfill(key, name, turn);
+        }
+        match self.locked(key.vb, turn, |stream, vb| stream.fill(vb, name)) {
+            Some(Filled::Ready) | None => true,
+            Some(Filled::Idle) => false,
+            Some(Filled::Backfill(range)) => {
+                let (ready, buffer) = (turn.ready, turn.buffer);
+                self.backfill = Some(turn.bucket.backfill(key.vb, range, ready, buffer));
+                true
+            }
+            Some(Filled::HandOver) => {
+                self.hand_over(key.vb, turn);
+                true
+            }
+        }
+    }
+
+    fn look_into_backfill(&mut self, key: StreamKey, name: &str, turn: &Turn<'_>) -> bool {
+        let Some(backfill) = &self.backfill else {
+            return false;
+        };
+        match backfill.take() {
+            BackfillNews::Nothing => return false,
+            BackfillNews::Opened(view) => {
+                let view = StoreView {
+                    high: view.high,
+                    purge_seqno: view.purge_seqno,
+                    snapshot: view.snapshot,
+                };
+                self.locked(key.vb, turn, |stream, vb| {
+                    ((), stream.backfill_opened(&view, vb, name))
+                });
+            }
+            BackfillNews::Chunk(chunk) => self.stream.backfill_rows(Box::new(ChunkRows(chunk))),
+            BackfillNews::Done => {
+                self.backfill = None;
+                self.stream.backfill_done();
+            }
+            BackfillNews::Failed => {
+                self.backfill = None;
+                self.stream.finish(StreamEnd::BackfillFailed);
+            }
+        }
+        true
+    }
+
+    /// Runs `f` under the vBucket's lock, if it is still the one that the stream was opened on;
+    /// else the stream ends. What `f` leaves to be freed is freed after the lock.
+    fn locked<T>(
+        &mut self,
+        vb: VbId,
+        turn: &Turn<'_>,
+        f: impl FnOnce(&mut Stream, &mut engine::VBucket) -> (T, engine::Garbage),
+    ) -> Option<T> {
+        let (bucket, epoch, stream) = (turn.bucket, self.epoch, &mut self.stream);
+        let done = bucket.with_vbucket(vb, |vbucket| {
+            (bucket.epoch(vb) == epoch).then(|| f(stream, vbucket))
+        });
+        let Some((result, garbage)) = done.flatten() else {
+            self.backfill = None;
+            self.stream.finish(StreamEnd::StateChanged);
+            return None;
+        };
+        drop(garbage);
+        Some(result)
+    }
+
+    /// The peer took over: this node's vBucket serves nobody any more.
+    fn hand_over(&mut self, vb: VbId, turn: &Turn<'_>) {
+        let uuid = random_vb_uuid();
+        match turn.bucket.set_vbucket(vb, VbState::Dead, None, uuid) {
+            Ok(()) => {
+                self.epoch = turn.bucket.epoch(vb);
+                self.stream.handed_over();
+            }
+            Err(_) => self.stream.finish(StreamEnd::StateChanged),
+        }
+    }
+
+    /// Gives back what the stream holds of its vBucket.
+    pub(super) fn release(&mut self, vb: VbId, bucket: &Bucket<Store>) {
+        self.backfill = None;
+        if let Some(cursor) = self.stream.take_cursor() {
+            // Freed outside of the lock.
+            let garbage = bucket.with_vbucket(vb, |vbucket| vbucket.remove_cursor(cursor));
+            drop(garbage);
+        }
+    }
+}
+
+impl Turn<'_> {
+    fn send(&mut self, event: &engine::dcp::Event<'_>, address: Address) {
+        let before = self.output.len();
+        match self.form.event(event, address, self.output) {
+            Ok(counted) => {
+                self.flow.sent(counted);
+                self.totals.count(event, self.output.len() - before);
+            }
+            Err(error) => {
+                // No document that can be stored makes such a message.
+                self.output.truncate(before);
+                tracing::error!(vb = address.vb.0, ?error, "a change could not be sent");
+            }
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The change protocol over its own wire.
+
+mod consumer;
+mod refusals;
+mod streaming;

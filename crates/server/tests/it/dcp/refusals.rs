@@ -1,0 +1,245 @@
+//! What a consumer must not say, and what it is told.
+
+use wire::{Feature, Opcode, Status};
+
+use super::consumer::{Ask, Consumer, Message, PRODUCER, XATTRS, control, open};
+use crate::client::{Client, Request, sdk_without, set};
+use crate::place::{own, set_vbucket, shared};
+
+#[test]
+fn a_connection_is_opened_once_and_rightly() {
+    let mut client = Client::ready(shared());
+    let invalid = [
+        open("", PRODUCER),
+        open(&"n".repeat(201), PRODUCER),
+        open("flags", PRODUCER | 2),
+        open("flags", PRODUCER | 0x10),
+        open("flags", PRODUCER | 0x80),
+        open("flags", PRODUCER | 0x400),
+        open("json", PRODUCER).value("["),
+        open("json", PRODUCER).value("1"),
+    ];
+    for request in invalid {
+        client.call(&request).is(Status::EINVAL);
+    }
+    client.call(&open("consumer", 0)).is(Status::NOT_SUPPORTED);
+    let named = open(&"n".repeat(200), PRODUCER).value(r#"{"consumer_name":"me"}"#);
+    client.call(&named).ok();
+    client.call(&open("again", PRODUCER)).is(Status::EINVAL);
+    client.select("other").is(Status::NOT_SUPPORTED);
+    // Ordinary commands go on.
+    client.set("refusals-open", "v").ok();
+}
+
+#[test]
+fn the_protocol_is_refused_on_other_connections() {
+    let mut client = Client::ready(shared());
+    let ack = super::consumer::buffer_ack(1);
+    let close = Request::new(Opcode::DCP_CLOSE_STREAM);
+    let noop = Request::new(Opcode::DCP_NOOP);
+    let settings = control("enable_noop", "true");
+    for request in [Ask::all(0).request(), ack, close, noop, settings] {
+        client.call(&request).is(Status::EINVAL);
+    }
+    client
+        .call(&Request::new(Opcode::DCP_GET_FAILOVER_LOG))
+        .ok();
+    let mut stranger = Client::logged_in(shared(), &[Feature::XERROR, Feature::SELECT_BUCKET]);
+    stranger.call(&open("x", PRODUCER)).is(Status::NO_BUCKET);
+}
+
+#[test]
+fn what_only_consumers_get_is_refused() {
+    let node = own();
+    let mut consumer = Consumer::open(node.ports().kv, "producer", PRODUCER);
+    let extras = |opcode, length: usize| Request::new(opcode).extras(&vec![0; length]);
+    let keyed = |opcode, length: usize| extras(opcode, length).key("k");
+    let messages = [
+        extras(Opcode::DCP_ADD_STREAM, 4),
+        extras(Opcode::DCP_STREAM_END, 4),
+        extras(Opcode::DCP_SNAPSHOT_MARKER, 20),
+        keyed(Opcode::DCP_MUTATION, 31),
+        keyed(Opcode::DCP_DELETION, 18),
+        keyed(Opcode::DCP_EXPIRATION, 20),
+        extras(Opcode::DCP_SET_VBUCKET_STATE, 1),
+        extras(Opcode::DCP_SYSTEM_EVENT, 13),
+        keyed(Opcode::DCP_PREPARE, 31),
+        keyed(Opcode::DCP_COMMIT, 16),
+        keyed(Opcode::DCP_ABORT, 16),
+        extras(Opcode::DCP_SEQNO_ADVANCED, 8),
+        extras(Opcode::DCP_OSO_SNAPSHOT, 4),
+    ];
+    consumer.stream(&Ask::all(1));
+    for message in messages {
+        let status = consumer.client.call(&message).status;
+        assert!(
+            [Status::NOT_SUPPORTED, Status::EINVAL].contains(&status),
+            "{message:?}: {status:?}"
+        );
+    }
+    // The stream is unharmed.
+    let mut writer = Client::ready(node.ports().kv);
+    writer.call(&set("k", "v").vbucket(1)).ok();
+    assert_eq!(consumer.messages(2)[1], Message::mutation(1, "k", "v"));
+}
+
+#[test]
+fn controls_that_make_no_sense() {
+    let mut consumer = Consumer::open(shared(), "controls", PRODUCER);
+    let invalid = [
+        ("no_such_control", "1"),
+        ("enable_noop", "yes"),
+        ("set_noop_interval", "0"),
+        ("set_noop_interval", "-1"),
+        ("set_noop_interval", "often"),
+        ("connection_buffer_size", "4294967296"),
+        ("connection_buffer_size", "-1"),
+        ("connection_buffer_size", ""),
+        ("set_priority", "urgent"),
+        ("force_value_compression", "true"),
+        ("send_stream_end_on_client_close_stream", "false"),
+        ("enable_expiry_opcode", "true"),
+        ("max_marker_version", "3"),
+        ("backfill_order", "random"),
+    ];
+    for (name, value) in invalid {
+        consumer.control(name, value).is(Status::EINVAL);
+    }
+    consumer
+        .control("stream_buffer_size", "1")
+        .is(Status::NOT_SUPPORTED);
+    let valid = [
+        ("set_noop_interval", "180"),
+        ("connection_buffer_size", "0"),
+        ("set_priority", "high"),
+        ("supports_cursor_dropping_vulcan", "true"),
+        ("supports_hifi_MFU", "true"),
+        ("max_marker_version", "2.2"),
+        ("backfill_order", "sequential"),
+        ("enable_out_of_order_snapshots", "true"),
+        ("v7_dcp_status_codes", "true"),
+        ("include_deleted_user_xattrs", "true"),
+        ("enable_stream_id", "true"),
+    ];
+    for (name, value) in valid {
+        consumer.control(name, value).ok();
+    }
+    consumer
+        .control("enable_sync_writes", "true")
+        .is(Status::EINVAL);
+}
+
+#[test]
+fn stream_requests_that_make_no_sense() {
+    let node = own();
+    let port = node.ports().kv;
+    let mut writer = Client::ready(port);
+    for number in 0..5 {
+        writer
+            .call(&set(&format!("k{number}"), "v").vbucket(4))
+            .ok();
+    }
+    let mut consumer = Consumer::open(port, "requests", PRODUCER);
+    let uuid = consumer.stream(&Ask::all(5))[0].0;
+    let own_uuid = {
+        let log = consumer.stream(&Ask::all(4).flags(0x4));
+        consumer.until_end();
+        log[0].0
+    };
+    consumer.refused(&Ask::all(1030), Status::NOT_MY_VBUCKET);
+    consumer.refused(&Ask::all(5), Status::KEY_EEXISTS);
+    let out_of_range = [
+        Ask::after(4, own_uuid, 5).until(3),
+        Ask {
+            snapshot: (4, 5),
+            ..Ask::after(4, own_uuid, 3)
+        },
+        Ask {
+            snapshot: (1, 2),
+            ..Ask::after(4, own_uuid, 3)
+        },
+    ];
+    for ask in out_of_range {
+        consumer.refused(&ask, Status::ERANGE);
+    }
+    for value in ["[", "1", r#"{"uid":7}"#, r#"{"collections":[]}"#] {
+        consumer.refused(&Ask::all(4).value(value), Status::EINVAL);
+    }
+    let unknown = Ask::all(4).value(r#"{"collections":["8"]}"#);
+    consumer.refused(&unknown, Status::UNKNOWN_COLLECTION);
+    let unknown = Ask::all(4).value(r#"{"scope":"8"}"#);
+    consumer.refused(&unknown, Status::UNKNOWN_SCOPE);
+    consumer.refused(
+        &Ask::all(4).value(r#"{"sid":1}"#),
+        Status::DCP_STREAM_ID_INVALID,
+    );
+    consumer.refused(&Ask::all(4).flags(0x8), Status::EINVAL);
+    // Histories: another vBucket's, and one that is ahead.
+    let rollback = consumer.client.call(&Ask::after(4, uuid, 3).request());
+    assert_eq!(rollback.status, Status::ROLLBACK);
+    assert_eq!(rollback.value, 0_u64.to_be_bytes());
+    let rollback = consumer.client.call(&Ask::after(4, own_uuid, 9).request());
+    assert_eq!(rollback.status, Status::ROLLBACK);
+    assert_eq!(rollback.value, 5_u64.to_be_bytes());
+    set_vbucket(&mut writer, 4, 2);
+    consumer.refused(&Ask::all(4).flags(0x10), Status::NOT_MY_VBUCKET);
+    consumer.stream(&Ask::all(4).value(r#"{"uid":"0"}"#));
+}
+
+#[test]
+fn newer_features_need_noops() {
+    let port = shared();
+    let mut client = Client::ready(port);
+    client.call(&open("no-noop", PRODUCER)).ok();
+    client
+        .call(&Ask::all(0).request())
+        .is(Status::NOT_SUPPORTED);
+    let old = sdk_without(Feature::COLLECTIONS);
+    let mut client = Client::with(port, &old);
+    client.call(&open("no-noop-xattrs", PRODUCER | XATTRS)).ok();
+    client
+        .call(&Ask::all(0).request())
+        .is(Status::NOT_SUPPORTED);
+    let mut client = Client::with(port, &old);
+    client.call(&open("no-noop-old", PRODUCER)).ok();
+    client.call(&Ask::all(0).until(0).request()).ok();
+}
+
+#[test]
+fn a_name_belongs_to_its_newest_connection() {
+    let node = own();
+    let port = node.ports().kv;
+    let mut old = Consumer::open(port, "same", PRODUCER);
+    old.stream(&Ask::all(1));
+    let mut new = Consumer::open(port, "same", PRODUCER);
+    old.client.expect_end();
+    new.stream(&Ask::all(1));
+    let mut writer = Client::ready(port);
+    writer.call(&set("k", "v").vbucket(1)).ok();
+    assert_eq!(new.messages(2)[1], Message::mutation(1, "k", "v"));
+}
+
+#[test]
+fn answers_that_say_there_is_no_stream_end_it_and_others_the_connection() {
+    let node = own();
+    let port = node.ports().kv;
+    let mut writer = Client::ready(port);
+    let mut consumer = Consumer::open(port, "answers", PRODUCER);
+    consumer.stream(&Ask::all(1));
+    consumer.stream(&Ask::all(2));
+    writer.call(&set("a", "v").vbucket(1)).ok();
+    let frame = consumer.frame();
+    consumer.message();
+    let mut answer = Request::new(Opcode::DCP_SNAPSHOT_MARKER).bytes();
+    answer[0] = 0x81;
+    answer[7] = 0x0a;
+    answer[12..16].copy_from_slice(&frame.opaque.to_be_bytes());
+    consumer.client.send(&answer);
+    consumer.expect_silence();
+    writer.call(&set("a", "w").vbucket(1)).ok();
+    writer.call(&set("b", "v").vbucket(2)).ok();
+    assert_eq!(consumer.messages(2)[1], Message::mutation(1, "b", "v"));
+    answer[7] = 0x04;
+    consumer.client.send(&answer);
+    consumer.client.expect_end();
+}
