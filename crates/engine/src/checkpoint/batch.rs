@@ -1,12 +1,11 @@
 //! What the flusher carries to the store.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use model::{Document, Seqno, VbId, VbRecord};
 
 use super::run::Run;
-use super::segment::{Facts, Piece, Slot, Slots};
+use super::segment::{Facts, Piece, Sealed, Slot};
 
 /// How much a reader may take. The end of the last segment is estimated from its averages, so
 /// bytes may be exceeded somewhat; at least one change is taken.
@@ -92,6 +91,12 @@ impl Taken {
             let (more, more_bytes) = piece.count();
             (live + more, bytes + more_bytes)
         })
+    }
+
+    /// Whether its last change was not replaced.
+    pub(crate) fn ends_live(&self) -> bool {
+        let last = self.pieces.last().and_then(|piece| piece.slots().last());
+        last.is_some_and(Slot::is_live)
     }
 
     fn slots(&self) -> impl Iterator<Item = &Slot> {
@@ -215,7 +220,7 @@ pub struct FlushDone {
 #[derive(Debug, Default)]
 #[must_use = "to be dropped after the vBucket's lock"]
 pub struct Garbage {
-    pub(crate) segments: Vec<Arc<Slots>>,
+    pub(crate) segments: VecDeque<Sealed>,
     pub(crate) runs: VecDeque<Run>,
 }
 

@@ -334,7 +334,7 @@ impl CheckpointLog {
         };
         let mut next = self
             .sealed
-            .partition_point(|sealed| sealed.end_position() <= position);
+            .partition_point(|sealed| sealed.end_position <= position);
         while at < end && items < budget.items && bytes < budget.bytes {
             if next == self.sealed.len() {
                 let begin = self.tail_facts.first_position;
@@ -357,14 +357,14 @@ impl CheckpointLog {
                 break;
             }
             let from = usize::try_from(at - begin).unwrap_or(0);
-            let to = usize::try_from(end.min(sealed.end_position()) - begin).unwrap_or(0);
+            let to = usize::try_from(end.min(sealed.end_position) - begin).unwrap_or(0);
             let left = FlushBudget {
                 items: budget.items - items,
                 bytes: budget.bytes - bytes,
             };
             let slots = &sealed.slots[from..to];
             let count = left.fitting(slots, &sealed.facts);
-            let shared = sealed.end_position() > self.open.first_position;
+            let shared = sealed.end_position > self.open.first_position;
             items = items.saturating_add(count);
             let bytes_each = sealed.facts.live_bytes / sealed.facts.live.max(1);
             bytes = bytes.saturating_add(bytes_each.saturating_mul(count));

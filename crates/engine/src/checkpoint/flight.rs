@@ -60,13 +60,14 @@ impl CheckpointLog {
         self.seal_tail();
         let first = self
             .sealed
-            .partition_point(|sealed| sealed.end_position() <= self.persisted);
+            .partition_point(|sealed| sealed.end_position <= self.persisted);
         let mut end_position = self.persisted;
-        let (mut items, mut bytes, mut changes) = (0, 0, false);
+        let (mut items, mut bytes, mut last) = (0, 0, Seqno::ZERO);
         for sealed in self.sealed.range(first..) {
             // What failed comes again as a whole: the store may have it, and must not go back.
-            let again = taken.last_seqno() < Some(self.failed_to);
-            if changes && !again && (items >= budget.items || bytes >= budget.bytes) {
+            let again = last < self.failed_to;
+            let full = items >= budget.items || bytes >= budget.bytes;
+            if full && !again && taken.ends_live() {
                 break;
             }
             let begin = sealed.facts.first_position;
@@ -75,28 +76,29 @@ impl CheckpointLog {
                 items: budget.items.saturating_sub(items),
                 bytes: budget.bytes.saturating_sub(bytes),
             };
-            let slots = &sealed.slots[from..];
-            let mut count = left.fitting(slots, &sealed.facts);
+            let mut to = from + left.fitting(&sealed.slots[from..], &sealed.facts);
             if again {
-                let failed = slots.partition_point(|slot| slot.seqno <= self.failed_to);
-                count = count.max(failed);
+                let slots = &sealed.slots;
+                to = to.max(slots.partition_point(|slot| slot.seqno <= self.failed_to));
             }
-            let part = count < slots.len();
-            // A batch does not end with a change that was replaced.
-            let last = slots[..count].iter().rposition(Slot::is_live);
-            let count = last.map_or(count, |last| if part { last + 1 } else { count });
-            changes |= last.is_some();
+            let part = to < sealed.slots.len();
+            if part {
+                // A batch does not end with a change that was replaced.
+                let live = sealed.slots[from..to].iter().rposition(Slot::is_live);
+                to = live.map_or(to, |live| from + live + 1);
+            }
             taken.push(
-                Piece::new(Arc::clone(&sealed.slots), from, from + count),
+                Piece::new(Arc::clone(&sealed.slots), from, to),
                 &sealed.facts,
             );
             // The whole segment's figures stand for a part of it; only the last one may be one.
             items = items.saturating_add(sealed.facts.live);
             bytes = bytes.saturating_add(sealed.facts.live_bytes);
-            end_position = begin + (from + count) as u64;
+            end_position = begin + to as u64;
             if part {
                 break;
             }
+            last = sealed.last_seqno;
         }
         let flight = self.flight(&taken, end_position);
         (taken, flight)

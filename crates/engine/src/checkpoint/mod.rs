@@ -204,7 +204,7 @@ impl CheckpointLog {
         }
         self.seal_tail();
         // Segments grow with what is held: there are few of them, and little room is left over.
-        self.tail_bytes_max = SEGMENT_BYTES_MIN.max(self.live_bytes / 4);
+        self.tail_bytes_max = SEGMENT_BYTES_MIN.max(self.live_bytes / 2);
         let fitting = self.tail_bytes_max * self.items.max(1) / self.live_bytes.max(1);
         let slots = (self.items / 2).min(fitting).max(self.tail_hint);
         self.tail = Vec::with_capacity(slots.clamp(SLOTS_MIN, SLOTS_MAX));
@@ -227,7 +227,7 @@ impl CheckpointLog {
         let slots = mem::take(&mut self.tail);
         let tail_bytes = slots_bytes(&slots);
         if let Some(sealed) = Sealed::new(slots, facts) {
-            self.slot_bytes += sealed.slot_bytes() - tail_bytes;
+            self.slot_bytes += sealed.slot_bytes - tail_bytes;
             self.sealed.push_back(sealed);
         }
     }
@@ -322,7 +322,7 @@ impl CheckpointLog {
     /// time do not fill memory while the store stands still. Positions keep their numbers.
     fn drop_dead(&mut self, index: usize) {
         if let Some(dead) = self.sealed.remove(index) {
-            self.slot_bytes -= dead.slot_bytes();
+            self.slot_bytes -= dead.slot_bytes;
             self.open_bytes = self
                 .open_bytes
                 .saturating_sub(dead.slots.len() * size_of::<Slot>());
@@ -362,6 +362,43 @@ impl CheckpointLog {
         self.closed.get(index).unwrap_or(&self.open)
     }
 
+    /// Takes out the segments that end at or before `position`.
+    ///
+    /// Cost: O(segments taken out), or O(segments left) if these are fewer.
+    fn detach(&mut self, position: u64) -> VecDeque<Sealed> {
+        let passed = match self.sealed.back() {
+            Some(last) if last.end_position <= position => self.sealed.len(),
+            _ => self
+                .sealed
+                .partition_point(|sealed| sealed.end_position <= position),
+        };
+        let Some(last) = passed.checked_sub(1).map(|last| &self.sealed[last]) else {
+            return VecDeque::new();
+        };
+        self.held_from = last.last_seqno.next();
+        if passed <= self.sealed.len() / 2 {
+            for sealed in self.sealed.range(..passed) {
+                self.items -= sealed.facts.live;
+                self.live_bytes -= sealed.facts.live_bytes;
+                self.slot_bytes -= sealed.slot_bytes;
+                self.stale_bytes -= sealed.facts.stale_bytes;
+            }
+            return self.sealed.drain(..passed).collect();
+        }
+        let left = self.sealed.split_off(passed);
+        self.items = self.tail_facts.live;
+        self.live_bytes = self.tail_facts.live_bytes;
+        self.slot_bytes = slots_bytes(&self.tail);
+        self.stale_bytes = self.tail_facts.stale_bytes;
+        for sealed in &left {
+            self.items += sealed.facts.live;
+            self.live_bytes += sealed.facts.live_bytes;
+            self.slot_bytes += sealed.slot_bytes;
+            self.stale_bytes += sealed.facts.stale_bytes;
+        }
+        mem::replace(&mut self.sealed, left)
+    }
+
     /// Detaches what every cursor has passed.
     ///
     /// Cost: O(segments detached), whatever is in them; and the logarithm of the runs held.
@@ -370,24 +407,17 @@ impl CheckpointLog {
         if self.tail_facts.first_position < lowest && self.next_position() == lowest {
             self.seal_tail();
         }
-        let mut garbage = Garbage::default();
-        while let Some(sealed) = self
-            .sealed
-            .pop_front_if(|sealed| sealed.end_position() <= lowest)
-        {
-            self.items -= sealed.facts.live;
-            self.live_bytes -= sealed.facts.live_bytes;
-            self.slot_bytes -= sealed.slot_bytes();
-            self.stale_bytes -= sealed.facts.stale_bytes;
-            self.hold_from_after(sealed.slots.last());
-            garbage.segments.push(sealed.slots);
-        }
+        let mut garbage = Garbage {
+            segments: self.detach(lowest),
+            ..Garbage::default()
+        };
         if let Some(front) = self.sealed.front() {
             // Readers of the front segment stand in its middle.
             let passed = lowest.saturating_sub(front.facts.first_position);
             let index = usize::try_from(passed).unwrap_or(0).checked_sub(1);
-            let slots = Arc::clone(&front.slots);
-            self.hold_from_after(index.and_then(|index| slots.get(index)));
+            if let Some(last) = index.and_then(|index| front.slots.get(index)) {
+                self.held_from = last.seqno.next();
+            }
         }
         let passed = self.run_at(lowest);
         self.closed.drain(..passed);
@@ -407,12 +437,6 @@ impl CheckpointLog {
 
     pub(crate) fn set_bytes_max(&mut self, bytes: usize) {
         self.bytes_max = bytes;
-    }
-
-    fn hold_from_after(&mut self, slot: Option<&Slot>) {
-        if let Some(slot) = slot {
-            self.held_from = slot.seqno.next();
-        }
     }
 
     /// An idle vBucket keeps no room of a busy time.

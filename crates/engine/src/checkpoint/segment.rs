@@ -8,9 +8,9 @@ use model::{Document, Seqno};
 pub(crate) const SLOTS_MIN: usize = 16;
 pub(crate) const SLOTS_MAX: usize = 1 << 16;
 
-/// A segment takes no more changes once its documents take this much, or a quarter of what the
-/// whole log holds: a reader in its middle holds back little, and there are few of them.
-pub(crate) const SEGMENT_BYTES_MIN: usize = 256 << 10;
+/// A segment takes no more changes once its documents take this much, or half of what the log
+/// held when it began: a reader in its middle holds back little, and there are few of them.
+pub(crate) const SEGMENT_BYTES_MIN: usize = 512 << 10;
 
 /// Bytes that a sealed segment takes beside its slots: the counted vector and its entry.
 const SEALED_BYTES: usize = 16 + size_of::<Slots>() + size_of::<Sealed>();
@@ -48,31 +48,33 @@ pub(crate) struct Facts {
 }
 
 /// A segment that takes no further slots. Once a reader took it, it does not change at all.
+///
+/// What detaching one needs lies here: its slots, which nobody may have looked at for long, are
+/// not touched.
 #[derive(Debug)]
 pub(crate) struct Sealed {
     pub(crate) slots: Arc<Slots>,
     pub(crate) first_seqno: Seqno,
+    pub(crate) last_seqno: Seqno,
     pub(crate) facts: Facts,
+    /// Position behind the last slot.
+    pub(crate) end_position: u64,
+    /// Bytes without the documents.
+    pub(crate) slot_bytes: usize,
 }
 
 impl Sealed {
     /// `None` for a segment without slots.
     pub(crate) fn new(slots: Slots, facts: Facts) -> Option<Self> {
-        let first_seqno = slots.first()?.seqno;
+        let (first_seqno, last_seqno) = (slots.first()?.seqno, slots.last()?.seqno);
         Some(Self {
-            slots: Arc::new(slots),
             first_seqno,
+            last_seqno,
             facts,
+            end_position: facts.first_position + slots.len() as u64,
+            slot_bytes: SEALED_BYTES + slots_bytes(&slots),
+            slots: Arc::new(slots),
         })
-    }
-
-    pub(crate) fn end_position(&self) -> u64 {
-        self.facts.first_position + self.slots.len() as u64
-    }
-
-    /// Bytes without the documents.
-    pub(crate) fn slot_bytes(&self) -> usize {
-        SEALED_BYTES + slots_bytes(&self.slots)
     }
 }
 

@@ -97,15 +97,15 @@ impl CheckpointLog {
         let sealed = self
             .sealed
             .iter()
-            .skip_while(|sealed| sealed.end_position() <= from)
-            .take_while(|sealed| sealed.end_position() <= to);
+            .skip_while(|sealed| sealed.end_position <= from)
+            .take_while(|sealed| sealed.end_position <= to);
         let tail = if to == u64::MAX {
             slots_bytes(&self.tail) + self.tail_facts.stale_bytes
         } else {
             0
         };
         sealed
-            .map(|sealed| sealed.slot_bytes() + sealed.facts.stale_bytes)
+            .map(|sealed| sealed.slot_bytes + sealed.facts.stale_bytes)
             .sum::<usize>()
             + tail
     }

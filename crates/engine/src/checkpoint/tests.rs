@@ -79,7 +79,7 @@ impl World {
             .sealed
             .front()
             .map_or(log.tail_facts.first_position, |sealed| {
-                slot_bytes = log.sealed.iter().map(Sealed::slot_bytes).sum();
+                slot_bytes = log.sealed.iter().map(|sealed| sealed.slot_bytes).sum();
                 sealed.facts.first_position
             });
         for (slots, facts) in segments.chain([(&log.tail, log.tail_facts)]) {
