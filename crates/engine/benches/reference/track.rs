@@ -26,6 +26,7 @@ pub(crate) fn write(index: u64) -> Write {
         draft: Some(Draft::new(format!("\0key{number}").as_bytes(), b"1", &meta)),
         cas: Cas::ANY,
         preserve_expiry: false,
+        durability: None,
     }
 }
 
