@@ -88,14 +88,25 @@ impl<S: KvStore> Bucket<S> {
     /// # Errors
     /// As [`VBucket::apply`]; `NotReplica` when there is no such vBucket, and while stopping.
     pub fn replica_change(&self, id: VbId, document: &Document) -> Result<Applied, ReplicaError> {
-        let applied = self.with_vbucket(id, |vbucket| {
-            // As with clients' writes: the last flush must not miss what is acknowledged.
-            if self.is_stopping() {
-                return Err(ReplicaError::NotReplica);
+        loop {
+            let applied = self.with_vbucket(id, |vbucket| {
+                // As with clients' writes: the last flush must not miss what is acknowledged.
+                if self.is_stopping() {
+                    return Ok(Err(ReplicaError::NotReplica));
+                }
+                // What it replaces may have left memory whole, while this vBucket was active.
+                match vbucket.fetch_before_apply(document.key()) {
+                    Some(wanted) => Err(wanted),
+                    None => Ok(vbucket.apply(document)),
+                }
+            });
+            match applied {
+                None => return Err(ReplicaError::NotReplica),
+                Some(Ok(applied)) => return applied,
+                Some(Err(wanted)) if self.fetch_now(id, &wanted) => {}
+                Some(Err(_)) => return Err(ReplicaError::NotReplica),
             }
-            vbucket.apply(document)
-        });
-        applied.unwrap_or(Err(ReplicaError::NotReplica))
+        }
     }
 
     /// Takes a replica vBucket back to a state that it had at or before `to`, in the store and

@@ -17,6 +17,8 @@ pub struct VbConfig {
     pub getl_max_s: u32,
     /// Longest value.
     pub value_bytes_max: usize,
+    /// Whether eviction takes keys and metadata as well as values.
+    pub evicts_keys: bool,
     /// Longest time to live, seconds; 0 for no limit.
     pub max_ttl_s: u32,
     /// What every write asks for at least, also one that asks for nothing.
@@ -35,6 +37,7 @@ impl Default for VbConfig {
             getl_default_s: 15,
             getl_max_s: 30,
             value_bytes_max: 20 << 20,
+            evicts_keys: false,
             max_ttl_s: 0,
             durability_min: None,
             durability_max: DurabilityLevel::PersistToMajority,
@@ -63,6 +66,9 @@ pub struct FetchKey {
     pub key: Box<[u8]>,
     /// The revision that the table knows; its row is the one to read.
     pub seqno: Seqno,
+    /// Whether the whole document left memory. The row is then most likely, but not surely, that
+    /// of the key: whichever it is, it is to be restored.
+    pub whole: bool,
 }
 
 /// A document as a reader sees it.

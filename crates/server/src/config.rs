@@ -5,6 +5,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+pub use bucket::Eviction as EvictionPolicy;
+
 use crate::replication::ReplicaOf;
 
 /// Everything that decides how a node serves. Plain data: reading flags and files is the
@@ -60,6 +62,19 @@ pub struct BucketConfig {
     pub quota_bytes: u64,
     /// Where its documents live.
     pub kind: BucketKind,
+    /// What happens when its memory is full.
+    pub eviction: EvictionPolicy,
+}
+
+impl BucketConfig {
+    /// How the bucket evicts where `durable` says whether documents are on disk: what is in
+    /// memory only cannot leave it, it can only be deleted.
+    pub(crate) fn eviction(&self, durable: bool) -> EvictionPolicy {
+        match self.eviction {
+            EvictionPolicy::Values | EvictionPolicy::Documents if !durable => EvictionPolicy::None,
+            eviction => eviction,
+        }
+    }
 }
 
 /// Where the documents of a bucket live.

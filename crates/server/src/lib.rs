@@ -20,7 +20,7 @@ mod store;
 mod value;
 
 pub use commands::compatibility_page;
-pub use config::{BucketConfig, BucketKind, NodeConfig, Ports, StartError};
+pub use config::{BucketConfig, BucketKind, EvictionPolicy, NodeConfig, Ports, StartError};
 pub use node::Node;
 pub use replication::ReplicaOf;
 pub use stats::stats_page;

@@ -218,7 +218,7 @@ pub struct CommitInfo {
 /// A document that is wanted.
 #[derive(Clone, Copy, Debug)]
 pub struct Want<'a> {
-    /// Its key with collection prefix.
+    /// Its key with collection prefix. Empty for whichever is at `seqno`.
     pub key: &'a [u8],
     /// Where it is stored, when the caller knows: much faster.
     pub seqno: Option<Seqno>,

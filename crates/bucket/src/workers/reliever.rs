@@ -105,7 +105,7 @@ impl<S: KvStore> Bucket<S> {
                 let is_replica = vbucket.state() != VbState::Active;
                 (is_replica == replicas).then(|| match self.options.eviction {
                     Eviction::Delete => vbucket.delete_cold(SLOTS_PER_HOLD, excess, now),
-                    _ => vbucket.evict_cold(SLOTS_PER_HOLD, excess, &mut garbage),
+                    _ => vbucket.evict_cold(SLOTS_PER_HOLD, excess, now, &mut garbage),
                 })
             });
             garbage.clear();

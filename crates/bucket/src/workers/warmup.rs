@@ -3,9 +3,10 @@
 use std::ops::ControlFlow;
 
 use model::{Document, VbId, VbState, VbUuid};
-use storage::{KvStore, StoreError};
+use storage::{ErrorKind, KvStore, StoreError};
 
 use crate::Bucket;
+use crate::memory::Eviction;
 use crate::stats::{Counters, FlusherState, WarmupStage};
 
 /// Rows put into the table under one lock hold.
@@ -65,6 +66,12 @@ impl<S: KvStore> Bucket<S> {
             ControlFlow::Continue(())
         })?;
         self.load_rows(vb, &mut rows);
+        while let Some(Some(wanted)) = self.with_vbucket(vb, |vb| vb.fetch_before_decisions()) {
+            if !self.fetch_now(vb, &wanted) {
+                let error = StoreError::new(ErrorKind::Corrupt, "warming up").of(vb);
+                return Err(error.because("what a durable write replaces cannot be read"));
+            }
+        }
         Ok(())
     }
 
@@ -75,6 +82,7 @@ impl<S: KvStore> Bucket<S> {
         let after = self.memory.used() + bytes + row.memory_bytes() as u64;
         if self.options.eviction.keeps_a_copy()
             && !row.kind().is_tombstone()
+            && !row.kind().is_prepared()
             && after > self.memory.low_mark()
         {
             return row.to_non_resident();
@@ -84,8 +92,16 @@ impl<S: KvStore> Bucket<S> {
     }
 
     fn load_rows(&self, vb: VbId, rows: &mut Vec<Document>) {
+        let now = self.clock.now();
         let odd = self.with_vbucket(vb, |vbucket| {
-            let odd = rows.drain(..).filter_map(|row| vbucket.load(row));
+            let odd = rows.drain(..).filter_map(|row| {
+                let loaded = row.clone();
+                let odd = vbucket.load(row);
+                if self.options.eviction == Eviction::Documents && !loaded.is_resident() {
+                    vbucket.evict(loaded.key(), now);
+                }
+                odd
+            });
             odd.max()
         });
         if let Some(seqno) = odd.flatten() {

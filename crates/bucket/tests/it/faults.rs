@@ -167,7 +167,8 @@ fn a_document_that_cannot_be_read_wakes_its_reader_and_is_counted() {
     bucket.set(0, "a", b"1");
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     assert_eq!(
-        bucket.with_vbucket(VbId(0), |vbucket| vbucket.evict(b"a")),
+        bucket.with_vbucket(VbId(0), |vbucket| vbucket
+            .evict(b"a", model::Now::default())),
         Some(true)
     );
     let wanted = |bucket: &bucket::Bucket<_>| match bucket.try_get(0, "a").unwrap() {

@@ -158,7 +158,9 @@ fn a_fetch_for_a_vbucket_that_is_gone_or_new_gives_an_answer() {
     let bucket = warm(options(1, ROOMY), Kept::default(), 1);
     bucket.set(0, "a", b"1");
     assert_eq!(bucket.flush_step(), Flushed::Clean);
-    let evicted = bucket.with_vbucket(VbId(0), |vbucket| vbucket.evict(b"a"));
+    let evicted = bucket.with_vbucket(VbId(0), |vbucket| {
+        vbucket.evict(b"a", model::Now::default())
+    });
     assert_eq!(evicted, Some(true));
     let Ok(Outcome::NeedsFetch(wanted)) = bucket.try_get(0, "a") else {
         panic!("it was evicted");

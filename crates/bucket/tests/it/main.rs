@@ -6,6 +6,7 @@ mod crowd;
 mod expiry;
 mod faults;
 mod flushing;
+mod full_eviction;
 mod lifecycle;
 mod pressure;
 mod restart;

@@ -214,8 +214,13 @@ pub(crate) fn read_through<S: KvStore>(bucket: &Bucket<S>, vb: u16, key: &str) -
                 return Some(document.value().to_vec());
             }
             Ok(Outcome::NeedsFetch(wanted)) => {
-                bucket.fetch(VbId(vb), wanted, ear.clone()).unwrap();
-                ear.listen();
+                match bucket.fetch(VbId(vb), wanted, ear.clone()) {
+                    Ok(()) => ear.listen(),
+                    // No room for it at the moment.
+                    Err(_) => {
+                        ear.listen_for(Duration::from_millis(5));
+                    }
+                }
             }
             Err(OpError::KeyNotFound) => return None,
             Err(error) => panic!("{key}: {error}"),

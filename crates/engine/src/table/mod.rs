@@ -3,11 +3,13 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 
+use evicted::Evicted;
 use foldhash::fast::FixedState;
-use model::Document;
+use model::{Document, Seqno};
 use parts::Parts;
 pub(crate) use parts::Spot;
 
+mod evicted;
 mod parts;
 #[cfg(test)]
 mod tests;
@@ -23,6 +25,8 @@ pub(crate) struct Place {
 /// Documents by key, 8 bytes an entry; the keys lie in the documents only.
 pub(crate) struct Table {
     documents: Parts<Document>,
+    /// `None` as long as nothing was evicted whole.
+    evicted: Option<Box<Evicted>>,
     hasher: FixedState,
     counts: TableCounts,
 }
@@ -30,11 +34,11 @@ pub(crate) struct Table {
 /// Figures of the table, kept with every change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TableCounts {
-    /// Live documents.
+    /// Live documents, those that left the table included.
     pub(crate) items: u64,
-    /// Tombstones.
+    /// Tombstones, those that left included.
     pub(crate) tombstones: u64,
-    /// Live documents without their value.
+    /// Live documents whose value is not here.
     pub(crate) non_resident: u64,
     /// Bytes of the documents' allocations.
     pub(crate) document_bytes: usize,
@@ -49,6 +53,18 @@ impl TableCounts {
             self.items += 1;
             self.non_resident += u64::from(!document.is_resident());
         }
+    }
+
+    fn add_evicted(&mut self, tombstone: bool) {
+        self.tombstones += u64::from(tombstone);
+        self.items += u64::from(!tombstone);
+        self.non_resident += u64::from(!tombstone);
+    }
+
+    fn subtract_evicted(&mut self, tombstone: bool) {
+        self.tombstones -= u64::from(tombstone);
+        self.items -= u64::from(!tombstone);
+        self.non_resident -= u64::from(!tombstone);
     }
 
     fn subtract(&mut self, document: &Document) {
@@ -72,6 +88,7 @@ impl Table {
     pub(crate) fn new(hash_seed: u64) -> Self {
         Self {
             documents: Parts::default(),
+            evicted: None,
             hasher: FixedState::with_seed(hash_seed),
             counts: TableCounts::default(),
         }
@@ -147,7 +164,53 @@ impl Table {
         self.documents.slots()
     }
 
-    /// Documents and tombstones.
+    /// Takes the document of `place` out, and remembers where its row is. `None`, and nothing
+    /// is done, when there is none or its seqno is too high to be remembered.
+    pub(crate) fn evict(&mut self, place: Place) -> Option<Document> {
+        let document = self.at(place)?.clone();
+        if !Evicted::fits(document.seqno()) {
+            return None;
+        }
+        let hasher = &self.hasher;
+        let rehash = |other: &Document| hash_of(hasher, other.key());
+        let is_it = |other: &Document| other.same_as(&document);
+        self.documents.remove(place.hash, is_it, rehash)?;
+        let tombstone = document.kind().is_tombstone();
+        self.evicted
+            .get_or_insert_default()
+            .insert(place.hash, document.seqno(), tombstone);
+        self.counts.subtract(&document);
+        self.counts.add_evicted(tombstone);
+        Some(document)
+    }
+
+    /// The row that must be read before anything can be said of the key of `place`: it is not in
+    /// the table, but may have left it. `None` when all is known.
+    #[inline]
+    pub(crate) fn row_to_read(&self, place: Place) -> Option<Seqno> {
+        if place.spot.is_some() {
+            return None;
+        }
+        self.evicted.as_ref()?.candidate(place.hash)
+    }
+
+    /// Whether a row of the key with this hash is remembered as evicted.
+    pub(crate) fn is_evicted(&self, place: Place, seqno: Seqno) -> bool {
+        let evicted = self.evicted.as_ref();
+        evicted.is_some_and(|evicted| evicted.contains(place.hash, seqno))
+    }
+
+    /// Forgets that this row was evicted: it is put back, or is no more.
+    pub(crate) fn forget_evicted(&mut self, place: Place, seqno: Seqno) -> bool {
+        let evicted = self.evicted.as_mut();
+        let found = evicted.and_then(|evicted| evicted.take(place.hash, seqno));
+        if let Some(tombstone) = found {
+            self.counts.subtract_evicted(tombstone);
+        }
+        found.is_some()
+    }
+
+    /// Documents and tombstones that it holds.
     pub(crate) fn len(&self) -> usize {
         self.documents.len()
     }
@@ -163,7 +226,7 @@ impl Table {
 
     /// Bytes of the arrays of slots.
     pub(crate) fn array_bytes(&self) -> usize {
-        self.documents.bytes()
+        self.documents.bytes() + self.evicted.as_ref().map_or(0, |evicted| evicted.bytes())
     }
 }
 

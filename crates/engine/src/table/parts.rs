@@ -28,19 +28,18 @@ pub(crate) struct Parts<T> {
     depths: Vec<u8>,
     /// The part of each value of the deciding bits; empty while there is only one part.
     directory: Vec<u32>,
-    mask: usize,
     len: usize,
-    slots: usize,
+    slots: u32,
     array_bytes: usize,
-    resizes: u64,
+    resizes: u32,
 }
 
-fn slots_of<T>(entries: &HashTable<T>) -> usize {
+fn slots_of<T>(entries: &HashTable<T>) -> u32 {
     // One without an array says that it has one slot.
     if entries.capacity() == 0 {
         0
     } else {
-        entries.num_buckets()
+        entries.num_buckets() as u32
     }
 }
 
@@ -50,7 +49,6 @@ impl<T> Default for Parts<T> {
             all: Vec::new(),
             depths: Vec::new(),
             directory: Vec::new(),
-            mask: 0,
             len: 0,
             slots: 0,
             array_bytes: 0,
@@ -62,7 +60,9 @@ impl<T> Default for Parts<T> {
 impl<T> Parts<T> {
     #[inline]
     fn part_of(&self, hash: u64) -> usize {
-        let index = (hash >> PART_SHIFT) as usize & self.mask;
+        // A directory of one entry is not kept: nothing is found in it, and part 0 it is.
+        let mask = self.directory.len().wrapping_sub(1);
+        let index = (hash >> PART_SHIFT) as usize & mask;
         self.directory.get(index).map_or(0, |part| *part as usize)
     }
 
@@ -166,7 +166,6 @@ impl<T> Parts<T> {
         }
         if self.directory.len() == bit {
             self.directory.extend_from_within(..);
-            self.mask = self.directory.len() - 1;
         }
         let old = std::mem::take(&mut self.all[index]);
         self.slots -= slots_of(&old);
@@ -197,7 +196,7 @@ impl<T> Parts<T> {
     pub(crate) fn step(&self, next: &mut Spot) -> Option<Spot> {
         while let Some(part) = self.all.get(next.part as usize) {
             let spot = *next;
-            if (spot.slot as usize) < slots_of(part) {
+            if spot.slot < slots_of(part) {
                 next.slot += 1;
                 return Some(spot);
             }
@@ -219,7 +218,7 @@ impl<T> Parts<T> {
             .map_or(1, |part| slots_of(part).max(1));
         Spot {
             part: part as u32,
-            slot: ((seed >> 32) % slots as u64) as u32,
+            slot: (seed >> 32) as u32 % slots,
         }
     }
 
@@ -230,12 +229,12 @@ impl<T> Parts<T> {
 
     /// Slots, empty ones included.
     pub(crate) fn slots(&self) -> usize {
-        self.slots
+        self.slots as usize
     }
 
     /// How often a part grew or was split.
     pub(crate) fn resizes(&self) -> u64 {
-        self.resizes
+        u64::from(self.resizes)
     }
 
     /// Bytes of all arrays.

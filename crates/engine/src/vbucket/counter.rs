@@ -28,7 +28,10 @@ impl VBucket {
     ) -> Result<Outcome<(u64, Mutated)>, OpError> {
         self.check_active()?;
         let durable = self.requirement(arithmetic.durability, now)?;
-        let place = self.table.place(key);
+        let place = match self.seek(key) {
+            Ok(place) => place,
+            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
+        };
         self.check_undecided(place, key)?;
         let Some(document) = self.live(place, now).cloned() else {
             return self.create_counter(key, arithmetic, durable, now);

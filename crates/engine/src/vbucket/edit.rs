@@ -56,7 +56,10 @@ impl VBucket {
     ) -> Result<Outcome<Mutated>, OpError> {
         self.check_active()?;
         let durable = self.requirement(concat.durability, now)?;
-        let place = self.table.place(concat.key);
+        let place = match self.seek(concat.key) {
+            Ok(place) => place,
+            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
+        };
         self.check_undecided(place, concat.key)?;
         let document = self.live(place, now).cloned().ok_or(OpError::NotStored)?;
         self.check_writer(place, concat.cas, now)?;

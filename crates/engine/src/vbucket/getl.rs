@@ -21,7 +21,10 @@ impl VBucket {
         now: Now,
     ) -> Result<Outcome<Got>, OpError> {
         self.check_active()?;
-        let place = self.table.place(key);
+        let place = match self.seek(key) {
+            Ok(place) => place,
+            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
+        };
         self.check_undecided(place, key)?;
         let document = self.live_or_expire(place, now)?;
         if self.locks.cas_of(place.hash, key, now).is_some() {
@@ -54,7 +57,11 @@ impl VBucket {
         self.check_active()?;
         let place = self.table.place(key);
         if self.live(place, now).is_none() {
-            return Err(OpError::KeyNotFound);
+            // One that left memory is not locked: the locked ones stay.
+            return Err(match self.table.row_to_read(place) {
+                Some(_) => OpError::NotLocked,
+                None => OpError::KeyNotFound,
+            });
         }
         match self.locks.cas_of(place.hash, key, now) {
             None => Err(OpError::NotLocked),

@@ -4,37 +4,67 @@ use model::{Document, Kind, Now, VbState};
 
 use super::VBucket;
 use super::write::tombstone;
-use crate::types::{MemoryDelta, ScanProgress};
+use crate::types::{FetchKey, MemoryDelta, ScanProgress};
 
 impl VBucket {
+    /// Whether the document can be read back once it left memory, and would leave some room.
     fn may_evict(&self, document: &Document) -> bool {
-        document.is_resident()
-            && !document.kind().is_tombstone()
-            && !document.value().is_empty()
-            && document.seqno() <= self.durable.flushed
+        if document.seqno() > self.durable.flushed {
+            return false;
+        }
+        self.evicts_keys()
+            || document.is_resident()
+                && !document.kind().is_tombstone()
+                && !document.value().is_empty()
     }
 
-    fn evict_document(&mut self, document: &Document) {
+    /// A replica keeps its keys: what it is sent replaces rows that must be known by then.
+    fn evicts_keys(&self) -> bool {
+        self.config.evicts_keys && self.state == VbState::Active
+    }
+
+    fn evict_document(&mut self, document: &Document, now: Now) -> bool {
         let place = self.table.place(document.key());
-        self.table.put(place, document.to_non_resident());
+        if self.evicts_keys() {
+            // Locks lie beside the table, and a durable write will replace what is there.
+            let stays = self.locks.cas_of(place.hash, document.key(), now).is_some()
+                || self.check_undecided(place, document.key()).is_err();
+            if stays || self.table.evict(place).is_none() {
+                return false;
+            }
+        } else {
+            self.table.put(place, document.to_non_resident());
+        }
         self.checkpoints.note_evicted(document);
         self.counters.evicted += 1;
-    }
-
-    /// Drops the value of a document from memory; its key and metadata stay. `false` when there
-    /// is none, or it is not durable yet.
-    pub fn evict(&mut self, key: &[u8]) -> bool {
-        let found = self.table.at(self.table.place(key)).cloned();
-        let Some(document) = found.filter(|document| self.may_evict(document)) else {
-            return false;
-        };
-        self.evict_document(&document);
         true
     }
 
+    /// What must be read from the store, and restored, before [`VBucket::finish_warmup`] may
+    /// decide about durable writes: the documents that they replace.
+    pub fn fetch_before_decisions(&self) -> Option<FetchKey> {
+        self.durability.seqnos().find_map(|seqno| {
+            let key = self.durability.get(seqno)?.document.key();
+            let seqno = self.table.row_to_read(self.table.place(key))?;
+            Some(FetchKey {
+                key: key.into(),
+                seqno,
+                whole: true,
+            })
+        })
+    }
+
+    /// Drops the value of a document from memory; its key and metadata stay, unless the bucket
+    /// evicts keys too. `false` when there is none, it is not durable yet, or it is locked.
+    pub fn evict(&mut self, key: &[u8], now: Now) -> bool {
+        let found = self.table.at(self.table.place(key)).cloned();
+        let found = found.filter(|document| self.may_evict(document));
+        found.is_some_and(|document| self.evict_document(&document, now))
+    }
+
     /// One step of the eviction clock, from where the last one stopped: documents cool down,
-    /// and those that are cold already lose their value, until `slots` were looked at, `bytes`
-    /// are free, or the end of the table is reached.
+    /// and those that are cold already lose their value, or go whole, until `slots` were looked
+    /// at, `bytes` are free, or the end of the table is reached.
     ///
     /// A table that grows between two steps may be passed in another order: documents may be
     /// met twice, or only in the next round.
@@ -44,6 +74,7 @@ impl VBucket {
         &mut self,
         slots: usize,
         bytes: usize,
+        now: Now,
         garbage: &mut Vec<Document>,
     ) -> ScanProgress {
         let mut progress = ScanProgress::default();
@@ -63,9 +94,8 @@ impl VBucket {
             };
             let heat = document.heat();
             if heat == 0 {
-                self.evict_document(&document);
+                progress.changed += usize::from(self.evict_document(&document, now));
                 garbage.push(document);
-                progress.changed += 1;
             } else {
                 document.set_heat(heat - 1);
             }
@@ -97,7 +127,9 @@ impl VBucket {
             };
             if document.heat() > 0 {
                 document.set_heat(document.heat() - 1);
-            } else if self.locks.cas_of(place.hash, document.key(), now).is_none() {
+            } else if self.check_undecided(place, document.key()).is_ok()
+                && self.locks.cas_of(place.hash, document.key(), now).is_none()
+            {
                 let draft = tombstone(document.key(), Kind::Deletion, now);
                 self.commit(place, draft, now);
                 self.counters.auto_deleted += 1;

@@ -162,6 +162,7 @@ impl VBucket {
     /// The only door for a change: gives the draft its seqno, CAS and rev, queues it in the
     /// open checkpoint and puts it into the table. Cannot fail; whoever calls it has checked.
     fn commit(&mut self, place: Place, draft: Draft, now: Now) -> Document {
+        debug_assert!(self.table.row_to_read(place).is_none(), "its row is known");
         let old = self.table.at(place);
         let rev = old.map_or(self.max_deleted_rev, Document::rev) + 1;
         let heat = old.map_or(0, Document::heat).max(HEAT_WRITTEN);
@@ -235,7 +236,32 @@ impl VBucket {
         Outcome::NeedsFetch(FetchKey {
             key: document.key().into(),
             seqno: document.seqno(),
+            whole: false,
         })
+    }
+
+    /// Where `key` is or would be. Every operation on a key begins here: if its document may
+    /// have left memory whole, nothing can be said or changed before its row was read.
+    ///
+    /// # Errors
+    /// What to fetch, and to [`VBucket::restore`].
+    fn seek(&mut self, key: &[u8]) -> Result<Place, FetchKey> {
+        let place = self.table.place(key);
+        let Some(seqno) = self.table.row_to_read(place) else {
+            return Ok(place);
+        };
+        self.counters.fetches += 1;
+        Err(FetchKey {
+            key: key.into(),
+            seqno,
+            whole: true,
+        })
+    }
+
+    /// What must be read from the store, and restored, before a change of another node of this
+    /// key can be [applied](VBucket::apply). `None` as long as no key was evicted.
+    pub fn fetch_before_apply(&mut self, key: &[u8]) -> Option<FetchKey> {
+        self.seek(key).err()
     }
 
     /// What a write may ask for: the limit of the bucket caps it, and stands in for "never".

@@ -17,7 +17,10 @@ impl VBucket {
     /// `KeyNotFound`; `NotMyVbucket` and `WouldBlockPending` unless active.
     pub fn get(&mut self, key: &[u8], now: Now) -> Result<Outcome<Got>, OpError> {
         self.check_active()?;
-        let place = self.table.place(key);
+        let place = match self.seek(key) {
+            Ok(place) => place,
+            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
+        };
         self.check_readable(place, key)?;
         let document = self.live_or_expire(place, now)?;
         Ok(self.read(place, document, now))
@@ -31,7 +34,10 @@ impl VBucket {
         if self.state != VbState::Replica {
             return Err(OpError::NotMyVbucket);
         }
-        let place = self.table.place(key);
+        let place = match self.seek(key) {
+            Ok(place) => place,
+            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
+        };
         let document = self.live(place, now).cloned().ok_or(OpError::KeyNotFound)?;
         Ok(self.read(place, document, now))
     }
@@ -74,7 +80,10 @@ impl VBucket {
     /// `KeyNotFound` if not even a tombstone is known; `NotMyVbucket`, `WouldBlockPending`.
     pub fn get_meta(&mut self, key: &[u8], now: Now) -> Result<Outcome<GotMeta>, OpError> {
         self.check_active()?;
-        let place = self.table.place(key);
+        let place = match self.seek(key) {
+            Ok(place) => place,
+            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
+        };
         self.check_readable(place, key)?;
         let document = self.table.at(place).ok_or(OpError::KeyNotFound)?.clone();
         let deleted = document.kind().is_tombstone() || document.is_expired(now.unix_s());
@@ -91,29 +100,34 @@ impl VBucket {
     ///
     /// # Errors
     /// `NotMyVbucket` and `WouldBlockPending` unless active or replica.
-    pub fn observe(&mut self, key: &[u8], now: Now) -> Result<Observed, OpError> {
+    pub fn observe(&mut self, key: &[u8], now: Now) -> Result<Outcome<Observed>, OpError> {
         if self.state != VbState::Replica {
             self.check_active()?;
         }
-        let place = self.table.place(key);
+        let place = match self.seek(key) {
+            Ok(place) => place,
+            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
+        };
         let not_found = Observed {
             state: ObserveState::NotFound,
             cas: Cas(0),
         };
         let Some(document) = self.table.at(place) else {
-            return Ok(not_found);
+            return Ok(Outcome::Done(not_found));
         };
         let durable = document.seqno() <= self.durable.flushed;
         let state = match (self.live(place, now).is_some(), durable) {
             (true, true) => ObserveState::FoundPersisted,
             (true, false) => ObserveState::FoundNotPersisted,
-            (false, true) if document.kind().is_tombstone() => return Ok(not_found),
+            (false, true) if document.kind().is_tombstone() => {
+                return Ok(Outcome::Done(not_found));
+            }
             (false, _) => ObserveState::Deleted,
         };
-        Ok(Observed {
+        Ok(Outcome::Done(Observed {
             state,
             cas: document.cas(),
-        })
+        }))
     }
 
     /// Seqnos of this vBucket for a client whose changes were made in history `uuid`.
@@ -170,10 +184,16 @@ impl VBucket {
         Ok(None)
     }
 
-    /// Puts a value that was read from the store back into memory. Ignored (`false`) unless the
-    /// table still has the key without its value and with the same seqno.
+    /// Puts a document that was read from the store back into memory. Ignored (`false`) unless
+    /// the table still has the key without its value and with the same seqno, or the whole
+    /// document had left it.
     pub fn restore(&mut self, fetched: Document) -> bool {
         let place = self.table.place(fetched.key());
+        if self.table.at(place).is_none() && self.table.forget_evicted(place, fetched.seqno()) {
+            fetched.set_heat(HEAT_WRITTEN);
+            self.table.put(place, fetched);
+            return true;
+        }
         let wanted = self.table.at(place).is_some_and(|there| {
             !there.is_resident() && there.seqno() == fetched.seqno() && fetched.is_resident()
         });
@@ -187,7 +207,11 @@ impl VBucket {
     /// Whether the table still waits for exactly this row. When the store has no such row, this
     /// tells a lost row (`true`) from a document that has moved on meanwhile (`false`).
     pub fn still_wants(&self, wanted: &FetchKey) -> bool {
-        let there = self.table.at(self.table.place(&wanted.key));
+        let place = self.table.place(&wanted.key);
+        if wanted.whole {
+            return self.table.is_evicted(place, wanted.seqno);
+        }
+        let there = self.table.at(place);
         there.is_some_and(|there| !there.is_resident() && there.seqno() == wanted.seqno)
     }
 }

@@ -120,8 +120,11 @@ impl VBucket {
     /// meanwhile, and remembers that something was purged up to here.
     pub fn forget_tombstone(&mut self, key: &[u8], seqno: Seqno) {
         let same = |there: &Document| there.seqno() == seqno && there.kind().is_tombstone();
-        if self.table.at(self.table.place(key)).is_some_and(same) {
+        let place = self.table.place(key);
+        if self.table.at(place).is_some_and(same) {
             self.table.remove(key);
+        } else {
+            self.table.forget_evicted(place, seqno);
         }
         if seqno > self.purge_seqno {
             self.purge_seqno = seqno;

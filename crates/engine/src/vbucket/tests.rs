@@ -179,7 +179,9 @@ fn a_promise_waits_for_the_end_of_the_checkpoint() {
         Seqno(0),
         "key3@4 is not durable in any form"
     );
-    let observed = vbucket.observe(b"key5", NOW).unwrap();
+    let Ok(Outcome::Done(observed)) = vbucket.observe(b"key5", NOW) else {
+        panic!("it is in memory");
+    };
     assert_eq!(
         observed.state,
         ObserveState::FoundPersisted,

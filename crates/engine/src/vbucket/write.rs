@@ -29,7 +29,10 @@ impl VBucket {
         if asked.value().len() > self.config.value_bytes_max {
             return Err(OpError::TooBig);
         }
-        let place = self.table.place(asked.key());
+        let place = match self.seek(asked.key()) {
+            Ok(place) => place,
+            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
+        };
         self.check_undecided(place, asked.key())?;
         let live_expiry = self.live(place, now).map(Document::expiry);
         match (live_expiry, write.mode) {
@@ -89,7 +92,10 @@ impl VBucket {
     ) -> Result<Outcome<Mutated>, OpError> {
         self.check_active()?;
         let durable = self.requirement(durability, now)?;
-        let place = self.table.place(key);
+        let place = match self.seek(key) {
+            Ok(place) => place,
+            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
+        };
         self.check_undecided(place, key)?;
         if self.live(place, now).is_none() {
             return Err(OpError::KeyNotFound);
@@ -121,7 +127,10 @@ impl VBucket {
     /// `KeyNotFound`; `Locked`; `NotMyVbucket`, `WouldBlockPending`.
     pub fn touch(&mut self, key: &[u8], expiry: u32, now: Now) -> Result<Outcome<Got>, OpError> {
         self.check_active()?;
-        let place = self.table.place(key);
+        let place = match self.seek(key) {
+            Ok(place) => place,
+            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
+        };
         self.check_undecided(place, key)?;
         let document = self.live_or_expire(place, now)?;
         self.check_writer(place, Cas::ANY, now)?;

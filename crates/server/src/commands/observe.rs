@@ -8,6 +8,7 @@ use wire::request::{Message, Observe, ObserveSeqno, SeqnoPersistence};
 use wire::response::{Failover, KeyState, ObserveEntry, ObserveSeqnoReply};
 use wire::{Frame, Status};
 
+use super::documents::Settled;
 use crate::session::{Context, Done, Refusal, Reply};
 
 /// OBSERVE: the state of each key that the value lists.
@@ -16,7 +17,7 @@ pub(super) fn observe(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Do
     let bucket = context.bucket()?;
     let now = context.now;
     let mut value = Vec::with_capacity(frame.value.len() * 2);
-    let mut waiting = false;
+    let (mut waiting, mut parked) = (false, None);
     for asked in request.keys.iter() {
         let key = context.key(asked.key)?;
         let vb = if context.session.classic {
@@ -27,6 +28,13 @@ pub(super) fn observe(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Do
         let observed = bucket
             .bucket
             .run(vb, |vbucket| vbucket.observe(key.bytes(), now))?;
+        let observed = match context.settle(&bucket, vb, observed)? {
+            Settled::Ready(observed) => observed,
+            Settled::Parked(done) => {
+                parked = Some(done);
+                continue;
+            }
+        };
         let state = match observed.state {
             ObserveState::FoundNotPersisted => KeyState::FoundNotPersisted,
             ObserveState::FoundPersisted => KeyState::Persisted,
@@ -44,6 +52,9 @@ pub(super) fn observe(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Do
             cas: observed.cas,
         }
         .encode(&mut value);
+    }
+    if let Some(parked) = parked {
+        return Ok(parked);
     }
     if waiting {
         bucket.bucket.hurry();

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bucket::{Bucket, BucketOptions, Clock, Eviction, Workers};
+use bucket::{Bucket, BucketOptions, Clock, Workers};
 use engine::VbConfig;
 use storage::{DiskOptions, DiskStore, MemStore, OpenError, OpenErrorKind, Opened as OpenedStore};
 use tokio::sync::watch;
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::data_dir::{DataDir, Identities};
 use super::{random_u64, random_vb_uuid};
 use crate::clock::SystemClock;
-use crate::config::{BucketConfig, BucketKind, NodeConfig, StartError};
+use crate::config::{BucketConfig, BucketKind, EvictionPolicy, NodeConfig, StartError};
 use crate::replication::ReplicaOf;
 use crate::store::Store;
 use crate::value::VALUE_BYTES_MAX;
@@ -123,6 +123,7 @@ fn start(
     (clean, of): (bool, Option<&ReplicaOf>),
     (uuid, clock, warmed): (String, &Arc<SystemClock>, &watch::Sender<usize>),
 ) -> Result<OpenedBucket, StartError> {
+    let eviction = config.eviction(matches!(store, Store::Disk(_)));
     let options = BucketOptions {
         name: config.name.clone(),
         vbuckets: VBUCKETS,
@@ -130,13 +131,11 @@ fn start(
         vb: Arc::new(VbConfig {
             hash_seed: random_u64(),
             value_bytes_max: VALUE_BYTES_MAX,
+            evicts_keys: eviction == EvictionPolicy::Documents,
             ..VbConfig::default()
         }),
         clean,
-        eviction: match store {
-            Store::Disk(_) => Eviction::Values,
-            Store::Memory(_) => Eviction::None,
-        },
+        eviction,
         expiry_pass_s: EXPIRY_PASS_S,
         flush_interval_ms: FLUSH_INTERVAL_MS,
     };

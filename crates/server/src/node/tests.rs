@@ -48,6 +48,7 @@ fn bucket(name: &str) -> BucketConfig {
         name: name.into(),
         quota_bytes: 64 << 20,
         kind: BucketKind::Ephemeral,
+        eviction: crate::config::EvictionPolicy::None,
     }
 }
 

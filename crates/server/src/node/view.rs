@@ -8,7 +8,7 @@ use storage::KvStore;
 use tokio::sync::watch;
 
 use super::{COMPATIBLE_VERSION, NodeState};
-use crate::config::BucketKind;
+use crate::config::EvictionPolicy;
 use crate::http::{BucketSummary, Eviction, NodeSummary, NodeView};
 use crate::identity::AuthenticatedUser;
 use crate::served::ServedBucket;
@@ -79,9 +79,11 @@ impl NodeView for NodeState {
             disk_used_bytes: file,
             disk_data_bytes: data,
             ops_per_second: 0.0,
-            eviction: match served.kind {
-                BucketKind::Couchbase => Eviction::ValueOnly,
-                BucketKind::Ephemeral => Eviction::None,
+            eviction: match bucket.options().eviction {
+                EvictionPolicy::Values => Eviction::ValueOnly,
+                EvictionPolicy::Documents => Eviction::Full,
+                EvictionPolicy::Delete => Eviction::Delete,
+                EvictionPolicy::None => Eviction::None,
             },
             replicas: 0,
             vbuckets: bucket.vbuckets(),

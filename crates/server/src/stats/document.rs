@@ -50,8 +50,14 @@ pub(super) fn key(
 
 fn find(key: &[u8], vb: VbId, figures: &BucketFigures<'_>) -> Result<Found, StatError> {
     let now = figures.node.clock.now();
+    let bucket = &figures.served.bucket;
+    while let Some(Some(wanted)) = bucket.with_vbucket(vb, |vb| vb.fetch_before_apply(key)) {
+        if !bucket.fetch_now(vb, &wanted) {
+            return Err(StatError::Argument("the document cannot be read"));
+        }
+    }
     let found = figures.served.bucket.run(vb, |vbucket| {
-        let (engine::Outcome::Done(got), observed) =
+        let (engine::Outcome::Done(got), engine::Outcome::Done(observed)) =
             (vbucket.get_meta(key, now)?, vbucket.observe(key, now)?)
         else {
             return Err(OpError::TemporaryFailure);
@@ -60,6 +66,7 @@ fn find(key: &[u8], vb: VbId, figures: &BucketFigures<'_>) -> Result<Found, Stat
             return Err(OpError::KeyNotFound);
         }
         let wanted = FetchKey {
+            whole: false,
             key: key.into(),
             seqno: got.meta.seqno,
         };

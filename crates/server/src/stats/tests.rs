@@ -37,6 +37,7 @@ impl Running {
                 name: "default".into(),
                 quota_bytes: 128 << 20,
                 kind: BucketKind::Couchbase,
+                eviction: crate::config::EvictionPolicy::Values,
             }],
             replica_of: None,
             threads: 2,

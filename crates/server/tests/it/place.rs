@@ -28,6 +28,7 @@ fn bucket(name: &str) -> BucketConfig {
         name: name.into(),
         quota_bytes: 1 << 30,
         kind: BucketKind::Couchbase,
+        eviction: server::EvictionPolicy::Values,
     }
 }
 

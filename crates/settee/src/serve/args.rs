@@ -39,9 +39,12 @@ pub(crate) struct ServeArgs {
     /// [default: password] [env: SETTEE_PASSWORD]
     #[arg(long, value_name = "P")]
     pub(crate) password: Option<String>,
-    /// Bucket with its memory in MiB and its kind, couchbase (on disk) or ephemeral; may be
-    /// repeated [default: default:256:couchbase] [env: SETTEE_BUCKET, separated by commas]
-    #[arg(long, value_name = "NAME[:QUOTA_MIB[:KIND]]")]
+    /// Bucket with its memory in MiB, its kind, couchbase (on disk) or ephemeral, and what
+    /// leaves memory when that is full: of a couchbase bucket values (value) or keys and
+    /// metadata too (full); of an ephemeral one nothing, writes are refused (none), or the
+    /// documents used least are deleted (nru); may be repeated
+    /// [default: default:256:couchbase:value] [env: SETTEE_BUCKET, separated by commas]
+    #[arg(long, value_name = "NAME[:QUOTA_MIB[:KIND[:EVICTION]]]")]
     pub(crate) bucket: Vec<String>,
     /// Keep documents in memory only, without a data directory [env: SETTEE_MEMORY=true]
     #[arg(long)]

@@ -143,7 +143,7 @@ pub(crate) fn fetch(
     };
     let document =
         decode_row(vb, seqno, &value).map_err(|error| corrupt(vb, seqno, error, during))?;
-    if document.key() != want.key {
+    if !want.key.is_empty() && document.key() != want.key {
         let error = StoreError::new(ErrorKind::Corrupt, during).of(vb);
         return Err(error.because(format!("another key lies at seqno {seqno}")));
     }

@@ -48,7 +48,10 @@ impl World {
             };
             assert_eq!(found.meta, known.meta);
             assert_eq!(found.deleted, expected.live(key, now).is_none());
-            let state = self.vbucket.observe(key, now).unwrap().state;
+            let Ok(Outcome::Done(observed)) = self.vbucket.observe(key, now) else {
+                panic!("{key:?} is in memory");
+            };
+            let state = observed.state;
             let durable = known.meta.seqno <= expected.flushed;
             let tombstone = known.meta.kind != Kind::Mutation;
             let expected_state = match (found.deleted, durable) {

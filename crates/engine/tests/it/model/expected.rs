@@ -68,6 +68,7 @@ impl Expected {
     pub(super) fn fetch(&self, key: &[u8]) -> Option<FetchKey> {
         let seqno = self.documents.get(key)?.meta.seqno;
         self.evicted.contains(key).then(|| FetchKey {
+            whole: false,
             key: key.into(),
             seqno,
         })

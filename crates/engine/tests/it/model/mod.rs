@@ -479,7 +479,7 @@ impl World {
                 && known.meta.kind == Kind::Mutation
                 && !known.value.is_empty()
         });
-        let evicted = self.vbucket.evict(key);
+        let evicted = self.vbucket.evict(key, self.now);
         assert_eq!(evicted, may && self.expected.evicted.insert(key.into()));
     }
 }

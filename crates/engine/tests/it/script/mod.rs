@@ -193,8 +193,9 @@ impl World {
                 }
                 Ok(text)
             }
-            Outcome::NeedsFetch(FetchKey { key, seqno }) => {
-                Ok(format!("fetch {}@{seqno}", key.escape_ascii()))
+            Outcome::NeedsFetch(FetchKey { key, seqno, whole }) => {
+                let what = if whole { "fetch whole" } else { "fetch" };
+                Ok(format!("{what} {}@{seqno}", key.escape_ascii()))
             }
         }
     }
@@ -420,12 +421,15 @@ impl World {
     fn memory(&mut self, line: &Line<'_>) -> String {
         let key = line.word(1).as_bytes();
         match line.word(0) {
-            "evict" if self.vbucket.evict(key) => "evicted".into(),
+            "evict" if self.vbucket.evict(key, self.now) => "evicted".into(),
             "evict" => "kept".into(),
             "evict-cold" => {
-                let progress =
-                    self.vbucket
-                        .evict_cold(line.number(1) as usize, usize::MAX, &mut Vec::new());
+                let progress = self.vbucket.evict_cold(
+                    line.number(1) as usize,
+                    usize::MAX,
+                    self.now,
+                    &mut Vec::new(),
+                );
                 format!("evicted {}", progress.changed)
             }
             "expire" => {
@@ -447,7 +451,10 @@ impl World {
 
     fn observe(&mut self, line: &Line<'_>) -> Answer {
         if line.word(0) == "observe" {
-            let observed = self.vbucket.observe(line.word(1).as_bytes(), self.now)?;
+            let outcome = self.vbucket.observe(line.word(1).as_bytes(), self.now)?;
+            let Outcome::Done(observed) = outcome else {
+                return Ok("fetch".into());
+            };
             return Ok(match observed.state {
                 ObserveState::FoundPersisted => "persisted".into(),
                 ObserveState::FoundNotPersisted => "not persisted".into(),

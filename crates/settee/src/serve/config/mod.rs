@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::thread;
 
-use server::{BucketConfig, BucketKind, NodeConfig, ReplicaOf};
+use server::{BucketConfig, BucketKind, EvictionPolicy, NodeConfig, ReplicaOf};
 
 use super::settings::{ConfigError, Given, Settings};
 use crate::client::Address;
@@ -297,7 +297,7 @@ fn buckets(settings: &Settings) -> Result<Vec<BucketConfig>, ConfigError> {
     Ok(buckets)
 }
 
-/// `NAME[:QUOTA_MIB[:couchbase|ephemeral]]`; the error says what is allowed.
+/// `NAME[:QUOTA_MIB[:KIND[:EVICTION]]]`; the error says what is allowed.
 fn bucket(text: &str) -> Result<BucketConfig, String> {
     let mut parts = text.split(':');
     let name = parts.next().unwrap_or_default();
@@ -318,13 +318,26 @@ fn bucket(text: &str) -> Result<BucketConfig, String> {
         Some("ephemeral") => BucketKind::Ephemeral,
         Some(_) => return Err("kind must be couchbase or ephemeral".into()),
     };
+    let eviction = match (kind, parts.next()) {
+        (BucketKind::Couchbase, None | Some("value")) => EvictionPolicy::Values,
+        (BucketKind::Couchbase, Some("full")) => EvictionPolicy::Documents,
+        (BucketKind::Ephemeral, None | Some("none")) => EvictionPolicy::None,
+        (BucketKind::Ephemeral, Some("nru")) => EvictionPolicy::Delete,
+        (BucketKind::Couchbase, Some(_)) => {
+            return Err("eviction of a couchbase bucket must be value or full".into());
+        }
+        (BucketKind::Ephemeral, Some(_)) => {
+            return Err("eviction of an ephemeral bucket must be none or nru".into());
+        }
+    };
     if parts.next().is_some() {
-        return Err("must be NAME[:QUOTA_MIB[:couchbase|ephemeral]]".into());
+        return Err("must be NAME[:QUOTA_MIB[:couchbase|ephemeral[:EVICTION]]]".into());
     }
     Ok(BucketConfig {
         name: name.into(),
         quota_bytes: quota_mib * MIB,
         kind,
+        eviction,
     })
 }
 

@@ -34,6 +34,7 @@ fn defaults_are_the_documented_ones() {
         name: "default".into(),
         quota_bytes: 256 * MIB,
         kind: BucketKind::Couchbase,
+        eviction: EvictionPolicy::Values,
     };
     assert_eq!(node.buckets, [default]);
     assert!(node.threads >= 1);
@@ -61,10 +62,11 @@ fn every_setting_arrives() {
         ("log-level", "trace"),
         ("log-format", "json"),
     ]);
-    let bucket = |name: &str, mib, kind| BucketConfig {
+    let bucket = |name: &str, mib, kind, eviction| BucketConfig {
         name: name.into(),
         quota_bytes: mib * MIB,
         kind,
+        eviction,
     };
     let node = NodeConfig {
         data_dir: Some("/srv/couch".into()),
@@ -75,8 +77,8 @@ fn every_setting_arrives() {
         username: "u".into(),
         password: "p".into(),
         buckets: vec![
-            bucket("a", 64, BucketKind::Couchbase),
-            bucket("b", 100, BucketKind::Ephemeral),
+            bucket("a", 64, BucketKind::Couchbase, EvictionPolicy::Values),
+            bucket("b", 100, BucketKind::Ephemeral, EvictionPolicy::None),
         ],
         replica_of: None,
         threads: 3,
@@ -184,8 +186,8 @@ fn buckets_are_checked_part_by_part() {
         ("a:99999999999999999999999", quota),
         ("a:64:memcached", "kind must be couchbase or ephemeral"),
         (
-            "a:64:couchbase:",
-            "must be NAME[:QUOTA_MIB[:couchbase|ephemeral]]",
+            "a:64:couchbase:value:",
+            "must be NAME[:QUOTA_MIB[:couchbase|ephemeral[:EVICTION]]]",
         ),
     ] {
         assert_eq!(
@@ -271,4 +273,38 @@ fn ports_differ_unless_they_are_free_ones() {
         ("http-port", "0"),
         ("memcached-port", "0"),
     ]);
+}
+
+#[test]
+fn what_leaves_memory_depends_on_the_kind() {
+    use EvictionPolicy::{Delete, Documents, None, Values};
+    for (text, eviction) in [
+        ("a:16:couchbase", Values),
+        ("a:16:couchbase:value", Values),
+        ("a:16:couchbase:full", Documents),
+        ("a:16:ephemeral", None),
+        ("a:16:ephemeral:none", None),
+        ("a:16:ephemeral:nru", Delete),
+    ] {
+        assert_eq!(
+            config(&[("bucket", text)]).node.buckets[0].eviction,
+            eviction,
+            "{text}"
+        );
+    }
+    for (text, allowed) in [
+        (
+            "a:16:couchbase:nru",
+            "eviction of a couchbase bucket must be value or full",
+        ),
+        (
+            "a:16:ephemeral:full",
+            "eviction of an ephemeral bucket must be none or nru",
+        ),
+    ] {
+        assert_eq!(
+            line(&[("bucket", text)]),
+            format!("--bucket {text:?}: {allowed}")
+        );
+    }
 }

@@ -1,0 +1,312 @@
+//! Documents that leave memory with their keys, and come back when they are asked for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bucket::{Bucket, BucketOptions, Eviction, Flushed};
+use engine::{FetchKey, OpError, Outcome, StoreMode, VbConfig, Write};
+use model::{Cas, Draft, Meta, Seqno, VbId, VbState, VbUuid};
+use storage::{KvStore, MemStore};
+
+use crate::world::{Ops, ROOMY, options, read_through, rows, running, warm};
+
+const VB: VbId = VbId(0);
+
+fn whole(vbuckets: u16, quota_bytes: u64) -> BucketOptions {
+    BucketOptions {
+        eviction: Eviction::Documents,
+        vb: Arc::new(VbConfig {
+            evicts_keys: true,
+            ..VbConfig::default()
+        }),
+        ..options(vbuckets, quota_bytes)
+    }
+}
+
+/// Runs an operation as a session does: what it needs is fetched, and it runs again.
+fn retried<T>(
+    bucket: &Bucket<impl KvStore>,
+    mut run: impl FnMut() -> Result<Outcome<T>, OpError>,
+) -> Result<T, OpError> {
+    for _ in 0..100 {
+        match run()? {
+            Outcome::Done(done) => return Ok(done),
+            Outcome::NeedsFetch(wanted) => assert!(bucket.fetch_now(VB, &wanted)),
+            Outcome::Prepared(_) => panic!("nothing durable was asked for"),
+        }
+    }
+    panic!("fetched a hundred times in vain");
+}
+
+fn write(
+    bucket: &Bucket<impl KvStore>,
+    mode: StoreMode,
+    key: &str,
+    value: &[u8],
+) -> Result<Seqno, OpError> {
+    let mut write = Write {
+        mode,
+        draft: Some(Draft::new(key.as_bytes(), value, &Meta::default())),
+        cas: Cas::ANY,
+        preserve_expiry: false,
+        durability: None,
+    };
+    let now = bucket.clock().now();
+    retried(bucket, || bucket.run(VB, |vb| vb.store(&mut write, now))).map(|done| done.seqno)
+}
+
+fn get(bucket: &Bucket<impl KvStore>, key: &str) -> Option<Vec<u8>> {
+    let now = bucket.clock().now();
+    match retried(bucket, || bucket.run(VB, |vb| vb.get(key.as_bytes(), now))) {
+        Ok(got) => Some(got.document.value().to_vec()),
+        Err(OpError::KeyNotFound) => None,
+        Err(error) => panic!("{key}: {error}"),
+    }
+}
+
+fn delete(bucket: &Bucket<impl KvStore>, key: &str) -> Result<(), OpError> {
+    let now = bucket.clock().now();
+    let delete = || bucket.run(VB, |vb| vb.delete(key.as_bytes(), Cas::ANY, now));
+    retried(bucket, delete).map(|_| ())
+}
+
+/// Everything that can go goes.
+fn evict_all(bucket: &Bucket<impl KvStore>) {
+    let now = bucket.clock().now();
+    let mut garbage = Vec::new();
+    for _ in 0..8 {
+        bucket.with_vbucket(VB, |vb| {
+            while !vb.evict_cold(64, usize::MAX, now, &mut garbage).finished {}
+        });
+    }
+}
+
+#[test]
+fn keys_leave_and_come_back() {
+    let bucket = warm(whole(1, ROOMY), MemStore::new(), 1);
+    for index in 0..1000 {
+        bucket.set(0, &format!("k{index}"), &[7; 100]);
+    }
+    bucket.try_delete(0, "k0").unwrap();
+    evict_all(&bucket);
+    let stats = || bucket.with_vbucket(VB, |vb| vb.stats()).unwrap();
+    assert_eq!(stats().evicted, 0, "nothing is durable yet");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let before = bucket.memory().used();
+    evict_all(&bucket);
+    let left = stats();
+    assert_eq!((left.document_bytes, left.evicted), (0, 1000));
+    assert_eq!(
+        (left.items, left.tombstones, left.non_resident),
+        (999, 1, 999)
+    );
+    assert!(bucket.memory().used() * 8 < before, "{left:?}");
+    assert_eq!(bucket.memory().used(), bucket.recount());
+    assert_eq!(get(&bucket, "k1").unwrap(), [7; 100]);
+    assert_eq!(get(&bucket, "k0"), None);
+    assert_eq!(
+        write(&bucket, StoreMode::Add, "k2", b"x"),
+        Err(OpError::KeyExists)
+    );
+    assert_eq!(delete(&bucket, "absent"), Err(OpError::KeyNotFound));
+    let replaced = write(&bucket, StoreMode::Replace, "k3", b"new").unwrap();
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let rows = rows(bucket.store(), 0);
+    assert_eq!(rows.len(), 1000, "the row that k3 had is gone");
+    let newest = rows.last().unwrap();
+    assert_eq!((newest.seqno(), newest.rev()), (replaced, 2));
+}
+
+#[test]
+fn an_absent_key_asks_the_store_for_nothing() {
+    let bucket = warm(whole(1, ROOMY), MemStore::new(), 1);
+    for index in 0..1000 {
+        bucket.set(0, &format!("k{index}"), b"v");
+    }
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    evict_all(&bucket);
+    let fetches = || bucket.with_vbucket(VB, |vb| vb.stats()).unwrap().fetches;
+    for index in 0..10_000 {
+        assert_eq!(get(&bucket, &format!("absent{index}")), None);
+    }
+    // One of eight thousand is mistaken for one that was evicted.
+    assert!(fetches() < 50, "{}", fetches());
+}
+
+#[test]
+fn a_row_of_another_key_is_put_back_and_the_search_goes_on() {
+    let bucket = warm(whole(1, ROOMY), MemStore::new(), 1);
+    bucket.set(0, "a", b"1");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    evict_all(&bucket);
+    // As if the hash of "b" were that of "a".
+    let wrong = FetchKey {
+        key: b"b"[..].into(),
+        seqno: Seqno(1),
+        whole: true,
+    };
+    assert!(bucket.fetch_now(VB, &wrong));
+    let Ok(Outcome::Done(there)) = bucket.try_get(0, "a") else {
+        panic!("it was put back");
+    };
+    assert_eq!(there.value(), b"1");
+    assert!(matches!(bucket.try_get(0, "b"), Err(OpError::KeyNotFound)));
+}
+
+#[test]
+fn locked_documents_and_replicas_keep_their_keys() {
+    let bucket = warm(whole(1, ROOMY), MemStore::new(), 1);
+    bucket.set(0, "locked", b"1");
+    bucket.set(0, "free", b"1");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let now = bucket.clock().now();
+    let locked = bucket.run(VB, |vb| vb.get_locked(b"locked", 15, now));
+    let Ok(Outcome::Done(locked)) = locked else {
+        panic!("it can be locked");
+    };
+    evict_all(&bucket);
+    assert!(matches!(bucket.try_get(0, "locked"), Ok(Outcome::Done(_))));
+    assert!(matches!(
+        bucket.try_get(0, "free"),
+        Ok(Outcome::NeedsFetch(_))
+    ));
+    let unlock = |key: &[u8], cas| bucket.run(VB, |vb| vb.unlock(key, cas, now));
+    assert_eq!(unlock(b"free", locked.cas), Err(OpError::NotLocked));
+    assert_eq!(unlock(b"locked", locked.cas), Ok(()));
+    bucket
+        .set_vbucket(VB, VbState::Replica, None, VbUuid(7))
+        .unwrap();
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    evict_all(&bucket);
+    let known = bucket.with_vbucket(VB, |vb| vb.fetch_before_apply(b"locked"));
+    assert_eq!(known, Some(None), "a replica keeps its keys");
+    let wanted = bucket.with_vbucket(VB, |vb| vb.fetch_before_apply(b"free"));
+    let wanted = wanted.flatten().unwrap();
+    assert!(wanted.whole && bucket.fetch_now(VB, &wanted));
+    let known = bucket.with_vbucket(VB, |vb| vb.fetch_before_apply(b"free"));
+    assert_eq!(known, Some(None));
+}
+
+#[test]
+fn random_operations_are_those_of_a_map() {
+    let bucket = warm(whole(1, ROOMY), MemStore::new(), 1);
+    let mut expected: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    let mut state = 0x5eed_u64;
+    let mut draw = |below: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) % below
+    };
+    for step in 0..20_000_u32 {
+        let key = format!("k{}", draw(300));
+        let value = step.to_be_bytes().to_vec();
+        match draw(16) {
+            0..4 => {
+                write(&bucket, StoreMode::Set, &key, &value).unwrap();
+                expected.insert(key, value);
+            }
+            4..6 => {
+                let added = write(&bucket, StoreMode::Add, &key, &value);
+                assert_eq!(added.is_err(), expected.contains_key(&key), "{step}: {key}");
+                expected.entry(key).or_insert(value);
+            }
+            6..9 => {
+                let gone = delete(&bucket, &key);
+                assert_eq!(
+                    gone.is_ok(),
+                    expected.remove(&key).is_some(),
+                    "{step}: {key}"
+                );
+            }
+            9..14 => assert_eq!(
+                get(&bucket, &key),
+                expected.get(&key).cloned(),
+                "{step}: {key}"
+            ),
+            14 => assert_eq!(bucket.flush_step(), Flushed::Clean),
+            _ => evict_all(&bucket),
+        }
+        let items = bucket.with_vbucket(VB, |vb| vb.items());
+        assert_eq!(items, Some(expected.len() as u64), "{step}");
+    }
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let mut stored = BTreeMap::new();
+    for row in rows(bucket.store(), 0) {
+        if !row.kind().is_tombstone() {
+            let key = String::from_utf8(row.key().to_vec()).unwrap();
+            assert!(
+                stored.insert(key, row.value().to_vec()).is_none(),
+                "two rows of a key"
+            );
+        }
+    }
+    assert_eq!(stored, expected);
+    assert_eq!(bucket.memory().used(), bucket.recount());
+}
+
+#[test]
+fn a_bucket_of_ten_times_its_quota_serves_all() {
+    let store = crate::world::Kept::default();
+    let (bucket, workers) = running(whole(4, 1 << 20), store, 1);
+    let ear = crate::world::Ear::new();
+    for index in 0..10_000_u32 {
+        let (key, vb) = (format!("k{index}"), VbId((index % 4) as u16));
+        let (value, now) = ([7; 1000], bucket.clock().now());
+        let mut write = Write {
+            mode: StoreMode::Set,
+            draft: Some(Draft::new(key.as_bytes(), &value, &Meta::default())),
+            cas: Cas::ANY,
+            preserve_expiry: false,
+            durability: None,
+        };
+        for tries in 0.. {
+            assert!(tries < 60_000, "nobody made room for {key}");
+            if bucket.admit(1100).is_err() {
+                ear.listen_for(std::time::Duration::from_millis(1));
+                continue;
+            }
+            match bucket.run(vb, |vbucket| vbucket.store(&mut write, now)) {
+                Ok(Outcome::Done(_) | Outcome::Prepared(_)) => break,
+                Ok(Outcome::NeedsFetch(wanted)) => assert!(bucket.fetch_now(vb, &wanted)),
+                Err(error) => panic!("{key}: {error}"),
+            }
+        }
+    }
+    for index in (0..10_000_u32).step_by(37) {
+        let value = read_through(&bucket, (index % 4) as u16, &format!("k{index}"));
+        assert_eq!(value.unwrap(), [7; 1000], "{index}");
+    }
+    assert!(bucket.memory().used() <= bucket.memory().quota());
+    workers.stop().unwrap();
+    assert_eq!(bucket.memory().used(), bucket.recount());
+}
+
+#[test]
+fn warmup_remembers_where_the_rest_is() {
+    let store = MemStore::new();
+    let first = warm(whole(1, ROOMY), store, 1);
+    for index in 0..4000 {
+        first.set(0, &format!("k{index}"), &[7; 1000]);
+    }
+    assert_eq!(first.flush_step(), Flushed::Clean);
+    let copy = MemStore::new();
+    for row in rows(first.store(), 0) {
+        let record = first.with_vbucket(VB, |vb| vb.record()).unwrap();
+        let changes: &[_] = &[(row, Seqno::ZERO)];
+        let batch = storage::VbBatch {
+            vb: VB,
+            record: &record,
+            changes: &changes,
+        };
+        copy.commit(&[batch]).unwrap();
+    }
+    let again = warm(whole(1, 2 << 20), copy, 9);
+    let stats = again.with_vbucket(VB, |vb| vb.stats()).unwrap();
+    assert_eq!(stats.items, 4000);
+    assert!(stats.non_resident > 2000, "{stats:?}");
+    assert!(again.memory().used() <= again.memory().high_mark());
+    for index in (0..4000).step_by(97) {
+        assert_eq!(get(&again, &format!("k{index}")).unwrap(), [7; 1000]);
+    }
+}
