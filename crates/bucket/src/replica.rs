@@ -101,10 +101,9 @@ impl<S: KvStore> Bucket<S> {
                 }
             });
             match applied {
-                None => return Err(ReplicaError::NotReplica),
                 Some(Ok(applied)) => return applied,
                 Some(Err(wanted)) if self.fetch_now(id, &wanted) => {}
-                Some(Err(_)) => return Err(ReplicaError::NotReplica),
+                None | Some(Err(_)) => return Err(ReplicaError::NotReplica),
             }
         }
     }
