@@ -9,6 +9,7 @@ mod flushing;
 mod full_eviction;
 mod lifecycle;
 mod pressure;
+mod replica;
 mod restart;
 mod stores;
 mod world;

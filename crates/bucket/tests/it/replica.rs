@@ -1,0 +1,210 @@
+//! vBuckets that follow another node's: given, taken back, promoted.
+
+use bucket::{Bucket, Flushed};
+use engine::{CheckpointKind, OpError, ReplicaError, SnapshotMarker};
+use model::{
+    Cas, Document, FailoverEntry, FailoverLog, Kind, Meta, Seqno, SnapshotRange, VbId, VbState,
+    VbUuid,
+};
+use storage::{KvStore, MemStore};
+
+use crate::world::{Ops, ROOMY, cold, disk, options, rows, uuids, warm};
+
+const VB: VbId = VbId(0);
+
+fn marker(start: u64, end: u64) -> SnapshotMarker {
+    SnapshotMarker {
+        start: Seqno(start),
+        end: Seqno(end),
+        kind: CheckpointKind::Memory,
+        checkpoint: true,
+        high_completed: None,
+        high_prepared: None,
+        visible_end: None,
+        purge_seqno: None,
+    }
+}
+
+fn change(key: &str, seqno: u64, kind: Kind) -> Document {
+    let meta = Meta {
+        cas: Cas(1000 + seqno),
+        seqno: Seqno(seqno),
+        rev: 1,
+        kind,
+        ..Meta::default()
+    };
+    let value: &[u8] = if kind == Kind::Mutation { b"v" } else { b"" };
+    Document::from_parts(key.as_bytes(), value, &meta)
+}
+
+fn log(entries: &[(u64, u64)]) -> FailoverLog {
+    let entry = |&(uuid, seqno): &(u64, u64)| FailoverEntry {
+        uuid: VbUuid(uuid),
+        seqno: Seqno(seqno),
+    };
+    FailoverLog::from_entries(entries.iter().map(entry).collect()).unwrap()
+}
+
+fn replica<S: KvStore>(store: S) -> std::sync::Arc<Bucket<S>> {
+    let bucket = cold(options(1, ROOMY), store, 1);
+    bucket.become_replica(false, VbUuid(99)).unwrap();
+    bucket.warm_up(&mut uuids(10_000));
+    assert!(bucket.adopt_history(VB, log(&[(7, 5), (6, 0)])));
+    bucket
+}
+
+fn take<S: KvStore>(bucket: &Bucket<S>, changes: &[(&str, u64)]) {
+    for (key, seqno) in changes {
+        let document = change(key, *seqno, Kind::Mutation);
+        bucket.replica_change(VB, &document).unwrap();
+    }
+}
+
+fn high<S: KvStore>(bucket: &Bucket<S>) -> Seqno {
+    bucket.replica_position(VB).unwrap().0
+}
+
+fn seen<S: KvStore>(bucket: &Bucket<S>, key: &str) -> bool {
+    let now = bucket.clock().now();
+    match bucket.run(VB, |vbucket| vbucket.get_replica(key.as_bytes(), now)) {
+        Ok(_) => true,
+        Err(OpError::KeyNotFound) => false,
+        Err(error) => panic!("{key}: {error}"),
+    }
+}
+
+#[test]
+fn a_bucket_with_changes_of_its_own_follows_only_when_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let bucket = warm(options(2, ROOMY), disk(dir.path()).0, 1);
+    bucket.set(1, "own", b"1");
+    assert_eq!(bucket.become_replica(false, VbUuid(9)), Err(1));
+    let state = |vb| bucket.with_vbucket(VbId(vb), |vbucket| vbucket.state());
+    assert_eq!(state(0), Some(VbState::Active), "nothing is changed");
+    assert_eq!(bucket.become_replica(true, VbUuid(9)), Ok(()));
+    assert_eq!(
+        (state(0), state(1)),
+        (Some(VbState::Replica), Some(VbState::Replica))
+    );
+    assert_eq!(bucket.try_set(1, "own", b"2"), Err(OpError::NotMyVbucket));
+    assert_eq!(
+        bucket.become_replica(false, VbUuid(9)),
+        Ok(()),
+        "it follows already"
+    );
+}
+
+fn goes_back<S: KvStore>(store: S) {
+    let bucket = replica(store);
+    bucket.replica_marker(VB, &marker(1, 3)).unwrap();
+    take(&bucket, &[("a", 1), ("b", 2), ("c", 3)]);
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    bucket.replica_marker(VB, &marker(4, 6)).unwrap();
+    take(&bucket, &[("d", 4), ("e", 6)]);
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    bucket.replica_marker(VB, &marker(7, 9)).unwrap();
+    take(&bucket, &[("f", 7)]);
+    let within = SnapshotRange {
+        start: Seqno(6),
+        end: Seqno(9),
+    };
+    assert_eq!(bucket.replica_position(VB).unwrap().1, within);
+
+    assert_eq!(bucket.roll_back(VB, Seqno(3)).unwrap(), Seqno(3));
+    let (at, snapshot, histories) = bucket.replica_position(VB).unwrap();
+    assert_eq!(
+        (at, snapshot.start, snapshot.end),
+        (Seqno(3), Seqno(3), Seqno(3))
+    );
+    assert_eq!(histories, log(&[(6, 0)]), "what began later never was");
+    let keys = ["a", "b", "c", "d", "e", "f"].map(|key| seen(&bucket, key));
+    assert_eq!(keys, [true, true, true, false, false, false]);
+    assert_eq!(bucket.memory().used(), bucket.recount());
+
+    bucket.replica_marker(VB, &marker(4, 4)).unwrap();
+    take(&bucket, &[("g", 4)]);
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let stored: Vec<_> = rows(bucket.store(), 0)
+        .iter()
+        .map(Document::seqno)
+        .collect();
+    assert_eq!(stored, [1, 2, 3, 4].map(Seqno));
+    assert_eq!(bucket.roll_back(VB, Seqno(0)).unwrap(), Seqno(0));
+    assert!(!seen(&bucket, "a"));
+    assert_eq!(rows(bucket.store(), 0).len(), 0);
+}
+
+#[test]
+fn a_replica_goes_back_on_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    goes_back(disk(dir.path()).0);
+}
+
+#[test]
+fn a_replica_goes_back_in_memory() {
+    goes_back(MemStore::new());
+}
+
+#[test]
+fn what_the_store_never_had_is_given_up() {
+    let bucket = replica(MemStore::new());
+    bucket.replica_marker(VB, &marker(1, 2)).unwrap();
+    take(&bucket, &[("a", 1), ("b", 2)]);
+    assert_eq!(bucket.roll_back(VB, Seqno(1)).unwrap(), Seqno::ZERO);
+    assert_eq!(high(&bucket), Seqno::ZERO);
+    assert!(!seen(&bucket, "a"));
+    bucket.replica_marker(VB, &marker(1, 2)).unwrap();
+    take(&bucket, &[("a", 1), ("b", 2)]);
+    assert!(seen(&bucket, "b"));
+}
+
+#[test]
+fn a_promoted_replica_goes_on_from_its_last_whole_snapshot() {
+    let bucket = replica(MemStore::new());
+    bucket.replica_marker(VB, &marker(1, 2)).unwrap();
+    take(&bucket, &[("a", 1), ("b", 2)]);
+    bucket.replica_marker(VB, &marker(3, 9)).unwrap();
+    take(&bucket, &[("c", 3)]);
+    assert_eq!(bucket.promote_vbucket(VB, VbUuid(8)), Ok(true));
+    assert_eq!(
+        bucket.promote_vbucket(VB, VbUuid(9)),
+        Ok(false),
+        "it is active"
+    );
+    let entries = bucket.with_vbucket(VB, |vbucket| vbucket.failover_log().entries()[0]);
+    let begun = FailoverEntry {
+        uuid: VbUuid(8),
+        seqno: Seqno(2),
+    };
+    assert_eq!(entries, Some(begun));
+    assert_eq!(bucket.set(0, "d", b"1"), Seqno(4));
+    assert!(bucket.get(0, "c").is_some(), "what came of the rest stays");
+    let late = change("e", 5, Kind::Mutation);
+    let refused = bucket.replica_change(VB, &late).err();
+    assert_eq!(refused, Some(ReplicaError::NotReplica));
+    assert!(!bucket.adopt_history(VB, log(&[(6, 0)])));
+    assert_eq!(bucket.replica_position(VB), None);
+}
+
+#[test]
+fn a_restarted_replica_knows_that_it_stands_within_a_snapshot() {
+    let dir = tempfile::tempdir().unwrap();
+    let bucket = replica(disk(dir.path()).0);
+    bucket.replica_marker(VB, &marker(1, 2)).unwrap();
+    take(&bucket, &[("a", 1), ("b", 2)]);
+    bucket.replica_marker(VB, &marker(3, 9)).unwrap();
+    take(&bucket, &[("c", 3)]);
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let before = bucket.replica_position(VB).unwrap();
+    assert_eq!((before.1.start, before.1.end), (Seqno(2), Seqno(9)));
+    drop(bucket);
+    let again = cold(options(1, ROOMY), disk(dir.path()).0, 50);
+    assert_eq!(again.become_replica(false, VbUuid(9)), Ok(()));
+    again.warm_up(&mut uuids(60));
+    let after = again.replica_position(VB).unwrap();
+    assert_eq!(
+        (after.0, after.1.end, after.2),
+        (before.0, before.1.end, before.2)
+    );
+    assert!(after.1.start < after.0, "not at a consistent point");
+}
