@@ -48,7 +48,7 @@ const fn suite(
 }
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 8] = [
+pub(super) const SUITES: [Suite; 9] = [
     suite("python", &["python3"], Language::Python, "python/sdk.py"),
     suite(
         "classic",
@@ -75,6 +75,12 @@ pub(super) const SUITES: [Suite; 8] = [
         &["python3"],
         Language::PlainPython,
         "badinput/suite.py",
+    ),
+    suite(
+        "replica",
+        &["python3"],
+        Language::PlainPython,
+        "replica/suite.py",
     ),
     suite("cli", &["python3"], Language::PlainPython, "cli/suite.py"),
 ];

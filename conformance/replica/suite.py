@@ -1,0 +1,345 @@
+"""Two nodes: one follows the other, which is killed, and takes its place.
+
+What must hold: a replica has what the active node has; it goes on where it was after a broken
+connection and after a restart; once promoted it has every write that it had acknowledged (that is:
+that its own seqno had reached) when the other one died; what only the old active node had is rolled back when that one
+follows in turn. Values carry a checksum.
+
+usage: suite.py [name of a test]
+"""
+
+import json
+import random
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import zlib
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
+
+from harness import Node, Suite, binary, clean_environment, equal, eventually
+from mcbp import (
+    FEATURE_MUTATION_SEQNO,
+    FEATURE_SELECT_BUCKET,
+    FEATURE_XERROR,
+    GET,
+    NOT_FOUND,
+    SET,
+    STAT,
+    SUCCESS,
+    Closed,
+    Connection,
+    frame,
+    key_call,
+    vbucket_of,
+)
+
+GET_REPLICA = 0x83
+NOT_MY_VBUCKET = 0x07
+CATCH_UP_SECONDS = 60
+WRITERS = 3
+
+suite = Suite("replica")
+
+
+def log_in(node):
+    connection = Connection(node.kv, seconds=30)
+    connection.hello(FEATURE_MUTATION_SEQNO, FEATURE_XERROR, FEATURE_SELECT_BUCKET)
+    return connection.login()
+
+
+def address(node):
+    return f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
+
+
+def follower_of(node, *more):
+    """A node that follows `node`, started."""
+    return Node("--replica-of", address(node), *more).start()
+
+
+def stats(node, group):
+    """The rows of a group."""
+    connection = log_in(node)
+    connection.send(frame(STAT, group.encode()))
+    rows = {}
+    while True:
+        reply = connection.receive()
+        equal(reply.status, SUCCESS, f"status of STAT {group}")
+        if not reply.key:
+            connection.close()
+            return rows
+        rows[reply.key.decode()] = reply.value.decode()
+
+
+def high_seqnos(node):
+    """The newest change of every vBucket."""
+    rows = stats(node, "vbucket-seqno")
+    return {int(key[3:].split(":")[0]): int(value) for key, value in rows.items() if key.endswith(":high_seqno")}
+
+
+def caught_up(active, replica):
+    """Waits until the replica has every change that the active node has by now."""
+    wanted = high_seqnos(active)
+
+    def there():
+        have = high_seqnos(replica)
+        return all(have.get(vb, -1) >= seqno for vb, seqno in wanted.items())
+
+    eventually("the replica has everything", there, CATCH_UP_SECONDS, pause=0.1)
+
+
+def promote(node):
+    command = [binary(), "promote", "--connect", address(node)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment())
+    equal((done.returncode, done.stdout), (0, "promoted\n"), f"settee promote: {done.stderr}")
+
+
+def value_of(key, version):
+    body = struct.pack(">Q", version) + key
+    return struct.pack(">I", zlib.crc32(body)) + body
+
+
+def version_in(key, value):
+    body = value[4:]
+    if struct.pack(">I", zlib.crc32(body)) != value[:4] or body[8:] != key:
+        raise AssertionError(f"{key!r}: the value is torn or another document's: {value!r}")
+    return struct.unpack_from(">Q", body)[0]
+
+
+def fill(node, keys, version=1):
+    """Writes `keys`; gives (vBucket, seqno) of each write."""
+    connection = log_in(node)
+    connection.send(b"".join(frame(SET, k, bytes(8), value_of(k, version), vbucket=vbucket_of(k)) for k in keys))
+    tokens = {}
+    for key in keys:
+        reply = connection.receive()
+        equal(reply.status, SUCCESS, f"status of SET {key!r}")
+        tokens[key] = (vbucket_of(key), struct.unpack(">QQ", reply.extras)[1])
+    connection.close()
+    return tokens
+
+
+def versions(node, keys, opcode=GET):
+    """Version of each key; None for one that is not there."""
+    connection = log_in(node)
+    found = {}
+    for key in keys:
+        reply = key_call(connection, opcode, key)
+        if reply.status == NOT_FOUND:
+            found[key] = None
+        else:
+            equal(reply.status, SUCCESS, f"status of {key!r}")
+            found[key] = version_in(key, reply.value)
+    connection.close()
+    return found
+
+
+def names(prefix, count):
+    return [b"%s-%d" % (prefix, n) for n in range(count)]
+
+
+class Pair:
+    """Two nodes that are ended together."""
+
+    def __init__(self, *flags):
+        self.nodes = [Node(*flags).start().ready()]
+        self.nodes.append(follower_of(self.nodes[0], *flags))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for node in self.nodes:
+            if node.alive():
+                node.process.send_signal(signal.SIGCONT)
+                node.kill()
+            node.close()
+
+    @property
+    def active(self):
+        return self.nodes[0]
+
+    @property
+    def replica(self):
+        return self.nodes[1]
+
+
+@suite.test
+def a_replica_has_what_the_active_node_has():
+    with Pair() as pair:
+        keys = names(b"doc", 2000)
+        fill(pair.active, keys)
+        caught_up(pair.active, pair.replica)
+        equal(versions(pair.replica, keys, GET_REPLICA), dict.fromkeys(keys, 1), "documents of the replica")
+        rows = stats(pair.replica, "replication")
+        equal((rows["role"], rows["stage"], rows["rollbacks"]), ("replica", "streaming", "0"), "its statistics")
+        equal(stats(pair.active, "replication")["role"], "active", "role of the other one")
+
+
+@suite.test
+def both_nodes_are_in_both_maps_and_the_replica_refuses_writes():
+    with Pair() as pair:
+        eventually("they met", lambda: stats(pair.active, "replication")["role"] == "active")
+        ports = [pair.active.kv, pair.replica.kv]
+        for node in pair.nodes:
+            # The map comes with the refusal; one for a vBucket that no node has gets it anywhere.
+            reply = log_in(node).call(GET, b"k", vbucket=1031)
+            equal(reply.status, NOT_MY_VBUCKET, "status")
+            config = json.loads(reply.value)
+            servers = [int(server.rsplit(":", 1)[1]) for server in config["vBucketServerMap"]["serverList"]]
+            equal(servers, ports, "servers in the map, the active one first")
+            equal(config["vBucketServerMap"]["vBucketMap"][7], [0, 1], "row of a vBucket")
+        refused = key_call(log_in(pair.replica), SET, b"k", bytes(8), b"v")
+        equal(refused.status, NOT_MY_VBUCKET, "status of a write to the replica")
+
+
+@suite.test
+def a_replica_goes_on_where_it_was():
+    with Pair() as pair:
+        keys = names(b"doc", 500)
+        fill(pair.active, keys)
+        caught_up(pair.active, pair.replica)
+        for end in (pair.replica.stop, pair.replica.kill):
+            end()
+            fill(pair.active, keys, version=2)
+            pair.replica.start()
+            caught_up(pair.active, pair.replica)
+            equal(stats(pair.replica, "replication")["rollbacks"], "0", "rollbacks")
+        pair.active.stop()
+        pair.active.start().ready()
+        fill(pair.active, keys, version=3)
+        caught_up(pair.active, pair.replica)
+        equal(versions(pair.replica, keys, GET_REPLICA), dict.fromkeys(keys, 3), "documents of the replica")
+        equal(stats(pair.replica, "replication")["rollbacks"], "0", "rollbacks")
+
+
+class Writer(threading.Thread):
+    """Overwrites its keys until the node dies; notes every answered write."""
+
+    def __init__(self, node, keys, first_version):
+        super().__init__(daemon=True)
+        self.connection = log_in(node)
+        self.keys = keys
+        self.version = first_version
+        self.answered = []
+        self.stop = threading.Event()
+
+    def run(self):
+        try:
+            while not self.stop.is_set():
+                self.version += 1
+                batch = random.sample(self.keys, 20)
+                self.connection.send(
+                    b"".join(frame(SET, k, bytes(8), value_of(k, self.version), vbucket=vbucket_of(k)) for k in batch)
+                )
+                for key in batch:
+                    reply = self.connection.receive()
+                    if reply.status == SUCCESS:
+                        seqno = struct.unpack(">QQ", reply.extras)[1]
+                        self.answered.append((key, self.version, seqno))
+        except (Closed, OSError):
+            pass  # the node was killed
+
+
+def load(node, keys, first_version):
+    writers = [Writer(node, keys[i::WRITERS], first_version) for i in range(WRITERS)]
+    for writer in writers:
+        writer.start()
+    return writers
+
+
+def end(writers):
+    answered = []
+    for writer in writers:
+        writer.stop.set()
+        writer.join(30)
+        answered += writer.answered
+    return answered
+
+
+@suite.test
+def what_the_replica_had_is_there_after_kill_and_promotion():
+    with Pair() as pair:
+        keys = names(b"doc", 300)
+        for round_number in range(3):
+            writers = load(pair.active, keys, 1000 * (round_number + 1))
+            seen = {}
+            written = lambda: sum(len(writer.answered) for writer in writers)
+            for goal in (500, 1000, 1500):
+                eventually("the load runs", lambda: written() > goal, 30)
+                seen = high_seqnos(pair.replica)
+            pair.active.kill()
+            answered = end(writers)
+            promote(pair.replica)
+            now_active = pair.replica
+            high = high_seqnos(now_active)
+            for vb, seqno in seen.items():
+                if high[vb] < seqno:
+                    raise AssertionError(f"vb {vb}: had {seqno}, has {high[vb]}")
+            owed = {}
+            for key, version, seqno in answered:
+                if seqno <= seen.get(vbucket_of(key), 0):
+                    owed[key] = max(owed.get(key, 0), version)
+            if not owed:
+                raise AssertionError("the replica had nothing, so nothing was proven")
+            found = versions(now_active, list(owed))
+            lost = {key: (owed[key], found[key]) for key in owed if (found[key] or 0) < owed[key]}
+            equal(lost, {}, "writes that the replica had and lost")
+            # The old active node comes back, follows, and gives up what only it had.
+            pair.nodes.reverse()
+            pair.replica.flags = ["--replica-of", address(pair.active), "--demote"]
+            pair.replica.start()
+            fill(pair.active, keys, version=1000 * (round_number + 1) + 999)
+            caught_up(pair.active, pair.replica)
+            equal(versions(pair.replica, keys, GET_REPLICA), versions(pair.active, keys), "both nodes")
+
+
+@suite.test
+def what_only_the_old_active_node_had_is_rolled_back():
+    with Pair() as pair:
+        common, lost, new = names(b"common", 300), names(b"lost", 300), names(b"new", 300)
+        fill(pair.active, common)
+        caught_up(pair.active, pair.replica)
+        pair.replica.process.send_signal(signal.SIGSTOP)
+        fill(pair.active, lost)
+        fill(pair.active, common[:100], version=2)
+        pair.active.stop()
+        pair.replica.process.send_signal(signal.SIGCONT)
+        promote(pair.replica)
+        # What was on its way when it was stopped may still have come.
+        had = versions(pair.replica, lost + common)
+        fill(pair.replica, new)
+        pair.nodes.reverse()
+        pair.replica.flags = ["--replica-of", address(pair.active)]
+        code = pair.replica.process.returncode
+        equal(code, 0, "exit code of the old active node")
+        refused = subprocess.run(pair.replica.command(), capture_output=True, text=True, timeout=60, env=clean_environment())
+        equal(refused.returncode, 78, f"a node with changes of its own follows only when told: {refused.stderr}")
+        pair.replica.flags.append("--demote")
+        pair.replica.start()
+        caught_up(pair.active, pair.replica)
+        found = versions(pair.replica, lost + common + new, GET_REPLICA)
+        equal(found, {**had, **dict.fromkeys(new, 1)}, "documents after the rollback")
+        if all(had[key] is None for key in lost):
+            rollbacks = int(stats(pair.replica, "replication")["rollbacks"])
+            if rollbacks == 0:
+                raise AssertionError("nothing was rolled back, so nothing was proven")
+
+
+@suite.test
+def promotion_of_what_follows_nothing_is_refused():
+    node = Node().start().ready()
+    try:
+        command = [binary(), "promote", "--connect", address(node)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment())
+        if done.returncode == 0 or "follows no other node" not in done.stderr:
+            raise AssertionError(f"{done}")
+    finally:
+        node.close()
+
+
+if __name__ == "__main__":
+    suite.main()
