@@ -84,6 +84,8 @@ pub struct Bucket<S> {
     pub(crate) relieving: AtomicBool,
     /// Where the next pass of eviction begins.
     pub(crate) relieve_next: AtomicU16,
+    /// vBuckets that had changes in memory at the last look.
+    pub(crate) relieve_busy: AtomicU64,
     pub(crate) expiry_bell: Bell,
     holds: Holds,
     pub(crate) waiters: Waiters,
@@ -128,6 +130,7 @@ impl<S: KvStore> Bucket<S> {
             reliever_bell: Bell::default(),
             relieving: AtomicBool::new(false),
             relieve_next: AtomicU16::new(0),
+            relieve_busy: AtomicU64::new(0),
             expiry_bell: Bell::default(),
             holds: Holds::default(),
             waiters: Waiters::default(),
@@ -294,6 +297,15 @@ impl<S: KvStore> Bucket<S> {
         self.urgent.store(true, Ordering::SeqCst);
         self.hurry_bell.ring();
         self.dirty.wake();
+    }
+
+    /// Tells what the process takes beyond what its buckets booked, as far as it is this one's
+    /// part; see [`Memory::set_overhead`].
+    pub fn set_memory_overhead(&self, bytes: u64) {
+        self.memory.set_overhead(bytes);
+        if self.memory.is_pressed() {
+            self.relieve();
+        }
     }
 
     pub(crate) fn relieve(&self) {

@@ -27,6 +27,8 @@ pub struct Counters {
     pub backfills_failed: AtomicU64,
     /// Times that the reliever went to work.
     pub relief_steps: AtomicU64,
+    /// Streams' cursors dropped to make room.
+    pub cursors_dropped: AtomicU64,
     /// Documents deleted to make room.
     pub auto_deleted: AtomicU64,
     /// Documents that the expiry pass found expired.

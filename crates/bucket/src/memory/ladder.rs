@@ -21,7 +21,7 @@ impl Eviction {
     }
 }
 
-/// What the ladder looks at. All figures in bytes.
+/// What the ladder looks at, in bytes but for `evictable`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// Memory in use above the goal: the low mark while relief goes on, else the high mark.

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use engine::CursorId;
 use model::{Document, VbId, VbState};
 use storage::KvStore;
 
@@ -16,12 +17,39 @@ const SLOTS_PER_HOLD: usize = 128;
 /// Passes over the whole bucket before giving up: the first ones cool documents down.
 const PASSES_MAX: usize = 4;
 
+/// Steps on the ladder in one relief: dropping cursors is one each.
+const RUNGS_MAX: usize = 64;
+/// Checkpoints that the memory for them is meant for, in each vBucket that has changes.
+const CHECKPOINTS_PER_VBUCKET: u64 = 10;
+const CHECKPOINT_BYTES_MIN: u64 = 16 << 10;
+const CHECKPOINT_BYTES_MAX: u64 = 2 << 20;
+
 /// How far one vBucket came.
 #[derive(Clone, Copy, Debug, Default)]
 struct Evicted {
     documents: usize,
     /// There is no such vBucket, or it is none of those that this pass is about.
     skipped: bool,
+}
+
+/// What a look at every vBucket found.
+#[derive(Clone, Copy, Debug, Default)]
+struct Survey {
+    /// Documents that could leave.
+    evictable: u64,
+    /// Bytes that wait for the store.
+    queued: u64,
+    /// The cursor that keeps most, its vBucket, and the bytes.
+    slowest: Option<(VbId, CursorId, usize)>,
+    /// vBuckets with changes in memory.
+    busy: u64,
+}
+
+/// Rungs that were tried in vain during this relief.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tried {
+    expel: bool,
+    evict: bool,
 }
 
 impl<S: KvStore> Bucket<S> {
@@ -33,30 +61,107 @@ impl<S: KvStore> Bucket<S> {
         if self.dirty.any() {
             self.hurry();
         }
-        let mut tried = Pressure {
-            evictable: 1,
-            ..Pressure::default()
+        let memory = &self.memory;
+        let checkpoint_goal = if memory.checkpoints() > memory.checkpoint_upper_mark() {
+            memory.checkpoint_lower_mark()
+        } else {
+            u64::MAX
         };
-        while let Relief::Evict = next_relief(&self.pressure(&tried)) {
-            self.evict_down();
-            tried.evictable = 0;
+        let mut tried = Tried::default();
+        for _ in 0..RUNGS_MAX {
+            let survey = self.survey();
+            match next_relief(&self.pressure(survey, tried, checkpoint_goal)) {
+                Relief::Rest | Relief::Stuck | Relief::AwaitFlush => break,
+                Relief::RemoveClosed | Relief::Expel => {
+                    self.expel_all();
+                    tried.expel = true;
+                }
+                Relief::DropCursor => {
+                    if let Some((vb, cursor, _)) = survey.slowest {
+                        self.drop_cursor(vb, cursor);
+                    }
+                }
+                Relief::Evict => {
+                    self.evict_down();
+                    tried.evict = true;
+                }
+            }
         }
         !self.memory.is_pressed()
     }
 
-    /// What the ladder looks at; rungs that were tried in vain are 0 in `tried`.
-    fn pressure(&self, tried: &Pressure) -> Pressure {
+    /// Looks at every vBucket, and gives each its part of the memory for checkpoints: those that
+    /// have changes share it.
+    fn survey(&self) -> Survey {
+        let mut survey = Survey::default();
+        let busy = self.relieve_busy.load(Ordering::Relaxed).max(1);
+        let tenth = self.memory.checkpoint_quota() / CHECKPOINTS_PER_VBUCKET / busy;
+        let bytes_max = tenth.clamp(CHECKPOINT_BYTES_MIN, CHECKPOINT_BYTES_MAX) as usize;
+        for vb in (0..self.vbuckets()).map(VbId) {
+            let found = self.with_vbucket_for(Hold::Expel, vb, |vbucket| {
+                vbucket.set_checkpoint_bytes_max(bytes_max);
+                (
+                    vbucket.checkpoint_pressure(),
+                    vbucket.stats(),
+                    vbucket.hash_stats().entries as u64,
+                    vbucket.state(),
+                )
+            });
+            let Some((pressure, figures, entries, state)) = found else {
+                continue;
+            };
+            survey.queued += figures.dirty_bytes as u64;
+            survey.busy += u64::from(figures.slot_bytes > 0);
+            survey.evictable += match self.options.eviction {
+                Eviction::Values => {
+                    (figures.items - figures.non_resident).saturating_sub(figures.dirty_items)
+                }
+                Eviction::Documents => entries.saturating_sub(figures.dirty_items),
+                Eviction::Delete if state == VbState::Active => figures.items,
+                Eviction::Delete | Eviction::None => 0,
+            };
+            if let Some((cursor, bytes)) = pressure.slowest
+                && bytes > survey.slowest.map_or(0, |(.., most)| most)
+            {
+                survey.slowest = Some((vb, cursor, bytes));
+            }
+        }
+        self.relieve_busy.store(survey.busy, Ordering::Relaxed);
+        survey
+    }
+
+    /// What the ladder looks at.
+    fn pressure(&self, survey: Survey, tried: Tried, checkpoint_goal: u64) -> Pressure {
         let memory = &self.memory;
-        let evicts = self.options.eviction != Eviction::None;
+        let checkpoints = memory.checkpoints();
         Pressure {
             excess: memory.used().saturating_sub(memory.low_mark()),
-            checkpoint_excess: memory
-                .checkpoints()
-                .saturating_sub(memory.checkpoint_lower_mark()),
-            evictable: if evicts { tried.evictable } else { 0 },
-            queued: u64::from(self.dirty.any()),
-            ..Pressure::default()
+            checkpoint_excess: checkpoints.saturating_sub(checkpoint_goal),
+            // Checkpoints that nobody needs leave by themselves.
+            unreferenced: 0,
+            expellable: if tried.expel { 0 } else { checkpoints },
+            pinned: survey.slowest.map_or(0, |(.., bytes)| bytes as u64),
+            evictable: if tried.evict { 0 } else { survey.evictable },
+            queued: survey.queued,
         }
+    }
+
+    fn expel_all(&self) {
+        for vb in (0..self.vbuckets()).map(VbId) {
+            let garbage = self.with_vbucket_for(Hold::Expel, vb, engine::VBucket::expel);
+            drop(garbage);
+        }
+    }
+
+    fn drop_cursor(&self, vb: VbId, cursor: CursorId) {
+        let garbage = self.with_vbucket_for(Hold::Expel, vb, |vbucket| vbucket.drop_cursor(cursor));
+        Counters::add(&self.counters().cursors_dropped, 1);
+        tracing::debug!(
+            bucket = self.name(),
+            vb = vb.0,
+            "a stream goes back to the store"
+        );
+        drop(garbage);
     }
 
     /// Lets the next one who passes a mark call the reliever; `false` when somebody passed it

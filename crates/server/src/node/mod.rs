@@ -1,6 +1,7 @@
 //! The node: what all connections share, how it starts and how it stops.
 
 mod data_dir;
+mod memory_watch;
 mod open;
 mod view;
 
@@ -386,6 +387,8 @@ fn start_http(
         .name("http".into())
         .spawn(move || {
             runtime.block_on(async move {
+                // It ends with the runtime.
+                drop(tokio::spawn(memory_watch::watch(Arc::clone(&state))));
                 match tokio::net::TcpListener::from_std(listener) {
                     Ok(listener) => crate::http::serve(listener, state, stopping).await,
                     Err(error) => tracing::error!(%error, "HTTP is not served"),

@@ -55,6 +55,9 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
         |f| f.counter(|c| &c.refused_at_quota);
     MEMORY "ep_num_pager_runs" Count "Times that the reliever went to work",
         |f| f.counter(|c| &c.relief_steps);
+    MEMORY "ep_cursors_dropped" Count "Streams sent back to the store to make room"
+        Counter "bucket_cursors_dropped",
+        |f| f.counter(|c| &c.cursors_dropped);
     MEMORY "ep_items_auto_deleted" Count "Documents deleted to make room"
         Counter "bucket_auto_deleted",
         |f| f.counter(|c| &c.auto_deleted);
