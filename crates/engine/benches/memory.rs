@@ -84,6 +84,32 @@ fn queued_document() {
     );
 }
 
+/// `MemTrackingVBucketBench/QueueDirty`: the most that was held after any of the changes, for each
+/// of them; the documents are in it, and the table, which grows meanwhile.
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn queue_dirty() {
+    for count in [1, 100, 10_000, 1_000_000] {
+        let mut vbucket = vbucket();
+        let region = Region::new(ALLOCATOR);
+        let mut peak = 0;
+        for index in 0..count {
+            // As in the reference: one in ten keys is an older one.
+            let number = if index % 10 == 9 {
+                u64::div_ceil(index, 2)
+            } else {
+                index
+            };
+            set(&mut vbucket, format!("\0key{number}").as_bytes(), b"1");
+            peak = held(&region).max(peak);
+        }
+        report(
+            &format!("MemTrackingVBucketBench/QueueDirty/0/{count}/PeakBytesPerItem"),
+            "bytes_per_item",
+            peak as f64 / count as f64,
+        );
+    }
+}
+
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
 fn idle_vbucket() {
     const COUNT: usize = 1024;
@@ -106,5 +132,6 @@ fn idle_vbucket() {
 fn main() {
     overhead_per_document();
     queued_document();
+    queue_dirty();
     idle_vbucket();
 }
