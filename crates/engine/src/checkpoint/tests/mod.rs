@@ -1,3 +1,5 @@
+mod cursors;
+
 use model::{Cas, Meta};
 
 use super::*;
