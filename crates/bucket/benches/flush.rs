@@ -141,6 +141,7 @@ fn open(path: &Path) -> Arc<Bucket<Watched>> {
         clean: opened.clean,
         eviction: Eviction::Values,
         expiry_pass_s: 0,
+        purge_age_s: 259_200,
         flush_interval_ms: 0,
     };
     let mut uuid = || VbUuid(1);

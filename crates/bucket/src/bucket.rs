@@ -13,7 +13,7 @@ use crate::holds::{Hold, Holds};
 use crate::lifecycle;
 use crate::memory::{Eviction, Memory, MemoryRefusal};
 use crate::signals::{Bell, Clock, DirtySet, Wake};
-use crate::stats::{Counters, FlusherState, WarmupStage, WarmupStats};
+use crate::stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};
 use crate::subscribers::Subscribers;
 use crate::waiters::Waiters;
 
@@ -35,6 +35,8 @@ pub struct BucketOptions {
     /// Time between two passes over all documents that look for expired ones, seconds; 0 for
     /// none.
     pub expiry_pass_s: u32,
+    /// Age at which tombstones are purged, seconds.
+    pub purge_age_s: u64,
     /// Least time between the starts of two commits when nobody waits for persistence,
     /// milliseconds. Changes of the same key within it cost one row.
     pub flush_interval_ms: u64,
@@ -87,6 +89,7 @@ pub struct Bucket<S> {
     /// vBuckets that had changes in memory at the last look.
     pub(crate) relieve_busy: AtomicU64,
     pub(crate) expiry_bell: Bell,
+    pub(crate) compaction_bell: Bell,
     holds: Holds,
     pub(crate) waiters: Waiters,
     pub(crate) backfills: Backfills,
@@ -95,6 +98,7 @@ pub struct Bucket<S> {
     pub(crate) failure: Mutex<Option<ErrorKind>>,
     counters: Counters,
     warmup: WarmupStats,
+    compaction: CompactionStats,
 }
 
 impl<S: KvStore> Bucket<S> {
@@ -132,6 +136,8 @@ impl<S: KvStore> Bucket<S> {
             relieve_next: AtomicU16::new(0),
             relieve_busy: AtomicU64::new(0),
             expiry_bell: Bell::default(),
+            compaction_bell: Bell::default(),
+            compaction: CompactionStats::default(),
             holds: Holds::default(),
             waiters: Waiters::default(),
             backfills: Backfills::default(),
@@ -347,6 +353,11 @@ impl<S: KvStore> Bucket<S> {
     /// The workers' totals.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// The progress of compaction.
+    pub fn compaction(&self) -> &CompactionStats {
+        &self.compaction
     }
 
     /// The progress of warmup.

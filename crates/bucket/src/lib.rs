@@ -32,6 +32,6 @@ pub use memory::{
     Pressure, Relief, next_relief,
 };
 pub use signals::{Bell, Clock, Wake};
-pub use stats::{Counters, FlusherState, WarmupStage, WarmupStats};
+pub use stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};
 pub use subscribers::ReadySet;
 pub use workers::{Backfilled, Flushed, Workers, yield_to_front_end};

@@ -54,6 +54,19 @@ impl Counters {
     }
 }
 
+/// Progress of compaction.
+#[derive(Debug, Default)]
+pub struct CompactionStats {
+    /// 1 while a vBucket is walked over.
+    pub running: AtomicU64,
+    /// vBuckets walked over.
+    pub walks: AtomicU64,
+    /// Walks that failed.
+    pub failed: AtomicU64,
+    /// Rows dropped for good.
+    pub rows_purged: AtomicU64,
+}
+
 /// What the flusher is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

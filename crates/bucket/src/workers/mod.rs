@@ -2,6 +2,7 @@
 //! a test or the simulator can call it; `threads` runs the steps in a loop.
 
 mod backfiller;
+mod compactor;
 mod expirer;
 mod fetcher;
 mod flusher;

@@ -9,6 +9,7 @@ use model::{VbId, VbUuid};
 use parking_lot::Mutex;
 use storage::{ErrorKind, KvStore, StoreError};
 
+use super::compactor::pause_s;
 use super::flusher::Flushed;
 use crate::Bucket;
 use crate::stats::{FlusherState, WarmupStage};
@@ -81,6 +82,8 @@ impl<S: KvStore> Workers<S> {
         start("reliever", Box::new(move || this.relieve_until_stopped()))?;
         let this = Arc::clone(bucket);
         start("expirer", Box::new(move || this.expire_until_stopped()))?;
+        let this = Arc::clone(bucket);
+        start("compactor", Box::new(move || this.compact_until_stopped()))?;
         Ok(Self {
             bucket: Arc::clone(bucket),
             threads: Mutex::new(threads),
@@ -99,6 +102,7 @@ impl<S: KvStore> Workers<S> {
         self.bucket.backfills.bell.ring();
         self.bucket.reliever_bell.ring();
         self.bucket.expiry_bell.ring();
+        self.bucket.compaction_bell.ring();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a worker ended by a panic");
@@ -205,6 +209,19 @@ impl<S: KvStore> Bucket<S> {
                     expired,
                     "looked for expired documents"
                 );
+            }
+        }
+    }
+
+    fn compact_until_stopped(&self) {
+        yield_to_front_end();
+        let started_s = u64::from(self.clock.now().unix_s());
+        let mut last_s = vec![started_s; usize::from(self.vbuckets())];
+        let pause = Duration::from_secs(pause_s(self.options.purge_age_s));
+        while !self.is_stopping() {
+            let rung = self.compaction_bell.wait(Some(pause));
+            if !rung && self.warmup().stage() == WarmupStage::Done {
+                self.compaction_step(&mut last_s);
             }
         }
     }

@@ -25,6 +25,10 @@ const FLUSH_INTERVAL_MS: u64 = 50;
 /// Time between two passes that look for expired documents.
 const EXPIRY_PASS_S: u32 = 600;
 
+/// Age at which tombstones are purged: as long as a consumer may be away without starting anew.
+const PURGE_AGE_S: u64 = 3 * 24 * 60 * 60;
+const PURGE_AGE_EPHEMERAL_S: u64 = 60;
+
 /// A bucket that runs.
 pub(super) struct OpenedBucket {
     pub(super) bucket: Arc<Bucket<Store>>,
@@ -137,6 +141,10 @@ fn start(
         clean,
         eviction,
         expiry_pass_s: EXPIRY_PASS_S,
+        purge_age_s: match config.kind {
+            BucketKind::Couchbase => PURGE_AGE_S,
+            BucketKind::Ephemeral => PURGE_AGE_EPHEMERAL_S,
+        },
         flush_interval_ms: FLUSH_INTERVAL_MS,
     };
     let clock = Arc::clone(clock) as Arc<dyn Clock>;

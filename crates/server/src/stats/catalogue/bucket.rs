@@ -1,6 +1,6 @@
 //! Statistics of a bucket, and of its vBuckets by their state.
 
-use bucket::{Counters, WarmupStage};
+use bucket::{CompactionStats, Counters, WarmupStage};
 use model::FailoverLog;
 
 use super::{BucketRow, GENERAL, StateRow, rows};
@@ -48,6 +48,8 @@ pub(in crate::stats) static BUCKET: &[BucketRow] = rows! {
         |_f| FailoverLog::ENTRIES_MAX;
     CONFIG "ep_flush_interval_ms" Millis "Least time between commits that nobody waits for",
         |f| f.served.bucket.options().flush_interval_ms;
+    CONFIG "ep_persistent_metadata_purge_age" Seconds "Age at which tombstones are purged",
+        |f| f.served.bucket.options().purge_age_s;
     QUOTA "ep_max_size" Bytes "Memory quota" Gauge "bucket_memory_quota",
         |f| f.served.bucket.memory().quota();
     QUOTA "ep_mem_low_wat" Bytes "Memory at which eviction stops",
@@ -170,6 +172,16 @@ pub(in crate::stats) static BUCKET: &[BucketRow] = rows! {
         |f| f.disk().data_bytes;
     DISK "ep_db_file_size" Bytes "All files of the store" Gauge "bucket_disk_files",
         |f| f.disk().file_bytes;
+    DISK "ep_compaction_running" Count "1 while a vBucket is looked through for old tombstones",
+        |f| compaction(f, |c| &c.running);
+    DISK "ep_compaction_walks" Count "vBuckets looked through" Counter "bucket_compaction_walks",
+        |f| compaction(f, |c| &c.walks);
+    DISK "ep_compaction_failed" Count "Times that the store failed meanwhile"
+        Counter "bucket_compaction_failed",
+        |f| compaction(f, |c| &c.failed);
+    DISK "ep_compaction_rows_purged" Count "Tombstones that were purged from the store"
+        Counter "bucket_rows_purged",
+        |f| compaction(f, |c| &c.rows_purged);
     GENERAL "ep_degraded_mode" Bool "Whether data operations are refused because of warmup",
         |f| !f.is_warm();
     GENERAL "ep_data_traffic_enabled" Bool "Whether data operations are let in"
@@ -264,3 +276,10 @@ pub(in crate::stats) static STATES: &[StateRow] = rows! {
     GENERAL "queue_drain" Count "Queued changes that became durable",
         |f| f.drained();
 };
+
+fn compaction(
+    figures: &BucketFigures<'_>,
+    of: fn(&CompactionStats) -> &std::sync::atomic::AtomicU64,
+) -> u64 {
+    Counters::read(of(figures.served.bucket.compaction()))
+}

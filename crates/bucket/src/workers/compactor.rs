@@ -1,0 +1,219 @@
+//! The compactor: purges tombstones that everybody has had the time to see.
+
+use model::{Kind, Meta, Seqno, VbId};
+use storage::{Compacted, Keep, KvStore, StoreError};
+
+use crate::Bucket;
+use crate::holds::Hold;
+use crate::stats::{CompactionStats, Counters};
+
+/// Tombstones that one walk over a vBucket purges at most; bounds the memory that it takes.
+const PURGED_PER_WALK: usize = 50_000;
+/// Tombstones forgotten under one lock hold.
+const FORGOTTEN_PER_HOLD: usize = 128;
+
+/// What the policy looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// Live documents.
+    pub(crate) items: u64,
+    /// Tombstones.
+    pub(crate) tombstones: u64,
+    /// Seconds since the last walk, or since the start.
+    pub(crate) since_s: u64,
+    /// Age at which a tombstone may go, seconds.
+    pub(crate) purge_age_s: u64,
+}
+
+/// Whether a walk over a vBucket is due: the more of it is tombstones, the sooner.
+///
+/// A walk reads every row, so it should find something: with few tombstones every third of the
+/// age, with a tenth of the documents every 24th of it, with as many as documents every 72nd.
+pub(crate) fn is_due(look: Look) -> bool {
+    let parts = match look.tombstones {
+        0 => return false,
+        many if many >= look.items => 72,
+        many if many >= look.items / 10 => 24,
+        _ => 3,
+    };
+    look.since_s >= look.purge_age_s / parts
+}
+
+/// How often the compactor looks whether anything is due, seconds.
+pub(crate) fn pause_s(purge_age_s: u64) -> u64 {
+    (purge_age_s / 72).clamp(1, 600)
+}
+
+impl<S: KvStore> Bucket<S> {
+    /// Looks at every vBucket once and purges where that is due. Ends early when the workers
+    /// are told to stop, or when the store fails; then the vBucket is due again.
+    ///
+    /// `last_s` has, for each vBucket, when it was last walked over, seconds of the wall clock.
+    pub(crate) fn compaction_step(&self, last_s: &mut [u64]) {
+        let purge_age_s = self.options.purge_age_s;
+        for (vb, last_s) in (0..self.vbuckets()).map(VbId).zip(last_s) {
+            if self.is_stopping() {
+                return;
+            }
+            let now_s = u64::from(self.clock.now().unix_s());
+            let Some(stats) = self.with_vbucket_for(Hold::Stat, vb, |vbucket| vbucket.stats())
+            else {
+                continue;
+            };
+            let look = Look {
+                items: stats.items,
+                tombstones: stats.tombstones,
+                since_s: now_s.saturating_sub(*last_s),
+                purge_age_s,
+            };
+            if !is_due(look) {
+                continue;
+            }
+            match self.purge(vb, now_s.saturating_sub(purge_age_s)) {
+                Ok(_) => *last_s = now_s,
+                Err(error) => {
+                    tracing::warn!(bucket = self.name(), %error, "a compaction failed");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Purges the tombstones of a vBucket that are older than `before_s`, seconds of the wall
+    /// clock: from the store, and then from memory. What is newest of the vBucket stays.
+    ///
+    /// # Errors
+    /// The store's. What was dropped by then is gone; the rest stays.
+    ///
+    /// Cost: reads every row of the vBucket, without any lock.
+    pub fn purge(&self, vb: VbId, before_s: u64) -> Result<Compacted, StoreError> {
+        let stats = self.compaction();
+        let _running = stats.begin();
+        let mut total = Compacted::default();
+        loop {
+            let mut purged: Vec<(Box<[u8]>, Seqno)> = Vec::new();
+            let done = self.store.compact(vb, &mut |meta, key| {
+                let old = is_tombstone_before(meta, before_s);
+                if !old || purged.len() >= PURGED_PER_WALK || self.is_stopping() {
+                    return Keep::Keep;
+                }
+                purged.push((key.into(), meta.seqno));
+                Keep::Drop
+            });
+            let done = done.inspect_err(|_| Counters::add(&stats.failed, 1))?;
+            Counters::add(&stats.rows_purged, done.dropped);
+            total.dropped += done.dropped;
+            total.kept = done.kept;
+            total.purge_seqno = done.purge_seqno;
+            // It may have ended early, because the vBucket is not the same any more. Who forgot
+            // a tombstone whose row is still there would leave that row behind.
+            if done.dropped == purged.len() as u64 {
+                self.forget(vb, &purged);
+            }
+            if purged.len() < PURGED_PER_WALK || self.is_stopping() {
+                return Ok(total);
+            }
+        }
+    }
+
+    fn forget(&self, vb: VbId, purged: &[(Box<[u8]>, Seqno)]) {
+        for some in purged.chunks(FORGOTTEN_PER_HOLD) {
+            self.with_vbucket_for(Hold::Evict, vb, |vbucket| {
+                for (key, seqno) in some {
+                    vbucket.forget_tombstone(key, *seqno);
+                }
+            });
+        }
+    }
+}
+
+/// Whether a row says that something is no more, and has said so since before `before_s`.
+fn is_tombstone_before(meta: &Meta, before_s: u64) -> bool {
+    match meta.kind {
+        Kind::Mutation => false,
+        // Of a tombstone, this is the time of deletion.
+        kind if kind.is_tombstone() && !kind.is_prepared() => u64::from(meta.expiry) < before_s,
+        Kind::Abort => meta.cas.0 / 1_000_000_000 < before_s,
+        _ => false,
+    }
+}
+
+impl CompactionStats {
+    fn begin(&self) -> Running<'_> {
+        self.running.store(1, std::sync::atomic::Ordering::Relaxed);
+        Running(self)
+    }
+}
+
+/// A walk under way.
+struct Running<'a>(&'a CompactionStats);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        Counters::add(&self.0.walks, 1);
+        self.0
+            .running
+            .store(0, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_more_tombstones_the_sooner() {
+        let day = 86_400;
+        // items, tombstones, days of 24 h since the last walk in hours; whether it is due
+        let table = [
+            (100, 0, 1000, false),
+            (0, 0, 1000, false),
+            (100, 9, 23, false),
+            (100, 9, 24, true),
+            (100, 10, 2, false),
+            (100, 10, 3, true),
+            (100, 99, 2, false),
+            (100, 100, 1, true),
+            (100, 100, 0, false),
+            (0, 1, 1, true),
+        ];
+        for (items, tombstones, since_h, due) in table {
+            let look = Look {
+                items,
+                tombstones,
+                since_s: since_h * 3600,
+                purge_age_s: 3 * day,
+            };
+            assert_eq!(is_due(look), due, "{look:?}");
+        }
+    }
+
+    #[test]
+    fn the_pause_is_bounded() {
+        assert_eq!([0, 60, 3600, 3 * 86_400].map(pause_s), [1, 1, 50, 600]);
+    }
+
+    #[test]
+    fn only_what_is_gone_for_long_goes() {
+        let meta = |kind, expiry, cas| Meta {
+            kind,
+            expiry,
+            cas: model::Cas(cas),
+            ..Meta::default()
+        };
+        let second = 1_000_000_000;
+        let table = [
+            (meta(Kind::Mutation, 5, 5 * second), false),
+            (meta(Kind::Deletion, 99, 0), true),
+            (meta(Kind::Deletion, 100, 0), false),
+            (meta(Kind::Expiration, 99, 0), true),
+            (meta(Kind::Prepare, 0, 5 * second), false),
+            (meta(Kind::PrepareDeletion, 0, 5 * second), false),
+            (meta(Kind::Abort, 0, 99 * second), true),
+            (meta(Kind::Abort, 0, 100 * second), false),
+        ];
+        for (meta, goes) in table {
+            assert_eq!(is_tombstone_before(&meta, 100), goes, "{meta:?}");
+        }
+    }
+}

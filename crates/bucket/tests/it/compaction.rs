@@ -1,0 +1,103 @@
+//! Purging: what was deleted long ago leaves store and memory, and nothing else does.
+
+use bucket::{Bucket, Counters, Flushed};
+use model::{Kind, Seqno, VbId};
+use storage::{Fault, FaultyStore, KvStore, MemStore};
+
+use crate::world::{Ops, ROOMY, disk, options, rows, warm};
+
+/// Far in the future of the tests' clock.
+const LATER_S: u64 = 1_700_000_000 + 3600;
+
+/// `k0` to `k99` are written and durable; the even ones are deleted, durably.
+fn half_deleted(bucket: &Bucket<impl KvStore>) {
+    for number in 0..100 {
+        bucket.set(0, &format!("k{number}"), b"v");
+    }
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    for number in (0..100).step_by(2) {
+        bucket.try_delete(0, &format!("k{number}")).unwrap();
+    }
+    bucket.set(0, "last", b"v");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+}
+
+fn tombstones(bucket: &Bucket<impl KvStore>) -> (u64, usize) {
+    let in_memory = bucket.with_vbucket(VbId(0), |vbucket| vbucket.stats().tombstones);
+    let rows = rows(bucket.store(), 0);
+    let in_store = rows.iter().filter(|row| row.kind() == Kind::Deletion);
+    (in_memory.unwrap(), in_store.count())
+}
+
+#[test]
+fn old_tombstones_leave_store_and_memory_and_young_ones_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let purged_to = {
+        let bucket = warm(options(1, ROOMY), disk(dir.path()).0, 1);
+        half_deleted(&bucket);
+        let done = bucket.purge(VbId(0), 1_700_000_000).unwrap();
+        assert_eq!((done.dropped, done.kept), (0, 101));
+        assert_eq!(tombstones(&bucket), (50, 50));
+
+        let done = bucket.purge(VbId(0), LATER_S).unwrap();
+        assert_eq!((done.dropped, done.kept), (50, 51));
+        assert_eq!(tombstones(&bucket), (0, 0));
+        assert_eq!(Counters::read(&bucket.compaction().rows_purged), 50);
+        assert_eq!(Counters::read(&bucket.compaction().running), 0);
+        let purged = bucket.with_vbucket(VbId(0), |vbucket| vbucket.purge_seqno());
+        assert_eq!(purged, Some(done.purge_seqno));
+        assert_eq!(done.purge_seqno, Seqno(150), "the last tombstone");
+        // A purged key is as one that never was, but for its revision.
+        bucket.set(0, "k0", b"again");
+        assert_eq!(bucket.flush_step(), Flushed::Clean);
+        bucket.store().close().unwrap();
+        done.purge_seqno
+    };
+    let bucket = warm(options(1, ROOMY), disk(dir.path()).0, 1);
+    assert_eq!(rows(bucket.store(), 0).len(), 52);
+    assert_eq!(bucket.get(0, "k0"), Some(b"again".to_vec()));
+    assert_eq!(bucket.get(0, "k1"), Some(b"v".to_vec()));
+    assert_eq!(bucket.get(0, "k2"), None);
+    let purged = bucket.with_vbucket(VbId(0), |vbucket| vbucket.purge_seqno());
+    assert_eq!(purged, Some(purged_to), "it outlives a restart");
+}
+
+/// The newest row of a vBucket carries its high seqno, so it stays even as an old tombstone.
+#[test]
+fn the_newest_row_stays() {
+    let bucket = warm(options(1, ROOMY), MemStore::new(), 1);
+    bucket.set(0, "a", b"v");
+    bucket.try_delete(0, "a").unwrap();
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert_eq!(bucket.purge(VbId(0), LATER_S).unwrap().dropped, 0);
+    assert_eq!(tombstones(&bucket), (1, 1));
+}
+
+/// A deleted key that was written anew, and not flushed yet, when its tombstone is purged.
+#[test]
+fn a_key_that_came_back_has_one_row_afterwards() {
+    let bucket = warm(options(1, ROOMY), MemStore::new(), 1);
+    half_deleted(&bucket);
+    bucket.set(0, "k4", b"back");
+    assert_eq!(bucket.purge(VbId(0), LATER_S).unwrap().dropped, 50);
+    assert_eq!(bucket.get(0, "k4"), Some(b"back".to_vec()));
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let rows = rows(bucket.store(), 0);
+    let of_key = rows.iter().filter(|row| row.key() == b"k4");
+    assert_eq!(of_key.count(), 1);
+    assert_eq!(rows.len(), 52);
+}
+
+#[test]
+fn a_commit_that_fails_beside_it_loses_nothing() {
+    let bucket = warm(options(1, ROOMY), FaultyStore::new(MemStore::new()), 1);
+    half_deleted(&bucket);
+    let next = bucket.store().commits();
+    bucket.store().fail_commits(next..next + 1, Fault::NoSpace);
+    bucket.set(0, "k6", b"back");
+    assert!(matches!(bucket.flush_step(), Flushed::Retry(_)));
+    assert_eq!(bucket.purge(VbId(0), LATER_S).unwrap().dropped, 50);
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert_eq!(rows(bucket.store(), 0).len(), 52);
+    assert_eq!(tombstones(&bucket), (0, 0));
+}
