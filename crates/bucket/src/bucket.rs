@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use storage::{ErrorKind, KvStore, StoreError};
 
 use crate::backfill::Backfills;
+use crate::durable::{Alarms, DurableWaits};
 use crate::holds::{Hold, Holds};
 use crate::lifecycle;
 use crate::memory::{Eviction, Memory, MemoryRefusal};
@@ -93,6 +94,8 @@ pub struct Bucket<S> {
     holds: Holds,
     pub(crate) waiters: Waiters,
     pub(crate) backfills: Backfills,
+    pub(crate) durable: DurableWaits,
+    pub(crate) alarms: Alarms,
     pub(crate) flusher_state: AtomicU8,
     /// Why the last commit failed, until one succeeds.
     pub(crate) failure: Mutex<Option<ErrorKind>>,
@@ -141,6 +144,8 @@ impl<S: KvStore> Bucket<S> {
             holds: Holds::default(),
             waiters: Waiters::default(),
             backfills: Backfills::default(),
+            durable: DurableWaits::default(),
+            alarms: Alarms::default(),
             flusher_state: AtomicU8::new(FlusherState::Running as u8),
             failure: Mutex::default(),
             counters: Counters::default(),
@@ -214,6 +219,13 @@ impl<S: KvStore> Bucket<S> {
         }
         if let Some(persisted) = outbox.persisted {
             self.waiters.wake(id, persisted);
+        }
+        self.durable.tell(id, &outbox.decided);
+        if let Some(at_ns) = outbox.deadline_ns {
+            self.alarms.set(id, at_ns);
+        }
+        if outbox.hurry {
+            self.hurry();
         }
     }
 

@@ -11,6 +11,7 @@
 
 mod backfill;
 mod bucket;
+mod durable;
 mod holds;
 mod lifecycle;
 mod memory;
@@ -26,6 +27,7 @@ pub use backfill::{
     BackfillNews, BackfillView,
 };
 pub use bucket::{Bucket, BucketOptions, OpenBucketError};
+pub use durable::DurableWait;
 pub use holds::{HOLDS, Hold, Holds};
 pub use memory::{
     BACKFILL_PERCENT, CHECKPOINT_PERCENT, Eviction, Limit, MUTATION_PERCENT, Memory, MemoryRefusal,

@@ -72,6 +72,7 @@ impl<S: KvStore> Bucket<S> {
         drop(vbucket);
         self.waiters.wake(id, Seqno(u64::MAX));
         home.subscribers.notify(id);
+        self.durable.give_up(id);
         if settled.is_err() {
             self.dirty.mark(id);
         }

@@ -84,6 +84,8 @@ impl<S: KvStore> Workers<S> {
         start("expirer", Box::new(move || this.expire_until_stopped()))?;
         let this = Arc::clone(bucket);
         start("compactor", Box::new(move || this.compact_until_stopped()))?;
+        let this = Arc::clone(bucket);
+        start("decider", Box::new(move || this.decide_until_stopped()))?;
         Ok(Self {
             bucket: Arc::clone(bucket),
             threads: Mutex::new(threads),
@@ -100,6 +102,7 @@ impl<S: KvStore> Workers<S> {
         self.bucket.stop_bell.ring();
         self.bucket.fetch_bell.ring();
         self.bucket.backfills.bell.ring();
+        self.bucket.alarms.bell.ring();
         self.bucket.reliever_bell.ring();
         self.bucket.expiry_bell.ring();
         self.bucket.compaction_bell.ring();

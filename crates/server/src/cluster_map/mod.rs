@@ -18,10 +18,11 @@ pub const HOST_PLACEHOLDER: &str = "$HOST";
 /// The bucket features a client may use, by the names clients look for.
 ///
 /// Clients send nothing for a feature that is missing here, so each name stands for commands
-/// that are served: named collections, HELLO, maps over KV, several services per node, touch,
+/// that are served: named collections, durable writes, HELLO, maps over KV, several services per node, touch,
 /// and keeping the expiry on writes, for which client families look under two spellings.
 pub const BUCKET_CAPABILITIES: &[&str] = &[
     "collections",
+    "durableWrite",
     "cbhello",
     "cccp",
     "nodesExt",

@@ -35,7 +35,7 @@ fn bucket_config_is_the_example() {
         "{{\"rev\":7,\"revEpoch\":1,\"name\":\"travel\",\"nodeLocator\":\"vbucket\",\
          \"uuid\":\"{uuid}\",\"uri\":\"/pools/default/buckets/travel?bucket_uuid={uuid}\",\
          \"streamingUri\":\"/pools/default/bucketsStreaming/travel?bucket_uuid={uuid}\",\
-         \"bucketCapabilitiesVer\":\"\",\"bucketCapabilities\":[\"collections\",\"cbhello\",\
+         \"bucketCapabilitiesVer\":\"\",\"bucketCapabilities\":[\"collections\",\"durableWrite\",\"cbhello\",\
          \"cccp\",\"nodesExt\",\"touch\",\"preserve_expiry\",\"preserveExpiry\"],\
          \"collectionsManifestUid\":\"0\",\"clusterCapabilitiesVer\":[1,0],\
          \"clusterCapabilities\":{{}},\"vBucketServerMap\":{{\"hashAlgorithm\":\"CRC\",\
@@ -122,7 +122,6 @@ fn an_epoch_outweighs_any_revision() {
 fn capabilities_list_only_what_works() {
     for absent in [
         "xattr",
-        "durableWrite",
         "dcp",
         "rangeScan",
         "subdoc.ReplicaRead",

@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn brief_notices_win_and_unknown_features_are_passed_over() {
         let mut asked = FeatureSet::EMPTY;
-        for feature in [0x01, 0x02, 0x05, 0x06, 0x0c, 0x0d, 0x1f, 0x11] {
+        for feature in [0x01, 0x02, 0x05, 0x06, 0x0c, 0x0d, 0x1f, 0x15] {
             asked.insert(Feature(feature));
         }
         let granted: Vec<u16> = grant(asked).iter().map(|feature| feature.0).collect();

@@ -9,6 +9,7 @@ mod bootstrap;
 mod collections;
 mod dcp;
 mod documents;
+mod durable;
 mod node;
 mod observe;
 mod read;
@@ -89,6 +90,22 @@ const fn rows() -> [u8; 256] {
 /// The row of an opcode, if the node serves it.
 pub(crate) fn find(opcode: Opcode) -> Option<&'static Command> {
     COMMANDS.get(usize::from(ROW_OF[usize::from(opcode.0)]))
+}
+
+/// Whether the command takes a durability level. The protocol lets some others name one, which
+/// then are refused.
+pub(crate) fn writes_durably(opcode: Opcode) -> bool {
+    const TABLE: &[Opcode] = &[
+        Opcode::SET,
+        Opcode::ADD,
+        Opcode::REPLACE,
+        Opcode::DELETE,
+        Opcode::INCREMENT,
+        Opcode::DECREMENT,
+        Opcode::APPEND,
+        Opcode::PREPEND,
+    ];
+    TABLE.contains(&opcode)
 }
 
 /// The page `docs/compatibility.md`: every opcode of the protocol, and what this node does.

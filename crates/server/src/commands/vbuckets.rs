@@ -1,6 +1,6 @@
 //! Commands about vBuckets as a whole.
 
-use engine::OpError;
+use engine::{OpError, VBucket};
 use model::{CollectionId, VbId, VbState};
 use wire::request::{GetAllVbSeqnos, Message, SetVbucket};
 use wire::response::{encode_failover_entries, encode_vb_seqnos, encode_vb_state};
@@ -84,11 +84,13 @@ fn topology(meta: &[u8], state: VbState) -> Result<Option<String>, Refusal> {
     if state != VbState::Active {
         return Err(refused("only an active vBucket has a topology"));
     }
-    let chains = topology.as_array().filter(|chains| chains.len() <= 2);
-    if chains.is_none() {
-        return Err(refused("the topology is no list of one or two chains"));
+    let text = topology.to_string();
+    if !VBucket::is_topology(&text) {
+        return Err(refused(
+            "the topology is no list of one or two chains, each with an active node",
+        ));
     }
-    Ok(Some(topology.to_string()))
+    Ok(Some(text))
 }
 
 /// GET_VBUCKET.

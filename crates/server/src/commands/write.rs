@@ -6,9 +6,8 @@ use wire::Frame;
 use wire::request::{
     Arithmetic, Concat, ConcatMode, Delete, Direction, Message, Store, StoreMode as Mode,
 };
-use wire::response::counter_value;
 
-use super::documents::{Settled, absolute_expiry};
+use super::documents::absolute_expiry;
 use crate::session::{Context, Done, Refusal, StoredKey, value_refusal};
 use crate::value::{Stored, VALUE_BYTES_MAX, Values, inflate, to_store};
 
@@ -59,15 +58,9 @@ pub(super) fn store(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done
         draft: Some(draft(&key, frame, meta)?),
         cas: frame.header.cas,
         preserve_expiry: context.infos.preserve_ttl,
-        durability: None,
+        durability: context.requirement(&bucket),
     };
-    let outcome = bucket
-        .bucket
-        .run(vb, |vbucket| vbucket.store(&mut write, now))?;
-    match context.settle(&bucket, vb, outcome)? {
-        Settled::Ready(mutated) => Ok(context.reply_mutated(frame, &mutated, &[])),
-        Settled::Parked(done) => Ok(done),
-    }
+    context.write(frame, &bucket, vb, |vbucket| vbucket.store(&mut write, now))
 }
 
 /// DELETE, DELETEQ.
@@ -78,13 +71,10 @@ pub(super) fn delete(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Don
     let vb = context.vbucket(frame, &key);
     let (cas, now) = (frame.header.cas, context.now);
     bucket.bucket.admit_removal()?;
-    let outcome = bucket
-        .bucket
-        .run(vb, |vbucket| vbucket.delete(key.bytes(), cas, now))?;
-    match context.settle(&bucket, vb, outcome)? {
-        Settled::Ready(mutated) => Ok(context.reply_mutated(frame, &mutated, &[])),
-        Settled::Parked(done) => Ok(done),
-    }
+    let durability = context.requirement(&bucket);
+    context.write(frame, &bucket, vb, |vbucket| {
+        vbucket.delete_durably(key.bytes(), cas, durability, now)
+    })
 }
 
 /// INCREMENT, DECREMENT and their quiet forms.
@@ -104,18 +94,12 @@ pub(super) fn arithmetic(context: &mut Context<'_>, frame: &Frame<'_>) -> Result
         } else {
             0
         },
-        durability: None,
+        durability: context.requirement(&bucket),
     };
     bucket.bucket.admit(ROOM_BYTES)?;
-    let outcome = bucket.bucket.run(vb, |vbucket| {
+    context.write(frame, &bucket, vb, |vbucket| {
         vbucket.arithmetic(key.bytes(), change, &Values, now)
-    })?;
-    match context.settle(&bucket, vb, outcome)? {
-        Settled::Ready((number, mutated)) => {
-            Ok(context.reply_mutated(frame, &mutated, &counter_value(number)))
-        }
-        Settled::Parked(done) => Ok(done),
-    }
+    })
 }
 
 /// APPEND, PREPEND and their quiet forms.
@@ -144,13 +128,9 @@ pub(super) fn concat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Don
             ConcatMode::Prepend => engine::ConcatPlace::Prepend,
         },
         cas: frame.header.cas,
-        durability: None,
+        durability: context.requirement(&bucket),
     };
-    let outcome = bucket
-        .bucket
-        .run(vb, |vbucket| vbucket.concat(change, &Values, now))?;
-    match context.settle(&bucket, vb, outcome)? {
-        Settled::Ready(mutated) => Ok(context.reply_mutated(frame, &mutated, &[])),
-        Settled::Parked(done) => Ok(done),
-    }
+    context.write(frame, &bucket, vb, |vbucket| {
+        vbucket.concat(change, &Values, now)
+    })
 }

@@ -255,9 +255,13 @@ impl Connection {
         if mail.wake {
             self.session.wake();
         }
+        let settles = mail.wake && self.session.owes();
         if mail.map_changed {
             self.session.push_map(&mut scratch.output);
             self.send(&mut scratch.output)?;
+        }
+        if settles {
+            return Ok(Next::Backlog);
         }
         Ok(otherwise)
     }

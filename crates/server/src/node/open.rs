@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bucket::{Bucket, BucketOptions, Clock, Workers};
 use engine::VbConfig;
+use model::DurabilityLevel;
 use storage::{DiskOptions, DiskStore, MemStore, OpenError, OpenErrorKind, Opened as OpenedStore};
 use tokio::sync::watch;
 
@@ -136,6 +137,11 @@ fn start(
             hash_seed: random_u64(),
             value_bytes_max: VALUE_BYTES_MAX,
             evicts_keys: eviction == EvictionPolicy::Documents,
+            // Without a disk nothing can be promised to be on one.
+            durability_max: match store {
+                Store::Disk(_) => DurabilityLevel::PersistToMajority,
+                Store::Memory(_) => DurabilityLevel::Majority,
+            },
             ..VbConfig::default()
         }),
         clean,

@@ -9,8 +9,8 @@ use engine::OpError;
 use model::{Cas, CollectionId, Datatype, Now, VbId};
 use wire::response::ErrorBody;
 use wire::{
-    Feature, Frame, InfoError, Magic, Malformed, RequestInfos, Response, ServerOpcode, Standing,
-    Status, encode_server_duration,
+    Feature, Frame, Header, InfoError, Magic, Malformed, RequestInfos, Response, ServerOpcode,
+    Standing, Status, encode_server_duration,
 };
 
 use super::{Park, Reply, Session, StoredKey, status};
@@ -26,6 +26,8 @@ pub(crate) enum Done {
     Next,
     /// It waits: run it again once woken, or after this long.
     Parked(Duration),
+    /// It is done with, and its answer is owed.
+    Owed,
     /// The connection is to be closed once its output is sent.
     Close,
 }
@@ -123,7 +125,7 @@ impl Session {
             Err(refusal) => Err(refusal),
         };
         match done {
-            Ok(done @ Done::Parked(_)) => done,
+            Ok(done @ (Done::Parked(_) | Done::Owed)) => done,
             Ok(done) => {
                 let answer = Answer::of_done(frame.header.opcode, output.len() > before);
                 self.timings.answered(frame.header.opcode.0, answer);
@@ -203,10 +205,10 @@ impl Session {
                 "impersonation is not served",
             ));
         }
-        if infos.durability.is_some() {
+        if infos.durability.is_some() && !commands::writes_durably(opcode) {
             return Err(Refusal::because(
                 Status::NOT_SUPPORTED,
-                "durable writes are not served by this node",
+                "this command does not write durably",
             ));
         }
         Ok((command, infos))
@@ -360,19 +362,30 @@ impl Session {
         now: Now,
         output: &mut Vec<u8>,
     ) {
+        self.answer_to(&frame.header, reply, now.mono_ns, output);
+    }
+
+    /// The same for a request that is gone but for its header; it was run at `since_ns`.
+    pub(super) fn answer_to(
+        &self,
+        header: &Header,
+        reply: &Reply<'_>,
+        since_ns: u64,
+        output: &mut Vec<u8>,
+    ) {
         let mut datatype = reply.datatype;
         if !self.has(Feature::JSON) {
             datatype = datatype.without(Datatype::JSON);
         }
         let took = || {
-            let ns = self.node.clock.mono_ns().saturating_sub(now.mono_ns);
+            let ns = self.node.clock.mono_ns().saturating_sub(since_ns);
             // Never 0: a client takes that for a duration that was not told.
             encode_server_duration(ns.div_ceil(1000).max(1))
         };
         let response = Response {
-            opcode: reply.opcode.unwrap_or(frame.header.opcode),
+            opcode: reply.opcode.unwrap_or(header.opcode),
             status: reply.status,
-            opaque: frame.header.opaque,
+            opaque: header.opaque,
             cas: reply.cas,
             datatype,
             server_duration: self.has(Feature::TRACING).then(took),

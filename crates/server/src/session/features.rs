@@ -3,7 +3,7 @@
 use wire::{Feature, FeatureSet};
 
 /// Everything that this node does when asked.
-pub(crate) const GRANTED: [Feature; 17] = [
+pub(crate) const GRANTED: [Feature; 18] = [
     Feature::TCP_NODELAY,
     Feature::MUTATION_SEQNO,
     Feature::XERROR,
@@ -15,6 +15,7 @@ pub(crate) const GRANTED: [Feature; 17] = [
     Feature::UNORDERED_EXECUTION,
     Feature::TRACING,
     Feature::ALT_REQUEST_SUPPORT,
+    Feature::SYNC_REPLICATION,
     Feature::COLLECTIONS,
     Feature::SNAPPY_EVERYWHERE,
     Feature::PRESERVE_TTL,

@@ -4,6 +4,7 @@ pub(crate) mod dcp;
 mod dispatch;
 mod features;
 mod key;
+mod owed;
 mod park;
 mod reply;
 mod status;
@@ -20,6 +21,7 @@ use dcp::{Produced, SharedProducer};
 pub(crate) use dispatch::{Context, Done, Refusal, value_refusal};
 pub(crate) use features::grant;
 pub(crate) use key::StoredKey;
+pub(crate) use owed::Owed;
 pub(crate) use park::Park;
 pub(crate) use reply::Reply;
 
@@ -74,6 +76,8 @@ pub(crate) struct Session {
     pub(crate) park: Option<Park>,
     /// Set once the connection streams changes.
     pub(crate) dcp: Option<SharedProducer>,
+    /// Durable writes that wait to be decided, in the order of their requests.
+    pub(crate) owed: Vec<Owed>,
     woken: bool,
 }
 
@@ -97,6 +101,7 @@ impl Session {
             known_map: None,
             park: None,
             dcp: None,
+            owed: Vec::new(),
             woken: false,
         };
         if classic {
@@ -114,6 +119,12 @@ impl Session {
         let mut consumed = 0;
         let mut commands = 0;
         let mut now = self.node.clock.now();
+        if self.owes() && !self.settle(now, output) {
+            return Received {
+                consumed,
+                verdict: Verdict::Close,
+            };
+        }
         let verdict = loop {
             if output.len() >= OUTPUT_BYTES_MAX || commands >= COMMANDS_PER_TURN {
                 self.info.count_yield();
@@ -125,6 +136,9 @@ impl Session {
                     frame,
                     consumed: length,
                 }) => {
+                    if self.owes() && !self.may_overtake(&frame) {
+                        break Verdict::Parked(self.owed_limit(now));
+                    }
                     let started_ns = now.mono_ns;
                     let done = self.execute(&frame, now, output);
                     now.mono_ns = self.node.clock.mono_ns();
@@ -132,8 +146,10 @@ impl Session {
                         break Verdict::Parked(limit);
                     }
                     self.park = None;
-                    self.timings
-                        .record(frame.header.opcode.0, now.mono_ns - started_ns);
+                    if done != Done::Owed {
+                        self.timings
+                            .record(frame.header.opcode.0, now.mono_ns - started_ns);
+                    }
                     consumed += length;
                     commands += 1;
                     if done == Done::Close {
@@ -217,6 +233,7 @@ impl Session {
         if let Some(producer) = self.dcp.take() {
             producer.lock().leave(&producer);
         }
+        self.owed.clear();
         if let (Some(_), Some(bucket)) = (self.park.take(), &self.bucket) {
             bucket.bucket.forget_waiter(&self.waker());
         }

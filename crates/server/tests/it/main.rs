@@ -7,6 +7,7 @@ mod client;
 mod collections;
 mod crud;
 mod dcp;
+mod durable;
 mod flow;
 mod golden;
 mod hello;

@@ -1,0 +1,144 @@
+//! Durable writes that wait: who is to be told of their end, and when somebody must look whether
+//! their time is over.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use engine::{Decided, Decision};
+use model::{Seqno, VbId};
+use parking_lot::Mutex;
+use storage::KvStore;
+
+use crate::Bucket;
+use crate::signals::{Bell, Wake};
+
+/// A durable write that somebody waits for. Whoever drops it does not wait any more; the write
+/// goes on.
+pub struct DurableWait {
+    decision: OnceLock<Decision>,
+    wake: Arc<dyn Wake>,
+}
+
+impl DurableWait {
+    /// How it ended, once it has.
+    #[must_use]
+    pub fn decision(&self) -> Option<Decision> {
+        self.decision.get().copied()
+    }
+
+    fn end(&self, decision: Decision) {
+        if self.decision.set(decision).is_ok() {
+            self.wake.wake();
+        }
+    }
+}
+
+/// All of them, by vBucket and seqno of the prepare.
+#[derive(Default)]
+pub(crate) struct DurableWaits {
+    waits: Mutex<BTreeMap<(VbId, Seqno), Arc<DurableWait>>>,
+    count: AtomicUsize,
+}
+
+impl DurableWaits {
+    /// Tells those who wait what became of their writes.
+    pub(crate) fn tell(&self, vb: VbId, decided: &[Decided]) {
+        if decided.is_empty() || self.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        for one in decided {
+            let wait = self.waits.lock().remove(&(vb, one.prepare));
+            if let Some(wait) = wait {
+                self.count.fetch_sub(1, Ordering::SeqCst);
+                wait.end(one.decision);
+            }
+        }
+    }
+
+    /// The vBucket is gone: nobody knows what becomes of what was prepared in it.
+    pub(crate) fn give_up(&self, vb: VbId) {
+        let range = (vb, Seqno::ZERO)..=(vb, Seqno(u64::MAX));
+        let gone: Vec<_> = self.waits.lock().extract_if(range, |_, _| true).collect();
+        self.count.fetch_sub(gone.len(), Ordering::SeqCst);
+        for (_, wait) in gone {
+            wait.end(Decision::Ambiguous);
+        }
+    }
+}
+
+/// When to look at which vBucket, soonest first.
+#[derive(Default)]
+pub(crate) struct Alarms {
+    due: Mutex<BinaryHeap<Reverse<(u64, VbId)>>>,
+    pub(crate) bell: Bell,
+}
+
+impl Alarms {
+    /// Looks at `vb` at `at_ns` of the monotonic clock.
+    pub(crate) fn set(&self, vb: VbId, at_ns: u64) {
+        let mut due = self.due.lock();
+        let soonest = due.peek().is_none_or(|Reverse((first, _))| at_ns < *first);
+        due.push(Reverse((at_ns, vb)));
+        drop(due);
+        if soonest {
+            self.bell.ring();
+        }
+    }
+
+    fn take_due(&self, now_ns: u64) -> Option<VbId> {
+        let mut due = self.due.lock();
+        due.peek().filter(|Reverse((at, _))| *at <= now_ns)?;
+        due.pop().map(|Reverse((_, vb))| vb)
+    }
+
+    fn next(&self) -> Option<u64> {
+        self.due.lock().peek().map(|Reverse((at, _))| *at)
+    }
+}
+
+impl<S: KvStore> Bucket<S> {
+    /// Waits for the durable write whose prepare has `seqno` of `vb`; `wake` rings when it is
+    /// decided. To be called with the lock under which it was prepared still held, from within
+    /// [`Bucket::run`]: then no decision is missed.
+    pub fn await_decision(&self, vb: VbId, seqno: Seqno, wake: Arc<dyn Wake>) -> Arc<DurableWait> {
+        let wait = Arc::new(DurableWait {
+            decision: OnceLock::new(),
+            wake,
+        });
+        self.durable.count.fetch_add(1, Ordering::SeqCst);
+        let mut waits = self.durable.waits.lock();
+        if waits.insert((vb, seqno), Arc::clone(&wait)).is_some() {
+            self.durable.count.fetch_sub(1, Ordering::SeqCst);
+        }
+        drop(waits);
+        wait
+    }
+
+    /// How many wait for a durable write.
+    pub fn durable_waiters(&self) -> usize {
+        self.durable.count.load(Ordering::SeqCst)
+    }
+
+    /// Gives up the durable writes whose time is over. Tells when to look again, on the monotonic
+    /// clock, nanoseconds.
+    pub fn decide_step(&self) -> Option<u64> {
+        let now = self.clock.now();
+        while let Some(vb) = self.alarms.take_due(now.mono_ns) {
+            self.with_vbucket(vb, |vbucket| vbucket.abort_overdue(now));
+        }
+        self.alarms.next()
+    }
+
+    pub(crate) fn decide_until_stopped(&self) {
+        while !self.is_stopping() {
+            let limit = self.decide_step().map(|at| {
+                let now_ns = self.clock.now().mono_ns;
+                Duration::from_nanos(at.saturating_sub(now_ns))
+            });
+            self.alarms.bell.wait(limit);
+        }
+    }
+}

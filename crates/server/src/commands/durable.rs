@@ -1,0 +1,99 @@
+//! Writes, plain and durable.
+
+use std::time::Duration;
+
+use engine::{Mutated, OpError, Outcome, Requirement, VBucket};
+use model::VbId;
+use wire::Frame;
+use wire::response::counter_value;
+
+use super::documents::Settled;
+use crate::served::ServedBucket;
+use crate::session::{Context, Done, Owed, Refusal};
+
+/// What a write gives back.
+pub(super) trait Written: Copy {
+    /// Its place.
+    fn mutated(&self) -> Mutated;
+
+    /// The new number of a counter.
+    fn number(&self) -> Option<u64>;
+}
+
+impl Written for Mutated {
+    fn mutated(&self) -> Mutated {
+        *self
+    }
+
+    fn number(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl Written for (u64, Mutated) {
+    fn mutated(&self) -> Mutated {
+        self.1
+    }
+
+    fn number(&self) -> Option<u64> {
+        Some(self.0)
+    }
+}
+
+impl Context<'_> {
+    /// The durability that the request asks for.
+    pub(super) fn requirement(&self, bucket: &ServedBucket) -> Option<Requirement> {
+        Some(Requirement {
+            level: self.infos.durability?.level,
+            deadline_ns: self.deadline_ns(bucket),
+        })
+    }
+
+    /// When a durable write is given up.
+    fn deadline_ns(&self, bucket: &ServedBucket) -> u64 {
+        let asked = self.infos.durability.and_then(|asked| asked.timeout_ms);
+        let default = bucket.bucket.options().vb.durability_timeout_ms;
+        let timeout = Duration::from_millis(asked.map_or(default, u64::from));
+        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.now.mono_ns.saturating_add(timeout_ns)
+    }
+
+    /// Runs a write and answers it; or owes the answer if it must be decided first.
+    pub(super) fn write<T: Written>(
+        &mut self,
+        frame: &Frame<'_>,
+        bucket: &ServedBucket,
+        vb: VbId,
+        write: impl FnOnce(&mut VBucket) -> Result<Outcome<T>, OpError>,
+    ) -> Result<Done, Refusal> {
+        let session = &*self.session;
+        let mut wait = None;
+        let outcome = bucket.bucket.run(vb, |vbucket| {
+            let outcome = write(vbucket)?;
+            if let Outcome::Prepared(written) = &outcome {
+                let seqno = written.mutated().seqno;
+                wait = Some(bucket.bucket.await_decision(vb, seqno, session.waker()));
+            }
+            Ok(outcome)
+        })?;
+        let written = match self.settle(bucket, vb, outcome)? {
+            Settled::Ready(written) => written,
+            Settled::Parked(done) => return Ok(done),
+        };
+        if let Some(wait) = wait {
+            let deadline_ns = self.deadline_ns(bucket);
+            self.session.owed.push(Owed {
+                wait,
+                header: frame.header,
+                quiet: self.quiet,
+                number: written.number(),
+                since_ns: self.now.mono_ns,
+                deadline_ns,
+            });
+            return Ok(Done::Owed);
+        }
+        let number = written.number().map(counter_value);
+        let value = number.as_ref().map_or(&[][..], |number| number.as_slice());
+        Ok(self.reply_mutated(frame, &written.mutated(), value))
+    }
+}

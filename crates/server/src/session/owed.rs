@@ -1,0 +1,146 @@
+//! Answers that are owed: durable writes that were prepared and wait to be decided.
+//!
+//! The request is done with and out of the input. A peer that takes answers out of order goes on
+//! meanwhile, within limits; for others the conversation stands still until the answer is sent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bucket::DurableWait;
+use engine::{Decision, Mutated};
+use model::{Datatype, Now};
+use wire::response::{ErrorBody, MutationToken, counter_value};
+use wire::{Feature, Frame, Header, RequestInfos, Status};
+
+use super::{Reply, Session, status};
+use crate::stats::timings::Answer;
+
+/// Answers owed to one peer at most; more requests wait in the input.
+const OWED_MAX: usize = 32;
+
+/// How long after its deadline a write is answered though nobody decided it.
+const GRACE_NS: u64 = 2_000_000_000;
+
+/// A durable write that was prepared.
+pub(crate) struct Owed {
+    pub(crate) wait: Arc<DurableWait>,
+    pub(crate) header: Header,
+    /// Whether only a failure is answered.
+    pub(crate) quiet: bool,
+    /// The new number of a counter.
+    pub(crate) number: Option<u64>,
+    /// When the request was run, and when it is given up; monotonic.
+    pub(crate) since_ns: u64,
+    pub(crate) deadline_ns: u64,
+}
+
+impl Session {
+    /// Whether answers are owed.
+    pub(crate) fn owes(&self) -> bool {
+        !self.owed.is_empty()
+    }
+
+    /// Answers the writes that were decided. `false` if the peer cannot be told and the
+    /// conversation must end.
+    pub(super) fn settle(&mut self, now: Now, output: &mut Vec<u8>) -> bool {
+        let mut index = 0;
+        while let Some(owed) = self.owed.get(index) {
+            let late = now.mono_ns >= owed.deadline_ns.saturating_add(GRACE_NS);
+            let decision = owed.wait.decision();
+            let Some(decision) = decision.or(late.then_some(Decision::Ambiguous)) else {
+                index += 1;
+                continue;
+            };
+            let owed = self.owed.remove(index);
+            self.timings.record(
+                owed.header.opcode.0,
+                now.mono_ns.saturating_sub(owed.since_ns),
+            );
+            match decision {
+                Decision::Committed(mutated) => self.answer_committed(&owed, &mutated, output),
+                Decision::Ambiguous => {
+                    if !self.answer_ambiguous(&owed, output) {
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn answer_committed(&self, owed: &Owed, mutated: &Mutated, output: &mut Vec<u8>) {
+        let opcode = owed.header.opcode;
+        self.timings
+            .answered(opcode.0, Answer::of_done(opcode, !owed.quiet));
+        if owed.quiet {
+            return;
+        }
+        let token = MutationToken {
+            uuid: mutated.vb_uuid,
+            seqno: mutated.seqno,
+        }
+        .to_bytes();
+        let number = owed.number.map(counter_value);
+        let reply = Reply {
+            cas: mutated.cas,
+            extras: if self.has(Feature::MUTATION_SEQNO) {
+                &token
+            } else {
+                &[]
+            },
+            value: number.as_ref().map_or(&[], |number| number.as_slice()),
+            ..Reply::EMPTY
+        };
+        self.answer_to(&owed.header, &reply, owed.since_ns, output);
+    }
+
+    fn answer_ambiguous(&self, owed: &Owed, output: &mut Vec<u8>) -> bool {
+        let status = Status::SYNC_WRITE_AMBIGUOUS;
+        self.timings
+            .answered(owed.header.opcode.0, Answer::of(status));
+        let Some(shown) = status::for_peer(status, self.features, self.is_authenticated()) else {
+            return false;
+        };
+        let body = if self.has(Feature::XERROR) {
+            let context = Some("the write was not decided in time; it may or may not happen");
+            ErrorBody {
+                context,
+                reference: None,
+                manifest: None,
+            }
+            .to_json()
+        } else {
+            String::new()
+        };
+        let datatype = if body.is_empty() {
+            Datatype::RAW
+        } else {
+            Datatype::JSON
+        };
+        let reply = Reply {
+            status: shown,
+            datatype,
+            value: body.as_bytes(),
+            ..Reply::EMPTY
+        };
+        self.answer_to(&owed.header, &reply, owed.since_ns, output);
+        true
+    }
+
+    /// Whether the request may be run before what is owed is answered.
+    pub(super) fn may_overtake(&self, frame: &Frame<'_>) -> bool {
+        let opcode = frame.header.opcode;
+        let reorders = opcode.info().is_some_and(|info| info.reorder);
+        let barrier = RequestInfos::parse(frame.frame_infos).is_ok_and(|infos| infos.barrier);
+        self.has(Feature::UNORDERED_EXECUTION) && self.owed.len() < OWED_MAX && reorders && !barrier
+    }
+
+    /// How long to wait for the first of what is owed, at most.
+    pub(super) fn owed_limit(&self, now: Now) -> Duration {
+        let deadlines = self.owed.iter().map(|owed| owed.deadline_ns);
+        let first = deadlines.min().unwrap_or(now.mono_ns);
+        let until = first.saturating_add(GRACE_NS);
+        // Never zero: a limit that has passed is looked at in the next turn.
+        Duration::from_nanos(until.saturating_sub(now.mono_ns).max(1_000_000))
+    }
+}
