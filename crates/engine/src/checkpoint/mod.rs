@@ -90,6 +90,9 @@ fn key_hash(key: &[u8]) -> u64 {
     foldhash::fast::FixedState::with_seed(0).hash_one(key)
 }
 
+/// Sealed segments of so few slots give unused room back; more would take long to move.
+const SHRUNK_MAX: usize = 256;
+
 /// Which segment a slot lies in.
 #[derive(Clone, Copy, Debug)]
 enum Home {
@@ -202,11 +205,16 @@ impl CheckpointLog {
             self.tail.clear();
             return;
         }
-        self.seal_tail();
         // Segments grow with what is held: there are few of them, and little room is left over.
+        // After a reader sealed one they begin small again, as another reader may come soon.
+        let grown = match self.tail.len() {
+            0 => self.tail_hint,
+            full => (self.items / 2).min(full * 2),
+        };
+        self.seal_tail();
         self.tail_bytes_max = SEGMENT_BYTES_MIN.max(self.live_bytes / 2);
         let fitting = self.tail_bytes_max * self.items.max(1) / self.live_bytes.max(1);
-        let slots = (self.items / 2).min(fitting).max(self.tail_hint);
+        let slots = grown.min(fitting);
         self.tail = Vec::with_capacity(slots.clamp(SLOTS_MIN, SLOTS_MAX));
         self.slot_bytes += slots_bytes(&self.tail);
     }
@@ -224,10 +232,13 @@ impl CheckpointLog {
                 ..Facts::default()
             },
         );
-        let slots = mem::take(&mut self.tail);
+        let mut slots = mem::take(&mut self.tail);
         let tail_bytes = slots_bytes(&slots);
+        if slots.len() <= SHRUNK_MAX && slots.len() < slots.capacity() / 2 {
+            slots.shrink_to_fit();
+        }
         if let Some(sealed) = Sealed::new(slots, facts) {
-            self.slot_bytes += sealed.slot_bytes - tail_bytes;
+            self.slot_bytes = self.slot_bytes - tail_bytes + sealed.slot_bytes;
             self.sealed.push_back(sealed);
         }
     }

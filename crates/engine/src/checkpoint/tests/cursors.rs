@@ -326,3 +326,20 @@ fn changes_of_durable_writes_are_kept_apart() {
     assert_eq!(log.open.high_prepared, Seqno(7));
     assert_eq!(log.open.visible_end, Seqno(6));
 }
+
+#[test]
+fn flushes_of_little_take_little_while_a_reader_lags() {
+    let mut world = World::new(usize::MAX);
+    let cursor = world.register("lags", 0).0;
+    world.sets(2000);
+    drop(world.flush());
+    let before = world.log.stats().slot_bytes;
+    for round in 0..100 {
+        (0..20).for_each(|index| world.set(&format!("r{round} {index}")));
+        drop(world.flush());
+    }
+    let grown = world.log.stats().slot_bytes - before;
+    assert!(grown < 100 * (20 * size_of::<Slot>() * 2 + 200), "{grown}");
+    drop(world.log.remove(cursor));
+    assert_eq!(world.log.memory_bytes(), 0);
+}
