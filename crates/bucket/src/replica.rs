@@ -2,6 +2,7 @@
 //! go back, how they become active.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
 use engine::{Applied, OpError, ReplicaError, SnapshotMarker, VBucket};
 use model::{Document, FailoverLog, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid};
@@ -127,6 +128,8 @@ impl<S: KvStore> Bucket<S> {
         let Some(mut vbucket) = slot.vbucket.lock().take() else {
             return Ok(Seqno::ZERO);
         };
+        // Streams of it would go on with what is no longer true.
+        slot.epoch.fetch_add(1, Ordering::SeqCst);
         let stored = self.roll_back_store(id, to);
         let mut record = vbucket.record();
         let result = match stored {
@@ -157,6 +160,7 @@ impl<S: KvStore> Bucket<S> {
         drop(old);
         self.deliver(id, left);
         self.waiters.wake(id, Seqno(u64::MAX));
+        self.notify_subscribers(id);
         result.map(|()| high)
     }
 

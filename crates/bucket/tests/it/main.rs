@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what goes wrong in a test fails it")]
 
+mod backfills;
 mod compaction;
 mod crowd;
 mod expiry;

@@ -16,6 +16,8 @@ mod keepalive;
 mod message;
 mod rollback;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub use flow::FlowControl;
 pub use held::Rows;

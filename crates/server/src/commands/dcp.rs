@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use wire::dcp::{BufferAck, DcpControl, DcpOpen, OpenFlags, StreamRequest};
+use wire::dcp::{BufferAck, DcpControl, DcpOpen, OpenFlags, SeqnoAcknowledged, StreamRequest};
 use wire::request::Message;
 use wire::response::encode_failover_entries;
 use wire::{Frame, Status};
@@ -122,4 +122,17 @@ pub(super) fn buffer_ack(context: &mut Context<'_>, frame: &Frame<'_>) -> Result
 pub(super) fn noop(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
     drop(producer(context)?);
     Ok(context.reply(frame, &Reply::EMPTY))
+}
+
+/// DCP_SEQNO_ACKNOWLEDGED: a replica has every prepare up to a seqno. Nothing answers it when it
+/// is right.
+pub(super) fn seqno_ack(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = SeqnoAcknowledged::read(frame)?;
+    let vb = frame.vbucket();
+    let replica = producer(context)?.lock().replica_of(vb)?;
+    let bucket = context.bucket()?;
+    bucket.bucket.run(vb, |vbucket| {
+        vbucket.seqno_acknowledged(&replica, request.prepared)
+    })?;
+    Ok(Done::Next)
 }

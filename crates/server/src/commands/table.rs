@@ -73,7 +73,7 @@ const fn noted(mut command: Command, note: &'static str) -> Command {
 /// Every command that is served.
 pub(crate) static COMMANDS: &[Command] = &ROWS;
 
-const ROWS: [Command; 63] = [
+const ROWS: [Command; 64] = [
     document(Opcode::GET, READ, read::get),
     document(Opcode::GETQ, READ, read::get),
     document(Opcode::GETK, READ, read::get),
@@ -144,6 +144,7 @@ const ROWS: [Command; 63] = [
     ),
     bucket(Opcode::DCP_BUFFER_ACK, PRODUCER, dcp::buffer_ack),
     bucket(Opcode::DCP_NOOP, PRODUCER, dcp::noop),
+    bucket(Opcode::DCP_SEQNO_ACKNOWLEDGED, PRODUCER, dcp::seqno_ack),
     node(Opcode::GET_CMD_TIMER, FREE, node::cmd_timer),
     node(Opcode::GET_CLUSTER_CONFIG, FREE, bootstrap::cluster_config),
     node(Opcode::SELECT_BUCKET, FREE, bootstrap::select_bucket),

@@ -342,6 +342,23 @@ impl Producer {
         }
     }
 
+    /// Who acknowledges prepares here: the consumer of a stream of the vBucket.
+    pub(crate) fn replica_of(&self, vb: VbId) -> Result<String, Refusal> {
+        let name = &self.settings.consumer_name;
+        if !self.settings.sync_writes || name.is_empty() {
+            let reason = "the consumer did not say that it replicates sync writes";
+            return Err(Refusal::because(Status::EINVAL, reason));
+        }
+        if self.streams.range(range_of(vb)).next().is_none() {
+            return Err(if self.settings.new_statuses {
+                Status::DCP_STREAM_NOT_FOUND.into()
+            } else {
+                Status::KEY_ENOENT.into()
+            });
+        }
+        Ok(name.clone())
+    }
+
     /// Sends what there is and what there is room for: a bounded amount.
     pub(crate) fn produce(
         &mut self,

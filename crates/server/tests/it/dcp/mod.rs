@@ -1,5 +1,6 @@
 //! The change protocol over its own wire.
 
 mod consumer;
+mod forms;
 mod refusals;
 mod streaming;

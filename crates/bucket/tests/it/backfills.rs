@@ -1,0 +1,202 @@
+//! Backfills: what comes, in which pieces, how much at most, and what a broken store does.
+
+use std::sync::Arc;
+
+use bucket::{
+    BACKFILL_BYTES_MAX, BACKFILLS_PER_CONNECTION_MAX, Backfill, BackfillBuffer, BackfillChunk,
+    BackfillNews, Backfilled, Bucket, Flushed, ReadySet,
+};
+use engine::{StoreMode, Write};
+use model::{Cas, Draft, Meta, Now, Seqno, SnapshotRange, VbId};
+use storage::{FaultyStore, KvStore};
+
+use crate::world::{Ear, Kept, Ops, ROOMY, options, warm};
+
+const EVERYTHING: SnapshotRange = SnapshotRange {
+    start: Seqno(1),
+    end: Seqno(u64::MAX),
+};
+
+/// A connection: its set of ready vBuckets, and its buffer.
+struct Connection {
+    ready: Arc<ReadySet>,
+    buffer: Arc<BackfillBuffer>,
+}
+
+impl Connection {
+    fn of<S: KvStore>(bucket: &Bucket<S>) -> Self {
+        Self {
+            ready: Arc::new(ReadySet::new(Ear::new())),
+            buffer: bucket.backfill_buffer(),
+        }
+    }
+
+    fn backfill<S: KvStore>(&self, bucket: &Bucket<S>, vb: u16) -> Backfill {
+        bucket.backfill(VbId(vb), EVERYTHING, &self.ready, &self.buffer)
+    }
+}
+
+/// A bucket whose vBuckets 0 to 2 have `documents` of `bytes` each, in the store.
+fn stocked(documents: usize, bytes: usize) -> Arc<Bucket<FaultyStore<Kept>>> {
+    let bucket = warm(options(3, ROOMY), FaultyStore::new(Kept::default()), 1);
+    for vb in 0..3 {
+        for number in 0..documents {
+            bucket.set(vb, &format!("k{number:05}"), &vec![b'v'; bytes]);
+        }
+    }
+    while bucket.any_dirty() {
+        assert_eq!(bucket.flush_step(), Flushed::Clean);
+    }
+    bucket
+}
+
+fn work<S: KvStore>(bucket: &Bucket<S>) -> usize {
+    let mut chunks = 0;
+    while bucket.backfill_step() == Backfilled::Chunk {
+        chunks += 1;
+    }
+    chunks
+}
+
+fn chunk(news: BackfillNews) -> BackfillChunk {
+    match news {
+        BackfillNews::Chunk(chunk) => chunk,
+        other => panic!("{other:?} and no chunk"),
+    }
+}
+
+fn seqnos(chunk: &BackfillChunk) -> (u64, u64) {
+    let seqno = |document: Option<&model::Document>| document.map_or(0, |one| one.seqno().0);
+    (
+        seqno(chunk.documents.first()),
+        seqno(chunk.documents.last()),
+    )
+}
+
+#[test]
+fn everything_comes_once_in_bounded_pieces() {
+    let bucket = stocked(10_000, 10);
+    let connection = Connection::of(&bucket);
+    let backfill = connection.backfill(&bucket, 1);
+    assert!(matches!(backfill.take(), BackfillNews::Nothing));
+    assert_eq!(connection.buffer.counts(), (0, 1));
+    assert_eq!(bucket.backfill_step(), Backfilled::Chunk);
+    assert_eq!(connection.buffer.counts(), (1, 0));
+    assert_eq!(connection.ready.next(VbId(0)), Some(VbId(1)));
+    let BackfillNews::Opened(view) = backfill.take() else {
+        panic!("the view comes first");
+    };
+    assert_eq!((view.high, view.purge_seqno), (Seqno(10_000), Seqno(0)));
+    assert_eq!(view.snapshot.end, Seqno(10_000));
+    assert_eq!(seqnos(&chunk(backfill.take())), (1, 4096));
+    assert!(matches!(backfill.take(), BackfillNews::Nothing));
+    // What is written meanwhile is not part of the view.
+    bucket.set(1, "new", b"v");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert_eq!(work(&bucket), 2);
+    assert_eq!(seqnos(&chunk(backfill.take())), (4097, 8192));
+    assert_eq!(seqnos(&chunk(backfill.take())), (8193, 10_000));
+    assert!(matches!(backfill.take(), BackfillNews::Done));
+    assert_eq!(connection.buffer.counts(), (0, 0));
+    assert_eq!(connection.buffer.bytes(), 0);
+}
+
+#[test]
+fn a_full_buffer_stops_its_connection_and_nobody_else() {
+    let bucket = stocked(120, 256 << 10);
+    let (slow, quick) = (Connection::of(&bucket), Connection::of(&bucket));
+    let held = [0, 1].map(|vb| slow.backfill(&bucket, vb));
+    work(&bucket);
+    let most = BACKFILL_BYTES_MAX + (5 << 20);
+    assert!(slow.buffer.is_full());
+    assert!(slow.buffer.bytes() >= BACKFILL_BYTES_MAX && slow.buffer.bytes() <= most);
+    let other = quick.backfill(&bucket, 2);
+    assert!(work(&bucket) > 0, "another connection has room");
+    assert!(matches!(other.take(), BackfillNews::Opened(_)));
+    drop(chunk(other.take()));
+    // Room for one chunk is not enough to go on; a quarter of the buffer is.
+    assert!(matches!(held[0].take(), BackfillNews::Opened(_)));
+    let first = chunk(held[0].take());
+    assert_eq!(work(&bucket), work(&bucket), "the chunk still counts");
+    drop(first);
+    while slow.buffer.is_full() {
+        drop(chunk(held[0].take()));
+    }
+    assert!(work(&bucket) > 0);
+    drop(held);
+    assert_eq!(slow.buffer.bytes(), 0, "what was not taken is given back");
+    work(&bucket);
+    assert_eq!(slow.buffer.counts(), (0, 0));
+}
+
+#[test]
+fn a_broken_store_ends_the_backfill_that_met_it() {
+    let bucket = stocked(10, 10);
+    let connection = Connection::of(&bucket);
+    bucket.store().set_unreadable(true);
+    let unlucky = connection.backfill(&bucket, 0);
+    assert_eq!(work(&bucket), 1);
+    assert!(matches!(unlucky.take(), BackfillNews::Failed));
+    assert_eq!(connection.ready.next(VbId(0)), Some(VbId(0)));
+    bucket.store().set_unreadable(false);
+    let lucky = connection.backfill(&bucket, 1);
+    work(&bucket);
+    assert!(matches!(lucky.take(), BackfillNews::Opened(_)));
+    assert_eq!(chunk(lucky.take()).documents.len(), 10);
+    assert!(matches!(lucky.take(), BackfillNews::Done));
+}
+
+#[test]
+fn a_connection_reads_a_limited_number_at_a_time_and_all_in_turn() {
+    let bucket = stocked(5000, 1);
+    let connection = Connection::of(&bucket);
+    let count = BACKFILLS_PER_CONNECTION_MAX + 2;
+    let backfills: Vec<Backfill> = (0..count)
+        .map(|number| connection.backfill(&bucket, (number % 3) as u16))
+        .collect();
+    assert_eq!(bucket.backfill_step(), Backfilled::Chunk);
+    assert_eq!(
+        connection.buffer.counts(),
+        (BACKFILLS_PER_CONNECTION_MAX, 2)
+    );
+    // Nobody gets a second chunk before everybody had a first one.
+    for _ in 1..BACKFILLS_PER_CONNECTION_MAX {
+        assert_eq!(bucket.backfill_step(), Backfilled::Chunk);
+    }
+    for backfill in &backfills[..BACKFILLS_PER_CONNECTION_MAX] {
+        assert!(matches!(backfill.take(), BackfillNews::Opened(_)));
+        assert_eq!(chunk(backfill.take()).documents.len(), 4096);
+        assert!(matches!(backfill.take(), BackfillNews::Nothing));
+    }
+    work(&bucket);
+    for backfill in &backfills[BACKFILLS_PER_CONNECTION_MAX..] {
+        assert!(matches!(backfill.take(), BackfillNews::Opened(_)));
+    }
+}
+
+#[test]
+fn nothing_is_read_while_memory_is_short() {
+    let mut tight = options(1, 1 << 20);
+    tight.eviction = bucket::Eviction::None;
+    let bucket = warm(tight, FaultyStore::new(Kept::default()), 1);
+    let connection = Connection::of(&bucket);
+    let backfill = connection.backfill(&bucket, 0);
+    let mut number = 0;
+    while bucket.memory().used() <= bucket.memory().quota() / 100 * 96 {
+        // What was let in before memory was short; a client would be refused here.
+        bucket.with_vbucket(VbId(0), |vbucket| {
+            let key = format!("\0k{number}");
+            let mut write = Write {
+                mode: StoreMode::Set,
+                draft: Some(Draft::new(key.as_bytes(), &[0; 4096], &Meta::default())),
+                cas: Cas::ANY,
+                preserve_expiry: false,
+                durability: None,
+            };
+            vbucket.store(&mut write, Now::default()).map(|_| ())
+        });
+        number += 1;
+    }
+    assert!(matches!(bucket.backfill_step(), Backfilled::Snooze(_)));
+    assert!(matches!(backfill.take(), BackfillNews::Nothing));
+}

@@ -1,0 +1,413 @@
+//! A stream and its vBucket, without a node around them.
+
+use std::sync::Arc;
+
+use model::{
+    Cas, Document, Draft, FailoverEntry, Meta, Now, Seqno, SnapshotRange, VbId, VbState, VbUuid,
+};
+
+use super::*;
+use crate::{FlushBudget, Outcome, StoreMode, VBucket, VbConfig, Write};
+
+const NOW: Now = Now {
+    unix_ns: 1_700_000_000_000_000_000,
+    mono_ns: 1,
+};
+const NAME: &str = "s";
+
+/// A vBucket, the rows that a store would have of it, and a stream.
+struct World {
+    vbucket: VBucket,
+    rows: Vec<Document>,
+    stored: StoreView,
+    stream: Stream,
+}
+
+struct Chunk(Vec<Document>);
+
+impl Rows for Chunk {
+    fn documents(&self) -> &[Document] {
+        &self.0
+    }
+}
+
+fn vbucket() -> VBucket {
+    let first = FailoverEntry {
+        uuid: VbUuid(1),
+        seqno: Seqno::ZERO,
+    };
+    let config = Arc::new(VbConfig::default());
+    VBucket::new(VbId(0), VbState::Active, first, config)
+}
+
+fn range(start: u64, end: u64) -> SnapshotRange {
+    SnapshotRange {
+        start: Seqno(start),
+        end: Seqno(end),
+    }
+}
+
+fn set(vbucket: &mut VBucket, key: &str) {
+    let key = [b"\0", key.as_bytes()].concat();
+    let mut write = Write {
+        mode: StoreMode::Set,
+        draft: Some(Draft::new(&key, b"v", &Meta::default())),
+        cas: Cas::ANY,
+        preserve_expiry: false,
+        durability: None,
+    };
+    assert!(matches!(
+        vbucket.store(&mut write, NOW),
+        Ok(Outcome::Done(_))
+    ));
+}
+
+fn ask(seqno: u64, end: u64, options: StreamOptions) -> StreamAsk {
+    StreamAsk {
+        position: Position {
+            uuid: VbUuid(u64::from(seqno != 0)),
+            seqno: Seqno(seqno),
+            snapshot: range(seqno, seqno),
+            purge_seqno: Seqno::ZERO,
+        },
+        end: Seqno(end),
+        options,
+    }
+}
+
+const FOR_EVER: u64 = u64::MAX;
+
+impl World {
+    fn open(vbucket: VBucket, ask: StreamAsk) -> Self {
+        let mut vbucket = vbucket;
+        let (stream, _garbage) = Stream::open(&mut vbucket, NAME, ask).expect("it may go on");
+        Self {
+            vbucket,
+            rows: Vec::new(),
+            stored: StoreView {
+                high: Seqno::ZERO,
+                purge_seqno: Seqno::ZERO,
+                snapshot: range(0, 0),
+            },
+            stream,
+        }
+    }
+
+    fn set(&mut self, keys: &str) {
+        keys.split(' ').for_each(|key| set(&mut self.vbucket, key));
+    }
+
+    /// Writes to the store what is dirty, at most so many changes.
+    fn flush(&mut self, items: usize) {
+        let budget = FlushBudget {
+            items,
+            bytes: usize::MAX,
+        };
+        let batch = self.vbucket.begin_flush(budget).expect("it is dirty");
+        batch.for_each(&mut |item| {
+            let crate::FlushItem::Put { document, .. } = item else {
+                return;
+            };
+            self.rows.retain(|row| row.key() != document.key());
+            self.rows.push(document.clone());
+        });
+        self.stored.high = batch.record.high_seqno;
+        self.stored.snapshot = batch.record.snapshot;
+        drop(self.vbucket.finish_flush(batch.done(true)));
+    }
+
+    /// What the stream says until it has nothing, as `key@seqno`, `[start..end flags]` and so on.
+    fn read(&mut self) -> String {
+        let mut said = Vec::new();
+        loop {
+            while let Some(event) = self.stream.next_event() {
+                said.push(tell(&event));
+            }
+            let (filled, _garbage) = self.stream.fill(&mut self.vbucket, NAME);
+            match filled {
+                Filled::Ready if !self.stream.is_over() => {}
+                Filled::Ready | Filled::Idle => return said.join(" "),
+                Filled::HandOver => {
+                    self.vbucket.set_state(VbState::Dead, None, VbUuid(9));
+                    self.stream.handed_over();
+                }
+                Filled::Backfill(range) => self.backfill(range, &mut said),
+            }
+        }
+    }
+
+    fn backfill(&mut self, range: SnapshotRange, said: &mut Vec<String>) {
+        said.push(format!("store{}", range.start));
+        let view = self.stored;
+        let _garbage = self.stream.backfill_opened(&view, &mut self.vbucket, NAME);
+        let wanted = |row: &&Document| row.seqno() >= range.start && row.seqno() <= range.end;
+        let rows: Vec<Document> = self.rows.iter().filter(wanted).cloned().collect();
+        for chunk in rows.chunks(2) {
+            self.stream.backfill_rows(Box::new(Chunk(chunk.to_vec())));
+            while let Some(event) = self.stream.next_event() {
+                said.push(tell(&event));
+            }
+        }
+        self.stream.backfill_done();
+    }
+}
+
+fn tell(event: &Event<'_>) -> String {
+    match event {
+        Event::Snapshot(snapshot) => {
+            let source = if snapshot.disk { "disk" } else { "memory" };
+            let checkpoint = if snapshot.checkpoint { "+" } else { "" };
+            let SnapshotRange { start, end } = snapshot.range;
+            format!("[{start}..{end} {source}{checkpoint}]")
+        }
+        Event::Change(document) => {
+            let key = String::from_utf8_lossy(&document.key()[1..]).into_owned();
+            format!("{key}@{}", document.seqno())
+        }
+        Event::Advanced(seqno) => format!("advanced{seqno}"),
+        Event::State(state) => state.name().to_owned(),
+        Event::End(end) => format!("{end:?}"),
+    }
+}
+
+fn plain(seqno: u64) -> StreamAsk {
+    ask(seqno, FOR_EVER, StreamOptions::default())
+}
+
+#[test]
+fn memory_then_memory() {
+    let mut world = World::open(vbucket(), plain(0));
+    assert_eq!(world.read(), "");
+    world.set("a b a");
+    assert_eq!(world.read(), "[0..3 memory+] b@2 a@3");
+    world.set("c");
+    assert_eq!(world.read(), "[4..4 memory] c@4");
+    assert_eq!(world.read(), "");
+}
+
+#[test]
+fn the_store_then_memory_without_a_gap() {
+    let mut world = World::open(vbucket(), plain(0));
+    drop(
+        world
+            .vbucket
+            .remove_cursor(world.stream.take_cursor().expect("it has one")),
+    );
+    world.set("a b a");
+    world.flush(usize::MAX);
+    world.set("c");
+    let (stream, _garbage) = Stream::open(&mut world.vbucket, NAME, plain(0)).expect("from 0");
+    world.stream = stream;
+    assert_eq!(
+        world.read(),
+        "store1 [0..3 disk+] b@2 a@3 [4..4 memory+] c@4"
+    );
+}
+
+/// The store stopped inside of a checkpoint: `a` is there in no version, as its older one was
+/// replaced before it was written. Its newest one belongs to the same snapshot.
+#[test]
+fn a_store_that_stopped_inside_of_a_checkpoint() {
+    let mut world = World::open(vbucket(), plain(0));
+    drop(
+        world
+            .vbucket
+            .remove_cursor(world.stream.take_cursor().expect("it has one")),
+    );
+    world.set("a b c d a");
+    world.flush(2);
+    world.set("e");
+    let (stream, _garbage) = Stream::open(&mut world.vbucket, NAME, plain(0)).expect("from 0");
+    world.stream = stream;
+    let said = world.read();
+    let told = said.split(' ').filter(|word| word.contains('@'));
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        ["b@2", "c@3", "d@4", "a@5", "e@6"]
+    );
+    let first_end = said
+        .split("..")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next());
+    assert!(
+        first_end.is_some_and(|end| end == "5" || end == "6"),
+        "the first snapshot must hold a@5: {said}"
+    );
+}
+
+#[test]
+fn a_dropped_cursor_goes_back_to_the_store() {
+    let mut world = World::open(vbucket(), plain(0));
+    world.set("a");
+    assert_eq!(world.read(), "[0..1 memory+] a@1");
+    world.set("b c");
+    world.flush(usize::MAX);
+    let cursor = world.stream.figures().cursor.expect("it has one");
+    drop(world.vbucket.remove_cursor(cursor));
+    world.set("d");
+    assert_eq!(
+        world.read(),
+        "store2 [2..3 disk+] b@2 c@3 [4..4 memory+] d@4"
+    );
+}
+
+/// The cursor is lost while the store is read, and what follows the view is gone from memory.
+#[test]
+fn a_cursor_dropped_during_a_backfill_makes_another_one() {
+    let mut world = World::open(vbucket(), plain(0));
+    drop(
+        world
+            .vbucket
+            .remove_cursor(world.stream.take_cursor().expect("it has one")),
+    );
+    world.set("a b");
+    world.flush(usize::MAX);
+    let (stream, _garbage) = Stream::open(&mut world.vbucket, NAME, plain(0)).expect("from 0");
+    world.stream = stream;
+    let (filled, _garbage) = world.stream.fill(&mut world.vbucket, NAME);
+    assert_eq!(filled, Filled::Backfill(range(1, FOR_EVER)));
+    let view = world.stored;
+    let rows = world.rows.clone();
+    let cursor = world.stream.figures().cursor.expect("it has one");
+    drop(world.vbucket.remove_cursor(cursor));
+    world.set("c d");
+    world.flush(usize::MAX);
+    let opened = world
+        .stream
+        .backfill_opened(&view, &mut world.vbucket, NAME);
+    drop(opened);
+    world.stream.backfill_rows(Box::new(Chunk(rows)));
+    let mut said = Vec::new();
+    while let Some(event) = world.stream.next_event() {
+        said.push(tell(&event));
+    }
+    assert_eq!(said.join(" "), "[0..2 disk+] a@1 b@2");
+    world.stream.backfill_done();
+    assert_eq!(world.read(), "store3 [3..4 disk+] c@3 d@4");
+}
+
+#[test]
+fn streams_end_where_they_were_asked_to() {
+    let mut world = World::open(vbucket(), ask(0, 2, StreamOptions::default()));
+    world.set("a");
+    assert_eq!(world.read(), "[0..1 memory+] a@1");
+    world.set("b c");
+    assert_eq!(world.read(), "[2..2 memory] b@2 Finished");
+    assert!(world.stream.is_over());
+    let to_latest = StreamOptions {
+        to_latest: true,
+        ..StreamOptions::default()
+    };
+    let mut world = World::open(world.vbucket, ask(0, FOR_EVER, to_latest));
+    world.set("d");
+    assert_eq!(world.read(), "[0..3 memory+] a@1 b@2 c@3 Finished");
+    let from_latest = StreamOptions {
+        from_latest: true,
+        ..StreamOptions::default()
+    };
+    let mut world = World::open(world.vbucket, ask(0, FOR_EVER, from_latest));
+    world.set("e");
+    assert_eq!(world.read(), "[4..5 memory+] e@5");
+}
+
+#[test]
+fn only_what_is_in_the_store() {
+    let disk_only = StreamOptions {
+        disk_only: true,
+        ..StreamOptions::default()
+    };
+    let mut world = World::open(vbucket(), plain(0));
+    world.set("a b");
+    world.flush(usize::MAX);
+    world.set("c");
+    let asked = ask(0, FOR_EVER, disk_only);
+    let (stream, _garbage) = Stream::open(&mut world.vbucket, "other", asked).expect("from 0");
+    world.stream = stream;
+    assert_eq!(world.read(), "store1 [0..2 disk+] a@1 b@2 Finished");
+}
+
+/// Specification section 20.11.
+#[test]
+fn a_takeover_hands_the_vbucket_over() {
+    let takeover = StreamOptions {
+        takeover: true,
+        ..StreamOptions::default()
+    };
+    let mut world = World::open(vbucket(), ask(0, FOR_EVER, takeover));
+    world.set("a");
+    assert_eq!(
+        world.read(),
+        "[0..1 memory+] a@1",
+        "a marker is to be answered"
+    );
+    assert!(!world.stream.state_acknowledged(), "no state was asked for");
+    assert!(world.stream.snapshot_acknowledged());
+    assert!(!world.stream.snapshot_acknowledged(), "none is outstanding");
+    assert_eq!(world.read(), "pending");
+    world.set("b");
+    assert_eq!(world.read(), "", "the peer has yet to answer");
+    assert!(world.stream.state_acknowledged());
+    assert_eq!(world.read(), "[2..2 memory] b@2");
+    assert_eq!(world.vbucket.state(), VbState::Dead);
+    assert!(world.stream.snapshot_acknowledged());
+    assert_eq!(world.read(), "active");
+    assert!(world.stream.state_acknowledged());
+    assert_eq!(world.read(), "Finished");
+}
+
+#[test]
+fn purged_tombstones_end_a_backfill_of_who_has_something() {
+    let mut world = World::open(vbucket(), plain(0));
+    world.set("a b c");
+    assert_eq!(world.read(), "[0..3 memory+] a@1 b@2 c@3");
+    world.set("d e");
+    world.flush(usize::MAX);
+    drop(
+        world
+            .vbucket
+            .remove_cursor(world.stream.figures().cursor.expect("it has one")),
+    );
+    let (filled, _garbage) = world.stream.fill(&mut world.vbucket, NAME);
+    assert_eq!(filled, Filled::Ready);
+    let (filled, _garbage) = world.stream.fill(&mut world.vbucket, NAME);
+    assert_eq!(filled, Filled::Backfill(range(4, FOR_EVER)));
+    let view = StoreView {
+        purge_seqno: Seqno(4),
+        ..world.stored
+    };
+    drop(
+        world
+            .stream
+            .backfill_opened(&view, &mut world.vbucket, NAME),
+    );
+    assert_eq!(world.read(), "Rollback");
+}
+
+#[test]
+fn refusals() {
+    let mut vb = vbucket();
+    set(&mut vb, "a");
+    let open = |vb: &mut VBucket, ask: StreamAsk| {
+        Stream::open(vb, NAME, ask)
+            .map(|_| ())
+            .expect_err("it is refused")
+    };
+    let backwards = ask(1, 0, StreamOptions::default());
+    assert_eq!(open(&mut vb, backwards), StreamRefusal::OutOfRange);
+    let ahead = ask(2, FOR_EVER, StreamOptions::default());
+    assert_eq!(open(&mut vb, ahead), StreamRefusal::Rollback(Seqno(1)));
+    let active_only = StreamOptions {
+        active_only: true,
+        ..StreamOptions::default()
+    };
+    vb.set_state(VbState::Replica, None, VbUuid(2));
+    let asked = ask(0, FOR_EVER, active_only);
+    assert_eq!(open(&mut vb, asked), StreamRefusal::NotMyVbucket);
+    vb.set_state(VbState::Dead, None, VbUuid(3));
+    assert_eq!(open(&mut vb, plain(0)), StreamRefusal::NotMyVbucket);
+}
+
+#[test]
+fn a_stream_is_small() {
+    assert!(size_of::<Stream>() <= 320, "{}", size_of::<Stream>());
+}
