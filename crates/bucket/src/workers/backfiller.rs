@@ -10,7 +10,7 @@ use crate::stats::Counters;
 
 /// Backfills of a bucket that read at the same time, of all connections.
 const BACKFILLS_MAX: usize = 4096;
-/// Waiting backfills looked at in one step; the next step looks at the next ones.
+/// Waiting backfills looked at while the list is locked.
 const PENDING_LOOKED_AT: usize = 256;
 /// Above this share of the quota nothing is read.
 const MEMORY_PERCENT_MAX: u64 = 96;
@@ -34,9 +34,17 @@ impl<S: KvStore> Bucket<S> {
         if self.memory().used() > self.memory().quota() / 100 * MEMORY_PERCENT_MAX {
             return Backfilled::Snooze(SNOOZE);
         }
-        self.begin_backfills();
-        let Some(mut job) = self.next_backfill() else {
-            return Backfilled::Nothing;
+        // Who gave up, or may not begin yet, must not hide those behind: nobody would ring again.
+        let mut unseen = self.backfills.pending.lock().len();
+        let mut job = loop {
+            let seen = unseen.min(PENDING_LOOKED_AT);
+            self.begin_backfills(seen);
+            unseen -= seen;
+            match self.next_backfill() {
+                Some(job) => break job,
+                None if unseen == 0 => return Backfilled::Nothing,
+                None => {}
+            }
         };
         match job.read(self.store()) {
             Ok(Progress::More) => self.backfills.active.lock().push_back(job),
@@ -51,12 +59,12 @@ impl<S: KvStore> Bucket<S> {
         Backfilled::Chunk
     }
 
-    /// Lets those begin that wait and may.
-    fn begin_backfills(&self) {
+    /// Lets those begin that wait and may, of the first so many.
+    fn begin_backfills(&self, looked_at: usize) {
         let mut room = BACKFILLS_MAX.saturating_sub(self.backfills.active.lock().len());
         let mut begun = Vec::new();
         let mut pending = self.backfills.pending.lock();
-        for _ in 0..pending.len().min(PENDING_LOOKED_AT) {
+        for _ in 0..looked_at {
             if room == 0 {
                 break;
             }

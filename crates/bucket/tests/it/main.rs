@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what goes wrong in a test fails it")]
 
 mod backfills;
+mod backfilling;
 mod compaction;
 mod crowd;
 mod expiry;
