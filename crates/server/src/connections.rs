@@ -68,6 +68,11 @@ impl ConnectionInfo {
         self.peer
     }
 
+    /// The address at which the peer reached the node.
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.local
+    }
+
     /// The row of the `connections` statistics.
     pub(crate) fn to_json(&self) -> Value {
         let about = self.about.lock().clone();

@@ -34,10 +34,19 @@ pub(super) fn hello(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done
     }
     session.classic = false;
     note_agent(session, request.agent);
+    session.map_host = takes_maps_literally(request.agent)
+        .then(|| session.info.local().ip().to_canonical().to_string().into());
     session.info.note(|about| about.features = Some(granted));
     let mut value = Vec::new();
     granted.encode(&mut value);
     Ok(context.reply(frame, &Reply::value(&value)))
+}
+
+/// Whether a client does not put the host that it used in place of the maps' placeholder. The Java
+/// DCP client (seen of 0.56.0) does not, and connects to a host of that name.
+fn takes_maps_literally(agent: &[u8]) -> bool {
+    const NAME: &[u8] = b"java-dcp-client";
+    agent.windows(NAME.len()).any(|part| part == NAME)
 }
 
 fn note_agent(session: &Session, agent: &[u8]) {
@@ -178,9 +187,10 @@ pub(super) fn cluster_config(
     if request.known.is_some_and(known) {
         return Ok(context.reply(frame, &Reply::EMPTY));
     }
+    let text = session.map_text(&map.json);
     let reply = Reply {
         datatype: Datatype::JSON,
-        ..Reply::value(map.json.as_bytes())
+        ..Reply::value(text.as_bytes())
     };
     Ok(context.reply(frame, &reply))
 }

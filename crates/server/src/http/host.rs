@@ -25,7 +25,7 @@ pub(super) fn requested_host(headers: &HeaderMap) -> Option<String> {
 
 /// Puts the name in place of the placeholder, which stays if there is no name: clients
 /// replace it by the host they used.
-pub(super) fn localize(text: &str, host: Option<&str>) -> String {
+pub(crate) fn localize(text: &str, host: Option<&str>) -> String {
     let Some(host) = host else {
         return text.to_owned();
     };

@@ -7,7 +7,7 @@
 mod access;
 mod answers;
 mod documents;
-mod host;
+pub(crate) mod host;
 mod listener;
 mod routes;
 mod streaming;

@@ -334,9 +334,10 @@ impl Session {
         match map {
             Some(map) if !known => {
                 self.known_map = Some(map.revision);
+                let text = self.map_text(&map.json);
                 let reply = Reply {
                     status,
-                    ..Reply::json(&map.json)
+                    ..Reply::json(&text)
                 };
                 self.answer(frame, &reply, now, output);
             }

@@ -17,6 +17,7 @@ use model::Datatype;
 use wire::push::{ClusterMapNotification, ConfigRev};
 use wire::{Decoded, Feature, FeatureSet, Limits};
 
+use crate::http::host::localize;
 use dcp::{Produced, SharedProducer};
 pub(crate) use dispatch::{Context, Done, Refusal, value_refusal};
 pub(crate) use features::grant;
@@ -73,6 +74,8 @@ pub(crate) struct Session {
     pub(crate) trusted: bool,
     /// The newest revision of the selected bucket's map that the peer has from us.
     pub(crate) known_map: Option<MapRevision>,
+    /// Host that maps must name for this peer; `None` to leave it to the peer.
+    pub(crate) map_host: Option<Box<str>>,
     pub(crate) park: Option<Park>,
     /// Set once the connection streams changes.
     pub(crate) dcp: Option<SharedProducer>,
@@ -99,6 +102,7 @@ impl Session {
             classic,
             trusted: classic,
             known_map: None,
+            map_host: None,
             park: None,
             dcp: None,
             owed: Vec::new(),
@@ -239,6 +243,15 @@ impl Session {
         }
     }
 
+    /// A cluster map as this peer can use it: mostly as it is, for the peer knows best by which
+    /// name it reaches the node.
+    pub(crate) fn map_text(&self, json: &Arc<str>) -> Arc<str> {
+        match &self.map_host {
+            Some(host) => localize(json, Some(host)).into(),
+            None => Arc::clone(json),
+        }
+    }
+
     /// Sends a notice of a new cluster map, if the peer wants them and does not know it yet.
     pub(crate) fn push_map(&mut self, output: &mut Vec<u8>) {
         let brief = self.has(Feature::CLUSTERMAP_CHANGE_NOTIFICATION_BRIEF);
@@ -250,17 +263,14 @@ impl Session {
         if self.known_map >= Some(map.revision) {
             return;
         }
+        let text = self.map_text(&map.json);
         let change = ClusterMapNotification {
             revision: ConfigRev {
                 epoch: map.revision.epoch,
                 rev: map.revision.rev,
             },
             bucket: bucket.name().as_bytes(),
-            map: if brief {
-                None
-            } else {
-                Some(map.json.as_bytes())
-            },
+            map: if brief { None } else { Some(text.as_bytes()) },
             datatype: Datatype::RAW,
         };
         change.encode(wire::Opaque::default(), output);

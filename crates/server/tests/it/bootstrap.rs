@@ -316,3 +316,21 @@ fn wrong_vbuckets_get_the_map() {
         );
     }
 }
+
+/// The Java DCP client connects to the host that the map names, whatever that is.
+#[test]
+fn the_map_names_the_host_for_who_takes_it_literally() {
+    let text = |agent: &str| {
+        let mut client = Client::connect(shared());
+        client.call(&Request::new(Opcode::HELLO).key(agent)).ok();
+        client.log_in().ok();
+        client.select("default").ok();
+        client
+            .call(&Request::new(Opcode::GET_CLUSTER_CONFIG))
+            .ok()
+            .text()
+    };
+    assert!(text(r#"{"a":"gocbcore/10"}"#).contains("\"$HOST:"));
+    let literal = text(r#"{"i":"1/2","a":"kafka/4 java-dcp-client/0.56.0 Java/17"}"#);
+    assert!(!literal.contains("$HOST") && literal.contains("\"127.0.0.1:"));
+}
