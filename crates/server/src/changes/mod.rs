@@ -2,10 +2,16 @@
 //!
 //! `settee tail` and `GET /changes` write the same lines and understand the same positions.
 
+mod collections;
+mod message;
 mod place;
 mod position;
 mod record;
+mod streams;
 
+pub use collections::Collections;
+pub use message::{DocumentChange, Told, take};
 pub use place::Place;
 pub use position::{Position, PositionError, TEXT_BYTES_MAX};
 pub use record::{Change, Event, Names, cloud_rollback, void_after};
+pub use streams::{Streams, Violation};

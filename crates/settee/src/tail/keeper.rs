@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use server::changes::Streams;
+
 use super::state::StateFile;
-use super::streams::Streams;
 use crate::exit::Failure;
 
 /// A kill loses no more of the state than this: so much is told again afterwards.

@@ -7,10 +7,8 @@
 mod interrupt;
 mod keeper;
 mod lines;
-mod names;
 mod session;
 mod state;
-mod streams;
 mod target;
 
 use std::path::PathBuf;
@@ -19,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use model::{Seqno, VbId};
-use server::changes::{Place, Position, PositionError};
+use server::changes::{Collections, Place, Position, PositionError, Streams};
 use wire::dcp::OpenFlags;
 use wire::response::{FailoverEntries, VbSeqnos};
 use wire::{Malformed, Opcode, Status};
@@ -27,10 +25,8 @@ use wire::{Malformed, Opcode, Status};
 use self::interrupt::Interrupt;
 use self::keeper::Keeper;
 use self::lines::{Format, Lines};
-use self::names::Collections;
 use self::session::{Broken, Ended, Session, Tail};
 use self::state::StateFile;
-use self::streams::Streams;
 use self::target::{Part, Target};
 use crate::client::{Address, Client, ClientError, ConnectArgs, Feed, Message, SaltedCache};
 use crate::exit::{Failure, Sysexit};
@@ -256,8 +252,8 @@ impl Dial {
 impl Connection {
     fn stream(self, tail: &mut Tail) -> Result<Ended, Broken> {
         let vbuckets = vbuckets(&self.client);
-        if usize::from(vbuckets) != tail.streams.len() {
-            return Err(other_bucket(tail.streams.len(), vbuckets).into());
+        if usize::from(vbuckets) != tail.streams.vbuckets() {
+            return Err(other_bucket(tail.streams.vbuckets(), vbuckets).into());
         }
         let keyed = self.client.key_form().collections;
         let mut feed = Feed::new(self.client);

@@ -2,20 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use model::{CollectionId, Datatype, SnapshotRange, VbId, split_key};
-use server::changes::{Change, Event};
-use wire::dcp::{
-    BufferAck, Deletion, EndReason, Expiration, Mutation, SeqnoAdvanced, SnapshotMarker, StreamEnd,
-    StreamRequest, SystemEvent, flow_bytes_of, parse_rollback,
-};
+use model::VbId;
+use server::changes::{self, Collections, Streams, Told};
+use wire::dcp::{BufferAck, EndReason, StreamRequest, flow_bytes_of, parse_rollback};
 use wire::response::FailoverEntries;
-use wire::{Envelope, Frame, Malformed, Message, Opaque, Opcode, Response, Status};
+use wire::{Envelope, Frame, Malformed, Opaque, Opcode, Response, Status};
 
 use super::interrupt::Interrupt;
 use super::keeper::Keeper;
 use super::lines::{Lines, Unwritten};
-use super::names::Collections;
-use super::streams::Streams;
 use crate::client::{ClientError, Feed, Outgoing, code_of_status};
 use crate::exit::{Failure, Sysexit};
 
@@ -272,137 +267,26 @@ impl<'a> Session<'a> {
     }
 
     fn on_message(&mut self, frame: &Frame<'_>, out: &mut Outgoing) -> Result<(), Broken> {
-        let vbucket = frame.vbucket();
-        match frame.header.opcode {
-            Opcode::DCP_NOOP => {
+        let told = changes::take(frame, &mut self.tail.streams, self.keyed).map_err(violation)?;
+        match told {
+            Told::Change(change) => {
+                let history = self.tail.streams.history(change.vbucket());
+                let names = self.collections.names(change.collection());
+                self.tail.lines.change(&change.named(names), history);
+            }
+            Told::System(event) => self.collections.learn(&event),
+            Told::Ended { reason, .. } if reason == EndReason::LOST_PRIVILEGES => {
+                let lost = "the user may no longer read this bucket";
+                return Err(Failure::new(Sysexit::NoPerm, lost).into());
+            }
+            Told::Ended { again: true, .. } => self.ask_soon(TICK),
+            Told::Nothing | Told::Ended { .. } => {}
+            Told::Noop => {
                 let answer = Response::new(Opcode::DCP_NOOP, frame.header.opaque, Status::SUCCESS);
                 out.answer(&answer);
-                Ok(())
             }
-            Opcode::DCP_SNAPSHOT_MARKER => {
-                let marker = SnapshotMarker::parse(frame).map_err(malformed)?;
-                self.on_snapshot(vbucket, marker.range)
-            }
-            Opcode::DCP_MUTATION | Opcode::DCP_DELETION | Opcode::DCP_EXPIRATION => {
-                self.on_change(frame)
-            }
-            Opcode::DCP_SYSTEM_EVENT => {
-                let event = SystemEvent::parse(frame).map_err(malformed)?;
-                self.collections.learn(&event);
-                self.tail
-                    .streams
-                    .reached(vbucket, event.seqno)
-                    .map_err(violation)
-            }
-            Opcode::DCP_SEQNO_ADVANCED => {
-                let advanced = SeqnoAdvanced::parse(frame).map_err(malformed)?;
-                self.tail
-                    .streams
-                    .reached(vbucket, advanced.seqno)
-                    .map_err(violation)
-            }
-            Opcode::DCP_STREAM_END => {
-                let end = StreamEnd::parse(frame).map_err(malformed)?;
-                self.on_end(vbucket, end.reason)
-            }
-            other => Err(violation(format!("an unexpected {}", other.name()))),
-        }
-    }
-
-    fn on_snapshot(&mut self, vbucket: VbId, range: SnapshotRange) -> Result<(), Broken> {
-        self.tail
-            .streams
-            .snapshot(vbucket, range)
-            .map_err(violation)
-    }
-
-    fn on_end(&mut self, vbucket: VbId, reason: EndReason) -> Result<(), Broken> {
-        if reason == EndReason::LOST_PRIVILEGES {
-            let lost = "the user may no longer read this bucket";
-            return Err(Failure::new(Sysexit::NoPerm, lost).into());
-        }
-        if self
-            .tail
-            .streams
-            .ended(vbucket, reason)
-            .map_err(violation)?
-        {
-            self.ask_soon(TICK);
         }
         Ok(())
-    }
-
-    fn on_change(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
-        let (event, told) = told(frame).map_err(malformed)?;
-        let vbucket = frame.vbucket();
-        self.tail
-            .streams
-            .reached(vbucket, told.seqno)
-            .map_err(violation)?;
-        let (collection, key) = if self.keyed {
-            split_key(told.key).ok_or_else(|| violation("a key without collection"))?
-        } else {
-            (CollectionId::DEFAULT, told.key)
-        };
-        let change = Change {
-            event,
-            names: self.collections.names(collection),
-            vbucket,
-            cas: frame.header.cas,
-            key,
-            value: body(told.value, frame.header.datatype),
-            datatype: frame.header.datatype,
-            seqno: told.seqno,
-            rev: told.rev,
-            flags: told.flags,
-            time_s: told.expiry,
-        };
-        let history = self.tail.streams.history(vbucket);
-        self.tail.lines.change(&change, history);
-        Ok(())
-    }
-}
-
-/// The three messages about a document in the form of one of them.
-fn told<'a>(frame: &Frame<'a>) -> Result<(Event, Mutation<'a>), Malformed> {
-    let gone = |seqno, rev, time_s, key| Mutation {
-        seqno,
-        rev,
-        flags: 0,
-        expiry: time_s,
-        lock_time: 0,
-        heat: 0,
-        key,
-        value: &[],
-    };
-    Ok(match frame.header.opcode {
-        Opcode::DCP_DELETION => {
-            let told = Deletion::parse(frame)?;
-            let time_s = told.delete_time.unwrap_or(0);
-            (
-                Event::Deletion,
-                gone(told.seqno, told.rev, time_s, told.key),
-            )
-        }
-        Opcode::DCP_EXPIRATION => {
-            let told = Expiration::parse(frame)?;
-            (
-                Event::Expiration,
-                gone(told.seqno, told.rev, told.delete_time, told.key),
-            )
-        }
-        _ => (Event::Mutation, Mutation::parse(frame)?),
-    })
-}
-
-/// The value behind the extended attributes, if it has some.
-fn body(value: &[u8], datatype: Datatype) -> &[u8] {
-    let attributes = value.split_first_chunk::<4>();
-    match attributes {
-        Some((len, rest)) if datatype.contains(Datatype::XATTR) => {
-            rest.get(u32::from_be_bytes(*len) as usize..).unwrap_or(&[])
-        }
-        _ => value,
     }
 }
 
@@ -429,14 +313,5 @@ mod tests {
         for vbucket in [0, 1, 255, 256, 1023, 65535].map(VbId) {
             assert_eq!(vbucket_of(envelope(vbucket).opaque), vbucket);
         }
-    }
-
-    #[test]
-    fn attributes_are_left_out() {
-        let value = b"\0\0\0\x02xx{}";
-        assert_eq!(body(value, Datatype::XATTR.with(Datatype::JSON)), b"{}");
-        assert_eq!(body(value, Datatype::JSON), value);
-        assert_eq!(body(b"\0\0\0\x09xx", Datatype::XATTR), b"");
-        assert_eq!(body(b"ab", Datatype::XATTR), b"ab");
     }
 }

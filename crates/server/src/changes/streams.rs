@@ -1,8 +1,9 @@
 //! The streams of all vBuckets: where each is, and what is to be asked for next. No I/O.
 
 use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbUuid};
-use server::changes::{Place, Position};
 use wire::dcp::{EndReason, StreamFlags, StreamRequest};
+
+use super::{Place, Position};
 
 /// What a stream that is to go on for ever ends at.
 const NO_END: Seqno = Seqno(u64::MAX);
@@ -28,17 +29,18 @@ struct Stream {
 
 /// The streams of a bucket.
 #[derive(Clone, Debug)]
-pub(super) struct Streams {
+pub struct Streams {
     streams: Vec<Stream>,
     done: usize,
 }
 
 /// What the producer did wrong; one line.
-pub(super) type Violation = String;
+pub type Violation = String;
 
 impl Streams {
     /// Streams that go on from a position, without an end.
-    pub(super) fn from(position: Position) -> Self {
+    #[must_use]
+    pub fn from(position: Position) -> Self {
         let streams = position.places.into_iter().map(|place| Stream {
             place,
             end: NO_END,
@@ -52,12 +54,12 @@ impl Streams {
     }
 
     /// Number of vBuckets.
-    pub(super) fn len(&self) -> usize {
+    pub fn vbuckets(&self) -> usize {
         self.streams.len()
     }
 
     /// Ends each stream at a seqno; one that is there already is done.
-    pub(super) fn end_at(&mut self, high: impl IntoIterator<Item = (VbId, Seqno)>) {
+    pub fn end_at(&mut self, high: impl IntoIterator<Item = (VbId, Seqno)>) {
         for stream in &mut self.streams {
             stream.end = Seqno(0);
         }
@@ -75,12 +77,12 @@ impl Streams {
     }
 
     /// Whether nothing is left to come.
-    pub(super) fn all_done(&self) -> bool {
+    pub fn all_done(&self) -> bool {
         self.done == self.streams.len()
     }
 
     /// A new connection: whatever was open is to be asked for again.
-    pub(super) fn reconnect(&mut self) {
+    pub fn reconnect(&mut self) {
         for stream in &mut self.streams {
             if stream.standing == Standing::Open {
                 stream.standing = Standing::Wanted;
@@ -89,7 +91,7 @@ impl Streams {
     }
 
     /// The requests that are to be sent now; those streams count as asked for.
-    pub(super) fn requests(&mut self) -> Vec<(VbId, StreamRequest<'static>)> {
+    pub fn requests(&mut self) -> Vec<(VbId, StreamRequest<'static>)> {
         let wanted = self.streams.iter_mut().enumerate();
         let wanted = wanted.filter(|(_, stream)| stream.standing == Standing::Wanted);
         wanted
@@ -104,7 +106,7 @@ impl Streams {
     ///
     /// # Errors
     /// The vBucket has no stream.
-    pub(super) fn granted(
+    pub fn granted(
         &mut self,
         vbucket: VbId,
         log: impl IntoIterator<Item = FailoverEntry>,
@@ -121,7 +123,7 @@ impl Streams {
     ///
     /// # Errors
     /// The rollback leads nowhere.
-    pub(super) fn rolled_back(&mut self, vbucket: VbId, to: Seqno) -> Result<Seqno, Violation> {
+    pub fn rolled_back(&mut self, vbucket: VbId, to: Seqno) -> Result<Seqno, Violation> {
         let stream = self.open(vbucket)?;
         if to >= stream.place.seqno {
             let at = stream.place.seqno.0;
@@ -137,7 +139,7 @@ impl Streams {
     }
 
     /// A stream cannot be had for the moment; it is to be asked for again.
-    pub(super) fn want_again(&mut self, vbucket: VbId) {
+    pub fn want_again(&mut self, vbucket: VbId) {
         if let Some(stream) = self.streams.get_mut(usize::from(vbucket.0))
             && stream.standing == Standing::Open
         {
@@ -149,11 +151,7 @@ impl Streams {
     ///
     /// # Errors
     /// It does not fit.
-    pub(super) fn snapshot(
-        &mut self,
-        vbucket: VbId,
-        range: SnapshotRange,
-    ) -> Result<(), Violation> {
+    pub fn snapshot(&mut self, vbucket: VbId, range: SnapshotRange) -> Result<(), Violation> {
         let place = &mut self.open(vbucket)?.place;
         let at = place.seqno.0;
         let (start, end) = (range.start.0, range.end.0);
@@ -166,7 +164,7 @@ impl Streams {
     ///
     /// # Errors
     /// It is repeated, or outside of its snapshot.
-    pub(super) fn reached(&mut self, vbucket: VbId, seqno: Seqno) -> Result<(), Violation> {
+    pub fn reached(&mut self, vbucket: VbId, seqno: Seqno) -> Result<(), Violation> {
         let place = &mut self.open(vbucket)?.place;
         let (at, end) = (place.seqno.0, place.snapshot.end.0);
         let fits = place.reach(seqno);
@@ -178,7 +176,7 @@ impl Streams {
     ///
     /// # Errors
     /// The vBucket has no stream, or it ended before its end.
-    pub(super) fn ended(&mut self, vbucket: VbId, reason: EndReason) -> Result<bool, Violation> {
+    pub fn ended(&mut self, vbucket: VbId, reason: EndReason) -> Result<bool, Violation> {
         let stream = self.open(vbucket)?;
         match reason {
             EndReason::OK if stream.place.seqno < stream.end && stream.end != NO_END => {
@@ -198,13 +196,13 @@ impl Streams {
     }
 
     /// The history that the newest change of a vBucket belongs to.
-    pub(super) fn history(&self, vbucket: VbId) -> VbUuid {
+    pub fn history(&self, vbucket: VbId) -> VbUuid {
         let stream = self.streams.get(usize::from(vbucket.0));
         stream.map_or(VbUuid(0), |stream| stream.saved().uuid)
     }
 
     /// Where the streams are.
-    pub(super) fn position(&self) -> Position {
+    pub fn position(&self) -> Position {
         Position {
             places: self.streams.iter().map(Stream::saved).collect(),
         }

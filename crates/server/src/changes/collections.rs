@@ -4,12 +4,13 @@ use std::collections::HashMap;
 
 use model::CollectionId;
 use serde_json::Value;
-use server::changes::Names;
 use wire::dcp::{CollectionEvent, EventId, SystemEvent};
+
+use super::Names;
 
 /// What the collections of a bucket are called.
 #[derive(Debug)]
-pub(super) struct Collections {
+pub struct Collections {
     scopes: HashMap<u32, String>,
     collections: HashMap<CollectionId, (u32, String)>,
 }
@@ -18,7 +19,7 @@ const DEFAULT: &str = "_default";
 
 impl Collections {
     /// A bucket with nothing but its default collection.
-    pub(super) fn only_default() -> Self {
+    pub fn only_default() -> Self {
         Self {
             scopes: HashMap::from([(0, DEFAULT.to_owned())]),
             collections: HashMap::from([(CollectionId::DEFAULT, (0, DEFAULT.to_owned()))]),
@@ -26,7 +27,7 @@ impl Collections {
     }
 
     /// The collections of a manifest; `None` if it is no manifest.
-    pub(super) fn of_manifest(manifest: &[u8]) -> Option<Self> {
+    pub fn of_manifest(manifest: &[u8]) -> Option<Self> {
         let mut all = Self::only_default();
         let manifest: Value = serde_json::from_slice(manifest).ok()?;
         for scope in manifest.get("scopes")?.as_array()? {
@@ -46,7 +47,7 @@ impl Collections {
     }
 
     /// Learns from what the stream tells about collections.
-    pub(super) fn learn(&mut self, event: &SystemEvent<'_>) {
+    pub fn learn(&mut self, event: &SystemEvent<'_>) {
         let Ok(told) = CollectionEvent::parse(event.value) else {
             return;
         };
@@ -63,7 +64,7 @@ impl Collections {
     }
 
     /// Names of a collection; empty where it is not known.
-    pub(super) fn names(&self, id: CollectionId) -> Names<'_> {
+    pub fn names(&self, id: CollectionId) -> Names<'_> {
         let (scope, collection) = match self.collections.get(&id) {
             Some((scope, name)) => (self.scopes.get(scope), name.as_str()),
             None => (None, ""),
@@ -76,7 +77,7 @@ impl Collections {
 
     /// The filter of a stream request for a scope or one collection of it; `None` if there is no
     /// such thing.
-    pub(super) fn filter(&self, scope: &str, collection: Option<&str>) -> Option<String> {
+    pub fn filter(&self, scope: &str, collection: Option<&str>) -> Option<String> {
         let (&scope, _) = self.scopes.iter().find(|(_, name)| *name == scope)?;
         let Some(collection) = collection else {
             return Some(format!("{{\"scope\":\"{scope:x}\"}}"));

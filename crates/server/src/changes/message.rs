@@ -1,0 +1,304 @@
+//! What a producer's messages mean to whoever follows the changes.
+
+use model::{Cas, CollectionId, Datatype, Seqno, VbId, split_key};
+use wire::dcp::{
+    Deletion, EndReason, Expiration, Mutation, SeqnoAdvanced, SnapshotMarker, StreamEnd,
+    SystemEvent,
+};
+use wire::{Frame, Message as _, Opcode};
+
+use super::{Change, Event, Names, Streams, Violation};
+
+/// A message, once the streams know of it.
+#[derive(Clone, Copy, Debug)]
+pub enum Told<'a> {
+    /// Nothing that anybody needs to hear.
+    Nothing,
+    /// A document changed.
+    Change(DocumentChange<'a>),
+    /// A collection or a scope changed.
+    System(SystemEvent<'a>),
+    /// A stream ended; it is asked for again or not.
+    Ended {
+        /// Why.
+        reason: EndReason,
+        /// Whether it is to be asked for again.
+        again: bool,
+    },
+    /// The producer wants to know whether anybody is there.
+    Noop,
+}
+
+/// A change of a document whose collection has no name yet.
+#[derive(Clone, Copy, Debug)]
+pub struct DocumentChange<'a> {
+    event: Event,
+    vbucket: VbId,
+    collection: CollectionId,
+    cas: Cas,
+    datatype: Datatype,
+    key: &'a [u8],
+    told: Mutation<'a>,
+}
+
+impl<'a> DocumentChange<'a> {
+    /// Its vBucket.
+    pub fn vbucket(&self) -> VbId {
+        self.vbucket
+    }
+
+    /// Its collection.
+    pub fn collection(&self) -> CollectionId {
+        self.collection
+    }
+
+    /// The change with the names of its collection.
+    pub fn named(&self, names: Names<'a>) -> Change<'a> {
+        Change {
+            event: self.event,
+            names,
+            vbucket: self.vbucket,
+            seqno: self.told.seqno,
+            cas: self.cas,
+            rev: self.told.rev,
+            flags: self.told.flags,
+            time_s: self.told.expiry,
+            key: self.key,
+            value: body(self.told.value, self.datatype),
+            datatype: self.datatype,
+        }
+    }
+}
+
+/// Takes a producer's message: notes in `streams` how far they came, and says what it means.
+/// `keyed`: keys carry the identifier of their collection.
+///
+/// # Errors
+/// No producer may send this here.
+pub fn take<'a>(
+    frame: &Frame<'a>,
+    streams: &mut Streams,
+    keyed: bool,
+) -> Result<Told<'a>, Violation> {
+    let vbucket = frame.vbucket();
+    let malformed = |error: wire::Malformed| error.to_string();
+    match frame.header.opcode {
+        Opcode::DCP_NOOP => Ok(Told::Noop),
+        Opcode::DCP_SNAPSHOT_MARKER => {
+            let marker = SnapshotMarker::parse(frame).map_err(malformed)?;
+            streams.snapshot(vbucket, marker.range)?;
+            Ok(Told::Nothing)
+        }
+        Opcode::DCP_MUTATION | Opcode::DCP_DELETION | Opcode::DCP_EXPIRATION => {
+            let change = document_change(frame, keyed)?;
+            streams.reached(vbucket, change.told.seqno)?;
+            Ok(Told::Change(change))
+        }
+        Opcode::DCP_SYSTEM_EVENT => {
+            let event = SystemEvent::parse(frame).map_err(malformed)?;
+            streams.reached(vbucket, event.seqno)?;
+            Ok(Told::System(event))
+        }
+        Opcode::DCP_SEQNO_ADVANCED => {
+            let advanced = SeqnoAdvanced::parse(frame).map_err(malformed)?;
+            streams.reached(vbucket, advanced.seqno)?;
+            Ok(Told::Nothing)
+        }
+        Opcode::DCP_STREAM_END => {
+            let reason = StreamEnd::parse(frame).map_err(malformed)?.reason;
+            let again = streams.ended(vbucket, reason)?;
+            Ok(Told::Ended { reason, again })
+        }
+        other => Err(format!("an unexpected {}", other.name())),
+    }
+}
+
+fn document_change<'a>(frame: &Frame<'a>, keyed: bool) -> Result<DocumentChange<'a>, Violation> {
+    let (event, told) = told(frame).map_err(|error| error.to_string())?;
+    let (collection, key) = if keyed {
+        split_key(told.key).ok_or("a key without a collection")?
+    } else {
+        (CollectionId::DEFAULT, told.key)
+    };
+    Ok(DocumentChange {
+        event,
+        vbucket: frame.vbucket(),
+        collection,
+        cas: frame.header.cas,
+        datatype: frame.header.datatype,
+        key,
+        told,
+    })
+}
+
+/// The three messages about a document in the form of one of them.
+fn told<'a>(frame: &Frame<'a>) -> Result<(Event, Mutation<'a>), wire::Malformed> {
+    let gone = |seqno: Seqno, rev, time_s, key| Mutation {
+        seqno,
+        rev,
+        flags: 0,
+        expiry: time_s,
+        lock_time: 0,
+        heat: 0,
+        key,
+        value: &[],
+    };
+    Ok(match frame.header.opcode {
+        Opcode::DCP_DELETION => {
+            let told = Deletion::parse(frame)?;
+            let time_s = told.delete_time.unwrap_or(0);
+            (
+                Event::Deletion,
+                gone(told.seqno, told.rev, time_s, told.key),
+            )
+        }
+        Opcode::DCP_EXPIRATION => {
+            let told = Expiration::parse(frame)?;
+            let gone = gone(told.seqno, told.rev, told.delete_time, told.key);
+            (Event::Expiration, gone)
+        }
+        _ => (Event::Mutation, Mutation::parse(frame)?),
+    })
+}
+
+/// The value behind the extended attributes, if it has some.
+fn body(value: &[u8], datatype: Datatype) -> &[u8] {
+    match value.split_first_chunk::<4>() {
+        Some((len, rest)) if datatype.contains(Datatype::XATTR) => {
+            rest.get(u32::from_be_bytes(*len) as usize..).unwrap_or(&[])
+        }
+        _ => value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{FailoverEntry, SnapshotRange, VbUuid};
+    use wire::dcp::{MarkerFlags, MarkerVersion, envelope};
+    use wire::{Decoded, Limits, Message, Opaque};
+
+    use super::*;
+    use crate::changes::Position;
+
+    const VB: VbId = VbId(1);
+
+    fn streams() -> Streams {
+        let mut streams = Streams::from(Position::beginning(2));
+        streams.requests();
+        let log = [FailoverEntry {
+            uuid: VbUuid(7),
+            seqno: Seqno(0),
+        }];
+        streams.granted(VB, log).unwrap();
+        streams
+    }
+
+    /// What a message means, as the change's key and value where it is one.
+    fn meaning<'m>(
+        streams: &mut Streams,
+        message: &impl Message<'m>,
+        datatype: Datatype,
+    ) -> Result<String, Violation> {
+        let mut bytes = Vec::new();
+        let envelope = envelope(VB, Opaque::default(), None, (Cas(9), datatype));
+        message.encode(&envelope, &mut bytes).unwrap();
+        let Ok(Decoded::Frame { frame, .. }) = wire::decode(&bytes, Limits::AUTHENTICATED) else {
+            panic!("no frame");
+        };
+        take(&frame, streams, true).map(|told| match told {
+            Told::Change(change) => {
+                let names = Names {
+                    scope: "s",
+                    collection: "c",
+                };
+                let change = change.named(names);
+                let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+                format!(
+                    "{} {} {}",
+                    change.event.name(),
+                    text(change.key),
+                    text(change.value)
+                )
+            }
+            other => format!("{other:?}"),
+        })
+    }
+
+    fn marker(start: u64, end: u64) -> SnapshotMarker {
+        SnapshotMarker {
+            range: SnapshotRange {
+                start: Seqno(start),
+                end: Seqno(end),
+            },
+            flags: MarkerFlags::MEMORY,
+            version: MarkerVersion::V1,
+        }
+    }
+
+    fn mutation(seqno: u64, key: &'static [u8], value: &'static [u8]) -> Mutation<'static> {
+        Mutation {
+            seqno: Seqno(seqno),
+            rev: 1,
+            flags: 0,
+            expiry: 0,
+            lock_time: 0,
+            heat: 0,
+            key,
+            value,
+        }
+    }
+
+    #[test]
+    fn changes_are_told_in_their_snapshot_only() {
+        let mut streams = streams();
+        let early = meaning(&mut streams, &mutation(1, b"\0k", b"v"), Datatype::RAW);
+        assert!(early.is_err(), "no snapshot");
+        let announced = meaning(&mut streams, &marker(1, 3), Datatype::RAW);
+        assert_eq!(announced.as_deref(), Ok("Nothing"));
+        let with_attributes = b"\0\0\0\x02xxv";
+        let told = meaning(
+            &mut streams,
+            &mutation(1, b"\0k", with_attributes),
+            Datatype::XATTR,
+        );
+        assert_eq!(told.as_deref(), Ok("mutation k v"));
+        let gone = Deletion {
+            seqno: Seqno(2),
+            rev: 2,
+            delete_time: None,
+            key: b"\0k",
+            value: b"xattrs",
+        };
+        let told = meaning(&mut streams, &gone, Datatype::RAW);
+        assert_eq!(told.as_deref(), Ok("deletion k "));
+        assert!(
+            meaning(&mut streams, &gone, Datatype::RAW).is_err(),
+            "twice"
+        );
+        let no_collection = mutation(3, b"\x80", b"v");
+        assert!(meaning(&mut streams, &no_collection, Datatype::RAW).is_err());
+        let advanced = SeqnoAdvanced { seqno: Seqno(3) };
+        let told = meaning(&mut streams, &advanced, Datatype::RAW);
+        assert_eq!(told.as_deref(), Ok("Nothing"));
+        assert_eq!(streams.position().places[1].seqno, Seqno(3));
+    }
+
+    #[test]
+    fn attributes_that_lie_about_their_length_do_no_harm() {
+        assert_eq!(body(b"\0\0\0\x09xx", Datatype::XATTR), b"");
+        assert_eq!(body(b"ab", Datatype::XATTR), b"ab");
+        assert_eq!(body(b"\0\0\0\x01x", Datatype::JSON), b"\0\0\0\x01x");
+    }
+
+    #[test]
+    fn what_a_producer_must_not_send() {
+        let mut streams = streams();
+        let request = wire::dcp::BufferAck { bytes: 1 };
+        assert!(meaning(&mut streams, &request, Datatype::RAW).is_err());
+        let end = StreamEnd {
+            reason: EndReason::CLOSED,
+        };
+        assert!(meaning(&mut streams, &end, Datatype::RAW).is_ok());
+        assert!(meaning(&mut streams, &end, Datatype::RAW).is_err(), "ended");
+    }
+}
