@@ -75,20 +75,20 @@ func runAll(w *world, tests []test, filter string) bool {
 			continue
 		}
 		started := time.Now()
-		hung := time.AfterFunc(testDeadline, func() { panic("go: " + t.name + " hangs") })
+		hung := time.AfterFunc(testDeadline, func() { panic(suiteName + ": " + t.name + " hangs") })
 		err := runOne(w, t)
 		hung.Stop()
 		if err != nil {
 			failed++
-			fmt.Printf("FAIL go: %s: %v\n", t.name, err)
+			fmt.Printf("FAIL %s: %s: %v\n", suiteName, t.name, err)
 		} else {
 			passed++
-			fmt.Printf("ok   go: %s (%d ms)\n", t.name, time.Since(started).Milliseconds())
+			fmt.Printf("ok   %s: %s (%d ms)\n", suiteName, t.name, time.Since(started).Milliseconds())
 		}
 	}
 	if passed+failed == 0 {
 		failed++
-		fmt.Fprintf(os.Stdout, "FAIL go: no test matches `%s`\n", filter)
+		fmt.Fprintf(os.Stdout, "FAIL %s: no test matches `%s`\n", suiteName, filter)
 	}
 	fmt.Printf("%d passed, %d failed\n", passed, failed)
 	return failed == 0

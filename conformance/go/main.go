@@ -14,6 +14,8 @@ import (
 	"github.com/couchbase/gocbcore/v10"
 )
 
+const suiteName = "go"
+
 const mib = 1024 * 1024
 
 // Characters of one, two, three and four bytes each in UTF-8.

@@ -1,5 +1,6 @@
 //! Installs the real clients below `target/conformance`, once per change of their lock file.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,11 +35,11 @@ pub(super) fn python(workspace: &Workspace) -> Result<PathBuf> {
     Ok(interpreter)
 }
 
-/// The Go suite as a program; Go keeps its own caches, and knows itself what is stale.
-pub(super) fn go(workspace: &Workspace) -> Result<PathBuf> {
-    let program = home(workspace, "go")?.join("suite");
+/// A Go suite as a program; Go keeps its own caches, and knows itself what is stale.
+pub(super) fn go(workspace: &Workspace, module: &str) -> Result<PathBuf> {
+    let program = home(workspace, module)?.join("suite");
     let mut build = Command::new("go");
-    build.current_dir(workspace.root.join("conformance/go"));
+    build.current_dir(workspace.root.join("conformance").join(module));
     process::must(
         build
             .args(["build", "-mod=readonly", "-o"])
@@ -74,6 +75,41 @@ pub(super) fn node(workspace: &Workspace) -> Result<PathBuf> {
     Ok(home)
 }
 
+/// A Java suite's class path: what Maven brings for its project, and its compiled sources.
+pub(super) fn java(workspace: &Workspace, module: &str) -> Result<OsString> {
+    let home = home(workspace, module)?;
+    let source = workspace.root.join("conformance").join(module);
+    let libraries = home.join("libraries");
+    let project = source.join("pom.xml");
+    once(&libraries, &[&project], || {
+        let mut maven = Command::new("mvn");
+        maven.args(["--quiet", "--batch-mode", "dependency:copy-dependencies"]);
+        maven.arg(format!("-DoutputDirectory={}", libraries.display()));
+        process::must(maven.arg("--file").arg(&project))
+    })?;
+    let mut files = Vec::new();
+    for entry in
+        fs::read_dir(&source).with_context(|| format!("cannot read {}", source.display()))?
+    {
+        let path = entry?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "java")
+        {
+            files.push(path);
+        }
+    }
+    files.sort();
+    let classes = home.join("classes");
+    once(&classes, &files.iter().collect::<Vec<_>>(), || {
+        let mut compiler = Command::new("javac");
+        compiler.arg("-d").arg(&classes);
+        compiler.arg("-cp").arg(libraries.join("*")).args(&files);
+        process::must(&mut compiler)
+    })?;
+    std::env::join_paths([classes, libraries.join("*")]).context("the target folder has a colon")
+}
+
 fn home(workspace: &Workspace, name: &str) -> Result<PathBuf> {
     let home = workspace.target.join("conformance").join(name);
     fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
@@ -91,6 +127,7 @@ fn once(home: &Path, inputs: &[&PathBuf], install: impl FnOnce() -> Result<()>) 
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(());
     }
+    fs::create_dir_all(home).with_context(|| format!("cannot create {}", home.display()))?;
     install()?;
     fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))
 }

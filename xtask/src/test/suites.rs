@@ -20,6 +20,8 @@ enum Language {
     Python,
     Go,
     Node,
+    /// Java, compiled by Maven, which also brings the client.
+    Java,
 }
 
 /// One conformance suite.
@@ -48,7 +50,7 @@ const fn suite(
 }
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 9] = [
+pub(super) const SUITES: [Suite; 12] = [
     suite("python", &["python3"], Language::Python, "python/sdk.py"),
     suite(
         "classic",
@@ -58,6 +60,13 @@ pub(super) const SUITES: [Suite; 9] = [
     ),
     suite("go", &["go"], Language::Go, "go"),
     suite("node", &["node", "npm"], Language::Node, "node/suite.mjs"),
+    suite("dcp-go", &["go"], Language::Go, "dcp-go"),
+    suite(
+        "dcp-java",
+        &["java", "javac", "mvn", "setpriv"],
+        Language::Java,
+        "dcp-java",
+    ),
     suite(
         "crash",
         &["python3"],
@@ -83,6 +92,7 @@ pub(super) const SUITES: [Suite; 9] = [
         "replica/suite.py",
     ),
     suite("cli", &["python3"], Language::PlainPython, "cli/suite.py"),
+    suite("tail", &["python3"], Language::PlainPython, "tail/suite.py"),
 ];
 
 /// Installs what the suite needs and prepares the command that runs it.
@@ -92,11 +102,20 @@ pub(super) fn start(workspace: &Workspace, suite: &Suite, arguments: &[String]) 
     let mut command = match suite.language {
         Language::PlainPython => python(PathBuf::from("python3"), entry),
         Language::Python => python(install::python(workspace)?, entry),
-        Language::Go => Command::new(install::go(workspace)?),
+        Language::Go => Command::new(install::go(workspace, suite.entry)?),
         Language::Node => {
             let home = install::node(workspace)?;
             let mut command = Command::new("node");
             command.arg(entry).current_dir(home);
+            command
+        }
+        Language::Java => {
+            let class_path = install::java(workspace, suite.entry)?;
+            let mut command = Command::new("java");
+            // Short-lived: half of what a long run would compile is never called again.
+            command.args(["-XX:TieredStopAtLevel=1", "-Xmx512m"]);
+            command.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp"]);
+            command.arg(class_path).arg("Suite");
             command
         }
     };

@@ -8,7 +8,7 @@ use super::Findings;
 use crate::workspace::Workspace;
 
 /// Files that are source, and so plain ASCII: a test spells other characters by their number.
-const SOURCE: [&str; 7] = ["rs", "py", "go", "mjs", "js", "toml", "sh"];
+const SOURCE: [&str; 8] = ["rs", "py", "go", "java", "mjs", "js", "toml", "sh"];
 
 /// Notes that belong into an issue or a decision record. Written in halves: this file is checked too.
 const NOTES: [&str; 3] = [
