@@ -111,6 +111,16 @@ impl Header {
     }
 }
 
+/// What an allocation of `bytes` takes. The allocators in use have four sizes to each doubling,
+/// so that up to a fifth of a block is lost: too much to be left out of a quota.
+fn allocated_bytes(bytes: usize) -> usize {
+    if bytes <= 64 {
+        return bytes.next_multiple_of(8);
+    }
+    let quarter = 1 << ((bytes - 1).ilog2() - 2);
+    bytes.next_multiple_of(quarter)
+}
+
 /// An immutable document, shared by hash table, checkpoints, flusher and streams.
 ///
 /// Shape: one reference-counted allocation of [`DOCUMENT_OVERHEAD_BYTES`] + key + value bytes;
@@ -341,10 +351,10 @@ impl Document {
         }
     }
 
-    /// Bytes of the allocation, rounded up to 8 as allocated.
+    /// Bytes of the allocation, rounded up as allocators do.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        (DOCUMENT_OVERHEAD_BYTES + self.block.slice.len()).next_multiple_of(8)
+        allocated_bytes(DOCUMENT_OVERHEAD_BYTES + self.block.slice.len())
     }
 
     /// Whether both handles are the same allocation.
@@ -436,6 +446,23 @@ mod tests {
     fn a_handle_is_a_pointer_and_the_overhead_is_48_bytes() {
         assert_eq!(size_of::<Option<Document>>(), 8);
         assert_eq!(DOCUMENT_OVERHEAD_BYTES, 48);
+    }
+
+    #[test]
+    fn memory_is_counted_as_allocators_give_it() {
+        for (asked, given) in [
+            (48, 48),
+            (49, 56),
+            (65, 80),
+            (128, 128),
+            (129, 160),
+            (159, 160),
+            (4096, 4096),
+            (4161, 5120),
+            (1 << 20, 1 << 20),
+        ] {
+            assert_eq!(allocated_bytes(asked), given, "{asked}");
+        }
     }
 
     #[test]

@@ -50,7 +50,7 @@ fn writes_are_refused_above_the_hard_mark_until_values_left() {
 fn eviction_takes_turns_between_vbuckets() {
     let bucket = warm(options(8, 4 << 20), MemStore::new(), 1);
     for index in 0..3200_u32 {
-        bucket.set((index % 8) as u16, &format!("k{index}"), &[7; 1000]);
+        bucket.set((index % 8) as u16, &format!("k{index}"), &[7; 950]);
     }
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     let missing = |vb| {
@@ -60,7 +60,7 @@ fn eviction_takes_turns_between_vbuckets() {
     for round in 0..20 {
         assert!(bucket.relieve_step());
         for index in 0..100 {
-            bucket.set(index % 8, &format!("r{round}-{index}"), &[7; 1000]);
+            bucket.set(index % 8, &format!("r{round}-{index}"), &[7; 950]);
         }
         assert_eq!(bucket.flush_step(), Flushed::Clean);
     }
@@ -266,7 +266,7 @@ fn checkpoints_above_their_share_refuse_every_change_until_they_are_flushed() {
 fn replicas_give_way_first() {
     let bucket = warm(options(2, 4 << 20), MemStore::new(), 1);
     for index in 0..1750_u32 {
-        bucket.set(u16::from(index >= 500), &format!("k{index}"), &[7; 2000]);
+        bucket.set(u16::from(index >= 500), &format!("k{index}"), &[7; 1950]);
     }
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     let replica = model::VbState::Replica;

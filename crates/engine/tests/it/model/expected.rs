@@ -19,7 +19,15 @@ impl Known {
 
     pub(super) fn memory_bytes(&self, key: &[u8], resident: bool) -> usize {
         let value = if resident { self.value.len() } else { 0 };
-        (DOCUMENT_OVERHEAD_BYTES + key.len() + value).next_multiple_of(8)
+        let asked = DOCUMENT_OVERHEAD_BYTES + key.len() + value;
+        // Allocators have four sizes to each doubling.
+        (0..4)
+            .map(|quarter| 64 + quarter * 16)
+            .flat_map(|size: usize| (0..20).map(move |doubling| size << doubling))
+            .chain((0..=64).step_by(8))
+            .filter(|size| *size >= asked)
+            .min()
+            .unwrap_or(usize::MAX)
     }
 }
 
