@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 
 use engine::{FetchKey, MemoryDelta, OpError, Outbox, VBucket, VbConfig};
 use model::{VbId, VbRecord, VbUuid};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use storage::{ErrorKind, KvStore, StoreError};
 
 use crate::backfill::Backfills;
@@ -15,6 +15,7 @@ use crate::lifecycle;
 use crate::memory::{Eviction, Memory, MemoryRefusal};
 use crate::signals::{Bell, Clock, DirtySet, Wake};
 use crate::stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};
+use crate::subscribers::ReadySet;
 use crate::subscribers::Subscribers;
 use crate::waiters::Waiters;
 
@@ -93,6 +94,8 @@ pub struct Bucket<S> {
     pub(crate) compaction_bell: Bell,
     holds: Holds,
     pub(crate) waiters: Waiters,
+    /// Replica vBuckets that may acknowledge more prepares.
+    pub(crate) prepared: RwLock<Option<Arc<ReadySet>>>,
     pub(crate) backfills: Backfills,
     pub(crate) durable: DurableWaits,
     pub(crate) alarms: Alarms,
@@ -143,6 +146,7 @@ impl<S: KvStore> Bucket<S> {
             compaction: CompactionStats::default(),
             holds: Holds::default(),
             waiters: Waiters::default(),
+            prepared: RwLock::new(None),
             backfills: Backfills::default(),
             durable: DurableWaits::default(),
             alarms: Alarms::default(),
@@ -226,6 +230,11 @@ impl<S: KvStore> Bucket<S> {
         }
         if outbox.hurry {
             self.hurry();
+        }
+        if outbox.high_prepared.is_some()
+            && let Some(set) = &*self.prepared.read()
+        {
+            set.mark(id);
         }
     }
 

@@ -2,6 +2,7 @@
 //! go back, how they become active.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use engine::{Applied, OpError, ReplicaError, SnapshotMarker, VBucket};
@@ -9,6 +10,7 @@ use model::{Document, FailoverLog, Seqno, SnapshotRange, VbId, VbRecord, VbState
 use storage::{KvStore, StoreError};
 
 use crate::bucket::Bucket;
+use crate::subscribers::ReadySet;
 
 /// Rows put into the table of a vBucket that went back, before memory is looked at again.
 const ROWS_PER_LOOK: usize = 256;
@@ -106,6 +108,49 @@ impl<S: KvStore> Bucket<S> {
                 Some(Err(wanted)) if self.fetch_now(id, &wanted) => {}
                 None | Some(Err(_)) => return Err(ReplicaError::NotReplica),
             }
+        }
+    }
+
+    /// Takes the end of a prepare, `prepare`, that the active vBucket decided at the seqno `at`.
+    ///
+    /// # Errors
+    /// As [`VBucket::apply_commit`] and [`VBucket::apply_abort`]; `NotReplica` when there is no
+    /// such vBucket, and while stopping.
+    pub fn replica_decision(
+        &self,
+        id: VbId,
+        key: &[u8],
+        (prepare, at): (Seqno, Seqno),
+        committed: bool,
+    ) -> Result<Applied, ReplicaError> {
+        let applied = self.with_vbucket(id, |vbucket| {
+            if self.is_stopping() {
+                return Err(ReplicaError::NotReplica);
+            }
+            if committed {
+                vbucket.apply_commit(key, prepare, at)
+            } else {
+                vbucket.apply_abort(key, prepare, at)
+            }
+        });
+        applied.unwrap_or(Err(ReplicaError::NotReplica))
+    }
+
+    /// Marks in `set`, from now on, every replica vBucket that may acknowledge more prepares. A
+    /// later set takes the place of this one.
+    pub fn tell_prepared(&self, set: Arc<ReadySet>) {
+        *self.prepared.write() = Some(set);
+    }
+
+    /// Sets the nodes that durable writes of every active vBucket need: JSON text as
+    /// [`VBucket::is_topology`] checks it, empty for this node alone.
+    pub fn set_topology(&self, topology: &str, uuid: VbUuid) {
+        for id in (0..self.vbuckets()).map(VbId) {
+            self.with_vbucket(id, |vbucket| {
+                if vbucket.state() == VbState::Active && vbucket.topology() != topology {
+                    vbucket.set_state(VbState::Active, Some(topology.to_owned()), uuid);
+                }
+            });
         }
     }
 

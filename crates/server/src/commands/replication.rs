@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use wire::{Frame, Status};
 
-use crate::replication::{PROMOTE, REGISTER, Stage, register};
+use crate::replication::{PROMOTE, REGISTER, Stage, forget_replica, register};
 use crate::session::{Context, Done, Refusal, Reply};
 
 /// How long a promotion may take before whoever asked for it is told to look again.
@@ -26,9 +26,14 @@ pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<
     }
 }
 
-/// Parks until the replica's own thread has done it.
+/// Parks until the replica's own thread has done it. On an active node it means to go on without
+/// its replica.
 fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
     let bucket = context.bucket()?;
+    let follows = bucket.peer().is_some_and(|peer| peer.active);
+    if !follows && forget_replica(&context.session.node, &bucket) {
+        return Ok(context.reply(frame, &Reply::EMPTY));
+    }
     let Some(follower) = bucket.follower() else {
         let reason = "the bucket follows no other node";
         return Err(Refusal::because(Status::EINVAL, reason));

@@ -4,18 +4,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use model::{Document, FailoverLog, Kind, Meta, Seqno, VbId};
+use model::{Document, FailoverLog, Seqno, VbId};
 use wire::dcp::{
-    BufferAck, Deletion, EndReason, Expiration, Mutation, SnapshotMarker, StreamEnd, StreamFlags,
-    StreamRequest, flow_bytes_of, parse_rollback,
+    BufferAck, EndReason, SeqnoAcknowledged, SnapshotMarker, StreamEnd, StreamFlags, StreamRequest,
+    flow_bytes_of, parse_rollback,
 };
 use wire::request::GetAllVbSeqnos;
 use wire::response::{FailoverEntries, VbSeqnos};
 use wire::{
     Decoded, Envelope, Frame, Limits, Magic, Message, Opaque, Opcode, Response, Status, decode,
-    document_key, encode_raw,
+    encode_raw,
 };
 
+use super::changes::{document_of, resolved_of};
 use super::passive::{Passive, Took, Violation};
 use super::progress::{Progress, Stage};
 use super::setup::{Introduction, NOOP_INTERVAL_S, Setup};
@@ -76,6 +77,8 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     generation: u16,
+    /// The prepare up to which this stream acknowledged.
+    acked: Seqno,
     phase: Phase,
 }
 
@@ -113,6 +116,7 @@ impl<'a, T: Target> Consumer<'a, T> {
     ) -> Result<Self, Broken> {
         let stream = Stream {
             generation: 0,
+            acked: Seqno::ZERO,
             phase: Phase::Idle { from_ns: now_ns },
         };
         let consumer = Self {
@@ -211,6 +215,27 @@ impl<'a, T: Target> Consumer<'a, T> {
             Progress::add(&self.progress.acked_bytes, bytes.into());
             send(&BufferAck { bytes }, &Envelope::default(), out);
         }
+    }
+
+    /// Tells how far the vBucket has prepares, if that is news. To be called when it may be.
+    pub(super) fn acknowledge_prepares(&mut self, vb: VbId, out: &mut Vec<u8>) {
+        let Some(stream) = self.streams.get_mut(usize::from(vb.0)) else {
+            return;
+        };
+        if !self.setup.sync_writes() || !matches!(stream.phase, Phase::Reading(_)) {
+            return;
+        }
+        let prepared = self.target.high_prepared(vb);
+        if prepared <= stream.acked {
+            return;
+        }
+        stream.acked = prepared;
+        let envelope = Envelope {
+            vbucket: vb,
+            opaque: stream.opaque(vb),
+            ..Envelope::default()
+        };
+        send(&SeqnoAcknowledged { prepared }, &envelope, out);
     }
 
     fn ask_streams(&mut self, out: &mut Vec<u8>) {
@@ -343,6 +368,9 @@ impl<'a, T: Target> Consumer<'a, T> {
                         let phase = Phase::Reading(Passive::new(start));
                         self.streams[usize::from(vb.0)].phase = phase;
                         Progress::add(&self.progress.streams, 1);
+                        // The active node may have forgotten what it was told.
+                        self.streams[usize::from(vb.0)].acked = Seqno::ZERO;
+                        self.acknowledge_prepares(vb, out);
                         Ok(())
                     }
                     Err(why) => self.not_taken(vb, why, out),
@@ -417,6 +445,17 @@ impl<'a, T: Target> Consumer<'a, T> {
                     .map_err(|violation| Broken::Violation(Some(vb), violation))?;
                 self.change(vb, passive, document, out)
             }
+            Opcode::DCP_PREPARE if self.setup.sync_writes() => {
+                let document = document_of(frame)
+                    .map_err(|violation| Broken::Violation(Some(vb), violation))?;
+                self.change(vb, passive, document, out)
+            }
+            Opcode::DCP_COMMIT | Opcode::DCP_ABORT if self.setup.sync_writes() => {
+                let resolved = resolved_of(frame)
+                    .map_err(|violation| Broken::Violation(Some(vb), violation))?;
+                let taken = |target: &T| target.decide(vb, &resolved);
+                self.take((vb, passive), resolved.at, taken, out)
+            }
             Opcode::DCP_STREAM_END => {
                 let StreamEnd { reason } = StreamEnd::parse(frame).map_err(malformed)?;
                 self.ended(vb, reason);
@@ -449,13 +488,29 @@ impl<'a, T: Target> Consumer<'a, T> {
     fn change(
         &mut self,
         vb: VbId,
-        mut passive: Passive,
+        passive: Passive,
         document: Document,
         out: &mut Vec<u8>,
     ) -> Result<(), Broken> {
+        let seqno = document.seqno();
+        self.take(
+            (vb, passive),
+            seqno,
+            |target| target.apply(vb, document),
+            out,
+        )
+    }
+
+    fn take(
+        &mut self,
+        (vb, mut passive): (VbId, Passive),
+        seqno: Seqno,
+        taken: impl FnOnce(&T) -> Result<(), NotTaken>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Broken> {
         let violation = |violation| Broken::Violation(Some(vb), violation);
-        let took = passive.change(document.seqno()).map_err(violation)?;
-        if let Err(why) = self.target.apply(vb, document) {
+        let took = passive.change(seqno).map_err(violation)?;
+        if let Err(why) = taken(self.target) {
             return self.not_taken(vb, why, out);
         }
         let stream = &mut self.streams[usize::from(vb.0)];
@@ -476,7 +531,7 @@ impl<'a, T: Target> Consumer<'a, T> {
     fn not_taken(&mut self, vb: VbId, why: NotTaken, out: &mut Vec<u8>) -> Result<(), Broken> {
         match why {
             NotTaken::Refused(reason) => Err(Broken::Stuck(vb, reason)),
-            NotTaken::NotReplica => {
+            NotTaken::NotReplica | NotTaken::Incomplete => {
                 let stream = &mut self.streams[usize::from(vb.0)];
                 let envelope = Envelope {
                     vbucket: vb,
@@ -488,6 +543,15 @@ impl<'a, T: Target> Consumer<'a, T> {
                 let parts: [&[u8]; 3] = [&[]; 3];
                 let closed = encode_raw(Opcode::DCP_CLOSE_STREAM, &envelope, parts, out);
                 closed.expect("a frame without parts");
+                if why == NotTaken::Incomplete {
+                    tracing::warn!(
+                        vb = vb.0,
+                        "a decision came without its prepare; beginning anew"
+                    );
+                    let rolled = self.target.roll_back(vb, Seqno::ZERO);
+                    rolled.map_err(|reason| Broken::Stuck(vb, reason))?;
+                    Progress::add(&self.progress.rollbacks, 1);
+                }
                 self.rest(vb);
                 Ok(())
             }
@@ -498,53 +562,4 @@ impl<'a, T: Target> Consumer<'a, T> {
 fn send<'m, M: Message<'m>>(message: &M, envelope: &Envelope<'_>, out: &mut Vec<u8>) {
     let sent = message.encode(envelope, out);
     sent.expect("a message of fixed parts fits a frame");
-}
-
-/// The document that a message carries; the key is checked, since it becomes part of a table.
-fn document_of(frame: &Frame<'_>) -> Result<Document, Violation> {
-    document_key(frame.key, true).map_err(|_| Violation::Malformed)?;
-    let known = Meta {
-        cas: frame.header.cas,
-        datatype: frame.header.datatype,
-        ..Meta::default()
-    };
-    let malformed = |_| Violation::Malformed;
-    let mut heat = 0;
-    let meta = match frame.header.opcode {
-        Opcode::DCP_MUTATION => {
-            let message = Mutation::parse(frame).map_err(malformed)?;
-            heat = message.heat;
-            Meta {
-                seqno: message.seqno,
-                rev: message.rev,
-                flags: message.flags,
-                expiry: message.expiry,
-                kind: Kind::Mutation,
-                ..known
-            }
-        }
-        Opcode::DCP_DELETION => {
-            let message = Deletion::parse(frame).map_err(malformed)?;
-            Meta {
-                seqno: message.seqno,
-                rev: message.rev,
-                expiry: message.delete_time.unwrap_or(0),
-                kind: Kind::Deletion,
-                ..known
-            }
-        }
-        _ => {
-            let message = Expiration::parse(frame).map_err(malformed)?;
-            Meta {
-                seqno: message.seqno,
-                rev: message.rev,
-                expiry: message.delete_time,
-                kind: Kind::Expiration,
-                ..known
-            }
-        }
-    };
-    let document = Document::from_joined(frame.key_and_value(), frame.key.len(), &meta);
-    document.set_heat(heat);
-    Ok(document)
 }

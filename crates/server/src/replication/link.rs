@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bucket::WarmupStage;
+use bucket::{ReadySet, Wake, WarmupStage};
 use engine::{CheckpointKind, ReplicaError};
 use model::{Document, FailoverLog, Seqno, VbId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,7 +16,7 @@ use wire::dcp::{MarkerFlags, MarkerVersion, SnapshotMarker};
 use super::consumer::{Broken, Consumer};
 use super::progress::{Progress, Stage};
 use super::setup::Introduction;
-use super::target::{NotTaken, Position, Target};
+use super::target::{NotTaken, Position, Resolved, Target};
 use super::{Order, ReplicaOf, pair};
 use crate::node::{NodeState, random_vb_uuid};
 use crate::served::ServedBucket;
@@ -136,7 +136,13 @@ impl Link {
         let now_ns = self.node.clock.mono_ns();
         let mut consumer = Consumer::new(&target, &about, progress, now_ns, &mut output)?;
         let mut input = Vec::new();
+        let news = Arc::new(News::default());
+        let prepared = Arc::new(ReadySet::new(Arc::clone(&news) as Arc<dyn Wake>));
+        self.served.bucket.tell_prepared(Arc::clone(&prepared));
         loop {
+            while let Some(vb) = prepared.next(VbId(0)) {
+                consumer.acknowledge_prepares(vb, &mut output);
+            }
             if !output.is_empty() {
                 let written = tokio::time::timeout(WRITE_LIMIT, stream.write_all(&output));
                 tokio::select! {
@@ -150,6 +156,7 @@ impl Link {
                 biased;
                 _ = orders.changed() => return Err(End::Ordered),
                 read = tokio::time::timeout(TICK, stream.read_buf(&mut input)) => read,
+                () = news.0.notified() => continue,
             };
             let now_ns = self.node.clock.mono_ns();
             match read {
@@ -175,6 +182,7 @@ impl Link {
             user: self.of.username.clone(),
             password: self.of.password.clone(),
             bucket: self.of.bucket.clone(),
+            consumer: self.node.uuid.clone(),
             name: format!("replica:{}:{}", self.node.uuid, self.of.bucket),
             window_bytes: window as u32,
             about: pair::introduction(&self.node, &self.served),
@@ -200,6 +208,16 @@ impl Link {
             "the replica is active now"
         );
         self.node.wake_all();
+    }
+}
+
+/// Wakes the replica's thread when prepares can be acknowledged.
+#[derive(Default)]
+struct News(tokio::sync::Notify);
+
+impl Wake for News {
+    fn wake(&self) {
+        self.0.notify_one();
     }
 }
 
@@ -249,6 +267,24 @@ impl Target for Followed<'_> {
         applied.map(drop).map_err(not_taken)
     }
 
+    fn decide(&self, vb: VbId, decision: &Resolved<'_>) -> Result<(), NotTaken> {
+        let Resolved {
+            key,
+            prepare,
+            at,
+            committed,
+        } = *decision;
+        let bucket = &self.link.served.bucket;
+        let decided = bucket.replica_decision(vb, key, (prepare, at), committed);
+        decided.map(drop).map_err(not_taken)
+    }
+
+    fn high_prepared(&self, vb: VbId) -> Seqno {
+        let bucket = &self.link.served.bucket;
+        let prepared = bucket.with_vbucket(vb, |vbucket| vbucket.high_prepared_seqno());
+        prepared.unwrap_or_default()
+    }
+
     fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), String> {
         let rolled = self.link.served.bucket.roll_back(vb, to);
         rolled.map(drop).map_err(|error| error.to_string())
@@ -266,6 +302,7 @@ impl Target for Followed<'_> {
 fn not_taken(error: ReplicaError) -> NotTaken {
     match error {
         ReplicaError::NotReplica => NotTaken::NotReplica,
+        ReplicaError::UnknownPrepare => NotTaken::Incomplete,
         other => NotTaken::Refused(other.to_string()),
     }
 }

@@ -9,6 +9,7 @@
 //! serve clients have nothing to do with it. A promotion is done by the same thread, between two
 //! reads: nothing of the old active node can come after it.
 
+mod changes;
 mod consumer;
 mod link;
 mod pair;
@@ -30,7 +31,7 @@ use tokio::sync::watch;
 use crate::node::NodeState;
 use crate::served::ServedBucket;
 
-pub(crate) use pair::{Peer, bucket_map, global_map, register};
+pub(crate) use pair::{Peer, bucket_map, forget_replica, global_map, register};
 pub(crate) use progress::{Progress, Stage};
 pub(crate) use setup::REGISTER;
 

@@ -15,7 +15,7 @@ use crate::cluster_map::{
     bucket_config, global_config,
 };
 use crate::config::Ports;
-use crate::node::NodeState;
+use crate::node::{NodeState, random_vb_uuid};
 use crate::served::{MapVersion, ServedBucket};
 
 /// Where HTTP management is until the node itself says so.
@@ -165,6 +165,11 @@ pub(crate) fn register(
             "a replica came"
         );
         served.set_peer(Some(peer));
+        // From now on a majority is both.
+        if let Some(name) = about["node"].as_str().filter(|name| is_uuid(name)) {
+            let topology = json!([[node.uuid, name]]).to_string();
+            served.bucket.set_topology(&topology, random_vb_uuid());
+        }
         publish(node, served, agreed);
     }
     let answer = json!({
@@ -206,6 +211,17 @@ pub(super) fn registered(
 
 fn is_uuid(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The replica of this active node is gone for good: durable writes do without it again, and
+/// clients are told. False when there is none.
+pub(crate) fn forget_replica(node: &Arc<NodeState>, served: &ServedBucket) -> bool {
+    if served.peer().is_none_or(|peer| peer.active) {
+        return false;
+    }
+    served.bucket.set_topology("", random_vb_uuid());
+    publish_promoted(node, served);
+    true
 }
 
 /// This node is the active one now, and alone.

@@ -37,6 +37,8 @@ pub(super) struct Introduction {
     pub(super) bucket: String,
     /// Name of the connection; another one of the same name is closed by the producer.
     pub(super) name: String,
+    /// Name of this node in the topologies of durable writes.
+    pub(super) consumer: String,
     /// Bytes of the flow-control window.
     pub(super) window_bytes: u32,
     /// What the active node is told about this one: JSON.
@@ -56,7 +58,7 @@ enum Step {
 }
 
 /// Settings, and whether the connection is of no use where they are refused.
-const CONTROLS: [(&[u8], bool); 9] = [
+const CONTROLS: [(&[u8], bool); 11] = [
     (b"enable_noop", true),
     (b"set_noop_interval", true),
     (b"connection_buffer_size", true),
@@ -66,17 +68,31 @@ const CONTROLS: [(&[u8], bool); 9] = [
     (b"send_stream_end_on_client_close_stream", false),
     (b"enable_expiry_opcode", false),
     (b"max_marker_version", false),
+    (b"consumer_name", false),
+    (SYNC_WRITES, false),
 ];
+
+/// With it, prepares come before they are decided, and are acknowledged.
+const SYNC_WRITES: &[u8] = b"enable_sync_writes";
 
 /// The introduction under way.
 #[derive(Debug)]
 pub(super) struct Setup {
     step: Step,
+    sync_writes: bool,
 }
 
 impl Setup {
     pub(super) fn new() -> Self {
-        Self { step: Step::Hello }
+        Self {
+            step: Step::Hello,
+            sync_writes: false,
+        }
+    }
+
+    /// Whether the producer agreed to send prepares.
+    pub(super) fn sync_writes(&self) -> bool {
+        self.sync_writes
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -139,6 +155,7 @@ impl Setup {
                         text = about.window_bytes.to_string();
                         text.as_bytes()
                     }
+                    b"consumer_name" => about.consumer.as_bytes(),
                     b"set_priority" => b"high",
                     b"max_marker_version" => b"2.2",
                     _ => b"true",
@@ -203,6 +220,7 @@ impl Setup {
                 if needed && !ok {
                     return refused(&String::from_utf8_lossy(name));
                 }
+                self.sync_writes |= ok && name == SYNC_WRITES;
                 if index + 1 < CONTROLS.len() {
                     Step::Control(index + 1)
                 } else {

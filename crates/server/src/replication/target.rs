@@ -41,8 +41,23 @@ impl Position {
 pub(super) enum NotTaken {
     /// The vBucket is gone or no replica any more: its stream is closed, others go on.
     NotReplica,
+    /// Something is missing that it builds on: the vBucket begins anew, others go on.
+    Incomplete,
     /// It cannot be: the connection is closed.
     Refused(String),
+}
+
+/// How a prepare ended on the active node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Resolved<'a> {
+    /// The document.
+    pub(super) key: &'a [u8],
+    /// Seqno of the prepare.
+    pub(super) prepare: Seqno,
+    /// Seqno of this.
+    pub(super) at: Seqno,
+    /// Committed, or given up.
+    pub(super) committed: bool,
 }
 
 /// The vBuckets that a consumer fills. One implementation is the bucket, the other is the
@@ -62,6 +77,12 @@ pub(super) trait Target {
 
     /// A change of the snapshot.
     fn apply(&self, vb: VbId, document: Document) -> Result<(), NotTaken>;
+
+    /// A prepare of the snapshot is decided.
+    fn decide(&self, vb: VbId, decision: &Resolved<'_>) -> Result<(), NotTaken>;
+
+    /// How far the vBucket has prepares as safely as each asks for.
+    fn high_prepared(&self, vb: VbId) -> Seqno;
 
     /// Takes a vBucket back to a state at or before `to`. May take long.
     fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), String>;

@@ -8,18 +8,19 @@ use model::{
     Cas, Datatype, Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbUuid,
 };
 use wire::dcp::{
-    BufferAck, Deletion, EndReason, Expiration, MarkerFlags, MarkerVersion, Mutation,
-    SeqnoAdvanced, SnapshotMarker, StreamEnd, StreamRequest, envelope,
+    Abort, BufferAck, Commit, Deletion, EndReason, Expiration, MarkerFlags, MarkerVersion,
+    Mutation, Prepare, SeqnoAdvanced, SnapshotMarker, StreamEnd, StreamRequest, envelope,
 };
 use wire::{
-    Decoded, Limits, Magic, Message, Opaque, Opcode, Request, Response, Status, decode, encode_raw,
+    Decoded, DurabilityLevel, Limits, Magic, Message, Opaque, Opcode, Request, Response, Status,
+    decode, encode_raw,
 };
 
 use super::consumer::{Broken, Consumer};
 use super::passive::Violation;
 use super::progress::{Progress, Stage};
 use super::setup::Introduction;
-use super::target::{NotTaken, Position, Target};
+use super::target::{NotTaken, Position, Resolved, Target};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const UUID: VbUuid = VbUuid(0xaaaa);
@@ -38,6 +39,7 @@ struct Fake {
     done: RefCell<Vec<String>>,
     room: Cell<bool>,
     refuse: Cell<bool>,
+    prepared: Cell<u64>,
 }
 
 impl Fake {
@@ -55,6 +57,7 @@ impl Fake {
             done: RefCell::default(),
             room: Cell::new(true),
             refuse: Cell::new(false),
+            prepared: Cell::new(0),
         }
     }
 
@@ -96,6 +99,24 @@ impl Target for Fake {
         Ok(())
     }
 
+    fn decide(&self, _: VbId, resolved: &Resolved<'_>) -> Result<(), NotTaken> {
+        if self.refuse.get() {
+            return Err(NotTaken::Incomplete);
+        }
+        let (prepare, at) = (resolved.prepare, resolved.at);
+        let what = if resolved.committed {
+            "commit"
+        } else {
+            "abort"
+        };
+        self.note(format!("{what} {prepare} at {at}"));
+        Ok(())
+    }
+
+    fn high_prepared(&self, _: VbId) -> Seqno {
+        Seqno(self.prepared.get())
+    }
+
     fn roll_back(&self, _: VbId, to: Seqno) -> Result<(), String> {
         self.note(format!("roll back {to}"));
         let mut position = self.position.borrow_mut();
@@ -120,6 +141,7 @@ fn introduction() -> Introduction {
         password: "p".into(),
         bucket: "b".into(),
         name: "replica:1".into(),
+        consumer: "c".into(),
         window_bytes: 1000,
         about: "{}".into(),
     }
@@ -542,4 +564,99 @@ fn nonsense_and_silence_end_the_connection() {
     let mut set = Set::up(&fake, &about, None).expect("a connection");
     let none = answer(Opcode::DCP_STREAM_REQ, set.opaque, Status::SUCCESS, &[]);
     assert!(set.hears(&none, 0).is_err(), "no failover log");
+}
+
+fn prepare(seqno: u64) -> Prepare<'static> {
+    Prepare {
+        seqno: Seqno(seqno),
+        rev: 1,
+        flags: 0,
+        expiry: 0,
+        lock_time: 0,
+        heat: 0,
+        deleted: seqno.is_multiple_of(2),
+        level: DurabilityLevel::Majority,
+        key: b"\0k",
+        value: b"",
+    }
+}
+
+fn acknowledged(out: &mut Vec<u8>) -> Vec<u64> {
+    let (requests, _) = said(out);
+    let ack = |bytes: &Vec<u8>| match parsed(bytes).0 {
+        Request::SeqnoAcknowledged(acknowledged) => Some(acknowledged.prepared.0),
+        _ => None,
+    };
+    requests.iter().filter_map(ack).collect()
+}
+
+#[test]
+fn prepares_are_taken_decided_and_acknowledged_once() {
+    let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
+    fake.prepared.set(3);
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    set.granted();
+    assert_eq!(acknowledged(&mut set.out), [3], "what it has already");
+    let _before = fake.taken();
+    set.push(&marker(4, 9, MarkerFlags::MEMORY))
+        .expect("a marker");
+    set.push(&prepare(4)).expect("a prepare");
+    set.push(&prepare(5)).expect("a prepare");
+    let (prepared, key) = (Seqno(4), b"\0k");
+    let commit = Commit {
+        prepared,
+        seqno: Seqno(6),
+        key,
+    };
+    set.push(&commit).expect("a commit");
+    let given_up = Abort {
+        prepared: Seqno(5),
+        seqno: Seqno(7),
+        key,
+    };
+    set.push(&given_up).expect("an abort");
+    let expected = [
+        "4..9",
+        "PrepareDeletion k@4",
+        "Prepare k@5",
+        "commit 4 at 6",
+        "abort 5 at 7",
+    ];
+    assert_eq!(fake.taken(), expected);
+    for (high, acked) in [(5, vec![5]), (5, vec![]), (4, vec![]), (8, vec![8])] {
+        fake.prepared.set(high);
+        set.consumer.acknowledge_prepares(VbId(0), &mut set.out);
+        assert_eq!(acknowledged(&mut set.out), acked);
+    }
+}
+
+#[test]
+fn prepares_come_only_when_agreed_on() {
+    let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
+    fake.prepared.set(3);
+    let mut set = Set::up(&fake, &about, Some("enable_sync_writes")).expect("a connection");
+    set.granted();
+    assert!(acknowledged(&mut set.out).is_empty());
+    set.push(&marker(4, 9, MarkerFlags::MEMORY))
+        .expect("a marker");
+    let unexpected = Broken::Violation(Some(VbId(0)), Violation::Unexpected);
+    assert_eq!(set.push(&prepare(4)), Err(unexpected));
+}
+
+#[test]
+fn a_decision_without_its_prepare_begins_the_vbucket_anew() {
+    let (fake, about) = (Fake::at(5, (5, 5), &[(1, 0)]), introduction());
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    set.granted();
+    set.push(&marker(6, 9, MarkerFlags::MEMORY))
+        .expect("a marker");
+    let _before = fake.taken();
+    fake.refuse.set(true);
+    let commit = Commit {
+        prepared: Seqno(3),
+        seqno: Seqno(6),
+        key: b"\0k",
+    };
+    set.push(&commit).expect("the connection stays");
+    assert_eq!(fake.taken(), ["roll back 0"]);
 }
