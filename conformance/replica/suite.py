@@ -329,6 +329,99 @@ def what_only_the_old_active_node_had_is_rolled_back():
                 raise AssertionError("nothing was rolled back, so nothing was proven")
 
 
+FEATURE_ALT_REQUEST, FEATURE_SYNC_REPLICATION = 0x10, 0x11
+MAJORITY, PERSIST_TO_MAJORITY = 1, 3
+AMBIGUOUS = 0xA3
+
+
+def log_in_durably(node):
+    connection = Connection(node.kv, seconds=60)
+    connection.hello(
+        FEATURE_MUTATION_SEQNO, FEATURE_XERROR, FEATURE_SELECT_BUCKET, FEATURE_ALT_REQUEST, FEATURE_SYNC_REPLICATION
+    )
+    return connection.login()
+
+
+def durable_set(key, version, level, timeout_ms=None):
+    framing = bytes([0x11, level]) if timeout_ms is None else bytes([0x13, level]) + struct.pack(">H", timeout_ms)
+    return frame(SET, key, bytes(8), value_of(key, version), vbucket=vbucket_of(key), framing=framing)
+
+
+class DurableWriter(threading.Thread):
+    """Writes each of its keys durably, over and over, until the node dies."""
+
+    def __init__(self, node, keys, level):
+        super().__init__(daemon=True)
+        self.connection = log_in_durably(node)
+        self.keys = keys
+        self.level = level
+        self.answered = {}
+        self.count = 0
+        self.problem = None
+
+    def run(self):
+        version = 0
+        try:
+            while True:
+                version += 1
+                self.connection.send(b"".join(durable_set(key, version, self.level) for key in self.keys))
+                for key in self.keys:
+                    reply = self.connection.receive()
+                    if reply.status != SUCCESS:
+                        raise AssertionError(f"{key!r}: {reply!r}")
+                    self.answered[key] = version
+                    self.count += 1
+        except (Closed, OSError):
+            pass  # the node was killed
+        except AssertionError as error:
+            self.problem = error
+
+
+@suite.test
+def a_durable_write_that_was_answered_survives_kill_and_promotion():
+    for level in (MAJORITY, PERSIST_TO_MAJORITY):
+        with Pair() as pair:
+            caught_up(pair.active, pair.replica)
+            streaming = lambda: stats(pair.replica, "replication")["streams"] == "1024"
+            eventually("all streams are open", streaming, CATCH_UP_SECONDS)
+            keys = names(b"durable", 120)
+            writers = [DurableWriter(pair.active, keys[i::WRITERS], level) for i in range(WRITERS)]
+            for writer in writers:
+                writer.start()
+            some = lambda: sum(writer.count for writer in writers) > 400 or any(w.problem for w in writers)
+            eventually("durable writes are answered", some, 60)
+            pair.active.kill()
+            for writer in writers:
+                writer.join(30)
+                if writer.problem:
+                    raise writer.problem
+            answered = {key: version for writer in writers for key, version in writer.answered.items()}
+            promote(pair.replica)
+            found = versions(pair.replica, list(answered))
+            lost = {key: (answered[key], found[key]) for key in answered if (found[key] or 0) < answered[key]}
+            equal(lost, {}, f"durable writes of level {level} that were answered and lost")
+            # Alone, it goes on to take durable writes.
+            connection = log_in_durably(pair.replica)
+            connection.send(durable_set(b"after", 1, MAJORITY))
+            equal(connection.receive().status, SUCCESS, "a durable write after the promotion")
+
+
+@suite.test
+def without_its_replica_a_majority_is_not_reached_until_it_is_forgotten():
+    with Pair() as pair:
+        caught_up(pair.active, pair.replica)
+        eventually("they met", lambda: stats(pair.active, "replication")["role"] == "active")
+        pair.replica.kill()
+        connection = log_in_durably(pair.active)
+        connection.send(durable_set(b"k", 1, MAJORITY, timeout_ms=200))
+        equal(connection.receive().status, AMBIGUOUS, "a durable write without the replica")
+        promote(pair.active)
+        equal(stats(pair.active, "replication")["role"], "alone", "role")
+        connection.send(durable_set(b"k", 2, MAJORITY))
+        equal(connection.receive().status, SUCCESS, "a durable write of a node on its own")
+        equal(versions(pair.active, [b"k"]), {b"k": 2}, "the document")
+
+
 @suite.test
 def promotion_of_what_follows_nothing_is_refused():
     node = Node().start().ready()
