@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "what goes wrong in a test fails it")]
 
-mod backfills;
 mod backfilling;
+mod backfills;
 mod compaction;
 mod crowd;
 mod expiry;
