@@ -183,7 +183,7 @@ impl<S: KvStore> Bucket<S> {
             let mut next = self.relieve_next.load(Ordering::Relaxed);
             let mut left = PASSES_MAX * usize::from(self.vbuckets());
             let mut any = false;
-            while left > 0 && self.memory.used() > self.memory.low_mark() {
+            while left > 0 && self.bytes_to_evict() > 0 {
                 let evicted = self.evict_from(VbId(next), replicas);
                 any |= !evicted.skipped;
                 next = (next + 1) % self.vbuckets();
@@ -196,12 +196,23 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
+    /// How much is still to go. What was deleted is freed once the store knows of it: until then
+    /// checkpoints hold it, and deleting more would not help.
+    fn bytes_to_evict(&self) -> u64 {
+        let leaving = match self.options.eviction {
+            Eviction::Delete => self.memory.checkpoints(),
+            _ => 0,
+        };
+        let staying = self.memory.used().saturating_sub(leaving);
+        staying.saturating_sub(self.memory.low_mark())
+    }
+
     /// One pass over one vBucket, a bounded hold at a time.
     fn evict_from(&self, vb: VbId, replicas: bool) -> Evicted {
         let mut evicted = Evicted::default();
         let mut garbage: Vec<Document> = Vec::with_capacity(SLOTS_PER_HOLD);
         loop {
-            let excess = self.memory.used().saturating_sub(self.memory.low_mark()) as usize;
+            let excess = self.bytes_to_evict() as usize;
             if excess == 0 {
                 return evicted;
             }

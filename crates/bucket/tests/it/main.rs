@@ -6,6 +6,7 @@ mod backfilling;
 mod backfills;
 mod compaction;
 mod crowd;
+mod ephemeral;
 mod expiry;
 mod faults;
 mod flushing;
