@@ -339,6 +339,9 @@ impl CheckpointLog {
             if next == self.sealed.len() {
                 let begin = self.tail_facts.first_position;
                 at = at.max(begin);
+                if at >= end {
+                    break;
+                }
                 if end - at <= COPIED_MAX {
                     let range = usize::try_from(at - begin).unwrap_or(0)
                         ..usize::try_from(end - begin).unwrap_or(0);
@@ -371,8 +374,13 @@ impl CheckpointLog {
             pieces.push(Piece::new(Arc::clone(&sealed.slots), from, from + count));
             at = begin + (from + count) as u64;
             next += 1;
+            // A part ends the batch: what is left of the segment comes before the next one.
+            let part = count < slots.len();
             if shared {
                 self.cut();
+            }
+            if part {
+                break;
             }
         }
         (pieces, at)

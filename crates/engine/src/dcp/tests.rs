@@ -411,3 +411,41 @@ fn refusals() {
 fn a_stream_is_small() {
     assert!(size_of::<Stream>() <= 320, "{}", size_of::<Stream>());
 }
+
+/// A batch ends inside of a segment that is longer than it may be: the next one goes on there.
+#[test]
+fn a_long_segment_is_read_in_parts_and_whole() {
+    for bytes in [1, 100, 5000] {
+        let mut world = World::open(vbucket(), plain(0));
+        let count = 20_000;
+        for number in 0..count {
+            let key = format!("\0k{number}");
+            let mut write = Write {
+                mode: StoreMode::Set,
+                draft: Some(Draft::new(
+                    key.as_bytes(),
+                    &vec![b'v'; bytes],
+                    &Meta::default(),
+                )),
+                cas: Cas::ANY,
+                preserve_expiry: false,
+                durability: None,
+            };
+            assert!(world.vbucket.store(&mut write, NOW).is_ok());
+        }
+        let mut next = 1;
+        loop {
+            while let Some(event) = world.stream.next_event() {
+                if let Event::Change(document) = event {
+                    assert_eq!(document.seqno(), Seqno(next), "{bytes} bytes each");
+                    next += 1;
+                }
+            }
+            let (filled, _garbage) = world.stream.fill(&mut world.vbucket, NAME);
+            if filled == Filled::Idle {
+                break;
+            }
+        }
+        assert_eq!(next, count + 1);
+    }
+}

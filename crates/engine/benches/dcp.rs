@@ -1,0 +1,79 @@
+//! One look of a stream at its vBucket: the cursor's pull, and every change handed out.
+
+#[expect(dead_code, reason = "some of it is for other benchmarks")]
+mod common;
+
+use std::hint::black_box;
+
+use common::{key, set, vbucket};
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use engine::VBucket;
+use engine::dcp::{Event, Filled, Position, Stream, StreamAsk, StreamOptions};
+use model::{Seqno, SnapshotRange, VbUuid};
+
+const NAME: &str = "bench";
+
+fn stream(vbucket: &mut VBucket) -> Stream {
+    let ask = StreamAsk {
+        position: Position {
+            uuid: VbUuid(0),
+            seqno: Seqno::ZERO,
+            snapshot: SnapshotRange::default(),
+            purge_seqno: Seqno::ZERO,
+        },
+        end: Seqno(u64::MAX),
+        options: StreamOptions::default(),
+    };
+    let (stream, garbage) = Stream::open(vbucket, NAME, ask).expect("from nothing");
+    drop(garbage);
+    stream
+}
+
+/// A stream that has yet to see `items` changes in `checkpoints` checkpoints.
+fn behind(items: u64, checkpoints: u64) -> (VBucket, Stream) {
+    let mut vbucket = vbucket();
+    let stream = stream(&mut vbucket);
+    for checkpoint in 0..checkpoints {
+        let share = items / checkpoints + u64::from(checkpoint < items % checkpoints);
+        // The first change closes what is open, the others join it.
+        vbucket.set_checkpoint_bytes_max(1);
+        for index in 0..share {
+            set(&mut vbucket, &key(checkpoint * items + index), &[b'v'; 16]);
+            vbucket.set_checkpoint_bytes_max(usize::MAX);
+        }
+    }
+    (vbucket, stream)
+}
+
+fn drain((mut vbucket, mut stream): (VBucket, Stream)) -> (VBucket, Stream, u64) {
+    let mut seen = 0;
+    loop {
+        while let Some(event) = stream.next_event() {
+            if let Event::Change(document) = event {
+                seen += 1;
+                black_box(document.value().len());
+            }
+        }
+        let (filled, garbage) = stream.fill(&mut vbucket, NAME);
+        drop(garbage);
+        if filled != Filled::Ready {
+            return (vbucket, stream, seen);
+        }
+    }
+}
+
+fn next_inline(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("ActiveStreamNextBench");
+    group.sample_size(20);
+    for (items, checkpoints) in [(1, 1), (10, 1), (50, 1), (100, 1), (100, 8), (10_000, 1)] {
+        group.throughput(Throughput::Elements(items));
+        let id = BenchmarkId::new("NextInline", format!("{items}/{checkpoints}"));
+        group.bench_function(id, |bencher| {
+            bencher.iter_batched(|| behind(items, checkpoints), drain, BatchSize::SmallInput);
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, next_inline);
+criterion_main!(benches);

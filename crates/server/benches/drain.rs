@@ -1,0 +1,217 @@
+//! How fast a node's changes are streamed over one connection: one JSON object a line.
+//!
+//! `dcp_drain/{memory,store}/N`: N documents of 82 bytes (key and value) over all vBuckets, to a
+//! client on the same machine that only counts frames. `memory`: the streams were open before
+//! the documents came, and had no room to send; `store`: the documents are in the store and no
+//! longer in the log. CPU is that of the whole process, the client included.
+
+#![expect(clippy::unwrap_used, reason = "a benchmark fails where it unwraps")]
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Instant;
+
+use model::VbId;
+use server::{BucketConfig, BucketKind, EvictionPolicy, Node, NodeConfig};
+
+const VBUCKETS: u16 = 1024;
+const VALUE: [u8; 70] = [b'v'; 70];
+
+fn frame(opcode: u8, vb: u16, [extras, key, value]: [&[u8]; 3], out: &mut Vec<u8>) {
+    out.extend([0x80, opcode]);
+    out.extend((key.len() as u16).to_be_bytes());
+    out.extend([extras.len() as u8, 0]);
+    out.extend(vb.to_be_bytes());
+    out.extend(((extras.len() + key.len() + value.len()) as u32).to_be_bytes());
+    out.extend([0; 12]);
+    for part in [extras, key, value] {
+        out.extend_from_slice(part);
+    }
+}
+
+/// A connection that counts frames by their opcode, without looking into them.
+struct Counter {
+    stream: TcpStream,
+    input: Vec<u8>,
+    filled: usize,
+}
+
+impl Counter {
+    fn connect(port: u16) -> Self {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self {
+            stream,
+            input: vec![0; 1 << 20],
+            filled: 0,
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// Reads until `count` frames of `opcode` came.
+    fn expect(&mut self, opcode: u8, count: u64) {
+        let mut seen = 0;
+        while seen < count {
+            let read = self.stream.read(&mut self.input[self.filled..]).unwrap();
+            assert_ne!(read, 0, "the node closed the connection");
+            self.filled += read;
+            let mut at = 0;
+            while let Some(header) = self.input[at..self.filled].first_chunk::<24>() {
+                let body = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
+                let length = 24 + body as usize;
+                if self.filled - at < length {
+                    break;
+                }
+                seen += u64::from(header[1] == opcode);
+                at += length;
+            }
+            self.input.copy_within(at..self.filled, 0);
+            self.filled -= at;
+        }
+    }
+}
+
+fn node() -> Node {
+    let node = Node::start(NodeConfig {
+        data_dir: None,
+        listen: Ipv4Addr::LOCALHOST.into(),
+        kv_port: 0,
+        http_port: 0,
+        memcached_port: Some(0),
+        username: "Administrator".into(),
+        password: "password".into(),
+        buckets: vec![BucketConfig {
+            name: "default".into(),
+            quota_bytes: 4 << 30,
+            kind: BucketKind::Couchbase,
+            eviction: EvictionPolicy::Values,
+        }],
+        replica_of: None,
+        threads: 2,
+    })
+    .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.unwrap().block_on(node.warmed_up()).unwrap();
+    node
+}
+
+fn load(port: u16, documents: u64) {
+    let mut client = Counter::connect(port);
+    let mut out = Vec::new();
+    for number in 0..documents {
+        let key = format!("k{number:011}");
+        let vb = VbId::of_key(key.as_bytes(), VBUCKETS).0;
+        frame(0x11, vb, [&[0; 8], key.as_bytes(), &VALUE], &mut out);
+        if out.len() > 1 << 20 {
+            client.send(&out);
+            out.clear();
+        }
+    }
+    frame(0x0a, 0, [&[]; 3], &mut out);
+    client.send(&out);
+    client.expect(0x0a, 1);
+}
+
+/// A producer's connection with all streams open.
+fn consumer(port: u16, window: &str) -> Counter {
+    let mut client = Counter::connect(port);
+    let mut out = Vec::new();
+    frame(
+        0x50,
+        0,
+        [&[0, 0, 0, 0, 0, 0, 0, 1], b"drain", b""],
+        &mut out,
+    );
+    frame(
+        0x5e,
+        0,
+        [b"", b"connection_buffer_size", window.as_bytes()],
+        &mut out,
+    );
+    client.send(&out);
+    client.expect(0x5e, 1);
+    client
+}
+
+fn open_streams(client: &mut Counter) {
+    let mut extras = [0; 48];
+    extras[16..24].fill(0xff);
+    let mut out = Vec::new();
+    for vb in 0..VBUCKETS {
+        frame(0x53, vb, [&extras, b"", b""], &mut out);
+    }
+    client.send(&out);
+}
+
+fn cpu_ns() -> u64 {
+    let mut all = 0;
+    for entry in std::fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let text = std::fs::read_to_string(entry.path().join("schedstat")).unwrap_or_default();
+        let first = text
+            .split(' ')
+            .next()
+            .and_then(|word| word.parse::<u64>().ok());
+        all += first.unwrap_or(0);
+    }
+    all
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn measure(name: &str, documents: u64, work: impl FnOnce()) {
+    let (cpu, start) = (cpu_ns(), Instant::now());
+    work();
+    let (wall, cpu) = (start.elapsed().as_nanos() as f64, (cpu_ns() - cpu) as f64);
+    let per_second = documents as f64 * 1e9 / wall;
+    let each = cpu / documents as f64;
+    #[expect(clippy::print_stdout, reason = "this is its purpose")]
+    {
+        println!(
+            "{{\"name\":\"dcp_drain/{name}/{documents}\",\"items_per_second\":{per_second:.0},\
+             \"cpu_ns_per_item\":{each:.0}}}"
+        );
+    }
+}
+
+fn from_memory(documents: u64) {
+    let node = node();
+    let port = node.ports().memcached.unwrap();
+    let mut client = consumer(port, "1");
+    open_streams(&mut client);
+    client.expect(0x53, u64::from(VBUCKETS));
+    load(port, documents);
+    measure("memory", documents, || {
+        let mut out = Vec::new();
+        frame(0x5e, 0, [b"", b"connection_buffer_size", b"0"], &mut out);
+        client.send(&out);
+        client.expect(0x57, documents);
+    });
+    node.shutdown().unwrap();
+}
+
+fn from_store(documents: u64) {
+    let node = node();
+    let port = node.ports().memcached.unwrap();
+    load(port, documents);
+    // Long enough for the flusher to have everything: a pass is 50 ms and some.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let mut client = consumer(port, "0");
+    measure("store", documents, || {
+        open_streams(&mut client);
+        client.expect(0x57, documents);
+    });
+    node.shutdown().unwrap();
+}
+
+fn main() {
+    for documents in [500_000, 500_000] {
+        from_memory(documents);
+        from_store(documents);
+    }
+}
