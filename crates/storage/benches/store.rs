@@ -1,8 +1,8 @@
 //! What commits, scans and opening cost, with real syncs.
 //!
 //! `commit/N` replaces N documents of 256 bytes in one vBucket; `commit/1024-vbuckets` writes one
-//! document to each of 1,024 vBuckets with one sync; `scan/100000` is a walk over that many small
-//! documents with all checks; `open/empty` makes a store in an empty directory.
+//! document to each of 1,024 vBuckets with one sync; `KVStoreBench/Scan/100000` is a walk over that many small
+//! documents with all checks, from the tables and from the journal; `open/empty` makes a store in an empty directory.
 
 use std::hint::black_box;
 use std::ops::ControlFlow;
@@ -116,32 +116,38 @@ fn many_vbuckets(group: &mut criterion::BenchmarkGroup<'_, criterion::measuremen
 }
 
 fn scans(c: &mut Criterion) {
-    let dir = tempfile::tempdir().expect("a directory");
-    let store = open(dir.path());
-    let changes = round(100_000, 0, b"value");
-    let batch = VbBatch {
-        vb: VbId(0),
-        record: &record(100_000),
-        changes: &changes.as_slice(),
-    };
-    store.commit(&[batch]).expect("it fits");
-    let mut group = c.benchmark_group("scan");
+    let mut group = c.benchmark_group("KVStoreBench");
     group
         .sample_size(10)
         .throughput(Throughput::Elements(100_000));
-    group.bench_function("100000", |b| {
-        b.iter(|| {
-            let mut seen = 0;
-            let end = store.scan(VbId(0), Seqno::ZERO, &mut |document| {
-                seen += black_box(document.value().len());
-                ControlFlow::Continue(())
+    for (name, direct_rows_min) in [("Scan", 1), ("ScanJournal", usize::MAX)] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = DiskOptions {
+            direct_rows_min,
+            ..DiskOptions::default()
+        };
+        let (store, _) = DiskStore::open(dir.path(), options).expect("an empty directory opens");
+        let changes = round(100_000, 0, b"value");
+        let batch = VbBatch {
+            vb: VbId(0),
+            record: &record(100_000),
+            changes: &changes.as_slice(),
+        };
+        store.commit(&[batch]).expect("it fits");
+        group.bench_function(format!("{name}/100000"), |b| {
+            b.iter(|| {
+                let mut seen = 0;
+                let end = store.scan(VbId(0), Seqno::ZERO, &mut |document| {
+                    seen += black_box(document.value().len());
+                    ControlFlow::Continue(())
+                });
+                assert_eq!(
+                    (seen, end.expect("it scans").high_seqno),
+                    (500_000, Seqno(100_000))
+                );
             });
-            assert_eq!(
-                (seen, end.expect("it scans").high_seqno),
-                (500_000, Seqno(100_000))
-            );
         });
-    });
+    }
 }
 
 fn opening(c: &mut Criterion) {

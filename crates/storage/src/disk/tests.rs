@@ -239,3 +239,59 @@ fn rows_stored(engine: &Arc<Engine>) -> usize {
     };
     (0..10).map(VbId).map(rows).sum()
 }
+
+/// A crash after the tables took the journal, and before there is a new one: the old one must not
+/// be replayed, or rows that are gone by then would come back.
+#[test]
+fn a_journal_that_became_tables_is_not_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let vb = VbId(1);
+    let journal = |generation| dir.path().join(format!("journal-{generation}"));
+    {
+        let (store, _) = open(dir.path());
+        suite::put(&store, vb, &[(suite::document(1, "a", "1"), Seqno::ZERO)]);
+        std::fs::copy(journal(1), dir.path().join("kept")).unwrap();
+        suite::put(&store, vb, &[(suite::document(2, "a", "2"), Seqno(1))]);
+        let engine = store.reader("testing").unwrap();
+        drain::drain(&engine, None).unwrap();
+        assert!(engine.front.read().vbs.is_empty());
+        assert!(!journal(1).exists() && journal(2).exists());
+        assert_eq!(rows_stored(&engine), 1);
+    }
+    std::fs::rename(dir.path().join("kept"), journal(1)).unwrap();
+    std::fs::remove_file(journal(2)).unwrap();
+    let (store, opened) = open(dir.path());
+    assert_eq!(opened.notices, []);
+    assert!(!journal(1).exists() && journal(2).exists());
+    let found = suite::scan(&store, vb, 0).0;
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].2.seqno, Seqno(2));
+}
+
+/// A snapshot keeps what it saw, in the tables and in front of them, whatever becomes of the
+/// journal.
+#[test]
+fn a_snapshot_outlives_its_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    let vb = VbId(1);
+    let engine = store.reader("testing").unwrap();
+    suite::put(&store, vb, &[(suite::document(1, "a", "1"), Seqno::ZERO)]);
+    drain::drain(&engine, None).unwrap();
+    suite::put(&store, vb, &[(suite::document(2, "b", "1"), Seqno::ZERO)]);
+    let snapshot = store.snapshot(vb).unwrap();
+    suite::put(&store, vb, &[(suite::document(3, "a", "2"), Seqno(1))]);
+    suite::put(&store, vb, &[(suite::document(4, "b", "2"), Seqno(2))]);
+    drain::drain(&engine, None).unwrap();
+    let seen: Vec<_> = snapshot
+        .by_seqno(Seqno::ZERO)
+        .map(|row| row.unwrap().seqno().0)
+        .collect();
+    assert_eq!(seen, [1, 2]);
+    let now: Vec<_> = suite::scan(&store, vb, 0)
+        .0
+        .iter()
+        .map(|row| row.2.seqno.0)
+        .collect();
+    assert_eq!(now, [3, 4]);
+}
