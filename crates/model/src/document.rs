@@ -310,6 +310,22 @@ impl Document {
         Self::from_joined(self.key_and_value(), self.key().len(), &meta)
     }
 
+    /// The form in which stores keep it: of a commit nothing tells that it was one.
+    ///
+    /// Cost: shares the document, but for commits, whose value is copied.
+    #[must_use]
+    pub fn as_stored(&self) -> Self {
+        if !self.kind().is_commit() {
+            return self.clone();
+        }
+        let meta = Meta {
+            kind: self.kind().plain(),
+            prepare_seqno: Seqno(0),
+            ..self.meta()
+        };
+        Self::from_joined(self.key_and_value(), self.key().len(), &meta)
+    }
+
     /// This committed change, with the prepare that it turned out to decide.
     ///
     /// Cost: copies the value.

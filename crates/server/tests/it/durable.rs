@@ -1,11 +1,13 @@
 //! Durable writes, as a client sees them.
 
+use std::time::{Duration, Instant};
+
 use model::VbId;
 use server::Node;
 use wire::{Feature, Opcode, Status};
 
 use crate::client::{Client, Request, SDK, count, sdk_and, set};
-use crate::place::{on_disk, own, shared};
+use crate::place::{on_disk, own, replica_of, shared};
 
 const ACTIVE: u8 = 1;
 const REPLICA: u8 = 2;
@@ -270,4 +272,58 @@ fn many_wait_at_once_within_limits() {
         .collect();
     seen.sort_unstable();
     assert_eq!(seen, (0..100).collect::<Vec<u32>>());
+}
+
+/// Waits until a replica's node shows this value.
+fn until_replicated(other: &mut Client, key: &str, value: &str) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let got = other.call(&Request::of(Opcode::GET_REPLICA, key));
+        if got.status == Status::SUCCESS && got.text() == value {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{value} never came");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_majority_of_two_is_two() {
+    let place = tempfile::tempdir().unwrap();
+    let (one, two) = (place.path().join("1"), place.path().join("2"));
+    let active = on_disk(&one);
+    let mut client = Client::ready(active.ports().kv);
+    client
+        .call(&durable(set("pair", "alone"), MAJORITY, LONG_MS))
+        .ok();
+    let replica = replica_of(active.ports().kv, Some(&two));
+    let mut other = Client::ready(replica.ports().kv);
+    until_replicated(&mut other, "pair", "alone");
+    for asked in [MAJORITY, ON_ACTIVE, TO_MAJORITY] {
+        for round in 0..20 {
+            let value = format!("{asked}-{round}");
+            client
+                .call(&durable(set("pair", &value), asked, LONG_MS))
+                .ok();
+            // The replica has the prepare; it hears of the commit after the client did.
+            until_replicated(&mut other, "pair", &value);
+        }
+    }
+    client
+        .call(&durable(
+            Request::of(Opcode::DELETE, "pair"),
+            MAJORITY,
+            LONG_MS,
+        ))
+        .ok();
+    replica.shutdown().expect("everything becomes durable");
+    let late = durable(set("pair", "late"), MAJORITY, 20);
+    client.call(&late).is(Status::SYNC_WRITE_AMBIGUOUS);
+    client.get("pair").is(Status::KEY_ENOENT);
+    // A replica that comes back is told what became of everything.
+    let replica = replica_of(active.ports().kv, Some(&two));
+    client
+        .call(&durable(set("pair", "again"), TO_MAJORITY, LONG_MS))
+        .ok();
+    replica.shutdown().expect("everything becomes durable");
 }

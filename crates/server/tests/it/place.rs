@@ -33,7 +33,11 @@ fn bucket(name: &str) -> BucketConfig {
 }
 
 fn start(data_dir: Option<&Path>) -> Node {
-    let node = Node::start(config(data_dir)).expect("the node starts");
+    started(config(data_dir))
+}
+
+fn started(config: NodeConfig) -> Node {
+    let node = Node::start(config).expect("the node starts");
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime
         .unwrap()
@@ -61,6 +65,21 @@ pub(crate) fn shared_classic() -> u16 {
 /// A node in memory of a test's own.
 pub(crate) fn own() -> Node {
     start(None)
+}
+
+/// A node that follows `default` of the one at `port`.
+pub(crate) fn replica_of(port: u16, data_dir: Option<&Path>) -> Node {
+    let mut config = config(data_dir);
+    config.buckets.truncate(1);
+    config.replica_of = Some(server::ReplicaOf {
+        host: "127.0.0.1".into(),
+        port,
+        username: USER.into(),
+        password: PASSWORD.into(),
+        bucket: "default".into(),
+        demote: false,
+    });
+    started(config)
 }
 
 /// A node of a test's own with its data in `place`.

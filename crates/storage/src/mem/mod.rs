@@ -45,7 +45,7 @@ impl Contents {
                 self.remove(supersedes);
                 info.rows += 1;
                 info.bytes += document.key_and_value().len() as u64;
-                self.rows.insert(document.seqno(), document.clone());
+                self.rows.insert(document.seqno(), document.as_stored());
             }
             Change::Remove(seqno) => self.remove(seqno),
         });
