@@ -28,7 +28,6 @@ from mcbp import (
     GET,
     NOT_FOUND,
     SET,
-    STAT,
     SUCCESS,
     Closed,
     Connection,
@@ -36,65 +35,13 @@ from mcbp import (
     key_call,
     vbucket_of,
 )
+from pair import CATCH_UP_SECONDS, Pair, address, caught_up, high_seqnos, log_in, promote, stats
 
 GET_REPLICA = 0x83
 NOT_MY_VBUCKET = 0x07
-CATCH_UP_SECONDS = 60
 WRITERS = 3
 
 suite = Suite("replica")
-
-
-def log_in(node):
-    connection = Connection(node.kv, seconds=30)
-    connection.hello(FEATURE_MUTATION_SEQNO, FEATURE_XERROR, FEATURE_SELECT_BUCKET)
-    return connection.login()
-
-
-def address(node):
-    return f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
-
-
-def follower_of(node, *more):
-    """A node that follows `node`, started."""
-    return Node("--replica-of", address(node), *more).start()
-
-
-def stats(node, group):
-    """The rows of a group."""
-    connection = log_in(node)
-    connection.send(frame(STAT, group.encode()))
-    rows = {}
-    while True:
-        reply = connection.receive()
-        equal(reply.status, SUCCESS, f"status of STAT {group}")
-        if not reply.key:
-            connection.close()
-            return rows
-        rows[reply.key.decode()] = reply.value.decode()
-
-
-def high_seqnos(node):
-    """The newest change of every vBucket."""
-    rows = stats(node, "vbucket-seqno")
-    return {int(key[3:].split(":")[0]): int(value) for key, value in rows.items() if key.endswith(":high_seqno")}
-
-
-def caught_up(active, replica):
-    """Waits until the replica has every change that the active node has by now."""
-    wanted = high_seqnos(active)
-
-    def there():
-        have = high_seqnos(replica)
-        return all(have.get(vb, -1) >= seqno for vb, seqno in wanted.items())
-
-    eventually("the replica has everything", there, CATCH_UP_SECONDS, pause=0.1)
-
-
-def promote(node):
-    command = [binary(), "promote", "--connect", address(node)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment())
-    equal((done.returncode, done.stdout), (0, "promoted\n"), f"settee promote: {done.stderr}")
 
 
 def value_of(key, version):
@@ -139,32 +86,6 @@ def versions(node, keys, opcode=GET):
 
 def names(prefix, count):
     return [b"%s-%d" % (prefix, n) for n in range(count)]
-
-
-class Pair:
-    """Two nodes that are ended together."""
-
-    def __init__(self, *flags):
-        self.nodes = [Node(*flags).start().ready()]
-        self.nodes.append(follower_of(self.nodes[0], *flags))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for node in self.nodes:
-            if node.alive():
-                node.process.send_signal(signal.SIGCONT)
-                node.kill()
-            node.close()
-
-    @property
-    def active(self):
-        return self.nodes[0]
-
-    @property
-    def replica(self):
-        return self.nodes[1]
 
 
 @suite.test

@@ -50,7 +50,7 @@ const fn suite(
 }
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 12] = [
+pub(super) const SUITES: [Suite; 13] = [
     suite("python", &["python3"], Language::Python, "python/sdk.py"),
     suite(
         "classic",
@@ -84,6 +84,12 @@ pub(super) const SUITES: [Suite; 12] = [
         &["python3"],
         Language::PlainPython,
         "badinput/suite.py",
+    ),
+    suite(
+        "replica-sdk",
+        &["python3"],
+        Language::Python,
+        "python/replica.py",
     ),
     suite(
         "replica",
