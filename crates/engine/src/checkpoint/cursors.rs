@@ -25,7 +25,9 @@ pub(super) struct Cursor {
     /// Number and end of the snapshot that was announced to it last.
     announced: (u64, Seqno),
     /// Checkpoint of the last change it got, zero for none.
-    checkpoint: u64,
+    pub(super) checkpoint: u64,
+    /// It got everything up to here, or it is not in memory.
+    pub(super) last: Seqno,
     droppable: bool,
 }
 
@@ -135,6 +137,10 @@ pub struct CursorStats {
     pub cursor: CursorId,
     /// Name under which it was registered.
     pub name: Box<str>,
+    /// Checkpoint of the last change it got, zero for none.
+    pub checkpoint: u64,
+    /// It has everything up to here.
+    pub seqno: Seqno,
     /// Changes it has still to get, at most.
     pub behind: u64,
     /// Bytes that it holds back and persistence does not.
@@ -162,6 +168,7 @@ impl CheckpointLog {
             position,
             announced: (0, Seqno::ZERO),
             checkpoint: 0,
+            last: gap.map_or(after, |gap| gap.end).min(self.open.last),
             droppable: true,
         });
         // Only now: nothing that the new one needs may go with the old one.
@@ -304,6 +311,7 @@ impl CheckpointLog {
         cursor.position = end_position;
         cursor.announced = (run.snapshot, run.range.end);
         cursor.checkpoint = run.checkpoint;
+        cursor.last = last;
         let garbage = self.settle();
         CursorRead::Changes(CursorBatch { garbage, ..batch })
     }

@@ -5,13 +5,15 @@ use model::{Seqno, SnapshotRange};
 use super::cursors::Cursor;
 use super::run::Run;
 use super::segment::{Sealed, slots_bytes};
-use super::{CheckpointLog, CursorStats};
+use super::{CheckpointKind, CheckpointLog, CursorStats};
 
 /// Figures of the checkpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointStats {
     /// Number of the open checkpoint; they are strictly consecutive.
     pub open_id: u64,
+    /// What the open checkpoint was made from.
+    pub open_kind: CheckpointKind,
     /// Checkpoints in memory, the open one included.
     pub checkpoints: u64,
     /// First seqno of the open checkpoint; past the last one while it is empty.
@@ -65,6 +67,7 @@ impl CheckpointLog {
     pub(crate) fn stats(&self) -> CheckpointStats {
         CheckpointStats {
             open_id: self.open.checkpoint,
+            open_kind: self.open.kind,
             checkpoints: self.open.checkpoint + 1 - self.run(0).checkpoint,
             snapshot_start: self.open.checkpoint_start,
             snapshot_end: self.open.last,
@@ -87,6 +90,8 @@ impl CheckpointLog {
         self.cursors.iter().map(|cursor| CursorStats {
             cursor: cursor.id,
             name: cursor.name.clone(),
+            checkpoint: cursor.checkpoint,
+            seqno: cursor.last,
             behind: self.next_position() - cursor.position,
             pinned_bytes: self.bytes_between(cursor.position, self.persisted),
         })

@@ -84,7 +84,7 @@ fn open_checkpoint(figures: &VbFigures, rows: &mut Rows<'_, '_>) {
     let checkpoints = &figures.checkpoints;
     rows.prefix(format_args!("{}:id_{}:", figures.id, checkpoints.open_id));
     rows.row("state", "Open");
-    rows.row("type", "Memory");
+    rows.row("type", format_args!("{:?}", checkpoints.open_kind));
     rows.row("snap_start", checkpoints.snapshot_start);
     rows.row("snap_end", checkpoints.snapshot_end);
 }

@@ -97,8 +97,9 @@ pub(in crate::stats) static VBUCKETS: &[VbRow] = rows! {
         |f| f.checkpoints.open_id - 1;
     CHECKPOINT "num_checkpoints" Count "Checkpoints in memory",
         |f| f.checkpoints.checkpoints;
-    CHECKPOINT "num_conn_cursors" Count "Readers: the one that makes changes durable",
-        |_f| 1_u32;
+    CHECKPOINT "num_conn_cursors" Count
+        "Readers: the one that makes changes durable, and streams",
+        |f| f.checkpoints.cursors + 1;
     CHECKPOINT "num_checkpoint_items" Count "Changes in memory",
         |f| f.checkpoints.items;
     CHECKPOINT "num_items_for_persistence" Count "Changes that are not durable yet",
