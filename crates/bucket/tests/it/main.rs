@@ -12,6 +12,7 @@ mod faults;
 mod flushing;
 mod full_eviction;
 mod lifecycle;
+mod policy;
 mod pressure;
 mod replica;
 mod restart;
