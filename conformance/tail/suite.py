@@ -1,8 +1,9 @@
-"""Change streams for people: `settee tail`, also when it or its node is killed.
+"""Change streams for people: `settee tail` and HTTP, also when they or their node are killed.
 
 What it writes is replayed into a view, and the view is compared with what the node holds.
 """
 
+import http.client
 import json
 import os
 import random
@@ -14,13 +15,14 @@ import sys
 import tempfile
 import threading
 import time
-from base64 import b64decode
+import zlib
+from base64 import b64decode, b64encode, urlsafe_b64encode
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from harness import Node, Suite, binary, clean_environment, end_with_parent, equal, eventually
-from mcbp import DELETE, GET, NOT_FOUND, SET, SUCCESS, Closed, Connection, key_call
+from mcbp import DELETE, GET, NOT_FOUND, SET, SUCCESS, Closed, Connection, key_call, vbucket_of
 
 suite = Suite("tail")
 
@@ -346,15 +348,22 @@ def waits_for_whoever_reads_it(world):
     last, missing, line = {}, dict(load.confirmed), first
     while missing:
         told = json.loads(line)
-        key = key_of(told)
-        last[key] = told
-        if key in missing and told_as(told, missing[key]):
-            del missing[key]
+        last[key_of(told)] = told
+        strike(missing, told)
         line = process.stdout.readline() if missing else b""
     same({key: line for key, line in last.items() if key in load.confirmed}, load.confirmed)
     process.send_signal(signal.SIGINT)
     equal(process.wait(PATIENCE), 0, "exit code")
     process.stdout.close()
+
+
+def strike(missing, *lines):
+    """Takes off what the lines tell as it was confirmed; whether nothing is missing then."""
+    for line in lines:
+        key = key_of(line)
+        if key in missing and told_as(line, missing[key]):
+            del missing[key]
+    return not missing
 
 
 def told_as(line, value):
@@ -415,6 +424,127 @@ def refuses_what_cannot_be(world):
         got, lines, err = run(world, *arguments)
         equal((got, lines), (code, []), f"{arguments} ({err})")
         assert word in err, f"{arguments}: `{word}` is not in `{err}`"
+
+
+class Events:
+    """A client of the HTTP stream; the position is the last id that came, as browsers keep it."""
+
+    def __init__(self, world, query="", headers=None, path="/changes/default", password="password"):
+        self.connection = http.client.HTTPConnection("127.0.0.1", world.node.ports["http"], timeout=PATIENCE)
+        login = b64encode(f"Administrator:{password}".encode()).decode()
+        self.connection.request("GET", path + query, headers={"Authorization": f"Basic {login}", **(headers or {})})
+        self.answer = self.connection.getresponse()
+        self.id, self.lines, self.unnamed = None, [], []
+
+    def read(self, until):
+        """Reads events until the condition holds; lines up to the last id are in `lines`."""
+        name, data, position = None, None, None
+        while not until(self):
+            line = self.answer.readline().decode()
+            assert line, "the stream ended"
+            field, _, value = line.rstrip("\n").partition(": ")
+            if field == "event":
+                name = value
+            elif field == "data":
+                data = json.loads(value)
+            elif field == "id":
+                position = value
+            elif line == "\n":
+                if data:
+                    equal(name, data["event"], "name of the event")
+                    self.unnamed.append(data)
+                if position:
+                    self.id = position
+                    self.lines += self.unnamed
+                    self.unnamed = []
+                name = data = position = None
+        return self
+
+    def close(self):
+        self.answer.close()
+        self.connection.close()
+
+
+def http_status(world, **how):
+    events = Events(world, **how)
+    status = events.answer.status
+    events.close()
+    return status
+
+
+@suite.test
+def streams_over_http_and_resumes(world):
+    load = Load(world, b"http", pause=0.0005)
+    lines, position = [], None
+    for round_number in range(3):
+        headers = {"Last-Event-ID": position} if position else {}
+        events = Events(world, "?since=beginning", headers)
+        equal((events.answer.status, events.answer.getheader("Content-Type")), (200, "text/event-stream"))
+        goal = world.random.randrange(200, 600)
+        events.read(lambda e: e.id and len(e.lines) + len(e.unnamed) >= goal)
+        # What came after the last id comes again.
+        lines += events.lines
+        position = events.id
+        events.close()
+    load.stop()
+    events = Events(world, "?since=beginning", {"Last-Event-ID": position})
+    missing = dict(load.confirmed)
+    for line in lines:
+        strike(missing, line)
+    events.read(lambda e: strike(missing, *(e.lines + e.unnamed)[-1:]))
+    told = view(lines + events.lines + events.unnamed, repeats=False)
+    same({key: line for key, line in told.items() if key.startswith(b"http-")}, load.confirmed)
+    events.close()
+
+
+@suite.test
+def waits_for_whoever_reads_over_http(world):
+    events = Events(world, "?since=beginning")
+    load = Load(world, b"idle", keys=20_000).reach(3000).stop()
+    missing = dict(load.confirmed)
+    events.read(lambda e: strike(missing, *(e.lines + e.unnamed)[-1:]))
+    events.close()
+
+
+@suite.test
+def takes_back_over_http_what_its_node_lost(world):
+    """A position of a history that the node does not know goes back to the beginning."""
+    other = Node().start().ready()
+    connection = Connection(other.kv).login()
+    for number in range(50):
+        equal(key_call(connection, SET, b"other-%d" % number, bytes(8), b"1").status, SUCCESS)
+    connection.close()
+    there = type("Other", (), {"node": other})
+    events = Events(there, "?since=beginning").read(lambda e: len(e.lines) + len(e.unnamed) >= 50)
+    events.read(lambda e: e.id and not e.unnamed)
+    position = events.id
+    events.close()
+    other.close()
+    events = Events(world, "", {"Last-Event-ID": position})
+    touched = {vbucket_of(b"other-%d" % number) for number in range(50)}
+    events.read(lambda e: {line["vb"] for line in e.lines + e.unnamed if line["event"] == "rollback"} == touched)
+    events.close()
+
+
+@suite.test
+def refuses_over_http_what_cannot_be(world):
+    equal(http_status(world, password="wrong"), 401, "a wrong password")
+    equal(http_status(world, path="/changes/nope"), 404, "an unknown bucket")
+    equal(http_status(world, query="?since=yesterday"), 400, "no position")
+    equal(http_status(world, headers={"Last-Event-ID": "s1.AAAA"}), 400, "a damaged position")
+    wrong = struct.pack(">B", 0) + struct.pack(">I", zlib.crc32(b"\0"))
+    wrong = "s1." + urlsafe_b64encode(wrong).decode().rstrip("=")
+    equal(http_status(world, headers={"Last-Event-ID": wrong}), 400, "a position of another bucket")
+    streams = []
+    while len(streams) < 1000:
+        events = Events(world)
+        streams.append(events)
+        if events.answer.status != 200:
+            break
+    equal(streams[-1].answer.status, 503, f"stream {len(streams)}")
+    for events in streams:
+        events.close()
+    eventually("there is room again", lambda: http_status(world) == 200, PATIENCE)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 //! `settee tail` and `GET /changes` write the same lines and understand the same positions.
 
 mod collections;
+mod feed;
 mod message;
 mod place;
 mod position;
@@ -10,6 +11,7 @@ mod record;
 mod streams;
 
 pub use collections::Collections;
+pub use feed::{Fed, Feed, News, NoFeed, Start};
 pub use message::{DocumentChange, Told, take};
 pub use place::Place;
 pub use position::{Position, PositionError, TEXT_BYTES_MAX};

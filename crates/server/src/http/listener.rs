@@ -21,7 +21,8 @@ pub const CONNECTIONS_MAX: usize = 512;
 
 /// Longest wait for a request's head, and so for the next request on an idle connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-const HEAD_BYTES_MAX: usize = 16 * 1024;
+/// A position in a stream of changes is up to 14 KB of it.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
 const HEADERS_MAX: usize = 64;
 /// How long a peer may leave sent bytes unacknowledged or unread.
 const UNREAD_TIMEOUT: Duration = Duration::from_mins(1);

@@ -6,6 +6,7 @@
 
 mod access;
 mod answers;
+mod changes;
 mod documents;
 pub(crate) mod host;
 mod listener;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::changes::{Feed, NoFeed, Start};
 use crate::config::{BucketKind, Ports};
 use crate::identity::AuthenticatedUser;
 
@@ -56,6 +58,12 @@ pub trait NodeView: Send + Sync + 'static {
     /// Wakes whenever the configuration of the bucket, or with `None` the global one, has
     /// changed; the value has no meaning. `None` if there is no such bucket.
     fn config_changes(&self, bucket: Option<&str>) -> Option<watch::Receiver<u64>>;
+
+    /// The changes of a bucket from somewhere on.
+    ///
+    /// # Errors
+    /// There is no such bucket, or the position is not of this one.
+    fn changes(&self, bucket: &str, start: Start) -> Result<Feed, NoFeed>;
 
     /// All metrics in the OpenMetrics text format, ending with `# EOF`.
     fn metrics(&self) -> String;

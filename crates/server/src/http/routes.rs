@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 
 use super::host::{localize, requested_host};
-use super::{NodeView, access, answers, documents, streaming};
+use super::{NodeView, access, answers, changes, documents, streaming};
 use crate::identity::AuthenticatedUser;
 
 /// What every handler sees.
@@ -22,6 +22,7 @@ pub(super) struct HttpState {
     /// Turns true when the node stops: streams end.
     pub(super) closing: watch::Receiver<bool>,
     pub(super) streams: Arc<Semaphore>,
+    pub(super) changes: Arc<Semaphore>,
 }
 
 /// All routes. Only the probes answer without credentials; open streams end when `closing`
@@ -32,11 +33,13 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         view,
         closing,
         streams,
+        changes: Arc::new(Semaphore::new(changes::CHANGES_MAX)),
     };
     let guarded = Router::new()
         .route("/", get(root))
         .route("/metrics", get(metrics))
         .route("/whoami", get(whoami))
+        .route("/changes/{bucket}", get(changes::open))
         .route("/pools", get(pools))
         .route("/pools/nodes", get(nodes))
         .route("/pools/default", get(pool))

@@ -16,6 +16,7 @@ use tokio::time;
 use tower::ServiceExt;
 
 use super::*;
+use crate::changes::{Feed, NoFeed, Start};
 use crate::cluster_map::{BUCKET_CAPABILITIES, BucketMap, MapRevision, NodeAddress};
 use crate::cluster_map::{HOST_PLACEHOLDER, bucket_config, global_config};
 use crate::identity::Role;
@@ -139,6 +140,10 @@ impl NodeView for FakeNode {
         bucket
             .is_none_or(|name| self.has(name))
             .then(|| self.rev.subscribe())
+    }
+
+    fn changes(&self, _: &str, _: Start) -> Result<Feed, NoFeed> {
+        Err(NoFeed::NoBucket)
     }
 
     fn metrics(&self) -> String {
@@ -640,7 +645,7 @@ async fn a_head_over_the_limit_is_refused() -> io::Result<()> {
     let mut greedy = TcpStream::connect(served.address).await?;
     let head = format!(
         "GET /livez HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n",
-        "x".repeat(20_000)
+        "x".repeat(40_000)
     );
     greedy.write_all(head.as_bytes()).await?;
     let mut status = [0; 12];

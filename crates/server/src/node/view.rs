@@ -8,6 +8,7 @@ use storage::KvStore;
 use tokio::sync::watch;
 
 use super::{COMPATIBLE_VERSION, NodeState};
+use crate::changes::{Feed, NoFeed, Start};
 use crate::config::EvictionPolicy;
 use crate::http::{BucketSummary, Eviction, NodeSummary, NodeView};
 use crate::identity::AuthenticatedUser;
@@ -105,6 +106,11 @@ impl NodeView for NodeState {
             Some(name) => Some(Self::bucket(self, name)?.map_changes()),
             None => Some(self.global_changed.subscribe()),
         }
+    }
+
+    fn changes(&self, bucket: &str, start: Start) -> Result<Feed, NoFeed> {
+        let served = Self::bucket(self, bucket).ok_or(NoFeed::NoBucket)?;
+        Feed::open(&served, Arc::clone(&self.clock), start)
     }
 
     fn metrics(&self) -> String {

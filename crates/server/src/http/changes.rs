@@ -1,0 +1,224 @@
+//! `GET /changes/BUCKET`: the changes of a bucket as server-sent events.
+//!
+//! ```text
+//! id: s1.AAEC...                 a position, once a second at most while there is news
+//! event: mutation                or deletion, expiration, rollback
+//! data: {"event":"mutation",...  the line that `settee tail` writes
+//! ```
+//! A client that comes back with the last `id` in the header `Last-Event-ID`, as browsers do by
+//! themselves, or in the query (`?since=`), goes on from there: what was told after that id comes
+//! again, and nothing is left out. Whoever does not read holds up its own stream only.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use serde::Deserialize;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::{self, Instant};
+
+use super::answers;
+use super::listener::stopped;
+use super::routes::HttpState;
+use crate::changes::{Fed, Feed, News, NoFeed, Start, void_after};
+
+/// Streams of changes open at a time; each holds a stream of every vBucket.
+pub(super) const CHANGES_MAX: usize = 64;
+
+/// Time between positions while there is news.
+const ID_INTERVAL: Duration = Duration::from_secs(1);
+/// A quiet stream shows so often that it is alive.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// An idle feed is looked at so often without a ring.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What may stand behind the question mark.
+#[derive(Deserialize)]
+pub(super) struct Options {
+    since: Option<String>,
+}
+
+/// One open stream.
+struct Events {
+    feed: Feed,
+    closing: watch::Receiver<bool>,
+    /// When the last position was sent; `None` before the first.
+    named_at: Option<Instant>,
+    /// Something was told since.
+    unnamed: bool,
+    sent_at: Instant,
+    over: bool,
+    _slot: OwnedSemaphorePermit,
+}
+
+/// Streams until the client leaves, the bucket is gone, or the node stops.
+pub(super) async fn open(
+    State(state): State<HttpState>,
+    Path(bucket): Path<String>,
+    Query(options): Query<Options>,
+    headers: HeaderMap,
+) -> Response {
+    let start = match start(&headers, options.since.as_deref()) {
+        Ok(start) => start,
+        Err(reason) => return answers::line(StatusCode::BAD_REQUEST, &reason),
+    };
+    let Ok(slot) = std::sync::Arc::clone(&state.changes).try_acquire_owned() else {
+        return answers::line(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Too many streams of changes are open.",
+        );
+    };
+    let feed = match state.view.changes(&bucket, start) {
+        Ok(feed) => feed,
+        Err(NoFeed::NoBucket) => return answers::not_found(),
+        Err(NoFeed::OtherBucket) => {
+            let reason = "The position is of a bucket with another number of vBuckets.";
+            return answers::line(StatusCode::BAD_REQUEST, reason);
+        }
+    };
+    let events = Events {
+        feed,
+        closing: state.closing.clone(),
+        named_at: None,
+        unnamed: true,
+        sent_at: Instant::now(),
+        over: false,
+        _slot: slot,
+    };
+    let headers = [
+        (CONTENT_TYPE, "text/event-stream"),
+        (CACHE_CONTROL, "no-cache, no-store"),
+    ];
+    let body = Body::from_stream(stream::unfold(events, Events::next));
+    (StatusCode::OK, headers, body).into_response()
+}
+
+/// The header of a client that comes back counts more than the address that it was given first.
+fn start(headers: &HeaderMap, since: Option<&str>) -> Result<Start, String> {
+    let header = headers.get("last-event-id");
+    let header = header.map(|value| value.to_str().map_err(|_| "a position is plain text"));
+    let text = match header.transpose()? {
+        Some(id) if !id.is_empty() => id,
+        _ => since.unwrap_or("now"),
+    };
+    match text {
+        "now" => Ok(Start::Now),
+        "beginning" => Ok(Start::Beginning),
+        _ => text
+            .parse()
+            .map(Start::At)
+            .map_err(|error| format!("Use now, beginning or a position: {error}.")),
+    }
+}
+
+impl Events {
+    /// The next piece; asked for only once the one before it was written.
+    async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
+        let bell = self.feed.bell();
+        while !self.over && !*self.closing.borrow() {
+            let (mut text, fed) = self.turn();
+            self.over = fed == Fed::Over;
+            if text.is_empty() && self.sent_at.elapsed() >= HEARTBEAT {
+                text.extend_from_slice(b":\n\n");
+            }
+            if !text.is_empty() {
+                self.sent_at = Instant::now();
+                return Some((Ok(Bytes::from(text)), self));
+            }
+            match fed {
+                Fed::More | Fed::Over => tokio::task::yield_now().await,
+                Fed::Idle => tokio::select! {
+                    biased;
+                    () = stopped(&mut self.closing) => return None,
+                    () = bell.notified() => {}
+                    () = time::sleep(LOOK) => {}
+                },
+            }
+        }
+        None
+    }
+
+    /// One turn of the feed as text.
+    fn turn(&mut self) -> (Vec<u8>, Fed) {
+        let (mut text, mut last, mut told) = (Vec::new(), 0, false);
+        if self.named_at.is_none() {
+            text.extend_from_slice(b"retry: 1000\n\n");
+        }
+        let fed = self.feed.turn(|news| {
+            (last, told) = (text.len(), true);
+            event(&news, &mut text);
+        });
+        self.unnamed |= told;
+        let due = |at: Instant| at.elapsed() >= ID_INTERVAL;
+        if self.unnamed && self.named_at.is_none_or(due) {
+            // With the last change where there is one: some readers pass over ids that stand alone.
+            let id = format!("id: {}\n", self.feed.position());
+            if told {
+                text.splice(last..last, id.into_bytes());
+            } else {
+                text.extend_from_slice(id.as_bytes());
+                text.push(b'\n');
+            }
+            self.unnamed = false;
+            self.named_at = Some(Instant::now());
+        }
+        (text, fed)
+    }
+}
+
+fn event(news: &News<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"event: ");
+    match news {
+        News::Change(change) => {
+            out.extend_from_slice(change.event.name().as_bytes());
+            out.extend_from_slice(b"\ndata: ");
+            change.write_json(out);
+        }
+        News::Rollback(vbucket, seqno) => {
+            out.extend_from_slice(b"rollback\ndata: ");
+            void_after(*vbucket, *seqno, out);
+        }
+    }
+    out.extend_from_slice(b"\n\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::changes::Position;
+
+    use super::*;
+
+    fn headers(id: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([("last-event-id".parse().unwrap(), id.parse().unwrap())])
+    }
+
+    #[test]
+    fn the_last_event_counts_more_than_the_address() {
+        let position = Position::beginning(4);
+        let text: &'static str = position.to_string().leak();
+        let at = Ok(Start::At(position));
+        assert_eq!(start(&HeaderMap::new(), None), Ok(Start::Now));
+        assert_eq!(
+            start(&HeaderMap::new(), Some("beginning")),
+            Ok(Start::Beginning)
+        );
+        assert_eq!(start(&HeaderMap::new(), Some(text)), at);
+        assert_eq!(start(&headers(text), Some("beginning")), at);
+        assert_eq!(start(&headers(""), Some("beginning")), Ok(Start::Beginning));
+        assert!(start(&headers("s1.x"), None).is_err());
+        assert!(start(&HeaderMap::new(), Some("yesterday")).is_err());
+    }
+
+    #[test]
+    fn an_event_is_a_block() {
+        let mut out = Vec::new();
+        event(&News::Rollback(model::VbId(3), model::Seqno(4)), &mut out);
+        let expected = "event: rollback\ndata: {\"event\":\"rollback\",\"vb\":3,\"seqno\":4}\n\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+}
