@@ -5,6 +5,7 @@
 
 mod sasl;
 mod scram;
+pub(crate) mod scram_client;
 
 #[cfg(test)]
 mod tests;

@@ -44,7 +44,7 @@ impl Hash {
         }
     }
 
-    fn digest(self, bytes: &[u8]) -> Vec<u8> {
+    pub(super) fn digest(self, bytes: &[u8]) -> Vec<u8> {
         match self {
             Self::Sha512 => Sha512::digest(bytes).to_vec(),
             Self::Sha256 => Sha256::digest(bytes).to_vec(),
@@ -52,7 +52,7 @@ impl Hash {
         }
     }
 
-    fn hmac(self, key: &[u8], message: &[u8]) -> Vec<u8> {
+    pub(super) fn hmac(self, key: &[u8], message: &[u8]) -> Vec<u8> {
         fn with<D: EagerHash>(key: &[u8], message: &[u8]) -> Vec<u8> {
             let mut mac = Hmac::<D>::new_from_slice(key).expect("HMAC takes a key of any length");
             mac.update(message);
@@ -65,7 +65,7 @@ impl Hash {
         }
     }
 
-    fn salted(self, password: &[u8], salt: &[u8], iterations: u32) -> Vec<u8> {
+    pub(super) fn salted(self, password: &[u8], salt: &[u8], iterations: u32) -> Vec<u8> {
         let mut out = vec![0; self.output_bytes()];
         match self {
             Self::Sha512 => pbkdf2::pbkdf2_hmac::<Sha512>(password, salt, iterations, &mut out),

@@ -123,7 +123,7 @@ impl<'a, T: Target> Consumer<'a, T> {
             target,
             about,
             progress,
-            setup: Setup::new(),
+            setup: Setup::new(about),
             streams: vec![stream; usize::from(target.vbuckets())],
             window: Window::new(about.window_bytes, now_ns),
             now_ns,

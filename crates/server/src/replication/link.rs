@@ -18,7 +18,7 @@ use super::progress::{Progress, Stage};
 use super::setup::Introduction;
 use super::target::{NotTaken, Position, Resolved, Target};
 use super::{Order, ReplicaOf, pair};
-use crate::node::{NodeState, random_vb_uuid};
+use crate::node::{NodeState, random_u64, random_vb_uuid};
 use crate::served::ServedBucket;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -181,6 +181,7 @@ impl Link {
         Introduction {
             user: self.of.username.clone(),
             password: self.of.password.clone(),
+            nonce: format!("{:016x}{:016x}", random_u64(), random_u64()),
             bucket: self.of.bucket.clone(),
             consumer: self.node.uuid.clone(),
             name: format!("replica:{}:{}", self.node.uuid, self.of.bucket),

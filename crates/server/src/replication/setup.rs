@@ -5,6 +5,8 @@ use wire::dcp::{DcpControl, DcpOpen, OpenFlags};
 use wire::request::{Hello, Sasl, SelectBucket};
 use wire::{Envelope, Feature, FeatureList, Message, Opaque, Opcode, Status, TooLong, encode_raw};
 
+use crate::identity::scram_client::{MECHANISM, Proof, ScramClient};
+
 /// Path of the setting under which a replica makes itself known to its active node.
 pub(crate) const REGISTER: &[u8] = b"replication.replica";
 
@@ -34,6 +36,8 @@ const NEEDED: [Feature; 2] = [Feature::COLLECTIONS, Feature::JSON];
 pub(super) struct Introduction {
     pub(super) user: String,
     pub(super) password: String,
+    /// Random, printable, without commas.
+    pub(super) nonce: String,
     pub(super) bucket: String,
     /// Name of the connection; another one of the same name is closed by the producer.
     pub(super) name: String,
@@ -50,6 +54,7 @@ pub(super) struct Introduction {
 enum Step {
     Hello,
     Login,
+    Prove,
     Select,
     Register,
     Open,
@@ -75,18 +80,33 @@ const CONTROLS: [(&[u8], bool); 11] = [
 /// With it, prepares come before they are decided, and are acknowledged.
 const SYNC_WRITES: &[u8] = b"enable_sync_writes";
 
+/// What a setting is set to.
+fn control_value(name: &[u8], about: &Introduction) -> Vec<u8> {
+    match name {
+        b"set_noop_interval" => NOOP_INTERVAL_S.to_string().into_bytes(),
+        b"connection_buffer_size" => about.window_bytes.to_string().into_bytes(),
+        b"consumer_name" => about.consumer.clone().into_bytes(),
+        b"set_priority" => b"high".to_vec(),
+        b"max_marker_version" => b"2.2".to_vec(),
+        _ => b"true".to_vec(),
+    }
+}
+
 /// The introduction under way.
-#[derive(Debug)]
 pub(super) struct Setup {
     step: Step,
     sync_writes: bool,
+    login: ScramClient,
+    proof: Option<Proof>,
 }
 
 impl Setup {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(about: &Introduction) -> Self {
         Self {
             step: Step::Hello,
             sync_writes: false,
+            login: ScramClient::new(&about.user, &about.password, &about.nonce),
+            proof: None,
         }
     }
 
@@ -116,13 +136,22 @@ impl Setup {
                 Hello { agent, features }.encode(&envelope, out)
             }
             Step::Login => {
-                let payload = format!("\0{}\0{}", about.user, about.password);
+                let first = self.login.first();
                 let login = Sasl {
                     step: false,
-                    mechanism: b"PLAIN",
-                    payload: payload.as_bytes(),
+                    mechanism: MECHANISM,
+                    payload: first.as_bytes(),
                 };
                 login.encode(&envelope, out)
+            }
+            Step::Prove => {
+                let message = self.proof.as_ref().map_or("", |proof| &proof.message);
+                let proof = Sasl {
+                    step: true,
+                    mechanism: MECHANISM,
+                    payload: message.as_bytes(),
+                };
+                proof.encode(&envelope, out)
             }
             Step::Select => {
                 let name = about.bucket.as_bytes();
@@ -145,21 +174,7 @@ impl Setup {
             }
             Step::Control(index) => {
                 let (name, _) = CONTROLS[index];
-                let text;
-                let value: &[u8] = match name {
-                    b"set_noop_interval" => {
-                        text = NOOP_INTERVAL_S.to_string();
-                        text.as_bytes()
-                    }
-                    b"connection_buffer_size" => {
-                        text = about.window_bytes.to_string();
-                        text.as_bytes()
-                    }
-                    b"consumer_name" => about.consumer.as_bytes(),
-                    b"set_priority" => b"high",
-                    b"max_marker_version" => b"2.2",
-                    _ => b"true",
-                };
+                let value = &control_value(name, about);
                 DcpControl { name, value }.encode(&envelope, out)
             }
             Step::Done => Ok(()),
@@ -171,6 +186,7 @@ impl Setup {
         let expected = match self.step {
             Step::Hello => Opcode::HELLO,
             Step::Login => Opcode::SASL_AUTH,
+            Step::Prove => Opcode::SASL_STEP,
             Step::Select => Opcode::SELECT_BUCKET,
             Step::Register => Opcode::IOCTL_SET,
             Step::Open => Opcode::DCP_OPEN,
@@ -204,8 +220,21 @@ impl Setup {
                 Step::Login
             }
             Step::Hello => return refused("the greeting"),
-            Step::Login if ok => Step::Select,
-            Step::Login => return refused("the login"),
+            Step::Login if status == Status::AUTH_CONTINUE => {
+                self.proof = self.login.answer(value);
+                if self.proof.is_none() {
+                    return Err("the active node's challenge is not valid".into());
+                }
+                Step::Prove
+            }
+            Step::Prove if ok => {
+                let genuine = self.proof.take().is_some_and(|proof| proof.verify(value));
+                if !genuine {
+                    return Err("the active node does not know the password".into());
+                }
+                Step::Select
+            }
+            Step::Login | Step::Prove => return refused("the login"),
             Step::Select if ok => Step::Register,
             Step::Select => return refused("the bucket"),
             // A node that knows no replicas can be followed all the same.
@@ -236,6 +265,7 @@ impl Setup {
         match self.step {
             Step::Hello => 1,
             Step::Login => 2,
+            Step::Prove => 0x100,
             Step::Select => 3,
             Step::Register => 4,
             Step::Open => 5,

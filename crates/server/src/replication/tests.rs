@@ -21,6 +21,7 @@ use super::passive::Violation;
 use super::progress::{Progress, Stage};
 use super::setup::Introduction;
 use super::target::{NotTaken, Position, Resolved, Target};
+use crate::identity::{Identity, NewUser, Role, SaslSession, SaslStep};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const UUID: VbUuid = VbUuid(0xaaaa);
@@ -139,6 +140,7 @@ fn introduction() -> Introduction {
     Introduction {
         user: "u".into(),
         password: "p".into(),
+        nonce: "nonce".into(),
         bucket: "b".into(),
         name: "replica:1".into(),
         consumer: "c".into(),
@@ -202,6 +204,13 @@ impl<'a> Set<'a> {
         let progress = Arc::new(Progress::new(1));
         let mut out = Vec::new();
         let mut consumer = Consumer::new(fake, about, Arc::clone(&progress), 0, &mut out)?;
+        let user = NewUser {
+            name: "u".into(),
+            password: "p".into(),
+            role: Role::Admin,
+        };
+        let identity = Identity::with_iterations([user], [1; 32], 16);
+        let mut sasl = SaslSession::default();
         for _ in 0..64 {
             let (requests, _) = said(&mut out);
             let (request, opaque) = parsed(&requests[0]);
@@ -221,14 +230,27 @@ impl<'a> Set<'a> {
                 Request::DcpControl(control) => String::from_utf8_lossy(control.name).into_owned(),
                 other => other.opcode().name().to_owned(),
             };
-            let granted: Vec<u8> = match request {
-                Request::Hello(hello) => hello.features.as_bytes().to_vec(),
-                _ => b"said".to_vec(),
+            let (granted, ok): (Vec<u8>, _) = match request {
+                Request::Hello(hello) => (hello.features.as_bytes().to_vec(), Status::SUCCESS),
+                Request::Sasl(one) if one.step => {
+                    match sasl.step(&identity, one.mechanism, one.payload) {
+                        SaslStep::Done { payload, .. } => (payload, Status::SUCCESS),
+                        _ => (Vec::new(), Status::AUTH_ERROR),
+                    }
+                }
+                Request::Sasl(one) => {
+                    let mut random = |bytes: &mut [u8]| bytes.fill(1);
+                    match sasl.start(&identity, one.mechanism, one.payload, &mut random) {
+                        SaslStep::Continue(payload) => (payload, Status::AUTH_CONTINUE),
+                        _ => (Vec::new(), Status::AUTH_ERROR),
+                    }
+                }
+                _ => (b"said".to_vec(), Status::SUCCESS),
             };
             let status = if refused == Some(name.as_str()) {
                 Status::EINVAL
             } else {
-                Status::SUCCESS
+                ok
             };
             let answer = answer(request.opcode(), opaque, status, &granted);
             assert_eq!(consumer.receive(&answer, 0, &mut out)?, answer.len());
@@ -342,6 +364,7 @@ fn what_is_refused_at_the_start_ends_the_connection_or_not() {
     for step in [
         "HELLO",
         "SASL_AUTH",
+        "SASL_STEP",
         "SELECT_BUCKET",
         "DCP_OPEN",
         "enable_noop",
