@@ -5,6 +5,7 @@ a data directory that cannot be opened is left exactly as it was.
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -248,7 +249,9 @@ def refuses_a_newer_format(world):
         formats = [path for path in node.data.rglob("FORMAT") if path.is_file()]
         assert formats, "no file names the format"
         for path in formats:
-            path.write_text(path.read_text().replace("1", "999", 1))
+            newer, found = re.subn(r"\d+", "999", path.read_text(), count=1)
+            assert found == 1, f"{path} names no version"
+            path.write_text(newer)
         refused_untouched(node, (DATA,), str(node.data), "999")
     finally:
         node.close()
