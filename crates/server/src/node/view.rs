@@ -86,7 +86,7 @@ impl NodeView for NodeState {
                 EvictionPolicy::Delete => Eviction::Delete,
                 EvictionPolicy::None => Eviction::None,
             },
-            replicas: 0,
+            replicas: u8::from(served.peer().is_some()),
             vbuckets: bucket.vbuckets(),
             manifest_uid: 0,
             ready: bucket.warmup().stage() == WarmupStage::Done,
