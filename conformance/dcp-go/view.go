@@ -90,7 +90,7 @@ func (v *vbucketView) resume() (uuid gocbcore.VbUUID, at place) {
 		return 0, v.place
 	}
 	for _, entry := range v.failovers {
-		if uint64(entry.SeqNo) <= v.seqno {
+		if uint64(entry.SeqNo) <= v.snapshotEnd {
 			return entry.VbUUID, v.place
 		}
 	}

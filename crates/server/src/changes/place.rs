@@ -69,9 +69,12 @@ impl Place {
     }
 
     /// Takes the failover log of a granted stream, newest first: the place belongs to the newest
-    /// history that had begun by then.
+    /// history that had begun by the end of its snapshot. An older one would be refused for what
+    /// the snapshot holds beyond it.
     pub fn belong(&mut self, log: impl IntoIterator<Item = FailoverEntry>) {
-        let known = log.into_iter().find(|entry| entry.seqno <= self.seqno);
+        let known = log
+            .into_iter()
+            .find(|entry| entry.seqno <= self.snapshot.end);
         if let Some(entry) = known {
             self.uuid = entry.uuid;
         }
@@ -136,5 +139,13 @@ mod tests {
             place.uuid.0
         };
         assert_eq!([uuid(0), uuid(499), uuid(500), uuid(1000)], [1, 1, 5, 9]);
+        let mut partial = Place::at(VbUuid(1), Seqno(450));
+        assert!(partial.announce(range(451, 950)));
+        partial.belong(log);
+        assert_eq!(
+            partial.uuid,
+            VbUuid(9),
+            "its snapshot reaches into the newest"
+        );
     }
 }
