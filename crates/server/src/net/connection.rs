@@ -29,6 +29,9 @@ const READ_BYTES: usize = 64 << 10;
 /// Buffers that a large frame made larger than this are given back.
 const KEEP_BYTES: usize = 256 << 10;
 
+/// How long a consumer of changes may take to read what one turn made for it.
+const UNREAD_LIMIT: Duration = Duration::from_mins(6);
+
 /// How long a peer may take to read the last answers before its connection is closed.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -304,6 +307,10 @@ impl Connection {
         tokio::select! {
             sent = self.stream.write_all(&self.unsent) => sent?,
             () = self.mailbox.shutting_down() => return Err(ErrorKind::ConnectionAborted.into()),
+            // One that streams would hold back what it pins for ever.
+            () = tokio::time::sleep(UNREAD_LIMIT), if self.session.is_producer() => {
+                return Err(ErrorKind::TimedOut.into());
+            }
         }
         self.unsent = Vec::new();
         Ok(())
