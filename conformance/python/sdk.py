@@ -10,7 +10,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 from couchbase.auth import PasswordAuthenticator
 from couchbase.cluster import Cluster
 from couchbase.diagnostics import ClusterState, PingState, ServiceType
-from couchbase.durability import ClientDurability, PersistToExtended, ReplicateTo
+from couchbase.durability import (
+    ClientDurability,
+    DurabilityLevel,
+    PersistToExtended,
+    ReplicateTo,
+    ServerDurability,
+)
 from couchbase.exceptions import (
     AuthenticationException,
     BucketNotFoundException,
@@ -232,6 +238,32 @@ def waits_for_persistence(world):
     world.collection.remove("durable", RemoveOptions(durability=active))
 
 
+LEVELS = (
+    DurabilityLevel.MAJORITY,
+    DurabilityLevel.MAJORITY_AND_PERSIST_TO_ACTIVE,
+    DurabilityLevel.PERSIST_TO_MAJORITY,
+)
+
+
+@suite.test
+def writes_durably_at_each_level(world):
+    c = world.collection
+    for level in LEVELS:
+        durability = ServerDurability(level)
+        key = f"sync-{level.name}"
+        first = c.upsert(key, {"n": 1}, UpsertOptions(durability=durability))
+        equal(c.get(key).cas, first.cas, "the CAS of the answer is that of the document")
+        second = c.replace(key, {"n": 2}, ReplaceOptions(cas=first.cas, durability=durability))
+        assert second.mutation_token().sequence_number > first.mutation_token().sequence_number
+        raises(
+            CasMismatchException,
+            lambda: c.replace(key, {"n": 3}, ReplaceOptions(cas=first.cas, durability=durability)),
+        )
+        equal(content(c.get(key)), {"n": 2}, level.name)
+        c.remove(key, RemoveOptions(durability=durability))
+        raises(DocumentNotFoundException, lambda: c.get(key))
+
+
 @suite.test
 def keeps_large_documents(world):
     c = world.collection
@@ -359,6 +391,25 @@ def finds_all_after_a_restart(world):
 @suite.test
 def finds_all_after_a_kill(world):
     back_after(world, world.node.kill)
+
+
+@suite.test
+def keeps_durable_writes_over_a_kill(world):
+    """Killed right behind the answers: what was to be on disk is."""
+    c = world.collection
+    written = {}
+    for level in LEVELS[1:]:
+        for n in range(20):
+            key = f"sync-kill-{level.name}-{n}"
+            result = c.upsert(key, {"n": n}, UpsertOptions(durability=ServerDurability(level)))
+            written[key] = ({"n": n}, result.cas)
+    world.node.kill()
+    world.node.start()
+    first = next(iter(written))
+    eventually("the client is back", lambda: content(c.get(first)) == {"n": 0}, seconds=30)
+    for key, (value, cas) in written.items():
+        got = c.get(key)
+        equal((content(got), got.cas), (value, cas), key)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,14 @@ pub struct VbStats {
     pub fetches: u64,
     /// Changes that a later one of the same key replaced before it was taken.
     pub deduplicated: u64,
+    /// Durable writes that wait to be decided.
+    pub prepares: u64,
+    /// Durable writes that were prepared.
+    pub sync_accepted: u64,
+    /// Those that were committed.
+    pub sync_committed: u64,
+    /// Those that were given up.
+    pub sync_aborted: u64,
 }
 
 /// Figures of the hash table.
@@ -106,6 +114,10 @@ impl VBucket {
             auto_deleted: counters.auto_deleted,
             fetches: counters.fetches,
             deduplicated: checkpoints.deduplicated,
+            prepares: self.durability.len() as u64,
+            sync_accepted: self.durability.counts.accepted,
+            sync_committed: self.durability.counts.committed,
+            sync_aborted: self.durability.counts.aborted,
         }
     }
 

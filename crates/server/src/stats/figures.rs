@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 
 use bucket::{Counters, Hold, WarmupStage};
-use engine::{CheckpointStats, HashStats, VBucket, VbStats};
+use engine::{CheckpointStats, DurabilityStats, HashStats, VBucket, VbStats};
 use model::{FailoverEntry, Now, VbId, VbState, VbUuid};
 use storage::{DiskUsage, KvStore as _};
 use wire::Opcode;
@@ -227,6 +227,10 @@ fn add_stats(sum: &mut VbStats, stats: &VbStats) {
     sum.evicted += stats.evicted;
     sum.fetches += stats.fetches;
     sum.deduplicated += stats.deduplicated;
+    sum.prepares += stats.prepares;
+    sum.sync_accepted += stats.sync_accepted;
+    sum.sync_committed += stats.sync_committed;
+    sum.sync_aborted += stats.sync_aborted;
 }
 
 /// Sums over all vBuckets of a bucket. One pass, one lock at a time, O(1) under each.
@@ -318,6 +322,8 @@ pub(super) struct VbFigures {
     pub(super) checkpoints: CheckpointStats,
     pub(super) hash: HashStats,
     pub(super) high_seqno: u64,
+    pub(super) visible_seqno: u64,
+    pub(super) durability: DurabilityStats,
     pub(super) persisted_seqno: u64,
     pub(super) purge_seqno: u64,
     pub(super) max_cas: u64,
@@ -339,6 +345,8 @@ impl VbFigures {
             checkpoints: vb.checkpoint_stats(),
             hash: vb.hash_stats(),
             high_seqno: vb.high_seqno().0,
+            visible_seqno: vb.visible_seqno().0,
+            durability: vb.durability_stats(),
             persisted_seqno: vb.persisted_seqno().0,
             purge_seqno: vb.purge_seqno().0,
             max_cas: vb.max_cas().0,

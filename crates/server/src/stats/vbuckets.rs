@@ -56,7 +56,9 @@ pub(super) fn number(word: &str) -> Result<VbId, StatError> {
 fn one(group: &str, selected: &[&VbRow], figures: &VbFigures, rows: &mut Rows<'_, '_>) {
     rows.prefix(figures.id);
     match group {
-        "vbucket" | "vbucket-details" => rows.row("", figures.state.name()),
+        "vbucket" | "vbucket-details" | "vbucket-durability-state" => {
+            rows.row("", figures.state.name());
+        }
         "prev-vbucket" => rows.row("", "dead"),
         _ => {}
     }
@@ -67,7 +69,18 @@ fn one(group: &str, selected: &[&VbRow], figures: &VbFigures, rows: &mut Rows<'_
     match group {
         "failovers" => failovers(figures, rows),
         "checkpoint" => open_checkpoint(figures, rows),
+        "durability-monitor" => chains(figures, rows),
         _ => {}
+    }
+}
+
+fn chains(figures: &VbFigures, rows: &mut Rows<'_, '_>) {
+    for (name, chain) in ["First", "Second"].iter().zip(&figures.durability.chains) {
+        rows.row(format_args!("replication_chain_{name}:size"), chain.len());
+        for (node, acknowledged) in chain {
+            let row = format_args!("replication_chain_{name}:{node}:last_ack_seqno");
+            rows.row(row, acknowledged.0);
+        }
     }
 }
 

@@ -267,6 +267,12 @@ pub(in crate::stats) static STATES: &[StateRow] = rows! {
         |f| f.stats.ops_delete;
     GENERAL "ops_get" Count "Documents read",
         |f| f.stats.ops_get;
+    GENERAL "sync_write_accepted_count" Count "Durable writes that were prepared",
+        |f| f.stats.sync_accepted;
+    GENERAL "sync_write_committed_count" Count "Those that were committed",
+        |f| f.stats.sync_committed;
+    GENERAL "sync_write_aborted_count" Count "Those that were given up",
+        |f| f.stats.sync_aborted;
     GENERAL "queue_size" Count "Changes that are not durable yet",
         |f| f.stats.dirty_items;
     GENERAL "queue_memory" Bytes "Documents of these",

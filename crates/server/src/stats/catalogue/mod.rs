@@ -163,6 +163,16 @@ pub(super) static GROUPS: &[Group] = &[
     bucket_group("vbucket-details", "[VB]", "Figures of every vBucket"),
     bucket_group("vbucket-seqno", "[VB]", "Seqnos of every vBucket"),
     bucket_group(
+        "durability-monitor",
+        "[VB]",
+        "Durable writes under way, and how far each node has come",
+    ),
+    bucket_group(
+        "vbucket-durability-state",
+        "[VB]",
+        "Replication topology of every vBucket",
+    ),
+    bucket_group(
         "failovers",
         "[VB]",
         "Histories of every vBucket, 0 is the newest",

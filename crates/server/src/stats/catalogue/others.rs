@@ -16,7 +16,7 @@ const fn about(
     }
 }
 
-const STATE: &[&str] = &["vbucket", "vbucket-details"];
+const STATE: &[&str] = &["vbucket", "vbucket-details", "vbucket-durability-state"];
 const PREVIOUS: &[&str] = &["prev-vbucket"];
 const FAILOVERS: &[&str] = &["failovers"];
 const CHECKPOINT: &[&str] = &["checkpoint"];

@@ -9,7 +9,13 @@ const SEQNO: &[&str] = &["vbucket-seqno"];
 const BOTH: &[&str] = &["vbucket-details", "vbucket-seqno"];
 const CHECKPOINT: &[&str] = &["checkpoint"];
 const HASH: &[&str] = &["hash"];
-const STATE: &[&str] = &["checkpoint", "hash"];
+const STATE: &[&str] = &["checkpoint", "hash", MONITORED];
+const MONITORED: &str = "durability-monitor";
+const DURABILITY: &str = "vbucket-durability-state";
+const MONITOR: &[&str] = &[MONITORED];
+const TOPOLOGY: &[&str] = &["vbucket-details", DURABILITY];
+const SEQNOS: &[&str] = &["vbucket-details", "vbucket-seqno", DURABILITY];
+const PREPARED: &[&str] = &["vbucket-details", "vbucket-seqno", DURABILITY, MONITORED];
 
 /// In the order in which they are shown.
 pub(in crate::stats) static VBUCKETS: &[VbRow] = rows! {
@@ -68,9 +74,25 @@ pub(in crate::stats) static VBUCKETS: &[VbRow] = rows! {
         |f| utc(f.max_cas);
     DETAILS "persistence_seqno" Seqno "Everything up to here is durable",
         |f| f.persisted_seqno;
-    DETAILS "topology" Json "Replication topology, empty when none was set",
+    MONITOR "num_tracked" Count "Durable writes that wait to be decided",
+        |f| f.durability.tracked;
+    MONITOR "last_tracked_seqno" Seqno "The newest of them",
+        |f| f.durability.last_tracked.0;
+    MONITOR "last_committed_seqno" Seqno "The newest prepare that was committed",
+        |f| f.durability.last_committed.0;
+    MONITOR "last_aborted_seqno" Seqno "The newest prepare that was given up",
+        |f| f.durability.last_aborted.0;
+    DETAILS "num_prepared_sync_writes" Count "Durable writes that wait to be decided",
+        |f| f.stats.prepares;
+    DETAILS "sync_write_accepted_count" Count "Durable writes that were prepared",
+        |f| f.stats.sync_accepted;
+    DETAILS "sync_write_committed_count" Count "Those that were committed",
+        |f| f.stats.sync_committed;
+    DETAILS "sync_write_aborted_count" Count "Those that were given up",
+        |f| f.stats.sync_aborted;
+    TOPOLOGY "topology" Json "Replication topology, empty when none was set",
         |f| f.topology.clone();
-    BOTH "high_seqno" Seqno "The newest change",
+    SEQNOS "high_seqno" Seqno "The newest change",
         |f| f.high_seqno;
     SEQNO "abs_high_seqno" Seqno "The same as high_seqno",
         |f| f.high_seqno;
@@ -85,12 +107,12 @@ pub(in crate::stats) static VBUCKETS: &[VbRow] = rows! {
         |f| f.uuid.0;
     BOTH "purge_seqno" Seqno "The highest tombstone that was purged",
         |f| f.purge_seqno;
-    BOTH "high_prepared_seqno" Seqno "The newest durable write; there are none yet",
-        |_f| 0_u32;
-    BOTH "high_completed_seqno" Seqno "The newest durable write that ended; there are none yet",
-        |_f| 0_u32;
+    PREPARED "high_prepared_seqno" Seqno "Up to here this node counts itself for durable writes",
+        |f| f.durability.high_prepared.0;
+    BOTH "high_completed_seqno" Seqno "The newest durable write that was decided",
+        |f| f.durability.high_completed.0;
     BOTH "max_visible_seqno" Seqno "The newest change that clients may see",
-        |f| f.high_seqno;
+        |f| f.visible_seqno;
     CHECKPOINT "open_checkpoint_id" Count "Number of the open checkpoint",
         |f| f.checkpoints.open_id;
     CHECKPOINT "last_closed_checkpoint_id" Count "Number of the one before",
