@@ -111,7 +111,7 @@ class World:
     def check_all(self):
         for key, (value, *_) in self.written.items():
             reply = key_call(self.connection, GET, key)
-            equal(reply.status, SUCCESS, f"status of {key!r}")
+            equal(reply.status, SUCCESS, f"status of {key!r} {reply.value!r}")
             assert reply.value == value, f"{key!r} came back changed"
 
     def close(self):

@@ -288,6 +288,30 @@ impl<S: KvStore> Bucket<S> {
         self.noting_refusals(self.memory.admit_fetch())
     }
 
+    /// Asks without refusing: for a write that can wait. If there is no room, the reliever is
+    /// at work; after waiting in vain, [`Bucket::note_refusal`].
+    ///
+    /// # Errors
+    /// That of `ask`.
+    pub fn look_for_room(
+        &self,
+        ask: impl Fn(&Memory) -> Result<(), MemoryRefusal>,
+    ) -> Result<(), MemoryRefusal> {
+        let answer = ask(&self.memory);
+        if answer.is_err() {
+            self.relieve();
+        }
+        answer
+    }
+
+    /// Counts a refusal, and gives it back.
+    ///
+    /// # Errors
+    /// Always the refusal.
+    pub fn note_refusal(&self, refusal: MemoryRefusal) -> Result<(), MemoryRefusal> {
+        self.noting_refusals(Err(refusal))
+    }
+
     fn noting_refusals(&self, answer: Result<(), MemoryRefusal>) -> Result<(), MemoryRefusal> {
         if let Err(refusal) = &answer {
             let counters = &self.counters;

@@ -167,10 +167,13 @@ impl Memory {
 
     /// Whether something may be read from the store into memory, for a client or a stream.
     ///
+    /// Only what is booked counts: while a full disk keeps changes in memory, and the allocator
+    /// keeps what left it, reads go on.
+    ///
     /// # Errors
     /// `TemporaryFailure` or, at the quota, `OutOfMemory`.
     pub fn admit_fetch(&self) -> Result<(), MemoryRefusal> {
-        let (used, allowed) = (self.used(), self.backfill_limit());
+        let (used, allowed) = (self.booked(), self.backfill_limit());
         if used < allowed {
             return Ok(());
         }

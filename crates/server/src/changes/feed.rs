@@ -250,6 +250,7 @@ fn is_final(refusal: &Refusal) -> bool {
             )
         }
         Refusal::UnknownCollection => true,
+        Refusal::NoRoomYet => false,
     }
 }
 

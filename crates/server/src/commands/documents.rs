@@ -50,6 +50,7 @@ impl Context<'_> {
         match outcome {
             Outcome::Done(value) | Outcome::Prepared(value) => Ok(Settled::Ready(value)),
             Outcome::NeedsFetch(key) => {
+                self.admit_fetch(bucket)?;
                 if self.park().runs > FETCH_RUNS_MAX {
                     return Err(Refusal::because(
                         Status::ETMPFAIL,

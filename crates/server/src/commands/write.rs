@@ -43,7 +43,7 @@ pub(super) fn store(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done
     let vb = context.vbucket(frame, &key);
     let now = context.now;
     let expiry = absolute_expiry(request.expiry, now)?;
-    bucket.bucket.admit(request.value.len() + ROOM_BYTES)?;
+    context.admit(&bucket, request.value.len() + ROOM_BYTES)?;
     let meta = Meta {
         flags: request.flags,
         expiry,
@@ -70,7 +70,7 @@ pub(super) fn delete(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Don
     let key = context.key(request.key)?;
     let vb = context.vbucket(frame, &key);
     let (cas, now) = (frame.header.cas, context.now);
-    bucket.bucket.admit_removal()?;
+    context.admit_removal(&bucket)?;
     let durability = context.requirement(&bucket);
     context.write(frame, &bucket, vb, |vbucket| {
         vbucket.delete_durably(key.bytes(), cas, durability, now)
@@ -96,7 +96,7 @@ pub(super) fn arithmetic(context: &mut Context<'_>, frame: &Frame<'_>) -> Result
         },
         durability: context.requirement(&bucket),
     };
-    bucket.bucket.admit(ROOM_BYTES)?;
+    context.admit(&bucket, ROOM_BYTES)?;
     context.write(frame, &bucket, vb, |vbucket| {
         vbucket.arithmetic(key.bytes(), change, &Values, now)
     })
@@ -119,7 +119,7 @@ pub(super) fn concat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Don
     } else {
         request.value
     };
-    bucket.bucket.admit(bytes.len() + ROOM_BYTES)?;
+    context.admit(&bucket, bytes.len() + ROOM_BYTES)?;
     let change = engine::Concat {
         key: key.bytes(),
         bytes,

@@ -10,14 +10,15 @@ use std::time::Duration;
 use super::NodeState;
 
 const PERIOD: Duration = Duration::from_millis(500);
-/// Resident memory above which the overhead grows, and below which it shrinks, percent of the
-/// quotas.
-const UPPER_PERCENT: u64 = 102;
-const LOWER_PERCENT: u64 = 98;
-/// What it grows and shrinks by each time, and the most that it becomes. Without the limit,
-/// memory that comes back late would empty the buckets.
+/// Resident memory above which there is an overhead, percent of the quotas.
+const UPPER_PERCENT: u64 = 104;
+/// What the overhead is of what is above that, percent. More than all of it, since documents
+/// that leave give back only a part.
+const GAIN_PERCENT: u64 = 200;
+/// The most that it becomes, percent of the quotas, and the most that it changes by each time.
+/// Without these, memory that comes back late would empty the buckets.
+const MOST_PERCENT: u64 = 25;
 const STEP_PERCENT: u64 = 2;
-const MOST_PERCENT: u64 = 30;
 
 /// Looks at it for as long as the node serves.
 pub(super) async fn watch(node: Arc<NodeState>) {
@@ -43,15 +44,17 @@ pub(super) async fn watch(node: Arc<NodeState>) {
 }
 
 /// The overhead to be told, after `overhead` was told and `resident` is taken all the same.
+///
+/// It follows from how far the process is above its quotas, and does not add up over time: what
+/// the allocator keeps is used again by the next documents, and need not come back.
 fn next_overhead(overhead: u64, resident: u64, quota: u64) -> u64 {
     let share = |percent: u64| quota / 100 * percent;
-    if resident > share(UPPER_PERCENT) {
-        (overhead + share(STEP_PERCENT)).min(share(MOST_PERCENT))
-    } else if resident < share(LOWER_PERCENT) {
-        overhead.saturating_sub(share(STEP_PERCENT))
-    } else {
-        overhead
-    }
+    let above = resident.saturating_sub(share(UPPER_PERCENT));
+    let wanted = (above / 100 * GAIN_PERCENT).min(share(MOST_PERCENT));
+    wanted.clamp(
+        overhead.saturating_sub(share(STEP_PERCENT)),
+        overhead + share(STEP_PERCENT),
+    )
 }
 
 /// Resident memory of this process; `None` where the system does not tell.
@@ -70,24 +73,23 @@ mod tests {
 
     #[test]
     fn overhead_follows_what_the_process_takes_within_limits() {
-        let mut overhead = 0;
-        overhead = next_overhead(overhead, 1000, 1000);
-        assert_eq!(overhead, 0, "at the quota");
-        for expected in [20, 40, 60] {
-            overhead = next_overhead(overhead, 1200, 1000);
+        let (mut overhead, quota) = (0, 10_000);
+        overhead = next_overhead(overhead, 10_400, quota);
+        assert_eq!(overhead, 0, "about at the quota");
+        for expected in [200, 400, 600, 800, 1000, 1200, 1200] {
+            overhead = next_overhead(overhead, 11_000, quota);
             assert_eq!(overhead, expected);
         }
-        assert_eq!(
-            next_overhead(overhead, 1000, 1000),
-            60,
-            "it helped: no change"
-        );
-        for _ in 0..100 {
-            overhead = next_overhead(overhead, 5000, 1000);
+        for expected in [1000, 800, 800] {
+            overhead = next_overhead(overhead, 10_800, quota);
+            assert_eq!(overhead, expected, "half of it came back");
         }
-        assert_eq!(overhead, 300, "never more");
         for _ in 0..100 {
-            overhead = next_overhead(overhead, 500, 1000);
+            overhead = next_overhead(overhead, 50_000, quota);
+        }
+        assert_eq!(overhead, 2_500, "never more");
+        for _ in 0..100 {
+            overhead = next_overhead(overhead, 5_000, quota);
         }
         assert_eq!(overhead, 0);
     }

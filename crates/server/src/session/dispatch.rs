@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bucket::MemoryRefusal;
+use bucket::{Memory, MemoryRefusal};
 use engine::OpError;
 use model::{Cas, CollectionId, Datatype, Now, VbId};
 use wire::response::ErrorBody;
@@ -18,6 +18,16 @@ use crate::commands::{self, Command, MANIFEST_UID, Scope, UNKNOWN_COLLECTION_CON
 use crate::served::ServedBucket;
 use crate::stats::timings::Answer;
 use crate::value::{self, InflateError};
+
+/// How often a request that waits for room looks again.
+const ROOM_LOOK: Duration = Duration::from_millis(1);
+/// How long a write waits, in all.
+const ROOM_WAIT_NS: u64 = 10_000_000;
+/// The same for a value that is to be read from the store.
+const FETCH_ROOM_WAIT_NS: u64 = 500_000_000;
+/// How long the connection's next writes do not wait after one that waited in vain: where
+/// nothing can leave memory, everybody hears so at once.
+const NO_ROOM_NS: u64 = 50_000_000;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +51,8 @@ pub(crate) enum Refusal {
     Status(Status, Option<Cow<'static, str>>),
     /// The collection is not known here.
     UnknownCollection,
+    /// There is no room in memory at this moment: the request waits a little for it.
+    NoRoomYet,
 }
 
 impl Refusal {
@@ -132,6 +144,7 @@ impl Session {
                 done
             }
             Err(Refusal::Op(OpError::WouldBlockPending)) => self.await_active(frame, now, output),
+            Err(Refusal::NoRoomYet) => Done::Parked(ROOM_LOOK),
             Err(refusal) => self.refuse(frame, damaged_value_first(frame, refusal), now, output),
         }
     }
@@ -281,6 +294,7 @@ impl Session {
                 context,
             ) => (status, context, Some(MANIFEST_UID)),
             Refusal::Status(status, context) => (status, context, None),
+            Refusal::NoRoomYet => (Status::ETMPFAIL, None, None),
             Refusal::UnknownCollection => (
                 Status::UNKNOWN_COLLECTION,
                 Some(UNKNOWN_COLLECTION_CONTEXT.into()),
@@ -458,6 +472,60 @@ impl Context<'_> {
     pub(crate) fn park(&mut self) -> Park {
         self.session.note_park(self.now)
     }
+
+    /// Asks for memory for a write of `bytes`. See [`Bucket::admit`](bucket::Bucket::admit).
+    pub(crate) fn admit(&mut self, bucket: &ServedBucket, bytes: usize) -> Result<(), Refusal> {
+        self.admit_or_wait(bucket, |memory| memory.admit(bytes))
+    }
+
+    /// The same for a deletion.
+    pub(crate) fn admit_removal(&mut self, bucket: &ServedBucket) -> Result<(), Refusal> {
+        self.admit_or_wait(bucket, Memory::admit_removal)
+    }
+
+    /// A write that finds no room first waits a little. Flusher and reliever need the processor
+    /// that peers would keep busy who ask again at once: under a flood more is written this way.
+    fn admit_or_wait(
+        &mut self,
+        bucket: &ServedBucket,
+        ask: impl Fn(&Memory) -> Result<(), MemoryRefusal>,
+    ) -> Result<(), Refusal> {
+        let Err(refusal) = bucket.bucket.look_for_room(&ask) else {
+            return Ok(());
+        };
+        let now_ns = self.now.mono_ns;
+        if refusal.error == OpError::TemporaryFailure && now_ns >= self.session.no_room_until_ns {
+            if self.waited_for_room_ns() < ROOM_WAIT_NS {
+                return Err(Refusal::NoRoomYet);
+            }
+            self.session.no_room_until_ns = now_ns + NO_ROOM_NS;
+        }
+        Ok(bucket.bucket.note_refusal(refusal)?)
+    }
+
+    /// Asks for memory for something that is to be read from the store. What was read before
+    /// can always leave again, so this waits longer.
+    pub(crate) fn admit_fetch(&mut self, bucket: &ServedBucket) -> Result<(), Refusal> {
+        let Err(refusal) = bucket.bucket.look_for_room(Memory::admit_fetch) else {
+            return Ok(());
+        };
+        if self.waited_for_room_ns() < FETCH_ROOM_WAIT_NS {
+            return Err(Refusal::NoRoomYet);
+        }
+        Ok(bucket.bucket.note_refusal(refusal)?)
+    }
+
+    /// How long the request has waited. A wait for room is not counted as a run: those are
+    /// limited for requests that fetch.
+    fn waited_for_room_ns(&mut self) -> u64 {
+        let now_ns = self.now.mono_ns;
+        let park = Park {
+            since_ns: now_ns,
+            runs: 0,
+        };
+        let since_ns = self.session.park.get_or_insert(park).since_ns;
+        now_ns.saturating_sub(since_ns)
+    }
 }
 
 /// What is wrong with a compressed value comes before what is wrong with frame infos and key.
@@ -470,7 +538,7 @@ fn damaged_value_first(frame: &Frame<'_>, refusal: Refusal) -> Refusal {
             *status,
             Status::UNKNOWN_FRAME_INFO | Status::DURABILITY_INVALID_LEVEL | Status::NOT_SUPPORTED
         ),
-        Refusal::Op(_) => false,
+        Refusal::Op(_) | Refusal::NoRoomYet => false,
     };
     let served = commands::find(frame.header.opcode).is_some();
     if !later || !served || !frame.header.datatype.contains(Datatype::SNAPPY) {

@@ -81,6 +81,8 @@ pub(crate) struct Session {
     pub(crate) dcp: Option<SharedProducer>,
     /// Durable writes that wait to be decided, in the order of their requests.
     pub(crate) owed: Vec<Owed>,
+    /// Until then, monotonic, writes that find no room do not wait for it.
+    pub(crate) no_room_until_ns: u64,
     woken: bool,
 }
 
@@ -106,6 +108,7 @@ impl Session {
             park: None,
             dcp: None,
             owed: Vec::new(),
+            no_room_until_ns: 0,
             woken: false,
         };
         if classic {

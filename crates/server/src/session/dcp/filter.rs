@@ -108,7 +108,7 @@ mod tests {
             Ok(_) => None,
             Err(Refusal::Status(status, _)) => Some(status),
             Err(Refusal::UnknownCollection) => Some(Status::UNKNOWN_COLLECTION),
-            Err(Refusal::Op(error)) => panic!("{error:?}"),
+            Err(other) => panic!("{other:?}"),
         }
     }
 
