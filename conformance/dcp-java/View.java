@@ -150,7 +150,14 @@ final class View implements DatabaseChangeListener, AutoCloseable {
       long seqno = told.getOffset().getSeqno();
       var snapshot = told.getOffset().getSnapshot();
       if (seqno <= reached[vbucket]) {
-        fail(told.getKey() + " at " + seqno + " of vBucket " + vbucket + " comes after " + reached[vbucket]);
+        // When its connection breaks, the client asks again from the change that its listener
+        // took last, while later ones still wait in its own queue: it may tell those twice.
+        boolean repeated = opened > VBUCKETS && history.get(vbucket).stream().anyMatch(
+            change -> change.seqno() == seqno && change.cas() == told.getCas() && change.key().equals(told.getKey()));
+        if (!repeated) {
+          fail(told.getKey() + " at " + seqno + " of vBucket " + vbucket + " comes after " + reached[vbucket]);
+        }
+        return;
       }
       if (seqno < snapshot.getStartSeqno() || seqno > snapshot.getEndSeqno()) {
         fail(told.getKey() + " at " + seqno + " is outside of " + snapshot);
@@ -184,7 +191,8 @@ final class View implements DatabaseChangeListener, AutoCloseable {
 
   @Override
   public synchronized void onSnapshot(SnapshotDetails snapshot) {
-    if (snapshot.getMarker().getEndSeqno() < reached[snapshot.getVbucket()]) {
+    boolean again = opened > VBUCKETS;
+    if (!again && snapshot.getMarker().getEndSeqno() < reached[snapshot.getVbucket()]) {
       fail("vBucket " + snapshot.getVbucket() + ": " + snapshot.getMarker() + " at " + reached[snapshot.getVbucket()]);
     }
   }

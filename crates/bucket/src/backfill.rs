@@ -105,6 +105,10 @@ pub struct BackfillView {
     /// The snapshot to which `high` belongs: where it reaches further, the view is not
     /// consistent by itself.
     pub snapshot: SnapshotRange,
+    /// Every prepare up to here was committed or given up.
+    pub high_completed: Seqno,
+    /// The newest prepare up to which the node counted itself.
+    pub high_prepared: Seqno,
 }
 
 /// What came of a backfill since the last look.
@@ -255,10 +259,13 @@ impl Job {
             start: high,
             end: high,
         };
+        let record = snapshot.record();
         self.shared.mail.lock().view = Some(BackfillView {
             high,
             purge_seqno: snapshot.purge_seqno(),
-            snapshot: snapshot.record().map_or(whole, |record| record.snapshot),
+            snapshot: record.map_or(whole, |record| record.snapshot),
+            high_completed: record.map_or(Seqno::ZERO, |record| record.high_completed),
+            high_prepared: record.map_or(Seqno::ZERO, |record| record.high_prepared),
         });
         self.shared.ready.mark(self.vb());
         Ok(snapshot)

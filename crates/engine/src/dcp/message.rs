@@ -125,6 +125,10 @@ pub struct StoreView {
     pub purge_seqno: Seqno,
     /// The snapshot to which `high` belongs.
     pub snapshot: SnapshotRange,
+    /// Every prepare up to here was committed or given up.
+    pub high_completed: Seqno,
+    /// The newest prepare up to which the node counted itself.
+    pub high_prepared: Seqno,
 }
 
 /// Totals of a stream.

@@ -434,8 +434,8 @@ impl Stream {
                 checkpoint: true,
                 acknowledge: self.options.takeover,
                 visible_end: end,
-                high_completed: Some(Seqno::ZERO),
-                high_prepared: None,
+                high_completed: Some(view.high_completed),
+                high_prepared: Some(view.high_prepared).filter(|&seqno| seqno > Seqno::ZERO),
                 purge_seqno: view.purge_seqno,
             });
         }

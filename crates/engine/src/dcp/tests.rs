@@ -88,6 +88,8 @@ impl World {
                 high: Seqno::ZERO,
                 purge_seqno: Seqno::ZERO,
                 snapshot: range(0, 0),
+                high_completed: Seqno::ZERO,
+                high_prepared: Seqno::ZERO,
             },
             stream,
         }
@@ -381,6 +383,38 @@ fn purged_tombstones_end_a_backfill_of_who_has_something() {
             .backfill_opened(&view, &mut world.vbucket, NAME),
     );
     assert_eq!(world.read(), "Rollback");
+}
+
+#[test]
+fn what_comes_from_the_store_says_which_prepares_are_decided() {
+    let mut set_before = vbucket();
+    set(&mut set_before, "a");
+    let mut world = World::open(set_before, plain(0));
+    let view = StoreView {
+        high: Seqno(5),
+        high_completed: Seqno(3),
+        high_prepared: Seqno(4),
+        ..world.stored
+    };
+    let cursor = world.stream.take_cursor().expect("it has one");
+    drop(world.vbucket.remove_cursor(cursor));
+    world.flush(usize::MAX);
+    let mut filled = Filled::Ready;
+    while filled == Filled::Ready {
+        filled = world.stream.fill(&mut world.vbucket, NAME).0;
+    }
+    assert_eq!(filled, Filled::Backfill(range(1, FOR_EVER)));
+    drop(
+        world
+            .stream
+            .backfill_opened(&view, &mut world.vbucket, NAME),
+    );
+    let Some(Event::Snapshot(snapshot)) = world.stream.next_event() else {
+        panic!("no snapshot is announced");
+    };
+    assert!(snapshot.disk);
+    let decided = (snapshot.high_completed, snapshot.high_prepared);
+    assert_eq!(decided, (Some(Seqno(3)), Some(Seqno(4))));
 }
 
 #[test]

@@ -127,6 +127,8 @@ impl Entry {
                     high: view.high,
                     purge_seqno: view.purge_seqno,
                     snapshot: view.snapshot,
+                    high_completed: view.high_completed,
+                    high_prepared: view.high_prepared,
                 };
                 self.locked(key.vb, turn, |stream, vb| {
                     ((), stream.backfill_opened(&view, vb, name))
