@@ -248,6 +248,7 @@ public final class Suite {
   private void resumesAfterCuts() throws Exception {
     try (Proxy proxy = new Proxy(node.kv(), seed); View view = new View(proxy.port(), 1 << 20)) {
       proxy.cut(5, 2_000);
+      view.mayRepeat();
       Load load = new Load("cut", 2_000, 1L << 40);
       view.start();
       eventually(() -> proxy.cutsLeft() > 0 ? proxy.cutsLeft() + " cuts are left" : null);
