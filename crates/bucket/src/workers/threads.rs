@@ -237,7 +237,8 @@ impl<S: KvStore> Bucket<S> {
     }
 
     fn relieve_until_stopped(&self) {
-        loop {
+        // The ring that tells of the stop may have ended the rest below instead of this wait.
+        while !self.is_stopping() {
             self.reliever_bell.wait(None);
             loop {
                 if self.is_stopping() {
