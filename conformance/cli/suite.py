@@ -366,6 +366,36 @@ def measures_itself(world):
     assert isinstance(json.loads(out), dict), "bench --json prints no object"
 
 
+def measured(world, scenario, *flags):
+    """Figures of one `bench --dcp` on a node of its own, with 500 keys."""
+    node = Node().start().ready()
+    at = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
+    code, out, err = run(
+        "bench", "--connect", at, "--keys", "500", "--value-size", "66", "--warmup", "0", "--json",
+        "--server-pid", str(node.process.pid), "--dcp", scenario, *flags,
+    )  # fmt: skip
+    node.close()
+    equal(code, 0, f"bench --dcp {scenario} ({err})")
+    return json.loads(out)["figures"]
+
+
+@suite.test
+def bench_measures_change_streams(world):
+    for origin, from_disk in ("memory", 0), ("disk", 500):
+        figures = measured(world, "drain", "--from", origin)
+        equal((figures["changes"], figures["changes_from_disk"]), (500, from_disk), origin)
+    figures = measured(world, "latency", "--rate", "500", "--duration", "0.4", "--slices", "2")
+    equal((figures["sets"], figures["changes"]), (200, 200), "every write was seen")
+    assert 0 < figures["sent_to_seen_p50_us"] <= figures["due_to_seen_p99.9_us"], figures
+    figures = measured(world, "front", "--ratio", "1:1", "--duration", "0.2", "--slices", "2")
+    assert figures["changes"]["with"] > 0 == figures["changes"]["without"], figures
+    assert figures["get_p50_us"]["without"] > 0 < figures["set_p50_us"]["with"], figures
+    figures = measured(world, "idle", "--connections", "2", "--duration", "0.1")
+    equal(figures["streams"], 2048, "streams")
+    refused(["bench", "--dcp", "idle", "--connect", world.connect], {USAGE}, "--server-pid")
+    refused(["bench", "--dcp", "drain", "--connect", "127.0.0.1:1"], {UNAVAILABLE})
+
+
 @suite.test
 def ends_at_once_on_a_second_signal(world):
     node = Node().start().ready()

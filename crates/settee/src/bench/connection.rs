@@ -30,7 +30,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    fn new(expected: usize) -> Self {
+    pub(crate) fn new(expected: usize) -> Self {
         let bytes = expected.clamp(*INPUT_BYTES.start(), *INPUT_BYTES.end());
         Self {
             buffer: vec![0; bytes],
@@ -66,7 +66,7 @@ impl Input {
     }
 
     /// Reads once. `false`: nothing more is there for now, or will be without an event.
-    fn fill(&mut self, stream: &mut impl Read) -> io::Result<bool> {
+    pub(crate) fn fill(&mut self, stream: &mut impl Read) -> io::Result<bool> {
         let space = &mut self.buffer[self.end..];
         let wanted = space.len();
         debug_assert!(wanted > 0, "make_room comes first");
@@ -124,11 +124,12 @@ impl Connection {
         }
     }
 
-    /// Notes a request as outstanding; `encode` appends its frame to the output.
+    /// Notes a request as outstanding; `encode` appends its frame to the output. It is sent now,
+    /// and was to be sent at some time before.
     pub(crate) fn issue(
         &mut self,
         operation: (Kind, u64),
-        intended_ns: u64,
+        (intended_ns, now_ns): (u64, u64),
         encode: impl FnOnce(&Request, &mut Vec<u8>),
     ) {
         self.versions += 1;
@@ -139,6 +140,7 @@ impl Connection {
             opaque: Opaque((self.versions as u32).to_be_bytes()),
             writer: self.number,
             version: self.versions,
+            late_ns: now_ns.saturating_sub(intended_ns),
         };
         encode(&request, &mut self.output);
         self.pending.push_back(Pending {

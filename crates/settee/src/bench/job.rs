@@ -232,7 +232,7 @@ impl Job {
             let Some(operation) = self.next_operation(workload) else {
                 break;
             };
-            connection.issue(operation, intended_ns, |request, out| {
+            connection.issue(operation, (intended_ns, now_ns), |request, out| {
                 workload.encode(request, out);
             });
             self.outstanding += 1;
@@ -356,14 +356,16 @@ impl Job {
         self.outstanding -= 1;
         self.last_answer_ns = now_ns;
         let counts = &mut self.counts;
-        counts
-            .latencies
-            .record(now_ns.saturating_sub(answer.pending.intended_ns));
+        let latency_ns = now_ns.saturating_sub(answer.pending.intended_ns);
+        counts.latencies.record(latency_ns);
         counts.ops += u64::from(self.end_ns.is_none_or(|end_ns| now_ns <= end_ns));
         let kind = answer.pending.request.kind;
         match kind {
             Kind::Get => counts.gets += 1,
-            Kind::Set => counts.sets += 1,
+            Kind::Set => {
+                counts.sets += 1;
+                counts.set_latencies.record(latency_ns);
+            }
         }
         match answer.status {
             Status::SUCCESS => {

@@ -36,6 +36,15 @@ impl Latencies {
             .expect("both have the same bounds");
     }
 
+    /// What is left without the counts of `other`, a part of this.
+    pub(crate) fn without(&self, other: &Self) -> Self {
+        let mut left = self.clone();
+        left.histogram
+            .subtract(&other.histogram)
+            .expect("a part has the same bounds, and nothing that the whole has not");
+        left
+    }
+
     /// The latency in microseconds that `quantile` (0 to 1) of the operations did not exceed.
     pub(crate) fn quantile_us(&self, quantile: f64) -> f64 {
         super::to_f64(self.histogram.value_at_quantile(quantile)) / 1_000.0
@@ -94,6 +103,8 @@ pub(crate) struct Counts {
     pub(crate) violations: Violations,
     /// Latency of every answer.
     pub(crate) latencies: Latencies,
+    /// Latency of every answer to a write.
+    pub(crate) set_latencies: Latencies,
 }
 
 impl Counts {
@@ -108,6 +119,7 @@ impl Counts {
             unsent: 0,
             violations: Violations::default(),
             latencies: Latencies::new(),
+            set_latencies: Latencies::new(),
         }
     }
 
@@ -135,6 +147,7 @@ impl Counts {
         self.violations.corrupt += other.violations.corrupt;
         self.violations.stale += other.violations.stale;
         self.latencies.merge(&other.latencies);
+        self.set_latencies.merge(&other.set_latencies);
     }
 }
 

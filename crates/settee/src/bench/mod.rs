@@ -9,6 +9,7 @@
 
 mod connection;
 mod cpu;
+mod dcp;
 mod distribution;
 mod error;
 mod job;
@@ -38,6 +39,9 @@ use side::{Side, Target};
 /// A usage error; a server that cannot be reached or breaks; wrong values; refused operations.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let plan = args.plan()?;
+    if let Some(scenario) = args.dcp {
+        return dcp::run(scenario, args, plan);
+    }
     let memcached = match &args.vs_memcached {
         Some(program) => Some(Memcached::start(program, &plan)?),
         None => None,

@@ -1,8 +1,9 @@
 //! Flags of `settee bench`, and the plan that they amount to.
 
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::dcp::{Origin, Scenario};
 use super::distribution::Distribution;
 use super::verify;
 use crate::client::{Address, ConnectArgs};
@@ -10,6 +11,8 @@ use crate::exit::Failure;
 
 /// Most connections to one server.
 const CONNECTIONS_MAX: u32 = 20_000;
+/// Connections unless the user says otherwise.
+const CONNECTIONS_DEFAULT: u32 = 50;
 /// Key numbers have nine digits.
 const KEYS_MAX: u64 = 1_000_000_000;
 /// Largest value that any known server stores.
@@ -26,10 +29,10 @@ const VALUE_BYTES_MAX: u64 = 20 * 1024 * 1024;
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// Connections to each server
-    #[arg(short, long, env = "SETTEE_BENCH_CONNECTIONS", value_name = "N", default_value_t = 50,
+    /// Connections to each server [default: 50; with --dcp 1, for idle streams 100]
+    #[arg(short, long, env = "SETTEE_BENCH_CONNECTIONS", value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
-    connections: u32,
+    connections: Option<u32>,
     /// Threads of the load generator for each server; connections are divided among them
     #[arg(short, long, env = "SETTEE_BENCH_THREADS", value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -91,6 +94,22 @@ pub(crate) struct Args {
           default_missing_value = "true", num_args = 0..=1, require_equals = true,
           action = clap::ArgAction::Set)]
     load_first: bool,
+    /// Measure change streams: how fast one drains, how soon it has a write, what idle ones
+    /// cost, or what one costs those who read and write
+    #[arg(long, env = "SETTEE_BENCH_DCP", value_name = "SCENARIO", value_enum,
+          conflicts_with_all = ["vs", "vs_memcached", "verify"])]
+    pub(crate) dcp: Option<Scenario>,
+    /// Where --dcp drain finds the documents: in memory (streams are open before they are
+    /// written, and are let go then) or on disk (streams are opened once all is persisted)
+    #[arg(
+        long,
+        env = "SETTEE_BENCH_FROM",
+        value_name = "WHERE",
+        value_enum,
+        default_value = "disk",
+        requires = "dcp"
+    )]
+    pub(crate) from: Origin,
     /// Second server to compare with, in the form of --connect
     #[arg(
         long,
@@ -159,6 +178,9 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     /// Longest time without any answer.
     pub(crate) timeout: Duration,
+    /// Values begin with the time since this moment at which they were sent, for those who
+    /// meet them in a stream.
+    pub(crate) stamped_since: Option<Instant>,
 }
 
 impl Args {
@@ -183,9 +205,13 @@ impl Args {
                 self.duration / f64::from(self.slices),
             )),
         };
+        let connections = self.connections.unwrap_or(match self.dcp {
+            None => CONNECTIONS_DEFAULT,
+            Some(scenario) => scenario.connections(),
+        });
         Ok(Plan {
-            connections: self.connections,
-            threads: self.threads.min(self.connections),
+            connections,
+            threads: self.threads.min(connections),
             depth: self.depth as usize,
             keys: self.keys,
             distribution: self.distribution,
@@ -200,6 +226,7 @@ impl Args {
             load_first: self.load_first,
             seed: self.seed,
             timeout: self.connect.timeout(),
+            stamped_since: None,
         })
     }
 }

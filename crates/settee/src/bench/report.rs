@@ -367,6 +367,7 @@ mod tests {
             load_first: true,
             seed: 1,
             timeout: Duration::from_secs(1),
+            stamped_since: None,
         }
     }
 

@@ -27,6 +27,7 @@ fn plan() -> Plan {
         load_first: true,
         seed: 1,
         timeout: Duration::from_secs(10),
+        stamped_since: None,
     }
 }
 

@@ -1,8 +1,11 @@
 //! The requests of a worker: drawn at random, copied from encoded templates.
 
+use std::time::Instant;
+
 use model::Cas;
 use wire::{Opaque, Opcode};
 
+use super::dcp::{TIMES_BYTES, Times};
 use super::distribution::Sampler;
 use super::options::Plan;
 use super::random::Random;
@@ -56,6 +59,8 @@ pub(crate) struct Workload {
     value_bytes: usize,
     /// Random number of the run when values are to be checked.
     run: Option<u32>,
+    /// Values tell when they were sent, counted from here.
+    stamped_since: Option<Instant>,
 }
 
 impl Workload {
@@ -73,6 +78,7 @@ impl Workload {
             payload,
             value_bytes: plan.value_bytes,
             run: plan.verify.then_some(run),
+            stamped_since: plan.stamped_since,
             random,
         }
     }
@@ -113,12 +119,16 @@ impl Workload {
 
     fn append_value(&mut self, request: &Request, start: usize, out: &mut Vec<u8>) {
         let at = self.random.below(PAYLOAD_SLACK as u64) as usize;
-        match self.run {
-            Some(run) => {
+        match (self.stamped_since, self.run) {
+            (Some(since), _) => {
+                let filler = &self.payload[at..at + self.value_bytes - TIMES_BYTES];
+                Times::now(since, request.late_ns).append_value(filler, out);
+            }
+            (None, Some(run)) => {
                 let filler = &self.payload[at..at + self.value_bytes - HEADER_BYTES];
                 request.stamp(run).append_value(filler, out);
             }
-            None => out.extend_from_slice(&self.payload[at..at + self.value_bytes]),
+            (None, None) => out.extend_from_slice(&self.payload[at..at + self.value_bytes]),
         }
         let body_len = (out.len() - start - wire::HEADER_BYTES) as u32;
         let body_len_at = start + BODY_LEN_AT;
@@ -139,6 +149,8 @@ pub(crate) struct Request {
     pub(crate) writer: u32,
     /// Counts the requests of the connection.
     pub(crate) version: u64,
+    /// How long after its time it is sent.
+    pub(crate) late_ns: u64,
 }
 
 impl Request {
@@ -202,6 +214,7 @@ mod tests {
             load_first: false,
             seed: 1,
             timeout: std::time::Duration::ZERO,
+            stamped_since: None,
         }
     }
 
@@ -212,6 +225,7 @@ mod tests {
             opaque: Opaque(*b"opaq"),
             writer: 5,
             version: 6,
+            late_ns: 0,
         }
     }
 

@@ -1,0 +1,116 @@
+//! How long after a write its change arrives on another connection.
+//!
+//! Values tell when they were sent and how late that was, so that what the load generator itself
+//! was late is shown, and counted where it has to be: a stall of the server delays writes that
+//! are due meanwhile.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::Instant;
+
+use super::drain::Cpu;
+use super::follower::Follower;
+use super::{Bench, RATE, Sheet, TIMES_BYTES, Times};
+use crate::bench::measure::Latencies;
+use crate::bench::options::Ratio;
+use crate::bench::to_f64;
+use crate::exit::{Failure, Sysexit};
+
+/// Writes that may be under way: a schedule is kept whatever the latency is.
+const DEPTH_MIN: usize = 1_024;
+
+/// When changes were seen, counted from different moments.
+struct Seen {
+    since_sent: Latencies,
+    since_due: Latencies,
+}
+
+/// Writes at a rate and watches a stream meanwhile.
+pub(super) fn run(bench: &mut Bench) -> Result<Sheet, Failure> {
+    if bench.plan.value_bytes < TIMES_BYTES {
+        let reason = format!("--value-size: with --dcp latency at least {TIMES_BYTES} bytes");
+        return Err(Failure::usage(reason));
+    }
+    let started = Instant::now();
+    let rate = bench.plan.rate.unwrap_or(RATE);
+    bench.plan.rate = Some(rate);
+    bench.plan.depth = bench.plan.depth.max(DEPTH_MIN);
+    bench.plan.ratio = Ratio { sets: 1, gets: 0 };
+    bench.plan.stamped_since = Some(started);
+    let mut side = bench.side()?;
+    if bench.plan.load_first {
+        side.load()?;
+    }
+    let mut follower = bench.caught_up()?;
+    side.warm_up(&bench.plan)?;
+    follower.follow_to(&bench.high_seqnos()?)?;
+    let over = AtomicBool::new(false);
+    let before = Cpu::now(bench.target.pid);
+    let (measured, seen) = thread::scope(|scope| {
+        let watching = scope.spawn(|| watch(&mut follower, started, &over));
+        let mut measured = Ok(());
+        for slice in 1..=bench.plan.slices {
+            bench
+                .progress
+                .show(&format!("slice {slice}/{}", bench.plan.slices));
+            measured = side.measure(&bench.plan).map(drop);
+            if measured.is_err() {
+                break;
+            }
+        }
+        over.store(true, Ordering::SeqCst);
+        (measured, join(watching))
+    });
+    measured?;
+    let seen = seen?;
+    let spent = Cpu::now(bench.target.pid).since(before);
+    let (mut answered, mut seconds) = (Latencies::new(), 0.0);
+    for slice in &side.slices {
+        answered.merge(&slice.counts.latencies);
+        seconds += slice.elapsed.as_secs_f64();
+    }
+    let title = format!("latency at {rate:.0} writes a second");
+    let mut sheet = Sheet::new(title, &[]);
+    let (sets, changes) = (answered.count().max(1), seen.since_sent.count());
+    sheet.row("sets", "writes", 0, &[to_f64(sets)]);
+    sheet.row(
+        "sets_per_second",
+        "writes/s",
+        0,
+        &[to_f64(sets) / f64::max(seconds, 1e-9)],
+    );
+    sheet.row("changes", "changes seen", 0, &[to_f64(changes)]);
+    sheet.latencies("sent_to_seen", "sent to seen", &[&seen.since_sent]);
+    sheet.latencies("due_to_seen", "due to seen", &[&seen.since_due]);
+    sheet.latencies("due_to_answered", "due to answered", &[&answered]);
+    spent.rows(&mut sheet, to_f64(sets), "write");
+    Ok(sheet)
+}
+
+fn watch(follower: &mut Follower, started: Instant, over: &AtomicBool) -> Result<Seen, Failure> {
+    let mut seen = Seen {
+        since_sent: Latencies::new(),
+        since_due: Latencies::new(),
+    };
+    let mut came = true;
+    while came || !over.load(Ordering::SeqCst) {
+        let mut now_ns = None;
+        came = follower.read(&mut |value| {
+            // Those of one read were seen at once.
+            let now = || u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            let now_ns: u64 = *now_ns.get_or_insert_with(now);
+            if let Some(times) = Times::of_value(value) {
+                let since_sent = now_ns.saturating_sub(times.sent_ns);
+                seen.since_sent.record(since_sent);
+                seen.since_due
+                    .record(since_sent.saturating_add(times.late_ns));
+            }
+        })?;
+    }
+    Ok(seen)
+}
+
+fn join<T>(thread: ScopedJoinHandle<'_, Result<T, Failure>>) -> Result<T, Failure> {
+    let ended = || Failure::new(Sysexit::Os, "the thread that reads the streams has ended");
+    thread.join().map_err(|_| ended())?
+}
