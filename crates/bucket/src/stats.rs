@@ -9,6 +9,8 @@ pub struct Counters {
     pub commits: AtomicU64,
     /// Commits that failed and are tried again.
     pub commits_failed: AtomicU64,
+    /// Commits that waited because the store had not yet put away what came before.
+    pub commits_waited: AtomicU64,
     /// Rows made durable.
     pub rows_persisted: AtomicU64,
     /// Encoded bytes made durable.

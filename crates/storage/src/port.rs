@@ -213,6 +213,8 @@ pub struct CommitInfo {
     pub rows: usize,
     /// Bytes of rows and records as encoded, before the store's own overhead.
     pub bytes: u64,
+    /// Whether it had to wait, because the store had not yet put away what came before.
+    pub waited: bool,
 }
 
 /// A document that is wanted.

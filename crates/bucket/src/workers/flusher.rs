@@ -155,6 +155,7 @@ impl<S: KvStore> Bucket<S> {
         let took_us = (self.clock.now().mono_ns.saturating_sub(started)) / 1000;
         let counters = self.counters();
         Counters::add(&counters.commits, 1);
+        Counters::add(&counters.commits_waited, u64::from(info.waited));
         Counters::add(&counters.rows_persisted, info.rows as u64);
         Counters::add(&counters.bytes_persisted, info.bytes);
         Counters::add(&counters.commit_us, took_us);

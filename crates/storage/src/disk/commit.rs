@@ -3,7 +3,7 @@
 use model::{Seqno, VbId};
 
 use super::DiskStore;
-use super::drain::{Direct, drain};
+use super::drain::Direct;
 use super::engine::Engine;
 use super::memo::{Memo, Memos};
 use crate::StoreError;
@@ -20,7 +20,10 @@ pub(crate) fn commit(store: &DiskStore, batches: &[VbBatch<'_>]) -> Result<Commi
         return Ok(CommitInfo::default());
     }
     let number = writer.next_commit();
-    let mut info = CommitInfo::default();
+    let mut info = CommitInfo {
+        waited: writer.waited(),
+        ..CommitInfo::default()
+    };
     let mut next = Memos::new();
     let mut partly = false;
     // Runs of batches that are journaled in one group, each large one by itself.
@@ -123,5 +126,6 @@ fn write_large(
         gone,
         info,
     };
-    drain(engine, Some(direct)).map_err(Unwritten::Unknown)
+    let drained = engine.room.drain_now(Some(direct));
+    drained.map_err(Unwritten::Unknown)
 }

@@ -1,19 +1,26 @@
-//! The journal becomes tables: one sorted run of everything that is in front, atomic and durable.
+//! A sealed journal becomes tables: one sorted run of all that it tells, atomic and durable.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use fjall::{Keyspace, Slice};
+use fjall::{Database, Keyspace, PersistMode, Slice};
 use model::{Document, Seqno, VbId};
+use parking_lot::{Mutex, RwLock};
 
-use super::engine::Engine;
-use super::front::{Front, RecordAt, VbFront};
-use super::journal::{Place, Window};
+use super::front::{Front, Layer, RecordAt, VbFront};
+use super::journal::{Journal, Place, Sealed, Window, retire};
 use super::memo::Memo;
 use crate::port::{Change, CommitInfo, VbBatch};
 use crate::record::{encode_row, encode_vb, row_key, vb_key};
 
 /// Where the tables say which generations of the journal they contain: behind everything else.
 pub(crate) const DRAINED_KEY: [u8; 11] = [0xff; 11];
+
+/// Runs that may wait to be merged; a drain waits until there are fewer.
+const RUNS_MAX: usize = 24;
+
+/// How often a drain that waits for merging looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Generations of the journal that the tables contain: all up to this one.
 pub(crate) fn generations_drained(rows: &Keyspace) -> Result<u64, fjall::Error> {
@@ -36,35 +43,69 @@ pub(crate) struct Direct<'a> {
     pub(crate) info: &'a mut CommitInfo,
 }
 
-/// Writes everything that is in front into the tables, together with a batch, if one is given;
-/// then the journal is empty. All or nothing, and durable.
-///
-/// Cost: some nine syncs. While it writes, rows can be read.
-pub(crate) fn drain(engine: &Engine, direct: Option<Direct<'_>>) -> Result<(), fjall::Error> {
-    engine.wait_for_merging()?;
-    let mut journal = engine.journal.lock();
-    let mut tables = engine.rows.start_ingestion()?;
-    Run {
-        write: &mut |key, value| match value {
-            Some(value) => tables.write(key, Slice::from(value)),
-            None => tables.write_tombstone(key),
-        },
-        window: Window::new(Arc::clone(journal.file())),
-        scratch: Vec::new(),
+/// What a drain works on; all of it is shared with the engine.
+#[derive(Clone)]
+pub(crate) struct Drain {
+    pub(crate) rows: Keyspace,
+    pub(crate) db: Database,
+    pub(crate) front: Arc<RwLock<Front>>,
+    pub(crate) journal: Arc<Mutex<Journal>>,
+}
+
+impl Drain {
+    /// Writes everything that is in the sealed journal into the tables, together with a batch, if
+    /// one is given; then there is no sealed journal. All or nothing, and durable.
+    ///
+    /// Cost: some nine syncs. While it writes, rows can be read, and the current journal is
+    /// written into.
+    pub(crate) fn run(
+        &self,
+        sealed: Sealed,
+        direct: Option<Direct<'_>>,
+    ) -> Result<(), fjall::Error> {
+        self.wait_for_merging()?;
+        let Some(layer) = self.front.read().sealed.clone() else {
+            return Ok(());
+        };
+        let mut tables = self.rows.start_ingestion()?;
+        Run {
+            write: &mut |key, value| match value {
+                Some(value) => tables.write(key, Slice::from(value)),
+                None => tables.write_tombstone(key),
+            },
+            window: Window::new(Arc::clone(&layer.file)),
+            scratch: Vec::new(),
+        }
+        .write_all(&layer, direct)?;
+        tables.write(DRAINED_KEY, Slice::from(sealed.generation.to_be_bytes()))?;
+        tables.finish()?;
+        // Only now: until here the same rows are seen twice, which does no harm.
+        let in_front = self.front.write().sealed.take();
+        drop((in_front, layer));
+        let next = self.journal.lock().next_place();
+        if let Some((file, generation)) = retire(sealed, &next) {
+            self.journal.lock().recycled(file, generation);
+        }
+        Ok(())
     }
-    .write_all(&engine.front.read(), direct)?;
-    let generation = journal.generation().to_be_bytes();
-    tables.write(DRAINED_KEY, Slice::from(generation))?;
-    tables.finish()?;
-    journal.begin_next()?;
-    // Only now: until here the same rows are seen twice, which does no harm.
-    let old = {
-        let mut front = engine.front.write();
-        front.file = Arc::clone(journal.file());
-        std::mem::take(&mut front.vbs)
-    };
-    drop(old);
-    Ok(())
+
+    /// [`Drain::run`] of a journal that is handed over.
+    pub(crate) fn run_taking(&self, sealed: &Mutex<Option<Sealed>>) -> Result<(), fjall::Error> {
+        let sealed = sealed.lock().take();
+        sealed.map_or(Ok(()), |sealed| self.run(sealed, None))
+    }
+
+    /// Waits until merging has caught up somewhat; fails when it never will.
+    fn wait_for_merging(&self) -> Result<(), fjall::Error> {
+        loop {
+            // Fails when the thread that merges has failed.
+            self.db.persist(PersistMode::Buffer)?;
+            if self.rows.l0_table_count() <= RUNS_MAX {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
 }
 
 /// Takes a key with its value, or with none when it goes.
@@ -81,10 +122,10 @@ struct Run<'a> {
 impl Run<'_> {
     fn write_all(
         &mut self,
-        front: &Front,
+        layer: &Layer,
         mut direct: Option<Direct<'_>>,
     ) -> Result<(), fjall::Error> {
-        for (vb, found) in &front.vbs {
+        for (vb, found) in &layer.vbs {
             if let Some(first) = direct.take_if(|direct| direct.batch.vb <= *vb) {
                 let same = first.batch.vb == *vb;
                 self.write_direct(same.then_some(found), first)?;
@@ -116,7 +157,7 @@ impl Run<'_> {
         match found.record {
             RecordAt::Journal(place) => self.copy(&vb_key(vb), place),
             RecordAt::Nowhere => (self.write)(&vb_key(vb), None),
-            RecordAt::Tables => Ok(()),
+            RecordAt::Below => Ok(()),
         }
     }
 

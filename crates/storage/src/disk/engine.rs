@@ -1,9 +1,9 @@
 //! What is behind the disk store: sorted tables, and the journal in front of them.
 //!
 //! ```text
-//! group -> journal -> front (where each row lies in the journal)
-//!                       | drain, when the journal is full: one sorted run
-//!                       v
+//! group -> journal -> front (where each row lies in the journals)
+//!                       | drain, when a journal is full and another one has taken over:
+//!                       v one sorted run
 //!                     tables (fjall)
 //! ```
 //!
@@ -11,19 +11,20 @@
 //! empty.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fjall::config::{CompressionPolicy, FilterPolicy};
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, Slice};
 use model::{Seqno, VbId};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::DiskOptions;
-use super::drain;
-use super::front::{Found, Front, RECORD, Staged};
+use super::drain::{self, Drain};
+use super::front::{Found, Front, Layer, RECORD, Staged, VbFront};
 use super::journal::{Entry, Group, Journal};
 use super::layout::Directory;
+use super::room::Room;
 use super::view::View;
 use crate::record::{DecodeError, StoredVb, encode_vb, row_key, split_row_key};
 use crate::{ErrorKind, StoreError};
@@ -44,19 +45,14 @@ const MEMTABLE_BYTES: u64 = 4 << 20;
 /// Files kept open.
 const OPEN_FILES_MAX: usize = 128;
 
-/// Runs that may wait to be merged; a drain waits until there are fewer.
-const RUNS_MAX: usize = 24;
-
-/// How often a drain that waits for merging looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
-
-/// An open database. Dropping the last handle closes it.
+/// An open database. Dropping the last handle closes it. Fields drop in order: who drains first.
 pub(crate) struct Engine {
+    pub(crate) room: Room,
     pub(crate) rows: Keyspace,
     pub(crate) db: Database,
-    pub(crate) front: RwLock<Front>,
-    /// Locked by the one writer; taken before `front`.
-    pub(crate) journal: Mutex<Journal>,
+    pub(crate) front: Arc<RwLock<Front>>,
+    /// Taken before `front`.
+    pub(crate) journal: Arc<Mutex<Journal>>,
     journal_bytes_max: u64,
 }
 
@@ -117,24 +113,41 @@ impl Engine {
                 .index_block_compression_policy(CompressionPolicy::disabled())
         })?;
         let drained = drain::generations_drained(&rows)?;
-        let mut groups = BTreeMap::new();
-        let journal = Journal::open(
+        let mut told: BTreeMap<u64, BTreeMap<VbId, VbFront>> = BTreeMap::new();
+        let (sealed, journal) = Journal::open(
             directory.path(),
-            (drained + 1, options.journal_bytes),
-            &mut |group| {
+            (drained, options.journal_bytes),
+            &mut |generation, group| {
+                let vbs = told.entry(generation).or_default();
                 for (vb, staged) in Staged::of_group(group) {
-                    staged.apply(groups.entry(vb).or_default());
+                    staged.apply(vbs.entry(vb).or_default());
                 }
             },
         )?;
+        let mut layer = |file: &Arc<File>, generation| Layer {
+            file: Arc::clone(file),
+            vbs: told.remove(&generation).unwrap_or_default(),
+            bytes: sealed.as_ref().map_or(0, |sealed| sealed.bytes),
+        };
+        let front = Front {
+            current: layer(journal.file(), journal.generation()),
+            sealed: sealed
+                .as_ref()
+                .map(|sealed| Arc::new(layer(&sealed.file, sealed.generation))),
+        };
+        let (front, journal) = (Arc::new(RwLock::new(front)), Arc::new(Mutex::new(journal)));
+        let drain = Drain {
+            rows: rows.clone(),
+            db: db.clone(),
+            front: Arc::clone(&front),
+            journal: Arc::clone(&journal),
+        };
         Ok(Self {
+            room: Room::new(drain, sealed),
             rows,
             db,
-            front: RwLock::new(Front {
-                file: Arc::clone(journal.file()),
-                vbs: groups,
-            }),
-            journal: Mutex::new(journal),
+            front,
+            journal,
             journal_bytes_max: options.journal_bytes,
         })
     }
@@ -155,26 +168,14 @@ impl Engine {
         Ok(self.journal.lock().sync()?)
     }
 
-    /// Whether the journal is due to become tables.
-    pub(crate) fn is_full(&self) -> bool {
-        self.journal_bytes() >= self.journal_bytes_max
+    /// Makes room in the journal for another commit, and says whether that took waiting.
+    pub(crate) fn make_room(&self) -> Result<bool, fjall::Error> {
+        self.room.make(self.journal_bytes_max)
     }
 
-    /// Bytes of the journal.
+    /// Bytes of the journals.
     pub(crate) fn journal_bytes(&self) -> u64 {
-        self.journal.lock().bytes()
-    }
-
-    /// Waits until merging has caught up somewhat; fails when it never will.
-    pub(crate) fn wait_for_merging(&self) -> Result<(), fjall::Error> {
-        loop {
-            // Fails when the thread that merges has failed.
-            self.db.persist(PersistMode::Buffer)?;
-            if self.rows.l0_table_count() <= RUNS_MAX {
-                return Ok(());
-            }
-            std::thread::sleep(LOOK_AGAIN);
-        }
+        self.journal.lock().bytes() + self.room.sealed_bytes()
     }
 
     /// The value of a row as it is now.
@@ -191,7 +192,10 @@ impl Engine {
     ///
     /// Cost: a seek for each.
     fn vbs(&self) -> Result<BTreeSet<VbId>, EngineError> {
-        let mut vbs: BTreeSet<VbId> = self.front.read().vbs.keys().copied().collect();
+        let mut vbs: BTreeSet<VbId> = BTreeSet::new();
+        for layer in self.front.read().layers() {
+            vbs.extend(layer.vbs.keys());
+        }
         let mut next = Some(VbId(0));
         while let Some(from) = next {
             let Some(first) = self.rows.range(row_key(from, Seqno::ZERO)..).next() else {
@@ -240,9 +244,7 @@ impl Engine {
         let mut removed = 0;
         let mut rows = view.rows(from, ROWS_END).peekable();
         while rows.peek().is_some() {
-            if self.is_full() {
-                drain::drain(self, None)?;
-            }
+            self.make_room()?;
             let mut changes = self.changes();
             for row in rows.by_ref().take(ROWS_PER_GROUP) {
                 changes.remove(view.vb, row?.0)?;

@@ -9,9 +9,9 @@ use super::journal::journals;
 use crate::error::one_line;
 
 /// The version of the directory that this release writes.
-const FORMAT_VERSION: u32 = 2;
+const FORMAT_VERSION: u32 = 3;
 
-/// The earliest version that it reads, and makes one of its own: without a journal.
+/// The earliest version that it reads, and makes one of its own: 1 had no journal, 2 a single one.
 const FORMAT_VERSION_MIN: u32 = 1;
 
 /// The first words of the format file.

@@ -8,8 +8,9 @@
 //!     `------- engine: RwLock<Option<Arc>>  the database; taken out to be opened again
 //! ```
 //!
-//! A commit goes into the journal, as one group that counts as a whole or not at all; a very large
-//! one becomes tables at once, and so does the journal when it is full. Rows above the high seqno
+//! A commit goes into the journal, as one group that counts as a whole or not at all. A full
+//! journal becomes tables in the background, while an empty one has taken over; a very large commit
+//! becomes tables at once, with what is journaled. Rows above the high seqno
 //! of their vBucket's record do not count; opening removes them.
 //!
 //! A failed sync poisons the store, because what the device holds is unknown from then on. A full
@@ -24,6 +25,7 @@ mod journal;
 mod layout;
 mod maintain;
 mod memo;
+mod room;
 mod tails;
 mod view;
 mod writer;

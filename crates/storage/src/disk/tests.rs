@@ -253,8 +253,14 @@ fn a_journal_that_became_tables_is_not_replayed() {
         std::fs::copy(journal(1), dir.path().join("kept")).unwrap();
         suite::put(&store, vb, &[(suite::document(2, "a", "2"), Seqno(1))]);
         let engine = store.reader("testing").unwrap();
-        drain::drain(&engine, None).unwrap();
-        assert!(engine.front.read().vbs.is_empty());
+        engine.room.drain_now(None).unwrap();
+        assert!(
+            engine
+                .front
+                .read()
+                .layers()
+                .all(|layer| layer.vbs.is_empty())
+        );
         assert!(!journal(1).exists() && journal(2).exists());
         assert_eq!(rows_stored(&engine), 1);
     }
@@ -277,12 +283,12 @@ fn a_snapshot_outlives_its_journal() {
     let vb = VbId(1);
     let engine = store.reader("testing").unwrap();
     suite::put(&store, vb, &[(suite::document(1, "a", "1"), Seqno::ZERO)]);
-    drain::drain(&engine, None).unwrap();
+    engine.room.drain_now(None).unwrap();
     suite::put(&store, vb, &[(suite::document(2, "b", "1"), Seqno::ZERO)]);
     let snapshot = store.snapshot(vb).unwrap();
     suite::put(&store, vb, &[(suite::document(3, "a", "2"), Seqno(1))]);
     suite::put(&store, vb, &[(suite::document(4, "b", "2"), Seqno(2))]);
-    drain::drain(&engine, None).unwrap();
+    engine.room.drain_now(None).unwrap();
     let seen: Vec<_> = snapshot
         .by_seqno(Seqno::ZERO)
         .map(|row| row.unwrap().seqno().0)

@@ -1,13 +1,14 @@
 //! Reading: snapshots, scans and fetches.
 
 use std::fs::File;
+use std::ops::Range;
 use std::sync::Arc;
 
 use fjall::{Readable, Slice};
 use model::{Document, Seqno, VbId, VbRecord};
 
 use super::engine::{Engine, EngineError, read_error};
-use super::front::{RecordAt, VbFront};
+use super::front::{Layer, RecordAt, VbFront};
 use super::journal::Window;
 use crate::port::{Snapshot, Want};
 use crate::record::{StoredVb, decode_row, decode_vb, row_key, row_meta, split_row_key, vb_key};
@@ -18,36 +19,51 @@ use crate::{ErrorKind, StoreError};
 pub(crate) struct View {
     pub(crate) vb: VbId,
     tables: fjall::Snapshot,
-    front: VbFront,
-    file: Arc<File>,
+    current: (VbFront, Arc<File>),
+    sealed: Option<Arc<Layer>>,
     engine: Arc<Engine>,
 }
 
 impl View {
     /// What is there now.
     ///
-    /// Cost: a copy of what the journal knows of the vBucket, 16 bytes a row.
+    /// Cost: a copy of what the current journal knows of the vBucket, 16 bytes a row.
     pub(crate) fn open(engine: Arc<Engine>, vb: VbId) -> Self {
         // The tables too are looked at under the lock: the journal may become tables right after.
         let front = engine.front.read();
-        let (tables, file) = (engine.db.snapshot(), Arc::clone(&front.file));
-        let found = front.vbs.get(&vb).cloned().unwrap_or_default();
+        let (tables, file) = (engine.db.snapshot(), Arc::clone(&front.current.file));
+        let current = front.current.vbs.get(&vb).cloned().unwrap_or_default();
+        let sealed = front.sealed.clone();
         drop(front);
         Self {
             vb,
             tables,
-            front: found,
-            file,
+            current: (current, file),
+            sealed,
             engine,
         }
     }
 
+    /// What the sealed journal tells.
+    fn sealed(&self) -> Option<(&VbFront, &Arc<File>)> {
+        let layer = self.sealed.as_ref()?;
+        Some((layer.vbs.get(&self.vb)?, &layer.file))
+    }
+
     /// The record.
     pub(crate) fn stored_vb(&self) -> Result<Option<StoredVb>, EngineError> {
-        let value = match self.front.record {
-            RecordAt::Journal(place) => Some(place.read(&self.file)?),
-            RecordAt::Nowhere => None,
-            RecordAt::Tables => self.tables.get(&self.engine.rows, vb_key(self.vb))?,
+        let (current, file) = &self.current;
+        let above = [Some((current, file)), self.sealed()];
+        let known = above
+            .into_iter()
+            .flatten()
+            .find(|(front, _)| front.record != RecordAt::Below);
+        let value = match known.map(|(front, file)| (front.record, file)) {
+            Some((RecordAt::Journal(place), file)) => Some(place.read(file)?),
+            Some((RecordAt::Nowhere, _)) => None,
+            Some((RecordAt::Below, _)) | None => {
+                self.tables.get(&self.engine.rows, vb_key(self.vb))?
+            }
         };
         value
             .map(|bytes| decode_vb(self.vb, &bytes))
@@ -69,32 +85,48 @@ impl View {
                 None => Err(fjall::Error::Io(std::io::ErrorKind::InvalidData.into())),
             }
         });
-        let mut tables = tables
-            .filter(|row| !matches!(row, Ok((seqno, _)) if self.hides(*seqno)))
-            .peekable();
-        let front = self.front.rows.from(from);
-        let mut front = front.take_while(move |(seqno, _)| *seqno < end).peekable();
-        let mut window = Window::new(Arc::clone(&self.file));
-        std::iter::from_fn(move || {
-            let Some((seqno, place)) = front.peek().copied() else {
-                return tables.next();
-            };
-            if tables
-                .peek()
-                .is_some_and(|row| row.as_ref().map_or(true, |(before, _)| *before < seqno))
-            {
-                return tables.next();
-            }
-            front.next();
-            let value = window.get(place).map(Slice::from);
-            Some(value.map(|value| (seqno, value)).map_err(Into::into))
-        })
+        let (current, file) = &self.current;
+        let below = over(self.sealed(), from..end, tables);
+        over(Some((current, file)), from..end, below)
     }
+}
 
-    /// Whether what the tables have of a row does not count.
-    fn hides(&self, seqno: Seqno) -> bool {
-        self.front.gone.contains(&seqno) || self.front.rows.get(seqno).is_some()
-    }
+/// A row as it is stored.
+type Row = Result<(Seqno, Slice), fjall::Error>;
+
+/// The rows of a journal, and those `below` of which it knows nothing.
+fn over<'a>(
+    layer: Option<(&'a VbFront, &'a Arc<File>)>,
+    seqnos: Range<Seqno>,
+    below: impl Iterator<Item = Row> + Send + 'a,
+) -> impl Iterator<Item = Row> + Send + 'a {
+    let front = layer.map(|(front, _)| front);
+    let hidden = move |seqno| front.is_some_and(|front| front.hides(seqno));
+    let mut below = below
+        .filter(move |row| !matches!(row, Ok((seqno, _)) if hidden(*seqno)))
+        .peekable();
+    let rows = front.into_iter().flat_map({
+        let from = seqnos.start;
+        move |front| front.rows.from(from)
+    });
+    let mut rows = rows
+        .take_while(move |(seqno, _)| *seqno < seqnos.end)
+        .peekable();
+    let mut window = layer.map(|(_, file)| Window::new(Arc::clone(file)));
+    std::iter::from_fn(move || {
+        let Some(((seqno, place), window)) = rows.peek().copied().zip(window.as_mut()) else {
+            return below.next();
+        };
+        if below
+            .peek()
+            .is_some_and(|row| row.as_ref().map_or(true, |(before, _)| *before < seqno))
+        {
+            return below.next();
+        }
+        rows.next();
+        let value = window.get(place).map(Slice::from);
+        Some(value.map(|value| (seqno, value)).map_err(Into::into))
+    })
 }
 
 /// A consistent view of one vBucket, as its record says.

@@ -10,7 +10,6 @@ use parking_lot::RwLock;
 
 use super::DiskOptions;
 use super::commit::Unwritten;
-use super::drain::drain;
 use super::engine::{Engine, EngineError, read_error};
 use super::layout::{Directory, available_bytes};
 use super::memo::{Memo, Memos, Name, name};
@@ -54,6 +53,7 @@ pub(crate) struct Writer {
     mode: Mode,
     last_commit: u64,
     last_epoch: u64,
+    waited: bool,
 }
 
 impl Writer {
@@ -70,11 +70,17 @@ impl Writer {
             mode: Mode::Ready,
             last_commit: last_commit.unwrap_or(0),
             last_epoch: 0,
+            waited: false,
         }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.mode == Mode::Closed
+    }
+
+    /// Whether the last [`Writer::ready`] had to wait for room in the journal.
+    pub(crate) fn waited(&self) -> bool {
+        self.waited
     }
 
     pub(crate) fn memos(&self) -> &Memos {
@@ -106,6 +112,20 @@ impl Writer {
         options: &DiskOptions,
         during: &'static str,
     ) -> Result<Arc<Engine>, StoreError> {
+        let ready = self.with_room(engine, options, during);
+        if self.mode != Mode::Reopen || ready.is_ok() {
+            return ready;
+        }
+        // What failed was begun earlier, in the background: there may be space again.
+        self.with_room(engine, options, during)
+    }
+
+    fn with_room(
+        &mut self,
+        engine: &RwLock<Option<Arc<Engine>>>,
+        options: &DiskOptions,
+        during: &'static str,
+    ) -> Result<Arc<Engine>, StoreError> {
         match self.mode {
             Mode::Closed => return Err(StoreError::new(ErrorKind::Closed, during)),
             Mode::Poisoned => return Err(StoreError::new(ErrorKind::Poisoned, during)),
@@ -117,9 +137,8 @@ impl Writer {
         }
         let engine = engine.read().clone();
         let engine = engine.ok_or_else(|| StoreError::new(ErrorKind::Closed, during))?;
-        if engine.is_full() {
-            drain(&engine, None).map_err(|error| self.failed(error, Step::Write, during))?;
-        }
+        let room = engine.make_room();
+        self.waited = room.map_err(|error| self.failed(error, Step::Write, during))?;
         Ok(engine)
     }
 

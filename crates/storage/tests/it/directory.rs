@@ -110,11 +110,11 @@ fn a_directory_in_use_is_refused() {
 fn a_newer_format_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
-    fs::write(dir.path().join("FORMAT"), "settee storage 3\n").unwrap();
+    fs::write(dir.path().join("FORMAT"), "settee storage 4\n").unwrap();
     let error = refused_untouched(dir.path());
     assert_eq!(error.kind, OpenErrorKind::NewerFormat);
     assert!(
-        error.to_string().contains("format 3, this release reads 2"),
+        error.to_string().contains("format 4, this release reads 3"),
         "{error}"
     );
 }
@@ -184,13 +184,18 @@ fn an_unreadable_directory_is_refused() {
 }
 
 #[test]
-fn a_store_of_the_first_format_becomes_one_of_this() {
+fn a_store_of_an_earlier_format_becomes_one_of_this() {
     let dir = tempfile::tempdir().unwrap();
-    filled(dir.path());
+    let world = filled(dir.path());
     let format = dir.path().join("FORMAT");
-    fs::write(&format, "settee storage 1\n").unwrap();
-    open(dir.path());
-    assert_eq!(fs::read_to_string(format).unwrap(), "settee storage 2\n");
+    for earlier in ["settee storage 1\n", "settee storage 2\n"] {
+        fs::write(&format, earlier).unwrap();
+        let store = open(dir.path());
+        assert_eq!(fs::read_to_string(&format).unwrap(), "settee storage 3\n");
+        for vb in VBS {
+            assert_eq!(read(&store, vb).unwrap(), world.vbs[&vb]);
+        }
+    }
 }
 
 #[test]

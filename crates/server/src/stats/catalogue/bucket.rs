@@ -148,6 +148,10 @@ pub(in crate::stats) static BUCKET: &[BucketRow] = rows! {
         |f| f.counter(|c| &c.commits);
     GENERAL "ep_item_commit_failed" Count "Commits that failed" Counter "bucket_commits_failed",
         |f| f.counter(|c| &c.commits_failed);
+    GENERAL "ep_commits_waited" Count
+        "Commits that waited until the store had put away what came before"
+        Counter "bucket_commits_waited",
+        |f| f.counter(|c| &c.commits_waited);
     GENERAL "ep_data_write_failed" Count "The same as ep_item_commit_failed",
         |f| f.counter(|c| &c.commits_failed);
     GENERAL "ep_commit_time" Millis "Time of the last commit",

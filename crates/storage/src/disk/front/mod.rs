@@ -1,6 +1,12 @@
-//! What is in the journal and not yet in the tables: where each row lies.
+//! What is in the journals and not yet in the tables: where each row lies.
 //!
-//! It stands before the tables: what it knows of a row holds, whatever they have.
+//! ```text
+//! current   the journal that is written into      what it knows of a row holds,
+//!    |                                            whatever is below
+//! sealed    the full one, while it becomes tables
+//!    |
+//! tables
+//! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -13,40 +19,68 @@ use super::journal::{Entry, Place};
 /// The seqno that stands for the record of a vBucket.
 pub(crate) const RECORD: Seqno = Seqno(u64::MAX);
 
-/// All that the journal tells.
+/// All that the journals tell.
 #[derive(Debug)]
 pub(crate) struct Front {
+    pub(crate) current: Layer,
+    pub(crate) sealed: Option<Arc<Layer>>,
+}
+
+/// All that one journal tells.
+#[derive(Debug)]
+pub(crate) struct Layer {
     /// The journal, in which the places are.
     pub(crate) file: Arc<File>,
     /// The vBuckets that it tells something of.
     pub(crate) vbs: BTreeMap<VbId, VbFront>,
+    /// Bytes of the journal, once it is sealed.
+    pub(crate) bytes: u64,
+}
+
+impl Layer {
+    /// What an empty journal tells.
+    pub(crate) fn empty(file: &Arc<File>) -> Self {
+        Self {
+            file: Arc::clone(file),
+            vbs: BTreeMap::new(),
+            bytes: 0,
+        }
+    }
 }
 
 impl Front {
     /// Takes a group in.
     pub(crate) fn apply(&mut self, staged: Vec<(VbId, Staged)>) {
         for (vb, staged) in staged {
-            staged.apply(self.vbs.entry(vb).or_default());
+            staged.apply(self.current.vbs.entry(vb).or_default());
         }
+    }
+
+    /// The journals, the one that counts more first.
+    pub(crate) fn layers(&self) -> impl Iterator<Item = &Layer> {
+        std::iter::once(&self.current).chain(self.sealed.as_deref())
     }
 
     /// Where a row is.
     pub(crate) fn find(&self, vb: VbId, seqno: Seqno) -> Found {
-        let Some(found) = self.vbs.get(&vb) else {
-            return Found::Tables;
-        };
-        match found.rows.get(seqno) {
-            Some(place) => Found::Journal(Arc::clone(&self.file), place),
-            None if found.gone.contains(&seqno) => Found::Gone,
-            None => Found::Tables,
+        for layer in self.layers() {
+            let Some(found) = layer.vbs.get(&vb) else {
+                continue;
+            };
+            match found.rows.get(seqno) {
+                Some(place) => return Found::Journal(Arc::clone(&layer.file), place),
+                None if found.gone.contains(&seqno) => return Found::Gone,
+                None => {}
+            }
         }
+        Found::Tables
     }
 }
 
 /// Where a row is.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// In the journal.
+    /// In a journal.
     Journal(Arc<File>, Place),
     /// Nowhere.
     Gone,
@@ -57,31 +91,36 @@ pub(crate) enum Found {
 /// Where the record of a vBucket is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RecordAt {
-    /// In the tables, if at all.
+    /// In what is below, if at all.
     #[default]
-    Tables,
+    Below,
     /// It was removed.
     Nowhere,
     /// In the journal.
     Journal(Place),
 }
 
-/// What the journal tells of one vBucket.
+/// What a journal tells of one vBucket.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VbFront {
     /// Its record.
     pub(crate) record: RecordAt,
     /// Rows that were written.
     pub(crate) rows: Rows,
-    /// Rows that were removed, and that tables may have. A row may be here *and* among the
+    /// Rows that were removed, and that what is below may have. A row may be here *and* among the
     /// written ones, when it was written anew after that.
     pub(crate) gone: BTreeSet<Seqno>,
 }
 
 impl VbFront {
+    /// Whether what is below has nothing to say of a row.
+    pub(crate) fn hides(&self, seqno: Seqno) -> bool {
+        self.gone.contains(&seqno) || self.rows.get(seqno).is_some()
+    }
+
     /// Takes a row away.
     pub(crate) fn remove(&mut self, seqno: Seqno) {
-        // What was written since the tables were is not in them; unless it had been there before,
+        // What this journal wrote is not in what is below; unless it had been there before,
         // and then it is among the gone ones already.
         if !self.rows.remove(seqno) {
             self.gone.insert(seqno);
@@ -136,7 +175,7 @@ impl Staged {
             to.remove(seqno);
         }
         to.rows.append(self.rows);
-        if self.record != RecordAt::Tables {
+        if self.record != RecordAt::Below {
             to.record = self.record;
         }
     }

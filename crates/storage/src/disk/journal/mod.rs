@@ -3,16 +3,21 @@
 //! Drawn in `docs/format/journal.md`. It holds whole groups: all changes of one group count, or
 //! none. What is read back of it is found by [`Place`].
 
+mod place;
+mod replay;
+
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fjall::Slice;
 use model::{Seqno, VbId};
 
-use crate::record::{ROW_KEY_BYTES, RowKey, split_row_key};
+use crate::record::RowKey;
+use replay::Replay;
+
+pub(crate) use place::{Place, Window};
 
 /// Bytes of a chunk's header: crc, length of the body, generation, group, chunk of it, flags.
 const HEADER_BYTES: usize = 29;
@@ -29,111 +34,6 @@ const REMOVE: u8 = 2;
 /// Flag of the last chunk of a group.
 const LAST: u8 = 1;
 
-/// Where a value lies in the journal.
-///
-/// Shape: the offset in the upper 38 bits, the length in the lower 26.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(u64);
-
-impl Place {
-    const LENGTH_BITS: u32 = 26;
-
-    /// The place of `length` bytes at `offset`.
-    pub(crate) fn at(offset: u64, length: usize) -> Self {
-        assert!(
-            offset >> (64 - Self::LENGTH_BITS) == 0 && length >> Self::LENGTH_BITS == 0,
-            "journal and values are limited in size"
-        );
-        Self(offset << Self::LENGTH_BITS | length as u64)
-    }
-
-    /// Where it begins.
-    pub(crate) fn offset(self) -> u64 {
-        self.0 >> Self::LENGTH_BITS
-    }
-
-    /// Bytes of the value.
-    pub(crate) fn length(self) -> usize {
-        (self.0 & ((1 << Self::LENGTH_BITS) - 1)) as usize
-    }
-
-    /// Reads the value.
-    pub(crate) fn read(self, file: &File) -> io::Result<Slice> {
-        let mut value = vec![0; self.length()];
-        file.read_exact_at(&mut value, self.offset())?;
-        Ok(Slice::from(value))
-    }
-}
-
-/// Reads places that lie mostly one after the other with few reads.
-#[derive(Debug)]
-pub(crate) struct Window {
-    file: Arc<File>,
-    start: u64,
-    bytes: Vec<u8>,
-    /// Bytes to read beyond what is asked for; more as long as places follow one another.
-    ahead: usize,
-}
-
-impl Window {
-    /// Bytes read ahead, at most.
-    const AHEAD_MAX: usize = 32 << 10;
-    /// Places follow one another when there are at most so many bytes between them.
-    const GAP_MAX: u64 = 4096;
-
-    pub(crate) fn new(file: Arc<File>) -> Self {
-        Self {
-            file,
-            start: 0,
-            bytes: Vec::new(),
-            ahead: 0,
-        }
-    }
-
-    /// The value at a place.
-    pub(crate) fn get(&mut self, place: Place) -> io::Result<&[u8]> {
-        let inside = |window: &Self| {
-            let from = place.offset().checked_sub(window.start)?;
-            let from = usize::try_from(from).ok()?;
-            let range = from..from.checked_add(place.length())?;
-            (range.end <= window.bytes.len()).then_some(range)
-        };
-        let range = if let Some(range) = inside(self) {
-            range
-        } else {
-            self.read(place)?;
-            0..place.length()
-        };
-        self.bytes
-            .get(range)
-            .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
-    }
-
-    fn read(&mut self, place: Place) -> io::Result<()> {
-        let end = self.start + self.bytes.len() as u64;
-        let follows = place.offset() >= self.start && place.offset() <= end + Self::GAP_MAX;
-        self.ahead = if follows {
-            (2 * self.ahead + 1024).min(Self::AHEAD_MAX)
-        } else {
-            0
-        };
-        self.bytes.resize(place.length() + self.ahead, 0);
-        self.start = place.offset();
-        let mut filled = 0;
-        while filled < self.bytes.len() {
-            let at = self.start + filled as u64;
-            match self.file.read_at(&mut self.bytes[filled..], at) {
-                Ok(0) => break,
-                Ok(bytes) => filled += bytes,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        self.bytes.truncate(filled);
-        Ok(())
-    }
-}
-
 /// One change as the journal holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
@@ -141,6 +41,15 @@ pub(crate) enum Entry {
     Put(VbId, Seqno, Place),
     /// It is gone.
     Remove(VbId, Seqno),
+}
+
+/// A journal into which nothing is written any more.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    pub(crate) file: Arc<File>,
+    pub(crate) generation: u64,
+    /// Bytes of whole groups.
+    pub(crate) bytes: u64,
 }
 
 /// The open journal.
@@ -154,88 +63,123 @@ pub(crate) struct Journal {
     extent: u64,
     /// Where the next group begins; everything before is whole groups.
     end: u64,
+    /// Whether everything before `end` is durable.
+    synced: bool,
     last_group: u64,
+    /// The file of the next generation, if it is there already.
+    spare: Option<File>,
     /// Reused by every group.
     buffer: Vec<u8>,
 }
 
 impl Journal {
-    /// Opens the journal of `generation` and hands the entries of each group to `each`, or makes
-    /// it. Those of earlier generations, which the tables contain, are removed.
+    /// Opens what follows generation `drained`, all of which the tables contain: hands the
+    /// entries of each group to `each`, with their generation. Gives the journal to write into,
+    /// which is made if there is none, and the sealed one before it, if there is one.
+    ///
+    /// Journals that count for nothing are removed, durably.
     pub(crate) fn open(
         directory: &Path,
-        (generation, bytes_max): (u64, u64),
-        each: &mut dyn FnMut(Vec<Entry>),
-    ) -> io::Result<Self> {
+        (drained, bytes_max): (u64, u64),
+        each: &mut dyn FnMut(u64, Vec<Entry>),
+    ) -> io::Result<(Option<Sealed>, Self)> {
         let extent = bytes_max.min(EXTENT_MAX);
-        for (number, path) in journals(directory)? {
-            if number < generation {
-                fs::remove_file(path)?;
+        let first = Existing::open(directory, drained + 1)?;
+        let next = Existing::open(directory, drained + 2)?;
+        let mut kept = Vec::new();
+        if let Some(first) = first {
+            let mut before = u64::MAX;
+            if let Some(next) = &next {
+                before = next.replay()?.first_group()?.unwrap_or(before);
+            }
+            let (end, last_group) = first.read(before, each)?;
+            let follows = end > 0 && last_group.checked_add(1) == Some(before);
+            kept.push((first, end, last_group));
+            // The next one counts only if nothing between the two is missing.
+            if let Some(next) = next.filter(|_| follows) {
+                let (end, last_group) = next.read(u64::MAX, each)?;
+                kept.push((next, end, last_group));
             }
         }
-        let path = path_of(directory, generation);
-        if !path.exists() {
-            return Self::create(directory, generation, extent);
+        let is_kept = |number: u64| kept.iter().any(|(one, ..)| one.generation == number);
+        let others = journals(directory)?.into_iter();
+        let others: Vec<_> = others.filter(|(number, _)| !is_kept(*number)).collect();
+        for (_, path) in &others {
+            fs::remove_file(path)?;
         }
-        let file = File::options().read(true).write(true).open(path)?;
-        let mut replay = Replay {
-            file: &file,
-            generation,
-            length: file.metadata()?.len(),
-            at: 0,
+        if !others.is_empty() {
+            // Before anything is written that one of them might seem to follow.
+            sync_directory(directory)?;
+        }
+        let Some((last, end, last_group)) = kept.pop() else {
+            let file = create(directory, drained + 1, extent)?;
+            return Ok((None, Self::at(directory, (file, drained + 1), extent)));
         };
-        let (mut end, mut last_group) = (0, 0);
-        while let Some(entries) = replay.group(last_group + 1)? {
-            each(entries);
-            (end, last_group) = (replay.at, last_group + 1);
-        }
         // What is behind the last whole group shall not be taken for part of a later one.
-        file.set_len(end)?;
-        file.set_len(end.max(extent))?;
-        file.sync_all()?;
-        Ok(Self {
-            directory: directory.to_owned(),
-            file: Arc::new(file),
-            generation,
-            extent,
-            end,
-            last_group,
-            buffer: Vec::new(),
-        })
+        last.file.set_len(end)?;
+        last.file.set_len(end.max(extent))?;
+        last.file.sync_all()?;
+        let mut journal = Self::at(directory, (last.file, last.generation), extent);
+        (journal.end, journal.last_group) = (end, last_group);
+        let sealed = kept.pop().map(|(sealed, bytes, _)| Sealed {
+            file: Arc::new(sealed.file),
+            generation: sealed.generation,
+            bytes,
+        });
+        Ok((sealed, journal))
     }
 
-    fn create(directory: &Path, generation: u64, extent: u64) -> io::Result<Self> {
-        let path = path_of(directory, generation);
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(path)?;
-        file.set_len(extent)?;
-        file.sync_all()?;
-        File::open(directory)?.sync_all()?;
-        Ok(Self {
+    fn at(directory: &Path, (file, generation): (File, u64), extent: u64) -> Self {
+        Self {
             directory: directory.to_owned(),
             file: Arc::new(file),
             generation,
             extent,
             end: 0,
+            synced: true,
             last_group: 0,
+            spare: None,
             buffer: Vec::new(),
-        })
+        }
     }
 
-    /// Begins the next generation with an empty journal; the old one is removed.
-    pub(crate) fn begin_next(&mut self) -> io::Result<()> {
-        let next = Self::create(&self.directory, self.generation + 1, self.extent)?;
-        let old = path_of(&self.directory, self.generation);
-        let buffer = std::mem::take(&mut self.buffer);
-        *self = Self { buffer, ..next };
-        // Should this fail, the next opening removes it.
-        if let Err(error) = fs::remove_file(old) {
-            tracing::warn!(%error, "cannot remove an old journal");
+    /// Begins the next generation with an empty journal, and gives the full one, all of which is
+    /// durable. Groups are numbered on, so that nobody takes the one for the next of another.
+    ///
+    /// Cost: nothing, when [`Journal::recycled`] was told of a file; else two syncs.
+    pub(crate) fn rotate(&mut self) -> io::Result<Sealed> {
+        if !self.synced {
+            // Whatever it was, after a failed sync nothing is known of the file.
+            self.sync().map_err(io::Error::other)?;
         }
-        Ok(())
+        let generation = self.generation + 1;
+        let next = match self.spare.take() {
+            Some(file) => file,
+            None => create(&self.directory, generation, self.extent)?,
+        };
+        let sealed = Sealed {
+            file: std::mem::replace(&mut self.file, Arc::new(next)),
+            generation: self.generation,
+            bytes: self.end,
+        };
+        (self.generation, self.end) = (generation, 0);
+        Ok(sealed)
+    }
+
+    /// What [`retire`] needs to know.
+    pub(crate) fn next_place(&self) -> NextPlace {
+        NextPlace {
+            directory: self.directory.clone(),
+            generation: self.generation + 1,
+            extent: self.extent,
+        }
+    }
+
+    /// Takes over a file that [`retire`] made that of the next generation.
+    pub(crate) fn recycled(&mut self, file: File, generation: u64) {
+        if generation == self.generation + 1 {
+            self.spare = Some(file);
+        }
     }
 
     /// The file, from which places are read.
@@ -254,8 +198,16 @@ impl Journal {
     }
 
     /// Makes everything written durable.
-    pub(crate) fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()?;
+        self.synced = true;
+        Ok(())
+    }
+
+    /// Whether everything in it is durable.
+    #[cfg(test)]
+    pub(crate) fn is_synced(&self) -> bool {
+        self.synced
     }
 
     /// Begins a group. One that does not come to [`Journal::finish`] never was.
@@ -299,6 +251,7 @@ impl Journal {
         if written.is_ok() {
             self.end = group.at;
             self.last_group += 1;
+            self.synced = false;
         }
         // A large value should not stay as a large buffer.
         self.buffer.clear();
@@ -378,84 +331,87 @@ impl Header {
     }
 }
 
-/// Reads groups from the front.
-struct Replay<'a> {
-    file: &'a File,
+/// A journal that is there.
+struct Existing {
+    file: File,
     generation: u64,
-    length: u64,
-    at: u64,
 }
 
-impl Replay<'_> {
-    /// The entries of group `number`, if all of it is there; moves behind it then.
-    fn group(&mut self, number: u64) -> io::Result<Option<Vec<Entry>>> {
-        let mut entries = Vec::new();
-        let (mut at, mut chunk) = (self.at, 0);
-        loop {
-            let Some((header, bytes)) = self.chunk(at)? else {
-                return Ok(None);
-            };
-            if (header.generation, header.group, header.chunk) != (self.generation, number, chunk) {
-                return Ok(None);
-            }
-            if !read_entries(&bytes, at, &mut entries) {
-                return Ok(None);
-            }
-            at += bytes.len() as u64;
-            chunk += 1;
-            if header.flags == LAST {
-                self.at = at;
-                return Ok(Some(entries));
-            }
+impl Existing {
+    fn open(directory: &Path, generation: u64) -> io::Result<Option<Self>> {
+        let path = path_of(directory, generation);
+        match File::options().read(true).write(true).open(path) {
+            Ok(file) => Ok(Some(Self { file, generation })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
-    /// The chunk at `at`, header included; `None` when there is none or it is not whole.
-    fn chunk(&self, at: u64) -> io::Result<Option<(Header, Vec<u8>)>> {
-        let left = self.length.saturating_sub(at);
-        let mut head = [0; HEADER_BYTES];
-        if left < HEADER_BYTES as u64 {
-            return Ok(None);
+    fn replay(&self) -> io::Result<Replay<'_>> {
+        Replay::new(&self.file, self.generation)
+    }
+
+    /// Hands all whole groups with numbers below `before` on; tells where they end, and the
+    /// number of the last one.
+    fn read(&self, before: u64, each: &mut dyn FnMut(u64, Vec<Entry>)) -> io::Result<(u64, u64)> {
+        let mut replay = self.replay()?;
+        while replay.last_group + 1 < before
+            && let Some(entries) = replay.next()?
+        {
+            each(self.generation, entries);
         }
-        self.file.read_exact_at(&mut head, at)?;
-        let header = Header::read(&head);
-        if u64::from(header.length) > left - HEADER_BYTES as u64 {
-            return Ok(None);
-        }
-        let mut bytes = vec![0; HEADER_BYTES + header.length as usize];
-        self.file.read_exact_at(&mut bytes, at)?;
-        let whole = bytes[..4] == crc32fast::hash(&bytes[4..]).to_be_bytes();
-        Ok(whole.then_some((header, bytes)))
+        Ok((replay.at, replay.last_group))
     }
 }
 
-/// Adds the entries of a chunk that lies at `at`; `false` when it makes no sense.
-fn read_entries(chunk: &[u8], at: u64, entries: &mut Vec<Entry>) -> bool {
-    let mut rest = &chunk[HEADER_BYTES..];
-    while let Some((what, tail)) = rest.split_first() {
-        let Some((key, tail)) = tail.split_at_checked(ROW_KEY_BYTES) else {
-            return false;
-        };
-        let Some((vb, seqno)) = split_row_key(key) else {
-            return false;
-        };
-        if *what == REMOVE {
-            entries.push(Entry::Remove(vb, seqno));
-            rest = tail;
-            continue;
+/// Where the file of a journal's next generation belongs.
+#[derive(Debug)]
+pub(crate) struct NextPlace {
+    directory: PathBuf,
+    generation: u64,
+    extent: u64,
+}
+
+/// Ends a journal of which the tables have everything. When nobody reads it any more, its file
+/// becomes that of the next generation, which is given: its blocks are there and written, so that
+/// syncs of new groups need not touch the file system's own journal. Else it is removed.
+///
+/// Cost: a sync. What fails here is cleared away by the next opening.
+pub(crate) fn retire(sealed: Sealed, next: &NextPlace) -> Option<(File, u64)> {
+    let old = path_of(&next.directory, sealed.generation);
+    let recycle = |file: File| {
+        if file.metadata()?.len() > 2 * next.extent {
+            file.set_len(next.extent)?;
         }
-        let Some((length, tail)) = tail.split_first_chunk::<4>() else {
-            return false;
-        };
-        let length = u32::from_be_bytes(*length) as usize;
-        let Some((_, behind)) = tail.split_at_checked(length).filter(|_| *what == PUT) else {
-            return false;
-        };
-        let offset = at + (chunk.len() - tail.len()) as u64;
-        entries.push(Entry::Put(vb, seqno, Place::at(offset, length)));
-        rest = behind;
-    }
-    true
+        fs::rename(&old, path_of(&next.directory, next.generation))?;
+        sync_directory(&next.directory)?;
+        Ok(Some((file, next.generation)))
+    };
+    let retired = match Arc::try_unwrap(sealed.file) {
+        Ok(file) => recycle(file),
+        Err(_read) => fs::remove_file(&old).map(|()| None),
+    };
+    retired.unwrap_or_else(|error: io::Error| {
+        tracing::warn!(%error, "cannot retire an old journal");
+        None
+    })
+}
+
+fn create(directory: &Path, generation: u64, extent: u64) -> io::Result<File> {
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(path_of(directory, generation))?;
+    file.set_len(extent)?;
+    file.sync_all()?;
+    sync_directory(directory)?;
+    Ok(file)
+}
+
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
 }
 
 fn path_of(directory: &Path, generation: u64) -> PathBuf {

@@ -2,10 +2,24 @@ use super::*;
 
 const EXTENT: u64 = 1 << 20;
 
-fn open(path: &Path, generation: u64) -> (Journal, Vec<Vec<Entry>>) {
+/// Opens what follows generation `drained`.
+fn open(path: &Path, drained: u64) -> (Journal, Vec<Vec<Entry>>) {
+    let (_, journal, groups) = open_all(path, drained);
+    (
+        journal,
+        groups.into_iter().map(|(_, group)| group).collect(),
+    )
+}
+
+type Groups = Vec<(u64, Vec<Entry>)>;
+
+fn open_all(path: &Path, drained: u64) -> (Option<Sealed>, Journal, Groups) {
     let mut groups = Vec::new();
-    let journal = Journal::open(path, (generation, EXTENT), &mut |group| groups.push(group));
-    (journal.unwrap(), groups)
+    let (sealed, journal) = Journal::open(path, (drained, EXTENT), &mut |generation, group| {
+        groups.push((generation, group));
+    })
+    .unwrap();
+    (sealed, journal, groups)
 }
 
 fn key(seqno: u64) -> RowKey {
@@ -30,11 +44,11 @@ fn group(journal: &mut Journal, lengths: &[usize]) -> Vec<Entry> {
 #[test]
 fn groups_come_back_with_their_values() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut journal, none) = open(dir.path(), 1);
+    let (mut journal, none) = open(dir.path(), 0);
     assert_eq!(none, [] as [Vec<Entry>; 0]);
     let lengths: [&[usize]; 4] = [&[5], &[0, 7], &[CHUNK_BYTES, 1, 200_000, 3], &[]];
     let written = lengths.map(|lengths| group(&mut journal, lengths));
-    let (journal, read) = open(dir.path(), 1);
+    let (journal, read) = open(dir.path(), 0);
     assert_eq!(read, written);
     let mut window = Window::new(Arc::clone(journal.file()));
     // In both directions, so that some are read ahead and some are not.
@@ -54,7 +68,7 @@ fn groups_come_back_with_their_values() {
 #[test]
 fn whatever_is_cut_or_damaged_the_groups_before_it_count() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut journal, _) = open(dir.path(), 1);
+    let (mut journal, _) = open(dir.path(), 0);
     let mut ends = vec![0];
     let mut written = Vec::new();
     for lengths in [&[30][..], &[10, 20], &[1; 40]] {
@@ -75,7 +89,7 @@ fn whatever_is_cut_or_damaged_the_groups_before_it_count() {
                 damaged[at] ^= 0x10;
             }
             fs::write(&path, &damaged).unwrap();
-            let (journal, read) = open(dir.path(), 1);
+            let (journal, read) = open(dir.path(), 0);
             assert_eq!(read, written[..whole], "byte {at}, cut: {cut}");
             assert_eq!(journal.bytes(), ends[whole]);
         }
@@ -87,13 +101,13 @@ fn whatever_is_cut_or_damaged_the_groups_before_it_count() {
 #[test]
 fn chunks_of_a_torn_group_are_cleared_away() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut journal, _) = open(dir.path(), 1);
+    let (mut journal, _) = open(dir.path(), 0);
     group(&mut journal, &[CHUNK_BYTES, 5]);
     let path = path_of(dir.path(), 1);
     let mut bytes = fs::read(&path).unwrap();
     bytes[100] ^= 1;
     fs::write(&path, &bytes).unwrap();
-    let (mut journal, read) = open(dir.path(), 1);
+    let (mut journal, read) = open(dir.path(), 0);
     assert_eq!(read.len(), 0);
     let mut begun = journal.begin();
     let encode = |out: &mut Vec<u8>| out.resize(out.len() + CHUNK_BYTES, 1);
@@ -102,13 +116,13 @@ fn chunks_of_a_torn_group_are_cleared_away() {
         begun.chunk, 1,
         "its first chunk is written, its last is not"
     );
-    assert_eq!(open(dir.path(), 1).1.len(), 0);
+    assert_eq!(open(dir.path(), 0).1.len(), 0);
 }
 
 #[test]
 fn an_abandoned_group_never_was() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut journal, _) = open(dir.path(), 1);
+    let (mut journal, _) = open(dir.path(), 0);
     let first = group(&mut journal, &[5]);
     let mut abandoned = journal.begin();
     for seqno in 1..5 {
@@ -116,29 +130,166 @@ fn an_abandoned_group_never_was() {
         journal.put(&mut abandoned, &key(seqno), encode).unwrap();
     }
     let second = group(&mut journal, &[6]);
-    assert_eq!(open(dir.path(), 1).1, [first, second]);
+    assert_eq!(open(dir.path(), 0).1, [first, second]);
+}
+
+fn numbers(path: &Path) -> Vec<u64> {
+    let found = journals(path).unwrap();
+    let mut numbers: Vec<_> = found.into_iter().map(|(number, _)| number).collect();
+    numbers.sort_unstable();
+    numbers
 }
 
 #[test]
 fn generations_follow_one_another() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut journal, _) = open(dir.path(), 1);
-    group(&mut journal, &[5]);
-    journal.begin_next().unwrap();
-    assert_eq!((journal.generation(), journal.bytes()), (2, 0));
-    let second = group(&mut journal, &[6]);
-    assert_eq!(journals(dir.path()).unwrap().len(), 1);
-    assert_eq!(open(dir.path(), 2).1, [second]);
-    assert_eq!(open(dir.path(), 3).1.len(), 0, "the tables have the second");
-    assert_eq!(journals(dir.path()).unwrap().len(), 1);
+    let (mut journal, _) = open(dir.path(), 0);
+    let first = group(&mut journal, &[5]);
+    let sealed = journal.rotate().unwrap();
+    assert_eq!((sealed.generation, journal.bytes()), (1, 0));
+    assert_eq!((journal.generation(), journal.last_group), (2, 1));
+    let (sealed, journal, read) = open_all(dir.path(), 0);
+    assert!(sealed.is_none(), "nothing is in the second yet");
+    assert_eq!((journal.generation(), read), (1, vec![(1, first.clone())]));
+    assert_eq!(numbers(dir.path()), [1]);
+
+    let mut journal = journal;
+    journal.rotate().unwrap();
+    let second = group(&mut journal, &[6, 7]);
+    let bytes = journal.bytes();
+    let (sealed, journal, read) = open_all(dir.path(), 0);
+    assert_eq!(read, [(1, first), (2, second.clone())]);
+    let sealed = sealed.unwrap();
+    assert_eq!((sealed.generation, journal.generation()), (1, 2));
+    assert_eq!((journal.bytes(), journal.last_group), (bytes, 2));
+
+    let (sealed, journal, read) = open_all(dir.path(), 1);
+    assert!(sealed.is_none(), "the tables have the first");
+    assert_eq!((journal.bytes(), read), (bytes, vec![(2, second)]));
+    assert_eq!(numbers(dir.path()), [2]);
+    assert_eq!(open(dir.path(), 2).1.len(), 0, "the tables have the second");
+    assert_eq!(numbers(dir.path()), [3]);
+}
+
+/// Two journals, the first with three groups, the second with two; and all of the groups.
+fn two(path: &Path) -> Groups {
+    let (mut journal, _) = open(path, 0);
+    let mut groups = Vec::new();
+    for lengths in [&[30][..], &[10, 20], &[1; 40]] {
+        groups.push((1, group(&mut journal, lengths)));
+    }
+    journal.rotate().unwrap();
+    for lengths in [&[CHUNK_BYTES, 2][..], &[3]] {
+        groups.push((2, group(&mut journal, lengths)));
+    }
+    groups
+}
+
+#[test]
+fn damage_in_the_first_of_two_ends_both() {
+    let dir = tempfile::tempdir().unwrap();
+    let written = two(dir.path());
+    let path = |number| path_of(dir.path(), number);
+    let [first, second] = [1, 2].map(|number| fs::read(path(number)).unwrap());
+    let end = first.iter().rposition(|byte| *byte != 0).unwrap();
+    let mut seen = [false; 4];
+    for at in (0..end).step_by(7) {
+        let mut damaged = first.clone();
+        damaged[at] ^= 1;
+        fs::write(path(1), &damaged).unwrap();
+        fs::write(path(2), &second).unwrap();
+        let (sealed, mut journal, read) = open_all(dir.path(), 0);
+        assert!(sealed.is_none() && read.len() < 3, "byte {at}");
+        assert_eq!(read, written[..read.len()], "byte {at}");
+        assert_eq!(numbers(dir.path()), [1], "the second counts for nothing");
+        seen[read.len()] = true;
+        // What is written now is the next group, and what was lost stays lost.
+        let next = group(&mut journal, &[9]);
+        let (_, _, again) = open_all(dir.path(), 0);
+        assert_eq!(again[read.len()..], [(1, next)], "byte {at}");
+    }
+    assert_eq!(seen, [true, true, true, false]);
+    fs::remove_file(path(1)).unwrap();
+    fs::write(path(2), &second).unwrap();
+    assert_eq!(open(dir.path(), 0).1.len(), 0, "the first is lost");
+}
+
+#[test]
+fn damage_in_the_second_of_two_leaves_the_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let written = two(dir.path());
+    let path = |number| path_of(dir.path(), number);
+    let [first, second] = [1, 2].map(|number| fs::read(path(number)).unwrap());
+    let last = second.iter().rposition(|byte| *byte != 0).unwrap();
+    for (at, left) in [(0, 3), (40_000, 3), (last, 4)] {
+        let mut damaged = second.clone();
+        damaged[at] ^= 1;
+        fs::write(path(1), &first).unwrap();
+        fs::write(path(2), &damaged).unwrap();
+        let (_, _, read) = open_all(dir.path(), 0);
+        assert_eq!(read, written[..left], "byte {at}");
+    }
+}
+
+/// A group that failed may be there as a whole all the same, behind the last one that counts.
+#[test]
+fn the_second_says_where_the_first_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = open(dir.path(), 0);
+    let first = group(&mut journal, &[5]);
+    let end = journal.bytes();
+    group(&mut journal, &[6]);
+    let path = path_of(dir.path(), 1);
+    let both = fs::read(&path).unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
+    file.set_len(end).unwrap();
+    let (mut journal, _) = open(dir.path(), 0);
+    journal.rotate().unwrap();
+    let second = group(&mut journal, &[7]);
+    fs::write(&path, both).unwrap();
+    assert_eq!(open_all(dir.path(), 0).2, [(1, first), (2, second)]);
+}
+
+#[test]
+fn what_a_recycled_file_had_does_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = open(dir.path(), 0);
+    for _ in 0..3 {
+        group(&mut journal, &[1000, 10]);
+    }
+    let retire_last = |journal: &mut Journal, read: bool| {
+        let sealed = journal.rotate().unwrap();
+        let reader = read.then(|| Arc::clone(&sealed.file));
+        let retired = retire(sealed, &journal.next_place());
+        assert_eq!(retired.is_none(), read);
+        if let Some((file, generation)) = retired {
+            journal.recycled(file, generation);
+        }
+        reader
+    };
+    retire_last(&mut journal, false);
+    assert_eq!(numbers(dir.path()), [2, 3]);
+    let second = group(&mut journal, &[3]);
+    let reader = retire_last(&mut journal, true);
+    assert_eq!(numbers(dir.path()), [3], "who reads it keeps it");
+    let third = group(&mut journal, &[1000]);
+    assert!(journal.file().metadata().unwrap().len() >= EXTENT);
+    assert_eq!(open_all(dir.path(), 2).2, [(3, third)]);
+    let Entry::Put(_, _, place) = second[0] else {
+        panic!("a row comes first")
+    };
+    assert_eq!(*place.read(&reader.unwrap()).unwrap(), [1, 1, 1]);
+    // A file without groups of its own generation, as a crash leaves it.
+    fs::rename(path_of(dir.path(), 3), path_of(dir.path(), 9)).unwrap();
+    assert_eq!(open(dir.path(), 8).1.len(), 0);
 }
 
 /// A copy of a journal under another generation's name has nothing to say.
 #[test]
 fn a_renamed_journal_does_not_count() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut journal, _) = open(dir.path(), 1);
+    let (mut journal, _) = open(dir.path(), 0);
     group(&mut journal, &[5]);
     fs::rename(path_of(dir.path(), 1), path_of(dir.path(), 2)).unwrap();
-    assert_eq!(open(dir.path(), 2).1.len(), 0);
+    assert_eq!(open(dir.path(), 1).1.len(), 0);
 }

@@ -1,0 +1,113 @@
+//! Where values lie in a journal, and reading them back.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use fjall::Slice;
+
+/// Where a value lies in the journal.
+///
+/// Shape: the offset in the upper 38 bits, the length in the lower 26.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place(u64);
+
+impl Place {
+    const LENGTH_BITS: u32 = 26;
+
+    /// The place of `length` bytes at `offset`.
+    pub(crate) fn at(offset: u64, length: usize) -> Self {
+        assert!(
+            offset >> (64 - Self::LENGTH_BITS) == 0 && length >> Self::LENGTH_BITS == 0,
+            "journal and values are limited in size"
+        );
+        Self(offset << Self::LENGTH_BITS | length as u64)
+    }
+
+    /// Where it begins.
+    pub(crate) fn offset(self) -> u64 {
+        self.0 >> Self::LENGTH_BITS
+    }
+
+    /// Bytes of the value.
+    pub(crate) fn length(self) -> usize {
+        (self.0 & ((1 << Self::LENGTH_BITS) - 1)) as usize
+    }
+
+    /// Reads the value.
+    pub(crate) fn read(self, file: &File) -> io::Result<Slice> {
+        let mut value = vec![0; self.length()];
+        file.read_exact_at(&mut value, self.offset())?;
+        Ok(Slice::from(value))
+    }
+}
+
+/// Reads places that lie mostly one after the other with few reads.
+#[derive(Debug)]
+pub(crate) struct Window {
+    file: Arc<File>,
+    start: u64,
+    bytes: Vec<u8>,
+    /// Bytes to read beyond what is asked for; more as long as places follow one another.
+    ahead: usize,
+}
+
+impl Window {
+    /// Bytes read ahead, at most.
+    const AHEAD_MAX: usize = 32 << 10;
+    /// Places follow one another when there are at most so many bytes between them.
+    const GAP_MAX: u64 = 4096;
+
+    pub(crate) fn new(file: Arc<File>) -> Self {
+        Self {
+            file,
+            start: 0,
+            bytes: Vec::new(),
+            ahead: 0,
+        }
+    }
+
+    /// The value at a place.
+    pub(crate) fn get(&mut self, place: Place) -> io::Result<&[u8]> {
+        let inside = |window: &Self| {
+            let from = place.offset().checked_sub(window.start)?;
+            let from = usize::try_from(from).ok()?;
+            let range = from..from.checked_add(place.length())?;
+            (range.end <= window.bytes.len()).then_some(range)
+        };
+        let range = if let Some(range) = inside(self) {
+            range
+        } else {
+            self.read(place)?;
+            0..place.length()
+        };
+        self.bytes
+            .get(range)
+            .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    fn read(&mut self, place: Place) -> io::Result<()> {
+        let end = self.start + self.bytes.len() as u64;
+        let follows = place.offset() >= self.start && place.offset() <= end + Self::GAP_MAX;
+        self.ahead = if follows {
+            (2 * self.ahead + 1024).min(Self::AHEAD_MAX)
+        } else {
+            0
+        };
+        self.bytes.resize(place.length() + self.ahead, 0);
+        self.start = place.offset();
+        let mut filled = 0;
+        while filled < self.bytes.len() {
+            let at = self.start + filled as u64;
+            match self.file.read_at(&mut self.bytes[filled..], at) {
+                Ok(0) => break,
+                Ok(bytes) => filled += bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.bytes.truncate(filled);
+        Ok(())
+    }
+}

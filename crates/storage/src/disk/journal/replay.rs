@@ -1,0 +1,120 @@
+//! Reading a journal back, group after group.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use super::{Entry, HEADER_BYTES, Header, LAST, PUT, Place, REMOVE};
+use crate::record::{ROW_KEY_BYTES, split_row_key};
+
+/// Reads groups from the front.
+pub(super) struct Replay<'a> {
+    file: &'a File,
+    generation: u64,
+    length: u64,
+    /// Behind the last group that was read.
+    pub(super) at: u64,
+    /// Number of the last group that was read, or the one before the first.
+    pub(super) last_group: u64,
+}
+
+impl<'a> Replay<'a> {
+    /// Before the first group of a journal.
+    pub(super) fn new(file: &'a File, generation: u64) -> io::Result<Self> {
+        let mut replay = Self {
+            file,
+            generation,
+            length: file.metadata()?.len(),
+            at: 0,
+            last_group: 0,
+        };
+        replay.last_group = replay.first_group()?.map_or(0, |first| first - 1);
+        Ok(replay)
+    }
+
+    /// The number that the first group has, whole or not, if the journal has any.
+    pub(super) fn first_group(&self) -> io::Result<Option<u64>> {
+        let first = self.chunk(0)?.map(|(header, _)| header);
+        let ours = first.filter(|first| first.generation == self.generation && first.chunk == 0);
+        Ok(ours
+            .map(|first| first.group)
+            .filter(|group| (1..u64::MAX).contains(group)))
+    }
+
+    /// The entries of the next group, if all of it is there; moves behind it then.
+    pub(super) fn next(&mut self) -> io::Result<Option<Vec<Entry>>> {
+        let group = self.group(self.last_group + 1)?;
+        self.last_group += u64::from(group.is_some());
+        Ok(group)
+    }
+
+    /// The entries of group `number`, if all of it is there; moves behind it then.
+    fn group(&mut self, number: u64) -> io::Result<Option<Vec<Entry>>> {
+        let mut entries = Vec::new();
+        let (mut at, mut chunk) = (self.at, 0);
+        loop {
+            let Some((header, bytes)) = self.chunk(at)? else {
+                return Ok(None);
+            };
+            if (header.generation, header.group, header.chunk) != (self.generation, number, chunk) {
+                return Ok(None);
+            }
+            if !read_entries(&bytes, at, &mut entries) {
+                return Ok(None);
+            }
+            at += bytes.len() as u64;
+            chunk += 1;
+            if header.flags == LAST {
+                self.at = at;
+                return Ok(Some(entries));
+            }
+        }
+    }
+
+    /// The chunk at `at`, header included; `None` when there is none or it is not whole.
+    fn chunk(&self, at: u64) -> io::Result<Option<(Header, Vec<u8>)>> {
+        let left = self.length.saturating_sub(at);
+        let mut head = [0; HEADER_BYTES];
+        if left < HEADER_BYTES as u64 {
+            return Ok(None);
+        }
+        self.file.read_exact_at(&mut head, at)?;
+        let header = Header::read(&head);
+        if u64::from(header.length) > left - HEADER_BYTES as u64 {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; HEADER_BYTES + header.length as usize];
+        self.file.read_exact_at(&mut bytes, at)?;
+        let whole = bytes[..4] == crc32fast::hash(&bytes[4..]).to_be_bytes();
+        Ok(whole.then_some((header, bytes)))
+    }
+}
+
+/// Adds the entries of a chunk that lies at `at`; `false` when it makes no sense.
+fn read_entries(chunk: &[u8], at: u64, entries: &mut Vec<Entry>) -> bool {
+    let mut rest = &chunk[HEADER_BYTES..];
+    while let Some((what, tail)) = rest.split_first() {
+        let Some((key, tail)) = tail.split_at_checked(ROW_KEY_BYTES) else {
+            return false;
+        };
+        let Some((vb, seqno)) = split_row_key(key) else {
+            return false;
+        };
+        if *what == REMOVE {
+            entries.push(Entry::Remove(vb, seqno));
+            rest = tail;
+            continue;
+        }
+        let Some((length, tail)) = tail.split_first_chunk::<4>() else {
+            return false;
+        };
+        let length = u32::from_be_bytes(*length) as usize;
+        let Some((_, behind)) = tail.split_at_checked(length).filter(|_| *what == PUT) else {
+            return false;
+        };
+        let offset = at + (chunk.len() - tail.len()) as u64;
+        entries.push(Entry::Put(vb, seqno, Place::at(offset, length)));
+        rest = behind;
+    }
+    true
+}
