@@ -1,7 +1,7 @@
 //! The bucket: vBuckets behind one lock each, and the bridge between engine, store and server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use engine::{FetchKey, MemoryDelta, OpError, Outbox, VBucket, VbConfig};
 use model::{VbId, VbRecord, VbUuid};
@@ -91,6 +91,9 @@ pub struct Bucket<S> {
     /// vBuckets that had changes in memory at the last look.
     pub(crate) relieve_busy: AtomicU64,
     pub(crate) expiry_bell: Bell,
+    /// Seconds between two passes, and whether there are any.
+    pub(crate) expiry_pass_s: AtomicU32,
+    pub(crate) expires: AtomicBool,
     pub(crate) compaction_bell: Bell,
     holds: Holds,
     pub(crate) waiters: Waiters,
@@ -126,6 +129,8 @@ impl<S: KvStore> Bucket<S> {
         let bucket = Arc::new(Self {
             memory: Memory::new(options.quota_bytes),
             dirty: DirtySet::new(usize::from(options.vbuckets)),
+            expiry_pass_s: AtomicU32::new(options.expiry_pass_s),
+            expires: AtomicBool::new(options.expiry_pass_s > 0),
             slots,
             options,
             store,
@@ -333,14 +338,10 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Asks for a value that is only in the store; `wake` rings when it is worth trying again.
-    ///
-    /// # Errors
-    /// See [`Bucket::admit_fetch`]; nothing rings then.
-    pub fn fetch(&self, vb: VbId, key: FetchKey, wake: Arc<dyn Wake>) -> Result<(), MemoryRefusal> {
-        self.admit_fetch()?;
+    /// Whoever calls this has asked [`Bucket::admit_fetch`] whether there is room for it.
+    pub fn fetch(&self, vb: VbId, key: FetchKey, wake: Arc<dyn Wake>) {
         self.fetches.lock().push(FetchRequest { vb, key, wake });
         self.fetch_bell.ring();
-        Ok(())
     }
 
     /// Asks the flusher not to wait for more changes: somebody looks at what is durable.

@@ -16,6 +16,7 @@ mod holds;
 mod lifecycle;
 mod memory;
 mod replica;
+mod settings;
 mod signals;
 mod stats;
 mod subscribers;
@@ -30,8 +31,7 @@ pub use bucket::{Bucket, BucketOptions, OpenBucketError};
 pub use durable::DurableWait;
 pub use holds::{HOLDS, Hold, Holds};
 pub use memory::{
-    BACKFILL_PERCENT, CHECKPOINT_PERCENT, Eviction, Limit, MUTATION_PERCENT, Memory, MemoryRefusal,
-    Pressure, Relief, next_relief,
+    Eviction, Limit, Limits, Memory, MemoryRefusal, Pressure, Relief, Share, next_relief,
 };
 pub use signals::{Bell, Clock, Wake};
 pub use stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};

@@ -1,6 +1,7 @@
 //! The bucket's memory account: what is in use, the marks, and who is refused at them.
 
 mod ladder;
+mod limits;
 #[cfg(test)]
 mod tests;
 
@@ -9,20 +10,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use engine::{MemoryDelta, OpError};
 pub use ladder::{Eviction, Pressure, Relief, next_relief};
-
-/// Share of the quota at which eviction stops, percent.
-const LOW_PERCENT: u64 = 75;
-/// Share at which it starts.
-const HIGH_PERCENT: u64 = 85;
-/// Share above which writes are refused.
-pub const MUTATION_PERCENT: u64 = 93;
-/// Share above which nothing is read back into memory: neither fetches nor backfills.
-pub const BACKFILL_PERCENT: u64 = 96;
-/// Share that checkpoints may take for themselves.
-pub const CHECKPOINT_PERCENT: u64 = 20;
-/// Share of the checkpoints' part at which they are relieved, and down to which.
-const CHECKPOINT_UPPER_PERCENT: u64 = 90;
-const CHECKPOINT_LOWER_PERCENT: u64 = 60;
+pub use limits::{Limits, Share};
+use parking_lot::Mutex;
 
 /// A limit that memory ran into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +72,44 @@ impl fmt::Display for MemoryRefusal {
     }
 }
 
+/// What [`Limits`] amount to, in bytes.
+#[derive(Debug, Default)]
+struct Marks {
+    quota: AtomicU64,
+    low: AtomicU64,
+    high: AtomicU64,
+    mutation: AtomicU64,
+    backfill: AtomicU64,
+    checkpoints: AtomicU64,
+    checkpoint_upper: AtomicU64,
+    checkpoint_lower: AtomicU64,
+}
+
+impl Marks {
+    fn follow(&self, limits: &Limits) {
+        let quota = limits.quota_bytes;
+        let checkpoints = limits.checkpoints.of(quota);
+        for (mark, bytes) in [
+            (&self.quota, quota),
+            (&self.low, limits.low.of(quota)),
+            (&self.high, limits.high.of(quota)),
+            (&self.mutation, limits.mutation.of(quota)),
+            (&self.backfill, limits.backfill.of(quota)),
+            (&self.checkpoints, checkpoints),
+            (
+                &self.checkpoint_upper,
+                limits.checkpoint_upper.of(checkpoints),
+            ),
+            (
+                &self.checkpoint_lower,
+                limits.checkpoint_lower.of(checkpoints),
+            ),
+        ] {
+            mark.store(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
 /// What the bucket's documents and queues take, against its quota. All figures in bytes.
 ///
 /// Cost: a question is two loads; a booking is one addition, two when checkpoints changed.
@@ -92,23 +119,47 @@ pub struct Memory {
     checkpoints: AtomicI64,
     /// What the process takes beyond what is booked, as far as it is this bucket's.
     overhead: AtomicU64,
-    quota: u64,
+    limits: Mutex<Limits>,
+    marks: Marks,
 }
 
 impl Memory {
     /// An account with the marks of the reference.
     #[must_use]
     pub fn new(quota_bytes: u64) -> Self {
+        let limits = Limits::new(quota_bytes);
+        let marks = Marks::default();
+        marks.follow(&limits);
         Self {
             booked: AtomicI64::new(0),
             checkpoints: AtomicI64::new(0),
             overhead: AtomicU64::new(0),
-            quota: quota_bytes.min(i64::MAX as u64),
+            limits: Mutex::new(limits),
+            marks,
         }
     }
 
-    fn share(&self, percent: u64) -> u64 {
-        self.quota / 100 * percent
+    /// The settings behind the marks.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        *self.limits.lock()
+    }
+
+    /// Changes them, all or none.
+    ///
+    /// # Errors
+    /// Those of `change` and of [`Limits::check`].
+    pub(crate) fn change_limits(
+        &self,
+        change: impl FnOnce(&mut Limits) -> Result<(), &'static str>,
+    ) -> Result<(), &'static str> {
+        let mut limits = self.limits.lock();
+        let mut changed = *limits;
+        change(&mut changed)?;
+        changed.check()?;
+        self.marks.follow(&changed);
+        *limits = changed;
+        Ok(())
     }
 
     /// Books a change; says whether the reliever has something to do.
@@ -141,8 +192,8 @@ impl Memory {
             used,
             allowed,
         };
-        Err(if used >= self.quota || bytes as u64 > allowed {
-            refusal(OpError::OutOfMemory, Limit::Quota, self.quota)
+        Err(if used >= self.quota() || bytes as u64 > allowed {
+            refusal(OpError::OutOfMemory, Limit::Quota, self.quota())
         } else {
             refusal(OpError::TemporaryFailure, Limit::Mutation, allowed)
         })
@@ -177,8 +228,8 @@ impl Memory {
         if used < allowed {
             return Ok(());
         }
-        let (error, limit, allowed) = if used >= self.quota {
-            (OpError::OutOfMemory, Limit::Quota, self.quota)
+        let (error, limit, allowed) = if used >= self.quota() {
+            (OpError::OutOfMemory, Limit::Quota, self.quota())
         } else {
             (OpError::TemporaryFailure, Limit::Backfill, allowed)
         };
@@ -223,49 +274,49 @@ impl Memory {
     /// The quota.
     #[must_use]
     pub fn quota(&self) -> u64 {
-        self.quota
+        self.marks.quota.load(Ordering::Relaxed)
     }
 
     /// Where eviction stops.
     #[must_use]
     pub fn low_mark(&self) -> u64 {
-        self.share(LOW_PERCENT)
+        self.marks.low.load(Ordering::Relaxed)
     }
 
     /// Where eviction starts.
     #[must_use]
     pub fn high_mark(&self) -> u64 {
-        self.share(HIGH_PERCENT)
+        self.marks.high.load(Ordering::Relaxed)
     }
 
     /// Above this a write is refused.
     #[must_use]
     pub fn mutation_limit(&self) -> u64 {
-        self.share(MUTATION_PERCENT)
+        self.marks.mutation.load(Ordering::Relaxed)
     }
 
     /// At this nothing is read from the store into memory.
     #[must_use]
     pub fn backfill_limit(&self) -> u64 {
-        self.share(BACKFILL_PERCENT)
+        self.marks.backfill.load(Ordering::Relaxed)
     }
 
     /// At this every change is refused until checkpoints are relieved.
     #[must_use]
     pub fn checkpoint_quota(&self) -> u64 {
-        self.share(CHECKPOINT_PERCENT)
+        self.marks.checkpoints.load(Ordering::Relaxed)
     }
 
     /// Above this checkpoints are relieved.
     #[must_use]
     pub fn checkpoint_upper_mark(&self) -> u64 {
-        self.checkpoint_quota() / 100 * CHECKPOINT_UPPER_PERCENT
+        self.marks.checkpoint_upper.load(Ordering::Relaxed)
     }
 
     /// Down to this.
     #[must_use]
     pub fn checkpoint_lower_mark(&self) -> u64 {
-        self.checkpoint_quota() / 100 * CHECKPOINT_LOWER_PERCENT
+        self.marks.checkpoint_lower.load(Ordering::Relaxed)
     }
 
     /// Whether the reliever has something to do.

@@ -12,8 +12,6 @@ use crate::stats::Counters;
 const BACKFILLS_MAX: usize = 4096;
 /// Waiting backfills looked at while the list is locked.
 const PENDING_LOOKED_AT: usize = 256;
-/// Above this share of the quota nothing is read.
-const MEMORY_PERCENT_MAX: u64 = 96;
 /// How long to wait while memory is short; nobody rings when it is not.
 const SNOOZE: Duration = Duration::from_millis(200);
 
@@ -31,7 +29,7 @@ pub enum Backfilled {
 impl<S: KvStore> Bucket<S> {
     /// Reads one chunk for whoever is next.
     pub fn backfill_step(&self) -> Backfilled {
-        if self.memory().used() > self.memory().quota() / 100 * MEMORY_PERCENT_MAX {
+        if self.memory().used() > self.memory().backfill_limit() {
             return Backfilled::Snooze(SNOOZE);
         }
         // Who gave up, or may not begin yet, must not hide those behind: nobody would ring again.

@@ -200,11 +200,10 @@ impl<S: KvStore> Bucket<S> {
 
     fn expire_until_stopped(&self) {
         yield_to_front_end();
-        let pause = match self.options.expiry_pass_s {
-            0 => None,
-            seconds => Some(Duration::from_secs(u64::from(seconds))),
-        };
         while !self.is_stopping() {
+            // A ring ends the wait when the pause is another, or the bucket stops.
+            let pause = Duration::from_secs(u64::from(self.expiry_pass_s()));
+            let pause = self.expires().then_some(pause);
             if !self.expiry_bell.wait(pause) && self.warmup().stage() == WarmupStage::Done {
                 let expired = self.expiry_step();
                 tracing::debug!(

@@ -1,11 +1,13 @@
 //! Documents whose time has come although nobody asks for them.
 
+use std::time::Duration;
+
 use bucket::{Bucket, Counters, Flushed, HOLDS, Hold};
 use engine::{OpError, StoreMode, Write};
 use model::{Cas, Draft, Kind, Meta, VbId, VbState, VbUuid};
 use storage::{KvStore, MemStore};
 
-use crate::world::{Ops, ROOMY, options, rows, warm};
+use crate::world::{Ear, Ops, PATIENCE, ROOMY, options, rows, running, warm};
 
 fn set_until(bucket: &Bucket<impl KvStore>, vb: u16, key: &str, expiry: u32) {
     let meta = Meta {
@@ -64,4 +66,23 @@ fn holds_are_noted_by_their_reason() {
         assert_eq!(after[index] > before[index], expected, "{}", hold.name());
     }
     assert!(bucket.holds().quantile_ns(Hold::Flush, 1000) > 0);
+}
+
+#[test]
+fn the_time_between_passes_can_be_changed_while_the_bucket_runs() {
+    let (bucket, workers) = running(options(2, ROOMY), MemStore::new(), 1);
+    let passes = || Counters::read(&bucket.counters().expiry_passes);
+    assert!(!bucket.expires());
+    bucket.set_expires(true);
+    assert!(!bucket.expires(), "there is no time between them yet");
+    bucket.set_expiry_pass_s(1);
+    assert!(bucket.expires());
+    let ear = Ear::new();
+    let mut looks = 0;
+    while passes() == 0 {
+        looks += 1;
+        assert!(looks < PATIENCE.as_millis(), "no pass");
+        ear.listen_for(Duration::from_millis(1));
+    }
+    workers.stop().unwrap();
 }

@@ -200,6 +200,82 @@ fn relief_with_nothing_to_give_rests() {
     assert!(workers.stop().is_err());
 }
 
+/// The ring of the stop ends the rest, and must not be taken for a call.
+#[test]
+fn a_stop_is_seen_by_a_reliever_that_rests() {
+    let mut keeps = options(2, 4 << 20);
+    keeps.eviction = bucket::Eviction::None;
+    let (bucket, workers) = running(keeps, MemStore::new(), 1);
+    let memory = bucket.memory();
+    let mut index = 0;
+    while memory.used() < memory.low_mark() + (100 << 10) {
+        let before = bucket.set(0, &format!("k{index}"), &vec![7; 20_000]);
+        let ear = Ear::new();
+        bucket.await_persisted(VbId(0), before, ear.clone());
+        ear.listen();
+        index += 1;
+    }
+    let steps = || Counters::read(&bucket.counters().relief_steps);
+    let ear = Ear::new();
+    let stepped = |since: u64| {
+        let mut looks = 0;
+        while steps() == since {
+            looks += 1;
+            assert!(looks < PATIENCE.as_millis(), "the reliever does not work");
+            ear.listen_for(Duration::from_millis(1));
+        }
+    };
+    let before = steps();
+    bucket.set_memory_overhead(memory.quota() / 4);
+    stepped(before);
+    // It rests and looks again, for as long as memory is above the high mark. The first step
+    // below ends with a rest and the decision to wait for the next call.
+    let before = steps();
+    bucket.set_memory_overhead(0);
+    assert!(!memory.is_pressed() && memory.used() > memory.low_mark());
+    stepped(before);
+    workers.stop().unwrap();
+}
+
+#[test]
+fn a_smaller_quota_makes_room_at_once_and_a_larger_one_lets_more_in() {
+    let (bucket, workers) = running(options(2, 8 << 20), Kept::default(), 1);
+    let high = (0..3000_u32)
+        .map(|index| bucket.set(0, &format!("k{index}"), &[7; 1000]))
+        .max();
+    let ear = Ear::new();
+    bucket.await_persisted(VbId(0), high.unwrap(), ear.clone());
+    ear.listen();
+    let memory = bucket.memory();
+    let quota = |bytes: u64| {
+        let changed = bucket.change_limits(|limits| {
+            limits.quota_bytes = bytes;
+            Ok(())
+        });
+        changed.unwrap();
+    };
+    quota(2 << 20);
+    let mut looks = 0;
+    while memory.used() > memory.low_mark() {
+        looks += 1;
+        assert!(looks < PATIENCE.as_millis(), "{memory:?}");
+        ear.listen_for(Duration::from_millis(1));
+    }
+    assert!(bucket.admit(1 << 20).is_err());
+    quota(8 << 20);
+    assert_eq!(bucket.admit(1 << 20), Ok(()));
+    assert!(
+        bucket
+            .change_limits(|limits| {
+                limits.quota_bytes = 0;
+                Ok(())
+            })
+            .is_err()
+    );
+    assert_eq!(memory.quota(), 8 << 20);
+    workers.stop().unwrap();
+}
+
 #[test]
 fn the_reliever_keeps_a_bucket_usable_that_is_written_far_beyond_its_quota() {
     let (bucket, workers) = running(options(4, 4 << 20), Kept::default(), 1);

@@ -215,12 +215,12 @@ pub(crate) fn read_through<S: KvStore>(bucket: &Bucket<S>, vb: u16, key: &str) -
                 return Some(document.value().to_vec());
             }
             Ok(Outcome::NeedsFetch(wanted)) => {
-                match bucket.fetch(VbId(vb), wanted, ear.clone()) {
-                    Ok(()) => ear.listen(),
+                if bucket.admit_fetch().is_ok() {
+                    bucket.fetch(VbId(vb), wanted, ear.clone());
+                    ear.listen();
+                } else {
                     // No room for it at the moment.
-                    Err(_) => {
-                        ear.listen_for(Duration::from_millis(5));
-                    }
+                    ear.listen_for(Duration::from_millis(5));
                 }
             }
             Err(OpError::KeyNotFound) => return None,

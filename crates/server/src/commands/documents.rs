@@ -57,7 +57,7 @@ impl Context<'_> {
                         "the value could not be read from the store",
                     ));
                 }
-                bucket.bucket.fetch(vb, key, self.session.waker())?;
+                bucket.bucket.fetch(vb, key, self.session.waker());
                 Ok(Settled::Parked(Done::Parked(FETCH_WAIT)))
             }
         }

@@ -12,6 +12,7 @@ mod documents;
 mod durable;
 mod node;
 mod observe;
+mod params;
 mod read;
 mod replication;
 mod table;

@@ -3,8 +3,8 @@
 use wire::Opcode;
 
 use super::{
-    Command, Privilege, Scope, bootstrap, collections, dcp, node, observe, read, replication,
-    vbuckets, write,
+    Command, Privilege, Scope, bootstrap, collections, dcp, node, observe, params, read,
+    replication, vbuckets, write,
 };
 use crate::session::{Context, Done, Refusal};
 
@@ -73,7 +73,7 @@ const fn noted(mut command: Command, note: &'static str) -> Command {
 /// Every command that is served.
 pub(crate) static COMMANDS: &[Command] = &ROWS;
 
-const ROWS: [Command; 64] = [
+const ROWS: [Command; 65] = [
     document(Opcode::GET, READ, read::get),
     document(Opcode::GETQ, READ, read::get),
     document(Opcode::GETK, READ, read::get),
@@ -161,6 +161,10 @@ const ROWS: [Command; 64] = [
     noted(
         bucket(Opcode::IOCTL_SET, ADMIN, replication::ioctl_set),
         "replication.replica and replication.promote",
+    ),
+    noted(
+        bucket(Opcode::SET_PARAM, ADMIN, params::set),
+        "memory, checkpoint and expiry settings; until the next start",
     ),
     node(Opcode::QUIT, FREE, node::quit),
     node(Opcode::QUITQ, FREE, node::quit),

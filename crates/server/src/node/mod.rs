@@ -39,6 +39,10 @@ pub(crate) struct Waits {
     pub(crate) persistence: Duration,
     /// For a pending vBucket to become active.
     pub(crate) pending: Duration,
+    /// For memory for a write.
+    pub(crate) room: Duration,
+    /// For memory for a value that is to be read from the store.
+    pub(crate) fetch_room: Duration,
 }
 
 impl Default for Waits {
@@ -46,6 +50,8 @@ impl Default for Waits {
         Self {
             persistence: Duration::from_secs(30),
             pending: Duration::from_secs(30),
+            room: Duration::from_millis(10),
+            fetch_room: Duration::from_millis(500),
         }
     }
 }

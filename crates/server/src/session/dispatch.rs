@@ -21,10 +21,6 @@ use crate::value::{self, InflateError};
 
 /// How often a request that waits for room looks again.
 const ROOM_LOOK: Duration = Duration::from_millis(1);
-/// How long a write waits, in all.
-const ROOM_WAIT_NS: u64 = 10_000_000;
-/// The same for a value that is to be read from the store.
-const FETCH_ROOM_WAIT_NS: u64 = 500_000_000;
 /// How long the connection's next writes do not wait after one that waited in vain: where
 /// nothing can leave memory, everybody hears so at once.
 const NO_ROOM_NS: u64 = 50_000_000;
@@ -495,7 +491,7 @@ impl Context<'_> {
         };
         let now_ns = self.now.mono_ns;
         if refusal.error == OpError::TemporaryFailure && now_ns >= self.session.no_room_until_ns {
-            if self.waited_for_room_ns() < ROOM_WAIT_NS {
+            if self.waited_for_room() < self.session.node.waits.room {
                 return Err(Refusal::NoRoomYet);
             }
             self.session.no_room_until_ns = now_ns + NO_ROOM_NS;
@@ -509,7 +505,7 @@ impl Context<'_> {
         let Err(refusal) = bucket.bucket.look_for_room(Memory::admit_fetch) else {
             return Ok(());
         };
-        if self.waited_for_room_ns() < FETCH_ROOM_WAIT_NS {
+        if self.waited_for_room() < self.session.node.waits.fetch_room {
             return Err(Refusal::NoRoomYet);
         }
         Ok(bucket.bucket.note_refusal(refusal)?)
@@ -517,14 +513,14 @@ impl Context<'_> {
 
     /// How long the request has waited. A wait for room is not counted as a run: those are
     /// limited for requests that fetch.
-    fn waited_for_room_ns(&mut self) -> u64 {
+    fn waited_for_room(&mut self) -> Duration {
         let now_ns = self.now.mono_ns;
         let park = Park {
             since_ns: now_ns,
             runs: 0,
         };
         let since_ns = self.session.park.get_or_insert(park).since_ns;
-        now_ns.saturating_sub(since_ns)
+        Duration::from_nanos(now_ns.saturating_sub(since_ns))
     }
 }
 

@@ -349,6 +349,7 @@ impl Job {
         match answer.pending.request.kind {
             Kind::Set => memory.wrote(stamp, answer.cas, violations),
             Kind::Get => memory.read(stamp, answer.value, answer.cas, violations),
+            Kind::Delete => {}
         }
     }
 
@@ -362,7 +363,7 @@ impl Job {
         let kind = answer.pending.request.kind;
         match kind {
             Kind::Get => counts.gets += 1,
-            Kind::Set => {
+            Kind::Set | Kind::Delete => {
                 counts.sets += 1;
                 counts.set_latencies.record(latency_ns);
             }
@@ -374,8 +375,8 @@ impl Job {
                 }
                 Ok(())
             }
-            Status::KEY_ENOENT if kind == Kind::Get => {
-                counts.misses += 1;
+            Status::KEY_ENOENT if kind != Kind::Set => {
+                counts.misses += u64::from(kind == Kind::Get);
                 Ok(())
             }
             status => {

@@ -43,7 +43,7 @@ impl Memcached {
             .args(["-u", "root"])
             .stdin(Stdio::null())
             .stdout(Stdio::null());
-        if plan.value_bytes > VALUE_BYTES_DEFAULT_MAX {
+        if plan.sizes.most > VALUE_BYTES_DEFAULT_MAX {
             command.args(["-I", "32m"]);
         }
         let child = command

@@ -17,9 +17,11 @@ mod measure;
 mod memcached;
 mod options;
 mod pace;
+mod pressure;
 mod random;
 mod report;
 mod side;
+mod sizes;
 mod verify;
 mod worker;
 mod workload;
@@ -30,6 +32,7 @@ use crate::exit::{Failure, Sysexit};
 use crate::output::{self, Progress, Style};
 use memcached::Memcached;
 use options::Plan;
+use pressure::Watch;
 use report::Report;
 use side::{Side, Target};
 
@@ -38,9 +41,12 @@ use side::{Side, Target};
 /// # Errors
 /// A usage error; a server that cannot be reached or breaks; wrong values; refused operations.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let plan = args.plan()?;
+    let mut plan = args.plan()?;
     if let Some(scenario) = args.dcp {
         return dcp::run(scenario, args, plan);
+    }
+    if let Some(times) = args.overcommit {
+        plan.keys = pressure::keys(&targets(args, None)[0], &plan, times)?;
     }
     let memcached = match &args.vs_memcached {
         Some(program) => Some(Memcached::start(program, &plan)?),
@@ -52,13 +58,26 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         progress.show(&format!("connecting to {}", target.address));
         sides.push(Side::open(target, &plan, random_run()?)?);
     }
-    measure(&mut sides, &plan, &progress)?;
+    let watched = args.overcommit.is_some() || args.watch_memory;
+    let mut watch = watched
+        .then(|| Watch::start(&sides[0].target, &plan))
+        .transpose()?;
+    measure(&mut sides, &plan, &progress, watch.as_mut())?;
     drop(progress);
     let report = Report::new(&plan, &sides);
+    let counts = report.counts();
     if args.json {
-        output::print_json(&report.to_json())?;
+        let mut json = report.to_json();
+        if let Some(watch) = &watch {
+            json["memory"] = watch.to_json(counts);
+        }
+        output::print_json(&json)?;
     } else {
-        output::print(report.to_text(Style::of_stdout()).as_bytes())?;
+        let mut text = report.to_text(Style::of_stdout());
+        if let Some(watch) = &watch {
+            text += &watch.to_text(counts);
+        }
+        output::print(text.as_bytes())?;
     }
     drop((sides, memcached));
     verdict(&report)
@@ -84,7 +103,13 @@ fn targets(args: &Args, memcached: Option<&Memcached>) -> Vec<Target> {
 }
 
 /// Loads and warms up every side, then lets them take turns: A, B, A, B.
-fn measure(sides: &mut [Side], plan: &Plan, progress: &Progress) -> Result<(), Failure> {
+/// What the first server does with its memory is watched, if anything is.
+fn measure(
+    sides: &mut [Side],
+    plan: &Plan,
+    progress: &Progress,
+    mut watch: Option<&mut Watch>,
+) -> Result<(), Failure> {
     for side in &mut *sides {
         if plan.load_first {
             progress.show(&format!("{}: loading {} keys", side.target.name, plan.keys));
@@ -93,10 +118,17 @@ fn measure(sides: &mut [Side], plan: &Plan, progress: &Progress) -> Result<(), F
         progress.show(&format!("{}: warming up", side.target.name));
         side.warm_up(plan)?;
     }
+    if let Some(watch) = &mut watch {
+        watch.loaded()?;
+    }
     for slice in 1..=plan.slices {
-        for side in &mut *sides {
+        for (index, side) in sides.iter_mut().enumerate() {
             let name = side.target.name.clone();
-            let rate = side.measure(plan)?.ops_per_second();
+            let measured = side.measure(plan)?;
+            let rate = measured.ops_per_second();
+            if let (0, Some(watch)) = (index, &mut watch) {
+                watch.sliced(measured)?;
+            }
             progress.show(&format!(
                 "slice {slice}/{}  {name}: {rate:.0} ops/s",
                 plan.slices

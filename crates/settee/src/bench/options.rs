@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::dcp::{Origin, Scenario};
 use super::distribution::Distribution;
+use super::sizes::Sizes;
 use super::verify;
 use crate::client::{Address, ConnectArgs};
 use crate::exit::Failure;
@@ -25,6 +26,10 @@ const VALUE_BYTES_MAX: u64 = 20 * 1024 * 1024;
 /// stalls is charged for every request that had to wait.
 ///
 /// Exit code 65 when --verify finds a wrong value, 75 when the server refused operations.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of its own on the command line"
+)]
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -66,6 +71,24 @@ pub(crate) struct Args {
     #[arg(long, env = "SETTEE_BENCH_VALUE_SIZE", value_name = "BYTES", default_value_t = 256,
           value_parser = clap::value_parser!(u64).range(0..=VALUE_BYTES_MAX))]
     value_size: u64,
+    /// Values of different sizes, from --value-size up to this: every size class alike (their
+    /// logarithms are uniform)
+    #[arg(long, env = "SETTEE_BENCH_VALUE_SIZE_MAX", value_name = "BYTES",
+          value_parser = clap::value_parser!(u64).range(1..=VALUE_BYTES_MAX))]
+    value_size_max: Option<u64>,
+    /// How many of 100 writes delete a document instead of writing it
+    #[arg(long, env = "SETTEE_BENCH_DELETES", value_name = "PERCENT", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=100))]
+    deletes: u32,
+    /// Memory pressure: as many keys, instead of --keys, as need TIMES the server's memory
+    /// quota (key and value counted); implies --watch-memory
+    #[arg(long, env = "SETTEE_BENCH_OVERCOMMIT", value_name = "TIMES", num_args = 0..=1,
+          default_missing_value = "10", value_parser = times, conflicts_with = "dcp")]
+    pub(crate) overcommit: Option<f64>,
+    /// Report the memory of the server's bucket and how many reads went to its store, and with
+    /// --server-pid the resident memory of the process
+    #[arg(long, env = "SETTEE_BENCH_WATCH_MEMORY")]
+    pub(crate) watch_memory: bool,
     /// How long to measure each server, in seconds
     #[arg(long, env = "SETTEE_BENCH_DURATION", value_name = "SECONDS", default_value_t = 10.0,
           value_parser = seconds)]
@@ -160,8 +183,10 @@ pub(crate) struct Plan {
     pub(crate) distribution: Distribution,
     /// Writes and reads.
     pub(crate) ratio: Ratio,
-    /// Bytes of a value.
-    pub(crate) value_bytes: usize,
+    /// Bytes of values.
+    pub(crate) sizes: Sizes,
+    /// How many of 100 writes delete.
+    pub(crate) deletes_percent: u32,
     /// What one slice does.
     pub(crate) slice: Amount,
     /// Number of slices.
@@ -196,6 +221,7 @@ impl Args {
                 verify::HEADER_BYTES
             )));
         }
+        let sizes = self.sizes()?;
         if self.duration <= 0.0 {
             return Err(Failure::usage("--duration 0: must be above 0 seconds"));
         }
@@ -216,8 +242,8 @@ impl Args {
             keys: self.keys,
             distribution: self.distribution,
             ratio: self.ratio,
-            value_bytes: usize::try_from(self.value_size)
-                .map_err(|_| Failure::usage("--value-size: does not fit this machine"))?,
+            sizes,
+            deletes_percent: self.deletes,
             slice,
             slices: self.slices,
             warmup: Duration::from_secs_f64(self.warmup),
@@ -228,6 +254,31 @@ impl Args {
             timeout: self.connect.timeout(),
             stamped_since: None,
         })
+    }
+
+    fn sizes(&self) -> Result<Sizes, Failure> {
+        let most = self.value_size_max.unwrap_or(self.value_size);
+        if most < self.value_size {
+            return Err(Failure::usage(format!(
+                "--value-size-max {most}: must not be below --value-size {}",
+                self.value_size
+            )));
+        }
+        let fits = |bytes: u64| {
+            usize::try_from(bytes)
+                .map_err(|_| Failure::usage("--value-size: does not fit this machine"))
+        };
+        Ok(Sizes {
+            least: fits(self.value_size)?,
+            most: fits(most)?,
+        })
+    }
+}
+
+fn times(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(times) if (0.01..=1_000.0).contains(&times) => Ok(times),
+        _ => Err("use a number of 0.01..1000".to_owned()),
     }
 }
 

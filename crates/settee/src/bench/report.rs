@@ -100,6 +100,11 @@ impl Report {
         }
     }
 
+    /// Everything that the first server was asked.
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.columns[0].counts
+    }
+
     /// Wrong values that were read, from all servers.
     pub(crate) fn violations(&self) -> u64 {
         self.columns
@@ -209,7 +214,9 @@ impl Report {
                 "keys": plan.keys,
                 "distribution": plan.distribution.to_string(),
                 "ratio": plan.ratio.to_string(),
-                "value_bytes": plan.value_bytes,
+                "value_bytes": plan.sizes.least,
+                "value_bytes_max": plan.sizes.most,
+                "deletes_percent": plan.deletes_percent,
                 "slices": plan.slices,
                 "slice_seconds": seconds,
                 "slice_ops": ops,
@@ -281,7 +288,7 @@ fn describe(plan: &Plan) -> String {
         plan.keys,
         plan.distribution,
         plan.ratio,
-        plan.value_bytes,
+        plan.sizes,
     );
     let slices = match plan.slice {
         Amount::Time(time) => format!("{} slices of {:.2} s", plan.slices, time.as_secs_f64()),
@@ -291,8 +298,12 @@ fn describe(plan: &Plan) -> String {
         Some(rate) => format!("open loop at {rate} ops/s"),
         None => "closed loop".to_owned(),
     };
+    let deletes = match plan.deletes_percent {
+        0 => String::new(),
+        percent => format!(", {percent} % of writes delete"),
+    };
     let checked = if plan.verify { ", values checked" } else { "" };
-    format!("{load}, {slices}, {pace}{checked}")
+    format!("{load}{deletes}, {slices}, {pace}{checked}")
 }
 
 fn line<'a>(label: &str, cells: impl IntoIterator<Item = &'a str>) -> String {
@@ -349,6 +360,7 @@ mod tests {
     use super::*;
     use crate::bench::distribution::Distribution;
     use crate::bench::options::Ratio;
+    use crate::bench::sizes::Sizes;
 
     fn plan() -> Plan {
         Plan {
@@ -358,7 +370,8 @@ mod tests {
             keys: 10,
             distribution: Distribution::Uniform,
             ratio: Ratio { sets: 1, gets: 10 },
-            value_bytes: 256,
+            sizes: Sizes::of(256),
+            deletes_percent: 0,
             slice: Amount::Time(Duration::from_secs(1)),
             slices: 3,
             warmup: Duration::ZERO,

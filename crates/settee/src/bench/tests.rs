@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::distribution::Distribution;
 use super::measure::Counts;
 use super::options::{Amount, Ratio};
+use super::sizes::Sizes;
 use super::*;
 use crate::testing::{FakeServer, Fault};
 
@@ -18,7 +19,8 @@ fn plan() -> Plan {
         keys: KEYS,
         distribution: Distribution::Uniform,
         ratio: Ratio { sets: 1, gets: 2 },
-        value_bytes: 64,
+        sizes: Sizes::of(64),
+        deletes_percent: 0,
         slice: Amount::Ops(1_001),
         slices: 2,
         warmup: Duration::ZERO,
@@ -38,7 +40,7 @@ fn run_against(server: &FakeServer, plan: &Plan) -> Result<Vec<Side>, Failure> {
         pid: None,
     };
     let mut sides = vec![Side::open(target, plan, 7)?];
-    measure(&mut sides, plan, &Progress::new(true))?;
+    measure(&mut sides, plan, &Progress::new(true), None)?;
     Ok(sides)
 }
 

@@ -47,7 +47,7 @@ impl Worker {
         plan: &Plan,
     ) -> std::io::Result<Self> {
         let poll = Poll::new()?;
-        let answer_bytes = plan.value_bytes + ANSWER_OVERHEAD_BYTES;
+        let answer_bytes = plan.sizes.most + ANSWER_OVERHEAD_BYTES;
         let alarm = Alarm::new(poll.registry(), ALARM)?;
         let mut connections = Vec::with_capacity(sockets.len());
         for (index, (socket, number)) in sockets.into_iter().zip(first..).enumerate() {

@@ -9,11 +9,12 @@ use super::dcp::{TIMES_BYTES, Times};
 use super::distribution::Sampler;
 use super::options::Plan;
 use super::random::Random;
+use super::sizes::Sizes;
 use super::verify::{HEADER_BYTES, Stamp};
 use crate::client::{KeyForm, Message};
 
 /// Bytes of a user's key.
-const KEY_BYTES: usize = 16;
+pub(crate) const KEY_BYTES: usize = 16;
 const KEY_PREFIX: &[u8; 7] = b"settee:";
 const DIGITS: usize = KEY_BYTES - KEY_PREFIX.len();
 /// Values are cut from this many more bytes than a value has, at a random place.
@@ -31,6 +32,8 @@ pub(crate) enum Kind {
     Get,
     /// Writes a document.
     Set,
+    /// Removes a document.
+    Delete,
 }
 
 /// The user's key with a number.
@@ -55,8 +58,10 @@ pub(crate) struct Workload {
     key_form: KeyForm,
     get: Vec<u8>,
     set: Vec<u8>,
+    delete: Vec<u8>,
     payload: Vec<u8>,
-    value_bytes: usize,
+    sizes: Sizes,
+    deletes_percent: u32,
     /// Random number of the run when values are to be checked.
     run: Option<u32>,
     /// Values tell when they were sent, counted from here.
@@ -67,7 +72,7 @@ impl Workload {
     /// The workload of one worker; `stream` makes its choices differ from those of others.
     pub(crate) fn new(plan: &Plan, key_form: KeyForm, run: u32, stream: u64) -> Self {
         let mut random = Random::new(plan.seed, stream);
-        let payload = printable(&mut random, plan.value_bytes + PAYLOAD_SLACK);
+        let payload = printable(&mut random, plan.sizes.most + PAYLOAD_SLACK);
         Self {
             sampler: Sampler::new(plan.distribution, plan.keys),
             sets: u64::from(plan.ratio.sets),
@@ -75,8 +80,10 @@ impl Workload {
             key_form,
             get: template(Opcode::GET, &[], key_form),
             set: template(Opcode::SET, &[0; 8], key_form),
+            delete: template(Opcode::DELETE, &[], key_form),
             payload,
-            value_bytes: plan.value_bytes,
+            sizes: plan.sizes,
+            deletes_percent: plan.deletes_percent,
             run: plan.verify.then_some(run),
             stamped_since: plan.stamped_since,
             random,
@@ -87,10 +94,18 @@ impl Workload {
     pub(crate) fn draw(&mut self) -> (Kind, u64) {
         let kind = match self.sets {
             0 => Kind::Get,
-            sets if self.random.below(self.of) < sets => Kind::Set,
+            sets if self.random.below(self.of) < sets => self.kind_of_write(),
             _ => Kind::Get,
         };
         (kind, self.sampler.draw(&mut self.random))
+    }
+
+    fn kind_of_write(&mut self) -> Kind {
+        match self.deletes_percent {
+            0 => Kind::Set,
+            percent if self.random.below(100) < u64::from(percent) => Kind::Delete,
+            _ => Kind::Set,
+        }
     }
 
     /// Random number of the run when values are to be checked.
@@ -104,6 +119,7 @@ impl Workload {
         out.extend_from_slice(match request.kind {
             Kind::Get => &self.get,
             Kind::Set => &self.set,
+            Kind::Delete => &self.delete,
         });
         let key = key_of(request.key);
         let frame = &mut out[start..];
@@ -119,16 +135,17 @@ impl Workload {
 
     fn append_value(&mut self, request: &Request, start: usize, out: &mut Vec<u8>) {
         let at = self.random.below(PAYLOAD_SLACK as u64) as usize;
+        let value_bytes = self.sizes.draw(&mut self.random);
         match (self.stamped_since, self.run) {
             (Some(since), _) => {
-                let filler = &self.payload[at..at + self.value_bytes - TIMES_BYTES];
+                let filler = &self.payload[at..at + value_bytes - TIMES_BYTES];
                 Times::now(since, request.late_ns).append_value(filler, out);
             }
             (None, Some(run)) => {
-                let filler = &self.payload[at..at + self.value_bytes - HEADER_BYTES];
+                let filler = &self.payload[at..at + value_bytes - HEADER_BYTES];
                 request.stamp(run).append_value(filler, out);
             }
-            (None, None) => out.extend_from_slice(&self.payload[at..at + self.value_bytes]),
+            (None, None) => out.extend_from_slice(&self.payload[at..at + value_bytes]),
         }
         let body_len = (out.len() - start - wire::HEADER_BYTES) as u32;
         let body_len_at = start + BODY_LEN_AT;
@@ -205,7 +222,8 @@ mod tests {
             keys: 1_000,
             distribution: Distribution::Uniform,
             ratio: Ratio { sets: 1, gets: 3 },
-            value_bytes: 100,
+            sizes: Sizes::of(100),
+            deletes_percent: 0,
             slice: Amount::Ops(1),
             slices: 1,
             warmup: std::time::Duration::ZERO,

@@ -33,8 +33,6 @@ const SHARE_BYTES: usize = 64 << 10;
 const NOOP_INTERVAL_NS: u64 = 20 * 1_000_000_000;
 /// How long a consumer may be silent that gets noops.
 const IDLE_LIMIT_NS: u64 = 360 * 1_000_000_000;
-/// Above this share of the quota nobody gets a new stream.
-const MEMORY_PERCENT_MAX: u64 = 96;
 
 /// What statistics put in front of a name.
 const PREFIX: &str = "eq_dcpq:";
@@ -158,7 +156,7 @@ impl Producer {
             return Err(Status::KEY_EEXISTS.into());
         }
         let memory = self.bucket().memory();
-        let full = memory.used() > memory.quota() / 100 * MEMORY_PERCENT_MAX;
+        let full = memory.used() > memory.backfill_limit();
         if full || self.streams.len() >= STREAMS_MAX {
             return Err(Status::ENOMEM.into());
         }

@@ -1,9 +1,7 @@
 //! Statistics of memory pressure: its limits, who was refused at them, what gave way, and how
 //! long vBuckets were locked for it.
 
-use bucket::{
-    BACKFILL_PERCENT, CHECKPOINT_PERCENT, Eviction, HOLDS, Hold, MUTATION_PERCENT, Memory,
-};
+use bucket::{Eviction, HOLDS, Hold, Limits, Memory, Share};
 
 use super::{BucketRow, rows};
 use crate::stats::figures::BucketFigures;
@@ -26,16 +24,16 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
             Eviction::Delete => "auto_delete",
         };
     CONFIG "ep_exp_pager_enabled" Bool "Whether expired documents are looked for",
-        |f| f.served.bucket.options().expiry_pass_s > 0;
+        |f| f.served.bucket.expires();
     CONFIG "ep_exp_pager_stime" Seconds "Time between two passes that look for them",
-        |f| f.served.bucket.options().expiry_pass_s;
+        |f| f.served.bucket.expiry_pass_s();
     QUOTA "ep_mutation_mem_ratio" Ratio "Share of the quota above which writes are refused",
-        |_f| ratio(MUTATION_PERCENT);
+        |f| share(f, |limits| limits.mutation);
     QUOTA "ep_backfill_mem_threshold" Percent
         "Share of the quota at which nothing is read back into memory",
-        |_f| BACKFILL_PERCENT;
+        |f| percent(memory(f).limits().backfill);
     QUOTA "ep_checkpoint_memory_ratio" Ratio "Share of the quota that checkpoints may take",
-        |_f| ratio(CHECKPOINT_PERCENT);
+        |f| share(f, |limits| limits.checkpoints);
     MEMORY "ep_checkpoint_memory_quota" Bytes
         "Memory that checkpoints may take for themselves; above it every change is refused",
         |f| memory(f).checkpoint_quota();
@@ -129,7 +127,11 @@ fn quantile(figures: &BucketFigures<'_>, hold: Hold, per_mille: u64) -> u64 {
     figures.served.bucket.holds().quantile_ns(hold, per_mille)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share")]
-fn ratio(percent: u64) -> Value {
-    Value::Ratio(percent as f64 / 100.0)
+fn share(figures: &BucketFigures<'_>, of: impl Fn(&Limits) -> Share) -> Value {
+    Value::Ratio(of(&memory(figures).limits()).as_ratio())
+}
+
+/// Rounded down to whole percent.
+fn percent(share: Share) -> u64 {
+    share.of(100)
 }

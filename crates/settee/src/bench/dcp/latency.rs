@@ -27,7 +27,7 @@ struct Seen {
 
 /// Writes at a rate and watches a stream meanwhile.
 pub(super) fn run(bench: &mut Bench) -> Result<Sheet, Failure> {
-    if bench.plan.value_bytes < TIMES_BYTES {
+    if bench.plan.sizes.least < TIMES_BYTES {
         let reason = format!("--value-size: with --dcp latency at least {TIMES_BYTES} bytes");
         return Err(Failure::usage(reason));
     }

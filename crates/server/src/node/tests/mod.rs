@@ -1,5 +1,6 @@
 //! What cannot be brought about from outside: changed maps, and waits that end soon.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,33 +12,45 @@ use crate::config::{BucketConfig, BucketKind, NodeConfig};
 use crate::served::{MapVersion, ServedBucket};
 use client::{Client, PASSWORD, Request, SDK, USER};
 
-#[path = "../../tests/it/client.rs"]
+#[path = "../../../tests/it/client.rs"]
 #[expect(
     dead_code,
     reason = "the client of the integration tests, of which this needs little"
 )]
 mod client;
+mod room;
 
 const SOON: Duration = Duration::from_millis(50);
 
 fn start() -> Node {
-    let config = NodeConfig {
-        data_dir: None,
+    let waits = Waits {
+        persistence: SOON,
+        pending: SOON,
+        ..Waits::default()
+    };
+    started(
+        &config(None, ["default", "other"].map(bucket).to_vec()),
+        waits,
+    )
+}
+
+fn config(data_dir: Option<&Path>, buckets: Vec<BucketConfig>) -> NodeConfig {
+    NodeConfig {
+        data_dir: data_dir.map(Path::to_path_buf),
         listen: "127.0.0.1".parse().unwrap(),
         kv_port: 0,
         http_port: 0,
         memcached_port: None,
         username: USER.into(),
         password: PASSWORD.into(),
-        buckets: ["default", "other"].map(bucket).to_vec(),
+        buckets,
         replica_of: None,
         threads: 1,
-    };
-    let waits = Waits {
-        persistence: SOON,
-        pending: SOON,
-    };
-    let node = Node::start_with(&config, waits).unwrap();
+    }
+}
+
+fn started(config: &NodeConfig, waits: Waits) -> Node {
+    let node = Node::start_with(config, waits).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.unwrap().block_on(node.warmed_up()).unwrap();
     node

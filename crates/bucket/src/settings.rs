@@ -1,0 +1,48 @@
+//! What may be changed while a bucket runs. Nothing of it outlives the process.
+
+use std::sync::atomic::Ordering;
+
+use storage::KvStore;
+
+use crate::Bucket;
+use crate::memory::Limits;
+
+impl<S: KvStore> Bucket<S> {
+    /// Changes the quota and its shares, all or nothing of what `change` does. If that leaves
+    /// too little room, the reliever is at work when this returns.
+    ///
+    /// # Errors
+    /// Those of `change`, and what a bucket cannot live with: one line for whoever asked.
+    pub fn change_limits(
+        &self,
+        change: impl FnOnce(&mut Limits) -> Result<(), &'static str>,
+    ) -> Result<(), &'static str> {
+        self.memory.change_limits(change)?;
+        if self.memory.is_pressed() {
+            self.relieve();
+        }
+        Ok(())
+    }
+
+    /// Seconds between two passes that look for expired documents; 0 for none.
+    pub fn expiry_pass_s(&self) -> u32 {
+        self.expiry_pass_s.load(Ordering::Relaxed)
+    }
+
+    /// Whether there are such passes.
+    pub fn expires(&self) -> bool {
+        self.expires.load(Ordering::Relaxed) && self.expiry_pass_s() > 0
+    }
+
+    /// Sets the time between two passes; the next one comes this long after now.
+    pub fn set_expiry_pass_s(&self, seconds: u32) {
+        self.expiry_pass_s.store(seconds, Ordering::Relaxed);
+        self.expiry_bell.ring();
+    }
+
+    /// Says whether there are passes at all.
+    pub fn set_expires(&self, expires: bool) {
+        self.expires.store(expires, Ordering::Relaxed);
+        self.expiry_bell.ring();
+    }
+}

@@ -1,0 +1,283 @@
+//! Requests that wait for memory: until there is some, or until they have waited long enough.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use model::VbId;
+use wire::{Opcode, Status};
+
+use super::client::{self, Client, Request};
+use super::{Node, SOON, Waits, bucket, config, started};
+use crate::config::{BucketConfig, BucketKind, EvictionPolicy};
+
+/// Longer than any test: what waits this long never ends by itself.
+const LONG: Duration = Duration::from_mins(5);
+const PATIENCE: Duration = Duration::from_secs(30);
+const FLUSH: u32 = 1;
+
+fn waiting(room: Duration) -> Waits {
+    Waits {
+        room,
+        fetch_room: room,
+        ..Waits::default()
+    }
+}
+
+fn ephemeral(room: Duration) -> Node {
+    started(&config(None, vec![bucket("default")]), waiting(room))
+}
+
+fn set_param(client: &mut Client, name: &str, value: &str) {
+    let request = Request::new(Opcode::SET_PARAM).extras(&FLUSH.to_be_bytes());
+    client.call(&request.key(name).value(value)).ok();
+}
+
+/// More than a hundredth of the quota.
+const PAD_BYTES: usize = 1 << 20;
+
+/// Leaves no room for writes: a hundredth of the quota, and more than that in use.
+fn take_room(client: &mut Client) {
+    client.set("pad", vec![b'p'; PAD_BYTES]).ok();
+    set_param(client, "mutation_mem_ratio", "0.01");
+}
+
+fn give_room(client: &mut Client) {
+    set_param(client, "mutation_mem_ratio", "0.93");
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_write_waits_until_there_is_room_and_answers_keep_their_order() {
+    let node = ephemeral(LONG);
+    let (mut writer, mut other) = (
+        Client::ready(node.ports().kv),
+        Client::ready(node.ports().kv),
+    );
+    other.set("a", "old").ok();
+    take_room(&mut other);
+    let requests = [
+        client::set("b", "new").opaque(1),
+        Request::of(Opcode::GET, "a").opaque(2),
+        Request::of(Opcode::DELETE, "a").opaque(3),
+        Request::of(Opcode::GET, "b").opaque(4),
+    ];
+    writer.pipeline_and_wait(&requests);
+    assert_eq!(other.get("b").status, Status::KEY_ENOENT, "it waits");
+    assert_eq!(other.get("a").ok().value, b"old", "what is behind it waits");
+    give_room(&mut other);
+    let answers = writer.answers(4);
+    let opaques: Vec<u32> = answers.iter().map(|answer| answer.opaque).collect();
+    assert_eq!(opaques, [1, 2, 3, 4]);
+    let values: Vec<Vec<u8>> = answers.into_iter().map(|a| a.ok().value).collect();
+    assert_eq!((&values[1][..], &values[3][..]), (&b"old"[..], &b"new"[..]));
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn a_write_that_waited_in_vain_is_refused_with_the_limit_and_the_next_ones_are_too() {
+    let node = ephemeral(SOON);
+    let mut client = Client::ready(node.ports().kv);
+    client.set("a", "old").ok();
+    take_room(&mut client);
+    let began = Instant::now();
+    client.pipeline(&[
+        client::set("b", "new").opaque(1),
+        client::set("c", "new").opaque(2),
+        Request::of(Opcode::GET, "a").opaque(3),
+    ]);
+    let refused = client.answer().is(Status::ETMPFAIL);
+    assert!(began.elapsed() >= SOON, "{:?}", began.elapsed());
+    let context = refused.context();
+    assert!(context.contains("ep_mutation_mem_ratio"), "{context}");
+    assert_eq!(refused.opaque, 1);
+    assert_eq!(client.answer().is(Status::ETMPFAIL).opaque, 2);
+    let read = client.answer().ok();
+    assert_eq!((read.opaque, &read.value[..]), (3, &b"old"[..]));
+    give_room(&mut client);
+    client.set("b", "new").ok();
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn who_quits_while_waiting_leaves_nothing_behind() {
+    let node = ephemeral(SOON);
+    let mut other = Client::ready(node.ports().kv);
+    take_room(&mut other);
+    let connections = || node.state.connections.all().len();
+    for abruptly in [true, false] {
+        let mut writer = Client::ready(node.ports().kv);
+        writer.pipeline_and_wait(&[client::set("b", "new")]);
+        assert_eq!(connections(), 2);
+        if !abruptly {
+            writer.end_output();
+        }
+        drop(writer);
+        until("a connection stays", || connections() == 1);
+    }
+    give_room(&mut other);
+    assert_eq!(
+        other.get("b").status,
+        Status::KEY_ENOENT,
+        "nothing was late"
+    );
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn a_node_that_stops_waits_for_nobody_who_waits() {
+    let node = ephemeral(LONG);
+    let (mut writer, mut other) = (
+        Client::ready(node.ports().kv),
+        Client::ready(node.ports().kv),
+    );
+    take_room(&mut other);
+    writer.pipeline_and_wait(&[client::set("b", "new")]);
+    node.shutdown().unwrap();
+    writer.expect_end();
+}
+
+/// A value without which a bucket takes less than a ten-thousandth of its quota.
+fn large() -> Vec<u8> {
+    vec![b'v'; 100 << 10]
+}
+
+/// A node whose only document is in its store alone, and that lets nothing in from there.
+fn with_a_value_on_disk(dir: &Path, room: Duration) -> (Node, Client) {
+    let values = BucketConfig {
+        kind: BucketKind::Couchbase,
+        eviction: EvictionPolicy::Values,
+        ..bucket("default")
+    };
+    let node = started(&config(Some(dir), vec![values]), waiting(room));
+    let mut client = Client::ready(node.ports().kv);
+    client.set("a", large()).ok();
+    set_param(&mut client, "mem_low_wat_percent", "0.0001");
+    set_param(&mut client, "mem_high_wat_percent", "0.0001");
+    let served = node.state.bucket("default").unwrap();
+    until("the value does not leave memory", || {
+        let stats = served
+            .bucket
+            .with_vbucket(VbId::of_key(b"a", 1024), |vb| vb.stats());
+        stats.unwrap().non_resident == 1
+    });
+    set_param(&mut client, "mem_high_wat_percent", "0.85");
+    set_param(&mut client, "mem_low_wat_percent", "0.75");
+    client.set("pad", vec![b'p'; PAD_BYTES]).ok();
+    set_param(&mut client, "backfill_mem_threshold", "1");
+    (node, client)
+}
+
+#[test]
+fn a_read_from_the_store_waits_until_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, mut other) = with_a_value_on_disk(dir.path(), LONG);
+    let mut reader = Client::ready(node.ports().kv);
+    reader.pipeline_and_wait(&[
+        Request::of(Opcode::GET, "a").opaque(1),
+        Request::of(Opcode::GET, "b").opaque(2),
+    ]);
+    set_param(&mut other, "backfill_mem_threshold", "96");
+    let read = reader.answer().ok();
+    assert!(read.opaque == 1 && read.value == large());
+    assert_eq!(reader.answer().is(Status::KEY_ENOENT).opaque, 2);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn a_read_from_the_store_that_waited_in_vain_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, mut client) = with_a_value_on_disk(dir.path(), SOON);
+    let began = Instant::now();
+    let refused = client.get("a").is(Status::ETMPFAIL);
+    assert!(began.elapsed() >= SOON, "{:?}", began.elapsed());
+    let context = refused.context();
+    assert!(context.contains("ep_backfill_mem_threshold"), "{context}");
+    set_param(&mut client, "backfill_mem_threshold", "96");
+    assert!(client.get("a").ok().value == large());
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn settings_that_make_no_sense_change_nothing() {
+    let node = ephemeral(SOON);
+    let mut client = Client::ready(node.ports().kv);
+    let before = node
+        .state
+        .bucket("default")
+        .unwrap()
+        .bucket
+        .memory()
+        .limits();
+    let mut refused = |family: u32, name: &str, value: &str| {
+        let request = Request::new(Opcode::SET_PARAM).extras(&family.to_be_bytes());
+        let answer = client.call(&request.key(name).value(value));
+        assert!(
+            answer.status == Status::EINVAL && !answer.context().is_empty(),
+            "{family} {name} {value}: {answer:?}"
+        );
+    };
+    refused(FLUSH, "max_size", "0");
+    refused(FLUSH, "max_size", "99999999999999999999999");
+    refused(FLUSH, "max_size", "-1");
+    refused(FLUSH, "mem_low_wat_percent", "0.9");
+    refused(FLUSH, "mem_high_wat_percent", "0.5");
+    refused(FLUSH, "mem_high_wat", "999999999999");
+    refused(FLUSH, "mutation_mem_ratio", "1.5");
+    refused(FLUSH, "mutation_mem_ratio", "NaN");
+    refused(FLUSH, "backfill_mem_threshold", "101");
+    refused(FLUSH, "exp_pager_enabled", "perhaps");
+    refused(FLUSH, "exp_pager_stime", "99999999999");
+    refused(FLUSH, "checkpoint_memory_ratio", "0.1");
+    refused(3, "checkpoint_memory_ratio", "0");
+    refused(4, "anything", "1");
+    refused(5, "max_cas", "1");
+    let unknown = Request::new(Opcode::SET_PARAM).extras(&2_u32.to_be_bytes());
+    let unknown = unknown.key("max_size").value("99999999");
+    client.call(&unknown).is(Status::KEY_ENOENT);
+    let served = node.state.bucket("default").unwrap();
+    assert_eq!(served.bucket.memory().limits(), before);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn settings_change_what_they_say() {
+    let node = ephemeral(SOON);
+    let mut client = Client::ready(node.ports().kv);
+    let mut set = |family: u32, name: &str, value: &str| {
+        let request = Request::new(Opcode::SET_PARAM).extras(&family.to_be_bytes());
+        client.call(&request.key(name).value(value)).ok();
+    };
+    set(FLUSH, "max_size", "100000000");
+    set(FLUSH, "mem_high_wat", "90000000");
+    set(FLUSH, "mem_low_wat", "80000000");
+    set(3, "checkpoint_memory_ratio", "0.5");
+    set(3, "checkpoint_memory_recovery_upper_mark", "0.8");
+    set(3, "checkpoint_memory_recovery_lower_mark", "0.4");
+    set(6, "exp_pager_stime", "7");
+    set(FLUSH, "exp_pager_enabled", "false");
+    let served = node.state.bucket("default").unwrap();
+    let memory = served.bucket.memory();
+    assert_eq!(memory.quota(), 100_000_000);
+    assert_eq!(
+        (memory.low_mark(), memory.high_mark()),
+        (80_000_000, 90_000_000)
+    );
+    assert_eq!(memory.checkpoint_quota(), 50_000_000);
+    let checkpoints = (
+        memory.checkpoint_lower_mark(),
+        memory.checkpoint_upper_mark(),
+    );
+    assert_eq!(checkpoints, (20_000_000, 40_000_000));
+    assert_eq!(
+        (served.bucket.expiry_pass_s(), served.bucket.expires()),
+        (7, false)
+    );
+    node.shutdown().unwrap();
+}
