@@ -1,7 +1,7 @@
 //! The bucket: vBuckets behind one lock each, and the bridge between engine, store and server.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use engine::{FetchKey, MemoryDelta, OpError, Outbox, VBucket, VbConfig};
 use model::{VbId, VbRecord, VbUuid};
@@ -98,7 +98,7 @@ pub struct Bucket<S> {
     holds: Holds,
     pub(crate) waiters: Waiters,
     /// Replica vBuckets that may acknowledge more prepares.
-    pub(crate) prepared: RwLock<Option<Arc<ReadySet>>>,
+    pub(crate) prepared: RwLock<Vec<Weak<ReadySet>>>,
     pub(crate) backfills: Backfills,
     pub(crate) durable: DurableWaits,
     pub(crate) alarms: Alarms,
@@ -151,7 +151,7 @@ impl<S: KvStore> Bucket<S> {
             compaction: CompactionStats::default(),
             holds: Holds::default(),
             waiters: Waiters::default(),
-            prepared: RwLock::new(None),
+            prepared: RwLock::default(),
             backfills: Backfills::default(),
             durable: DurableWaits::default(),
             alarms: Alarms::default(),
@@ -236,10 +236,10 @@ impl<S: KvStore> Bucket<S> {
         if outbox.hurry {
             self.hurry();
         }
-        if outbox.high_prepared.is_some()
-            && let Some(set) = &*self.prepared.read()
-        {
-            set.mark(id);
+        if outbox.high_prepared.is_some() {
+            for set in self.prepared.read().iter().filter_map(Weak::upgrade) {
+                set.mark(id);
+            }
         }
     }
 

@@ -46,11 +46,11 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// High seqno, snapshot and histories of a replica vBucket: what a stream is asked for with.
-    /// `None` when it is no replica.
+    /// `None` when it is neither a replica nor pending.
     pub fn replica_position(&self, id: VbId) -> Option<(Seqno, SnapshotRange, FailoverLog)> {
         let position = |vbucket: &mut VBucket| {
-            let replica = vbucket.state() == VbState::Replica;
-            replica.then(|| {
+            let follows = matches!(vbucket.state(), VbState::Replica | VbState::Pending);
+            follows.then(|| {
                 let (high, snapshot) = (vbucket.high_seqno(), vbucket.snapshot_progress());
                 (high, snapshot, vbucket.failover_log().clone())
             })
@@ -136,10 +136,32 @@ impl<S: KvStore> Bucket<S> {
         applied.unwrap_or(Err(ReplicaError::NotReplica))
     }
 
-    /// Marks in `set`, from now on, every replica vBucket that may acknowledge more prepares. A
-    /// later set takes the place of this one.
-    pub fn tell_prepared(&self, set: Arc<ReadySet>) {
-        *self.prepared.write() = Some(set);
+    /// The active node hands a vBucket over that follows it: it becomes pending, then active, and
+    /// goes on with the same history.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when it follows nobody, or has only a part of a snapshot.
+    pub fn take_over(&self, id: VbId, state: VbState) -> Result<(), OpError> {
+        let home = self.slot(id).ok_or(OpError::NotMyVbucket)?;
+        let mut slot = home.vbucket.lock();
+        let vbucket = slot.as_mut().ok_or(OpError::NotMyVbucket)?;
+        if self.is_stopping() || !vbucket.take_over(state) {
+            return Err(OpError::NotMyVbucket);
+        }
+        home.epoch.fetch_add(1, Ordering::SeqCst);
+        let left = Self::collect_outbox(vbucket);
+        drop(slot);
+        self.deliver(id, left);
+        self.notify_subscribers(id);
+        Ok(())
+    }
+
+    /// Marks in `set`, from now on and as long as it is there, every replica vBucket that may
+    /// acknowledge more prepares.
+    pub fn tell_prepared(&self, set: &Arc<ReadySet>) {
+        let mut told = self.prepared.write();
+        told.retain(|set| set.strong_count() > 0);
+        told.push(Arc::downgrade(set));
     }
 
     /// Sets the nodes that durable writes of every active vBucket need: JSON text as

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::cluster_map::MapRevision;
 use crate::config::BucketKind;
-use crate::replication::{Follower, Peer};
+use crate::replication::{Claims, Follower, Peer};
 use crate::session::dcp::DcpRegistry;
 use crate::store::Store;
 
@@ -28,6 +28,8 @@ pub(crate) struct ServedBucket {
     pub(crate) kind: BucketKind,
     /// Connections that stream its changes.
     pub(crate) dcp: DcpRegistry,
+    /// Which connection brings the changes of which vBucket here.
+    pub(crate) claims: Claims,
     map: RwLock<MapVersion>,
     peer: RwLock<Option<Peer>>,
     /// What the map calls the bucket, when that is another node's name for it.
@@ -45,6 +47,7 @@ impl ServedBucket {
     ) -> Self {
         let (changed, _) = watch::channel(0);
         Self {
+            claims: Claims::new(bucket.vbuckets()),
             bucket,
             workers,
             uuid,

@@ -74,6 +74,23 @@ impl VBucket {
         self.touch_record();
     }
 
+    /// The active vBucket that this one follows hands itself over: `Pending` first, then `Active`.
+    /// Its history goes on here, so no new one begins. False, and nothing is changed, when this one
+    /// follows nobody, or has only a part of a snapshot.
+    pub fn take_over(&mut self, state: VbState) -> bool {
+        if self.check_follows().is_err() || !self.checkpoints.is_complete() {
+            return false;
+        }
+        self.state = state;
+        if state == VbState::Active {
+            self.adopt_snapshot();
+            self.become_decider();
+        }
+        self.decide_anew();
+        self.touch_record();
+        true
+    }
+
     /// Takes over the histories of the active vBucket that this one follows; says whether it
     /// follows one.
     pub fn adopt_failover_log(&mut self, log: FailoverLog) -> bool {

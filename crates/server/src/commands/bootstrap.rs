@@ -133,7 +133,7 @@ fn log_in(session: &mut Session, user: AuthenticatedUser) {
 pub(super) fn select_bucket(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
     let request = SelectBucket::read(frame)?;
     let session = &mut *context.session;
-    if session.is_producer() {
+    if session.is_dcp() {
         return Err(Refusal::because(
             Status::NOT_SUPPORTED,
             "a connection that streams changes stays with its bucket",

@@ -1,14 +1,18 @@
-//! The change protocol: a connection becomes a producer, streams are asked for and closed.
+//! The change protocol: a connection becomes a producer or a consumer, streams are asked for and
+//! closed.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use wire::dcp::{BufferAck, DcpControl, DcpOpen, OpenFlags, SeqnoAcknowledged, StreamRequest};
+use wire::dcp::{
+    AddStream, BufferAck, DcpControl, DcpOpen, OpenFlags, SeqnoAcknowledged, StreamRequest,
+};
 use wire::request::Message;
 use wire::response::encode_failover_entries;
-use wire::{Frame, Status};
+use wire::{Feature, Frame, Status};
 
-use crate::session::dcp::{OpenedStream, Producer, SharedProducer};
+use crate::replication::{Inbound, Opener, Progress};
+use crate::session::dcp::{OpenedStream, Producer, RegisteredConsumer, SharedProducer};
 use crate::session::{Context, Done, Refusal, Reply};
 
 /// Longest name of a connection.
@@ -18,6 +22,65 @@ const PRODUCER_FLAGS: OpenFlags = OpenFlags::ALL;
 
 fn invalid(reason: &'static str) -> Refusal {
     Refusal::because(Status::EINVAL, reason)
+}
+
+/// What the value of DCP_OPEN says of the consumer: an object, if there is one.
+fn about(value: &[u8]) -> Result<serde_json::Value, Refusal> {
+    if value.is_empty() {
+        return Ok(serde_json::Value::Null);
+    }
+    let about: Option<serde_json::Value> = serde_json::from_slice(value).ok();
+    about
+        .filter(serde_json::Value::is_object)
+        .ok_or_else(|| invalid("the value is no JSON object"))
+}
+
+/// DCP_OPEN of a connection on which changes come to this node.
+fn open_consumer(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+    (name, about): (&str, &serde_json::Value),
+) -> Result<Done, Refusal> {
+    if !context.session.has(Feature::COLLECTIONS) {
+        let reason = "a consumer needs collections to be negotiated";
+        return Err(Refusal::because(Status::NOT_SUPPORTED, reason));
+    }
+    let consumer = match &about["consumer_name"] {
+        serde_json::Value::Null => "",
+        serde_json::Value::String(name) if name.len() <= NAME_BYTES_MAX => name,
+        _ => return Err(invalid("the consumer's name is not valid")),
+    };
+    let bucket = context.bucket()?;
+    if !context.session.node.own_threads.has_room() {
+        let reason = "there are too many consumers";
+        return Err(Refusal::because(Status::ENOMEM, reason));
+    }
+    let done = context.reply(frame, &Reply::EMPTY);
+    let session = &mut *context.session;
+    let progress = Arc::new(Progress::new(bucket.bucket.vbuckets()));
+    let registered = RegisteredConsumer {
+        connection: Arc::clone(&session.info),
+        progress: Arc::clone(&progress),
+        created_s: context.now.unix_s(),
+    };
+    bucket.dcp.enter_consumer(name, registered);
+    let opener = Opener {
+        name,
+        consumer,
+        connection: session.info.id,
+    };
+    let waker = session.waker();
+    let node = Arc::clone(&session.node);
+    let inbound = Inbound::open(
+        &opener,
+        (node, bucket),
+        (progress, waker),
+        context.now,
+        context.output,
+    );
+    session.inbound = Some(Box::new(inbound));
+    session.info.note(|about| about.kind = Some("consumer"));
+    Ok(done)
 }
 
 /// DCP_OPEN.
@@ -30,20 +93,12 @@ pub(super) fn open(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
     if request.flags.without(PRODUCER_FLAGS).0 != 0 {
         return Err(invalid("unknown flags"));
     }
-    if !request.value.is_empty() {
-        let value: Option<serde_json::Value> = serde_json::from_slice(request.value).ok();
-        if !value.is_some_and(|value| value.is_object()) {
-            return Err(invalid("the value is no JSON object"));
-        }
+    let about = about(request.value)?;
+    if context.session.is_dcp() {
+        return Err(invalid("the connection was opened already"));
     }
     if !request.flags.contains(OpenFlags::PRODUCER) {
-        return Err(Refusal::because(
-            Status::NOT_SUPPORTED,
-            "this node opens streams as a consumer by itself only",
-        ));
-    }
-    if context.session.dcp.is_some() {
-        return Err(invalid("the connection was opened already"));
+        return open_consumer(context, frame, (name, &about));
     }
     let bucket = context.bucket()?;
     let waker = context.session.waker();
@@ -104,6 +159,10 @@ pub(super) fn stream(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Don
 
 /// DCP_CLOSE_STREAM.
 pub(super) fn close(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    if let Some(inbound) = &mut context.session.inbound {
+        inbound.close_stream(frame.vbucket(), context.output)?;
+        return Ok(context.reply(frame, &Reply::EMPTY));
+    }
     let id = context.infos.stream_id;
     producer(context)?
         .lock()
@@ -118,9 +177,11 @@ pub(super) fn buffer_ack(context: &mut Context<'_>, frame: &Frame<'_>) -> Result
     Ok(Done::Next)
 }
 
-/// DCP_NOOP of a consumer.
+/// DCP_NOOP, of either side.
 pub(super) fn noop(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
-    drop(producer(context)?);
+    if context.session.inbound.is_none() {
+        drop(producer(context)?);
+    }
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 
@@ -134,5 +195,31 @@ pub(super) fn seqno_ack(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<
     bucket.bucket.run(vb, |vbucket| {
         vbucket.seqno_acknowledged(&replica, request.prepared)
     })?;
+    Ok(Done::Next)
+}
+
+/// The consumer that this connection is.
+fn inbound<'c>(
+    context: &'c mut Context<'_>,
+) -> Result<(&'c mut Inbound, &'c mut Vec<u8>), Refusal> {
+    match &mut context.session.inbound {
+        Some(inbound) => Ok((inbound, context.output)),
+        None => Err(invalid("the connection was not opened as a consumer")),
+    }
+}
+
+/// DCP_ADD_STREAM: its answer comes once the producer has answered.
+pub(super) fn add_stream(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = AddStream::read(frame)?;
+    let (inbound, output) = inbound(context)?;
+    let asked = (frame.header.opaque, request.flags);
+    inbound.add_stream(frame.vbucket(), asked, output)?;
+    Ok(Done::Next)
+}
+
+/// A message of a stream. It is answered when it is refused, or when its producer waits for it.
+pub(super) fn pushed(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let (inbound, output) = inbound(context)?;
+    inbound.pushed(frame, output)?;
     Ok(Done::Next)
 }

@@ -58,6 +58,7 @@ pub(crate) enum Privilege {
     Delete,
     SimpleStats,
     DcpProducer,
+    DcpConsumer,
     NodeSupervisor,
     Administrator,
 }

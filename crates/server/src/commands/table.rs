@@ -18,6 +18,7 @@ const READ_UPSERT: &[Privilege] = &[Privilege::Read, Privilege::Upsert];
 const SUPERVISOR: &[Privilege] = &[Privilege::NodeSupervisor];
 const ADMIN: &[Privilege] = &[Privilege::Administrator];
 const PRODUCER: &[Privilege] = &[Privilege::DcpProducer];
+const CONSUMER: &[Privilege] = &[Privilege::DcpConsumer];
 const STATS: &[Privilege] = &[Privilege::SimpleStats];
 const FREE: &[Privilege] = &[];
 
@@ -73,7 +74,7 @@ const fn noted(mut command: Command, note: &'static str) -> Command {
 /// Every command that is served.
 pub(crate) static COMMANDS: &[Command] = &ROWS;
 
-const ROWS: [Command; 65] = [
+const ROWS: [Command; 75] = [
     document(Opcode::GET, READ, read::get),
     document(Opcode::GETQ, READ, read::get),
     document(Opcode::GETK, READ, read::get),
@@ -133,7 +134,20 @@ const ROWS: [Command; 65] = [
         node(Opcode::STAT, STATS, node::stat),
         "groups: docs/stats.md",
     ),
-    bucket(Opcode::DCP_OPEN, PRODUCER, dcp::open),
+    noted(
+        bucket(Opcode::DCP_OPEN, PRODUCER, dcp::open),
+        "as a consumer only with collections",
+    ),
+    bucket(Opcode::DCP_ADD_STREAM, CONSUMER, dcp::add_stream),
+    bucket(Opcode::DCP_STREAM_END, CONSUMER, dcp::pushed),
+    bucket(Opcode::DCP_SNAPSHOT_MARKER, CONSUMER, dcp::pushed),
+    bucket(Opcode::DCP_MUTATION, CONSUMER, dcp::pushed),
+    bucket(Opcode::DCP_DELETION, CONSUMER, dcp::pushed),
+    bucket(Opcode::DCP_EXPIRATION, CONSUMER, dcp::pushed),
+    bucket(Opcode::DCP_SET_VBUCKET_STATE, CONSUMER, dcp::pushed),
+    bucket(Opcode::DCP_PREPARE, CONSUMER, dcp::pushed),
+    bucket(Opcode::DCP_COMMIT, CONSUMER, dcp::pushed),
+    bucket(Opcode::DCP_ABORT, CONSUMER, dcp::pushed),
     bucket(Opcode::DCP_CONTROL, PRODUCER, dcp::control),
     bucket(Opcode::DCP_STREAM_REQ, PRODUCER, dcp::stream),
     bucket(Opcode::DCP_CLOSE_STREAM, PRODUCER, dcp::close),

@@ -59,6 +59,9 @@ pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, 
     bucket
         .bucket
         .set_vbucket(frame.vbucket(), request.state, topology, uuid)?;
+    if matches!(request.state, VbState::Active | VbState::Dead) {
+        bucket.claims.revoke(frame.vbucket());
+    }
     // Requests that were parked because the vBucket was pending are worth another try.
     context.session.node.wake_all();
     Ok(context.reply(frame, &Reply::EMPTY))
@@ -105,6 +108,7 @@ pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, 
 /// DEL_VBUCKET: done when it is answered.
 pub(super) fn delete(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
     let bucket = context.bucket()?;
+    bucket.claims.revoke(frame.vbucket());
     match bucket.bucket.delete_vbucket(frame.vbucket()) {
         Ok(true) => {
             context.session.node.wake_all();

@@ -58,6 +58,8 @@ struct Connection {
     backlog: Vec<u8>,
     /// Output that the socket did not take.
     unsent: Vec<u8>,
+    /// Whether its thread serves nobody else.
+    own_thread: bool,
 }
 
 /// What to do after a turn.
@@ -73,6 +75,15 @@ enum Next {
     /// Close once the peer has read what was sent.
     Linger,
     Close,
+    /// Go on in a thread of its own.
+    Move,
+}
+
+/// How the connection's time in a thread ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Closed,
+    Moves,
 }
 
 /// Serves a connection until it ends.
@@ -97,24 +108,64 @@ pub(super) async fn serve(arrival: Arrival, node: Arc<NodeState>, timings: Arc<T
         mailbox,
         backlog: Vec::new(),
         unsent: Vec::new(),
+        own_thread: false,
     };
-    if let Err(error) = connection.run().await {
-        tracing::debug!(connection = info.id, %error, "connection ended");
+    let ended = connection.run().await;
+    let Ok(Ended::Moves) = ended else {
+        return connection.end(ended, &node);
+    };
+    let Ok(stream) = connection.stream.into_std() else {
+        return node.connections.forget(info.id);
+    };
+    let (session, mailbox) = (connection.session, connection.mailbox);
+    let (backlog, unsent) = (connection.backlog, connection.unsent);
+    let there = Arc::clone(&node);
+    let started = node.own_threads.start(move || async move {
+        let (id, connections) = (info.id, Arc::clone(&there));
+        let Ok(stream) = TcpStream::from_std(stream) else {
+            return connections.connections.forget(id);
+        };
+        let mut connection = Connection {
+            stream,
+            session,
+            info,
+            mailbox,
+            backlog,
+            unsent,
+            own_thread: true,
+        };
+        let ended = connection.run().await;
+        connection.end(ended, &there);
+    });
+    if let Err(error) = started {
+        tracing::error!(%error, "a connection has no thread");
     }
-    connection.session.end();
-    node.connections.forget(info.id);
 }
 
 impl Connection {
-    async fn run(&mut self) -> io::Result<()> {
-        let mut next = Next::Read;
+    fn end(mut self, ended: io::Result<Ended>, node: &NodeState) {
+        if let Err(error) = ended {
+            tracing::debug!(connection = self.info.id, %error, "connection ended");
+        }
+        self.session.end();
+        node.connections.forget(self.info.id);
+    }
+
+    async fn run(&mut self) -> io::Result<Ended> {
+        // Whoever comes from another thread may bring input along.
+        let mut next = if self.own_thread {
+            Next::Backlog
+        } else {
+            Next::Read
+        };
         loop {
             if !self.unsent.is_empty() {
                 self.send_unsent().await?;
             }
             next = match next {
-                Next::Close => return Ok(()),
+                Next::Close => return Ok(Ended::Closed),
                 Next::Linger => return self.linger().await,
+                Next::Move => return Ok(Ended::Moves),
                 Next::Again => {
                     tokio::task::yield_now().await;
                     self.turn_on_backlog()?
@@ -124,7 +175,7 @@ impl Connection {
                     tokio::task::yield_now().await;
                     self.read_if_any().await?
                 }
-                Next::Read if self.session.is_producer() => self.read_or_produce().await?,
+                Next::Read if self.session.is_dcp() => self.read_or_produce().await?,
                 Next::Read => {
                     // The worker looks at its other sockets without sleeping first. With few
                     // connections the next request has often come by then, and a sleep less
@@ -134,7 +185,7 @@ impl Connection {
                 }
                 Next::Park(limit) => self.parked(limit).await?,
             };
-            if self.session.is_producer() {
+            if self.session.is_dcp() {
                 next = self.produce(next)?;
             }
         }
@@ -171,6 +222,9 @@ impl Connection {
     fn produce(&mut self, next: Next) -> io::Result<Next> {
         if matches!(next, Next::Close | Next::Linger) {
             return Ok(next);
+        }
+        if !self.own_thread && self.session.is_consumer() {
+            return Ok(Next::Move);
         }
         let produced = SCRATCH.with_borrow_mut(|scratch| {
             let produced = self.session.produce(&mut scratch.output);
@@ -308,7 +362,7 @@ impl Connection {
             sent = self.stream.write_all(&self.unsent) => sent?,
             () = self.mailbox.shutting_down() => return Err(ErrorKind::ConnectionAborted.into()),
             // One that streams would hold back what it pins for ever.
-            () = tokio::time::sleep(UNREAD_LIMIT), if self.session.is_producer() => {
+            () = tokio::time::sleep(UNREAD_LIMIT), if self.session.is_dcp() => {
                 return Err(ErrorKind::TimedOut.into());
             }
         }
@@ -318,7 +372,7 @@ impl Connection {
 
     /// Ends the output, then reads and drops what still comes, for a while. A socket that is
     /// closed with input unread makes the system take back what the peer has not read yet.
-    async fn linger(&mut self) -> io::Result<()> {
+    async fn linger(&mut self) -> io::Result<Ended> {
         self.stream.shutdown().await?;
         let drained = async {
             loop {
@@ -326,7 +380,7 @@ impl Connection {
                 let read =
                     SCRATCH.with_borrow_mut(|scratch| self.stream.try_read(&mut scratch.input));
                 match read {
-                    Ok(0) => return Ok(()),
+                    Ok(0) => return Ok(Ended::Closed),
                     Ok(_) => {}
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     Err(error) => return Err(error),
@@ -335,8 +389,8 @@ impl Connection {
         };
         tokio::select! {
             drained = drained => drained,
-            () = self.mailbox.shutting_down() => Ok(()),
-            () = tokio::time::sleep(LINGER) => Ok(()),
+            () = self.mailbox.shutting_down() => Ok(Ended::Closed),
+            () = tokio::time::sleep(LINGER) => Ok(Ended::Closed),
         }
     }
 }

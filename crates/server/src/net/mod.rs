@@ -11,8 +11,10 @@
 mod accept;
 mod connection;
 mod mailbox;
+mod own_thread;
 mod worker;
 
 pub(crate) use accept::{Listener, bind};
 pub(crate) use mailbox::Mailbox;
+pub(crate) use own_thread::OwnThreads;
 pub(crate) use worker::{WorkerHandle, start_workers};

@@ -24,7 +24,7 @@ use crate::cluster_map::MapRevision;
 use crate::config::{NodeConfig, Ports, StartError};
 use crate::connections::Connections;
 use crate::identity::{Identity, NewUser, Role};
-use crate::net::{Listener, WorkerHandle, bind, start_workers};
+use crate::net::{Listener, OwnThreads, WorkerHandle, bind, start_workers};
 use crate::replication::{Follower, Peer, bucket_map, global_map};
 use crate::served::{MapVersion, ServedBucket};
 use crate::stats::timings::Timings;
@@ -84,6 +84,8 @@ pub(crate) struct NodeState {
     pub(crate) clock: Arc<SystemClock>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) connections: Connections,
+    /// Threads of connections that bring changes here.
+    pub(crate) own_threads: OwnThreads,
     pub(crate) timings: Vec<Arc<Timings>>,
     pub(crate) counters: NodeCounters,
     pub(crate) ports: Ports,
@@ -294,6 +296,8 @@ impl Node {
                 tracing::error!("a thread ended by a panic");
             }
         }
+        // After the workers: none of them can start one any more.
+        self.state.own_threads.join();
         let mut failed = Vec::new();
         for served in self.state.all_buckets() {
             if let Err(error) = served.workers.stop() {
@@ -350,6 +354,7 @@ fn open_state(
         clock,
         identity,
         connections: Connections::default(),
+        own_threads: OwnThreads::default(),
         timings: (0..config.threads.max(1))
             .map(|_| Arc::new(Timings::new()))
             .collect(),

@@ -1,11 +1,12 @@
 //! What the messages of a stream say of documents.
 
-use model::{Document, Kind, Meta};
+use model::{Datatype, Document, Kind, Meta};
 use wire::dcp::{Abort, Commit, Deletion, Expiration, Mutation, Prepare};
 use wire::{Frame, Message, Opcode, document_key};
 
 use super::passive::Violation;
 use super::target::Resolved;
+use crate::value;
 
 /// How a prepare ended.
 pub(super) fn resolved_of<'f>(frame: &Frame<'f>) -> Result<Resolved<'f>, Violation> {
@@ -35,6 +36,10 @@ pub(super) fn document_of(frame: &Frame<'_>) -> Result<Document, Violation> {
         datatype: frame.header.datatype,
         ..Meta::default()
     };
+    if known.datatype.contains(Datatype::SNAPPY) {
+        // It is kept as it came, so whoever reads it must be able to.
+        value::inflate(frame.value).map_err(|_| Violation::Malformed)?;
+    }
     let malformed = |_| Violation::Malformed;
     let mut heat = 0;
     let meta = match frame.header.opcode {

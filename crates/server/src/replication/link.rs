@@ -1,4 +1,4 @@
-//! The replica's connection: connects, reads, writes, connects again; and the bucket behind it.
+//! The replica's connection: connects, reads, writes, connects again.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -6,17 +6,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bucket::{ReadySet, Wake, WarmupStage};
-use engine::{CheckpointKind, ReplicaError};
-use model::{Document, FailoverLog, Seqno, VbId};
+use model::VbId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use wire::dcp::{MarkerFlags, MarkerVersion, SnapshotMarker};
 
 use super::consumer::{Broken, Consumer};
+use super::controls::Wishes;
+use super::followed::Followed;
 use super::progress::{Progress, Stage};
 use super::setup::Introduction;
-use super::target::{NotTaken, Position, Resolved, Target};
 use super::{Order, ReplicaOf, pair};
 use crate::node::{NodeState, random_u64, random_vb_uuid};
 use crate::served::ServedBucket;
@@ -130,7 +129,11 @@ impl Link {
         Progress::add(&self.progress.connects, 1);
         self.progress.set_stage(Stage::Introducing);
         let about = self.introduction();
-        let target = Followed { link: self };
+        let target = Followed {
+            node: Arc::clone(&self.node),
+            served: Arc::clone(&self.served),
+            active: Some(self.of.clone()),
+        };
         let progress = Arc::clone(&self.progress);
         let mut output = Vec::new();
         let now_ns = self.node.clock.mono_ns();
@@ -138,7 +141,7 @@ impl Link {
         let mut input = Vec::new();
         let news = Arc::new(News::default());
         let prepared = Arc::new(ReadySet::new(Arc::clone(&news) as Arc<dyn Wake>));
-        self.served.bucket.tell_prepared(Arc::clone(&prepared));
+        self.served.bucket.tell_prepared(&prepared);
         loop {
             while let Some(vb) = prepared.next(VbId(0)) {
                 consumer.acknowledge_prepares(vb, &mut output);
@@ -183,9 +186,11 @@ impl Link {
             password: self.of.password.clone(),
             nonce: format!("{:016x}{:016x}", random_u64(), random_u64()),
             bucket: self.of.bucket.clone(),
-            consumer: self.node.uuid.clone(),
             name: format!("replica:{}:{}", self.node.uuid, self.of.bucket),
-            window_bytes: window as u32,
+            wishes: Wishes {
+                window_bytes: window as u32,
+                consumer: self.node.uuid.clone(),
+            },
             about: pair::introduction(&self.node, &self.served),
         }
     }
@@ -224,127 +229,4 @@ impl Wake for News {
 
 fn timed_out(during: &str) -> io::Error {
     io::Error::new(ErrorKind::TimedOut, format!("{during} took too long"))
-}
-
-/// The followed bucket's vBuckets.
-struct Followed<'a> {
-    link: &'a Link,
-}
-
-impl Target for Followed<'_> {
-    fn vbuckets(&self) -> u16 {
-        self.link.served.bucket.vbuckets()
-    }
-
-    fn position(&self, vb: VbId) -> Option<Position> {
-        let (high, snapshot, log) = self.link.served.bucket.replica_position(vb)?;
-        Some(Position {
-            high,
-            snapshot,
-            log,
-        })
-    }
-
-    fn adopt(&self, vb: VbId, log: FailoverLog) -> Result<(), NotTaken> {
-        let adopted = self.link.served.bucket.adopt_history(vb, log);
-        if adopted {
-            Ok(())
-        } else {
-            Err(NotTaken::NotReplica)
-        }
-    }
-
-    fn begin(&self, vb: VbId, marker: &SnapshotMarker) -> Result<(), NotTaken> {
-        let begun = self
-            .link
-            .served
-            .bucket
-            .replica_marker(vb, &engine_marker(marker));
-        begun.map_err(not_taken)
-    }
-
-    fn apply(&self, vb: VbId, document: Document) -> Result<(), NotTaken> {
-        let applied = self.link.served.bucket.replica_change(vb, &document);
-        applied.map(drop).map_err(not_taken)
-    }
-
-    fn decide(&self, vb: VbId, decision: &Resolved<'_>) -> Result<(), NotTaken> {
-        let Resolved {
-            key,
-            prepare,
-            at,
-            committed,
-        } = *decision;
-        let bucket = &self.link.served.bucket;
-        let decided = bucket.replica_decision(vb, key, (prepare, at), committed);
-        decided.map(drop).map_err(not_taken)
-    }
-
-    fn high_prepared(&self, vb: VbId) -> Seqno {
-        let bucket = &self.link.served.bucket;
-        let prepared = bucket.with_vbucket(vb, |vbucket| vbucket.high_prepared_seqno());
-        prepared.unwrap_or_default()
-    }
-
-    fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), String> {
-        let rolled = self.link.served.bucket.roll_back(vb, to);
-        rolled.map(drop).map_err(|error| error.to_string())
-    }
-
-    fn has_room(&self) -> bool {
-        self.link.served.bucket.memory().admit(0).is_ok()
-    }
-
-    fn registered(&self, answer: &[u8]) {
-        pair::registered(&self.link.node, &self.link.served, &self.link.of, answer);
-    }
-}
-
-fn not_taken(error: ReplicaError) -> NotTaken {
-    match error {
-        ReplicaError::NotReplica => NotTaken::NotReplica,
-        ReplicaError::UnknownPrepare => NotTaken::Incomplete,
-        other => NotTaken::Refused(other.to_string()),
-    }
-}
-
-fn engine_marker(marker: &SnapshotMarker) -> engine::SnapshotMarker {
-    let told = |seqno: Seqno| Some(seqno).filter(|seqno| *seqno != Seqno::ZERO);
-    let disk = marker.flags.contains(MarkerFlags::DISK);
-    let mut told_marker = engine::SnapshotMarker {
-        start: marker.range.start,
-        end: marker.range.end,
-        kind: if disk {
-            CheckpointKind::Disk
-        } else {
-            CheckpointKind::Memory
-        },
-        checkpoint: marker.flags.contains(MarkerFlags::CHECKPOINT),
-        high_completed: None,
-        high_prepared: None,
-        visible_end: None,
-        purge_seqno: None,
-    };
-    match marker.version {
-        MarkerVersion::V1 => {}
-        MarkerVersion::V2_0 {
-            visible_end,
-            high_completed,
-        } => {
-            told_marker.visible_end = told(visible_end);
-            told_marker.high_completed = told(high_completed);
-        }
-        MarkerVersion::V2_2 {
-            visible_end,
-            high_completed,
-            purge_seqno,
-            high_prepared,
-        } => {
-            told_marker.visible_end = told(visible_end);
-            told_marker.high_completed = told(high_completed);
-            told_marker.purge_seqno = told(purge_seqno);
-            told_marker.high_prepared = told(high_prepared).filter(|_| disk);
-        }
-    }
-    told_marker
 }

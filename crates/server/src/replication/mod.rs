@@ -5,12 +5,20 @@
 //!                                 \-- Orders: stop, promote
 //! ```
 //!
+//! Or some of its vBuckets, on a connection that a cluster manager opened here (`Inbound`); what is
+//! done with the messages (`Intake`) is the same.
+//!
 //! One thread per replicated bucket: it applies changes where it reads them, so the threads that
 //! serve clients have nothing to do with it. A promotion is done by the same thread, between two
 //! reads: nothing of the old active node can come after it.
 
 mod changes;
+mod claims;
 mod consumer;
+mod controls;
+mod followed;
+mod inbound;
+mod intake;
 mod link;
 mod pair;
 mod passive;
@@ -31,6 +39,8 @@ use tokio::sync::watch;
 use crate::node::NodeState;
 use crate::served::ServedBucket;
 
+pub(crate) use claims::Claims;
+pub(crate) use inbound::{Inbound, Opener};
 pub(crate) use pair::{Peer, bucket_map, forget_replica, global_map, register};
 pub(crate) use progress::{Progress, Stage};
 pub(crate) use setup::REGISTER;
@@ -125,6 +135,11 @@ impl Follower {
             }
             follows
         });
+    }
+
+    /// Whether it still does, or will again.
+    pub(crate) fn follows(&self) -> bool {
+        !matches!(self.progress.stage(), Stage::Promoted | Stage::Stopped)
     }
 
     /// Ends the connection and waits until the thread has ended.

@@ -69,6 +69,11 @@ impl Passive {
         }
     }
 
+    /// Whether everything that was announced came.
+    pub(super) fn is_between_snapshots(&self) -> bool {
+        self.snapshot.is_none()
+    }
+
     /// Takes a marker.
     ///
     /// # Errors

@@ -1,17 +1,15 @@
 //! What a replica says before its first stream: who it is, which bucket, how it wants to be
 //! streamed to. One request at a time; each is answered before the next is sent.
 
-use wire::dcp::{DcpControl, DcpOpen, OpenFlags};
+use wire::dcp::{DcpOpen, OpenFlags};
 use wire::request::{Hello, Sasl, SelectBucket};
 use wire::{Envelope, Feature, FeatureList, Message, Opaque, Opcode, Status, TooLong, encode_raw};
 
+use super::controls::{Controls, Wishes};
 use crate::identity::scram_client::{MECHANISM, Proof, ScramClient};
 
 /// Path of the setting under which a replica makes itself known to its active node.
 pub(crate) const REGISTER: &[u8] = b"replication.replica";
-
-/// Seconds between the no-ops that the producer is to send.
-pub(super) const NOOP_INTERVAL_S: u32 = 20;
 
 const AGENT: &[u8] =
     concat!("{\"a\":\"settee-replica/", env!("CARGO_PKG_VERSION"), "\"}").as_bytes();
@@ -41,10 +39,8 @@ pub(super) struct Introduction {
     pub(super) bucket: String,
     /// Name of the connection; another one of the same name is closed by the producer.
     pub(super) name: String,
-    /// Name of this node in the topologies of durable writes.
-    pub(super) consumer: String,
-    /// Bytes of the flow-control window.
-    pub(super) window_bytes: u32,
+    /// What it asks of the producer.
+    pub(super) wishes: Wishes,
     /// What the active node is told about this one: JSON.
     pub(super) about: String,
 }
@@ -58,44 +54,14 @@ enum Step {
     Select,
     Register,
     Open,
-    Control(usize),
+    Control,
     Done,
-}
-
-/// Settings, and whether the connection is of no use where they are refused.
-const CONTROLS: [(&[u8], bool); 11] = [
-    (b"enable_noop", true),
-    (b"set_noop_interval", true),
-    (b"connection_buffer_size", true),
-    (b"set_priority", false),
-    (b"supports_cursor_dropping_vulcan", false),
-    (b"supports_hifi_MFU", false),
-    (b"send_stream_end_on_client_close_stream", false),
-    (b"enable_expiry_opcode", false),
-    (b"max_marker_version", false),
-    (b"consumer_name", false),
-    (SYNC_WRITES, false),
-];
-
-/// With it, prepares come before they are decided, and are acknowledged.
-const SYNC_WRITES: &[u8] = b"enable_sync_writes";
-
-/// What a setting is set to.
-fn control_value(name: &[u8], about: &Introduction) -> Vec<u8> {
-    match name {
-        b"set_noop_interval" => NOOP_INTERVAL_S.to_string().into_bytes(),
-        b"connection_buffer_size" => about.window_bytes.to_string().into_bytes(),
-        b"consumer_name" => about.consumer.clone().into_bytes(),
-        b"set_priority" => b"high".to_vec(),
-        b"max_marker_version" => b"2.2".to_vec(),
-        _ => b"true".to_vec(),
-    }
 }
 
 /// The introduction under way.
 pub(super) struct Setup {
     step: Step,
-    sync_writes: bool,
+    controls: Controls,
     login: ScramClient,
     proof: Option<Proof>,
 }
@@ -104,7 +70,7 @@ impl Setup {
     pub(super) fn new(about: &Introduction) -> Self {
         Self {
             step: Step::Hello,
-            sync_writes: false,
+            controls: Controls::default(),
             login: ScramClient::new(&about.user, &about.password, &about.nonce),
             proof: None,
         }
@@ -112,7 +78,7 @@ impl Setup {
 
     /// Whether the producer agreed to send prepares.
     pub(super) fn sync_writes(&self) -> bool {
-        self.sync_writes
+        self.controls.sync_writes()
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -120,7 +86,7 @@ impl Setup {
     }
 
     /// Appends the request of the current step.
-    pub(super) fn ask(&self, about: &Introduction, out: &mut Vec<u8>) -> Result<(), TooLong> {
+    pub(super) fn ask(&mut self, about: &Introduction, out: &mut Vec<u8>) -> Result<(), TooLong> {
         let envelope = Envelope {
             opaque: Opaque(self.opaque().to_be_bytes()),
             ..Envelope::default()
@@ -172,11 +138,7 @@ impl Setup {
                 };
                 open.encode(&envelope, out)
             }
-            Step::Control(index) => {
-                let (name, _) = CONTROLS[index];
-                let value = &control_value(name, about);
-                DcpControl { name, value }.encode(&envelope, out)
-            }
+            Step::Control => self.controls.ask(&about.wishes, out),
             Step::Done => Ok(()),
         }
     }
@@ -190,7 +152,7 @@ impl Setup {
             Step::Select => Opcode::SELECT_BUCKET,
             Step::Register => Opcode::IOCTL_SET,
             Step::Open => Opcode::DCP_OPEN,
-            Step::Control(_) => Opcode::DCP_CONTROL,
+            Step::Control => return self.controls.expects(opcode, opaque),
             Step::Done => return false,
         };
         opcode == expected && opaque == Opaque(self.opaque().to_be_bytes())
@@ -242,18 +204,14 @@ impl Setup {
                 told = ok.then_some(value);
                 Step::Open
             }
-            Step::Open if ok => Step::Control(0),
+            Step::Open if ok => Step::Control,
             Step::Open => return refused("the change stream"),
-            Step::Control(index) => {
-                let (name, needed) = CONTROLS[index];
-                if needed && !ok {
-                    return refused(&String::from_utf8_lossy(name));
-                }
-                self.sync_writes |= ok && name == SYNC_WRITES;
-                if index + 1 < CONTROLS.len() {
-                    Step::Control(index + 1)
-                } else {
+            Step::Control => {
+                self.controls.answered(status)?;
+                if self.controls.is_done() {
                     Step::Done
+                } else {
+                    Step::Control
                 }
             }
             Step::Done => Step::Done,
@@ -269,8 +227,7 @@ impl Setup {
             Step::Select => 3,
             Step::Register => 4,
             Step::Open => 5,
-            Step::Control(index) => 6 + index as u32,
-            Step::Done => 0,
+            Step::Control | Step::Done => 0,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a consumer does to the vBuckets of its bucket.
 
-use model::{Document, FailoverLog, Seqno, SnapshotRange, VbId, VbUuid};
+use model::{Document, FailoverLog, Seqno, SnapshotRange, VbId, VbState, VbUuid};
 use wire::dcp::SnapshotMarker;
 
 /// Where a replica vBucket stands: what a stream is asked for with.
@@ -87,9 +87,58 @@ pub(super) trait Target {
     /// Takes a vBucket back to a state at or before `to`. May take long.
     fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), String>;
 
+    /// The producer hands the vBucket over: pending first, then active. Its history goes on.
+    fn take_over(&self, vb: VbId, state: VbState) -> Result<(), NotTaken>;
+
     /// Whether there is memory for more; if not, something is done about it.
     fn has_room(&self) -> bool;
 
     /// The active node answered to the registration.
     fn registered(&self, answer: &[u8]);
+}
+
+impl<T: Target> Target for &T {
+    fn vbuckets(&self) -> u16 {
+        (**self).vbuckets()
+    }
+
+    fn position(&self, vb: VbId) -> Option<Position> {
+        (**self).position(vb)
+    }
+
+    fn adopt(&self, vb: VbId, log: FailoverLog) -> Result<(), NotTaken> {
+        (**self).adopt(vb, log)
+    }
+
+    fn begin(&self, vb: VbId, marker: &SnapshotMarker) -> Result<(), NotTaken> {
+        (**self).begin(vb, marker)
+    }
+
+    fn apply(&self, vb: VbId, document: Document) -> Result<(), NotTaken> {
+        (**self).apply(vb, document)
+    }
+
+    fn decide(&self, vb: VbId, decision: &Resolved<'_>) -> Result<(), NotTaken> {
+        (**self).decide(vb, decision)
+    }
+
+    fn high_prepared(&self, vb: VbId) -> Seqno {
+        (**self).high_prepared(vb)
+    }
+
+    fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), String> {
+        (**self).roll_back(vb, to)
+    }
+
+    fn take_over(&self, vb: VbId, state: VbState) -> Result<(), NotTaken> {
+        (**self).take_over(vb, state)
+    }
+
+    fn has_room(&self) -> bool {
+        (**self).has_room()
+    }
+
+    fn registered(&self, answer: &[u8]) {
+        (**self).registered(answer);
+    }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use model::{
-    Cas, Datatype, Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbUuid,
+    Cas, Datatype, Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbState,
+    VbUuid,
 };
 use wire::dcp::{
     Abort, BufferAck, Commit, Deletion, EndReason, Expiration, MarkerFlags, MarkerVersion,
@@ -17,6 +18,7 @@ use wire::{
 };
 
 use super::consumer::{Broken, Consumer};
+use super::controls::Wishes;
 use super::passive::Violation;
 use super::progress::{Progress, Stage};
 use super::setup::Introduction;
@@ -127,6 +129,11 @@ impl Target for Fake {
         Ok(())
     }
 
+    fn take_over(&self, _: VbId, state: VbState) -> Result<(), NotTaken> {
+        self.note(format!("{state:?}"));
+        Ok(())
+    }
+
     fn has_room(&self) -> bool {
         self.room.get()
     }
@@ -143,8 +150,10 @@ fn introduction() -> Introduction {
         nonce: "nonce".into(),
         bucket: "b".into(),
         name: "replica:1".into(),
-        consumer: "c".into(),
-        window_bytes: 1000,
+        wishes: Wishes {
+            window_bytes: 1000,
+            consumer: "c".into(),
+        },
         about: "{}".into(),
     }
 }

@@ -23,6 +23,11 @@ impl Window {
         }
     }
 
+    /// The window is `bytes` from now on.
+    pub(super) fn resize(&mut self, bytes: u32) {
+        self.bytes = bytes;
+    }
+
     /// A message was dealt with.
     pub(super) fn dealt_with(&mut self, bytes: usize) {
         self.freed = self.freed.saturating_add(bytes as u64);

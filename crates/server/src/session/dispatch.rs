@@ -107,11 +107,14 @@ impl Session {
             Magic::ServerResponse => return Done::Next,
             Magic::ServerRequest => return self.refuse_server_request(frame, now, output),
             Magic::ClientResponse | Magic::AltClientResponse => {
-                return self.take_answer(frame, now);
+                return self.take_answer(frame, now, output);
             }
         }
         if let Some(producer) = &self.dcp {
             producer.lock().heard(now);
+        }
+        if let Some(inbound) = &mut self.inbound {
+            inbound.heard(now);
         }
         let before = output.len();
         let done = match self.judge(frame) {
@@ -130,7 +133,12 @@ impl Session {
                 };
                 (command.run)(&mut context, frame)
             }
-            Err(refusal) => Err(refusal),
+            Err(refusal) => {
+                if let Some(inbound) = &mut self.inbound {
+                    inbound.missed(frame, output);
+                }
+                Err(refusal)
+            }
         };
         match done {
             Ok(done @ (Done::Parked(_) | Done::Owed)) => done,
@@ -146,7 +154,16 @@ impl Session {
     }
 
     /// An answer of the peer: only who streams changes asked for any.
-    fn take_answer(&self, frame: &Frame<'_>, now: Now) -> Done {
+    fn take_answer(&mut self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
+        if let Some(inbound) = &mut self.inbound {
+            inbound.heard(now);
+            if inbound.answered(frame, output) {
+                return Done::Next;
+            }
+            // Its streams may be added elsewhere at once.
+            self.inbound = None;
+            return Done::Close;
+        }
         let Some(producer) = &self.dcp else {
             return Done::Close;
         };

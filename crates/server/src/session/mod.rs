@@ -30,6 +30,7 @@ use crate::cluster_map::MapRevision;
 use crate::connections::ConnectionInfo;
 use crate::identity::{AuthenticatedUser, SaslSession};
 use crate::node::NodeState;
+use crate::replication::Inbound;
 use crate::served::ServedBucket;
 use crate::stats::timings::Timings;
 
@@ -79,6 +80,8 @@ pub(crate) struct Session {
     pub(crate) park: Option<Park>,
     /// Set once the connection streams changes.
     pub(crate) dcp: Option<SharedProducer>,
+    /// Set once the connection brings changes here.
+    pub(crate) inbound: Option<Box<Inbound>>,
     /// Durable writes that wait to be decided, in the order of their requests.
     pub(crate) owed: Vec<Owed>,
     /// Until then, monotonic, writes that find no room do not wait for it.
@@ -107,6 +110,7 @@ impl Session {
             map_host: None,
             park: None,
             dcp: None,
+            inbound: None,
             owed: Vec::new(),
             no_room_until_ns: 0,
             woken: false,
@@ -216,6 +220,14 @@ impl Session {
 
     /// Appends what the connection's streams have to send: a bounded amount.
     pub(crate) fn produce(&mut self, output: &mut Vec<u8>) -> Produced {
+        if let Some(inbound) = &mut self.inbound {
+            let goes_on = inbound.tick(self.node.clock.now(), output);
+            return if goes_on {
+                Produced::Idle
+            } else {
+                Produced::Silent
+            };
+        }
         let Some(producer) = &self.dcp else {
             return Produced::Idle;
         };
@@ -223,13 +235,21 @@ impl Session {
         producer.lock().produce(self.features, now, output)
     }
 
-    /// Whether the connection streams changes.
-    pub(crate) fn is_producer(&self) -> bool {
-        self.dcp.is_some()
+    /// Whether the connection streams changes, from here or to here.
+    pub(crate) fn is_dcp(&self) -> bool {
+        self.dcp.is_some() || self.inbound.is_some()
+    }
+
+    /// Whether the connection brings changes here.
+    pub(crate) fn is_consumer(&self) -> bool {
+        self.inbound.is_some()
     }
 
     /// How long it is until [`Session::produce`] must be called, even if nobody wakes it.
-    pub(crate) fn produce_within(&self) -> Option<Duration> {
+    pub(crate) fn produce_within(&mut self) -> Option<Duration> {
+        if let Some(inbound) = &mut self.inbound {
+            return Some(inbound.within());
+        }
         let deadline_ns = self.dcp.as_ref()?.lock().deadline_ns()?;
         let now_ns = self.node.clock.mono_ns();
         Some(Duration::from_nanos(deadline_ns.saturating_sub(now_ns)))
@@ -240,6 +260,7 @@ impl Session {
         if let Some(producer) = self.dcp.take() {
             producer.lock().leave(&producer);
         }
+        drop(self.inbound.take());
         self.owed.clear();
         if let (Some(_), Some(bucket)) = (self.park.take(), &self.bucket) {
             bucket.bucket.forget_waiter(&self.waker());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::VbId;
 
 use super::StatError;
-use super::catalogue::{PREFIX_SUMS, PRODUCERS, STREAMS, TOTALS};
+use super::catalogue::{CONSUMERS, PREFIX_SUMS, PRODUCERS, STREAMS, TOTALS};
 use super::rows::Rows;
 use super::vbuckets::number;
 use crate::served::ServedBucket;
@@ -15,6 +15,7 @@ use crate::session::dcp::ProducerFigures;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DcpTotals {
     pub(super) count: u64,
+    pub(super) consumers: u64,
     pub(super) bytes: u64,
     pub(super) items_sent: u64,
     pub(super) items_remaining: u64,
@@ -95,6 +96,13 @@ fn all(served: &ServedBucket, rows: &mut Rows<'_, '_>) {
             for row in STREAMS {
                 rows.value(row.about.name, &(row.value)(stream));
             }
+        }
+    }
+    for (name, consumer) in served.dcp.consumers() {
+        totals.consumers += 1;
+        rows.prefix(format_args!("eq_dcpq:{name}:"));
+        for row in CONSUMERS {
+            rows.value(row.about.name, &(row.value)(&consumer));
         }
     }
     rows.prefix("");

@@ -201,6 +201,9 @@ fn every_row_is_in_the_catalogue_and_the_other_way_round() {
     let mut for_ever = [0; 48];
     for_ever[16..24].fill(0xff);
     assert_eq!(consumer.call(0x53, &for_ever, b"", b""), SUCCESS);
+    let mut inbound = running.client();
+    assert_eq!(inbound.call(0x1f, &[], b"it", &[0, 0x12]), SUCCESS);
+    assert_eq!(inbound.call(0x50, &[0; 8], b"CONSUMER", b""), SUCCESS);
     let one = vb_of("one");
     for group in GROUPS.iter().filter(|group| group.name != "reset") {
         let request = match group.name {

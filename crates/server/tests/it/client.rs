@@ -1,7 +1,7 @@
 //! A client that says exactly what a test wants said. It encodes frames itself, so that a
 //! mistake in `wire` is not made twice.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
@@ -294,6 +294,8 @@ impl Client {
                     return None;
                 }
                 Ok(_) => {}
+                // It was closed with something unread.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
                 Err(error) => panic!("no answer: {error}"),
             }
         }
@@ -309,6 +311,17 @@ impl Client {
     #[track_caller]
     pub(crate) fn expect_silence(&mut self) {
         self.call(&Request::new(Opcode::NOOP)).ok();
+    }
+
+    /// The connection itself, and what was read from it but not looked at.
+    pub(crate) fn into_parts(self) -> (TcpStream, Vec<u8>) {
+        let Self {
+            stream,
+            input,
+            read,
+            ..
+        } = self;
+        (stream, input[read..].to_vec())
     }
 
     /// Nothing more will be sent.

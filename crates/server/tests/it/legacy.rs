@@ -142,7 +142,7 @@ fn texts_for_clients_with_xerror() {
             Request::new(Opcode::NOOP).value("v"),
             Request::new(Opcode::NOOP).cas(1),
             Request::new(Opcode::SELECT_BUCKET).key("nope"),
-            Request::new(Opcode::DCP_OPEN).key("n").extras(&[0; 8]),
+            Request::new(Opcode::DCP_ADD_STREAM).extras(&[0; 4]),
             set("long", "").key([&[0][..], &[b'k'; 251]].concat()),
         ] {
             let answer = client.call(&request);

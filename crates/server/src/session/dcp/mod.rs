@@ -21,4 +21,4 @@ mod streams;
 
 pub(crate) use figures::{ProducerFigures, StreamFigures};
 pub(crate) use producer::{OpenedStream, Produced, Producer, SharedProducer, StreamKey};
-pub(crate) use registry::DcpRegistry;
+pub(crate) use registry::{DcpRegistry, RegisteredConsumer};

@@ -1,4 +1,4 @@
-//! The producers of a bucket by name: one connection per name.
+//! The producers and consumers of a bucket by name: one connection per name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,16 +7,26 @@ use parking_lot::Mutex;
 
 use super::SharedProducer;
 use crate::connections::ConnectionInfo;
+use crate::replication::Progress;
 
 struct Registered {
     producer: SharedProducer,
     connection: Arc<ConnectionInfo>,
 }
 
-/// All producers of one bucket.
+/// A consumer as statistics see it.
+#[derive(Clone)]
+pub(crate) struct RegisteredConsumer {
+    pub(crate) connection: Arc<ConnectionInfo>,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) created_s: u32,
+}
+
+/// All producers and consumers of one bucket.
 #[derive(Default)]
 pub(crate) struct DcpRegistry {
     producers: Mutex<BTreeMap<String, Registered>>,
+    consumers: Mutex<BTreeMap<String, RegisteredConsumer>>,
 }
 
 impl DcpRegistry {
@@ -31,6 +41,7 @@ impl DcpRegistry {
             producer: Arc::clone(producer),
             connection: Arc::clone(connection),
         };
+        self.end_consumer(name);
         let old = self.producers.lock().insert(name.to_owned(), registered);
         if let Some(old) = old {
             // Before the new one has a stream: cursors are known by name.
@@ -50,7 +61,52 @@ impl DcpRegistry {
         }
     }
 
-    /// All of them, sorted by name.
+    /// Enters a consumer. An older connection of the same name is closed.
+    pub(crate) fn enter_consumer(&self, name: &str, consumer: RegisteredConsumer) {
+        let old = self.producers.lock().remove(name);
+        if let Some(old) = old {
+            old.producer.lock().close();
+            old.connection.mailbox.shut_down();
+        }
+        let old = self.consumers.lock().insert(name.to_owned(), consumer);
+        if let Some(old) = old {
+            old.connection.mailbox.shut_down();
+        }
+    }
+
+    fn end_consumer(&self, name: &str) {
+        let old = self.consumers.lock().remove(name);
+        if let Some(old) = old {
+            old.connection.mailbox.shut_down();
+        }
+    }
+
+    /// Strikes a consumer off, unless another one took its name.
+    pub(crate) fn leave_consumer(&self, name: &str, connection: u64) {
+        let mut consumers = self.consumers.lock();
+        let same = consumers
+            .get(name)
+            .is_some_and(|known| known.connection.id == connection);
+        if same {
+            consumers.remove(name);
+        }
+    }
+
+    /// How many consumers there are.
+    pub(crate) fn consumer_count(&self) -> usize {
+        self.consumers.lock().len()
+    }
+
+    /// All consumers, sorted by name.
+    pub(crate) fn consumers(&self) -> Vec<(String, RegisteredConsumer)> {
+        let consumers = self.consumers.lock();
+        let named = consumers.iter();
+        named
+            .map(|(name, known)| (name.clone(), known.clone()))
+            .collect()
+    }
+
+    /// All producers, sorted by name.
     pub(crate) fn all(&self) -> Vec<SharedProducer> {
         let producers = self.producers.lock();
         producers

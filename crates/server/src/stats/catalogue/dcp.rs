@@ -1,12 +1,16 @@
 //! Statistics of the change streams.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::{Row, rows};
-use crate::session::dcp::{ProducerFigures, StreamFigures};
+use crate::session::dcp::{ProducerFigures, RegisteredConsumer, StreamFigures};
 use crate::stats::dcp::DcpTotals;
 use crate::stats::rows::Value;
 
 /// A row of a connection; its name follows `eq_dcpq:NAME:`.
 pub(in crate::stats) type ProducerRow = Row<fn(&ProducerFigures) -> Value>;
+/// A row of a connection that brings changes here; its name follows `eq_dcpq:NAME:`.
+pub(in crate::stats) type ConsumerRow = Row<fn(&RegisteredConsumer) -> Value>;
 /// A row of a stream; its name follows `eq_dcpq:NAME:stream_N_`.
 pub(in crate::stats) type StreamRow = Row<fn(&StreamFigures) -> Value>;
 /// A row of a bucket.
@@ -19,7 +23,7 @@ const SUMS: &[&str] = &["dcpagg"];
 
 /// Connections.
 pub(in crate::stats) static PRODUCERS: &[ProducerRow] = rows! {
-    DCP "type" Text "Always producer", |_p| "producer";
+    DCP "type" Text "producer; or consumer, of a connection that brings changes here", |_p| "producer";
     DCP "created" Unix "When it was opened", |p| p.created_s;
     DCP "supports_ack" Bool "Whether the consumer has a window", |p| p.window != 0;
     DCP "paused" Bool "Whether it has nothing to send, or no room", |p| p.paused;
@@ -58,6 +62,21 @@ pub(in crate::stats) static PRODUCERS: &[ProducerRow] = rows! {
     DCP "num_streams" Count "Streams", |p| p.streams.len();
 };
 
+/// Connections that bring changes here.
+pub(in crate::stats) static CONSUMERS: &[ConsumerRow] = rows! {
+    DCP "type" Text "Always consumer", |_c| "consumer";
+    DCP "created" Unix "When it was opened", |c| c.created_s;
+    DCP "items_received" Count "Changes taken", |c| figure(&c.progress.changes);
+    DCP "total_bytes_received" Bytes "Messages that count for the window", |c| figure(&c.progress.bytes);
+    DCP "total_acked_bytes" Bytes "Acknowledged", |c| figure(&c.progress.acked_bytes);
+    DCP "rollbacks" Count "Times that a vBucket went back", |c| figure(&c.progress.rollbacks);
+    DCP "num_streams" Count "Streams", |c| figure(&c.progress.streams);
+};
+
+fn figure(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
 /// Streams.
 pub(in crate::stats) static STREAMS: &[StreamRow] = rows! {
     DCP "state" Text "backfilling, in-memory, takeover-send, takeover-wait or dead",
@@ -78,9 +97,9 @@ pub(in crate::stats) static STREAMS: &[StreamRow] = rows! {
 
 /// All connections of the bucket.
 pub(in crate::stats) static TOTALS: &[TotalRow] = rows! {
-    DCP "ep_dcp_count" Count "Connections that stream changes", |t| t.count;
+    DCP "ep_dcp_count" Count "Connections that stream changes", |t| t.count + t.consumers;
     DCP "ep_dcp_producer_count" Count "Those of them that produce", |t| t.count;
-    DCP "ep_dcp_consumer_count" Count "Always 0", |_t| 0_u64;
+    DCP "ep_dcp_consumer_count" Count "Those that bring changes here", |t| t.consumers;
     DCP "ep_dcp_total_bytes" Bytes "Messages sent by those that are connected", |t| t.bytes;
     DCP "ep_dcp_items_sent" Count "Changes sent by those that are connected", |t| t.items_sent;
     DCP "ep_dcp_items_remaining" Count "Changes not yet sent, at most", |t| t.items_remaining;

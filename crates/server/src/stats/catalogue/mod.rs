@@ -13,7 +13,7 @@ mod pressure;
 mod vbuckets;
 
 pub(super) use bucket::STATES;
-pub(super) use dcp::{PREFIX_SUMS, PRODUCERS, STREAMS, TOTALS};
+pub(super) use dcp::{CONSUMERS, PREFIX_SUMS, PRODUCERS, STREAMS, TOTALS};
 pub(super) use node::NODE;
 pub(super) use others::OTHERS;
 #[cfg(test)]

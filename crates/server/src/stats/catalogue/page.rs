@@ -75,11 +75,13 @@ fn dcp_rows() -> impl Iterator<Item = (String, About)> {
     let named =
         |prefix: &'static str| move |about: About| (format!("{prefix}{}", about.name), about);
     let producers = super::PRODUCERS.iter().map(|row| row.about);
+    let consumers = super::CONSUMERS.iter().map(|row| row.about);
     let streams = super::STREAMS.iter().map(|row| row.about);
     let totals = super::TOTALS.iter().map(|row| row.about);
     let sums = super::PREFIX_SUMS.iter().map(|row| row.about);
     producers
         .map(named("eq_dcpq:NAME:"))
+        .chain(consumers.map(named("eq_dcpq:CONSUMER:")))
         .chain(streams.map(named("eq_dcpq:NAME:stream_N_")))
         .chain(totals.map(named("")))
         .chain(sums.map(named("NAME:")))

@@ -2,5 +2,8 @@
 
 mod consumer;
 mod forms;
+mod handed_over;
+mod inbound;
+mod producer;
 mod refusals;
 mod streaming;

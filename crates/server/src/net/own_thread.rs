@@ -1,0 +1,54 @@
+//! Threads for connections that may work long at a time: what comes on them is written here, and a
+//! rollback waits for the store. The threads that serve clients must not wait for that.
+
+use std::io;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+
+/// Connections that may have a thread of their own at the same time.
+const THREADS_MAX: usize = 64;
+
+/// The threads that there are.
+#[derive(Debug, Default)]
+pub(crate) struct OwnThreads {
+    running: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl OwnThreads {
+    /// Whether one more may be started.
+    pub(crate) fn has_room(&self) -> bool {
+        let mut running = self.running.lock();
+        running.retain(|thread| !thread.is_finished());
+        running.len() < THREADS_MAX
+    }
+
+    /// Runs `work` in a thread of its own, which has a runtime for sockets.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn start<F: Future<Output = ()>>(
+        &self,
+        work: impl FnOnce() -> F + Send + 'static,
+    ) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let thread = std::thread::Builder::new().name("consumer".into());
+        let thread = thread.spawn(move || runtime.block_on(async move { work().await }))?;
+        let mut running = self.running.lock();
+        running.retain(|thread| !thread.is_finished());
+        running.push(thread);
+        Ok(())
+    }
+
+    /// Waits until all have ended; their connections must have been told to.
+    pub(crate) fn join(&self) {
+        let running = std::mem::take(&mut *self.running.lock());
+        for thread in running {
+            if thread.join().is_err() {
+                tracing::error!("a consumer's thread ended by a panic");
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Which connection follows for which vBucket: one at a time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use model::VbId;
+
+const NOBODY: u64 = 0;
+
+/// Who follows for each vBucket of a bucket, by the numbers of their connections.
+///
+/// A claim ends with its stream. It is revoked when the vBucket becomes something that follows
+/// nobody: whatever it becomes later, the old stream does not go on.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    owners: Box<[AtomicU64]>,
+}
+
+impl Claims {
+    /// Nobody follows.
+    pub(crate) fn new(vbuckets: u16) -> Self {
+        Self {
+            owners: (0..vbuckets).map(|_| AtomicU64::new(NOBODY)).collect(),
+        }
+    }
+
+    fn owner(&self, vb: VbId) -> Option<&AtomicU64> {
+        self.owners.get(usize::from(vb.0))
+    }
+
+    /// Whether `connection` follows from now on; false when another one does, or it did already.
+    pub(crate) fn claim(&self, vb: VbId, connection: u64) -> bool {
+        let (order, otherwise) = (Ordering::SeqCst, Ordering::SeqCst);
+        self.owner(vb).is_some_and(|owner| {
+            owner
+                .compare_exchange(NOBODY, connection, order, otherwise)
+                .is_ok()
+        })
+    }
+
+    /// Whether it still does.
+    pub(crate) fn holds(&self, vb: VbId, connection: u64) -> bool {
+        self.owner(vb)
+            .is_some_and(|owner| owner.load(Ordering::SeqCst) == connection)
+    }
+
+    /// Its stream ended.
+    pub(crate) fn release(&self, vb: VbId, connection: u64) {
+        if let Some(owner) = self.owner(vb) {
+            let (order, otherwise) = (Ordering::SeqCst, Ordering::SeqCst);
+            let _other_owner = owner.compare_exchange(connection, NOBODY, order, otherwise);
+        }
+    }
+
+    /// All its streams ended.
+    pub(crate) fn release_all(&self, connection: u64) {
+        for index in 0..self.owners.len() {
+            self.release(VbId(index as u16), connection);
+        }
+    }
+
+    /// Nobody follows for the vBucket any more.
+    pub(crate) fn revoke(&self, vb: VbId) {
+        if let Some(owner) = self.owner(vb) {
+            owner.store(NOBODY, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_follows_at_a_time() {
+        let claims = Claims::new(2);
+        assert!(claims.claim(VbId(1), 7));
+        assert!(!claims.claim(VbId(1), 8) && !claims.claim(VbId(1), 7));
+        assert!(claims.claim(VbId(0), 8) && !claims.claim(VbId(2), 8));
+        claims.release(VbId(1), 8);
+        assert!(claims.holds(VbId(1), 7), "only the owner releases");
+        claims.revoke(VbId(1));
+        assert!(!claims.holds(VbId(1), 7));
+        assert!(claims.claim(VbId(1), 8));
+        claims.release(VbId(1), 7);
+        claims.release_all(8);
+        assert!(claims.claim(VbId(0), 9) && claims.claim(VbId(1), 9));
+    }
+}
