@@ -95,11 +95,14 @@ fn streams_that_cannot_be_added() {
     refused(&mut producer, 1, 0, Status::NOT_SUPPORTED);
 }
 
+/// A vBucket, what a message is answered with, and the message of a stream.
+type Case = (u16, Status, fn(u16, u32) -> Request);
+
 #[test]
 fn what_is_wrong_costs_its_own_stream_at_most() {
     let node = own();
     let port = node.ports().kv;
-    let cases: [(u16, Status, fn(u16, u32) -> Request); 9] = [
+    let cases: [Case; 9] = [
         (1, Status::ERANGE, |vb, of| mutation(vb, of, 6, "beyond")),
         (2, Status::ERANGE, |vb, of| marker(vb, of, (3, 9), MEMORY)),
         (3, Status::ERANGE, |vb, of| {
@@ -342,8 +345,7 @@ fn prepares_are_acknowledged_once_they_are_on_disk() {
     let unknown = unknown.key("\0nobody").opaque(opaque);
     producer.refused(&unknown, Status::DCP_STREAM_NOT_FOUND);
     producer.send(&add_stream(1, 0));
-    let (_, asked) = producer.asked();
-    assert_eq!(asked.start, 0);
+    assert_eq!(producer.asked().1.start, 0);
     drop(producer);
     node.shutdown().expect("everything becomes durable");
 }
