@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
-use super::worker::{Arrival, WorkerHandle};
+use super::crew::Crew;
+use super::worker::Arrival;
 use crate::config::StartError;
 use crate::node::NodeState;
 
@@ -51,13 +52,13 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Accepts connections and hands them to the workers in turn. `classic` connections are
+    /// Accepts connections and hands them to the crew. `classic` connections are
     /// served without authentication.
     pub(crate) fn start(
         listener: TcpListener,
         classic: bool,
         node: Arc<NodeState>,
-        workers: Vec<WorkerHandle>,
+        crew: Arc<Crew>,
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let stopping = Arc::new(AtomicBool::new(false));
@@ -66,16 +67,12 @@ impl Listener {
             .name("accept".into())
             .stack_size(256 << 10)
             .spawn(move || {
-                let mut turn = 0;
                 for arrived in listener.incoming() {
                     if stop.load(Ordering::SeqCst) {
                         return;
                     }
                     match arrived.and_then(prepare) {
-                        Ok(stream) => {
-                            turn = (turn + 1) % workers.len();
-                            welcome(&node, &workers[turn], stream, classic);
-                        }
+                        Ok(stream) => welcome(&node, &crew, stream, classic),
                         Err(error) => {
                             tracing::warn!(%error, "a connection could not be accepted");
                             std::thread::sleep(REFUSED_PAUSE);
@@ -110,12 +107,19 @@ impl Listener {
     }
 }
 
-fn welcome(node: &NodeState, worker: &WorkerHandle, stream: TcpStream, classic: bool) {
+fn welcome(node: &NodeState, crew: &Crew, stream: TcpStream, classic: bool) {
     if !node.connections.has_room() {
         node.connections.count_rejected();
         return;
     }
-    worker.hand_over(Arrival { stream, classic });
+    // Another may take this number first; then this one moves.
+    let worker = crew.home(node.connections.counts().1 + 1, false);
+    if crew
+        .hand_over(worker, Arrival::New { stream, classic })
+        .is_err()
+    {
+        tracing::debug!("a connection came after the workers ended");
+    }
 }
 
 fn prepare(stream: TcpStream) -> io::Result<TcpStream> {

@@ -17,12 +17,11 @@ use tokio::net::TcpStream;
 use bucket::Wake as _;
 
 use super::mailbox::Mailbox;
-use super::worker::Arrival;
+use super::worker::{Arrival, Home, Place};
 use crate::connections::ConnectionInfo;
 use crate::node::NodeState;
 use crate::session::dcp::Produced;
 use crate::session::{Received, Session, Verdict};
-use crate::stats::timings::Timings;
 
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
@@ -48,8 +47,8 @@ struct Scratch {
     output: Vec<u8>,
 }
 
-struct Connection {
-    stream: TcpStream,
+struct Connection<S> {
+    stream: S,
     session: Session,
     info: Arc<ConnectionInfo>,
     mailbox: Arc<Mailbox>,
@@ -58,8 +57,6 @@ struct Connection {
     backlog: Vec<u8>,
     /// Output that the socket did not take.
     unsent: Vec<u8>,
-    /// Whether its thread serves nobody else.
-    own_thread: bool,
 }
 
 /// What to do after a turn.
@@ -75,86 +72,163 @@ enum Next {
     /// Close once the peer has read what was sent.
     Linger,
     Close,
-    /// Go on in a thread of its own.
-    Move,
+}
+
+impl Next {
+    /// Whether a connection may leave its thread before it.
+    fn may_move(&self) -> bool {
+        matches!(
+            self,
+            Self::Read | Self::Produce | Self::Again | Self::Backlog
+        )
+    }
+}
+
+/// A connection between two threads: with its socket, but on nobody's list of sockets.
+pub(crate) struct Moving {
+    connection: Connection<std::net::TcpStream>,
 }
 
 /// How the connection's time in a thread ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Closed,
-    Moves,
+    Moves(Place),
 }
 
-/// Serves a connection until it ends.
-pub(super) async fn serve(arrival: Arrival, node: Arc<NodeState>, timings: Arc<Timings>) {
-    let Ok(stream) = TcpStream::from_std(arrival.stream) else {
+/// Serves a connection until it ends or moves.
+pub(super) async fn serve(arrival: Arrival, node: Arc<NodeState>, home: Home) {
+    let Some(mut connection) = admit(arrival, &node, &home) else {
         return;
     };
-    let mailbox = Arc::new(Mailbox::default());
-    let Some(info) = node.connections.register(&stream, &mailbox) else {
-        return;
-    };
-    let session = Session::new(
-        Arc::clone(&node),
-        Arc::clone(&info),
-        timings,
-        arrival.classic,
-    );
-    let mut connection = Connection {
-        stream,
-        session,
-        info: Arc::clone(&info),
-        mailbox,
-        backlog: Vec::new(),
-        unsent: Vec::new(),
-        own_thread: false,
-    };
-    let ended = connection.run().await;
-    let Ok(Ended::Moves) = ended else {
-        return connection.end(ended, &node);
-    };
-    let Ok(stream) = connection.stream.into_std() else {
-        return node.connections.forget(info.id);
-    };
-    let (session, mailbox) = (connection.session, connection.mailbox);
-    let (backlog, unsent) = (connection.backlog, connection.unsent);
-    let there = Arc::clone(&node);
-    let started = node.own_threads.start(move || async move {
-        let (id, connections) = (info.id, Arc::clone(&there));
-        let Ok(stream) = TcpStream::from_std(stream) else {
-            return connections.connections.forget(id);
-        };
-        let mut connection = Connection {
-            stream,
-            session,
-            info,
-            mailbox,
-            backlog,
-            unsent,
-            own_thread: true,
-        };
-        let ended = connection.run().await;
-        connection.end(ended, &there);
-    });
-    if let Err(error) = started {
-        tracing::error!(%error, "a connection has no thread");
+    match connection.run(&home).await {
+        Ok(Ended::Closed) => {}
+        Ok(Ended::Moves(place)) => return connection.move_to(place, node, home),
+        Err(error) => {
+            tracing::debug!(connection = connection.info.id, %error, "connection ended");
+        }
+    }
+    connection.end(&node);
+}
+
+/// What arrived, as a connection of this thread; `None` if its peer is gone.
+fn admit(arrival: Arrival, node: &Arc<NodeState>, home: &Home) -> Option<Connection<TcpStream>> {
+    match arrival {
+        Arrival::New { stream, classic } => {
+            let stream = TcpStream::from_std(stream).ok()?;
+            let mailbox = Arc::new(Mailbox::default());
+            let info = node.connections.register(&stream, &mailbox)?;
+            let session = Session::new(
+                Arc::clone(node),
+                Arc::clone(&info),
+                Arc::clone(&home.timings),
+                classic,
+            );
+            Some(Connection {
+                stream,
+                session,
+                info,
+                mailbox,
+                backlog: Vec::new(),
+                unsent: Vec::new(),
+            })
+        }
+        Arrival::Moved(moving) => {
+            let (stream, mut rest) = moving.connection.part();
+            rest.session.timings = Arc::clone(&home.timings);
+            match TcpStream::from_std(stream) {
+                Ok(stream) => Some(rest.with(stream)),
+                Err(error) => {
+                    tracing::debug!(connection = rest.info.id, %error, "connection ended");
+                    rest.end(node);
+                    None
+                }
+            }
+        }
     }
 }
 
-impl Connection {
-    fn end(mut self, ended: io::Result<Ended>, node: &NodeState) {
-        if let Err(error) = ended {
-            tracing::debug!(connection = self.info.id, %error, "connection ended");
+impl<S> Connection<S> {
+    /// The socket, and the rest.
+    fn part(self) -> (S, Connection<()>) {
+        let rest = Connection {
+            stream: (),
+            session: self.session,
+            info: self.info,
+            mailbox: self.mailbox,
+            backlog: self.backlog,
+            unsent: self.unsent,
+        };
+        (self.stream, rest)
+    }
+
+    /// The same with another socket.
+    fn with<T>(self, stream: T) -> Connection<T> {
+        Connection {
+            stream,
+            session: self.session,
+            info: self.info,
+            mailbox: self.mailbox,
+            backlog: self.backlog,
+            unsent: self.unsent,
         }
+    }
+
+    fn end(mut self, node: &NodeState) {
         self.session.end();
         node.connections.forget(self.info.id);
     }
+}
 
-    async fn run(&mut self) -> io::Result<Ended> {
-        // Whoever comes from another thread may bring input along.
-        let mut next = if self.own_thread {
+impl Connection<TcpStream> {
+    /// Leaves this thread. Mail that comes meanwhile is found in the next one.
+    fn move_to(self, place: Place, node: Arc<NodeState>, home: Home) {
+        let id = self.info.id;
+        let (stream, rest) = self.part();
+        let stream = match stream.into_std() {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::debug!(connection = id, %error, "connection ended");
+                return rest.end(&node);
+            }
+        };
+        let arrival = Arrival::Moved(Box::new(Moving {
+            connection: rest.with(stream),
+        }));
+        match place {
+            Place::Worker(worker) => {
+                if let Err(Arrival::Moved(moving)) = home.crew.hand_over(worker, arrival) {
+                    // The node stops.
+                    moving.connection.end(&node);
+                }
+            }
+            Place::OwnThread => {
+                let there = Arc::clone(&node);
+                let home = Home { place, ..home };
+                let started = node.own_threads.start(move || serve(arrival, there, home));
+                if let Err(error) = started {
+                    tracing::error!(%error, "a connection has no thread");
+                    node.connections.forget(id);
+                }
+            }
+        }
+    }
+
+    /// Where it is to be served.
+    fn place(&self, home: &Home) -> Place {
+        if self.session.is_consumer() {
+            Place::OwnThread
+        } else {
+            Place::Worker(home.crew.home(self.info.id, self.session.is_dcp()))
+        }
+    }
+
+    async fn run(&mut self, home: &Home) -> io::Result<Ended> {
+        // What comes from another thread may bring input along, or be in the middle of sending.
+        let mut next = if !self.backlog.is_empty() {
             Next::Backlog
+        } else if self.session.is_dcp() {
+            Next::Produce
         } else {
             Next::Read
         };
@@ -162,10 +236,12 @@ impl Connection {
             if !self.unsent.is_empty() {
                 self.send_unsent().await?;
             }
+            if next.may_move() && self.place(home) != home.place {
+                return Ok(Ended::Moves(self.place(home)));
+            }
             next = match next {
                 Next::Close => return Ok(Ended::Closed),
                 Next::Linger => return self.linger().await,
-                Next::Move => return Ok(Ended::Moves),
                 Next::Again => {
                     tokio::task::yield_now().await;
                     self.turn_on_backlog()?
@@ -185,7 +261,10 @@ impl Connection {
                 }
                 Next::Park(limit) => self.parked(limit).await?,
             };
-            if self.session.is_dcp() {
+            // What a peer brings is not worked on where clients are served.
+            if self.session.is_dcp()
+                && (home.place == Place::OwnThread || !self.session.is_consumer())
+            {
                 next = self.produce(next)?;
             }
         }
@@ -222,9 +301,6 @@ impl Connection {
     fn produce(&mut self, next: Next) -> io::Result<Next> {
         if matches!(next, Next::Close | Next::Linger) {
             return Ok(next);
-        }
-        if !self.own_thread && self.session.is_consumer() {
-            return Ok(Next::Move);
         }
         let produced = SCRATCH.with_borrow_mut(|scratch| {
             let produced = self.session.produce(&mut scratch.output);

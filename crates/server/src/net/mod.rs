@@ -1,20 +1,25 @@
 //! Sockets: one accepting thread, one thread per core that serves connections.
 //!
 //! ```text
-//!   accept thread --- hands out sockets in turn ---> worker 0: tokio current_thread runtime
-//!                                                \-> worker 1: tokio current_thread runtime
+//!   accept thread --- hands out sockets ---> worker 0: tokio current_thread runtime
+//!                                        \-> worker 1: tokio current_thread runtime
 //!   worker: socket bytes -> Session::receive -> reply bytes -> socket, one connection at a time
+//!   balance: how busy are workers and machine? -> crew: how many workers serve; connections move
 //! ```
 //!
 //! This module is the only async part of the server besides HTTP.
 
 mod accept;
+mod balance;
 mod connection;
+mod crew;
 mod mailbox;
 mod own_thread;
 mod worker;
 
 pub(crate) use accept::{Listener, bind};
+pub(crate) use balance::balance;
+pub(crate) use crew::Crew;
 pub(crate) use mailbox::Mailbox;
 pub(crate) use own_thread::OwnThreads;
-pub(crate) use worker::{WorkerHandle, start_workers};
+pub(crate) use worker::Workers;

@@ -24,7 +24,7 @@ use crate::cluster_map::MapRevision;
 use crate::config::{NodeConfig, Ports, StartError};
 use crate::connections::Connections;
 use crate::identity::{Identity, NewUser, Role};
-use crate::net::{Listener, OwnThreads, WorkerHandle, bind, start_workers};
+use crate::net::{Crew, Listener, OwnThreads, Workers, balance, bind};
 use crate::replication::{Follower, Peer, bucket_map, global_map};
 use crate::served::{MapVersion, ServedBucket};
 use crate::stats::timings::Timings;
@@ -87,6 +87,7 @@ pub(crate) struct NodeState {
     /// Threads of connections that bring changes here.
     pub(crate) own_threads: OwnThreads,
     pub(crate) timings: Vec<Arc<Timings>>,
+    pub(crate) crew: Arc<Crew>,
     pub(crate) counters: NodeCounters,
     pub(crate) ports: Ports,
     pub(crate) waits: Waits,
@@ -180,7 +181,7 @@ fn random_uuid() -> String {
 pub struct Node {
     state: Arc<NodeState>,
     listeners: Mutex<Vec<Listener>>,
-    workers: Mutex<(Vec<WorkerHandle>, Vec<JoinHandle<()>>)>,
+    workers: Mutex<Workers>,
     http: Mutex<Option<JoinHandle<()>>>,
     stop_http: watch::Sender<bool>,
     warm: watch::Receiver<usize>,
@@ -215,22 +216,24 @@ impl Node {
             memcached: classic.as_ref().map(port_of).transpose().map_err(system)?,
         };
         let (warmed, warm) = watch::channel(0);
-        let state = open_state(config, (ports, waits), &warmed)?;
-        let (handles, threads) = start_workers(&state, &state.timings).map_err(system)?;
+        let (crew, doors) = Crew::new(config.threads);
+        let crew = Arc::new(crew);
+        let state = open_state(config, (ports, waits), &crew, &warmed)?;
+        let (workers, threads) = Workers::start(&state, &state.timings, doors).map_err(system)?;
         let mut listeners = Vec::new();
         for (listener, trusted) in [(Some(kv), false), (classic, true)] {
             if let Some(listener) = listener {
-                let (node, workers) = (Arc::clone(&state), handles.clone());
-                let listener = Listener::start(listener, trusted, node, workers);
+                let (node, crew) = (Arc::clone(&state), Arc::clone(&crew));
+                let listener = Listener::start(listener, trusted, node, crew);
                 listeners.push(listener.map_err(system)?);
             }
         }
         let (stop_http, stopping) = watch::channel(false);
-        let http = start_http(http, Arc::clone(&state), stopping).map_err(system)?;
+        let http = start_http(http, Arc::clone(&state), threads, stopping).map_err(system)?;
         let node = Self {
             state,
             listeners: Mutex::new(listeners),
-            workers: Mutex::new((handles, threads)),
+            workers: Mutex::new(workers),
             http: Mutex::new(Some(http)),
             stop_http,
             warm,
@@ -287,8 +290,7 @@ impl Node {
             }
         }
         self.stop_http.send_replace(true);
-        let (handles, threads) = std::mem::take(&mut *self.workers.lock());
-        drop(handles);
+        let threads = std::mem::take(&mut *self.workers.lock()).close();
         self.state.connections.shut_down();
         let http = self.http.lock().take();
         for thread in threads.into_iter().chain(http) {
@@ -315,6 +317,7 @@ impl Node {
 fn open_state(
     config: &NodeConfig,
     (ports, waits): (Ports, Waits),
+    crew: &Arc<Crew>,
     warmed: &watch::Sender<usize>,
 ) -> Result<Arc<NodeState>, StartError> {
     let clock = Arc::new(SystemClock::new());
@@ -355,9 +358,8 @@ fn open_state(
         identity,
         connections: Connections::default(),
         own_threads: OwnThreads::default(),
-        timings: (0..config.threads.max(1))
-            .map(|_| Arc::new(Timings::new()))
-            .collect(),
+        timings: (0..crew.len()).map(|_| Arc::new(Timings::new())).collect(),
+        crew: Arc::clone(crew),
         counters: NodeCounters::default(),
         ports,
         waits,
@@ -388,6 +390,7 @@ fn start_follower(state: &Arc<NodeState>, config: &NodeConfig) -> std::io::Resul
 fn start_http(
     listener: std::net::TcpListener,
     state: Arc<NodeState>,
+    workers: Vec<i32>,
     stopping: watch::Receiver<bool>,
 ) -> std::io::Result<JoinHandle<()>> {
     listener.set_nonblocking(true)?;
@@ -398,8 +401,9 @@ fn start_http(
         .name("http".into())
         .spawn(move || {
             runtime.block_on(async move {
-                // It ends with the runtime.
+                // They end with the runtime.
                 drop(tokio::spawn(memory_watch::watch(Arc::clone(&state))));
+                drop(tokio::spawn(balance(Arc::clone(&state.crew), workers)));
                 match tokio::net::TcpListener::from_std(listener) {
                     Ok(listener) => crate::http::serve(listener, state, stopping).await,
                     Err(error) => tracing::error!(%error, "HTTP is not served"),

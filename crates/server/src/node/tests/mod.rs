@@ -18,6 +18,7 @@ use client::{Client, PASSWORD, Request, SDK, USER};
     reason = "the client of the integration tests, of which this needs little"
 )]
 mod client;
+mod moves;
 mod room;
 
 const SOON: Duration = Duration::from_millis(50);

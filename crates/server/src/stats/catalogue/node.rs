@@ -24,6 +24,12 @@ pub(in crate::stats) static NODE: &[NodeRow] = rows! {
         |_f| std::process::id();
     BOTH "threads" Count "Threads that serve connections" Gauge "threads",
         |f| f.node.timings.len();
+    BOTH "threads_serving" Count "How many of them connections are spread over now"
+        Gauge "threads_serving",
+        |f| f.node.crew.serving();
+    BOTH "connections_moved" Count "Connections that went from one thread to another"
+        Counter "connections_moved",
+        |f| f.node.crew.moves();
     GENERAL "curr_connections" Count "Connections now" Gauge "connections",
         |f| f.connections.0;
     GENERAL "max_connections" Count "Connections that are served at the same time at most",

@@ -1,0 +1,377 @@
+//! Decides how many workers serve, from how busy they are and how idle the machine is.
+//!
+//! Spreading pays when the serving workers have no time left and a processor has, or when
+//! others compete for the processors, of which two threads get more than one. Where clients
+//! share the machine and keep the other processors busy, a second worker only adds sleeps and
+//! wakes: on two cores, four connections that send one request at a time get about a third more
+//! answers from one worker than from two.
+//!
+//! Where the system does not tell how busy it is, all workers serve.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::crew::Crew;
+
+/// How often the crew is looked at.
+const PERIOD: Duration = Duration::from_millis(100);
+/// Looks in a row that must ask for more workers.
+const LOOKS_TO_GROW: u32 = 3;
+/// Looks at which fewer workers must have sufficed, at first and at most. The number doubles
+/// when the crew grows soon after it shrank. A look at which they did not suffice outweighs
+/// some that came before.
+const LOOKS_TO_SHRINK: u32 = 30;
+const LOOKS_TO_SHRINK_MOST: u32 = 480;
+const OUTWEIGHED: u32 = 10;
+/// Looks in a row at which next to nothing was done, after which one worker serves again.
+const LOOKS_TO_REST: u32 = 10;
+
+// Thousandths of a processor.
+/// A worker has next to no time left.
+const FULL: u32 = 850;
+/// Idle time worth using.
+const SPARE: u32 = 400;
+/// A worker is busy enough for requests to wait for each other.
+const BUSY: u32 = 500;
+/// Idle time in plenty.
+const PLENTY: u32 = 1000;
+/// A worker that is never asleep, and that waits this much for others to leave a processor.
+const AWAKE: u32 = 950;
+const CROWDED_OUT: u32 = 300;
+/// What each worker that stays may be busy when one leaves: with little idle time, in plenty.
+const KEPT_SCARCE: u32 = 950;
+const KEPT_PLENTY: u32 = 350;
+/// What the one that leaves may have been awake beyond that.
+const LEAVES: u32 = 350;
+/// Less than this is rest, and says nothing about how many are needed.
+const REST: u32 = 100;
+
+/// What was seen between two looks, in thousandths of a processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Look {
+    /// All workers together had a processor.
+    busy: u32,
+    /// They could have used one, but others had it.
+    waited: u32,
+    /// The machine did nothing.
+    idle: u32,
+}
+
+/// The decision, without clock or system.
+struct Balance {
+    workers: u32,
+    serving: u32,
+    crowded: u32,
+    fitting: u32,
+    resting: u32,
+    looks_to_shrink: u32,
+    since_shrunk: u32,
+}
+
+impl Balance {
+    fn new(workers: u32) -> Self {
+        Self {
+            workers,
+            serving: 1,
+            crowded: 0,
+            fitting: 0,
+            resting: 0,
+            looks_to_shrink: LOOKS_TO_SHRINK,
+            since_shrunk: u32::MAX,
+        }
+    }
+
+    /// How many are to serve after `look`.
+    fn next(&mut self, look: Look) -> u32 {
+        self.since_shrunk = self.since_shrunk.saturating_add(1);
+        if look.busy < REST {
+            self.crowded = 0;
+            self.resting += 1;
+            if self.resting >= LOOKS_TO_REST {
+                *self = Self::new(self.workers);
+            }
+            return self.serving;
+        }
+        self.resting = 0;
+        self.crowded = if self.is_crowded(look) {
+            self.crowded + 1
+        } else {
+            0
+        };
+        self.fitting = if self.fewer_suffice(look) {
+            self.fitting + 1
+        } else {
+            self.fitting.saturating_sub(OUTWEIGHED)
+        };
+        if self.crowded >= LOOKS_TO_GROW && self.serving < self.workers {
+            self.grow();
+        } else if self.serving > 1 && self.fitting >= self.looks_to_shrink {
+            self.serving -= 1;
+            self.since_shrunk = 0;
+            self.fitting = 0;
+        }
+        self.serving
+    }
+
+    fn is_crowded(&self, look: Look) -> bool {
+        let (busy, waited) = (look.busy / self.serving, look.waited / self.serving);
+        (busy >= FULL && look.idle >= SPARE)
+            || (busy >= BUSY && look.idle >= PLENTY)
+            || (busy + waited >= AWAKE && waited >= CROWDED_OUT)
+    }
+
+    fn grow(&mut self) {
+        self.looks_to_shrink = if self.since_shrunk < self.looks_to_shrink {
+            (self.looks_to_shrink * 2).min(LOOKS_TO_SHRINK_MOST)
+        } else {
+            LOOKS_TO_SHRINK
+        };
+        self.serving = (self.serving * 2).min(self.workers);
+        self.crowded = 0;
+        self.fitting = 0;
+    }
+
+    /// Whether one worker less would have had the time, and the one too many mostly slept.
+    fn fewer_suffice(&self, look: Look) -> bool {
+        let kept = if look.idle >= PLENTY {
+            KEPT_PLENTY
+        } else {
+            KEPT_SCARCE
+        };
+        let kept = (self.serving - 1) * kept;
+        look.busy < kept && look.busy + look.waited < kept + LEAVES
+    }
+}
+
+/// Times of threads and machine since boot, as the system tells them.
+struct Meter {
+    threads: Vec<i32>,
+    ran: Vec<Ran>,
+    idle_ns: u64,
+}
+
+/// Time that a thread had a processor, and that it waited for one.
+#[derive(Clone, Copy)]
+struct Ran {
+    busy_ns: u64,
+    waited_ns: u64,
+}
+
+impl Meter {
+    fn new(threads: Vec<i32>) -> Option<Self> {
+        let ran = ran(&threads)?;
+        Some(Self {
+            threads,
+            ran,
+            idle_ns: idle_ns()?,
+        })
+    }
+
+    /// What happened since the last call, `elapsed` ago.
+    fn look(&mut self, elapsed: Duration) -> Option<Look> {
+        let (ran, idle_ns) = (ran(&self.threads)?, idle_ns()?);
+        let spent = |part: fn(&Ran) -> u64| -> u64 {
+            let threads = ran.iter().zip(&self.ran);
+            threads
+                .map(|(now, then)| part(now).saturating_sub(part(then)))
+                .sum()
+        };
+        let elapsed_ns = u64::try_from(elapsed.as_nanos()).ok()?.max(1);
+        let share =
+            |ns: u64| u32::try_from(ns.saturating_mul(1000) / elapsed_ns).unwrap_or(u32::MAX);
+        let look = Look {
+            busy: share(spent(|ran| ran.busy_ns)),
+            waited: share(spent(|ran| ran.waited_ns)),
+            idle: share(idle_ns.saturating_sub(self.idle_ns)),
+        };
+        (self.ran, self.idle_ns) = (ran, idle_ns);
+        Some(look)
+    }
+}
+
+/// Clock ticks of `/proc/stat` are hundredths of a second on every system that has it.
+const TICK_NS: u64 = 10_000_000;
+
+fn ran(threads: &[i32]) -> Option<Vec<Ran>> {
+    threads
+        .iter()
+        .map(|thread| {
+            let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
+            let mut times = text.split_whitespace().map(str::parse);
+            Some(Ran {
+                busy_ns: times.next()?.ok()?,
+                waited_ns: times.next()?.ok()?,
+            })
+        })
+        .collect()
+}
+
+/// Time that processors were idle or waited for a disk, all together.
+fn idle_ns() -> Option<u64> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let line = text.lines().next()?.strip_prefix("cpu ")?;
+    let mut times = line.split_whitespace().skip(3);
+    let idle: u64 = times.next()?.parse().ok()?;
+    let disk: u64 = times.next()?.parse().ok()?;
+    Some((idle + disk) * TICK_NS)
+}
+
+/// Looks after the crew, whose threads have these system numbers, for as long as the node
+/// serves.
+pub(crate) async fn balance(crew: Arc<Crew>, threads: Vec<i32>) {
+    if crew.len() < 2 {
+        return;
+    }
+    let Some(mut meter) = Meter::new(threads) else {
+        tracing::debug!("this system does not tell how busy it is: all workers serve");
+        return crew.serve_with(crew.len());
+    };
+    let mut balance = Balance::new(u32::try_from(crew.len()).unwrap_or(u32::MAX));
+    let mut ticks = tokio::time::interval(PERIOD);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut last = Instant::now();
+    loop {
+        ticks.tick().await;
+        let now = Instant::now();
+        let Some(look) = meter.look(now - last) else {
+            return crew.serve_with(crew.len());
+        };
+        last = now;
+        let serving = balance.next(look) as usize;
+        if serving != crew.serving() {
+            tracing::debug!(serving, ?look, "connections spread over other workers");
+            crew.serve_with(serving);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(busy: u32, waited: u32, idle: u32) -> Look {
+        Look { busy, waited, idle }
+    }
+
+    /// Serving workers after `times` looks that are all the same.
+    fn after(balance: &mut Balance, times: usize, look: Look) -> u32 {
+        (0..times).map(|_| balance.next(look)).last().unwrap()
+    }
+
+    /// Two workers that serve.
+    fn both() -> Balance {
+        let mut balance = Balance::new(2);
+        assert_eq!(after(&mut balance, 3, look(1000, 0, 1000)), 2);
+        balance
+    }
+
+    #[test]
+    fn the_crew_grows_where_time_is_short_and_more_can_be_had() {
+        for (seen, serving) in [
+            // Nothing to do; little to do.
+            (look(0, 0, 2000), 1),
+            (look(490, 50, 1500), 1),
+            // Busy, and clients keep the other processor busy.
+            (look(870, 50, 250), 1),
+            (look(930, 110, 150), 1),
+            // Busy, and there is a processor to use.
+            (look(930, 0, 450), 2),
+            (look(520, 0, 1400), 2),
+            // Others have the processors.
+            (look(500, 460, 0), 2),
+            // It waits for them, but sleeps, too.
+            (look(500, 400, 0), 1),
+        ] {
+            let mut balance = Balance::new(2);
+            assert_eq!(after(&mut balance, 2, seen), 1, "{seen:?}");
+            assert_eq!(after(&mut balance, 1, seen), serving, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_look_between_starts_the_count_anew() {
+        let mut balance = Balance::new(2);
+        for between in [look(400, 0, 1600), look(0, 0, 2000)].repeat(5) {
+            assert_eq!(after(&mut balance, 2, look(1000, 0, 1000)), 1);
+            assert_eq!(balance.next(between), 1);
+        }
+    }
+
+    #[test]
+    fn it_doubles_up_to_what_there_is() {
+        let mut balance = Balance::new(6);
+        let grown: Vec<u32> = (0..4)
+            .map(|_| after(&mut balance, 3, look(6000, 0, 1500)))
+            .collect();
+        assert_eq!(grown, [2, 4, 6, 6]);
+    }
+
+    #[test]
+    fn it_shrinks_once_fewer_would_do_for_a_while() {
+        for (seen, serving) in [
+            // One is enough, and the other only takes the clients' time.
+            (look(760, 300, 440), 1),
+            // One would not do.
+            (look(1250, 100, 200), 2),
+            (look(700, 1100, 0), 2),
+            // One would do, but there is time in plenty.
+            (look(760, 0, 1200), 2),
+            (look(300, 0, 1700), 1),
+        ] {
+            let mut balance = both();
+            assert_eq!(after(&mut balance, 29, seen), 2, "{seen:?}");
+            assert_eq!(after(&mut balance, 1, seen), serving, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn busy_looks_now_and_then_keep_the_crew() {
+        let mut balance = both();
+        for _ in 0..20 {
+            assert_eq!(after(&mut balance, 18, look(500, 0, 500)), 2);
+            assert_eq!(after(&mut balance, 2, look(1300, 0, 100)), 2);
+        }
+    }
+
+    #[test]
+    fn short_rests_change_nothing_and_a_long_one_ends_it() {
+        let mut balance = both();
+        for _ in 0..10 {
+            assert_eq!(after(&mut balance, 9, look(20, 0, 1900)), 2);
+            assert_eq!(after(&mut balance, 4, look(1300, 0, 100)), 2);
+        }
+        assert_eq!(after(&mut balance, 10, look(20, 0, 1900)), 1);
+    }
+
+    #[test]
+    fn it_waits_longer_to_shrink_when_that_was_wrong() {
+        let mut balance = Balance::new(2);
+        let seen = look(900, 0, 500);
+        let mut waits = Vec::new();
+        for _ in 0..7 {
+            assert_eq!(after(&mut balance, 3, seen), 2);
+            waits.push((1..).find(|_| balance.next(seen) == 1).unwrap());
+        }
+        assert_eq!(waits, [30, 60, 120, 240, 480, 480, 480]);
+        // Right for long: back to the first.
+        assert_eq!(after(&mut balance, 1000, look(300, 0, 1500)), 1);
+        assert_eq!(after(&mut balance, 3, seen), 2);
+        assert_eq!(after(&mut balance, 30, look(300, 0, 1500)), 1);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn this_system_tells_how_busy_it_is() {
+        let own = rustix::thread::gettid().as_raw_nonzero().get();
+        let mut meter = Meter::new(vec![own]).unwrap();
+        let before = meter.ran[0].busy_ns;
+        while ran(&[own]).unwrap()[0].busy_ns < before + 20_000_000 {
+            std::hint::spin_loop();
+        }
+        // As if that had taken a tenth of a second.
+        let seen = meter.look(Duration::from_millis(100)).unwrap();
+        assert!((200..2000).contains(&seen.busy), "{seen:?}");
+        assert!(Meter::new(vec![0]).is_none(), "no such thread");
+    }
+}

@@ -1,0 +1,92 @@
+//! The workers as one crew: how many of them serve, and which one serves a connection.
+//!
+//! A worker that has several connections answers many of them for each time that it sleeps
+//! and is woken, and that is most of what a small request costs. So connections stay together
+//! on few workers, and spread when those have no time left and the machine has: see
+//! [`super::balance`]. A connection that finds itself at the wrong worker moves before it waits
+//! for input.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use tokio::sync::mpsc;
+
+use super::worker::Arrival;
+
+/// All workers of a node.
+pub(crate) struct Crew {
+    /// Weak, so that workers, who hold the crew, end when the node closes their doors.
+    doors: Vec<mpsc::WeakUnboundedSender<Arrival>>,
+    serving: AtomicUsize,
+    moves: AtomicU64,
+}
+
+/// Both ends of the channel to each worker.
+pub(crate) struct Doors {
+    pub(super) outside: Vec<mpsc::UnboundedSender<Arrival>>,
+    pub(super) inside: Vec<mpsc::UnboundedReceiver<Arrival>>,
+}
+
+impl Crew {
+    /// A crew of so many, at least one, of which one serves; and their doors.
+    pub(crate) fn new(workers: usize) -> (Self, Doors) {
+        let (outside, inside): (Vec<_>, Vec<_>) = (0..workers.max(1))
+            .map(|_| mpsc::unbounded_channel())
+            .unzip();
+        let crew = Self {
+            doors: outside
+                .iter()
+                .map(mpsc::UnboundedSender::downgrade)
+                .collect(),
+            serving: AtomicUsize::new(1),
+            moves: AtomicU64::new(0),
+        };
+        (crew, Doors { outside, inside })
+    }
+
+    /// Workers that there are.
+    pub(crate) fn len(&self) -> usize {
+        self.doors.len()
+    }
+
+    /// Workers that serve; at least one.
+    pub(crate) fn serving(&self) -> usize {
+        self.serving.load(Ordering::Relaxed)
+    }
+
+    /// Changes how many serve. Connections follow with their next request.
+    pub(crate) fn serve_with(&self, workers: usize) {
+        self.serving
+            .store(workers.clamp(1, self.len()), Ordering::Relaxed);
+    }
+
+    /// The worker that serves connection `number`. Streams of changes fill the crew from the
+    /// other end, so that they and short requests meet last.
+    pub(super) fn home(&self, number: u64, streams: bool) -> usize {
+        let place = usize::try_from(number % self.serving() as u64).unwrap_or(0);
+        if streams {
+            self.len() - 1 - place
+        } else {
+            place
+        }
+    }
+
+    /// Connections that went from one worker to another.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Relaxed)
+    }
+
+    /// Gives a connection to a worker, or back when that has ended.
+    pub(super) fn hand_over(&self, worker: usize, arrival: Arrival) -> Result<(), Arrival> {
+        if matches!(arrival, Arrival::Moved(_)) {
+            self.moves.fetch_add(1, Ordering::Relaxed);
+        }
+        match self
+            .doors
+            .get(worker)
+            .and_then(mpsc::WeakUnboundedSender::upgrade)
+        {
+            Some(door) => door.send(arrival).map_err(|refused| refused.0),
+            None => Err(arrival),
+        }
+    }
+}
