@@ -103,7 +103,7 @@ pub(super) async fn serve(arrival: Arrival, node: Arc<NodeState>, home: Home) {
     };
     match connection.run(&home).await {
         Ok(Ended::Closed) => {}
-        Ok(Ended::Moves(place)) => return connection.move_to(place, node, home),
+        Ok(Ended::Moves(place)) => return connection.move_to(place, &node, home),
         Err(error) => {
             tracing::debug!(connection = connection.info.id, %error, "connection ended");
         }
@@ -182,14 +182,14 @@ impl<S> Connection<S> {
 
 impl Connection<TcpStream> {
     /// Leaves this thread. Mail that comes meanwhile is found in the next one.
-    fn move_to(self, place: Place, node: Arc<NodeState>, home: Home) {
+    fn move_to(self, place: Place, node: &Arc<NodeState>, home: Home) {
         let id = self.info.id;
         let (stream, rest) = self.part();
         let stream = match stream.into_std() {
             Ok(stream) => stream,
             Err(error) => {
                 tracing::debug!(connection = id, %error, "connection ended");
-                return rest.end(&node);
+                return rest.end(node);
             }
         };
         let arrival = Arrival::Moved(Box::new(Moving {
@@ -199,11 +199,11 @@ impl Connection<TcpStream> {
             Place::Worker(worker) => {
                 if let Err(Arrival::Moved(moving)) = home.crew.hand_over(worker, arrival) {
                     // The node stops.
-                    moving.connection.end(&node);
+                    moving.connection.end(node);
                 }
             }
             Place::OwnThread => {
-                let there = Arc::clone(&node);
+                let there = Arc::clone(node);
                 let home = Home { place, ..home };
                 let started = node.own_threads.start(move || serve(arrival, there, home));
                 if let Err(error) = started {
