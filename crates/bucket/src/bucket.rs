@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use storage::{ErrorKind, KvStore, StoreError};
 
 use crate::backfill::Backfills;
+use crate::compactions::Compactions;
 use crate::durable::{Alarms, DurableWaits};
 use crate::holds::{Hold, Holds};
 use crate::lifecycle;
@@ -94,7 +95,7 @@ pub struct Bucket<S> {
     /// Seconds between two passes, and whether there are any.
     pub(crate) expiry_pass_s: AtomicU32,
     pub(crate) expires: AtomicBool,
-    pub(crate) compaction_bell: Bell,
+    pub(crate) compactions: Compactions,
     holds: Holds,
     pub(crate) waiters: Waiters,
     /// Replica vBuckets that may acknowledge more prepares.
@@ -147,7 +148,7 @@ impl<S: KvStore> Bucket<S> {
             relieve_next: AtomicU16::new(0),
             relieve_busy: AtomicU64::new(0),
             expiry_bell: Bell::default(),
-            compaction_bell: Bell::default(),
+            compactions: Compactions::default(),
             compaction: CompactionStats::default(),
             holds: Holds::default(),
             waiters: Waiters::default(),

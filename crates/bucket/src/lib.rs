@@ -11,6 +11,7 @@
 
 mod backfill;
 mod bucket;
+mod compactions;
 mod durable;
 mod holds;
 mod lifecycle;
@@ -28,6 +29,7 @@ pub use backfill::{
     BackfillNews, BackfillView,
 };
 pub use bucket::{Bucket, BucketOptions, OpenBucketError};
+pub use compactions::{CompactionRules, CompactionTicket};
 pub use durable::DurableWait;
 pub use holds::{HOLDS, Hold, Holds};
 pub use memory::{

@@ -67,6 +67,10 @@ pub struct CompactionStats {
     pub failed: AtomicU64,
     /// Rows dropped for good.
     pub rows_purged: AtomicU64,
+    /// Rows looked at.
+    pub rows_read: AtomicU64,
+    /// Documents found expired, and made tombstones.
+    pub expired: AtomicU64,
 }
 
 /// What the flusher is doing.

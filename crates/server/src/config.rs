@@ -34,6 +34,9 @@ pub struct NodeConfig {
     pub replica_of: Option<ReplicaOf>,
     /// Threads that serve connections; at least 1.
     pub threads: usize,
+    /// Age at which tombstones of buckets with a disk are purged, seconds: as long as a consumer
+    /// of changes may be away without starting anew.
+    pub purge_age_s: u64,
 }
 
 impl fmt::Debug for NodeConfig {
@@ -49,6 +52,7 @@ impl fmt::Debug for NodeConfig {
             .field("buckets", &self.buckets)
             .field("replica_of", &self.replica_of)
             .field("threads", &self.threads)
+            .field("purge_age_s", &self.purge_age_s)
             .finish_non_exhaustive()
     }
 }

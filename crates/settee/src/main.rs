@@ -5,6 +5,7 @@
 
 mod bench;
 mod client;
+mod compact;
 mod exit;
 mod kv;
 mod output;
@@ -41,6 +42,7 @@ enum Command {
     Serve(serve::ServeArgs),
     Stat(stat::Args),
     Promote(promote::Args),
+    Compact(compact::Args),
     Get(kv::GetArgs),
     Set(kv::SetArgs),
     Del(kv::DelArgs),
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => return serve::run(args),
         Command::Stat(args) => stat::run(&args),
         Command::Promote(args) => promote::run(&args),
+        Command::Compact(args) => compact::run(&args),
         Command::Get(args) => kv::get(&args),
         Command::Set(args) => kv::set(&args),
         Command::Del(args) => kv::del(&args),

@@ -1,9 +1,11 @@
 //! The compactor: purges tombstones that everybody has had the time to see.
 
+use engine::Outcome;
 use model::{Kind, Meta, Seqno, VbId};
 use storage::{Compacted, Keep, KvStore, StoreError};
 
 use crate::Bucket;
+use crate::compactions::CompactionRules;
 use crate::holds::Hold;
 use crate::stats::{CompactionStats, Counters};
 
@@ -83,18 +85,49 @@ impl<S: KvStore> Bucket<S> {
     /// clock: from the store, and then from memory. What is newest of the vBucket stays.
     ///
     /// # Errors
+    /// See [`Bucket::compact`].
+    pub fn purge(&self, vb: VbId, before_s: u64) -> Result<Compacted, StoreError> {
+        self.look_through(
+            vb,
+            CompactionRules {
+                before_s,
+                ..CompactionRules::default()
+            },
+        )
+    }
+
+    /// Purges what `rules` and the bucket's purge age let go, and has documents whose time is
+    /// over expire: what left memory whole is found by nobody else.
+    ///
+    /// # Errors
     /// The store's. What was dropped by then is gone; the rest stays.
     ///
     /// Cost: reads every row of the vBucket, without any lock.
-    pub fn purge(&self, vb: VbId, before_s: u64) -> Result<Compacted, StoreError> {
+    pub fn compact(&self, vb: VbId, rules: CompactionRules) -> Result<Compacted, StoreError> {
+        let now_s = u64::from(self.clock.now().unix_s());
+        let old_s = now_s.saturating_sub(self.options.purge_age_s);
+        let before_s = rules.before_s.max(old_s);
+        self.look_through(vb, CompactionRules { before_s, ..rules })
+    }
+
+    fn look_through(&self, vb: VbId, rules: CompactionRules) -> Result<Compacted, StoreError> {
         let stats = self.compaction();
         let _running = stats.begin();
+        let now_s = self.clock.now().unix_s();
         let mut total = Compacted::default();
+        let mut first = true;
         loop {
             let mut purged: Vec<(Box<[u8]>, Seqno)> = Vec::new();
+            let mut expired: Vec<Box<[u8]>> = Vec::new();
             let done = self.store.compact(vb, &mut |meta, key| {
-                let old = is_tombstone_before(meta, before_s);
-                if !old || purged.len() >= PURGED_PER_WALK || self.is_stopping() {
+                if self.is_stopping() {
+                    return Keep::Keep;
+                }
+                Counters::add(&stats.rows_read, 1);
+                if first && is_expired(meta, now_s) && expired.len() < PURGED_PER_WALK {
+                    expired.push(key.into());
+                }
+                if !goes(meta, rules) || purged.len() >= PURGED_PER_WALK {
                     return Keep::Keep;
                 }
                 purged.push((key.into(), meta.seqno));
@@ -110,8 +143,34 @@ impl<S: KvStore> Bucket<S> {
             if done.dropped == purged.len() as u64 {
                 self.forget(vb, &purged);
             }
+            self.expire_keys(vb, &expired);
+            first = false;
             if purged.len() < PURGED_PER_WALK || self.is_stopping() {
                 return Ok(total);
+            }
+        }
+    }
+
+    /// Has the vBucket itself look at documents whose rows say that their time is over. Ends
+    /// early while checkpoints have no room for more changes; the next walk finds the rest.
+    fn expire_keys(&self, vb: VbId, keys: &[Box<[u8]>]) {
+        for key in keys {
+            // What left memory comes back first, once; if it left again, it was not its turn.
+            for _ in 0..2 {
+                if self.is_stopping() || self.memory.admit_removal().is_err() {
+                    return;
+                }
+                let now = self.clock.now();
+                let looked =
+                    self.with_vbucket_for(Hold::Expire, vb, |vbucket| vbucket.expire_key(key, now));
+                match looked {
+                    Some(Outcome::NeedsFetch(wanted)) if self.fetch_now(vb, &wanted) => {}
+                    Some(Outcome::Done(true)) => {
+                        Counters::add(&self.compaction().expired, 1);
+                        break;
+                    }
+                    _ => break,
+                }
             }
         }
     }
@@ -125,6 +184,18 @@ impl<S: KvStore> Bucket<S> {
             });
         }
     }
+}
+
+/// Whether a row may go.
+fn goes(meta: &Meta, rules: CompactionRules) -> bool {
+    let in_reach = rules.up_to == Seqno::ZERO || meta.seqno <= rules.up_to;
+    let dropped = rules.drop_deletes && meta.kind.is_tombstone() && !meta.kind.is_prepared();
+    in_reach && (dropped || is_tombstone_before(meta, rules.before_s))
+}
+
+/// Whether the time of a document is over.
+fn is_expired(meta: &Meta, now_s: u32) -> bool {
+    meta.kind == Kind::Mutation && meta.expiry != 0 && meta.expiry <= now_s
 }
 
 /// Whether a row says that something is no more, and has said so since before `before_s`.

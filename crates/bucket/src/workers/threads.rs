@@ -105,7 +105,7 @@ impl<S: KvStore> Workers<S> {
         self.bucket.alarms.bell.ring();
         self.bucket.reliever_bell.ring();
         self.bucket.expiry_bell.ring();
-        self.bucket.compaction_bell.ring();
+        self.bucket.compactions.bell.ring();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a worker ended by a panic");
@@ -221,8 +221,9 @@ impl<S: KvStore> Bucket<S> {
         let mut last_s = vec![started_s; usize::from(self.vbuckets())];
         let pause = Duration::from_secs(pause_s(self.options.purge_age_s));
         while !self.is_stopping() {
-            let rung = self.compaction_bell.wait(Some(pause));
-            if !rung && self.warmup().stage() == WarmupStage::Done {
+            self.compactions.bell.wait(Some(pause));
+            if !self.is_stopping() && self.warmup().stage() == WarmupStage::Done {
+                self.serve_compactions();
                 self.compaction_step(&mut last_s);
             }
         }

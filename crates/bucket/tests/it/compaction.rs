@@ -1,10 +1,14 @@
 //! Purging: what was deleted long ago leaves store and memory, and nothing else does.
 
-use bucket::{Bucket, Counters, Flushed};
+use std::sync::Arc;
+
+use bucket::{Bucket, CompactionRules, CompactionTicket, Counters, Flushed, Wake};
 use model::{Kind, Seqno, VbId};
 use storage::{Fault, FaultyStore, KvStore, MemStore};
 
-use crate::world::{Ops, ROOMY, disk, options, rows, warm};
+use crate::expiry::set_until;
+use crate::full_eviction::{evict_all, whole};
+use crate::world::{Ear, Ops, ROOMY, disk, options, rows, running, warm};
 
 /// Far in the future of the tests' clock.
 const LATER_S: u64 = 1_700_000_000 + 3600;
@@ -100,4 +104,92 @@ fn a_commit_that_fails_beside_it_loses_nothing() {
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     assert_eq!(rows(bucket.store(), 0).len(), 52);
     assert_eq!(tombstones(&bucket), (0, 0));
+}
+
+/// Documents that left memory with their keys are found by nobody but who reads their rows.
+#[test]
+fn what_expired_on_disk_expires_through_its_vbucket() {
+    let bucket = warm(whole(1, ROOMY), MemStore::new(), 1);
+    let soon = bucket.clock().now().unix_s() + 100;
+    for number in 0..20 {
+        set_until(&bucket, 0, &format!("gone{number}"), 1);
+        set_until(&bucket, 0, &format!("stays{number}"), soon + 3600);
+    }
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    evict_all(&bucket);
+    assert_eq!(bucket.expiry_step(), 0, "they are not in memory");
+    let done = bucket.compact(VbId(0), CompactionRules::default()).unwrap();
+    assert_eq!((done.dropped, done.kept), (0, 40));
+    assert_eq!(Counters::read(&bucket.compaction().expired), 20);
+    assert_eq!(
+        Counters::read(&bucket.compaction().rows_read),
+        39,
+        "all but the newest"
+    );
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let rows = rows(bucket.store(), 0);
+    let count = |kind| rows.iter().filter(|row| row.kind() == kind).count();
+    assert_eq!((count(Kind::Expiration), count(Kind::Mutation)), (20, 20));
+    let again = bucket.compact(VbId(0), CompactionRules::default());
+    assert_eq!(again.unwrap().kept, 40);
+    assert_eq!(Counters::read(&bucket.compaction().expired), 20, "once");
+}
+
+#[test]
+fn rules_say_which_tombstones_go() {
+    let bucket = warm(options(1, ROOMY), MemStore::new(), 1);
+    half_deleted(&bucket);
+    let compact = |rules| bucket.compact(VbId(0), rules).unwrap().dropped;
+    let rules = CompactionRules::default();
+    assert_eq!(compact(rules), 0, "none is old enough");
+    let some = CompactionRules {
+        before_s: LATER_S,
+        up_to: Seqno(110),
+        ..rules
+    };
+    assert_eq!(compact(some), 10, "those of seqnos 101 to 110");
+    let all = CompactionRules {
+        drop_deletes: true,
+        ..rules
+    };
+    assert_eq!(
+        compact(CompactionRules {
+            up_to: Seqno(120),
+            ..all
+        }),
+        10
+    );
+    assert_eq!(compact(all), 30);
+    assert_eq!(tombstones(&bucket), (0, 0));
+}
+
+#[test]
+fn who_asks_for_a_compaction_hears_of_its_end() {
+    let store = FaultyStore::new(MemStore::new());
+    let (bucket, workers) = running(options(1, ROOMY), store, 1);
+    let ask = |asked_ns| {
+        let ear = Ear::new();
+        let ticket = CompactionTicket {
+            vb: VbId(0),
+            asked_ns,
+            wake: Arc::clone(&ear) as Arc<dyn Wake>,
+        };
+        assert!(bucket.ask_compaction(ticket.clone(), CompactionRules::default()));
+        ear.listen();
+        ticket
+    };
+    let first = ask(7);
+    let other = CompactionTicket {
+        asked_ns: 8,
+        ..first.clone()
+    };
+    assert_eq!(
+        bucket.compaction_result(&other),
+        None,
+        "nobody asked for that"
+    );
+    assert_eq!(bucket.compaction_result(&first), Some(true));
+    assert_eq!(bucket.compaction_result(&first), None, "told once");
+    assert_eq!(bucket.compactions_waiting(), 0);
+    workers.stop().unwrap();
 }

@@ -9,7 +9,7 @@ use storage::{KvStore, MemStore};
 
 use crate::world::{Ear, Ops, PATIENCE, ROOMY, options, rows, running, warm};
 
-fn set_until(bucket: &Bucket<impl KvStore>, vb: u16, key: &str, expiry: u32) {
+pub(crate) fn set_until(bucket: &Bucket<impl KvStore>, vb: u16, key: &str, expiry: u32) {
     let meta = Meta {
         expiry,
         ..Meta::default()

@@ -12,7 +12,7 @@ use crate::world::{Ops, ROOMY, options, read_through, rows, running, warm};
 
 const VB: VbId = VbId(0);
 
-fn whole(vbuckets: u16, quota_bytes: u64) -> BucketOptions {
+pub(crate) fn whole(vbuckets: u16, quota_bytes: u64) -> BucketOptions {
     BucketOptions {
         eviction: Eviction::Documents,
         vb: Arc::new(VbConfig {
@@ -71,7 +71,7 @@ fn delete(bucket: &Bucket<impl KvStore>, key: &str) -> Result<(), OpError> {
 }
 
 /// Everything that can go goes.
-fn evict_all(bucket: &Bucket<impl KvStore>) {
+pub(crate) fn evict_all(bucket: &Bucket<impl KvStore>) {
     let now = bucket.clock().now();
     let mut garbage = Vec::new();
     for _ in 0..8 {

@@ -4,7 +4,7 @@ use model::{Document, Kind, Now, VbState};
 
 use super::VBucket;
 use super::write::tombstone;
-use crate::types::{FetchKey, MemoryDelta, ScanProgress};
+use crate::types::{FetchKey, MemoryDelta, Outcome, ScanProgress};
 
 impl VBucket {
     /// Whether the document can be read back once it left memory, and would leave some room.
@@ -165,6 +165,25 @@ impl VBucket {
             }
         }
         progress
+    }
+
+    /// Makes a tombstone of a document whose time is over, for whoever found its row in the
+    /// store; says whether it did. Of a vBucket that is not active nothing expires.
+    pub fn expire_key(&mut self, key: &[u8], now: Now) -> Outcome<bool> {
+        if self.state != VbState::Active {
+            return Outcome::Done(false);
+        }
+        let place = match self.seek(key) {
+            Ok(place) => place,
+            Err(fetch) => return Outcome::NeedsFetch(fetch),
+        };
+        let found = self.table.at(place);
+        let due = found.is_some_and(|found| found.is_expired(now.unix_s()));
+        let before = self.counters.expired;
+        if due {
+            self.expire(place, now);
+        }
+        Outcome::Done(self.counters.expired > before)
     }
 
     /// Bytes of the documents of table and checkpoints, of slots, table and locks, as allocated;

@@ -74,7 +74,7 @@ const fn noted(mut command: Command, note: &'static str) -> Command {
 /// Every command that is served.
 pub(crate) static COMMANDS: &[Command] = &ROWS;
 
-const ROWS: [Command; 75] = [
+const ROWS: [Command; 76] = [
     document(Opcode::GET, READ, read::get),
     document(Opcode::GETQ, READ, read::get),
     document(Opcode::GETK, READ, read::get),
@@ -119,6 +119,7 @@ const ROWS: [Command; 75] = [
     bucket(Opcode::SET_VBUCKET, SUPERVISOR, vbuckets::set),
     bucket(Opcode::GET_VBUCKET, FREE, vbuckets::get),
     bucket(Opcode::DEL_VBUCKET, SUPERVISOR, vbuckets::delete),
+    bucket(Opcode::COMPACT_DB, SUPERVISOR, vbuckets::compact),
     bucket(
         Opcode::COLLECTIONS_GET_MANIFEST,
         FREE,

@@ -1,8 +1,11 @@
 //! Commands about vBuckets as a whole.
 
+use std::time::Duration;
+
+use bucket::{CompactionRules, CompactionTicket};
 use engine::{OpError, VBucket};
 use model::{CollectionId, VbId, VbState};
-use wire::request::{GetAllVbSeqnos, Message, SetVbucket};
+use wire::request::{CompactDb, GetAllVbSeqnos, Message, SetVbucket};
 use wire::response::{encode_failover_entries, encode_vb_seqnos, encode_vb_state};
 use wire::{Frame, Status};
 
@@ -123,4 +126,45 @@ pub(super) fn delete(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Don
             ))
         }
     }
+}
+
+/// How long a compaction is waited for; it goes on after that.
+const COMPACTION_WAIT: Duration = Duration::from_mins(10);
+
+/// COMPACT_DB: answered once the vBucket has been looked through.
+pub(super) fn compact(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = CompactDb::read(frame)?;
+    let bucket = context.bucket()?;
+    let vb = frame.vbucket();
+    bucket.bucket.run(vb, |_| Ok(()))?;
+    let refused = |reason: &'static str| Refusal::because(Status::ETMPFAIL, reason);
+    let park = context.park();
+    let ticket = CompactionTicket {
+        vb,
+        asked_ns: park.since_ns,
+        wake: context.session.waker(),
+    };
+    if park.runs == 1 {
+        let rules = CompactionRules {
+            before_s: request.before_s,
+            up_to: request.up_to,
+            drop_deletes: request.drop_deletes,
+        };
+        return if bucket.bucket.ask_compaction(ticket, rules) {
+            Ok(Done::Parked(COMPACTION_WAIT))
+        } else {
+            Err(refused("too many compactions wait for their turn"))
+        };
+    }
+    match bucket.bucket.compaction_result(&ticket) {
+        Some(true) => return Ok(context.reply(frame, &Reply::EMPTY)),
+        Some(false) => return Err(refused("the store failed during the compaction")),
+        None => {}
+    }
+    let waited = Duration::from_nanos(context.now.mono_ns.saturating_sub(park.since_ns));
+    if waited < COMPACTION_WAIT {
+        return Ok(Done::Parked(COMPACTION_WAIT.saturating_sub(waited)));
+    }
+    bucket.bucket.forget_compaction(&ticket);
+    Err(refused("the compaction is not done yet"))
 }

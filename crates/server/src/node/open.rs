@@ -26,8 +26,7 @@ const FLUSH_INTERVAL_MS: u64 = 50;
 /// Time between two passes that look for expired documents.
 const EXPIRY_PASS_S: u32 = 600;
 
-/// Age at which tombstones are purged: as long as a consumer may be away without starting anew.
-const PURGE_AGE_S: u64 = 3 * 24 * 60 * 60;
+/// Age at which tombstones of buckets without a disk are purged.
 const PURGE_AGE_EPHEMERAL_S: u64 = 60;
 
 /// A bucket that runs.
@@ -67,7 +66,8 @@ pub(super) fn open_buckets(
         let uuid = identities.bucket(&bucket.name);
         let of = config.replica_of.as_ref();
         let of = of.filter(|of| of.bucket == bucket.name);
-        buckets.push(start(bucket, store, (clean, of), (uuid, clock, warmed))?);
+        let how = (clean, of, config.purge_age_s);
+        buckets.push(start(bucket, store, how, (uuid, clock, warmed))?);
     }
     if let Some(dir) = dir {
         dir.save(&identities)?;
@@ -125,7 +125,7 @@ fn start_error(error: &OpenError) -> StartError {
 fn start(
     config: &BucketConfig,
     store: Store,
-    (clean, of): (bool, Option<&ReplicaOf>),
+    (clean, of, purge_age_s): (bool, Option<&ReplicaOf>, u64),
     (uuid, clock, warmed): (String, &Arc<SystemClock>, &watch::Sender<usize>),
 ) -> Result<OpenedBucket, StartError> {
     let eviction = config.eviction(matches!(store, Store::Disk(_)));
@@ -148,7 +148,7 @@ fn start(
         eviction,
         expiry_pass_s: EXPIRY_PASS_S,
         purge_age_s: match config.kind {
-            BucketKind::Couchbase => PURGE_AGE_S,
+            BucketKind::Couchbase => purge_age_s,
             BucketKind::Ephemeral => PURGE_AGE_EPHEMERAL_S,
         },
         flush_interval_ms: FLUSH_INTERVAL_MS,

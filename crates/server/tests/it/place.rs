@@ -20,6 +20,7 @@ fn config(data_dir: Option<&Path>) -> NodeConfig {
         buckets: ["default", "other"].map(bucket).to_vec(),
         replica_of: None,
         threads: 2,
+        purge_age_s: 259_200,
     }
 }
 

@@ -64,6 +64,10 @@ pub(crate) struct ServeArgs {
     /// [env: SETTEE_PORTS_FILE]
     #[arg(long, value_name = "FILE")]
     pub(crate) ports_file: Option<String>,
+    /// Seconds for which deletions are kept on disk, so that who follows changes may be away so
+    /// long [default: 259200, three days] [env: SETTEE_PURGE_AGE]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) purge_age: Option<String>,
     /// Threads that serve connections [default: one per processor] [env: SETTEE_THREADS]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<String>,
@@ -91,6 +95,7 @@ impl ServeArgs {
             ("username", &self.username),
             ("password", &self.password),
             ("ports-file", &self.ports_file),
+            ("purge-age", &self.purge_age),
             ("threads", &self.threads),
             ("log-level", &self.log_level),
             ("log-format", &self.log_format),

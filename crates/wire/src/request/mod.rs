@@ -17,7 +17,9 @@ pub use read::{
     Get, GetAndTouch, GetLocked, GetMeta, GetRandomKey, GetReplica, MetaVersion, Touch, Unlock,
 };
 pub use session::{GetClusterConfig, GetErrorMap, Hello, Sasl, SelectBucket};
-pub use vbucket::{DelVbucket, GetAllVbSeqnos, GetFailoverLog, SeqnoPersistence, SetVbucket};
+pub use vbucket::{
+    CompactDb, DelVbucket, GetAllVbSeqnos, GetFailoverLog, SeqnoPersistence, SetVbucket,
+};
 pub use write::{Arithmetic, Concat, ConcatMode, Delete, Direction, Store, StoreMode};
 
 use model::{Cas, Datatype, VbId};
@@ -362,6 +364,8 @@ requests! {
         SetVbucket<'a>: SET_VBUCKET;
         /// Removes a vBucket.
         DelVbucket<'a>: DEL_VBUCKET;
+        /// Drops old tombstones of a vBucket.
+        CompactDb: COMPACT_DB;
         /// Waits until a seqno is on disk.
         SeqnoPersistence: SEQNO_PERSISTENCE;
         /// Asks for the id of a collection.

@@ -79,6 +79,53 @@ impl<'a> Message<'a> for DelVbucket<'a> {
     }
 }
 
+/// COMPACT_DB, for the vBucket of its envelope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactDb {
+    /// Tombstones from before this go, in seconds since 1970.
+    pub before_s: u64,
+    /// Only those up to this seqno; zero for all.
+    pub up_to: Seqno,
+    /// All tombstones go.
+    pub drop_deletes: bool,
+}
+
+impl Message<'_> for CompactDb {
+    fn opcode(&self) -> Opcode {
+        Opcode::COMPACT_DB
+    }
+
+    fn read(frame: &Frame<'_>) -> Result<Self, Malformed> {
+        if frame.header.opcode != Opcode::COMPACT_DB {
+            return Err(OTHER_COMMAND);
+        }
+        let mut extras = Reader::new(frame.extras);
+        let before_s = extras.u64().ok_or(EXTRAS)?;
+        let up_to = Seqno(extras.u64().ok_or(EXTRAS)?);
+        let last = extras.u64().ok_or(EXTRAS)?;
+        let drop_deletes = match last >> 56 {
+            0 => false,
+            1 => true,
+            _ => return Err(Malformed::new("drop_deletes is neither 0 nor 1")),
+        };
+        if last << 8 != 0 {
+            return Err(Malformed::new("padding is not zero"));
+        }
+        Ok(Self {
+            before_s,
+            up_to,
+            drop_deletes,
+        })
+    }
+
+    fn write_extras(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.before_s.to_be_bytes());
+        out.extend_from_slice(&self.up_to.0.to_be_bytes());
+        out.push(u8::from(self.drop_deletes));
+        out.extend_from_slice(&[0; 7]);
+    }
+}
+
 /// GET_FAILOVER_LOG, also under its number of the change stream protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetFailoverLog {

@@ -12,11 +12,11 @@ use wire::dcp::{
     StreamRequest, SystemEvent,
 };
 use wire::request::{
-    Arithmetic, CollectionsGetId, CollectionsGetScopeId, Concat, ConcatMode, DelVbucket, Delete,
-    Direction, Get, GetAllVbSeqnos, GetAndTouch, GetClusterConfig, GetCmdTimer, GetErrorMap,
-    GetFailoverLog, GetLocked, GetMeta, GetRandomKey, GetReplica, Hello, MetaVersion, Observe,
-    ObserveKey, ObserveKeys, ObserveSeqno, Quit, Sasl, SelectBucket, SeqnoPersistence, SetVbucket,
-    Stat, Store, StoreMode, Touch, Unlock, Verbosity,
+    Arithmetic, CollectionsGetId, CollectionsGetScopeId, CompactDb, Concat, ConcatMode, DelVbucket,
+    Delete, Direction, Get, GetAllVbSeqnos, GetAndTouch, GetClusterConfig, GetCmdTimer,
+    GetErrorMap, GetFailoverLog, GetLocked, GetMeta, GetRandomKey, GetReplica, Hello, MetaVersion,
+    Observe, ObserveKey, ObserveKeys, ObserveSeqno, Quit, Sasl, SelectBucket, SeqnoPersistence,
+    SetVbucket, Stat, Store, StoreMode, Touch, Unlock, Verbosity,
 };
 use wire::response::{
     CollectionIdReply, Failover, FailoverEntries, ItemFlags, ItemMeta, KeyState, MutationToken,
@@ -286,6 +286,11 @@ fn vbuckets(seed: &Seed) -> Vec<Request<'_>> {
         Request::GetVbucket,
         Request::DelVbucket(DelVbucket {
             options: &seed.value,
+        }),
+        Request::CompactDb(CompactDb {
+            before_s: long,
+            up_to: Seqno(number.into()),
+            drop_deletes: dcp,
         }),
         Request::SeqnoPersistence(SeqnoPersistence { seqno: Seqno(long) }),
     ]

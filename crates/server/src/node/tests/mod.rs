@@ -47,6 +47,7 @@ fn config(data_dir: Option<&Path>, buckets: Vec<BucketConfig>) -> NodeConfig {
         buckets,
         replica_of: None,
         threads: 1,
+        purge_age_s: 259_200,
     }
 }
 

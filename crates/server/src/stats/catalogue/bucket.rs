@@ -186,6 +186,15 @@ pub(in crate::stats) static BUCKET: &[BucketRow] = rows! {
     DISK "ep_compaction_rows_purged" Count "Tombstones that were purged from the store"
         Counter "bucket_rows_purged",
         |f| compaction(f, |c| &c.rows_purged);
+    DISK "ep_compaction_rows_read" Count "Rows that were looked at"
+        Counter "bucket_compaction_rows_read",
+        |f| compaction(f, |c| &c.rows_read);
+    DISK "ep_expired_compactor" Count "Documents that compaction found expired"
+        Counter "bucket_compaction_expired",
+        |f| compaction(f, |c| &c.expired);
+    DISK "ep_pending_compactions" Count "vBuckets that wait to be looked through on request"
+        Gauge "bucket_compactions_waiting",
+        |f| f.served.bucket.compactions_waiting();
     GENERAL "ep_degraded_mode" Bool "Whether data operations are refused because of warmup",
         |f| !f.is_warm();
     GENERAL "ep_data_traffic_enabled" Bool "Whether data operations are let in"

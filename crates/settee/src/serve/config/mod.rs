@@ -11,6 +11,10 @@ use server::{BucketConfig, BucketKind, EvictionPolicy, NodeConfig, ReplicaOf};
 use super::settings::{ConfigError, Given, Settings};
 use crate::client::Address;
 
+/// Age at which tombstones are purged, seconds: three days, and at most sixty.
+const PURGE_AGE_S_DEFAULT: u64 = 3 * 24 * 60 * 60;
+const PURGE_AGE_S_MAX: u64 = 60 * 24 * 60 * 60;
+
 const MIB: u64 = 1024 * 1024;
 const QUOTA_MIB_DEFAULT: u64 = 256;
 const QUOTA_MIB_MIN: u64 = 16;
@@ -83,6 +87,7 @@ impl ServeConfig {
             buckets: buckets(settings)?,
             replica_of: replica_of(settings)?,
             threads: threads(settings)?,
+            purge_age_s: purge_age(settings)?,
         };
         check_followed(&node, settings)?;
         check_exposure(&node, settings)?;
@@ -248,6 +253,17 @@ fn threads(settings: &Settings) -> Result<usize, ConfigError> {
     )?;
     let per_processor = || thread::available_parallelism().map_or(1, usize::from);
     Ok(given.unwrap_or_else(per_processor))
+}
+
+/// The reference's limits, and its default.
+fn purge_age(settings: &Settings) -> Result<u64, ConfigError> {
+    let given = parse(
+        settings,
+        "purge-age",
+        "must be a number of seconds from 0 to 5184000",
+        |value| value.parse().ok().filter(|age| *age <= PURGE_AGE_S_MAX),
+    )?;
+    Ok(given.unwrap_or(PURGE_AGE_S_DEFAULT))
 }
 
 fn log_level(settings: &Settings) -> Result<LogLevel, ConfigError> {

@@ -82,6 +82,7 @@ fn every_setting_arrives() {
         ],
         replica_of: None,
         threads: 3,
+        purge_age_s: 259_200,
     };
     let expected = ServeConfig {
         node,

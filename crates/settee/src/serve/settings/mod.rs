@@ -10,7 +10,7 @@ use super::args::ServeArgs;
 use crate::exit::Sysexit;
 
 /// Every setting, sorted. `config` itself names the file and so is no key of it.
-pub(super) const KEYS: [&str; 17] = [
+pub(super) const KEYS: [&str; 18] = [
     "bucket",
     "data-dir",
     "demote",
@@ -25,6 +25,7 @@ pub(super) const KEYS: [&str; 17] = [
     "memory",
     "password",
     "ports-file",
+    "purge-age",
     "replica-of",
     "threads",
     "username",

@@ -1,0 +1,124 @@
+//! Compactions that somebody asked for, and whether they are done.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use model::{Seqno, VbId};
+use parking_lot::Mutex;
+use storage::KvStore;
+
+use crate::Bucket;
+use crate::signals::{Bell, Wake};
+
+/// Compactions that may wait for their turn.
+const WAITING_MAX: usize = 4096;
+/// Results kept for those who asked; some of them may be gone.
+const RESULTS_MAX: usize = 4096;
+
+/// What a compaction takes away beyond what is old anyway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompactionRules {
+    /// Tombstones from before this go, seconds of the wall clock.
+    pub before_s: u64,
+    /// Only those up to this seqno; zero for all.
+    pub up_to: Seqno,
+    /// All tombstones go, however young.
+    pub drop_deletes: bool,
+}
+
+/// Who asked for a compaction, and when.
+#[derive(Clone)]
+pub struct CompactionTicket {
+    /// The vBucket.
+    pub vb: VbId,
+    /// When it was asked for, monotonic nanoseconds.
+    pub asked_ns: u64,
+    /// Rung when there is a result.
+    pub wake: Arc<dyn Wake>,
+}
+
+impl CompactionTicket {
+    fn is(&self, other: &Self) -> bool {
+        (self.vb, self.asked_ns) == (other.vb, other.asked_ns)
+            && Arc::ptr_eq(&self.wake, &other.wake)
+    }
+}
+
+/// What waits for the compactor, and what it has done.
+#[derive(Default)]
+pub(crate) struct Compactions {
+    pub(crate) bell: Bell,
+    waiting: Mutex<VecDeque<(CompactionTicket, CompactionRules)>>,
+    results: Mutex<VecDeque<(CompactionTicket, bool)>>,
+}
+
+impl Compactions {
+    /// The next one, if any.
+    pub(crate) fn next(&self) -> Option<(CompactionTicket, CompactionRules)> {
+        self.waiting.lock().pop_front()
+    }
+
+    /// How many wait for their turn.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.lock().len()
+    }
+
+    /// Notes a result, and rings.
+    pub(crate) fn done(&self, ticket: CompactionTicket, well: bool) {
+        let wake = Arc::clone(&ticket.wake);
+        let mut results = self.results.lock();
+        if results.len() == RESULTS_MAX {
+            results.pop_front();
+        }
+        results.push_back((ticket, well));
+        drop(results);
+        wake.wake();
+    }
+}
+
+impl<S: KvStore> Bucket<S> {
+    /// Has the compactor look through a vBucket; `false` when too many wait already.
+    #[must_use = "nothing rings when it was refused"]
+    pub fn ask_compaction(&self, ticket: CompactionTicket, rules: CompactionRules) -> bool {
+        let mut waiting = self.compactions.waiting.lock();
+        if waiting.len() == WAITING_MAX {
+            return false;
+        }
+        waiting.push_back((ticket, rules));
+        drop(waiting);
+        self.compactions.bell.ring();
+        true
+    }
+
+    /// Whether a compaction that was asked for went well; `None` as long as it is not over. Tells
+    /// it once.
+    pub fn compaction_result(&self, ticket: &CompactionTicket) -> Option<bool> {
+        let mut results = self.compactions.results.lock();
+        let at = results.iter().position(|(of, _)| of.is(ticket))?;
+        results.remove(at).map(|(_, well)| well)
+    }
+
+    /// Forgets a compaction that was asked for, unless it is under way.
+    pub fn forget_compaction(&self, ticket: &CompactionTicket) {
+        let mut waiting = self.compactions.waiting.lock();
+        waiting.retain(|(of, _)| !of.is(ticket));
+    }
+
+    /// How many compactions wait for their turn.
+    pub fn compactions_waiting(&self) -> usize {
+        self.compactions.waiting()
+    }
+
+    /// Does what was asked for, until nothing is left or the workers are told to stop.
+    pub(crate) fn serve_compactions(&self) {
+        while !self.is_stopping()
+            && let Some((ticket, rules)) = self.compactions.next()
+        {
+            let done = self.compact(ticket.vb, rules);
+            if let Err(error) = &done {
+                tracing::warn!(bucket = self.name(), %error, "a compaction failed");
+            }
+            self.compactions.done(ticket, done.is_ok());
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! `settee compact`: has a server look through vBuckets for what may go from its disk.
+
+use model::VbId;
+use wire::{Opcode, Status};
+
+use crate::client::{ClientError, ConnectArgs, Message};
+use crate::exit::{Failure, Sysexit};
+use crate::output;
+
+/// vBuckets of a server that does not say how many it has.
+const VBUCKETS: u16 = 1024;
+
+/// Drop old deletions from a bucket's disk, and let expired documents expire.
+///
+/// A node does so by itself, in time; this is for those who want it now. Deletions that are
+/// younger than the purge age stay, unless the flags say otherwise. Who follows changes, and has
+/// not seen a deletion that is dropped, has to begin again from the start.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only this vBucket; may be repeated
+    #[arg(long = "vbucket", value_name = "N")]
+    vbuckets: Vec<u16>,
+    /// Drop deletions from before this time too, in seconds since 1970
+    #[arg(
+        long,
+        env = "SETTEE_PURGE_BEFORE",
+        value_name = "SECONDS",
+        default_value_t = 0
+    )]
+    purge_before: u64,
+    /// Drop only deletions up to this seqno; 0 for all
+    #[arg(
+        long,
+        env = "SETTEE_PURGE_UP_TO",
+        value_name = "SEQNO",
+        default_value_t = 0
+    )]
+    purge_up_to: u64,
+    /// Drop all deletions, however young
+    #[arg(long, env = "SETTEE_DROP_DELETES")]
+    drop_deletes: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The server cannot be asked, has none of the vBuckets, or cannot do it.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let mut client = args.connect.connect()?;
+    let extras = extras(args);
+    let all: Vec<u16> = match client.key_form().vbuckets {
+        _ if !args.vbuckets.is_empty() => args.vbuckets.clone(),
+        count => (0..count.unwrap_or(VBUCKETS)).collect(),
+    };
+    let mut done = 0;
+    for vb in all {
+        let message = Message {
+            vbucket: VbId(vb),
+            extras: &extras,
+            ..Message::new(Opcode::COMPACT_DB)
+        };
+        match client.expect_success(&message) {
+            Ok(_) => done += 1,
+            // Another node has it.
+            Err(ClientError::Refused { status, .. }) if status == Status::NOT_MY_VBUCKET => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if done == 0 {
+        let reason = "the server has none of these vBuckets";
+        return Err(Failure::new(Sysexit::NoInput, reason));
+    }
+    output::print(format!("{done} vBuckets compacted\n").as_bytes())
+}
+
+fn extras(args: &Args) -> [u8; 24] {
+    let mut extras = [0; 24];
+    extras[..8].copy_from_slice(&args.purge_before.to_be_bytes());
+    extras[8..16].copy_from_slice(&args.purge_up_to.to_be_bytes());
+    extras[16] = u8::from(args.drop_deletes);
+    extras
+}
