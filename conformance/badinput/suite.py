@@ -2,6 +2,7 @@
 closed, memory stays bounded, and a well-behaved neighbour notices nothing.
 """
 
+import contextlib
 import itertools
 import os
 import random
@@ -13,6 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
+from conversations import FEATURES, MOVABLE, Commands
 from harness import Node, Suite, equal, eventually
 from mcbp import (
     AUTH_CONTINUE,
@@ -46,6 +48,7 @@ from mcbp import (
 suite = Suite("badinput")
 KIB, MIB = 1024, 1024 * 1024
 GROWTH_MAX = 32 * MIB
+CONVERSATIONS_SECONDS = float(os.environ.get("CONVERSATIONS_SECONDS", "8"))
 FENCE = 0xFE4CE000
 SEED = int(os.environ.get("SEED", "0")) or int.from_bytes(os.urandom(4), "big")
 
@@ -490,6 +493,48 @@ def random_frames(world):
         prober.probe(data, opcode, number)
     print(f"     {prober.told()}")
     world.fine()
+
+
+@suite.test
+def mutated_conversations(world):
+    """Nobody judges the answers here: the node lives, and serves others, whatever it was told."""
+    print(f"     seed {SEED}")
+    chance = random.Random(SEED)
+    commands = Commands(chance)
+    started = time.monotonic()
+    sent = conversations = 0
+    while time.monotonic() - started < CONVERSATIONS_SECONDS:
+        connection = world.connect(log_in=chance.random() < 0.95)
+        conversations += 1
+        try:
+            if chance.random() < 0.8:
+                connection.hello(*chance.sample(FEATURES, chance.randrange(len(FEATURES))))
+            for _ in range(chance.choice((1, 5, 20))):
+                batch = [commands.next() for _ in range(chance.choice((1, 3, 10)))]
+                sent += len(batch)
+                connection.send(b"".join(batch))
+                if chance.random() < 0.5:
+                    # Whatever has come is enough; some conversations never read.
+                    connection.socket.settimeout(0.001)
+                    with contextlib.suppress(TimeoutError, BlockingIOError):
+                        connection.socket.recv(MIB)
+                    connection.socket.settimeout(10)
+        except (Closed, ConnectionError):
+            pass
+        except TimeoutError:
+            pass  # its requests wait, and so does it
+        connection.close()
+        if conversations % 50 == 0:
+            world.fine()
+    for vbucket in MOVABLE:
+        # As it was: on this node alone.
+        topology = {"value": b'{"topology":[]}', "datatype": 1, "vbucket": vbucket}
+        connection = world.connect()
+        connection.hello(FEATURE_JSON)
+        equal(connection.call(SET_VBUCKET, b"", b"\x01", **topology).status, SUCCESS)
+        connection.close()
+    world.fine()
+    print(f"     {conversations} conversations, {sent} commands")
 
 
 @suite.test

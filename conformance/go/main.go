@@ -178,6 +178,7 @@ var tests = []test{
 		must1(w.collection.Upsert("durable", document{}, &gocb.UpsertOptions{PersistTo: 1}))
 		must1(w.collection.Remove("durable", &gocb.RemoveOptions{PersistTo: 1}))
 	}},
+	{"writes_durably", writesDurably},
 	{"keeps_large_documents", func(w *world) {
 		random := make([]byte, 19*mib)
 		must1(rand.Read(random))

@@ -2,6 +2,7 @@
 
 import { execFile, spawn } from 'node:child_process'
 import { existsSync, mkdtempSync, openSync, closeSync, readFileSync, rmSync } from 'node:fs'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
@@ -98,6 +99,35 @@ export class Node {
 
 function aborted(signal) {
   return new Promise((resolve) => signal.addEventListener('abort', () => resolve('late')))
+}
+
+// Makes the node active for the vBucket, with these chains of nodes.
+export async function heldBy(port, vbucket, chains) {
+  const frame = (opcode, key, value, { vb = 0, extras = '', datatype = 0 } = {}) => {
+    const body = Buffer.concat([extras, key, value].map((part) => Buffer.from(part)))
+    const head = Buffer.alloc(24)
+    head.set([0x80, opcode])
+    head.writeUInt16BE(key.length, 2)
+    head.set([extras.length, datatype], 4)
+    head.writeUInt16BE(vb, 6)
+    head.writeUInt32BE(body.length, 8)
+    return Buffer.concat([head, body])
+  }
+  const topology = `{"topology":${chains}}`
+  const socket = connect(port, '127.0.0.1')
+  // The JSON datatype is a feature.
+  socket.write(frame(0x1f, 'settee-conformance', '\x00\x0b'))
+  socket.write(frame(0x21, 'PLAIN', '\0Administrator\0password'))
+  socket.write(frame(0x89, 'default', ''))
+  // State 1 is active; datatype 1 is JSON.
+  socket.end(frame(0x3d, '', topology, { vb: vbucket, extras: '\x01', datatype: 1 }))
+  let answers = Buffer.alloc(0)
+  for await (const bytes of socket) answers = Buffer.concat([answers, bytes])
+  const statuses = []
+  for (let at = 0; at + 24 <= answers.length; at += 24 + answers.readUInt32BE(at + 8)) {
+    statuses.push(answers.readUInt16BE(at + 6))
+  }
+  equal(statuses, [0, 0, 0, 0], 'statuses of HELLO, login, bucket and vBucket')
 }
 
 export function equal(got, expected, what = 'value') {

@@ -5,7 +5,7 @@ import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import process from 'node:process'
 
-import { Node, equal, eventually, refused, runAll } from './harness.mjs'
+import { Node, equal, eventually, heldBy, refused, runAll } from './harness.mjs'
 
 const couchbase = createRequire(join(process.cwd(), 'package.json'))('couchbase')
 
@@ -138,6 +138,30 @@ const tests = {
   async waits_for_persistence({ c }) {
     await c.upsert('durable', {}, ACTIVE)
     await c.remove('durable', ACTIVE)
+  },
+
+  async writes_durably({ node, c }) {
+    const { Majority, MajorityAndPersistOnMaster, PersistToMajority } = couchbase.DurabilityLevel
+    for (const durabilityLevel of [Majority, MajorityAndPersistOnMaster, PersistToMajority]) {
+      const { cas } = await c.upsert('sync', { n: 1 }, { durabilityLevel })
+      await c.replace('sync', { n: 2 }, { cas, durabilityLevel })
+      const stale = () => c.replace('sync', { n: 3 }, { cas, durabilityLevel })
+      await refused(stale, couchbase.CasMismatchError)
+      await holds(c, 'sync', { n: 2 })
+      await c.remove('sync', { durabilityLevel })
+    }
+    const written = await c.upsert('sync', { n: 'old' })
+    const vbucket = Number(JSON.parse(JSON.stringify(written.token)).partition_id)
+    const durably = { durabilityLevel: Majority, timeout: 2_000 }
+    await heldBy(node.ports.kv, vbucket, '[["here",null]]')
+    const write = () => c.upsert('sync', { n: 'new' }, durably)
+    await refused(write, couchbase.DurabilityImpossibleError)
+    await heldBy(node.ports.kv, vbucket, '[["here","there"]]')
+    await refused(write, couchbase.DurabilityAmbiguousError, couchbase.AmbiguousTimeoutError)
+    await eventually('the write is given up', () => c.upsert('sync', { n: 'later' }, { timeout: 500 }))
+    await heldBy(node.ports.kv, vbucket, '[["here"]]')
+    await write()
+    await holds(c, 'sync', { n: 'new' })
   },
 
   async keeps_large_documents({ c }) {

@@ -115,6 +115,24 @@ impl DurabilityLevel {
         }
     }
 
+    /// The name in settings and in HTTP answers.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Majority => "majority",
+            Self::MajorityAndPersistOnActive => "majorityAndPersistActive",
+            Self::PersistToMajority => "persistToMajority",
+        }
+    }
+
+    /// The level of a name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        (0..=u8::MAX)
+            .map_while(|number| Self::from_number(number + 1))
+            .find(|level| level.name() == name)
+    }
+
     /// Whether the active node must have the prepare on disk before it counts itself.
     #[must_use]
     pub fn persists_on_active(self) -> bool {
@@ -128,6 +146,7 @@ mod tests {
 
     #[test]
     fn numbers_round_trip() {
+        assert_eq!(DurabilityLevel::from_name("none"), None);
         for number in 0..=u8::MAX {
             if let Some(kind) = Kind::from_number(number) {
                 assert_eq!(kind as u8, number);
@@ -135,6 +154,7 @@ mod tests {
             }
             if let Some(level) = DurabilityLevel::from_number(number) {
                 assert_eq!(level as u8, number);
+                assert_eq!(DurabilityLevel::from_name(level.name()), Some(level));
             }
         }
     }

@@ -88,6 +88,7 @@ fn node() -> Node {
             quota_bytes: 4 << 30,
             kind: BucketKind::Couchbase,
             eviction: EvictionPolicy::Values,
+            durability_min: None,
         }],
         replica_of: None,
         threads: 2,

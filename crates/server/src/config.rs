@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 pub use bucket::Eviction as EvictionPolicy;
+use model::DurabilityLevel;
 
 use crate::replication::ReplicaOf;
 
@@ -68,6 +69,8 @@ pub struct BucketConfig {
     pub kind: BucketKind,
     /// What happens when its memory is full.
     pub eviction: EvictionPolicy,
+    /// What every write asks for at least; `None` for nothing.
+    pub durability_min: Option<DurabilityLevel>,
 }
 
 impl BucketConfig {

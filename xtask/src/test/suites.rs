@@ -50,7 +50,7 @@ const fn suite(
 }
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 13] = [
+pub(super) const SUITES: [Suite; 14] = [
     suite("python", &["python3"], Language::Python, "python/sdk.py"),
     suite(
         "classic",
@@ -78,6 +78,12 @@ pub(super) const SUITES: [Suite; 13] = [
         &["python3", "unshare", "nsenter"],
         Language::PlainPython,
         "diskfull/suite.py",
+    ),
+    suite(
+        "faults",
+        &["python3", "gcc"],
+        Language::PlainPython,
+        "faults/suite.py",
     ),
     suite(
         "badinput",

@@ -3,6 +3,7 @@
 //! Each check looks at one promise, counts what it looked at and says every breach by itself, so
 //! that one run shows all of them.
 
+mod conformance;
 mod documents;
 mod graph;
 mod orphans;
@@ -34,7 +35,7 @@ impl Findings {
 
 type Check = fn(&Workspace, &mut Findings) -> Result<()>;
 
-const CHECKS: [(&str, Check); 9] = [
+const CHECKS: [(&str, Check); 10] = [
     ("sizes", sizes::check),
     ("crate graph", graph::check),
     ("crate rules", graph::check_rules),
@@ -44,6 +45,7 @@ const CHECKS: [(&str, Check); 9] = [
     ("decision records", documents::check_records),
     ("opcode table", documents::check_compatibility),
     ("documents", documents::check_links),
+    ("conformance", conformance::check),
 ];
 
 /// Runs all checks and prints them; `true` when every promise holds.

@@ -339,6 +339,36 @@ fn checkpoints_above_their_share_refuse_every_change_until_they_are_flushed() {
 }
 
 #[test]
+fn checkpoints_share_their_memory_by_demand() {
+    let bucket = warm(options(128, 64 << 20), MemStore::new(), 1);
+    let value = [7; 1000];
+    let checkpoints = |bucket: &Bucket<MemStore>| {
+        let stats = bucket.with_vbucket(VbId(0), |vbucket| vbucket.checkpoint_stats());
+        stats.unwrap().checkpoints
+    };
+    let write = |prefix: &str| {
+        for index in 0..200 {
+            bucket.set(0, &format!("{prefix}{index}"), &value);
+        }
+    };
+    // Twice: a look counts who has changes, the next one divides among them.
+    let look = || (0..2).for_each(|_| assert!(bucket.relieve_step()));
+    look();
+    write("alone");
+    assert_eq!(checkpoints(&bucket), 1, "one vBucket has all to itself");
+    for vb in 0..128 {
+        bucket.set(vb, "busy", b"1");
+    }
+    look();
+    write("busy");
+    assert!(checkpoints(&bucket) > 5, "{}", checkpoints(&bucket));
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    look();
+    write("alone again");
+    assert_eq!(checkpoints(&bucket), 1);
+}
+
+#[test]
 fn replicas_give_way_first() {
     let bucket = warm(options(2, 4 << 20), MemStore::new(), 1);
     for index in 0..1750_u32 {

@@ -227,14 +227,19 @@ impl Durability {
         self.high_prepared > before
     }
 
-    /// The oldest prepare, if a majority has it.
+    /// The oldest prepare, if a majority has it; and this node itself, if it must be on disk here,
+    /// however many others there are.
     pub(crate) fn first_satisfied(&self) -> Option<Seqno> {
-        let seqno = self.tracked.front()?.document.seqno();
+        let first = &self.tracked.front()?.document;
+        let seqno = first.seqno();
         let other = |name: &str| {
             let mut acks = self.acks.iter();
             acks.any(|(node, acked)| **node == *name && *acked >= seqno)
         };
         let own = self.high_prepared >= seqno;
+        if !own && first.level() == Some(DurabilityLevel::MajorityAndPersistOnActive) {
+            return None;
+        }
         self.topology.is_satisfied(own, &other).then_some(seqno)
     }
 

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod model;
+mod promises;
 mod script;
 mod store;
 mod streaming;

@@ -4,6 +4,7 @@
 //! client family, and `compressionMode` must be one of three words for another. So every field
 //! that the specification lists is there, with a true value.
 
+use model::DurabilityLevel;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -155,7 +156,7 @@ fn bucket_settings(name: &str, bucket: &BucketSummary) -> Map<String, Value> {
         "uri": format!("/pools/default/buckets/{path}?bucket_uuid={uuid}"),
         "streamingUri": format!("/pools/default/bucketsStreaming/{path}?bucket_uuid={uuid}"),
         "collectionsManifestUid": format!("{:x}", bucket.manifest_uid),
-        "durabilityMinLevel": "none",
+        "durabilityMinLevel": bucket.durability_min.map_or("none", DurabilityLevel::name),
         "evictionPolicy": bucket.eviction.name(),
         // Values arrive and leave as clients compressed them; the node compresses none itself.
         "compressionMode": "passive",

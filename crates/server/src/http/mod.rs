@@ -18,6 +18,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use model::DurabilityLevel;
 use tokio::sync::watch;
 
 use crate::changes::{Feed, NoFeed, Start};
@@ -113,6 +114,8 @@ pub struct BucketSummary {
     pub ops_per_second: f64,
     /// What happens to documents when memory is short.
     pub eviction: Eviction,
+    /// What every write asks for at least.
+    pub durability_min: Option<DurabilityLevel>,
     /// Replicas configured.
     pub replicas: u8,
     /// Number of vBuckets.

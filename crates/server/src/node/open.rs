@@ -142,6 +142,7 @@ fn start(
                 Store::Disk(_) => DurabilityLevel::PersistToMajority,
                 Store::Memory(_) => DurabilityLevel::Majority,
             },
+            durability_min: config.durability_min,
             ..VbConfig::default()
         }),
         clean,

@@ -86,6 +86,7 @@ impl NodeView for NodeState {
                 EvictionPolicy::Delete => Eviction::Delete,
                 EvictionPolicy::None => Eviction::None,
             },
+            durability_min: bucket.options().vb.durability_min,
             replicas: u8::from(served.peer().is_some()),
             vbuckets: bucket.vbuckets(),
             manifest_uid: 0,

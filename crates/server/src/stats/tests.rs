@@ -38,6 +38,7 @@ impl Running {
                 quota_bytes: 128 << 20,
                 kind: BucketKind::Couchbase,
                 eviction: crate::config::EvictionPolicy::Values,
+                durability_min: None,
             }],
             replica_of: None,
             threads: 2,

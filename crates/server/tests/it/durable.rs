@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use model::VbId;
+use model::{DurabilityLevel, VbId};
 use server::Node;
 use wire::{Feature, Opcode, Status};
 
 use crate::client::{Client, Request, SDK, count, sdk_and, set};
-use crate::place::{on_disk, own, replica_of, shared};
+use crate::place::{on_disk, own, replica_of, shared, with_least};
 
 const ACTIVE: u8 = 1;
 const REPLICA: u8 = 2;
@@ -272,6 +272,36 @@ fn many_wait_at_once_within_limits() {
         .collect();
     seen.sort_unstable();
     assert_eq!(seen, (0..100).collect::<Vec<u32>>());
+}
+
+#[test]
+fn a_bucket_raises_what_is_weaker_than_its_least_level() {
+    let place = tempfile::tempdir().unwrap();
+    let node = with_least(place.path(), DurabilityLevel::PersistToMajority);
+    let mut client = Client::ready(node.ports().kv);
+    let plain = set("raised", "1");
+    let quiet = Request {
+        opcode: Opcode::SETQ,
+        ..set("raised", "2")
+    };
+    for request in [plain, durable(set("raised", "3"), MAJORITY, LONG_MS)] {
+        client.pipeline(&[quiet.clone().opaque(6), request.opaque(7)]);
+        let stored = client.answer().ok();
+        assert_eq!(stored.opaque, 7, "the quiet one says nothing");
+        let seen = Request::new(Opcode::OBSERVE_SEQNO).vbucket(vbucket("raised"));
+        let seen = client.call(&seen.value(stored.uuid().to_be_bytes())).ok();
+        let persisted = u64::from_be_bytes(seen.value[11..19].try_into().unwrap());
+        assert!(persisted >= stored.seqno() - 1, "the prepare is on disk");
+        assert_eq!(stored.seqno() % 2, 0, "a prepare and a commit each");
+    }
+    topology(&mut client, "raised", r#"[["here",null]]"#);
+    client
+        .call(&set("raised", "4"))
+        .is(Status::DURABILITY_IMPOSSIBLE);
+    client
+        .call(&Request::of(Opcode::DELETE, "raised"))
+        .is(Status::DURABILITY_IMPOSSIBLE);
+    assert_eq!(client.get("raised").text(), "3");
 }
 
 /// Waits until a replica's node shows this value.

@@ -30,6 +30,7 @@ fn bucket(name: &str) -> BucketConfig {
         quota_bytes: 1 << 30,
         kind: BucketKind::Couchbase,
         eviction: server::EvictionPolicy::Values,
+        durability_min: None,
     }
 }
 
@@ -80,6 +81,15 @@ pub(crate) fn replica_of(port: u16, data_dir: Option<&Path>) -> Node {
         bucket: "default".into(),
         demote: false,
     });
+    started(config)
+}
+
+/// A node with its data in `place` whose buckets want this of every write at least.
+pub(crate) fn with_least(place: &Path, least: model::DurabilityLevel) -> Node {
+    let mut config = config(Some(place));
+    for bucket in &mut config.buckets {
+        bucket.durability_min = Some(least);
+    }
     started(config)
 }
 

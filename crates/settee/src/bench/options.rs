@@ -3,6 +3,8 @@
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use model::DurabilityLevel;
+
 use super::dcp::{Origin, Scenario};
 use super::distribution::Distribution;
 use super::sizes::Sizes;
@@ -112,6 +114,11 @@ pub(crate) struct Args {
     /// wrote or saw before
     #[arg(long, env = "SETTEE_BENCH_VERIFY")]
     verify: bool,
+    /// How durable writes must be before they are answered: none, majority,
+    /// majorityAndPersistActive or persistToMajority
+    #[arg(long, env = "SETTEE_BENCH_DURABILITY", value_name = "LEVEL", default_value = "none",
+          value_parser = level)]
+    durability: Level,
     /// Write every key before measuring
     #[arg(long, env = "SETTEE_BENCH_LOAD_FIRST", value_name = "BOOL", default_value_t = true,
           default_missing_value = "true", num_args = 0..=1, require_equals = true,
@@ -197,6 +204,8 @@ pub(crate) struct Plan {
     pub(crate) rate: Option<f64>,
     /// Whether values are checked.
     pub(crate) verify: bool,
+    /// How durable writes must be, if at all.
+    pub(crate) durability: Option<DurabilityLevel>,
     /// Whether all keys are written first.
     pub(crate) load_first: bool,
     /// Seed of the random choices.
@@ -220,6 +229,14 @@ impl Args {
                 self.value_size,
                 verify::HEADER_BYTES
             )));
+        }
+        let classic = self.vs_memcached.is_some()
+            || self.connect.connect.login.is_none()
+            || self.vs.as_ref().is_some_and(|vs| vs.login.is_none());
+        if self.durability.0.is_some() && classic {
+            return Err(Failure::usage(
+                "--durability: memcached has no durable writes",
+            ));
         }
         let sizes = self.sizes()?;
         if self.duration <= 0.0 {
@@ -249,6 +266,7 @@ impl Args {
             warmup: Duration::from_secs_f64(self.warmup),
             rate: self.rate,
             verify: self.verify,
+            durability: self.durability.0,
             load_first: self.load_first,
             seed: self.seed,
             timeout: self.connect.timeout(),
@@ -279,6 +297,18 @@ fn times(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(times) if (0.01..=1_000.0).contains(&times) => Ok(times),
         _ => Err("use a number of 0.01..1000".to_owned()),
+    }
+}
+
+/// A level of durability, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Level(Option<DurabilityLevel>);
+
+fn level(text: &str) -> Result<Level, String> {
+    match (text, DurabilityLevel::from_name(text)) {
+        ("none", _) => Ok(Level(None)),
+        (_, Some(level)) => Ok(Level(Some(level))),
+        _ => Err("use none, majority, majorityAndPersistActive or persistToMajority".to_owned()),
     }
 }
 
@@ -384,6 +414,12 @@ mod tests {
         );
         assert_eq!(named(&[]), None);
         assert!(args(&["--vs-memcached", "--vs", "h:1"]).is_err());
+        assert!(
+            args(&["--vs-memcached", "--durability=majority"])
+                .unwrap()
+                .plan()
+                .is_err()
+        );
     }
 
     #[test]
@@ -399,6 +435,7 @@ mod tests {
             ["--rate=0"],
             ["--connect=ftp://x"],
             ["--distribution=normal"],
+            ["--durability=most"],
         ] {
             assert!(args(&flags).is_err(), "{flags:?}");
         }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use model::DurabilityLevel;
 use serde_json::{Value, json};
 use wire::Status;
 
@@ -222,6 +223,7 @@ impl Report {
                 "slice_ops": ops,
                 "rate": plan.rate,
                 "verify": plan.verify,
+                "durability": plan.durability.map_or("none", DurabilityLevel::name),
                 "seed": plan.seed,
             },
             "servers": self.columns.iter().map(column_json).collect::<Vec<_>>(),
@@ -303,7 +305,10 @@ fn describe(plan: &Plan) -> String {
         percent => format!(", {percent} % of writes delete"),
     };
     let checked = if plan.verify { ", values checked" } else { "" };
-    format!("{load}{deletes}, {slices}, {pace}{checked}")
+    let durable = plan
+        .durability
+        .map_or(String::new(), |level| format!(", writes {}", level.name()));
+    format!("{load}{deletes}, {slices}, {pace}{durable}{checked}")
 }
 
 fn line<'a>(label: &str, cells: impl IntoIterator<Item = &'a str>) -> String {
@@ -377,6 +382,7 @@ mod tests {
             warmup: Duration::ZERO,
             rate: None,
             verify: false,
+            durability: None,
             load_first: true,
             seed: 1,
             timeout: Duration::from_secs(1),

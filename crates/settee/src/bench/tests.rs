@@ -25,6 +25,7 @@ fn plan() -> Plan {
         slices: 2,
         warmup: Duration::ZERO,
         rate: None,
+        durability: None,
         verify: true,
         load_first: true,
         seed: 1,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use model::Cas;
+use model::{Cas, DurabilityLevel};
 use wire::{Opaque, Opcode};
 
 use super::dcp::{TIMES_BYTES, Times};
@@ -78,9 +78,9 @@ impl Workload {
             sets: u64::from(plan.ratio.sets),
             of: u64::from(plan.ratio.sets) + u64::from(plan.ratio.gets),
             key_form,
-            get: template(Opcode::GET, &[], key_form),
-            set: template(Opcode::SET, &[0; 8], key_form),
-            delete: template(Opcode::DELETE, &[], key_form),
+            get: template(Opcode::GET, &[], key_form, None),
+            set: template(Opcode::SET, &[0; 8], key_form, plan.durability),
+            delete: template(Opcode::DELETE, &[], key_form, plan.durability),
             payload,
             sizes: plan.sizes,
             deletes_percent: plan.deletes_percent,
@@ -182,12 +182,18 @@ impl Request {
     }
 }
 
-fn template(opcode: Opcode, extras: &[u8], key_form: KeyForm) -> Vec<u8> {
+fn template(
+    opcode: Opcode,
+    extras: &[u8],
+    key_form: KeyForm,
+    durability: Option<DurabilityLevel>,
+) -> Vec<u8> {
     let key = [key_form.prefix(), &key_of(0)].concat();
     let message = Message {
         extras,
         key: &key,
         cas: Cas::ANY,
+        durability,
         ..Message::new(opcode)
     };
     let mut out = Vec::new();
@@ -229,6 +235,7 @@ mod tests {
             warmup: std::time::Duration::ZERO,
             rate: None,
             verify,
+            durability: None,
             load_first: false,
             seed: 1,
             timeout: std::time::Duration::ZERO,
@@ -279,6 +286,27 @@ mod tests {
             assert_eq!(frame.value.len(), if kind == Kind::Set { 100 } else { 0 });
             let stamp = Stamp::of_value(frame.value);
             assert_eq!(stamp.is_some(), verify && kind == Kind::Set);
+        }
+    }
+
+    #[test]
+    fn durable_writes_say_their_level() {
+        let level = Some(DurabilityLevel::PersistToMajority);
+        let plan = Plan {
+            durability: level,
+            ..plan(false)
+        };
+        let mut workload = Workload::new(&plan, KeyForm::default(), 0, 0);
+        for kind in [Kind::Get, Kind::Set] {
+            let mut out = Vec::new();
+            workload.encode(&request(kind), &mut out);
+            let Ok(Decoded::Frame { frame, consumed }) = decode(&out, Limits::AUTHENTICATED) else {
+                panic!("{out:?}")
+            };
+            assert_eq!((consumed, frame.key), (out.len(), &b"settee:123456789"[..]));
+            let infos = wire::RequestInfos::parse(frame.frame_infos).unwrap();
+            let asked = infos.durability.map(|durability| durability.level);
+            assert_eq!(asked, level.filter(|_| kind == Kind::Set));
         }
     }
 

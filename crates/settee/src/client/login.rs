@@ -7,12 +7,14 @@ use super::scram::{Hash, SaltedCache, Scram};
 use super::{Answer, Client, ClientError, KeyForm, Message};
 
 /// Features that the client asks for; it can do without any of them.
-const FEATURES: [Feature; 5] = [
+const FEATURES: [Feature; 7] = [
     Feature::TCP_NODELAY,
     Feature::XERROR,
     Feature::SELECT_BUCKET,
     Feature::JSON,
     Feature::COLLECTIONS,
+    Feature::ALT_REQUEST_SUPPORT,
+    Feature::SYNC_REPLICATION,
 ];
 
 /// Makes a fresh connection ready for data operations.

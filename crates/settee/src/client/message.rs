@@ -1,7 +1,7 @@
 //! One request with its parts, and one answer that owns its parts.
 
-use model::{Cas, Datatype, VbId};
-use wire::{Envelope, Frame, Opaque, Opcode, RequestInfos, Status, TooLong};
+use model::{Cas, Datatype, DurabilityLevel, VbId};
+use wire::{Durability, Envelope, Frame, Opaque, Opcode, RequestInfos, Status, TooLong};
 
 /// A request that is about to be sent.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +18,8 @@ pub(crate) struct Message<'a> {
     pub(crate) key: &'a [u8],
     /// The value.
     pub(crate) value: &'a [u8],
+    /// How durable the write must be, if at all.
+    pub(crate) durability: Option<DurabilityLevel>,
 }
 
 impl<'a> Message<'a> {
@@ -30,6 +32,7 @@ impl<'a> Message<'a> {
             extras: &[],
             key: &[],
             value: &[],
+            durability: None,
         }
     }
 
@@ -52,7 +55,13 @@ impl<'a> Message<'a> {
             opaque,
             cas: self.cas,
             datatype: Datatype::RAW,
-            infos: RequestInfos::default(),
+            infos: RequestInfos {
+                durability: self.durability.map(|level| Durability {
+                    level,
+                    timeout_ms: None,
+                }),
+                ..RequestInfos::default()
+            },
         };
         wire::encode_raw(
             self.opcode,

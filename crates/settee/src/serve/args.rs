@@ -42,9 +42,10 @@ pub(crate) struct ServeArgs {
     /// Bucket with its memory in MiB, its kind, couchbase (on disk) or ephemeral, and what
     /// leaves memory when that is full: of a couchbase bucket values (value) or keys and
     /// metadata too (full); of an ephemeral one nothing, writes are refused (none), or the
-    /// documents used least are deleted (nru); may be repeated
-    /// [default: default:256:couchbase:value] [env: SETTEE_BUCKET, separated by commas]
-    #[arg(long, value_name = "NAME[:QUOTA_MIB[:KIND[:EVICTION]]]")]
+    /// documents used least are deleted (nru); last, how durable every write must be at least:
+    /// none, majority, majorityAndPersistActive or persistToMajority; may be repeated
+    /// [default: default:256:couchbase:value:none] [env: SETTEE_BUCKET, separated by commas]
+    #[arg(long, value_name = "NAME[:QUOTA_MIB[:KIND[:EVICTION[:LEVEL]]]]")]
     pub(crate) bucket: Vec<String>,
     /// Keep documents in memory only, without a data directory [env: SETTEE_MEMORY=true]
     #[arg(long)]

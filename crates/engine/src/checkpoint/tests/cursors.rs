@@ -56,7 +56,7 @@ fn changes(garbage: &Garbage) -> usize {
         .sum()
 }
 
-fn range(start: u64, end: u64) -> SnapshotRange {
+pub(super) fn range(start: u64, end: u64) -> SnapshotRange {
     SnapshotRange {
         start: Seqno(start),
         end: Seqno(end),
@@ -289,7 +289,7 @@ fn rows_of_a_store_are_not_de_duplicated() {
     assert_eq!(world.log.prepared_keys.capacity(), 0, "no index");
 }
 
-fn durable(key: &str, seqno: u64, kind: Kind) -> Document {
+pub(super) fn durable(key: &str, seqno: u64, kind: Kind) -> Document {
     let meta = Meta {
         cas: Cas(seqno),
         seqno: Seqno(seqno),

@@ -1,4 +1,5 @@
 mod cursors;
+mod expel;
 
 use model::{Cas, Meta};
 

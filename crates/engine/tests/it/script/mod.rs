@@ -643,6 +643,7 @@ scripts! {
     flush_and_restart
     get_and_lock
     histories
+    late_times
     joining
     metadata
     non_resident

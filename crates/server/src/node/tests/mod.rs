@@ -64,6 +64,7 @@ fn bucket(name: &str) -> BucketConfig {
         quota_bytes: 64 << 20,
         kind: BucketKind::Ephemeral,
         eviction: crate::config::EvictionPolicy::None,
+        durability_min: None,
     }
 }
 

@@ -23,6 +23,12 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
             Eviction::Documents => "full_eviction",
             Eviction::Delete => "auto_delete",
         };
+    CONFIG "ep_durability_min_level" Text
+        "What every write asks for at least: none, majority, majorityAndPersistActive or persistToMajority",
+        |f| {
+            let least = f.served.bucket.options().vb.durability_min;
+            least.map_or("none", model::DurabilityLevel::name)
+        };
     CONFIG "ep_exp_pager_enabled" Bool "Whether expired documents are looked for",
         |f| f.served.bucket.expires();
     CONFIG "ep_exp_pager_stime" Seconds "Time between two passes that look for them",

@@ -172,3 +172,46 @@ fn statistics_of_streams_and_their_end_with_the_connection() {
     drop(consumer);
     until(|| rows("dcp")["ep_dcp_producer_count"] == "0");
 }
+
+#[test]
+fn markers_take_the_version_that_was_agreed() {
+    let node = own();
+    let port = node.ports().kv;
+    let mut writer = Client::ready(port);
+    writer.call(&set("k", "v").vbucket(1)).ok();
+    let wait = Request::new(Opcode::SEQNO_PERSISTENCE).vbucket(1);
+    writer.call(&wait.extras(&1_u64.to_be_bytes())).ok();
+    // All from the store: there the newest version has most to tell.
+    let shapes = [
+        (None, 20, 0, None),
+        (Some(("enable_sync_writes", "true")), 1, 36, Some(0)),
+        (Some(("max_marker_version", "2.2")), 1, 52, Some(2)),
+    ];
+    for (index, (control, extras, value, version)) in shapes.into_iter().enumerate() {
+        let mut consumer = Consumer::open(port, &format!("version {index}"), PRODUCER);
+        if let Some((name, value)) = control {
+            consumer.control(name, value).ok();
+        }
+        consumer.stream(&Ask::all(1));
+        let marker = consumer.frame();
+        assert_eq!(marker.opcode, Opcode::DCP_SNAPSHOT_MARKER);
+        assert_eq!((marker.extras.len(), marker.value.len()), (extras, value));
+        assert_eq!(version, version.map(|_| marker.extras[0]));
+        let read = super::consumer::read(&marker);
+        assert!(
+            matches!(
+                read,
+                Message::Marker {
+                    start: 0,
+                    end: 1,
+                    ..
+                }
+            ),
+            "{read:?}"
+        );
+        if let Some(visible) = marker.value.get(20..28) {
+            assert_eq!(visible, 1_u64.to_be_bytes());
+        }
+        assert_eq!(consumer.message(), Message::mutation(1, "k", "v"));
+    }
+}

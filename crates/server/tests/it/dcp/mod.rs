@@ -2,6 +2,7 @@
 
 mod consumer;
 mod forms;
+mod golden;
 mod handed_over;
 mod inbound;
 mod producer;

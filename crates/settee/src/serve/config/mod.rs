@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::thread;
 
+use model::DurabilityLevel;
 use server::{BucketConfig, BucketKind, EvictionPolicy, NodeConfig, ReplicaOf};
 
 use super::settings::{ConfigError, Given, Settings};
@@ -89,6 +90,7 @@ impl ServeConfig {
             threads: threads(settings)?,
             purge_age_s: purge_age(settings)?,
         };
+        check_levels(&node, settings)?;
         check_followed(&node, settings)?;
         check_exposure(&node, settings)?;
         check_ports(&node, settings)?;
@@ -172,6 +174,21 @@ fn replica_of(settings: &Settings) -> Result<Option<ReplicaOf>, ConfigError> {
         bucket: login.bucket,
         demote,
     }))
+}
+
+/// Without a data directory nothing is on a disk, so no bucket may ask for it.
+fn check_levels(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
+    let on_disk = |bucket: &&BucketConfig| {
+        let level = bucket.durability_min;
+        node.data_dir.is_none() && level.is_some_and(DurabilityLevel::persists_on_active)
+    };
+    match (node.buckets.iter().find(on_disk), settings.get("bucket")) {
+        (Some(bucket), Some(given)) => {
+            let allowed = "level must be none or majority where documents are in memory only";
+            Err(mistake("bucket", given, &bucket.name, allowed))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What follows must be here, and what is not followed cannot be given up.
@@ -313,7 +330,7 @@ fn buckets(settings: &Settings) -> Result<Vec<BucketConfig>, ConfigError> {
     Ok(buckets)
 }
 
-/// `NAME[:QUOTA_MIB[:KIND[:EVICTION]]]`; the error says what is allowed.
+/// `NAME[:QUOTA_MIB[:KIND[:EVICTION[:LEVEL]]]]`; the error says what is allowed.
 fn bucket(text: &str) -> Result<BucketConfig, String> {
     let mut parts = text.split(':');
     let name = parts.next().unwrap_or_default();
@@ -346,15 +363,33 @@ fn bucket(text: &str) -> Result<BucketConfig, String> {
             return Err("eviction of an ephemeral bucket must be none or nru".into());
         }
     };
+    let durability_min = parts
+        .next()
+        .map_or(Ok(None), |level| durability_min(kind, level))?;
     if parts.next().is_some() {
-        return Err("must be NAME[:QUOTA_MIB[:couchbase|ephemeral[:EVICTION]]]".into());
+        return Err("must be NAME[:QUOTA_MIB[:couchbase|ephemeral[:EVICTION[:LEVEL]]]]".into());
     }
     Ok(BucketConfig {
         name: name.into(),
         quota_bytes: quota_mib * MIB,
         kind,
         eviction,
+        durability_min,
     })
+}
+
+/// The least level of a bucket's writes; one that needs a disk needs a bucket that has one.
+fn durability_min(kind: BucketKind, name: &str) -> Result<Option<DurabilityLevel>, String> {
+    let level = DurabilityLevel::from_name(name);
+    match (kind, level) {
+        (BucketKind::Ephemeral, Some(level)) if level.persists_on_active() => {
+            Err("level of an ephemeral bucket must be none or majority".into())
+        }
+        (_, None) if name != "none" => Err(
+            "level must be none, majority, majorityAndPersistActive or persistToMajority".into(),
+        ),
+        _ => Ok(level),
+    }
 }
 
 /// The default password is known to everybody, so it is for this machine only.

@@ -35,6 +35,7 @@ fn defaults_are_the_documented_ones() {
         quota_bytes: 256 * MIB,
         kind: BucketKind::Couchbase,
         eviction: EvictionPolicy::Values,
+        durability_min: None,
     };
     assert_eq!(node.buckets, [default]);
     assert!(node.threads >= 1);
@@ -67,6 +68,7 @@ fn every_setting_arrives() {
         quota_bytes: mib * MIB,
         kind,
         eviction,
+        durability_min: None,
     };
     let node = NodeConfig {
         data_dir: Some("/srv/couch".into()),
@@ -188,7 +190,11 @@ fn buckets_are_checked_part_by_part() {
         ("a:64:memcached", "kind must be couchbase or ephemeral"),
         (
             "a:64:couchbase:value:",
-            "must be NAME[:QUOTA_MIB[:couchbase|ephemeral[:EVICTION]]]",
+            "level must be none, majority, majorityAndPersistActive or persistToMajority",
+        ),
+        (
+            "a:64:couchbase:value:none:",
+            "must be NAME[:QUOTA_MIB[:couchbase|ephemeral[:EVICTION[:LEVEL]]]]",
         ),
     ] {
         assert_eq!(
@@ -274,6 +280,26 @@ fn ports_differ_unless_they_are_free_ones() {
         ("http-port", "0"),
         ("memcached-port", "0"),
     ]);
+}
+
+#[test]
+fn the_least_level_of_a_bucket_needs_a_disk_where_it_says_so() {
+    let least = |bucket: &str| config(&[("bucket", bucket)]).node.buckets[0].durability_min;
+    let level = Some(DurabilityLevel::PersistToMajority);
+    assert_eq!(least("a:64:couchbase:value:persistToMajority"), level);
+    assert_eq!(least("a:64:couchbase:full:none"), None);
+    let level = Some(DurabilityLevel::Majority);
+    assert_eq!(least("a:64:ephemeral:none:majority"), level);
+    let ephemeral = line(&[("bucket", "a:64:ephemeral:none:persistToMajority")]);
+    assert!(
+        ephemeral.ends_with("must be none or majority"),
+        "{ephemeral}"
+    );
+    let unknown = line(&[("bucket", "a:64:couchbase:value:most")]);
+    assert!(unknown.contains("majorityAndPersistActive"), "{unknown}");
+    let persisted = ("bucket", "a:64:couchbase:value:majorityAndPersistActive");
+    let memory = line(&[persisted, ("memory", "true")]);
+    assert!(memory.contains("in memory only"), "{memory}");
 }
 
 #[test]

@@ -1,0 +1,291 @@
+"""Disks that go wrong at one moment: every write and every sync of a node's life, from its start to
+its stop, fails once, or is the last thing before the process is killed or the power is lost.
+
+A small library (`shim.c`, compiled here) is put between the node and its files. Documents are written
+durably (`majorityAndPersistActive`), so an answer says that they are on disk. After each fault the node
+is started anew on what is left, and has every answered write, or a later one, and each key once.
+
+`FAULTS=all` tries every single operation; otherwise some of each kind, other ones in each run.
+"""
+
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
+
+from harness import Node, Suite, binary, equal, eventually
+from mcbp import (
+    FEATURE_MUTATION_SEQNO,
+    FEATURE_SELECT_BUCKET,
+    FEATURE_XERROR,
+    GET,
+    NOT_FOUND,
+    SET,
+    STAT,
+    SUCCESS,
+    TEMPORARY_FAILURE,
+    Closed,
+    Connection,
+    frame,
+    key_call,
+    vbucket_of,
+)
+
+suite = Suite("faults")
+DELETE = 0x04
+SYNC_WRITE_IN_PROGRESS, SYNC_WRITE_AMBIGUOUS = 0xA2, 0xA3
+FEATURE_UNORDERED, FEATURE_ALT_REQUEST, FEATURE_SYNC_REPLICATION = 0x0E, 0x10, 0x11
+TIMEOUT_MS = 400
+ON_ACTIVE = bytes([0x13, 2]) + TIMEOUT_MS.to_bytes(2, "big")
+KEYS = [b"fault-%d" % number for number in range(12)]
+ROUNDS = 6
+SAMPLES = 5
+SEED = int(os.environ.get("SEED", "0")) or int.from_bytes(os.urandom(4), "big")
+ALL = os.environ.get("FAULTS") == "all"
+
+
+class Faulty(Node):
+    """A node whose disk goes wrong as planned."""
+
+    def __init__(self, shim):
+        super().__init__("--bucket", "default:64")
+        self.shim = shim
+        self.tally = self.home / "tally"
+        self.plan = {}
+
+    def command(self):
+        if self.plan is None:
+            return super().command()
+        plan = {"PATH": self.data, "TALLY": self.tally, **self.plan}
+        words = [f"FAULT_{name}={value}" for name, value in plan.items()]
+        return ["env", f"LD_PRELOAD={self.shim}", *words, *super().command()]
+
+    def operations(self):
+        """Writes and syncs so far."""
+        return struct.unpack("=qq", self.tally.read_bytes())
+
+    def heal(self):
+        """From the next start on the disk is a good one."""
+        self.plan = None
+
+
+class Writer:
+    """Writes documents durably, and knows what must be there."""
+
+    def __init__(self):
+        self.version = 0
+        # Newest answered version of each key, and all that may be there; None is no document.
+        self.least = dict.fromkeys(KEYS, 0)
+        self.possible = {key: {0: None} for key in KEYS}
+
+    def connect(self, node):
+        connection = Connection(node.kv, seconds=20)
+        connection.hello(FEATURE_MUTATION_SEQNO, FEATURE_XERROR, FEATURE_SELECT_BUCKET,
+                         FEATURE_UNORDERED, FEATURE_ALT_REQUEST, FEATURE_SYNC_REPLICATION)  # fmt: skip
+        return connection.login()
+
+    def round(self, connection, chance):
+        """Writes every key once; returns how many were answered as durable."""
+        sent = {}
+        data = []
+        for key in KEYS:
+            self.version += 1
+            value = b"%s %d " % (key, self.version) + b"x" * chance.choice((1, 100, 5000))
+            if chance.random() < 0.15:
+                value = None
+            where = {"vbucket": vbucket_of(key), "framing": ON_ACTIVE, "opaque": self.version}
+            self.possible[key][self.version] = value
+            data.append(frame(DELETE, key, **where) if value is None
+                        else frame(SET, key, bytes(8), value, **where))  # fmt: skip
+            sent[self.version] = key
+        connection.send(b"".join(data))
+        durable = 0
+        for _ in KEYS:
+            reply = connection.receive()
+            version, status = reply.opaque, reply.status
+            key = sent.pop(version)
+            if status == SUCCESS:
+                self.least[key] = version
+                durable += 1
+            elif status in (TEMPORARY_FAILURE, SYNC_WRITE_IN_PROGRESS, NOT_FOUND):
+                del self.possible[key][version]
+            elif status != SYNC_WRITE_AMBIGUOUS:
+                raise AssertionError(f"{key!r}: status {status:#04x}")
+        return durable
+
+    def check(self, node):
+        """What is there was written, and is not older than what was answered."""
+        connection = self.connect(node)
+        found = 0
+        for key in KEYS:
+            # A prepare that was on disk is decided after the start.
+            decided = lambda: key_call(connection, GET, key).status in (SUCCESS, NOT_FOUND)
+            eventually(f"{key!r} is decided", decided)
+            reply = key_call(connection, GET, key)
+            value = reply.value if reply.status == SUCCESS else None
+            found += value is not None
+            allowed = [v for at, v in self.possible[key].items() if at >= self.least[key]]
+            if value not in allowed:
+                seen = "nothing" if value is None else value[:20]
+                newest = [at for at, v in self.possible[key].items() if v == value]
+                raise AssertionError(
+                    f"{key!r}: found {seen} (version {newest}), answered was {self.least[key]}"
+                )
+        connection.send(frame(STAT))
+        items = None
+        while True:
+            row = connection.receive()
+            if not row.key:
+                break
+            if row.key == b"curr_items":
+                items = int(row.value)
+        equal(items, found, "documents that are counted")
+        connection.close()
+
+
+def life(node, writer, chance):
+    """Starts the node, writes, stops it; returns what it could not do, if anything."""
+    try:
+        node.start().ready()
+    except AssertionError as error:
+        return str(error)
+    connection = writer.connect(node)
+    failed = 0
+    try:
+        for _ in range(ROUNDS):
+            failed += writer.round(connection, chance) == 0
+            if failed == 2:
+                break  # nothing is durable any more
+        connection.close()
+        if node.plan.get("KIND") == "full":
+            again = writer.connect(node)
+            recovered = lambda: writer.round(again, chance) == len(KEYS)
+            eventually("writes are durable again", recovered, seconds=40)
+            again.close()
+        node.process.send_signal(signal.SIGTERM)
+        node.process.wait(30)
+    except (Closed, OSError):
+        node.process.wait(30)  # its connections end a moment before it does
+    return None
+
+
+def end(node):
+    """Makes sure that the node is gone, and tells how."""
+    if node.alive():
+        node.kill()
+    return node.process.returncode
+
+
+class World:
+    """The shim, and how much a life without faults does to its disk."""
+
+    def __init__(self):
+        print(f"faults: seed {SEED}")
+        self.folder = Path(tempfile.mkdtemp(prefix="settee-faults-"))
+        self.shim = self.folder / "shim.so"
+        source = Path(__file__).with_name("shim.c")
+        build = ["gcc", "-shared", "-fPIC", "-O1", "-o", self.shim, source, "-ldl", "-lpthread"]
+        subprocess.run(build, check=True)
+        node, writer = Faulty(self.shim), Writer()
+        equal(life(node, writer, random.Random(SEED)), None, "a life without faults")
+        self.writes, self.syncs = node.operations()
+        equal(end(node), 0, "exit code of a life without faults")
+        assert self.writes > 20 and self.syncs > 10, "the shim sees nothing"
+        node.heal()
+        node.start().ready()
+        writer.check(node)
+        node.close()
+        print(f"     a life without faults makes {self.writes} writes and {self.syncs} syncs")
+
+    def close(self):
+        self.shim.unlink()
+        self.folder.rmdir()
+
+
+def attempt(world, number, plan):
+    """One life with a fault, and what is left of it."""
+    chance = random.Random(SEED + number)
+    node, writer = Faulty(world.shim), Writer()
+    try:
+        node.plan = plan
+        refused = life(node, writer, chance)
+        code = end(node)
+        # SIGABRT, SIGSEGV: a bug. SIGKILL is what some plans are about.
+        assert code not in (-6, -11, 134, 139), f"it crashed with {code}:\n{node.tail()}"
+        if refused and plan["KIND"] in ("full", "error"):
+            assert "settee:" in node.tail(), f"it did not say why it refused:\n{node.tail()}"
+        node.heal()
+        node.ports = {}
+        node.start().ready()
+        writer.check(node)
+        # And it goes on.
+        connection = writer.connect(node)
+        durable = lambda: writer.round(connection, chance) == len(KEYS)
+        eventually("writes are durable", durable)
+        connection.close()
+        node.stop()
+    except AssertionError as error:
+        raise AssertionError(f"{plan}: {error}\n{node.tail()}") from None
+    finally:
+        end(node)
+        node.process = None
+        node.close()
+
+
+def attempts(world, kind, ops, **more):
+    total = world.writes if ops == "write" else world.syncs
+    numbers = range(1, total + 1)
+    if not ALL:
+        numbers = sorted(random.Random(SEED).sample(numbers, min(SAMPLES, total)))
+    started = time.monotonic()
+    for number in numbers:
+        attempt(world, number, {"AT": number, "KIND": kind, "OPS": ops, **more})
+        if time.monotonic() - started > 60 and not ALL:
+            break
+
+
+@suite.test
+def a_write_finds_the_disk_full(world):
+    attempts(world, "full", "write", COUNT=1)
+
+
+@suite.test
+def some_writes_find_the_disk_full(world):
+    attempts(world, "full", "write", COUNT=5)
+
+
+@suite.test
+def a_write_fails(world):
+    attempts(world, "error", "write")
+
+
+@suite.test
+def a_sync_fails_and_loses_what_it_was_for(world):
+    attempts(world, "error", "sync")
+
+
+@suite.test
+def it_is_killed_in_the_middle_of_a_write(world):
+    attempts(world, "torn", "write")
+
+
+@suite.test
+def the_power_is_lost_at_a_write(world):
+    attempts(world, "power", "write")
+
+
+@suite.test
+def the_power_is_lost_at_a_sync(world):
+    attempts(world, "power", "sync")
+
+
+if __name__ == "__main__":
+    binary()
+    suite.main(World())

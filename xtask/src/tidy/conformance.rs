@@ -1,0 +1,141 @@
+//! `docs/conformance.md`: every test that it names exists.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+
+use super::Findings;
+use crate::workspace::Workspace;
+
+const PAGE: &str = "docs/conformance.md";
+
+/// Folder of the scripts, which are tests by their file names.
+const SCRIPTS: &str = "crates/engine/tests/it/scripts";
+
+/// Every name in the second column of a table names a test.
+pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
+    let tests = Tests::collect(workspace)?;
+    let page = workspace.read(PAGE)?;
+    let (mut lines, mut names) = (0, 0);
+    for row in page.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
+        let &[what, shown] = cells.as_slice() else {
+            findings.breach(format!("{PAGE}: not two columns: {row}"));
+            continue;
+        };
+        if shown.trim() == "Shown by" {
+            continue;
+        }
+        lines += 1;
+        let quotes = quoted(shown);
+        let excused = ["not built", "does not apply"]
+            .iter()
+            .any(|excuse| shown.trim().starts_with(excuse));
+        if quotes.is_empty() && !excused {
+            findings.breach(format!("{PAGE}: no test for: {}", what.trim()));
+        }
+        for name in quotes {
+            names += 1;
+            if !tests.has(name) {
+                findings.breach(format!("{PAGE}: there is no test {name}"));
+            }
+        }
+    }
+    if lines == 0 {
+        findings.breach(format!("{PAGE} lists nothing"));
+    }
+    findings.summary(format!("{lines} lines, {names} tests"));
+    Ok(())
+}
+
+/// What is between backquotes.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// Names of all tests, by what is in front of `::`.
+#[derive(Default)]
+struct Tests(BTreeMap<String, BTreeSet<String>>);
+
+impl Tests {
+    fn collect(workspace: &Workspace) -> Result<Self> {
+        let mut tests = Self::default();
+        for path in workspace.files(&["rs", "py", "go", "mjs", "java", "txt"])? {
+            let mut folders = path
+                .components()
+                .map(|part| part.as_os_str().to_string_lossy());
+            let (Some(top), Some(owner)) = (folders.next(), folders.next()) else {
+                continue;
+            };
+            if path.starts_with(SCRIPTS) {
+                let name = path.file_stem().unwrap_or_default().to_string_lossy();
+                tests.add("script", &name);
+            } else if &*top == "crates" && path.extension().is_some_and(|e| e == "rs") {
+                let text = workspace.read(&path)?;
+                rust_tests(&text).for_each(|name| tests.add(&owner, name));
+            } else if &*top == "conformance" {
+                let text = workspace.read(&path)?;
+                suite_tests(&text).for_each(|name| tests.add(&owner, name));
+            }
+        }
+        Ok(tests)
+    }
+
+    fn add(&mut self, owner: &str, name: &str) {
+        self.0
+            .entry(owner.to_owned())
+            .or_default()
+            .insert(name.to_owned());
+    }
+
+    /// Whether there is such a test, or such a suite.
+    fn has(&self, name: &str) -> bool {
+        match name.split_once("::") {
+            Some((owner, test)) => self.0.get(owner).is_some_and(|tests| tests.contains(test)),
+            None => self.0.contains_key(name),
+        }
+    }
+}
+
+/// Names of functions with a `#[test]`.
+fn rust_tests(text: &str) -> impl Iterator<Item = &str> {
+    let mut marked = false;
+    text.lines().filter_map(move |line| {
+        let line = line.trim();
+        if line.starts_with("#[") {
+            marked |= line.contains("test]") || line.contains("::test");
+            return None;
+        }
+        let name = line.split("fn ").nth(1)?.split(['(', '<']).next()?;
+        std::mem::take(&mut marked).then_some(name)
+    })
+}
+
+/// Names that suites give their tests: `def name(` in Python, `async name(` in JavaScript, `"name"`
+/// elsewhere.
+fn suite_tests(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| {
+        let function = line
+            .strip_prefix("def ")
+            .or(line.trim_start().strip_prefix("async "))
+            .and_then(|rest| rest.split('(').next());
+        function
+            .into_iter()
+            .chain(line.split('"').skip(1).step_by(2))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_found_by_their_mark() {
+        let text = "#[test]\n#[ignore]\nfn one() {}\nfn helper() {}\n  #[tokio::test]\n  async fn two() {}";
+        assert_eq!(rust_tests(text).collect::<Vec<_>>(), ["one", "two"]);
+        let text = "def a_test(world):\n\t{\"another\", f},\n  async third({ c }) {";
+        let names: Vec<_> = suite_tests(text).collect();
+        assert_eq!(names, ["a_test", "another", "third"]);
+        assert_eq!(quoted("see `a` and `b::c`."), ["a", "b::c"]);
+    }
+}
