@@ -58,6 +58,9 @@ const NON_RESIDENT: u8 = 0x80;
 /// Bytes behind the value of a commit or an abort: the prepare's seqno.
 const PREPARE_SEQNO_BYTES: usize = 8;
 
+/// Up to this length, key and value are joined without an allocation of its own.
+const JOINED_ON_STACK_MAX: usize = 256;
+
 /// Bytes behind the value.
 fn trailer_bytes(kind: Kind) -> usize {
     if kind as u8 >= Kind::Commit as u8 {
@@ -121,6 +124,22 @@ fn allocated_bytes(bytes: usize) -> usize {
     bytes.next_multiple_of(quarter)
 }
 
+/// Whether both are the same, for a few bytes: without a call.
+#[inline]
+fn same_bytes(one: &[u8], other: &[u8]) -> bool {
+    fn ends<const N: usize>(bytes: &[u8]) -> Option<(&[u8; N], &[u8; N])> {
+        bytes.first_chunk().zip(bytes.last_chunk())
+    }
+    if one.len() != other.len() {
+        return false;
+    }
+    match one.len() {
+        8..=16 => ends::<8>(one) == ends::<8>(other),
+        17..=32 => ends::<16>(one) == ends::<16>(other),
+        _ => one == other,
+    }
+}
+
 /// An immutable document, shared by hash table, checkpoints, flusher and streams.
 ///
 /// Shape: one reference-counted allocation of [`DOCUMENT_OVERHEAD_BYTES`] + key + value bytes;
@@ -135,10 +154,7 @@ impl Document {
     /// A document with all its metadata known: one that was read back from a store.
     #[must_use]
     pub fn from_parts(key: &[u8], value: &[u8], meta: &Meta) -> Self {
-        let mut bytes = Vec::with_capacity(key.len() + value.len() + PREPARE_SEQNO_BYTES);
-        bytes.extend_from_slice(key);
-        bytes.extend_from_slice(value);
-        Self::from_block(bytes, key.len(), meta, true)
+        Self::from_pieces(key, value, meta, true)
     }
 
     /// The same from key and value that already lie next to each other: one copy less.
@@ -154,21 +170,29 @@ impl Document {
         }
     }
 
-    fn from_block(mut bytes: Vec<u8>, key_len: usize, meta: &Meta, resident: bool) -> Self {
-        if trailer_bytes(meta.kind) > 0 {
-            bytes.extend_from_slice(&meta.prepare_seqno.0.to_be_bytes());
-        }
-        let header = Header::new(key_len, meta, resident);
-        Self {
-            block: ThinArc::from_header_and_slice(header, &bytes),
-        }
+    fn from_pieces(key: &[u8], value: &[u8], meta: &Meta, resident: bool) -> Self {
+        let header = Header::new(key.len(), meta, resident);
+        let prepare_seqno = meta.prepare_seqno.0.to_be_bytes();
+        let trailer = &prepare_seqno[..trailer_bytes(meta.kind)];
+        let block_of = |block: &[u8]| Self {
+            block: ThinArc::from_header_and_slice(header, block),
+        };
+        // The block is made of bytes that lie next to each other.
+        let mut short = [0; JOINED_ON_STACK_MAX];
+        let (value_at, end) = (key.len(), key.len() + value.len());
+        let Some(block) = short.get_mut(..end + trailer.len()) else {
+            return block_of(&[key, value, trailer].concat());
+        };
+        block[..value_at].copy_from_slice(key);
+        block[value_at..end].copy_from_slice(value);
+        block[end..].copy_from_slice(trailer);
+        block_of(block)
     }
 
     /// This document without its value, which remains in the store only.
     #[must_use]
     pub fn to_non_resident(&self) -> Self {
-        let key = self.key();
-        Self::from_block(key.to_vec(), key.len(), &self.meta(), false)
+        Self::from_pieces(self.key(), b"", &self.meta(), false)
     }
 
     fn header(&self) -> &Header {
@@ -179,6 +203,14 @@ impl Document {
     #[must_use]
     pub fn key(&self) -> &[u8] {
         &self.block.slice[..usize::from(self.header().key_len)]
+    }
+
+    /// Whether this is its key. Keys are short, so their ends are compared rather than all of
+    /// their bytes one after the other.
+    #[inline]
+    #[must_use]
+    pub fn has_key(&self, key: &[u8]) -> bool {
+        same_bytes(self.key(), key)
     }
 
     /// The value; empty for tombstones and while not resident.

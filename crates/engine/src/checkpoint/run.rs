@@ -99,7 +99,7 @@ impl Run {
         }
         if kind.is_prepare() {
             self.high_prepared = seqno;
-        } else {
+        } else if kind.is_durable() {
             self.high_completed = self.high_completed.max(change.prepare_seqno());
         }
         if let (true, Some(prepared)) = (self.is_complete(), self.announced_prepared) {

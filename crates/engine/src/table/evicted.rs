@@ -2,7 +2,7 @@
 
 use model::Seqno;
 
-use super::parts::Parts;
+use super::parts::{Parts, Spot};
 
 const SEQNO_BITS: u32 = 40;
 const TAG_BITS: u32 = 23;
@@ -69,14 +69,14 @@ impl Evicted {
     /// A row that may be of the key with this hash.
     pub(super) fn candidate(&self, hash: u64) -> Option<Seqno> {
         let tag = tag_of(hash);
-        let spot = self.entries.find(spread(tag), |entry| entry.tag() == tag)?;
+        let spot = self.entries.find(spread(tag), |entry| entry.tag() == tag);
         Some(self.entries.get(spot)?.seqno())
     }
 
     pub(super) fn contains(&self, hash: u64, seqno: Seqno) -> bool {
         let tag = tag_of(hash);
         let is_it = |entry: &Entry| entry.tag() == tag && entry.seqno() == seqno;
-        self.entries.find(spread(tag), is_it).is_some()
+        self.entries.find(spread(tag), is_it) != Spot::NONE
     }
 
     /// Forgets a row; tells whether it was that of a tombstone.

@@ -19,7 +19,7 @@ mod tests;
 pub(crate) struct Place {
     /// Hash of the key.
     pub(crate) hash: u64,
-    spot: Option<Spot>,
+    spot: Spot,
 }
 
 /// Documents by key, 8 bytes an entry; the keys lie in the documents only.
@@ -98,7 +98,7 @@ impl Table {
     #[inline]
     pub(crate) fn place(&self, key: &[u8]) -> Place {
         let hash = hash_of(&self.hasher, key);
-        let spot = self.documents.find(hash, |document| document.key() == key);
+        let spot = self.documents.find(hash, |document| document.has_key(key));
         Place { hash, spot }
     }
 
@@ -107,14 +107,14 @@ impl Table {
         let document = self.documents.get(spot)?;
         Some(Place {
             hash: hash_of(&self.hasher, document.key()),
-            spot: Some(spot),
+            spot,
         })
     }
 
     /// The document there.
     #[inline]
     pub(crate) fn at(&self, place: Place) -> Option<&Document> {
-        self.documents.get(place.spot?)
+        self.documents.get(place.spot)
     }
 
     /// The document in a slot, for passes over the table.
@@ -137,7 +137,7 @@ impl Table {
     /// Cost: bounded; a table that is full grows by a small part.
     pub(crate) fn put(&mut self, place: Place, document: Document) -> Option<Document> {
         self.counts.add(&document);
-        if let Some(there) = place.spot.and_then(|spot| self.documents.get_mut(spot)) {
+        if let Some(there) = self.documents.get_mut(place.spot) {
             let old = std::mem::replace(there, document);
             self.counts.subtract(&old);
             return Some(old);
@@ -151,7 +151,7 @@ impl Table {
     /// Takes the document of `key` out.
     pub(crate) fn remove(&mut self, key: &[u8]) -> Option<Document> {
         let hasher = &self.hasher;
-        let is_it = |document: &Document| document.key() == key;
+        let is_it = |document: &Document| document.has_key(key);
         let rehash = |other: &Document| hash_of(hasher, other.key());
         let hash = hash_of(hasher, key);
         let old = self.documents.remove(hash, is_it, rehash)?;
@@ -184,11 +184,16 @@ impl Table {
         Some(document)
     }
 
+    /// Whether all is known of the key of `place`: its document is here, or none ever left.
+    #[inline]
+    pub(crate) fn is_known(&self, place: Place) -> bool {
+        place.spot != Spot::NONE || self.evicted.is_none()
+    }
+
     /// The row that must be read before anything can be said of the key of `place`: it is not in
     /// the table, but may have left it. `None` when all is known.
-    #[inline]
     pub(crate) fn row_to_read(&self, place: Place) -> Option<Seqno> {
-        if place.spot.is_some() {
+        if place.spot != Spot::NONE {
             return None;
         }
         self.evicted.as_ref()?.candidate(place.hash)

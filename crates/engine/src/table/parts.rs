@@ -12,10 +12,26 @@ const DEPTH_MAX: u8 = 22;
 const PART_SHIFT: u32 = 24;
 
 /// A slot, good until the table changes.
+///
+/// One number, so that functions return it in a register: part above, slot in it below.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Spot {
-    part: u32,
-    slot: u32,
+pub(crate) struct Spot(u64);
+
+impl Spot {
+    /// No slot: nothing is there.
+    pub(crate) const NONE: Self = Self(u64::MAX);
+
+    fn new(part: usize, slot: usize) -> Self {
+        Self((part as u64) << 32 | slot as u64)
+    }
+
+    fn part(self) -> usize {
+        (self.0 >> 32) as usize
+    }
+
+    fn slot(self) -> usize {
+        self.0 as u32 as usize
+    }
 }
 
 /// Entries by hash, in parts that a directory finds ("extendible hashing").
@@ -66,27 +82,24 @@ impl<T> Parts<T> {
         self.directory.get(index).map_or(0, |part| *part as usize)
     }
 
-    /// Where the entry of this hash is that `is_it` accepts.
+    /// Where the entry of this hash is that `is_it` accepts; [`Spot::NONE`] if there is none.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, is_it: impl FnMut(&T) -> bool) -> Option<Spot> {
-        let part = self.part_of(hash);
-        let slot = self.all.get(part)?.find_bucket_index(hash, is_it)?;
-        Some(Spot {
-            part: part as u32,
-            slot: slot as u32,
-        })
+    pub(crate) fn find(&self, hash: u64, is_it: impl FnMut(&T) -> bool) -> Spot {
+        let index = self.part_of(hash);
+        let part = self.all.get(index);
+        let slot = part.and_then(|part| part.find_bucket_index(hash, is_it));
+        slot.map_or(Spot::NONE, |slot| Spot::new(index, slot))
     }
 
     #[inline]
     pub(crate) fn get(&self, spot: Spot) -> Option<&T> {
-        let part = self.all.get(spot.part as usize)?;
-        part.get_bucket(spot.slot as usize)
+        self.all.get(spot.part())?.get_bucket(spot.slot())
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, spot: Spot) -> Option<&mut T> {
-        let part = self.all.get_mut(spot.part as usize)?;
-        part.get_bucket_mut(spot.slot as usize)
+        let part = self.all.get_mut(spot.part())?;
+        part.get_bucket_mut(spot.slot())
     }
 
     /// Adds an entry; whether there is another of its kind is the caller's business.
@@ -172,11 +185,15 @@ impl<T> Parts<T> {
         self.array_bytes -= old.allocation_size();
         let room = old.len() * 7 / 8;
         let mut halves = [(); 2].map(|()| HashTable::with_capacity(room));
-        let mut bits = 0;
-        for entry in old {
-            let hash = hasher(&entry);
-            bits = (hash >> PART_SHIFT) as usize;
-            let half = usize::from(bits & bit != 0);
+        // First all hashes, then all moves: what hashing waits for is in memory far away, and
+        // much of it can be waited for at once.
+        let mut hashes = [0; PART_SLOTS_MAX];
+        for (hash, entry) in hashes.iter_mut().zip(&old) {
+            *hash = hasher(entry);
+        }
+        let bits = (hashes[0] >> PART_SHIFT) as usize;
+        for (hash, entry) in hashes.into_iter().zip(old) {
+            let half = usize::from((hash >> PART_SHIFT) as usize & bit != 0);
             halves[half].insert_unique(hash, entry, hasher);
         }
         let [low, high] = halves;
@@ -194,16 +211,13 @@ impl<T> Parts<T> {
     ///
     /// Entries that move while a pass goes on may be met twice, or only in the next pass.
     pub(crate) fn step(&self, next: &mut Spot) -> Option<Spot> {
-        while let Some(part) = self.all.get(next.part as usize) {
+        while let Some(part) = self.all.get(next.part()) {
             let spot = *next;
-            if spot.slot < slots_of(part) {
-                next.slot += 1;
+            if spot.slot() < slots_of(part) as usize {
+                *next = Spot::new(spot.part(), spot.slot() + 1);
                 return Some(spot);
             }
-            *next = Spot {
-                part: spot.part + 1,
-                slot: 0,
-            };
+            *next = Spot::new(spot.part() + 1, 0);
         }
         *next = Spot::default();
         None
@@ -211,15 +225,9 @@ impl<T> Parts<T> {
 
     /// A slot chosen by `seed`, where a pass may begin.
     pub(crate) fn some_spot(&self, seed: u64) -> Spot {
-        let part = seed % (self.all.len() as u64).max(1);
-        let slots = self
-            .all
-            .get(part as usize)
-            .map_or(1, |part| slots_of(part).max(1));
-        Spot {
-            part: part as u32,
-            slot: (seed >> 32) as u32 % slots,
-        }
+        let part = (seed % (self.all.len() as u64).max(1)) as usize;
+        let slots = self.all.get(part).map_or(1, |part| slots_of(part).max(1));
+        Spot::new(part, ((seed >> 32) as u32 % slots) as usize)
     }
 
     /// Entries.

@@ -100,8 +100,7 @@ impl VBucket {
         if let Some(requirement) = durable {
             return self.prepare(place, draft, requirement, now);
         }
-        let document = self.commit(place, draft, now);
-        Outcome::Done(self.mutated(&document))
+        Outcome::Done(self.commit(place, draft, now))
     }
 
     fn prepare(
@@ -180,7 +179,7 @@ impl VBucket {
         let prepare = self.durability.untrack(seqno)?.document;
         let document = prepare.committed(at);
         document.set_heat(super::HEAT_WRITTEN);
-        self.publish(self.table.place(document.key()), &document);
+        self.publish(self.table.place(document.key()), document.clone());
         self.completed(&prepare);
         self.durability.counts.committed += 1;
         self.durability.counts.last_committed = seqno;

@@ -161,28 +161,33 @@ impl VBucket {
 
     /// The only door for a change: gives the draft its seqno, CAS and rev, queues it in the
     /// open checkpoint and puts it into the table. Cannot fail; whoever calls it has checked.
-    fn commit(&mut self, place: Place, draft: Draft, now: Now) -> Document {
+    fn commit(&mut self, place: Place, draft: Draft, now: Now) -> Mutated {
         debug_assert!(self.table.row_to_read(place).is_none(), "its row is known");
         let old = self.table.at(place);
         let rev = old.map_or(self.max_deleted_rev, Document::rev) + 1;
         let heat = old.map_or(0, Document::heat).max(HEAT_WRITTEN);
         let seqno = self.high_seqno.next();
-        let document = draft.stamp(self.hlc.next(now), seqno, rev);
+        let cas = self.hlc.next(now);
+        let document = draft.stamp(cas, seqno, rev);
         document.set_heat(heat);
-        self.publish(place, &document);
-        document
+        self.publish(place, document);
+        Mutated {
+            cas,
+            seqno,
+            vb_uuid: self.failover_log.newest().uuid,
+        }
     }
 
     /// Makes a change that has its place the newest of its key, for readers too.
-    fn publish(&mut self, place: Place, document: &Document) {
+    fn publish(&mut self, place: Place, document: Document) {
         if document.kind().is_tombstone() {
             self.max_deleted_rev = self.max_deleted_rev.max(document.rev());
         }
         self.locks.remove(place.hash, document.key());
-        let old = self.table.put(place, document.clone());
-        self.checkpoints.append(document, old.as_ref());
         self.high_seqno = document.seqno();
         self.visible_seqno = document.seqno();
+        self.checkpoints.append(&document, self.table.at(place));
+        self.table.put(place, document);
         self.outbox.needs_flush = true;
         self.outbox.changed = true;
     }
@@ -202,7 +207,16 @@ impl VBucket {
     }
 
     /// Whether clients' operations are served here.
+    #[inline]
     fn check_active(&self) -> Result<(), OpError> {
+        if self.state == VbState::Active {
+            return Ok(());
+        }
+        self.refusal()
+    }
+
+    #[cold]
+    fn refusal(&self) -> Result<(), OpError> {
         match self.state {
             VbState::Active => Ok(()),
             VbState::Pending => Err(OpError::WouldBlockPending),
@@ -245,8 +259,21 @@ impl VBucket {
     ///
     /// # Errors
     /// What to fetch, and to [`VBucket::restore`].
+    #[expect(
+        clippy::inline_always,
+        reason = "what it answers is four words: a fifth of a look-up's time when not inlined"
+    )]
+    #[inline(always)]
     fn seek(&mut self, key: &[u8]) -> Result<Place, FetchKey> {
         let place = self.table.place(key);
+        if self.table.is_known(place) {
+            return Ok(place);
+        }
+        self.seek_evicted(place, key)
+    }
+
+    #[inline(never)]
+    fn seek_evicted(&mut self, place: Place, key: &[u8]) -> Result<Place, FetchKey> {
         let Some(seqno) = self.table.row_to_read(place) else {
             return Ok(place);
         };

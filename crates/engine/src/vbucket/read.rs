@@ -42,6 +42,7 @@ impl VBucket {
         Ok(self.read(place, document, now))
     }
 
+    #[inline]
     fn read(&mut self, place: Place, document: Document, now: Now) -> Outcome<Got> {
         if !document.is_resident() {
             return self.needs_fetch(&document);
@@ -61,6 +62,7 @@ impl VBucket {
     }
 
     /// The live document at `place`; one whose expiry has come becomes a tombstone.
+    #[inline]
     pub(super) fn live_or_expire(&mut self, place: Place, now: Now) -> Result<Document, OpError> {
         let document = self.table.at(place).ok_or(OpError::KeyNotFound)?;
         if document.kind().is_tombstone() {
@@ -85,15 +87,13 @@ impl VBucket {
             Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
         };
         self.check_readable(place, key)?;
-        let document = self.table.at(place).ok_or(OpError::KeyNotFound)?.clone();
+        let document = self.table.at(place).ok_or(OpError::KeyNotFound)?;
+        let meta = document.meta();
         let deleted = document.kind().is_tombstone() || document.is_expired(now.unix_s());
-        let cas = self.visible_cas(place, &document, now);
+        let locked = self.locks.cas_of(place.hash, key, now).is_some();
+        let cas = if locked { Cas::LOCKED } else { meta.cas };
         self.counters.ops_get += 1;
-        Ok(Outcome::Done(GotMeta {
-            meta: document.meta(),
-            deleted,
-            cas,
-        }))
+        Ok(Outcome::Done(GotMeta { meta, deleted, cas }))
     }
 
     /// Whether a document exists and is durable. Also served by replicas.

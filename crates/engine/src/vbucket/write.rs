@@ -147,7 +147,8 @@ impl VBucket {
             };
             let draft = Draft::from_joined(document.key_and_value(), key.len(), &meta);
             self.counters.ops_update += 1;
-            self.commit(place, draft, now)
+            self.commit(place, draft, now);
+            self.table.at(place).cloned().unwrap_or(document)
         };
         let cas = document.cas();
         Ok(Outcome::Done(Got { document, cas }))
