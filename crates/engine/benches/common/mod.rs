@@ -11,16 +11,18 @@ pub(crate) const NOW: Now = Now {
     mono_ns: 1,
 };
 
+/// The history in which all begins.
+pub(crate) const FIRST: FailoverEntry = FailoverEntry {
+    uuid: VbUuid(1),
+    seqno: Seqno(0),
+};
+
 /// An active vBucket without documents.
 pub(crate) fn vbucket() -> VBucket {
-    let first = FailoverEntry {
-        uuid: VbUuid(1),
-        seqno: Seqno(0),
-    };
     VBucket::new(
         VbId(0),
         VbState::Active,
-        first,
+        FIRST,
         Arc::new(VbConfig::default()),
     )
 }

@@ -1,5 +1,7 @@
 //! Documents that left memory whole: where their rows are, eight bytes each.
 
+use std::num::NonZeroU64;
+
 use model::Seqno;
 
 use super::parts::{Parts, Spot};
@@ -11,24 +13,26 @@ const TAG_SHIFT: u32 = SEQNO_BITS + 1;
 
 /// A part of the key's hash (23 bits), whether it is a tombstone (1), and its seqno (40).
 #[derive(Clone, Copy)]
-struct Entry(u64);
+struct Entry(NonZeroU64);
 
 impl Entry {
     fn new(hash: u64, seqno: Seqno, tombstone: bool) -> Self {
         let gone = if tombstone { GONE_BIT } else { 0 };
-        Self(tag_of(hash) << TAG_SHIFT | gone | seqno.0)
+        let bits = tag_of(hash) << TAG_SHIFT | gone | seqno.0;
+        // No change has the seqno zero.
+        Self(NonZeroU64::new(bits).unwrap_or(NonZeroU64::MIN))
     }
 
     fn tag(self) -> u64 {
-        self.0 >> TAG_SHIFT
+        self.0.get() >> TAG_SHIFT
     }
 
     fn seqno(self) -> Seqno {
-        Seqno(self.0 & (GONE_BIT - 1))
+        Seqno(self.0.get() & (GONE_BIT - 1))
     }
 
     fn is_tombstone(self) -> bool {
-        self.0 & GONE_BIT != 0
+        self.0.get() & GONE_BIT != 0
     }
 
     /// All that can be known of the key's hash later on decides where the entry lies.

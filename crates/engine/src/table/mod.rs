@@ -3,13 +3,16 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 
+pub use bare::BareTable;
 use evicted::Evicted;
 use foldhash::fast::FixedState;
 use model::{Document, Seqno};
 use parts::Parts;
 pub(crate) use parts::Spot;
 
+mod bare;
 mod evicted;
+mod part;
 mod parts;
 #[cfg(test)]
 mod tests;

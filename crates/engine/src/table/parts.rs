@@ -1,10 +1,10 @@
 //! A hash table that grows and shrinks a small part at a time.
 
-use hashbrown::HashTable;
+use super::part::Part;
 
-/// Slots of a part beyond which it is split in two rather than doubled: what one insertion may
-/// cost is a rehash of this many.
-const PART_SLOTS_MAX: usize = 512;
+/// Slots of a part at which it is split in two rather than doubled: what one insertion may cost
+/// is a rehash of this many. Sixty-four cache lines.
+const PART_SLOTS_MAX: usize = 448;
 /// Parts of a table are at most `2^DEPTH_MAX`; beyond that they double.
 const DEPTH_MAX: u8 = 22;
 /// Which bits of a hash choose the part: neither the lowest ones, which choose the slot in it,
@@ -39,24 +39,15 @@ impl Spot {
 /// Allocates nothing while it is empty. Cost: one look into the directory more than a plain
 /// table; growing splits one part, which hashes at most [`PART_SLOTS_MAX`] entries.
 pub(crate) struct Parts<T> {
-    all: Vec<HashTable<T>>,
+    all: Vec<Part<T>>,
     /// How many of the deciding bits the entries of each part share.
     depths: Vec<u8>,
     /// The part of each value of the deciding bits; empty while there is only one part.
     directory: Vec<u32>,
     len: usize,
-    slots: u32,
+    slots: usize,
     array_bytes: usize,
     resizes: u32,
-}
-
-fn slots_of<T>(entries: &HashTable<T>) -> u32 {
-    // One without an array says that it has one slot.
-    if entries.capacity() == 0 {
-        0
-    } else {
-        entries.num_buckets() as u32
-    }
 }
 
 impl<T> Default for Parts<T> {
@@ -87,46 +78,37 @@ impl<T> Parts<T> {
     pub(crate) fn find(&self, hash: u64, is_it: impl FnMut(&T) -> bool) -> Spot {
         let index = self.part_of(hash);
         let part = self.all.get(index);
-        let slot = part.and_then(|part| part.find_bucket_index(hash, is_it));
+        let slot = part.and_then(|part| part.find(hash, is_it));
         slot.map_or(Spot::NONE, |slot| Spot::new(index, slot))
     }
 
     #[inline]
     pub(crate) fn get(&self, spot: Spot) -> Option<&T> {
-        self.all.get(spot.part())?.get_bucket(spot.slot())
+        self.all.get(spot.part())?.get(spot.slot())
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, spot: Spot) -> Option<&mut T> {
-        let part = self.all.get_mut(spot.part())?;
-        part.get_bucket_mut(spot.slot())
+        self.all.get_mut(spot.part())?.get_mut(spot.slot())
     }
 
     /// Adds an entry; whether there is another of its kind is the caller's business.
     pub(crate) fn insert(&mut self, hash: u64, entry: T, hasher: impl Fn(&T) -> u64) {
         if self.all.is_empty() {
-            self.add_part(HashTable::new(), 0);
+            self.add_part(Part::default(), 0);
         }
         let mut index = self.part_of(hash);
-        loop {
-            let entries = &self.all[index];
-            let full = entries.len() == entries.capacity();
-            let large = entries.num_buckets() >= PART_SLOTS_MAX
-                && entries.len() > PART_SLOTS_MAX / 2
-                && self.depths[index] < DEPTH_MAX;
-            if !full {
-                break;
-            }
+        while self.all[index].is_full() {
             self.resizes += 1;
-            if large {
+            let slots = self.all[index].slots();
+            if slots >= PART_SLOTS_MAX && self.depths[index] < DEPTH_MAX {
                 self.split(index, &hasher);
                 index = self.part_of(hash);
             } else {
-                self.change_part(index, |part| part.reserve(1, &hasher));
-                break;
+                self.rebuild(index, (slots * 2).max(1), &hasher);
             }
         }
-        self.all[index].insert_unique(hash, entry, hasher);
+        self.all[index].insert(hash, entry);
         self.len += 1;
     }
 
@@ -139,35 +121,50 @@ impl<T> Parts<T> {
     ) -> Option<T> {
         let index = self.part_of(hash);
         let part = self.all.get_mut(index)?;
-        let entry = part.find_entry(hash, is_it).ok()?.remove().0;
+        let slot = part.find(hash, is_it)?;
+        let entry = part.remove(hash, slot)?;
         self.len -= 1;
-        let (len, capacity) = (part.len(), part.capacity());
-        if capacity >= 16 && len * 4 <= capacity {
-            self.change_part(index, |part| part.shrink_to(len * 2, hasher));
+        let (len, slots) = (part.len(), part.slots());
+        if len * 4 <= slots {
+            self.rebuild(index, len * 2, &hasher);
         }
         Some(entry)
     }
 
-    fn add_part(&mut self, entries: HashTable<T>, depth: u8) -> usize {
-        self.slots += slots_of(&entries);
-        self.array_bytes += entries.allocation_size();
+    fn add_part(&mut self, part: Part<T>, depth: u8) -> usize {
+        self.slots += part.slots();
+        self.array_bytes += part.bytes();
         if self.all.len() == self.all.capacity() {
             // Not doubled: its unused half would cost each document some tenths of a byte.
             self.all.reserve_exact(self.all.len() / 16 + 1);
             self.depths.reserve_exact(self.all.len() / 16 + 1);
         }
-        self.all.push(entries);
+        self.all.push(part);
         self.depths.push(depth);
         self.all.len() - 1
     }
 
-    /// Changes a part's array, and books it.
-    fn change_part(&mut self, index: usize, change: impl FnOnce(&mut HashTable<T>)) {
-        let part = &mut self.all[index];
-        let (slots, bytes) = (slots_of(part), part.allocation_size());
-        change(part);
-        self.slots = self.slots - slots + slots_of(part);
-        self.array_bytes = self.array_bytes - bytes + part.allocation_size();
+    /// Puts another part in the place of one, and books it.
+    fn replace_part(&mut self, index: usize, part: Part<T>) {
+        let there = &mut self.all[index];
+        self.slots = self.slots - there.slots() + part.slots();
+        self.array_bytes = self.array_bytes - there.bytes() + part.bytes();
+        *there = part;
+    }
+
+    /// Gives a part another number of slots.
+    fn rebuild(&mut self, index: usize, slots: usize, hasher: &impl Fn(&T) -> u64) {
+        let slots = Part::<T>::rounded(slots);
+        if slots == self.all[index].slots() {
+            return;
+        }
+        let mut part = Part::with_slots(slots);
+        self.slots -= self.all[index].slots();
+        self.array_bytes -= self.all[index].bytes();
+        for (hash, entry) in self.all[index].take(hasher) {
+            part.insert(hash, entry);
+        }
+        self.replace_part(index, part);
     }
 
     /// Makes two parts of one: the next of the deciding bits tells them apart.
@@ -180,24 +177,18 @@ impl<T> Parts<T> {
         if self.directory.len() == bit {
             self.directory.extend_from_within(..);
         }
-        let old = std::mem::take(&mut self.all[index]);
-        self.slots -= slots_of(&old);
-        self.array_bytes -= old.allocation_size();
-        let room = old.len() * 7 / 8;
-        let mut halves = [(); 2].map(|()| HashTable::with_capacity(room));
-        // First all hashes, then all moves: what hashing waits for is in memory far away, and
-        // much of it can be waited for at once.
-        let mut hashes = [0; PART_SLOTS_MAX];
-        for (hash, entry) in hashes.iter_mut().zip(&old) {
-            *hash = hasher(entry);
-        }
-        let bits = (hashes[0] >> PART_SHIFT) as usize;
-        for (hash, entry) in hashes.into_iter().zip(old) {
-            let half = usize::from((hash >> PART_SHIFT) as usize & bit != 0);
-            halves[half].insert_unique(hash, entry, hasher);
+        let slots = self.all[index].slots();
+        self.slots -= slots;
+        self.array_bytes -= self.all[index].bytes();
+        let mut halves = [(); 2].map(|()| Part::with_slots(slots));
+        let mut bits = 0;
+        for (hash, entry) in self.all[index].take(hasher) {
+            bits = (hash >> PART_SHIFT) as usize;
+            let half = usize::from(bits & bit != 0);
+            halves[half].insert(hash, entry);
         }
         let [low, high] = halves;
-        self.change_part(index, |part| *part = low);
+        self.replace_part(index, low);
         self.depths[index] = depth + 1;
         let new = self.add_part(high, depth + 1);
         let first = (bits & (bit - 1)) | bit;
@@ -213,11 +204,13 @@ impl<T> Parts<T> {
     pub(crate) fn step(&self, next: &mut Spot) -> Option<Spot> {
         while let Some(part) = self.all.get(next.part()) {
             let spot = *next;
-            if spot.slot() < slots_of(part) as usize {
-                *next = Spot::new(spot.part(), spot.slot() + 1);
+            *next = match part.next(spot.slot()) {
+                Some(number) => Spot::new(spot.part(), number),
+                None => Spot::new(spot.part() + 1, 0),
+            };
+            if part.has_slot(spot.slot()) {
                 return Some(spot);
             }
-            *next = Spot::new(spot.part() + 1, 0);
         }
         *next = Spot::default();
         None
@@ -226,8 +219,9 @@ impl<T> Parts<T> {
     /// A slot chosen by `seed`, where a pass may begin.
     pub(crate) fn some_spot(&self, seed: u64) -> Spot {
         let part = (seed % (self.all.len() as u64).max(1)) as usize;
-        let slots = self.all.get(part).map_or(1, |part| slots_of(part).max(1));
-        Spot::new(part, ((seed >> 32) as u32 % slots) as usize)
+        let slots = self.all.get(part).map_or(1, |part| part.slots().max(1));
+        let index = (seed >> 32) as usize % slots;
+        Spot::new(part, Part::<T>::number_of(index))
     }
 
     /// Entries.
@@ -237,7 +231,7 @@ impl<T> Parts<T> {
 
     /// Slots, empty ones included.
     pub(crate) fn slots(&self) -> usize {
-        self.slots as usize
+        self.slots
     }
 
     /// How often a part grew or was split.
@@ -248,7 +242,7 @@ impl<T> Parts<T> {
     /// Bytes of all arrays.
     pub(crate) fn bytes(&self) -> usize {
         self.array_bytes
-            + self.all.capacity() * size_of::<HashTable<T>>()
+            + self.all.capacity() * size_of::<Part<T>>()
             + self.depths.capacity()
             + self.directory.capacity() * size_of::<u32>()
     }

@@ -138,3 +138,47 @@ fn a_pass_meets_every_document_once() {
     assert_eq!((met.len(), steps), (10_000, table.slots()));
     assert_eq!(next, Spot::default());
 }
+
+/// Hashes that differ in few bits, so that entries crowd in few buckets and share tags.
+fn crowded(number: u64) -> u64 {
+    let scattered = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    scattered & 0xc000_0000_0f00_0003
+}
+
+#[test]
+fn a_crowded_part_finds_what_it_holds_and_nothing_else() {
+    let mut entries = parts::Parts::<std::num::NonZeroU64>::default();
+    let mut held = std::collections::BTreeSet::new();
+    let mut random = 7_u64;
+    for step in 0..60_000_u64 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005) + 1;
+        let number = std::num::NonZeroU64::new(1 + (random >> 33) % 1500).unwrap();
+        let hash = crowded(number.get());
+        let found = entries.find(hash, |&other| other == number);
+        assert_eq!(found != Spot::NONE, held.contains(&number), "step {step}");
+        assert_eq!(
+            entries.get(found).copied(),
+            held.get(&number).copied(),
+            "step {step}"
+        );
+        // Grows for a while, then shrinks, then again.
+        let grows = step / 10_000 % 2 == 0 || random >> 62 == 0;
+        if held.remove(&number) {
+            let gone = entries.remove(hash, |&other| other == number, |&n| crowded(n.get()));
+            assert_eq!(gone, Some(number));
+        } else if grows {
+            held.insert(number);
+            entries.insert(hash, number, |&n| crowded(n.get()));
+        }
+        assert_eq!(entries.len(), held.len());
+    }
+    for number in std::mem::take(&mut held) {
+        let hash = crowded(number.get());
+        assert!(
+            entries
+                .remove(hash, |&other| other == number, |&n| crowded(n.get()))
+                .is_some()
+        );
+    }
+    assert_eq!((entries.len(), entries.slots()), (0, 0));
+}

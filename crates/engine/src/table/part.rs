@@ -1,0 +1,209 @@
+//! A small open-addressed table whose buckets are cache lines.
+
+/// Slots of a bucket. With their tags and the count of guests they fill a cache line.
+const WIDTH: usize = 7;
+/// Where the count lies among the tags.
+const PASSED: usize = 7;
+const LOW_BITS: u64 = 0x0101_0101_0101_0101;
+/// The high bit of each tag; the count is none.
+const TAGS: u64 = 0x0080_8080_8080_8080;
+
+/// Seven entries and their tags: what a look-up needs before it looks at an entry itself.
+#[repr(align(64))]
+struct Bucket<T> {
+    /// Bits of each entry's hash, never zero, zero where there is none. The last byte counts
+    /// the entries that belong here or before, but lie behind this bucket since it was full.
+    tags: [u8; WIDTH + 1],
+    slots: [Option<T>; WIDTH],
+}
+
+impl<T> Bucket<T> {
+    fn new() -> Self {
+        Self {
+            tags: [0; WIDTH + 1],
+            slots: [const { None }; WIDTH],
+        }
+    }
+
+    fn word(&self) -> u64 {
+        u64::from_le_bytes(self.tags)
+    }
+
+    /// A bit for each slot with this tag, and maybe for others that hold an entry.
+    #[inline]
+    fn tagged(&self, tag: u8) -> u64 {
+        let differ = self.word() ^ (LOW_BITS * u64::from(tag));
+        differ.wrapping_sub(LOW_BITS) & !differ & TAGS
+    }
+
+    fn free(&self) -> Option<usize> {
+        let free = !self.word() & TAGS;
+        (free != 0).then(|| free.trailing_zeros() as usize / 8)
+    }
+
+    fn is_passed(&self) -> bool {
+        self.tags[PASSED] > 0
+    }
+}
+
+/// A part of a table: entries by hash, in a power of two of buckets. An entry lies in the bucket
+/// of its hash, or, if that was full, in one of those that follow.
+pub(super) struct Part<T> {
+    buckets: Box<[Bucket<T>]>,
+    len: usize,
+}
+
+impl<T> Default for Part<T> {
+    fn default() -> Self {
+        Self {
+            buckets: Box::default(),
+            len: 0,
+        }
+    }
+}
+
+#[inline]
+fn tag_of(hash: u64) -> u8 {
+    (hash >> 57) as u8 | 0x80
+}
+
+impl<T> Part<T> {
+    /// An empty one of so many slots, a number that [`Part::rounded`] gave. None takes no memory.
+    pub(super) fn with_slots(slots: usize) -> Self {
+        Self {
+            buckets: (0..slots / WIDTH).map(|_| Bucket::new()).collect(),
+            len: 0,
+        }
+    }
+
+    /// How many slots a part has that is to have this many.
+    pub(super) fn rounded(slots: usize) -> usize {
+        match slots.div_ceil(WIDTH) {
+            0 => 0,
+            buckets => buckets.next_power_of_two() * WIDTH,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Slots, empty ones included.
+    pub(super) fn slots(&self) -> usize {
+        self.buckets.len() * WIDTH
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.buckets)
+    }
+
+    /// Whether it takes no more entries: at nine tenths, where probes are still short.
+    pub(super) fn is_full(&self) -> bool {
+        self.len * 10 >= self.slots() * 9
+    }
+
+    /// The number of the slot with the entry of this hash that `is_it` accepts.
+    #[inline]
+    pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(&T) -> bool) -> Option<usize> {
+        let tag = tag_of(hash);
+        let mask = self.buckets.len().wrapping_sub(1);
+        let mut index = hash as usize & mask;
+        for _ in 0..self.buckets.len() {
+            let bucket = self.buckets.get(index)?;
+            let mut tagged = bucket.tagged(tag);
+            while tagged != 0 {
+                let slot = tagged.trailing_zeros() as usize / 8;
+                if bucket.slots.get(slot)?.as_ref().is_some_and(&mut is_it) {
+                    return Some((index << 3) | slot);
+                }
+                tagged &= tagged - 1;
+            }
+            if !bucket.is_passed() {
+                return None;
+            }
+            index = (index + 1) & mask;
+        }
+        None
+    }
+
+    #[inline]
+    pub(super) fn get(&self, number: usize) -> Option<&T> {
+        let bucket = self.buckets.get(number >> 3)?;
+        bucket.slots.get(number & 7)?.as_ref()
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut T> {
+        let bucket = self.buckets.get_mut(number >> 3)?;
+        bucket.slots.get_mut(number & 7)?.as_mut()
+    }
+
+    /// The number of the slot after this one, for passes; from zero on, until it is `None`.
+    pub(super) fn next(&self, number: usize) -> Option<usize> {
+        let next = if number & 7 == WIDTH - 1 {
+            (number | 7) + 1
+        } else {
+            number + 1
+        };
+        (next >> 3 < self.buckets.len()).then_some(next)
+    }
+
+    /// Whether there is a slot of this number.
+    pub(super) fn has_slot(&self, number: usize) -> bool {
+        number >> 3 < self.buckets.len()
+    }
+
+    /// The number of the slot at `index` of all.
+    pub(super) fn number_of(index: usize) -> usize {
+        ((index / WIDTH) << 3) | (index % WIDTH)
+    }
+
+    /// Adds an entry to a part that is not full.
+    pub(super) fn insert(&mut self, hash: u64, entry: T) {
+        debug_assert!(self.len < self.slots(), "there is room");
+        let mask = self.buckets.len() - 1;
+        let mut index = hash as usize & mask;
+        loop {
+            let bucket = &mut self.buckets[index];
+            if let Some(slot) = bucket.free() {
+                bucket.tags[slot] = tag_of(hash);
+                bucket.slots[slot] = Some(entry);
+                self.len += 1;
+                return;
+            }
+            // One that counted that far counts no more: whoever looks goes on from it forever.
+            bucket.tags[PASSED] = bucket.tags[PASSED].saturating_add(1);
+            index = (index + 1) & mask;
+        }
+    }
+
+    /// Takes the entry in a slot out; `hash` is its own.
+    pub(super) fn remove(&mut self, hash: u64, number: usize) -> Option<T> {
+        let mask = self.buckets.len().wrapping_sub(1);
+        let bucket = self.buckets.get_mut(number >> 3)?;
+        let entry = bucket.slots.get_mut(number & 7)?.take()?;
+        bucket.tags[number & 7] = 0;
+        self.len -= 1;
+        let mut index = hash as usize & mask;
+        while index != number >> 3 {
+            let passed = &mut self.buckets[index].tags[PASSED];
+            if *passed < u8::MAX {
+                *passed -= 1;
+            }
+            index = (index + 1) & mask;
+        }
+        Some(entry)
+    }
+
+    /// All entries with their hashes; it is empty afterwards, and has no slots.
+    ///
+    /// First all are hashed, then they are handed out: what hashing waits for is far away in
+    /// memory, and much of it can be waited for at once.
+    pub(super) fn take(&mut self, hasher: &impl Fn(&T) -> u64) -> impl Iterator<Item = (u64, T)> {
+        let buckets = std::mem::take(self).buckets;
+        let all = buckets.iter().flat_map(|bucket| bucket.slots.iter());
+        let numbers: Vec<u64> = all.flatten().map(hasher).collect();
+        let entries = buckets.into_iter().flat_map(|bucket| bucket.slots);
+        numbers.into_iter().zip(entries.flatten())
+    }
+}
