@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use model::{Document, Seqno, SnapshotRange, VbId};
 use parking_lot::Mutex;
@@ -34,6 +34,8 @@ pub struct BackfillBuffer {
     active: AtomicUsize,
     pending: AtomicUsize,
     bell: Arc<Bell>,
+    /// The bucket's memory account.
+    booked: Arc<AtomicU64>,
 }
 
 impl BackfillBuffer {
@@ -60,6 +62,7 @@ impl BackfillBuffer {
     }
 
     fn add(&self, bytes: usize) {
+        self.booked.fetch_add(bytes as u64, Ordering::Relaxed);
         let before = self.bytes.fetch_add(bytes, Ordering::SeqCst);
         if before + bytes >= BACKFILL_BYTES_MAX {
             self.full.store(true, Ordering::SeqCst);
@@ -69,6 +72,7 @@ impl BackfillBuffer {
     }
 
     fn give_back(&self, bytes: usize) {
+        self.booked.fetch_sub(bytes as u64, Ordering::Relaxed);
         let before = self.bytes.fetch_sub(bytes, Ordering::SeqCst);
         self.reopen(before - bytes);
     }
@@ -309,7 +313,7 @@ pub(crate) struct Backfills {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// A buffer for one connection.
+    /// A buffer for one connection. What it holds counts as used memory of the bucket.
     pub fn backfill_buffer(&self) -> Arc<BackfillBuffer> {
         Arc::new(BackfillBuffer {
             bytes: AtomicUsize::new(0),
@@ -317,6 +321,7 @@ impl<S: KvStore> Bucket<S> {
             active: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
             bell: Arc::clone(&self.backfills.bell),
+            booked: self.memory().backfill_account(),
         })
     }
 

@@ -54,17 +54,30 @@ const SUBS: usize = 1 << SUB_BITS;
 /// Up to 2^36 ns, eight steps to each power of two.
 const STEPS: usize = 37 * SUBS;
 
-/// One histogram of nanoseconds for each reason. Recording costs one relaxed addition.
+/// One hold of so many is also measured in processor time, which costs two calls of the system.
+const CPU_SAMPLED: u64 = 8;
+
+/// Two histograms of nanoseconds for each reason: how long the lock was held, and how long the
+/// holder's thread ran meanwhile. Where the first is much longer, the system had let others run.
+/// Recording costs one relaxed addition.
 #[derive(Debug)]
 pub struct Holds {
     counts: Box<[AtomicU64]>,
+    cpu: Box<[AtomicU64]>,
+    begun: AtomicU64,
 }
 
 impl Default for Holds {
     fn default() -> Self {
-        let cells = HOLDS.len() * STEPS;
+        let cells = || {
+            (0..HOLDS.len() * STEPS)
+                .map(|_| AtomicU64::new(0))
+                .collect()
+        };
         Self {
-            counts: (0..cells).map(|_| AtomicU64::new(0)).collect(),
+            counts: cells(),
+            cpu: cells(),
+            begun: AtomicU64::new(0),
         }
     }
 }
@@ -91,34 +104,55 @@ impl Holds {
         self.counts[cell].fetch_add(1, Ordering::Relaxed);
     }
 
-    fn steps(&self, hold: Hold) -> impl DoubleEndedIterator<Item = u64> {
-        let first = hold as usize * STEPS;
-        self.counts[first..first + STEPS]
-            .iter()
-            .map(|count| count.load(Ordering::Relaxed))
+    /// Whether the hold that begins now is to be measured in processor time.
+    pub(crate) fn samples_cpu(&self) -> bool {
+        let begun = self.begun.fetch_add(1, Ordering::Relaxed);
+        begun.is_multiple_of(CPU_SAMPLED)
+    }
+
+    pub(crate) fn record_cpu(&self, hold: Hold, ns: u64) {
+        let cell = hold as usize * STEPS + step_of(ns);
+        self.cpu[cell].fetch_add(1, Ordering::Relaxed);
     }
 
     /// How often the lock was held for this reason.
     #[must_use]
     pub fn count(&self, hold: Hold) -> u64 {
-        self.steps(hold).sum()
+        steps(&self.counts, hold).sum()
     }
 
     /// The time, in nanoseconds, below which `per_mille` of all holds stayed: 999 for p99.9,
     /// 1,000 for the longest. At most an eighth above the true one; 0 when there was none.
     #[must_use]
     pub fn quantile_ns(&self, hold: Hold, per_mille: u64) -> u64 {
-        let total = self.count(hold);
-        let rank = (total * per_mille).div_ceil(1000).max(1);
-        let mut seen = 0;
-        for (step, count) in self.steps(hold).enumerate() {
-            seen += count;
-            if total > 0 && seen >= rank {
-                return upper_ns(step);
-            }
-        }
-        0
+        quantile_ns(&self.counts, hold, per_mille)
     }
+
+    /// The same of the processor time that holders took, from one hold in eight.
+    #[must_use]
+    pub fn cpu_quantile_ns(&self, hold: Hold, per_mille: u64) -> u64 {
+        quantile_ns(&self.cpu, hold, per_mille)
+    }
+}
+
+fn steps(counts: &[AtomicU64], hold: Hold) -> impl DoubleEndedIterator<Item = u64> {
+    let first = hold as usize * STEPS;
+    counts[first..first + STEPS]
+        .iter()
+        .map(|count| count.load(Ordering::Relaxed))
+}
+
+fn quantile_ns(counts: &[AtomicU64], hold: Hold, per_mille: u64) -> u64 {
+    let total: u64 = steps(counts, hold).sum();
+    let rank = (total * per_mille).div_ceil(1000).max(1);
+    let mut seen = 0;
+    for (step, count) in steps(counts, hold).enumerate() {
+        seen += count;
+        if total > 0 && seen >= rank {
+            return upper_ns(step);
+        }
+    }
+    0
 }
 
 #[cfg(test)]
@@ -144,5 +178,10 @@ mod tests {
         assert_eq!(holds.count(Hold::Stat), 1);
         assert_eq!(holds.count(Hold::Pull), 0);
         assert!(holds.quantile_ns(Hold::Stat, 1000) >= 1 << 36);
+        assert_eq!(holds.cpu_quantile_ns(Hold::Stat, 999), 0, "kept apart");
+        let sampled = (0..800).filter(|_| holds.samples_cpu()).count();
+        assert_eq!(sampled, 100);
+        holds.record_cpu(Hold::Evict, 1_000);
+        assert!((1_000..=1_125).contains(&holds.cpu_quantile_ns(Hold::Evict, 999)));
     }
 }

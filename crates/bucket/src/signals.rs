@@ -10,6 +10,12 @@ use parking_lot::{Condvar, Mutex};
 pub trait Clock: Send + Sync {
     /// The present moment.
     fn now(&self) -> Now;
+
+    /// The processor time that the calling thread has taken, in nanoseconds; `None` where nobody
+    /// tells.
+    fn thread_cpu_ns(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Wakes somebody whose request was parked; cheap, callable from any thread, any number of times.

@@ -38,4 +38,12 @@ impl bucket::Clock for SystemClock {
     fn now(&self) -> Now {
         Self::now(self)
     }
+
+    #[cfg(target_os = "linux")]
+    fn thread_cpu_ns(&self) -> Option<u64> {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let (seconds, ns) = (time.tv_sec.try_into().ok(), time.tv_nsec.try_into().ok());
+        let seconds: u64 = seconds?;
+        seconds.checked_mul(1_000_000_000)?.checked_add(ns?)
+    }
 }

@@ -6,6 +6,7 @@
 mod bench;
 mod client;
 mod compact;
+mod ctl;
 mod exit;
 mod kv;
 mod output;
@@ -43,6 +44,7 @@ enum Command {
     Stat(stat::Args),
     Promote(promote::Args),
     Compact(compact::Args),
+    Ctl(ctl::Args),
     Get(kv::GetArgs),
     Set(kv::SetArgs),
     Del(kv::DelArgs),
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => stat::run(&args),
         Command::Promote(args) => promote::run(&args),
         Command::Compact(args) => compact::run(&args),
+        Command::Ctl(args) => ctl::run(&args),
         Command::Get(args) => kv::get(&args),
         Command::Set(args) => kv::set(&args),
         Command::Del(args) => kv::del(&args),

@@ -6,6 +6,7 @@ mod limits;
 mod tests;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use engine::{MemoryDelta, OpError};
@@ -112,13 +113,15 @@ impl Marks {
 
 /// What the bucket's documents and queues take, against its quota. All figures in bytes.
 ///
-/// Cost: a question is two loads; a booking is one addition, two when checkpoints changed.
+/// Cost: a question is a few loads; a booking is one addition, two when checkpoints changed.
 #[derive(Debug)]
 pub struct Memory {
     booked: AtomicI64,
     checkpoints: AtomicI64,
     /// What the process takes beyond what is booked, as far as it is this bucket's.
     overhead: AtomicU64,
+    /// What was read for streams and not yet sent; shared with whoever gives it back.
+    backfills: Arc<AtomicU64>,
     limits: Mutex<Limits>,
     marks: Marks,
 }
@@ -134,6 +137,7 @@ impl Memory {
             booked: AtomicI64::new(0),
             checkpoints: AtomicI64::new(0),
             overhead: AtomicU64::new(0),
+            backfills: Arc::default(),
             limits: Mutex::new(limits),
             marks,
         }
@@ -165,8 +169,8 @@ impl Memory {
     /// Books a change; says whether the reliever has something to do.
     pub(crate) fn add(&self, delta: MemoryDelta) -> bool {
         let booked = self.booked.fetch_add(delta.bytes, Ordering::Relaxed) + delta.bytes;
-        let over = u64::try_from(booked).unwrap_or(0) + self.overhead.load(Ordering::Relaxed)
-            > self.high_mark();
+        let others = self.overhead() + self.backfills();
+        let over = u64::try_from(booked).unwrap_or(0) + others > self.high_mark();
         if delta.checkpoint_bytes == 0 {
             return over;
         }
@@ -259,10 +263,21 @@ impl Memory {
         self.booked() + self.overhead()
     }
 
-    /// Bytes of documents, tables, checkpoints and locks.
+    /// Bytes of documents, tables, checkpoints and locks, and of what backfills hold.
     #[must_use]
     pub fn booked(&self) -> u64 {
-        u64::try_from(self.booked.load(Ordering::Relaxed)).unwrap_or(0)
+        u64::try_from(self.booked.load(Ordering::Relaxed)).unwrap_or(0) + self.backfills()
+    }
+
+    /// Bytes of documents that were read for streams and not yet sent.
+    #[must_use]
+    pub fn backfills(&self) -> u64 {
+        self.backfills.load(Ordering::Relaxed)
+    }
+
+    /// Where backfills book what they hold.
+    pub(crate) fn backfill_account(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.backfills)
     }
 
     /// Bytes that checkpoints take for themselves: slots, and documents that nobody else holds.

@@ -54,6 +54,10 @@ impl<S: KvStore> Bucket<S> {
                 job.end();
             }
         }
+        // What was read counts as used.
+        if self.memory().is_pressed() {
+            self.relieve();
+        }
         Backfilled::Chunk
     }
 

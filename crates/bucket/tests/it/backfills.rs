@@ -175,6 +175,28 @@ fn a_connection_reads_a_limited_number_at_a_time_and_all_in_turn() {
 }
 
 #[test]
+fn what_was_read_counts_as_used_until_it_is_sent() {
+    let bucket = stocked(500, 1);
+    let connection = Connection::of(&bucket);
+    let before = bucket.memory().used();
+    assert_eq!(bucket.memory().backfills(), 0);
+    let backfill = connection.backfill(&bucket, 0);
+    work(&bucket);
+    let read = bucket.memory().backfills();
+    assert!(read > 0 && read == connection.buffer.bytes() as u64);
+    assert_eq!(bucket.memory().used(), before + read);
+    assert!(matches!(backfill.take(), BackfillNews::Opened(_)));
+    drop(chunk(backfill.take()));
+    assert_eq!(bucket.memory().used(), before);
+    // What nobody takes is given back with its stream.
+    let given_up = connection.backfill(&bucket, 0);
+    work(&bucket);
+    assert_eq!(bucket.memory().used(), before + read);
+    drop(given_up);
+    assert_eq!(bucket.memory().used(), before);
+}
+
+#[test]
 fn nothing_is_read_while_memory_is_short() {
     let mut tight = options(1, 1 << 20);
     tight.eviction = bucket::Eviction::None;

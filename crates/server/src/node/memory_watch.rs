@@ -1,13 +1,19 @@
 //! Keeps what the process really takes near the quotas of its buckets.
 //!
 //! A bucket books its documents to the byte. What the allocator holds beyond that, and what
-//! stores and connections take, shows only in the process's resident memory. When that passes
-//! the quotas, buckets are told of an overhead, count it as used, and so keep fewer documents.
+//! stores and connections take, shows only in the process's resident memory. Buckets are told of
+//! it as an overhead, count it as used, and so keep fewer documents: of what there is always from
+//! the start, since what documents have once taken hardly comes back, and of more when the
+//! process passes the quotas.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use storage::DiskOptions;
+
 use super::NodeState;
+use crate::served::ServedBucket;
+use crate::store::Store;
 
 const PERIOD: Duration = Duration::from_millis(500);
 /// Resident memory above which there is an overhead, percent of the quotas.
@@ -17,14 +23,17 @@ const UPPER_PERCENT: u64 = 104;
 const GAIN_PERCENT: u64 = 200;
 /// The most that it becomes, percent of the quotas, and the most that it changes by each time.
 /// Without these, memory that comes back late would empty the buckets.
-const MOST_PERCENT: u64 = 25;
+const MOST_PERCENT: u64 = 30;
 const STEP_PERCENT: u64 = 2;
+/// The most that counts of what the process always takes: buckets with the least quotas need some
+/// room for documents, too.
+const FIXED_PERCENT: u64 = 20;
 
 /// Looks at it for as long as the node serves.
 pub(super) async fn watch(node: Arc<NodeState>) {
     let mut ticks = tokio::time::interval(PERIOD);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut overhead = 0;
+    let (mut overhead, mut least_unbooked) = (0, u64::MAX);
     loop {
         ticks.tick().await;
         let Some(resident) = resident_bytes() else {
@@ -32,7 +41,12 @@ pub(super) async fn watch(node: Arc<NodeState>) {
         };
         let buckets = node.all_buckets();
         let quota: u64 = buckets.iter().map(|b| b.bucket.memory().quota()).sum();
-        overhead = next_overhead(overhead, resident, quota);
+        let booked: u64 = buckets.iter().map(|b| b.bucket.memory().booked()).sum();
+        least_unbooked = least_unbooked.min(resident.saturating_sub(booked));
+        let on_disk = |b: &&Arc<ServedBucket>| matches!(b.bucket.store(), Store::Disk(_));
+        let disks = buckets.iter().filter(on_disk).count() as u64;
+        let fixed = least_unbooked + disks * DiskOptions::default().cache_bytes;
+        overhead = next_overhead(overhead, fixed, resident, quota);
         for served in &buckets {
             let own = u128::from(served.bucket.memory().quota()) * u128::from(overhead);
             let share = own.checked_div(u128::from(quota)).unwrap_or(0);
@@ -43,18 +57,21 @@ pub(super) async fn watch(node: Arc<NodeState>) {
     }
 }
 
-/// The overhead to be told, after `overhead` was told and `resident` is taken all the same.
+/// The overhead to be told, after `overhead` was told and `resident` is taken all the same;
+/// `fixed` is what the process takes for other things than documents, whatever they do.
 ///
-/// It follows from how far the process is above its quotas, and does not add up over time: what
-/// the allocator keeps is used again by the next documents, and need not come back.
-fn next_overhead(overhead: u64, resident: u64, quota: u64) -> u64 {
+/// The rest follows from how far the process is above its quotas, and does not add up over time:
+/// what the allocator keeps is used again by the next documents, and need not come back.
+fn next_overhead(overhead: u64, fixed: u64, resident: u64, quota: u64) -> u64 {
     let share = |percent: u64| quota / 100 * percent;
+    let fixed = fixed.min(share(FIXED_PERCENT));
     let above = resident.saturating_sub(share(UPPER_PERCENT));
-    let wanted = (above / 100 * GAIN_PERCENT).min(share(MOST_PERCENT));
-    wanted.clamp(
+    let wanted = (fixed + above / 100 * GAIN_PERCENT).min(share(MOST_PERCENT));
+    let told = wanted.clamp(
         overhead.saturating_sub(share(STEP_PERCENT)),
         overhead + share(STEP_PERCENT),
-    )
+    );
+    told.max(fixed)
 }
 
 /// Resident memory of this process; `None` where the system does not tell.
@@ -74,24 +91,44 @@ mod tests {
     #[test]
     fn overhead_follows_what_the_process_takes_within_limits() {
         let (mut overhead, quota) = (0, 10_000);
-        overhead = next_overhead(overhead, 10_400, quota);
+        overhead = next_overhead(overhead, 0, 10_400, quota);
         assert_eq!(overhead, 0, "about at the quota");
         for expected in [200, 400, 600, 800, 1000, 1200, 1200] {
-            overhead = next_overhead(overhead, 11_000, quota);
+            overhead = next_overhead(overhead, 0, 11_000, quota);
             assert_eq!(overhead, expected);
         }
         for expected in [1000, 800, 800] {
-            overhead = next_overhead(overhead, 10_800, quota);
+            overhead = next_overhead(overhead, 0, 10_800, quota);
             assert_eq!(overhead, expected, "half of it came back");
         }
         for _ in 0..100 {
-            overhead = next_overhead(overhead, 50_000, quota);
+            overhead = next_overhead(overhead, 0, 50_000, quota);
         }
-        assert_eq!(overhead, 2_500, "never more");
+        assert_eq!(overhead, 3_000, "never more");
         for _ in 0..100 {
-            overhead = next_overhead(overhead, 5_000, quota);
+            overhead = next_overhead(overhead, 0, 5_000, quota);
         }
         assert_eq!(overhead, 0);
+    }
+
+    #[test]
+    fn what_is_always_taken_counts_from_the_start_and_within_limits() {
+        let quota = 10_000;
+        assert_eq!(next_overhead(0, 1_500, 2_000, quota), 1_500);
+        assert_eq!(
+            next_overhead(0, 9_000, 9_500, quota),
+            2_000,
+            "a fifth at most"
+        );
+        let mut overhead = 1_500;
+        for expected in [1_700, 1_900, 1_900] {
+            overhead = next_overhead(overhead, 1_500, 10_600, quota);
+            assert_eq!(overhead, expected, "and twice what is above");
+        }
+        for expected in [1_700, 1_500, 1_500] {
+            overhead = next_overhead(overhead, 1_500, 9_000, quota);
+            assert_eq!(overhead, expected);
+        }
     }
 
     #[test]

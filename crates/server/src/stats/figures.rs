@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 
 use bucket::{Counters, Hold, WarmupStage};
-use engine::{CheckpointStats, DurabilityStats, HashStats, VBucket, VbStats};
+use engine::{CheckpointStats, CursorStats, DurabilityStats, HashStats, VBucket, VbStats};
 use model::{FailoverEntry, Now, VbId, VbState, VbUuid};
 use storage::{DiskUsage, KvStore as _};
 use wire::Opcode;
@@ -332,11 +332,14 @@ pub(super) struct VbFigures {
     pub(super) topology: String,
     /// Newest first; only for those who ask for it.
     pub(super) failovers: Vec<FailoverEntry>,
+    /// Of streams; only for those who ask for it.
+    pub(super) cursors: Vec<CursorStats>,
 }
 
 impl VbFigures {
-    /// O(1), but for the failover log (at most 25 entries) when `failovers` asks for it.
-    pub(super) fn of(vb: &VBucket, failovers: bool) -> Self {
+    /// O(1), but for the failover log (at most 25 entries) and the cursors where `group` is about
+    /// them.
+    pub(super) fn of(vb: &VBucket, group: &str) -> Self {
         let log = vb.failover_log();
         Self {
             id: vb.id(),
@@ -352,10 +355,13 @@ impl VbFigures {
             max_cas: vb.max_cas().0,
             uuid: log.newest().uuid,
             topology: vb.topology().to_owned(),
-            failovers: if failovers {
-                log.entries().to_vec()
-            } else {
-                Vec::new()
+            failovers: match group {
+                "failovers" => log.entries().to_vec(),
+                _ => Vec::new(),
+            },
+            cursors: match group {
+                "checkpoint" => vb.cursor_stats().collect(),
+                _ => Vec::new(),
             },
         }
     }

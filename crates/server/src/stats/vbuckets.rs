@@ -33,7 +33,7 @@ pub(super) fn collect(
     for id in wanted.map(VbId) {
         let found = served
             .bucket
-            .with_vbucket_for(Hold::Stat, id, |vb| VbFigures::of(vb, group == "failovers"));
+            .with_vbucket_for(Hold::Stat, id, |vb| VbFigures::of(vb, group));
         let Some(figures) = found else {
             if all {
                 continue;
@@ -68,7 +68,10 @@ fn one(group: &str, selected: &[&VbRow], figures: &VbFigures, rows: &mut Rows<'_
     }
     match group {
         "failovers" => failovers(figures, rows),
-        "checkpoint" => open_checkpoint(figures, rows),
+        "checkpoint" => {
+            open_checkpoint(figures, rows);
+            cursors(figures, rows);
+        }
         "durability-monitor" => chains(figures, rows),
         _ => {}
     }
@@ -90,6 +93,17 @@ fn failovers(figures: &VbFigures, rows: &mut Rows<'_, '_>) {
     for (index, entry) in figures.failovers.iter().enumerate() {
         rows.row(format_args!("{index}:id"), entry.uuid.0);
         rows.row(format_args!("{index}:seq"), entry.seqno);
+    }
+}
+
+/// One block for each stream that reads here. How far a cursor is, is in its name's rows.
+fn cursors(figures: &VbFigures, rows: &mut Rows<'_, '_>) {
+    for cursor in &figures.cursors {
+        rows.prefix(format_args!("{}:{}:", figures.id, cursor.name));
+        rows.row("cursor_checkpoint_id", cursor.checkpoint);
+        rows.row("cursor_seqno", cursor.seqno);
+        rows.row("num_items_for_cursor", cursor.behind);
+        rows.row("pinned_bytes", cursor.pinned_bytes);
     }
 }
 

@@ -81,6 +81,30 @@ pub(in crate::stats) static OTHERS: &[About] = &[
         "Its last change",
     ),
     about(
+        CHECKPOINT,
+        "vb_N:eq_dcpq:NAME:cursor_checkpoint_id",
+        Unit::Count,
+        "Checkpoint of the last change that the stream took, 0 for none",
+    ),
+    about(
+        CHECKPOINT,
+        "vb_N:eq_dcpq:NAME:cursor_seqno",
+        Unit::Seqno,
+        "It took everything up to here, or has it from the store",
+    ),
+    about(
+        CHECKPOINT,
+        "vb_N:eq_dcpq:NAME:num_items_for_cursor",
+        Unit::Count,
+        "Changes that it has yet to take, at most",
+    ),
+    about(
+        CHECKPOINT,
+        "vb_N:eq_dcpq:NAME:pinned_bytes",
+        Unit::Bytes,
+        "Bytes that it holds back and persistence does not",
+    ),
+    about(
         TIMINGS,
         "OP_cmd_mean",
         Unit::Micros,

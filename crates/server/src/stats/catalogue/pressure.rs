@@ -50,6 +50,8 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
         |f| memory(f).checkpoint_lower_mark();
     MEMORY "ep_mem_booked" Bytes "Memory in use but for the overhead",
         |f| memory(f).booked();
+    MEMORY "ep_mem_backfills" Bytes "Documents read for streams and not yet sent",
+        |f| memory(f).backfills();
     MEMORY "ep_mem_overhead" Bytes
         "What the process takes beyond what is booked, as far as it is this bucket's"
         Gauge "bucket_memory_overhead",
@@ -80,12 +82,18 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
         |f| quantile(f, Hold::Pull, 999);
     TIMINGS "lock_hold_pull_max" Nanos "The longest",
         |f| quantile(f, Hold::Pull, 1000);
+    TIMINGS "lock_hold_pull_cpu_tail" Nanos
+        "Processor time of the holder below which 99.9 % of them stayed, of one in eight",
+        |f| cpu_quantile(f, Hold::Pull, 999);
     TIMINGS "lock_hold_flush_count" Count "Times that the flusher held a vBucket's lock",
         |f| count(f, Hold::Flush);
     TIMINGS "lock_hold_flush_tail" Nanos "Time below which 99.9 % of them stayed",
         |f| quantile(f, Hold::Flush, 999);
     TIMINGS "lock_hold_flush_max" Nanos "The longest",
         |f| quantile(f, Hold::Flush, 1000);
+    TIMINGS "lock_hold_flush_cpu_tail" Nanos
+        "Processor time of the holder below which 99.9 % of them stayed, of one in eight",
+        |f| cpu_quantile(f, Hold::Flush, 999);
     TIMINGS "lock_hold_expel_count" Count
         "Times that a vBucket's lock was held to let go of changes",
         |f| count(f, Hold::Expel);
@@ -93,12 +101,18 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
         |f| quantile(f, Hold::Expel, 999);
     TIMINGS "lock_hold_expel_max" Nanos "The longest",
         |f| quantile(f, Hold::Expel, 1000);
+    TIMINGS "lock_hold_expel_cpu_tail" Nanos
+        "Processor time of the holder below which 99.9 % of them stayed, of one in eight",
+        |f| cpu_quantile(f, Hold::Expel, 999);
     TIMINGS "lock_hold_evict_count" Count "Times that a vBucket's lock was held to evict",
         |f| count(f, Hold::Evict);
     TIMINGS "lock_hold_evict_tail" Nanos "Time below which 99.9 % of them stayed",
         |f| quantile(f, Hold::Evict, 999);
     TIMINGS "lock_hold_evict_max" Nanos "The longest",
         |f| quantile(f, Hold::Evict, 1000);
+    TIMINGS "lock_hold_evict_cpu_tail" Nanos
+        "Processor time of the holder below which 99.9 % of them stayed, of one in eight",
+        |f| cpu_quantile(f, Hold::Evict, 999);
     TIMINGS "lock_hold_expire_count" Count
         "Times that a vBucket's lock was held to look for expired documents",
         |f| count(f, Hold::Expire);
@@ -106,6 +120,9 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
         |f| quantile(f, Hold::Expire, 999);
     TIMINGS "lock_hold_expire_max" Nanos "The longest",
         |f| quantile(f, Hold::Expire, 1000);
+    TIMINGS "lock_hold_expire_cpu_tail" Nanos
+        "Processor time of the holder below which 99.9 % of them stayed, of one in eight",
+        |f| cpu_quantile(f, Hold::Expire, 999);
     TIMINGS "lock_hold_restore_count" Count
         "Times that a vBucket's lock was held to put a document back",
         |f| count(f, Hold::Restore);
@@ -113,12 +130,18 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
         |f| quantile(f, Hold::Restore, 999);
     TIMINGS "lock_hold_restore_max" Nanos "The longest",
         |f| quantile(f, Hold::Restore, 1000);
+    TIMINGS "lock_hold_restore_cpu_tail" Nanos
+        "Processor time of the holder below which 99.9 % of them stayed, of one in eight",
+        |f| cpu_quantile(f, Hold::Restore, 999);
     TIMINGS "lock_hold_stat_count" Count "Times that statistics held a vBucket's lock",
         |f| count(f, Hold::Stat);
     TIMINGS "lock_hold_stat_tail" Nanos "Time below which 99.9 % of them stayed",
         |f| quantile(f, Hold::Stat, 999);
     TIMINGS "lock_hold_stat_max" Nanos "The longest",
         |f| quantile(f, Hold::Stat, 1000);
+    TIMINGS "lock_hold_stat_cpu_tail" Nanos
+        "Processor time of the holder below which 99.9 % of them stayed, of one in eight",
+        |f| cpu_quantile(f, Hold::Stat, 999);
 };
 
 fn memory<'a>(figures: &'a BucketFigures<'_>) -> &'a Memory {
@@ -131,6 +154,14 @@ fn count(figures: &BucketFigures<'_>, hold: Hold) -> u64 {
 
 fn quantile(figures: &BucketFigures<'_>, hold: Hold, per_mille: u64) -> u64 {
     figures.served.bucket.holds().quantile_ns(hold, per_mille)
+}
+
+fn cpu_quantile(figures: &BucketFigures<'_>, hold: Hold, per_mille: u64) -> u64 {
+    figures
+        .served
+        .bucket
+        .holds()
+        .cpu_quantile_ns(hold, per_mille)
 }
 
 fn share(figures: &BucketFigures<'_>, of: impl Fn(&Limits) -> Share) -> Value {

@@ -1,6 +1,7 @@
 //! What a stream sends, and when.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use server::Node;
 use wire::{Opcode, Status};
@@ -36,6 +37,42 @@ fn await_persisted(client: &mut Client, vb: u16, seqno: u64) {
 
 fn kv(node: &Node) -> u16 {
     node.ports().kv
+}
+
+/// The rows of a group of statistics.
+fn stat(client: &mut Client, group: &str) -> BTreeMap<String, String> {
+    client.pipeline(&[Request::new(Opcode::STAT).key(group)]);
+    let mut rows = BTreeMap::new();
+    loop {
+        let row = client.answer().ok();
+        if row.key.is_empty() {
+            return rows;
+        }
+        let [name, value] = [row.key, row.value].map(|text| String::from_utf8(text).unwrap());
+        rows.insert(name, value);
+    }
+}
+
+#[test]
+fn the_cursor_of_a_stream_is_among_the_statistics_of_checkpoints() {
+    let node = own();
+    let mut writer = Client::ready(kv(&node));
+    let mut consumer = Consumer::open(kv(&node), "seen", PRODUCER);
+    consumer.stream(&Ask::all(7));
+    writer.call(&set("a", "1").vbucket(7)).ok();
+    consumer.messages(2);
+    let rows = stat(&mut writer, "checkpoint 7");
+    let row = |name: &str| rows[&format!("vb_7:eq_dcpq:seen:{name}")].as_str();
+    assert_eq!(row("cursor_seqno"), "1");
+    assert_eq!(row("num_items_for_cursor"), "0");
+    assert_eq!(rows["vb_7:num_conn_cursors"], "2");
+    drop(consumer);
+    let (mut left, deadline) = (rows, Instant::now() + Duration::from_secs(30));
+    while left.keys().any(|name| name.contains("seen")) {
+        assert!(Instant::now() < deadline, "the cursor stays: {left:?}");
+        left = stat(&mut writer, "checkpoint 7");
+    }
+    node.shutdown().unwrap();
 }
 
 #[test]

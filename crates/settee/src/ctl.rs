@@ -1,0 +1,101 @@
+//! `settee ctl`: settings of a running bucket.
+
+use wire::Opcode;
+
+use crate::client::{ConnectArgs, Message};
+use crate::exit::Failure;
+use crate::output;
+
+/// Change settings of a running bucket.
+///
+/// They hold until the node stops. What they are now is shown by: settee stat config
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Set one
+    ///
+    /// flush_param: max_size, mem_low_wat, mem_high_wat (bytes), mem_low_wat_percent,
+    /// mem_high_wat_percent, mutation_mem_ratio (0 to 1), backfill_mem_threshold (percent),
+    /// exp_pager_enabled (true or false), exp_pager_stime (seconds). checkpoint_param:
+    /// checkpoint_memory_ratio, checkpoint_memory_recovery_upper_mark,
+    /// checkpoint_memory_recovery_lower_mark (0 to 1). Other servers know others.
+    Set {
+        /// Family of the setting
+        #[arg(value_enum)]
+        family: Family,
+        /// Name of the setting
+        name: String,
+        /// What it becomes
+        value: String,
+        #[command(flatten)]
+        connect: ConnectArgs,
+    },
+}
+
+/// Families as the protocol numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Family {
+    /// Memory, flush and expiry
+    #[value(name = "flush_param")]
+    Flush = 1,
+    /// Checkpoints
+    #[value(name = "checkpoint_param")]
+    Checkpoint = 3,
+    /// Change streams
+    #[value(name = "dcp_param")]
+    Dcp = 4,
+    /// Whatever is shown by: settee stat config
+    #[value(name = "config_param")]
+    Config = 6,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The server cannot be asked, does not know the setting, or refuses the value.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let Action::Set {
+        family,
+        name,
+        value,
+        connect,
+    } = &args.action;
+    let extras = (*family as u32).to_be_bytes();
+    connect.connect()?.expect_success(&Message {
+        extras: &extras,
+        ..Message::with(Opcode::SET_PARAM, name.as_bytes(), value.as_bytes())
+    })?;
+    output::print(format!("set {name} to {value}\n").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Wrapper {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn families_have_the_names_of_other_tools() {
+        for (name, number) in [
+            ("flush_param", 1),
+            ("checkpoint_param", 3),
+            ("dcp_param", 4),
+        ] {
+            let words = ["ctl", "set", name, "max_size", "100"];
+            let Action::Set { family, .. } = Wrapper::try_parse_from(words).unwrap().args.action;
+            assert_eq!(family as u32, number, "{name}");
+        }
+        assert!(Wrapper::try_parse_from(["ctl", "set", "other", "a", "b"]).is_err());
+    }
+}
