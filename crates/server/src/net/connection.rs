@@ -224,8 +224,9 @@ impl Connection<TcpStream> {
     }
 
     async fn run(&mut self, home: &Home) -> io::Result<Ended> {
-        // What comes from another thread may bring input along, or be in the middle of sending.
-        let mut next = if !self.backlog.is_empty() {
+        // What comes from another thread may bring input along, or be in the middle of sending; and
+        // the mail that told of an owed answer may have been read there.
+        let mut next = if !self.backlog.is_empty() || self.session.owes() {
             Next::Backlog
         } else if self.session.is_dcp() {
             Next::Produce
