@@ -76,6 +76,12 @@ fn documents(keys: Vec<(usize, Vec<u8>)>) -> Vec<(usize, Document)> {
         .collect()
 }
 
+fn taken_once(documents: Vec<(usize, Document)>) -> Vec<(usize, Option<Document>)> {
+    let each = documents.into_iter();
+    each.map(|(index, document)| (index, Some(document)))
+        .collect()
+}
+
 /// CPU time for each of `operation`'s calls, by two threads at once. `build` makes what they
 /// share, `items` what each of them needs, both outside of the measured time.
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
@@ -84,7 +90,7 @@ fn measure<T: Send, I: Send>(
     name: &str,
     build: impl Fn() -> Shared<T>,
     items: impl Fn(u64) -> Vec<(usize, I)>,
-    operation: impl Fn(&Shared<T>, usize, I) + Sync,
+    operation: impl Fn(&Shared<T>, usize, &mut I) + Sync,
 ) {
     let name = format!("{name}/threads:{THREADS}");
     if !run.wants(&name) {
@@ -105,8 +111,8 @@ fn measure<T: Send, I: Send>(
                         let (shared, operation) = (&shared, &operation);
                         scope.spawn(move || {
                             let before = cpu_ns();
-                            for (index, item) in items {
-                                operation(shared, index, item);
+                            for (index, item) in &mut items {
+                                operation(shared, *index, item);
                             }
                             cpu_ns() - before
                         })
@@ -132,14 +138,16 @@ fn hash_table(run: &Run) {
             |_| keys(0),
             |shared, index, key| {
                 let table = shared.of(index);
-                assert!(black_box(table.find(&key)).is_some());
+                assert!(black_box(table.find(key)).is_some());
             },
         );
     }
-    let put = |shared: &Shared<BareTable>, index, document| {
-        drop(shared.of(index).put(document));
+    let put = |shared: &Shared<BareTable>, index, document: &mut Option<Document>| {
+        if let Some(document) = document.take() {
+            drop(shared.of(index).put(document));
+        }
     };
-    let new = |thread| documents(keys(thread));
+    let new = |thread| taken_once(documents(keys(thread)));
     measure(run, "HashTableBench/Insert", || tables(0), new, put);
     measure(run, "HashTableBench/Replace", || tables(THREADS), new, put);
     measure(
@@ -147,7 +155,7 @@ fn hash_table(run: &Run) {
         "HashTableBench/Delete",
         || tables(THREADS),
         keys,
-        |shared, index, key| assert!(shared.of(index).remove(&key).is_some()),
+        |shared, index, key| assert!(shared.of(index).remove(key).is_some()),
     );
     for collections in [1, 8, 64, 512, 1000] {
         let name = format!("HashTableBench/MultiCollectionInsert/{collections}");
@@ -159,7 +167,7 @@ fn hash_table(run: &Run) {
                 let prefix = [(collection & 0x7f) as u8 | 0x80, (collection >> 7) as u8];
                 key.splice(..1, prefix);
             }
-            documents(items)
+            taken_once(documents(items))
         };
         measure(run, &name, || tables(0), spread, put);
     }
@@ -172,7 +180,7 @@ fn whole_writes(run: &Run) {
         || vbuckets(1),
         |_| keys(0),
         |shared, index, key| {
-            assert!(shared.of(index).get(&key, NOW).is_ok());
+            assert!(shared.of(index).get(key, NOW).is_ok());
         },
     );
     measure(
@@ -180,14 +188,14 @@ fn whole_writes(run: &Run) {
         "WholeWrite/Insert",
         || vbuckets(0),
         keys,
-        |shared, index, key| set(&mut shared.of(index), &key, b"x"),
+        |shared, index, key| set(&mut shared.of(index), key, b"x"),
     );
     measure(
         run,
         "WholeWrite/Replace",
         || vbuckets(THREADS),
         keys,
-        |shared, index, key| set(&mut shared.of(index), &key, b"y"),
+        |shared, index, key| set(&mut shared.of(index), key, b"y"),
     );
     measure(
         run,
@@ -195,7 +203,7 @@ fn whole_writes(run: &Run) {
         || vbuckets(THREADS),
         keys,
         |shared, index, key| {
-            assert!(shared.of(index).delete(&key, Cas::ANY, NOW).is_ok());
+            assert!(shared.of(index).delete(key, Cas::ANY, NOW).is_ok());
         },
     );
 }
