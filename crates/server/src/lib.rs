@@ -21,6 +21,7 @@ mod value;
 
 pub use commands::compatibility_page;
 pub use config::{BucketConfig, BucketKind, EvictionPolicy, NodeConfig, Ports, StartError};
-pub use node::Node;
+pub use node::{Node, salvage};
 pub use replication::ReplicaOf;
 pub use stats::stats_page;
+pub use storage::{SalvageError, Salvaged};

@@ -11,6 +11,7 @@ mod exit;
 mod kv;
 mod output;
 mod promote;
+mod salvage;
 mod serve;
 mod stat;
 mod tail;
@@ -45,6 +46,7 @@ enum Command {
     Promote(promote::Args),
     Compact(compact::Args),
     Ctl(ctl::Args),
+    Salvage(salvage::Args),
     Get(kv::GetArgs),
     Set(kv::SetArgs),
     Del(kv::DelArgs),
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         Command::Promote(args) => promote::run(&args),
         Command::Compact(args) => compact::run(&args),
         Command::Ctl(args) => ctl::run(&args),
+        Command::Salvage(args) => salvage::run(&args),
         Command::Get(args) => kv::get(&args),
         Command::Set(args) => kv::set(&args),
         Command::Del(args) => kv::del(&args),

@@ -22,7 +22,9 @@ mod record;
 #[cfg(test)]
 mod suite;
 
-pub use disk::{DiskOptions, DiskStore, OpenError, OpenErrorKind, Opened};
+pub use disk::{
+    DiskOptions, DiskStore, OpenError, OpenErrorKind, Opened, SalvageError, Salvaged, salvage,
+};
 pub use error::{ErrorKind, StoreError};
 #[cfg(any(test, feature = "testing"))]
 pub use faulty::{Fault, FaultyStore};

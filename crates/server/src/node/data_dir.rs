@@ -19,7 +19,7 @@ use crate::config::StartError;
 /// The version of `node.json` that this release reads and writes.
 const VERSION: u32 = 1;
 const NODE_FILE: &str = "node.json";
-const BUCKETS: &str = "buckets";
+pub(super) const BUCKETS: &str = "buckets";
 
 /// What `node.json` holds.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]

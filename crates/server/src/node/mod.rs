@@ -3,6 +3,7 @@
 mod data_dir;
 mod memory_watch;
 mod open;
+mod salvage;
 mod view;
 
 #[cfg(test)]
@@ -28,6 +29,8 @@ use crate::net::{Crew, Listener, OwnThreads, Workers, balance, bind};
 use crate::replication::{Follower, Peer, bucket_map, global_map};
 use crate::served::{MapVersion, ServedBucket};
 use crate::stats::timings::Timings;
+
+pub use salvage::salvage;
 
 /// The release of the reference server whose behaviour clients may expect.
 pub(crate) const COMPATIBLE_VERSION: &str = "7.6.2-1000";

@@ -173,6 +173,11 @@ impl Directory {
     }
 }
 
+/// The file of the last acknowledged commits of a store that is not opened.
+pub(crate) fn tails_of(path: &Path) -> PathBuf {
+    path.join(TAILS)
+}
+
 struct Place<'a> {
     path: &'a Path,
 }

@@ -26,6 +26,7 @@ mod layout;
 mod maintain;
 mod memo;
 mod room;
+mod salvage;
 mod tails;
 mod view;
 mod writer;
@@ -47,6 +48,7 @@ use view::{DiskSnapshot, View};
 use writer::Writer;
 
 pub use layout::{OpenError, OpenErrorKind};
+pub use salvage::{SalvageError, Salvaged, salvage};
 
 /// Sizes of a [`DiskStore`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -108,6 +108,21 @@ impl Tails {
     }
 }
 
+/// What a file says that may be missing, without changing anything.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<(VbId, Tail)>> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let slots = bytes.chunks_exact(SLOT_BYTES).zip(0..=u16::MAX);
+    let tails = slots.filter_map(|(slot, number)| {
+        let vb = VbId(number);
+        decode(vb, slot).map(|tail| (vb, tail))
+    });
+    Ok(tails.collect())
+}
+
 fn checksum(vb: VbId, numbers: &[u8]) -> [u8; 4] {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&vb.0.to_be_bytes());

@@ -23,7 +23,7 @@ fn prepare(path: &Path) -> World {
     world
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -48,7 +48,7 @@ fn journal(path: &Path) -> PathBuf {
     found.remove(0)
 }
 
-fn files(path: &Path, found: &mut Vec<PathBuf>) {
+pub(crate) fn files(path: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(path).unwrap() {
         let entry = entry.unwrap();
         if entry.file_type().unwrap().is_dir() {
@@ -175,7 +175,7 @@ fn a_flipped_bit_in_a_table_is_an_error_and_never_wrong_data() {
     assert!(detected > 5, "flips in the data are detected ({detected})");
 }
 
-fn has_large_table(path: &Path) -> bool {
+pub(crate) fn has_large_table(path: &Path) -> bool {
     let mut tables = Vec::new();
     let folder = path.join("db/keyspaces/1/tables");
     if folder.is_dir() {

@@ -25,7 +25,7 @@ fn refused(path: &Path) -> OpenError {
 }
 
 /// Names and contents of everything below, holes of preallocated files aside.
-fn picture(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(crate) fn picture(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(path).unwrap() {
         let entry = entry.unwrap();

@@ -7,4 +7,5 @@ mod crash;
 mod damage;
 mod directory;
 mod full;
+mod salvage;
 mod workload;

@@ -84,23 +84,7 @@ impl Journal {
         each: &mut dyn FnMut(u64, Vec<Entry>),
     ) -> io::Result<(Option<Sealed>, Self)> {
         let extent = bytes_max.min(EXTENT_MAX);
-        let first = Existing::open(directory, drained + 1)?;
-        let next = Existing::open(directory, drained + 2)?;
-        let mut kept = Vec::new();
-        if let Some(first) = first {
-            let mut before = u64::MAX;
-            if let Some(next) = &next {
-                before = next.replay()?.first_group()?.unwrap_or(before);
-            }
-            let (end, last_group) = first.read(before, each)?;
-            let follows = end > 0 && last_group.checked_add(1) == Some(before);
-            kept.push((first, end, last_group));
-            // The next one counts only if nothing between the two is missing.
-            if let Some(next) = next.filter(|_| follows) {
-                let (end, last_group) = next.read(u64::MAX, each)?;
-                kept.push((next, end, last_group));
-            }
-        }
+        let mut kept = chain(directory, drained, (true, each))?;
         let is_kept = |number: u64| kept.iter().any(|(one, ..)| one.generation == number);
         let others = journals(directory)?.into_iter();
         let others: Vec<_> = others.filter(|(number, _)| !is_kept(*number)).collect();
@@ -127,6 +111,23 @@ impl Journal {
             bytes,
         });
         Ok((sealed, journal))
+    }
+
+    /// Reads what follows generation `drained` and changes nothing: the files, and all groups that
+    /// count, both with their generations.
+    pub(crate) fn read_all(directory: &Path, drained: u64) -> io::Result<(Files, Groups)> {
+        let mut groups = Vec::new();
+        let kept = chain(
+            directory,
+            drained,
+            (false, &mut |generation, group| {
+                groups.push((generation, group));
+            }),
+        )?;
+        let files = kept
+            .into_iter()
+            .map(|(one, ..)| (one.generation, Arc::new(one.file)));
+        Ok((files.collect(), groups))
     }
 
     fn at(directory: &Path, (file, generation): (File, u64), extent: u64) -> Self {
@@ -331,6 +332,42 @@ impl Header {
     }
 }
 
+/// Files of journals, by generation.
+pub(crate) type Files = Vec<(u64, Arc<File>)>;
+
+/// Groups of entries, with the generation of their journal.
+pub(crate) type Groups = Vec<(u64, Vec<Entry>)>;
+
+type Each<'a> = &'a mut dyn FnMut(u64, Vec<Entry>);
+
+/// The journals after generation `drained` that count, with their ends and last groups, oldest
+/// first; each group is handed on.
+fn chain(
+    directory: &Path,
+    drained: u64,
+    (writable, each): (bool, Each<'_>),
+) -> io::Result<Vec<(Existing, u64, u64)>> {
+    let first = Existing::open(directory, drained + 1, writable)?;
+    let next = Existing::open(directory, drained + 2, writable)?;
+    let mut kept = Vec::new();
+    let Some(first) = first else {
+        return Ok(kept);
+    };
+    let mut before = u64::MAX;
+    if let Some(next) = &next {
+        before = next.replay()?.first_group()?.unwrap_or(before);
+    }
+    let (end, last_group) = first.read(before, each)?;
+    let follows = end > 0 && last_group.checked_add(1) == Some(before);
+    kept.push((first, end, last_group));
+    // The next one counts only if nothing between the two is missing.
+    if let Some(next) = next.filter(|_| follows) {
+        let (end, last_group) = next.read(u64::MAX, each)?;
+        kept.push((next, end, last_group));
+    }
+    Ok(kept)
+}
+
 /// A journal that is there.
 struct Existing {
     file: File,
@@ -338,9 +375,9 @@ struct Existing {
 }
 
 impl Existing {
-    fn open(directory: &Path, generation: u64) -> io::Result<Option<Self>> {
+    fn open(directory: &Path, generation: u64, writable: bool) -> io::Result<Option<Self>> {
         let path = path_of(directory, generation);
-        match File::options().read(true).write(true).open(path) {
+        match File::options().read(true).write(writable).open(path) {
             Ok(file) => Ok(Some(Self { file, generation })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),

@@ -1,0 +1,97 @@
+//! `settee salvage`: copies what can be read of a damaged data directory into a new one.
+
+use std::path::PathBuf;
+
+use server::Salvaged;
+
+use crate::exit::{Failure, Sysexit};
+use crate::output;
+
+/// Copy everything that can still be read of a damaged data directory into a new one.
+///
+/// For a node that refuses to start because a file is damaged. Every document that is copied
+/// passed its checksum. The damaged directory stays as it is; no node may be running on it.
+/// Documents of which the newest version is lost may come back in an older one.
+///
+/// Exit code 65 when something is damaged or missing; it is listed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The damaged data directory
+    #[arg(long, env = "SETTEE_DATA_DIR", value_name = "DIR")]
+    data_dir: PathBuf,
+    /// The new data directory; it must not hold any of the buckets
+    #[arg(long, env = "SETTEE_SALVAGE_TO", value_name = "DIR")]
+    to: PathBuf,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The one cannot be read or the other written, or something is lost.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let (mut text, mut whole) = (String::new(), true);
+    let done = server::salvage(&args.data_dir, &args.to, &mut |bucket, salvaged| {
+        whole &= salvaged.is_whole();
+        describe(bucket, salvaged, &mut text);
+    });
+    output::print(text.as_bytes())?;
+    done.map_err(|error| Failure::new(Sysexit::Os, error.to_string()))?;
+    if whole {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Sysexit::Data,
+        "not everything could be copied",
+    ))
+}
+
+fn describe(bucket: &str, salvaged: &Salvaged, text: &mut String) {
+    let Salvaged { vbuckets, rows, .. } = salvaged;
+    let mut line = |line: String| {
+        text.push_str(&line);
+        text.push('\n');
+    };
+    line(format!(
+        "{bucket}: {rows} rows of {vbuckets} vBuckets copied"
+    ));
+    for (file, parts) in &salvaged.damaged {
+        line(format!(
+            "{bucket}: {}: {parts} damaged parts",
+            file.display()
+        ));
+    }
+    if salvaged.rows_damaged > 0 {
+        line(format!("{bucket}: {} damaged rows", salvaged.rows_damaged));
+    }
+    for vb in &salvaged.without_record {
+        line(format!("{bucket}: {vb} had lost its record"));
+    }
+    for (vb, wanted, found) in &salvaged.behind {
+        line(format!(
+            "{bucket}: {vb} had come to seqno {wanted}, {found} was found"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_is_listed() {
+        let salvaged = Salvaged {
+            vbuckets: 2,
+            rows: 7,
+            damaged: vec![("a/b".into(), 3)],
+            rows_damaged: 1,
+            without_record: vec![model::VbId(4)],
+            behind: vec![(model::VbId(5), model::Seqno(9), model::Seqno(8))],
+        };
+        let mut text = String::new();
+        describe("default", &salvaged, &mut text);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 5);
+        assert_eq!(lines[0], "default: 7 rows of 2 vBuckets copied");
+        assert_eq!(lines[1], "default: a/b: 3 damaged parts");
+    }
+}

@@ -1,0 +1,384 @@
+//! Salvage: copies what can still be read of a damaged store into a new one.
+//!
+//! It needs neither the database's lists of tables nor their indexes: every block of a table that
+//! passes its checksum tells rows, each of which has a checksum of its own over its place and
+//! content. So nothing is copied that was not written.
+//!
+//! ```text
+//! tables   each block that is whole: rows, and rows that went
+//! journals as opening replays them, up to the first damage     -> newest row of each key
+//! ```
+//!
+//! A row that some table says went does not come back. What opening would have cleared away, because
+//! it was cut short, may: it was written, though never acknowledged.
+
+mod tables;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use model::{
+    Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid,
+};
+
+use super::drain::DRAINED_KEY;
+use super::front::RECORD;
+use super::journal::{Entry, Journal, Place, journals};
+use super::memo::{Name, name};
+use super::{DiskOptions, DiskStore, OpenError, layout, tails};
+use crate::port::VbBatch;
+use crate::record::{StoredVb, decode_row, decode_vb, split_row_key};
+use crate::{KvStore, StoreError};
+use tables::{Tables, Told};
+
+/// Documents and bytes that one commit into the new store takes.
+const COMMIT_ROWS: usize = 10_000;
+const COMMIT_BYTES: usize = 8 << 20;
+
+/// What a salvage brought, and what it could not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Salvaged {
+    /// vBuckets of which something was copied.
+    pub vbuckets: u64,
+    /// Rows copied, tombstones included.
+    pub rows: u64,
+    /// Parts of table files that are not what was written, by file; rows in them are lost, if
+    /// they are not elsewhere.
+    pub damaged: Vec<(PathBuf, u64)>,
+    /// Rows that are not what was written.
+    pub rows_damaged: u64,
+    /// vBuckets that got a new record: their history begins anew.
+    pub without_record: Vec<VbId>,
+    /// vBuckets of which the last acknowledged commits are missing, as far as is known: the high
+    /// seqno that was acknowledged, and the one that was found.
+    pub behind: Vec<(VbId, Seqno, Seqno)>,
+}
+
+impl Salvaged {
+    /// Whether anything is known to be damaged or missing.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.damaged.is_empty()
+            && self.rows_damaged == 0
+            && self.without_record.is_empty()
+            && self.behind.is_empty()
+    }
+}
+
+/// Why nothing, or not all that can be read, was copied.
+#[derive(Debug, thiserror::Error)]
+pub enum SalvageError {
+    /// A process has the store open.
+    #[error("{0}: in use by another process")]
+    InUse(PathBuf),
+    /// The old store cannot be read at all.
+    #[error("{0}: {1}")]
+    Read(PathBuf, io::Error),
+    /// The new store cannot be made.
+    #[error(transparent)]
+    Target(#[from] OpenError),
+    /// There is something in the place of the new store.
+    #[error("{0}: there is a store already")]
+    Occupied(PathBuf),
+    /// The new store cannot be written.
+    #[error(transparent)]
+    Write(#[from] StoreError),
+}
+
+/// Where the bytes of a row are.
+#[derive(Clone, Copy)]
+enum At {
+    /// In this block of a table.
+    Block(tables::BlockAt),
+    /// In the journal of this number.
+    Journal(usize, Place),
+}
+
+/// What was found of one vBucket.
+#[derive(Default)]
+struct Found {
+    rows: BTreeMap<Seqno, At>,
+    gone: BTreeSet<Seqno>,
+    record: Option<StoredVb>,
+    removed: bool,
+}
+
+/// Copies every row of the store in `from` that can be read into a new store in `to`, which must
+/// be empty or missing. Nothing in `from` is changed. The new store is left as an unclean stop
+/// leaves it, so every active vBucket of it begins a new history.
+///
+/// # Errors
+/// See [`SalvageError`]. Damage is no error.
+///
+/// Cost: reads the store twice; some 100 bytes of memory a row.
+pub fn salvage(from: &Path, to: &Path) -> Result<Salvaged, SalvageError> {
+    let read = |error: io::Error| SalvageError::Read(from.to_owned(), error);
+    let _lock = lock(from)?;
+    let mut old = Old::default();
+    old.read_tables(from).map_err(read)?;
+    let tails = tails::read(&layout::tails_of(from)).map_err(read)?;
+    let files = old.read_journals(from).map_err(read)?;
+    let (store, opened) = DiskStore::open(to, DiskOptions::default())?;
+    if !opened.fresh {
+        return Err(SalvageError::Occupied(to.to_owned()));
+    }
+    for (vb, found) in std::mem::take(&mut old.vbs) {
+        old.copy(vb, found, &files, &store)?;
+    }
+    for (vb, tail) in tails {
+        let high = old.copied.get(&vb).copied().unwrap_or_default();
+        if high < tail.high_seqno {
+            old.report.behind.push((vb, tail.high_seqno, high));
+        }
+    }
+    Ok(old.report)
+}
+
+/// Nobody else may have the store open meanwhile. Changes nothing.
+fn lock(from: &Path) -> Result<Option<File>, SalvageError> {
+    let Ok(file) = File::open(from.join("LOCK")) else {
+        return Ok(None);
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(fs::TryLockError::WouldBlock) => Err(SalvageError::InUse(from.to_owned())),
+        Err(fs::TryLockError::Error(error)) => Err(SalvageError::Read(from.to_owned(), error)),
+    }
+}
+
+/// The old store as far as it was read.
+#[derive(Default)]
+struct Old {
+    tables: Tables,
+    drained: u64,
+    vbs: BTreeMap<VbId, Found>,
+    /// High seqnos of what was copied.
+    copied: BTreeMap<VbId, Seqno>,
+    report: Salvaged,
+}
+
+impl Old {
+    fn read_tables(&mut self, from: &Path) -> io::Result<()> {
+        self.tables = Tables::find(&from.join("db"))?;
+        for number in 0..self.tables.files.len() {
+            let (vbs, drained) = (&mut self.vbs, &mut self.drained);
+            let rows_damaged = &mut self.report.rows_damaged;
+            let damaged = self.tables.read(number, &mut |told| {
+                let row = split_row_key(told.key);
+                match (row, told) {
+                    (None, Told { key, value, .. }) => {
+                        let number = value.and_then(|value| <[u8; 8]>::try_from(value).ok());
+                        if let Some(number) = number.filter(|_| *key == DRAINED_KEY) {
+                            *drained = (*drained).max(u64::from_be_bytes(number));
+                        }
+                    }
+                    (Some((vb, RECORD)), Told { value, .. }) => {
+                        let found = vbs.entry(vb).or_default();
+                        match value.map(|value| decode_vb(vb, value)) {
+                            Some(Ok(stored)) => found.take_record(stored),
+                            Some(Err(_)) => *rows_damaged += 1,
+                            None => found.removed = true,
+                        }
+                    }
+                    (Some((vb, seqno)), Told { value, at, .. }) => {
+                        let found = vbs.entry(vb).or_default();
+                        if value.is_some() {
+                            found.rows.insert(seqno, At::Block(at));
+                        } else {
+                            found.gone.insert(seqno);
+                        }
+                    }
+                }
+            })?;
+            if damaged > 0 {
+                let file = self.tables.files[number].clone();
+                self.report.damaged.push((file, damaged));
+            }
+        }
+        for found in self.vbs.values_mut() {
+            let gone = std::mem::take(&mut found.gone);
+            found.rows.retain(|seqno, _| !gone.contains(seqno));
+            if found.removed && found.rows.is_empty() {
+                found.record = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies the journals on top; gives their files.
+    fn read_journals(&mut self, from: &Path) -> io::Result<Vec<Arc<File>>> {
+        let oldest = journals(from)?.into_iter().map(|(number, _)| number).min();
+        // The tables may have lost the number; a journal that they contain is seldom there.
+        let drained = match oldest {
+            Some(oldest) if self.drained == 0 => oldest.saturating_sub(1),
+            _ => self.drained,
+        };
+        let (files, groups) = Journal::read_all(from, drained)?;
+        for (generation, group) in groups {
+            let number = files
+                .iter()
+                .position(|(of, _)| *of == generation)
+                .unwrap_or(0);
+            for entry in group {
+                self.apply(entry, (number, &files[number].1))?;
+            }
+        }
+        Ok(files.into_iter().map(|(_, file)| file).collect())
+    }
+
+    fn apply(&mut self, entry: Entry, (number, file): (usize, &File)) -> io::Result<()> {
+        let (Entry::Put(vb, ..) | Entry::Remove(vb, _)) = entry;
+        let found = self.vbs.entry(vb).or_default();
+        match entry {
+            Entry::Put(_, RECORD, place) => match decode_vb(vb, &place.read(file)?) {
+                Ok(stored) => found.take_record(stored),
+                Err(_) => self.report.rows_damaged += 1,
+            },
+            Entry::Remove(_, RECORD) => *found = Found::default(),
+            Entry::Put(_, seqno, place) => {
+                found.rows.insert(seqno, At::Journal(number, place));
+            }
+            Entry::Remove(_, seqno) => {
+                found.rows.remove(&seqno);
+            }
+        }
+        Ok(())
+    }
+
+    fn copy(
+        &mut self,
+        vb: VbId,
+        found: Found,
+        files: &[Arc<File>],
+        store: &DiskStore,
+    ) -> Result<(), SalvageError> {
+        let documents = self.documents(vb, &found.rows, files);
+        if found.record.is_none() && documents.is_empty() {
+            return Ok(());
+        }
+        if found.record.is_none() {
+            self.report.without_record.push(vb);
+        }
+        let record = found
+            .record
+            .map_or_else(|| new_record(vb), |stored| stored.record);
+        let record = covering(record, &documents);
+        write(store, vb, &record, &documents)?;
+        self.copied.insert(vb, record.high_seqno);
+        self.report.vbuckets += 1;
+        self.report.rows += documents.len() as u64;
+        Ok(())
+    }
+
+    /// The newest row of each key that can be read, by seqno.
+    fn documents(
+        &mut self,
+        vb: VbId,
+        rows: &BTreeMap<Seqno, At>,
+        files: &[Arc<File>],
+    ) -> Vec<(Document, Seqno)> {
+        let mut newest: BTreeMap<Name, usize> = BTreeMap::new();
+        let mut documents: Vec<Option<(Document, Seqno)>> = Vec::new();
+        for (seqno, at) in rows {
+            let value = match at {
+                At::Block(at) => self.tables.value(*at, vb, *seqno),
+                At::Journal(number, place) => {
+                    let file = files.get(*number);
+                    file.and_then(|file| place.read(file).ok())
+                        .map(|value| value.to_vec())
+                }
+            };
+            let document = value.and_then(|value| decode_row(vb, *seqno, &value).ok());
+            let Some(document) = document else {
+                self.report.rows_damaged += 1;
+                continue;
+            };
+            let key = name(document.kind(), document.key());
+            if let Some(older) = newest.insert(key, documents.len()) {
+                documents[older] = None;
+            }
+            documents.push(Some((document, Seqno::ZERO)));
+        }
+        documents.into_iter().flatten().collect()
+    }
+}
+
+impl Found {
+    /// The record of the later commit counts.
+    fn take_record(&mut self, stored: StoredVb) {
+        let older = self
+            .record
+            .as_ref()
+            .is_none_or(|known| known.commit <= stored.commit);
+        if older {
+            self.record = Some(stored);
+        }
+    }
+}
+
+/// The record of a vBucket of which only rows are left.
+fn new_record(vb: VbId) -> VbRecord {
+    VbRecord {
+        state: VbState::Active,
+        high_seqno: Seqno::ZERO,
+        purge_seqno: Seqno::ZERO,
+        snapshot: SnapshotRange {
+            start: Seqno::ZERO,
+            end: Seqno::ZERO,
+        },
+        high_prepared: Seqno::ZERO,
+        high_completed: Seqno::ZERO,
+        max_cas: model::Cas(0),
+        max_deleted_rev: 0,
+        // Only for as long as it takes: the first start gives it a history of its own.
+        failover_log: FailoverLog::new(FailoverEntry {
+            uuid: VbUuid(u64::from(vb.0) + 1),
+            seqno: Seqno::ZERO,
+        }),
+        topology: String::new(),
+        term: 0,
+    }
+}
+
+/// The record with all documents within it: it may be older than they are.
+fn covering(mut record: VbRecord, documents: &[(Document, Seqno)]) -> VbRecord {
+    for (document, _) in documents {
+        record.high_seqno = record.high_seqno.max(document.seqno());
+        record.max_cas = record.max_cas.max(document.meta().cas);
+        if document.kind().is_tombstone() {
+            record.max_deleted_rev = record.max_deleted_rev.max(document.meta().rev);
+        }
+    }
+    record.snapshot.end = record.snapshot.end.max(record.high_seqno);
+    record
+}
+
+fn write(
+    store: &DiskStore,
+    vb: VbId,
+    record: &VbRecord,
+    documents: &[(Document, Seqno)],
+) -> Result<(), StoreError> {
+    let mut rest = documents;
+    loop {
+        let mut bytes = 0;
+        let fits = rest.iter().take(COMMIT_ROWS).take_while(|(document, _)| {
+            bytes += document.key_and_value().len();
+            bytes <= COMMIT_BYTES
+        });
+        let count = fits.count().max(1).min(rest.len());
+        let (now, later) = rest.split_at(count);
+        store.commit(&[VbBatch {
+            vb,
+            record,
+            changes: &now,
+        }])?;
+        rest = later;
+        if rest.is_empty() {
+            return Ok(());
+        }
+    }
+}

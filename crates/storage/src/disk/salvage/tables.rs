@@ -1,0 +1,149 @@
+//! The tables of a damaged store, read block by block.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use lsm_tree::CompressionType;
+use lsm_tree::table::block::decoder::ParsedItem as _;
+use lsm_tree::table::block::{BlockType, Header};
+use lsm_tree::table::{Block, DataBlock};
+use model::{Seqno, VbId};
+
+use crate::record::row_key;
+
+/// What every block begins with.
+const MAGIC: [u8; 4] = [b'L', b'S', b'M', 3];
+
+/// What lies between the index of a table and the rest of its end.
+const VERSION: [u8; 1] = [3];
+
+/// The database's own keyspace, which has no rows.
+const OWN_KEYSPACE: &str = "0";
+
+/// A block of a table: its file, and where it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BlockAt {
+    file: u32,
+    offset: u32,
+}
+
+/// What a block tells of one key.
+pub(super) struct Told<'a> {
+    pub(super) key: &'a [u8],
+    /// `None`: it is gone.
+    pub(super) value: Option<&'a [u8]>,
+    pub(super) at: BlockAt,
+}
+
+/// All table files below a directory, whether they count or not.
+#[derive(Default)]
+pub(super) struct Tables {
+    pub(super) files: Vec<PathBuf>,
+    /// The file and the block that were read last.
+    file: Option<(u32, Vec<u8>)>,
+    block: Option<(BlockAt, DataBlock)>,
+}
+
+impl Tables {
+    pub(super) fn find(database: &Path) -> io::Result<Self> {
+        let mut files = Vec::new();
+        let keyspaces = database.join("keyspaces");
+        if keyspaces.is_dir() {
+            for keyspace in fs::read_dir(keyspaces)? {
+                let keyspace = keyspace?;
+                let tables = keyspace.path().join("tables");
+                if keyspace.file_name() != OWN_KEYSPACE && tables.is_dir() {
+                    for table in fs::read_dir(tables)? {
+                        files.push(table?.path());
+                    }
+                }
+            }
+        }
+        files.sort();
+        Ok(Self {
+            files,
+            ..Self::default()
+        })
+    }
+
+    /// Hands on what every whole block of a file tells; gives the number of gaps between them.
+    pub(super) fn read(
+        &mut self,
+        number: usize,
+        each: &mut dyn FnMut(Told<'_>),
+    ) -> io::Result<u64> {
+        let number = u32::try_from(number).map_err(io::Error::other)?;
+        let bytes = self.bytes(number)?;
+        let (mut at, mut gaps, mut in_gap) = (0, 0, false);
+        while let Some(next) = find_magic(bytes, at) {
+            // Between blocks lies nothing but, once, the version of the file.
+            let between = bytes.get(at..next).unwrap_or_default();
+            if !between.is_empty() && between != VERSION && !in_gap {
+                (gaps, in_gap) = (gaps + 1, true);
+            }
+            let Some((block, length)) = block_at(bytes, next) else {
+                if !in_gap {
+                    (gaps, in_gap) = (gaps + 1, true);
+                }
+                at = next + 1;
+                continue;
+            };
+            (at, in_gap) = (next + length, false);
+            let Some(block) = block else { continue };
+            let offset = u32::try_from(next).map_err(io::Error::other)?;
+            let here = BlockAt {
+                file: number,
+                offset,
+            };
+            for item in block.iter() {
+                let item = item.materialize(block.as_slice());
+                let put = !item.key.value_type.is_tombstone();
+                each(Told {
+                    key: &item.key.user_key,
+                    value: put.then_some(&*item.value),
+                    at: here,
+                });
+            }
+        }
+        Ok(gaps)
+    }
+
+    /// The value of a row that a block was seen to have.
+    pub(super) fn value(&mut self, at: BlockAt, vb: VbId, seqno: Seqno) -> Option<Vec<u8>> {
+        if self.block.as_ref().is_none_or(|(of, _)| *of != at) {
+            let bytes = self.bytes(at.file).ok()?;
+            let (block, _) = block_at(bytes, at.offset as usize)?;
+            self.block = Some((at, block?));
+        }
+        let (_, block) = self.block.as_ref()?;
+        let key = row_key(vb, seqno);
+        let mut items = block.iter().map(|item| item.materialize(block.as_slice()));
+        let found =
+            items.find(|item| *item.key.user_key == key && !item.key.value_type.is_tombstone());
+        found.map(|item| item.value.to_vec())
+    }
+
+    fn bytes(&mut self, number: u32) -> io::Result<&[u8]> {
+        if self.file.as_ref().is_none_or(|(of, _)| *of != number) {
+            let path = &self.files[number as usize];
+            self.file = Some((number, fs::read(path)?));
+        }
+        Ok(self.file.as_ref().map_or(&[], |(_, bytes)| bytes))
+    }
+}
+
+fn find_magic(bytes: &[u8], from: usize) -> Option<usize> {
+    let rest = bytes.get(from..)?;
+    let found = rest.windows(MAGIC.len()).position(|window| window == MAGIC);
+    found.map(|found| from + found)
+}
+
+/// The block at an offset, if it is whole: its rows, unless it is one of another kind, and its
+/// length.
+fn block_at(bytes: &[u8], at: usize) -> Option<(Option<DataBlock>, usize)> {
+    let block = Block::from_reader(&mut bytes.get(at..)?, CompressionType::None).ok()?;
+    let length = Header::serialized_len() + block.header.data_length as usize;
+    let is_data = block.header.block_type == BlockType::Data;
+    Some((is_data.then(|| DataBlock::new(block)), length))
+}

@@ -1,0 +1,133 @@
+//! Salvage: what can be read of a damaged store comes into a new one, and nothing else.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use model::VbId;
+use storage::{DiskStore, SalvageError, Salvaged, salvage};
+
+use crate::damage::{copy, files, has_large_table};
+use crate::directory::picture;
+use crate::workload::{Random, VBS, World, open, options, read};
+
+type History = BTreeMap<(VbId, u64), (String, Vec<u8>)>;
+
+/// A store with tables and journals that stopped uncleanly, and every row that it ever had.
+fn prepare(path: &Path) -> (World, History) {
+    let store = open(path);
+    let mut world = World::default();
+    let mut history = History::new();
+    while !has_large_table(path) || world.commits % 7 != 0 {
+        world.commit(&store).unwrap();
+        for (vb, contents) in &world.vbs {
+            let rows = contents.rows.iter();
+            history.extend(rows.map(|(seqno, row)| ((*vb, *seqno), row.clone())));
+        }
+        assert!(world.commits < 3_000, "no table was ever written");
+    }
+    (world, history)
+}
+
+fn salvaged(from: &Path, to: &Path) -> (Salvaged, DiskStore) {
+    let report = salvage(from, to).unwrap();
+    let (store, opened) = DiskStore::open(to, options()).unwrap();
+    assert!(!opened.clean, "histories begin anew");
+    assert_eq!(opened.notices, []);
+    (report, store)
+}
+
+/// Nothing but what was written; tells how many rows of the last state are missing.
+fn check(store: &DiskStore, world: &World, history: &History) -> usize {
+    let mut missing = 0;
+    for vb in VBS {
+        let found = read(store, vb).unwrap();
+        for (seqno, row) in &found.rows {
+            assert_eq!(history.get(&(vb, *seqno)), Some(row), "{vb} {seqno}");
+        }
+        let wanted = world.vbs[&vb].rows.keys();
+        missing += wanted
+            .filter(|seqno| !found.rows.contains_key(seqno))
+            .count();
+    }
+    missing
+}
+
+fn largest_table(path: &Path) -> PathBuf {
+    let mut tables = Vec::new();
+    files(&path.join("db/keyspaces/1/tables"), &mut tables);
+    let by_size = |path: &PathBuf| path.metadata().unwrap().len();
+    tables.into_iter().max_by_key(by_size).unwrap()
+}
+
+#[test]
+fn a_whole_store_comes_over_whole_and_is_not_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+    let (world, _) = prepare(&old);
+    let before = picture(&old);
+    let (report, store) = salvaged(&old, &new);
+    assert!(report.is_whole(), "{report:?}");
+    assert!(picture(&old) == before);
+    assert_eq!(report.vbuckets, VBS.len() as u64);
+    for vb in VBS {
+        assert!(read(&store, vb).unwrap() == world.vbs[&vb], "{vb}");
+    }
+    drop(store);
+    assert!(matches!(
+        salvage(&old, &new),
+        Err(SalvageError::Occupied(_))
+    ));
+    let _running = open(&old);
+    let other = dir.path().join("other");
+    assert!(matches!(salvage(&old, &other), Err(SalvageError::InUse(_))));
+}
+
+#[test]
+fn what_is_damaged_is_left_out_and_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let origin = dir.path().join("origin");
+    let (world, history) = prepare(&origin);
+    let table = largest_table(&origin);
+    let bytes = fs::read(&table).unwrap();
+    let mut random = Random(11);
+    let (mut lost, mut refused) = (0, 0);
+    for round in 0..16 {
+        let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+        copy(&origin, &old);
+        // Anywhere, and in every second round in what opening needs: the end of the file.
+        let end = bytes.len() as u64;
+        let at = match round % 2 {
+            0 => random.next(end),
+            _ => end - 1 - random.next(1_000),
+        };
+        let mut damaged = bytes.clone();
+        damaged[at as usize] ^= 1 << random.next(8);
+        fs::write(old.join(table.strip_prefix(&origin).unwrap()), damaged).unwrap();
+        let (report, store) = salvaged(&old, &new);
+        let missing = check(&store, &world, &history);
+        assert!(missing == 0 || !report.is_whole(), "byte {at}: {report:?}");
+        assert!(missing < 400, "one block is missing, not {missing} rows");
+        lost += usize::from(missing > 0);
+        drop(store);
+        refused += usize::from(DiskStore::open(&old, options()).is_err());
+        fs::remove_dir_all(old).unwrap();
+        fs::remove_dir_all(new).unwrap();
+    }
+    assert!(lost > 2 && refused > 2, "harm was done: {lost}, {refused}");
+}
+
+#[test]
+fn without_the_lists_of_tables_all_rows_are_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+    let (world, history) = prepare(&old);
+    for entry in fs::read_dir(old.join("db/keyspaces/1")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    let (_, store) = salvaged(&old, &new);
+    assert_eq!(check(&store, &world, &history), 0);
+}
