@@ -10,6 +10,7 @@ usage: suite.py [name of a test]
 
 import json
 import random
+import shutil
 import signal
 import struct
 import subprocess
@@ -35,10 +36,11 @@ from mcbp import (
     key_call,
     vbucket_of,
 )
-from pair import CATCH_UP_SECONDS, Pair, address, caught_up, high_seqnos, log_in, promote, stats
+from pair import CATCH_UP_SECONDS, Pair, address, caught_up, follower_of, high_seqnos, log_in, promote, stats
 
 GET_REPLICA = 0x83
 NOT_MY_VBUCKET = 0x07
+TEMPORARY_FAILURE = 0x86
 WRITERS = 3
 
 suite = Suite("replica")
@@ -69,12 +71,15 @@ def fill(node, keys, version=1):
     return tokens
 
 
-def versions(node, keys, opcode=GET):
-    """Version of each key; None for one that is not there."""
+def versions(node, keys, opcode=GET, settle=False):
+    """Version of each key; None for one that is not there, or whose vBucket is going back."""
     connection = log_in(node)
     found = {}
     for key in keys:
         reply = key_call(connection, opcode, key)
+        if settle and reply.status in (NOT_MY_VBUCKET, TEMPORARY_FAILURE):
+            found[key] = None
+            continue
         if reply.status == NOT_FOUND:
             found[key] = None
         else:
@@ -274,8 +279,9 @@ def durable_set(key, version, level, timeout_ms=None):
 class DurableWriter(threading.Thread):
     """Writes each of its keys durably, over and over, until the node dies."""
 
-    def __init__(self, node, keys, level):
+    def __init__(self, node, keys, level, first_version=0):
         super().__init__(daemon=True)
+        self.version = first_version
         self.connection = log_in_durably(node)
         self.keys = keys
         self.level = level
@@ -284,7 +290,7 @@ class DurableWriter(threading.Thread):
         self.problem = None
 
     def run(self):
-        version = 0
+        version = self.version
         try:
             while True:
                 version += 1
@@ -344,6 +350,138 @@ def without_its_replica_a_majority_is_not_reached_until_it_is_forgotten():
         connection.send(durable_set(b"k", 2, MAJORITY))
         equal(connection.receive().status, SUCCESS, "a durable write of a node on its own")
         equal(versions(pair.active, [b"k"]), {b"k": 2}, "the document")
+
+
+def served_nodes(node):
+    """KV ports in the map that a node tells, the active one first."""
+    reply = log_in(node).call(GET, b"k", vbucket=1031)
+    equal(reply.status, NOT_MY_VBUCKET, "status")
+    servers = json.loads(reply.value)["vBucketServerMap"]["serverList"]
+    return [int(server.rsplit(":", 1)[1]) for server in servers]
+
+
+def streams_are_open(node):
+    return stats(node, "replication")["streams"] == "1024"
+
+
+@suite.test
+def two_replicas_follow_one_node_and_one_of_them_takes_its_place():
+    with Pair() as trio:
+        active, first = trio.nodes
+        second = follower_of(active)
+        trio.nodes.append(second)
+        everybody = lambda: all(set(served_nodes(node)) == {n.kv for n in trio.nodes} for node in trio.nodes)
+        eventually("all are in all maps", everybody, CATCH_UP_SECONDS)
+        order = served_nodes(active)
+        equal([served_nodes(node) for node in trio.nodes], [order] * 3, "the same order everywhere")
+        equal(order[0], active.kv, "the first one in the map")
+        for replica in (first, second):
+            eventually("streams are open", lambda r=replica: streams_are_open(r), CATCH_UP_SECONDS)
+        connection = log_in_durably(active)
+        keys = names(b"three", 100)
+        connection.send(b"".join(durable_set(key, 1, MAJORITY) for key in keys))
+        for key in keys:
+            equal(connection.receive().status, SUCCESS, f"durable write of {key!r}")
+        # Two of three are a majority.
+        second.kill()
+        connection.send(b"".join(durable_set(key, 2, PERSIST_TO_MAJORITY) for key in keys))
+        for key in keys:
+            equal(connection.receive().status, SUCCESS, f"durable write of {key!r} with one replica gone")
+        first.kill()
+        connection.send(durable_set(b"lonely", 1, MAJORITY, timeout_ms=200))
+        equal(connection.receive().status, AMBIGUOUS, "a durable write with both replicas gone")
+        first.start()
+        second.start()
+        for replica in (first, second):
+            eventually("streams are open", lambda r=replica: streams_are_open(r), CATCH_UP_SECONDS)
+            caught_up(active, replica)
+        active.kill()
+        promote(first)
+        # The other one finds out by itself.
+        follows = lambda: str(first.kv) in stats(second, "replication")["peer"] and streams_are_open(second)
+        eventually("the other replica follows the promoted one", follows, CATCH_UP_SECONDS)
+        connection = log_in_durably(first)
+        connection.send(durable_set(b"after", 1, MAJORITY))
+        equal(connection.receive().status, SUCCESS, "a durable write after the promotion")
+        caught_up(first, second)
+        equal(versions(second, keys, GET_REPLICA), dict.fromkeys(keys, 2), "documents of the other replica")
+        equal(set(served_nodes(second)), {first.kv, second.kv}, "nodes in its map")
+
+
+def rounds_of_kills(count):
+    with Pair() as pair:
+        keys = names(b"kill", 60)
+        owed = dict.fromkeys(keys, 0)
+        for round_number in range(count):
+            eventually("all streams are open", lambda: streams_are_open(pair.replica), CATCH_UP_SECONDS)
+            level = random.choice((MAJORITY, PERSIST_TO_MAJORITY))
+            base = 100_000 * (round_number + 1)
+            writers = [DurableWriter(pair.active, keys[i::WRITERS], level, base) for i in range(WRITERS)]
+            for writer in writers:
+                writer.start()
+            wanted = random.randrange(20, 200)
+            some = lambda: sum(writer.count for writer in writers) > wanted or any(w.problem for w in writers)
+            eventually("durable writes are answered", some, 60)
+            if random.random() < 0.3:
+                # The replica dies and comes back: whoever waits for it goes on.
+                pair.replica.kill()
+                pair.replica.start()
+                before = sum(writer.count for writer in writers)
+                more = lambda: sum(writer.count for writer in writers) > before or any(w.problem for w in writers)
+                eventually("durable writes go on", more, 60)
+            pair.active.kill()
+            for writer in writers:
+                writer.join(30)
+                if writer.problem:
+                    raise writer.problem
+                for key, version in writer.answered.items():
+                    owed[key] = max(owed[key], version)
+            promote(pair.replica)
+            found = versions(pair.replica, keys)
+            lost = {key: (owed[key], found[key]) for key in keys if (found[key] or 0) < owed[key]}
+            equal(lost, {}, f"round {round_number}: durable writes that were answered and lost")
+            pair.nodes.reverse()
+            pair.replica.flags = ["--replica-of", address(pair.active), "--demote"]
+            pair.active.flags = []
+            pair.replica.start()
+        caught_up(pair.active, pair.replica)
+        equal(versions(pair.replica, keys, GET_REPLICA), versions(pair.active, keys), "both nodes")
+
+
+# Twenty rounds, in two tests: each has its deadline.
+@suite.test
+def random_kills_lose_nothing_durable():
+    rounds_of_kills(10)
+
+
+@suite.test
+def more_random_kills_lose_nothing_durable():
+    rounds_of_kills(10)
+
+
+@suite.test
+def a_node_that_lost_its_data_is_not_followed():
+    with Pair() as pair:
+        keys = names(b"kept", 200)
+        fill(pair.active, keys)
+        caught_up(pair.active, pair.replica)
+        pair.active.stop()
+        shutil.rmtree(pair.active.data)
+        pair.active.start().ready()
+        fill(pair.active, names(b"new", 50))
+        refused = lambda: "lose its data" in stats(pair.replica, "replication")["last_error"]
+        eventually("the replica says why it does not follow", refused, CATCH_UP_SECONDS)
+        equal(versions(pair.replica, keys, GET_REPLICA), dict.fromkeys(keys, 1), "documents of the replica")
+        # Told so, it gives up what it has, all of it, and is read from meanwhile.
+        pair.replica.stop()
+        pair.replica.flags.append("--demote")
+        pair.replica.start()
+        allowed = {None, 1}
+        while high_seqnos(pair.replica) != high_seqnos(pair.active):
+            mixed = set(versions(pair.replica, keys[:20], GET_REPLICA, settle=True).values()) - allowed
+            equal(mixed, set(), "versions while it is rolled back")
+        equal(versions(pair.replica, keys, GET_REPLICA), dict.fromkeys(keys), "documents of before")
+        equal(versions(pair.replica, names(b"new", 50), GET_REPLICA), dict.fromkeys(names(b"new", 50), 1), "new documents")
 
 
 @suite.test

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::cluster_map::MapRevision;
 use crate::config::BucketKind;
-use crate::replication::{Claims, Follower, Peer};
+use crate::replication::{Claims, Follower, Group};
 use crate::session::dcp::DcpRegistry;
 use crate::store::Store;
 
@@ -31,7 +31,7 @@ pub(crate) struct ServedBucket {
     /// Which connection brings the changes of which vBucket here.
     pub(crate) claims: Claims,
     map: RwLock<MapVersion>,
-    peer: RwLock<Option<Peer>>,
+    group: RwLock<Group>,
     /// What the map calls the bucket, when that is another node's name for it.
     shown_uuid: RwLock<Option<Arc<str>>>,
     follower: OnceLock<Arc<Follower>>,
@@ -54,7 +54,7 @@ impl ServedBucket {
             kind,
             dcp: DcpRegistry::default(),
             map: RwLock::new(map),
-            peer: RwLock::new(None),
+            group: RwLock::default(),
             shown_uuid: RwLock::new(None),
             follower: OnceLock::new(),
             changed,
@@ -77,14 +77,14 @@ impl ServedBucket {
         self.changed.subscribe()
     }
 
-    /// The other node of the pair that serves this bucket.
-    pub(crate) fn peer(&self) -> Option<Peer> {
-        self.peer.read().clone()
+    /// The other nodes that have this bucket.
+    pub(crate) fn group(&self) -> Group {
+        self.group.read().clone()
     }
 
-    /// Sets the other node; the map is the caller's to change.
-    pub(crate) fn set_peer(&self, peer: Option<Peer>) {
-        *self.peer.write() = peer;
+    /// Sets the other nodes; the map is the caller's to change.
+    pub(crate) fn set_group(&self, group: Group) {
+        *self.group.write() = group;
     }
 
     /// The identity that clients are told: that of the bucket which is followed.

@@ -51,16 +51,7 @@ pub struct NodeAddress<'a> {
     pub http_port: u16,
 }
 
-/// The other node of a pair: one is active for every vBucket, the other is their replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerAddress<'a> {
-    /// Where it is; its host is never the placeholder.
-    pub at: NodeAddress<'a>,
-    /// Whether it is the active one.
-    pub active: bool,
-}
-
-/// A bucket as its configuration shows it: of a single node, or of a pair.
+/// A bucket as its configuration shows it: of a single node, or of an active one and its replicas.
 #[derive(Clone, Copy, Debug)]
 pub struct BucketMap<'a> {
     /// Name of the bucket.
@@ -71,7 +62,7 @@ pub struct BucketMap<'a> {
     pub revision: MapRevision,
     /// Number of vBuckets, at least 1: clients retry for ever on an empty map.
     pub vbuckets: u16,
-    /// Replicas the bucket is configured with. The peer holds the first, nobody the others.
+    /// Replicas the bucket is configured with; those for which there is no node, nobody holds.
     pub replicas: u8,
     /// Revision of the collections manifest.
     pub manifest_uid: u64,
@@ -79,20 +70,28 @@ pub struct BucketMap<'a> {
     pub capabilities: &'a [&'a str],
     /// The node that tells this configuration.
     pub node: NodeAddress<'a>,
-    /// The other one.
-    pub peer: Option<PeerAddress<'a>>,
+    /// The others that have the bucket, in their order; their hosts are never the placeholder.
+    pub peers: &'a [NodeAddress<'a>],
+    /// Where this node stands among all of them: 0 is the active one of every vBucket, the others
+    /// are its replicas.
+    pub place: usize,
 }
 
 impl<'a> BucketMap<'a> {
-    /// Both nodes with whether it is this one, the active one first.
     fn nodes(&self) -> Vec<(NodeAddress<'a>, bool)> {
-        let this = (self.node, true);
-        match self.peer {
-            None => vec![this],
-            Some(peer) if peer.active => vec![(peer.at, false), this],
-            Some(peer) => vec![this, (peer.at, false)],
-        }
+        in_order(self.node, self.peers, self.place)
     }
+}
+
+/// All nodes with whether it is this one, the active one first.
+fn in_order<'a>(
+    node: NodeAddress<'a>,
+    peers: &[NodeAddress<'a>],
+    place: usize,
+) -> Vec<(NodeAddress<'a>, bool)> {
+    let mut nodes: Vec<_> = peers.iter().map(|peer| (*peer, false)).collect();
+    nodes.insert(place.min(nodes.len()), (node, true));
+    nodes
 }
 
 /// The configuration of one bucket, as `GET_CLUSTER_CONFIG` answers and pushes it.
@@ -149,11 +148,10 @@ pub fn bucket_config(map: &BucketMap<'_>) -> String {
 #[must_use]
 pub fn global_config(
     revision: MapRevision,
-    node: &NodeAddress<'_>,
-    peer: Option<&NodeAddress<'_>>,
+    node: NodeAddress<'_>,
+    (peers, place): (&[NodeAddress<'_>], usize),
 ) -> String {
-    let this = std::iter::once((*node, true));
-    let nodes: Vec<_> = this.chain(peer.map(|peer| (*peer, false))).collect();
+    let nodes = in_order(node, peers, place);
     to_json(&GlobalConfig {
         rev: revision.rev,
         rev_epoch: revision.epoch,

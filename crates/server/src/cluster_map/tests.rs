@@ -18,7 +18,8 @@ fn travel() -> BucketMap<'static> {
         manifest_uid: 0,
         capabilities: BUCKET_CAPABILITIES,
         node: NODE,
-        peer: None,
+        peers: &[],
+        place: 0,
     }
 }
 
@@ -99,7 +100,7 @@ fn an_advertised_ipv6_address_has_brackets_before_a_port_only() {
 
 #[test]
 fn the_global_config_names_no_bucket() {
-    let text = global_config(MapRevision { epoch: 1, rev: 7 }, &NODE, None);
+    let text = global_config(MapRevision { epoch: 1, rev: 7 }, NODE, (&[], 0));
     let expected = "{\"rev\":7,\"revEpoch\":1,\"nodesExt\":[{\"services\":{\"kv\":11210,\
                     \"mgmt\":8091},\"thisNode\":true,\"hostname\":\"$HOST\"}],\
                     \"clusterCapabilitiesVer\":[1,0],\"clusterCapabilities\":{}}";
@@ -140,37 +141,39 @@ fn a_map_without_vbuckets_is_a_bug() {
     }));
 }
 
-/// The active node comes first, whichever of the two tells the map.
+/// The active node comes first, whichever of them tells the map.
 #[test]
-fn both_nodes_of_a_pair_are_listed() {
-    let at = NodeAddress {
-        host: "10.0.0.2",
+fn all_nodes_of_a_bucket_are_listed() {
+    let at = |host| NodeAddress {
+        host,
         kv_port: 1,
         http_port: 2,
     };
-    for active in [false, true] {
-        let peer = Some(PeerAddress { at, active });
+    let peers = [at("10.0.0.2"), at("10.0.0.3")];
+    let orders = [
+        ["$HOST:11210", "10.0.0.2:1", "10.0.0.3:1"],
+        ["10.0.0.2:1", "$HOST:11210", "10.0.0.3:1"],
+        ["10.0.0.2:1", "10.0.0.3:1", "$HOST:11210"],
+    ];
+    for (place, order) in orders.into_iter().enumerate() {
         let map = BucketMap {
             vbuckets: 2,
-            replicas: 1,
-            peer,
+            replicas: 2,
+            peers: &peers,
+            place,
             ..travel()
         };
         let config = parse(&bucket_config(&map));
         let server_map = &config["vBucketServerMap"];
-        assert_eq!(server_map["vBucketMap"], json!([[0, 1], [0, 1]]));
-        let (this, other) = (usize::from(active), usize::from(!active));
-        assert_eq!(server_map["serverList"][this], "$HOST:11210");
-        assert_eq!(server_map["serverList"][other], "10.0.0.2:1");
-        assert_eq!(config["nodes"][other]["hostname"], "10.0.0.2:2");
-        assert_eq!(config["nodesExt"][this]["thisNode"], true);
-        assert_eq!(config["nodesExt"][other]["thisNode"], false);
+        assert_eq!(server_map["vBucketMap"], json!([[0, 1, 2], [0, 1, 2]]));
+        assert_eq!(server_map["serverList"], json!(order));
+        for index in 0..3 {
+            let this = index == place;
+            assert_eq!(config["nodesExt"][index]["thisNode"], this);
+        }
+        let revision = MapRevision { epoch: 1, rev: 7 };
+        let global = parse(&global_config(revision, NODE, (&peers, place)));
+        assert_eq!(global["nodesExt"][place]["thisNode"], true);
+        assert_eq!(global["nodesExt"].as_array().map(Vec::len), Some(3));
     }
-    let global = parse(&global_config(
-        MapRevision { epoch: 1, rev: 7 },
-        &NODE,
-        Some(&at),
-    ));
-    assert_eq!(global["nodesExt"].as_array().map(Vec::len), Some(2));
-    assert_eq!(global["nodesExt"][1]["hostname"], "10.0.0.2");
 }

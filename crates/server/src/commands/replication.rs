@@ -1,16 +1,16 @@
-//! Pairs of nodes: a replica makes itself known, a replica is made active.
+//! Groups of nodes: a replica makes itself known, a replica is made active.
 
 use std::time::Duration;
 
 use wire::{Frame, Status};
 
-use crate::replication::{PROMOTE, REGISTER, Stage, forget_replica, register};
+use crate::replication::{PROMOTE, REGISTER, Stage, forget_replicas, register};
 use crate::session::{Context, Done, Refusal, Reply};
 
 /// How long a promotion may take before whoever asked for it is told to look again.
 const PROMOTION_LIMIT: Duration = Duration::from_secs(30);
 
-/// IOCTL_SET: the two settings that pairs of nodes know.
+/// IOCTL_SET: the two settings that groups of nodes know.
 pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
     match frame.key {
         REGISTER => {
@@ -27,11 +27,11 @@ pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<
 }
 
 /// Parks until the replica's own thread has done it. On an active node it means to go on without
-/// its replica.
+/// its replicas.
 fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
     let bucket = context.bucket()?;
-    let follows = bucket.peer().is_some_and(|peer| peer.active);
-    if !follows && forget_replica(&context.session.node, &bucket) {
+    let follows = bucket.group().active().is_some();
+    if !follows && forget_replicas(&context.session.node, &bucket) {
         return Ok(context.reply(frame, &Reply::EMPTY));
     }
     let Some(follower) = bucket.follower() else {

@@ -127,14 +127,15 @@ impl NodeView for FakeNode {
                 manifest_uid: 0,
                 capabilities: BUCKET_CAPABILITIES,
                 node: NODE,
-                peer: None,
+                peers: &[],
+                place: 0,
             };
             bucket_config(&map).into()
         })
     }
 
     fn global_config(&self) -> Arc<str> {
-        global_config(self.revision(), &NODE, None).into()
+        global_config(self.revision(), NODE, (&[], 0)).into()
     }
 
     fn config_changes(&self, bucket: Option<&str>) -> Option<watch::Receiver<u64>> {

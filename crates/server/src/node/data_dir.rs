@@ -29,6 +29,9 @@ pub(super) struct Identities {
     pub(super) node_uuid: String,
     /// Identity of each bucket by name.
     buckets: BTreeMap<String, String>,
+    /// Epoch of the map of each bucket that has another one than the first.
+    #[serde(default)]
+    epochs: BTreeMap<String, i64>,
     #[serde(skip)]
     changed: bool,
 }
@@ -40,6 +43,7 @@ impl Identities {
             version: VERSION,
             node_uuid: random_uuid(),
             buckets: BTreeMap::new(),
+            epochs: BTreeMap::new(),
             changed: true,
         }
     }
@@ -51,6 +55,44 @@ impl Identities {
             self.changed = true;
         }
         self.buckets[name].clone()
+    }
+
+    /// The epoch of a bucket's map.
+    pub(super) fn epoch(&self, name: &str) -> i64 {
+        self.epochs.get(name).copied().unwrap_or(1)
+    }
+
+    /// Notes what a bucket is from now on.
+    fn note(&mut self, name: &str, uuid: &str, epoch: i64) {
+        if self.epoch(name) != epoch {
+            self.epochs.insert(name.to_owned(), epoch);
+            self.changed = true;
+        }
+        if self.buckets.get(name).is_none_or(|known| known != uuid) {
+            self.buckets.insert(name.to_owned(), uuid.to_owned());
+            self.changed = true;
+        }
+    }
+}
+
+/// The identities of a running node, and where they are kept.
+pub(super) struct Kept {
+    pub(super) dir: Option<DataDir>,
+    pub(super) identities: Identities,
+}
+
+impl Kept {
+    /// Notes what a bucket is from now on, and writes it down if that is news.
+    ///
+    /// # Errors
+    /// It is not written; the next call tries again.
+    pub(super) fn note(&mut self, name: &str, uuid: &str, epoch: i64) -> Result<(), StartError> {
+        self.identities.note(name, uuid, epoch);
+        if let Some(dir) = &self.dir {
+            dir.save(&self.identities)?;
+        }
+        self.identities.changed = false;
+        Ok(())
     }
 }
 
@@ -161,6 +203,16 @@ mod tests {
         assert_eq!(again.node_uuid, identities.node_uuid);
         assert_eq!(again.bucket("default"), uuid);
         assert!(!again.changed);
+        assert_eq!(again.epoch("default"), 1);
+        let mut kept = Kept {
+            dir: Some(dir),
+            identities: again,
+        };
+        kept.note("default", "another", 3).unwrap();
+        assert!(!kept.identities.changed);
+        let (_, mut again) = DataDir::examine(place.path()).unwrap();
+        assert_eq!(again.bucket("default"), "another");
+        assert_eq!(again.epoch("default"), 3);
     }
 
     #[test]

@@ -26,9 +26,10 @@ use crate::config::{NodeConfig, Ports, StartError};
 use crate::connections::Connections;
 use crate::identity::{Identity, NewUser, Role};
 use crate::net::{Crew, Listener, OwnThreads, Workers, balance, bind};
-use crate::replication::{Follower, Peer, bucket_map, global_map};
+use crate::replication::{Follower, Group, bucket_map, global_map};
 use crate::served::{MapVersion, ServedBucket};
 use crate::stats::timings::Timings;
+use data_dir::Kept;
 
 pub use salvage::salvage;
 
@@ -97,6 +98,7 @@ pub(crate) struct NodeState {
     pub(crate) started_unix_s: u32,
     /// 32 hex digits.
     pub(crate) uuid: String,
+    kept: Mutex<Kept>,
     buckets: RwLock<BTreeMap<String, Arc<ServedBucket>>>,
     global_map: RwLock<MapVersion>,
     global_changed: watch::Sender<u64>,
@@ -138,6 +140,13 @@ impl NodeState {
     pub(crate) fn publish_map(&self, bucket: &ServedBucket, map: MapVersion) {
         bucket.set_map(map);
         self.connections.map_changed();
+    }
+
+    /// Writes down what a bucket is called and which epoch its map has, if that is news.
+    pub(crate) fn remember(&self, bucket: &str, uuid: &str, epoch: i64) {
+        if let Err(error) = self.kept.lock().note(bucket, uuid, epoch) {
+            tracing::error!(bucket, %error, "the bucket's identity is not written down");
+        }
     }
 
     /// Lets every parked request be tried again.
@@ -344,16 +353,21 @@ fn open_state(
     let mut buckets = BTreeMap::new();
     for bucket in opened.buckets {
         let name = bucket.bucket.name().to_owned();
-        let peer = followed.filter(|of| of.bucket == name).map(Peer::followed);
+        let followed = followed.filter(|of| of.bucket == name);
+        let group = followed.map_or_else(Group::default, Group::following);
+        let revision = MapRevision {
+            epoch: bucket.epoch,
+            ..revision
+        };
         let about = (
             name.as_str(),
             bucket.uuid.as_str(),
             bucket.bucket.vbuckets(),
         );
-        let map = bucket_map(about, ports, peer.as_ref(), revision);
+        let map = bucket_map(about, ports, &group, revision);
         let identity = (bucket.uuid, bucket.kind);
         let served = ServedBucket::new(bucket.bucket, bucket.workers, identity, map);
-        served.set_peer(peer);
+        served.set_group(group);
         buckets.insert(name, Arc::new(served));
     }
     Ok(Arc::new(NodeState {
@@ -367,11 +381,12 @@ fn open_state(
         ports,
         waits,
         started_unix_s,
-        uuid: opened.node_uuid,
+        uuid: opened.kept.identities.node_uuid.clone(),
+        kept: Mutex::new(opened.kept),
         buckets: RwLock::new(buckets),
         global_map: RwLock::new(global_map(
             ports,
-            followed.map(Peer::followed).as_ref(),
+            &followed.map_or_else(Group::default, Group::following),
             revision,
         )),
         global_changed: watch::channel(0).0,

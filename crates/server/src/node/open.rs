@@ -9,7 +9,7 @@ use model::DurabilityLevel;
 use storage::{DiskOptions, DiskStore, MemStore, OpenError, OpenErrorKind, Opened as OpenedStore};
 use tokio::sync::watch;
 
-use super::data_dir::{DataDir, Identities};
+use super::data_dir::{DataDir, Identities, Kept};
 use super::{random_u64, random_vb_uuid};
 use crate::clock::SystemClock;
 use crate::config::{BucketConfig, BucketKind, EvictionPolicy, NodeConfig, StartError};
@@ -35,11 +35,13 @@ pub(super) struct OpenedBucket {
     pub(super) workers: Workers<Store>,
     pub(super) uuid: String,
     pub(super) kind: BucketKind,
+    /// Of its map.
+    pub(super) epoch: i64,
 }
 
 /// All of them.
 pub(super) struct Opened {
-    pub(super) node_uuid: String,
+    pub(super) kept: Kept,
     pub(super) buckets: Vec<OpenedBucket>,
 }
 
@@ -63,19 +65,20 @@ pub(super) fn open_buckets(
     }
     let mut buckets = Vec::new();
     for (bucket, (store, clean)) in config.buckets.iter().zip(stores) {
-        let uuid = identities.bucket(&bucket.name);
+        let uuid = (
+            identities.bucket(&bucket.name),
+            identities.epoch(&bucket.name),
+        );
         let of = config.replica_of.as_ref();
         let of = of.filter(|of| of.bucket == bucket.name);
         let how = (clean, of, config.purge_age_s);
         buckets.push(start(bucket, store, how, (uuid, clock, warmed))?);
     }
-    if let Some(dir) = dir {
+    if let Some(dir) = &dir {
         dir.save(&identities)?;
     }
-    Ok(Opened {
-        node_uuid: identities.node_uuid,
-        buckets,
-    })
+    let kept = Kept { dir, identities };
+    Ok(Opened { kept, buckets })
 }
 
 fn open_store(bucket: &BucketConfig, dir: Option<&DataDir>) -> Result<(Store, bool), StartError> {
@@ -126,7 +129,7 @@ fn start(
     config: &BucketConfig,
     store: Store,
     (clean, of, purge_age_s): (bool, Option<&ReplicaOf>, u64),
-    (uuid, clock, warmed): (String, &Arc<SystemClock>, &watch::Sender<usize>),
+    ((uuid, epoch), clock, warmed): ((String, i64), &Arc<SystemClock>, &watch::Sender<usize>),
 ) -> Result<OpenedBucket, StartError> {
     let eviction = config.eviction(matches!(store, Store::Disk(_)));
     let options = BucketOptions {
@@ -173,5 +176,6 @@ fn start(
         workers,
         uuid,
         kind: config.kind,
+        epoch,
     })
 }

@@ -87,7 +87,7 @@ impl NodeView for NodeState {
                 EvictionPolicy::None => Eviction::None,
             },
             durability_min: bucket.options().vb.durability_min,
-            replicas: u8::from(served.peer().is_some()),
+            replicas: served.group().peers.len() as u8,
             vbuckets: bucket.vbuckets(),
             manifest_uid: 0,
             ready: bucket.warmup().stage() == WarmupStage::Done,

@@ -8,13 +8,16 @@ use model::VbId;
 use wire::dcp::StreamFlags;
 use wire::request::GetAllVbSeqnos;
 use wire::response::VbSeqnos;
-use wire::{Decoded, Envelope, Frame, Limits, Magic, Opaque, Opcode, Response, Status, decode};
+use wire::{
+    Decoded, Envelope, Frame, Limits, Magic, Opaque, Opcode, Response, Status, decode, encode_raw,
+};
 
 use super::controls::NOOP_INTERVAL_S;
+use super::group::NotThere;
 use super::intake::{Answered, Intake, Pushed, Wrong, send};
 use super::passive::Violation;
 use super::progress::{Progress, Stage};
-use super::setup::{Introduction, Setup};
+use super::setup::{Introduction, REGISTER, Setup};
 use super::target::Target;
 
 /// A connection on which nothing was heard for this long is dead: the producer sends no-ops.
@@ -25,6 +28,7 @@ const RETRY_NS: u64 = SECOND_NS;
 /// How often the active's seqnos are asked for.
 const SEQNOS_NS: u64 = 2 * SECOND_NS;
 const SEQNOS: Opaque = Opaque([0, 0, 0xff, 0xff]);
+const REGISTRATION: Opaque = Opaque([0, 0, 0xff, 0xfe]);
 
 /// Why a connection is given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +41,18 @@ pub(super) enum Broken {
     Stuck(VbId, String),
     /// Nothing was heard for too long.
     Silent,
+    /// The node follows another one itself: its host and port.
+    Elsewhere(String, u16),
+}
+
+impl Broken {
+    /// Where to go instead.
+    pub(super) fn elsewhere(self) -> Option<(String, u16)> {
+        match self {
+            Self::Elsewhere(host, port) => Some((host, port)),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Broken {
@@ -46,6 +62,7 @@ impl fmt::Display for Broken {
             Self::Violation(Some(vb), violation) => write!(f, "{vb}: {violation}"),
             Self::Violation(None, violation) => violation.fmt(f),
             Self::Stuck(vb, reason) => write!(f, "{vb}: {reason}"),
+            Self::Elsewhere(host, port) => write!(f, "that node follows {host}:{port}"),
             Self::Silent => f.write_str("the active node was silent for too long"),
         }
     }
@@ -155,9 +172,29 @@ impl<'a, T: Target> Consumer<'a, T> {
                 collection: None,
             };
             send(&question, &envelope, out);
+            self.register_again(out);
         }
         self.intake.acknowledge(now_ns, out);
         Ok(())
+    }
+
+    /// Who was forgotten becomes known again this way, and hears of other replicas.
+    fn register_again(&self, out: &mut Vec<u8>) {
+        let envelope = Envelope {
+            opaque: REGISTRATION,
+            ..Envelope::default()
+        };
+        let parts = [&[], REGISTER, self.about.about.as_bytes()];
+        let sent = encode_raw(Opcode::IOCTL_SET, &envelope, parts, out);
+        sent.expect("it was short enough the first time");
+    }
+
+    fn registered(&self, answer: &[u8]) -> Result<(), Broken> {
+        let registered = self.intake.target().registered(answer);
+        registered.map_err(|why| match why {
+            NotThere::Elsewhere(host, port) => Broken::Elsewhere(host, port),
+            NotThere::Refused(reason) => Broken::Refused(reason),
+        })
     }
 
     /// Tells how far the vBucket has prepares, if that is news. To be called when it may be.
@@ -208,7 +245,7 @@ impl<'a, T: Target> Consumer<'a, T> {
             }
             let told = self.setup.answered(frame.status(), frame.value);
             if let Some(told) = told.map_err(Broken::Refused)? {
-                self.intake.target().registered(told);
+                self.registered(told)?;
             }
             if self.setup.is_done() {
                 self.intake.agree_on_sync_writes(self.setup.sync_writes());
@@ -234,6 +271,9 @@ impl<'a, T: Target> Consumer<'a, T> {
                     self.progress.set_peer_seqno(vb, seqno);
                 }
                 Ok(())
+            }
+            Opcode::IOCTL_SET if opaque == REGISTRATION && frame.status() == Status::SUCCESS => {
+                self.registered(frame.value)
             }
             _ => Ok(()),
         }

@@ -6,8 +6,9 @@ use engine::{CheckpointKind, OpError, ReplicaError};
 use model::{Document, FailoverLog, Seqno, VbId, VbState};
 use wire::dcp::{MarkerFlags, MarkerVersion, SnapshotMarker};
 
+use super::ReplicaOf;
+use super::group::{self, NotThere};
 use super::target::{NotTaken, Position, Resolved, Target};
-use super::{ReplicaOf, pair};
 use crate::node::NodeState;
 use crate::served::ServedBucket;
 
@@ -15,7 +16,8 @@ use crate::served::ServedBucket;
 pub(super) struct Followed {
     pub(super) node: Arc<NodeState>,
     pub(super) served: Arc<ServedBucket>,
-    pub(super) active: Option<ReplicaOf>,
+    /// What was configured, and the host and port that this connection is to.
+    pub(super) active: Option<(ReplicaOf, (String, u16))>,
 }
 
 impl Target for Followed {
@@ -90,9 +92,10 @@ impl Target for Followed {
         self.served.bucket.memory().admit(0).is_ok()
     }
 
-    fn registered(&self, answer: &[u8]) {
-        if let Some(active) = &self.active {
-            pair::registered(&self.node, &self.served, active, answer);
+    fn registered(&self, answer: &[u8]) -> Result<(), NotThere> {
+        match &self.active {
+            Some((of, at)) => group::registered(&self.node, &self.served, (of, at), answer),
+            None => Ok(()),
         }
     }
 }

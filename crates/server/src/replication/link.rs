@@ -16,7 +16,7 @@ use super::controls::Wishes;
 use super::followed::Followed;
 use super::progress::{Progress, Stage};
 use super::setup::Introduction;
-use super::{Order, ReplicaOf, pair};
+use super::{Order, ReplicaOf, group};
 use crate::node::{NodeState, random_u64, random_vb_uuid};
 use crate::served::ServedBucket;
 
@@ -65,6 +65,7 @@ impl Link {
     /// Follows until ordered otherwise.
     pub(super) async fn follow(self, mut orders: watch::Receiver<Order>) {
         let mut backoff = BACKOFF_MIN;
+        let mut at = self.configured();
         loop {
             if orders.has_changed().is_err() {
                 return self.progress.set_stage(Stage::Stopped);
@@ -81,18 +82,26 @@ impl Link {
             }
             self.progress.set_stage(Stage::Connecting);
             let changes = self.progress.changes.load(Ordering::Relaxed);
-            let end = match self.converse(&mut orders).await {
+            let (end, elsewhere) = match self.converse(&at, &mut orders).await {
                 Ok(()) | Err(End::Ordered) => continue,
-                Err(End::Lost(error)) => error.to_string(),
-                Err(End::Broken(broken)) => broken.to_string(),
+                Err(End::Lost(error)) => (error.to_string(), None),
+                Err(End::Broken(broken)) => (broken.to_string(), broken.elsewhere()),
             };
+            let was = at.clone();
+            // One that was followed is tried again before others are.
+            let followed = self.progress.stage() == Stage::Streaming;
+            match elsewhere {
+                Some(other) => at = other,
+                None if followed => {}
+                None => at = self.another_than(&at),
+            }
             self.progress.streams.store(0, Ordering::Relaxed);
             if self.progress.changes.load(Ordering::Relaxed) > changes {
                 backoff = BACKOFF_MIN;
             }
             // Told once for each reason, not for each of many vain tries.
             if self.progress.last_error() != end {
-                let (bucket, active) = (self.served.name(), self.active());
+                let (bucket, active) = (self.served.name(), format!("{}:{}", was.0, was.1));
                 tracing::warn!(
                     bucket,
                     active,
@@ -107,8 +116,22 @@ impl Link {
         }
     }
 
-    fn active(&self) -> String {
-        format!("{}:{}", self.of.host, self.of.port)
+    fn configured(&self) -> (String, u16) {
+        (self.of.host.clone(), self.of.port)
+    }
+
+    /// Whom to try next: the node that was configured and the others of the group in turn. One of
+    /// the replicas may be the active node by now.
+    fn another_than(&self, at: &(String, u16)) -> (String, u16) {
+        let mut nodes = vec![self.configured()];
+        for peer in self.served.group().peers {
+            let node = (peer.host, peer.kv_port);
+            if !nodes.contains(&node) {
+                nodes.push(node);
+            }
+        }
+        let place = nodes.iter().position(|node| node == at);
+        nodes.swap_remove(place.map_or(0, |place| (place + 1) % nodes.len()))
     }
 
     async fn pause(&self, length: Duration, orders: &mut watch::Receiver<Order>) {
@@ -118,8 +141,12 @@ impl Link {
         }
     }
 
-    async fn converse(&self, orders: &mut watch::Receiver<Order>) -> Result<(), End> {
-        let to = (self.of.host.as_str(), self.of.port);
+    async fn converse(
+        &self,
+        at: &(String, u16),
+        orders: &mut watch::Receiver<Order>,
+    ) -> Result<(), End> {
+        let to = (at.0.as_str(), at.1);
         let connected = tokio::time::timeout(CONNECT_LIMIT, TcpStream::connect(to));
         let mut stream = tokio::select! {
             connected = connected => connected.map_err(|_| timed_out("connecting"))??,
@@ -128,11 +155,11 @@ impl Link {
         stream.set_nodelay(true)?;
         Progress::add(&self.progress.connects, 1);
         self.progress.set_stage(Stage::Introducing);
-        let about = self.introduction();
+        let about = self.introduction(at);
         let target = Followed {
             node: Arc::clone(&self.node),
             served: Arc::clone(&self.served),
-            active: Some(self.of.clone()),
+            active: Some((self.of.clone(), at.clone())),
         };
         let progress = Arc::clone(&self.progress);
         let mut output = Vec::new();
@@ -178,7 +205,7 @@ impl Link {
         }
     }
 
-    fn introduction(&self) -> Introduction {
+    fn introduction(&self, at: &(String, u16)) -> Introduction {
         let quota = self.served.bucket.memory().quota();
         let window = (quota / WINDOW_SHARE).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
         Introduction {
@@ -191,7 +218,8 @@ impl Link {
                 window_bytes: window as u32,
                 consumer: self.node.uuid.clone(),
             },
-            about: pair::introduction(&self.node, &self.served),
+            about: group::introduction(&self.node, &self.served, self.of.demote),
+            must_register: *at != self.configured(),
         }
     }
 
@@ -206,7 +234,7 @@ impl Link {
                 Err(error) => tracing::error!(vb = id.0, ?error, "a vBucket was not promoted"),
             }
         }
-        pair::publish_promoted(&self.node, &self.served);
+        group::publish_promoted(&self.node, &self.served);
         self.progress.set_stage(Stage::Promoted);
         tracing::info!(
             bucket = self.served.name(),

@@ -17,10 +17,10 @@ mod claims;
 mod consumer;
 mod controls;
 mod followed;
+mod group;
 mod inbound;
 mod intake;
 mod link;
-mod pair;
 mod passive;
 mod progress;
 mod setup;
@@ -40,8 +40,8 @@ use crate::node::NodeState;
 use crate::served::ServedBucket;
 
 pub(crate) use claims::Claims;
+pub(crate) use group::{Group, bucket_map, forget_replicas, global_map, register};
 pub(crate) use inbound::{Inbound, Opener};
-pub(crate) use pair::{Peer, bucket_map, forget_replica, global_map, register};
 pub(crate) use progress::{Progress, Stage};
 pub(crate) use setup::REGISTER;
 

@@ -43,6 +43,8 @@ pub(super) struct Introduction {
     pub(super) wishes: Wishes,
     /// What the active node is told about this one: JSON.
     pub(super) about: String,
+    /// Whether it is only followed if it knows what that means.
+    pub(super) must_register: bool,
 }
 
 /// One step.
@@ -62,6 +64,7 @@ enum Step {
 pub(super) struct Setup {
     step: Step,
     controls: Controls,
+    must_register: bool,
     login: ScramClient,
     proof: Option<Proof>,
 }
@@ -71,6 +74,7 @@ impl Setup {
         Self {
             step: Step::Hello,
             controls: Controls::default(),
+            must_register: about.must_register,
             login: ScramClient::new(&about.user, &about.password, &about.nonce),
             proof: None,
         }
@@ -199,6 +203,7 @@ impl Setup {
             Step::Login | Step::Prove => return refused("the login"),
             Step::Select if ok => Step::Register,
             Step::Select => return refused("the bucket"),
+            Step::Register if !ok && self.must_register => return refused("the registration"),
             // A node that knows no replicas can be followed all the same.
             Step::Register => {
                 told = ok.then_some(value);

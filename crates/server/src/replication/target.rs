@@ -3,6 +3,8 @@
 use model::{Document, FailoverLog, Seqno, SnapshotRange, VbId, VbState, VbUuid};
 use wire::dcp::SnapshotMarker;
 
+use super::group::NotThere;
+
 /// Where a replica vBucket stands: what a stream is asked for with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Position {
@@ -94,7 +96,7 @@ pub(super) trait Target {
     fn has_room(&self) -> bool;
 
     /// The active node answered to the registration.
-    fn registered(&self, answer: &[u8]);
+    fn registered(&self, answer: &[u8]) -> Result<(), NotThere>;
 }
 
 impl<T: Target> Target for &T {
@@ -138,7 +140,7 @@ impl<T: Target> Target for &T {
         (**self).has_room()
     }
 
-    fn registered(&self, answer: &[u8]) {
-        (**self).registered(answer);
+    fn registered(&self, answer: &[u8]) -> Result<(), NotThere> {
+        (**self).registered(answer)
     }
 }

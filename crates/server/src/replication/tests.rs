@@ -19,6 +19,7 @@ use wire::{
 
 use super::consumer::{Broken, Consumer};
 use super::controls::Wishes;
+use super::group::NotThere;
 use super::passive::Violation;
 use super::progress::{Progress, Stage};
 use super::setup::Introduction;
@@ -138,8 +139,9 @@ impl Target for Fake {
         self.room.get()
     }
 
-    fn registered(&self, answer: &[u8]) {
+    fn registered(&self, answer: &[u8]) -> Result<(), NotThere> {
         self.note(format!("registered {}", String::from_utf8_lossy(answer)));
+        Ok(())
     }
 }
 
@@ -155,6 +157,7 @@ fn introduction() -> Introduction {
             consumer: "c".into(),
         },
         about: "{}".into(),
+        must_register: false,
     }
 }
 

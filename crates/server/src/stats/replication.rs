@@ -13,17 +13,13 @@ type Counter = fn(&Progress) -> &AtomicU64;
 
 /// All rows; what only a replica has is 0 elsewhere. One vBucket is locked at a time.
 pub(super) fn collect(served: &ServedBucket, rows: &mut Rows<'_, '_>) {
-    let peer = served.peer();
-    let role = match &peer {
-        None => "alone",
-        Some(peer) if peer.active => "replica",
-        Some(_) => "active",
-    };
-    rows.row("role", role);
-    match &peer {
-        Some(peer) => rows.row("peer", format_args!("{}:{}", peer.host, peer.kv_port)),
-        None => rows.row("peer", ""),
-    }
+    let group = served.group();
+    rows.row("role", group.role());
+    let peers = group.peers.iter();
+    let addresses: Vec<_> = peers
+        .map(|peer| format!("{}:{}", peer.host, peer.kv_port))
+        .collect();
+    rows.row("peer", addresses.join(", "));
     let progress = served.follower().map(|follower| &follower.progress);
     rows.row("stage", progress.map_or("none", |one| one.stage().name()));
     let last_error = progress.map(|one| one.last_error());

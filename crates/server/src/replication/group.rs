@@ -1,0 +1,378 @@
+//! The nodes of a bucket know of each other: replicas make themselves known to the active node when
+//! they connect, and again from time to time; all then tell clients the same map, each with its
+//! own name for itself.
+//!
+//! The active node decides the order of its replicas and the map's revision; a promotion begins a
+//! new epoch, so that whatever the old active node still tells is older for every client and every
+//! replica.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use model::{Seqno, VbId};
+use serde_json::{Value, json};
+
+use super::ReplicaOf;
+use crate::cluster_map::{
+    BUCKET_CAPABILITIES, BucketMap, HOST_PLACEHOLDER, MapRevision, NodeAddress, bucket_config,
+    global_config,
+};
+use crate::config::Ports;
+use crate::node::{NodeState, random_vb_uuid};
+use crate::served::{MapVersion, ServedBucket};
+
+/// Where HTTP management is until the node itself says so.
+const HTTP_PORT_GUESS: u16 = 8091;
+/// Replicas of a bucket at most: the protocol knows no more.
+const REPLICAS_MAX: usize = 3;
+
+/// Another node that has the bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    /// Its name in topologies, 32 hex digits; empty if it is not known.
+    node: String,
+    pub(crate) host: String,
+    pub(crate) kv_port: u16,
+    pub(crate) http_port: u16,
+}
+
+impl Peer {
+    fn address(&self) -> NodeAddress<'_> {
+        NodeAddress {
+            host: &self.host,
+            kv_port: self.kv_port,
+            http_port: self.http_port,
+        }
+    }
+
+    /// Whether both mean the same node, which may have moved.
+    fn is(&self, other: &Self) -> bool {
+        let named = !self.node.is_empty() && self.node == other.node;
+        named || (self.host == other.host && self.kv_port == other.kv_port)
+    }
+
+    fn read(about: &Value, host: &str) -> Option<Self> {
+        let node = about["node"].as_str().filter(|name| is_uuid(name));
+        Some(Self {
+            node: node.unwrap_or_default().to_owned(),
+            host: host.to_owned(),
+            kv_port: port(about, "kv")?,
+            http_port: port(about, "http")?,
+        })
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "node": self.node,
+            "host": self.host,
+            "kv": self.kv_port,
+            "http": self.http_port,
+        })
+    }
+}
+
+/// The other nodes of a bucket, in their order, and where this one stands among them: first is the
+/// active node, the others are its replicas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Group {
+    pub(crate) peers: Vec<Peer>,
+    place: usize,
+}
+
+impl Group {
+    /// Of a replica that has not met its active node yet.
+    pub(crate) fn following(of: &ReplicaOf) -> Self {
+        let active = Peer {
+            node: String::new(),
+            host: of.host.clone(),
+            kv_port: of.port,
+            http_port: HTTP_PORT_GUESS,
+        };
+        Self {
+            peers: vec![active],
+            place: 1,
+        }
+    }
+
+    /// The node that this one follows.
+    pub(crate) fn active(&self) -> Option<&Peer> {
+        self.peers.first().filter(|_| self.place > 0)
+    }
+
+    /// What this node is.
+    pub(crate) fn role(&self) -> &'static str {
+        match (self.peers.len(), self.place) {
+            (0, _) => "alone",
+            (_, 0) => "active",
+            _ => "replica",
+        }
+    }
+}
+
+fn this_node(ports: Ports) -> NodeAddress<'static> {
+    NodeAddress {
+        host: HOST_PLACEHOLDER,
+        kv_port: ports.kv,
+        http_port: ports.http,
+    }
+}
+
+/// The map of a bucket.
+pub(crate) fn bucket_map(
+    (name, uuid, vbuckets): (&str, &str, u16),
+    ports: Ports,
+    group: &Group,
+    revision: MapRevision,
+) -> MapVersion {
+    let peers: Vec<_> = group.peers.iter().map(Peer::address).collect();
+    let map = BucketMap {
+        name,
+        uuid,
+        revision,
+        vbuckets,
+        replicas: peers.len() as u8,
+        manifest_uid: 0,
+        capabilities: BUCKET_CAPABILITIES,
+        node: this_node(ports),
+        peers: &peers,
+        place: group.place,
+    };
+    MapVersion {
+        revision,
+        json: bucket_config(&map).into(),
+    }
+}
+
+/// The map that names no bucket.
+pub(crate) fn global_map(ports: Ports, group: &Group, revision: MapRevision) -> MapVersion {
+    let peers: Vec<_> = group.peers.iter().map(Peer::address).collect();
+    let json = global_config(revision, this_node(ports), (&peers, group.place));
+    MapVersion {
+        revision,
+        json: json.into(),
+    }
+}
+
+fn publish(node: &NodeState, served: &ServedBucket, revision: MapRevision) {
+    let group = served.group();
+    let uuid = served.shown_uuid();
+    node.remember(served.name(), &uuid, revision.epoch);
+    let about = (served.name(), uuid.as_ref(), served.bucket.vbuckets());
+    let map = bucket_map(about, node.ports, &group, revision);
+    node.publish_global_map(global_map(node.ports, &group, revision));
+    node.publish_map(served, map);
+}
+
+/// What a replica tells its active node about itself.
+pub(super) fn introduction(node: &NodeState, served: &ServedBucket, demote: bool) -> String {
+    let revision = served.map().revision;
+    json!({
+        "kv": node.ports.kv,
+        "http": node.ports.http,
+        "node": node.uuid,
+        "epoch": revision.epoch,
+        "rev": revision.rev,
+        "demote": demote,
+    })
+    .to_string()
+}
+
+fn port(about: &Value, name: &str) -> Option<u16> {
+    u16::try_from(about[name].as_u64()?)
+        .ok()
+        .filter(|port| *port != 0)
+}
+
+fn revision(about: &Value) -> Option<MapRevision> {
+    let (epoch, rev) = (about["epoch"].as_i64()?, about["rev"].as_i64()?);
+    (epoch >= 1 && rev >= 1).then_some(MapRevision { epoch, rev })
+}
+
+/// A replica at `host` made itself known: it is part of the map from now on, until it is forgotten.
+/// Gives the answer, which may say no; `None` when what it says cannot be understood.
+pub(crate) fn register(
+    node: &Arc<NodeState>,
+    served: &ServedBucket,
+    host: IpAddr,
+    about: &[u8],
+) -> Option<String> {
+    let about: Value = serde_json::from_slice(about).ok()?;
+    let theirs = revision(&about)?;
+    let peer = Peer::read(&about, &host.to_string())?;
+    let mut group = served.group();
+    if let Some(active) = group.active() {
+        let follows = json!({"host": active.host, "kv": active.kv_port});
+        return Some(json!({ "follows": follows }).to_string());
+    }
+    let ours = served.map().revision;
+    if theirs.epoch > ours.epoch && about["demote"] != true {
+        let reason = "another node was promoted since this one was the active one";
+        return Some(json!({ "refused": reason }).to_string());
+    }
+    let at = group.peers.iter().position(|known| known.is(&peer));
+    let known = at.is_some_and(|at| group.peers[at] == peer) && ours >= theirs;
+    if !known {
+        tracing::info!(
+            bucket = served.name(),
+            host = peer.host,
+            kv = peer.kv_port,
+            "a replica came"
+        );
+        match at {
+            Some(at) => group.peers[at] = peer,
+            None if group.peers.len() < REPLICAS_MAX => group.peers.push(peer),
+            None => {
+                let reason = "the bucket has as many replicas as there can be";
+                return Some(json!({ "refused": reason }).to_string());
+            }
+        }
+        // From now on a majority is more than half of them.
+        let names = group.peers.iter().map(|peer| peer.node.as_str());
+        let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+        if !names.is_empty() {
+            let chain = [&[node.uuid.as_str()], &names[..]].concat();
+            let topology = json!([chain]).to_string();
+            served.bucket.set_topology(&topology, random_vb_uuid());
+        }
+        served.set_group(group);
+        let newest = ours.max(theirs);
+        let rev = newest.rev.saturating_add(1);
+        publish(node, served, MapRevision { rev, ..newest });
+    }
+    Some(welcome(node, served))
+}
+
+/// What a registered replica is told: who all the nodes are.
+fn welcome(node: &NodeState, served: &ServedBucket) -> String {
+    let revision = served.map().revision;
+    let this = json!({"node": node.uuid, "kv": node.ports.kv, "http": node.ports.http});
+    let mut nodes = vec![this];
+    nodes.extend(served.group().peers.iter().map(Peer::to_json));
+    json!({
+        "http": node.ports.http,
+        "uuid": served.shown_uuid().as_ref(),
+        "epoch": revision.epoch,
+        "rev": revision.rev,
+        "nodes": nodes,
+    })
+    .to_string()
+}
+
+/// Why a node is not to be followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NotThere {
+    /// It follows another one itself.
+    Elsewhere(String, u16),
+    /// For this reason.
+    Refused(String),
+}
+
+/// The active node answered: its map is ours from now on. What cannot be understood changes
+/// nothing.
+///
+/// # Errors
+/// It is not the one to follow; nothing is changed.
+pub(super) fn registered(
+    node: &Arc<NodeState>,
+    served: &ServedBucket,
+    (of, at): (&ReplicaOf, &(String, u16)),
+    answer: &[u8],
+) -> Result<(), NotThere> {
+    let Ok(answer) = serde_json::from_slice::<Value>(answer) else {
+        return Ok(());
+    };
+    if let Some(reason) = answer["refused"].as_str() {
+        return Err(NotThere::Refused(reason.to_owned()));
+    }
+    let follows = &answer["follows"];
+    if let (Some(host), Some(kv)) = (follows["host"].as_str(), port(follows, "kv")) {
+        return Err(NotThere::Elsewhere(host.to_owned(), kv));
+    }
+    let (Some(revision), Some(http_port)) = (revision(&answer), port(&answer, "http")) else {
+        return Ok(());
+    };
+    if !of.demote && revision.epoch < served.map().revision.epoch {
+        let reason = "another node was promoted since that one was the active one";
+        return Err(NotThere::Refused(reason.to_owned()));
+    }
+    let uuid = answer["uuid"].as_str().filter(|uuid| is_uuid(uuid));
+    if let Some(uuid) = uuid {
+        check_bucket(served, of, uuid)?;
+        served.show_uuid(uuid);
+    }
+    let active = Peer {
+        node: answer["nodes"][0]["node"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
+        host: at.0.clone(),
+        kv_port: at.1,
+        http_port,
+    };
+    let group = group_of(node, active, &answer["nodes"]);
+    let news = served.group() != group || served.map().revision != revision;
+    if news {
+        served.set_group(group);
+        publish(node, served, revision);
+    }
+    Ok(())
+}
+
+/// All nodes but this one, as the active node lists them after itself.
+fn group_of(node: &NodeState, active: Peer, nodes: &Value) -> Group {
+    let mut peers = vec![active];
+    let mut place = None;
+    let listed = nodes.as_array().map_or(&[][..], Vec::as_slice);
+    for about in listed.iter().skip(1).take(REPLICAS_MAX) {
+        if about["node"] == node.uuid.as_str() {
+            place = Some(peers.len());
+        } else if let Some(host) = about["host"].as_str() {
+            peers.extend(Peer::read(about, host));
+        }
+    }
+    let place = place.unwrap_or(peers.len());
+    Group { peers, place }
+}
+
+/// A node that lost its data is no active node of what is here: following it would take the last
+/// copy away.
+fn check_bucket(served: &ServedBucket, of: &ReplicaOf, uuid: &str) -> Result<(), NotThere> {
+    if of.demote || *served.shown_uuid() == *uuid {
+        return Ok(());
+    }
+    let has_changes = |id| {
+        let high = served.bucket.with_vbucket(VbId(id), |vb| vb.high_seqno());
+        high.is_some_and(|high| high != Seqno::ZERO)
+    };
+    if (0..served.bucket.vbuckets()).any(has_changes) {
+        return Err(NotThere::Refused(format!(
+            "the bucket there ({uuid}) is another one than the one that was followed: did that \
+             node lose its data? Promote this node, or give up what it has with --demote"
+        )));
+    }
+    Ok(())
+}
+
+fn is_uuid(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The replicas of this active node are gone for good: durable writes do without them again, and
+/// clients are told. One that is still there comes back by itself. False when there is none.
+pub(crate) fn forget_replicas(node: &Arc<NodeState>, served: &ServedBucket) -> bool {
+    if served.group().role() != "active" {
+        return false;
+    }
+    served.bucket.set_topology("", random_vb_uuid());
+    publish_promoted(node, served);
+    true
+}
+
+/// This node is the active one now, and alone.
+pub(super) fn publish_promoted(node: &Arc<NodeState>, served: &ServedBucket) {
+    let known = served.map().revision;
+    served.set_group(Group::default());
+    let epoch = known.epoch.saturating_add(1);
+    let rev = known.rev.saturating_add(1);
+    publish(node, served, MapRevision { epoch, rev });
+}
