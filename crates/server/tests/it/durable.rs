@@ -304,6 +304,29 @@ fn a_bucket_raises_what_is_weaker_than_its_least_level() {
     assert_eq!(client.get("raised").text(), "3");
 }
 
+/// Connections move between threads as their load changes, also with an answer owed.
+#[test]
+fn every_durable_write_is_answered_wherever_its_connection_is_served() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on_disk(place.path());
+    let port = node.ports().kv;
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            std::thread::spawn(move || {
+                let mut client = Client::ready(port);
+                for number in 0..300 {
+                    let key = format!("moves {writer} {number}");
+                    let asked = if number < 100 { MAJORITY } else { ON_ACTIVE };
+                    client.call(&durable(set(&key, "x"), asked, LONG_MS)).ok();
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.join().expect("every answer came");
+    }
+}
+
 /// Waits until a replica's node shows this value.
 fn until_replicated(other: &mut Client, key: &str, value: &str) {
     let deadline = Instant::now() + Duration::from_secs(30);
