@@ -33,12 +33,31 @@ pub struct BackfillBuffer {
     full: AtomicBool,
     active: AtomicUsize,
     pending: AtomicUsize,
+    /// One backfill after the other, each to its end.
+    sequential: AtomicBool,
+    /// The backfiller's turn in which one of them read last.
+    served: AtomicU64,
     bell: Arc<Bell>,
     /// The bucket's memory account.
     booked: Arc<AtomicU64>,
 }
 
 impl BackfillBuffer {
+    /// Reads one vBucket after the other, each to its end, instead of a chunk of each in turn.
+    /// What reads already goes on.
+    pub fn set_sequential(&self, sequential: bool) {
+        self.sequential.store(sequential, Ordering::SeqCst);
+        self.bell.ring();
+    }
+
+    pub(crate) fn served(&self) -> u64 {
+        self.served.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_served(&self, turn: u64) {
+        self.served.store(turn, Ordering::Relaxed);
+    }
+
     /// Bytes of documents that were read and not yet sent.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
@@ -58,7 +77,12 @@ impl BackfillBuffer {
     }
 
     pub(crate) fn may_begin(&self) -> bool {
-        self.active.load(Ordering::SeqCst) < BACKFILLS_PER_CONNECTION_MAX
+        let at_once = if self.sequential.load(Ordering::SeqCst) {
+            1
+        } else {
+            BACKFILLS_PER_CONNECTION_MAX
+        };
+        self.active.load(Ordering::SeqCst) < at_once
     }
 
     fn add(&self, bytes: usize) {
@@ -104,6 +128,8 @@ impl Drop for BackfillChunk {
 pub struct BackfillView {
     /// Its last seqno.
     pub high: Seqno,
+    /// The last one that is neither a prepare nor an abort.
+    pub visible_end: Seqno,
     /// Tombstones up to here may be missing in it.
     pub purge_seqno: Seqno,
     /// The snapshot to which `high` belongs: where it reaches further, the view is not
@@ -264,8 +290,10 @@ impl Job {
             end: high,
         };
         let record = snapshot.record();
+        let visible_end = visible_end(&*snapshot)?;
         self.shared.mail.lock().view = Some(BackfillView {
             high,
+            visible_end,
             purge_seqno: snapshot.purge_seqno(),
             snapshot: record.map_or(whole, |record| record.snapshot),
             high_completed: record.map_or(Seqno::ZERO, |record| record.high_completed),
@@ -299,6 +327,28 @@ impl Job {
     }
 }
 
+/// The newest row that is neither a prepare nor an abort. What is not decided, or was given up,
+/// lies near the end: mostly the last row is the one.
+fn visible_end(snapshot: &dyn Snapshot) -> Result<Seqno, StoreError> {
+    let high = snapshot.high_seqno().0;
+    let mut rows = 1;
+    loop {
+        let from = high.saturating_sub(rows);
+        let mut newest = None;
+        for document in snapshot.by_seqno(Seqno(from + 1)) {
+            let document = document?;
+            if !document.kind().is_prepared() {
+                newest = Some(document.seqno());
+            }
+        }
+        match newest {
+            Some(seqno) => return Ok(seqno),
+            None if from == 0 => return Ok(Seqno::ZERO),
+            None => rows = rows.saturating_mul(8),
+        }
+    }
+}
+
 /// One chunk.
 pub(crate) const CHUNK_DOCUMENTS_MAX: usize = 4096;
 pub(crate) const CHUNK_BYTES_MAX: usize = 4 << 20;
@@ -309,6 +359,8 @@ pub(crate) struct Backfills {
     pub(crate) pending: Mutex<VecDeque<Job>>,
     /// Those that read; only their worker takes them out.
     pub(crate) active: Mutex<VecDeque<Job>>,
+    /// Counts chunks.
+    pub(crate) turn: AtomicU64,
     pub(crate) bell: Arc<Bell>,
 }
 
@@ -320,6 +372,8 @@ impl<S: KvStore> Bucket<S> {
             full: AtomicBool::new(false),
             active: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
+            sequential: AtomicBool::new(false),
+            served: AtomicU64::new(0),
             bell: Arc::clone(&self.backfills.bell),
             booked: self.memory().backfill_account(),
         })

@@ -6,12 +6,37 @@ use storage::{
     StoreError, VbBatch, Want,
 };
 
+/// Unit tests make it fail.
+#[cfg(test)]
+type InMemory = storage::FaultyStore<MemStore>;
+#[cfg(not(test))]
+type InMemory = MemStore;
+
 /// Where the documents of a bucket live.
 pub(crate) enum Store {
     /// In a directory.
     Disk(DiskStore),
     /// In memory, gone with the process.
-    Memory(MemStore),
+    Memory(InMemory),
+}
+
+impl Store {
+    /// An empty store in memory.
+    pub(crate) fn in_memory() -> Self {
+        #[cfg(test)]
+        return Self::Memory(storage::FaultyStore::new(MemStore::new()));
+        #[cfg(not(test))]
+        Self::Memory(MemStore::new())
+    }
+
+    /// Makes reads fail, or work again.
+    #[cfg(test)]
+    pub(crate) fn set_unreadable(&self, unreadable: bool) {
+        match self {
+            Self::Memory(store) => store.set_unreadable(unreadable),
+            Self::Disk(_) => unreachable!("unit tests plant faults in memory"),
+        }
+    }
 }
 
 macro_rules! either {

@@ -1,5 +1,6 @@
-//! The backfiller: reads from the store what streams ask for, a chunk of each in turn.
+//! The backfiller: reads from the store what streams ask for, a chunk for each connection in turn.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use storage::KvStore;
@@ -87,27 +88,35 @@ impl<S: KvStore> Bucket<S> {
         self.backfills.active.lock().extend(begun);
     }
 
-    /// The next one whose connection has room; those that were given up are let go.
+    /// Of the connections with room the one that waited longest, and of its backfills the
+    /// first; those that were given up are let go.
     fn next_backfill(&self) -> Option<Job> {
         let mut given_up = Vec::new();
         let mut active = self.backfills.active.lock();
-        let mut found = None;
-        for _ in 0..active.len() {
-            let Some(job) = active.pop_front() else { break };
-            if job.is_cancelled() {
-                given_up.push(job);
-            } else if job.buffer().is_full() {
-                active.push_back(job);
-            } else {
-                found = Some(job);
-                break;
+        if active.iter().any(Job::is_cancelled) {
+            for _ in 0..active.len() {
+                let Some(job) = active.pop_front() else { break };
+                if job.is_cancelled() {
+                    given_up.push(job);
+                } else {
+                    active.push_back(job);
+                }
             }
         }
+        let with_room = active.iter().enumerate();
+        let with_room = with_room.filter(|(_, job)| !job.buffer().is_full());
+        let next = with_room.min_by_key(|(_, job)| job.buffer().served());
+        let found = next.map(|(index, _)| index);
+        let job = found.and_then(|index| active.remove(index));
         drop(active);
         for job in given_up {
             job.end();
         }
-        found
+        if let Some(job) = &job {
+            let turn = self.backfills.turn.fetch_add(1, Ordering::Relaxed);
+            job.buffer().set_served(turn + 1);
+        }
+        job
     }
 
     pub(crate) fn backfill_until_stopped(&self) {

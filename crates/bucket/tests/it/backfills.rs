@@ -197,6 +197,46 @@ fn what_was_read_counts_as_used_until_it_is_sent() {
 }
 
 #[test]
+fn connections_take_turns_however_much_each_asks_for() {
+    let bucket = stocked(5000, 1);
+    let (greedy, modest) = (Connection::of(&bucket), Connection::of(&bucket));
+    let many: Vec<Backfill> = (0..30)
+        .map(|number| greedy.backfill(&bucket, number % 3))
+        .collect();
+    let one = modest.backfill(&bucket, 0);
+    for _ in 0..4 {
+        assert_eq!(bucket.backfill_step(), Backfilled::Chunk);
+    }
+    assert!(matches!(one.take(), BackfillNews::Opened(_)));
+    assert_eq!(seqnos(&chunk(one.take())), (1, 4096));
+    assert_eq!(seqnos(&chunk(one.take())), (4097, 5000));
+    drop(many);
+}
+
+#[test]
+fn one_vbucket_after_the_other_for_who_wants_it() {
+    let bucket = stocked(5000, 1);
+    let connection = Connection::of(&bucket);
+    connection.buffer.set_sequential(true);
+    let backfills = [2, 0, 1].map(|vb| connection.backfill(&bucket, vb));
+    for (done, backfill) in backfills.iter().enumerate() {
+        assert_eq!(bucket.backfill_step(), Backfilled::Chunk);
+        assert_eq!(connection.buffer.counts(), (1, 2 - done));
+        assert!(matches!(backfill.take(), BackfillNews::Opened(_)));
+        assert_eq!(seqnos(&chunk(backfill.take())), (1, 4096));
+        assert_eq!(bucket.backfill_step(), Backfilled::Chunk);
+        assert_eq!(seqnos(&chunk(backfill.take())), (4097, 5000));
+        assert!(matches!(backfill.take(), BackfillNews::Done));
+    }
+    assert_eq!(bucket.backfill_step(), Backfilled::Nothing);
+    connection.buffer.set_sequential(false);
+    let backfills = [0, 1].map(|vb| connection.backfill(&bucket, vb));
+    assert_eq!(bucket.backfill_step(), Backfilled::Chunk);
+    assert_eq!(connection.buffer.counts(), (2, 0));
+    drop(backfills);
+}
+
+#[test]
 fn nothing_is_read_while_memory_is_short() {
     let mut tight = options(1, 1 << 20);
     tight.eviction = bucket::Eviction::None;

@@ -121,6 +121,8 @@ pub enum Filled {
 pub struct StoreView {
     /// Its last seqno.
     pub high: Seqno,
+    /// The last one that is neither a prepare nor an abort.
+    pub visible_end: Seqno,
     /// Tombstones up to here may be missing.
     pub purge_seqno: Seqno,
     /// The snapshot to which `high` belongs.

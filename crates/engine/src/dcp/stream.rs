@@ -412,7 +412,8 @@ impl Stream {
             return Garbage::default();
         }
         self.view_end = view.high;
-        let mut end = view.high;
+        let mut end = self.end_for_peer(view.high, view.visible_end);
+        let mut visible_end = view.visible_end;
         let mut garbage = Garbage::default();
         if !self.options.disk_only {
             let registered = vbucket.register_cursor(name, view.high);
@@ -420,7 +421,9 @@ impl Stream {
             self.store_again = registered.gap.is_some();
             garbage = registered.garbage;
             if view.snapshot.end > view.high && !self.store_again {
-                end = self.join(vbucket, registered.cursor).max(end);
+                let (visible, joined_end) = self.join(vbucket, registered.cursor);
+                end = end.max(joined_end);
+                visible_end = visible_end.max(visible);
             }
         }
         let end = end.min(self.end);
@@ -433,7 +436,7 @@ impl Stream {
                 disk: true,
                 checkpoint: true,
                 acknowledge: self.options.takeover,
-                visible_end: end,
+                visible_end: visible_end.min(end),
                 high_completed: Some(view.high_completed),
                 high_prepared: Some(view.high_prepared).filter(|&seqno| seqno > Seqno::ZERO),
                 purge_seqno: view.purge_seqno,
@@ -444,15 +447,16 @@ impl Stream {
 
     /// The view ends inside of a snapshot: a document that was replaced before its end may have
     /// its newest version only in memory. That part is taken now, and belongs to the same
-    /// snapshot.
-    fn join(&mut self, vbucket: &mut VBucket, cursor: CursorId) -> Seqno {
+    /// snapshot. Returns the newest change in it that clients may see, and where it ends.
+    fn join(&mut self, vbucket: &mut VBucket, cursor: CursorId) -> (Seqno, Seqno) {
         match vbucket.take_from(cursor, FlushBudget::ALL) {
             CursorRead::Changes(batch) => {
-                let end = self.end_for_peer(batch.snapshot.end, batch.visible_end);
+                let visible = batch.visible_end;
+                let end = self.end_for_peer(batch.snapshot.end, visible);
                 self.joined = Some(Box::new(batch));
-                end
+                (visible, end)
             }
-            CursorRead::Nothing | CursorRead::Dropped => Seqno::ZERO,
+            CursorRead::Nothing | CursorRead::Dropped => (Seqno::ZERO, Seqno::ZERO),
         }
     }
 

@@ -86,6 +86,7 @@ impl World {
             rows: Vec::new(),
             stored: StoreView {
                 high: Seqno::ZERO,
+                visible_end: Seqno::ZERO,
                 purge_seqno: Seqno::ZERO,
                 snapshot: range(0, 0),
                 high_completed: Seqno::ZERO,
@@ -114,6 +115,7 @@ impl World {
             self.rows.push(document.clone());
         });
         self.stored.high = batch.record.high_seqno;
+        self.stored.visible_end = self.stored.high;
         self.stored.snapshot = batch.record.snapshot;
         drop(self.vbucket.finish_flush(batch.done(true)));
     }
@@ -392,6 +394,7 @@ fn what_comes_from_the_store_says_which_prepares_are_decided() {
     let mut world = World::open(set_before, plain(0));
     let view = StoreView {
         high: Seqno(5),
+        visible_end: Seqno(5),
         high_completed: Seqno(3),
         high_prepared: Seqno(4),
         ..world.stored
@@ -415,6 +418,45 @@ fn what_comes_from_the_store_says_which_prepares_are_decided() {
     assert!(snapshot.disk);
     let decided = (snapshot.high_completed, snapshot.high_prepared);
     assert_eq!(decided, (Some(Seqno(3)), Some(Seqno(4))));
+}
+
+#[test]
+fn a_store_that_ends_in_prepares_is_announced_as_far_as_the_peer_sees() {
+    let told = StreamOptions {
+        told_of_advances: true,
+        ..StreamOptions::default()
+    };
+    let sync_writes = StreamOptions {
+        sync_writes: true,
+        ..StreamOptions::default()
+    };
+    for (options, end) in [(StreamOptions::default(), 3), (told, 5), (sync_writes, 5)] {
+        let mut set_before = vbucket();
+        set(&mut set_before, "a");
+        let mut world = World::open(set_before, ask(0, FOR_EVER, options));
+        let cursor = world.stream.take_cursor().expect("it has one");
+        drop(world.vbucket.remove_cursor(cursor));
+        world.flush(usize::MAX);
+        let mut filled = Filled::Ready;
+        while filled == Filled::Ready {
+            filled = world.stream.fill(&mut world.vbucket, NAME).0;
+        }
+        let view = StoreView {
+            high: Seqno(5),
+            visible_end: Seqno(3),
+            snapshot: range(5, 5),
+            ..world.stored
+        };
+        let opened = world
+            .stream
+            .backfill_opened(&view, &mut world.vbucket, NAME);
+        drop(opened);
+        let Some(Event::Snapshot(snapshot)) = world.stream.next_event() else {
+            panic!("no snapshot is announced");
+        };
+        assert_eq!(snapshot.range, range(0, end), "{options:?}");
+        assert_eq!(snapshot.visible_end, Seqno(3));
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 
 use bucket::Wake as _;
 
-use super::mailbox::Mailbox;
+use super::mailbox::{HeldBells, Mailbox};
 use super::worker::{Arrival, Home, Place};
 use crate::connections::ConnectionInfo;
 use crate::node::NodeState;
@@ -350,6 +350,7 @@ impl Connection<TcpStream> {
             self.backlog.extend_from_slice(input);
             return Ok(Next::Backlog);
         }
+        let _after_the_answers = HeldBells::hold();
         let received = self.session.receive(input, &mut scratch.output);
         self.backlog.extend_from_slice(&input[received.consumed..]);
         self.send(&mut scratch.output)?;
@@ -358,6 +359,7 @@ impl Connection<TcpStream> {
 
     fn turn_on_backlog(&mut self) -> io::Result<Next> {
         SCRATCH.with_borrow_mut(|scratch| {
+            let _after_the_answers = HeldBells::hold();
             let received = self.session.receive(&self.backlog, &mut scratch.output);
             self.backlog.drain(..received.consumed);
             if self.backlog.is_empty() && self.backlog.capacity() > 0 {

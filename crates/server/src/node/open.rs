@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bucket::{Bucket, BucketOptions, Clock, Workers};
 use engine::VbConfig;
 use model::DurabilityLevel;
-use storage::{DiskOptions, DiskStore, MemStore, OpenError, OpenErrorKind, Opened as OpenedStore};
+use storage::{DiskOptions, DiskStore, OpenError, OpenErrorKind, Opened as OpenedStore};
 use tokio::sync::watch;
 
 use super::data_dir::{DataDir, Identities, Kept};
@@ -91,7 +91,7 @@ fn open_store(bucket: &BucketConfig, dir: Option<&DataDir>) -> Result<(Store, bo
             }
             Ok((Store::Disk(store), opened.clean))
         }
-        _ => Ok((Store::Memory(MemStore::new()), true)),
+        _ => Ok((Store::in_memory(), true)),
     }
 }
 

@@ -76,6 +76,7 @@ pub(crate) enum Change {
     Noop(bool),
     NoopIntervalNs(u64),
     Window(u32),
+    SequentialBackfills(bool),
 }
 
 fn invalid(reason: &'static str) -> Refusal {
@@ -178,8 +179,10 @@ impl Settings {
             b"include_deleted_user_xattrs" => self.deleted_user_xattrs = only_true(control)?,
             b"v7_dcp_status_codes" => self.new_statuses = only_true(control)?,
             b"backfill_order" => match control.value {
-                b"round-robin" => self.sequential_backfill = false,
-                b"sequential" => self.sequential_backfill = true,
+                b"round-robin" | b"sequential" => {
+                    self.sequential_backfill = control.value == b"sequential";
+                    return Ok(Change::SequentialBackfills(self.sequential_backfill));
+                }
                 _ => return Err(invalid("no such order")),
             },
             b"enable_out_of_order_snapshots" => {

@@ -121,6 +121,7 @@ impl Producer {
             Change::Noop(on) => self.keepalive.enable(on),
             Change::NoopIntervalNs(interval) => self.keepalive.set_interval(interval),
             Change::Window(bytes) => self.flow.set_window(bytes),
+            Change::SequentialBackfills(on) => self.buffer.set_sequential(on),
         }
         Ok(())
     }

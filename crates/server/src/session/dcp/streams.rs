@@ -125,6 +125,7 @@ impl Entry {
             BackfillNews::Opened(view) => {
                 let view = StoreView {
                     high: view.high,
+                    visible_end: view.visible_end,
                     purge_seqno: view.purge_seqno,
                     snapshot: view.snapshot,
                     high_completed: view.high_completed,

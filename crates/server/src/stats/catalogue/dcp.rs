@@ -58,7 +58,7 @@ pub(in crate::stats) static PRODUCERS: &[ProducerRow] = rows! {
     DCP "backfill_buffer_full" Bool "Whether reading waits for room", |p| p.backfill_full;
     DCP "backfill_num_active" Count "Backfills that read", |p| p.backfills.0;
     DCP "backfill_num_pending" Count "Backfills that wait for their turn", |p| p.backfills.1;
-    DCP "backfill_order" Text "Always round-robin", |_p| "round-robin";
+    DCP "backfill_order" Text "Whether vBuckets are read in turn, or one after the other", |p| backfill_order(p.settings.sequential_backfill);
     DCP "num_streams" Count "Streams", |p| p.streams.len();
 };
 
@@ -115,3 +115,11 @@ pub(in crate::stats) static PREFIX_SUMS: &[SumRow] = rows! {
     SUMS "items_remaining" Count "Changes not yet sent, at most", |t| t.items_remaining;
     SUMS "total_bytes" Bytes "Messages sent", |t| t.bytes;
 };
+
+fn backfill_order(sequential: bool) -> &'static str {
+    if sequential {
+        "sequential"
+    } else {
+        "round-robin"
+    }
+}

@@ -138,6 +138,38 @@ fn what_memory_no_longer_has_comes_from_the_store() {
 }
 
 #[test]
+fn a_store_that_ends_in_a_prepare() {
+    let node = own();
+    let mut admin = Client::ready(kv(&node));
+    let topology = Request::new(Opcode::SET_VBUCKET).vbucket(5).extras(&[1]);
+    let nobody_there = r#"{"topology":[["here","there"]]}"#;
+    admin.call(&topology.datatype(1).value(nobody_there)).ok();
+    admin.call(&set("a", "1").vbucket(5)).ok();
+    let mut waiting = Client::ready(kv(&node));
+    let for_ever = [0x13, 1, 0xff, 0xff];
+    waiting.pipeline(&[set("b", "2").vbucket(5).infos(&for_ever)]);
+    await_persisted(&mut admin, 5, 2);
+    let mut plain = Consumer::with(kv(&node), "plain", PRODUCER, &[]);
+    plain.stream(&Ask::all(5));
+    assert_eq!(
+        plain.messages(2),
+        [
+            marker(0, 1, DISK | CHECKPOINT),
+            Message::mutation(1, "a", "1")
+        ]
+    );
+    plain.expect_silence();
+    let mut told = Consumer::open(kv(&node), "told", PRODUCER);
+    told.stream(&Ask::all(5));
+    let all = [
+        marker(0, 2, DISK | CHECKPOINT),
+        Message::mutation(1, "a", "1"),
+        Message::Advanced(2),
+    ];
+    assert_eq!(told.messages(3), all);
+}
+
+#[test]
 fn a_stream_ends_at_the_seqno_that_was_asked_for() {
     let node = own();
     let mut writer = Client::ready(kv(&node));
