@@ -236,6 +236,24 @@ def follows_what_happens_from_now_on(world):
 
 
 @suite.test
+def tells_keys_only_to_who_wants_it_so(world):
+    connection = Connection(world.node.kv).login()
+    equal(key_call(connection, SET, b"only-key", bytes(8), b"unseen").status, SUCCESS)
+    connection.close()
+    code, lines, err = run(world, "--from", "beginning", "--until-now", "--keys-only")
+    equal(code, 0, err)
+    told = [json.loads(line) for line in lines]
+    events = Events(world, "?since=beginning&keys=only")
+    events.read(lambda e: any(line.get("key") == "only-key" for line in e.lines + e.unnamed))
+    for told in told, events.lines + events.unnamed:
+        line = next(line for line in told if line.get("key") == "only-key")
+        equal((line["event"], "value" in line), ("mutation", False))
+        assert not any("value" in line or "value_base64" in line for line in told), told
+    events.close()
+    equal(http_status(world, query="?keys=some"), 400, "no such form")
+
+
+@suite.test
 def tells_expirations(world):
     connection = Connection(world.node.kv).login()
     equal(key_call(connection, SET, b"expiring", struct.pack(">II", 0, 1), b"1").status, SUCCESS)

@@ -4,6 +4,7 @@
 mod common;
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use common::{key, set, vbucket};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -65,7 +66,12 @@ fn drain((mut vbucket, mut stream): (VBucket, Stream)) -> (VBucket, Stream, u64)
 fn next_inline(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("ActiveStreamNextBench");
     group.sample_size(20);
-    for (items, checkpoints) in [(1, 1), (10, 1), (50, 1), (100, 1), (100, 8), (10_000, 1)] {
+    group.warm_up_time(Duration::from_millis(200));
+    group.measurement_time(Duration::from_millis(600));
+    let reference = [1, 5, 10, 20, 50, 75, 100].map(|items| [1, 2, 4, 8].map(|of| (items, of)));
+    let possible = |&(items, checkpoints): &(u64, u64)| checkpoints <= items;
+    let reference = reference.into_iter().flatten().filter(possible);
+    for (items, checkpoints) in reference.chain([(10_000, 1)]) {
         group.throughput(Throughput::Elements(items));
         let id = BenchmarkId::new("NextInline", format!("{items}/{checkpoints}"));
         group.bench_function(id, |bencher| {

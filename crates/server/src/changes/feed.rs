@@ -13,7 +13,7 @@ use super::{Change, Collections, Place, Position, Streams, Told, take};
 use crate::clock::SystemClock;
 use crate::served::ServedBucket;
 use crate::session::Refusal;
-use crate::session::dcp::{OpenedStream, Produced, Producer};
+use crate::session::dcp::{OpenedStream, Produced, Producer, SILENCE_MAX};
 
 /// How long a stream waits that cannot be had for the moment.
 const AGAIN_NS: u64 = 500_000_000;
@@ -80,6 +80,7 @@ pub struct Feed {
     frames: Vec<u8>,
     /// When streams that are wanted are asked for.
     ask_at_ns: Option<u64>,
+    keys_only: bool,
 }
 
 impl std::fmt::Debug for Feed {
@@ -91,11 +92,12 @@ impl std::fmt::Debug for Feed {
 }
 
 impl Feed {
-    /// A feed of a bucket.
+    /// A feed of a bucket; with `keys_only` it tells no values.
     pub(crate) fn open(
         served: &Arc<ServedBucket>,
         clock: Arc<SystemClock>,
         start: Start,
+        keys_only: bool,
     ) -> Result<Self, NoFeed> {
         static NAMES: AtomicU64 = AtomicU64::new(0);
         let vbuckets = served.bucket.vbuckets();
@@ -107,14 +109,23 @@ impl Feed {
         };
         let bell = Arc::new(Notify::new());
         let name = format!("http-changes:{}", NAMES.fetch_add(1, Ordering::Relaxed));
-        let flags = OpenFlags::PRODUCER.with(OpenFlags::INCLUDE_DELETE_TIMES);
+        let mut flags = OpenFlags::PRODUCER.with(OpenFlags::INCLUDE_DELETE_TIMES);
+        if keys_only {
+            flags = flags.with(OpenFlags::NO_VALUE);
+        }
         let doorbell = Arc::new(Doorbell(Arc::clone(&bell)));
         let now = clock.now();
         let mut features = FeatureSet::EMPTY;
         for feature in [Feature::COLLECTIONS, Feature::JSON, Feature::XERROR] {
             features.insert(feature);
         }
-        let mut producer = Producer::new(&name, Arc::clone(served), flags, doorbell, now);
+        let mut producer = Producer::new(
+            &name,
+            Arc::clone(served),
+            flags,
+            doorbell,
+            (now, SILENCE_MAX),
+        );
         for name in [b"enable_noop".as_slice(), b"enable_expiry_opcode"] {
             let value = b"true";
             let set = producer.control(&DcpControl { name, value }, features);
@@ -129,6 +140,7 @@ impl Feed {
             collections: Collections::only_default(),
             frames: Vec::new(),
             ask_at_ns: Some(0),
+            keys_only,
         })
     }
 
@@ -171,7 +183,12 @@ impl Feed {
             match take(&frame, &mut self.streams, true) {
                 Ok(Told::Change(change)) => {
                     let names = self.collections.names(change.collection());
-                    tell(News::Change(change.named(names)));
+                    let change = change.named(names);
+                    tell(News::Change(if self.keys_only {
+                        change.without_value()
+                    } else {
+                        change
+                    }));
                 }
                 Ok(Told::System(event)) => self.collections.learn(&event),
                 Ok(Told::Ended { again, .. }) => {

@@ -64,7 +64,7 @@ impl<'a> DocumentChange<'a> {
             flags: self.told.flags,
             time_s: self.told.expiry,
             key: self.key,
-            value: body(self.told.value, self.datatype),
+            value: Some(body(self.told.value, self.datatype)),
             datatype: self.datatype,
         }
     }
@@ -217,7 +217,7 @@ mod tests {
                     "{} {} {}",
                     change.event.name(),
                     text(change.key),
-                    text(change.value)
+                    text(change.value.unwrap_or_default())
                 )
             }
             other => format!("{other:?}"),

@@ -61,8 +61,8 @@ pub struct Change<'a> {
     pub time_s: u32,
     /// The user's key.
     pub key: &'a [u8],
-    /// The value; of a mutation, plain and without extended attributes.
-    pub value: &'a [u8],
+    /// The value; of a mutation, plain and without extended attributes. `None` is not told.
+    pub value: Option<&'a [u8]>,
     /// Whether the value is JSON.
     pub datatype: Datatype,
 }
@@ -70,8 +70,8 @@ pub struct Change<'a> {
 impl Change<'_> {
     /// Appends one JSON object, without a line feed in it or behind it.
     ///
-    /// Shape: `event`, `key` (`key_base64` if it is not UTF-8), `value` (JSON is embedded, other
-    /// UTF-8 is text, else `value_base64`), `scope`, `collection`, `vb`, `seqno`, `cas` (text:
+    /// Shape: `event`, `key` (`key_base64` if it is not UTF-8), `value` if it is told (JSON is
+    /// embedded, other UTF-8 is text, else `value_base64`), `scope`, `collection`, `vb`, `seqno`, `cas` (text:
     /// it does not fit the numbers of every reader), `rev`; of a mutation `flags` and `expiry`,
     /// else `delete_time` if it is known.
     pub fn write_json(&self, out: &mut Vec<u8>) {
@@ -79,9 +79,9 @@ impl Change<'_> {
         out.extend_from_slice(self.event.name().as_bytes());
         out.extend_from_slice(b"\",");
         text_or_base64("key", self.key, out);
-        if self.event == Event::Mutation {
+        if let Some(value) = self.value.filter(|_| self.event == Event::Mutation) {
             out.push(b',');
-            self.value("value", "value_base64", out);
+            self.value(value, ["value", "value_base64"], out);
         }
         out.extend_from_slice(b",\"scope\":");
         string(self.names.scope, out);
@@ -127,29 +127,38 @@ impl Change<'_> {
         number(",\"seqno\":\"", seqno, out);
         number("\",\"cas\":\"", self.cas.0, out);
         out.push(b'"');
-        if self.event == Event::Mutation {
+        if let Some(value) = self.value.filter(|_| self.event == Event::Mutation) {
             let json = self.datatype.contains(Datatype::JSON);
-            let kind: &[u8] = match (json, std::str::from_utf8(self.value)) {
+            let kind: &[u8] = match (json, std::str::from_utf8(value)) {
                 (true, _) => b",\"datacontenttype\":\"application/json\",",
                 (false, Ok(_)) => b",\"datacontenttype\":\"text/plain\",",
                 (false, Err(_)) => b",\"datacontenttype\":\"application/octet-stream\",",
             };
             out.extend_from_slice(kind);
-            self.value("data", "data_base64", out);
+            self.value(value, ["data", "data_base64"], out);
         }
         out.push(b'}');
     }
 
-    fn value(&self, name: &str, base64_name: &str, out: &mut Vec<u8>) {
+    /// The same change, of which the value is not told.
+    #[must_use]
+    pub fn without_value(self) -> Self {
+        Self {
+            value: None,
+            ..self
+        }
+    }
+
+    fn value(&self, value: &[u8], [name, base64_name]: [&str; 2], out: &mut Vec<u8>) {
         let json = self.datatype.contains(Datatype::JSON);
-        let text = std::str::from_utf8(self.value).ok();
+        let text = std::str::from_utf8(value).ok();
         let text = text.filter(|text| json && serde_json::from_str::<IgnoredAny>(text).is_ok());
         match text {
             Some(text) => {
                 member(name, out);
                 one_line(text, out);
             }
-            None => text_or(name, base64_name, self.value, out),
+            None => text_or(name, base64_name, value, out),
         }
     }
 }
@@ -242,7 +251,7 @@ mod tests {
             flags: 0x0200_0006,
             time_s: 0,
             key: b"sofa",
-            value,
+            value: Some(value),
             datatype,
         }
     }
@@ -284,6 +293,24 @@ mod tests {
         one_line(text, &mut out);
         let expected = "{\"a b\":[12345678901234567890.10,\"x\\\" \\\\\",\" y\\n\"]}";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_value_that_is_not_told() {
+        let keys_only = change(b"3", Datatype::JSON).without_value();
+        let told = line(&keys_only);
+        assert_eq!(
+            (&told["value"], &told["key"]),
+            (&Value::Null, &json!("sofa"))
+        );
+        let mut event = Vec::new();
+        keys_only.write_cloud_event("/buckets/b", VbUuid(1), &mut event);
+        let event: Value = serde_json::from_slice(&event).unwrap();
+        assert_eq!(
+            (&event["data"], &event["subject"]),
+            (&Value::Null, &json!("sofa"))
+        );
+        assert_eq!(event["datacontenttype"], Value::Null);
     }
 
     #[test]

@@ -102,7 +102,8 @@ pub(super) fn open(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
     }
     let bucket = context.bucket()?;
     let waker = context.session.waker();
-    let producer = Producer::new(name, Arc::clone(&bucket), request.flags, waker, context.now);
+    let times = (context.now, context.session.node.waits.silence);
+    let producer = Producer::new(name, Arc::clone(&bucket), request.flags, waker, times);
     let producer: SharedProducer = Arc::new(Mutex::new(producer));
     bucket.dcp.enter(name, &producer, &context.session.info);
     context.session.dcp = Some(producer);

@@ -7,7 +7,7 @@
 //! ```
 //! A client that comes back with the last `id` in the header `Last-Event-ID`, as browsers do by
 //! themselves, or in the query (`?since=`), goes on from there: what was told after that id comes
-//! again, and nothing is left out. Whoever does not read holds up its own stream only.
+//! again, and nothing is left out. With `keys=only` values are neither read nor told. Whoever does not read holds up its own stream only.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -41,6 +41,7 @@ const LOOK: Duration = Duration::from_millis(500);
 #[derive(Deserialize)]
 pub(super) struct Options {
     since: Option<String>,
+    keys: Option<String>,
 }
 
 /// One open stream.
@@ -67,13 +68,20 @@ pub(super) async fn open(
         Ok(start) => start,
         Err(reason) => return answers::line(StatusCode::BAD_REQUEST, &reason),
     };
+    let keys_only = match options.keys.as_deref() {
+        None => false,
+        Some("only") => true,
+        Some(_) => {
+            return answers::line(StatusCode::BAD_REQUEST, "Use keys=only, or leave it out.");
+        }
+    };
     let Ok(slot) = std::sync::Arc::clone(&state.changes).try_acquire_owned() else {
         return answers::line(
             StatusCode::SERVICE_UNAVAILABLE,
             "Too many streams of changes are open.",
         );
     };
-    let feed = match state.view.changes(&bucket, start) {
+    let feed = match state.view.changes(&bucket, start, keys_only) {
         Ok(feed) => feed,
         Err(NoFeed::NoBucket) => return answers::not_found(),
         Err(NoFeed::OtherBucket) => {

@@ -64,7 +64,7 @@ pub trait NodeView: Send + Sync + 'static {
     ///
     /// # Errors
     /// There is no such bucket, or the position is not of this one.
-    fn changes(&self, bucket: &str, start: Start) -> Result<Feed, NoFeed>;
+    fn changes(&self, bucket: &str, start: Start, keys_only: bool) -> Result<Feed, NoFeed>;
 
     /// All metrics in the OpenMetrics text format, ending with `# EOF`.
     fn metrics(&self) -> String;

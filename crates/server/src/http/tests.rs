@@ -144,7 +144,7 @@ impl NodeView for FakeNode {
             .then(|| self.rev.subscribe())
     }
 
-    fn changes(&self, _: &str, _: Start) -> Result<Feed, NoFeed> {
+    fn changes(&self, _: &str, _: Start, _: bool) -> Result<Feed, NoFeed> {
         Err(NoFeed::NoBucket)
     }
 

@@ -47,6 +47,8 @@ pub(crate) struct Waits {
     pub(crate) room: Duration,
     /// For memory for a value that is to be read from the store.
     pub(crate) fetch_room: Duration,
+    /// For a sign of life of a consumer of changes.
+    pub(crate) silence: Duration,
 }
 
 impl Default for Waits {
@@ -56,6 +58,7 @@ impl Default for Waits {
             pending: Duration::from_secs(30),
             room: Duration::from_millis(10),
             fetch_room: Duration::from_millis(500),
+            silence: crate::session::dcp::SILENCE_MAX,
         }
     }
 }

@@ -109,9 +109,9 @@ impl NodeView for NodeState {
         }
     }
 
-    fn changes(&self, bucket: &str, start: Start) -> Result<Feed, NoFeed> {
+    fn changes(&self, bucket: &str, start: Start, keys_only: bool) -> Result<Feed, NoFeed> {
         let served = Self::bucket(self, bucket).ok_or(NoFeed::NoBucket)?;
-        Feed::open(&served, Arc::clone(&self.clock), start)
+        Feed::open(&served, Arc::clone(&self.clock), start, keys_only)
     }
 
     fn metrics(&self) -> String {

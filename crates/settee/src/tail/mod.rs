@@ -61,6 +61,9 @@ pub(crate) struct Args {
     #[arg(long, env = "SETTEE_COUNT", value_name = "CHANGES",
           value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
+    /// Tell keys and metadata only; the server does not read values either
+    #[arg(long, env = "SETTEE_KEYS_ONLY")]
+    keys_only: bool,
     /// How many bytes the server may send ahead
     #[arg(long, env = "SETTEE_WINDOW", value_name = "BYTES", default_value_t = 4 * 1024 * 1024,
           value_parser = clap::value_parser!(u32).range(4096..=256 * 1024 * 1024))]
@@ -129,6 +132,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         timeout: args.connect.timeout(),
         window_bytes: args.window,
         part: target.part.clone(),
+        keys_only: args.keys_only,
         cache: SaltedCache::default(),
     };
     let mut connection = dial.connect()?;
@@ -141,6 +145,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         interrupt,
         changes_max: args.count.unwrap_or(u64::MAX),
         window_bytes: args.window,
+        keys_only: args.keys_only,
     };
     let ended = follow(
         &mut tail,
@@ -208,6 +213,7 @@ struct Dial {
     timeout: Duration,
     window_bytes: u32,
     part: Option<Part>,
+    keys_only: bool,
     cache: SaltedCache,
 }
 
@@ -240,7 +246,7 @@ impl Dial {
                 })?
             }
         };
-        open(&mut client, self.window_bytes)?;
+        open(&mut client, self.window_bytes, self.keys_only)?;
         Ok(Connection {
             client,
             collections,
@@ -273,14 +279,17 @@ fn other_bucket(of_position: usize, of_bucket: u16) -> Failure {
 }
 
 /// Makes a connection one for streams.
-fn open(client: &mut Client, window_bytes: u32) -> Result<(), ClientError> {
+fn open(client: &mut Client, window_bytes: u32, keys_only: bool) -> Result<(), ClientError> {
     let mut nonce = [0_u8; 8];
     getrandom::fill(&mut nonce).map_err(|error| ClientError::Lost {
         during: "DCP_OPEN",
         source: std::io::Error::other(error.to_string()),
     })?;
     let name = format!("settee-tail:{:016x}", u64::from_be_bytes(nonce));
-    let flags = OpenFlags::PRODUCER.with(OpenFlags::INCLUDE_DELETE_TIMES);
+    let mut flags = OpenFlags::PRODUCER.with(OpenFlags::INCLUDE_DELETE_TIMES);
+    if keys_only {
+        flags = flags.with(OpenFlags::NO_VALUE);
+    }
     let extras = u64::from(flags.0).to_be_bytes();
     client.expect_success(&Message {
         extras: &extras,

@@ -86,6 +86,8 @@ pub(super) struct Tail {
     pub(super) changes_max: u64,
     /// Bytes that a producer may send without an acknowledgement.
     pub(super) window_bytes: u32,
+    /// Values are not told.
+    pub(super) keys_only: bool,
 }
 
 /// A connection that was opened for streams.
@@ -272,7 +274,11 @@ impl<'a> Session<'a> {
             Told::Change(change) => {
                 let history = self.tail.streams.history(change.vbucket());
                 let names = self.collections.names(change.collection());
-                self.tail.lines.change(&change.named(names), history);
+                let mut change = change.named(names);
+                if self.tail.keys_only {
+                    change = change.without_value();
+                }
+                self.tail.lines.change(&change, history);
             }
             Told::System(event) => self.collections.learn(&event),
             Told::Ended { reason, .. } if reason == EndReason::LOST_PRIVILEGES => {

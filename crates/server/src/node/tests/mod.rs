@@ -20,6 +20,7 @@ use client::{Client, PASSWORD, Request, SDK, USER};
 mod client;
 mod moves;
 mod room;
+mod streams;
 
 const SOON: Duration = Duration::from_millis(50);
 
@@ -119,59 +120,6 @@ fn a_changed_map_is_pushed_in_the_form_that_was_asked_for() {
     }
     silent.expect_silence();
     elsewhere.expect_silence();
-    node.shutdown().unwrap();
-}
-
-/// The answer to a stream request aside: the next message of that kind.
-fn next_of(client: &mut Client, opcode: Opcode) -> client::Answer {
-    loop {
-        let frame = client.answer();
-        if frame.opcode == opcode {
-            return frame;
-        }
-    }
-}
-
-#[test]
-fn a_store_that_cannot_be_read_ends_the_stream_that_needs_it_and_no_other() {
-    let node = start();
-    let served = node.state.bucket("default").unwrap();
-    let mut client = Client::ready(node.ports().kv);
-    for vb in [1, 2] {
-        client.call(&client::set("k", "stored").vbucket(vb)).ok();
-    }
-    let persisted = |vb| {
-        let seqno = |vbucket: &mut engine::VBucket| vbucket.persisted_seqno().0;
-        served.bucket.with_vbucket(model::VbId(vb), seqno) == Some(1)
-    };
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !(persisted(1) && persisted(2)) {
-        assert!(Instant::now() < deadline, "the flusher is stuck");
-        std::thread::yield_now();
-    }
-    let mut consumer = Client::with(node.ports().kv, &[]);
-    let open = Request::new(Opcode::DCP_OPEN).key("unlucky");
-    consumer.call(&open.extras(&1_u64.to_be_bytes())).ok();
-    let mut from_nothing = [0; 48];
-    from_nothing[16..24].fill(0xff);
-    let ask = |vb| {
-        let request = Request::new(Opcode::DCP_STREAM_REQ).vbucket(vb);
-        request.extras(&from_nothing)
-    };
-    // Nothing is stored for this one, and nothing is read for it later.
-    consumer.call(&ask(3)).ok();
-    served.bucket.store().set_unreadable(true);
-    consumer.call(&ask(1)).ok();
-    let end = next_of(&mut consumer, Opcode::DCP_STREAM_END);
-    assert_eq!((end.status, &*end.extras), (Status(1), &[0, 0, 0, 5][..]));
-    client.call(&client::set("k", "lives").vbucket(3)).ok();
-    assert_eq!(next_of(&mut consumer, Opcode::DCP_MUTATION).value, b"lives");
-    served.bucket.store().set_unreadable(false);
-    for vb in [1, 2] {
-        consumer.pipeline(&[ask(vb)]);
-        let change = next_of(&mut consumer, Opcode::DCP_MUTATION);
-        assert_eq!(change.value, b"stored", "vBucket {vb}");
-    }
     node.shutdown().unwrap();
 }
 

@@ -20,5 +20,7 @@ mod registry;
 mod streams;
 
 pub(crate) use figures::{ProducerFigures, StreamFigures};
-pub(crate) use producer::{OpenedStream, Produced, Producer, SharedProducer, StreamKey};
+pub(crate) use producer::{
+    OpenedStream, Produced, Producer, SILENCE_MAX, SharedProducer, StreamKey,
+};
 pub(crate) use registry::{DcpRegistry, RegisteredConsumer};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bucket::{BackfillBuffer, Bucket, ReadySet, Wake};
 use engine::dcp::{
@@ -32,7 +33,7 @@ const SHARE_BYTES: usize = 64 << 10;
 /// Time between noops until the consumer says otherwise.
 const NOOP_INTERVAL_NS: u64 = 20 * 1_000_000_000;
 /// How long a consumer may be silent that gets noops.
-const IDLE_LIMIT_NS: u64 = 360 * 1_000_000_000;
+pub(crate) const SILENCE_MAX: Duration = Duration::from_mins(6);
 
 /// What statistics put in front of a name.
 const PREFIX: &str = "eq_dcpq:";
@@ -79,14 +80,16 @@ pub(crate) struct Producer {
 }
 
 impl Producer {
-    /// A producer without streams. `name` is the consumer's.
+    /// A producer without streams. `name` is the consumer's, which is given up after so much
+    /// silence.
     pub(crate) fn new(
         name: &str,
         served: Arc<ServedBucket>,
         flags: OpenFlags,
         wake: Arc<dyn Wake>,
-        now: Now,
+        (now, silence_max): (Now, Duration),
     ) -> Self {
+        let silence_ns = u64::try_from(silence_max.as_nanos()).unwrap_or(u64::MAX);
         let buffer = served.bucket.backfill_buffer();
         Self {
             name: format!("{PREFIX}{name}").into(),
@@ -94,7 +97,7 @@ impl Producer {
             flags,
             settings: Settings::default(),
             flow: FlowControl::default(),
-            keepalive: Keepalive::new(NOOP_INTERVAL_NS, IDLE_LIMIT_NS, now.mono_ns),
+            keepalive: Keepalive::new(NOOP_INTERVAL_NS, silence_ns, now.mono_ns),
             ready: Arc::new(ReadySet::new(wake)),
             buffer,
             streams: BTreeMap::new(),

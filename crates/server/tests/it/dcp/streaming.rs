@@ -146,8 +146,8 @@ fn a_store_that_ends_in_a_prepare() {
     admin.call(&topology.datatype(1).value(nobody_there)).ok();
     admin.call(&set("a", "1").vbucket(5)).ok();
     let mut waiting = Client::ready(kv(&node));
-    let for_ever = [0x13, 1, 0xff, 0xff];
-    waiting.pipeline(&[set("b", "2").vbucket(5).infos(&for_ever)]);
+    let a_minute = [0x13, 1, 0xea, 0x60];
+    waiting.pipeline(&[set("b", "2").vbucket(5).infos(&a_minute)]);
     await_persisted(&mut admin, 5, 2);
     let mut plain = Consumer::with(kv(&node), "plain", PRODUCER, &[]);
     plain.stream(&Ask::all(5));

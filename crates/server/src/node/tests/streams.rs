@@ -1,0 +1,82 @@
+//! Streams whose store breaks, and consumers that fall silent.
+
+use std::time::{Duration, Instant};
+
+use wire::{Opcode, Status};
+
+use super::client::{Answer, Client, Request, set};
+use super::{SOON, Waits, bucket, config, start, started};
+
+fn producer_of(port: u16, name: &str) -> Client {
+    let mut consumer = Client::with(port, &[]);
+    let open = Request::new(Opcode::DCP_OPEN).key(name);
+    consumer.call(&open.extras(&1_u64.to_be_bytes())).ok();
+    consumer
+}
+
+/// The answer to a stream request aside: the next message of that kind.
+fn next_of(client: &mut Client, opcode: Opcode) -> Answer {
+    loop {
+        let frame = client.answer();
+        if frame.opcode == opcode {
+            return frame;
+        }
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_read_ends_the_stream_that_needs_it_and_no_other() {
+    let node = start();
+    let served = node.state.bucket("default").unwrap();
+    let mut client = Client::ready(node.ports().kv);
+    for vb in [1, 2] {
+        client.call(&set("k", "stored").vbucket(vb)).ok();
+    }
+    let persisted = |vb| {
+        let seqno = |vbucket: &mut engine::VBucket| vbucket.persisted_seqno().0;
+        served.bucket.with_vbucket(model::VbId(vb), seqno) == Some(1)
+    };
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !(persisted(1) && persisted(2)) {
+        assert!(Instant::now() < deadline, "the flusher is stuck");
+        std::thread::yield_now();
+    }
+    let mut consumer = producer_of(node.ports().kv, "unlucky");
+    let mut from_nothing = [0; 48];
+    from_nothing[16..24].fill(0xff);
+    let ask = |vb| {
+        let request = Request::new(Opcode::DCP_STREAM_REQ).vbucket(vb);
+        request.extras(&from_nothing)
+    };
+    // Nothing is stored for this one, and nothing is read for it later.
+    consumer.call(&ask(3)).ok();
+    served.bucket.store().set_unreadable(true);
+    consumer.call(&ask(1)).ok();
+    let end = next_of(&mut consumer, Opcode::DCP_STREAM_END);
+    assert_eq!((end.status, &*end.extras), (Status(1), &[0, 0, 0, 5][..]));
+    client.call(&set("k", "lives").vbucket(3)).ok();
+    assert_eq!(next_of(&mut consumer, Opcode::DCP_MUTATION).value, b"lives");
+    served.bucket.store().set_unreadable(false);
+    for vb in [1, 2] {
+        consumer.pipeline(&[ask(vb)]);
+        let change = next_of(&mut consumer, Opcode::DCP_MUTATION);
+        assert_eq!(change.value, b"stored", "vBucket {vb}");
+    }
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn a_consumer_that_gets_noops_and_stays_silent_is_given_up() {
+    let waits = Waits {
+        silence: SOON,
+        ..Waits::default()
+    };
+    let node = started(&config(None, vec![bucket("default")]), waits);
+    let mut silent = producer_of(node.ports().kv, "silent");
+    let mut without_noops = producer_of(node.ports().kv, "without");
+    let noops = Request::new(Opcode::DCP_CONTROL).key("enable_noop");
+    silent.call(&noops.value("true")).ok();
+    assert!(silent.next().is_none(), "the node closes the connection");
+    without_noops.call(&Request::new(Opcode::NOOP)).ok();
+    node.shutdown().unwrap();
+}
