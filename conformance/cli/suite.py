@@ -326,6 +326,26 @@ def reads_and_writes_by_hand(world):
 
 
 @suite.test
+def manages_collections_by_hand(world):
+    at = ["--connect", world.connect]
+    code, out, err = run("collections", "create", "hands.left", "--max-ttl", "1000", *at)
+    equal((code, out.startswith("manifest ")), (0, True), f"create ({err})")
+    equal(run("collections", "create", "hands", *at)[0], 65, "create what is there")
+    equal(run("set", "k", "there", "--collection", "hands.left", *at)[0], 0, "set")
+    code, out, err = run("get", "k", "--collection", "hands.left", *at)
+    equal((code, out.rstrip("\n")), (0, "there"), f"get ({err})")
+    equal(run("get", "k", *at)[0], 66, "get from the default collection")
+    code, out, _ = run("collections", "list", *at)
+    lines = [line.split() for line in out.splitlines()]
+    assert ["hands.left", "max-ttl", "1000"] in [[name, *more] for name, _, *more in lines if more], out
+    code, out, _ = run("collections", "list", "--json", *at)
+    equal([scope["name"] for scope in json.loads(out)["scopes"]], ["_default", "hands"], "list --json")
+    equal(run("collections", "drop", "hands", *at)[0], 0, "drop")
+    assert run("get", "k", "--collection", "hands.left", *at)[0] != 0, "a dropped collection"
+    equal(run("collections", "drop", "hands", *at)[0], 65, "drop what is gone")
+
+
+@suite.test
 def shows_statistics(world):
     groups = ("", "vbucket", "vbucket-details", "vbucket-seqno", "checkpoint", "memory", "hash",
               "timings", "warmup", "diskinfo", "connections", "config")  # fmt: skip

@@ -110,6 +110,8 @@ var tests = []test{
 	{"tells_where_to_roll_back", tellsRollback},
 	{"refuses_wrong_requests", refusesWrongRequests},
 	{"rolls_back_after_a_kill", rollsBackAfterKill},
+	// The last one: what it makes is told to every stream from then on.
+	{"follows_collections", followsCollections},
 }
 
 // load runs writes and keeps what they came to.

@@ -96,6 +96,7 @@ var tests = []test{
 		options := &gocb.WaitUntilReadyOptions{ServiceTypes: services}
 		must(w.bucket.WaitUntilReady(10*time.Second, options), "wait until ready")
 	}},
+	{"manages_scopes_and_collections", managesCollections},
 	{"writes_and_reads", func(w *world) {
 		c := w.collection
 		written := must1(c.Upsert("crud", document{"a": "1"}, nil))
@@ -347,6 +348,40 @@ func rawCalls(w *world) {
 		}))
 		must(<-results, "statistics `"+group+"`")
 	}
+}
+
+// managesCollections makes, uses and drops collections through the SDK's management calls.
+func managesCollections(w *world) {
+	manager := w.bucket.CollectionsV2()
+	must(manager.CreateScope("go", nil), "create scope")
+	refused(manager.CreateScope("go", nil), "create scope again", gocb.ErrScopeExists)
+	must(manager.CreateCollection("go", "a", nil, nil), "create collection")
+	refused(manager.CreateCollection("go", "a", nil, nil), "create collection again", gocb.ErrCollectionExists)
+	refused(manager.CreateCollection("nope", "a", nil, nil), "create in no scope", gocb.ErrScopeNotFound)
+	limited := &gocb.CreateCollectionSettings{MaxExpiry: time.Second}
+	must(manager.CreateCollection("go", "fleeting", limited, nil), "create collection with a limit")
+	names := map[string]int{}
+	for _, scope := range must1(manager.GetAllScopes(nil)) {
+		names[scope.Name] = len(scope.Collections)
+	}
+	equal(names["go"], 2, "collections of the scope")
+	a := w.bucket.Scope("go").Collection("a")
+	must1(a.Upsert("same", document{"in": "a"}, nil))
+	must1(w.collection.Upsert("same", document{"in": "default"}, nil))
+	holds(a, "same", document{"in": "a"})
+	holds(w.collection, "same", document{"in": "default"})
+	fleeting := w.bucket.Scope("go").Collection("fleeting")
+	must1(fleeting.Upsert("soon", document{}, nil))
+	gone(fleeting, "soon")
+	must(manager.DropCollection("go", "a", nil), "drop collection")
+	refused(manager.DropCollection("go", "a", nil), "drop collection again", gocb.ErrCollectionNotFound)
+	_, err := a.Get("same", &gocb.GetOptions{Timeout: 2 * time.Second, RetryStrategy: failFast{}})
+	refused(err, "get from a dropped collection", gocb.ErrCollectionNotFound, gocb.ErrTimeout)
+	must(manager.CreateCollection("go", "a", nil, nil), "create collection anew")
+	_, err = w.bucket.Scope("go").Collection("a").Get("same", nil)
+	refused(err, "get what was dropped", gocb.ErrDocumentNotFound)
+	must(manager.DropScope("go", nil), "drop scope")
+	refused(manager.DropScope("go", nil), "drop scope again", gocb.ErrScopeNotFound)
 }
 
 // backAfter ends the node while the client stays, and reads everything through the same client.

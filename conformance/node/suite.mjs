@@ -52,6 +52,27 @@ const tests = {
     await refused(() => c.get('crud'), couchbase.DocumentNotFoundError)
   },
 
+  async manages_scopes_and_collections({ bucket, c }) {
+    const manager = bucket.collections()
+    await manager.createScope('node')
+    await refused(() => manager.createScope('node'), couchbase.ScopeExistsError)
+    await manager.createCollection('a', 'node')
+    await refused(() => manager.createCollection('a', 'node'), couchbase.CollectionExistsError)
+    const scope = (await manager.getAllScopes()).find((one) => one.name === 'node')
+    equal(scope.collections.map((one) => one.name), ['a'], 'collections of the scope')
+    const a = bucket.scope('node').collection('a')
+    await a.upsert('same', { in: 'a' })
+    await c.upsert('same', { in: 'default' })
+    await holds(a, 'same', { in: 'a' })
+    await holds(c, 'same', { in: 'default' })
+    await manager.dropCollection('a', 'node')
+    await refused(() => manager.dropCollection('a', 'node'), couchbase.CollectionNotFoundError)
+    await manager.createCollection('a', 'node')
+    await refused(() => bucket.scope('node').collection('a').get('same'), couchbase.DocumentNotFoundError)
+    await manager.dropScope('node')
+    await refused(() => manager.dropScope('node'), couchbase.ScopeNotFoundError)
+  },
+
   async inserts_once({ c }) {
     await c.insert('insert', { n: 1 })
     await refused(() => c.insert('insert', { n: 2 }), couchbase.DocumentExistsError)

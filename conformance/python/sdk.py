@@ -18,17 +18,23 @@ from couchbase.durability import (
     ServerDurability,
 )
 from couchbase.exceptions import (
+    AmbiguousTimeoutException,
     AuthenticationException,
     BucketNotFoundException,
     CasMismatchException,
+    CollectionAlreadyExistsException,
+    CollectionNotFoundException,
     CouchbaseException,
     DeltaInvalidException,
     DocumentExistsException,
     DocumentLockedException,
     DocumentNotFoundException,
+    ScopeAlreadyExistsException,
+    ScopeNotFoundException,
     TimeoutException,
     UnAmbiguousTimeoutException,
 )
+from couchbase.management.collections import CreateCollectionSettings
 from couchbase.options import (
     ClusterOptions,
     ClusterTimeoutOptions,
@@ -381,6 +387,79 @@ def back_after(world, end):
     newer = c.upsert(first, {"n": "after"})
     assert newer.cas > max(cas.values()), "a CAS is not used twice"
     equal(content(c.get(UNICODE_KEY)), {"key": UNICODE_KEY}, "a document of an earlier test")
+
+
+def in_scope(world, scope, collection):
+    return world.cluster.bucket("default").scope(scope).collection(collection)
+
+
+@suite.test
+def manages_scopes_and_collections(world):
+    """With the management calls of the SDK, and documents in between."""
+    manager = world.cluster.bucket("default").collections()
+    manager.create_scope("inventory")
+    raises(ScopeAlreadyExistsException, lambda: manager.create_scope("inventory"))
+    manager.create_collection("inventory", "hotel")
+    manager.create_collection("inventory", "fleeting", CreateCollectionSettings(max_expiry=timedelta(seconds=1)))
+    raises(CollectionAlreadyExistsException, lambda: manager.create_collection("inventory", "hotel"))
+    raises(ScopeNotFoundException, lambda: manager.create_collection("nope", "hotel"))
+    scopes = {scope.name: scope for scope in manager.get_all_scopes()}
+    equal(sorted(scopes), ["_default", "inventory"])
+    equal(sorted(one.name for one in scopes["inventory"].collections), ["fleeting", "hotel"])
+
+    hotel = in_scope(world, "inventory", "hotel")
+    hotel.upsert("same", {"in": "hotel"})
+    world.collection.upsert("same", {"in": "default"})
+    equal(content(hotel.get("same")), {"in": "hotel"})
+    equal(content(world.collection.get("same")), {"in": "default"})
+    hotel.remove("same")
+    raises(DocumentNotFoundException, lambda: hotel.get("same"))
+    equal(content(world.collection.get("same")), {"in": "default"})
+
+    fleeting = in_scope(world, "inventory", "fleeting")
+    fleeting.upsert("soon", {"n": 1})
+    eventually("the collection's limit ends it", lambda: not fleeting.exists("soon").exists, seconds=10)
+
+    hotel.upsert("old", {"n": 1})
+    manager.drop_collection("inventory", "hotel")
+    gone = (
+        AmbiguousTimeoutException,
+        UnAmbiguousTimeoutException,
+        CollectionNotFoundException,
+        ScopeNotFoundException,
+    )
+    short = GetOptions(timeout=timedelta(seconds=2))
+    raises(gone, lambda: hotel.get("old", short))
+    raises(CollectionNotFoundException, lambda: manager.drop_collection("inventory", "hotel"))
+    manager.create_collection("inventory", "hotel")
+    raises(DocumentNotFoundException, lambda: in_scope(world, "inventory", "hotel").get("old"))
+    manager.drop_scope("inventory")
+    raises(ScopeNotFoundException, lambda: manager.drop_scope("inventory"))
+    raises(gone, lambda: hotel.get("old", short))
+
+
+@suite.test
+def keeps_collections_over_a_kill(world):
+    """Made, filled, one dropped, killed: the client finds what there was."""
+    manager = world.cluster.bucket("default").collections()
+    manager.create_scope("kept")
+    for name in ("stays", "goes"):
+        manager.create_collection("kept", name)
+    collections = {name: in_scope(world, "kept", name) for name in ("stays", "goes")}
+    written = [one.upsert(f"k{n}", {"n": n}) for one in collections.values() for n in range(30)]
+    await_persistence(world.node, written)
+    manager.drop_collection("kept", "goes")
+    world.node.kill()
+    world.node.start()
+    stays = collections["stays"]
+    eventually("the client is back", lambda: content(stays.get("k0")) == {"n": 0}, seconds=30)
+    for n in range(30):
+        equal(content(stays.get(f"k{n}")), {"n": n})
+    scopes = {scope.name: scope for scope in manager.get_all_scopes()}
+    equal([one.name for one in scopes["kept"].collections], ["stays"])
+    manager.create_collection("kept", "goes")
+    raises(DocumentNotFoundException, lambda: in_scope(world, "kept", "goes").get("k0"))
+    manager.drop_scope("kept")
 
 
 @suite.test

@@ -106,6 +106,14 @@ impl KvStore for Watched {
         self.inner.remove(vb)
     }
 
+    fn manifest(&self) -> Answer<Option<Vec<u8>>> {
+        self.inner.manifest()
+    }
+
+    fn set_manifest(&self, text: &[u8]) -> Answer<()> {
+        self.inner.set_manifest(text)
+    }
+
     fn disk_usage(&self) -> Answer<DiskUsage> {
         self.inner.disk_usage()
     }

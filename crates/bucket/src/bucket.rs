@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use storage::{ErrorKind, KvStore, StoreError};
 
 use crate::backfill::Backfills;
+use crate::collections::Collections;
 use crate::compactions::Compactions;
 use crate::durable::{Alarms, DurableWaits};
 use crate::holds::{Hold, Holds};
@@ -102,6 +103,7 @@ pub struct Bucket<S> {
     pub(crate) prepared: RwLock<Vec<Weak<ReadySet>>>,
     pub(crate) backfills: Backfills,
     pub(crate) durable: DurableWaits,
+    pub(crate) collections: Collections,
     pub(crate) alarms: Alarms,
     pub(crate) flusher_state: AtomicU8,
     /// Why the last commit failed, until one succeeds.
@@ -155,6 +157,7 @@ impl<S: KvStore> Bucket<S> {
             prepared: RwLock::default(),
             backfills: Backfills::default(),
             durable: DurableWaits::default(),
+            collections: Collections::default(),
             alarms: Alarms::default(),
             flusher_state: AtomicU8::new(FlusherState::Running as u8),
             failure: Mutex::default(),

@@ -20,10 +20,12 @@ pub enum Hold {
     Restore = 5,
     /// Statistics look at figures.
     Stat = 6,
+    /// Collections come and go.
+    Collections = 7,
 }
 
 /// All reasons.
-pub const HOLDS: [Hold; 7] = [
+pub const HOLDS: [Hold; 8] = [
     Hold::Pull,
     Hold::Flush,
     Hold::Expel,
@@ -31,6 +33,7 @@ pub const HOLDS: [Hold; 7] = [
     Hold::Expire,
     Hold::Restore,
     Hold::Stat,
+    Hold::Collections,
 ];
 
 impl Hold {
@@ -45,6 +48,7 @@ impl Hold {
             Self::Expire => "expire",
             Self::Restore => "restore",
             Self::Stat => "stat",
+            Self::Collections => "collections",
         }
     }
 }

@@ -11,6 +11,7 @@
 
 mod backfill;
 mod bucket;
+mod collections;
 mod compactions;
 mod durable;
 mod holds;
@@ -29,6 +30,7 @@ pub use backfill::{
     BackfillNews, BackfillView,
 };
 pub use bucket::{Bucket, BucketOptions, OpenBucketError};
+pub use collections::SetManifestError;
 pub use compactions::{CompactionRules, CompactionTicket};
 pub use durable::DurableWait;
 pub use holds::{HOLDS, Hold, Holds};

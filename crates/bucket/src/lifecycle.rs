@@ -41,6 +41,7 @@ impl<S: KvStore> Bucket<S> {
         drop(slot);
         self.deliver(id, left);
         home.subscribers.notify(id);
+        self.bring_to_manifest(id);
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use engine::collections::SystemEvent;
 use engine::{Applied, OpError, ReplicaError, SnapshotMarker, VBucket};
 use model::{Document, FailoverLog, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid};
 use storage::{KvStore, StoreError};
@@ -104,7 +105,12 @@ impl<S: KvStore> Bucket<S> {
                 }
             });
             match applied {
-                Some(Ok(applied)) => return applied,
+                Some(Ok(applied)) => {
+                    if applied.is_ok() && SystemEvent::is_key(document.key()) {
+                        self.learn_event(document);
+                    }
+                    return applied;
+                }
                 Some(Err(wanted)) if self.fetch_now(id, &wanted) => {}
                 None | Some(Err(_)) => return Err(ReplicaError::NotReplica),
             }
@@ -228,6 +234,7 @@ impl<S: KvStore> Bucket<S> {
         self.deliver(id, left);
         self.waiters.wake(id, Seqno(u64::MAX));
         self.notify_subscribers(id);
+        self.erase_soon();
         result.map(|()| high)
     }
 
@@ -250,7 +257,8 @@ impl<S: KvStore> Bucket<S> {
             rows += 1;
             let evict = self.options().eviction.keeps_a_copy()
                 && !keep_values
-                && !document.kind().is_tombstone();
+                && !document.kind().is_tombstone()
+                && !SystemEvent::is_key(document.key());
             let row = if evict {
                 document.to_non_resident()
             } else {

@@ -71,6 +71,8 @@ pub struct CompactionStats {
     pub rows_read: AtomicU64,
     /// Documents found expired, and made tombstones.
     pub expired: AtomicU64,
+    /// Rows of dropped collections taken out of the store.
+    pub rows_erased: AtomicU64,
 }
 
 /// What the flusher is doing.

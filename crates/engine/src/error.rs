@@ -9,6 +9,8 @@ pub enum OpError {
     NotMyVbucket,
     /// The vBucket is about to become active; the caller parks the operation and runs it again.
     WouldBlockPending,
+    /// The collection of the key is not here (any more).
+    UnknownCollection,
     /// There is no such document.
     KeyNotFound,
     /// The document exists already, or its CAS is another one.
@@ -47,6 +49,7 @@ impl fmt::Display for OpError {
         f.write_str(match self {
             Self::NotMyVbucket => "not my vBucket",
             Self::WouldBlockPending => "vBucket is pending",
+            Self::UnknownCollection => "unknown collection",
             Self::KeyNotFound => "key not found",
             Self::KeyExists => "key exists or its CAS differs",
             Self::NotStored => "not stored",

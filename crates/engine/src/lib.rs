@@ -17,6 +17,7 @@
 
 mod checkpoint;
 mod codec;
+pub mod collections;
 pub mod dcp;
 mod durability;
 mod error;

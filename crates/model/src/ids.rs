@@ -67,6 +67,19 @@ pub struct CollectionId(pub u32);
 impl CollectionId {
     /// The collection `_default._default`.
     pub const DEFAULT: Self = Self(0);
+    /// The namespace of what vBuckets note about collections themselves: no documents.
+    pub const SYSTEM: Self = Self(1);
+    /// The first number that a collection of a user may have.
+    pub const USER_MIN: Self = Self(8);
+}
+
+/// Identifier of a scope; 0 is `_default`, 1 to 7 are reserved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ScopeId(pub u32);
+
+impl ScopeId {
+    /// The scope `_default`.
+    pub const DEFAULT: Self = Self(0);
 }
 
 /// Revision of a collections manifest.

@@ -23,6 +23,24 @@ pub fn split_key(key: &[u8]) -> Option<(CollectionId, &[u8])> {
     None
 }
 
+/// Appends the canonical LEB128 form of a number: 1 to 5 bytes.
+pub fn push_leb128(mut number: u32, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// The stored form of a user's key in a collection.
+#[must_use]
+pub fn collection_key(collection: CollectionId, key: &[u8]) -> Vec<u8> {
+    let mut stored = Vec::with_capacity(key.len() + 5);
+    push_leb128(collection.0, &mut stored);
+    stored.extend_from_slice(key);
+    stored
+}
+
 /// The stored form of a user's key in the default collection.
 #[must_use]
 pub fn default_collection_key(key: &[u8]) -> Vec<u8> {
@@ -52,6 +70,7 @@ mod tests {
             let mut key = bytes.to_vec();
             key.extend_from_slice(b"k");
             assert_eq!(split_key(&key), Some((CollectionId(id), b"k".as_slice())));
+            assert_eq!(collection_key(CollectionId(id), b"k"), key);
         }
     }
 

@@ -13,8 +13,8 @@ mod time;
 
 pub use datatype::Datatype;
 pub use document::{DOCUMENT_OVERHEAD_BYTES, Document, Draft, Meta};
-pub use ids::{Cas, CollectionId, ManifestUid, Seqno, VbId, VbUuid};
-pub use key::{KEY_BYTES_MAX, default_collection_key, split_key};
+pub use ids::{Cas, CollectionId, ManifestUid, ScopeId, Seqno, VbId, VbUuid};
+pub use key::{KEY_BYTES_MAX, collection_key, default_collection_key, push_leb128, split_key};
 pub use kind::{DurabilityLevel, Kind};
 pub use record::{FailoverEntry, FailoverLog, SnapshotRange, VbRecord, VbState};
 pub use time::Now;

@@ -5,6 +5,7 @@
 pub mod changes;
 mod clock;
 pub mod cluster_map;
+pub mod collections;
 mod commands;
 pub mod config;
 mod connections;

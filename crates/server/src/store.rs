@@ -85,6 +85,14 @@ impl KvStore for Store {
         either!(self, store => store.remove(vb))
     }
 
+    fn manifest(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        either!(self, store => store.manifest())
+    }
+
+    fn set_manifest(&self, text: &[u8]) -> Result<(), StoreError> {
+        either!(self, store => store.set_manifest(text))
+    }
+
     fn disk_usage(&self) -> Result<DiskUsage, StoreError> {
         either!(self, store => store.disk_usage())
     }

@@ -7,7 +7,7 @@ use model::{Cas, Datatype};
 use serde_json::{Value, json};
 use wire::Opcode;
 
-use crate::client::{Answer, ConnectArgs, Message};
+use crate::client::{Answer, Client, ConnectArgs, Message};
 use crate::exit::{Failure, Sysexit};
 use crate::output;
 
@@ -19,7 +19,7 @@ pub(crate) struct GetArgs {
     /// Key of the document
     key: String,
     #[command(flatten)]
-    connect: ConnectArgs,
+    place: Place,
     /// Print one JSON object with key, CAS, flags and value
     #[arg(long, env = "SETTEE_JSON")]
     json: bool,
@@ -48,7 +48,7 @@ pub(crate) struct SetArgs {
     #[arg(long, env = "SETTEE_CAS", value_name = "CAS", default_value_t = 0)]
     cas: u64,
     #[command(flatten)]
-    connect: ConnectArgs,
+    place: Place,
     /// Print one JSON object
     #[arg(long, env = "SETTEE_JSON")]
     json: bool,
@@ -65,10 +65,30 @@ pub(crate) struct DelArgs {
     #[arg(long, env = "SETTEE_CAS", value_name = "CAS", default_value_t = 0)]
     cas: u64,
     #[command(flatten)]
-    connect: ConnectArgs,
+    place: Place,
     /// Print one JSON object
     #[arg(long, env = "SETTEE_JSON")]
     json: bool,
+}
+
+/// Where the document is.
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// The collection of the document
+    #[arg(long, env = "SETTEE_COLLECTION", value_name = "SCOPE.COLLECTION")]
+    collection: Option<String>,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+impl Place {
+    fn connect(&self) -> Result<Client, Failure> {
+        let mut client = self.connect.connect()?;
+        if let Some(path) = &self.collection {
+            client.use_collection(path)?;
+        }
+        Ok(client)
+    }
 }
 
 fn parse_flags(text: &str) -> Result<u32, String> {
@@ -84,7 +104,7 @@ fn parse_flags(text: &str) -> Result<u32, String> {
 /// # Errors
 /// The server cannot be asked, or has no such document.
 pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
-    let mut client = args.connect.connect()?;
+    let mut client = args.place.connect()?;
     let answer = client.document_request(&Message::with(Opcode::GET, args.key.as_bytes(), b""))?;
     if args.json {
         return output::print_json(&document_json(&args.key, &answer)?);
@@ -139,7 +159,7 @@ pub(crate) fn set(args: &SetArgs) -> Result<(), Failure> {
         cas: Cas(args.cas),
         ..Message::with(Opcode::SET, args.key.as_bytes(), value)
     };
-    let answer = args.connect.connect()?.document_request(&message)?;
+    let answer = args.place.connect()?.document_request(&message)?;
     print_revision(&args.key, &answer, args.json)
 }
 
@@ -152,7 +172,7 @@ pub(crate) fn del(args: &DelArgs) -> Result<(), Failure> {
         cas: Cas(args.cas),
         ..Message::with(Opcode::DELETE, args.key.as_bytes(), b"")
     };
-    let answer = args.connect.connect()?.document_request(&message)?;
+    let answer = args.place.connect()?.document_request(&message)?;
     print_revision(&args.key, &answer, args.json)
 }
 

@@ -5,6 +5,7 @@
 
 mod bench;
 mod client;
+mod collections;
 mod compact;
 mod ctl;
 mod exit;
@@ -50,6 +51,7 @@ enum Command {
     Get(kv::GetArgs),
     Set(kv::SetArgs),
     Del(kv::DelArgs),
+    Collections(collections::Args),
     Tail(tail::Args),
     Bench(bench::Args),
     /// Print a completion script for a shell
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Command::Get(args) => kv::get(&args),
         Command::Set(args) => kv::set(&args),
         Command::Del(args) => kv::del(&args),
+        Command::Collections(args) => collections::run(&args),
         Command::Tail(args) => tail::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completion { shell } => completion(shell),

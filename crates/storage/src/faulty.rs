@@ -145,6 +145,15 @@ impl<S: KvStore> KvStore for FaultyStore<S> {
         self.inner.remove(vb)
     }
 
+    fn manifest(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.manifest()
+    }
+
+    fn set_manifest(&self, text: &[u8]) -> Result<(), StoreError> {
+        self.check_write("keeping the manifest")?;
+        self.inner.set_manifest(text)
+    }
+
     fn disk_usage(&self) -> Result<DiskUsage, StoreError> {
         self.inner.disk_usage()
     }

@@ -114,6 +114,19 @@ pub trait KvStore: Send + Sync + 'static {
     /// As [`KvStore::commit`].
     fn remove(&self, vb: VbId) -> Result<(), StoreError>;
 
+    /// The text last given to [`KvStore::set_manifest`]; `None` when there was none.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is not as it was written, `Io`, `Closed`.
+    fn manifest(&self) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Keeps a text of the bucket's own, durably, in place of the last one: after a crash the one
+    /// or the other is there.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io`: the last one is still there. `Closed`.
+    fn set_manifest(&self, text: &[u8]) -> Result<(), StoreError>;
+
     /// Bytes that the store takes.
     ///
     /// # Errors
@@ -267,8 +280,10 @@ pub struct ScanEnd {
 pub enum Keep {
     /// It stays.
     Keep,
-    /// It goes.
+    /// It goes. If it is a tombstone, the purge seqno tells.
     Drop,
+    /// It goes, and nobody misses it: the purge seqno stays.
+    Erase,
 }
 
 /// What a compaction did.

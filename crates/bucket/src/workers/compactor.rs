@@ -1,6 +1,7 @@
 //! The compactor: purges tombstones that everybody has had the time to see.
 
 use engine::Outcome;
+use engine::collections::SystemEvent;
 use model::{Kind, Meta, Seqno, VbId};
 use storage::{Compacted, Keep, KvStore, StoreError};
 
@@ -127,7 +128,9 @@ impl<S: KvStore> Bucket<S> {
                 if first && is_expired(meta, now_s) && expired.len() < PURGED_PER_WALK {
                     expired.push(key.into());
                 }
-                if !goes(meta, rules) || purged.len() >= PURGED_PER_WALK {
+                // That the default collection was dropped is remembered for good.
+                let kept = SystemEvent::ends_default(key);
+                if kept || !goes(meta, rules) || purged.len() >= PURGED_PER_WALK {
                     return Keep::Keep;
                 }
                 purged.push((key.into(), meta.seqno));

@@ -12,6 +12,7 @@ use storage::{ErrorKind, KvStore, StoreError};
 use super::compactor::pause_s;
 use super::flusher::Flushed;
 use crate::Bucket;
+use crate::collections::ERASE_AGAIN;
 use crate::stats::{FlusherState, WarmupStage};
 
 /// How long the reliever rests when it could not free enough.
@@ -220,10 +221,25 @@ impl<S: KvStore> Bucket<S> {
         let started_s = u64::from(self.clock.now().unix_s());
         let mut last_s = vec![started_s; usize::from(self.vbuckets())];
         let pause = Duration::from_secs(pause_s(self.options.purge_age_s));
+        let mut again = None;
         while !self.is_stopping() {
-            self.compactions.bell.wait(Some(pause));
-            if !self.is_stopping() && self.warmup().stage() == WarmupStage::Done {
-                self.serve_compactions();
+            self.compactions.bell.wait(again.or(Some(pause)));
+            if self.warmup().stage() != WarmupStage::Done {
+                again = self
+                    .collections
+                    .erase
+                    .load(Ordering::SeqCst)
+                    .then_some(ERASE_AGAIN);
+                continue;
+            }
+            if self.is_stopping() {
+                continue;
+            }
+            self.serve_compactions();
+            let erase = self.collections.erase.swap(false, Ordering::SeqCst);
+            if erase || again.is_some() {
+                again = (!self.erase_step()).then_some(ERASE_AGAIN);
+            } else {
                 self.compaction_step(&mut last_s);
             }
         }

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use engine::collections::SystemEvent;
 use model::{Document, VbId, VbState, VbUuid};
 use storage::{ErrorKind, KvStore, StoreError};
 
@@ -38,6 +39,11 @@ impl<S: KvStore> Bucket<S> {
             });
             Counters::add(&warmup.vbuckets_done, 1);
         }
+        for index in 0..self.vbuckets() {
+            // Some may have stopped before they noted what the manifest had already.
+            self.bring_to_manifest(VbId(index));
+        }
+        self.erase_soon();
         let took_us = self.clock.now().mono_ns.saturating_sub(started) / 1000;
         Counters::add(&warmup.time_us, took_us);
         warmup.set_stage(WarmupStage::Done);
@@ -83,6 +89,7 @@ impl<S: KvStore> Bucket<S> {
         if self.options.eviction.keeps_a_copy()
             && !row.kind().is_tombstone()
             && !row.kind().is_prepared()
+            && !SystemEvent::is_key(row.key())
             && after > self.memory.low_mark()
         {
             return row.to_non_resident();
@@ -92,6 +99,9 @@ impl<S: KvStore> Bucket<S> {
     }
 
     fn load_rows(&self, vb: VbId, rows: &mut Vec<Document>) {
+        for event in rows.iter().filter(|row| SystemEvent::is_key(row.key())) {
+            self.learn_event(event);
+        }
         let now = self.clock.now();
         let odd = self.with_vbucket(vb, |vbucket| {
             let odd = rows.drain(..).filter_map(|row| {

@@ -87,7 +87,7 @@ fn a_key_that_came_back_has_one_row_afterwards() {
     assert_eq!(bucket.get(0, "k4"), Some(b"back".to_vec()));
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     let rows = rows(bucket.store(), 0);
-    let of_key = rows.iter().filter(|row| row.key() == b"k4");
+    let of_key = rows.iter().filter(|row| row.key() == b"\0k4");
     assert_eq!(of_key.count(), 1);
     assert_eq!(rows.len(), 52);
 }

@@ -16,7 +16,7 @@ pub(crate) fn set_until(bucket: &Bucket<impl KvStore>, vb: u16, key: &str, expir
     };
     let mut write = Write {
         mode: StoreMode::Set,
-        draft: Some(Draft::new(key.as_bytes(), b"v", &meta)),
+        draft: Some(Draft::new(&crate::world::stored(key), b"v", &meta)),
         cas: Cas::ANY,
         preserve_expiry: false,
         durability: None,

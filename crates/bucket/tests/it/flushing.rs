@@ -21,7 +21,10 @@ fn a_flush_makes_rows_of_changes_and_one_row_of_a_key() {
         .iter()
         .map(|row| (row.key().to_vec(), row.seqno().0, row.kind().is_tombstone()))
         .collect();
-    assert_eq!(found, [(b"b".to_vec(), 4, false), (b"a".to_vec(), 5, true)]);
+    assert_eq!(
+        found,
+        [(b"\0b".to_vec(), 4, false), (b"\0a".to_vec(), 5, true)]
+    );
     assert_eq!(bucket.persisted(1), Seqno(5));
     assert_eq!(bucket.persisted(3), Seqno(1));
     assert!(!bucket.any_dirty());

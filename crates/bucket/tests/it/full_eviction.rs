@@ -46,7 +46,11 @@ fn write(
 ) -> Result<Seqno, OpError> {
     let mut write = Write {
         mode,
-        draft: Some(Draft::new(key.as_bytes(), value, &Meta::default())),
+        draft: Some(Draft::new(
+            &crate::world::stored(key),
+            value,
+            &Meta::default(),
+        )),
         cas: Cas::ANY,
         preserve_expiry: false,
         durability: None,
@@ -57,7 +61,9 @@ fn write(
 
 fn get(bucket: &Bucket<impl KvStore>, key: &str) -> Option<Vec<u8>> {
     let now = bucket.clock().now();
-    match retried(bucket, || bucket.run(VB, |vb| vb.get(key.as_bytes(), now))) {
+    match retried(bucket, || {
+        bucket.run(VB, |vb| vb.get(&crate::world::stored(key), now))
+    }) {
         Ok(got) => Some(got.document.value().to_vec()),
         Err(OpError::KeyNotFound) => None,
         Err(error) => panic!("{key}: {error}"),
@@ -66,7 +72,11 @@ fn get(bucket: &Bucket<impl KvStore>, key: &str) -> Option<Vec<u8>> {
 
 fn delete(bucket: &Bucket<impl KvStore>, key: &str) -> Result<(), OpError> {
     let now = bucket.clock().now();
-    let delete = || bucket.run(VB, |vb| vb.delete(key.as_bytes(), Cas::ANY, now));
+    let delete = || {
+        bucket.run(VB, |vb| {
+            vb.delete(&crate::world::stored(key), Cas::ANY, now)
+        })
+    };
     retried(bucket, delete).map(|_| ())
 }
 
@@ -141,7 +151,7 @@ fn a_row_of_another_key_is_put_back_and_the_search_goes_on() {
     evict_all(&bucket);
     // As if the hash of "b" were that of "a".
     let wrong = FetchKey {
-        key: b"b"[..].into(),
+        key: b"\0b"[..].into(),
         seqno: Seqno(1),
         whole: true,
     };
@@ -160,7 +170,7 @@ fn locked_documents_and_replicas_keep_their_keys() {
     bucket.set(0, "free", b"1");
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     let now = bucket.clock().now();
-    let locked = bucket.run(VB, |vb| vb.get_locked(b"locked", 15, now));
+    let locked = bucket.run(VB, |vb| vb.get_locked(b"\0locked", 15, now));
     let Ok(Outcome::Done(locked)) = locked else {
         panic!("it can be locked");
     };
@@ -171,19 +181,19 @@ fn locked_documents_and_replicas_keep_their_keys() {
         Ok(Outcome::NeedsFetch(_))
     ));
     let unlock = |key: &[u8], cas| bucket.run(VB, |vb| vb.unlock(key, cas, now));
-    assert_eq!(unlock(b"free", locked.cas), Err(OpError::NotLocked));
-    assert_eq!(unlock(b"locked", locked.cas), Ok(()));
+    assert_eq!(unlock(b"\0free", locked.cas), Err(OpError::NotLocked));
+    assert_eq!(unlock(b"\0locked", locked.cas), Ok(()));
     bucket
         .set_vbucket(VB, VbState::Replica, None, VbUuid(7))
         .unwrap();
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     evict_all(&bucket);
-    let known = bucket.with_vbucket(VB, |vb| vb.fetch_before_apply(b"locked"));
+    let known = bucket.with_vbucket(VB, |vb| vb.fetch_before_apply(b"\0locked"));
     assert_eq!(known, Some(None), "a replica keeps its keys");
-    let wanted = bucket.with_vbucket(VB, |vb| vb.fetch_before_apply(b"free"));
+    let wanted = bucket.with_vbucket(VB, |vb| vb.fetch_before_apply(b"\0free"));
     let wanted = wanted.flatten().unwrap();
     assert!(wanted.whole && bucket.fetch_now(VB, &wanted));
-    let known = bucket.with_vbucket(VB, |vb| vb.fetch_before_apply(b"free"));
+    let known = bucket.with_vbucket(VB, |vb| vb.fetch_before_apply(b"\0free"));
     assert_eq!(known, Some(None));
 }
 
@@ -234,7 +244,7 @@ fn random_operations_are_those_of_a_map() {
     let mut stored = BTreeMap::new();
     for row in rows(bucket.store(), 0) {
         if !row.kind().is_tombstone() {
-            let key = String::from_utf8(row.key().to_vec()).unwrap();
+            let key = String::from_utf8(row.key()[1..].to_vec()).unwrap();
             assert!(
                 stored.insert(key, row.value().to_vec()).is_none(),
                 "two rows of a key"
@@ -255,7 +265,11 @@ fn a_bucket_of_ten_times_its_quota_serves_all() {
         let (value, now) = ([7; 1000], bucket.clock().now());
         let mut write = Write {
             mode: StoreMode::Set,
-            draft: Some(Draft::new(key.as_bytes(), &value, &Meta::default())),
+            draft: Some(Draft::new(
+                &crate::world::stored(&key),
+                &value,
+                &Meta::default(),
+            )),
             cas: Cas::ANY,
             preserve_expiry: false,
             durability: None,

@@ -119,7 +119,7 @@ fn a_refused_deletion_does_not_touch_the_vbucket_that_came_after() {
     workers.stop().unwrap();
     let stored = rows(&kept, 0);
     assert_eq!(stored.len(), 1);
-    assert_eq!(stored[0].key(), b"new");
+    assert_eq!(stored[0].key(), b"\0new");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_fetch_for_a_vbucket_that_is_gone_or_new_gives_an_answer() {
     bucket.set(0, "a", b"1");
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     let evicted = bucket.with_vbucket(VbId(0), |vbucket| {
-        vbucket.evict(b"a", model::Now::default())
+        vbucket.evict(b"\0a", model::Now::default())
     });
     assert_eq!(evicted, Some(true));
     let Ok(Outcome::NeedsFetch(wanted)) = bucket.try_get(0, "a") else {

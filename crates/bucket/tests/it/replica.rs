@@ -34,7 +34,7 @@ fn change(key: &str, seqno: u64, kind: Kind) -> Document {
         ..Meta::default()
     };
     let value: &[u8] = if kind == Kind::Mutation { b"v" } else { b"" };
-    Document::from_parts(key.as_bytes(), value, &meta)
+    Document::from_parts(&crate::world::stored(key), value, &meta)
 }
 
 fn log(entries: &[(u64, u64)]) -> FailoverLog {
@@ -66,7 +66,9 @@ fn high<S: KvStore>(bucket: &Bucket<S>) -> Seqno {
 
 fn seen<S: KvStore>(bucket: &Bucket<S>, key: &str) -> bool {
     let now = bucket.clock().now();
-    match bucket.run(VB, |vbucket| vbucket.get_replica(key.as_bytes(), now)) {
+    match bucket.run(VB, |vbucket| {
+        vbucket.get_replica(&crate::world::stored(key), now)
+    }) {
         Ok(_) => true,
         Err(OpError::KeyNotFound) => false,
         Err(error) => panic!("{key}: {error}"),

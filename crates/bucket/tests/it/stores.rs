@@ -88,6 +88,14 @@ macro_rules! hand_on {
             self.inner.remove(vb)
         }
 
+        fn manifest(&self) -> Answer<Option<Vec<u8>>> {
+            self.inner.manifest()
+        }
+
+        fn set_manifest(&self, text: &[u8]) -> Answer<()> {
+            self.inner.set_manifest(text)
+        }
+
         fn disk_usage(&self) -> Answer<DiskUsage> {
             self.inner.disk_usage()
         }

@@ -153,13 +153,18 @@ pub(crate) trait Ops {
     }
 }
 
+/// The stored form of a key of the default collection.
+pub(crate) fn stored(key: &str) -> Vec<u8> {
+    model::default_collection_key(key.as_bytes())
+}
+
 impl<S: KvStore> Ops for Bucket<S> {
     fn try_set(&self, vb: u16, key: &str, value: &[u8]) -> Result<Seqno, OpError> {
         self.admit(key.len() + value.len() + 64)
             .map_err(|refusal| refusal.error)?;
         let mut write = Write {
             mode: StoreMode::Set,
-            draft: Some(Draft::new(key.as_bytes(), value, &Meta::default())),
+            draft: Some(Draft::new(&stored(key), value, &Meta::default())),
             cas: Cas::ANY,
             preserve_expiry: false,
             durability: None,
@@ -173,7 +178,7 @@ impl<S: KvStore> Ops for Bucket<S> {
 
     fn try_get(&self, vb: u16, key: &str) -> Result<Outcome<Document>, OpError> {
         let now = self.clock().now();
-        let got = self.run(VbId(vb), |vbucket| vbucket.get(key.as_bytes(), now))?;
+        let got = self.run(VbId(vb), |vbucket| vbucket.get(&stored(key), now))?;
         Ok(match got {
             Outcome::Done(got) | Outcome::Prepared(got) => Outcome::Done(got.document),
             Outcome::NeedsFetch(key) => Outcome::NeedsFetch(key),
@@ -182,7 +187,7 @@ impl<S: KvStore> Ops for Bucket<S> {
 
     fn try_delete(&self, vb: u16, key: &str) -> Result<Seqno, OpError> {
         let now = self.clock().now();
-        let deleted = |vbucket: &mut engine::VBucket| vbucket.delete(key.as_bytes(), Cas::ANY, now);
+        let deleted = |vbucket: &mut engine::VBucket| vbucket.delete(&stored(key), Cas::ANY, now);
         match self.run(VbId(vb), deleted)? {
             Outcome::Done(mutated) | Outcome::Prepared(mutated) => Ok(mutated.seqno),
             Outcome::NeedsFetch(_) => panic!("a deletion needs no old value"),

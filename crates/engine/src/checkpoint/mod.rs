@@ -142,6 +142,24 @@ impl CheckpointLog {
         }
         self.keep_apart(document, old);
         let supersedes = old.map_or(Seqno::ZERO, |old| self.replace(old));
+        self.push(document, supersedes);
+    }
+
+    /// Queues a change that no table holds: the row of `supersedes` (if not zero) goes when it is
+    /// written, but in memory it replaces nothing. Readers never get both in one snapshot of an
+    /// active vBucket; a replica keeps the checkpoints of its active one.
+    pub(crate) fn append_apart(&mut self, document: &Document, supersedes: Seqno, active: bool) {
+        let full = self.open_bytes >= self.bytes_max && self.open.is_complete();
+        let meets = supersedes > Seqno::ZERO && supersedes >= self.open.checkpoint_start;
+        if full || active && meets {
+            self.close_checkpoint();
+        }
+        self.push(document, supersedes);
+        // Only the log holds it.
+        self.note_evicted(document);
+    }
+
+    fn push(&mut self, document: &Document, supersedes: Seqno) {
         let bytes = document.memory_bytes();
         let seqno = document.seqno();
         self.make_room();

@@ -65,6 +65,8 @@ pub enum StreamEnd {
     BackfillFailed,
     /// The peer must ask again, and will have to roll back.
     Rollback,
+    /// The collections that the stream is about were dropped.
+    FilterEmpty,
 }
 
 /// What to announce before the changes of a snapshot.

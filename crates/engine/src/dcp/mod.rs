@@ -10,6 +10,7 @@
 //!                          Stream::next -> Event, one at a time, while FlowControl has room
 //! ```
 
+mod filter;
 mod flow;
 mod held;
 mod keepalive;
@@ -19,6 +20,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+pub use filter::StreamFilter;
 pub use flow::FlowControl;
 pub use held::Rows;
 pub use keepalive::{Keepalive, Pulse};

@@ -1,7 +1,8 @@
 //! One stream of one vBucket: what it holds, what comes next.
 
-use model::{Document, Seqno, SnapshotRange, VbState};
+use model::{CollectionId, Document, Seqno, SnapshotRange, VbState};
 
+use super::filter::StreamFilter;
 use super::held::{Held, Places, Rows};
 use super::message::{
     Event, Filled, Snapshot, StoreView, StreamAsk, StreamEnd, StreamFigures, StreamOptions,
@@ -9,7 +10,10 @@ use super::message::{
 };
 use super::rollback::{History, Position, rollback};
 use crate::VBucket;
-use crate::checkpoint::{CheckpointKind, CursorBatch, CursorId, CursorRead, FlushBudget, Garbage};
+use crate::checkpoint::{
+    BatchPlace, CheckpointKind, CursorBatch, CursorId, CursorRead, FlushBudget, Garbage,
+};
+use crate::collections::Living;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -38,6 +42,11 @@ enum Phase {
 /// of rows.
 pub struct Stream {
     options: StreamOptions,
+    filter: StreamFilter,
+    /// How the stream ends once the change that was given is sent: its filter came to an end.
+    ends: Option<StreamEnd>,
+    /// Which of the store's rows mean something, if some may not.
+    living: Option<Box<Living>>,
     end: Seqno,
     /// Where the snapshot began in which the peer stood: so does the first one announced.
     asked_start: Option<Seqno>,
@@ -161,6 +170,13 @@ impl Stream {
         };
         Self {
             options: ask.options,
+            filter: if ask.options.told_of_advances {
+                StreamFilter::All
+            } else {
+                StreamFilter::DefaultOnly
+            },
+            ends: None,
+            living: None,
             end: ask.end,
             asked_start: Some(asked_start),
             read: seqno,
@@ -182,6 +198,12 @@ impl Stream {
         }
     }
 
+    /// Limits the stream to some collections. To be called under the lock under which it was
+    /// opened.
+    pub fn limit_to(&mut self, filter: StreamFilter) {
+        self.filter = filter;
+    }
+
     /// Seats the cursor after what was read.
     fn seat(&mut self, vbucket: &mut VBucket, name: &str) -> Garbage {
         let registered = vbucket.register_cursor(name, self.read);
@@ -200,6 +222,9 @@ impl Stream {
         if let Some(snapshot) = self.snapshot.take() {
             self.unacknowledged_snapshots += u32::from(snapshot.acknowledge);
             return Some(Event::Snapshot(*snapshot));
+        }
+        if let Some(end) = self.ends.take() {
+            self.finish(end);
         }
         if self.held.is_some() {
             if let Some(seqno) = self.advance() {
@@ -234,6 +259,7 @@ impl Stream {
     /// Moves to the next held change that the peer wants.
     fn advance(&mut self) -> Option<Seqno> {
         let (read, end, sync_writes) = (self.read, self.end, self.options.sync_writes);
+        let living = self.living.as_deref();
         let held = self.held.as_mut()?;
         let from_store = matches!(held, Held::Disk(..));
         let seqno = loop {
@@ -242,7 +268,14 @@ impl Stream {
             if seqno > end {
                 return None;
             }
-            if seqno > read && (sync_writes || !document.kind().is_prepared()) {
+            let dead = from_store && living.is_some_and(|living| living.is_dead_row(document));
+            if seqno > read
+                && (sync_writes || !document.kind().is_prepared())
+                && self.filter.wants(document)
+                && !dead
+            {
+                let over = self.filter.follow(document);
+                self.ends = over.then_some(StreamEnd::FilterEmpty);
                 break seqno;
             }
         };
@@ -297,7 +330,8 @@ impl Stream {
         match vbucket.take_from(cursor, BUDGET) {
             CursorRead::Nothing => (self.caught_up(), Garbage::default()),
             CursorRead::Dropped => (Filled::Ready, self.reseat(vbucket, name)),
-            CursorRead::Changes(batch) => {
+            CursorRead::Changes(mut batch) => {
+                self.look_for_end(&mut batch, vbucket);
                 self.hold_batch(batch, vbucket.purge_seqno());
                 (Filled::Ready, Garbage::default())
             }
@@ -343,6 +377,21 @@ impl Stream {
             });
         }
         self.held = Some(Held::Memory(Box::new(batch), Places::default()));
+    }
+
+    /// A peer that is not told of advances waits for the change at a snapshot's end: it must be
+    /// one that it gets.
+    fn look_for_end(&self, batch: &mut CursorBatch, vbucket: &VBucket) {
+        if self.options.told_of_advances || !vbucket.has_collections() {
+            return;
+        }
+        let (mut place, mut last) = (BatchPlace::default(), Seqno::ZERO);
+        while let Some(document) = batch.next(&mut place) {
+            if self.filter.wants(document) && !document.kind().is_prepared() {
+                last = document.seqno();
+            }
+        }
+        batch.visible_end = batch.visible_end.min(last);
     }
 
     /// Where a snapshot ends for a peer that would wait for the change at its end.
@@ -412,7 +461,14 @@ impl Stream {
             return Garbage::default();
         }
         self.view_end = view.high;
+        // A replica gets everything, and finds out by itself what means nothing any more.
+        let replica = self.options.sync_writes && self.filter == StreamFilter::All;
+        self.living = vbucket.living_rows().filter(|_| !replica).map(Box::new);
         let mut end = self.end_for_peer(view.high, view.visible_end);
+        if !self.options.told_of_advances && vbucket.has_collections() {
+            let last = vbucket.collection_high_seqno(CollectionId::DEFAULT);
+            end = last.filter(|last| *last <= end).unwrap_or(end);
+        }
         let mut visible_end = view.visible_end;
         let mut garbage = Garbage::default();
         if !self.options.disk_only {
@@ -450,7 +506,8 @@ impl Stream {
     /// snapshot. Returns the newest change in it that clients may see, and where it ends.
     fn join(&mut self, vbucket: &mut VBucket, cursor: CursorId) -> (Seqno, Seqno) {
         match vbucket.take_from(cursor, FlushBudget::ALL) {
-            CursorRead::Changes(batch) => {
+            CursorRead::Changes(mut batch) => {
+                self.look_for_end(&mut batch, vbucket);
                 let visible = batch.visible_end;
                 let end = self.end_for_peer(batch.snapshot.end, visible);
                 self.joined = Some(Box::new(batch));
@@ -473,6 +530,7 @@ impl Stream {
         if self.phase != Phase::Store {
             return;
         }
+        self.living = None;
         self.read = self.read.max(self.view_end.min(self.end));
         self.phase = if self.store_again {
             Phase::NeedsStore

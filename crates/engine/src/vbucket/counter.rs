@@ -27,6 +27,7 @@ impl VBucket {
         now: Now,
     ) -> Result<Outcome<(u64, Mutated)>, OpError> {
         self.check_active()?;
+        self.check_collection(key)?;
         let durable = self.requirement(arithmetic.durability, now)?;
         let place = match self.seek(key) {
             Ok(place) => place,
@@ -52,7 +53,8 @@ impl VBucket {
         };
         let draft = Draft::new(key, number.to_string().as_bytes(), &meta);
         let outcome = self.write(place, draft, durable, now);
-        Ok(self.counted(number, outcome, true))
+        self.count_write(key, true);
+        Ok(counted(number, outcome))
     }
 
     fn create_counter(
@@ -66,7 +68,7 @@ impl VBucket {
         if key.len() > KEY_BYTES_MAX {
             return Err(OpError::InvalidArgument("the key is too long"));
         }
-        let expiry = self.effective_expiry(arithmetic.expiry, now);
+        let expiry = self.effective_expiry(key, arithmetic.expiry, now);
         let meta = Meta {
             datatype: Datatype::JSON,
             expiry,
@@ -74,21 +76,16 @@ impl VBucket {
         };
         let draft = Draft::new(key, number.to_string().as_bytes(), &meta);
         let outcome = self.write(self.table.place(key), draft, durable, now);
-        Ok(self.counted(number, outcome, false))
+        self.count_write(key, false);
+        Ok(counted(number, outcome))
     }
+}
 
-    fn counted(
-        &mut self,
-        number: u64,
-        outcome: Outcome<Mutated>,
-        existed: bool,
-    ) -> Outcome<(u64, Mutated)> {
-        self.count_write(existed);
-        match outcome {
-            Outcome::Done(mutated) => Outcome::Done((number, mutated)),
-            Outcome::Prepared(mutated) => Outcome::Prepared((number, mutated)),
-            Outcome::NeedsFetch(key) => Outcome::NeedsFetch(key),
-        }
+fn counted(number: u64, outcome: Outcome<Mutated>) -> Outcome<(u64, Mutated)> {
+    match outcome {
+        Outcome::Done(mutated) => Outcome::Done((number, mutated)),
+        Outcome::Prepared(mutated) => Outcome::Prepared((number, mutated)),
+        Outcome::NeedsFetch(key) => Outcome::NeedsFetch(key),
     }
 }
 

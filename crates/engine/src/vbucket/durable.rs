@@ -210,7 +210,7 @@ impl VBucket {
     }
 
     /// Gives the tracked prepare of `seqno` up, and tells whoever waits for it.
-    fn abort_and_tell(&mut self, seqno: Seqno) {
+    pub(super) fn abort_and_tell(&mut self, seqno: Seqno) {
         let at = self.high_seqno.next();
         let Some(tracked) = self.durability.untrack(seqno) else {
             return;

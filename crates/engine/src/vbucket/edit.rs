@@ -55,6 +55,7 @@ impl VBucket {
         now: Now,
     ) -> Result<Outcome<Mutated>, OpError> {
         self.check_active()?;
+        self.check_collection(concat.key)?;
         let durable = self.requirement(concat.durability, now)?;
         let place = match self.seek(concat.key) {
             Ok(place) => place,
@@ -82,7 +83,7 @@ impl VBucket {
         };
         let draft = Draft::from_joined(&key_and_value, concat.key.len(), &meta);
         let outcome = self.write(place, draft, durable, now);
-        self.count_write(true);
+        self.count_write(concat.key, true);
         Ok(outcome)
     }
 }

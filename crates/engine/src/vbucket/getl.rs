@@ -21,6 +21,7 @@ impl VBucket {
         now: Now,
     ) -> Result<Outcome<Got>, OpError> {
         self.check_active()?;
+        self.check_collection(key)?;
         let place = match self.seek(key) {
             Ok(place) => place,
             Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
@@ -55,6 +56,7 @@ impl VBucket {
     /// `WouldBlockPending`.
     pub fn unlock(&mut self, key: &[u8], cas: Cas, now: Now) -> Result<(), OpError> {
         self.check_active()?;
+        self.check_collection(key)?;
         let place = self.table.place(key);
         if self.live(place, now).is_none() {
             // One that left memory is not locked: the locked ones stay.

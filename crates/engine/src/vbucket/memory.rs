@@ -32,8 +32,13 @@ impl VBucket {
             if stays || self.table.evict(place).is_none() {
                 return false;
             }
+            let bytes = document.memory_bytes();
+            self.collections.resized(document.key(), bytes, 0);
         } else {
-            self.table.put(place, document.to_non_resident());
+            let smaller = document.to_non_resident();
+            let bytes = (document.memory_bytes(), smaller.memory_bytes());
+            self.collections.resized(document.key(), bytes.0, bytes.1);
+            self.table.put(place, smaller);
         }
         self.checkpoints.note_evicted(document);
         self.counters.evicted += 1;
@@ -125,6 +130,9 @@ impl VBucket {
             let Some(document) = self.live(place, now).cloned() else {
                 continue;
             };
+            if self.check_collection(document.key()).is_err() {
+                continue;
+            }
             if document.heat() > 0 {
                 document.set_heat(document.heat() - 1);
             } else if self.check_undecided(place, document.key()).is_ok()
@@ -160,8 +168,7 @@ impl VBucket {
                 .in_slot(slot)
                 .is_some_and(|found| found.is_expired(now.unix_s()));
             if let Some(place) = self.table.place_of_slot(slot).filter(|_| due) {
-                self.expire(place, now);
-                progress.changed += 1;
+                progress.changed += usize::from(self.expire(place, now));
             }
         }
         progress
@@ -194,6 +201,7 @@ impl VBucket {
             + self.checkpoints.memory_bytes()
             + self.locks.memory_bytes()
             + self.durability.memory_bytes()
+            + self.collections.memory_bytes()
     }
 
     /// What is to be booked when this vBucket goes.

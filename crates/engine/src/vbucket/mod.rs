@@ -1,5 +1,6 @@
 //! The vBucket: everything that is known of one partition of the keys, changed through `&mut`.
 
+mod collections;
 mod counter;
 mod cursors;
 mod durable;
@@ -26,6 +27,7 @@ pub use replica::Applied;
 pub use stats::{HashStats, VbStats};
 
 use crate::checkpoint::{CheckpointLog, Flight, Origin};
+use crate::collections::VbCollections;
 use crate::durability::Durability;
 use crate::error::OpError;
 use crate::hlc::Hlc;
@@ -75,6 +77,8 @@ pub struct VBucket {
     /// The newest change that is visible to readers: no prepare, no abort.
     visible_seqno: Seqno,
     durability: Durability,
+    collections: VbCollections,
+    erasing: collections::Erasing,
     durable: Durable,
     max_deleted_rev: u64,
     /// Changes of the record besides those that documents bring: made, and flushed.
@@ -136,6 +140,8 @@ impl VBucket {
             hlc: Hlc::new(record.max_cas),
             failover_log: record.failover_log,
             durability: Durability::new(prepared, completed, &record.topology),
+            collections: VbCollections::default(),
+            erasing: collections::Erasing::default(),
             topology: record.topology.into_boxed_str(),
             term: record.term,
             high_seqno: high,
@@ -184,6 +190,7 @@ impl VBucket {
             self.max_deleted_rev = self.max_deleted_rev.max(document.rev());
         }
         self.locks.remove(place.hash, document.key());
+        self.collections.replaced(&document, self.table.at(place));
         self.high_seqno = document.seqno();
         self.visible_seqno = document.seqno();
         self.checkpoints.append(&document, self.table.at(place));
@@ -291,12 +298,15 @@ impl VBucket {
         self.seek(key).err()
     }
 
-    /// What a write may ask for: the limit of the bucket caps it, and stands in for "never".
-    fn effective_expiry(&self, expiry: u32, now: Now) -> u32 {
-        if self.config.max_ttl_s == 0 {
+    /// What a write may ask for: the limit of the collection, or else of the bucket, caps it, and
+    /// stands in for "never".
+    fn effective_expiry(&self, key: &[u8], expiry: u32, now: Now) -> u32 {
+        let of_collection = self.collections.max_ttl_s(key);
+        let max_ttl_s = of_collection.unwrap_or(self.config.max_ttl_s);
+        if max_ttl_s == 0 {
             return expiry;
         }
-        let latest = now.unix_s().saturating_add(self.config.max_ttl_s);
+        let latest = now.unix_s().saturating_add(max_ttl_s);
         if expiry == 0 {
             latest
         } else {

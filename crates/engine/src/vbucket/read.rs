@@ -1,6 +1,6 @@
 //! Operations that make no change (but for an expiry that is noticed).
 
-use model::{Cas, Document, FailoverEntry, Now, VbState, VbUuid};
+use model::{Cas, CollectionId, Document, FailoverEntry, Now, VbState, VbUuid, split_key};
 
 use super::{HEAT_READ, HEAT_WRITTEN, VBucket};
 use crate::error::OpError;
@@ -17,6 +17,7 @@ impl VBucket {
     /// `KeyNotFound`; `NotMyVbucket` and `WouldBlockPending` unless active.
     pub fn get(&mut self, key: &[u8], now: Now) -> Result<Outcome<Got>, OpError> {
         self.check_active()?;
+        self.check_collection(key)?;
         let place = match self.seek(key) {
             Ok(place) => place,
             Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
@@ -34,6 +35,7 @@ impl VBucket {
         if self.state != VbState::Replica {
             return Err(OpError::NotMyVbucket);
         }
+        self.check_collection(key)?;
         let place = match self.seek(key) {
             Ok(place) => place,
             Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
@@ -47,13 +49,19 @@ impl VBucket {
         if !document.is_resident() {
             return self.needs_fetch(&document);
         }
-        self.counters.ops_get += 1;
+        self.count_get(document.key());
         // Written only when it changes: readers of a hot document do not fight for its line.
         if document.heat() != HEAT_READ {
             document.set_heat(HEAT_READ);
         }
         let cas = self.visible_cas(place, &document, now);
         Outcome::Done(Got { document, cas })
+    }
+
+    #[inline]
+    fn count_get(&mut self, key: &[u8]) {
+        self.counters.ops_get += 1;
+        self.collections.count(key, |counts| counts.ops_get += 1);
     }
 
     fn visible_cas(&mut self, place: Place, document: &Document, now: Now) -> Cas {
@@ -82,6 +90,7 @@ impl VBucket {
     /// `KeyNotFound` if not even a tombstone is known; `NotMyVbucket`, `WouldBlockPending`.
     pub fn get_meta(&mut self, key: &[u8], now: Now) -> Result<Outcome<GotMeta>, OpError> {
         self.check_active()?;
+        self.check_collection(key)?;
         let place = match self.seek(key) {
             Ok(place) => place,
             Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
@@ -92,7 +101,7 @@ impl VBucket {
         let deleted = document.kind().is_tombstone() || document.is_expired(now.unix_s());
         let locked = self.locks.cas_of(place.hash, key, now).is_some();
         let cas = if locked { Cas::LOCKED } else { meta.cas };
-        self.counters.ops_get += 1;
+        self.count_get(key);
         Ok(Outcome::Done(GotMeta { meta, deleted, cas }))
     }
 
@@ -104,6 +113,7 @@ impl VBucket {
         if self.state != VbState::Replica {
             self.check_active()?;
         }
+        self.check_collection(key)?;
         let place = match self.seek(key) {
             Ok(place) => place,
             Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
@@ -157,13 +167,22 @@ impl VBucket {
         })
     }
 
-    /// Some live document, chosen by `seed`. It may not be resident: then [`VBucket::get`] its
+    /// Some live document of a collection, chosen by `seed`. It may not be resident: then [`VBucket::get`] its
     /// key. `None` when there is none, or none within 4,096 slots of where the seed leads.
     ///
     /// # Errors
     /// `NotMyVbucket` and `WouldBlockPending` unless active.
-    pub fn random_document(&mut self, seed: u64, now: Now) -> Result<Option<Got>, OpError> {
+    pub fn random_document(
+        &mut self,
+        collection: CollectionId,
+        seed: u64,
+        now: Now,
+    ) -> Result<Option<Got>, OpError> {
         self.check_active()?;
+        if !self.collections.is_open(collection) {
+            return Err(OpError::UnknownCollection);
+        }
+        let is_in = |key| split_key(key).is_some_and(|(of, _)| of == collection);
         let slots = self.table.slots();
         if self.table.counts().items == 0 {
             return Ok(None);
@@ -175,9 +194,10 @@ impl VBucket {
             let Some(place) = slot.and_then(|slot| self.table.place_of_slot(slot)) else {
                 continue;
             };
-            if let Some(document) = self.live(place, now).cloned() {
+            let found = self.live(place, now).filter(|found| is_in(found.key()));
+            if let Some(document) = found.cloned() {
                 let cas = self.visible_cas(place, &document, now);
-                self.counters.ops_get += 1;
+                self.count_get(document.key());
                 return Ok(Some(Got { document, cas }));
             }
         }
@@ -188,9 +208,16 @@ impl VBucket {
     /// the table still has the key without its value and with the same seqno, or the whole
     /// document had left it.
     pub fn restore(&mut self, fetched: Document) -> bool {
+        if !self.collections.has(fetched.key()) {
+            // It is on its way out; but nobody has to look at its row any more.
+            let tombstone = fetched.kind().is_tombstone();
+            return self.forget_dead_row(fetched.key(), fetched.seqno(), tombstone);
+        }
         let place = self.table.place(fetched.key());
         if self.table.at(place).is_none() && self.table.forget_evicted(place, fetched.seqno()) {
             fetched.set_heat(HEAT_WRITTEN);
+            let (key, bytes) = (fetched.key(), fetched.memory_bytes());
+            self.collections.resized(key, 0, bytes);
             self.table.put(place, fetched);
             return true;
         }
@@ -199,6 +226,9 @@ impl VBucket {
         });
         if wanted {
             fetched.set_heat(HEAT_WRITTEN);
+            let before = self.table.at(place).map_or(0, Document::memory_bytes);
+            let (key, bytes) = (fetched.key(), fetched.memory_bytes());
+            self.collections.resized(key, before, bytes);
             self.table.put(place, fetched);
         }
         wanted

@@ -6,6 +6,7 @@ use model::{Document, Seqno, SnapshotRange, VbRecord, VbState};
 
 use super::{HEAT_WRITTEN, VBucket};
 use crate::checkpoint::{CheckpointKind, ReplicaError, SnapshotMarker};
+use crate::collections::SystemEvent;
 
 /// What became of a change of another node's vBucket that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,9 @@ impl VBucket {
     /// then.
     pub fn apply(&mut self, document: &Document) -> Result<Applied, ReplicaError> {
         self.check_follows()?;
+        if SystemEvent::is_key(document.key()) {
+            return self.apply_event(document);
+        }
         let kind = document.kind();
         let prepared = kind.is_prepared();
         let place = self.table.place(document.key());
@@ -74,20 +78,26 @@ impl VBucket {
             let document = committed.as_ref().unwrap_or(document);
             document.set_heat(heat);
             let old = self.table.put(place, document.clone());
+            self.collections.replaced(document, old.as_ref());
             self.checkpoints.append(document, old.as_ref());
             self.high_seqno = document.seqno();
             self.visible_seqno = document.seqno();
         }
         self.outbox.needs_flush = true;
         self.outbox.changed = true;
+        Ok(self.applied())
+    }
+
+    /// A change was taken: maybe it was the last one of its snapshot.
+    pub(super) fn applied(&mut self) -> Applied {
         let snapshot_ended = self.checkpoints.is_complete();
         if snapshot_ended {
             self.snapshot_arrived();
         }
-        Ok(Applied {
+        Applied {
             snapshot_ended,
             kind: self.checkpoints.open_kind(),
-        })
+        }
     }
 
     /// Where it stands in what was announced, for whoever asks another node for more: from the

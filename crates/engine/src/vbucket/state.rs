@@ -3,6 +3,7 @@
 use model::{Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbState, VbUuid};
 
 use super::VBucket;
+use crate::collections::SystemEvent;
 
 impl VBucket {
     /// Takes a row of the store, in ascending seqno order; a later row of a key wins.
@@ -13,6 +14,14 @@ impl VBucket {
         let seqno = document.seqno();
         if seqno > self.high_seqno {
             return Some(seqno);
+        }
+        if SystemEvent::is_key(document.key()) {
+            return (!self.load_event(&document)).then_some(seqno);
+        }
+        if !self.collections.has(document.key()) {
+            // Its collection was dropped before this row was taken out of the store.
+            self.collections.found_dead(seqno);
+            return None;
         }
         if document.kind().is_prepared() {
             // In a namespace of its own: the committed document stays what it is.
@@ -31,7 +40,9 @@ impl VBucket {
         if document.kind().is_tombstone() {
             self.max_deleted_rev = self.max_deleted_rev.max(document.rev());
         }
-        self.table.put(place, document).map(|older| older.seqno())
+        let older = self.table.put(place, document.clone());
+        self.collections.replaced(&document, older.as_ref());
+        older.map(|older| older.seqno())
     }
 
     /// Ends loading. After an unclean stop (and when the record's snapshot did not end at its
@@ -139,9 +150,11 @@ impl VBucket {
         let same = |there: &Document| there.seqno() == seqno && there.kind().is_tombstone();
         let place = self.table.place(key);
         if self.table.at(place).is_some_and(same) {
-            self.table.remove(key);
-        } else {
-            self.table.forget_evicted(place, seqno);
+            if let Some(gone) = self.table.remove(key) {
+                self.collections.removed(&gone);
+            }
+        } else if self.table.forget_evicted(place, seqno) {
+            self.collections.removed_evicted(key, true);
         }
         if seqno > self.purge_seqno {
             self.purge_seqno = seqno;

@@ -85,7 +85,8 @@ pub struct HashStats {
 impl VBucket {
     /// Live documents, including those whose expiry has come unnoticed. O(1).
     pub fn items(&self) -> u64 {
-        self.table.counts().items
+        let dead = self.collections.dead().items;
+        self.table.counts().items.saturating_sub(dead)
     }
 
     /// Figures. O(1).
@@ -94,7 +95,7 @@ impl VBucket {
         let checkpoints = self.checkpoints.stats();
         let counters = self.counters;
         VbStats {
-            items: table.items,
+            items: self.items(),
             tombstones: table.tombstones,
             non_resident: table.non_resident,
             memory_bytes: self.memory_bytes(),

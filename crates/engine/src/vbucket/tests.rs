@@ -25,6 +25,7 @@ fn set(vbucket: &mut VBucket, key: &str, value: &[u8]) -> Mutated {
         datatype: Datatype::RAW,
         ..Meta::default()
     };
+    let key = format!("\0{key}");
     let draft = Some(Draft::new(key.as_bytes(), value, &meta));
     let mut write = Write {
         mode: StoreMode::Set,
@@ -179,7 +180,7 @@ fn a_promise_waits_for_the_end_of_the_checkpoint() {
         Seqno(0),
         "key3@4 is not durable in any form"
     );
-    let Ok(Outcome::Done(observed)) = vbucket.observe(b"key5", NOW) else {
+    let Ok(Outcome::Done(observed)) = vbucket.observe(b"\0key5", NOW) else {
         panic!("it is in memory");
     };
     assert_eq!(
@@ -237,7 +238,7 @@ fn a_clean_restart_goes_on_with_its_history() {
         unix_ns: 1_000,
         mono_ns: 0,
     };
-    let draft = Some(Draft::new(b"a", b"2", &Meta::default()));
+    let draft = Some(Draft::new(b"\0a", b"2", &Meta::default()));
     let mut write = Write {
         mode: StoreMode::Set,
         draft,
@@ -256,9 +257,9 @@ fn a_clean_restart_goes_on_with_its_history() {
 fn rows_that_should_not_be_there_are_named() {
     let mut before = active();
     set(&mut before, "a", b"1");
-    let first = before.table.at(before.table.place(b"a")).unwrap().clone();
+    let first = before.table.at(before.table.place(b"\0a")).unwrap().clone();
     set(&mut before, "a", b"2");
-    let second = before.table.at(before.table.place(b"a")).unwrap().clone();
+    let second = before.table.at(before.table.place(b"\0a")).unwrap().clone();
     let record = flush(&mut before);
     let mut after = VBucket::from_record(VbId(7), record.clone(), Arc::default());
     assert_eq!(after.load(first.clone()), None);
@@ -279,17 +280,17 @@ fn a_purged_tombstone_is_forgotten_unless_the_key_came_back() {
     for key in ["a", "b"] {
         set(&mut vbucket, key, b"1");
         assert!(matches!(
-            vbucket.delete(key.as_bytes(), Cas::ANY, NOW),
+            vbucket.delete(format!("\0{key}").as_bytes(), Cas::ANY, NOW),
             Ok(Outcome::Done(_))
         ));
     }
     set(&mut vbucket, "b", b"2");
-    vbucket.forget_tombstone(b"a", Seqno(2));
-    vbucket.forget_tombstone(b"b", Seqno(4));
+    vbucket.forget_tombstone(b"\0a", Seqno(2));
+    vbucket.forget_tombstone(b"\0b", Seqno(4));
     assert_eq!(vbucket.purge_seqno(), Seqno(4));
     assert_eq!((vbucket.items(), vbucket.stats().tombstones), (1, 0));
     let created = set(&mut vbucket, "a", b"3");
-    let rev = vbucket.table.at(vbucket.table.place(b"a")).unwrap().rev();
+    let rev = vbucket.table.at(vbucket.table.place(b"\0a")).unwrap().rev();
     assert_eq!(
         (created.seqno, rev),
         (Seqno(6), 5),

@@ -26,6 +26,7 @@ impl VBucket {
             .as_ref()
             .ok_or(OpError::InvalidArgument("nothing to store"))?;
         let asked = draft.document();
+        self.check_collection(asked.key())?;
         if asked.value().len() > self.config.value_bytes_max {
             return Err(OpError::TooBig);
         }
@@ -47,7 +48,8 @@ impl VBucket {
             (None, StoreMode::Set | StoreMode::Add) => {}
         }
         let kept = live_expiry.filter(|_| write.preserve_expiry);
-        let expiry = kept.unwrap_or_else(|| self.effective_expiry(asked.expiry(), now));
+        let expiry =
+            kept.unwrap_or_else(|| self.effective_expiry(asked.key(), asked.expiry(), now));
         let same = expiry == asked.expiry();
         let mut draft = write
             .draft
@@ -56,12 +58,12 @@ impl VBucket {
         if !same {
             draft.set_expiry(expiry);
         }
-        let outcome = self.write(place, draft, durable, now);
-        self.count_write(live_expiry.is_some());
-        Ok(outcome)
+        self.count_write(draft.document().key(), live_expiry.is_some());
+        Ok(self.write(place, draft, durable, now))
     }
 
-    pub(super) fn count_write(&mut self, existed: bool) {
+    pub(super) fn count_write(&mut self, key: &[u8], existed: bool) {
+        self.collections.count(key, |counts| counts.ops_store += 1);
         if existed {
             self.counters.ops_update += 1;
         } else {
@@ -91,6 +93,7 @@ impl VBucket {
         now: Now,
     ) -> Result<Outcome<Mutated>, OpError> {
         self.check_active()?;
+        self.check_collection(key)?;
         let durable = self.requirement(durability, now)?;
         let place = match self.seek(key) {
             Ok(place) => place,
@@ -103,21 +106,26 @@ impl VBucket {
         self.check_writer(place, cas, now)?;
         let outcome = self.write(place, tombstone(key, Kind::Deletion, now), durable, now);
         self.counters.ops_delete += 1;
+        self.collections.count(key, |counts| counts.ops_delete += 1);
         Ok(outcome)
     }
 
     /// Turns the document at `place`, whose time has come, into a tombstone; not while a durable
-    /// write of the key waits to be decided.
-    pub(super) fn expire(&mut self, place: Place, now: Now) {
+    /// write of the key waits to be decided, nor after its collection was dropped. Tells whether
+    /// it did.
+    pub(super) fn expire(&mut self, place: Place, now: Now) -> bool {
         let Some(document) = self.table.at(place) else {
-            return;
+            return false;
         };
-        if self.check_undecided(place, document.key()).is_err() {
-            return;
+        let stays = self.check_collection(document.key()).is_err()
+            || self.check_undecided(place, document.key()).is_err();
+        if stays {
+            return false;
         }
         let draft = tombstone(document.key(), Kind::Expiration, now);
         self.commit(place, draft, now);
         self.counters.expired += 1;
+        true
     }
 
     /// Sets the absolute expiry, 0 for never (TOUCH, GAT). An equal one changes nothing:
@@ -127,6 +135,7 @@ impl VBucket {
     /// `KeyNotFound`; `Locked`; `NotMyVbucket`, `WouldBlockPending`.
     pub fn touch(&mut self, key: &[u8], expiry: u32, now: Now) -> Result<Outcome<Got>, OpError> {
         self.check_active()?;
+        self.check_collection(key)?;
         let place = match self.seek(key) {
             Ok(place) => place,
             Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
@@ -137,7 +146,7 @@ impl VBucket {
         if !document.is_resident() {
             return Ok(self.needs_fetch(&document));
         }
-        let expiry = self.effective_expiry(expiry, now);
+        let expiry = self.effective_expiry(key, expiry, now);
         let document = if expiry == document.expiry() {
             document
         } else {
@@ -146,7 +155,7 @@ impl VBucket {
                 ..plain_meta(&document)
             };
             let draft = Draft::from_joined(document.key_and_value(), key.len(), &meta);
-            self.counters.ops_update += 1;
+            self.count_write(key, true);
             self.commit(place, draft, now);
             self.table.at(place).cloned().unwrap_or(document)
         };

@@ -11,6 +11,7 @@ use wire::{Decoded, Feature, FeatureSet, Limits, Opaque, Opcode, Status, decode}
 
 use super::{Change, Collections, Place, Position, Streams, Told, take};
 use crate::clock::SystemClock;
+use crate::collections::to_json;
 use crate::served::ServedBucket;
 use crate::session::Refusal;
 use crate::session::dcp::{OpenedStream, Produced, Producer, SILENCE_MAX};
@@ -107,6 +108,8 @@ impl Feed {
             Start::At(position) if position.places.len() == usize::from(vbuckets) => position,
             Start::At(_) => return Err(NoFeed::OtherBucket),
         };
+        let manifest = to_json(&served.bucket.manifest()).to_string();
+        let collections = Collections::of_manifest(manifest.as_bytes());
         let bell = Arc::new(Notify::new());
         let name = format!("http-changes:{}", NAMES.fetch_add(1, Ordering::Relaxed));
         let mut flags = OpenFlags::PRODUCER.with(OpenFlags::INCLUDE_DELETE_TIMES);
@@ -137,7 +140,7 @@ impl Feed {
             clock,
             bell,
             streams: Streams::from(position),
-            collections: Collections::only_default(),
+            collections: collections.unwrap_or_else(Collections::only_default),
             frames: Vec::new(),
             ask_at_ns: Some(0),
             keys_only,

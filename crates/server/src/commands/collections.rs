@@ -1,38 +1,59 @@
-//! Collections: the default scope and its default collection.
+//! Collections: what there is, and how it is changed.
 
-use model::{CollectionId, ManifestUid};
+use engine::collections::{Manifest, ManifestError, Scope};
+use model::CollectionId;
 use wire::request::{CollectionsGetId, CollectionsGetScopeId, Message};
 use wire::response::CollectionIdReply;
 use wire::{Frame, Status};
 
+use crate::collections::{CollectionsError, change, of_json, to_json};
 use crate::session::{Context, Done, Refusal, Reply};
-
-/// The manifest of a bucket in which no collection was ever created.
-pub(crate) const DEFAULT_MANIFEST: &str = r#"{"uid":"0","scopes":[{"name":"_default","uid":"0","collections":[{"name":"_default","uid":"0"}]}]}"#;
-/// Its revision.
-pub(crate) const MANIFEST_UID: ManifestUid = ManifestUid(0);
-
-/// COLLECTIONS_GET_MANIFEST.
-pub(super) fn manifest(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
-    Ok(context.reply(frame, &Reply::json(DEFAULT_MANIFEST)))
-}
 
 /// What the reference says of a scope or collection that it does not know.
 pub(crate) const UNKNOWN_COLLECTION_CONTEXT: &str = "Unknown scope or collection in operation";
 
-fn is_default(name: &[u8]) -> bool {
-    name.is_empty() || name == b"_default"
+/// COLLECTIONS_GET_MANIFEST.
+pub(super) fn manifest(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let json = to_json(&context.bucket()?.bucket.manifest()).to_string();
+    Ok(context.reply(frame, &Reply::json(&json)))
+}
+
+/// COLLECTIONS_SET_MANIFEST: durable, and in every vBucket, when it is answered.
+pub(super) fn set_manifest(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let next = of_json(frame.value).map_err(|error| refusal(&CollectionsError::Refused(error)))?;
+    let served = context.bucket()?;
+    change(&context.session.node, &served, &|_| Ok(next.clone()))
+        .map_err(|error| refusal(&error))?;
+    Ok(context.reply(frame, &Reply::EMPTY))
+}
+
+fn refusal(error: &CollectionsError) -> Refusal {
+    let status = match error {
+        CollectionsError::Refused(ManifestError::NoSuccessor(_)) => {
+            Status::CANNOT_APPLY_COLLECTIONS_MANIFEST
+        }
+        CollectionsError::Refused(_) => Status::EINVAL,
+        CollectionsError::Follows => Status::NOT_SUPPORTED,
+        CollectionsError::NotNow(_) => Status::ETMPFAIL,
+    };
+    Refusal::because(status, error.to_string())
 }
 
 fn unknown_scope() -> Refusal {
     Refusal::because(Status::UNKNOWN_SCOPE, UNKNOWN_COLLECTION_CONTEXT)
 }
 
+/// A scope by its name; nothing means `_default`.
+fn scope<'m>(manifest: &'m Manifest, name: &[u8]) -> Result<&'m Scope, Refusal> {
+    let name = str::from_utf8(name).map_err(|_| unknown_scope())?;
+    manifest.scope_named(name).ok_or_else(unknown_scope)
+}
+
 /// COLLECTIONS_GET_ID: the path is `scope.collection`, where nothing means `_default`.
 pub(super) fn collection_id(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
     let request = CollectionsGetId::read(frame)?;
     let mut parts = request.path.split(|byte| *byte == b'.');
-    let (scope, collection) = match (parts.next(), parts.next(), parts.next()) {
+    let (of, name) = match (parts.next(), parts.next(), parts.next()) {
         (Some(scope), Some(collection), None) => (scope, collection),
         (Some([]), None, None) => (&[][..], &[][..]),
         _ => {
@@ -40,15 +61,13 @@ pub(super) fn collection_id(context: &mut Context<'_>, frame: &Frame<'_>) -> Res
             return Err(Refusal::because(Status::EINVAL, context));
         }
     };
-    if !is_default(scope) {
-        return Err(unknown_scope());
-    }
-    if !is_default(collection) {
-        return Err(Refusal::UnknownCollection);
-    }
+    let manifest = context.bucket()?.bucket.manifest();
+    let name: &[u8] = if name.is_empty() { b"_default" } else { name };
+    let collections = &scope(&manifest, of)?.collections;
+    let found = collections.iter().find(|one| one.name.as_bytes() == name);
     let reply = CollectionIdReply {
-        manifest: MANIFEST_UID,
-        id: CollectionId::DEFAULT,
+        manifest: manifest.uid(),
+        id: found.ok_or(Refusal::UnknownCollection)?.id,
     };
     Ok(context.reply(frame, &Reply::extras(&reply.to_bytes())))
 }
@@ -56,17 +75,11 @@ pub(super) fn collection_id(context: &mut Context<'_>, frame: &Frame<'_>) -> Res
 /// COLLECTIONS_GET_SCOPE_ID.
 pub(super) fn scope_id(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
     let request = CollectionsGetScopeId::read(frame)?;
-    let scope = request
-        .path
-        .split(|byte| *byte == b'.')
-        .next()
-        .unwrap_or_default();
-    if !is_default(scope) {
-        return Err(unknown_scope());
-    }
+    let name = request.path.split(|byte| *byte == b'.').next();
+    let manifest = context.bucket()?.bucket.manifest();
     let reply = CollectionIdReply {
-        manifest: MANIFEST_UID,
-        id: CollectionId::DEFAULT,
+        manifest: manifest.uid(),
+        id: CollectionId(scope(&manifest, name.unwrap_or_default())?.id.0),
     };
     Ok(context.reply(frame, &Reply::extras(&reply.to_bytes())))
 }

@@ -25,7 +25,7 @@ use wire::{Frame, Opcode, OpcodeInfo, Standing};
 
 use crate::session::{Context, Done, Refusal};
 
-pub(crate) use collections::{MANIFEST_UID, UNKNOWN_COLLECTION_CONTEXT};
+pub(crate) use collections::UNKNOWN_COLLECTION_CONTEXT;
 pub(crate) use table::COMMANDS;
 
 /// What a command needs to run on.

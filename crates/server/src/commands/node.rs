@@ -73,6 +73,8 @@ pub(super) fn stat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
                     "no such group of statistics, or no such document",
                 ),
                 StatError::NoBucket => Status::NO_BUCKET.into(),
+                StatError::UnknownCollection => Refusal::UnknownCollection,
+                StatError::UnknownScope => Status::UNKNOWN_SCOPE.into(),
                 StatError::NoVbucket => Status::NOT_MY_VBUCKET.into(),
                 StatError::Argument(reason) => Refusal::because(Status::EINVAL, reason),
             })

@@ -189,9 +189,6 @@ pub(super) fn get_random_key(
 ) -> Result<Done, Refusal> {
     let request = GetRandomKey::read(frame)?;
     let collection = request.collection.unwrap_or(CollectionId::DEFAULT);
-    if collection != CollectionId::DEFAULT {
-        return Err(Refusal::UnknownCollection);
-    }
     if request.include_xattrs {
         return Err(Refusal::because(
             Status::EINVAL,
@@ -199,13 +196,16 @@ pub(super) fn get_random_key(
         ));
     }
     let bucket = context.bucket()?;
+    if !bucket.bucket.knows_collection(collection) {
+        return Err(Refusal::UnknownCollection);
+    }
     let (seed, now) = (random_u64(), context.now);
     let count = bucket.bucket.vbuckets();
     for step in 0..count {
         let vb = VbId(((seed % u64::from(count)) as u16 + step) % count);
-        let found = bucket
-            .bucket
-            .run(vb, |vbucket| vbucket.random_document(seed >> 16, now));
+        let found = bucket.bucket.run(vb, |vbucket| {
+            vbucket.random_document(collection, seed >> 16, now)
+        });
         match found {
             Ok(Some(got)) => {
                 let key = got.document.key().to_vec();

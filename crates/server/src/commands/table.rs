@@ -74,7 +74,7 @@ const fn noted(mut command: Command, note: &'static str) -> Command {
 /// Every command that is served.
 pub(crate) static COMMANDS: &[Command] = &ROWS;
 
-const ROWS: [Command; 76] = [
+const ROWS: [Command; 77] = [
     document(Opcode::GET, READ, read::get),
     document(Opcode::GETQ, READ, read::get),
     document(Opcode::GETK, READ, read::get),
@@ -124,6 +124,11 @@ const ROWS: [Command; 76] = [
         Opcode::COLLECTIONS_GET_MANIFEST,
         FREE,
         collections::manifest,
+    ),
+    bucket(
+        Opcode::COLLECTIONS_SET_MANIFEST,
+        SUPERVISOR,
+        collections::set_manifest,
     ),
     bucket(Opcode::COLLECTIONS_GET_ID, FREE, collections::collection_id),
     bucket(

@@ -7,7 +7,7 @@ use engine::{OpError, VBucket};
 use model::{CollectionId, VbId, VbState};
 use wire::request::{CompactDb, GetAllVbSeqnos, Message, SetVbucket};
 use wire::response::{encode_failover_entries, encode_vb_seqnos, encode_vb_state};
-use wire::{Frame, Status};
+use wire::{Feature, Frame, Status};
 
 use crate::node::random_vb_uuid;
 use crate::session::{Context, Done, Refusal, Reply};
@@ -26,22 +26,28 @@ pub(super) fn failover_log(context: &mut Context<'_>, frame: &Frame<'_>) -> Resu
 /// GET_ALL_VB_SEQNOS: of the vBuckets in one state, or of all that are not dead.
 pub(super) fn all_seqnos(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
     let request = GetAllVbSeqnos::read(frame)?;
-    if request
+    let bucket = context.bucket()?;
+    // Who knows no collections is told of the default one.
+    let plain = !context.session.has(Feature::COLLECTIONS);
+    let collection = request
         .collection
-        .is_some_and(|id| id != CollectionId::DEFAULT)
+        .or(plain.then_some(CollectionId::DEFAULT));
+    if let Some(id) = request.collection
+        && !bucket.bucket.knows_collection(id)
     {
         return Err(Refusal::UnknownCollection);
     }
-    let bucket = context.bucket()?;
+    let seqno_of = |vb: &VBucket| match collection {
+        Some(id) => vb.collection_high_seqno(id).unwrap_or_default(),
+        None => vb.high_seqno(),
+    };
     let wanted = |state: VbState| match request.state {
         Some(asked) => state == asked,
         None => state != VbState::Dead,
     };
     let mut seqnos = Vec::new();
     for id in (0..bucket.bucket.vbuckets()).map(VbId) {
-        let found = bucket
-            .bucket
-            .run(id, |vb| Ok((vb.state(), vb.high_seqno())));
+        let found = bucket.bucket.run(id, |vb| Ok((vb.state(), seqno_of(vb))));
         match found {
             Ok((state, seqno)) if wanted(state) => seqnos.push((id, seqno)),
             Ok(_) | Err(OpError::NotMyVbucket) => {}

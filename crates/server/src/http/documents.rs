@@ -189,15 +189,6 @@ fn basic_stats(bucket: &BucketSummary) -> Value {
     })
 }
 
-/// `/pools/default/buckets/B/scopes`: the collections there are.
-pub(super) fn default_manifest(uid: u64) -> Value {
-    let collection = json!({ "name": "_default", "uid": "0", "maxTTL": 0, "history": false });
-    json!({
-        "uid": format!("{uid:x}"),
-        "scopes": [{ "name": "_default", "uid": "0", "collections": [collection] }],
-    })
-}
-
 impl Eviction {
     /// The name in HTTP answers.
     #[must_use]

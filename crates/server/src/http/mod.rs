@@ -1,12 +1,13 @@
 //! HTTP management: what SDKs ask at bootstrap, and what operators probe.
 //!
-//! Everything but the two probes needs credentials. Nothing here changes the node.
+//! Everything but the two probes needs credentials. Only the calls about collections change anything.
 //!
 //! Source: protocol specification, section 12, and the observed clients' requests.
 
 mod access;
 mod answers;
 mod changes;
+mod collections;
 mod documents;
 pub(crate) mod host;
 mod listener;
@@ -18,10 +19,12 @@ mod tests;
 
 use std::sync::Arc;
 
+use engine::collections::{Manifest, ManifestError};
 use model::DurabilityLevel;
 use tokio::sync::watch;
 
 use crate::changes::{Feed, NoFeed, Start};
+use crate::collections::CollectionsError;
 use crate::config::{BucketKind, Ports};
 use crate::identity::AuthenticatedUser;
 
@@ -65,6 +68,17 @@ pub trait NodeView: Send + Sync + 'static {
     /// # Errors
     /// There is no such bucket, or the position is not of this one.
     fn changes(&self, bucket: &str, start: Start, keys_only: bool) -> Result<Feed, NoFeed>;
+
+    /// The scopes and collections of a bucket; `None` if there is no such bucket.
+    fn manifest(&self, bucket: &str) -> Option<Arc<Manifest>>;
+
+    /// Changes them: `edit` makes the next manifest of the current one. Blocks for the disk.
+    /// `None` if there is no such bucket.
+    fn change_manifest(
+        &self,
+        bucket: &str,
+        edit: &dyn Fn(&Manifest) -> Result<Manifest, ManifestError>,
+    ) -> Option<Result<Arc<Manifest>, CollectionsError>>;
 
     /// All metrics in the OpenMetrics text format, ending with `# EOF`.
     fn metrics(&self) -> String;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 
 use super::host::{localize, requested_host};
-use super::{NodeView, access, answers, changes, documents, streaming};
+use super::{NodeView, access, answers, changes, collections, documents, streaming};
 use crate::identity::AuthenticatedUser;
 
 /// What every handler sees.
@@ -70,14 +70,13 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .with_state(state)
 }
 
-/// What concerns buckets; changing them is known, but not served yet.
+/// What concerns buckets; changing them, but for their collections, is known and not served yet.
 fn bucket_routes() -> Router<HttpState> {
     let one = "/pools/default/buckets/{bucket}";
     Router::new()
         .route("/pools/default/buckets", get(buckets))
         .route(one, get(bucket))
-        .route(&format!("{one}/scopes"), get(scopes))
-        .route(&format!("{one}/scopes/{{*path}}"), any(not_built))
+        .merge(collections::routes(one))
         .route(&format!("{one}/controller/{{*path}}"), any(not_built))
 }
 
@@ -191,16 +190,6 @@ fn describe(state: &HttpState, name: &str) -> Option<Value> {
         &state.view.node(),
         config.as_deref(),
     ))
-}
-
-async fn scopes(State(state): State<HttpState>, Path(name): Path<String>) -> Response {
-    match state.view.bucket(&name) {
-        Some(summary) => answers::json(
-            StatusCode::OK,
-            &documents::default_manifest(summary.manifest_uid),
-        ),
-        None => answers::not_found(),
-    }
 }
 
 fn localized(value: &Value, headers: &HeaderMap) -> Response {

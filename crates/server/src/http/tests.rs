@@ -19,6 +19,7 @@ use super::*;
 use crate::changes::{Feed, NoFeed, Start};
 use crate::cluster_map::{BUCKET_CAPABILITIES, BucketMap, MapRevision, NodeAddress};
 use crate::cluster_map::{HOST_PLACEHOLDER, bucket_config, global_config};
+use crate::collections::CollectionsError;
 use crate::identity::Role;
 
 const UUID: &str = "5f6a00112233445566778899aabbccdd";
@@ -33,6 +34,7 @@ struct FakeNode {
     rev: watch::Sender<u64>,
     not_ready: Mutex<Option<String>>,
     bucket_is_gone: Mutex<bool>,
+    manifest: Mutex<Arc<Manifest>>,
 }
 
 impl FakeNode {
@@ -42,6 +44,7 @@ impl FakeNode {
             rev,
             not_ready: Mutex::default(),
             bucket_is_gone: Mutex::default(),
+            manifest: Mutex::default(),
         })
     }
 
@@ -146,6 +149,23 @@ impl NodeView for FakeNode {
 
     fn changes(&self, _: &str, _: Start, _: bool) -> Result<Feed, NoFeed> {
         Err(NoFeed::NoBucket)
+    }
+
+    fn manifest(&self, bucket: &str) -> Option<Arc<Manifest>> {
+        self.has(bucket).then(|| Arc::clone(&self.manifest.lock()))
+    }
+
+    fn change_manifest(
+        &self,
+        bucket: &str,
+        edit: &dyn Fn(&Manifest) -> Result<Manifest, ManifestError>,
+    ) -> Option<Result<Arc<Manifest>, CollectionsError>> {
+        let mut manifest = self.has(bucket).then(|| self.manifest.lock())?;
+        let next = edit(&manifest).map(Arc::new);
+        if let Ok(next) = &next {
+            *manifest = Arc::clone(next);
+        }
+        Some(next.map_err(CollectionsError::Refused))
     }
 
     fn metrics(&self) -> String {
@@ -428,11 +448,7 @@ async fn what_is_not_there_is_404_and_what_is_not_built_says_so() {
             Method::POST,
             "/pools/default/buckets/travel/controller/doFlush",
         ),
-        (Method::POST, "/pools/default/buckets/travel/scopes"),
-        (
-            Method::DELETE,
-            "/pools/default/buckets/travel/scopes/s/collections/c",
-        ),
+        (Method::PUT, "/pools/default/buckets/travel/scopes"),
         (Method::PUT, "/settings/rbac/users/local/u"),
     ] {
         let response = fixture.send(request(method.clone(), path)).await;
@@ -443,6 +459,61 @@ async fn what_is_not_there_is_404_and_what_is_not_built_says_so() {
             expected
         );
     }
+}
+
+/// Calls below `scopes`, each with its body, status, and a part of what is said.
+async fn scope_calls(fixture: &Fixture, calls: &[(Method, &str, &str, u16, &str)]) {
+    for (method, path, body, status, said) in calls {
+        let path = format!("/pools/default/buckets/travel/scopes{path}");
+        let mut request = request(method.clone(), &path);
+        *request.body_mut() = Body::from((*body).to_owned());
+        let response = fixture.send(request).await;
+        assert_eq!(
+            response.status().as_u16(),
+            *status,
+            "{method} {path} {body}"
+        );
+        let text = text(response).await;
+        assert!(text.contains(said), "{method} {path} {body}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn scopes_come_and_go() {
+    let fixture = Fixture::new();
+    let post = || Method::POST;
+    let exists = r#"Scope with name \"s\" already exists"#;
+    let calls = [
+        (post(), "", "name=s", 200, r#"{"uid":"1"}"#),
+        (post(), "", "name=s", 400, exists),
+        (post(), "", "name=_s", 400, "may not begin with _"),
+        (post(), "", "", 400, "must be supplied"),
+        (post(), "/@ensureManifest/1", "", 200, "{}"),
+        (post(), "/@ensureManifest/2", "", 504, "no such manifest"),
+        (Method::DELETE, "/_default", "", 400, "not allowed"),
+        (Method::DELETE, "/s", "", 200, r#"{"uid":"2"}"#),
+        (Method::DELETE, "/s", "", 404, "Scope with name"),
+    ];
+    scope_calls(&fixture, &calls).await;
+}
+
+#[tokio::test]
+async fn collections_come_and_go() {
+    let fixture = Fixture::new();
+    let (post, here) = (|| Method::POST, "/_default/collections");
+    let one = "/_default/collections/c";
+    let missing = r#"Collection with name \"c\" in scope \"_default\" is not found"#;
+    let calls = [
+        (post(), here, "name=c&maxTTL=7", 200, r#"{"uid":"1"}"#),
+        (post(), here, "name=c", 400, "already exists"),
+        (post(), "/t/collections", "name=c", 404, "is not found"),
+        (post(), here, "name=d&maxTTL=-2", 400, "maxTTL"),
+        (Method::PATCH, one, "maxTTL=9", 200, r#"{"uid":"2"}"#),
+        (Method::DELETE, one, "", 200, r#"{"uid":"3"}"#),
+        (Method::DELETE, one, "", 404, missing),
+        (Method::PATCH, one, "maxTTL=9", 404, missing),
+    ];
+    scope_calls(&fixture, &calls).await;
 }
 
 #[tokio::test]

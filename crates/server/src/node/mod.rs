@@ -366,6 +366,7 @@ fn open_state(
             name.as_str(),
             bucket.uuid.as_str(),
             bucket.bucket.vbuckets(),
+            bucket.bucket.manifest().uid(),
         );
         let map = bucket_map(about, ports, &group, revision);
         let identity = (bucket.uuid, bucket.kind);

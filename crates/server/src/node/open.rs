@@ -6,12 +6,16 @@ use std::sync::Arc;
 use bucket::{Bucket, BucketOptions, Clock, Workers};
 use engine::VbConfig;
 use model::DurabilityLevel;
-use storage::{DiskOptions, DiskStore, OpenError, OpenErrorKind, Opened as OpenedStore};
+use storage::{
+    DiskOptions, DiskStore, ErrorKind, KvStore as _, OpenError, OpenErrorKind,
+    Opened as OpenedStore, StoreError,
+};
 use tokio::sync::watch;
 
 use super::data_dir::{DataDir, Identities, Kept};
 use super::{random_u64, random_vb_uuid};
 use crate::clock::SystemClock;
+use crate::collections;
 use crate::config::{BucketConfig, BucketKind, EvictionPolicy, NodeConfig, StartError};
 use crate::replication::ReplicaOf;
 use crate::store::Store;
@@ -125,6 +129,30 @@ fn start_error(error: &OpenError) -> StartError {
     }
 }
 
+/// What exists in a bucket, as it was kept. A text that is damaged is made anew of what the
+/// vBuckets note.
+fn restore_manifest(bucket: &Bucket<Store>) -> Result<(), StartError> {
+    let refused =
+        |error: StoreError| StartError::DataAccess(format!("bucket {}: {error}", bucket.name()));
+    let text = match bucket.store().manifest() {
+        Ok(Some(text)) => text,
+        Ok(None) => return Ok(()),
+        Err(error) if error.kind == ErrorKind::Corrupt => {
+            tracing::error!(bucket = bucket.name(), %error, "looking at the vBuckets instead");
+            return Ok(());
+        }
+        Err(error) => return Err(refused(error)),
+    };
+    match collections::of_json(&text) {
+        Ok(manifest) => bucket.restore_manifest(manifest),
+        Err(error) => {
+            let bucket = bucket.name();
+            tracing::error!(bucket, %error, "the manifest makes no sense; looking at the vBuckets instead");
+        }
+    }
+    Ok(())
+}
+
 fn start(
     config: &BucketConfig,
     store: Store,
@@ -160,6 +188,7 @@ fn start(
     let clock = Arc::clone(clock) as Arc<dyn Clock>;
     let bucket = Bucket::open(options, store, clock, &mut random_vb_uuid)
         .map_err(|error| StartError::DataFormat(format!("bucket {}: {error}", config.name)))?;
+    restore_manifest(&bucket)?;
     if let Some(of) = of {
         let followed = bucket.become_replica(of.demote, random_vb_uuid());
         followed.map_err(|active| StartError::NotReplica {

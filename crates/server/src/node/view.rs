@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use bucket::{FlusherState, WarmupStage};
+use engine::collections::{Manifest, ManifestError};
 use model::VbId;
 use storage::KvStore;
 use tokio::sync::watch;
 
 use super::{COMPATIBLE_VERSION, NodeState};
 use crate::changes::{Feed, NoFeed, Start};
+use crate::collections::{self, CollectionsError};
 use crate::config::EvictionPolicy;
 use crate::http::{BucketSummary, Eviction, NodeSummary, NodeView};
 use crate::identity::AuthenticatedUser;
@@ -89,7 +91,7 @@ impl NodeView for NodeState {
             durability_min: bucket.options().vb.durability_min,
             replicas: served.group().peers.len() as u8,
             vbuckets: bucket.vbuckets(),
-            manifest_uid: 0,
+            manifest_uid: bucket.manifest().uid().0,
             ready: bucket.warmup().stage() == WarmupStage::Done,
         })
     }
@@ -112,6 +114,19 @@ impl NodeView for NodeState {
     fn changes(&self, bucket: &str, start: Start, keys_only: bool) -> Result<Feed, NoFeed> {
         let served = Self::bucket(self, bucket).ok_or(NoFeed::NoBucket)?;
         Feed::open(&served, Arc::clone(&self.clock), start, keys_only)
+    }
+
+    fn manifest(&self, bucket: &str) -> Option<Arc<Manifest>> {
+        Some(Self::bucket(self, bucket)?.bucket.manifest())
+    }
+
+    fn change_manifest(
+        &self,
+        bucket: &str,
+        edit: &dyn Fn(&Manifest) -> Result<Manifest, ManifestError>,
+    ) -> Option<Result<Arc<Manifest>, CollectionsError>> {
+        let served = Self::bucket(self, bucket)?;
+        Some(collections::change(self, &served, edit))
     }
 
     fn metrics(&self) -> String {

@@ -1,11 +1,12 @@
 //! What the messages of a stream say of documents.
 
 use model::{Datatype, Document, Kind, Meta};
-use wire::dcp::{Abort, Commit, Deletion, Expiration, Mutation, Prepare};
+use wire::dcp::{Abort, Commit, Deletion, Expiration, Mutation, Prepare, SystemEvent};
 use wire::{Frame, Message, Opcode, document_key};
 
 use super::passive::Violation;
 use super::target::Resolved;
+use crate::session::dcp::event_of;
 use crate::value;
 
 /// How a prepare ended.
@@ -26,6 +27,21 @@ pub(super) fn resolved_of<'f>(frame: &Frame<'f>) -> Result<Resolved<'f>, Violati
         at,
         committed,
     })
+}
+
+/// What a vBucket notes of a change of collections.
+pub(super) fn event_document_of(frame: &Frame<'_>) -> Result<Document, Violation> {
+    let message = SystemEvent::parse(frame).map_err(|_| Violation::Malformed)?;
+    let event = event_of(&message).ok_or(Violation::Malformed)?;
+    let meta = Meta {
+        cas: frame.header.cas,
+        seqno: message.seqno,
+        rev: 1,
+        kind: event.kind(),
+        ..Meta::default()
+    };
+    let key = event.key();
+    Ok(Document::from_parts(&key, &event.value(), &meta))
 }
 
 /// The document that a message carries; the key is checked, since it becomes part of a table.

@@ -9,6 +9,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use model::ManifestUid;
 use model::{Seqno, VbId};
 use serde_json::{Value, json};
 
@@ -119,7 +120,7 @@ fn this_node(ports: Ports) -> NodeAddress<'static> {
 
 /// The map of a bucket.
 pub(crate) fn bucket_map(
-    (name, uuid, vbuckets): (&str, &str, u16),
+    (name, uuid, vbuckets, manifest): (&str, &str, u16, ManifestUid),
     ports: Ports,
     group: &Group,
     revision: MapRevision,
@@ -131,7 +132,7 @@ pub(crate) fn bucket_map(
         revision,
         vbuckets,
         replicas: peers.len() as u8,
-        manifest_uid: 0,
+        manifest_uid: manifest.0,
         capabilities: BUCKET_CAPABILITIES,
         node: this_node(ports),
         peers: &peers,
@@ -153,11 +154,20 @@ pub(crate) fn global_map(ports: Ports, group: &Group, revision: MapRevision) -> 
     }
 }
 
+/// The collections of a bucket changed: clients are told a map that says so.
+pub(crate) fn manifest_changed(node: &NodeState, served: &ServedBucket) {
+    let MapRevision { epoch, rev } = served.map().revision;
+    let rev = rev + 1;
+    publish(node, served, MapRevision { epoch, rev });
+}
+
 fn publish(node: &NodeState, served: &ServedBucket, revision: MapRevision) {
     let group = served.group();
     let uuid = served.shown_uuid();
     node.remember(served.name(), &uuid, revision.epoch);
-    let about = (served.name(), uuid.as_ref(), served.bucket.vbuckets());
+    let bucket = &served.bucket;
+    let manifest = bucket.manifest().uid();
+    let about = (served.name(), uuid.as_ref(), bucket.vbuckets(), manifest);
     let map = bucket_map(about, node.ports, &group, revision);
     node.publish_global_map(global_map(node.ports, &group, revision));
     node.publish_map(served, map);

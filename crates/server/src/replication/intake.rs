@@ -15,7 +15,7 @@ use wire::dcp::{
 use wire::response::FailoverEntries;
 use wire::{Envelope, Frame, Message, Opaque, Opcode, Response, Status, encode_raw};
 
-use super::changes::{document_of, resolved_of};
+use super::changes::{document_of, event_document_of, resolved_of};
 use super::passive::{Passive, Took, Violation};
 use super::progress::Progress;
 use super::target::{NotTaken, Target};
@@ -393,6 +393,12 @@ impl<T: Target> Intake<T> {
             }
             Opcode::DCP_MUTATION | Opcode::DCP_DELETION | Opcode::DCP_EXPIRATION => {
                 let document = document_of(frame).map_err(violation)?;
+                let seqno = document.seqno();
+                let taken = |target: &T| target.apply(vb, document);
+                self.take((vb, passive), seqno, taken, out)?;
+            }
+            Opcode::DCP_SYSTEM_EVENT => {
+                let document = event_document_of(frame).map_err(violation)?;
                 let seqno = document.seqno();
                 let taken = |target: &T| target.apply(vb, document);
                 self.take((vb, passive), seqno, taken, out)?;

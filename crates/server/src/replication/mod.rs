@@ -40,7 +40,9 @@ use crate::node::NodeState;
 use crate::served::ServedBucket;
 
 pub(crate) use claims::Claims;
-pub(crate) use group::{Group, bucket_map, forget_replicas, global_map, register};
+pub(crate) use group::{
+    Group, bucket_map, forget_replicas, global_map, manifest_changed, register,
+};
 pub(crate) use inbound::{Inbound, Opener};
 pub(crate) use progress::{Progress, Stage};
 pub(crate) use setup::REGISTER;

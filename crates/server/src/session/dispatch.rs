@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bucket::{Memory, MemoryRefusal};
 use engine::OpError;
-use model::{Cas, CollectionId, Datatype, Now, VbId};
+use model::{Cas, Datatype, Now, VbId};
 use wire::response::ErrorBody;
 use wire::{
     Feature, Frame, Header, InfoError, Magic, Malformed, RequestInfos, Response, ServerOpcode,
@@ -14,7 +14,7 @@ use wire::{
 };
 
 use super::{Park, Reply, Session, StoredKey, status};
-use crate::commands::{self, Command, MANIFEST_UID, Scope, UNKNOWN_COLLECTION_CONTEXT};
+use crate::commands::{self, Command, Scope, UNKNOWN_COLLECTION_CONTEXT};
 use crate::served::ServedBucket;
 use crate::stats::timings::Answer;
 use crate::value::{self, InflateError};
@@ -60,6 +60,9 @@ impl Refusal {
 
 impl From<OpError> for Refusal {
     fn from(error: OpError) -> Self {
+        if error == OpError::UnknownCollection {
+            return Self::UnknownCollection;
+        }
         Self::Op(error)
     }
 }
@@ -289,6 +292,7 @@ impl Session {
 
     /// Answers with what was wrong; closes where a peer would not understand it.
     fn refuse(&mut self, frame: &Frame<'_>, why: Refusal, now: Now, output: &mut Vec<u8>) -> Done {
+        let manifest_uid = || Some(self.bucket.as_ref()?.bucket.manifest().uid());
         let (status, context, manifest) = match why {
             Refusal::Op(OpError::NotMyVbucket) | Refusal::Status(Status::NOT_MY_VBUCKET, _) => {
                 self.timings
@@ -305,13 +309,13 @@ impl Session {
             Refusal::Status(
                 status @ (Status::UNKNOWN_COLLECTION | Status::UNKNOWN_SCOPE),
                 context,
-            ) => (status, context, Some(MANIFEST_UID)),
+            ) => (status, context, manifest_uid()),
             Refusal::Status(status, context) => (status, context, None),
             Refusal::NoRoomYet => (Status::ETMPFAIL, None, None),
             Refusal::UnknownCollection => (
                 Status::UNKNOWN_COLLECTION,
                 Some(UNKNOWN_COLLECTION_CONTEXT.into()),
-                Some(MANIFEST_UID),
+                manifest_uid(),
             ),
         };
         self.timings
@@ -442,7 +446,8 @@ impl Context<'_> {
     /// The key in its stored form, in a collection that exists.
     pub(crate) fn key<'k>(&self, key: &'k [u8]) -> Result<StoredKey<'k>, Refusal> {
         let (collection, stored) = StoredKey::of(key, self.session.has(Feature::COLLECTIONS))?;
-        if collection != CollectionId::DEFAULT {
+        let bucket = self.session.bucket.as_ref();
+        if bucket.is_some_and(|served| !served.bucket.knows_collection(collection)) {
             return Err(Refusal::UnknownCollection);
         }
         Ok(stored)

@@ -8,6 +8,7 @@ pub(crate) fn of_op_error(error: OpError) -> Status {
     match error {
         OpError::NotMyVbucket => Status::NOT_MY_VBUCKET,
         OpError::WouldBlockPending | OpError::TemporaryFailure => Status::ETMPFAIL,
+        OpError::UnknownCollection => Status::UNKNOWN_COLLECTION,
         OpError::KeyNotFound | OpError::UnknownVbUuid => Status::KEY_ENOENT,
         OpError::KeyExists => Status::KEY_EEXISTS,
         OpError::NotStored => Status::NOT_STORED,

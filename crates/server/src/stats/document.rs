@@ -1,4 +1,4 @@
-//! Groups about documents: one of them, and the collection that holds them.
+//! Groups about one document.
 
 use engine::{FetchKey, ObserveState, OpError};
 use model::{Meta, VbId, VbState, default_collection_key};
@@ -101,42 +101,4 @@ fn validity(key: &[u8], vb: VbId, found: &Found, figures: &BucketFigures<'_>) ->
             Some(None) | None => "not_stored",
         },
     }
-}
-
-/// Checks that an argument names what there is.
-pub(super) fn only_default(arguments: &[&str], names: &[&str]) -> Result<(), StatError> {
-    match arguments {
-        [] => Ok(()),
-        [name] if names.contains(name) => Ok(()),
-        _ => Err(StatError::Argument("there is only the default collection")),
-    }
-}
-
-/// The group `collections`.
-pub(super) fn collections(figures: &BucketFigures<'_>, rows: &mut Rows<'_, '_>) {
-    rows.row("manifest_uid", 0);
-    rows.prefix("0x0:0x0:");
-    rows.row("name", "_default");
-    rows.row("scope_name", "_default");
-    totals(figures, rows);
-}
-
-/// The group `scopes`.
-pub(super) fn scopes(figures: &BucketFigures<'_>, rows: &mut Rows<'_, '_>) {
-    rows.row("manifest_uid", 0);
-    rows.prefix("0x0:");
-    rows.row("name", "_default");
-    rows.row("collections", 1);
-    rows.row("0x0:name", "_default");
-    totals(figures, rows);
-}
-
-fn totals(figures: &BucketFigures<'_>, rows: &mut Rows<'_, '_>) {
-    let stats = &figures.sums().all.stats;
-    rows.row("items", stats.items);
-    rows.row("collections_mem_used", stats.document_bytes);
-    rows.row("data_size", figures.disk().data_bytes);
-    rows.row("ops_get", stats.ops_get);
-    rows.row("ops_store", stats.ops_create + stats.ops_update);
-    rows.row("ops_delete", stats.ops_delete);
 }

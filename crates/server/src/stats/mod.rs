@@ -11,6 +11,7 @@
 //! ```
 
 mod catalogue;
+mod collections;
 mod dcp;
 mod document;
 mod figures;
@@ -53,6 +54,8 @@ pub(crate) enum StatError {
     UnknownGroup,
     NoBucket,
     NoVbucket,
+    UnknownCollection,
+    UnknownScope,
     Argument(&'static str),
 }
 
@@ -106,16 +109,13 @@ fn of_bucket(
             bucket_rows(name, &figures, rows);
             Ok(())
         }
-        "collections" => {
-            document::only_default(arguments, &["_default", "_default._default"])?;
-            document::collections(&figures, rows);
-            Ok(())
-        }
-        "scopes" => {
-            document::only_default(arguments, &["_default"])?;
-            document::scopes(&figures, rows);
-            Ok(())
-        }
+        "collections"
+        | "collections-byid"
+        | "collections-details"
+        | "scopes"
+        | "scopes-byid"
+        | "scopes-details"
+        | "manifest" => collections::collect(name, arguments, served, rows),
         "replication" => {
             replication::collect(served, rows);
             Ok(())

@@ -13,6 +13,7 @@ mod golden;
 mod hello;
 mod legacy;
 mod limits;
+mod manifests;
 mod observe;
 mod order;
 mod place;

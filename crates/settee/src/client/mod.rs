@@ -15,6 +15,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use model::VbId;
+use wire::response::CollectionIdReply;
 use wire::{Decoded, Limits, Magic, Opaque, Opcode, Status};
 
 pub(crate) use address::Address;
@@ -96,6 +97,8 @@ pub(crate) struct Client {
     output: Vec<u8>,
     next_opaque: u32,
     key_form: KeyForm,
+    /// Of a collection that was chosen: what stands before a user's key.
+    collection: Option<Vec<u8>>,
 }
 
 impl Client {
@@ -119,6 +122,7 @@ impl Client {
             output: Vec::new(),
             next_opaque: 1,
             key_form: KeyForm::default(),
+            collection: None,
         };
         if let Some(login) = &address.login {
             client.key_form = login::bootstrap(&mut client, login, cache)?;
@@ -159,7 +163,24 @@ impl Client {
         accept(message.opcode, about, answer)
     }
 
-    /// A request about a document of the default collection, by the user's key.
+    /// From now on documents are those of this collection, `SCOPE.COLLECTION`.
+    ///
+    /// # Errors
+    /// As [`Client::expect_success`]: there is no such collection.
+    pub(crate) fn use_collection(&mut self, path: &str) -> Result<(), ClientError> {
+        let asked = Message::with(Opcode::COLLECTIONS_GET_ID, b"", path.as_bytes());
+        let answer = self.expect_success(&asked)?;
+        let reply = CollectionIdReply::parse(&answer.extras);
+        let reply =
+            reply.map_err(|error| ClientError::broken("COLLECTIONS_GET_ID", &error.reason))?;
+        let mut prefix = Vec::new();
+        model::push_leb128(reply.id.0, &mut prefix);
+        self.collection = Some(prefix);
+        Ok(())
+    }
+
+    /// A request about a document of the default collection, or of the one that was chosen, by
+    /// the user's key.
     ///
     /// # Errors
     /// As [`Client::expect_success`].
@@ -167,7 +188,9 @@ impl Client {
         &mut self,
         message: &Message<'_>,
     ) -> Result<Answer, ClientError> {
-        let key = [self.key_form.prefix(), message.key].concat();
+        let prefix = self.collection.as_deref();
+        let prefix = prefix.unwrap_or(self.key_form.prefix());
+        let key = [prefix, message.key].concat();
         let vbucket = self.key_form.vbucket(message.key);
         let answer = self.request(&Message {
             key: &key,

@@ -301,7 +301,7 @@ fn clear_unfinished(path: &Path) -> io::Result<()> {
 }
 
 /// Makes a file whose content is there whenever its name is.
-fn write_durably(path: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+pub(crate) fn write_durably(path: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     let draft = path.join(format!("{name}.tmp"));
     let mut file = File::create(&draft)?;
     file.write_all(content)?;

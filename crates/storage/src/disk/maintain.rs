@@ -110,12 +110,18 @@ pub(crate) fn compact(
         let (seqno, value) = row?;
         let (meta, key) =
             row_meta(vb, seqno, &value).map_err(|error| corrupt(vb, seqno, error, during))?;
-        if seqno == snapshot.high_seqno() || keep(&meta, key) == Keep::Keep {
+        let verdict = if seqno == snapshot.high_seqno() {
+            Keep::Keep
+        } else {
+            keep(&meta, key)
+        };
+        if verdict == Keep::Keep {
             done.kept += 1;
             continue;
         }
         drops.seqnos.push(seqno);
-        if meta.kind.is_tombstone() || meta.kind == Kind::Abort {
+        let gone = meta.kind.is_tombstone() || meta.kind == Kind::Abort;
+        if verdict == Keep::Drop && gone {
             drops.purge_seqno = seqno;
         }
         if drops.seqnos.len() >= DROPS_PER_COMMIT

@@ -24,6 +24,7 @@ mod front;
 mod journal;
 mod layout;
 mod maintain;
+mod manifest;
 mod memo;
 mod room;
 mod salvage;
@@ -31,7 +32,7 @@ mod tails;
 mod view;
 mod writer;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use model::{Document, Meta, Seqno, VbId, VbRecord};
@@ -145,6 +146,15 @@ impl DiskStore {
         ))
     }
 
+    /// The directory, unless the store is closed.
+    fn open_path(&self, during: &'static str) -> Result<PathBuf, StoreError> {
+        let writer = self.writer.lock();
+        if writer.is_closed() {
+            return Err(StoreError::new(ErrorKind::Closed, during));
+        }
+        Ok(writer.path().to_owned())
+    }
+
     /// The database, for reading.
     fn reader(&self, during: &'static str) -> Result<Arc<Engine>, StoreError> {
         if let Some(engine) = &*self.engine.read() {
@@ -212,6 +222,14 @@ impl KvStore for DiskStore {
 
     fn remove(&self, vb: VbId) -> Result<(), StoreError> {
         maintain::remove(self, vb)
+    }
+
+    fn manifest(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        manifest::read(&self.open_path(manifest::READING)?)
+    }
+
+    fn set_manifest(&self, text: &[u8]) -> Result<(), StoreError> {
+        manifest::write(&self.open_path(manifest::WRITING)?, text)
     }
 
     fn disk_usage(&self) -> Result<DiskUsage, StoreError> {

@@ -24,6 +24,7 @@ pub struct MemStore {
 #[derive(Debug, Default)]
 struct State {
     vbuckets: BTreeMap<VbId, Arc<Contents>>,
+    manifest: Option<Vec<u8>>,
     closed: bool,
 }
 
@@ -181,9 +182,14 @@ impl KvStore for MemStore {
             let mut done = Compacted::default();
             let (high, mut purged) = (contents.record.high_seqno, contents.record.purge_seqno);
             contents.rows.retain(|seqno, document| {
-                let stays = *seqno == high || keep(&document.meta(), document.key()) == Keep::Keep;
+                let verdict = if *seqno == high {
+                    Keep::Keep
+                } else {
+                    keep(&document.meta(), document.key())
+                };
+                let stays = verdict == Keep::Keep;
                 let gone = document.kind().is_tombstone() || document.kind() == Kind::Abort;
-                if !stays && gone {
+                if verdict == Keep::Drop && gone {
                     purged = purged.max(*seqno);
                 }
                 done.kept += u64::from(stays);
@@ -205,6 +211,16 @@ impl KvStore for MemStore {
         // The rows are freed outside of the lock.
         self.with_open("removing", |state| state.vbuckets.remove(&vb))
             .map(drop)
+    }
+
+    fn manifest(&self) -> MemResult<Option<Vec<u8>>> {
+        self.with_open("reading the manifest", |state| state.manifest.clone())
+    }
+
+    fn set_manifest(&self, text: &[u8]) -> MemResult<()> {
+        self.with_open("keeping the manifest", |state| {
+            state.manifest = Some(text.to_vec());
+        })
     }
 
     fn disk_usage(&self) -> MemResult<DiskUsage> {

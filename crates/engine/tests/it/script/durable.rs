@@ -89,12 +89,16 @@ pub(crate) fn run(
         }
         "visible" => vbucket.visible_seqno().to_string(),
         // apply-commit KEY PREPARE SEQNO, apply-abort KEY PREPARE SEQNO
-        "apply-commit" => {
-            applied(vbucket.apply_commit(words[1].as_bytes(), number(words, 2), number(words, 3)))
-        }
-        "apply-abort" => {
-            applied(vbucket.apply_abort(words[1].as_bytes(), number(words, 2), number(words, 3)))
-        }
+        "apply-commit" => applied(vbucket.apply_commit(
+            &super::stored_key(words[1]),
+            number(words, 2),
+            number(words, 3),
+        )),
+        "apply-abort" => applied(vbucket.apply_abort(
+            &super::stored_key(words[1]),
+            number(words, 2),
+            number(words, 3),
+        )),
         "acknowledge" => {
             let seqno = vbucket.take_outbox().high_prepared;
             seqno.map_or("nothing".into(), |seqno| seqno.to_string())

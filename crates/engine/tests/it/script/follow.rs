@@ -4,7 +4,7 @@
 use engine::{CheckpointKind, SnapshotMarker};
 use model::{Cas, Document, Kind, Meta, Seqno, SnapshotRange, VbRecord};
 
-use super::{Line, World, durable};
+use super::{Line, World, collections, durable};
 use crate::store::reread;
 
 impl World {
@@ -65,8 +65,15 @@ impl World {
             prepare_seqno: Seqno(line.option("prepare").unwrap_or(0)),
             ..Meta::default()
         };
-        let (key, value) = (line.word(1).as_bytes(), line.word(2).as_bytes());
-        match self.vbucket.apply(&Document::from_parts(key, value, &meta)) {
+        if let Some(event) = collections::event(&line.words, seqno) {
+            return self.applied(&event);
+        }
+        let (key, value) = (&line.key(1), line.word(2).as_bytes());
+        self.applied(&Document::from_parts(key, value, &meta))
+    }
+
+    fn applied(&mut self, document: &Document) -> String {
+        match self.vbucket.apply(document) {
             Ok(applied) if applied.snapshot_ended => "taken; snapshot ended".into(),
             Ok(_) => "taken".into(),
             Err(error) => error.to_string(),

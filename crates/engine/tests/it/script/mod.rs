@@ -13,17 +13,20 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use engine::collections::SystemEvent;
 use engine::{
     Arithmetic, Concat, ConcatPlace, FetchKey, FlushBatch, FlushBudget, FlushItem, Got, Mutated,
     ObserveState, OpError, Outcome, StoreMode, VBucket, VbConfig, Write,
 };
 use model::{
-    Cas, Datatype, Document, Draft, FailoverEntry, Kind, Meta, Now, Seqno, VbId, VbState, VbUuid,
+    Cas, CollectionId, Datatype, Document, Draft, FailoverEntry, Kind, Meta, Now, Seqno, VbId,
+    VbState, VbUuid,
 };
 
 use crate::store::{ModelStore, TestCodec, reread};
 use crate::streams::Stream;
 
+mod collections;
 mod durable;
 mod follow;
 mod reading;
@@ -66,6 +69,11 @@ impl<'a> Line<'a> {
         self.words.get(index).copied().unwrap_or("")
     }
 
+    /// A key: `ID:KEY`, or of the default collection just the key.
+    fn key(&self, index: usize) -> Vec<u8> {
+        stored_key(self.word(index))
+    }
+
     fn number(&self, index: usize) -> u64 {
         self.word(index)
             .trim_start_matches('+')
@@ -77,6 +85,23 @@ impl<'a> Line<'a> {
         self.options
             .get(name)
             .map(|text| text.trim_start_matches('+').parse().expect("a number"))
+    }
+}
+
+fn stored_key(text: &str) -> Vec<u8> {
+    let (id, key) = text.split_once(':').unwrap_or(("0", text));
+    let id = CollectionId(id.parse().expect("a collection"));
+    model::collection_key(id, key.as_bytes())
+}
+
+fn key_shown(key: &[u8]) -> String {
+    if SystemEvent::is_key(key) {
+        return key[1..].escape_ascii().to_string();
+    }
+    match model::split_key(key) {
+        Some((CollectionId::DEFAULT, key)) => key.escape_ascii().to_string(),
+        Some((id, key)) => format!("{}:{}", id.0, key.escape_ascii()),
+        None => panic!("a key without a collection: {key:?}"),
     }
 }
 
@@ -123,11 +148,7 @@ fn named(document: &Document) -> String {
         Kind::CommitDeletion => "!+",
         Kind::Abort => "-",
     };
-    format!(
-        "{}{mark}@{}",
-        document.key().escape_ascii(),
-        document.seqno()
-    )
+    format!("{}{mark}@{}", key_shown(document.key()), document.seqno())
 }
 
 fn or_nothing(parts: &[String]) -> String {
@@ -195,7 +216,7 @@ impl World {
             }
             Outcome::NeedsFetch(FetchKey { key, seqno, whole }) => {
                 let what = if whole { "fetch whole" } else { "fetch" };
-                Ok(format!("{what} {}@{seqno}", key.escape_ascii()))
+                Ok(format!("{what} {}@{seqno}", key_shown(&key)))
             }
         }
     }
@@ -217,11 +238,14 @@ impl World {
             "flush-ok" => Ok(self.flush_end(true, true)),
             "flush-fail" => Ok(self.flush_end(false, false)),
             "flush-fail-but-written" => Ok(self.flush_end(false, true)),
-            "evict" | "evict-cold" | "restore" | "expire" => Ok(self.memory(line)),
+            "evict" | "evict-cold" | "restore" | "expire" | "erase" => Ok(self.memory(line)),
             "stream" | "read" | "drop" | "close" | "hold" | "behind" => Ok(self.stream(line)),
             "marker" | "apply" | "rollback" | "progress" => Ok(self.follow(line)),
             "observe" | "observe-seqno" => self.observe(line),
             "state" | "restart" | "config" | "clock" => Ok(self.change_world(line)),
+            "collections" | "manifest" => {
+                Ok(collections::run(&mut self.vbucket, &line.words, self.now))
+            }
             other => match durable::run(&mut self.vbucket, &line.words, self.now) {
                 Some(answer) => answer,
                 None => Ok(self.figures(other)),
@@ -248,7 +272,7 @@ impl World {
             Some(count) => "x".repeat(count.parse().unwrap()),
             None => line.word(2).into(),
         };
-        let draft = Some(Draft::new(line.word(1).as_bytes(), value.as_bytes(), &meta));
+        let draft = Some(Draft::new(&line.key(1), value.as_bytes(), &meta));
         let preserve_expiry = line.options.contains_key("preserve");
         let mut write = Write {
             mode,
@@ -266,9 +290,8 @@ impl World {
     }
 
     fn concat(&mut self, line: &Line<'_>, place: ConcatPlace) -> Answer {
-        let key = line.word(1).as_bytes();
         let concat = Concat {
-            key,
+            key: &line.key(1),
             bytes: line.word(2).as_bytes(),
             place,
             cas: self.cas(line),
@@ -289,10 +312,9 @@ impl World {
             expiry: self.expiry(line.option("expiry")),
             durability: durable::requirement(&line.options, self.now),
         };
-        let key = line.word(1).as_bytes();
         let outcome = self
             .vbucket
-            .arithmetic(key, arithmetic, &TestCodec, self.now);
+            .arithmetic(&line.key(1), arithmetic, &TestCodec, self.now);
         let outcome = outcome.map(|outcome| match outcome {
             Outcome::Done((number, done)) => Outcome::Done((number.to_string(), Some(done.cas))),
             Outcome::Prepared((number, done)) => {
@@ -304,7 +326,7 @@ impl World {
     }
 
     fn document(&mut self, line: &Line<'_>) -> Answer {
-        let (key, now) = (line.word(1).as_bytes(), self.now);
+        let (key, now) = (&line.key(1), self.now);
         let cas = self.cas(line);
         let vbucket = &mut self.vbucket;
         let outcome = match line.word(0) {
@@ -334,7 +356,7 @@ impl World {
             }
             "unlock" => return vbucket.unlock(key, cas, now).map(|()| "unlocked".into()),
             "random" => {
-                let found = vbucket.random_document(line.number(1), now)?;
+                let found = vbucket.random_document(CollectionId::DEFAULT, line.number(1), now)?;
                 return Ok(found.map_or("none".into(), |got| named(&got.document)));
             }
             _ => return self.meta(key),
@@ -419,24 +441,16 @@ impl World {
     }
 
     fn memory(&mut self, line: &Line<'_>) -> String {
-        let key = line.word(1).as_bytes();
+        if line.word(0) == "erase" {
+            return collections::erase(&mut self.vbucket, &mut self.store);
+        }
+        if line.word(0) != "restore" && line.word(0) != "evict" {
+            return self.pass(line);
+        }
+        let key = &line.key(1);
         match line.word(0) {
             "evict" if self.vbucket.evict(key, self.now) => "evicted".into(),
             "evict" => "kept".into(),
-            "evict-cold" => {
-                let progress = self.vbucket.evict_cold(
-                    line.number(1) as usize,
-                    usize::MAX,
-                    self.now,
-                    &mut Vec::new(),
-                );
-                format!("evicted {}", progress.changed)
-            }
-            "expire" => {
-                let progress = self.vbucket.expire_due(usize::MAX, self.now);
-                assert!(progress.finished);
-                format!("expired {}", progress.changed)
-            }
             _ => match self
                 .store
                 .row(key)
@@ -449,9 +463,23 @@ impl World {
         }
     }
 
+    /// A pass over all documents.
+    fn pass(&mut self, line: &Line<'_>) -> String {
+        if line.word(0) == "expire" {
+            let progress = self.vbucket.expire_due(usize::MAX, self.now);
+            assert!(progress.finished);
+            return format!("expired {}", progress.changed);
+        }
+        let slots = line.number(1) as usize;
+        let progress = self
+            .vbucket
+            .evict_cold(slots, usize::MAX, self.now, &mut Vec::new());
+        format!("evicted {}", progress.changed)
+    }
+
     fn observe(&mut self, line: &Line<'_>) -> Answer {
         if line.word(0) == "observe" {
-            let outcome = self.vbucket.observe(line.word(1).as_bytes(), self.now)?;
+            let outcome = self.vbucket.observe(&line.key(1), self.now)?;
             let Outcome::Done(observed) = outcome else {
                 return Ok("fetch".into());
             };
@@ -626,6 +654,10 @@ macro_rules! scripts {
 scripts! {
     cas_and_modes
     checkpoints_roll
+    collections_come_and_go
+    collections_are_erased
+    collections_follow
+    collections_ttl
     counters
     deduplication
     durable_acknowledgements

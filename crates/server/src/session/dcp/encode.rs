@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use engine::collections::SystemEvent;
 use engine::dcp::{Event, Snapshot, StreamEnd};
 use model::{Datatype, Document, Kind, VbId, split_key};
 use wire::dcp::{
@@ -13,6 +14,7 @@ use wire::request::Message;
 use wire::{Envelope, Feature, FeatureSet, Opaque, Opcode, TooLong};
 
 use super::control::{MarkerVersion, Settings};
+use super::events::EventParts;
 use crate::value;
 
 /// What a reader without finer figures is told of how much a document is used.
@@ -51,7 +53,12 @@ impl Form<'_> {
             Event::Advanced(seqno) => encode(&SeqnoAdvanced { seqno }, &plain(), out)?,
             Event::State(state) => encode(&SetVbucketState { state }, &plain(), out)?,
             Event::End(end) => {
-                let reason = reason_of(end);
+                let reason = match reason_of(end) {
+                    EndReason::FILTER_EMPTY if !self.features.contains(Feature::COLLECTIONS) => {
+                        EndReason::OK
+                    }
+                    reason => reason,
+                };
                 encode(&EndMessage { reason }, &plain(), out)?
             }
         };
@@ -98,6 +105,9 @@ impl Form<'_> {
         to: Address,
         out: &mut Vec<u8>,
     ) -> Result<Opcode, TooLong> {
+        if SystemEvent::is_key(document.key()) {
+            return system_event(document, to, out);
+        }
         let key = if self.features.contains(Feature::COLLECTIONS) {
             document.key()
         } else {
@@ -306,6 +316,15 @@ fn inflated(value: Cow<'_, [u8]>, datatype: Datatype) -> (Cow<'_, [u8]>, Datatyp
     }
 }
 
+fn system_event(document: &Document, to: Address, out: &mut Vec<u8>) -> Result<Opcode, TooLong> {
+    if let Some((parts, name)) = EventParts::of(document) {
+        return encode(&parts.message(document, name), &plain_envelope(to), out);
+    }
+    // It cannot be read; at least the consumer is told that it is past it.
+    let seqno = document.seqno();
+    encode(&SeqnoAdvanced { seqno }, &plain_envelope(to), out)
+}
+
 fn encode<'a>(
     message: &impl Message<'a>,
     envelope: &Envelope<'_>,
@@ -323,5 +342,6 @@ fn reason_of(end: StreamEnd) -> EndReason {
         StreamEnd::StateChanged => EndReason::STATE_CHANGED,
         StreamEnd::BackfillFailed => EndReason::BACKFILL_FAILED,
         StreamEnd::Rollback => EndReason::ROLLBACK,
+        StreamEnd::FilterEmpty => EndReason::FILTER_EMPTY,
     }
 }

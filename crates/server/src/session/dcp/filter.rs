@@ -1,25 +1,43 @@
 //! The JSON value of a stream request: which collections, which stream.
 
-use model::{CollectionId, Seqno};
+use engine::VBucket;
+use engine::collections::{COLLECTIONS_MAX, Manifest};
+use engine::dcp::StreamFilter;
+use model::{CollectionId, ScopeId, Seqno};
 use serde_json::{Map, Value};
 use wire::Status;
 
 use crate::session::Refusal;
 
-/// The only scope there is.
-const DEFAULT_SCOPE: u32 = 0;
 /// Most bytes that are parsed.
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// What a stream request asks for beyond seqnos.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     /// The stream's own number.
     pub(crate) stream_id: Option<u16>,
     /// Up to here the peer knows which tombstones are gone.
     pub(crate) purge_seqno: Seqno,
-    /// Whether collections were named, rather than all taken.
-    pub(crate) filtered: bool,
+    /// The collections or the scope that were named; `None` for everything.
+    pub(crate) limit: Option<Limit>,
+}
+
+/// What a stream is limited to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    Collections(Vec<CollectionId>),
+    Scope(ScopeId),
+}
+
+impl Limit {
+    /// The engine's filter, for a stream of this vBucket.
+    pub(crate) fn for_stream(self, vbucket: &VBucket) -> StreamFilter {
+        match self {
+            Self::Collections(ids) => StreamFilter::Collections(ids),
+            Self::Scope(scope) => StreamFilter::scope(scope, vbucket),
+        }
+    }
 }
 
 fn invalid(reason: &'static str) -> Refusal {
@@ -38,7 +56,7 @@ impl Filter {
     /// # Errors
     /// EINVAL for what is no such JSON, UNKNOWN_COLLECTION and UNKNOWN_SCOPE for what is not
     /// here.
-    pub(crate) fn read(value: &[u8]) -> Result<Self, Refusal> {
+    pub(crate) fn read(value: &[u8], manifest: &Manifest) -> Result<Self, Refusal> {
         if value.is_empty() {
             return Ok(Self::default());
         }
@@ -51,12 +69,14 @@ impl Filter {
             return Err(invalid("the filter is no object"));
         };
         if let Some(uid) = fields.get("uid") {
-            // A manifest that this node has yet to see would be a reason to wait; there is one
-            // manifest only, and whoever knows a newer one knows it from elsewhere.
+            // Who knows a newer manifest knows it from a node that this one follows: what it
+            // asks for is either here by now or not known.
             hex(uid).ok_or_else(|| invalid("uid is no hexadecimal text"))?;
         }
-        let mut filter = Self::default();
-        filter.read_collections(fields)?;
+        let mut filter = Self {
+            limit: read_limit(fields, manifest)?,
+            ..Self::default()
+        };
         if let Some(id) = fields.get("sid") {
             let id = id.as_u64().and_then(|id| u16::try_from(id).ok());
             filter.stream_id = Some(
@@ -70,33 +90,32 @@ impl Filter {
         }
         Ok(filter)
     }
+}
 
-    fn read_collections(&mut self, fields: &Map<String, Value>) -> Result<(), Refusal> {
-        let (scope, collections) = (fields.get("scope"), fields.get("collections"));
-        if scope.is_some() && collections.is_some() {
-            return Err(invalid("scope and collections exclude each other"));
+fn read_limit(fields: &Map<String, Value>, manifest: &Manifest) -> Result<Option<Limit>, Refusal> {
+    let number = |value: &Value| hex(value).and_then(|id| u32::try_from(id).ok());
+    let list = match (fields.get("scope"), fields.get("collections")) {
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => return Err(invalid("scope and collections exclude each other")),
+        (Some(scope), None) => {
+            let id = number(scope).ok_or_else(|| invalid("scope is no hexadecimal text"))?;
+            let known = manifest.scope(ScopeId(id)).ok_or(Status::UNKNOWN_SCOPE)?;
+            return Ok(Some(Limit::Scope(known.id)));
         }
-        if let Some(scope) = scope {
-            let id = hex(scope).ok_or_else(|| invalid("scope is no hexadecimal text"))?;
-            if id != u64::from(DEFAULT_SCOPE) {
-                return Err(Status::UNKNOWN_SCOPE.into());
-            }
+        (None, Some(list)) => list,
+    };
+    let list = list.as_array().filter(|list| !list.is_empty());
+    let list = list.ok_or_else(|| invalid("collections is no list of collections"))?;
+    let mut ids = Vec::with_capacity(list.len().min(COLLECTIONS_MAX));
+    for one in list {
+        let id = number(one).ok_or_else(|| invalid("a collection is no hexadecimal text"))?;
+        let known = manifest.collection(CollectionId(id));
+        let (_, collection) = known.ok_or(Refusal::UnknownCollection)?;
+        if !ids.contains(&collection.id) {
+            ids.push(collection.id);
         }
-        if let Some(collections) = collections {
-            let list = collections
-                .as_array()
-                .filter(|list| !list.is_empty())
-                .ok_or_else(|| invalid("collections is no list of collections"))?;
-            for one in list {
-                let id = hex(one).ok_or_else(|| invalid("a collection is no hexadecimal text"))?;
-                if id != u64::from(CollectionId::DEFAULT.0) {
-                    return Err(Refusal::UnknownCollection);
-                }
-            }
-        }
-        self.filtered = scope.is_some() || collections.is_some();
-        Ok(())
     }
+    Ok(Some(Limit::Collections(ids)))
 }
 
 #[cfg(test)]
@@ -104,7 +123,7 @@ mod tests {
     use super::*;
 
     fn status(text: &str) -> Option<Status> {
-        match Filter::read(text.as_bytes()) {
+        match Filter::read(text.as_bytes(), &Manifest::default()) {
             Ok(_) => None,
             Err(Refusal::Status(status, _)) => Some(status),
             Err(Refusal::UnknownCollection) => Some(Status::UNKNOWN_COLLECTION),
@@ -114,15 +133,22 @@ mod tests {
 
     #[test]
     fn what_is_understood() {
-        let filter = |text: &str| Filter::read(text.as_bytes()).expect("it is valid");
+        let filter =
+            |text: &str| Filter::read(text.as_bytes(), &Manifest::default()).expect("it is valid");
         assert_eq!(filter(""), Filter::default());
         assert_eq!(filter("{}"), Filter::default());
         assert_eq!(filter(r#"{"uid":"0","else":[1]}"#), Filter::default());
         let full = filter(r#"{"uid":"1f","collections":["0"],"sid":7,"purge_seqno":"12"}"#);
         assert_eq!(full.stream_id, Some(7));
         assert_eq!(full.purge_seqno, Seqno(12));
-        assert!(full.filtered);
-        assert!(filter(r#"{"scope":"0"}"#).filtered);
+        assert_eq!(
+            full.limit,
+            Some(Limit::Collections(vec![CollectionId::DEFAULT]))
+        );
+        assert_eq!(
+            filter(r#"{"scope":"0"}"#).limit,
+            Some(Limit::Scope(ScopeId::DEFAULT))
+        );
     }
 
     #[test]

@@ -13,12 +13,14 @@
 
 mod control;
 mod encode;
+mod events;
 mod figures;
 mod filter;
 mod producer;
 mod registry;
 mod streams;
 
+pub(crate) use events::event_of;
 pub(crate) use figures::{ProducerFigures, StreamFigures};
 pub(crate) use producer::{
     OpenedStream, Produced, Producer, SILENCE_MAX, SharedProducer, StreamKey,

@@ -18,7 +18,7 @@ use wire::{Feature, FeatureSet, Opaque, Opcode, Status};
 use super::control::{Change, Settings};
 use super::encode::Form;
 use super::figures::{ProducerFigures, StreamFigures, Totals};
-use super::filter::Filter;
+use super::filter::{Filter, Limit};
 use super::streams::{Entry, Turn, Visited};
 use crate::served::ServedBucket;
 use crate::session::Refusal;
@@ -148,9 +148,9 @@ impl Producer {
                 "these flags are not served",
             ));
         }
-        let filter = Filter::read(request.value)?;
+        let filter = Filter::read(request.value, &self.bucket().manifest())?;
         let key = self.key(vb, filter.stream_id)?;
-        if filter.filtered && self.settings.sync_writes {
+        if filter.limit.is_some() && self.settings.sync_writes {
             return Err(Refusal::because(
                 Status::NOT_SUPPORTED,
                 "a filter does not go with sync writes",
@@ -164,8 +164,8 @@ impl Producer {
         if full || self.streams.len() >= STREAMS_MAX {
             return Err(Status::ENOMEM.into());
         }
-        let ask = self.ask(request, filter, features);
-        self.seat(key, opaque, ask)
+        let ask = self.ask(request, &filter, features);
+        self.seat(key, opaque, ask, filter.limit)
     }
 
     fn check_noop(&self, features: FeatureSet) -> Result<(), Refusal> {
@@ -190,7 +190,7 @@ impl Producer {
         })
     }
 
-    fn ask(&self, request: &StreamRequest<'_>, filter: Filter, features: FeatureSet) -> StreamAsk {
+    fn ask(&self, request: &StreamRequest<'_>, filter: &Filter, features: FeatureSet) -> StreamAsk {
         let flag = |flag| request.flags.contains(flag);
         StreamAsk {
             position: Position {
@@ -221,13 +221,17 @@ impl Producer {
         key: StreamKey,
         opaque: Opaque,
         ask: StreamAsk,
+        limit: Option<Limit>,
     ) -> Result<OpenedStream, Refusal> {
         let name = cursor_name(&self.name, key);
         let bucket = Arc::clone(&self.served.bucket);
         // Before the cursor is seated: what comes after it must mark the vBucket.
         bucket.subscribe(key.vb, &self.ready);
         let opened = bucket.run(key.vb, |vbucket| {
-            let opened = Stream::open(vbucket, &name, ask);
+            let mut opened = Stream::open(vbucket, &name, ask);
+            if let (Ok((stream, _)), Some(limit)) = (&mut opened, limit) {
+                stream.limit_to(limit.for_stream(vbucket));
+            }
             let log = vbucket.failover_log().clone();
             Ok((opened, log, bucket.epoch(key.vb)))
         });

@@ -183,6 +183,9 @@ pub(in crate::stats) static BUCKET: &[BucketRow] = rows! {
     DISK "ep_compaction_failed" Count "Times that the store failed meanwhile"
         Counter "bucket_compaction_failed",
         |f| compaction(f, |c| &c.failed);
+    DISK "ep_compaction_rows_erased" Count "Rows of dropped collections that were taken out of the store"
+        Counter "bucket_rows_erased",
+        |f| compaction(f, |c| &c.rows_erased);
     DISK "ep_compaction_rows_purged" Count "Tombstones that were purged from the store"
         Counter "bucket_rows_purged",
         |f| compaction(f, |c| &c.rows_purged);

@@ -192,10 +192,27 @@ pub(super) static GROUPS: &[Group] = &[
     bucket_group("uuid", "", "Identity of the bucket"),
     bucket_group(
         "collections",
-        "[_default._default]",
+        "[SCOPE.COLLECTION]",
         "Figures of every collection",
     ),
-    bucket_group("scopes", "[_default]", "Figures of every scope"),
+    bucket_group("collections-byid", "ID", "Figures of a collection"),
+    bucket_group(
+        "collections-details",
+        "[VB]",
+        "What every vBucket has of every collection",
+    ),
+    bucket_group("scopes", "[SCOPE]", "Figures of every scope"),
+    bucket_group(
+        "scopes-byid",
+        "ID",
+        "Figures of a scope and of its collections",
+    ),
+    bucket_group(
+        "scopes-details",
+        "[VB]",
+        "Documents of every collection in every vBucket",
+    ),
+    bucket_group("manifest", "", "Names of scopes and collections"),
     bucket_group(
         "replication",
         "",

@@ -21,9 +21,20 @@ const PREVIOUS: &[&str] = &["prev-vbucket"];
 const FAILOVERS: &[&str] = &["failovers"];
 const CHECKPOINT: &[&str] = &["checkpoint"];
 const TIMINGS: &[&str] = &["timings"];
-const COLLECTIONS: &[&str] = &["collections"];
-const SCOPES: &[&str] = &["scopes"];
-const BOTH: &[&str] = &["collections", "scopes"];
+const BOTH: &[&str] = &["collections", "scopes", "manifest"];
+const ONE: &[&str] = &["collections", "collections-byid", "scopes-byid"];
+const NAMED: &[&str] = &[
+    "collections",
+    "collections-byid",
+    "scopes",
+    "scopes-byid",
+    "manifest",
+];
+const SCOPE: &[&str] = &["scopes", "scopes-byid"];
+const SCOPES: &[&str] = &["scopes", "scopes-byid", "manifest"];
+const VB: &[&str] = &["collections-details"];
+const VB_SCOPES: &[&str] = &["scopes-details"];
+const VB_BOTH: &[&str] = &["collections-details", "scopes-details"];
 const TAKEOVER: &[&str] = &["dcp-vbtakeover"];
 const KEY: &[&str] = &["key", "vkey"];
 const VKEY: &[&str] = &["vkey"];
@@ -122,77 +133,110 @@ pub(in crate::stats) static OTHERS: &[About] = &[
         Unit::Text,
         "Revision of the manifest, hexadecimal",
     ),
+    about(NAMED, "0xN:0xN:name", Unit::Text, "Name of a collection"),
+    about(ONE, "0xN:0xN:scope_name", Unit::Text, "Name of its scope"),
+    about(ONE, "0xN:0xN:items", Unit::Count, "Live documents"),
     about(
-        COLLECTIONS,
-        "0xN:0xN:name",
-        Unit::Text,
-        "Name of the collection",
-    ),
-    about(
-        COLLECTIONS,
-        "0xN:0xN:scope_name",
-        Unit::Text,
-        "Name of its scope",
-    ),
-    about(COLLECTIONS, "0xN:0xN:items", Unit::Count, "Live documents"),
-    about(
-        COLLECTIONS,
+        ONE,
         "0xN:0xN:collections_mem_used",
         Unit::Bytes,
         "Documents and tombstones in memory",
     ),
+    about(ONE, "0xN:0xN:ops_get", Unit::Count, "Documents read"),
     about(
-        COLLECTIONS,
-        "0xN:0xN:data_size",
-        Unit::Bytes,
-        "Live rows on disk, as last estimated",
-    ),
-    about(
-        COLLECTIONS,
-        "0xN:0xN:ops_get",
-        Unit::Count,
-        "Documents read",
-    ),
-    about(
-        COLLECTIONS,
+        ONE,
         "0xN:0xN:ops_store",
         Unit::Count,
         "Documents created and changed",
     ),
     about(
-        COLLECTIONS,
+        ONE,
         "0xN:0xN:ops_delete",
         Unit::Count,
         "Documents deleted by clients",
     ),
-    about(SCOPES, "0xN:name", Unit::Text, "Name of the scope"),
-    about(SCOPES, "0xN:collections", Unit::Count, "Its collections"),
-    about(SCOPES, "0xN:0xN:name", Unit::Text, "Name of a collection"),
-    about(SCOPES, "0xN:items", Unit::Count, "Live documents"),
     about(
-        SCOPES,
+        ONE,
+        "0xN:0xN:maxTTL",
+        Unit::Seconds,
+        "Longest time to live, if it has a limit of its own",
+    ),
+    about(SCOPES, "0xN:name", Unit::Text, "Name of the scope"),
+    about(SCOPE, "0xN:collections", Unit::Count, "Its collections"),
+    about(SCOPE, "0xN:items", Unit::Count, "Live documents"),
+    about(
+        SCOPE,
         "0xN:collections_mem_used",
         Unit::Bytes,
         "Documents and tombstones in memory",
     ),
+    about(SCOPE, "0xN:ops_get", Unit::Count, "Documents read"),
     about(
-        SCOPES,
-        "0xN:data_size",
-        Unit::Bytes,
-        "Live rows on disk, as last estimated",
-    ),
-    about(SCOPES, "0xN:ops_get", Unit::Count, "Documents read"),
-    about(
-        SCOPES,
+        SCOPE,
         "0xN:ops_store",
         Unit::Count,
         "Documents created and changed",
     ),
     about(
-        SCOPES,
+        SCOPE,
         "0xN:ops_delete",
         Unit::Count,
         "Documents deleted by clients",
+    ),
+    about(
+        VB_BOTH,
+        "vb_N:manifest:uid",
+        Unit::Count,
+        "The manifest that the vBucket has",
+    ),
+    about(VB, "vb_N:collections", Unit::Count, "Its collections"),
+    about(VB_SCOPES, "vb_N:scopes", Unit::Count, "Its scopes"),
+    about(
+        VB_SCOPES,
+        "vb_N:0xN:0xN:items",
+        Unit::Count,
+        "Live documents",
+    ),
+    about(VB, "vb_N:0xN:name", Unit::Text, "Name of the collection"),
+    about(VB, "vb_N:0xN:scope", Unit::Text, "Its scope"),
+    about(
+        VB,
+        "vb_N:0xN:start_seqno",
+        Unit::Seqno,
+        "Where the collection began",
+    ),
+    about(VB, "vb_N:0xN:high_seqno", Unit::Seqno, "Its newest change"),
+    about(
+        VB,
+        "vb_N:0xN:persisted_high_seqno",
+        Unit::Seqno,
+        "Its newest change, but no more than what is durable of the vBucket",
+    ),
+    about(VB, "vb_N:0xN:items", Unit::Count, "Live documents"),
+    about(
+        VB,
+        "vb_N:0xN:collections_mem_used",
+        Unit::Bytes,
+        "Documents and tombstones in memory",
+    ),
+    about(VB, "vb_N:0xN:ops_get", Unit::Count, "Documents read"),
+    about(
+        VB,
+        "vb_N:0xN:ops_store",
+        Unit::Count,
+        "Documents created and changed",
+    ),
+    about(
+        VB,
+        "vb_N:0xN:ops_delete",
+        Unit::Count,
+        "Documents deleted by clients",
+    ),
+    about(
+        VB,
+        "vb_N:0xN:maxTTL",
+        Unit::Seconds,
+        "Longest time to live, if it has a limit of its own",
     ),
     about(
         KEY,

@@ -1,6 +1,6 @@
 //! The change protocol over its own wire.
 
-mod consumer;
+pub(crate) mod consumer;
 mod forms;
 mod golden;
 mod handed_over;

@@ -1,0 +1,290 @@
+//! The collections of a bucket: the manifest, how it becomes another one, and what is left of
+//! collections that were dropped.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use engine::collections::{CollectionCounts, Manifest, ManifestError, SystemEvent};
+use model::{CollectionId, Document, VbId, VbState};
+use parking_lot::{Mutex, RwLock};
+use storage::{Keep, KvStore, StoreError};
+
+use crate::Bucket;
+use crate::holds::Hold;
+use crate::stats::Counters;
+
+/// Events that one vBucket notes under one lock hold.
+const STEPS_PER_HOLD: usize = 16;
+/// Slots of the table looked at under one lock hold.
+const SLOTS_PER_HOLD: usize = 512;
+/// Rows that one walk takes out of the store at most; bounds the memory that it takes.
+const ROWS_PER_WALK: usize = 50_000;
+/// Rows forgotten under one lock hold.
+const FORGOTTEN_PER_HOLD: usize = 128;
+/// How soon the eraser looks again at what had to wait for the flusher.
+pub(crate) const ERASE_AGAIN: Duration = Duration::from_millis(100);
+
+/// What a bucket knows of its collections.
+#[derive(Debug, Default)]
+pub(crate) struct Collections {
+    current: RwLock<Arc<Manifest>>,
+    /// Held while the manifest becomes another one, through I/O. Taken before everything else.
+    changing: Mutex<()>,
+    /// The common question, without the lock above.
+    default_dropped: AtomicBool,
+    /// Whether there is something to erase.
+    pub(crate) erase: AtomicBool,
+}
+
+/// Why a manifest was not taken.
+#[derive(Debug)]
+pub enum SetManifestError {
+    /// It does not follow the current one.
+    Refused(ManifestError),
+    /// It could not be kept.
+    Store(StoreError),
+    /// Not while the bucket is loaded or stopped.
+    NotNow,
+}
+
+impl fmt::Display for SetManifestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(error) => error.fmt(f),
+            Self::Store(error) => error.fmt(f),
+            Self::NotNow => f.write_str("the bucket is being loaded or stopped"),
+        }
+    }
+}
+
+impl std::error::Error for SetManifestError {}
+
+impl From<ManifestError> for SetManifestError {
+    fn from(error: ManifestError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl<S: KvStore> Bucket<S> {
+    /// The collections as they are now.
+    pub fn manifest(&self) -> Arc<Manifest> {
+        Arc::clone(&self.collections.current.read())
+    }
+
+    /// Whether a collection is known. For the default one this is a look at a flag.
+    pub fn knows_collection(&self, id: CollectionId) -> bool {
+        if id == CollectionId::DEFAULT {
+            return !self.collections.default_dropped.load(Ordering::Relaxed);
+        }
+        self.collections.current.read().collection(id).is_some()
+    }
+
+    /// Changes the manifest: `edit` makes the next one of the current one, `encode` the text in
+    /// which the store keeps it. Everybody who changes it waits for this, and once it returns,
+    /// every active vBucket has what is new.
+    ///
+    /// Gives the manifest that is now the current one, and whether it is another one.
+    ///
+    /// # Errors
+    /// See [`SetManifestError`]; nothing was changed then.
+    ///
+    /// Cost: a sync of the store, and O(collections) under the lock of each vBucket.
+    pub fn change_manifest(
+        &self,
+        edit: impl FnOnce(&Manifest) -> Result<Manifest, ManifestError>,
+        encode: impl FnOnce(&Manifest) -> Vec<u8>,
+    ) -> Result<(Arc<Manifest>, bool), SetManifestError> {
+        if self.warmup().stage() != crate::WarmupStage::Done || self.is_stopping() {
+            return Err(SetManifestError::NotNow);
+        }
+        let _turn = self.collections.changing.lock();
+        let current = self.manifest();
+        let next = edit(&current)?;
+        if !current.check_successor(&next)? {
+            return Ok((current, false));
+        }
+        self.store
+            .set_manifest(&encode(&next))
+            .map_err(SetManifestError::Store)?;
+        let next = Arc::new(next);
+        // Who asks for a collection's number gets one only when it can be used everywhere.
+        for id in (0..self.vbuckets()).map(VbId) {
+            self.apply_manifest(id, &next);
+        }
+        self.publish_manifest(Arc::clone(&next));
+        self.erase_soon();
+        Ok((next, true))
+    }
+
+    fn publish_manifest(&self, manifest: Arc<Manifest>) {
+        let default = manifest.collection(CollectionId::DEFAULT).is_some();
+        *self.collections.current.write() = manifest;
+        self.collections
+            .default_dropped
+            .store(!default, Ordering::Relaxed);
+    }
+
+    /// Brings an active vBucket to a manifest, in steps.
+    fn apply_manifest(&self, id: VbId, manifest: &Manifest) {
+        loop {
+            let now = self.clock.now();
+            let finished = self.with_vbucket_for(Hold::Collections, id, |vbucket| {
+                vbucket.apply_manifest(manifest, STEPS_PER_HOLD, now)
+            });
+            if finished != Some(false) {
+                return;
+            }
+        }
+    }
+
+    /// Brings an active vBucket to the current manifest: one that was made, promoted or loaded.
+    pub(crate) fn bring_to_manifest(&self, id: VbId) {
+        let active = self.with_vbucket(id, |vbucket| vbucket.state() == VbState::Active);
+        if active != Some(true) {
+            return;
+        }
+        // A manifest that is being applied may have passed this vBucket while it was a replica.
+        let _turn = self.collections.changing.lock();
+        self.apply_manifest(id, &self.manifest());
+    }
+
+    /// Takes a manifest over that was kept, before the workers start.
+    pub fn restore_manifest(&self, manifest: Manifest) {
+        self.publish_manifest(Arc::new(manifest));
+    }
+
+    /// Takes note of an event that came from the store or from another node: the manifest
+    /// follows it, if it is not behind it.
+    pub(crate) fn learn_event(&self, document: &Document) {
+        let event = SystemEvent::parse(document.key(), document.kind(), document.value());
+        let Some(event) = event else {
+            return;
+        };
+        self.erase_soon();
+        if event.manifest < self.manifest().uid() {
+            return;
+        }
+        let _turn = self.collections.changing.lock();
+        if let Some(learned) = self.manifest().learned(&event) {
+            self.publish_manifest(Arc::new(learned));
+        }
+    }
+
+    /// Figures of all collections, each summed over all vBuckets, by number.
+    ///
+    /// Cost: 56 bytes copied under each vBucket's lock for each collection ever used there.
+    pub fn collection_counts(&self) -> Vec<CollectionCounts> {
+        let manifest = self.manifest();
+        let mut sums: Vec<CollectionCounts> = manifest
+            .collections()
+            .map(|(_, collection)| CollectionCounts {
+                id: collection.id,
+                ..CollectionCounts::default()
+            })
+            .collect();
+        let mut counts = Vec::with_capacity(sums.len());
+        for id in (0..self.vbuckets()).map(VbId) {
+            counts.clear();
+            self.with_vbucket_for(Hold::Stat, id, |vbucket| {
+                vbucket.collection_counts(&mut counts);
+            });
+            for counted in &counts {
+                let Ok(at) = sums.binary_search_by_key(&counted.id, |sum| sum.id) else {
+                    continue;
+                };
+                let sum = &mut sums[at];
+                sum.items += counted.items;
+                sum.memory_bytes += counted.memory_bytes;
+                sum.ops_get += counted.ops_get;
+                sum.ops_store += counted.ops_store;
+                sum.ops_delete += counted.ops_delete;
+            }
+        }
+        sums
+    }
+
+    // --- What is left of dropped collections ---
+
+    pub(crate) fn erase_soon(&self) {
+        if !self.collections.erase.swap(true, Ordering::SeqCst) {
+            self.compactions.bell.ring();
+        }
+    }
+
+    /// Takes documents of dropped collections out of memory and out of the store; `false` when
+    /// something must wait for the flusher, or for a store that works again.
+    pub fn erase_step(&self) -> bool {
+        let mut finished = true;
+        for id in (0..self.vbuckets()).map(VbId) {
+            if self.is_stopping() {
+                return true;
+            }
+            let dead = self.with_vbucket(id, |vbucket| vbucket.has_dead());
+            if dead == Some(true) {
+                finished &= self.erase_of(id);
+            }
+        }
+        finished
+    }
+
+    fn erase_of(&self, id: VbId) -> bool {
+        let mut garbage = Vec::new();
+        loop {
+            let progress = self.with_vbucket_for(Hold::Evict, id, |vbucket| {
+                vbucket.erase_dead(SLOTS_PER_HOLD, &mut garbage)
+            });
+            garbage.clear();
+            if progress.is_none_or(|progress| progress.finished) || self.is_stopping() {
+                break;
+            }
+        }
+        let ready = self.with_vbucket_for(Hold::Evict, id, |vbucket| vbucket.dead_in_store());
+        let Some(Some((living, end))) = ready else {
+            self.hurry();
+            return false;
+        };
+        loop {
+            let mut gone: Vec<(Box<[u8]>, model::Seqno, bool)> = Vec::new();
+            let done = self.store.compact(id, &mut |meta, key| {
+                let tombstone = meta.kind.is_tombstone();
+                let dead = living.is_dead(key, meta.seqno, tombstone);
+                if !dead || gone.len() >= ROWS_PER_WALK || self.is_stopping() {
+                    return Keep::Keep;
+                }
+                gone.push((key.into(), meta.seqno, tombstone));
+                Keep::Erase
+            });
+            match done {
+                // As with tombstones: who forgot what is still there would leave it behind.
+                Ok(done) if done.dropped == gone.len() as u64 => {
+                    Counters::add(&self.compaction().rows_erased, done.dropped);
+                }
+                Ok(_) => return false,
+                Err(error) => {
+                    tracing::warn!(bucket = self.name(), %error, "erasing a collection failed");
+                    return false;
+                }
+            }
+            self.forget_rows(id, &gone);
+            if self.is_stopping() {
+                return true;
+            }
+            if gone.len() < ROWS_PER_WALK {
+                self.with_vbucket(id, |vbucket| vbucket.finish_erasing(end));
+                return true;
+            }
+        }
+    }
+
+    fn forget_rows(&self, id: VbId, gone: &[(Box<[u8]>, model::Seqno, bool)]) {
+        for some in gone.chunks(FORGOTTEN_PER_HOLD) {
+            self.with_vbucket_for(Hold::Evict, id, |vbucket| {
+                for (key, seqno, tombstone) in some {
+                    vbucket.forget_dead_row(key, *seqno, *tombstone);
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What a vBucket notes when a collection or a scope comes, changes or goes.
+
+use model::{CollectionId, Kind, ManifestUid, ScopeId, push_leb128, split_key};
+
+use super::CollectionSettings;
+
+/// Which part of the system namespace an event belongs to: the byte after the namespace.
+const COLLECTION: u8 = 0;
+const SCOPE: u8 = 1;
+const MODIFIED: u8 = 2;
+
+/// Version of the stored value.
+const VERSION: u8 = 1;
+/// Flags of the settings.
+const HAS_TTL: u8 = 1;
+const KEEPS_HISTORY: u8 = 2;
+
+/// A change of what exists, as it lies among the changes of a vBucket.
+///
+/// Shape: a document in the namespace [`CollectionId::SYSTEM`]; its key names what changed, so
+/// the end of a collection takes the place of its beginning in the store. What came is a
+/// mutation, what went is a deletion; both have a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SystemEvent<'a> {
+    /// The manifest that brought it.
+    pub manifest: ManifestUid,
+    /// What changed.
+    pub change: CollectionChange<'a>,
+}
+
+/// What changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CollectionChange<'a> {
+    /// A collection was created.
+    Begun {
+        /// Its scope.
+        scope: ScopeId,
+        /// Its number.
+        id: CollectionId,
+        /// Its name.
+        name: &'a str,
+        /// Its settings.
+        settings: CollectionSettings,
+    },
+    /// Settings of a collection changed.
+    Modified {
+        /// Its scope.
+        scope: ScopeId,
+        /// Its number.
+        id: CollectionId,
+        /// Its name.
+        name: &'a str,
+        /// Its settings from now on.
+        settings: CollectionSettings,
+    },
+    /// A collection was dropped, with everything in it.
+    Ended {
+        /// Its scope.
+        scope: ScopeId,
+        /// Its number.
+        id: CollectionId,
+    },
+    /// A scope was created.
+    ScopeBegun {
+        /// Its number.
+        scope: ScopeId,
+        /// Its name.
+        name: &'a str,
+    },
+    /// A scope was dropped.
+    ScopeEnded {
+        /// Its number.
+        scope: ScopeId,
+    },
+}
+
+impl<'a> SystemEvent<'a> {
+    /// Whether a stored key belongs to an event rather than to a document.
+    #[inline]
+    #[must_use]
+    pub fn is_key(key: &[u8]) -> bool {
+        key.first() == Some(&(CollectionId::SYSTEM.0 as u8))
+    }
+
+    /// Whether a stored key is that of the default collection's beginning and end.
+    #[must_use]
+    pub fn ends_default(key: &[u8]) -> bool {
+        key.starts_with(&[CollectionId::SYSTEM.0 as u8, COLLECTION, 0])
+    }
+
+    /// The collection whose modification a stored key tells; `None` for any other key.
+    pub(super) fn modified_key(key: &[u8]) -> Option<CollectionId> {
+        let rest = key.strip_prefix(&[CollectionId::SYSTEM.0 as u8, MODIFIED])?;
+        split_key(rest).map(|(id, _)| id)
+    }
+
+    /// The stored key.
+    #[must_use]
+    pub fn key(&self) -> Vec<u8> {
+        let (part, id, suffix) = match self.change {
+            CollectionChange::Begun { id, .. } | CollectionChange::Ended { id, .. } => {
+                (COLLECTION, id.0, "_collection")
+            }
+            CollectionChange::Modified { id, .. } => (MODIFIED, id.0, "_collection"),
+            CollectionChange::ScopeBegun { scope, .. }
+            | CollectionChange::ScopeEnded { scope, .. } => (SCOPE, scope.0, "_scope"),
+        };
+        let mut key = vec![CollectionId::SYSTEM.0 as u8, part];
+        push_leb128(id, &mut key);
+        key.extend_from_slice(suffix.as_bytes());
+        key
+    }
+
+    /// Mutation or deletion.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self.change {
+            CollectionChange::Ended { .. } | CollectionChange::ScopeEnded { .. } => Kind::Deletion,
+            _ => Kind::Mutation,
+        }
+    }
+
+    /// The stored value.
+    #[must_use]
+    pub fn value(&self) -> Vec<u8> {
+        let mut value = vec![VERSION];
+        value.extend_from_slice(&self.manifest.0.to_be_bytes());
+        let (scope, collection, name) = match self.change {
+            CollectionChange::Begun {
+                scope,
+                id,
+                name,
+                settings,
+            }
+            | CollectionChange::Modified {
+                scope,
+                id,
+                name,
+                settings,
+            } => (scope, Some((id, settings)), name),
+            CollectionChange::Ended { scope, id } => {
+                (scope, Some((id, CollectionSettings::default())), "")
+            }
+            CollectionChange::ScopeBegun { scope, name } => (scope, None, name),
+            CollectionChange::ScopeEnded { scope } => (scope, None, ""),
+        };
+        value.extend_from_slice(&scope.0.to_be_bytes());
+        if let Some((id, settings)) = collection {
+            value.extend_from_slice(&id.0.to_be_bytes());
+            let ttl = if settings.max_ttl_s.is_some() {
+                HAS_TTL
+            } else {
+                0
+            };
+            let history = if settings.history { KEEPS_HISTORY } else { 0 };
+            value.push(ttl | history);
+            value.extend_from_slice(&settings.max_ttl_s.unwrap_or(0).to_be_bytes());
+        }
+        value.extend_from_slice(name.as_bytes());
+        value
+    }
+
+    /// Reads what a document of the system namespace says; `None` when it is none, or damaged.
+    #[must_use]
+    pub fn parse(key: &[u8], kind: Kind, value: &'a [u8]) -> Option<Self> {
+        let (CollectionId::SYSTEM, rest) = split_key(key)? else {
+            return None;
+        };
+        let (&part, rest) = rest.split_first()?;
+        let (CollectionId(id), _) = split_key(rest)?;
+        let (&version, value) = value.split_first()?;
+        let (manifest, value) = value.split_first_chunk()?;
+        let (scope, value) = value.split_first_chunk()?;
+        if version != VERSION {
+            return None;
+        }
+        let manifest = ManifestUid(u64::from_be_bytes(*manifest));
+        let scope = ScopeId(u32::from_be_bytes(*scope));
+        let ended = kind.is_tombstone();
+        let change = match part {
+            SCOPE if scope.0 != id => return None,
+            SCOPE if ended => CollectionChange::ScopeEnded { scope },
+            SCOPE => CollectionChange::ScopeBegun {
+                scope,
+                name: str::from_utf8(value).ok()?,
+            },
+            COLLECTION | MODIFIED => collection_change((part, ended), scope, id, value)?,
+            _ => return None,
+        };
+        Some(Self { manifest, change })
+    }
+}
+
+fn collection_change(
+    (part, ended): (u8, bool),
+    scope: ScopeId,
+    named: u32,
+    value: &[u8],
+) -> Option<CollectionChange<'_>> {
+    let (id, value) = value.split_first_chunk()?;
+    let (&flags, value) = value.split_first()?;
+    let (ttl, name) = value.split_first_chunk()?;
+    let id = CollectionId(u32::from_be_bytes(*id));
+    let name = str::from_utf8(name).ok()?;
+    if id.0 != named {
+        return None;
+    }
+    let ttl = u32::from_be_bytes(*ttl);
+    let settings = CollectionSettings {
+        max_ttl_s: (flags & HAS_TTL != 0).then_some(ttl),
+        history: flags & KEEPS_HISTORY != 0,
+    };
+    Some(match part {
+        COLLECTION if ended => CollectionChange::Ended { scope, id },
+        COLLECTION => CollectionChange::Begun {
+            scope,
+            id,
+            name,
+            settings,
+        },
+        _ => CollectionChange::Modified {
+            scope,
+            id,
+            name,
+            settings,
+        },
+    })
+}

@@ -1,0 +1,413 @@
+//! The manifest: which scopes and collections a bucket has.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use model::{CollectionId, ManifestUid, ScopeId};
+
+/// Most scopes of a bucket.
+pub const SCOPES_MAX: usize = 1000;
+/// Most collections of a bucket.
+pub const COLLECTIONS_MAX: usize = 1000;
+/// Longest name of a scope or a collection.
+pub const NAME_BYTES_MAX: usize = 251;
+
+/// The name of the scope and of the collection that every bucket begins with.
+const DEFAULT: &str = "_default";
+
+/// Settings of a collection that may change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CollectionSettings {
+    /// Longest time to live of its documents, seconds: 0 for no limit whatever the bucket says,
+    /// `None` for the bucket's.
+    pub max_ttl_s: Option<u32>,
+    /// Whether every version is to be kept. It is noted and told, but nothing follows from it.
+    pub history: bool,
+}
+
+/// A collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Collection {
+    /// Its number, by which keys name it.
+    pub id: CollectionId,
+    /// Its name, unique in its scope.
+    pub name: Box<str>,
+    /// Its settings.
+    pub settings: CollectionSettings,
+}
+
+/// A scope.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// Its number.
+    pub id: ScopeId,
+    /// Its name, unique in the bucket.
+    pub name: Box<str>,
+    /// What is in it, by number.
+    pub collections: Vec<Collection>,
+}
+
+/// Everything that exists in a bucket at one time. Always valid; scopes and collections are in
+/// the order of their numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    uid: ManifestUid,
+    scopes: Vec<Scope>,
+    /// Of every collection, by number: where it is.
+    places: Vec<(CollectionId, u32, u32)>,
+}
+
+/// What is wrong with a manifest, or why it may not follow another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ManifestError {
+    /// It contradicts itself, or goes beyond a limit.
+    Invalid(&'static str),
+    /// It is right by itself, but does not follow the current one.
+    NoSuccessor(&'static str),
+    /// There is no scope of this name.
+    UnknownScope(Box<str>),
+    /// There is no collection of this name in the scope.
+    UnknownCollection(Box<str>, Box<str>),
+    /// There is such a scope already.
+    ScopeExists(Box<str>),
+    /// There is such a collection in the scope already.
+    CollectionExists(Box<str>, Box<str>),
+}
+
+impl fmt::Display for ManifestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(reason) | Self::NoSuccessor(reason) => f.write_str(reason),
+            Self::UnknownScope(scope) => write!(f, "Scope with name \"{scope}\" is not found"),
+            Self::UnknownCollection(scope, collection) => write!(
+                f,
+                "Collection with name \"{collection}\" in scope \"{scope}\" is not found"
+            ),
+            Self::ScopeExists(scope) => {
+                write!(f, "Scope with name \"{scope}\" already exists")
+            }
+            Self::CollectionExists(scope, collection) => write!(
+                f,
+                "Collection with name \"{collection}\" in scope \"{scope}\" already exists"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ManifestError {}
+
+/// Whether a scope or a collection may have this name: 1 to 251 of `A-Za-z0-9_%-`, not beginning
+/// with `%`; names that begin with `_` belong to the system.
+#[must_use]
+pub fn is_valid_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_%-".contains(&byte);
+    (1..=NAME_BYTES_MAX).contains(&name.len())
+        && !name.starts_with('%')
+        && name.bytes().all(allowed)
+}
+
+impl Default for Manifest {
+    /// What a bucket begins with: the default collection in the default scope.
+    fn default() -> Self {
+        let collection = Collection {
+            id: CollectionId::DEFAULT,
+            name: DEFAULT.into(),
+            settings: CollectionSettings::default(),
+        };
+        let scope = Scope {
+            id: ScopeId::DEFAULT,
+            name: DEFAULT.into(),
+            collections: vec![collection],
+        };
+        Self {
+            uid: ManifestUid(0),
+            scopes: vec![scope],
+            places: vec![(CollectionId::DEFAULT, 0, 0)],
+        }
+    }
+}
+
+impl Manifest {
+    /// Checks what was put together and makes a manifest of it.
+    ///
+    /// # Errors
+    /// `Invalid`: names or numbers that may not be, or twice; too many; no default scope.
+    ///
+    /// Cost: O(n log n).
+    pub fn new(uid: ManifestUid, mut scopes: Vec<Scope>) -> Result<Self, ManifestError> {
+        let invalid = |reason| Err(ManifestError::Invalid(reason));
+        if scopes.len() > SCOPES_MAX {
+            return invalid("there are too many scopes");
+        }
+        scopes.sort_unstable_by_key(|scope| scope.id);
+        let mut names = BTreeSet::new();
+        for scope in &mut scopes {
+            check_number(scope.id.0, &scope.name)?;
+            if !names.insert(&*scope.name) {
+                return invalid("two scopes have the same name");
+            }
+            scope.collections.sort_unstable_by_key(|one| one.id);
+            let mut names = BTreeSet::new();
+            for collection in &scope.collections {
+                check_number(collection.id.0, &collection.name)?;
+                if collection.id == CollectionId::DEFAULT && scope.id != ScopeId::DEFAULT {
+                    return invalid("the default collection is in another scope");
+                }
+                if !names.insert(&*collection.name) {
+                    return invalid("two collections of a scope have the same name");
+                }
+            }
+        }
+        if scopes.first().map(|scope| scope.id) != Some(ScopeId::DEFAULT) {
+            return invalid("there is no default scope");
+        }
+        if scopes.windows(2).any(|two| two[0].id == two[1].id) {
+            return invalid("two scopes have the same uid");
+        }
+        let places = places(&scopes);
+        if places.len() > COLLECTIONS_MAX {
+            return invalid("there are too many collections");
+        }
+        if places.windows(2).any(|two| two[0].0 == two[1].0) {
+            return invalid("two collections have the same uid");
+        }
+        Ok(Self {
+            uid,
+            scopes,
+            places,
+        })
+    }
+
+    /// Its number; every change has a higher one.
+    #[must_use]
+    pub fn uid(&self) -> ManifestUid {
+        self.uid
+    }
+
+    /// All scopes.
+    #[must_use]
+    pub fn scopes(&self) -> &[Scope] {
+        &self.scopes
+    }
+
+    /// All collections by number, with their scopes.
+    pub fn collections(&self) -> impl Iterator<Item = (&Scope, &Collection)> {
+        self.places.iter().map(|&(_, scope, index)| {
+            let scope = &self.scopes[scope as usize];
+            (scope, &scope.collections[index as usize])
+        })
+    }
+
+    /// A collection by number, with its scope.
+    #[must_use]
+    pub fn collection(&self, id: CollectionId) -> Option<(&Scope, &Collection)> {
+        let at = self
+            .places
+            .binary_search_by_key(&id, |place| place.0)
+            .ok()?;
+        let (_, scope, index) = self.places[at];
+        let scope = &self.scopes[scope as usize];
+        Some((scope, &scope.collections[index as usize]))
+    }
+
+    /// A scope by number.
+    #[must_use]
+    pub fn scope(&self, id: ScopeId) -> Option<&Scope> {
+        let at = self
+            .scopes
+            .binary_search_by_key(&id, |scope| scope.id)
+            .ok()?;
+        Some(&self.scopes[at])
+    }
+
+    /// A scope by name; nothing means `_default`.
+    #[must_use]
+    pub fn scope_named(&self, name: &str) -> Option<&Scope> {
+        let name = if name.is_empty() { DEFAULT } else { name };
+        self.scopes.iter().find(|scope| &*scope.name == name)
+    }
+
+    /// Whether it may take the place of `self`; `false` when it is the same.
+    ///
+    /// # Errors
+    /// `NoSuccessor`, with the reason.
+    pub fn check_successor(&self, next: &Self) -> Result<bool, ManifestError> {
+        let refused = |reason| Err(ManifestError::NoSuccessor(reason));
+        if next.uid < self.uid {
+            return refused("the manifest is older than the current one");
+        }
+        if next.uid == self.uid {
+            return if next == self {
+                Ok(false)
+            } else {
+                refused("the manifest differs from the current one of the same uid")
+            };
+        }
+        for scope in &self.scopes {
+            if next.scope(scope.id).is_some_and(|is| is.name != scope.name) {
+                return refused("a scope has another name");
+            }
+        }
+        for (scope, collection) in self.collections() {
+            let Some((now_in, is)) = next.collection(collection.id) else {
+                continue;
+            };
+            if now_in.id != scope.id || is.name != collection.name {
+                return refused("a collection has another name or scope");
+            }
+        }
+        let default = CollectionId::DEFAULT;
+        if self.collection(default).is_none() && next.collection(default).is_some() {
+            return refused("the default collection does not come back");
+        }
+        Ok(true)
+    }
+
+    fn next_uid(&self) -> ManifestUid {
+        ManifestUid(self.uid.0 + 1)
+    }
+
+    /// A number that no scope or collection ever had: numbers follow the manifest's own.
+    fn next_number(&self, highest: u32) -> u32 {
+        let by_uid = u32::try_from(self.next_uid().0.saturating_add(7)).unwrap_or(u32::MAX);
+        by_uid.max(highest.saturating_add(1))
+    }
+
+    fn index_of(&self, scope: &str) -> Result<usize, ManifestError> {
+        let found = self.scopes.iter().position(|one| &*one.name == scope);
+        found.ok_or_else(|| ManifestError::UnknownScope(scope.into()))
+    }
+
+    fn edited(&self, edit: impl FnOnce(&mut Vec<Scope>)) -> Result<Self, ManifestError> {
+        let mut scopes = self.scopes.clone();
+        edit(&mut scopes);
+        Self::new(self.next_uid(), scopes)
+    }
+
+    /// The next manifest, with one more scope.
+    ///
+    /// # Errors
+    /// `ScopeExists`, `Invalid`.
+    pub fn with_scope(&self, name: &str) -> Result<Self, ManifestError> {
+        check_user_name(name)?;
+        if self.index_of(name).is_ok() {
+            return Err(ManifestError::ScopeExists(name.into()));
+        }
+        let highest = self.scopes.last().map_or(0, |scope| scope.id.0);
+        let scope = Scope {
+            id: ScopeId(self.next_number(highest)),
+            name: name.into(),
+            collections: Vec::new(),
+        };
+        self.edited(|scopes| scopes.push(scope))
+    }
+
+    /// The next manifest, without a scope and what is in it.
+    ///
+    /// # Errors
+    /// `UnknownScope`; `Invalid` for the default scope.
+    pub fn without_scope(&self, name: &str) -> Result<Self, ManifestError> {
+        let index = self.index_of(name)?;
+        if self.scopes[index].id == ScopeId::DEFAULT {
+            return Err(ManifestError::Invalid(
+                "Deleting _default scope is not allowed",
+            ));
+        }
+        self.edited(|scopes| {
+            scopes.remove(index);
+        })
+    }
+
+    /// The next manifest, with one more collection.
+    ///
+    /// # Errors
+    /// `UnknownScope`, `CollectionExists`, `Invalid`.
+    pub fn with_collection(
+        &self,
+        scope: &str,
+        name: &str,
+        settings: CollectionSettings,
+    ) -> Result<Self, ManifestError> {
+        let index = self.index_of(scope)?;
+        check_user_name(name)?;
+        let there = &self.scopes[index].collections;
+        if there.iter().any(|one| &*one.name == name) {
+            return Err(ManifestError::CollectionExists(scope.into(), name.into()));
+        }
+        let highest = self.places.last().map_or(0, |place| place.0.0);
+        let collection = Collection {
+            id: CollectionId(self.next_number(highest)),
+            name: name.into(),
+            settings,
+        };
+        self.edited(|scopes| scopes[index].collections.push(collection))
+    }
+
+    /// The next manifest, without a collection.
+    ///
+    /// # Errors
+    /// `UnknownScope`, `UnknownCollection`.
+    pub fn without_collection(&self, scope: &str, name: &str) -> Result<Self, ManifestError> {
+        let (index, at) = self.place_of(scope, name)?;
+        self.edited(|scopes| {
+            scopes[index].collections.remove(at);
+        })
+    }
+
+    /// The next manifest, with other settings of a collection.
+    ///
+    /// # Errors
+    /// `UnknownScope`, `UnknownCollection`.
+    pub fn with_settings(
+        &self,
+        scope: &str,
+        name: &str,
+        change: impl FnOnce(&mut CollectionSettings),
+    ) -> Result<Self, ManifestError> {
+        let (index, at) = self.place_of(scope, name)?;
+        self.edited(|scopes| change(&mut scopes[index].collections[at].settings))
+    }
+
+    fn place_of(&self, scope: &str, name: &str) -> Result<(usize, usize), ManifestError> {
+        let index = self.index_of(scope)?;
+        let there = &self.scopes[index].collections;
+        let at = there.iter().position(|one| &*one.name == name);
+        let unknown = || ManifestError::UnknownCollection(scope.into(), name.into());
+        Ok((index, at.ok_or_else(unknown)?))
+    }
+}
+
+fn places(scopes: &[Scope]) -> Vec<(CollectionId, u32, u32)> {
+    let mut places = Vec::new();
+    for (scope, of) in scopes.iter().enumerate() {
+        let collections = of.collections.iter().enumerate();
+        places.extend(collections.map(|(index, one)| (one.id, scope as u32, index as u32)));
+    }
+    places.sort_unstable();
+    places
+}
+
+/// The default name belongs to number 0 and to nothing else; 1 to 7 are nobody's.
+fn check_number(number: u32, name: &str) -> Result<(), ManifestError> {
+    if !is_valid_name(name) {
+        return Err(ManifestError::Invalid("a name is not allowed"));
+    }
+    if (1..CollectionId::USER_MIN.0).contains(&number) {
+        return Err(ManifestError::Invalid("a uid is reserved"));
+    }
+    if (number == 0) != (name == DEFAULT) {
+        return Err(ManifestError::Invalid(
+            "uid 0 and the name _default belong together",
+        ));
+    }
+    Ok(())
+}
+
+fn check_user_name(name: &str) -> Result<(), ManifestError> {
+    if !is_valid_name(name) || name.starts_with('_') {
+        return Err(ManifestError::Invalid(
+            "the name may have 1 to 251 characters A-Z, a-z, 0-9, _, - and %, and may not begin with _ or %",
+        ));
+    }
+    Ok(())
+}

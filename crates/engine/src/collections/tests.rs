@@ -1,0 +1,199 @@
+//! Rules of manifests, events and what follows from them.
+
+use model::{CollectionId, ManifestUid, ScopeId};
+
+use super::*;
+
+fn collection(id: u32, name: &str) -> Collection {
+    Collection {
+        id: CollectionId(id),
+        name: name.into(),
+        settings: CollectionSettings::default(),
+    }
+}
+
+fn scope(id: u32, name: &str, collections: Vec<Collection>) -> Scope {
+    Scope {
+        id: ScopeId(id),
+        name: name.into(),
+        collections,
+    }
+}
+
+fn manifest(uid: u64, scopes: Vec<Scope>) -> Result<Manifest, ManifestError> {
+    Manifest::new(ManifestUid(uid), scopes)
+}
+
+fn with(uid: u64, collections: &[(u32, &str)]) -> Manifest {
+    let default = [(0, "_default")];
+    let all = default.iter().chain(collections);
+    let all = all.map(|(id, name)| collection(*id, name)).collect();
+    manifest(uid, vec![scope(0, "_default", all)]).expect("it is valid")
+}
+
+#[test]
+fn manifests_that_contradict_themselves() {
+    let default = || scope(0, "_default", Vec::new());
+    let long = "n".repeat(NAME_BYTES_MAX + 1);
+    let many = (0..=COLLECTIONS_MAX as u32).map(|id| collection(id + 8, &format!("c{id}")));
+    let table = [
+        ("no default scope", vec![scope(8, "s", Vec::new())]),
+        (
+            "a scope twice",
+            vec![default(), scope(8, "s", vec![]), scope(9, "s", vec![])],
+        ),
+        (
+            "a number twice",
+            vec![default(), scope(8, "s", vec![]), scope(8, "t", vec![])],
+        ),
+        ("a reserved number", vec![default(), scope(7, "s", vec![])]),
+        ("a name of nothing", vec![default(), scope(8, "", vec![])]),
+        ("a long name", vec![default(), scope(8, &long, vec![])]),
+        (
+            "a name with a dot",
+            vec![default(), scope(8, "a.b", vec![])],
+        ),
+        ("a name with %", vec![default(), scope(8, "%b", vec![])]),
+        (
+            "another default",
+            vec![default(), scope(8, "_default", vec![])],
+        ),
+        (
+            "a collection twice",
+            vec![scope(
+                0,
+                "_default",
+                vec![collection(8, "a"), collection(9, "a")],
+            )],
+        ),
+        (
+            "a collection in two scopes",
+            vec![
+                scope(0, "_default", vec![collection(8, "a")]),
+                scope(8, "s", vec![collection(8, "a")]),
+            ],
+        ),
+        (
+            "the default elsewhere",
+            vec![default(), scope(8, "s", vec![collection(0, "_default")])],
+        ),
+        ("too many", vec![scope(0, "_default", many.collect())]),
+    ];
+    for (what, scopes) in table {
+        let made = manifest(1, scopes);
+        assert!(matches!(made, Err(ManifestError::Invalid(_))), "{what}");
+    }
+    let longest = "n".repeat(NAME_BYTES_MAX);
+    assert!(
+        manifest(
+            1,
+            vec![default(), scope(8, &longest, vec![collection(9, "a%-_Z9")])]
+        )
+        .is_ok()
+    );
+}
+
+#[test]
+fn which_manifest_may_follow() {
+    let current = with(5, &[(8, "a"), (9, "b")]);
+    let follows = |next: &Manifest| current.check_successor(next).ok();
+    assert_eq!(follows(&current), Some(false));
+    assert_eq!(follows(&with(6, &[])), Some(true));
+    assert_eq!(follows(&with(6, &[(8, "a"), (12, "b")])), Some(true));
+    assert_eq!(follows(&with(4, &[(8, "a"), (9, "b")])), None);
+    assert_eq!(follows(&with(5, &[(8, "a")])), None);
+    assert_eq!(follows(&with(6, &[(8, "c")])), None, "renamed");
+    let without = manifest(6, vec![scope(0, "_default", Vec::new())]).unwrap();
+    assert_eq!(follows(&without), Some(true));
+    assert!(
+        without.check_successor(&with(7, &[])).is_err(),
+        "it does not come back"
+    );
+}
+
+#[test]
+fn numbers_are_not_used_again() {
+    let mut now = Manifest::default();
+    let mut seen = Vec::new();
+    for round in 0..5 {
+        now = now.with_scope("s").unwrap();
+        now = now
+            .with_collection("s", "c", CollectionSettings::default())
+            .unwrap();
+        let scope = now.scope_named("s").unwrap();
+        let ids = [scope.id.0, scope.collections[0].id.0];
+        assert!(
+            ids.iter().all(|id| *id >= 8 && !seen.contains(id)),
+            "{round}: {ids:?}"
+        );
+        seen.extend(ids);
+        now = now.without_collection("s", "c").unwrap();
+        now = now.without_scope("s").unwrap();
+    }
+    assert_eq!(now.uid(), ManifestUid(20));
+}
+
+fn events() -> Vec<SystemEvent<'static>> {
+    let (scope, id) = (ScopeId(9), CollectionId(0x1234));
+    let settings = CollectionSettings {
+        max_ttl_s: Some(0),
+        history: true,
+    };
+    let name = "name";
+    let changes = [
+        CollectionChange::ScopeBegun { scope, name },
+        CollectionChange::Begun {
+            scope,
+            id,
+            name,
+            settings,
+        },
+        CollectionChange::Modified {
+            scope,
+            id,
+            name,
+            settings: CollectionSettings::default(),
+        },
+        CollectionChange::Ended { scope, id },
+        CollectionChange::ScopeEnded { scope },
+    ];
+    let numbered = changes.into_iter().zip(3..);
+    let event = |(change, uid)| SystemEvent {
+        manifest: ManifestUid(uid),
+        change,
+    };
+    numbered.map(event).collect()
+}
+
+#[test]
+fn events_are_read_as_they_were_written() {
+    for event in events() {
+        let (key, value) = (event.key(), event.value());
+        assert!(SystemEvent::is_key(&key));
+        assert_eq!(SystemEvent::parse(&key, event.kind(), &value), Some(event));
+        for length in 0..13 {
+            // Cut short, it says nothing, or less of a name.
+            let cut = SystemEvent::parse(&key, event.kind(), &value[..length]);
+            assert_eq!(cut, None, "{event:?} {length}");
+        }
+    }
+    assert_eq!(
+        SystemEvent::parse(b"\0key", model::Kind::Mutation, b"value"),
+        None
+    );
+}
+
+#[test]
+fn a_manifest_is_learned_from_events() {
+    let mut now = Manifest::default();
+    let mut told = Vec::new();
+    for event in events() {
+        let next = now.learned(&event).expect("it is new");
+        assert_eq!(next.uid(), event.manifest);
+        assert_eq!(next.learned(&event), None, "it is known");
+        now = next;
+        told.push((now.scopes().len(), now.collections().count()));
+    }
+    assert_eq!(told, [(2, 1), (2, 2), (2, 2), (2, 1), (1, 1)]);
+    assert_eq!(now.learned(&events()[0]), None, "it is old");
+}

@@ -1,0 +1,107 @@
+//! Which changes a stream is about.
+
+use model::{CollectionId, Document, ScopeId, split_key};
+
+use crate::VBucket;
+use crate::collections::{CollectionChange, SystemEvent};
+
+/// Which collections a stream is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum StreamFilter {
+    /// Everything, also what becomes of collections.
+    #[default]
+    All,
+    /// Documents of the default collection, for a peer that knows no collections.
+    DefaultOnly,
+    /// Some collections, and what becomes of them.
+    Collections(Vec<CollectionId>),
+    /// A scope: whatever is in it, comes into it and leaves it.
+    Scope {
+        /// The scope.
+        scope: ScopeId,
+        /// Its collections where the stream stands.
+        collections: Vec<CollectionId>,
+    },
+}
+
+fn event_of(document: &Document) -> Option<SystemEvent<'_>> {
+    SystemEvent::parse(document.key(), document.kind(), document.value())
+}
+
+impl StreamFilter {
+    /// A filter for a scope of this vBucket, as it is now.
+    #[must_use]
+    pub fn scope(scope: ScopeId, vbucket: &VBucket) -> Self {
+        Self::Scope {
+            scope,
+            collections: vbucket.collections_of(scope),
+        }
+    }
+
+    /// Whether the stream is about this change.
+    #[inline]
+    pub(super) fn wants(&self, document: &Document) -> bool {
+        match self {
+            Self::All => true,
+            Self::DefaultOnly => document.key().first() == Some(&0),
+            Self::Collections(ids) if SystemEvent::is_key(document.key()) => event_of(document)
+                .and_then(|event| collection_of(event.change))
+                .is_some_and(|id| ids.contains(&id)),
+            Self::Scope { scope, .. } if SystemEvent::is_key(document.key()) => {
+                event_of(document).is_some_and(|event| scope_of(event.change) == *scope)
+            }
+            Self::Collections(ids)
+            | Self::Scope {
+                collections: ids, ..
+            } => split_key(document.key()).is_some_and(|(id, _)| ids.contains(&id)),
+        }
+    }
+
+    /// Follows a change that the stream is about; `true` once there is nothing left that it
+    /// could be about.
+    pub(super) fn follow(&mut self, document: &Document) -> bool {
+        if !SystemEvent::is_key(document.key()) {
+            return false;
+        }
+        let Some(event) = event_of(document) else {
+            return false;
+        };
+        match (self, event.change) {
+            (Self::Collections(ids), CollectionChange::Ended { id, .. }) => {
+                ids.retain(|one| *one != id);
+                ids.is_empty()
+            }
+            (Self::Scope { collections, .. }, CollectionChange::Ended { id, .. }) => {
+                collections.retain(|one| *one != id);
+                false
+            }
+            (Self::Scope { collections, .. }, CollectionChange::Begun { id, .. }) => {
+                if !collections.contains(&id) {
+                    collections.push(id);
+                }
+                false
+            }
+            (Self::Scope { .. }, CollectionChange::ScopeEnded { .. }) => true,
+            _ => false,
+        }
+    }
+}
+
+fn collection_of(change: CollectionChange<'_>) -> Option<CollectionId> {
+    match change {
+        CollectionChange::Begun { id, .. }
+        | CollectionChange::Modified { id, .. }
+        | CollectionChange::Ended { id, .. } => Some(id),
+        CollectionChange::ScopeBegun { .. } | CollectionChange::ScopeEnded { .. } => None,
+    }
+}
+
+fn scope_of(change: CollectionChange<'_>) -> ScopeId {
+    match change {
+        CollectionChange::Begun { scope, .. }
+        | CollectionChange::Modified { scope, .. }
+        | CollectionChange::Ended { scope, .. }
+        | CollectionChange::ScopeBegun { scope, .. }
+        | CollectionChange::ScopeEnded { scope } => scope,
+    }
+}

@@ -1,0 +1,337 @@
+//! Collections of a vBucket: how they come and go, and what becomes of their documents.
+
+use model::{
+    CollectionId, Document, Draft, Kind, ManifestUid, Meta, Now, ScopeId, Seqno, VbState, split_key,
+};
+
+use super::{Applied, VBucket};
+use crate::checkpoint::ReplicaError;
+use crate::collections::{
+    CollectionChange, CollectionCounts, Living, Manifest, OpenCollection, SystemEvent,
+};
+use crate::error::OpError;
+use crate::table::Spot;
+use crate::types::ScanProgress;
+
+/// Where the pass is that takes documents of dropped collections out of the table.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Erasing {
+    next: Spot,
+    /// The newest end of a collection when the pass began; zero while there is none.
+    end: Seqno,
+    /// Everything that ended up to here is out of the table.
+    done: Seqno,
+    /// Whether the pass found anything, and how many passes before it did not.
+    found: bool,
+    empty: u8,
+}
+
+/// Passes that find nothing after which there is nothing.
+const EMPTY_PASSES_MAX: u8 = 3;
+
+impl VBucket {
+    /// Refuses what concerns a collection that is not here.
+    #[inline]
+    pub(super) fn check_collection(&self, key: &[u8]) -> Result<(), OpError> {
+        if self.collections.has(key) {
+            Ok(())
+        } else {
+            Err(OpError::UnknownCollection)
+        }
+    }
+
+    /// Brings the collections some steps closer to `manifest`; `true` once they are there. Each
+    /// step is a change like any other: stored, streamed, followed by replicas. Does nothing
+    /// unless active, and says so with `true`.
+    ///
+    /// Documents of a collection that was dropped are not found any more; durable writes of it
+    /// that wait are given up. [`VBucket::erase_dead`] and a compaction take them away.
+    ///
+    /// Cost: O(collections) and the steps; O(prepares) for a collection that is dropped.
+    pub fn apply_manifest(&mut self, manifest: &Manifest, steps: usize, now: Now) -> bool {
+        if self.state != VbState::Active || self.collections.uid() > manifest.uid() {
+            return true;
+        }
+        let changes = self.collections.differences(manifest, steps);
+        let finished = changes.len() < steps;
+        for change in changes {
+            let event = SystemEvent {
+                manifest: manifest.uid(),
+                change,
+            };
+            if let CollectionChange::Ended { id, .. } = change {
+                self.give_up_prepares(id);
+            }
+            self.note_event(&event, now);
+        }
+        if finished {
+            self.collections.caught_up(manifest.uid());
+        }
+        finished
+    }
+
+    fn give_up_prepares(&mut self, id: CollectionId) {
+        let of_it = |key: &[u8]| split_key(key).is_some_and(|(of, _)| of == id);
+        let waiting: Vec<Seqno> = self.durability.seqnos().collect();
+        for seqno in waiting {
+            let tracked = self.durability.get(seqno);
+            if tracked.is_some_and(|tracked| of_it(tracked.document.key())) {
+                if self.state == VbState::Active {
+                    self.abort_and_tell(seqno);
+                } else {
+                    self.durability.untrack(seqno);
+                }
+            }
+        }
+    }
+
+    fn note_event(&mut self, event: &SystemEvent<'_>, now: Now) {
+        let meta = Meta {
+            kind: event.kind(),
+            expiry: if event.kind() == Kind::Deletion {
+                now.unix_s()
+            } else {
+                0
+            },
+            ..Meta::default()
+        };
+        let draft = Draft::new(&event.key(), &event.value(), &meta);
+        let seqno = self.high_seqno.next();
+        let document = draft.stamp(self.hlc.next(now), seqno, 1);
+        self.take_event(event, &document);
+    }
+
+    /// Queues an event that has its place, and follows it.
+    fn take_event(&mut self, event: &SystemEvent<'_>, document: &Document) {
+        let seqno = document.seqno();
+        let supersedes = self.collections.superseded(&event.change);
+        let active = self.state == VbState::Active;
+        self.checkpoints.append_apart(document, supersedes, active);
+        self.high_seqno = seqno;
+        self.visible_seqno = seqno;
+        self.outbox.needs_flush = true;
+        self.outbox.changed = true;
+        self.follow_event(event, seqno);
+    }
+
+    fn follow_event(&mut self, event: &SystemEvent<'_>, seqno: Seqno) {
+        if let CollectionChange::Ended { id, .. } = event.change {
+            if id == CollectionId::DEFAULT && self.collections.is_open(id) {
+                let counts = self.default_counts();
+                self.collections
+                    .default_died(counts.items, counts.memory_bytes);
+            }
+            if self.state != VbState::Active {
+                self.give_up_prepares(id);
+            }
+        }
+        self.collections.apply(event, seqno);
+    }
+
+    /// Takes an event of the active vBucket that this one follows. See [`VBucket::apply`].
+    pub(super) fn apply_event(&mut self, document: &Document) -> Result<Applied, ReplicaError> {
+        let event = SystemEvent::parse(document.key(), document.kind(), document.value());
+        let event = event.ok_or(ReplicaError::Marker("a system event makes no sense"))?;
+        self.checkpoints.check_next(document, None)?;
+        self.hlc.observe(document.cas());
+        let timed = self.with_time(document);
+        self.take_event(&event, timed.as_ref().unwrap_or(document));
+        Ok(self.applied())
+    }
+
+    /// An end that came without its time gets the one of the newest change: it is purged by it.
+    fn with_time(&self, document: &Document) -> Option<Document> {
+        let untimed = document.kind().is_tombstone() && document.expiry() == 0;
+        let seconds = self.hlc.max().0 / 1_000_000_000;
+        let meta = Meta {
+            expiry: u32::try_from(seconds).unwrap_or(u32::MAX),
+            ..document.meta()
+        };
+        untimed
+            .then(|| Document::from_joined(document.key_and_value(), document.key().len(), &meta))
+    }
+
+    /// Takes an event from the store; `false` when it cannot be read.
+    pub(super) fn load_event(&mut self, document: &Document) -> bool {
+        self.hlc.observe(document.cas());
+        match SystemEvent::parse(document.key(), document.kind(), document.value()) {
+            Some(event) => {
+                self.follow_event(&event, document.seqno());
+                true
+            }
+            None => false,
+        }
+    }
+
+    // --- What is dead ---
+
+    /// Whether documents of collections that were dropped may still be in memory or in the store.
+    pub fn has_dead(&self) -> bool {
+        self.collections.has_dead()
+    }
+
+    /// One step of the pass that takes documents of dropped collections out of memory, from where
+    /// the last one stopped, until `slots` were looked at or the end of the table is reached.
+    /// What it let go of is added to `garbage`, to be freed outside of the lock.
+    pub fn erase_dead(&mut self, slots: usize, garbage: &mut Vec<Document>) -> ScanProgress {
+        let mut progress = ScanProgress::default();
+        if self.collections.dead_end() <= self.erasing.done {
+            progress.finished = true;
+            return progress;
+        }
+        if self.erasing.end == Seqno::ZERO {
+            self.erasing.end = self.collections.dead_end();
+            self.erasing.next = Spot::default();
+        }
+        while progress.slots < slots {
+            let Some(slot) = self.table.step(&mut self.erasing.next) else {
+                progress.finished = self.end_erasing_pass();
+                break;
+            };
+            progress.slots += 1;
+            let found = self.table.in_slot(slot);
+            let dead = found.filter(|document| !self.collections.has(document.key()));
+            if let Some(document) = dead.cloned() {
+                self.forget_dead(&document);
+                garbage.push(document);
+                progress.changed += 1;
+                self.erasing.found = true;
+            }
+        }
+        progress
+    }
+
+    /// Says whether everything is out of the table. A table that changes its size moves documents
+    /// to where the pass has been, so what is still counted is looked for once more.
+    fn end_erasing_pass(&mut self) -> bool {
+        let erasing = &mut self.erasing;
+        if std::mem::take(&mut erasing.found) {
+            erasing.empty = 0;
+            return false;
+        }
+        erasing.empty += 1;
+        if self.collections.dead().memory_bytes > 0 && erasing.empty < EMPTY_PASSES_MAX {
+            return false;
+        }
+        erasing.done = erasing.end;
+        erasing.end = Seqno::ZERO;
+        erasing.empty = 0;
+        true
+    }
+
+    fn forget_dead(&mut self, document: &Document) {
+        let place = self.table.place(document.key());
+        self.locks.remove(place.hash, document.key());
+        self.table.remove(document.key());
+        self.checkpoints.note_evicted(document);
+        self.collections.removed(document);
+    }
+
+    /// Which rows of the store mean something, if some may be there that do not, and the seqno up
+    /// to which that holds. `None` until everything up to there is durable and out of memory.
+    ///
+    /// Cost: O(collections).
+    pub fn dead_in_store(&self) -> Option<(Living, Seqno)> {
+        let end = self.collections.dead_end();
+        let ready = end > Seqno::ZERO && end <= self.erasing.done && end <= self.durable.flushed;
+        ready.then(|| (self.collections.living(end), end))
+    }
+
+    /// Which rows mean something, if there may be some that do not.
+    pub(crate) fn living_rows(&self) -> Option<Living> {
+        let high = self.high_seqno;
+        self.has_dead().then(|| self.collections.living(high))
+    }
+
+    /// The store dropped the row of a document of a collection that was dropped: so is what is
+    /// remembered of it where it had left memory.
+    /// Says whether it had.
+    pub fn forget_dead_row(&mut self, key: &[u8], seqno: Seqno, tombstone: bool) -> bool {
+        let place = self.table.place(key);
+        let found = self.table.forget_evicted(place, seqno);
+        if found {
+            self.collections.removed_evicted(key, tombstone);
+        }
+        found
+    }
+
+    /// The store dropped everything that ended up to `end`.
+    pub fn finish_erasing(&mut self, end: Seqno) {
+        self.collections.erased(end);
+    }
+
+    // --- Figures ---
+
+    /// The newest manifest of which something is noted here.
+    pub fn manifest_uid(&self) -> ManifestUid {
+        self.collections.uid()
+    }
+
+    /// Whether there are, or were, others than the default one.
+    pub(crate) fn has_collections(&self) -> bool {
+        !self.collections.is_plain()
+    }
+
+    /// The newest change of a collection; `None` when it is not here.
+    pub fn collection_high_seqno(&self, id: CollectionId) -> Option<Seqno> {
+        self.collections.high_seqno(id)
+    }
+
+    /// Numbers of the collections of a scope.
+    pub(crate) fn collections_of(&self, scope: ScopeId) -> Vec<CollectionId> {
+        self.collections.of_scope(scope)
+    }
+
+    /// Figures of the default collection: what those of the vBucket have beyond all others.
+    fn default_counts(&self) -> CollectionCounts {
+        let table = self.table.counts();
+        let ops = self.counters;
+        let mut counts = CollectionCounts {
+            id: CollectionId::DEFAULT,
+            items: table.items,
+            memory_bytes: table.document_bytes as u64,
+            high_seqno: self.collections.default_high(),
+            ops_get: ops.ops_get,
+            ops_store: ops.ops_create + ops.ops_update,
+            ops_delete: ops.ops_delete,
+        };
+        let others = self.collections.counts().iter();
+        for other in others.chain([self.collections.dead()]) {
+            counts.items = counts.items.saturating_sub(other.items);
+            counts.memory_bytes = counts.memory_bytes.saturating_sub(other.memory_bytes);
+            counts.ops_get = counts.ops_get.saturating_sub(other.ops_get);
+            counts.ops_store = counts.ops_store.saturating_sub(other.ops_store);
+            counts.ops_delete = counts.ops_delete.saturating_sub(other.ops_delete);
+        }
+        counts
+    }
+
+    /// Adds the figures of every collection that was ever used here to `out`, in no order.
+    ///
+    /// Cost: 56 bytes copied for each; nothing is allocated if `out` has room.
+    pub fn collection_counts(&self, out: &mut Vec<CollectionCounts>) {
+        if self.collections.is_open(CollectionId::DEFAULT) {
+            out.push(self.default_counts());
+        }
+        out.extend_from_slice(self.collections.counts());
+    }
+
+    /// Every collection that is here, by number.
+    ///
+    /// Cost: O(collections), 80 bytes each.
+    pub fn collections(&self) -> Vec<OpenCollection> {
+        let open = self.collections.is_open(CollectionId::DEFAULT);
+        let default = open.then(|| OpenCollection {
+            scope: ScopeId::DEFAULT,
+            start_seqno: Seqno::ZERO,
+            max_ttl_s: self.collections.max_ttl_s(&[0]),
+            counts: self.default_counts(),
+        });
+        default.into_iter().chain(self.collections.all()).collect()
+    }
+
+    /// How many collections and scopes are here.
+    pub fn collection_lengths(&self) -> (usize, usize) {
+        self.collections.lengths()
+    }
+}

@@ -1,0 +1,258 @@
+//! The JSON forms of a manifest, and how it is changed.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bucket::SetManifestError;
+use engine::collections::{Collection, Scope};
+pub use engine::collections::{CollectionSettings, Manifest, ManifestError};
+use model::{CollectionId, ManifestUid, ScopeId};
+use serde_json::{Map, Value, json};
+
+use crate::node::NodeState;
+use crate::replication::manifest_changed;
+use crate::served::ServedBucket;
+
+/// Most bytes of a manifest that are parsed.
+const MANIFEST_BYTES_MAX: usize = 1 << 20;
+
+/// Why the collections of a bucket were not changed.
+#[derive(Debug)]
+pub enum CollectionsError {
+    /// What was asked for cannot be.
+    Refused(ManifestError),
+    /// The bucket follows another node's, where collections are made.
+    Follows,
+    /// Not now, with the reason.
+    NotNow(String),
+}
+
+impl fmt::Display for CollectionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(error) => error.fmt(f),
+            Self::Follows => {
+                f.write_str("the bucket follows another node's: change its collections there")
+            }
+            Self::NotNow(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for CollectionsError {}
+
+/// Changes the collections of a bucket, durably; done once every vBucket has them.
+///
+/// # Errors
+/// See [`CollectionsError`]; nothing was changed then.
+///
+/// Cost: blocks for a sync of the store.
+pub(crate) fn change(
+    node: &NodeState,
+    served: &ServedBucket,
+    edit: &dyn Fn(&Manifest) -> Result<Manifest, ManifestError>,
+) -> Result<Arc<Manifest>, CollectionsError> {
+    if served.group().active().is_some() {
+        return Err(CollectionsError::Follows);
+    }
+    let changed = served
+        .bucket
+        .change_manifest(edit, |manifest| to_json(manifest).to_string().into_bytes());
+    match changed {
+        Ok((manifest, changed)) => {
+            if changed {
+                manifest_changed(node, served);
+            }
+            Ok(manifest)
+        }
+        Err(SetManifestError::Refused(error)) => Err(CollectionsError::Refused(error)),
+        Err(error @ (SetManifestError::Store(_) | SetManifestError::NotNow)) => {
+            if let SetManifestError::Store(error) = &error {
+                tracing::error!(bucket = served.name(), %error, "the manifest could not be kept");
+            }
+            Err(CollectionsError::NotNow(error.to_string()))
+        }
+    }
+}
+
+/// The manifest as the KV protocol and the store have it.
+#[must_use]
+pub fn to_json(manifest: &Manifest) -> Value {
+    form(manifest, |collection| {
+        let mut fields = named(&collection.name, collection.id.0);
+        if let Some(ttl) = collection.settings.max_ttl_s {
+            fields.insert("maxTTL".into(), ttl.into());
+        }
+        if collection.settings.history {
+            fields.insert("history".into(), true.into());
+        }
+        fields
+    })
+}
+
+/// The manifest as HTTP management has it: 0 stands for the bucket's limit, -1 for none.
+pub(crate) fn to_management_json(manifest: &Manifest) -> Value {
+    form(manifest, |collection| {
+        let mut fields = named(&collection.name, collection.id.0);
+        let ttl = match collection.settings.max_ttl_s {
+            None => json!(0),
+            Some(0) => json!(-1),
+            Some(ttl) => json!(ttl),
+        };
+        fields.insert("maxTTL".into(), ttl);
+        fields.insert("history".into(), collection.settings.history.into());
+        fields
+    })
+}
+
+fn named(name: &str, id: u32) -> Map<String, Value> {
+    let fields = [
+        ("name".to_owned(), Value::from(name)),
+        ("uid".to_owned(), format!("{id:x}").into()),
+    ];
+    fields.into_iter().collect()
+}
+
+fn form(manifest: &Manifest, one: impl Fn(&Collection) -> Map<String, Value>) -> Value {
+    let scopes: Vec<Value> = manifest
+        .scopes()
+        .iter()
+        .map(|scope| {
+            let mut fields = named(&scope.name, scope.id.0);
+            let collections: Vec<Value> = scope
+                .collections
+                .iter()
+                .map(|collection| Value::Object(one(collection)))
+                .collect();
+            fields.insert("collections".into(), collections.into());
+            Value::Object(fields)
+        })
+        .collect();
+    json!({ "uid": format!("{:x}", manifest.uid().0), "scopes": scopes })
+}
+
+/// Reads a manifest. Members that are not known are passed over.
+///
+/// # Errors
+/// It is no manifest, or not a valid one.
+pub fn of_json(text: &[u8]) -> Result<Manifest, ManifestError> {
+    let invalid = ManifestError::Invalid;
+    if text.len() > MANIFEST_BYTES_MAX {
+        return Err(invalid("the manifest is too long"));
+    }
+    let json: Value =
+        serde_json::from_slice(text).map_err(|_| invalid("the manifest is not JSON"))?;
+    let uid = hex(&json).ok_or(invalid("the manifest has no uid"))?;
+    let scopes = list(&json, "scopes").ok_or(invalid("the manifest has no scopes"))?;
+    let scopes: Result<Vec<Scope>, _> = scopes.iter().map(scope_of).collect();
+    Manifest::new(ManifestUid(uid), scopes?)
+}
+
+fn scope_of(json: &Value) -> Result<Scope, ManifestError> {
+    let (id, name) = name_of(json)?;
+    let collections = match json.get("collections") {
+        None => &[],
+        Some(_) => {
+            list(json, "collections").ok_or(ManifestError::Invalid("collections are no list"))?
+        }
+    };
+    let collections: Result<Vec<Collection>, _> = collections.iter().map(collection_of).collect();
+    Ok(Scope {
+        id: ScopeId(id),
+        name,
+        collections: collections?,
+    })
+}
+
+fn collection_of(json: &Value) -> Result<Collection, ManifestError> {
+    let (id, name) = name_of(json)?;
+    let invalid = ManifestError::Invalid;
+    let max_ttl_s = match json.get("maxTTL") {
+        None => None,
+        Some(ttl) => {
+            let ttl = ttl.as_u64().and_then(|ttl| u32::try_from(ttl).ok());
+            // The greatest number stands for something else inside.
+            Some(
+                ttl.filter(|ttl| i32::try_from(*ttl).is_ok())
+                    .ok_or(invalid("maxTTL is no number of seconds"))?,
+            )
+        }
+    };
+    let history = match json.get("history") {
+        None => false,
+        Some(history) => history
+            .as_bool()
+            .ok_or(invalid("history is neither true nor false"))?,
+    };
+    Ok(Collection {
+        id: CollectionId(id),
+        name,
+        settings: CollectionSettings { max_ttl_s, history },
+    })
+}
+
+fn name_of(json: &Value) -> Result<(u32, Box<str>), ManifestError> {
+    let id = hex(json).and_then(|id| u32::try_from(id).ok());
+    let name = json.get("name").and_then(Value::as_str);
+    let both = id.zip(name.map(Into::into));
+    both.ok_or(ManifestError::Invalid("a name or a uid is missing"))
+}
+
+fn list<'a>(json: &'a Value, name: &str) -> Option<&'a [Value]> {
+    json.get(name)?.as_array().map(Vec::as_slice)
+}
+
+/// The uid of an object, hexadecimal text.
+fn hex(json: &Value) -> Option<u64> {
+    let text = json.get("uid")?.as_str()?;
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    u64::from_str_radix(text, 16).ok().filter(|_| digits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let settings = |max_ttl_s, history| CollectionSettings { max_ttl_s, history };
+        let manifest = Manifest::default()
+            .with_scope("inventory")
+            .and_then(|next| next.with_collection("inventory", "hotel", settings(Some(7), true)))
+            .and_then(|next| next.with_collection("_default", "never", settings(Some(0), false)))
+            .unwrap();
+        let json = to_json(&manifest);
+        assert_eq!(of_json(json.to_string().as_bytes()).unwrap(), manifest);
+        let http = to_management_json(&manifest);
+        let of = |scope: usize, at: usize| &http["scopes"][scope]["collections"][at];
+        assert_eq!(of(0, 0)["maxTTL"], 0);
+        assert_eq!(of(0, 1)["maxTTL"], -1);
+        assert_eq!(of(1, 0)["maxTTL"], 7);
+        assert_eq!(of(1, 0)["history"], true);
+        assert_eq!(http["uid"], "3");
+    }
+
+    #[test]
+    fn what_is_refused() {
+        let default = r#"{"name":"_default","uid":"0","collections":[]}"#;
+        let table = [
+            "",
+            "[]",
+            "{}",
+            r#"{"uid":"1"}"#,
+            r#"{"uid":1,"scopes":[]}"#,
+            r#"{"uid":"0x1","scopes":[]}"#,
+            r#"{"uid":"1","scopes":[]}"#,
+            r#"{"uid":"1","scopes":[{"name":"_default"}]}"#,
+            r#"{"uid":"1","scopes":[{"name":"_default","uid":"0","collections":1}]}"#,
+            r#"{"uid":"1","scopes":[{"name":"_default","uid":"0","collections":[{"name":"a","uid":"7"}]}]}"#,
+            r#"{"uid":"1","scopes":[{"name":"_default","uid":"0","collections":[{"name":"a","uid":"8","maxTTL":-1}]}]}"#,
+            r#"{"uid":"1","scopes":[{"name":"_default","uid":"0","collections":[{"name":"a","uid":"8","history":1}]}]}"#,
+        ];
+        for text in table {
+            assert!(of_json(text.as_bytes()).is_err(), "{text}");
+        }
+        let least = format!(r#"{{"uid":"1","scopes":[{default}]}}"#);
+        assert!(of_json(least.as_bytes()).is_ok());
+    }
+}

@@ -1,0 +1,279 @@
+//! The scopes and collections of a bucket, as management clients see and change them.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::{delete, get, post};
+use engine::collections::{CollectionSettings, Manifest, ManifestError};
+use serde_json::json;
+
+use super::answers;
+use super::routes::HttpState;
+use crate::collections::{CollectionsError, to_management_json};
+
+/// Longest time to live that a collection may ask for.
+const MAX_TTL_S_MAX: i64 = i32::MAX as i64;
+
+/// The routes below `/pools/default/buckets/B`.
+pub(super) fn routes(bucket: &str) -> Router<HttpState> {
+    let scopes = format!("{bucket}/scopes");
+    let collections = format!("{scopes}/{{scope}}/collections");
+    Router::new()
+        .route(&scopes, get(list).post(create_scope))
+        .route(
+            &format!("{scopes}/@ensureManifest/{{uid}}"),
+            post(ensure_manifest),
+        )
+        .route(&format!("{scopes}/{{scope}}"), delete(drop_scope))
+        .route(&collections, post(create_collection))
+        .route(
+            &format!("{collections}/{{collection}}"),
+            delete(drop_collection).patch(change_collection),
+        )
+}
+
+async fn list(State(state): State<HttpState>, Path(bucket): Path<String>) -> Response {
+    match state.view.manifest(&bucket) {
+        Some(manifest) => answers::json(StatusCode::OK, &to_management_json(&manifest)),
+        None => answers::not_found(),
+    }
+}
+
+type Edit = Box<dyn Fn(&Manifest) -> Result<Manifest, ManifestError> + Send>;
+
+/// Makes a change away from the thread that serves connections: it waits for the disk.
+async fn change(state: HttpState, bucket: String, edit: Edit) -> Response {
+    let view = Arc::clone(&state.view);
+    let changed = tokio::task::spawn_blocking(move || view.change_manifest(&bucket, &*edit)).await;
+    match changed {
+        Ok(None) => answers::not_found(),
+        Ok(Some(Ok(manifest))) => {
+            let uid = format!("{:x}", manifest.uid().0);
+            answers::json(StatusCode::OK, &json!({ "uid": uid }))
+        }
+        Ok(Some(Err(error))) => refused(&error),
+        Err(_) => error(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "_",
+            "the change was cut short",
+        ),
+    }
+}
+
+fn refused(error: &CollectionsError) -> Response {
+    let (status, about) = match error {
+        CollectionsError::Refused(error) => match error {
+            ManifestError::UnknownScope(_) | ManifestError::UnknownCollection(..) => {
+                (StatusCode::NOT_FOUND, "_")
+            }
+            ManifestError::ScopeExists(_) | ManifestError::CollectionExists(..) => {
+                (StatusCode::BAD_REQUEST, "_")
+            }
+            ManifestError::Invalid(_) | ManifestError::NoSuccessor(_) => {
+                (StatusCode::BAD_REQUEST, "name")
+            }
+        },
+        CollectionsError::Follows | CollectionsError::NotNow(_) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "_")
+        }
+    };
+    self::error(status, about, &error.to_string())
+}
+
+fn error(status: StatusCode, about: &str, text: &str) -> Response {
+    answers::json(status, &json!({ "errors": { about: text } }))
+}
+
+async fn create_scope(
+    State(state): State<HttpState>,
+    Path(bucket): Path<String>,
+    body: Bytes,
+) -> Response {
+    let Some(name) = field(&body, "name") else {
+        return error(
+            StatusCode::BAD_REQUEST,
+            "name",
+            "The value must be supplied",
+        );
+    };
+    change(state, bucket, Box::new(move |now| now.with_scope(&name))).await
+}
+
+async fn drop_scope(
+    State(state): State<HttpState>,
+    Path((bucket, scope)): Path<(String, String)>,
+) -> Response {
+    change(
+        state,
+        bucket,
+        Box::new(move |now| now.without_scope(&scope)),
+    )
+    .await
+}
+
+async fn create_collection(
+    State(state): State<HttpState>,
+    Path((bucket, scope)): Path<(String, String)>,
+    body: Bytes,
+) -> Response {
+    let Some(name) = field(&body, "name") else {
+        return error(
+            StatusCode::BAD_REQUEST,
+            "name",
+            "The value must be supplied",
+        );
+    };
+    let mut settings = CollectionSettings::default();
+    if let Err((about, text)) = read_settings(&body, &mut settings) {
+        return error(StatusCode::BAD_REQUEST, about, text);
+    }
+    let edit = move |now: &Manifest| now.with_collection(&scope, &name, settings);
+    change(state, bucket, Box::new(edit)).await
+}
+
+async fn drop_collection(
+    State(state): State<HttpState>,
+    Path((bucket, scope, name)): Path<(String, String, String)>,
+) -> Response {
+    let edit = move |now: &Manifest| now.without_collection(&scope, &name);
+    change(state, bucket, Box::new(edit)).await
+}
+
+async fn change_collection(
+    State(state): State<HttpState>,
+    Path((bucket, scope, name)): Path<(String, String, String)>,
+    body: Bytes,
+) -> Response {
+    if let Err((about, text)) = read_settings(&body, &mut CollectionSettings::default()) {
+        return error(StatusCode::BAD_REQUEST, about, text);
+    }
+    let edit = move |now: &Manifest| {
+        now.with_settings(&scope, &name, |settings| {
+            let checked = read_settings(&body, settings);
+            debug_assert!(checked.is_ok(), "it was read before");
+        })
+    };
+    change(state, bucket, Box::new(edit)).await
+}
+
+/// Waits for nothing: whoever was told of a manifest was told so when every vBucket had it.
+async fn ensure_manifest(
+    State(state): State<HttpState>,
+    Path((bucket, uid)): Path<(String, String)>,
+) -> Response {
+    let Some(manifest) = state.view.manifest(&bucket) else {
+        return answers::not_found();
+    };
+    match u64::from_str_radix(&uid, 16) {
+        Ok(uid) if uid <= manifest.uid().0 => answers::json(StatusCode::OK, &json!({})),
+        Ok(_) => error(
+            StatusCode::GATEWAY_TIMEOUT,
+            "_",
+            "There is no such manifest yet",
+        ),
+        Err(_) => error(StatusCode::BAD_REQUEST, "_", "The uid is not hexadecimal"),
+    }
+}
+
+/// Reads `maxTTL` and `history`; what is not said stays.
+fn read_settings(
+    body: &[u8],
+    settings: &mut CollectionSettings,
+) -> Result<(), (&'static str, &'static str)> {
+    if let Some(text) = field(body, "maxTTL") {
+        settings.max_ttl_s = match text.parse::<i64>() {
+            Ok(-1) => Some(0),
+            Ok(0) => None,
+            Ok(ttl @ 1..=MAX_TTL_S_MAX) => u32::try_from(ttl).ok(),
+            _ => return Err(("maxTTL", "The value must be in range from -1 to 2147483647")),
+        };
+    }
+    if let Some(text) = field(body, "history") {
+        settings.history = match &*text {
+            "true" => true,
+            "false" => false,
+            _ => {
+                return Err((
+                    "history",
+                    "The value must be one of the following: [true, false]",
+                ));
+            }
+        };
+    }
+    Ok(())
+}
+
+/// A field of a form body.
+fn field(body: &[u8], name: &str) -> Option<String> {
+    body.split(|byte| *byte == b'&').find_map(|pair| {
+        let at = pair.iter().position(|byte| *byte == b'=')?;
+        let (key, value) = (&pair[..at], &pair[at + 1..]);
+        (decoded(key)? == name).then(|| decoded(value))?
+    })
+}
+
+fn decoded(text: &[u8]) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        match byte {
+            b'+' => bytes.push(b' '),
+            b'%' => {
+                let digits = str::from_utf8(rest.get(..2)?).ok()?;
+                bytes.push(u8::from_str_radix(digits, 16).ok()?);
+                rest = &rest[2..];
+            }
+            byte => bytes.push(byte),
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_forms() {
+        let body = b"name=a%25b+c&maxTTL=-1&empty=&bad=%4&%6eoted=1&%zz=2";
+        let of = |name| field(body, name);
+        assert_eq!(of("name").as_deref(), Some("a%b c"));
+        assert_eq!(of("maxTTL").as_deref(), Some("-1"));
+        assert_eq!(of("empty").as_deref(), Some(""));
+        assert_eq!(of("bad"), None);
+        assert_eq!(of("noted").as_deref(), Some("1"));
+        assert_eq!(field(b"", "name"), None);
+    }
+
+    #[test]
+    fn settings_of_forms() {
+        let read = |body: &[u8]| {
+            let mut settings = CollectionSettings {
+                max_ttl_s: Some(5),
+                history: true,
+            };
+            read_settings(body, &mut settings).map(|()| settings)
+        };
+        let settings = |max_ttl_s, history| CollectionSettings { max_ttl_s, history };
+        assert_eq!(read(b""), Ok(settings(Some(5), true)));
+        assert_eq!(read(b"maxTTL=0&history=false"), Ok(settings(None, false)));
+        assert_eq!(read(b"maxTTL=-1"), Ok(settings(Some(0), true)));
+        assert_eq!(
+            read(b"maxTTL=2147483647"),
+            Ok(settings(Some(2_147_483_647), true))
+        );
+        for body in [
+            &b"maxTTL=x"[..],
+            b"maxTTL=-2",
+            b"maxTTL=2147483648",
+            b"history=1",
+        ] {
+            assert!(read(body).is_err(), "{body:?}");
+        }
+    }
+}
