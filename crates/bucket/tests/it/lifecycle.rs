@@ -23,9 +23,10 @@ fn a_deleted_vbucket_is_gone_at_once_and_after_restarts() {
     assert!(!bucket.delete_vbucket(VbId(2)).unwrap());
     assert!(!bucket.delete_vbucket(VbId(4)).unwrap());
     assert_eq!(bucket.try_get(2, "a").unwrap_err(), OpError::NotMyVbucket);
-    assert_eq!(bucket.memory().used(), bucket.recount());
     assert_eq!(rows(bucket.store(), 2).len(), 0);
     workers.stop().unwrap();
+    // A flush that begins or ends between the two would change one of them.
+    assert_eq!(bucket.memory().used(), bucket.recount());
     drop((bucket, workers));
     for _ in 0..2 {
         let (bucket, workers) = running(options(4, ROOMY), disk(dir.path()).0, 50);
