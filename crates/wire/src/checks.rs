@@ -136,6 +136,9 @@ fn bodies(bytes: &[u8]) {
     if let Ok(event) = crate::dcp::CollectionEvent::parse(bytes) {
         rewritten(&|out| event.encode(out));
     }
+    if let Ok(event) = crate::dcp::CollectionModified::parse(bytes) {
+        rewritten(&|out| event.encode(out));
+    }
     let _number = parse_counter(bytes);
     let _seqno = crate::dcp::parse_rollback(bytes);
     let _opaque = crate::dcp::parse_stream_opaque(bytes);

@@ -120,3 +120,48 @@ impl CollectionEvent {
         }
     }
 }
+
+/// The value of a [`EventId::MODIFY_COLLECTION`] of the versions 0 and 1.
+///
+/// Shape: manifest, collection, the longest expiry, as gocbcore reads it; then the scope, which
+/// only nodes of this kind tell each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CollectionModified {
+    /// The manifest that brought it.
+    pub manifest: ManifestUid,
+    /// The collection.
+    pub collection: CollectionId,
+    /// The longest expiry of its documents, in seconds; 0 where there is none, too, which the
+    /// version tells apart.
+    pub expiry_max_s: u32,
+    /// The scope.
+    pub scope: u32,
+}
+
+impl CollectionModified {
+    /// Reads a value of 20 bytes.
+    ///
+    /// # Errors
+    /// The value has another length.
+    pub fn parse(value: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(value);
+        let mut read = || {
+            Some(Self {
+                manifest: ManifestUid(reader.u64()?),
+                collection: CollectionId(reader.u32()?),
+                expiry_max_s: reader.u32()?,
+                scope: reader.u32()?,
+            })
+        };
+        let event = read().filter(|_| reader.is_empty());
+        event.ok_or(Malformed::new("system event has a wrong length"))
+    }
+
+    /// Appends the value.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.manifest.0.to_be_bytes());
+        out.extend_from_slice(&self.collection.0.to_be_bytes());
+        out.extend_from_slice(&self.expiry_max_s.to_be_bytes());
+        out.extend_from_slice(&self.scope.to_be_bytes());
+    }
+}

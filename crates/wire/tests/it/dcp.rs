@@ -5,10 +5,10 @@ use model::{
     Cas, CollectionId, Datatype, FailoverEntry, ManifestUid, Seqno, SnapshotRange, VbId, VbUuid,
 };
 use wire::dcp::{
-    BufferAck, CollectionEvent, Commit, DcpControl, DcpOpen, Deletion, EndReason, EventId,
-    Expiration, MarkerFlags, MarkerVersion, Mutation, OpenFlags, Prepare, SeqnoAcknowledged,
-    SeqnoAdvanced, SnapshotMarker, StreamEnd, StreamFlags, StreamRequest, SystemEvent, envelope,
-    flow_bytes, flow_bytes_of, parse_rollback, parse_stream_opaque,
+    BufferAck, CollectionEvent, CollectionModified, Commit, DcpControl, DcpOpen, Deletion,
+    EndReason, EventId, Expiration, MarkerFlags, MarkerVersion, Mutation, OpenFlags, Prepare,
+    SeqnoAcknowledged, SeqnoAdvanced, SnapshotMarker, StreamEnd, StreamFlags, StreamRequest,
+    SystemEvent, envelope, flow_bytes, flow_bytes_of, parse_rollback, parse_stream_opaque,
 };
 use wire::response::FailoverEntries;
 use wire::{
@@ -331,6 +331,27 @@ fn the_rest_of_a_stream() {
     };
     let bytes = "80550000 04000005 00000004 00001000 00000000 00000000 00000002";
     check(bytes, of_stream(0), Request::StreamEnd(end));
+}
+
+#[test]
+fn a_modified_collection_is_told_as_gocbcore_reads_it() {
+    let modified = CollectionModified {
+        manifest: ManifestUid(5),
+        collection: CollectionId(9),
+        expiry_max_s: 1000,
+        scope: 8,
+    };
+    let mut value = Vec::new();
+    modified.encode(&mut value);
+    let number = |at: usize| u32::from_be_bytes(value[at..at + 4].try_into().unwrap());
+    assert_eq!(value[..8], 5_u64.to_be_bytes());
+    assert_eq!((number(8), number(12)), (9, 1000));
+    assert_eq!(CollectionModified::parse(&value), Ok(modified));
+    for length in (0..value.len()).chain([21]) {
+        let mut other = value.clone();
+        other.resize(length, 0);
+        assert!(CollectionModified::parse(&other).is_err(), "{length}");
+    }
 }
 
 #[test]

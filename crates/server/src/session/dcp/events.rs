@@ -2,7 +2,7 @@
 
 use engine::collections::{CollectionChange, CollectionSettings, SystemEvent};
 use model::{CollectionId, Document, ScopeId};
-use wire::dcp::{CollectionEvent, EventId, SystemEvent as Message};
+use wire::dcp::{CollectionEvent, CollectionModified, EventId, SystemEvent as Message};
 
 /// The parts of a message that are put together for it.
 pub(crate) struct EventParts {
@@ -38,14 +38,23 @@ impl EventParts {
             CollectionChange::ScopeEnded { scope } => plain(EventId::DROP_SCOPE, "", scope, None),
         };
         let expiry_max_s = settings.max_ttl_s;
-        let told = CollectionEvent {
-            manifest: event.manifest,
-            scope: scope.0,
-            collection,
-            expiry_max_s,
-        };
         let mut value = Vec::with_capacity(20);
-        told.encode(&mut value);
+        match collection.filter(|_| id == EventId::MODIFY_COLLECTION) {
+            Some(collection) => CollectionModified {
+                manifest: event.manifest,
+                collection,
+                expiry_max_s: expiry_max_s.unwrap_or(0),
+                scope: scope.0,
+            }
+            .encode(&mut value),
+            None => CollectionEvent {
+                manifest: event.manifest,
+                scope: scope.0,
+                collection,
+                expiry_max_s,
+            }
+            .encode(&mut value),
+        }
         let parts = Self {
             event: id,
             version: u8::from(expiry_max_s.is_some()),
@@ -80,7 +89,17 @@ fn plain(id: EventId, name: &str, scope: ScopeId, collection: Option<CollectionI
 
 /// What a vBucket notes of a message that another node sent; `None` when it makes no sense.
 pub(crate) fn event_of<'a>(message: &Message<'a>) -> Option<SystemEvent<'a>> {
-    let told = CollectionEvent::parse(message.value).ok()?;
+    let told = if message.event == EventId::MODIFY_COLLECTION {
+        let told = CollectionModified::parse(message.value).ok()?;
+        CollectionEvent {
+            manifest: told.manifest,
+            scope: told.scope,
+            collection: Some(told.collection),
+            expiry_max_s: (message.version > 0).then_some(told.expiry_max_s),
+        }
+    } else {
+        CollectionEvent::parse(message.value).ok()?
+    };
     let name = str::from_utf8(message.name).ok()?;
     let scope = ScopeId(told.scope);
     let settings = CollectionSettings {
