@@ -8,30 +8,32 @@
 //!
 //! Where the system does not tell how busy it is, all workers serve.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::crew::Crew;
 
-/// How often the crew is looked at.
-const PERIOD: Duration = Duration::from_millis(100);
-/// Looks in a row that must ask for more workers.
-const LOOKS_TO_GROW: u32 = 3;
+/// How often the crew is looked at, while something is done and in a long rest.
+const PERIOD: Duration = Duration::from_millis(50);
+const PERIOD_AT_REST: Duration = Duration::from_millis(200);
+/// Looks which together say whether more workers are needed.
+const LOOKS_TO_GROW: usize = 3;
 /// Looks at which fewer workers must have sufficed, at first and at most. The number doubles
 /// when the crew grows soon after it shrank. A look at which they did not suffice outweighs
 /// some that came before.
-const LOOKS_TO_SHRINK: u32 = 30;
-const LOOKS_TO_SHRINK_MOST: u32 = 480;
-const OUTWEIGHED: u32 = 10;
+const LOOKS_TO_SHRINK: u32 = 60;
+const LOOKS_TO_SHRINK_MOST: u32 = 960;
+const OUTWEIGHED: u32 = 20;
 /// Looks in a row at which next to nothing was done, after which one worker serves again.
-const LOOKS_TO_REST: u32 = 10;
+const LOOKS_TO_REST: u32 = 20;
 
 // Thousandths of a processor.
 /// A worker has next to no time left.
 const FULL: u32 = 850;
 /// Idle time worth using.
-const SPARE: u32 = 400;
+const SPARE: u32 = 350;
 /// A worker is busy enough for requests to wait for each other.
 const BUSY: u32 = 500;
 /// Idle time in plenty.
@@ -47,22 +49,42 @@ const LEAVES: u32 = 350;
 /// Less than this is rest, and says nothing about how many are needed.
 const REST: u32 = 100;
 
-/// What was seen between two looks, in thousandths of a processor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Sleeps a second of one worker, for want of anything to do.
+/// It catches up with its connections all the time: a second one would only sleep more.
+const KEEPS_UP: u32 = 1000;
+
+/// What was seen between two looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Look {
-    /// All workers together had a processor.
+    /// All workers together had a processor, in thousandths of one.
     busy: u32,
     /// They could have used one, but others had it.
     waited: u32,
     /// The machine did nothing.
     idle: u32,
+    /// Times a second that workers had nothing to do.
+    sleeps: u32,
+}
+
+impl Look {
+    /// What several looks, at least one, come to.
+    fn mean(looks: &VecDeque<Self>) -> Self {
+        let count = u32::try_from(looks.len()).unwrap_or(1).max(1);
+        let of = |part: fn(&Self) -> u32| looks.iter().map(part).sum::<u32>() / count;
+        Self {
+            busy: of(|look| look.busy),
+            waited: of(|look| look.waited),
+            idle: of(|look| look.idle),
+            sleeps: of(|look| look.sleeps),
+        }
+    }
 }
 
 /// The decision, without clock or system.
 struct Balance {
     workers: u32,
     serving: u32,
-    crowded: u32,
+    last: VecDeque<Look>,
     fitting: u32,
     resting: u32,
     looks_to_shrink: u32,
@@ -74,7 +96,7 @@ impl Balance {
         Self {
             workers,
             serving: 1,
-            crowded: 0,
+            last: VecDeque::new(),
             fitting: 0,
             resting: 0,
             looks_to_shrink: LOOKS_TO_SHRINK,
@@ -86,38 +108,50 @@ impl Balance {
     fn next(&mut self, look: Look) -> u32 {
         self.since_shrunk = self.since_shrunk.saturating_add(1);
         if look.busy < REST {
-            self.crowded = 0;
+            self.last.clear();
             self.resting += 1;
-            if self.resting >= LOOKS_TO_REST {
-                *self = Self::new(self.workers);
+            if self.is_at_rest() {
+                self.serving = 1;
+                self.looks_to_shrink = LOOKS_TO_SHRINK;
+                self.fitting = 0;
             }
             return self.serving;
         }
         self.resting = 0;
-        self.crowded = if self.is_crowded(look) {
-            self.crowded + 1
-        } else {
-            0
-        };
+        self.last.push_back(look);
+        if self.last.len() > LOOKS_TO_GROW {
+            self.last.pop_front();
+        }
         self.fitting = if self.fewer_suffice(look) {
             self.fitting + 1
         } else {
             self.fitting.saturating_sub(OUTWEIGHED)
         };
-        if self.crowded >= LOOKS_TO_GROW && self.serving < self.workers {
+        if self.is_crowded() && self.serving < self.workers {
             self.grow();
         } else if self.serving > 1 && self.fitting >= self.looks_to_shrink {
             self.serving -= 1;
             self.since_shrunk = 0;
             self.fitting = 0;
+            self.last.clear();
         }
         self.serving
     }
 
-    fn is_crowded(&self, look: Look) -> bool {
-        let (busy, waited) = (look.busy / self.serving, look.waited / self.serving);
-        (busy >= FULL && look.idle >= SPARE)
-            || (busy >= BUSY && look.idle >= PLENTY)
+    /// Nothing was done for so long that it may go on.
+    fn is_at_rest(&self) -> bool {
+        self.resting >= LOOKS_TO_REST
+    }
+
+    fn is_crowded(&self) -> bool {
+        if self.last.len() < LOOKS_TO_GROW {
+            return false;
+        }
+        let seen = Look::mean(&self.last);
+        let (busy, waited) = (seen.busy / self.serving, seen.waited / self.serving);
+        let sleeps = seen.sleeps / self.serving;
+        (busy >= FULL && seen.idle >= SPARE && sleeps < KEEPS_UP)
+            || (busy >= BUSY && seen.idle >= PLENTY)
             || (busy + waited >= AWAKE && waited >= CROWDED_OUT)
     }
 
@@ -128,7 +162,7 @@ impl Balance {
             LOOKS_TO_SHRINK
         };
         self.serving = (self.serving * 2).min(self.workers);
-        self.crowded = 0;
+        self.last.clear();
         self.fitting = 0;
     }
 
@@ -151,11 +185,12 @@ struct Meter {
     idle_ns: u64,
 }
 
-/// Time that a thread had a processor, and that it waited for one.
+/// Time that a thread had a processor, and that it waited for one; how often it slept.
 #[derive(Clone, Copy)]
 struct Ran {
     busy_ns: u64,
     waited_ns: u64,
+    sleeps: u64,
 }
 
 impl Meter {
@@ -184,6 +219,8 @@ impl Meter {
             busy: share(spent(|ran| ran.busy_ns)),
             waited: share(spent(|ran| ran.waited_ns)),
             idle: share(idle_ns.saturating_sub(self.idle_ns)),
+            // Thousandths of sleeps a nanosecond.
+            sleeps: share(spent(|ran| ran.sleeps).saturating_mul(1_000_000)),
         };
         (self.ran, self.idle_ns) = (ran, idle_ns);
         Some(look)
@@ -199,9 +236,14 @@ fn ran(threads: &[i32]) -> Option<Vec<Ran>> {
         .map(|thread| {
             let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
             let mut times = text.split_whitespace().map(str::parse);
+            let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
+            let sleeps = status
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
             Some(Ran {
                 busy_ns: times.next()?.ok()?,
                 waited_ns: times.next()?.ok()?,
+                sleeps: sleeps.trim().parse().ok()?,
             })
         })
         .collect()
@@ -228,11 +270,14 @@ pub(crate) async fn balance(crew: Arc<Crew>, threads: Vec<i32>) {
         return crew.serve_with(crew.len());
     };
     let mut balance = Balance::new(u32::try_from(crew.len()).unwrap_or(u32::MAX));
-    let mut ticks = tokio::time::interval(PERIOD);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut last = Instant::now();
     loop {
-        ticks.tick().await;
+        let period = if balance.is_at_rest() {
+            PERIOD_AT_REST
+        } else {
+            PERIOD
+        };
+        tokio::time::sleep(period).await;
         let now = Instant::now();
         let Some(look) = meter.look(now - last) else {
             return crew.serve_with(crew.len());
@@ -250,8 +295,18 @@ pub(crate) async fn balance(crew: Arc<Crew>, threads: Vec<i32>) {
 mod tests {
     use super::*;
 
+    /// A look at workers that sleep now and then.
     fn look(busy: u32, waited: u32, idle: u32) -> Look {
-        Look { busy, waited, idle }
+        Look {
+            busy,
+            waited,
+            idle,
+            sleeps: 400,
+        }
+    }
+
+    fn sleeping(sleeps: u32, look: Look) -> Look {
+        Look { sleeps, ..look }
     }
 
     /// Serving workers after `times` looks that are all the same.
@@ -274,10 +329,14 @@ mod tests {
             (look(490, 50, 1500), 1),
             // Busy, and clients keep the other processor busy.
             (look(870, 50, 250), 1),
-            (look(930, 110, 150), 1),
+            (look(930, 60, 150), 1),
             // Busy, and there is a processor to use.
             (look(930, 0, 450), 2),
             (look(520, 0, 1400), 2),
+            // It keeps up with its connections; something always waits for it.
+            (sleeping(4000, look(870, 80, 450)), 1),
+            (sleeping(10, look(870, 80, 450)), 2),
+            (sleeping(10, look(930, 60, 150)), 1),
             // Others have the processors.
             (look(500, 460, 0), 2),
             // It waits for them, but sleeps, too.
@@ -290,11 +349,16 @@ mod tests {
     }
 
     #[test]
-    fn a_look_between_starts_the_count_anew() {
+    fn a_moment_of_idleness_is_not_enough() {
         let mut balance = Balance::new(2);
-        for between in [look(400, 0, 1600), look(0, 0, 2000)].repeat(5) {
+        for idle in [200, 200, 600, 100].repeat(10) {
+            assert_eq!(balance.next(look(900, 0, idle)), 1);
+        }
+        // Rest starts it anew.
+        let mut balance = Balance::new(2);
+        for between in [0, 50].repeat(5) {
             assert_eq!(after(&mut balance, 2, look(1000, 0, 1000)), 1);
-            assert_eq!(balance.next(between), 1);
+            assert_eq!(balance.next(look(between, 0, 2000)), 1);
         }
     }
 
@@ -320,7 +384,7 @@ mod tests {
             (look(300, 0, 1700), 1),
         ] {
             let mut balance = both();
-            assert_eq!(after(&mut balance, 29, seen), 2, "{seen:?}");
+            assert_eq!(after(&mut balance, 59, seen), 2, "{seen:?}");
             assert_eq!(after(&mut balance, 1, seen), serving, "{seen:?}");
         }
     }
@@ -329,7 +393,7 @@ mod tests {
     fn busy_looks_now_and_then_keep_the_crew() {
         let mut balance = both();
         for _ in 0..20 {
-            assert_eq!(after(&mut balance, 18, look(500, 0, 500)), 2);
+            assert_eq!(after(&mut balance, 38, look(500, 0, 500)), 2);
             assert_eq!(after(&mut balance, 2, look(1300, 0, 100)), 2);
         }
     }
@@ -338,10 +402,14 @@ mod tests {
     fn short_rests_change_nothing_and_a_long_one_ends_it() {
         let mut balance = both();
         for _ in 0..10 {
-            assert_eq!(after(&mut balance, 9, look(20, 0, 1900)), 2);
+            assert_eq!(after(&mut balance, 19, look(20, 0, 1900)), 2);
+            assert!(!balance.is_at_rest());
             assert_eq!(after(&mut balance, 4, look(1300, 0, 100)), 2);
         }
-        assert_eq!(after(&mut balance, 10, look(20, 0, 1900)), 1);
+        assert_eq!(after(&mut balance, 20, look(20, 0, 1900)), 1);
+        assert!(balance.is_at_rest());
+        assert_eq!(balance.next(look(700, 0, 100)), 1);
+        assert!(!balance.is_at_rest());
     }
 
     #[test]
@@ -353,11 +421,11 @@ mod tests {
             assert_eq!(after(&mut balance, 3, seen), 2);
             waits.push((1..1000).find(|_| balance.next(seen) == 1).unwrap());
         }
-        assert_eq!(waits, [30, 60, 120, 240, 480, 480, 480]);
+        assert_eq!(waits, [60, 120, 240, 480, 960, 960, 960]);
         // Right for long: back to the first.
-        assert_eq!(after(&mut balance, 1000, look(300, 0, 1500)), 1);
+        assert_eq!(after(&mut balance, 2000, look(300, 0, 1500)), 1);
         assert_eq!(after(&mut balance, 3, seen), 2);
-        assert_eq!(after(&mut balance, 30, look(300, 0, 1500)), 1);
+        assert_eq!(after(&mut balance, 60, look(300, 0, 1500)), 1);
     }
 
     #[test]
@@ -369,9 +437,13 @@ mod tests {
         while ran(&[own]).unwrap()[0].busy_ns < before + 20_000_000 {
             std::hint::spin_loop();
         }
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_micros(100));
+        }
         // As if that had taken a tenth of a second.
         let seen = meter.look(Duration::from_millis(100)).unwrap();
         assert!((200..2000).contains(&seen.busy), "{seen:?}");
+        assert!((100..10_000).contains(&seen.sleeps), "{seen:?}");
         assert!(Meter::new(vec![0]).is_none(), "no such thread");
     }
 }

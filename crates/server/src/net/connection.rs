@@ -28,6 +28,9 @@ const READ_BYTES: usize = 64 << 10;
 /// Buffers that a large frame made larger than this are given back.
 const KEEP_BYTES: usize = 256 << 10;
 
+/// So few that their worker often has nothing to do.
+const FEW_CONNECTIONS: usize = 128;
+
 /// How long a consumer of changes may take to read what one turn made for it.
 const UNREAD_LIMIT: Duration = Duration::from_mins(6);
 
@@ -256,8 +259,10 @@ impl Connection<TcpStream> {
                 Next::Read => {
                     // The worker looks at its other sockets without sleeping first. With few
                     // connections the next request has often come by then, and a sleep less
-                    // is worth more than the look.
-                    tokio::task::yield_now().await;
+                    // is worth more than the look. With many it does not sleep anyway.
+                    if self.session.node.connections.counts().0 <= FEW_CONNECTIONS {
+                        tokio::task::yield_now().await;
+                    }
                     self.read().await?
                 }
                 Next::Park(limit) => self.parked(limit).await?,
