@@ -156,9 +156,9 @@ def life(node, writer, chance):
         node.start().ready()
     except AssertionError as error:
         return str(error)
-    connection = writer.connect(node)
     failed = 0
     try:
+        connection = writer.connect(node)
         for _ in range(ROUNDS):
             failed += writer.round(connection, chance) == 0
             if failed == 2:

@@ -422,8 +422,9 @@ def rounds_of_kills(count):
             wanted = random.randrange(20, 200)
             some = lambda: sum(writer.count for writer in writers) > wanted or any(w.problem for w in writers)
             eventually("durable writes are answered", some, 60)
-            if random.random() < 0.3:
-                # The replica dies and comes back: whoever waits for it goes on.
+            if level == PERSIST_TO_MAJORITY and random.random() < 0.5:
+                # The replica dies and comes back: whoever waits for it goes on. A majority that
+                # only had it in memory does not outlive two deaths in a row, and promises no more.
                 pair.replica.kill()
                 pair.replica.start()
                 before = sum(writer.count for writer in writers)
