@@ -18,7 +18,7 @@ use crate::stats::Counters;
 /// Events that one vBucket notes under one lock hold.
 const STEPS_PER_HOLD: usize = 16;
 /// Slots of the table looked at under one lock hold.
-const SLOTS_PER_HOLD: usize = 512;
+const SLOTS_PER_HOLD: usize = 64;
 /// Rows that one walk takes out of the store at most; bounds the memory that it takes.
 const ROWS_PER_WALK: usize = 50_000;
 /// Rows forgotten under one lock hold.
