@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
@@ -150,12 +152,23 @@ class Writer:
         connection.close()
 
 
+def warm(node):
+    """Whether it serves, or tells that its first commit failed, so that it keeps nothing."""
+    try:
+        return urllib.request.urlopen(f"http://127.0.0.1:{node.ports['http']}/readyz").status == 200
+    except urllib.error.HTTPError as refusal:
+        return b"cannot persist any more" in refusal.read()
+    except OSError:
+        return not node.alive()  # the fault has ended it
+
+
 def life(node, writer, chance):
     """Starts the node, writes, stops it; returns what it could not do, if anything."""
     try:
-        node.start().ready()
+        node.start()
     except AssertionError as error:
         return str(error)
+    eventually("it tells how it is", lambda: warm(node))
     failed = 0
     try:
         connection = writer.connect(node)
