@@ -92,6 +92,8 @@ pub struct Bucket<S> {
     pub(crate) relieve_next: AtomicU16,
     /// vBuckets that had changes in memory at the last look.
     pub(crate) relieve_busy: AtomicU64,
+    /// Whether next to nothing can leave memory but what the store has just got.
+    pub(crate) flooded: AtomicBool,
     pub(crate) expiry_bell: Bell,
     /// Seconds between two passes, and whether there are any.
     pub(crate) expiry_pass_s: AtomicU32,
@@ -149,6 +151,7 @@ impl<S: KvStore> Bucket<S> {
             relieving: AtomicBool::new(false),
             relieve_next: AtomicU16::new(0),
             relieve_busy: AtomicU64::new(0),
+            flooded: AtomicBool::new(false),
             expiry_bell: Bell::default(),
             compactions: Compactions::default(),
             compaction: CompactionStats::default(),
@@ -318,6 +321,12 @@ impl<S: KvStore> Bucket<S> {
             self.relieve();
         }
         answer
+    }
+
+    /// Whether memory is full of changes that the store is being given: room comes with each
+    /// commit.
+    pub fn is_flooded(&self) -> bool {
+        self.flooded.load(Ordering::Relaxed) && self.flusher_state() == FlusherState::Running
     }
 
     /// Counts a refusal, and gives it back.

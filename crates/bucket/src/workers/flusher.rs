@@ -107,9 +107,13 @@ impl<S: KvStore> Bucket<S> {
                 let garbage = vbucket.finish_flush(batch.done(ok));
                 (garbage, vbucket.is_dirty())
             });
-            if let Some((_, true)) = &garbage {
+            let Some((garbage, dirty)) = garbage else {
+                continue;
+            };
+            if dirty {
                 self.dirty.mark(vb);
             }
+            self.evict_flushed(vb, &garbage);
         }
         if ok {
             self.commit_succeeded();

@@ -2,20 +2,23 @@
 
 use std::sync::atomic::Ordering;
 
-use engine::CursorId;
+use engine::{CursorId, Garbage};
 use model::{Document, VbId, VbState};
 use storage::KvStore;
 
 use crate::Bucket;
 use crate::holds::Hold;
 use crate::memory::{Eviction, Pressure, Relief, next_relief};
-use crate::stats::Counters;
+use crate::stats::{Counters, FlusherState};
 
 /// Table slots looked at under one lock hold: each costs a cache miss, and an allocation when
 /// it is evicted.
 const SLOTS_PER_HOLD: usize = 32;
 /// Passes over the whole bucket before giving up: the first ones cool documents down.
 const PASSES_MAX: usize = 4;
+
+/// There is a flood when so many changes wait for the store for each document that can leave.
+const FLOOD_RATIO: u64 = 4;
 
 /// Steps on the ladder in one relief: dropping cursors is one each.
 const RUNGS_MAX: usize = 64;
@@ -37,7 +40,8 @@ struct Evicted {
 struct Survey {
     /// Documents that could leave.
     evictable: u64,
-    /// Bytes that wait for the store.
+    /// Changes that wait for the store, and their bytes.
+    dirty: u64,
     queued: u64,
     /// The cursor that keeps most, its vBucket, and the bytes.
     slowest: Option<(VbId, CursorId, usize)>,
@@ -110,6 +114,7 @@ impl<S: KvStore> Bucket<S> {
             let Some((pressure, figures, entries, state)) = found else {
                 continue;
             };
+            survey.dirty += figures.dirty_items;
             survey.queued += figures.dirty_bytes as u64;
             survey.busy += u64::from(figures.slot_bytes > 0);
             survey.evictable += match self.options.eviction {
@@ -127,12 +132,18 @@ impl<S: KvStore> Bucket<S> {
             }
         }
         self.relieve_busy.store(survey.busy, Ordering::Relaxed);
+        let flooded = self.options.eviction.keeps_a_copy()
+            && self.flusher_state() == FlusherState::Running
+            && survey.evictable < survey.dirty / FLOOD_RATIO;
+        self.flooded.store(flooded, Ordering::Relaxed);
         survey
     }
 
-    /// What the ladder looks at.
+    /// What the ladder looks at. In a flood the flusher evicts: the clock would pass the whole
+    /// table for the few documents that can go.
     fn pressure(&self, survey: Survey, tried: Tried, checkpoint_goal: u64) -> Pressure {
         let memory = &self.memory;
+        let clock_rests = tried.evict || self.flooded.load(Ordering::Relaxed);
         let checkpoints = memory.checkpoints();
         Pressure {
             excess: memory.used().saturating_sub(memory.low_mark()),
@@ -141,7 +152,7 @@ impl<S: KvStore> Bucket<S> {
             unreferenced: 0,
             expellable: if tried.expel { 0 } else { checkpoints },
             pinned: survey.slowest.map_or(0, |(.., bytes)| bytes as u64),
-            evictable: if tried.evict { 0 } else { survey.evictable },
+            evictable: if clock_rests { 0 } else { survey.evictable },
             queued: survey.queued,
         }
     }
@@ -193,6 +204,24 @@ impl<S: KvStore> Bucket<S> {
                 }
             }
             self.relieve_next.store(next, Ordering::Relaxed);
+        }
+    }
+
+    /// In a flood, lets what has just become durable leave memory, down to the low mark.
+    pub(crate) fn evict_flushed(&self, vb: VbId, flushed: &Garbage) {
+        if !self.flooded.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut documents = flushed.documents().peekable();
+        let mut garbage = Vec::with_capacity(SLOTS_PER_HOLD);
+        while documents.peek().is_some() && self.bytes_to_evict() > 0 {
+            let now = self.clock.now();
+            let some = documents.by_ref().take(SLOTS_PER_HOLD);
+            let evicted = self.with_vbucket_for(Hold::Evict, vb, |vbucket| {
+                vbucket.evict_flushed(some, now, &mut garbage)
+            });
+            garbage.clear();
+            Counters::add(&self.counters().evicted, evicted.unwrap_or(0) as u64);
         }
     }
 

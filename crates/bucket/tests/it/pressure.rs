@@ -47,6 +47,30 @@ fn writes_are_refused_above_the_hard_mark_until_values_left() {
 }
 
 #[test]
+fn in_a_flood_what_has_become_durable_leaves_with_its_commit_unless_it_was_read() {
+    let bucket = warm(options(4, 4 << 20), MemStore::new(), 1);
+    fill(&bucket, 2, "k");
+    bucket.get(2, "k0");
+    assert!(!bucket.is_flooded(), "nobody has looked yet");
+    assert!(!bucket.relieve_step());
+    assert!(bucket.is_flooded(), "all that is there waits for the store");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let memory = bucket.memory();
+    assert!(memory.used() <= memory.low_mark(), "{memory:?}");
+    assert_eq!(memory.used(), bucket.recount());
+    let resident = |key| matches!(bucket.try_get(2, key), Ok(Outcome::Done(_)));
+    assert!(resident("k0") && !resident("k1"));
+    // Without pressure nothing more leaves, and the next look sees that it is over.
+    let evicted = Counters::read(&bucket.counters().evicted);
+    bucket.set(2, "calm", &[7; 1000]);
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert!(resident("calm"));
+    assert!(bucket.relieve_step());
+    assert!(!bucket.is_flooded());
+    assert_eq!(Counters::read(&bucket.counters().evicted), evicted);
+}
+
+#[test]
 fn eviction_takes_turns_between_vbuckets() {
     let bucket = warm(options(8, 4 << 20), MemStore::new(), 1);
     for index in 0..3200_u32 {

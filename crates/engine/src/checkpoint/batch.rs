@@ -225,6 +225,12 @@ pub struct Garbage {
 }
 
 impl Garbage {
+    /// The documents among it that nothing in the log replaced.
+    pub fn documents(&self) -> impl Iterator<Item = &Document> {
+        let slots = self.segments.iter().flat_map(|sealed| sealed.slots.iter());
+        slots.filter_map(|slot| slot.document.as_ref())
+    }
+
     /// Whether there is nothing to free.
     #[must_use]
     pub fn is_empty(&self) -> bool {

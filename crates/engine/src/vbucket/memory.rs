@@ -2,8 +2,8 @@
 
 use model::{Document, Kind, Now, VbState};
 
-use super::VBucket;
 use super::write::tombstone;
+use super::{HEAT_WRITTEN, VBucket};
 use crate::types::{FetchKey, MemoryDelta, Outcome, ScanProgress};
 
 impl VBucket {
@@ -106,6 +106,36 @@ impl VBucket {
             }
         }
         progress
+    }
+
+    /// Lets documents that have just become durable leave memory like [`VBucket::evict_cold`],
+    /// unless somebody read them since they were written; tells how many did. What it let go of
+    /// is added to `garbage`.
+    ///
+    /// Cost: a look-up for each. For a bucket in which little but that can leave: the clock would
+    /// pass all the others first.
+    pub fn evict_flushed<'a>(
+        &mut self,
+        flushed: impl Iterator<Item = &'a Document>,
+        now: Now,
+        garbage: &mut Vec<Document>,
+    ) -> usize {
+        let before = garbage.len();
+        for document in flushed {
+            let place = self.table.place(document.key());
+            let found = self.table.at(place);
+            let found = found.filter(|found| {
+                found.seqno() == document.seqno()
+                    && found.heat() <= HEAT_WRITTEN
+                    && self.may_evict(found)
+            });
+            if let Some(found) = found.cloned()
+                && self.evict_document(&found, now)
+            {
+                garbage.push(found);
+            }
+        }
+        garbage.len() - before
     }
 
     /// One step of the clock of a bucket that has no other copy of a document: those that are

@@ -24,6 +24,8 @@ const ROOM_LOOK: Duration = Duration::from_millis(1);
 /// How long the connection's next writes do not wait after one that waited in vain: where
 /// nothing can leave memory, everybody hears so at once.
 const NO_ROOM_NS: u64 = 50_000_000;
+/// The same while the store makes room all the time: those that came in behind it.
+const NO_ROOM_FLOODED_NS: u64 = 1_000_000;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -516,7 +518,12 @@ impl Context<'_> {
             if self.waited_for_room() < self.session.node.waits.room {
                 return Err(Refusal::NoRoomYet);
             }
-            self.session.no_room_until_ns = now_ns + NO_ROOM_NS;
+            let pause_ns = if bucket.bucket.is_flooded() {
+                NO_ROOM_FLOODED_NS
+            } else {
+                NO_ROOM_NS
+            };
+            self.session.no_room_until_ns = now_ns + pause_ns;
         }
         Ok(bucket.bucket.note_refusal(refusal)?)
     }
