@@ -9,11 +9,11 @@
 //! Where the system does not tell how busy it is, all workers serve.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::crew::Crew;
+use super::meter::Meter;
 
 /// How often the crew is looked at, while something is done and in a long rest.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -55,15 +55,15 @@ const KEEPS_UP: u32 = 1000;
 
 /// What was seen between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Look {
+pub(super) struct Look {
     /// All workers together had a processor, in thousandths of one.
-    busy: u32,
+    pub(super) busy: u32,
     /// They could have used one, but others had it.
-    waited: u32,
+    pub(super) waited: u32,
     /// The machine did nothing.
-    idle: u32,
+    pub(super) idle: u32,
     /// Times a second that workers had nothing to do.
-    sleeps: u32,
+    pub(super) sleeps: u32,
 }
 
 impl Look {
@@ -178,94 +178,13 @@ impl Balance {
     }
 }
 
-/// Times of threads and machine since boot, as the system tells them.
-struct Meter {
-    threads: Vec<i32>,
-    ran: Vec<Ran>,
-    idle_ns: u64,
-}
-
-/// Time that a thread had a processor, and that it waited for one; how often it slept.
-#[derive(Clone, Copy)]
-struct Ran {
-    busy_ns: u64,
-    waited_ns: u64,
-    sleeps: u64,
-}
-
-impl Meter {
-    fn new(threads: Vec<i32>) -> Option<Self> {
-        let ran = ran(&threads)?;
-        Some(Self {
-            threads,
-            ran,
-            idle_ns: idle_ns()?,
-        })
-    }
-
-    /// What happened since the last call, `elapsed` ago.
-    fn look(&mut self, elapsed: Duration) -> Option<Look> {
-        let (ran, idle_ns) = (ran(&self.threads)?, idle_ns()?);
-        let spent = |part: fn(&Ran) -> u64| -> u64 {
-            let threads = ran.iter().zip(&self.ran);
-            threads
-                .map(|(now, then)| part(now).saturating_sub(part(then)))
-                .sum()
-        };
-        let elapsed_ns = u64::try_from(elapsed.as_nanos()).ok()?.max(1);
-        let share =
-            |ns: u64| u32::try_from(ns.saturating_mul(1000) / elapsed_ns).unwrap_or(u32::MAX);
-        let look = Look {
-            busy: share(spent(|ran| ran.busy_ns)),
-            waited: share(spent(|ran| ran.waited_ns)),
-            idle: share(idle_ns.saturating_sub(self.idle_ns)),
-            // Thousandths of sleeps a nanosecond.
-            sleeps: share(spent(|ran| ran.sleeps).saturating_mul(1_000_000)),
-        };
-        (self.ran, self.idle_ns) = (ran, idle_ns);
-        Some(look)
-    }
-}
-
-/// Clock ticks of `/proc/stat` are hundredths of a second on every system that has it.
-const TICK_NS: u64 = 10_000_000;
-
-fn ran(threads: &[i32]) -> Option<Vec<Ran>> {
-    threads
-        .iter()
-        .map(|thread| {
-            let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
-            let mut times = text.split_whitespace().map(str::parse);
-            let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
-            let sleeps = status
-                .lines()
-                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-            Some(Ran {
-                busy_ns: times.next()?.ok()?,
-                waited_ns: times.next()?.ok()?,
-                sleeps: sleeps.trim().parse().ok()?,
-            })
-        })
-        .collect()
-}
-
-/// Time that processors were idle or waited for a disk, all together.
-fn idle_ns() -> Option<u64> {
-    let text = fs::read_to_string("/proc/stat").ok()?;
-    let line = text.lines().next()?.strip_prefix("cpu ")?;
-    let mut times = line.split_whitespace().skip(3);
-    let idle: u64 = times.next()?.parse().ok()?;
-    let disk: u64 = times.next()?.parse().ok()?;
-    Some((idle + disk) * TICK_NS)
-}
-
 /// Looks after the crew, whose threads have these system numbers, for as long as the node
 /// serves.
 pub(crate) async fn balance(crew: Arc<Crew>, threads: Vec<i32>) {
     if crew.len() < 2 {
         return;
     }
-    let Some(mut meter) = Meter::new(threads) else {
+    let Some(mut meter) = Meter::new(&threads) else {
         tracing::debug!("this system does not tell how busy it is: all workers serve");
         return crew.serve_with(crew.len());
     };
@@ -426,24 +345,5 @@ mod tests {
         assert_eq!(after(&mut balance, 2000, look(300, 0, 1500)), 1);
         assert_eq!(after(&mut balance, 3, seen), 2);
         assert_eq!(after(&mut balance, 60, look(300, 0, 1500)), 1);
-    }
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn this_system_tells_how_busy_it_is() {
-        let own = rustix::thread::gettid().as_raw_nonzero().get();
-        let mut meter = Meter::new(vec![own]).unwrap();
-        let before = meter.ran[0].busy_ns;
-        while ran(&[own]).unwrap()[0].busy_ns < before + 20_000_000 {
-            std::hint::spin_loop();
-        }
-        for _ in 0..10 {
-            std::thread::sleep(Duration::from_micros(100));
-        }
-        // As if that had taken a tenth of a second.
-        let seen = meter.look(Duration::from_millis(100)).unwrap();
-        assert!((200..2000).contains(&seen.busy), "{seen:?}");
-        assert!((100..10_000).contains(&seen.sleeps), "{seen:?}");
-        assert!(Meter::new(vec![0]).is_none(), "no such thread");
     }
 }

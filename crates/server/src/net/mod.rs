@@ -14,6 +14,7 @@ mod balance;
 mod connection;
 mod crew;
 mod mailbox;
+mod meter;
 mod own_thread;
 mod worker;
 
