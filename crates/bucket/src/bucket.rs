@@ -199,10 +199,10 @@ impl<S: KvStore> Bucket<S> {
         let vbucket = slot.as_mut()?;
         let cpu = || self.clock.thread_cpu_ns();
         let cpu_since_ns = self.holds.samples_cpu().then(cpu).flatten();
-        let since_ns = self.clock.now().mono_ns;
+        let since_ns = self.clock.mono_ns();
         let result = f(vbucket);
         let left = Self::collect_outbox(vbucket);
-        let until_ns = self.clock.now().mono_ns;
+        let until_ns = self.clock.mono_ns();
         let cpu_until_ns = cpu_since_ns.and_then(|_| cpu());
         drop(slot);
         if let Some((since_ns, until_ns)) = cpu_since_ns.zip(cpu_until_ns) {

@@ -135,7 +135,7 @@ impl<S: KvStore> Bucket<S> {
     pub(crate) fn decide_until_stopped(&self) {
         while !self.is_stopping() {
             let limit = self.decide_step().map(|at| {
-                let now_ns = self.clock.now().mono_ns;
+                let now_ns = self.clock.mono_ns();
                 Duration::from_nanos(at.saturating_sub(now_ns))
             });
             self.alarms.bell.wait(limit);

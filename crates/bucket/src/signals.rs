@@ -11,6 +11,11 @@ pub trait Clock: Send + Sync {
     /// The present moment.
     fn now(&self) -> Now;
 
+    /// Only its monotonic part, for measuring.
+    fn mono_ns(&self) -> u64 {
+        self.now().mono_ns
+    }
+
     /// The processor time that the calling thread has taken, in nanoseconds; `None` where nobody
     /// tells.
     fn thread_cpu_ns(&self) -> Option<u64> {

@@ -1,19 +1,30 @@
 //! The real clocks.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use model::Now;
+
+/// For so long the time of day is taken from the monotonic clock, since one reading costs half of
+/// two, and each request needs both. When the system's time is set, that is seen so much later.
+const FRESH_NS: u64 = 1_000_000;
 
 /// Reads the operating system's clocks; monotonic time starts when the clock is made.
 #[derive(Debug)]
 pub(crate) struct SystemClock {
     start: Instant,
+    /// The time of day, in nanoseconds since 1970, at which monotonic time started.
+    started_unix_ns: AtomicU64,
+    /// Monotonic time until which that is fresh.
+    fresh_until_ns: AtomicU64,
 }
 
 impl SystemClock {
     pub(crate) fn new() -> Self {
         Self {
             start: Instant::now(),
+            started_unix_ns: AtomicU64::new(0),
+            fresh_until_ns: AtomicU64::new(0),
         }
     }
 
@@ -24,19 +35,37 @@ impl SystemClock {
 
     /// Both clocks.
     pub(crate) fn now(&self) -> Now {
-        let unix = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let mono_ns = self.mono_ns();
+        // Threads that meet here store nearly the same.
+        if mono_ns >= self.fresh_until_ns.load(Ordering::Acquire) {
+            let started_unix_ns = unix_ns().saturating_sub(mono_ns);
+            self.started_unix_ns
+                .store(started_unix_ns, Ordering::Relaxed);
+            // A thread that sees the second store sees the first.
+            self.fresh_until_ns
+                .store(mono_ns + FRESH_NS, Ordering::Release);
+        }
         Now {
-            unix_ns: u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX),
-            mono_ns: self.mono_ns(),
+            unix_ns: self.started_unix_ns.load(Ordering::Relaxed) + mono_ns,
+            mono_ns,
         }
     }
+}
+
+fn unix_ns() -> u64 {
+    let unix = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl bucket::Clock for SystemClock {
     fn now(&self) -> Now {
         Self::now(self)
+    }
+
+    fn mono_ns(&self) -> u64 {
+        Self::mono_ns(self)
     }
 
     #[cfg(target_os = "linux")]
@@ -45,5 +74,25 @@ impl bucket::Clock for SystemClock {
         let (seconds, ns) = (time.tv_sec.try_into().ok(), time.tv_nsec.try_into().ok());
         let seconds: u64 = seconds?;
         seconds.checked_mul(1_000_000_000)?.checked_add(ns?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_day_is_the_systems_also_after_it_was_read_once() {
+        const SLACK_NS: u64 = 5_000_000_000; // this thread may have to wait for a processor
+        let clock = SystemClock::new();
+        let (mut fresh, mut last) = (0, 0);
+        while fresh < 5 {
+            let now = clock.now();
+            let system = unix_ns();
+            assert!(now.mono_ns >= last, "monotonic");
+            assert!(now.unix_ns.abs_diff(system) < SLACK_NS, "{now:?} {system}");
+            fresh += u32::from(now.mono_ns / FRESH_NS > last / FRESH_NS);
+            last = now.mono_ns;
+        }
     }
 }

@@ -145,7 +145,7 @@ impl<S: KvStore> Bucket<S> {
 
     /// Tells the bytes of the commit.
     fn commit(&self, batches: &[FlushBatch]) -> Result<u64, StoreError> {
-        let started = self.clock.now().mono_ns;
+        let started = self.clock.mono_ns();
         let rows: Vec<Rows<'_>> = batches.iter().map(Rows).collect();
         let batches: Vec<VbBatch<'_>> = rows
             .iter()
@@ -156,7 +156,7 @@ impl<S: KvStore> Bucket<S> {
             })
             .collect();
         let info = self.store.commit(&batches)?;
-        let took_us = (self.clock.now().mono_ns.saturating_sub(started)) / 1000;
+        let took_us = (self.clock.mono_ns().saturating_sub(started)) / 1000;
         let counters = self.counters();
         Counters::add(&counters.commits, 1);
         Counters::add(&counters.commits_waited, u64::from(info.waited));

@@ -162,7 +162,7 @@ impl<S: KvStore> Bucket<S> {
         let interval_ns = self.options.flush_interval_ms * 1_000_000;
         let mut tries_left = DRAIN_TRIES;
         loop {
-            let started = self.clock.now().mono_ns;
+            let started = self.clock.mono_ns();
             self.urgent.store(false, Ordering::SeqCst);
             let flushed = self.flush_step();
             if self.is_stopping() {
@@ -192,7 +192,7 @@ impl<S: KvStore> Bucket<S> {
         let in_a_hurry = || self.urgent.load(Ordering::SeqCst) || self.is_stopping();
         self.dirty
             .sleep(None, || self.dirty.any() || self.is_stopping());
-        let elapsed = self.clock.now().mono_ns.saturating_sub(started_ns);
+        let elapsed = self.clock.mono_ns().saturating_sub(started_ns);
         if elapsed < interval_ns && !in_a_hurry() {
             self.hurry_bell
                 .wait(Some(Duration::from_nanos(interval_ns - elapsed)));

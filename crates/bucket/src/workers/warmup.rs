@@ -18,7 +18,7 @@ impl<S: KvStore> Bucket<S> {
     ///
     /// When the workers are told to stop, it ends early and lets nothing in.
     pub fn warm_up(&self, uuids: &mut dyn FnMut() -> VbUuid) {
-        let started = self.clock.now().mono_ns;
+        let started = self.clock.mono_ns();
         let warmup = self.warmup();
         Counters::add(&warmup.vbuckets, u64::from(self.vbuckets()));
         for index in 0..self.vbuckets() {
@@ -44,7 +44,7 @@ impl<S: KvStore> Bucket<S> {
             self.bring_to_manifest(VbId(index));
         }
         self.erase_soon();
-        let took_us = self.clock.now().mono_ns.saturating_sub(started) / 1000;
+        let took_us = self.clock.mono_ns().saturating_sub(started) / 1000;
         Counters::add(&warmup.time_us, took_us);
         warmup.set_stage(WarmupStage::Done);
     }
