@@ -7,6 +7,8 @@
 //!                                                 +---- room in BackfillBuffer <--+
 //! ```
 
+mod chosen;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -14,6 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use model::{Document, Seqno, SnapshotRange, VbId};
 use parking_lot::Mutex;
 use storage::{KvStore, Snapshot, StoreError};
+
+pub use chosen::ChosenRows;
+use chosen::{Choice, Chosen};
 
 use crate::Bucket;
 use crate::signals::Bell;
@@ -139,6 +144,8 @@ pub struct BackfillView {
     pub high_completed: Seqno,
     /// The newest prepare up to which the node counted itself.
     pub high_prepared: Seqno,
+    /// Its documents come ordered by key; what changed lately comes after them, by seqno.
+    pub by_key: bool,
 }
 
 /// What came of a backfill since the last look.
@@ -213,12 +220,15 @@ pub(crate) struct Job {
     snapshot: Option<Box<dyn Snapshot>>,
     next: Seqno,
     to: Seqno,
+    chosen: Option<Box<Chosen>>,
 }
 
 /// How a chunk went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     More,
+    /// The flusher must get further first.
+    Waiting,
     Ended,
 }
 
@@ -253,7 +263,18 @@ impl Job {
     }
 
     /// Reads one chunk; opens the view first.
-    pub(crate) fn read<S: KvStore>(&mut self, store: &S) -> Result<Progress, StoreError> {
+    pub(crate) fn read<S: KvStore>(&mut self, bucket: &Bucket<S>) -> Result<Progress, StoreError> {
+        match self
+            .chosen
+            .as_mut()
+            .map(|one| one.make(bucket, self.shared.vb))
+        {
+            Some(Choice::More) => return Ok(Progress::More),
+            Some(Choice::Waiting) => return Ok(Progress::Waiting),
+            Some(Choice::None) => self.chosen = None,
+            Some(Choice::Made) | None => {}
+        }
+        let store = bucket.store();
         let opened = match self.snapshot.take() {
             Some(snapshot) => snapshot,
             None => self.open(store)?,
@@ -261,6 +282,14 @@ impl Job {
         let snapshot = self.snapshot.insert(opened);
         let to = self.to.min(snapshot.high_seqno());
         let (mut documents, mut bytes, mut ended) = (Vec::new(), 0, true);
+        if let Some(chosen) = &mut self.chosen {
+            bytes = chosen.read(&**snapshot, to, &mut documents)?;
+            let Some(rest) = chosen.rest() else {
+                self.post(documents, bytes, false);
+                return Ok(Progress::More);
+            };
+            self.next = self.next.max(rest);
+        }
         for document in snapshot.by_seqno(self.next) {
             let document = document?;
             if document.seqno() > to {
@@ -298,6 +327,7 @@ impl Job {
             snapshot: record.map_or(whole, |record| record.snapshot),
             high_completed: record.map_or(Seqno::ZERO, |record| record.high_completed),
             high_prepared: record.map_or(Seqno::ZERO, |record| record.high_prepared),
+            by_key: self.chosen.as_ref().is_some_and(|chosen| chosen.by_key),
         });
         self.shared.ready.mark(self.vb());
         Ok(snapshot)
@@ -361,6 +391,8 @@ pub(crate) struct Backfills {
     pub(crate) active: Mutex<VecDeque<Job>>,
     /// Counts chunks.
     pub(crate) turn: AtomicU64,
+    /// Turns in a row in which a job waited for the flusher.
+    pub(crate) waited: AtomicUsize,
     pub(crate) bell: Arc<Bell>,
 }
 
@@ -388,6 +420,21 @@ impl<S: KvStore> Bucket<S> {
         ready: &Arc<ReadySet>,
         buffer: &Arc<BackfillBuffer>,
     ) -> Backfill {
+        self.backfill_of(vb, range, None, ready, buffer)
+    }
+
+    /// The same of some documents only, if it can be told which those are. The view says
+    /// whether they come by key.
+    pub fn backfill_of(
+        &self,
+        vb: VbId,
+        range: SnapshotRange,
+        chosen: Option<ChosenRows>,
+        ready: &Arc<ReadySet>,
+        buffer: &Arc<BackfillBuffer>,
+    ) -> Backfill {
+        let after = Seqno(range.start.0.saturating_sub(1));
+        let chosen = chosen.map(|rows| Chosen::new(rows, after, Arc::clone(&buffer.booked)));
         let shared = Arc::new(Shared {
             vb,
             mail: Mutex::default(),
@@ -401,6 +448,7 @@ impl<S: KvStore> Bucket<S> {
             snapshot: None,
             next: range.start,
             to: range.end,
+            chosen: chosen.map(Box::new),
         });
         self.backfills.bell.ring();
         Backfill { shared }

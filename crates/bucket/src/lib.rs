@@ -27,7 +27,7 @@ mod workers;
 
 pub use backfill::{
     BACKFILL_BYTES_MAX, BACKFILLS_PER_CONNECTION_MAX, Backfill, BackfillBuffer, BackfillChunk,
-    BackfillNews, BackfillView,
+    BackfillNews, BackfillView, ChosenRows,
 };
 pub use bucket::{Bucket, BucketOptions, OpenBucketError};
 pub use collections::SetManifestError;

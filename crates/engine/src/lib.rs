@@ -40,4 +40,7 @@ pub use types::{
     Arithmetic, Concat, ConcatPlace, FetchKey, Got, GotMeta, MemoryDelta, Mutated, ObserveSeqno,
     ObserveState, Observed, Outbox, Outcome, ScanProgress, StoreMode, VbConfig, Write,
 };
-pub use vbucket::{Applied, DurabilityChain, DurabilityStats, HashStats, VBucket, VbStats};
+pub use vbucket::{
+    Applied, DurabilityChain, DurabilityStats, FoundRow, HashStats, RowWalk, VBucket, VbStats,
+    Walked,
+};

@@ -4,6 +4,7 @@
 
 mod backfilling;
 mod backfills;
+mod chosen;
 mod compaction;
 mod crowd;
 mod ephemeral;

@@ -301,6 +301,17 @@ impl VbCollections {
         Some(high.max(open.start).max(open.modified))
     }
 
+    /// The rows that say what became of a collection, zero for none. `None` when it is not here.
+    pub(crate) fn rows_of(&self, id: CollectionId) -> Option<[Seqno; 2]> {
+        if id == CollectionId::DEFAULT {
+            return self
+                .default_open
+                .then_some([self.default_modified, Seqno::ZERO]);
+        }
+        let open = &self.open[self.place(id.0).ok()?];
+        Some([open.start, open.modified])
+    }
+
     /// Every collection but the default one, with its figures.
     pub(crate) fn all(&self) -> impl Iterator<Item = OpenCollection> {
         self.open.iter().map(|open| {

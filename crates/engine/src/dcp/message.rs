@@ -39,6 +39,17 @@ pub struct StreamOptions {
     pub sync_writes: bool,
     /// The peer is told when the last seqno of a snapshot has nothing for it.
     pub told_of_advances: bool,
+    /// The peer takes rows of the store in any order.
+    pub out_of_order: Option<Advances>,
+}
+
+/// Whether a peer is told up to where an unordered snapshot reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advances {
+    /// Before its end, where no change says so.
+    Told,
+    /// It takes the highest seqno that it got.
+    Untold,
 }
 
 /// Why there is no stream.
@@ -99,6 +110,11 @@ pub enum Event<'a> {
     Change(&'a Document),
     /// Everything up to here was sent, though the last seqno had nothing for the peer.
     Advanced(Seqno),
+    /// Changes come in any order until the snapshot ends.
+    OutOfOrder {
+        /// It begins; else it ends.
+        begins: bool,
+    },
     /// The peer should put its vBucket into this state, and answer.
     State(VbState),
     /// The stream is over.
@@ -133,6 +149,8 @@ pub struct StoreView {
     pub high_completed: Seqno,
     /// The newest prepare up to which the node counted itself.
     pub high_prepared: Seqno,
+    /// Its rows come ordered by key, not by seqno.
+    pub by_key: bool,
 }
 
 /// Totals of a stream.

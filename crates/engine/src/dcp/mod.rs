@@ -25,8 +25,8 @@ pub use flow::FlowControl;
 pub use held::Rows;
 pub use keepalive::{Keepalive, Pulse};
 pub use message::{
-    Event, Filled, Snapshot, StoreView, StreamAsk, StreamEnd, StreamFigures, StreamOptions,
-    StreamRefusal, StreamTotals,
+    Advances, Event, Filled, Snapshot, StoreView, StreamAsk, StreamEnd, StreamFigures,
+    StreamOptions, StreamRefusal, StreamTotals,
 };
 pub use rollback::{History, Position, RollbackRules, rollback};
-pub use stream::Stream;
+pub use stream::{OnlyRows, Stream};

@@ -1,12 +1,12 @@
 //! One stream of one vBucket: what it holds, what comes next.
 
-use model::{CollectionId, Document, Seqno, SnapshotRange, VbState};
+use model::{Seqno, SnapshotRange, VbState};
 
 use super::filter::StreamFilter;
-use super::held::{Held, Places, Rows};
+use super::held::{Held, Places};
 use super::message::{
-    Event, Filled, Snapshot, StoreView, StreamAsk, StreamEnd, StreamFigures, StreamOptions,
-    StreamRefusal, StreamTotals,
+    Event, Filled, Snapshot, StreamAsk, StreamEnd, StreamFigures, StreamOptions, StreamRefusal,
+    StreamTotals,
 };
 use super::rollback::{History, Position, rollback};
 use crate::VBucket;
@@ -14,6 +14,11 @@ use crate::checkpoint::{
     BatchPlace, CheckpointKind, CursorBatch, CursorId, CursorRead, FlushBudget, Garbage,
 };
 use crate::collections::Living;
+
+mod backfill;
+
+pub use backfill::OnlyRows;
+use backfill::OutOfOrder;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -74,6 +79,8 @@ pub struct Stream {
     held: Option<Held>,
     /// Changes that follow the store's rows within the same snapshot.
     joined: Option<Box<CursorBatch>>,
+    /// Whether the store's rows come as a snapshot in any order.
+    out_of_order: OutOfOrder,
     totals: StreamTotals,
 }
 
@@ -194,6 +201,7 @@ impl Stream {
             advanced: None,
             held: None,
             joined: None,
+            out_of_order: OutOfOrder::No,
             totals: StreamTotals::default(),
         }
     }
@@ -226,10 +234,16 @@ impl Stream {
         if let Some(end) = self.ends.take() {
             self.finish(end);
         }
+        if self.out_of_order == OutOfOrder::Begins {
+            self.out_of_order = OutOfOrder::Open;
+            return Some(Event::OutOfOrder { begins: true });
+        }
         if self.held.is_some() {
             if let Some(seqno) = self.advance() {
-                self.read = seqno;
-                self.sent = seqno;
+                if self.out_of_order == OutOfOrder::No {
+                    self.read = seqno;
+                }
+                self.sent = self.sent.max(seqno);
                 return self
                     .held
                     .as_ref()
@@ -242,6 +256,10 @@ impl Stream {
         }
         if let Some(seqno) = self.advanced.take() {
             return Some(Event::Advanced(seqno));
+        }
+        if self.out_of_order == OutOfOrder::Ends {
+            self.out_of_order = OutOfOrder::No;
+            return Some(Event::OutOfOrder { begins: false });
         }
         match self.phase {
             Phase::Ending(end) => {
@@ -292,6 +310,7 @@ impl Stream {
         if self.phase == Phase::Memory && self.read >= self.end {
             self.phase = Phase::Ending(StreamEnd::Finished);
         }
+        self.end_out_of_order();
         let ended = self.announced != Seqno::ZERO && self.read >= self.announced;
         let silent = self.sent < self.announced;
         if ended && silent && self.options.told_of_advances {
@@ -445,110 +464,6 @@ impl Stream {
         }
     }
 
-    /// The store opened its view. Call under the vBucket's lock.
-    pub fn backfill_opened(
-        &mut self,
-        view: &StoreView,
-        vbucket: &mut VBucket,
-        name: &str,
-    ) -> Garbage {
-        if self.phase != Phase::Store {
-            return Garbage::default();
-        }
-        let misses_tombstones = self.read != Seqno::ZERO && self.read < view.purge_seqno;
-        if misses_tombstones && !self.options.rules.ignore_purged {
-            self.finish(StreamEnd::Rollback);
-            return Garbage::default();
-        }
-        self.view_end = view.high;
-        // A replica gets everything, and finds out by itself what means nothing any more.
-        let replica = self.options.sync_writes && self.filter == StreamFilter::All;
-        self.living = vbucket.living_rows().filter(|_| !replica).map(Box::new);
-        let mut end = self.end_for_peer(view.high, view.visible_end);
-        if !self.options.told_of_advances && vbucket.has_collections() {
-            let last = vbucket.collection_high_seqno(CollectionId::DEFAULT);
-            end = last.filter(|last| *last <= end).unwrap_or(end);
-        }
-        let mut visible_end = view.visible_end;
-        let mut garbage = Garbage::default();
-        if !self.options.disk_only {
-            let registered = vbucket.register_cursor(name, view.high);
-            self.cursor = Some(registered.cursor);
-            self.store_again = registered.gap.is_some();
-            garbage = registered.garbage;
-            if view.snapshot.end > view.high && !self.store_again {
-                let (visible, joined_end) = self.join(vbucket, registered.cursor);
-                end = end.max(joined_end);
-                visible_end = visible_end.max(visible);
-            }
-        }
-        let end = end.min(self.end);
-        if end > self.read {
-            self.announce(Snapshot {
-                range: SnapshotRange {
-                    start: self.read.next(),
-                    end,
-                },
-                disk: true,
-                checkpoint: true,
-                acknowledge: self.options.takeover,
-                visible_end: visible_end.min(end),
-                high_completed: Some(view.high_completed),
-                high_prepared: Some(view.high_prepared).filter(|&seqno| seqno > Seqno::ZERO),
-                purge_seqno: view.purge_seqno,
-            });
-        }
-        garbage
-    }
-
-    /// The view ends inside of a snapshot: a document that was replaced before its end may have
-    /// its newest version only in memory. That part is taken now, and belongs to the same
-    /// snapshot. Returns the newest change in it that clients may see, and where it ends.
-    fn join(&mut self, vbucket: &mut VBucket, cursor: CursorId) -> (Seqno, Seqno) {
-        match vbucket.take_from(cursor, FlushBudget::ALL) {
-            CursorRead::Changes(mut batch) => {
-                self.look_for_end(&mut batch, vbucket);
-                let visible = batch.visible_end;
-                let end = self.end_for_peer(batch.snapshot.end, visible);
-                self.joined = Some(Box::new(batch));
-                (visible, end)
-            }
-            CursorRead::Nothing | CursorRead::Dropped => (Seqno::ZERO, Seqno::ZERO),
-        }
-    }
-
-    /// Rows of the store came.
-    pub fn backfill_rows(&mut self, rows: Box<dyn Rows>) {
-        if self.phase == Phase::Store {
-            self.held_end = rows.documents().last().map_or(self.read, Document::seqno);
-            self.held = Some(Held::Disk(rows, 0));
-        }
-    }
-
-    /// All rows of the view came, and [`Stream::next_event`] has given them all.
-    pub fn backfill_done(&mut self) {
-        if self.phase != Phase::Store {
-            return;
-        }
-        self.living = None;
-        self.read = self.read.max(self.view_end.min(self.end));
-        self.phase = if self.store_again {
-            Phase::NeedsStore
-        } else {
-            Phase::Memory
-        };
-        self.checkpoint_next = true;
-        if let Some(batch) = self.joined.take() {
-            self.held_end = batch.last;
-            self.held = Some(Held::Memory(batch, Places::default()));
-            return;
-        }
-        if self.read >= self.end || self.options.disk_only {
-            self.phase = Phase::Ending(StreamEnd::Finished);
-        }
-        self.finish_snapshot();
-    }
-
     /// Ends the stream; [`Stream::next_event`] tells it.
     pub fn finish(&mut self, end: StreamEnd) {
         if self.phase != Phase::Over {
@@ -558,6 +473,7 @@ impl Stream {
         self.joined = None;
         self.snapshot = None;
         self.advanced = None;
+        self.out_of_order = OutOfOrder::No;
     }
 
     /// The peer has a whole snapshot that it was asked to acknowledge.

@@ -91,6 +91,7 @@ impl World {
                 snapshot: range(0, 0),
                 high_completed: Seqno::ZERO,
                 high_prepared: Seqno::ZERO,
+                by_key: false,
             },
             stream,
         }
@@ -168,6 +169,8 @@ fn tell(event: &Event<'_>) -> String {
             let key = String::from_utf8_lossy(&document.key()[1..]).into_owned();
             format!("{key}@{}", document.seqno())
         }
+        Event::OutOfOrder { begins: true } => "(".to_owned(),
+        Event::OutOfOrder { begins: false } => ")".to_owned(),
         Event::Advanced(seqno) => format!("advanced{seqno}"),
         Event::State(state) => state.name().to_owned(),
         Event::End(end) => format!("{end:?}"),

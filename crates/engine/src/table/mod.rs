@@ -130,6 +130,17 @@ impl Table {
         self.documents.step(next)
     }
 
+    /// The documents of one part of the table, some hundred at most; `None` after the last part.
+    /// A document that moves stays in its part or goes to a later one.
+    pub(crate) fn part(&self, index: usize) -> Option<impl Iterator<Item = &Document>> {
+        self.documents.part(index)
+    }
+
+    /// Whether a document ever left the table whole.
+    pub(crate) fn has_evicted(&self) -> bool {
+        self.evicted.is_some()
+    }
+
     /// A slot chosen by `seed`.
     pub(crate) fn some_spot(&self, seed: u64) -> Spot {
         self.documents.some_spot(seed)

@@ -306,6 +306,16 @@ impl VBucket {
         counts
     }
 
+    /// Live documents of a collection.
+    pub(super) fn items_of(&self, id: CollectionId) -> u64 {
+        if id == CollectionId::DEFAULT {
+            return self.default_counts().items;
+        }
+        let mut all = self.collections.counts().iter();
+        all.find(|counts| counts.id == id)
+            .map_or(0, |counts| counts.items)
+    }
+
     /// Adds the figures of every collection that was ever used here to `out`, in no order.
     ///
     /// Cost: 56 bytes copied for each; nothing is allocated if `out` has room.

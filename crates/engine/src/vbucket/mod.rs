@@ -10,6 +10,7 @@ mod getl;
 mod memory;
 mod read;
 mod replica;
+mod rows;
 mod state;
 mod stats;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use model::{
     VbState,
 };
 pub use replica::Applied;
+pub use rows::{FoundRow, RowWalk, Walked};
 pub use stats::{HashStats, VbStats};
 
 use crate::checkpoint::{CheckpointLog, Flight, Origin};

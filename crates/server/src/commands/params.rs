@@ -7,6 +7,7 @@ use bucket::{Limits, Share};
 use wire::{Frame, Status};
 
 use crate::served::ServedBucket;
+use crate::session::dcp::OsoBackfill;
 use crate::session::{Context, Done, Refusal, Reply};
 
 /// The smallest quota that a running bucket may be given.
@@ -46,7 +47,7 @@ struct Param {
 }
 
 /// Every setting that can be changed. The names are the reference's.
-static PARAMS: [Param; 12] = [
+static PARAMS: [Param; 13] = [
     flush("max_size", |served, text| {
         let bytes = number(text)?;
         if bytes < QUOTA_BYTES_MIN {
@@ -133,6 +134,15 @@ static PARAMS: [Param; 12] = [
             Ok(())
         })
     }),
+    Param {
+        family: Family::Dcp,
+        name: "dcp_oso_backfill",
+        set: |served, text| {
+            let setting = OsoBackfill::parse(text).ok_or("auto, enabled or disabled is needed")?;
+            served.dcp.oso.set(setting);
+            Ok(())
+        },
+    },
 ];
 
 const fn flush(name: &'static str, set: fn(&ServedBucket, &str) -> Result<(), Wrong>) -> Param {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use wire::{Feature, Opcode, Status};
 
 use crate::client::{Client, Request, sdk_without};
-use crate::dcp::consumer::{Ask, Consumer, PRODUCER};
+use crate::dcp::consumer::{Ask, Consumer, Message, PRODUCER};
 use crate::place::{on_disk, own, replica_of, set_vbucket};
 
 const SYSTEM_EVENT: u8 = 0x5f;
@@ -200,6 +200,7 @@ fn told(consumer: &mut Consumer, count: usize) -> Vec<String> {
             Opcode(SYSTEM_EVENT) => format!("event{} {key}@{}", frame.extras[11], seqno()),
             Opcode::DCP_MUTATION => format!("{key}@{}", seqno()),
             Opcode::DCP_STREAM_END => format!("end {}", frame.extras[3]),
+            Opcode::DCP_OSO_SNAPSHOT => ["", "(", ")"][usize::from(frame.extras[3])].to_owned(),
             Opcode::DCP_SNAPSHOT_MARKER | Opcode::DCP_SEQNO_ADVANCED => continue,
             other => panic!("{other}"),
         });
@@ -323,4 +324,85 @@ fn a_vbucket_that_is_made_anew_has_the_collections() {
         .call(&of(Opcode::GET, 8, "a"))
         .is(Status::UNKNOWN_COLLECTION);
     client.call(&write(9, "a")).ok();
+}
+
+/// What a filtered consumer that takes any order is told of a vBucket whose store is needed, and
+/// the first marker after that.
+fn out_of_order(kv: u16, name: &str, order: &str, count: usize) -> Vec<String> {
+    let mut consumer = Consumer::open(kv, name, PRODUCER);
+    consumer
+        .control("enable_out_of_order_snapshots", order)
+        .ok();
+    consumer.stream(&Ask::all(0).value(r#"{"collections":["8"]}"#));
+    let mut told = Vec::new();
+    while told.len() < count {
+        let frame = consumer.frame();
+        let number = |at: usize| u64::from_be_bytes(frame.extras[at..at + 8].try_into().unwrap());
+        told.push(match frame.opcode {
+            Opcode(SYSTEM_EVENT) => format!("event@{}", number(0)),
+            Opcode::DCP_MUTATION => format!("{}@{}", frame.key[1..].escape_ascii(), number(0)),
+            Opcode::DCP_SNAPSHOT_MARKER => format!("[{}..{}]", number(0), number(8)),
+            Opcode::DCP_SEQNO_ADVANCED => format!("advanced@{}", number(0)),
+            Opcode::DCP_OSO_SNAPSHOT => ["", "(", ")"][usize::from(frame.extras[3])].to_owned(),
+            other => panic!("{other}"),
+        });
+    }
+    told
+}
+
+#[test]
+fn a_collection_comes_by_key_to_those_who_take_any_order() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on_disk(place.path());
+    let kv = node.ports().kv;
+    let mut client = Client::ready(kv);
+    client.call(&apply(&manifest("1", &[("c", "8")]))).ok();
+    for key in ["z", "y", "x"] {
+        client.call(&write(8, key)).ok();
+    }
+    for number in 0..40 {
+        client.call(&write(0, &format!("other{number}"))).ok();
+    }
+    client.call(&write(8, "y")).ok();
+    client.call(&write(0, "last")).ok();
+    await_persisted(&mut client, 46);
+    let by_key = ["(", "event@1", "x@4", "y@45", "z@2"];
+    let told = out_of_order(kv, "plain", "true", 6);
+    assert_eq!(told, [&by_key[..], &[")"]].concat());
+    let told = out_of_order(kv, "advanced", "true_with_seqno_advanced", 7);
+    assert_eq!(told, [&by_key[..], &["advanced@46", ")"]].concat());
+    // Who does not take it gets the rows in order.
+    let in_order = ["[0..46]", "event@1", "z@2", "x@4", "y@45", "advanced@46"];
+    assert_eq!(out_of_order(kv, "in-order", "false", 6), in_order);
+    // What follows from memory is in order, and begins after the snapshot.
+    let mut consumer = Consumer::open(kv, "follows", PRODUCER);
+    let order = "enable_out_of_order_snapshots";
+    consumer.control(order, "true").ok();
+    consumer.stream(&Ask::all(0).value(r#"{"collections":["8"]}"#));
+    assert_eq!(told_until(&mut consumer, ")"), by_key[1..].len() + 2);
+    client.call(&write(8, "x")).ok();
+    let Message::Marker { start, end, .. } = consumer.message() else {
+        panic!("a snapshot is announced");
+    };
+    assert_eq!((start, end), (47, 47));
+    // The setting switches it off, and on for any share.
+    let set_param = |client: &mut Client, value: &str| {
+        let param = Request::new(Opcode::SET_PARAM).extras(&4_u32.to_be_bytes());
+        client.call(&param.key("dcp_oso_backfill").value(value))
+    };
+    await_persisted(&mut client, 47);
+    set_param(&mut client, "disabled").ok();
+    assert_eq!(out_of_order(kv, "off", "true", 1), ["[0..47]"]);
+    set_param(&mut client, "enabled").ok();
+    assert_eq!(out_of_order(kv, "on", "true", 1), ["("]);
+    set_param(&mut client, "sometimes").is(Status::EINVAL);
+    drop(client);
+    node.shutdown().unwrap();
+}
+
+/// Messages up to that one.
+fn told_until(consumer: &mut Consumer, last: &str) -> usize {
+    (1..)
+        .find(|_| told(consumer, 1) == [last])
+        .unwrap_or_default()
 }

@@ -1,5 +1,6 @@
 //! What a consumer sets with DCP_CONTROL.
 
+use engine::dcp::Advances;
 use wire::dcp::{DcpControl, OpenFlags};
 use wire::{Feature, FeatureSet, Status};
 
@@ -67,6 +68,8 @@ pub(crate) struct Settings {
     pub(crate) new_statuses: bool,
     pub(crate) consumer_name: String,
     pub(crate) sequential_backfill: bool,
+    /// It takes snapshots in any order.
+    pub(crate) out_of_order: Option<Advances>,
 }
 
 /// What a control changes beyond [`Settings`].
@@ -186,13 +189,12 @@ impl Settings {
                 _ => return Err(invalid("no such order")),
             },
             b"enable_out_of_order_snapshots" => {
-                // Granted and never used: a producer may always send a snapshot in order.
-                if !matches!(
-                    control.value,
-                    b"true" | b"true_with_seqno_advanced" | b"false"
-                ) {
-                    return Err(invalid("the value is neither true nor false"));
-                }
+                self.out_of_order = match control.value {
+                    b"true" => Some(Advances::Untold),
+                    b"true_with_seqno_advanced" => Some(Advances::Told),
+                    b"false" => None,
+                    _ => return Err(invalid("the value is neither true nor false")),
+                };
             }
             b"flatbuffers_system_events"
             | b"change_streams"

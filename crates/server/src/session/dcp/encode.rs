@@ -7,7 +7,7 @@ use engine::dcp::{Event, Snapshot, StreamEnd};
 use model::{Datatype, Document, Kind, VbId, split_key};
 use wire::dcp::{
     Abort, Commit, Deletion, EndReason, Expiration, MarkerFlags, MarkerVersion as Version,
-    Mutation, OpenFlags, Prepare, SeqnoAdvanced, SetVbucketState, SnapshotMarker,
+    Mutation, OpenFlags, OsoSnapshot, Prepare, SeqnoAdvanced, SetVbucketState, SnapshotMarker,
     StreamEnd as EndMessage, envelope, flow_bytes,
 };
 use wire::request::Message;
@@ -50,6 +50,8 @@ impl Form<'_> {
         let opcode = match *event {
             Event::Change(document) => self.change(document, to, out)?,
             Event::Snapshot(snapshot) => encode(&self.marker(&snapshot), &plain(), out)?,
+            Event::OutOfOrder { begins: true } => encode(&OsoSnapshot::Start, &plain(), out)?,
+            Event::OutOfOrder { begins: false } => encode(&OsoSnapshot::End, &plain(), out)?,
             Event::Advanced(seqno) => encode(&SeqnoAdvanced { seqno }, &plain(), out)?,
             Event::State(state) => encode(&SetVbucketState { state }, &plain(), out)?,
             Event::End(end) => {

@@ -16,12 +16,14 @@ mod encode;
 mod events;
 mod figures;
 mod filter;
+mod oso;
 mod producer;
 mod registry;
 mod streams;
 
 pub(crate) use events::event_of;
 pub(crate) use figures::{ProducerFigures, StreamFigures};
+pub(crate) use oso::OsoBackfill;
 pub(crate) use producer::{
     OpenedStream, Produced, Producer, SILENCE_MAX, SharedProducer, StreamKey,
 };

@@ -212,6 +212,7 @@ impl Producer {
                 },
                 sync_writes: self.settings.sync_writes,
                 told_of_advances: features.contains(Feature::COLLECTIONS),
+                out_of_order: self.settings.out_of_order,
             },
         }
     }
@@ -430,6 +431,7 @@ impl Producer {
                     settings: &self.settings,
                     features,
                 },
+                oso: self.served.dcp.oso.get(),
                 flow: &mut self.flow,
                 totals: &mut self.totals,
                 output: out,

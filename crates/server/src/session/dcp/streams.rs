@@ -9,6 +9,7 @@ use wire::Opaque;
 
 use super::encode::{Address, Form};
 use super::figures::Totals;
+use super::oso::OsoBackfill;
 use crate::node::random_vb_uuid;
 use crate::store::Store;
 
@@ -35,6 +36,7 @@ pub(super) struct Turn<'a> {
     pub(super) ready: &'a Arc<ReadySet>,
     pub(super) buffer: &'a Arc<BackfillBuffer>,
     pub(super) form: Form<'a>,
+    pub(super) oso: OsoBackfill,
     pub(super) flow: &'a mut FlowControl,
     pub(super) totals: &'a mut Totals,
     pub(super) output: &'a mut Vec<u8>,
@@ -106,7 +108,9 @@ impl Entry {
             Some(Filled::Idle) => false,
             Some(Filled::Backfill(range)) => {
                 let (ready, buffer) = (turn.ready, turn.buffer);
-                self.backfill = Some(turn.bucket.backfill(key.vb, range, ready, buffer));
+                let rows = self.stream.only_rows().map(|rows| turn.oso.choose(rows));
+                let backfill = turn.bucket.backfill_of(key.vb, range, rows, ready, buffer);
+                self.backfill = Some(backfill);
                 true
             }
             Some(Filled::HandOver) => {
@@ -130,6 +134,7 @@ impl Entry {
                     snapshot: view.snapshot,
                     high_completed: view.high_completed,
                     high_prepared: view.high_prepared,
+                    by_key: view.by_key,
                 };
                 self.locked(key.vb, turn, |stream, vb| {
                     ((), stream.backfill_opened(&view, vb, name))

@@ -1,0 +1,142 @@
+//! Which rows of the store belong to some collections, found out from memory.
+
+use model::{CollectionId, Seqno, split_key};
+
+use super::VBucket;
+
+/// A row that belongs to one of the collections asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoundRow {
+    /// Where it is.
+    pub seqno: Seqno,
+    /// Its key, with the collection in front; empty unless asked for, and of system events.
+    pub key: Box<[u8]>,
+}
+
+/// A walk over the table that finds the rows of some collections: see [`VBucket::walk_rows`].
+#[derive(Clone, Debug)]
+pub struct RowWalk {
+    collections: Vec<CollectionId>,
+    after: Seqno,
+    keys: bool,
+    /// Give up unless the collections have at most one document of so many; zero for any.
+    sparse: u64,
+    bytes_max: usize,
+    next_part: usize,
+    begun: Option<Seqno>,
+    rows: Vec<FoundRow>,
+    bytes: usize,
+}
+
+/// How far a walk came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Walked {
+    /// Another step is needed.
+    More,
+    /// Everything was seen.
+    Finished {
+        /// What was found are the rows up to here, less those that were replaced since. Newer
+        /// rows are not among them.
+        up_to: Seqno,
+        /// A view of the store that reaches here has, of each key, either a row that was found
+        /// or one after `up_to`.
+        needs: Seqno,
+    },
+    /// Memory does not know, or there are too many: read all rows.
+    Unknown,
+}
+
+impl RowWalk {
+    /// A walk for the rows of `collections` after `after`; with their keys, if they are to be
+    /// ordered by them. It gives up where the collections have more than one of `sparse`
+    /// documents (zero: any share), or when what it found takes `bytes_max`.
+    #[must_use]
+    pub fn new(
+        collections: Vec<CollectionId>,
+        after: Seqno,
+        keys: bool,
+        (sparse, bytes_max): (u64, usize),
+    ) -> Self {
+        Self {
+            collections,
+            after,
+            keys,
+            sparse,
+            bytes_max,
+            next_part: 0,
+            begun: None,
+            rows: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    fn found(&mut self, seqno: Seqno, key: &[u8]) {
+        if seqno <= self.after {
+            return;
+        }
+        let key: Box<[u8]> = if self.keys {
+            key.into()
+        } else {
+            Box::default()
+        };
+        self.bytes += size_of::<FoundRow>() + key.len();
+        self.rows.push(FoundRow { seqno, key });
+    }
+
+    /// What was found, in no order; a row may be there twice.
+    #[must_use]
+    pub fn into_rows(self) -> Vec<FoundRow> {
+        self.rows
+    }
+}
+
+impl VBucket {
+    /// One step of a walk: a part of the table, some hundred slots. Nothing that is in memory
+    /// throughout is missed, whatever is written between the steps: entries stay in their part
+    /// of the table, or move to one that comes later.
+    ///
+    /// Cost: O(slots of a part); the first step O(collections).
+    #[must_use]
+    pub fn walk_rows(&self, walk: &mut RowWalk) -> Walked {
+        if self.table.has_evicted() {
+            return Walked::Unknown;
+        }
+        if walk.begun.is_none() && !self.begin_walk(walk) {
+            return Walked::Unknown;
+        }
+        let begun = *walk.begun.get_or_insert(self.high_seqno);
+        let Some(part) = self.table.part(walk.next_part) else {
+            return Walked::Finished {
+                up_to: begun,
+                needs: self.high_seqno,
+            };
+        };
+        for document in part {
+            let wanted =
+                split_key(document.key()).is_some_and(|(id, _)| walk.collections.contains(&id));
+            if wanted && document.seqno() <= begun {
+                walk.found(document.seqno(), document.key());
+            }
+        }
+        walk.next_part += 1;
+        if walk.bytes > walk.bytes_max {
+            return Walked::Unknown;
+        }
+        Walked::More
+    }
+
+    /// Finds what became of the collections themselves; `false` when all rows are to be read.
+    fn begin_walk(&self, walk: &mut RowWalk) -> bool {
+        let mut items = 0;
+        for id in walk.collections.clone() {
+            let Some(rows) = self.collections.rows_of(id) else {
+                return false;
+            };
+            for seqno in rows.into_iter().filter(|seqno| *seqno > Seqno::ZERO) {
+                walk.found(seqno, &[]);
+            }
+            items += self.items_of(id);
+        }
+        walk.sparse == 0 || items.saturating_mul(walk.sparse) <= self.table.counts().items
+    }
+}

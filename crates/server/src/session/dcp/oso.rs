@@ -1,0 +1,67 @@
+//! When the rows of a filtered stream are looked for one by one, and ordered by key.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use bucket::ChosenRows;
+use engine::dcp::OnlyRows;
+
+/// Rows are looked for one by one where they are at most one of so many: to find one costs
+/// about as much as to pass over this many.
+const SPARSE: u64 = 8;
+
+/// Whether consumers that take snapshots in any order get them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OsoBackfill {
+    /// Where it is quicker.
+    #[default]
+    Auto,
+    /// Wherever it is possible.
+    Enabled,
+    /// Never.
+    Disabled,
+}
+
+impl OsoBackfill {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "auto" => Some(Self::Auto),
+            "enabled" | "true" => Some(Self::Enabled),
+            "disabled" | "false" => Some(Self::Disabled),
+            _ => None,
+        }
+    }
+
+    /// How the rows are to be read.
+    pub(super) fn choose(self, rows: OnlyRows) -> ChosenRows {
+        let by_key = rows.by_key && self != Self::Disabled;
+        ChosenRows {
+            collections: rows.collections,
+            by_key,
+            sparse: if by_key && self == Self::Enabled {
+                0
+            } else {
+                SPARSE
+            },
+        }
+    }
+}
+
+/// The setting of a bucket.
+#[derive(Debug, Default)]
+pub(crate) struct OsoSetting(AtomicU8);
+
+impl OsoSetting {
+    pub(crate) fn set(&self, to: OsoBackfill) {
+        self.0.store(to as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> OsoBackfill {
+        let all = [
+            OsoBackfill::Auto,
+            OsoBackfill::Enabled,
+            OsoBackfill::Disabled,
+        ];
+        let number = self.0.load(Ordering::Relaxed);
+        all.get(usize::from(number)).copied().unwrap_or_default()
+    }
+}
