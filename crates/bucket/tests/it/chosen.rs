@@ -89,7 +89,7 @@ fn ask<S: KvStore>(bucket: &Bucket<S>, after: u64, by_key: bool, sparse: u64) ->
     };
     let ready = Arc::new(ReadySet::new(Ear::new()));
     let buffer = bucket.backfill_buffer();
-    bucket.backfill_of(VB, range, Some(chosen), &ready, &buffer)
+    bucket.backfill_of(VB, range, Some(chosen), (&ready, &buffer))
 }
 
 /// What came: where the view ends, whether by key, and the documents.

@@ -109,7 +109,9 @@ impl Entry {
             Some(Filled::Backfill(range)) => {
                 let (ready, buffer) = (turn.ready, turn.buffer);
                 let rows = self.stream.only_rows().map(|rows| turn.oso.choose(rows));
-                let backfill = turn.bucket.backfill_of(key.vb, range, rows, ready, buffer);
+                let backfill = turn
+                    .bucket
+                    .backfill_of(key.vb, range, rows, (ready, buffer));
                 self.backfill = Some(backfill);
                 true
             }

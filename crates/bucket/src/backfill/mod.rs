@@ -420,7 +420,7 @@ impl<S: KvStore> Bucket<S> {
         ready: &Arc<ReadySet>,
         buffer: &Arc<BackfillBuffer>,
     ) -> Backfill {
-        self.backfill_of(vb, range, None, ready, buffer)
+        self.backfill_of(vb, range, None, (ready, buffer))
     }
 
     /// The same of some documents only, if it can be told which those are. The view says
@@ -430,8 +430,7 @@ impl<S: KvStore> Bucket<S> {
         vb: VbId,
         range: SnapshotRange,
         chosen: Option<ChosenRows>,
-        ready: &Arc<ReadySet>,
-        buffer: &Arc<BackfillBuffer>,
+        (ready, buffer): (&Arc<ReadySet>, &Arc<BackfillBuffer>),
     ) -> Backfill {
         let after = Seqno(range.start.0.saturating_sub(1));
         let chosen = chosen.map(|rows| Chosen::new(rows, after, Arc::clone(&buffer.booked)));
