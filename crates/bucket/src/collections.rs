@@ -1,13 +1,16 @@
 //! The collections of a bucket: the manifest, how it becomes another one, and what is left of
 //! collections that were dropped.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use engine::collections::{CollectionCounts, Manifest, ManifestError, SystemEvent};
-use model::{CollectionId, Document, VbId, VbState};
+use engine::collections::{
+    CollectionChange, CollectionCounts, Manifest, ManifestError, SystemEvent,
+};
+use model::{CollectionId, Document, ScopeId, VbId, VbState};
 use parking_lot::{Mutex, RwLock};
 use storage::{Keep, KvStore, StoreError};
 
@@ -36,6 +39,41 @@ pub(crate) struct Collections {
     default_dropped: AtomicBool,
     /// Whether there is something to erase.
     pub(crate) erase: AtomicBool,
+    /// Numbers of what was dropped, as far as the store or this run tells. They do not come
+    /// again: documents, and the note of the end, may be there for long.
+    dropped: Mutex<Dropped>,
+}
+
+#[derive(Debug, Default)]
+struct Dropped {
+    scopes: BTreeSet<ScopeId>,
+    collections: BTreeSet<CollectionId>,
+}
+
+impl Dropped {
+    /// Takes note of what `next` lacks.
+    fn note(&mut self, current: &Manifest, next: &Manifest) {
+        let ids = current.collections().map(|(_, collection)| collection.id);
+        let ended = ids.filter(|id| next.collection(*id).is_none());
+        self.collections.extend(ended);
+        let ids = current.scopes().iter().map(|scope| scope.id);
+        let ended = ids.filter(|id| next.scope(*id).is_none());
+        self.scopes.extend(ended);
+    }
+
+    /// What is new in `next` must not have been there before.
+    fn check(&self, current: &Manifest, next: &Manifest) -> Result<(), ManifestError> {
+        let again = |id| self.collections.contains(&id) && current.collection(id).is_none();
+        let mut ids = next.collections().map(|(_, collection)| collection.id);
+        let collection = ids.any(again);
+        let again = |id| self.scopes.contains(&id) && current.scope(id).is_none();
+        if collection || next.scopes().iter().any(|scope| again(scope.id)) {
+            return Err(ManifestError::NoSuccessor(
+                "a uid that was dropped comes again",
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// Why a manifest was not taken.
@@ -105,9 +143,11 @@ impl<S: KvStore> Bucket<S> {
         if !current.check_successor(&next)? {
             return Ok((current, false));
         }
+        self.collections.dropped.lock().check(&current, &next)?;
         self.store
             .set_manifest(&encode(&next))
             .map_err(SetManifestError::Store)?;
+        self.collections.dropped.lock().note(&current, &next);
         let next = Arc::new(next);
         // Who asks for a collection's number gets one only when it can be used everywhere.
         for id in (0..self.vbuckets()).map(VbId) {
@@ -162,6 +202,15 @@ impl<S: KvStore> Bucket<S> {
         let Some(event) = event else {
             return;
         };
+        match event.change {
+            CollectionChange::Ended { id, .. } => {
+                self.collections.dropped.lock().collections.insert(id);
+            }
+            CollectionChange::ScopeEnded { scope } => {
+                self.collections.dropped.lock().scopes.insert(scope);
+            }
+            _ => {}
+        }
         self.erase_soon();
         if event.manifest < self.manifest().uid() {
             return;

@@ -42,6 +42,8 @@ impl Manifest {
 fn learn(scopes: &mut Vec<Scope>, change: CollectionChange<'_>) {
     match change {
         CollectionChange::ScopeBegun { scope, name } => {
+            // Who had the name before has ended, even if nobody tells any more.
+            scopes.retain(|one| one.id == scope || &*one.name != name);
             if scopes.iter().all(|one| one.id != scope) {
                 scopes.push(Scope {
                     id: scope,
@@ -66,6 +68,8 @@ fn learn(scopes: &mut Vec<Scope>, change: CollectionChange<'_>) {
             let Some(scope) = scopes.iter_mut().find(|one| one.id == scope) else {
                 return;
             };
+            let kept = |one: &Collection| one.id == id || &*one.name != name;
+            scope.collections.retain(kept);
             match scope.collections.iter_mut().find(|one| one.id == id) {
                 Some(there) => there.settings = settings,
                 None => scope.collections.push(Collection {

@@ -12,6 +12,8 @@ pub const COLLECTIONS_MAX: usize = 1000;
 /// Longest name of a scope or a collection.
 pub const NAME_BYTES_MAX: usize = 251;
 
+/// How far numbers of scopes and collections are ahead of the manifest's own.
+const FIRST_NUMBERS: u64 = CollectionId::USER_MIN.0 as u64 - 1;
 /// The name of the scope and of the collection that every bucket begins with.
 const DEFAULT: &str = "_default";
 
@@ -263,14 +265,18 @@ impl Manifest {
         Ok(true)
     }
 
+    /// The next manifest's own number. It runs ahead of every number that was given here, so
+    /// that [`Manifest::next_number`] never comes to one again, whoever gave it.
     fn next_uid(&self) -> ManifestUid {
-        ManifestUid(self.uid.0 + 1)
+        let scopes = self.scopes.last().map_or(0, |scope| scope.id.0);
+        let collections = self.places.last().map_or(0, |place| place.0.0);
+        let passed = u64::from(scopes.max(collections)).saturating_sub(FIRST_NUMBERS - 1);
+        ManifestUid(self.uid.0.saturating_add(1).max(passed))
     }
 
     /// A number that no scope or collection ever had: numbers follow the manifest's own.
-    fn next_number(&self, highest: u32) -> u32 {
-        let by_uid = u32::try_from(self.next_uid().0.saturating_add(7)).unwrap_or(u32::MAX);
-        by_uid.max(highest.saturating_add(1))
+    fn next_number(&self) -> u32 {
+        u32::try_from(self.next_uid().0.saturating_add(FIRST_NUMBERS)).unwrap_or(u32::MAX)
     }
 
     fn index_of(&self, scope: &str) -> Result<usize, ManifestError> {
@@ -293,9 +299,8 @@ impl Manifest {
         if self.index_of(name).is_ok() {
             return Err(ManifestError::ScopeExists(name.into()));
         }
-        let highest = self.scopes.last().map_or(0, |scope| scope.id.0);
         let scope = Scope {
-            id: ScopeId(self.next_number(highest)),
+            id: ScopeId(self.next_number()),
             name: name.into(),
             collections: Vec::new(),
         };
@@ -334,9 +339,8 @@ impl Manifest {
         if there.iter().any(|one| &*one.name == name) {
             return Err(ManifestError::CollectionExists(scope.into(), name.into()));
         }
-        let highest = self.places.last().map_or(0, |place| place.0.0);
         let collection = Collection {
-            id: CollectionId(self.next_number(highest)),
+            id: CollectionId(self.next_number()),
             name: name.into(),
             settings,
         };

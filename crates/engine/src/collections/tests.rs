@@ -133,6 +133,37 @@ fn numbers_are_not_used_again() {
     assert_eq!(now.uid(), ManifestUid(20));
 }
 
+#[test]
+fn numbers_that_somebody_else_gave_do_not_come_again() {
+    let given = |manifest: &Manifest| {
+        let made = manifest.with_collection("_default", "new", CollectionSettings::default());
+        let made = made.expect("it is new");
+        made.scope_named("_default")
+            .expect("it is there")
+            .collections[1]
+            .id
+    };
+    let mut now = with(5, &[(0x1000, "c")])
+        .without_collection("_default", "c")
+        .expect("it is there");
+    for _ in 0..3 {
+        let id = given(&now);
+        assert!(id.0 > 0x1000, "{id:?}");
+        now = now
+            .with_scope("s")
+            .and_then(|now| now.without_scope("s"))
+            .expect("it is new");
+        assert!(given(&now) > id);
+    }
+    let highest = with(5, &[(u32::MAX, "c")]);
+    assert!(
+        highest.with_scope("s").is_ok(),
+        "scopes have numbers of their own"
+    );
+    let made = highest.with_collection("_default", "d", CollectionSettings::default());
+    assert!(made.is_err(), "no number is left");
+}
+
 fn events() -> Vec<SystemEvent<'static>> {
     let (scope, id) = (ScopeId(9), CollectionId(0x1234));
     let settings = CollectionSettings {
@@ -196,4 +227,42 @@ fn a_manifest_is_learned_from_events() {
     }
     assert_eq!(told, [(2, 1), (2, 2), (2, 2), (2, 1), (1, 1)]);
     assert_eq!(now.learned(&events()[0]), None, "it is old");
+}
+
+#[test]
+fn a_name_that_comes_again_ends_who_had_it_before() {
+    // Nobody told of the ends: their notes were purged.
+    let begun = |uid, scope, id, name| SystemEvent {
+        manifest: ManifestUid(uid),
+        change: CollectionChange::Begun {
+            scope: ScopeId(scope),
+            id: CollectionId(id),
+            name,
+            settings: CollectionSettings::default(),
+        },
+    };
+    let scope = |uid, id| SystemEvent {
+        manifest: ManifestUid(uid),
+        change: CollectionChange::ScopeBegun {
+            scope: ScopeId(id),
+            name: "s",
+        },
+    };
+    let told = [
+        begun(1, 0, 8, "c"),
+        scope(2, 9),
+        begun(3, 9, 10, "c"),
+        begun(5, 0, 12, "c"),
+        scope(7, 14),
+    ];
+    let mut now = Manifest::default();
+    for event in &told {
+        now = now.learned(event).expect("it is new");
+    }
+    let ids: Vec<u32> = now.collections().map(|(_, one)| one.id.0).collect();
+    assert_eq!(ids, [0, 12]);
+    assert_eq!(
+        now.scope_named("s").map(|scope| scope.id),
+        Some(ScopeId(14))
+    );
 }

@@ -188,6 +188,47 @@ fn collections_survive_a_restart() {
     node.shutdown().unwrap();
 }
 
+#[test]
+fn a_number_that_was_dropped_does_not_come_again() {
+    let place = tempfile::tempdir().unwrap();
+    let scopes = |uid: &str, scopes: &[&str]| {
+        let named = scopes
+            .iter()
+            .map(|id| json!({ "name": format!("s{id}"), "uid": id }));
+        let mut all = vec![json!({ "name": "_default", "uid": "0" })];
+        all.extend(named);
+        json!({ "uid": uid, "scopes": all })
+    };
+    let refused = |client: &mut Client, manifest: &Value| {
+        let answer = client.call(&apply(manifest));
+        answer.is(Status::CANNOT_APPLY_COLLECTIONS_MANIFEST);
+    };
+    let mut uid = 1;
+    let mut next = || {
+        uid += 1;
+        format!("{uid:x}")
+    };
+    let with = manifest(&next(), &[("c", "8")]);
+    for round in ["the same run", "after a restart"] {
+        let node = on_disk(place.path());
+        let mut client = Client::ready(node.ports().kv);
+        if round == "the same run" {
+            client.call(&apply(&with)).ok();
+            client.call(&write(8, "a")).ok();
+            client.call(&apply(&manifest(&next(), &[]))).ok();
+            client.call(&apply(&scopes(&next(), &["9"]))).ok();
+            client.call(&apply(&scopes(&next(), &[]))).ok();
+        }
+        refused(&mut client, &manifest(&next(), &[("c", "8")]));
+        refused(&mut client, &manifest(&next(), &[("other", "8")]));
+        refused(&mut client, &scopes(&next(), &["9"]));
+        client
+            .call(&of(Opcode::GET, 8, "a"))
+            .is(Status::UNKNOWN_COLLECTION);
+        node.shutdown().unwrap();
+    }
+}
+
 /// The next changes of a stream, and its end, in short. Where snapshots begin and end depends on
 /// who else looks at the vBucket.
 fn told(consumer: &mut Consumer, count: usize) -> Vec<String> {

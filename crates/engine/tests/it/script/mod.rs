@@ -27,6 +27,7 @@ use crate::store::{ModelStore, TestCodec, reread};
 use crate::streams::Stream;
 
 mod collections;
+pub(crate) use collections::erase;
 mod durable;
 mod follow;
 mod reading;
