@@ -195,6 +195,7 @@ impl Reader {
                 Event::Snapshot(snapshot) => (Step::Marker(snapshot), None),
                 Event::Change(document) => (Step::Change(document.clone()), None),
                 Event::Advanced(seqno) => (Step::Other, Some(seqno)),
+                Event::OutOfOrder { .. } => panic!("it was not asked for"),
                 Event::State(_) => panic!("nothing is handed over"),
                 Event::End(end) => {
                     self.end = Some(end);
@@ -241,6 +242,7 @@ impl Reader {
             snapshot: record.snapshot,
             high_completed: record.high_completed,
             high_prepared: record.high_prepared,
+            by_key: false,
         };
         drop(self.stream.backfill_opened(&view, vbucket, &self.name));
         let after = self.stream.figures().read.next();
