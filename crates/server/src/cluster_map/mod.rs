@@ -31,6 +31,20 @@ pub const BUCKET_CAPABILITIES: &[&str] = &[
     "preserveExpiry",
 ];
 
+/// The same of a bucket on disk. Without `couchapi` the Java SDK takes a bucket for an ephemeral one
+/// and refuses to wait until a write is persisted; it calls no view because of it.
+pub const DISK_BUCKET_CAPABILITIES: &[&str] = &[
+    "collections",
+    "durableWrite",
+    "couchapi",
+    "cbhello",
+    "cccp",
+    "nodesExt",
+    "touch",
+    "preserve_expiry",
+    "preserveExpiry",
+];
+
 /// Position of a configuration in the order clients keep: epoch first, then revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MapRevision {
@@ -66,7 +80,7 @@ pub struct BucketMap<'a> {
     pub replicas: u8,
     /// Revision of the collections manifest.
     pub manifest_uid: u64,
-    /// Feature names, normally [`BUCKET_CAPABILITIES`].
+    /// Feature names: [`BUCKET_CAPABILITIES`] or [`DISK_BUCKET_CAPABILITIES`].
     pub capabilities: &'a [&'a str],
     /// The node that tells this configuration.
     pub node: NodeAddress<'a>,

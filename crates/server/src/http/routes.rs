@@ -75,6 +75,8 @@ fn bucket_routes() -> Router<HttpState> {
     let one = "/pools/default/buckets/{bucket}";
     Router::new()
         .route("/pools/default/buckets", get(buckets))
+        // The Java SDK asks with a slash at the end.
+        .route("/pools/default/buckets/", get(buckets))
         .route(one, get(bucket))
         .merge(collections::routes(one))
         .route(&format!("{one}/controller/{{*path}}"), any(not_built))

@@ -228,7 +228,7 @@ async fn text(response: Response<Body>) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-const GUARDED: [&str; 17] = [
+const GUARDED: [&str; 18] = [
     "/",
     "/metrics",
     "/whoami",
@@ -241,6 +241,7 @@ const GUARDED: [&str; 17] = [
     "/pools/default/bs/travel",
     "/pools/default/bucketsStreaming/travel",
     "/pools/default/buckets",
+    "/pools/default/buckets/",
     "/pools/default/buckets/travel",
     "/pools/default/buckets/travel/scopes",
     "/pools/default/buckets/travel/controller/doFlush",
@@ -387,8 +388,10 @@ async fn a_bucket_has_what_strict_clients_parse() {
     let map = &bucket["vBucketServerMap"];
     assert_eq!(map["vBucketMap"].as_array().unwrap().len(), 1024);
     assert_eq!(map["serverList"][0], "couch.example:11210");
-    let all = fixture.get_json("/pools/default/buckets").await;
-    assert_eq!(all, Value::Array(vec![bucket]));
+    for path in ["/pools/default/buckets", "/pools/default/buckets/"] {
+        let all = fixture.get_json(path).await;
+        assert_eq!(all, Value::Array(vec![bucket.clone()]));
+    }
 }
 
 #[tokio::test]

@@ -368,7 +368,7 @@ fn open_state(
             bucket.bucket.vbuckets(),
             bucket.bucket.manifest().uid(),
         );
-        let map = bucket_map(about, ports, &group, revision);
+        let map = bucket_map(about, bucket.kind, ports, &group, revision);
         let identity = (bucket.uuid, bucket.kind);
         let served = ServedBucket::new(bucket.bucket, bucket.workers, identity, map);
         served.set_group(group);

@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 use super::ReplicaOf;
 use crate::cluster_map::{
-    BUCKET_CAPABILITIES, BucketMap, HOST_PLACEHOLDER, MapRevision, NodeAddress, bucket_config,
-    global_config,
+    BUCKET_CAPABILITIES, BucketMap, DISK_BUCKET_CAPABILITIES, HOST_PLACEHOLDER, MapRevision,
+    NodeAddress, bucket_config, global_config,
 };
-use crate::config::Ports;
+use crate::config::{BucketKind, Ports};
 use crate::node::{NodeState, random_vb_uuid};
 use crate::served::{MapVersion, ServedBucket};
 
@@ -121,6 +121,7 @@ fn this_node(ports: Ports) -> NodeAddress<'static> {
 /// The map of a bucket.
 pub(crate) fn bucket_map(
     (name, uuid, vbuckets, manifest): (&str, &str, u16, ManifestUid),
+    kind: BucketKind,
     ports: Ports,
     group: &Group,
     revision: MapRevision,
@@ -133,7 +134,10 @@ pub(crate) fn bucket_map(
         vbuckets,
         replicas: peers.len() as u8,
         manifest_uid: manifest.0,
-        capabilities: BUCKET_CAPABILITIES,
+        capabilities: match kind {
+            BucketKind::Couchbase => DISK_BUCKET_CAPABILITIES,
+            BucketKind::Ephemeral => BUCKET_CAPABILITIES,
+        },
         node: this_node(ports),
         peers: &peers,
         place: group.place,
@@ -168,7 +172,7 @@ fn publish(node: &NodeState, served: &ServedBucket, revision: MapRevision) {
     let bucket = &served.bucket;
     let manifest = bucket.manifest().uid();
     let about = (served.name(), uuid.as_ref(), bucket.vbuckets(), manifest);
-    let map = bucket_map(about, node.ports, &group, revision);
+    let map = bucket_map(about, served.kind, node.ports, &group, revision);
     node.publish_global_map(global_map(node.ports, &group, revision));
     node.publish_map(served, map);
 }
