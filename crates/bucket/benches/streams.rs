@@ -1,25 +1,32 @@
 //! What change streams cost those who write: one JSON object a line.
 //!
-//! `VBReadyQueueBench/*` marks and takes ready vBuckets. `perf_latency_core/{alone,streamed}/*`
-//! times every Add, Get, Replace and Delete of one vBucket, 100,000 documents with values of 100
-//! bytes, without and with a thread that streams the same vBucket; both in one run, taking
-//! turns. Times in nanoseconds.
+//! `VBReadyQueueBench/*` marks and takes ready vBuckets. `perf_latency_core/SIDE/*` times every
+//! Add, Get, Replace and Delete of one vBucket, 100,000 documents with values of 100 bytes, in
+//! one thread: `alone`, `streamed` (another thread streams the same vBucket, woken, driven and
+//! sending over loopback as a node's connection does), `unsent` (the same, throwing away what it
+//! would send, so that it comes back all the time); all in one run, taking turns. The wake of
+//! the other thread is part of the write. Times in nanoseconds.
 
 #![expect(
     clippy::disallowed_methods,
     reason = "a benchmark reads the clock and starts threads"
 )]
 
-use std::sync::Arc;
+use std::io::{self, Read, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::Builder;
+use std::sync::{Arc, OnceLock};
+use std::thread::{Builder, Thread};
 use std::time::Instant;
 
-use bucket::{Bucket, BucketOptions, Clock, Eviction, ReadySet, Wake};
+use bucket::{Bucket, BucketOptions, Clock, Eviction, Flushed, Pace, ReadySet, Wake};
 use engine::dcp::{Event, Filled, Position, Stream, StreamAsk, StreamOptions};
-use engine::{Outcome, StoreMode, VbConfig, Write};
+use engine::{Outcome, StoreMode, VBucket, VbConfig, Write};
 use model::{Cas, Draft, Meta, Now, Seqno, SnapshotRange, VbId, VbUuid};
 use storage::MemStore;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const VB: VbId = VbId(0);
 const NAME: &str = "bench";
@@ -185,8 +192,9 @@ fn store(bucket: &Bucket<MemStore>, key: &[u8], mode: StoreMode) {
     assert!(matches!(done, Ok(Outcome::Done(_))), "a plain write");
 }
 
-/// One pass over all documents; the time of every operation.
-fn pass(mut operation: impl FnMut(&[u8])) -> Vec<u64> {
+/// One pass over all documents; the time of every operation. What it changed is flushed after it,
+/// as a node does twenty times a second.
+fn pass(bucket: &Bucket<MemStore>, mut operation: impl FnMut(&[u8])) -> Vec<u64> {
     let mut times = Vec::with_capacity(DOCUMENTS as usize);
     for number in 0..DOCUMENTS {
         let key = key(number);
@@ -194,6 +202,7 @@ fn pass(mut operation: impl FnMut(&[u8])) -> Vec<u64> {
         operation(&key);
         times.push(start.elapsed().as_nanos() as u64);
     }
+    assert_eq!(bucket.flush_step(), Flushed::Clean, "into memory");
     times.sort_unstable();
     times
 }
@@ -202,13 +211,13 @@ type Passes = [(&'static str, Vec<u64>); 4];
 
 fn passes(bucket: &Bucket<MemStore>) -> Passes {
     let now = Fixed.now();
-    let add = pass(|key| store(bucket, key, StoreMode::Add));
-    let get = pass(|key| {
+    let add = pass(bucket, |key| store(bucket, key, StoreMode::Add));
+    let get = pass(bucket, |key| {
         let got = bucket.run(VB, |vbucket| vbucket.get(key, now));
         std::hint::black_box(&got);
     });
-    let replace = pass(|key| store(bucket, key, StoreMode::Replace));
-    let delete = pass(|key| {
+    let replace = pass(bucket, |key| store(bucket, key, StoreMode::Replace));
+    let delete = pass(bucket, |key| {
         let deleted = bucket.run(VB, |vbucket| vbucket.delete(key, Cas::ANY, now));
         assert!(deleted.is_ok(), "the document is there");
     });
@@ -220,68 +229,236 @@ fn passes(bucket: &Bucket<MemStore>) -> Passes {
     ]
 }
 
-/// Streams the vBucket until told to stop; tells how many changes it saw.
-fn follow(bucket: &Bucket<MemStore>, ready: &ReadySet, stop: &AtomicBool) -> u64 {
-    let nothing = SnapshotRange::default();
-    let ask = StreamAsk {
-        position: Position {
-            uuid: VbUuid(0),
-            seqno: Seqno::ZERO,
-            snapshot: nothing,
-            purge_seqno: Seqno::ZERO,
-        },
-        end: Seqno(u64::MAX),
-        options: StreamOptions::default(),
-    };
-    let opened = bucket.with_vbucket(VB, |vbucket| Stream::open(vbucket, NAME, ask));
-    let (mut stream, garbage) = opened.expect("it is there").expect("from nothing");
-    drop(garbage);
-    let mut seen = 0;
-    let mut bytes = 0;
-    while !stop.load(Ordering::Relaxed) {
-        if ready.next(VB).is_none() {
-            std::thread::yield_now();
-            continue;
+/// Bytes that a connection sends in one turn, and one stream in one visit.
+const TURN_BYTES: usize = 128 << 10;
+const SHARE_BYTES: usize = 64 << 10;
+
+/// Wakes the follower's thread, as a connection's waker wakes its worker.
+#[derive(Default)]
+struct Unpark {
+    thread: OnceLock<Thread>,
+    wakes: AtomicU64,
+}
+
+impl Wake for Unpark {
+    fn wake(&self) {
+        self.wakes.fetch_add(1, Ordering::Relaxed);
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
         }
-        loop {
-            while let Some(event) = stream.next_event() {
-                if let Event::Change(document) = event {
-                    seen += 1;
-                    bytes += std::hint::black_box(document.value()).len();
-                }
+    }
+}
+
+/// A socket and its peer, which reads what was sent at once: what sending costs a node, and the
+/// time that it takes.
+struct Loopback {
+    near: TcpStream,
+    far: TcpStream,
+    read: Vec<u8>,
+}
+
+impl Loopback {
+    fn new() -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let near = TcpStream::connect(listener.local_addr()?)?;
+        let (far, _) = listener.accept()?;
+        near.set_nonblocking(true)?;
+        near.set_nodelay(true)?;
+        far.set_nonblocking(true)?;
+        Ok(Self {
+            near,
+            far,
+            read: vec![0; TURN_BYTES],
+        })
+    }
+
+    /// A connection looks for requests between two turns, and its worker for other connections.
+    fn look_for_input(&mut self) {
+        let nothing = self.near.read(&mut self.read);
+        assert!(nothing.is_err(), "the peer says nothing");
+        std::thread::yield_now();
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let moved = |result: io::Result<usize>| match result {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            other => other,
+        };
+        let (mut sent, mut read) = (0, 0);
+        while read < bytes.len() {
+            if sent < bytes.len() {
+                sent += moved(self.near.write(&bytes[sent..]))?;
             }
-            let filled = bucket.with_vbucket(VB, |vbucket| stream.fill(vbucket, NAME));
-            match filled {
-                Some((Filled::Ready, garbage)) => drop(garbage),
-                _ => break,
+            read += moved(self.far.read(&mut self.read))?;
+        }
+        Ok(())
+    }
+}
+
+/// What a follower did.
+#[derive(Default)]
+struct Followed {
+    changes: u64,
+    pulls: u64,
+    turns: u64,
+}
+
+/// One stream, driven as a node drives those of a connection.
+struct Follower {
+    bucket: Arc<Bucket<MemStore>>,
+    ready: Arc<ReadySet>,
+    stream: Stream,
+    pace: Pace,
+    started: Instant,
+    output: Vec<u8>,
+    peer: Option<Loopback>,
+    followed: Followed,
+}
+
+impl Follower {
+    fn new(bucket: &Arc<Bucket<MemStore>>, ready: &Arc<ReadySet>, sends: bool) -> Self {
+        let ask = StreamAsk {
+            position: Position {
+                uuid: VbUuid(0),
+                seqno: Seqno::ZERO,
+                snapshot: SnapshotRange::default(),
+                purge_seqno: Seqno::ZERO,
+            },
+            end: Seqno(u64::MAX),
+            options: StreamOptions::default(),
+        };
+        let opened = bucket.with_vbucket(VB, |vbucket| Stream::open(vbucket, NAME, ask));
+        let (stream, garbage) = opened.expect("it is there").expect("from nothing");
+        drop(garbage);
+        Self {
+            bucket: Arc::clone(bucket),
+            ready: Arc::clone(ready),
+            stream,
+            pace: Pace::default(),
+            started: Instant::now(),
+            output: Vec::new(),
+            peer: sends.then(|| Loopback::new().expect("loopback")),
+            followed: Followed::default(),
+        }
+    }
+
+    /// Sends what is held, up to the stream's share.
+    fn encode(&mut self, limit: usize) {
+        while self.output.len() < limit {
+            let Some(event) = self.stream.next_event() else {
+                return;
+            };
+            if let Event::Change(document) = event {
+                self.followed.changes += 1;
+                self.output.extend_from_slice(&[0; 24]);
+                self.output
+                    .extend_from_slice(&document.seqno().0.to_be_bytes());
+                self.output
+                    .extend_from_slice(&document.cas().0.to_be_bytes());
+                self.output.extend_from_slice(&[0; 15]);
+                self.output.extend_from_slice(document.key_and_value());
             }
         }
     }
-    std::hint::black_box(bytes);
-    seen
+
+    /// One visit of the vBucket; whether it has more.
+    fn visit(&mut self) -> bool {
+        let limit = TURN_BYTES.min(self.output.len() + SHARE_BYTES);
+        let mut latest = false;
+        loop {
+            self.encode(limit);
+            if self.output.len() >= limit {
+                return true;
+            }
+            if latest {
+                return false;
+            }
+            let stream = &mut self.stream;
+            let fill = |vbucket: &mut VBucket| stream.fill(vbucket, NAME);
+            let filled = self.bucket.with_vbucket_patiently(VB, fill);
+            let (filled, garbage) = filled.expect("it is there");
+            drop(garbage);
+            self.followed.pulls += 1;
+            latest = filled != Filled::Ready;
+        }
+    }
+
+    /// What a connection does when it is woken; whether there is more to do at once.
+    fn turn(&mut self) -> bool {
+        self.followed.turns += 1;
+        let now_ns = self.started.elapsed().as_nanos() as u64;
+        let mut seen = false;
+        while self.output.len() < TURN_BYTES {
+            let Some(vb) = self.ready.next(VB) else {
+                break;
+            };
+            if seen || !self.pace.is_due(|| self.bucket.newest(vb), now_ns) {
+                self.ready.mark_quietly(vb);
+                break;
+            }
+            if self.visit() {
+                self.ready.mark_quietly(vb);
+            } else {
+                seen = true;
+            }
+        }
+        if let Some(peer) = &mut self.peer {
+            peer.send(&self.output).expect("loopback");
+            peer.look_for_input();
+        } else {
+            std::thread::yield_now();
+        }
+        std::hint::black_box(&self.output);
+        self.output.clear();
+        !self.ready.is_empty()
+    }
+
+    fn follow(mut self, stop: &AtomicBool) -> Followed {
+        while !stop.load(Ordering::Relaxed) {
+            if !self.turn() {
+                std::thread::park();
+            }
+        }
+        while self.turn() {}
+        self.followed
+    }
 }
 
-fn streamed() -> (Passes, u64) {
+fn streamed(sends: bool) -> (Passes, Followed, u64) {
     let bucket = open();
-    let ready = set();
+    let wake = Arc::new(Unpark::default());
+    let ready = Arc::new(ReadySet::new(Arc::clone(&wake) as Arc<dyn Wake>));
     bucket.subscribe(VB, &ready);
     let stop = Arc::new(AtomicBool::new(false));
-    let follower = {
-        let (bucket, ready, stop) = (Arc::clone(&bucket), Arc::clone(&ready), Arc::clone(&stop));
-        Builder::new().spawn(move || follow(&bucket, &ready, &stop))
+    let thread = {
+        let (follower, stop) = (Follower::new(&bucket, &ready, sends), Arc::clone(&stop));
+        Builder::new().spawn(move || follower.follow(&stop))
     };
-    let follower = follower.expect("a thread starts");
+    let thread = thread.expect("a thread starts");
+    wake.thread.get_or_init(|| thread.thread().clone());
     let passes = passes(&bucket);
+    let wakes = wake.wakes.load(Ordering::Relaxed);
     stop.store(true, Ordering::Relaxed);
-    (passes, follower.join().expect("the follower ends"))
+    wake.wake();
+    (passes, thread.join().expect("the follower ends"), wakes)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
 fn latency() {
     for round in 0..3 {
-        let alone = passes(&open());
-        let (with, seen) = streamed();
-        for (side, passes) in [("alone", &alone), ("streamed", &with)] {
+        let mut sides = vec![("alone", passes(&open()))];
+        for (side, sends) in [("streamed", true), ("unsent", false)] {
+            let (passes, followed, wakes) = streamed(sends);
+            sides.push((side, passes));
+            let figures = [
+                ("changes", followed.changes as f64),
+                ("pulls", followed.pulls as f64),
+                ("turns", followed.turns as f64),
+                ("wakes", wakes as f64),
+            ];
+            report(&format!("perf_latency_core/{side}/seen/{round}"), &figures);
+        }
+        for (side, passes) in &sides {
             for (operation, times) in passes {
                 let at = |share: usize| times[times.len() * share / 1000] as f64;
                 let name = format!("perf_latency_core/{side}/{operation}/{round}");
@@ -293,12 +470,20 @@ fn latency() {
                 report(&name, &figures);
             }
         }
-        let seen = [("changes", seen as f64)];
-        report(&format!("perf_latency_core/streamed/seen/{round}"), &seen);
     }
 }
 
 fn main() {
-    ready_queue();
-    latency();
+    let asked = |part: &str| {
+        let mut names = std::env::args()
+            .skip(1)
+            .filter(|name| !name.starts_with('-'));
+        names.all(|name| part.contains(&name))
+    };
+    if asked("VBReadyQueueBench") {
+        ready_queue();
+    }
+    if asked("perf_latency_core") {
+        latency();
+    }
 }

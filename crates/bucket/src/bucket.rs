@@ -49,6 +49,12 @@ pub struct BucketOptions {
 /// Why a bucket could not be opened.
 pub type OpenBucketError = StoreError;
 
+/// How often a lock is asked for before one sleeps on it, and the pauses in between: some tens of
+/// microseconds, longer than any lock is held but by one whose thread had to wait.
+const PAUSES: [u16; 12] = [2, 4, 8, 16, 32, 64, 64, 64, 64, 64, 64, 64];
+
+/// What a write touches of it lies in one cache line, which it shares with no other vBucket.
+#[repr(align(64))]
 pub(crate) struct Slot {
     pub(crate) vbucket: Mutex<Option<Box<VBucket>>>,
     /// Whether what was loaded may lack changes that were seen: an active vBucket then begins
@@ -57,7 +63,11 @@ pub(crate) struct Slot {
     pub(crate) subscribers: Subscribers,
     /// Counts what ends every stream of the vBucket: other states, removals, new objects.
     pub(crate) epoch: AtomicU64,
+    /// Low bits of the newest seqno; see [`Bucket::newest`].
+    pub(crate) newest: AtomicU32,
 }
+
+const _: () = assert!(size_of::<Slot>() == 64, "one cache line");
 
 /// A fetch that somebody waits for.
 pub(crate) struct FetchRequest {
@@ -181,8 +191,34 @@ impl<S: KvStore> Bucket<S> {
         let mut slot = self.slot(id)?.vbucket.lock();
         let vbucket = slot.as_mut()?;
         let result = f(vbucket);
-        let left = Self::collect_outbox(vbucket);
+        let left = self.collect_outbox(vbucket);
         drop(slot);
+        self.deliver(id, left);
+        Some(result)
+    }
+
+    /// [`Bucket::with_vbucket`] for those who follow a vBucket that others write to: does not
+    /// sleep on its lock at once. Whoever lets go of a lock on which somebody sleeps must wake
+    /// him with a call of the system, which takes longer than a write.
+    pub fn with_vbucket_patiently<T>(
+        &self,
+        id: VbId,
+        f: impl FnOnce(&mut VBucket) -> T,
+    ) -> Option<T> {
+        let slot = self.slot(id)?;
+        let mut taken = slot.vbucket.try_lock();
+        for pauses in PAUSES {
+            if taken.is_some() {
+                break;
+            }
+            (0..pauses).for_each(|_| std::hint::spin_loop());
+            taken = slot.vbucket.try_lock();
+        }
+        let mut locked = taken.unwrap_or_else(|| slot.vbucket.lock());
+        let vbucket = locked.as_mut()?;
+        let result = f(vbucket);
+        let left = self.collect_outbox(vbucket);
+        drop(locked);
         self.deliver(id, left);
         Some(result)
     }
@@ -201,7 +237,7 @@ impl<S: KvStore> Bucket<S> {
         let cpu_since_ns = self.holds.samples_cpu().then(cpu).flatten();
         let since_ns = self.clock.mono_ns();
         let result = f(vbucket);
-        let left = Self::collect_outbox(vbucket);
+        let left = self.collect_outbox(vbucket);
         let until_ns = self.clock.mono_ns();
         let cpu_until_ns = cpu_since_ns.and_then(|_| cpu());
         drop(slot);
@@ -221,12 +257,23 @@ impl<S: KvStore> Bucket<S> {
             .map_or(0, |slot| slot.epoch.load(Ordering::SeqCst))
     }
 
+    /// The low 32 bits of the vBucket's newest seqno, as of the last operation on it: how much
+    /// was written, without the lock.
+    pub fn newest(&self, id: VbId) -> u32 {
+        self.slot(id)
+            .map_or(0, |slot| slot.newest.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn slot(&self, id: VbId) -> Option<&Slot> {
         self.slots.get(usize::from(id.0))
     }
 
     /// What an operation left behind; to be delivered once the lock is dropped.
-    pub(crate) fn collect_outbox(vbucket: &mut VBucket) -> (Outbox, MemoryDelta) {
+    pub(crate) fn collect_outbox(&self, vbucket: &mut VBucket) -> (Outbox, MemoryDelta) {
+        if let Some(slot) = self.slot(vbucket.id()) {
+            let newest = vbucket.high_seqno().0 as u32;
+            slot.newest.store(newest, Ordering::Relaxed);
+        }
         (vbucket.take_outbox(), vbucket.take_memory_delta())
     }
 

@@ -17,6 +17,7 @@ mod durable;
 mod holds;
 mod lifecycle;
 mod memory;
+mod pace;
 mod replica;
 mod settings;
 mod signals;
@@ -37,6 +38,7 @@ pub use holds::{HOLDS, Hold, Holds};
 pub use memory::{
     Eviction, Limit, Limits, Memory, MemoryRefusal, Pressure, Relief, Share, next_relief,
 };
+pub use pace::Pace;
 pub use signals::{Bell, Clock, Wake};
 pub use stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};
 pub use subscribers::ReadySet;

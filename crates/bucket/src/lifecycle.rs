@@ -1,7 +1,7 @@
 //! vBuckets come and go: what opening makes of the store's records, creation, deletion.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use engine::{OpError, VBucket};
 use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid};
@@ -37,7 +37,7 @@ impl<S: KvStore> Bucket<S> {
             home.epoch.fetch_add(1, Ordering::SeqCst);
         }
         vbucket.set_state(state, topology, uuid);
-        let left = Self::collect_outbox(vbucket);
+        let left = self.collect_outbox(vbucket);
         drop(slot);
         self.deliver(id, left);
         home.subscribers.notify(id);
@@ -143,6 +143,7 @@ pub(crate) fn slots(
             begins_anew,
             subscribers: Subscribers::default(),
             epoch: AtomicU64::new(0),
+            newest: AtomicU32::new(0),
         });
     }
     slots

@@ -155,7 +155,7 @@ impl<S: KvStore> Bucket<S> {
             return Err(OpError::NotMyVbucket);
         }
         home.epoch.fetch_add(1, Ordering::SeqCst);
-        let left = Self::collect_outbox(vbucket);
+        let left = self.collect_outbox(vbucket);
         drop(slot);
         self.deliver(id, left);
         self.notify_subscribers(id);
@@ -227,7 +227,7 @@ impl<S: KvStore> Bucket<S> {
         record.failover_log = pruned(&record.failover_log, high);
         let old = vbucket.rollback_to(record);
         let result = result.and_then(|()| self.reload(id, &mut vbucket));
-        let left = Self::collect_outbox(&mut vbucket);
+        let left = self.collect_outbox(&mut vbucket);
         *slot.vbucket.lock() = Some(vbucket);
         drop(writing);
         drop(old);

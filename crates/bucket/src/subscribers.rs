@@ -10,7 +10,7 @@
 //! looks marks the vBucket again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use model::VbId;
 use parking_lot::RwLock;
@@ -138,8 +138,8 @@ impl ReadySet {
 /// Who subscribed to one vBucket. Asking whether there is anybody costs one load.
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
-    count: AtomicUsize,
-    sets: RwLock<Vec<Arc<ReadySet>>>,
+    count: AtomicU32,
+    sets: RwLock<Box<[Arc<ReadySet>]>>,
 }
 
 impl Subscribers {
@@ -171,8 +171,9 @@ impl<S: KvStore> Bucket<S> {
         };
         let mut sets = subscribers.sets.write();
         if !sets.iter().any(|known| Arc::ptr_eq(known, set)) {
-            sets.push(Arc::clone(set));
-            subscribers.count.store(sets.len(), Ordering::SeqCst);
+            let known = sets.iter().cloned();
+            *sets = known.chain([Arc::clone(set)]).collect();
+            subscribers.count.store(sets.len() as u32, Ordering::SeqCst);
         }
         true
     }
@@ -183,11 +184,9 @@ impl<S: KvStore> Bucket<S> {
             return;
         };
         let mut sets = subscribers.sets.write();
-        sets.retain(|known| !Arc::ptr_eq(known, set));
-        if sets.is_empty() {
-            *sets = Vec::new();
-        }
-        subscribers.count.store(sets.len(), Ordering::SeqCst);
+        let others = sets.iter().filter(|known| !Arc::ptr_eq(known, set));
+        *sets = others.cloned().collect();
+        subscribers.count.store(sets.len() as u32, Ordering::SeqCst);
     }
 
     fn subscribers(&self, vb: VbId) -> Option<&Subscribers> {

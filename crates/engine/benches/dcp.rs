@@ -57,7 +57,7 @@ fn drain((mut vbucket, mut stream): (VBucket, Stream)) -> (VBucket, Stream, u64)
         }
         let (filled, garbage) = stream.fill(&mut vbucket, NAME);
         drop(garbage);
-        if filled != Filled::Ready {
+        if !matches!(filled, Filled::Ready | Filled::Latest) {
             return (vbucket, stream, seen);
         }
     }

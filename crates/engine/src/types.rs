@@ -213,7 +213,7 @@ pub struct ObserveSeqno {
 pub struct Outbox {
     /// There is something for the flusher since the last time.
     pub needs_flush: bool,
-    /// There is something for streams since the last time.
+    /// There is something for streams, and one of them has looked since they were told so.
     pub changed: bool,
     /// Everything up to here became durable since the last time.
     pub persisted: Option<Seqno>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use model::{Document, Seqno, SnapshotRange};
 
-use super::segment::Piece;
+use super::segment::{HINT_MAX, Piece, SLOTS_MIN};
 use super::{CheckpointKind, CheckpointLog, FlushBudget, Garbage};
 
 /// A reader that wants no more changes than this gets copies of the slots: the tail goes on
@@ -340,9 +340,14 @@ impl CheckpointLog {
             items: budget.items.max(1),
             bytes: budget.bytes.max(1),
         };
-        let mut next = self
-            .sealed
-            .partition_point(|sealed| sealed.end_position <= position);
+        // Most readers stand at the end.
+        let in_tail = position >= self.tail_facts.first_position;
+        let mut next = if in_tail {
+            self.sealed.len()
+        } else {
+            self.sealed
+                .partition_point(|sealed| sealed.end_position <= position)
+        };
         while at < end && items < budget.items && bytes < budget.bytes {
             if next == self.sealed.len() {
                 let begin = self.tail_facts.first_position;
@@ -359,6 +364,7 @@ impl CheckpointLog {
                     return (pieces, end);
                 }
                 self.cut();
+                self.tail_hint = self.tail.len().clamp(SLOTS_MIN, HINT_MAX);
                 self.seal_tail();
             }
             let sealed = &self.sealed[next];

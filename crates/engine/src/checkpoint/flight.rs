@@ -4,11 +4,8 @@ use std::sync::Arc;
 
 use model::Seqno;
 
-use super::segment::{Facts, Piece, SLOTS_MIN, Slot};
+use super::segment::{Facts, HINT_MAX, Piece, SLOTS_MIN, Slot};
 use super::{CheckpointLog, FlushBudget, Garbage, Taken};
-
-/// Most slots of a tail that nothing but the last flush speaks for.
-const HINT_MAX: usize = 1024;
 
 /// A flush under way.
 #[derive(Clone, Copy, Debug)]

@@ -43,7 +43,8 @@ pub use run::CheckpointKind;
 pub(crate) use run::Origin;
 use run::Run;
 use segment::{
-    Facts, SEGMENT_BYTES_MIN, SLOTS_MAX, SLOTS_MIN, Sealed, Slot, Slots, index_of, slots_bytes,
+    Facts, SEGMENT_BYTES_MIN, SLOTS_MAX, SLOTS_MIN, Sealed, Slot, Slots, home_of, index_of,
+    slots_bytes,
 };
 pub use stats::CheckpointStats;
 
@@ -55,7 +56,7 @@ pub(crate) struct CheckpointLog {
     tail_facts: Facts,
     /// Bytes of documents at which the tail is sealed.
     tail_bytes_max: usize,
-    /// Slots of a tail while the log holds little: what one flush took lately.
+    /// Slots of a tail that follows what a reader took: as many as one took lately.
     tail_hint: usize,
     closed: VecDeque<Run>,
     open: Run,
@@ -290,10 +291,7 @@ impl CheckpointLog {
         if self.tail.first().is_some_and(|first| first.seqno <= seqno) {
             return Some((Home::Tail, index_of(&self.tail, seqno)?));
         }
-        let after = self
-            .sealed
-            .partition_point(|sealed| sealed.first_seqno <= seqno);
-        let home = after.checked_sub(1)?;
+        let home = home_of(&self.sealed, seqno)?;
         Some((
             Home::Sealed(home),
             index_of(&self.sealed[home].slots, seqno)?,
@@ -380,6 +378,14 @@ impl CheckpointLog {
     fn run_at(&self, position: u64) -> usize {
         if position >= self.open.first_position {
             return self.closed.len();
+        }
+        // Most readers stand at the end.
+        if self
+            .closed
+            .back()
+            .is_some_and(|last| last.first_position <= position)
+        {
+            return self.closed.len() - 1;
         }
         let begun = self
             .closed

@@ -1,5 +1,6 @@
 //! Segments: the pieces in which the log holds its changes, and hands them out.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use model::{Document, Seqno};
@@ -7,6 +8,9 @@ use model::{Document, Seqno};
 /// Slots of the first segment of a busy period, and of the longest ones.
 pub(crate) const SLOTS_MIN: usize = 16;
 pub(crate) const SLOTS_MAX: usize = 1 << 16;
+
+/// Most slots of a tail that nothing but what a reader took lately speaks for.
+pub(crate) const HINT_MAX: usize = 1024;
 
 /// A segment takes no more changes once its documents take this much, or half of what the log
 /// held when it began: a reader in its middle holds back little, and there are few of them.
@@ -118,6 +122,37 @@ pub(crate) fn slots_bytes(slots: &Slots) -> usize {
     slots.capacity() * size_of::<Slot>()
 }
 
+/// Index of the segment in which `seqno` lies, if it lies in one; they ascend by seqno.
+///
+/// Cost: a step or two where segments are alike, as those are that a stream took one after the
+/// other; at most twice the logarithm of their number.
+pub(crate) fn home_of(sealed: &VecDeque<Sealed>, seqno: Seqno) -> Option<usize> {
+    let (first, last) = (sealed.front()?.first_seqno, sealed.back()?.last_seqno);
+    if seqno < first || seqno > last {
+        return None;
+    }
+    let (into, all) = (seqno.0 - first.0, last.0 - first.0 + 1);
+    let guess = u128::from(into) * sealed.len() as u128 / u128::from(all);
+    let (mut low, mut high) = (0, sealed.len());
+    let mut at = usize::try_from(guess).unwrap_or(0).min(high - 1);
+    let mut step = 1;
+    // The home is in low..high. From the guess in growing steps, then by halves.
+    while high - low > 1 {
+        if sealed[at].first_seqno <= seqno {
+            low = at;
+            at += step;
+        } else {
+            high = at;
+            at = at.saturating_sub(step);
+        }
+        step *= 2;
+        if at <= low || at >= high {
+            at = low + (high - low) / 2;
+        }
+    }
+    Some(low)
+}
+
 /// Index of the slot of `seqno`: where it lies when no number was left out, else by search.
 pub(crate) fn index_of(slots: &[Slot], seqno: Seqno) -> Option<usize> {
     let first = slots.first()?.seqno;
@@ -126,4 +161,43 @@ pub(crate) fn index_of(slots: &[Slot], seqno: Seqno) -> Option<usize> {
         return Some(guess);
     }
     slots.binary_search_by_key(&seqno, |slot| slot.seqno).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Segments of so many slots each; every seventh number is left out.
+    fn line(lengths: &[usize]) -> VecDeque<Sealed> {
+        let mut seqno = 5;
+        let mut next = |_| {
+            seqno += if seqno % 7 == 6 { 2 } else { 1 };
+            Slot {
+                seqno: Seqno(seqno),
+                document: None,
+                supersedes: Seqno::ZERO,
+            }
+        };
+        let of =
+            |&length: &usize| Sealed::new((0..length).map(&mut next).collect(), Facts::default());
+        lengths.iter().filter_map(of).collect()
+    }
+
+    #[test]
+    fn the_home_of_a_number_is_found_however_long_segments_are() {
+        let alike = [30; 100];
+        let mut growing: Vec<usize> = (0..12).map(|power| 1 << power).collect();
+        let shrinking: Vec<usize> = growing.iter().rev().copied().collect();
+        growing.extend([1; 40]);
+        for lengths in [alike.as_slice(), &growing, &shrinking, &[1], &[3, 900, 1]] {
+            let line = line(lengths);
+            let last = line.back().expect("it has some").last_seqno;
+            for seqno in (0..last.0 + 3).map(Seqno) {
+                let begun = line.partition_point(|sealed| sealed.first_seqno <= seqno);
+                let home = begun.checked_sub(1).filter(|_| seqno <= last);
+                assert_eq!(home_of(&line, seqno), home, "{seqno:?} in {lengths:?}");
+            }
+        }
+        assert_eq!(home_of(&VecDeque::new(), Seqno(1)), None);
+    }
 }

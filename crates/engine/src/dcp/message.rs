@@ -126,12 +126,21 @@ pub enum Event<'a> {
 pub enum Filled {
     /// [`Stream::next_event`] has something, or looking again may find something.
     Ready,
+    /// The same, and that is all: looking again finds nothing until the vBucket changes.
+    Latest,
     /// Nothing until the vBucket changes, or the peer answers.
     Idle,
     /// These are to be read from the store; [`Stream::backfill_opened`] and so on follow.
     Backfill(SnapshotRange),
     /// The peer took over: the vBucket is to become dead here, then look again.
     HandOver,
+}
+
+impl Filled {
+    /// What was taken from the log, whether or not something was left there.
+    pub(super) fn taken(left: bool) -> Self {
+        if left { Self::Ready } else { Self::Latest }
+    }
 }
 
 /// A view of the store from which the stream goes on.

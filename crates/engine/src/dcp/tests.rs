@@ -124,14 +124,17 @@ impl World {
     /// What the stream says until it has nothing, as `key@seqno`, `[start..end flags]` and so on.
     fn read(&mut self) -> String {
         let mut said = Vec::new();
+        let mut has_latest = false;
         loop {
             while let Some(event) = self.stream.next_event() {
                 said.push(tell(&event));
             }
             let (filled, _garbage) = self.stream.fill(&mut self.vbucket, NAME);
+            assert!(!has_latest || filled == Filled::Idle, "there was no more");
+            has_latest = filled == Filled::Latest;
             match filled {
-                Filled::Ready if !self.stream.is_over() => {}
-                Filled::Ready | Filled::Idle => return said.join(" "),
+                Filled::Ready | Filled::Latest if !self.stream.is_over() => {}
+                Filled::Ready | Filled::Latest | Filled::Idle => return said.join(" "),
                 Filled::HandOver => {
                     self.vbucket.set_state(VbState::Dead, None, VbUuid(9));
                     self.stream.handed_over();
@@ -406,7 +409,7 @@ fn what_comes_from_the_store_says_which_prepares_are_decided() {
     drop(world.vbucket.remove_cursor(cursor));
     world.flush(usize::MAX);
     let mut filled = Filled::Ready;
-    while filled == Filled::Ready {
+    while matches!(filled, Filled::Ready | Filled::Latest) {
         filled = world.stream.fill(&mut world.vbucket, NAME).0;
     }
     assert_eq!(filled, Filled::Backfill(range(1, FOR_EVER)));
@@ -441,7 +444,7 @@ fn a_store_that_ends_in_prepares_is_announced_as_far_as_the_peer_sees() {
         drop(world.vbucket.remove_cursor(cursor));
         world.flush(usize::MAX);
         let mut filled = Filled::Ready;
-        while filled == Filled::Ready {
+        while matches!(filled, Filled::Ready | Filled::Latest) {
             filled = world.stream.fill(&mut world.vbucket, NAME).0;
         }
         let view = StoreView {

@@ -16,6 +16,7 @@ impl VBucket {
     ///
     /// Cost: the logarithm of the changes held, and O(cursors).
     pub fn register_cursor(&mut self, name: &str, after: Seqno) -> Registered {
+        self.streams_told = false;
         self.checkpoints.register(name, after)
     }
 
@@ -25,6 +26,7 @@ impl VBucket {
     ///
     /// Cost: O(segments taken + cursors) under the lock.
     pub fn take_from(&mut self, cursor: CursorId, budget: FlushBudget) -> CursorRead {
+        self.streams_told = false;
         self.checkpoints.take(cursor, budget)
     }
 

@@ -89,6 +89,8 @@ pub struct VBucket {
     flight: Option<flush::FlightInfo>,
     flights: u64,
     outbox: Outbox,
+    /// Streams were told of changes, and none has looked since: those that slept have yet to.
+    streams_told: bool,
     counters: stats::Counters,
     /// Bytes of everything and of the checkpoints, as last told.
     reported: (usize, usize),
@@ -160,6 +162,7 @@ impl VBucket {
             flight: None,
             flights: 0,
             outbox: Outbox::default(),
+            streams_told: false,
             counters: stats::Counters::default(),
             reported: (0, 0),
             evict_next: Spot::default(),
@@ -367,7 +370,15 @@ impl VBucket {
     }
 
     /// Takes what is to be done once the lock is dropped. Cheap; call it after every operation.
+    ///
+    /// Streams are told once until one of them [looks](VBucket::take_from), however much is
+    /// written meanwhile.
     pub fn take_outbox(&mut self) -> Outbox {
-        std::mem::take(&mut self.outbox)
+        let mut outbox = std::mem::take(&mut self.outbox);
+        if outbox.changed {
+            outbox.changed = !self.streams_told;
+            self.streams_told = true;
+        }
+        outbox
     }
 }

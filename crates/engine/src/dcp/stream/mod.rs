@@ -311,9 +311,8 @@ impl Stream {
             self.phase = Phase::Ending(StreamEnd::Finished);
         }
         self.end_out_of_order();
-        let ended = self.announced != Seqno::ZERO && self.read >= self.announced;
-        let silent = self.sent < self.announced;
-        if ended && silent && self.options.told_of_advances {
+        let silent = self.sent < self.announced && self.announced <= self.read;
+        if silent && self.options.told_of_advances {
             self.sent = self.announced;
             self.advanced = Some(self.announced);
         }
@@ -351,8 +350,9 @@ impl Stream {
             CursorRead::Dropped => (Filled::Ready, self.reseat(vbucket, name)),
             CursorRead::Changes(mut batch) => {
                 self.look_for_end(&mut batch, vbucket);
+                let filled = Filled::taken(batch.more || self.options.takeover);
                 self.hold_batch(batch, vbucket.purge_seqno());
-                (Filled::Ready, Garbage::default())
+                (filled, Garbage::default())
             }
         }
     }

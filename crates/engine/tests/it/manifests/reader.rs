@@ -222,8 +222,8 @@ impl Reader {
         let (filled, garbage) = self.stream.fill(vbucket, &self.name);
         drop(garbage);
         match filled {
-            Filled::Ready if !self.stream.is_over() => Some(Step::Other),
-            Filled::Ready | Filled::Idle => None,
+            Filled::Ready | Filled::Latest if !self.stream.is_over() => Some(Step::Other),
+            Filled::Ready | Filled::Latest | Filled::Idle => None,
             Filled::HandOver => panic!("nothing is handed over"),
             Filled::Backfill(range) => {
                 self.asked = Some(range);

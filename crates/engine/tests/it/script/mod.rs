@@ -691,6 +691,7 @@ scripts! {
     replica_restarted_in_a_snapshot
     rollback
     streams_de_duplicate
+    streams_are_told_once
     streams_of_a_checkpoint
     streams_read_whole_snapshots
     touch

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bucket::{BackfillBuffer, Bucket, ReadySet, Wake};
+use bucket::{BackfillBuffer, Bucket, Pace, ReadySet, Wake};
 use engine::dcp::{
     FlowControl, Keepalive, Position, Pulse, RollbackRules, Stream, StreamAsk, StreamEnd,
     StreamOptions, StreamRefusal,
@@ -244,6 +244,7 @@ impl Producer {
                     opaque,
                     epoch,
                     backfill: None,
+                    pace: Pace::default(),
                 };
                 self.streams.insert(key, Box::new(entry));
                 self.ready.mark(key.vb);
@@ -390,6 +391,7 @@ impl Producer {
             Pulse::Silent => return Produced::Silent,
         }
         let limit = output.len() + self.settings.priority.turn_bytes();
+        let mut followed = Followed::default();
         while output.len() < limit {
             if !self.flow.has_room() {
                 return Produced::Idle;
@@ -397,17 +399,33 @@ impl Producer {
             let Some(vb) = self.ready.next(self.next_vb) else {
                 return Produced::Idle;
             };
+            if followed.contains(vb) {
+                // What was taken from it is sent first: more comes meanwhile, and its writers
+                // are disturbed once for all of that.
+                self.ready.mark_quietly(vb);
+                break;
+            }
             self.next_vb = VbId(vb.0 + 1);
-            if self.visit(vb, features, limit, output) {
+            let visited = self.visit(vb, (features, now), limit, output);
+            if visited != Visited::Idle {
                 // No wake is needed: this connection goes on by itself.
                 self.ready.mark_quietly(vb);
+            }
+            if visited != Visited::Unfinished {
+                followed.insert(vb);
             }
         }
         Produced::More
     }
 
     /// One turn of the streams of a vBucket; tells whether one of them has more.
-    fn visit(&mut self, vb: VbId, features: FeatureSet, limit: usize, out: &mut Vec<u8>) -> bool {
+    fn visit(
+        &mut self,
+        vb: VbId,
+        (features, now): (FeatureSet, Now),
+        limit: usize,
+        out: &mut Vec<u8>,
+    ) -> Visited {
         let mut keys: Vec<StreamKey> = Vec::new();
         keys.extend(self.streams.range(range_of(vb)).map(|(key, _)| *key));
         if keys.len() > 1 {
@@ -415,7 +433,7 @@ impl Producer {
             let first = self.rotation % keys.len();
             keys.rotate_left(first);
         }
-        let mut unfinished = false;
+        let mut visited = Visited::Idle;
         for key in keys {
             let limit = limit.min(out.len() + SHARE_BYTES);
             let name = cursor_name(&self.name, key);
@@ -435,14 +453,16 @@ impl Producer {
                 flow: &mut self.flow,
                 totals: &mut self.totals,
                 output: out,
+                now_ns: now.mono_ns,
             };
             match entry.drive(key, &name, limit, &mut turn) {
                 Visited::Idle => {}
-                Visited::Unfinished => unfinished = true,
+                Visited::Waits if visited == Visited::Unfinished => {}
+                more @ (Visited::Waits | Visited::Unfinished) => visited = more,
                 Visited::Over => self.remove(key),
             }
         }
-        unfinished
+        visited
     }
 
     /// When [`Producer::produce`] is to be called although nobody woke it, monotonic nanoseconds.
@@ -492,6 +512,23 @@ impl Producer {
             backfill_full: self.buffer.is_full(),
             backfills: self.buffer.counts(),
             streams: streams.collect(),
+        }
+    }
+}
+
+/// The vBuckets whose newest changes a turn took.
+#[derive(Default)]
+struct Followed([u64; 16]);
+
+impl Followed {
+    fn contains(&self, vb: VbId) -> bool {
+        let word = self.0.get(usize::from(vb.0) / 64);
+        word.is_some_and(|word| word & 1 << (vb.0 % 64) != 0)
+    }
+
+    fn insert(&mut self, vb: VbId) {
+        if let Some(word) = self.0.get_mut(usize::from(vb.0) / 64) {
+            *word |= 1 << (vb.0 % 64);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bucket::{Backfill, BackfillBuffer, BackfillChunk, BackfillNews, Bucket, ReadySet};
+use bucket::{Backfill, BackfillBuffer, BackfillChunk, BackfillNews, Bucket, Pace, ReadySet};
 use engine::dcp::{Filled, FlowControl, Rows, StoreView, Stream, StreamEnd};
 use model::{Document, VbId, VbState};
 use wire::Opaque;
@@ -28,6 +28,7 @@ pub(super) struct Entry {
     /// Of the vBucket when the stream was opened.
     pub(super) epoch: u64,
     pub(super) backfill: Option<Backfill>,
+    pub(super) pace: Pace,
 }
 
 /// What a stream needs to get on.
@@ -40,6 +41,8 @@ pub(super) struct Turn<'a> {
     pub(super) flow: &'a mut FlowControl,
     pub(super) totals: &'a mut Totals,
     pub(super) output: &'a mut Vec<u8>,
+    /// When the turn began, monotonic.
+    pub(super) now_ns: u64,
 }
 
 /// How far a stream came.
@@ -47,10 +50,21 @@ pub(super) struct Turn<'a> {
 pub(super) enum Visited {
     /// It has nothing until its vBucket is marked again.
     Idle,
+    /// It leaves what there is to become more; to be visited again in the next turn.
+    Waits,
     /// It had more to send than there was room for.
     Unfinished,
     /// It is over.
     Over,
+}
+
+/// What came of looking for more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// Another look may find more.
+    More,
+    /// There is nothing beyond what was found until the vBucket is marked again.
+    Last,
 }
 
 struct ChunkRows(BackfillChunk);
@@ -79,6 +93,10 @@ impl Entry {
             opaque: self.opaque,
             stream_id: (key.id != 0).then_some(key.id),
         };
+        if !self.pace.is_due(|| turn.bucket.newest(key.vb), turn.now_ns) {
+            return Visited::Waits;
+        }
+        let mut last_look = Look::More;
         loop {
             while turn.output.len() < limit && turn.flow.has_room() {
                 let Some(event) = self.stream.next_event() else {
@@ -92,20 +110,27 @@ impl Entry {
             if turn.output.len() >= limit || !turn.flow.has_room() {
                 return Visited::Unfinished;
             }
-            if !self.look(key, name, turn) {
+            // What was changed since the last look has marked the vBucket again.
+            if last_look == Look::More {
+                last_look = self.look(key, name, turn);
+            } else {
                 return Visited::Idle;
             }
         }
     }
 
-    /// Looks for more to send; `false` when there is nothing now.
-    fn look(&mut self, key: StreamKey, name: &str, turn: &Turn<'_>) -> bool {
+    /// Looks for more to send.
+    fn look(&mut self, key: StreamKey, name: &str, turn: &Turn<'_>) -> Look {
         if self.backfill.is_some() {
-            return self.look_into_backfill(key, name, turn);
+            return if self.look_into_backfill(key, name, turn) {
+                Look::More
+            } else {
+                Look::Last
+            };
         }
         match self.locked(key.vb, turn, |stream, vb| stream.fill(vb, name)) {
-            Some(Filled::Ready) | None => true,
-            Some(Filled::Idle) => false,
+            Some(Filled::Ready) | None => Look::More,
+            Some(Filled::Latest | Filled::Idle) => Look::Last,
             Some(Filled::Backfill(range)) => {
                 let (ready, buffer) = (turn.ready, turn.buffer);
                 let rows = self.stream.only_rows().map(|rows| turn.oso.choose(rows));
@@ -113,11 +138,11 @@ impl Entry {
                     .bucket
                     .backfill_of(key.vb, range, rows, (ready, buffer));
                 self.backfill = Some(backfill);
-                true
+                Look::More
             }
             Some(Filled::HandOver) => {
                 self.hand_over(key.vb, turn);
-                true
+                Look::More
             }
         }
     }
@@ -164,7 +189,7 @@ impl Entry {
         f: impl FnOnce(&mut Stream, &mut engine::VBucket) -> (T, engine::Garbage),
     ) -> Option<T> {
         let (bucket, epoch, stream) = (turn.bucket, self.epoch, &mut self.stream);
-        let done = bucket.with_vbucket(vb, |vbucket| {
+        let done = bucket.with_vbucket_patiently(vb, |vbucket| {
             (bucket.epoch(vb) == epoch).then(|| f(stream, vbucket))
         });
         let Some((result, garbage)) = done.flatten() else {

@@ -1,0 +1,86 @@
+//! When a stream that keeps up takes the next changes.
+
+/// So many changes are worth taking at once.
+const CHANGES: u32 = 384;
+/// Longest time for which changes are left to become more.
+const WAIT_NS: u64 = 50_000;
+/// Time between two looks at how many there are.
+const STEP_NS: u64 = 10_000;
+/// Fewer changes in that time are not waited for.
+const CHANGES_PER_STEP: u32 = 8;
+
+/// Lets a stream that keeps up with a busy writer take many changes at once.
+///
+/// Taking them moves cache lines that the writer needs from its processor to the reader's and
+/// back, some twenty of them whether there are two changes or two hundred; looking how many
+/// there are moves one. So a stream that took some just now leaves the next ones while many
+/// come. What comes after a rest is taken at once, and a few changes at the next look.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    /// When it took some last, and when it may look again; monotonic.
+    taken_ns: u64,
+    look_ns: u64,
+    /// What [`Bucket::newest`](crate::Bucket::newest) was then, and at the last look.
+    taken: u32,
+    seen: u32,
+}
+
+impl Pace {
+    /// Whether to take changes now; `newest` tells [`Bucket::newest`](crate::Bucket::newest).
+    /// Else it is to be asked again soon: nobody wakes the stream for what it leaves.
+    #[must_use]
+    pub fn is_due(&mut self, newest: impl FnOnce() -> u32, now_ns: u64) -> bool {
+        if now_ns < self.look_ns {
+            return false;
+        }
+        self.look_ns = now_ns.saturating_add(STEP_NS);
+        let newest = newest();
+        let many_come = newest.wrapping_sub(self.seen) >= CHANGES_PER_STEP;
+        self.seen = newest;
+        let few = newest.wrapping_sub(self.taken) < CHANGES;
+        if few && many_come && now_ns < self.taken_ns.saturating_add(WAIT_NS) {
+            return false;
+        }
+        self.taken = newest;
+        self.taken_ns = now_ns;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START_NS: u64 = 1_000_000;
+
+    #[test]
+    fn what_comes_after_a_rest_is_taken_at_once() {
+        let mut pace = Pace::default();
+        assert!(pace.is_due(|| 1, 1));
+        assert!(pace.is_due(|| 100, START_NS));
+        assert!(pace.is_due(|| 200, START_NS + WAIT_NS));
+    }
+
+    #[test]
+    fn while_many_come_they_are_left_until_they_are_enough_or_old() {
+        let mut pace = Pace::default();
+        assert!(pace.is_due(|| u32::MAX - 1, START_NS));
+        let step = |number| START_NS + number * STEP_NS;
+        assert!(!pace.is_due(|| 20, step(1)), "numbers begin again at zero");
+        assert!(!pace.is_due(|| 40, step(2)));
+        assert!(pace.is_due(|| CHANGES, step(3)), "enough");
+        for number in 4..8 {
+            assert!(!pace.is_due(|| CHANGES + 10 * number, step(number.into())));
+        }
+        assert!(pace.is_due(|| CHANGES + 80, step(8)), "old");
+    }
+
+    #[test]
+    fn a_few_are_taken_at_the_next_look() {
+        let mut pace = Pace::default();
+        assert!(pace.is_due(|| 1, START_NS));
+        let too_soon = || panic!("this is no look");
+        assert!(!pace.is_due(too_soon, START_NS + STEP_NS - 1));
+        assert!(pace.is_due(|| 2, START_NS + STEP_NS));
+    }
+}
