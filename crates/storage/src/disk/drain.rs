@@ -17,7 +17,7 @@ use crate::record::{encode_row, encode_vb, row_key, vb_key};
 pub(crate) const DRAINED_KEY: [u8; 11] = [0xff; 11];
 
 /// Runs that may wait to be merged; a drain waits until there are fewer.
-const RUNS_MAX: usize = 24;
+const RUNS_MAX: usize = 40;
 
 /// How often a drain that waits for merging looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);

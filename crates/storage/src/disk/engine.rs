@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::sync::Arc;
 
-use fjall::config::{CompressionPolicy, FilterPolicy};
+use fjall::compaction::Leveled;
+use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, Slice};
 use model::{Seqno, VbId};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -41,6 +42,15 @@ const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 
 /// Bytes of the tables' own memtable; only a store of an earlier format has anything in it.
 const MEMTABLE_BYTES: u64 = 4 << 20;
+
+/// Runs that lie side by side until they are merged with what is below. Each merge writes all
+/// that is there, so the more runs it takes, the less is written; a read that misses the journals
+/// asks each of them. A store keeps the number with which it was made.
+const RUNS_MERGED: u8 = 16;
+
+/// Bits of the filter that tells which of these runs a row is not in: one in a hundred is asked
+/// in vain. What they were merged into has no filters; a row that is looked for is there.
+const FILTER_BITS: f32 = 10.0;
 
 /// Files kept open.
 const OPEN_FILES_MAX: usize = 128;
@@ -98,6 +108,7 @@ pub(crate) fn read_error(error: fjall::Error, during: &'static str) -> StoreErro
 impl Engine {
     /// Opens or makes the database in `directory/db`, and the journal beside it.
     pub(crate) fn open(directory: &Directory, options: &DiskOptions) -> Result<Self, fjall::Error> {
+        directory.check_database()?;
         let db = Database::builder(directory.database())
             .worker_threads(1)
             .cache_size(options.cache_bytes)
@@ -108,11 +119,15 @@ impl Engine {
         let rows = db.keyspace("rows", || {
             KeyspaceCreateOptions::default()
                 .max_memtable_size(MEMTABLE_BYTES)
-                .filter_policy(FilterPolicy::disabled())
+                .filter_policy(filters())
+                .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(RUNS_MERGED)))
                 .data_block_compression_policy(CompressionPolicy::disabled())
                 .index_block_compression_policy(CompressionPolicy::disabled())
         })?;
         let drained = drain::generations_drained(&rows)?;
+        if directory.has_journal() {
+            Journal::check(directory.path(), drained)?;
+        }
         let mut told: BTreeMap<u64, BTreeMap<VbId, VbFront>> = BTreeMap::new();
         let (sealed, journal) = Journal::open(
             directory.path(),
@@ -254,6 +269,12 @@ impl Engine {
         }
         Ok(removed)
     }
+}
+
+/// Filters for the runs that lie side by side.
+fn filters() -> FilterPolicy {
+    let bloom = BloomConstructionPolicy::BitsPerKey(FILTER_BITS);
+    FilterPolicy::new([FilterPolicyEntry::Bloom(bloom), FilterPolicyEntry::None])
 }
 
 /// A group of changes on its way. Dropped before [`Changes::write`], it never was.

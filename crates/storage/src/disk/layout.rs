@@ -140,6 +140,44 @@ impl Directory {
         self.path.join(DATABASE)
     }
 
+    /// Looks for the files that tell what the database has: without one of them it would take what
+    /// is there for the rest of something, and clear it away.
+    ///
+    /// # Errors
+    /// `InvalidData` names the one that is missing.
+    pub(crate) fn check_database(&self) -> io::Result<()> {
+        if self.fresh {
+            return Ok(());
+        }
+        let there = |path: &Path| {
+            if path.try_exists()? {
+                return Ok(());
+            }
+            let reason = format!("{} is missing", path.display());
+            Err(io::Error::new(io::ErrorKind::InvalidData, reason))
+        };
+        let database = self.database();
+        let keyspaces = database.join("keyspaces");
+        there(&database)?;
+        there(&database.join("version"))?;
+        there(&keyspaces)?;
+        for number in ["0", "1"] {
+            there(&keyspaces.join(number).join("current"))?;
+        }
+        for entry in fs::read_dir(&database)? {
+            if entry?.path().extension().is_some_and(|of| of == "jnl") {
+                return Ok(());
+            }
+        }
+        // It has the names of the keyspaces.
+        there(&database.join("0.jnl"))
+    }
+
+    /// Whether a journal belongs to it: not before the first opening by a release that keeps one.
+    pub(crate) fn has_journal(&self) -> bool {
+        !self.fresh && !self.unmarked
+    }
+
     /// The file of the last acknowledged commits.
     pub(crate) fn tails(&self) -> PathBuf {
         self.path.join(TAILS)

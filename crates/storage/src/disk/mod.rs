@@ -111,14 +111,6 @@ impl DiskStore {
     pub fn open(path: &Path, options: DiskOptions) -> Result<(Self, Opened), OpenError> {
         let mut directory = Directory::lock(path)?;
         let fresh = directory.is_fresh();
-        let database = directory.database();
-        if !fresh && !database.is_dir() {
-            return Err(open_error(
-                path,
-                OpenErrorKind::Damaged,
-                "its database is missing",
-            ));
-        }
         let engine = Engine::open(&directory, &options)
             .map_err(|error| database_open_error(path, &error))?;
         let engine = Arc::new(engine);

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use storage::{DiskOptions, DiskStore, KvStore, OpenError, OpenErrorKind};
 
+use crate::damage::{copy, files};
 use crate::workload::{VBS, World, open, options, read};
 
 fn refused(path: &Path) -> OpenError {
@@ -222,4 +223,60 @@ fn an_unfinished_creation_is_begun_again() {
     assert_eq!(store.load().unwrap(), []);
     drop(store);
     assert!(!dir.path().join("CREATING").exists());
+}
+
+#[test]
+fn without_any_one_of_its_files_a_store_has_everything_or_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = dir.path().join("whole");
+    let store = open(&whole);
+    let mut world = World::default();
+    for _ in 0..40 {
+        world.commit(&store).unwrap();
+    }
+    store.close().unwrap();
+    let mut all = Vec::new();
+    files(&whole, &mut all);
+    assert!(
+        all.iter()
+            .any(|file| file.parent().unwrap().ends_with("1/tables"))
+    );
+    let (mut refusals, mut served) = (Vec::new(), 0);
+    for (number, file) in all.into_iter().enumerate() {
+        let name = file.strip_prefix(&whole).unwrap();
+        let path = dir.path().join(number.to_string());
+        copy(&whole, &path);
+        fs::remove_file(path.join(name)).unwrap();
+        match DiskStore::open(&path, options()) {
+            Ok((store, opened)) => {
+                assert!(!opened.fresh && opened.notices.is_empty(), "{name:?}");
+                for vb in VBS {
+                    assert!(read(&store, vb).unwrap() == world.vbs[&vb], "{name:?}");
+                }
+                served += 1;
+            }
+            Err(error) => {
+                // What the others tell can still be read, once the file is there again.
+                fs::copy(&file, path.join(name)).unwrap();
+                let store = open(&path);
+                for vb in VBS {
+                    assert!(read(&store, vb).unwrap() == world.vbs[&vb], "{error}");
+                }
+                refusals.push(name.to_owned());
+            }
+        }
+    }
+    assert!(served > 0);
+    for needed in [
+        "FORMAT",
+        "db/version",
+        "db/0.jnl",
+        "db/keyspaces/0/current",
+        "db/keyspaces/1/current",
+    ] {
+        assert!(
+            refusals.contains(&PathBuf::from(needed)),
+            "{needed}: {refusals:?}"
+        );
+    }
 }

@@ -113,6 +113,21 @@ impl Journal {
         Ok((sealed, journal))
     }
 
+    /// Looks for the journal that follows generation `drained`: from the first opening on there is
+    /// one, empty or not.
+    ///
+    /// # Errors
+    /// `InvalidData`: it, or the tables that should come before the journals that there are, are
+    /// missing.
+    pub(crate) fn check(directory: &Path, drained: u64) -> io::Result<()> {
+        let path = path_of(directory, drained + 1);
+        if path.try_exists()? {
+            return Ok(());
+        }
+        let reason = format!("{}, or tables, are missing", path.display());
+        Err(io::Error::new(io::ErrorKind::InvalidData, reason))
+    }
+
     /// Reads what follows generation `drained` and changes nothing: the files, and all groups that
     /// count, both with their generations.
     pub(crate) fn read_all(directory: &Path, drained: u64) -> io::Result<(Files, Groups)> {
