@@ -35,7 +35,7 @@ pub use checkpoint::{
 pub use codec::Codec;
 pub use durability::{Decided, Decision, Requirement};
 pub use error::OpError;
-pub use table::BareTable;
+pub use table::{BareCounts, BareTable};
 pub use types::{
     Arithmetic, Concat, ConcatPlace, FetchKey, Got, GotMeta, MemoryDelta, Mutated, ObserveSeqno,
     ObserveState, Observed, Outbox, Outcome, ScanProgress, StoreMode, VbConfig, Write,

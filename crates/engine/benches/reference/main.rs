@@ -14,12 +14,17 @@ mod checkpoint;
 mod cpu;
 mod table;
 mod track;
+mod vbucket;
 
 #[expect(dead_code, reason = "some of it is for other benchmarks")]
 #[path = "../common/mod.rs"]
 mod common;
 
 use std::time::{Duration, Instant};
+
+/// The allocator of the binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// What there is to run, and what was asked for.
 struct Run {
@@ -87,4 +92,5 @@ fn main() {
     checkpoint::run(&run);
     track::run(&run);
     table::run(&run);
+    vbucket::run(&run);
 }

@@ -1,8 +1,9 @@
-//! The table of a vBucket without the vBucket.
+//! The table of a vBucket without the vBucket, and what a vBucket counts.
 
-use model::Document;
+use model::{CollectionId, Document, ManifestUid, ScopeId, Seqno};
 
-use super::Table;
+use super::{Parts, Table, TableCounts};
+use crate::collections::{CollectionChange, CollectionSettings, SystemEvent, VbCollections};
 
 /// The hash table alone: what benchmarks of hash tables measure. Of a vBucket's work on a key it
 /// leaves out the checks, the change's place in the order, and the log.
@@ -14,6 +15,14 @@ impl BareTable {
     #[must_use]
     pub fn new(hash_seed: u64) -> Self {
         Self(Table::new(hash_seed))
+    }
+
+    /// An empty one that has room for `entries` documents: few of them make it grow.
+    #[must_use]
+    pub fn with_room(hash_seed: u64, entries: usize) -> Self {
+        let mut table = Table::new(hash_seed);
+        table.documents = Parts::with_room(entries);
+        Self(table)
     }
 
     /// The document of `key`, a tombstone too. O(1).
@@ -32,5 +41,50 @@ impl BareTable {
     /// Takes the document of `key` out. O(1), likewise.
     pub fn remove(&mut self, key: &[u8]) -> Option<Document> {
         self.0.remove(key)
+    }
+}
+
+/// What a vBucket counts of its documents, without the documents: what benchmarks of statistics
+/// measure.
+#[derive(Debug, Default)]
+pub struct BareCounts {
+    table: TableCounts,
+    collections: VbCollections,
+}
+
+impl BareCounts {
+    /// Nothing is counted yet; these collections are there, besides the default one.
+    #[must_use]
+    pub fn new(collections: impl IntoIterator<Item = CollectionId>) -> Self {
+        let mut counts = Self::default();
+        for (id, seqno) in collections.into_iter().zip(1..) {
+            let event = SystemEvent {
+                manifest: ManifestUid(seqno),
+                change: CollectionChange::Begun {
+                    scope: ScopeId::DEFAULT,
+                    id,
+                    name: "collection",
+                    settings: CollectionSettings::default(),
+                },
+            };
+            counts.collections.apply(&event, Seqno(seqno));
+        }
+        counts
+    }
+
+    /// Counts that `new` is the document of its key from now on, and `old` is not any more.
+    /// O(log collections).
+    pub fn replaced(&mut self, new: &Document, old: Option<&Document>) {
+        self.collections.replaced(new, old);
+        self.table.add(new);
+        if let Some(old) = old {
+            self.table.subtract(old);
+        }
+    }
+
+    /// Live documents.
+    #[must_use]
+    pub fn items(&self) -> u64 {
+        self.table.items
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 
-pub use bare::BareTable;
+pub use bare::{BareCounts, BareTable};
 use evicted::Evicted;
 use foldhash::fast::FixedState;
 use model::{Document, Seqno};

@@ -48,16 +48,17 @@ impl<T> Bucket<T> {
 
 /// A part of a table: entries by hash, in a power of two of buckets. An entry lies in the bucket
 /// of its hash, or, if that was full, in one of those that follow.
+///
+/// How many they are is counted beside it: what look-ups read is written only when a part grows,
+/// so that it stays in the caches of all processors.
 pub(super) struct Part<T> {
     buckets: Box<[Bucket<T>]>,
-    len: usize,
 }
 
 impl<T> Default for Part<T> {
     fn default() -> Self {
         Self {
             buckets: Box::default(),
-            len: 0,
         }
     }
 }
@@ -72,7 +73,6 @@ impl<T> Part<T> {
     pub(super) fn with_slots(slots: usize) -> Self {
         Self {
             buckets: (0..slots / WIDTH).map(|_| Bucket::new()).collect(),
-            len: 0,
         }
     }
 
@@ -84,10 +84,6 @@ impl<T> Part<T> {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
     /// Slots, empty ones included.
     pub(super) fn slots(&self) -> usize {
         self.buckets.len() * WIDTH
@@ -97,9 +93,9 @@ impl<T> Part<T> {
         size_of_val(&*self.buckets)
     }
 
-    /// Whether it takes no more entries: at nine tenths, where probes are still short.
-    pub(super) fn is_full(&self) -> bool {
-        self.len * 10 >= self.slots() * 9
+    /// Whether it takes no more than `len` entries: at nine tenths, where probes are still short.
+    pub(super) fn is_full_with(&self, len: usize) -> bool {
+        len * 10 >= self.slots() * 9
     }
 
     /// The number of the slot with the entry of this hash that `is_it` accepts.
@@ -167,15 +163,18 @@ impl<T> Part<T> {
 
     /// Adds an entry to a part that is not full.
     pub(super) fn insert(&mut self, hash: u64, entry: T) {
-        debug_assert!(self.len < self.slots(), "there is room");
+        self.insert_at(hash as usize, tag_of(hash), entry);
+    }
+
+    /// The same, with what it takes of the hash: its lowest bits and its tag.
+    fn insert_at(&mut self, home: usize, tag: u8, entry: T) {
         let mask = self.buckets.len() - 1;
-        let mut index = hash as usize & mask;
+        let mut index = home & mask;
         loop {
             let bucket = &mut self.buckets[index];
             if let Some(slot) = bucket.free() {
-                bucket.tags[slot] = tag_of(hash);
+                bucket.tags[slot] = tag;
                 bucket.slots[slot] = Some(entry);
-                self.len += 1;
                 return;
             }
             // One that counted that far counts no more: whoever looks goes on from it forever.
@@ -190,7 +189,6 @@ impl<T> Part<T> {
         let bucket = self.buckets.get_mut(number >> 3)?;
         let entry = bucket.slots.get_mut(number & 7)?.take()?;
         bucket.tags[number & 7] = 0;
-        self.len -= 1;
         let mut index = hash as usize & mask;
         while index != number >> 3 {
             let passed = &mut self.buckets[index].tags[PASSED];
@@ -200,6 +198,27 @@ impl<T> Part<T> {
             index = (index + 1) & mask;
         }
         Some(entry)
+    }
+
+    /// Makes it one of fewer slots, which must be enough, and a number from [`Part::rounded`].
+    ///
+    /// Only entries that lie behind a full bucket are hashed: of the others the bucket that they
+    /// are in says all that is needed.
+    pub(super) fn shrink(&mut self, slots: usize, hasher: &impl Fn(&T) -> u64) {
+        let old = std::mem::replace(self, Self::with_slots(slots)).buckets;
+        let Some(mut is_passed) = old.last().map(Bucket::is_passed) else {
+            return;
+        };
+        for (home, bucket) in old.into_iter().enumerate() {
+            let may_be_guests = std::mem::replace(&mut is_passed, bucket.is_passed());
+            for (tag, entry) in bucket.tags.into_iter().zip(bucket.slots) {
+                match entry {
+                    Some(entry) if may_be_guests => self.insert(hasher(&entry), entry),
+                    Some(entry) => self.insert_at(home, tag, entry),
+                    None => {}
+                }
+            }
+        }
     }
 
     /// All entries with their hashes; it is empty afterwards, and has no slots.

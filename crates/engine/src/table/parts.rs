@@ -7,6 +7,11 @@ use super::part::Part;
 const PART_SLOTS_MAX: usize = 448;
 /// Parts of a table are at most `2^DEPTH_MAX`; beyond that they double.
 const DEPTH_MAX: u8 = 22;
+/// A part shrinks when it has room for so many times what it holds, to a quarter: seldom, since all
+/// that it holds moves.
+const SPARSE: usize = 8;
+/// Entries that a part is meant for when room is taken at once: few parts will have to be split.
+const PART_MEANT_FOR: usize = 320;
 /// Which bits of a hash choose the part: neither the lowest ones, which choose the slot in it,
 /// nor the highest ones, which are the slot's tag.
 const PART_SHIFT: u32 = 24;
@@ -34,14 +39,22 @@ impl Spot {
     }
 }
 
+/// How a part is filled.
+struct Fill {
+    /// Entries in it.
+    len: u32,
+    /// How many of the deciding bits its entries share.
+    depth: u8,
+}
+
 /// Entries by hash, in parts that a directory finds ("extendible hashing").
 ///
 /// Allocates nothing while it is empty. Cost: one look into the directory more than a plain
 /// table; growing splits one part, which hashes at most [`PART_SLOTS_MAX`] entries.
 pub(crate) struct Parts<T> {
     all: Vec<Part<T>>,
-    /// How many of the deciding bits the entries of each part share.
-    depths: Vec<u8>,
+    /// What is written of each part more often than the part itself.
+    fills: Vec<Fill>,
     /// The part of each value of the deciding bits; empty while there is only one part.
     directory: Vec<u32>,
     len: usize,
@@ -54,7 +67,7 @@ impl<T> Default for Parts<T> {
     fn default() -> Self {
         Self {
             all: Vec::new(),
-            depths: Vec::new(),
+            fills: Vec::new(),
             directory: Vec::new(),
             len: 0,
             slots: 0,
@@ -65,6 +78,23 @@ impl<T> Default for Parts<T> {
 }
 
 impl<T> Parts<T> {
+    /// An empty one with room for so many entries, most of which then make nothing grow.
+    pub(crate) fn with_room(entries: usize) -> Self {
+        let depth = (entries / PART_MEANT_FOR)
+            .checked_ilog2()
+            .map_or(0, |log| log + 1);
+        let depth = (depth as u8).min(DEPTH_MAX);
+        let slots = Part::<T>::rounded((entries >> depth) * 4 / 3).min(PART_SLOTS_MAX);
+        let mut parts = Self::default();
+        for index in 0..1_u32 << depth {
+            parts.add_part(Part::with_slots(slots), 0, depth);
+            if depth > 0 {
+                parts.directory.push(index);
+            }
+        }
+        parts
+    }
+
     #[inline]
     fn part_of(&self, hash: u64) -> usize {
         // A directory of one entry is not kept: nothing is found in it, and part 0 it is.
@@ -95,20 +125,21 @@ impl<T> Parts<T> {
     /// Adds an entry; whether there is another of its kind is the caller's business.
     pub(crate) fn insert(&mut self, hash: u64, entry: T, hasher: impl Fn(&T) -> u64) {
         if self.all.is_empty() {
-            self.add_part(Part::default(), 0);
+            self.add_part(Part::default(), 0, 0);
         }
         let mut index = self.part_of(hash);
-        while self.all[index].is_full() {
+        while self.all[index].is_full_with(self.fills[index].len as usize) {
             self.resizes += 1;
             let slots = self.all[index].slots();
-            if slots >= PART_SLOTS_MAX && self.depths[index] < DEPTH_MAX {
+            if slots >= PART_SLOTS_MAX && self.fills[index].depth < DEPTH_MAX {
                 self.split(index, &hasher);
                 index = self.part_of(hash);
             } else {
-                self.rebuild(index, (slots * 2).max(1), &hasher);
+                self.grow(index, (slots * 2).max(1), &hasher);
             }
         }
         self.all[index].insert(hash, entry);
+        self.fills[index].len += 1;
         self.len += 1;
     }
 
@@ -123,24 +154,26 @@ impl<T> Parts<T> {
         let part = self.all.get_mut(index)?;
         let slot = part.find(hash, is_it)?;
         let entry = part.remove(hash, slot)?;
+        let slots = part.slots();
         self.len -= 1;
-        let (len, slots) = (part.len(), part.slots());
-        if len * 4 <= slots {
-            self.rebuild(index, len * 2, &hasher);
+        self.fills[index].len -= 1;
+        let len = self.fills[index].len as usize;
+        if len * SPARSE <= slots {
+            self.shrink(index, len * 2, &hasher);
         }
         Some(entry)
     }
 
-    fn add_part(&mut self, part: Part<T>, depth: u8) -> usize {
+    fn add_part(&mut self, part: Part<T>, len: u32, depth: u8) -> usize {
         self.slots += part.slots();
         self.array_bytes += part.bytes();
         if self.all.len() == self.all.capacity() {
             // Not doubled: its unused half would cost each document some tenths of a byte.
             self.all.reserve_exact(self.all.len() / 16 + 1);
-            self.depths.reserve_exact(self.all.len() / 16 + 1);
+            self.fills.reserve_exact(self.all.len() / 16 + 1);
         }
         self.all.push(part);
-        self.depths.push(depth);
+        self.fills.push(Fill { len, depth });
         self.all.len() - 1
     }
 
@@ -152,13 +185,20 @@ impl<T> Parts<T> {
         *there = part;
     }
 
-    /// Gives a part another number of slots.
-    fn rebuild(&mut self, index: usize, slots: usize, hasher: &impl Fn(&T) -> u64) {
-        let slots = Part::<T>::rounded(slots);
-        if slots == self.all[index].slots() {
-            return;
+    /// Gives a part fewer slots, if so many are fewer.
+    fn shrink(&mut self, index: usize, slots: usize, hasher: &impl Fn(&T) -> u64) {
+        let (slots, part) = (Part::<T>::rounded(slots), &mut self.all[index]);
+        let (slots_before, bytes_before) = (part.slots(), part.bytes());
+        if slots < slots_before {
+            part.shrink(slots, hasher);
+            self.slots = self.slots + slots - slots_before;
+            self.array_bytes = self.array_bytes + part.bytes() - bytes_before;
         }
-        let mut part = Part::with_slots(slots);
+    }
+
+    /// Gives a part more slots.
+    fn grow(&mut self, index: usize, slots: usize, hasher: &impl Fn(&T) -> u64) {
+        let mut part = Part::with_slots(Part::<T>::rounded(slots));
         self.slots -= self.all[index].slots();
         self.array_bytes -= self.all[index].bytes();
         for (hash, entry) in self.all[index].take(hasher) {
@@ -169,7 +209,7 @@ impl<T> Parts<T> {
 
     /// Makes two parts of one: the next of the deciding bits tells them apart.
     fn split(&mut self, index: usize, hasher: &impl Fn(&T) -> u64) {
-        let depth = self.depths[index];
+        let depth = self.fills[index].depth;
         let bit = 1_usize << depth;
         if self.directory.is_empty() {
             self.directory.push(0);
@@ -181,16 +221,21 @@ impl<T> Parts<T> {
         self.slots -= slots;
         self.array_bytes -= self.all[index].bytes();
         let mut halves = [(); 2].map(|()| Part::with_slots(slots));
+        let mut lens = [0; 2];
         let mut bits = 0;
         for (hash, entry) in self.all[index].take(hasher) {
             bits = (hash >> PART_SHIFT) as usize;
             let half = usize::from(bits & bit != 0);
             halves[half].insert(hash, entry);
+            lens[half] += 1;
         }
         let [low, high] = halves;
         self.replace_part(index, low);
-        self.depths[index] = depth + 1;
-        let new = self.add_part(high, depth + 1);
+        self.fills[index] = Fill {
+            len: lens[0],
+            depth: depth + 1,
+        };
+        let new = self.add_part(high, lens[1], depth + 1);
         let first = (bits & (bit - 1)) | bit;
         for place in self.directory.iter_mut().skip(first).step_by(bit << 1) {
             *place = new as u32;
@@ -249,7 +294,7 @@ impl<T> Parts<T> {
     pub(crate) fn bytes(&self) -> usize {
         self.array_bytes
             + self.all.capacity() * size_of::<Part<T>>()
-            + self.depths.capacity()
+            + self.fills.capacity() * size_of::<Fill>()
             + self.directory.capacity() * size_of::<u32>()
     }
 }

@@ -1,0 +1,204 @@
+//! `WholeWrite`, `VBucketBench` and `PagingVisitorBench`: what is done with a whole vBucket.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use engine::{OpError, Outcome, Requirement, StoreMode, VBucket, VbConfig, Write};
+use model::{Cas, Draft, DurabilityLevel, Meta, VbId, VbState, VbUuid};
+
+use crate::common::{FIRST, NOW, flush, set, vbucket};
+use crate::cpu::cpu_ns;
+use crate::table::{ITEMS, ROUNDS, Shared, keys, measure, per_operation};
+use crate::{Run, report};
+
+fn vbuckets() -> Shared<VBucket> {
+    Shared::new(vbucket)
+}
+
+/// Stores all keys of a thread.
+fn set_all(shared: &Shared<VBucket>, thread: u64) {
+    for (index, key) in keys(thread) {
+        set(&mut shared.of(index), &key, b"x");
+    }
+}
+
+/// vBuckets with the keys of the first thread, for every other of which a durable write waits.
+fn half_prepared() -> Shared<VBucket> {
+    let shared = vbuckets();
+    set_all(&shared, 0);
+    let topology = r#"[["here","there"]]"#;
+    let nodes = Some(topology.to_owned());
+    for (index, key) in keys(0) {
+        let mut vbucket = shared.of(index);
+        if vbucket.topology().is_empty() {
+            vbucket.set_state(VbState::Active, nodes.clone(), VbUuid(2));
+        }
+        if index % 2 == 0 {
+            continue;
+        }
+        let mut write = Write {
+            mode: StoreMode::Set,
+            draft: Some(Draft::new(&key, b"y", &Meta::default())),
+            cas: Cas::ANY,
+            preserve_expiry: false,
+            durability: Some(Requirement {
+                level: DurabilityLevel::Majority,
+                deadline_ns: u64::MAX,
+            }),
+        };
+        let stored = vbucket.store(&mut write, NOW);
+        assert!(matches!(stored, Ok(Outcome::Prepared(_))), "it waits");
+    }
+    shared
+}
+
+/// `WholeWrite/*`: all that a vBucket does for an operation of a client: checks, seqno and CAS,
+/// log. `Refused` is a deletion that finds another CAS, or a durable write that waits, as it does
+/// for half of the keys: what a write looks up before it changes anything.
+fn whole_writes(run: &Run) {
+    measure(
+        run,
+        "WholeWrite/Refused",
+        half_prepared,
+        |_, _| keys(0),
+        |shared, index, key| {
+            let waits = index % 2 == 1;
+            let refused = shared.of(index).delete(key, Cas(1), NOW);
+            let expected = if waits {
+                OpError::SyncWriteInProgress
+            } else {
+                OpError::KeyExists
+            };
+            assert!(matches!(refused, Err(error) if error == expected));
+        },
+    );
+    let stored = |shared: &Shared<VBucket>, thread| {
+        set_all(shared, thread);
+        keys(thread)
+    };
+    measure(
+        run,
+        "WholeWrite/Get",
+        || {
+            let shared = vbuckets();
+            set_all(&shared, 0);
+            shared
+        },
+        |_, _| keys(0),
+        |shared, index, key| {
+            assert!(shared.of(index).get(key, NOW).is_ok());
+        },
+    );
+    measure(
+        run,
+        "WholeWrite/Insert",
+        vbuckets,
+        |_, thread| keys(thread),
+        |shared, index, key| set(&mut shared.of(index), key, b"x"),
+    );
+    measure(
+        run,
+        "WholeWrite/Replace",
+        vbuckets,
+        stored,
+        |shared, index, key| set(&mut shared.of(index), key, b"y"),
+    );
+    measure(
+        run,
+        "WholeWrite/Delete",
+        vbuckets,
+        stored,
+        |shared, index, key| {
+            assert!(shared.of(index).delete(key, Cas::ANY, NOW).is_ok());
+        },
+    );
+}
+
+/// `VBucketBench/CreateDeleteStoredValue`: a document is made and freed.
+fn create_delete(run: &Run) {
+    let name = "VBucketBench/CreateDeleteStoredValue";
+    if !run.wants(name) {
+        return;
+    }
+    let before = cpu_ns();
+    for _ in 0..ROUNDS * ITEMS {
+        drop(black_box(Draft::new(b"\0key", b"value", &Meta::default())));
+    }
+    report(name, per_operation(cpu_ns() - before, ROUNDS * ITEMS), &[]);
+}
+
+/// A vBucket that holds `mib`, in documents of 1 KiB with keys of so many characters, all durable.
+fn full_vbucket(key_chars: usize, mib: usize) -> VBucket {
+    let config = VbConfig {
+        evicts_keys: true,
+        ..VbConfig::default()
+    };
+    let mut vbucket = VBucket::new(VbId(0), VbState::Active, FIRST, Arc::new(config));
+    let mut index = 0;
+    while vbucket.memory_bytes() < mib << 20 {
+        set(&mut vbucket, &key_of(index, key_chars), &[b'v'; 1024]);
+        index += 1;
+        if index % 1000 == 0 {
+            flush(&mut vbucket);
+        }
+    }
+    flush(&mut vbucket);
+    vbucket
+}
+
+/// Collection prefix, digits, and what is missing to the least number of characters.
+fn key_of(index: usize, chars: usize) -> Vec<u8> {
+    format!("\0{index:k<chars$}").into_bytes()
+}
+
+/// `PagingVisitorBench`: a vBucket is looked at in the steps in which that is done under its lock.
+/// `SingleVBucket`: every document is evicted whole. `PagerIteration`: all are too warm.
+/// `NoopIteration`: the pass that looks for expired ones, which finds none; nothing is traced.
+/// `EvictAllWithoutPager`: each key is evicted by name.
+fn paging_visitor(run: &Run, key_chars: usize, mib: usize) {
+    const SLOTS_A_STEP: usize = 32;
+    let name = |what| format!("PagingVisitorBench/{what}/{key_chars}/{mib}");
+    let build = || full_vbucket(key_chars, mib);
+    run.single(&name("SingleVBucket"), 5, build, |vbucket| {
+        let mut garbage = Vec::new();
+        while vbucket.hash_stats().entries > 0 {
+            vbucket.evict_cold(SLOTS_A_STEP, usize::MAX, NOW, &mut garbage);
+            garbage.clear();
+        }
+    });
+    run.single(&name("PagerIteration"), 5, build, |vbucket| {
+        let mut garbage = Vec::new();
+        while !vbucket
+            .evict_cold(SLOTS_A_STEP, usize::MAX, NOW, &mut garbage)
+            .finished
+        {}
+        assert!(garbage.is_empty(), "what was just written is warm");
+    });
+    run.single(&name("NoopIteration"), 5, build, |vbucket| {
+        while !vbucket.expire_due(SLOTS_A_STEP, NOW).finished {}
+    });
+    let build = || {
+        let vbucket = full_vbucket(key_chars, mib);
+        let entries = vbucket.hash_stats().entries;
+        let keys: Vec<_> = (0..entries).map(|index| key_of(index, key_chars)).collect();
+        (vbucket, keys)
+    };
+    run.single(
+        &name("EvictAllWithoutPager"),
+        5,
+        build,
+        |(vbucket, keys)| {
+            for key in keys {
+                assert!(vbucket.evict(key, NOW));
+            }
+        },
+    );
+}
+
+pub(crate) fn run(run: &Run) {
+    whole_writes(run);
+    create_delete(run);
+    for (key_chars, mib) in [(24, 8), (24, 102), (24, 205), (3, 8), (3, 205)] {
+        paging_visitor(run, key_chars, mib);
+    }
+}
