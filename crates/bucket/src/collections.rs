@@ -21,11 +21,11 @@ use crate::stats::Counters;
 /// Events that one vBucket notes under one lock hold.
 const STEPS_PER_HOLD: usize = 16;
 /// Slots of the table looked at under one lock hold.
-const SLOTS_PER_HOLD: usize = 64;
+const SLOTS_PER_HOLD: usize = 32;
 /// Rows that one walk takes out of the store at most; bounds the memory that it takes.
 const ROWS_PER_WALK: usize = 50_000;
 /// Rows forgotten under one lock hold.
-const FORGOTTEN_PER_HOLD: usize = 128;
+const FORGOTTEN_PER_HOLD: usize = 64;
 /// How soon the eraser looks again at what had to wait for the flusher.
 pub(crate) const ERASE_AGAIN: Duration = Duration::from_millis(100);
 
@@ -281,7 +281,7 @@ impl<S: KvStore> Bucket<S> {
     fn erase_of(&self, id: VbId) -> bool {
         let mut garbage = Vec::new();
         loop {
-            let progress = self.with_vbucket_for(Hold::Evict, id, |vbucket| {
+            let progress = self.with_vbucket_for(Hold::Collections, id, |vbucket| {
                 vbucket.erase_dead(SLOTS_PER_HOLD, &mut garbage)
             });
             garbage.clear();
@@ -289,7 +289,7 @@ impl<S: KvStore> Bucket<S> {
                 break;
             }
         }
-        let ready = self.with_vbucket_for(Hold::Evict, id, |vbucket| vbucket.dead_in_store());
+        let ready = self.with_vbucket_for(Hold::Collections, id, |vbucket| vbucket.dead_in_store());
         let Some(Some((living, end))) = ready else {
             self.hurry();
             return false;
@@ -329,7 +329,7 @@ impl<S: KvStore> Bucket<S> {
 
     fn forget_rows(&self, id: VbId, gone: &[(Box<[u8]>, model::Seqno, bool)]) {
         for some in gone.chunks(FORGOTTEN_PER_HOLD) {
-            self.with_vbucket_for(Hold::Evict, id, |vbucket| {
+            self.with_vbucket_for(Hold::Collections, id, |vbucket| {
                 for (key, seqno, tombstone) in some {
                     vbucket.forget_dead_row(key, *seqno, *tombstone);
                 }

@@ -20,7 +20,7 @@ pub enum Hold {
     Restore = 5,
     /// Statistics look at figures.
     Stat = 6,
-    /// Collections come and go.
+    /// Collections come and go; documents of those that went are erased.
     Collections = 7,
 }
 

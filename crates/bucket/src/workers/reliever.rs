@@ -13,7 +13,7 @@ use crate::stats::{Counters, FlusherState};
 
 /// Table slots looked at under one lock hold: each costs a cache miss, and an allocation when
 /// it is evicted.
-const SLOTS_PER_HOLD: usize = 32;
+const SLOTS_PER_HOLD: usize = 16;
 /// Passes over the whole bucket before giving up: the first ones cool documents down.
 const PASSES_MAX: usize = 4;
 

@@ -156,7 +156,7 @@ fn key_of(index: usize, chars: usize) -> Vec<u8> {
 /// `NoopIteration`: the pass that looks for expired ones, which finds none; nothing is traced.
 /// `EvictAllWithoutPager`: each key is evicted by name.
 fn paging_visitor(run: &Run, key_chars: usize, mib: usize) {
-    const SLOTS_A_STEP: usize = 32;
+    const SLOTS_A_STEP: usize = 16;
     let name = |what| format!("PagingVisitorBench/{what}/{key_chars}/{mib}");
     let build = || full_vbucket(key_chars, mib);
     run.single(&name("SingleVBucket"), 5, build, |vbucket| {
