@@ -41,7 +41,13 @@ func (o *observer) DeleteScope(gocbcore.DcpScopeDeletion)       { o.say("end of 
 func (o *observer) ModifyCollection(c gocbcore.DcpCollectionModification) {
 	o.say("modify %d", c.CollectionID)
 }
-func (o *observer) OSOSnapshot(gocbcore.DcpOSOSnapshot) { o.say("snapshot without order") }
+func (o *observer) OSOSnapshot(s gocbcore.DcpOSOSnapshot) {
+	if s.SnapshotType == 1 {
+		o.say("any order begins")
+	} else {
+		o.say("any order ends")
+	}
+}
 func (o *observer) End(_ gocbcore.DcpStreamEnd, err error) {
 	if errors.Is(err, gocbcore.ErrDCPStreamFilterEmpty) {
 		o.say("filter empty")
@@ -133,4 +139,47 @@ func followsCollections(w *world) {
 		return err
 	})
 	refused(err, "a scope that is gone", gocbcore.ErrScopeNotFound, gocbcore.ErrTimeout)
+}
+
+// takesAnyOrder streams a small collection of a vBucket that is no longer in memory, by key, and
+// follows it from there.
+func takesAnyOrder(w *world) {
+	w.manage("POST", "", url.Values{"name": {"dcp"}})
+	w.manage("POST", "/dcp/collections", url.Values{"name": {"few"}})
+	w.manage("POST", "/dcp/collections", url.Values{"name": {"many"}})
+	few := w.collectionID("few")
+	// Keys of one vBucket, in descending order, beside ten times as many that nobody asks for.
+	const most = 900_000
+	var keys []string
+	vbucket := w.write("many", "key")
+	for number, others := most, 0; others < 30; number-- {
+		key := fmt.Sprintf("key-%d", number)
+		if w.write("many", key) != vbucket {
+			continue
+		}
+		others++
+		if len(keys) < 3 {
+			w.write("few", key)
+			keys = append(keys, key)
+		}
+	}
+	must(w.node.stop(), "stop")
+	must(w.node.start(), "start")
+
+	c := newConsumerOf(w.node.ports.KV, gocbcore.DCPConfig{BufferSize: defaultBytes, UseExpiryOpcode: true, UseOSOBackfill: true})
+	defer c.close()
+	filter := gocbcore.OpenStreamFilterOptions{CollectionIDs: []uint32{few}}
+	o := &observer{make(chan string, 1000)}
+	must1(await(func(done func([]gocbcore.FailoverEntry, error)) error {
+		_, err := c.agent.OpenStream(vbucket, memd.DcpStreamAddFlagActiveOnly, 0, 0, ^gocbcore.SeqNo(0), 0, 0, o, gocbcore.OpenStreamOptions{FilterOptions: &filter}, done)
+		return err
+	}))
+	o.expects("any order begins", fmt.Sprintf("begin %d few", few))
+	for index := range keys {
+		o.expects(fmt.Sprintf("%d/%s", few, keys[len(keys)-1-index]))
+	}
+	o.expects("any order ends")
+	w.write("few", keys[0])
+	o.expects(fmt.Sprintf("%d/%s", few, keys[0]))
+	w.manage("DELETE", "/dcp", nil)
 }

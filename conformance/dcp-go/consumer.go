@@ -32,6 +32,10 @@ type consumer struct {
 }
 
 func newConsumer(port int, bufferBytes int) *consumer {
+	return newConsumerOf(port, gocbcore.DCPConfig{BufferSize: bufferBytes, UseExpiryOpcode: true})
+}
+
+func newConsumerOf(port int, config gocbcore.DCPConfig) *consumer {
 	flags := memd.DcpOpenFlagProducer | memd.DcpOpenFlagIncludeDeleteTimes
 	agent := must1(gocbcore.CreateDcpAgent(&gocbcore.DCPAgentConfig{
 		BucketName:       "default",
@@ -40,7 +44,7 @@ func newConsumer(port int, bufferBytes int) *consumer {
 		IoConfig:         gocbcore.IoConfig{UseCollections: true},
 		EnableCCCPPoller: true,
 		KVConfig:         gocbcore.KVConfig{ConnectTimeout: 10 * time.Second},
-		DCPConfig:        gocbcore.DCPConfig{BufferSize: bufferBytes, UseExpiryOpcode: true},
+		DCPConfig:        config,
 	}, fmt.Sprintf("settee-%d", time.Now().UnixNano()), flags))
 	c := &consumer{agent: agent}
 	_, err := await(func(done func(*gocbcore.WaitUntilReadyResult, error)) error {

@@ -112,6 +112,7 @@ var tests = []test{
 	{"rolls_back_after_a_kill", rollsBackAfterKill},
 	// The last one: what it makes is told to every stream from then on.
 	{"follows_collections", followsCollections},
+	{"takes_a_collection_in_any_order", takesAnyOrder},
 }
 
 // load runs writes and keeps what they came to.
