@@ -8,8 +8,9 @@ use crate::output;
 
 /// Make the bucket of a replica node active.
 ///
-/// For when the active node is gone for good: from then on this node takes writes, and whatever
-/// the other one had and had not sent is lost. Should that one come back, let it follow this one
+/// For when the active node is gone for good: from then on this node takes writes. What other
+/// nodes of the group have and this one has not is fetched first, as far as they can be reached;
+/// whatever only the old active node had is lost. Should that one come back, let it follow this one
 /// (settee serve --replica-of ... --demote). Promoting twice changes nothing.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

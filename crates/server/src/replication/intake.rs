@@ -97,6 +97,8 @@ pub(super) struct Intake<T> {
     window: Window,
     sync_writes: bool,
     paused: bool,
+    /// Nothing that is here is given up.
+    fixed: bool,
 }
 
 impl<T: Target> Intake<T> {
@@ -115,6 +117,7 @@ impl<T: Target> Intake<T> {
             window: Window::new(window_bytes, now_ns),
             sync_writes: false,
             paused: false,
+            fixed: false,
         }
     }
 
@@ -129,6 +132,11 @@ impl<T: Target> Intake<T> {
     /// The producer sends prepares, or does not.
     pub(super) fn agree_on_sync_writes(&mut self, agreed: bool) {
         self.sync_writes = agreed;
+    }
+
+    /// Refuses streams for which something that is here would have to go.
+    pub(super) fn never_go_back(&mut self) {
+        self.fixed = true;
     }
 
     pub(super) fn window(&mut self) -> &mut Window {
@@ -305,7 +313,7 @@ impl<T: Target> Intake<T> {
                 self.acknowledge_prepares(vb, out);
                 Answered::Granted
             }
-            Status::ROLLBACK => {
+            Status::ROLLBACK if !self.fixed => {
                 let to = parse_rollback(frame.value).map_err(malformed)?;
                 self.roll_back(vb, (start, dropped), to, out)?;
                 Answered::Again

@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+use super::catch_up::CatchUp;
 use super::consumer::{Broken, Consumer};
 use super::controls::Wishes;
 use super::followed::Followed;
@@ -28,6 +29,9 @@ const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// A peer that takes nothing is as good as gone.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
+/// The same of a node that is asked for what it has before a promotion.
+const FETCH_CONNECT_LIMIT: Duration = Duration::from_secs(2);
+const FETCH_STALL_LIMIT: Duration = Duration::from_secs(5);
 const READ_BYTES: usize = 256 << 10;
 /// The flow-control window: a share of the quota, within bounds.
 const WINDOW_SHARE: u64 = 20;
@@ -73,7 +77,12 @@ impl Link {
             let order = *orders.borrow_and_update();
             match order {
                 Order::Follow => {}
-                Order::Promote => return self.promote(),
+                Order::Promote => {
+                    if self.fetch_from_others(&mut orders).await {
+                        return self.promote();
+                    }
+                    continue;
+                }
                 Order::Stop => return self.progress.set_stage(Stage::Stopped),
             }
             if self.served.bucket.warmup().stage() != WarmupStage::Done {
@@ -221,6 +230,75 @@ impl Link {
             about: group::introduction(&self.node, &self.served, self.of.demote),
             must_register: *at != self.configured(),
         }
+    }
+
+    /// Fetches what the other nodes of the group have beyond this one, as far as they can be
+    /// reached; `false` when there is another order.
+    async fn fetch_from_others(&self, orders: &mut watch::Receiver<Order>) -> bool {
+        for peer in self.served.group().peers {
+            let from = (peer.host, peer.kv_port);
+            let fetched = tokio::select! {
+                fetched = self.fetch_from(&from) => fetched,
+                _ = orders.changed() => return false,
+            };
+            let (bucket, node) = (self.served.name(), format!("{}:{}", from.0, from.1));
+            match fetched {
+                Ok((changes, 0)) => {
+                    tracing::info!(bucket, node, changes, "fetched before the promotion");
+                }
+                Ok((changes, vbuckets)) => {
+                    let reason = "that node did not give some of its vBuckets before the promotion";
+                    tracing::warn!(bucket, node, changes, vbuckets, "{reason}");
+                }
+                Err(why) => {
+                    let why = match why {
+                        End::Ordered => continue,
+                        End::Lost(error) => error.to_string(),
+                        End::Broken(broken) => broken.to_string(),
+                    };
+                    let told = "what only that node has is not part of the promotion";
+                    tracing::warn!(bucket, node, reason = why, "{told}");
+                }
+            }
+        }
+        true
+    }
+
+    /// Tells how many changes came, and how many vBuckets could not be had.
+    async fn fetch_from(&self, from: &(String, u16)) -> Result<(u64, usize), End> {
+        let to = (from.0.as_str(), from.1);
+        let connected = tokio::time::timeout(FETCH_CONNECT_LIMIT, TcpStream::connect(to)).await;
+        let mut stream = connected.map_err(|_| timed_out("connecting"))??;
+        stream.set_nodelay(true)?;
+        let mut about = self.introduction(from);
+        about.name = format!("catch-up:{}:{}", self.node.uuid, self.of.bucket);
+        about.about.clear();
+        about.wishes.consumer.clear();
+        let target = Followed {
+            node: Arc::clone(&self.node),
+            served: Arc::clone(&self.served),
+            active: None,
+        };
+        let progress = Arc::new(Progress::new(self.served.bucket.vbuckets()));
+        let (mut input, mut output) = (Vec::new(), Vec::new());
+        let now_ns = self.node.clock.mono_ns();
+        let streams = Arc::clone(&progress);
+        let mut catch_up = CatchUp::new(&target, &about, streams, now_ns, &mut output)?;
+        while !catch_up.is_done() {
+            let written = tokio::time::timeout(FETCH_STALL_LIMIT, stream.write_all(&output));
+            written.await.map_err(|_| timed_out("sending"))??;
+            output.clear();
+            input.reserve(READ_BYTES);
+            let read = tokio::time::timeout(FETCH_STALL_LIMIT, stream.read_buf(&mut input));
+            if read.await.map_err(|_| timed_out("reading"))?? == 0 {
+                return Err(End::Lost(ErrorKind::UnexpectedEof.into()));
+            }
+            let now_ns = self.node.clock.mono_ns();
+            let done_with = catch_up.receive(&input, now_ns, &mut output)?;
+            input.drain(..done_with);
+        }
+        let changes = progress.changes.load(Ordering::Relaxed);
+        Ok((changes, catch_up.refused()))
     }
 
     /// Every vBucket becomes active with a history of its own, and clients are told.

@@ -10,8 +10,10 @@
 //!
 //! One thread per replicated bucket: it applies changes where it reads them, so the threads that
 //! serve clients have nothing to do with it. A promotion is done by the same thread, between two
-//! reads: nothing of the old active node can come after it.
+//! reads: nothing of the old active node can come after it. Before it, what the other nodes of the group
+//! have and this one has not is fetched from them (`CatchUp`).
 
+mod catch_up;
 mod changes;
 mod claims;
 mod consumer;

@@ -41,7 +41,7 @@ pub(super) struct Introduction {
     pub(super) name: String,
     /// What it asks of the producer.
     pub(super) wishes: Wishes,
-    /// What the active node is told about this one: JSON.
+    /// What the active node is told about this one: JSON. Empty for who does not follow it.
     pub(super) about: String,
     /// Whether it is only followed if it knows what that means.
     pub(super) must_register: bool,
@@ -64,6 +64,7 @@ enum Step {
 pub(super) struct Setup {
     step: Step,
     controls: Controls,
+    registers: bool,
     must_register: bool,
     login: ScramClient,
     proof: Option<Proof>,
@@ -74,6 +75,7 @@ impl Setup {
         Self {
             step: Step::Hello,
             controls: Controls::default(),
+            registers: !about.about.is_empty(),
             must_register: about.must_register,
             login: ScramClient::new(&about.user, &about.password, &about.nonce),
             proof: None,
@@ -201,7 +203,8 @@ impl Setup {
                 Step::Select
             }
             Step::Login | Step::Prove => return refused("the login"),
-            Step::Select if ok => Step::Register,
+            Step::Select if ok && self.registers => Step::Register,
+            Step::Select if ok => Step::Open,
             Step::Select => return refused("the bucket"),
             Step::Register if !ok && self.must_register => return refused("the registration"),
             // A node that knows no replicas can be followed all the same.

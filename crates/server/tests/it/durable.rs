@@ -23,7 +23,7 @@ fn level(level: u8, timeout_ms: u16) -> [u8; 4] {
     [0x13, level, high, low]
 }
 
-fn durable(request: Request, asked: u8, timeout_ms: u16) -> Request {
+pub(crate) fn durable(request: Request, asked: u8, timeout_ms: u16) -> Request {
     request.infos(&level(asked, timeout_ms))
 }
 
@@ -328,7 +328,7 @@ fn every_durable_write_is_answered_wherever_its_connection_is_served() {
 }
 
 /// Waits until a replica's node shows this value.
-fn until_replicated(other: &mut Client, key: &str, value: &str) {
+pub(crate) fn until_replicated(other: &mut Client, key: &str, value: &str) {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         let got = other.call(&Request::of(Opcode::GET_REPLICA, key));

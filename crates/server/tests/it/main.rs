@@ -17,6 +17,7 @@ mod manifests;
 mod observe;
 mod order;
 mod place;
+mod promotion;
 mod quiet;
 mod values;
 mod vbuckets;

@@ -1,0 +1,114 @@
+//! A replica that becomes active has what other replicas acknowledged.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use wire::{Opcode, Status};
+
+use crate::client::{Client, Request, set};
+use crate::durable::{durable, until_replicated};
+use crate::place::{own, replica_of};
+
+const MAJORITY: u8 = 1;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Carries bytes both ways to a port until it is frozen: then connections stay open, and nothing
+/// comes any more.
+fn wire_to(port: u16) -> (u16, Arc<AtomicBool>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let here = listener.local_addr().unwrap().port();
+    let frozen = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&frozen);
+    std::thread::spawn(move || {
+        while let Ok((near, _)) = listener.accept() {
+            let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else {
+                return;
+            };
+            let back = (far.try_clone().unwrap(), near.try_clone().unwrap());
+            for (from, to) in [(near, far), back] {
+                let frozen = Arc::clone(&flag);
+                std::thread::spawn(move || carry(from, to, &frozen));
+            }
+        }
+    });
+    (here, frozen)
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, frozen: &AtomicBool) {
+    let mut bytes = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        while frozen.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if to.write_all(&bytes[..count]).is_err() {
+            return;
+        }
+    }
+}
+
+/// Nodes in the map that a node tells.
+fn known_nodes(client: &mut Client) -> usize {
+    let map = client.call(&Request::new(Opcode::GET_CLUSTER_CONFIG)).ok();
+    map.json()["nodesExt"].as_array().map_or(0, Vec::len)
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// One replica is cut off, `others` acknowledge what it never hears of, and it is promoted.
+fn promoted_behind(others: usize) {
+    let active = own();
+    let port = active.ports().kv;
+    let others: Vec<_> = (0..others).map(|_| replica_of(port, None)).collect();
+    let (through, frozen) = wire_to(port);
+    let behind = replica_of(through, None);
+    let mut client = Client::ready(port);
+    client.call(&set("first", "1")).ok();
+    for node in others.iter().chain([&behind]) {
+        let mut other = Client::ready(node.ports().kv);
+        until_replicated(&mut other, "first", "1");
+    }
+    let mut other = Client::ready(behind.ports().kv);
+    until("the one behind does not know the others", || {
+        known_nodes(&mut other) == others.len() + 2
+    });
+    frozen.store(true, Ordering::SeqCst);
+    let key = |number: usize| format!("key-{number}");
+    for number in 0..50 {
+        let write = set(&key(number), "kept");
+        client.call(&durable(write, MAJORITY, 30_000)).ok();
+    }
+    drop(client);
+    active.shutdown().unwrap();
+    let mut promoted = Client::ready(behind.ports().kv);
+    let lacks = promoted.call(&Request::of(Opcode::GET_REPLICA, &key(0)));
+    assert_eq!(lacks.status, Status::KEY_ENOENT, "it heard of nothing");
+    let promote = Request::new(Opcode::IOCTL_SET).key("replication.promote");
+    promoted.call(&promote).ok();
+    for number in 0..50 {
+        // It may have come as a prepare, to be decided by the new group.
+        until("an acknowledged write is lost", || {
+            let got = promoted.call(&Request::of(Opcode::GET, &key(number)));
+            got.status == Status::SUCCESS && got.text() == "kept"
+        });
+    }
+    promoted.call(&set("later", "1")).ok();
+}
+
+#[test]
+fn a_promoted_replica_has_what_only_the_other_one_acknowledged() {
+    promoted_behind(1);
+}
+
+#[test]
+fn a_promoted_replica_of_three_has_what_a_majority_acknowledged() {
+    promoted_behind(2);
+}
