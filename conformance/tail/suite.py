@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from harness import Node, Suite, binary, clean_environment, end_with_parent, equal, eventually
 from mcbp import DELETE, GET, NOT_FOUND, SET, SUCCESS, Closed, Connection, key_call, vbucket_of
+from pair import stats
 
 suite = Suite("tail")
 
@@ -287,7 +288,7 @@ def goes_on_from_its_state_without_a_repeat(world):
 def loses_nothing_when_it_is_killed(world):
     state, out = world.file(), world.file()
     load = Load(world, b"killed")
-    for _ in range(8):
+    for _ in range(10):
         tail = Tail(world, "--from", "beginning", "--state", str(state), out=out)
         size = out.stat().st_size + world.random.randrange(1, 120_000)
         eventually("some lines", lambda: out.stat().st_size >= size, PATIENCE)
@@ -321,12 +322,12 @@ def outlives_a_restart_of_its_node(world):
 
 @suite.test
 def takes_back_what_its_node_lost(world):
-    state = world.file()
-    tail = Tail(world, "--from", "beginning", "--state", str(state))
-    for _ in range(3):
+    state, out = world.file(), world.file()
+    tail = Tail(world, "--from", "beginning", "--state", str(state), out=out)
+    for _ in range(10):
         load = Load(world, b"lost")
-        before = len(tail.lines())
-        eventually("lines of the load", lambda: len(tail.lines()) > before + 300, PATIENCE)
+        size = out.stat().st_size + 40_000
+        eventually("lines of the load", lambda: out.stat().st_size >= size, PATIENCE)
         world.node.kill()
         load.stop()
         world.node.start().ready()
@@ -545,7 +546,38 @@ def takes_back_over_http_what_its_node_lost(world):
 
 
 @suite.test
+def narrows_what_it_streams_over_http(world):
+    """By vBucket, scope and collection; a position goes on for the same part."""
+    connection = Connection(world.node.kv).login()
+    numbers = {}
+    for number in range(300):
+        key = b"narrow-%d" % number
+        equal(key_call(connection, SET, key, bytes(8), b"1").status, SUCCESS)
+        numbers.setdefault(vbucket_of(key) < 512, []).append(key.decode())
+    events = Events(world, "?since=beginning&scope=_default&collection=_default&vbuckets=0-500,501,502-511")
+    feeds = [name for name in stats(world.node, "dcp") if name.startswith("eq_dcpq:http-changes:")]
+    assert feeds, "statistics do not list it"
+    wanted = set(numbers[True])
+    events.read(lambda e: e.id and wanted <= {line.get("key") for line in e.lines})
+    assert all(line["vb"] < 512 for line in events.lines + events.unnamed), "a vBucket that was left out"
+    position = events.id
+    events.close()
+    # Everything from that position: what was left out comes now, and nothing of the rest again.
+    events = Events(world, "", {"Last-Event-ID": position})
+    wanted = set(numbers[False])
+    events.read(lambda e: wanted <= {line.get("key") for line in e.lines + e.unnamed})
+    told = {line.get("key") for line in events.lines + events.unnamed}
+    equal(told & set(numbers[True]), set(), "told again")
+    events.close()
+    connection.close()
+
+
+@suite.test
 def refuses_over_http_what_cannot_be(world):
+    for query in ("?vbuckets=", "?vbuckets=9-1", "?vbuckets=1024", "?vbuckets=a", "?vbuckets=1,,2", "?keys=all"):
+        equal(http_status(world, query=query), 400, query)
+    for query in ("?scope=nope", "?scope=_default&collection=nope", "?collection=nope"):
+        equal(http_status(world, query=query), 404, query)
     equal(http_status(world, password="wrong"), 401, "a wrong password")
     equal(http_status(world, path="/changes/nope"), 404, "an unknown bucket")
     equal(http_status(world, query="?since=yesterday"), 400, "no position")

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bucket::Wake;
 use model::{Now, Seqno, VbId};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
-use wire::dcp::{DcpControl, OpenFlags};
+use wire::dcp::{DcpControl, OpenFlags, StreamRequest};
 use wire::{Decoded, Feature, FeatureSet, Limits, Opaque, Opcode, Status, decode};
 
 use super::{Change, Collections, Place, Position, Streams, Told, take};
@@ -14,7 +15,7 @@ use crate::clock::SystemClock;
 use crate::collections::to_json;
 use crate::served::ServedBucket;
 use crate::session::Refusal;
-use crate::session::dcp::{OpenedStream, Produced, Producer, SILENCE_MAX};
+use crate::session::dcp::{OpenedStream, Produced, Producer, SILENCE_MAX, SharedProducer};
 
 /// How long a stream waits that cannot be had for the moment.
 const AGAIN_NS: u64 = 500_000_000;
@@ -28,6 +29,36 @@ pub enum Start {
     Beginning,
     /// Where another one stopped.
     At(Position),
+}
+
+/// What a reader wants to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// From where on.
+    pub start: Start,
+    /// No values.
+    pub keys_only: bool,
+    /// Only of this scope.
+    pub scope: Option<String>,
+    /// Only of this collection of the scope; without a scope, of the default one.
+    pub collection: Option<String>,
+    /// Only of vBuckets from the first to the second of one of these; empty for all.
+    pub vbuckets: Vec<(u16, u16)>,
+}
+
+impl Wanted {
+    fn wants(&self, vb: VbId) -> bool {
+        let mut ranges = self.vbuckets.iter();
+        self.vbuckets.is_empty() || ranges.any(|(first, last)| (*first..=*last).contains(&vb.0))
+    }
+
+    /// The filter of stream requests; `None` if there is no such scope or collection.
+    fn filter(&self, collections: &Collections) -> Option<String> {
+        match (self.scope.as_deref(), self.collection.as_deref()) {
+            (None, None) => Some(String::new()),
+            (scope, collection) => collections.filter(scope.unwrap_or("_default"), collection),
+        }
+    }
 }
 
 /// Something to tell.
@@ -55,6 +86,10 @@ pub enum Fed {
 pub enum NoFeed {
     /// There is no such bucket.
     NoBucket,
+    /// It has no such scope or collection.
+    NoPart,
+    /// It has no vBucket of such a number.
+    NoVbucket,
     /// The position is of a bucket with another number of vBuckets.
     OtherBucket,
 }
@@ -72,7 +107,9 @@ impl Wake for Doorbell {
 /// Nothing is read ahead: a feed that is not asked for more holds a cursor for each vBucket and
 /// one turn's frames at most.
 pub struct Feed {
-    producer: Producer,
+    producer: SharedProducer,
+    /// What goes with each stream request.
+    filter: Arc<str>,
     features: FeatureSet,
     clock: Arc<SystemClock>,
     bell: Arc<Notify>,
@@ -93,23 +130,32 @@ impl std::fmt::Debug for Feed {
 }
 
 impl Feed {
-    /// A feed of a bucket; with `keys_only` it tells no values.
+    /// A feed of a bucket. Statistics list it among the producers.
     pub(crate) fn open(
         served: &Arc<ServedBucket>,
         clock: Arc<SystemClock>,
-        start: Start,
-        keys_only: bool,
+        wanted: &Wanted,
     ) -> Result<Self, NoFeed> {
         static NAMES: AtomicU64 = AtomicU64::new(0);
         let vbuckets = served.bucket.vbuckets();
-        let position = match start {
+        if wanted.vbuckets.iter().any(|range| range.1 >= vbuckets) {
+            return Err(NoFeed::NoVbucket);
+        }
+        let position = match &wanted.start {
             Start::Now => now_of(served),
             Start::Beginning => Position::beginning(vbuckets),
-            Start::At(position) if position.places.len() == usize::from(vbuckets) => position,
+            Start::At(position) if position.places.len() == usize::from(vbuckets) => {
+                position.clone()
+            }
             Start::At(_) => return Err(NoFeed::OtherBucket),
         };
         let manifest = to_json(&served.bucket.manifest()).to_string();
         let collections = Collections::of_manifest(manifest.as_bytes());
+        let collections = collections.unwrap_or_else(Collections::only_default);
+        let filter = wanted.filter(&collections).ok_or(NoFeed::NoPart)?;
+        let mut streams = Streams::from(position);
+        streams.leave_out(|vb| !wanted.wants(vb));
+        let keys_only = wanted.keys_only;
         let bell = Arc::new(Notify::new());
         let name = format!("http-changes:{}", NAMES.fetch_add(1, Ordering::Relaxed));
         let mut flags = OpenFlags::PRODUCER.with(OpenFlags::INCLUDE_DELETE_TIMES);
@@ -134,13 +180,16 @@ impl Feed {
             let set = producer.control(&DcpControl { name, value }, features);
             debug_assert!(set.is_ok(), "the producer knows its own settings");
         }
+        let producer = Arc::new(Mutex::new(producer));
+        served.dcp.enter_feed(&name, &producer);
         Ok(Self {
             producer,
+            filter: filter.into(),
             features,
             clock,
             bell,
-            streams: Streams::from(position),
-            collections: collections.unwrap_or_else(Collections::only_default),
+            streams,
+            collections,
             frames: Vec::new(),
             ask_at_ns: Some(0),
             keys_only,
@@ -160,17 +209,20 @@ impl Feed {
     /// Tells some of what there is: a bounded amount. Does not block.
     pub(crate) fn turn(&mut self, mut tell: impl FnMut(News<'_>)) -> Fed {
         let now = self.clock.now();
-        self.producer.heard(now);
+        self.producer.lock().heard(now);
         if !self.ask(now, &mut tell) {
             return Fed::Over;
         }
         let mut frames = std::mem::take(&mut self.frames);
-        let produced = self.producer.produce(self.features, now, &mut frames);
+        let produced = {
+            let mut producer = self.producer.lock();
+            producer.produce(self.features, now, &mut frames)
+        };
         let sound = self.read(&frames, now, &mut tell);
         frames.clear();
         self.frames = frames;
         match produced {
-            _ if !sound => Fed::Over,
+            _ if !sound || self.streams.all_done() => Fed::Over,
             Produced::More => Fed::More,
             Produced::Idle if self.ask_at_ns.is_some_and(|at| at <= now.mono_ns) => Fed::More,
             Produced::Idle => Fed::Idle,
@@ -200,8 +252,11 @@ impl Feed {
                     }
                 }
                 Ok(Told::Noop) => {
-                    self.producer
-                        .answered(Opcode::DCP_NOOP, Status::SUCCESS, Opaque::default());
+                    self.producer.lock().answered(
+                        Opcode::DCP_NOOP,
+                        Status::SUCCESS,
+                        Opaque::default(),
+                    );
                 }
                 Ok(Told::Nothing) => {}
                 Err(violation) => {
@@ -219,10 +274,16 @@ impl Feed {
             return true;
         }
         self.ask_at_ns = None;
+        let filter = Arc::clone(&self.filter);
         for (vbucket, request) in self.streams.requests() {
-            let opened =
-                self.producer
-                    .open_stream(vbucket, Opaque::default(), &request, self.features);
+            let request = StreamRequest {
+                value: filter.as_bytes(),
+                ..request
+            };
+            let opened = {
+                let mut producer = self.producer.lock();
+                producer.open_stream(vbucket, Opaque::default(), &request, self.features)
+            };
             let noted = match opened {
                 Ok(OpenedStream::Accepted(log)) => {
                     self.streams.granted(vbucket, log.entries().iter().copied())
@@ -255,7 +316,7 @@ impl Feed {
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        self.producer.close();
+        self.producer.lock().leave(&self.producer);
     }
 }
 

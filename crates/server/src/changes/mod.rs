@@ -11,7 +11,7 @@ mod record;
 mod streams;
 
 pub use collections::Collections;
-pub use feed::{Fed, Feed, News, NoFeed, Start};
+pub use feed::{Fed, Feed, News, NoFeed, Start, Wanted};
 pub use message::{DocumentChange, Told, take};
 pub use place::Place;
 pub use position::{Position, PositionError, TEXT_BYTES_MAX};

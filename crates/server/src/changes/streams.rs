@@ -76,6 +76,16 @@ impl Streams {
         }
     }
 
+    /// Asks for no stream of these vBuckets; where they are stays in the position.
+    pub fn leave_out(&mut self, of: impl Fn(VbId) -> bool) {
+        for (index, stream) in self.streams.iter_mut().enumerate() {
+            if stream.standing != Standing::Done && of(VbId(index as u16)) {
+                stream.standing = Standing::Done;
+                self.done += 1;
+            }
+        }
+    }
+
     /// Whether nothing is left to come.
     pub fn all_done(&self) -> bool {
         self.done == self.streams.len()

@@ -7,7 +7,8 @@
 //! ```
 //! A client that comes back with the last `id` in the header `Last-Event-ID`, as browsers do by
 //! themselves, or in the query (`?since=`), goes on from there: what was told after that id comes
-//! again, and nothing is left out. With `keys=only` values are neither read nor told. Whoever does not read holds up its own stream only.
+//! again, and nothing is left out. With `keys=only` values are neither read nor told. `scope=`, `collection=` (of the default scope, unless one is
+//! named) and `vbuckets=1,5-9` narrow what is told; places of vBuckets that are left out stay in the position as they are. Whoever does not read holds up its own stream only.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -25,10 +26,13 @@ use tokio::time::{self, Instant};
 use super::answers;
 use super::listener::stopped;
 use super::routes::HttpState;
-use crate::changes::{Fed, Feed, News, NoFeed, Start, void_after};
+use crate::changes::{Fed, Feed, News, NoFeed, Start, Wanted, void_after};
 
 /// Streams of changes open at a time; each holds a stream of every vBucket.
 pub(super) const CHANGES_MAX: usize = 64;
+
+/// Numbers and ranges of vBuckets that may be named.
+const VBUCKET_RANGES_MAX: usize = 1024;
 
 /// Time between positions while there is news.
 const ID_INTERVAL: Duration = Duration::from_secs(1);
@@ -42,6 +46,9 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(super) struct Options {
     since: Option<String>,
     keys: Option<String>,
+    scope: Option<String>,
+    collection: Option<String>,
+    vbuckets: Option<String>,
 }
 
 /// One open stream.
@@ -64,16 +71,9 @@ pub(super) async fn open(
     Query(options): Query<Options>,
     headers: HeaderMap,
 ) -> Response {
-    let start = match start(&headers, options.since.as_deref()) {
-        Ok(start) => start,
+    let wanted = match wanted(&headers, options) {
+        Ok(wanted) => wanted,
         Err(reason) => return answers::line(StatusCode::BAD_REQUEST, &reason),
-    };
-    let keys_only = match options.keys.as_deref() {
-        None => false,
-        Some("only") => true,
-        Some(_) => {
-            return answers::line(StatusCode::BAD_REQUEST, "Use keys=only, or leave it out.");
-        }
     };
     let Ok(slot) = std::sync::Arc::clone(&state.changes).try_acquire_owned() else {
         return answers::line(
@@ -81,9 +81,17 @@ pub(super) async fn open(
             "Too many streams of changes are open.",
         );
     };
-    let feed = match state.view.changes(&bucket, start, keys_only) {
+    let feed = match state.view.changes(&bucket, &wanted) {
         Ok(feed) => feed,
         Err(NoFeed::NoBucket) => return answers::not_found(),
+        Err(NoFeed::NoPart) => {
+            let reason = "The bucket has no such scope or collection.";
+            return answers::line(StatusCode::NOT_FOUND, reason);
+        }
+        Err(NoFeed::NoVbucket) => {
+            let reason = "The bucket has no vBucket of such a number.";
+            return answers::line(StatusCode::BAD_REQUEST, reason);
+        }
         Err(NoFeed::OtherBucket) => {
             let reason = "The position is of a bucket with another number of vBuckets.";
             return answers::line(StatusCode::BAD_REQUEST, reason);
@@ -104,6 +112,38 @@ pub(super) async fn open(
     ];
     let body = Body::from_stream(stream::unfold(events, Events::next));
     (StatusCode::OK, headers, body).into_response()
+}
+
+/// What stands behind the question mark, made out.
+fn wanted(headers: &HeaderMap, options: Options) -> Result<Wanted, String> {
+    let keys_only = match options.keys.as_deref() {
+        None => false,
+        Some("only") => true,
+        Some(_) => return Err("Use keys=only, or leave it out.".into()),
+    };
+    let vbuckets = match options.vbuckets.as_deref() {
+        None => Vec::new(),
+        Some(text) => vbuckets(text).ok_or("Use vbuckets=1,5-9: numbers and ranges of them.")?,
+    };
+    Ok(Wanted {
+        start: start(headers, options.since.as_deref())?,
+        keys_only,
+        scope: options.scope,
+        collection: options.collection,
+        vbuckets,
+    })
+}
+
+/// Numbers and ranges of them, with commas between.
+fn vbuckets(text: &str) -> Option<Vec<(u16, u16)>> {
+    let parts = text.split(',').take(VBUCKET_RANGES_MAX + 1);
+    let ranges = parts.map(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+        (first <= last).then_some((first, last))
+    });
+    let ranges: Option<Vec<_>> = ranges.collect();
+    ranges.filter(|ranges| ranges.len() <= VBUCKET_RANGES_MAX)
 }
 
 /// The header of a client that comes back counts more than the address that it was given first.

@@ -23,7 +23,7 @@ use engine::collections::{Manifest, ManifestError};
 use model::DurabilityLevel;
 use tokio::sync::watch;
 
-use crate::changes::{Feed, NoFeed, Start};
+use crate::changes::{Feed, NoFeed, Wanted};
 use crate::collections::CollectionsError;
 use crate::config::{BucketKind, Ports};
 use crate::identity::AuthenticatedUser;
@@ -67,7 +67,7 @@ pub trait NodeView: Send + Sync + 'static {
     ///
     /// # Errors
     /// There is no such bucket, or the position is not of this one.
-    fn changes(&self, bucket: &str, start: Start, keys_only: bool) -> Result<Feed, NoFeed>;
+    fn changes(&self, bucket: &str, wanted: &Wanted) -> Result<Feed, NoFeed>;
 
     /// The scopes and collections of a bucket; `None` if there is no such bucket.
     fn manifest(&self, bucket: &str) -> Option<Arc<Manifest>>;

@@ -16,7 +16,7 @@ use tokio::time;
 use tower::ServiceExt;
 
 use super::*;
-use crate::changes::{Feed, NoFeed, Start};
+use crate::changes::{Feed, NoFeed, Wanted};
 use crate::cluster_map::{BUCKET_CAPABILITIES, BucketMap, MapRevision, NodeAddress};
 use crate::cluster_map::{HOST_PLACEHOLDER, bucket_config, global_config};
 use crate::collections::CollectionsError;
@@ -147,7 +147,7 @@ impl NodeView for FakeNode {
             .then(|| self.rev.subscribe())
     }
 
-    fn changes(&self, _: &str, _: Start, _: bool) -> Result<Feed, NoFeed> {
+    fn changes(&self, _: &str, _: &Wanted) -> Result<Feed, NoFeed> {
         Err(NoFeed::NoBucket)
     }
 

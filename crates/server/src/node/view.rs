@@ -9,7 +9,7 @@ use storage::KvStore;
 use tokio::sync::watch;
 
 use super::{COMPATIBLE_VERSION, NodeState};
-use crate::changes::{Feed, NoFeed, Start};
+use crate::changes::{Feed, NoFeed, Wanted};
 use crate::collections::{self, CollectionsError};
 use crate::config::EvictionPolicy;
 use crate::http::{BucketSummary, Eviction, NodeSummary, NodeView};
@@ -111,9 +111,9 @@ impl NodeView for NodeState {
         }
     }
 
-    fn changes(&self, bucket: &str, start: Start, keys_only: bool) -> Result<Feed, NoFeed> {
+    fn changes(&self, bucket: &str, wanted: &Wanted) -> Result<Feed, NoFeed> {
         let served = Self::bucket(self, bucket).ok_or(NoFeed::NoBucket)?;
-        Feed::open(&served, Arc::clone(&self.clock), start, keys_only)
+        Feed::open(&served, Arc::clone(&self.clock), wanted)
     }
 
     fn manifest(&self, bucket: &str) -> Option<Arc<Manifest>> {

@@ -12,7 +12,19 @@ use crate::replication::Progress;
 
 struct Registered {
     producer: SharedProducer,
-    connection: Arc<ConnectionInfo>,
+    /// None for those behind which no KV connection stands.
+    connection: Option<Arc<ConnectionInfo>>,
+}
+
+impl Registered {
+    /// Another one takes its name.
+    fn end(&self) {
+        // Before the new one has a stream: cursors are known by name.
+        self.producer.lock().close();
+        if let Some(connection) = &self.connection {
+            connection.mailbox.shut_down();
+        }
+    }
 }
 
 /// A consumer as statistics see it.
@@ -42,14 +54,24 @@ impl DcpRegistry {
     ) {
         let registered = Registered {
             producer: Arc::clone(producer),
-            connection: Arc::clone(connection),
+            connection: Some(Arc::clone(connection)),
         };
         self.end_consumer(name);
         let old = self.producers.lock().insert(name.to_owned(), registered);
         if let Some(old) = old {
-            // Before the new one has a stream: cursors are known by name.
-            old.producer.lock().close();
-            old.connection.mailbox.shut_down();
+            old.end();
+        }
+    }
+
+    /// Enters a producer of this process, under a name that nobody else of it has.
+    pub(crate) fn enter_feed(&self, name: &str, producer: &SharedProducer) {
+        let registered = Registered {
+            producer: Arc::clone(producer),
+            connection: None,
+        };
+        let old = self.producers.lock().insert(name.to_owned(), registered);
+        if let Some(old) = old {
+            old.end();
         }
     }
 
@@ -68,8 +90,7 @@ impl DcpRegistry {
     pub(crate) fn enter_consumer(&self, name: &str, consumer: RegisteredConsumer) {
         let old = self.producers.lock().remove(name);
         if let Some(old) = old {
-            old.producer.lock().close();
-            old.connection.mailbox.shut_down();
+            old.end();
         }
         let old = self.consumers.lock().insert(name.to_owned(), consumer);
         if let Some(old) = old {
