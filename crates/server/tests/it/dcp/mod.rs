@@ -5,6 +5,7 @@ mod forms;
 mod golden;
 mod handed_over;
 mod inbound;
+mod nonsense;
 mod producer;
 mod refusals;
 mod streaming;
