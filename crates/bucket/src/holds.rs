@@ -59,7 +59,7 @@ const SUBS: usize = 1 << SUB_BITS;
 const STEPS: usize = 37 * SUBS;
 
 /// One hold of so many is also measured in processor time, which costs two calls of the system.
-const CPU_SAMPLED: u64 = 8;
+const CPU_SAMPLED: u64 = 64;
 
 /// Two histograms of nanoseconds for each reason: how long the lock was held, and how long the
 /// holder's thread ran meanwhile. Where the first is much longer, the system had let others run.
@@ -132,7 +132,7 @@ impl Holds {
         quantile_ns(&self.counts, hold, per_mille)
     }
 
-    /// The same of the processor time that holders took, from one hold in eight.
+    /// The same of the processor time that holders took, from one hold in 64.
     #[must_use]
     pub fn cpu_quantile_ns(&self, hold: Hold, per_mille: u64) -> u64 {
         quantile_ns(&self.cpu, hold, per_mille)
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(holds.count(Hold::Pull), 0);
         assert!(holds.quantile_ns(Hold::Stat, 1000) >= 1 << 36);
         assert_eq!(holds.cpu_quantile_ns(Hold::Stat, 999), 0, "kept apart");
-        let sampled = (0..800).filter(|_| holds.samples_cpu()).count();
+        let sampled = (0..6400).filter(|_| holds.samples_cpu()).count();
         assert_eq!(sampled, 100);
         holds.record_cpu(Hold::Evict, 1_000);
         assert!((1_000..=1_125).contains(&holds.cpu_quantile_ns(Hold::Evict, 999)));

@@ -83,7 +83,7 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
     TIMINGS "lock_hold_pull_max" Nanos "The longest",
         |f| quantile(f, Hold::Pull, 1000);
     TIMINGS "lock_hold_pull_cpu_tail" Nanos
-        "Processor time of the holder below which 99.9 % of them stayed, of one in eight",
+        "Processor time of the holder below which 99.9 % of them stayed, of one in 64",
         |f| cpu_quantile(f, Hold::Pull, 999);
     TIMINGS "lock_hold_flush_count" Count "Times that the flusher held a vBucket's lock",
         |f| count(f, Hold::Flush);
@@ -92,7 +92,7 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
     TIMINGS "lock_hold_flush_max" Nanos "The longest",
         |f| quantile(f, Hold::Flush, 1000);
     TIMINGS "lock_hold_flush_cpu_tail" Nanos
-        "Processor time of the holder below which 99.9 % of them stayed, of one in eight",
+        "Processor time of the holder below which 99.9 % of them stayed, of one in 64",
         |f| cpu_quantile(f, Hold::Flush, 999);
     TIMINGS "lock_hold_expel_count" Count
         "Times that a vBucket's lock was held to let go of changes",
@@ -102,7 +102,7 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
     TIMINGS "lock_hold_expel_max" Nanos "The longest",
         |f| quantile(f, Hold::Expel, 1000);
     TIMINGS "lock_hold_expel_cpu_tail" Nanos
-        "Processor time of the holder below which 99.9 % of them stayed, of one in eight",
+        "Processor time of the holder below which 99.9 % of them stayed, of one in 64",
         |f| cpu_quantile(f, Hold::Expel, 999);
     TIMINGS "lock_hold_evict_count" Count "Times that a vBucket's lock was held to evict",
         |f| count(f, Hold::Evict);
@@ -111,7 +111,7 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
     TIMINGS "lock_hold_evict_max" Nanos "The longest",
         |f| quantile(f, Hold::Evict, 1000);
     TIMINGS "lock_hold_evict_cpu_tail" Nanos
-        "Processor time of the holder below which 99.9 % of them stayed, of one in eight",
+        "Processor time of the holder below which 99.9 % of them stayed, of one in 64",
         |f| cpu_quantile(f, Hold::Evict, 999);
     TIMINGS "lock_hold_expire_count" Count
         "Times that a vBucket's lock was held to look for expired documents",
@@ -121,7 +121,7 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
     TIMINGS "lock_hold_expire_max" Nanos "The longest",
         |f| quantile(f, Hold::Expire, 1000);
     TIMINGS "lock_hold_expire_cpu_tail" Nanos
-        "Processor time of the holder below which 99.9 % of them stayed, of one in eight",
+        "Processor time of the holder below which 99.9 % of them stayed, of one in 64",
         |f| cpu_quantile(f, Hold::Expire, 999);
     TIMINGS "lock_hold_restore_count" Count
         "Times that a vBucket's lock was held to put a document back",
@@ -131,7 +131,7 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
     TIMINGS "lock_hold_restore_max" Nanos "The longest",
         |f| quantile(f, Hold::Restore, 1000);
     TIMINGS "lock_hold_restore_cpu_tail" Nanos
-        "Processor time of the holder below which 99.9 % of them stayed, of one in eight",
+        "Processor time of the holder below which 99.9 % of them stayed, of one in 64",
         |f| cpu_quantile(f, Hold::Restore, 999);
     TIMINGS "lock_hold_stat_count" Count "Times that statistics held a vBucket's lock",
         |f| count(f, Hold::Stat);
@@ -140,7 +140,7 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
     TIMINGS "lock_hold_stat_max" Nanos "The longest",
         |f| quantile(f, Hold::Stat, 1000);
     TIMINGS "lock_hold_stat_cpu_tail" Nanos
-        "Processor time of the holder below which 99.9 % of them stayed, of one in eight",
+        "Processor time of the holder below which 99.9 % of them stayed, of one in 64",
         |f| cpu_quantile(f, Hold::Stat, 999);
 };
 
