@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use model::VbId;
-use storage::{DiskStore, SalvageError, Salvaged, salvage};
+use model::{Document, Seqno, VbId};
+use storage::{DiskStore, KvStore, SalvageError, Salvaged, VbBatch, salvage};
 
 use crate::damage::{copy, files, has_large_table};
 use crate::directory::picture;
-use crate::workload::{Random, VBS, World, open, options, read};
+use crate::workload::{Random, VBS, World, document, open, options, read, record};
 
 type History = BTreeMap<(VbId, u64), (String, Vec<u8>)>;
 
@@ -130,4 +130,64 @@ fn without_the_lists_of_tables_all_rows_are_there() {
     }
     let (_, store) = salvaged(&old, &new);
     assert_eq!(check(&store, &world, &history), 0);
+}
+
+/// Writes so much of another vBucket that what was written before is in tables.
+fn push_into_tables(store: &DiskStore, high: &mut u64) {
+    for _ in 0..3 {
+        let rows: Vec<_> = (*high + 1..=*high + 200)
+            .map(|seqno| {
+                (
+                    document(seqno, &format!("k{seqno}"), &[1; 1000]),
+                    Seqno::ZERO,
+                )
+            })
+            .collect();
+        *high += 200;
+        put(store, VbId(9), *high, &rows);
+    }
+}
+
+fn put(store: &DiskStore, vb: VbId, high: u64, rows: &[(Document, Seqno)]) {
+    let (record, changes) = (&record(high), &rows);
+    store
+        .commit(&[VbBatch {
+            vb,
+            record,
+            changes,
+        }])
+        .unwrap();
+}
+
+#[test]
+fn a_row_that_a_rollback_took_away_and_that_was_written_anew_comes_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+    let (store, vb, mut high) = (open(&old), VbId(1), 0);
+    put(&store, vb, 1, &[(document(1, "a", b"1"), Seqno::ZERO)]);
+    let two = [
+        (document(2, "b", b"2"), Seqno::ZERO),
+        (document(3, "c", b"3"), Seqno::ZERO),
+    ];
+    put(&store, vb, 3, &two);
+    push_into_tables(&store, &mut high);
+    assert_eq!(store.rollback(vb, Seqno(1)).unwrap().high_seqno, Seqno(1));
+    push_into_tables(&store, &mut high);
+    put(&store, vb, 2, &[(document(2, "d", b"4"), Seqno::ZERO)]);
+    push_into_tables(&store, &mut high);
+    drop(store);
+    let (report, store) = salvaged(&old, &new);
+    assert!(report.is_whole(), "{report:?}");
+    let found = read(&store, vb).unwrap();
+    let rows: Vec<_> = found
+        .rows
+        .iter()
+        .map(|(seqno, (key, _))| (*seqno, key.as_str()))
+        .collect();
+    assert_eq!(
+        rows,
+        [(1, "a"), (2, "d")],
+        "and what was not written anew stays away"
+    );
+    assert_eq!(read(&store, VbId(9)).unwrap().rows.len() as u64, high);
 }

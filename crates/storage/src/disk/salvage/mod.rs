@@ -9,12 +9,12 @@
 //! journals as opening replays them, up to the first damage     -> newest row of each key
 //! ```
 //!
-//! A row that some table says went does not come back. What opening would have cleared away, because
+//! A row that a later table says went does not come back. What opening would have cleared away, because
 //! it was cut short, may: it was written, though never acknowledged.
 
 mod tables;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -97,11 +97,19 @@ enum At {
     Journal(usize, Place),
 }
 
+/// What is known of a row.
+#[derive(Clone, Copy)]
+struct Version {
+    /// Whoever tells more lately of the row has a greater one.
+    order: u64,
+    /// `None`: it went.
+    at: Option<At>,
+}
+
 /// What was found of one vBucket.
 #[derive(Default)]
 struct Found {
-    rows: BTreeMap<Seqno, At>,
-    gone: BTreeSet<Seqno>,
+    rows: BTreeMap<Seqno, Version>,
     record: Option<StoredVb>,
     removed: bool,
 }
@@ -164,6 +172,7 @@ impl Old {
     fn read_tables(&mut self, from: &Path) -> io::Result<()> {
         self.tables = Tables::find(&from.join("db"))?;
         for number in 0..self.tables.files.len() {
+            let mut file = OneFile::default();
             let (vbs, drained) = (&mut self.vbs, &mut self.drained);
             let rows_damaged = &mut self.report.rows_damaged;
             let damaged = self.tables.read(number, &mut |told| {
@@ -178,29 +187,27 @@ impl Old {
                     (Some((vb, RECORD)), Told { value, .. }) => {
                         let found = vbs.entry(vb).or_default();
                         match value.map(|value| decode_vb(vb, value)) {
-                            Some(Ok(stored)) => found.take_record(stored),
+                            Some(Ok(stored)) => {
+                                file.commits.insert(vb, stored.commit);
+                                found.take_record(stored);
+                            }
                             Some(Err(_)) => *rows_damaged += 1,
                             None => found.removed = true,
                         }
                     }
                     (Some((vb, seqno)), Told { value, at, .. }) => {
-                        let found = vbs.entry(vb).or_default();
-                        if value.is_some() {
-                            found.rows.insert(seqno, At::Block(at));
-                        } else {
-                            found.gone.insert(seqno);
-                        }
+                        file.add(vb, seqno, value.is_some().then_some(At::Block(at)));
                     }
                 }
             })?;
+            file.tell(vbs);
             if damaged > 0 {
                 let file = self.tables.files[number].clone();
                 self.report.damaged.push((file, damaged));
             }
         }
         for found in self.vbs.values_mut() {
-            let gone = std::mem::take(&mut found.gone);
-            found.rows.retain(|seqno, _| !gone.contains(seqno));
+            found.rows.retain(|_, version| version.at.is_some());
             if found.removed && found.rows.is_empty() {
                 found.record = None;
             }
@@ -239,7 +246,8 @@ impl Old {
             },
             Entry::Remove(_, RECORD) => *found = Found::default(),
             Entry::Put(_, seqno, place) => {
-                found.rows.insert(seqno, At::Journal(number, place));
+                let at = Some(At::Journal(number, place));
+                found.rows.insert(seqno, Version { order: 0, at });
             }
             Entry::Remove(_, seqno) => {
                 found.rows.remove(&seqno);
@@ -277,19 +285,20 @@ impl Old {
     fn documents(
         &mut self,
         vb: VbId,
-        rows: &BTreeMap<Seqno, At>,
+        rows: &BTreeMap<Seqno, Version>,
         files: &[Arc<File>],
     ) -> Vec<(Document, Seqno)> {
         let mut newest: BTreeMap<Name, usize> = BTreeMap::new();
         let mut documents: Vec<Option<(Document, Seqno)>> = Vec::new();
-        for (seqno, at) in rows {
-            let value = match at {
-                At::Block(at) => self.tables.value(*at, vb, *seqno),
-                At::Journal(number, place) => {
-                    let file = files.get(*number);
+        for (seqno, version) in rows {
+            let value = match version.at {
+                Some(At::Block(at)) => self.tables.value(at, vb, *seqno),
+                Some(At::Journal(number, place)) => {
+                    let file = files.get(number);
                     file.and_then(|file| place.read(file).ok())
                         .map(|value| value.to_vec())
                 }
+                None => continue,
             };
             let document = value.and_then(|value| decode_row(vb, *seqno, &value).ok());
             let Some(document) = document else {
@@ -303,6 +312,43 @@ impl Old {
             documents.push(Some((document, Seqno::ZERO)));
         }
         documents.into_iter().flatten().collect()
+    }
+}
+
+/// What one table file tells of rows, in the order of keys.
+#[derive(Default)]
+struct OneFile {
+    rows: Vec<(VbId, Seqno, Option<At>)>,
+    /// Of each vBucket the last commit of which the file has anything: that in its record.
+    commits: BTreeMap<VbId, u64>,
+}
+
+impl OneFile {
+    /// Of the same row the file tells the newest first.
+    fn add(&mut self, vb: VbId, seqno: Seqno, at: Option<At>) {
+        let last = self.rows.last();
+        if last.is_none_or(|(of, row, _)| (*of, *row) != (vb, seqno)) {
+            self.rows.push((vb, seqno, at));
+        }
+    }
+
+    /// Hands it on. A row went, and was written anew, when the vBucket was rolled back between: the
+    /// commits of the files tell which came last. A file without records says that for certain of
+    /// nothing but what went.
+    fn tell(self, vbs: &mut BTreeMap<VbId, Found>) {
+        let of_file = self.commits.values().max().copied();
+        for (vb, seqno, at) in self.rows {
+            let order = self.commits.get(&vb).copied().or(of_file);
+            let order = order.unwrap_or(if at.is_some() { 0 } else { u64::MAX });
+            let rows = &mut vbs.entry(vb).or_default().rows;
+            let known = rows.get(&seqno);
+            let counts = known.is_none_or(|known| {
+                known.order < order || known.order == order && known.at.is_some()
+            });
+            if counts {
+                rows.insert(seqno, Version { order, at });
+            }
+        }
     }
 }
 
