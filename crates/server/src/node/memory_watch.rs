@@ -15,16 +15,18 @@ use super::NodeState;
 use crate::served::ServedBucket;
 use crate::store::Store;
 
-const PERIOD: Duration = Duration::from_millis(500);
+const PERIOD: Duration = Duration::from_millis(250);
 /// Resident memory above which there is an overhead, percent of the quotas.
 const UPPER_PERCENT: u64 = 104;
 /// What the overhead is of what is above that, percent. More than all of it, since documents
 /// that leave give back only a part.
 const GAIN_PERCENT: u64 = 200;
-/// The most that it becomes, percent of the quotas, and the most that it changes by each time.
-/// Without these, memory that comes back late would empty the buckets.
+/// The most that it becomes, percent of the quotas, and the most that it changes by each time: a
+/// flood fills an empty bucket within a second. Without these, memory that comes back late would
+/// empty the buckets.
 const MOST_PERCENT: u64 = 30;
-const STEP_PERCENT: u64 = 2;
+const STEP_UP_PERCENT: u64 = 6;
+const STEP_DOWN_PERCENT: u64 = 2;
 /// The most that counts of what the process always takes: buckets with the least quotas need some
 /// room for documents, too.
 const FIXED_PERCENT: u64 = 20;
@@ -68,8 +70,8 @@ fn next_overhead(overhead: u64, fixed: u64, resident: u64, quota: u64) -> u64 {
     let above = resident.saturating_sub(share(UPPER_PERCENT));
     let wanted = (fixed + above / 100 * GAIN_PERCENT).min(share(MOST_PERCENT));
     let told = wanted.clamp(
-        overhead.saturating_sub(share(STEP_PERCENT)),
-        overhead + share(STEP_PERCENT),
+        overhead.saturating_sub(share(STEP_DOWN_PERCENT)),
+        overhead + share(STEP_UP_PERCENT),
     );
     told.max(fixed)
 }
@@ -93,7 +95,7 @@ mod tests {
         let (mut overhead, quota) = (0, 10_000);
         overhead = next_overhead(overhead, 0, 10_400, quota);
         assert_eq!(overhead, 0, "about at the quota");
-        for expected in [200, 400, 600, 800, 1000, 1200, 1200] {
+        for expected in [600, 1200, 1200] {
             overhead = next_overhead(overhead, 0, 11_000, quota);
             assert_eq!(overhead, expected);
         }
@@ -121,7 +123,7 @@ mod tests {
             "a fifth at most"
         );
         let mut overhead = 1_500;
-        for expected in [1_700, 1_900, 1_900] {
+        for expected in [1_900, 1_900] {
             overhead = next_overhead(overhead, 1_500, 10_600, quota);
             assert_eq!(overhead, expected, "and twice what is above");
         }

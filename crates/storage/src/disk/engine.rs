@@ -15,7 +15,10 @@ use std::fs::File;
 use std::sync::Arc;
 
 use fjall::compaction::Leveled;
-use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
+use fjall::config::{
+    BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
+    PartitioningPolicy, PinningPolicy,
+};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, Slice};
 use model::{Seqno, VbId};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -120,6 +123,10 @@ impl Engine {
             KeyspaceCreateOptions::default()
                 .max_memtable_size(MEMTABLE_BYTES)
                 .filter_policy(filters())
+                // The indexes of the runs lie in memory whole; of what they were merged into only
+                // the tops do, and the rest is read through the cache.
+                .index_block_pinning_policy(PinningPolicy::new([true, false]))
+                .index_block_partitioning_policy(PartitioningPolicy::new([false, true]))
                 .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(RUNS_MERGED)))
                 .data_block_compression_policy(CompressionPolicy::disabled())
                 .index_block_compression_policy(CompressionPolicy::disabled())
