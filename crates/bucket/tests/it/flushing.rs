@@ -1,10 +1,12 @@
 //! Changes become rows, each once, and those who wait hear of it then.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
 use bucket::{Counters, Flushed, FlusherState};
 use model::{Seqno, VbId};
 use storage::MemStore;
 
-use crate::world::{Ear, Ops, ROOMY, options, rows, warm};
+use crate::world::{Ear, Ops, ROOMY, options, rows, running, warm};
 
 #[test]
 fn a_flush_makes_rows_of_changes_and_one_row_of_a_key() {
@@ -64,6 +66,60 @@ fn one_commit_serves_all_vbuckets_and_a_hot_one_starves_nobody() {
         assert_eq!(bucket.flush_step(), Flushed::Clean);
     }
     assert_eq!(rows(bucket.store(), 0).len(), 41);
+}
+
+/// Ends a loop, also when a test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_vbucket_that_is_written_without_pause_keeps_no_other_waiting() {
+    let (bucket, workers) = running(options(1024, ROOMY), MemStore::new(), 1);
+    let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    let began = Ear::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for index in 0_u64.. {
+                bucket.set(0, &format!("hot{}", index % 100), b"v");
+                written.store(index, Ordering::SeqCst);
+                if index == 0 {
+                    bucket::Wake::wake(&*began);
+                }
+                if stop.load(Ordering::SeqCst) {
+                    return;
+                }
+            }
+        });
+        let stop = Stop(&stop);
+        began.listen();
+        // Twice, since the first changes may have been there before the hot one was looked at.
+        for version in [b"1", b"2"] {
+            let before = written.load(Ordering::SeqCst);
+            let waiting: Vec<_> = (1..1024)
+                .map(|vb| {
+                    let ear = Ear::new();
+                    let seqno = bucket.set(vb, "k", version);
+                    bucket.await_persisted(VbId(vb), seqno, ear.clone());
+                    ear
+                })
+                .collect();
+            // The hot one is dirty again whenever somebody else may have its turn.
+            for ear in &waiting {
+                ear.listen();
+            }
+            assert!(written.load(Ordering::SeqCst) > before, "it was written on");
+        }
+        drop(stop);
+    });
+    workers.stop().unwrap();
+    assert!(!bucket.any_dirty());
+    assert_eq!(bucket.persisted(1023), Seqno(2));
+    assert!(bucket.persisted(0) > Seqno(written.load(Ordering::SeqCst)));
 }
 
 #[test]

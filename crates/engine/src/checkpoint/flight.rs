@@ -7,6 +7,9 @@ use model::Seqno;
 use super::segment::{Facts, HINT_MAX, Piece, SLOTS_MIN, Slot};
 use super::{CheckpointLog, FlushBudget, Garbage, Taken};
 
+/// Segments for which a flush takes room at once: as many as a million changes have.
+const PIECES_MEANT_FOR: usize = 32;
+
 /// A flush under way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flight {
@@ -58,6 +61,8 @@ impl CheckpointLog {
         let first = self
             .sealed
             .partition_point(|sealed| sealed.end_position <= self.persisted);
+        let pieces = (self.sealed.len() - first).min(PIECES_MEANT_FOR);
+        taken.pieces.reserve_exact(pieces);
         let mut end_position = self.persisted;
         let (mut items, mut bytes, mut last) = (0, 0, Seqno::ZERO);
         for sealed in self.sealed.range(first..) {

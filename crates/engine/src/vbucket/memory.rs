@@ -197,7 +197,7 @@ impl VBucket {
                 .table
                 .in_slot(slot)
                 .is_some_and(|found| found.is_expired(now.unix_s()));
-            if let Some(place) = self.table.place_of_slot(slot).filter(|_| due) {
+            if due && let Some(place) = self.table.place_of_slot(slot) {
                 progress.changed += usize::from(self.expire(place, now));
             }
         }

@@ -142,6 +142,16 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
     TIMINGS "lock_hold_stat_cpu_tail" Nanos
         "Processor time of the holder below which 99.9 % of them stayed, of one in 64",
         |f| cpu_quantile(f, Hold::Stat, 999);
+    TIMINGS "lock_hold_collections_count" Count
+        "Times that a vBucket's lock was held to begin, end or erase collections",
+        |f| count(f, Hold::Collections);
+    TIMINGS "lock_hold_collections_tail" Nanos "Time below which 99.9 % of them stayed",
+        |f| quantile(f, Hold::Collections, 999);
+    TIMINGS "lock_hold_collections_max" Nanos "The longest",
+        |f| quantile(f, Hold::Collections, 1000);
+    TIMINGS "lock_hold_collections_cpu_tail" Nanos
+        "Processor time of the holder below which 99.9 % of them stayed, of one in eight",
+        |f| cpu_quantile(f, Hold::Collections, 999);
 };
 
 fn memory<'a>(figures: &'a BucketFigures<'_>) -> &'a Memory {
