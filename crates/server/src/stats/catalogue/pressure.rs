@@ -150,7 +150,7 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
     TIMINGS "lock_hold_collections_max" Nanos "The longest",
         |f| quantile(f, Hold::Collections, 1000);
     TIMINGS "lock_hold_collections_cpu_tail" Nanos
-        "Processor time of the holder below which 99.9 % of them stayed, of one in eight",
+        "Processor time of the holder below which 99.9 % of them stayed, of one in 64",
         |f| cpu_quantile(f, Hold::Collections, 999);
 };
 
