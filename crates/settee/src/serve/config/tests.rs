@@ -60,6 +60,7 @@ fn every_setting_arrives() {
         ("bucket", "b:100:ephemeral"),
         ("ports-file", "/run/ports.json"),
         ("threads", "3"),
+        ("purge-age", "5184000"),
         ("log-level", "trace"),
         ("log-format", "json"),
     ]);
@@ -84,7 +85,7 @@ fn every_setting_arrives() {
         ],
         replica_of: None,
         threads: 3,
-        purge_age_s: 259_200,
+        purge_age_s: 5_184_000,
     };
     let expected = ServeConfig {
         node,
@@ -98,6 +99,7 @@ fn every_setting_arrives() {
 #[test]
 fn a_mistake_is_one_line_with_key_value_and_what_is_allowed() {
     let port = "must be a port number from 0 to 65535, 0 for a free one";
+    let age = "must be a number of seconds from 0 to 5184000";
     for (key, value, allowed) in [
         ("kv-port", "65536", port),
         ("http-port", "-1", port),
@@ -111,6 +113,9 @@ fn a_mistake_is_one_line_with_key_value_and_what_is_allowed() {
             "must be error, warn, info, debug or trace",
         ),
         ("log-format", "xml", "must be human or json"),
+        ("purge-age", "5184001", age),
+        ("purge-age", "-1", age),
+        ("purge-age", "3d", age),
         ("memory", "maybe", "must be true or false"),
         ("data-dir", "", "must be a path"),
         (
