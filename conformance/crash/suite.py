@@ -6,7 +6,9 @@ rounds with OBSERVE_SEQNO (the persisted seqno reached the mutation's), in odd r
 the same data directory. Every document must be in a state that a write at or after the last one
 observed as persisted left; a value carries its key, its version and a checksum of itself.
 
-usage: suite.py [--rounds N] [--seed N]
+After that the same among collections that come and go: see manifests.py.
+
+usage: suite.py [--rounds N] [--manifest-rounds N] [--seed N]
 """
 
 import argparse
@@ -21,6 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
+import manifests
 from harness import Node
 from mcbp import (
     DELETE,
@@ -260,6 +263,7 @@ def one_round(node, number, documents, chance):
 def main():
     parser = argparse.ArgumentParser(description="kill -9 at random moments")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--manifest-rounds", type=int, default=8)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "big"))
     options = parser.parse_args()
     print(f"crash: seed {options.seed}")
@@ -280,7 +284,9 @@ def main():
         node.stop()
     finally:
         node.close()
-    print(f"{options.rounds - min(failed, options.rounds)} passed, {failed} failed", flush=True)
+    failed += manifests.rounds(options.manifest_rounds, chance)
+    total = options.rounds + options.manifest_rounds
+    print(f"{total - min(failed, total)} passed, {failed} failed", flush=True)
     return 1 if failed else 0
 
 

@@ -18,9 +18,10 @@ SEQNO_PERSISTENCE, GET_ERROR_MAP = 0xB7, 0xFE
 SUCCESS, NOT_FOUND, EXISTS, TOO_BIG, INVALID = 0x00, 0x01, 0x02, 0x03, 0x04
 AUTH_ERROR, AUTH_CONTINUE, NO_ACCESS = 0x20, 0x21, 0x24
 UNKNOWN_COMMAND, NOT_SUPPORTED, TEMPORARY_FAILURE = 0x81, 0x83, 0x86
+UNKNOWN_COLLECTION = 0x88
 
 FEATURE_MUTATION_SEQNO, FEATURE_XERROR, FEATURE_SELECT_BUCKET = 0x04, 0x07, 0x08
-FEATURE_SNAPPY, FEATURE_JSON = 0x0A, 0x0B
+FEATURE_SNAPPY, FEATURE_JSON, FEATURE_COLLECTIONS = 0x0A, 0x0B, 0x12
 
 VBUCKETS = 1024
 
@@ -32,6 +33,15 @@ class Closed(Exception):
 def vbucket_of(key, count=VBUCKETS):
     """The vBucket that a key belongs to."""
     return ((zlib.crc32(key) >> 16) & 0x7FFF) & (count - 1)
+
+
+def collection_key(collection, key):
+    """A key as connections with collections send it: the collection's number before it."""
+    number = b""
+    while collection >= 0x80:
+        number += bytes([collection & 0x7F | 0x80])
+        collection >>= 7
+    return number + bytes([collection]) + key
 
 
 def frame(opcode, key=b"", extras=b"", value=b"", **more):

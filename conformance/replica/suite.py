@@ -22,7 +22,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from harness import Node, Suite, binary, clean_environment, equal, eventually
+from manage import asked, manage
 from mcbp import (
+    FEATURE_COLLECTIONS,
     FEATURE_MUTATION_SEQNO,
     FEATURE_SELECT_BUCKET,
     FEATURE_XERROR,
@@ -30,8 +32,10 @@ from mcbp import (
     NOT_FOUND,
     SET,
     SUCCESS,
+    UNKNOWN_COLLECTION,
     Closed,
     Connection,
+    collection_key,
     frame,
     key_call,
     vbucket_of,
@@ -458,6 +462,129 @@ def random_kills_lose_nothing_durable():
 @suite.test
 def more_random_kills_lose_nothing_durable():
     rounds_of_kills(10)
+
+
+def collections_of(node):
+    """Numbers of the collections of the scope `s`, by name."""
+    manifest = json.loads(manage(node, "GET", ""))
+    scopes = [scope for scope in manifest["scopes"] if scope["name"] == "s"]
+    return {one["name"]: int(one["uid"], 16) for scope in scopes for one in scope["collections"]}
+
+
+def log_in_with_collections(node):
+    connection = Connection(node.kv, seconds=60)
+    connection.hello(FEATURE_MUTATION_SEQNO, FEATURE_XERROR, FEATURE_SELECT_BUCKET, FEATURE_COLLECTIONS)
+    return connection.login()
+
+
+def state_of(node, collections, keys, opcode):
+    """Status and value of each key in each collection."""
+    connection = log_in_with_collections(node)
+    found = {}
+    for collection in collections:
+        for key in keys:
+            reply = connection.call(opcode, collection_key(collection, key), vbucket=vbucket_of(key))
+            found[collection, key] = (reply.status, reply.value if reply.status == SUCCESS else None)
+    connection.close()
+    return found
+
+
+def change_collections(node, rounds, ended):
+    """Makes, fills and drops collections until the node dies."""
+    connection = log_in_with_collections(node)
+    try:
+        for _ in range(rounds):
+            here = collections_of(node)
+            name = random.choice("abcd")
+            if name in here and random.random() < 0.6:
+                ended.append(here[name])
+                manage(node, "DELETE", f"/s/collections/{name}")
+                continue
+            if name not in here:
+                manage(node, "POST", "/s/collections", name=name)
+                here = collections_of(node)
+            keys = random.sample(names(b"doc", 40), 15)
+            of = here[name]
+            connection.send(
+                b"".join(
+                    frame(SET, collection_key(of, k), bytes(8), b"%d" % of, vbucket=vbucket_of(k)) for k in keys
+                )
+            )
+            for _ in keys:
+                connection.receive()
+    except (Closed, OSError):
+        pass  # the node was killed
+
+
+@suite.test
+def collections_that_come_and_go_outlive_kills_and_promotions():
+    with Pair() as pair:
+        manage(pair.active, "POST", "", name="s")
+        keys, given = names(b"doc", 40), set()
+        for round_number in range(4):
+            eventually("all streams are open", lambda: streams_are_open(pair.replica), CATCH_UP_SECONDS)
+            ended = []
+            change_collections(pair.active, 12, ended)
+            caught_up(pair.active, pair.replica)
+            settled, numbers = collections_of(pair.active), set(ended)
+            worker = threading.Thread(target=change_collections, args=(pair.active, 1000, ended), daemon=True)
+            worker.start()
+            before = len(ended)
+            eventually("some collections were dropped", lambda: len(ended) > before + 2, CATCH_UP_SECONDS)
+            pair.active.kill()
+            worker.join(60)
+            promote(pair.replica)
+            pair.nodes.reverse()
+            found = collections_of(pair.active)
+            # What both had and nobody asked to end is there; what both had ended stays so.
+            for name, number in settled.items():
+                if number not in ended and found.get(name) != number:
+                    raise AssertionError(f"{name} ({number}) is lost: {found}")
+            again = numbers & set(found.values())
+            equal(again, set(), "collections that ended before the kill and are there")
+            for (number, key), (status, value) in state_of(pair.active, found.values(), keys, GET).items():
+                if status not in (SUCCESS, NOT_FOUND) or value not in (None, b"%d" % number):
+                    raise AssertionError(f"{key!r} in {number}: {status:#x} {value!r}")
+            gone = state_of(pair.active, numbers, keys[:5], GET).values()
+            equal({status for status, _ in gone} - {UNKNOWN_COLLECTION}, set(), "statuses in dropped collections")
+            manage(pair.active, "POST", "/s/collections", name=f"new{round_number}")
+            number = collections_of(pair.active)[f"new{round_number}"]
+            if number in given | numbers | set(found.values()):
+                raise AssertionError(f"{number} was given again")
+            given |= numbers | set(found.values()) | {number}
+            pair.replica.flags = ["--replica-of", address(pair.active), "--demote"]
+            pair.active.flags = []
+            pair.replica.start()
+            caught_up(pair.active, pair.replica)
+            wanted = collections_of(pair.active)
+            eventually("both have the same collections", lambda: collections_of(pair.replica) == wanted, CATCH_UP_SECONDS)
+            both = [state_of(pair.active, wanted.values(), keys, GET), state_of(pair.replica, wanted.values(), keys, GET_REPLICA)]
+            equal(both[1], both[0], "documents of the replica")
+
+
+@suite.test
+def a_replica_tells_its_collections_and_sends_changes_elsewhere():
+    with Pair() as pair:
+        manage(pair.active, "POST", "", name="s")
+        manage(pair.active, "POST", "/s/collections", name="c", maxTTL=7)
+        wanted = collections_of(pair.active)
+        eventually("the replica knows them", lambda: collections_of(pair.replica) == wanted, CATCH_UP_SECONDS)
+        there = f"http://127.0.0.1:{pair.active.ports['http']}/pools/default/buckets/default/scopes"
+        for method, path in (
+            ("POST", ""),
+            ("POST", "/s/collections"),
+            ("DELETE", "/s"),
+            ("DELETE", "/s/collections/c"),
+            ("PATCH", "/s/collections/c"),
+        ):
+            form = {"name": "x"} if method == "POST" else {"maxTTL": 1} if method == "PATCH" else {}
+            told = lambda m=method, p=path, f=form: asked(pair.replica, m, p, **f)
+            eventually("it knows where", lambda t=told, p=path: t()[1]["Location"] == there + p, CATCH_UP_SECONDS)
+            status, _, body = told()
+            equal(status, 307, f"status of {method} {path}")
+            if f"127.0.0.1:{pair.active.ports['http']}" not in body:
+                raise AssertionError(f"the refusal does not say where: {body}")
+        equal(collections_of(pair.active), wanted, "collections")
 
 
 @suite.test

@@ -1,16 +1,18 @@
 //! The collections of a bucket: the manifest, how it becomes another one, and what is left of
 //! collections that were dropped.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use engine::collections::{
-    CollectionChange, CollectionCounts, Manifest, ManifestError, SystemEvent,
+    Collection, CollectionChange, CollectionCounts, CollectionSettings, Manifest, ManifestError,
+    OpenCollection, Scope, SystemEvent,
 };
-use model::{CollectionId, Document, ScopeId, VbId, VbState};
+use model::{CollectionId, Document, ManifestUid, ScopeId, VbId, VbState};
 use parking_lot::{Mutex, RwLock};
 use storage::{Keep, KvStore, StoreError};
 
@@ -42,6 +44,51 @@ pub(crate) struct Collections {
     /// Numbers of what was dropped, as far as the store or this run tells. They do not come
     /// again: documents, and the note of the end, may be there for long.
     dropped: Mutex<Dropped>,
+    /// What vBuckets told of, also of what has ended.
+    names: Mutex<Names>,
+}
+
+/// Names of scopes; names of collections, and whether they keep history.
+#[derive(Debug, Default)]
+struct Names {
+    scopes: BTreeMap<ScopeId, Box<str>>,
+    collections: BTreeMap<CollectionId, (Box<str>, bool)>,
+}
+
+impl Names {
+    /// The manifest of what a vBucket has; `None` if a name is missing.
+    fn manifest(
+        &self,
+        uid: ManifestUid,
+        scopes: &[ScopeId],
+        collections: &[OpenCollection],
+    ) -> Option<Manifest> {
+        let mut all = Vec::with_capacity(scopes.len());
+        for &id in scopes {
+            let name = match id {
+                ScopeId::DEFAULT => "_default".into(),
+                id => self.scopes.get(&id)?.clone(),
+            };
+            let mut scope = Scope {
+                id,
+                name,
+                collections: Vec::new(),
+            };
+            for one in collections.iter().filter(|one| one.scope == id) {
+                let id = one.counts.id;
+                let (name, history) = match self.collections.get(&id) {
+                    Some((name, history)) => (name.clone(), *history),
+                    None if id == CollectionId::DEFAULT => ("_default".into(), false),
+                    None => return None,
+                };
+                let max_ttl_s = one.max_ttl_s;
+                let settings = CollectionSettings { max_ttl_s, history };
+                scope.collections.push(Collection { id, name, settings });
+            }
+            all.push(scope);
+        }
+        Manifest::new(uid, all).ok()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -195,6 +242,80 @@ impl<S: KvStore> Bucket<S> {
         self.publish_manifest(Arc::new(manifest));
     }
 
+    /// Keeps the manifest as it is now: that of a bucket that followed another node's is put
+    /// together from what its vBuckets note, and kept only once it goes its own way.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn keep_manifest(
+        &self,
+        encode: impl FnOnce(&Manifest) -> Vec<u8>,
+    ) -> Result<(), StoreError> {
+        let _turn = self.collections.changing.lock();
+        self.store.set_manifest(&encode(&self.manifest()))
+    }
+
+    /// A vBucket that follows another node's went back behind changes of collections, which
+    /// never were; `events` is what it has left. The manifest becomes that of the vBucket that
+    /// is ahead of all others.
+    pub(crate) fn relearn(&self, events: &[Document]) {
+        for row in events {
+            self.note_names(SystemEvent::parse(row.key(), row.kind(), row.value()));
+        }
+        let _turn = self.collections.changing.lock();
+        let mut ahead = (ManifestUid(0), VbId(0));
+        for id in (0..self.vbuckets()).map(VbId) {
+            let found = self.with_vbucket(id, |vbucket| (vbucket.state(), vbucket.manifest_uid()));
+            match found {
+                Some((VbState::Active, _)) => return,
+                Some((_, uid)) => ahead = ahead.max((uid, id)),
+                None => {}
+            }
+        }
+        let there = self.with_vbucket(ahead.1, |vbucket| {
+            (
+                vbucket.manifest_uid(),
+                vbucket.scopes(),
+                vbucket.collections(),
+            )
+        });
+        let Some((uid, scopes, collections)) = there else {
+            return;
+        };
+        let made = self
+            .collections
+            .names
+            .lock()
+            .manifest(uid, &scopes, &collections);
+        match made {
+            Some(made) if made != *self.manifest() => self.publish_manifest(Arc::new(made)),
+            Some(_) => {}
+            None => tracing::error!(bucket = self.name(), "a collection without a name"),
+        }
+    }
+
+    fn note_names(&self, event: Option<SystemEvent<'_>>) {
+        let mut names = self.collections.names.lock();
+        match event.map(|event| event.change) {
+            Some(CollectionChange::ScopeBegun { scope, name }) => {
+                names.scopes.entry(scope).or_insert_with(|| name.into());
+            }
+            Some(
+                CollectionChange::Begun {
+                    id, name, settings, ..
+                }
+                | CollectionChange::Modified {
+                    id, name, settings, ..
+                },
+            ) => {
+                names
+                    .collections
+                    .insert(id, (name.into(), settings.history));
+            }
+            _ => {}
+        }
+    }
+
     /// Takes note of an event that came from the store or from another node: the manifest
     /// follows it, if it is not behind it.
     pub(crate) fn learn_event(&self, document: &Document) {
@@ -202,6 +323,7 @@ impl<S: KvStore> Bucket<S> {
         let Some(event) = event else {
             return;
         };
+        self.note_names(Some(event));
         match event.change {
             CollectionChange::Ended { id, .. } => {
                 self.collections.dropped.lock().collections.insert(id);
@@ -221,20 +343,13 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Figures of all collections, each summed over all vBuckets, by number.
+    /// Adds the figures that some vBuckets have of collections to `sums`, which has those that
+    /// are wanted, by number.
     ///
     /// Cost: 56 bytes copied under each vBucket's lock for each collection ever used there.
-    pub fn collection_counts(&self) -> Vec<CollectionCounts> {
-        let manifest = self.manifest();
-        let mut sums: Vec<CollectionCounts> = manifest
-            .collections()
-            .map(|(_, collection)| CollectionCounts {
-                id: collection.id,
-                ..CollectionCounts::default()
-            })
-            .collect();
+    pub fn add_collection_counts(&self, vbuckets: Range<u16>, sums: &mut [CollectionCounts]) {
         let mut counts = Vec::with_capacity(sums.len());
-        for id in (0..self.vbuckets()).map(VbId) {
+        for id in vbuckets.map(VbId) {
             counts.clear();
             self.with_vbucket_for(Hold::Stat, id, |vbucket| {
                 vbucket.collection_counts(&mut counts);
@@ -251,7 +366,6 @@ impl<S: KvStore> Bucket<S> {
                 sum.ops_delete += counted.ops_delete;
             }
         }
-        sums
     }
 
     // --- What is left of dropped collections ---

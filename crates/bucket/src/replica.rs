@@ -225,12 +225,18 @@ impl<S: KvStore> Bucket<S> {
         };
         let high = record.high_seqno;
         record.failover_log = pruned(&record.failover_log, high);
+        let manifest = vbucket.manifest_uid();
         let old = vbucket.rollback_to(record);
-        let result = result.and_then(|()| self.reload(id, &mut vbucket));
+        let mut events = Vec::new();
+        let result = result.and_then(|()| self.reload(id, &mut vbucket, &mut events));
+        let lost_events = vbucket.manifest_uid() < manifest;
         let left = self.collect_outbox(&mut vbucket);
         *slot.vbucket.lock() = Some(vbucket);
         drop(writing);
         drop(old);
+        if lost_events {
+            self.relearn(&events);
+        }
         self.deliver(id, left);
         self.waiters.wake(id, Seqno(u64::MAX));
         self.notify_subscribers(id);
@@ -246,7 +252,13 @@ impl<S: KvStore> Bucket<S> {
         self.store.rollback(id, to).map(Some)
     }
 
-    fn reload(&self, id: VbId, fresh: &mut VBucket) -> Result<(), StoreError> {
+    /// Loads every row; those that tell of collections are added to `events`.
+    fn reload(
+        &self,
+        id: VbId,
+        fresh: &mut VBucket,
+        events: &mut Vec<Document>,
+    ) -> Result<(), StoreError> {
         let mut rows = 0;
         let mut keep_values = true;
         self.store.scan(id, Seqno(1), &mut |document: Document| {
@@ -255,6 +267,9 @@ impl<S: KvStore> Bucket<S> {
                 keep_values = self.memory.used() + bytes < self.memory.low_mark();
             }
             rows += 1;
+            if SystemEvent::is_key(document.key()) {
+                events.push(document.clone());
+            }
             let evict = self.options().eviction.keeps_a_copy()
                 && !keep_values
                 && !document.kind().is_tombstone()

@@ -21,8 +21,9 @@ const MANIFEST_BYTES_MAX: usize = 1 << 20;
 pub enum CollectionsError {
     /// What was asked for cannot be.
     Refused(ManifestError),
-    /// The bucket follows another node's, where collections are made.
-    Follows,
+    /// The bucket follows another node's, where collections are made: its HTTP management, like
+    /// `http://host:8091`.
+    Follows(String),
     /// Not now, with the reason.
     NotNow(String),
 }
@@ -31,8 +32,11 @@ impl fmt::Display for CollectionsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(error) => error.fmt(f),
-            Self::Follows => {
-                f.write_str("the bucket follows another node's: change its collections there")
+            Self::Follows(there) => {
+                write!(
+                    f,
+                    "the bucket follows another node's: change its collections at {there}"
+                )
             }
             Self::NotNow(reason) => f.write_str(reason),
         }
@@ -52,12 +56,10 @@ pub(crate) fn change(
     served: &ServedBucket,
     edit: &dyn Fn(&Manifest) -> Result<Manifest, ManifestError>,
 ) -> Result<Arc<Manifest>, CollectionsError> {
-    if served.group().active().is_some() {
-        return Err(CollectionsError::Follows);
+    if let Some(active) = served.group().active() {
+        return Err(CollectionsError::Follows(active.management()));
     }
-    let changed = served
-        .bucket
-        .change_manifest(edit, |manifest| to_json(manifest).to_string().into_bytes());
+    let changed = served.bucket.change_manifest(edit, to_bytes);
     match changed {
         Ok((manifest, changed)) => {
             if changed {
@@ -88,6 +90,11 @@ pub fn to_json(manifest: &Manifest) -> Value {
         }
         fields
     })
+}
+
+/// The same as the store keeps it.
+pub(crate) fn to_bytes(manifest: &Manifest) -> Vec<u8> {
+    to_json(manifest).to_string().into_bytes()
 }
 
 /// The manifest as HTTP management has it: 0 stands for the bucket's limit, -1 for none.

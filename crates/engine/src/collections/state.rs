@@ -347,10 +347,10 @@ impl VbCollections {
         self.uid == ManifestUid(0) && self.open.is_empty() && self.default_open
     }
 
-    /// How many collections and scopes there are.
-    pub(crate) fn lengths(&self) -> (usize, usize) {
-        let default = usize::from(self.default_open);
-        (self.open.len() + default, self.scopes.len() + 1)
+    /// The numbers of all scopes, ascending.
+    pub(crate) fn scopes(&self) -> Vec<ScopeId> {
+        let others = self.scopes.iter().map(|scope| ScopeId(scope.0));
+        std::iter::once(ScopeId::DEFAULT).chain(others).collect()
     }
 
     // --- What is dead ---

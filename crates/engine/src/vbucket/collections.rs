@@ -340,8 +340,15 @@ impl VBucket {
         default.into_iter().chain(self.collections.all()).collect()
     }
 
+    /// Numbers of all scopes that are here, ascending.
+    pub fn scopes(&self) -> Vec<ScopeId> {
+        self.collections.scopes()
+    }
+
     /// How many collections and scopes are here.
     pub fn collection_lengths(&self) -> (usize, usize) {
-        self.collections.lengths()
+        let default = usize::from(self.collections.is_open(CollectionId::DEFAULT));
+        let others = self.collections.all().count();
+        (others + default, self.collections.scopes().len())
     }
 }

@@ -33,7 +33,7 @@ fn refusal(error: &CollectionsError) -> Refusal {
             Status::CANNOT_APPLY_COLLECTIONS_MANIFEST
         }
         CollectionsError::Refused(_) => Status::EINVAL,
-        CollectionsError::Follows => Status::NOT_SUPPORTED,
+        CollectionsError::Follows(_) => Status::NOT_SUPPORTED,
         CollectionsError::NotNow(_) => Status::ETMPFAIL,
     };
     Refusal::because(status, error.to_string())

@@ -8,7 +8,7 @@ use wire::{Frame, Opcode, Status};
 use crate::node::COMPATIBLE_VERSION;
 use crate::session::{Context, Done, Refusal, Reply};
 use crate::stats::timings::{Merged, Timings};
-use crate::stats::{StatError, StatScope, collect};
+use crate::stats::{StatError, StatScope, collect_part};
 
 /// NOOP.
 pub(super) fn noop(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
@@ -33,7 +33,8 @@ pub(super) fn quit(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
     Ok(Done::Close)
 }
 
-/// STAT: one answer per row, then an empty one.
+/// STAT: one answer per row, then an empty one. Long groups are given in parts, each after the
+/// one before it was sent.
 pub(super) fn stat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
     let request = Stat::read(frame)?;
     let text = std::str::from_utf8(request.group)
@@ -44,6 +45,7 @@ pub(super) fn stat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
         bucket: bucket.as_deref(),
         connection: &context.session.info.clone(),
     };
+    let walk = context.session.walk.take();
     let start = context.output.len();
     let mut row = |key: &str, value: &str| {
         let row = StatRow {
@@ -63,8 +65,12 @@ pub(super) fn stat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
             },
         );
     };
-    match collect(text, &scope, &mut row) {
-        Ok(()) => Ok(context.reply(frame, &Reply::EMPTY)),
+    match collect_part(text, &scope, walk, &mut row) {
+        Ok(None) => Ok(context.reply(frame, &Reply::EMPTY)),
+        Ok(walk) => {
+            context.session.walk = walk;
+            Ok(Done::More)
+        }
         Err(error) => {
             context.output.truncate(start);
             Err(match error {

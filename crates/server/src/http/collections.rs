@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use axum::routing::{delete, get, post};
 use engine::collections::{CollectionSettings, Manifest, ManifestError};
@@ -46,7 +46,7 @@ async fn list(State(state): State<HttpState>, Path(bucket): Path<String>) -> Res
 type Edit = Box<dyn Fn(&Manifest) -> Result<Manifest, ManifestError> + Send>;
 
 /// Makes a change away from the thread that serves connections: it waits for the disk.
-async fn change(state: HttpState, bucket: String, edit: Edit) -> Response {
+async fn change(state: HttpState, uri: &Uri, bucket: String, edit: Edit) -> Response {
     let view = Arc::clone(&state.view);
     let changed = tokio::task::spawn_blocking(move || view.change_manifest(&bucket, &*edit)).await;
     match changed {
@@ -55,7 +55,7 @@ async fn change(state: HttpState, bucket: String, edit: Edit) -> Response {
             let uid = format!("{:x}", manifest.uid().0);
             answers::json(StatusCode::OK, &json!({ "uid": uid }))
         }
-        Ok(Some(Err(error))) => refused(&error),
+        Ok(Some(Err(error))) => refused(&error, uri),
         Err(_) => error(
             StatusCode::INTERNAL_SERVER_ERROR,
             "_",
@@ -64,7 +64,17 @@ async fn change(state: HttpState, bucket: String, edit: Edit) -> Response {
     }
 }
 
-fn refused(error: &CollectionsError) -> Response {
+/// Who followed another node's bucket is sent there: it has the same path, and takes the same body.
+fn elsewhere(error: &CollectionsError, there: &str, uri: &Uri) -> Response {
+    let location = HeaderValue::try_from(format!("{there}{}", uri.path()));
+    let mut response = self::error(StatusCode::TEMPORARY_REDIRECT, "_", &error.to_string());
+    if let Ok(location) = location {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
+}
+
+fn refused(error: &CollectionsError, uri: &Uri) -> Response {
     let (status, about) = match error {
         CollectionsError::Refused(error) => match error {
             ManifestError::UnknownScope(_) | ManifestError::UnknownCollection(..) => {
@@ -77,9 +87,8 @@ fn refused(error: &CollectionsError) -> Response {
                 (StatusCode::BAD_REQUEST, "name")
             }
         },
-        CollectionsError::Follows | CollectionsError::NotNow(_) => {
-            (StatusCode::SERVICE_UNAVAILABLE, "_")
-        }
+        CollectionsError::Follows(there) => return elsewhere(error, there, uri),
+        CollectionsError::NotNow(_) => (StatusCode::SERVICE_UNAVAILABLE, "_"),
     };
     self::error(status, about, &error.to_string())
 }
@@ -91,6 +100,7 @@ fn error(status: StatusCode, about: &str, text: &str) -> Response {
 async fn create_scope(
     State(state): State<HttpState>,
     Path(bucket): Path<String>,
+    uri: Uri,
     body: Bytes,
 ) -> Response {
     let Some(name) = field(&body, "name") else {
@@ -100,15 +110,23 @@ async fn create_scope(
             "The value must be supplied",
         );
     };
-    change(state, bucket, Box::new(move |now| now.with_scope(&name))).await
+    change(
+        state,
+        &uri,
+        bucket,
+        Box::new(move |now| now.with_scope(&name)),
+    )
+    .await
 }
 
 async fn drop_scope(
     State(state): State<HttpState>,
     Path((bucket, scope)): Path<(String, String)>,
+    uri: Uri,
 ) -> Response {
     change(
         state,
+        &uri,
         bucket,
         Box::new(move |now| now.without_scope(&scope)),
     )
@@ -118,6 +136,7 @@ async fn drop_scope(
 async fn create_collection(
     State(state): State<HttpState>,
     Path((bucket, scope)): Path<(String, String)>,
+    uri: Uri,
     body: Bytes,
 ) -> Response {
     let Some(name) = field(&body, "name") else {
@@ -132,20 +151,22 @@ async fn create_collection(
         return error(StatusCode::BAD_REQUEST, about, text);
     }
     let edit = move |now: &Manifest| now.with_collection(&scope, &name, settings);
-    change(state, bucket, Box::new(edit)).await
+    change(state, &uri, bucket, Box::new(edit)).await
 }
 
 async fn drop_collection(
     State(state): State<HttpState>,
     Path((bucket, scope, name)): Path<(String, String, String)>,
+    uri: Uri,
 ) -> Response {
     let edit = move |now: &Manifest| now.without_collection(&scope, &name);
-    change(state, bucket, Box::new(edit)).await
+    change(state, &uri, bucket, Box::new(edit)).await
 }
 
 async fn change_collection(
     State(state): State<HttpState>,
     Path((bucket, scope, name)): Path<(String, String, String)>,
+    uri: Uri,
     body: Bytes,
 ) -> Response {
     if let Err((about, text)) = read_settings(&body, &mut CollectionSettings::default()) {
@@ -157,7 +178,7 @@ async fn change_collection(
             debug_assert!(checked.is_ok(), "it was read before");
         })
     };
-    change(state, bucket, Box::new(edit)).await
+    change(state, &uri, bucket, Box::new(edit)).await
 }
 
 /// Waits for nothing: whoever was told of a manifest was told so when every vBucket had it.

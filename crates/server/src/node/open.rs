@@ -153,6 +153,17 @@ fn restore_manifest(bucket: &Bucket<Store>) -> Result<(), StartError> {
     Ok(())
 }
 
+/// Who follows another node's bucket has the collections that its vBuckets tell of: what was kept
+/// may be of another history.
+fn forget_manifest(bucket: &Bucket<Store>) -> Result<(), StartError> {
+    if matches!(bucket.store().manifest(), Ok(None)) {
+        return Ok(());
+    }
+    bucket
+        .keep_manifest(collections::to_bytes)
+        .map_err(|error| StartError::DataAccess(format!("bucket {}: {error}", bucket.name())))
+}
+
 fn start(
     config: &BucketConfig,
     store: Store,
@@ -188,13 +199,16 @@ fn start(
     let clock = Arc::clone(clock) as Arc<dyn Clock>;
     let bucket = Bucket::open(options, store, clock, &mut random_vb_uuid)
         .map_err(|error| StartError::DataFormat(format!("bucket {}: {error}", config.name)))?;
-    restore_manifest(&bucket)?;
+    if of.is_none() {
+        restore_manifest(&bucket)?;
+    }
     if let Some(of) = of {
         let followed = bucket.become_replica(of.demote, random_vb_uuid());
         followed.map_err(|active| StartError::NotReplica {
             bucket: config.name.clone(),
             active,
         })?;
+        forget_manifest(&bucket)?;
     }
     let warmed = warmed.clone();
     let done = move || warmed.send_modify(|count| *count += 1);

@@ -38,6 +38,15 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
+    /// Where its HTTP management is.
+    pub(crate) fn management(&self) -> String {
+        if self.host.contains(':') {
+            format!("http://[{}]:{}", self.host, self.http_port)
+        } else {
+            format!("http://{}:{}", self.host, self.http_port)
+        }
+    }
+
     fn address(&self) -> NodeAddress<'_> {
         NodeAddress {
             host: &self.host,

@@ -18,6 +18,7 @@ use super::followed::Followed;
 use super::progress::{Progress, Stage};
 use super::setup::Introduction;
 use super::{Order, ReplicaOf, group};
+use crate::collections::to_bytes;
 use crate::node::{NodeState, random_u64, random_vb_uuid};
 use crate::served::ServedBucket;
 
@@ -311,6 +312,10 @@ impl Link {
                 Ok(false) => {}
                 Err(error) => tracing::error!(vb = id.0, ?error, "a vBucket was not promoted"),
             }
+        }
+        if let Err(error) = bucket.keep_manifest(to_bytes) {
+            // The vBuckets tell of everything in it.
+            tracing::error!(bucket = self.served.name(), %error, "the manifest could not be kept");
         }
         group::publish_promoted(&self.node, &self.served);
         self.progress.set_stage(Stage::Promoted);

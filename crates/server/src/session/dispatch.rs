@@ -34,6 +34,8 @@ pub(crate) enum Done {
     Next,
     /// It waits: run it again once woken, or after this long.
     Parked(Duration),
+    /// A part of its answer is there: run it again once that is sent, for the next one.
+    More,
     /// It is done with, and its answer is owed.
     Owed,
     /// The connection is to be closed once its output is sent.
@@ -146,7 +148,7 @@ impl Session {
             }
         };
         match done {
-            Ok(done @ (Done::Parked(_) | Done::Owed)) => done,
+            Ok(done @ (Done::Parked(_) | Done::More | Done::Owed)) => done,
             Ok(done) => {
                 let answer = Answer::of_done(frame.header.opcode, output.len() > before);
                 self.timings.answered(frame.header.opcode.0, answer);

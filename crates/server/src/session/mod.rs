@@ -32,6 +32,7 @@ use crate::identity::{AuthenticatedUser, SaslSession};
 use crate::node::NodeState;
 use crate::replication::Inbound;
 use crate::served::ServedBucket;
+use crate::stats::Walk;
 use crate::stats::timings::Timings;
 
 /// Output beyond which nothing more is run until the peer took some of it.
@@ -78,6 +79,8 @@ pub(crate) struct Session {
     /// Host that maps must name for this peer; `None` to leave it to the peer.
     pub(crate) map_host: Option<Box<str>>,
     pub(crate) park: Option<Park>,
+    /// Where the request stands whose long answer is given in parts.
+    pub(crate) walk: Option<Walk>,
     /// Set once the connection streams changes.
     pub(crate) dcp: Option<SharedProducer>,
     /// Set once the connection brings changes here.
@@ -109,6 +112,7 @@ impl Session {
             known_map: None,
             map_host: None,
             park: None,
+            walk: None,
             dcp: None,
             inbound: None,
             owed: Vec::new(),
@@ -153,8 +157,10 @@ impl Session {
                     let started_ns = now.mono_ns;
                     let done = self.execute(&frame, now, output);
                     now.mono_ns = self.node.clock.mono_ns();
-                    if let Done::Parked(limit) = done {
-                        break Verdict::Parked(limit);
+                    match done {
+                        Done::Parked(limit) => break Verdict::Parked(limit),
+                        Done::More => break Verdict::OutputFull,
+                        _ => {}
                     }
                     self.park = None;
                     if done != Done::Owed {

@@ -27,6 +27,7 @@ mod tests;
 pub(crate) mod timings;
 
 pub use catalogue::stats_page;
+pub(crate) use collections::Walk;
 pub(crate) use metrics::metrics;
 pub(crate) use moment::utc;
 
@@ -61,6 +62,26 @@ pub(crate) enum StatError {
 
 /// Where rows go: key and value.
 pub(crate) type Sink<'a> = dyn FnMut(&str, &str) + 'a;
+
+/// Gives the next rows of a group that may be long, from where `walk` stands; `None` for the
+/// beginning, and at the end. See [`collect`].
+///
+/// Cost: some 128 KiB of rows, or figures of some vBuckets.
+pub(crate) fn collect_part(
+    request: &str,
+    scope: &StatScope<'_>,
+    walk: Option<Walk>,
+    sink: &mut Sink<'_>,
+) -> Result<Option<Walk>, StatError> {
+    let mut words = request.split_ascii_whitespace();
+    let name = words.next().unwrap_or("");
+    if !collections::is_long(name) {
+        return collect(request, scope, sink).map(|()| None);
+    }
+    let served = scope.bucket.ok_or(StatError::NoBucket)?;
+    let arguments: Vec<&str> = words.collect();
+    collections::part(name, &arguments, served, walk, &mut Rows::new(sink))
+}
 
 /// Gives the rows of a group; `request` is its name and arguments, separated by spaces.
 ///
@@ -109,13 +130,14 @@ fn of_bucket(
             bucket_rows(name, &figures, rows);
             Ok(())
         }
-        "collections"
-        | "collections-byid"
-        | "collections-details"
-        | "scopes"
-        | "scopes-byid"
-        | "scopes-details"
-        | "manifest" => collections::collect(name, arguments, served, rows),
+        name if collections::is_long(name) => {
+            let mut walk = collections::part(name, arguments, served, None, rows)?;
+            while walk.is_some() {
+                walk = collections::part(name, arguments, served, walk, rows)?;
+            }
+            Ok(())
+        }
+        "manifest" => collections::manifest(arguments, served, rows),
         "replication" => {
             replication::collect(served, rows);
             Ok(())

@@ -50,12 +50,16 @@ impl From<String> for Value {
     }
 }
 
+/// Bytes of an answer beyond key and value.
+const ROW_OVERHEAD_BYTES: usize = 24;
+
 /// Rows on their way to the sink; allocates per group, not per row.
 pub(super) struct Rows<'a, 's> {
     sink: &'a mut Sink<'s>,
     key: String,
     prefix_len: usize,
     value: String,
+    bytes: usize,
 }
 
 impl<'a, 's> Rows<'a, 's> {
@@ -65,7 +69,13 @@ impl<'a, 's> Rows<'a, 's> {
             key: String::new(),
             prefix_len: 0,
             value: String::new(),
+            bytes: 0,
         }
+    }
+
+    /// Bytes that the rows so far take as answers.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// What the keys of the following rows begin with.
@@ -81,6 +91,7 @@ impl<'a, 's> Rows<'a, 's> {
         write(&mut self.value, value);
         self.key.truncate(self.prefix_len);
         write(&mut self.key, name);
+        self.bytes += self.key.len() + self.value.len() + ROW_OVERHEAD_BYTES;
         (self.sink)(&self.key, &self.value);
     }
 

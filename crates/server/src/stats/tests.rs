@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use model::VbId;
+use serde_json::json;
 use tempfile::TempDir;
 
 use super::catalogue::{GROUPS, rows_of};
@@ -345,6 +346,51 @@ fn a_document_is_shown_with_what_the_store_has() {
         client.try_rows(&format!("key none {vb}")).unwrap_err(),
         0x01
     );
+}
+
+#[test]
+fn long_groups_come_in_parts_and_whole() {
+    let running = Running::start();
+    let mut client = running.client();
+    let mut collections = |uid: u32, first: u32, count: u32| {
+        let mut all = vec![json!({ "name": "_default", "uid": "0" })];
+        let named = (first..first + count)
+            .map(|id| json!({ "name": format!("c{id}"), "uid": format!("{id:x}") }));
+        all.extend(named);
+        let scopes = json!([{ "name": "_default", "uid": "0", "collections": all }]);
+        let manifest = json!({ "uid": uid.to_string(), "scopes": scopes }).to_string();
+        assert_eq!(client.call(0xb9, &[], b"", manifest.as_bytes()), SUCCESS);
+    };
+    collections(1, 8, 5);
+    let mut client = running.client();
+    let rows = client.rows("collections-details");
+    let of = |vb: u32| {
+        let prefix = format!("vb_{vb}:");
+        rows.keys().filter(|key| key.starts_with(&prefix)).count()
+    };
+    assert_eq!(rows.len(), of(0) * 1024);
+    assert_eq!((of(511), of(1023)), (of(0), of(0)));
+    assert_eq!(rows["vb_1023:0xc:name"], "c12");
+    let rows = client.rows("scopes-details");
+    assert_eq!(rows.len(), 1024 * (2 + 6));
+    assert_eq!(client.rows("collections")["0x0:0xc:items"], "0");
+
+    collections(2, 100, 255);
+    // More than one part for one vBucket; what is asked behind it is answered behind it.
+    client.send(STAT, &[], b"collections-details 7", &[]);
+    client.send(0x0a, &[], b"", &[]);
+    let mut names = 0;
+    loop {
+        let answer = client.receive();
+        assert_eq!(answer.status, SUCCESS);
+        if answer.key.is_empty() {
+            break;
+        }
+        assert!(answer.key.starts_with("vb_7:"));
+        names += u32::from(answer.key.ends_with(":name"));
+    }
+    assert_eq!(names, 256);
+    assert!(client.receive().key.is_empty());
 }
 
 #[test]

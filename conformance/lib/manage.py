@@ -1,0 +1,41 @@
+"""HTTP management of scopes and collections, without an SDK."""
+
+import urllib.error
+import urllib.parse
+import urllib.request
+from base64 import b64encode
+from http.client import HTTPException
+
+BUCKET = "/pools/default/buckets/default/scopes"
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect."""
+
+    def redirect_request(self, *_):
+        return None
+
+
+def asked(node, method, path, **form):
+    """Status, headers and body of a request below the scopes of the bucket."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{node.ports['http']}{BUCKET}{path}",
+        method=method,
+        data=urllib.parse.urlencode(form).encode() if form else None,
+        headers={"Authorization": "Basic " + b64encode(b"Administrator:password").decode()},
+    )
+    try:
+        with urllib.request.build_opener(_Stay).open(request, timeout=30) as answer:
+            return answer.status, answer.headers, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.headers, refused.read().decode()
+    except HTTPException as broken:
+        raise ConnectionError(str(broken)) from None
+
+
+def manage(node, method, path, **form):
+    """The body of a request that must succeed."""
+    status, _, body = asked(node, method, path, **form)
+    if status != 200:
+        raise AssertionError(f"{method} {path} {form}: {status} {body}")
+    return body
