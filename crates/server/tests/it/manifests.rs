@@ -401,19 +401,19 @@ fn a_collection_comes_by_key_to_those_who_take_any_order() {
     for key in ["z", "y", "x"] {
         client.call(&write(8, key)).ok();
     }
-    for number in 0..40 {
+    for number in 0..80 {
         client.call(&write(0, &format!("other{number}"))).ok();
     }
     client.call(&write(8, "y")).ok();
     client.call(&write(0, "last")).ok();
-    await_persisted(&mut client, 46);
-    let by_key = ["(", "event@1", "x@4", "y@45", "z@2"];
+    await_persisted(&mut client, 86);
+    let by_key = ["(", "event@1", "x@4", "y@85", "z@2"];
     let came = out_of_order(kv, "plain", "true", 6);
     assert_eq!(came, [&by_key[..], &[")"]].concat());
     let came = out_of_order(kv, "advanced", "true_with_seqno_advanced", 7);
-    assert_eq!(came, [&by_key[..], &["advanced@46", ")"]].concat());
+    assert_eq!(came, [&by_key[..], &["advanced@86", ")"]].concat());
     // Who does not take it gets the rows in order.
-    let in_order = ["[0..46]", "event@1", "z@2", "x@4", "y@45", "advanced@46"];
+    let in_order = ["[0..86]", "event@1", "z@2", "x@4", "y@85", "advanced@86"];
     assert_eq!(out_of_order(kv, "in-order", "false", 6), in_order);
     // What follows from memory is in order, and begins after the snapshot.
     let mut consumer = Consumer::open(kv, "follows", PRODUCER);
@@ -425,15 +425,15 @@ fn a_collection_comes_by_key_to_those_who_take_any_order() {
     let Message::Marker { start, end, .. } = consumer.message() else {
         panic!("a snapshot is announced");
     };
-    assert_eq!((start, end), (47, 47));
+    assert_eq!((start, end), (87, 87));
     // The setting switches it off, and on for any share.
     let set_param = |client: &mut Client, value: &str| {
         let param = Request::new(Opcode::SET_PARAM).extras(&4_u32.to_be_bytes());
         client.call(&param.key("dcp_oso_backfill").value(value))
     };
-    await_persisted(&mut client, 47);
+    await_persisted(&mut client, 87);
     set_param(&mut client, "disabled").ok();
-    assert_eq!(out_of_order(kv, "off", "true", 1), ["[0..47]"]);
+    assert_eq!(out_of_order(kv, "off", "true", 1), ["[0..87]"]);
     set_param(&mut client, "enabled").ok();
     assert_eq!(out_of_order(kv, "on", "true", 1), ["("]);
     set_param(&mut client, "sometimes").is(Status::EINVAL);
