@@ -2,11 +2,14 @@
 
 import os
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
+import couchbase.subdocument as SD
 from couchbase.auth import PasswordAuthenticator
 from couchbase.cluster import Cluster
 from couchbase.diagnostics import ClusterState, PingState, ServiceType
@@ -29,6 +32,9 @@ from couchbase.exceptions import (
     DocumentExistsException,
     DocumentLockedException,
     DocumentNotFoundException,
+    PathExistsException,
+    PathMismatchException,
+    PathNotFoundException,
     ScopeAlreadyExistsException,
     ScopeNotFoundException,
     TimeoutException,
@@ -41,6 +47,7 @@ from couchbase.options import (
     DecrementOptions,
     GetOptions,
     IncrementOptions,
+    MutateInOptions,
     PingOptions,
     RemoveOptions,
     ReplaceOptions,
@@ -48,6 +55,7 @@ from couchbase.options import (
     UpsertOptions,
     WaitUntilReadyOptions,
 )
+from couchbase.subdocument import StoreSemantics
 from couchbase.transcoder import RawBinaryTranscoder, RawStringTranscoder
 from harness import Node, Suite, equal, eventually, raises
 from mcbp import SEQNO_PERSISTENCE, SUCCESS, Connection
@@ -249,6 +257,97 @@ LEVELS = (
     DurabilityLevel.MAJORITY_AND_PERSIST_TO_ACTIVE,
     DurabilityLevel.PERSIST_TO_MAJORITY,
 )
+
+
+@suite.test
+def reads_parts_of_documents(world):
+    c = world.collection
+    tags = ["new", "x,]}"]
+    document = {"name": "Ana", "address": {"city": "Lyon", "zip": 69001}, "tags": tags}
+    c.upsert("parts", document, UpsertOptions(expiry=timedelta(hours=1)))
+    found = c.lookup_in(
+        "parts",
+        (SD.get("address.city"), SD.get("tags[-1]"), SD.exists("name"), SD.exists("nope"),
+         SD.count("tags"), SD.get_full()),
+    )  # fmt: skip
+    equal(found.content_as[str](0), "Lyon")
+    equal(found.content_as[str](1), "x,]}")
+    equal([found.exists(2), found.exists(3)], [True, False])
+    equal(found.content_as[int](4), 2)
+    equal(found.content_as[dict](5), document)
+    raises(PathNotFoundException, lambda: c.lookup_in("parts", (SD.get("a.b"),)).content_as[str](0))
+    raises(
+        PathMismatchException, lambda: c.lookup_in("parts", (SD.get("name.x"),)).content_as[str](0)
+    )
+    raises(DocumentNotFoundException, lambda: c.lookup_in("no-parts", (SD.get("a"),)))
+    # What the SDK makes of lookups: a projection, and the expiry of a document.
+    equal(content(c.get("parts", GetOptions(project=["address.city", "tags"]))),
+          {"address": {"city": "Lyon"}, "tags": tags})  # fmt: skip
+    left = c.get("parts", GetOptions(with_expiry=True)).expiryTime.timestamp() - time.time()
+    assert 3500 < left < 3700, left
+    attribute = c.lookup_in("parts", (SD.get("$document", xattr=True),)).content_as[dict](0)
+    equal(attribute["datatype"], ["json"])
+    equal(attribute["deleted"], False)
+
+
+@suite.test
+def changes_parts_of_documents(world):
+    c = world.collection
+    c.upsert("parts", {"n": 1, "tags": ["a"]})
+    before = c.get("parts").cas
+    changed = c.mutate_in(
+        "parts",
+        (SD.upsert("address.city", "Lyon", create_parents=True), SD.increment("n", 41),
+         SD.array_append("tags", "b", "c"), SD.array_prepend("tags", 0),
+         SD.array_insert("tags[1]", None), SD.array_addunique("tags", "d"),
+         SD.insert("new", [1]), SD.replace("new", {}), SD.remove("new")),
+    )  # fmt: skip
+    equal(changed.content_as[int](1), 42)
+    expected = {"n": 42, "tags": [0, None, "a", "b", "c", "d"], "address": {"city": "Lyon"}}
+    equal(content(c.get("parts")), expected)
+    # All of it or nothing.
+    raises(
+        PathExistsException,
+        lambda: c.mutate_in("parts", (SD.upsert("n", 0), SD.insert("tags", 1))),
+    )
+    raises(PathNotFoundException, lambda: c.mutate_in("parts", (SD.replace("nope", 1),)))
+    raises(PathMismatchException, lambda: c.mutate_in("parts", (SD.array_append("n", 1),)))
+    raises(CasMismatchException,
+           lambda: c.mutate_in("parts", (SD.upsert("n", 0),), MutateInOptions(cas=before)))  # fmt: skip
+    equal(content(c.get("parts")), expected)
+    # Documents that are not there.
+    raises(DocumentNotFoundException, lambda: c.mutate_in("made", (SD.upsert("a", 1),)))
+    made = MutateInOptions(store_semantics=StoreSemantics.UPSERT)
+    c.mutate_in("made", (SD.upsert("a.b", 1),), made)
+    equal(content(c.get("made")), {"a": {"b": 1}})
+    added = MutateInOptions(store_semantics=StoreSemantics.INSERT)
+    raises(DocumentExistsException, lambda: c.mutate_in("made", (SD.upsert("a", 1),), added))
+    # An expiry that is not said is taken away, unless it is to be kept.
+    c.upsert("made", {}, UpsertOptions(expiry=timedelta(hours=1)))
+    c.mutate_in("made", (SD.upsert("a", 1),), MutateInOptions(preserve_expiry=True))
+    assert c.get("made", GetOptions(with_expiry=True)).expiryTime
+    c.mutate_in("made", (SD.upsert("a", 1),))
+    assert not c.get("made", GetOptions(with_expiry=True)).expiryTime
+    durable = MutateInOptions(durability=ServerDurability(DurabilityLevel.PERSIST_TO_MAJORITY))
+    equal(c.mutate_in("made", (SD.increment("n", 2),), durable).content_as[int](0), 2)
+
+
+@suite.test
+def changes_parts_beside_others(world):
+    """Eight threads count in one document; nothing is lost."""
+    c = world.collection
+    c.upsert("crowd", {"n": 0})
+
+    def count(worker):
+        for _ in range(25):
+            by = SD.array_append("by", worker, create_parents=True)
+            c.mutate_in("crowd", (SD.increment("n", 1), by))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(count, range(8)))
+    crowd = content(c.get("crowd"))
+    equal(crowd["n"], 200)
+    equal(sorted(crowd["by"]), sorted(list(range(8)) * 25))
 
 
 @suite.test

@@ -18,6 +18,7 @@ mod served;
 mod session;
 mod stats;
 mod store;
+mod subdoc;
 mod value;
 
 pub use commands::compatibility_page;

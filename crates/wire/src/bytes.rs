@@ -15,6 +15,11 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
+    /// What was not read.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.rest
+    }
+
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, rest) = self.rest.split_first_chunk::<N>()?;
         self.rest = rest;

@@ -16,17 +16,13 @@ pub(super) trait Written: Copy {
     /// Its place.
     fn mutated(&self) -> Mutated;
 
-    /// The new number of a counter.
-    fn number(&self) -> Option<u64>;
+    /// Appends the value of the answer.
+    fn append_value(&self, _out: &mut Vec<u8>) {}
 }
 
 impl Written for Mutated {
     fn mutated(&self) -> Mutated {
         *self
-    }
-
-    fn number(&self) -> Option<u64> {
-        None
     }
 }
 
@@ -35,8 +31,8 @@ impl Written for (u64, Mutated) {
         self.1
     }
 
-    fn number(&self) -> Option<u64> {
-        Some(self.0)
+    fn append_value(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&counter_value(self.0));
     }
 }
 
@@ -80,20 +76,20 @@ impl Context<'_> {
             Settled::Ready(written) => written,
             Settled::Parked(done) => return Ok(done),
         };
+        let mut value = Vec::new();
+        written.append_value(&mut value);
         if let Some(wait) = wait {
             let deadline_ns = self.deadline_ns(bucket);
             self.session.owed.push(Owed {
                 wait,
                 header: frame.header,
                 quiet: self.quiet,
-                number: written.number(),
+                value,
                 since_ns: self.now.mono_ns,
                 deadline_ns,
             });
             return Ok(Done::Owed);
         }
-        let number = written.number().map(counter_value);
-        let value = number.as_ref().map_or(&[][..], |number| number.as_slice());
-        Ok(self.reply_mutated(frame, &written.mutated(), value))
+        Ok(self.reply_mutated(frame, &written.mutated(), &value))
     }
 }

@@ -15,6 +15,7 @@ mod observe;
 mod params;
 mod read;
 mod replication;
+mod subdoc;
 mod table;
 mod vbuckets;
 mod write;
@@ -106,6 +107,16 @@ pub(crate) fn writes_durably(opcode: Opcode) -> bool {
         Opcode::DECREMENT,
         Opcode::APPEND,
         Opcode::PREPEND,
+        Opcode::SUBDOC_DICT_ADD,
+        Opcode::SUBDOC_DICT_UPSERT,
+        Opcode::SUBDOC_DELETE,
+        Opcode::SUBDOC_REPLACE,
+        Opcode::SUBDOC_ARRAY_PUSH_LAST,
+        Opcode::SUBDOC_ARRAY_PUSH_FIRST,
+        Opcode::SUBDOC_ARRAY_INSERT,
+        Opcode::SUBDOC_ARRAY_ADD_UNIQUE,
+        Opcode::SUBDOC_COUNTER,
+        Opcode::SUBDOC_MULTI_MUTATION,
     ];
     TABLE.contains(&opcode)
 }

@@ -4,7 +4,7 @@ use wire::Opcode;
 
 use super::{
     Command, Privilege, Scope, bootstrap, collections, dcp, node, observe, params, read,
-    replication, vbuckets, write,
+    replication, subdoc, vbuckets, write,
 };
 use crate::session::{Context, Done, Refusal};
 
@@ -74,7 +74,7 @@ const fn noted(mut command: Command, note: &'static str) -> Command {
 /// Every command that is served.
 pub(crate) static COMMANDS: &[Command] = &ROWS;
 
-const ROWS: [Command; 77] = [
+const ROWS: [Command; 91] = [
     document(Opcode::GET, READ, read::get),
     document(Opcode::GETQ, READ, read::get),
     document(Opcode::GETK, READ, read::get),
@@ -103,6 +103,30 @@ const ROWS: [Command; 77] = [
     document(Opcode::GET_META, READ, read::get_meta),
     document(Opcode::GETQ_META, READ, read::get_meta),
     document(Opcode::GET_REPLICA, READ, read::get_replica),
+    document(Opcode::SUBDOC_GET, READ, subdoc::lookup),
+    document(Opcode::SUBDOC_EXISTS, READ, subdoc::lookup),
+    document(Opcode::SUBDOC_GET_COUNT, READ, subdoc::lookup),
+    noted(
+        document(Opcode::SUBDOC_MULTI_LOOKUP, READ, subdoc::multi_lookup),
+        "of extended attributes only virtual ones: `$document`, `$vbucket`, `$XTOC`",
+    ),
+    document(Opcode::SUBDOC_DICT_ADD, UPSERT, subdoc::mutate),
+    document(Opcode::SUBDOC_DICT_UPSERT, UPSERT, subdoc::mutate),
+    document(Opcode::SUBDOC_DELETE, UPSERT, subdoc::mutate),
+    document(Opcode::SUBDOC_REPLACE, UPSERT, subdoc::mutate),
+    document(Opcode::SUBDOC_ARRAY_PUSH_LAST, UPSERT, subdoc::mutate),
+    document(Opcode::SUBDOC_ARRAY_PUSH_FIRST, UPSERT, subdoc::mutate),
+    document(Opcode::SUBDOC_ARRAY_INSERT, UPSERT, subdoc::mutate),
+    document(Opcode::SUBDOC_ARRAY_ADD_UNIQUE, UPSERT, subdoc::mutate),
+    document(Opcode::SUBDOC_COUNTER, READ_UPSERT, subdoc::mutate),
+    noted(
+        document(
+            Opcode::SUBDOC_MULTI_MUTATION,
+            UPSERT,
+            subdoc::multi_mutation,
+        ),
+        "no extended attributes, no tombstones",
+    ),
     bucket(Opcode::GET_RANDOM_KEY, READ, read::get_random_key),
     noted(
         bucket(Opcode::OBSERVE, READ, observe::observe),

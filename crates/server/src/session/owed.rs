@@ -9,7 +9,7 @@ use std::time::Duration;
 use bucket::DurableWait;
 use engine::{Decision, Mutated};
 use model::{Datatype, Now};
-use wire::response::{ErrorBody, MutationToken, counter_value};
+use wire::response::{ErrorBody, MutationToken};
 use wire::{Feature, Frame, Header, RequestInfos, Status};
 
 use super::{Reply, Session, status};
@@ -27,8 +27,8 @@ pub(crate) struct Owed {
     pub(crate) header: Header,
     /// Whether only a failure is answered.
     pub(crate) quiet: bool,
-    /// The new number of a counter.
-    pub(crate) number: Option<u64>,
+    /// The value of the answer: what a counter has come to.
+    pub(crate) value: Vec<u8>,
     /// When the request was run, and when it is given up; monotonic.
     pub(crate) since_ns: u64,
     pub(crate) deadline_ns: u64,
@@ -80,7 +80,6 @@ impl Session {
             seqno: mutated.seqno,
         }
         .to_bytes();
-        let number = owed.number.map(counter_value);
         let reply = Reply {
             cas: mutated.cas,
             extras: if self.has(Feature::MUTATION_SEQNO) {
@@ -88,7 +87,7 @@ impl Session {
             } else {
                 &[]
             },
-            value: number.as_ref().map_or(&[], |number| number.as_slice()),
+            value: &owed.value,
             ..Reply::EMPTY
         };
         self.answer_to(&owed.header, &reply, owed.since_ns, output);

@@ -7,6 +7,7 @@ mod node;
 mod observe;
 mod read;
 mod session;
+mod subdoc;
 mod vbucket;
 mod write;
 
@@ -17,6 +18,10 @@ pub use read::{
     Get, GetAndTouch, GetLocked, GetMeta, GetRandomKey, GetReplica, MetaVersion, Touch, Unlock,
 };
 pub use session::{GetClusterConfig, GetErrorMap, Hello, Sasl, SelectBucket};
+pub use subdoc::{
+    DocFlags, PathFlags, Subdoc, SubdocExtras, SubdocMulti, SubdocSpec, SubdocSpecIter,
+    SubdocSpecs, encode_spec,
+};
 pub use vbucket::{
     CompactDb, DelVbucket, GetAllVbSeqnos, GetFailoverLog, SeqnoPersistence, SetVbucket,
 };
@@ -332,6 +337,13 @@ requests! {
         GetReplica<'a>: GET_REPLICA;
         /// Reads the metadata of a document.
         GetMeta<'a>: GET_META | GETQ_META;
+        /// Reads or changes a part of a document.
+        Subdoc<'a>: SUBDOC_GET | SUBDOC_EXISTS | SUBDOC_DICT_ADD | SUBDOC_DICT_UPSERT | SUBDOC_DELETE
+            | SUBDOC_REPLACE | SUBDOC_ARRAY_PUSH_LAST | SUBDOC_ARRAY_PUSH_FIRST
+            | SUBDOC_ARRAY_INSERT | SUBDOC_ARRAY_ADD_UNIQUE | SUBDOC_COUNTER | SUBDOC_GET_COUNT
+            | SUBDOC_REPLACE_BODY_WITH_XATTR;
+        /// Reads or changes several parts of a document.
+        SubdocMulti<'a>: SUBDOC_MULTI_LOOKUP | SUBDOC_MULTI_MUTATION;
         /// Reads some document.
         GetRandomKey: GET_RANDOM_KEY;
         /// Agrees on features.

@@ -4,8 +4,9 @@
 use model::{Cas, CollectionId, Datatype, ManifestUid, Seqno, VbId, VbUuid};
 use wire::request::{
     Arithmetic, CollectionsGetId, Direction, Get, GetAllVbSeqnos, GetAndTouch, GetErrorMap,
-    GetLocked, GetMeta, Hello, MetaVersion, ObserveSeqno, Sasl, SelectBucket, Stat, Store,
-    StoreMode, Touch, Unlock,
+    GetLocked, GetMeta, Hello, MetaVersion, ObserveSeqno, PathFlags, Sasl, SelectBucket, Stat,
+    Store, StoreMode, SubdocExtras, SubdocMulti, SubdocSpec, SubdocSpecs, Touch, Unlock,
+    encode_spec,
 };
 use wire::response::{
     CollectionIdReply, ErrorBody, ItemFlags, ItemMeta, KeyState, MutationToken, ObserveEntries,
@@ -156,15 +157,50 @@ fn collections_get_id() {
 }
 
 #[test]
-fn sub_document_requests_are_kept_as_they_are() {
+fn sub_document_requests() {
+    let spec = |opcode, flags, path, value| SubdocSpec {
+        opcode,
+        flags: PathFlags(flags),
+        path,
+        value,
+    };
     let lookup = "80 d0 0004 00 00 0073 0000001d deadbeef 0000000000000000 | 00 666f6f \
                   | c5 04 0011 24646f63756d656e742e65787074696d65 | 00 00 0000";
     let mutation = "80 d1 0004 00 00 0073 00000010 deadbeef 0000000000000000 | 00 666f6f \
                     | c8 01 0003 00000001 612e62 35";
-    for text in [lookup, mutation] {
-        let bytes = hex(text);
-        let frame = whole_frame(&bytes);
-        check(text, envelope(115, 0xdead_beef), Request::Unknown(frame));
+    let cases = [
+        (
+            lookup,
+            vec![
+                spec(Opcode::SUBDOC_GET, 4, &b"$document.exptime"[..], &b""[..]),
+                spec(Opcode::GET, 0, b"", b""),
+            ],
+        ),
+        (
+            mutation,
+            vec![spec(Opcode::SUBDOC_DICT_UPSERT, 1, b"a.b", b"5")],
+        ),
+    ];
+    for (text, specs) in cases {
+        let mutate = text == mutation;
+        let mut bytes = Vec::new();
+        for spec in &specs {
+            encode_spec(spec, mutate, &mut bytes);
+        }
+        let request = SubdocMulti {
+            key: b"\0foo",
+            specs: SubdocSpecs::new(&bytes, mutate),
+            extras: SubdocExtras::default(),
+        };
+        check(
+            text,
+            envelope(115, 0xdead_beef),
+            Request::SubdocMulti(request),
+        );
+        assert_eq!(
+            request.specs.into_iter().collect::<Result<Vec<_>, _>>(),
+            Ok(specs)
+        );
     }
 }
 

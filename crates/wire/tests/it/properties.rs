@@ -13,10 +13,11 @@ use wire::dcp::{
 };
 use wire::request::{
     Arithmetic, CollectionsGetId, CollectionsGetScopeId, CompactDb, Concat, ConcatMode, DelVbucket,
-    Delete, Direction, Get, GetAllVbSeqnos, GetAndTouch, GetClusterConfig, GetCmdTimer,
+    Delete, Direction, DocFlags, Get, GetAllVbSeqnos, GetAndTouch, GetClusterConfig, GetCmdTimer,
     GetErrorMap, GetFailoverLog, GetLocked, GetMeta, GetRandomKey, GetReplica, Hello, MetaVersion,
-    Observe, ObserveKey, ObserveKeys, ObserveSeqno, Quit, Sasl, SelectBucket, SeqnoPersistence,
-    SetVbucket, Stat, Store, StoreMode, Touch, Unlock, Verbosity,
+    Observe, ObserveKey, ObserveKeys, ObserveSeqno, PathFlags, Quit, Sasl, SelectBucket,
+    SeqnoPersistence, SetVbucket, Stat, Store, StoreMode, Subdoc, SubdocExtras, SubdocMulti,
+    SubdocSpec, SubdocSpecs, Touch, Unlock, Verbosity, encode_spec,
 };
 use wire::response::{
     CollectionIdReply, Failover, FailoverEntries, ItemFlags, ItemMeta, KeyState, MutationToken,
@@ -218,6 +219,41 @@ fn writes(seed: &Seed) -> Vec<Request<'_>> {
             value,
         }),
     ]
+}
+
+fn parts_of_documents(seed: &Seed) -> Vec<Request<'_>> {
+    let (key, bytes) = (seed.key.as_slice(), seed.value.as_slice());
+    let (expiry, flags, byte) = seed.short;
+    let [mutate, with_flags, with_expiry, with_item_flags] = seed.flags;
+    let with_expiry = mutate && with_expiry;
+    let extras = SubdocExtras {
+        expiry: with_expiry.then_some(expiry),
+        item_flags: (with_expiry && with_item_flags).then_some(u32::from(flags)),
+        doc_flags: with_flags.then_some(DocFlags(byte)),
+    };
+    let (path, value) = bytes.split_at(bytes.len().min(usize::from(byte)));
+    let lookups = [0xc5, 0xc6, 0xd2].as_slice();
+    let changes = [0xc7, 0xc8, 0xc9, 0xca, 0xcb, 0xcc, 0xcd, 0xce, 0xcf, 0xd3];
+    let one = |opcode: &u8| {
+        Request::Subdoc(Subdoc {
+            key,
+            spec: SubdocSpec {
+                opcode: Opcode(*opcode),
+                flags: PathFlags(byte),
+                path,
+                value,
+            },
+            extras,
+        })
+    };
+    let opcodes = if mutate { &changes } else { lookups };
+    let mut all: Vec<_> = opcodes.iter().map(one).collect();
+    all.push(Request::SubdocMulti(SubdocMulti {
+        key,
+        specs: SubdocSpecs::new(bytes, mutate),
+        extras,
+    }));
+    all
 }
 
 fn connections(seed: &Seed) -> Vec<Request<'_>> {
@@ -436,6 +472,7 @@ fn requests(seed: &Seed) -> impl Iterator<Item = Request<'_>> {
     reads(seed)
         .into_iter()
         .chain(writes(seed))
+        .chain(parts_of_documents(seed))
         .chain(connections(seed))
         .chain(vbuckets(seed))
         .chain(dcp_connections(seed))
@@ -741,5 +778,37 @@ proptest! {
         checks::request(&bytes);
         checks::response(&bytes);
         checks::push(&bytes);
+    }
+}
+
+proptest! {
+    #[test]
+    fn specs_are_read_as_they_were_written(
+        parts in proptest::collection::vec((any::<u8>(), any::<u8>(), any::<Vec<u8>>(), any::<Vec<u8>>()), 0..6),
+        mutate: bool,
+        cut in 0_usize..100,
+    ) {
+        let specs: Vec<_> = parts.iter().map(|(opcode, flags, path, value)| SubdocSpec {
+            opcode: Opcode(*opcode),
+            flags: PathFlags(*flags),
+            path,
+            value: if mutate { value } else { &[] },
+        }).collect();
+        let mut bytes = Vec::new();
+        for spec in &specs {
+            encode_spec(spec, mutate, &mut bytes);
+        }
+        let read: Result<Vec<_>, _> = SubdocSpecs::new(&bytes, mutate).into_iter().collect();
+        prop_assert_eq!(read, Ok(specs));
+        // A piece of them ends with an error, or between two of them.
+        let cut = cut.min(bytes.len());
+        let mut whole = Vec::new();
+        for spec in SubdocSpecs::new(&bytes[..cut], mutate) {
+            match spec {
+                Ok(spec) => encode_spec(&spec, mutate, &mut whole),
+                Err(_) => break,
+            }
+        }
+        prop_assert!(bytes[..cut].starts_with(&whole));
     }
 }

@@ -1,0 +1,321 @@
+//! Parts of documents: one path, or several in one request.
+
+use std::fmt;
+
+use super::{EXTRAS, Message, OTHER_COMMAND};
+use crate::bytes::Reader;
+use crate::{Frame, Malformed, Opcode};
+
+const NO_SUCH_PATH: Malformed = Malformed::new("path is longer than the value");
+const SPECS: Malformed = Malformed::new("specs do not fill the value");
+
+/// Bits of a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathFlags(pub u8);
+
+impl PathFlags {
+    /// Objects that lead to the part are made.
+    pub const MKDIR_P: Self = Self(0x01);
+    /// The path is one of an extended attribute.
+    pub const XATTR: Self = Self(0x04);
+    /// Macros in the value are expanded.
+    pub const EXPAND_MACROS: Self = Self(0x10);
+    /// The value is binary.
+    pub const BINARY: Self = Self(0x20);
+
+    /// Whether all bits of `other` are set.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// Bits of the document.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DocFlags(pub u8);
+
+impl DocFlags {
+    /// The document is made if it is not there.
+    pub const MKDOC: Self = Self(0x01);
+    /// The document must not be there, and is made.
+    pub const ADD: Self = Self(0x02);
+    /// Tombstones count as documents.
+    pub const ACCESS_DELETED: Self = Self(0x04);
+    /// What is made is a tombstone.
+    pub const CREATE_AS_DELETED: Self = Self(0x08);
+    /// A tombstone becomes a document.
+    pub const REVIVE: Self = Self(0x10);
+    /// A replica answers.
+    pub const REPLICA_READ: Self = Self(0x20);
+
+    /// Whether all bits of `other` are set.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// What a sub-document request says of the whole document; which parts were sent counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SubdocExtras {
+    /// Expiry, as sent.
+    pub expiry: Option<u32>,
+    /// Flags to store; only beside an expiry.
+    pub item_flags: Option<u32>,
+    /// How the document is taken.
+    pub doc_flags: Option<DocFlags>,
+}
+
+impl SubdocExtras {
+    fn read(extras: &mut Reader<'_>, length: usize) -> Result<Self, Malformed> {
+        let mut parts = Self::default();
+        if length >= 4 {
+            parts.expiry = Some(extras.u32().ok_or(EXTRAS)?);
+        }
+        if length >= 8 {
+            parts.item_flags = Some(extras.u32().ok_or(EXTRAS)?);
+        }
+        if matches!(length, 1 | 5 | 9) {
+            parts.doc_flags = Some(DocFlags(extras.u8().ok_or(EXTRAS)?));
+        }
+        Ok(parts)
+    }
+
+    fn write(self, out: &mut Vec<u8>) {
+        if let Some(expiry) = self.expiry {
+            out.extend_from_slice(&expiry.to_be_bytes());
+        }
+        if let Some(flags) = self.item_flags {
+            out.extend_from_slice(&flags.to_be_bytes());
+        }
+        out.extend(self.doc_flags.map(|flags| flags.0));
+    }
+}
+
+/// One path and what is done there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SubdocSpec<'a> {
+    /// One of a single path; in a request of several also `GET` (0x00), `SET` (0x01) and `DELETE`
+    /// (0x04) of the whole document, with no path.
+    pub opcode: Opcode,
+    /// Bits of the path.
+    pub flags: PathFlags,
+    /// The path.
+    pub path: &'a [u8],
+    /// What is put there; empty for lookups.
+    pub value: &'a [u8],
+}
+
+impl fmt::Debug for SubdocSpec<'_> {
+    /// Everything but the value.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubdocSpec")
+            .field("opcode", &self.opcode)
+            .field("flags", &self.flags)
+            .field("path", &String::from_utf8_lossy(self.path))
+            .field("value_bytes", &self.value.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// SUBDOC_GET, SUBDOC_EXISTS, SUBDOC_GET_COUNT and the changes of one path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subdoc<'a> {
+    /// Key of the document.
+    pub key: &'a [u8],
+    /// The path.
+    pub spec: SubdocSpec<'a>,
+    /// The rest of the extras.
+    pub extras: SubdocExtras,
+}
+
+impl<'a> Message<'a> for Subdoc<'a> {
+    fn opcode(&self) -> Opcode {
+        self.spec.opcode
+    }
+
+    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
+        if !matches!(frame.header.opcode.0, 0xc5..=0xcf | 0xd2 | 0xd3) {
+            return Err(OTHER_COMMAND);
+        }
+        let mut extras = Reader::new(frame.extras);
+        let path_bytes = extras.u16().ok_or(EXTRAS)?;
+        let flags = PathFlags(extras.u8().ok_or(EXTRAS)?);
+        let rest = frame.extras.len().saturating_sub(3);
+        let (path, value) = frame
+            .value
+            .split_at_checked(usize::from(path_bytes))
+            .ok_or(NO_SUCH_PATH)?;
+        Ok(Self {
+            key: frame.key,
+            spec: SubdocSpec {
+                opcode: frame.header.opcode,
+                flags,
+                path,
+                value,
+            },
+            extras: SubdocExtras::read(&mut extras, rest)?,
+        })
+    }
+
+    fn write_extras(&self, out: &mut Vec<u8>) {
+        let path_bytes = u16::try_from(self.spec.path.len()).unwrap_or(u16::MAX);
+        out.extend_from_slice(&path_bytes.to_be_bytes());
+        out.push(self.spec.flags.0);
+        self.extras.write(out);
+    }
+
+    fn key(&self) -> &[u8] {
+        self.key
+    }
+
+    fn write_value(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.spec.path);
+        out.extend_from_slice(self.spec.value);
+    }
+}
+
+/// SUBDOC_MULTI_LOOKUP, SUBDOC_MULTI_MUTATION.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubdocMulti<'a> {
+    /// Key of the document.
+    pub key: &'a [u8],
+    /// The paths.
+    pub specs: SubdocSpecs<'a>,
+    /// The extras.
+    pub extras: SubdocExtras,
+}
+
+/// The paths of a request, encoded; each is judged as it is taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SubdocSpecs<'a> {
+    bytes: &'a [u8],
+    /// Whether specs have values.
+    mutate: bool,
+}
+
+impl fmt::Debug for SubdocSpecs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(*self).finish()
+    }
+}
+
+impl<'a> SubdocSpecs<'a> {
+    /// Encoded specs: those of changes if `mutate`, else lookups.
+    #[must_use]
+    pub fn new(bytes: &'a [u8], mutate: bool) -> Self {
+        Self { bytes, mutate }
+    }
+
+    /// Whether they change the document.
+    #[must_use]
+    pub fn mutate(self) -> bool {
+        self.mutate
+    }
+}
+
+/// The specs of a [`SubdocSpecs`], in their order. After a broken one there is none.
+#[derive(Clone, Debug)]
+pub struct SubdocSpecIter<'a> {
+    bytes: &'a [u8],
+    mutate: bool,
+}
+
+impl<'a> IntoIterator for SubdocSpecs<'a> {
+    type Item = Result<SubdocSpec<'a>, Malformed>;
+    type IntoIter = SubdocSpecIter<'a>;
+
+    fn into_iter(self) -> SubdocSpecIter<'a> {
+        SubdocSpecIter {
+            bytes: self.bytes,
+            mutate: self.mutate,
+        }
+    }
+}
+
+impl<'a> SubdocSpecIter<'a> {
+    fn take(&mut self) -> Option<SubdocSpec<'a>> {
+        let mut reader = Reader::new(self.bytes);
+        let opcode = Opcode(reader.u8()?);
+        let flags = PathFlags(reader.u8()?);
+        let path_bytes = usize::from(reader.u16()?);
+        let value_bytes = if self.mutate { reader.u32()? } else { 0 };
+        let path = reader.bytes(path_bytes)?;
+        let value = reader.bytes(usize::try_from(value_bytes).ok()?)?;
+        self.bytes = reader.rest();
+        Some(SubdocSpec {
+            opcode,
+            flags,
+            path,
+            value,
+        })
+    }
+}
+
+impl<'a> Iterator for SubdocSpecIter<'a> {
+    type Item = Result<SubdocSpec<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        let spec = self.take().ok_or(SPECS);
+        if spec.is_err() {
+            self.bytes = &[];
+        }
+        Some(spec)
+    }
+}
+impl<'a> Message<'a> for SubdocMulti<'a> {
+    fn opcode(&self) -> Opcode {
+        if self.specs.mutate {
+            Opcode::SUBDOC_MULTI_MUTATION
+        } else {
+            Opcode::SUBDOC_MULTI_LOOKUP
+        }
+    }
+
+    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
+        let mutate = match frame.header.opcode {
+            Opcode::SUBDOC_MULTI_LOOKUP => false,
+            Opcode::SUBDOC_MULTI_MUTATION => true,
+            _ => return Err(OTHER_COMMAND),
+        };
+        let mut extras = Reader::new(frame.extras);
+        Ok(Self {
+            key: frame.key,
+            specs: SubdocSpecs::new(frame.value, mutate),
+            extras: SubdocExtras::read(&mut extras, frame.extras.len())?,
+        })
+    }
+
+    fn write_extras(&self, out: &mut Vec<u8>) {
+        self.extras.write(out);
+    }
+
+    fn key(&self) -> &[u8] {
+        self.key
+    }
+
+    fn write_value(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.specs.bytes);
+    }
+}
+
+/// Appends a spec as [`SubdocSpecs`] reads it; a path or value that is longer than its length field
+/// can say is cut off.
+pub fn encode_spec(spec: &SubdocSpec<'_>, mutate: bool, out: &mut Vec<u8>) {
+    let path_bytes = u16::try_from(spec.path.len()).unwrap_or(u16::MAX);
+    let value_bytes = u32::try_from(spec.value.len()).unwrap_or(u32::MAX);
+    out.push(spec.opcode.0);
+    out.push(spec.flags.0);
+    out.extend_from_slice(&path_bytes.to_be_bytes());
+    if mutate {
+        out.extend_from_slice(&value_bytes.to_be_bytes());
+    }
+    let path = spec.path.get(..usize::from(path_bytes));
+    out.extend_from_slice(path.unwrap_or_default());
+    if mutate {
+        out.extend_from_slice(spec.value);
+    }
+}
