@@ -63,7 +63,11 @@ fn open_consumer(
         progress: Arc::clone(&progress),
         created_s: context.now.unix_s(),
     };
-    bucket.dcp.enter_consumer(name, registered);
+    // What the older one followed for can be taken over before it knows of its end: a peer that
+    // lost its connection comes back sooner than that is noticed here.
+    if let Some(older) = bucket.dcp.enter_consumer(name, registered) {
+        bucket.claims.release_all(older);
+    }
     let opener = Opener {
         name,
         consumer,

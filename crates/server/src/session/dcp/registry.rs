@@ -86,16 +86,16 @@ impl DcpRegistry {
         }
     }
 
-    /// Enters a consumer. An older connection of the same name is closed.
-    pub(crate) fn enter_consumer(&self, name: &str, consumer: RegisteredConsumer) {
+    /// Enters a consumer. An older connection of the same name is closed; gives the number of one
+    /// that was a consumer, too.
+    pub(crate) fn enter_consumer(&self, name: &str, consumer: RegisteredConsumer) -> Option<u64> {
         let old = self.producers.lock().remove(name);
         if let Some(old) = old {
             old.end();
         }
-        let old = self.consumers.lock().insert(name.to_owned(), consumer);
-        if let Some(old) = old {
-            old.connection.mailbox.shut_down();
-        }
+        let old = self.consumers.lock().insert(name.to_owned(), consumer)?;
+        old.connection.mailbox.shut_down();
+        Some(old.connection.id)
     }
 
     fn end_consumer(&self, name: &str) {

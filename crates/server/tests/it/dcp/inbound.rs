@@ -58,6 +58,28 @@ fn a_stream_is_added_taken_and_gone_on_with() {
     assert_eq!(get_replica(&mut client, 7, "c"), Status::KEY_ENOENT);
 }
 
+/// A peer that lost its connection is back before that is noticed here.
+#[test]
+fn a_connection_of_the_same_name_takes_over_at_once() {
+    let node = own();
+    let port = node.ports().kv;
+    let mut client = replica(port, &[7]);
+    let mut producers = Vec::new();
+    for number in 0..20 {
+        let mut producer = Producer::open(port, "p");
+        producer.send(&add_stream(7, 0));
+        let (request, asked) = producer.asked();
+        assert_eq!(asked.start, number);
+        producer.grant(&request, &[(UUID, 0)]);
+        producer.send(&marker(7, asked.opaque, (number, number + 1), MEMORY));
+        let key = format!("k{number}");
+        producer.send(&mutation(7, asked.opaque, number + 1, &key));
+        producer.expect_silence();
+        assert_eq!(get_replica(&mut client, 7, &key), Status::SUCCESS);
+        producers.push(producer);
+    }
+}
+
 #[test]
 fn streams_that_cannot_be_added() {
     let node = own();
