@@ -6,10 +6,15 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::journal::journals;
+use super::manifest;
 use crate::error::one_line;
 
-/// The version of the directory that this release writes.
+/// The version of a directory that never had a manifest.
 const FORMAT_VERSION: u32 = 3;
+
+/// The version from the first manifest on: a directory of it that has none lost it. The latest
+/// that this release reads.
+const FORMAT_WITH_MANIFEST: u32 = 4;
 
 /// The earliest version that it reads, and makes one of its own: 1 had no journal, 2 a single one.
 const FORMAT_VERSION_MIN: u32 = 1;
@@ -86,6 +91,8 @@ enum Content {
     Unfinished,
     /// A store of this version of the format.
     Store,
+    /// The same, and a manifest belongs to it.
+    StoreWithManifest,
     /// A store of an earlier version that can be read.
     OldStore,
 }
@@ -100,6 +107,8 @@ pub(crate) struct Directory {
     fresh: bool,
     /// Whether the format file is still to be written.
     unmarked: bool,
+    /// Whether the format file says that a manifest belongs to the store.
+    has_manifest: bool,
 }
 
 impl Directory {
@@ -118,7 +127,7 @@ impl Directory {
         if content == Content::Unfinished {
             place.io(clear_unfinished(path), "clearing an unfinished store")?;
         }
-        let fresh = !matches!(content, Content::Store | Content::OldStore);
+        let fresh = matches!(content, Content::Empty | Content::Unfinished);
         if fresh {
             place.io(create_durably(path, CREATING), "marking a new store")?;
         }
@@ -126,7 +135,8 @@ impl Directory {
             path: path.to_owned(),
             _lock: lock,
             fresh,
-            unmarked: content != Content::Store,
+            unmarked: fresh || content == Content::OldStore,
+            has_manifest: content == Content::StoreWithManifest,
         })
     }
 
@@ -156,6 +166,9 @@ impl Directory {
             let reason = format!("{} is missing", path.display());
             Err(io::Error::new(io::ErrorKind::InvalidData, reason))
         };
+        if self.has_manifest {
+            there(&self.path.join(manifest::NAME))?;
+        }
         let database = self.database();
         let keyspaces = database.join("keyspaces");
         there(&database)?;
@@ -192,9 +205,12 @@ impl Directory {
     /// whether there was one.
     pub(crate) fn begin(&mut self) -> io::Result<bool> {
         if self.unmarked {
-            let text = format!("{FORMAT_WORDS} {FORMAT_VERSION}\n");
-            write_durably(&self.path, FORMAT, text.as_bytes())?;
+            self.write_format(FORMAT_VERSION)?;
             (self.fresh, self.unmarked) = (false, false);
+        }
+        // A stop came in between, or a release that did not note it wrote the manifest.
+        if self.path.join(manifest::NAME).try_exists()? {
+            self.note_manifest()?;
         }
         // Beside FORMAT it means nothing: should it come back, that is no harm.
         remove(&self.path, CREATING)?;
@@ -203,6 +219,20 @@ impl Directory {
             sync_directory(&self.path)?;
         }
         Ok(clean)
+    }
+
+    /// Notes, unless that was done before, that a manifest belongs to the store; it is there by now.
+    pub(crate) fn note_manifest(&mut self) -> io::Result<()> {
+        if !self.has_manifest {
+            self.write_format(FORMAT_WITH_MANIFEST)?;
+            self.has_manifest = true;
+        }
+        Ok(())
+    }
+
+    fn write_format(&self, version: u32) -> io::Result<()> {
+        let text = format!("{FORMAT_WORDS} {version}\n");
+        write_durably(&self.path, FORMAT, text.as_bytes())
     }
 
     /// Notes that the store stopped in order.
@@ -281,9 +311,10 @@ impl Place<'_> {
         });
         match version {
             Some(FORMAT_VERSION) => Ok(Content::Store),
+            Some(FORMAT_WITH_MANIFEST) => Ok(Content::StoreWithManifest),
             Some(FORMAT_VERSION_MIN..FORMAT_VERSION) => Ok(Content::OldStore),
             Some(version @ 1..) => {
-                let reason = format!("format {version}, this release reads {FORMAT_VERSION}");
+                let reason = format!("format {version}, this release reads {FORMAT_WITH_MANIFEST}");
                 Err(self.error(OpenErrorKind::NewerFormat, reason))
             }
             _ => Err(self.error(OpenErrorKind::Foreign, "its FORMAT file is not ours")),

@@ -8,7 +8,7 @@ use super::layout;
 use crate::{ErrorKind, StoreError};
 
 /// The file; drawn in `docs/format/directory.md`.
-const NAME: &str = "manifest";
+pub(super) const NAME: &str = "manifest";
 /// The first words of it.
 const WORDS: &str = "settee manifest 1";
 
@@ -37,13 +37,16 @@ pub(super) fn read(directory: &Path) -> Result<Option<Vec<u8>>, StoreError> {
 /// Replaces the text; after a crash the old or the new one is there.
 pub(super) fn write(directory: &Path, text: &[u8]) -> Result<(), StoreError> {
     let content = [first_line(text).as_bytes(), b"\n", text].concat();
-    layout::write_durably(directory, NAME, &content).map_err(|error| {
-        let kind = match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
-            _ => ErrorKind::Io,
-        };
-        StoreError::new(kind, WRITING).because(error)
-    })
+    layout::write_durably(directory, NAME, &content).map_err(not_written)
+}
+
+/// What it means that the file, or the note that there is one, could not be written.
+pub(super) fn not_written(error: io::Error) -> StoreError {
+    let kind = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
+        _ => ErrorKind::Io,
+    };
+    StoreError::new(kind, WRITING).because(error)
 }
 
 fn first_line(text: &[u8]) -> String {

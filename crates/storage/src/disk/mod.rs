@@ -221,7 +221,12 @@ impl KvStore for DiskStore {
     }
 
     fn set_manifest(&self, text: &[u8]) -> Result<(), StoreError> {
-        manifest::write(&self.open_path(manifest::WRITING)?, text)
+        manifest::write(&self.open_path(manifest::WRITING)?, text)?;
+        let mut writer = self.writer.lock();
+        let Some(directory) = writer.directory_mut() else {
+            return Err(StoreError::new(ErrorKind::Closed, manifest::WRITING));
+        };
+        directory.note_manifest().map_err(manifest::not_written)
     }
 
     fn disk_usage(&self) -> Result<DiskUsage, StoreError> {

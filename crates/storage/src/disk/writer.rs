@@ -93,6 +93,11 @@ impl Writer {
             .map_or(Path::new(""), Directory::path)
     }
 
+    /// The directory, unless the store is closed.
+    pub(crate) fn directory_mut(&mut self) -> Option<&mut Directory> {
+        self.directory.as_mut()
+    }
+
     /// A number for the next commit.
     pub(crate) fn next_commit(&mut self) -> u64 {
         self.last_commit += 1;

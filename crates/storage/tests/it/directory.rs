@@ -12,6 +12,8 @@ use storage::{DiskOptions, DiskStore, KvStore, OpenError, OpenErrorKind};
 use crate::damage::{copy, files};
 use crate::workload::{VBS, World, open, options, read};
 
+const MANIFEST: &[u8] = b"{\"uid\":\"1\",\"scopes\":[]}";
+
 fn refused(path: &Path) -> OpenError {
     let Err(error) = DiskStore::open(path, DiskOptions::default()) else {
         panic!("{} was opened", path.display());
@@ -111,11 +113,11 @@ fn a_directory_in_use_is_refused() {
 fn a_newer_format_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
-    fs::write(dir.path().join("FORMAT"), "settee storage 4\n").unwrap();
+    fs::write(dir.path().join("FORMAT"), "settee storage 5\n").unwrap();
     let error = refused_untouched(dir.path());
     assert_eq!(error.kind, OpenErrorKind::NewerFormat);
     assert!(
-        error.to_string().contains("format 4, this release reads 3"),
+        error.to_string().contains("format 5, this release reads 4"),
         "{error}"
     );
 }
@@ -199,6 +201,36 @@ fn a_store_of_an_earlier_format_becomes_one_of_this() {
     }
 }
 
+/// Earlier releases kept a manifest and did not note it, and a stop may come before the note.
+#[test]
+fn a_manifest_without_a_note_is_noted_when_the_store_is_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let (format, manifest) = (dir.path().join("FORMAT"), dir.path().join("manifest"));
+    let noted = || fs::read_to_string(&format).unwrap() == "settee storage 4\n";
+    filled(dir.path());
+    assert_eq!(open(dir.path()).manifest().unwrap(), None);
+    assert!(!noted(), "there was none");
+    open(dir.path()).set_manifest(MANIFEST).unwrap();
+    assert!(noted());
+    for earlier in ["settee storage 2\n", "settee storage 3\n"] {
+        fs::write(&format, earlier).unwrap();
+        assert_eq!(
+            open(dir.path()).manifest().unwrap().as_deref(),
+            Some(MANIFEST)
+        );
+        assert!(noted(), "{earlier}");
+    }
+    fs::rename(&manifest, dir.path().join("away")).unwrap();
+    let error = refused_untouched(dir.path());
+    assert_eq!(error.kind, OpenErrorKind::Damaged);
+    assert!(error.to_string().contains("manifest is missing"), "{error}");
+    fs::rename(dir.path().join("away"), &manifest).unwrap();
+    assert_eq!(
+        open(dir.path()).manifest().unwrap().as_deref(),
+        Some(MANIFEST)
+    );
+}
+
 #[test]
 fn a_damaged_store_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -234,6 +266,7 @@ fn without_any_one_of_its_files_a_store_has_everything_or_is_refused() {
     for _ in 0..40 {
         world.commit(&store).unwrap();
     }
+    store.set_manifest(MANIFEST).unwrap();
     store.close().unwrap();
     let mut all = Vec::new();
     files(&whole, &mut all);
@@ -250,6 +283,7 @@ fn without_any_one_of_its_files_a_store_has_everything_or_is_refused() {
         match DiskStore::open(&path, options()) {
             Ok((store, opened)) => {
                 assert!(!opened.fresh && opened.notices.is_empty(), "{name:?}");
+                assert_eq!(store.manifest().unwrap().as_deref(), Some(MANIFEST));
                 for vb in VBS {
                     assert!(read(&store, vb).unwrap() == world.vbs[&vb], "{name:?}");
                 }
@@ -269,6 +303,7 @@ fn without_any_one_of_its_files_a_store_has_everything_or_is_refused() {
     assert!(served > 0);
     for needed in [
         "FORMAT",
+        "manifest",
         "db/version",
         "db/0.jnl",
         "db/keyspaces/0/current",
