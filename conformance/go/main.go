@@ -97,6 +97,7 @@ var tests = []test{
 		must(w.bucket.WaitUntilReady(10*time.Second, options), "wait until ready")
 	}},
 	{"manages_scopes_and_collections", managesCollections},
+	{"changes_the_ttl_of_a_collection", changesTheTTL},
 	{"writes_and_reads", func(w *world) {
 		c := w.collection
 		written := must1(c.Upsert("crud", document{"a": "1"}, nil))
@@ -382,6 +383,46 @@ func managesCollections(w *world) {
 	refused(err, "get what was dropped", gocb.ErrDocumentNotFound)
 	must(manager.DropScope("go", nil), "drop scope")
 	refused(manager.DropScope("go", nil), "drop scope again", gocb.ErrScopeNotFound)
+}
+
+// changesTheTTL changes how long documents of a collection live: those written from then on.
+func changesTheTTL(w *world) {
+	manager := w.bucket.CollectionsV2()
+	must(manager.CreateScope("lives", nil), "create scope")
+	must(manager.CreateCollection("lives", "one", nil, nil), "create collection")
+	one := w.bucket.Scope("lives").Collection("one")
+	update := func(limit time.Duration) {
+		must(manager.UpdateCollection("lives", "one", gocb.UpdateCollectionSettings{MaxExpiry: limit}, nil), "update")
+		for _, scope := range must1(manager.GetAllScopes(nil)) {
+			if scope.Name == "lives" {
+				equal(scope.Collections[0].MaxExpiry, limit, "limit of the collection")
+			}
+		}
+	}
+	left := func(key string) time.Duration {
+		at := must1(one.Get(key, &gocb.GetOptions{WithExpiry: true})).ExpiryTime()
+		if at.IsZero() || at.Unix() == 0 {
+			return 0
+		}
+		return time.Until(at)
+	}
+	must1(one.Upsert("before", document{}, nil))
+	update(1000 * time.Second)
+	must1(one.Upsert("plain", document{}, nil))
+	if found := left("plain"); found < 900*time.Second || found > 1001*time.Second {
+		fail("%v left under a limit of 1000 s", found)
+	}
+	update(time.Second)
+	must1(one.Upsert("soon", document{}, nil))
+	gone(one, "soon")
+	update(-time.Second)
+	must1(one.Upsert("for ever", document{}, nil))
+	for _, key := range []string{"before", "for ever"} {
+		equal(left(key), time.Duration(0), "expiry of "+key)
+	}
+	limited := gocb.UpdateCollectionSettings{MaxExpiry: time.Second}
+	refused(manager.UpdateCollection("lives", "two", limited, nil), "update of nothing", gocb.ErrCollectionNotFound)
+	must(manager.DropScope("lives", nil), "drop scope")
 }
 
 // backAfter ends the node while the client stays, and reads everything through the same client.

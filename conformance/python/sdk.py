@@ -40,7 +40,7 @@ from couchbase.exceptions import (
     TimeoutException,
     UnAmbiguousTimeoutException,
 )
-from couchbase.management.collections import CreateCollectionSettings
+from couchbase.management.collections import CreateCollectionSettings, UpdateCollectionSettings
 from couchbase.options import (
     ClusterOptions,
     ClusterTimeoutOptions,
@@ -535,6 +535,49 @@ def manages_scopes_and_collections(world):
     manager.drop_scope("inventory")
     raises(ScopeNotFoundException, lambda: manager.drop_scope("inventory"))
     raises(gone, lambda: hotel.get("old", short))
+
+
+@suite.test
+def changes_the_ttl_of_a_collection(world):
+    """What is written from then on expires by it, what was there before stays as it was."""
+    manager = world.cluster.bucket("default").collections()
+    manager.create_scope("lives")
+    manager.create_collection("lives", "one")
+    one = in_scope(world, "lives", "one")
+
+    def limit():
+        (scope,) = (scope for scope in manager.get_all_scopes() if scope.name == "lives")
+        return scope.collections[0].max_expiry
+
+    def update(seconds):
+        limited = UpdateCollectionSettings(max_expiry=timedelta(seconds=seconds))
+        manager.update_collection("lives", "one", limited)
+        equal(limit(), timedelta(seconds=seconds), "limit of the collection")
+
+    def expiry(key):
+        return one.get(key, GetOptions(with_expiry=True)).expiryTime
+
+    one.upsert("before", {"n": 1})
+    update(1000)
+    one.upsert("plain", {"n": 1})
+    one.upsert("longer", {"n": 1}, UpsertOptions(expiry=timedelta(hours=2)))
+    one.upsert("shorter", {"n": 1}, UpsertOptions(expiry=timedelta(seconds=100)))
+    for key, least, most in (("plain", 900, 1001), ("longer", 900, 1001), ("shorter", 0, 101)):
+        left = expiry(key).timestamp() - time.time()
+        assert least < left < most, f"{key}: {left} s left"
+    update(1)
+    one.upsert("soon", {"n": 1})
+    eventually("the new limit ends it", lambda: not one.exists("soon").exists, seconds=30)
+    raises(DocumentNotFoundException, lambda: one.get("soon"))
+    update(0)
+    one.upsert("for ever", {"n": 1})
+    for key in ("before", "for ever"):
+        assert not expiry(key), key
+    equal([one.exists(key).exists for key in ("plain", "longer", "shorter")], [True] * 3)
+    missing = UpdateCollectionSettings(max_expiry=timedelta(seconds=1))
+    raises(CollectionNotFoundException, lambda: manager.update_collection("lives", "two", missing))
+    raises(ScopeNotFoundException, lambda: manager.update_collection("nope", "one", missing))
+    manager.drop_scope("lives")
 
 
 @suite.test
