@@ -75,7 +75,8 @@ pub(super) fn node(workspace: &Workspace) -> Result<PathBuf> {
     Ok(home)
 }
 
-/// A Java suite's class path: what Maven brings for its project, and its compiled sources.
+/// A Java suite's class path: what Maven brings for its project, and its sources, compiled with those
+/// that all share.
 pub(super) fn java(workspace: &Workspace, module: &str) -> Result<OsString> {
     let home = home(workspace, module)?;
     let source = workspace.root.join("conformance").join(module);
@@ -87,18 +88,8 @@ pub(super) fn java(workspace: &Workspace, module: &str) -> Result<OsString> {
         maven.arg(format!("-DoutputDirectory={}", libraries.display()));
         process::must(maven.arg("--file").arg(&project))
     })?;
-    let mut files = Vec::new();
-    for entry in
-        fs::read_dir(&source).with_context(|| format!("cannot read {}", source.display()))?
-    {
-        let path = entry?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "java")
-        {
-            files.push(path);
-        }
-    }
+    let mut files = java_sources(&source)?;
+    files.extend(java_sources(&workspace.root.join("conformance/lib"))?);
     files.sort();
     let classes = home.join("classes");
     once(&classes, &files.iter().collect::<Vec<_>>(), || {
@@ -108,6 +99,21 @@ pub(super) fn java(workspace: &Workspace, module: &str) -> Result<OsString> {
         process::must(&mut compiler)
     })?;
     std::env::join_paths([classes, libraries.join("*")]).context("the target folder has a colon")
+}
+
+fn java_sources(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let entries = fs::read_dir(folder);
+    for entry in entries.with_context(|| format!("cannot read {}", folder.display()))? {
+        let path = entry?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "java")
+        {
+            files.push(path);
+        }
+    }
+    Ok(files)
 }
 
 fn home(workspace: &Workspace, name: &str) -> Result<PathBuf> {

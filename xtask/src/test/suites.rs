@@ -50,7 +50,7 @@ const fn suite(
 }
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 14] = [
+pub(super) const SUITES: [Suite; 15] = [
     suite("python", &["python3"], Language::Python, "python/sdk.py"),
     suite(
         "classic",
@@ -60,6 +60,12 @@ pub(super) const SUITES: [Suite; 14] = [
     ),
     suite("go", &["go"], Language::Go, "go"),
     suite("node", &["node", "npm"], Language::Node, "node/suite.mjs"),
+    suite(
+        "java",
+        &["java", "javac", "mvn", "setpriv"],
+        Language::Java,
+        "java",
+    ),
     suite("dcp-go", &["go"], Language::Go, "dcp-go"),
     suite(
         "dcp-java",
