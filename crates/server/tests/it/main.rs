@@ -19,5 +19,6 @@ mod order;
 mod place;
 mod promotion;
 mod quiet;
+mod subdoc;
 mod values;
 mod vbuckets;

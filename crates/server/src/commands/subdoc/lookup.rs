@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use engine::Got;
+use engine::{Got, OpError};
 use model::{Datatype, VbId};
 use wire::request::{DocFlags, Message, Subdoc, SubdocMulti};
 use wire::{Feature, Frame, Status};
@@ -14,6 +14,9 @@ use crate::served::ServedBucket;
 use crate::session::{Context, Done, Refusal, Reply};
 use crate::subdoc::{Path, count, find, is_within_depth};
 use crate::value;
+
+/// Bytes of an answer to several paths at most: twice the longest value.
+const ANSWER_BYTES_MAX: usize = 2 * value::VALUE_BYTES_MAX;
 
 /// A single path.
 pub(in crate::commands) fn lookup(
@@ -73,6 +76,9 @@ pub(in crate::commands) fn multi_lookup(
         value.extend_from_slice(&own.0.to_be_bytes());
         value.extend_from_slice(&(found.len() as u32).to_be_bytes());
         value.extend_from_slice(&found);
+        if value.len() > ANSWER_BYTES_MAX {
+            return Err(OpError::TooBig.into());
+        }
     }
     let reply = Reply {
         status,
