@@ -1,6 +1,6 @@
 //! Statistics of a running node, asked for over its sockets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use model::VbId;
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::catalogue::{GROUPS, rows_of};
+use super::catalogue::{GROUPS, LEFT_OUT, rows_of};
 use super::stats_page;
 use crate::config::{BucketConfig, BucketKind, NodeConfig};
 use crate::node::Node;
@@ -209,6 +209,8 @@ fn every_row_is_in_the_catalogue_and_the_other_way_round() {
     let mut for_ever = [0; 48];
     for_ever[16..24].fill(0xff);
     assert_eq!(consumer.call(0x53, &for_ever, b"", b""), SUCCESS);
+    let topology = br#"{"topology":[["NODE"]]}"#;
+    assert_eq!(client.call(0x3d, &[1], b"", topology), SUCCESS);
     let mut inbound = running.client();
     assert_eq!(inbound.call(0x1f, &[], b"it", &[0, 0x12]), SUCCESS);
     assert_eq!(inbound.call(0x50, &[0; 8], b"CONSUMER", b""), SUCCESS);
@@ -236,6 +238,66 @@ fn every_row_is_in_the_catalogue_and_the_other_way_round() {
         for key in &known {
             assert!(shown.contains(key), "{request}: {key} is not shown");
         }
+    }
+}
+
+/// Group and key of everything that a daemon of 2021 answered in groups that are served here, as the
+/// catalogue writes them.
+fn reference() -> Vec<(&'static str, &'static str)> {
+    let (mut group, mut found) = ("", Vec::new());
+    for line in include_str!("reference.txt").lines() {
+        match line.strip_prefix("# ") {
+            Some("(none)") => group = "",
+            Some(name) => group = name,
+            None => found.extend(line.split(", ").map(|key| (group, key))),
+        }
+    }
+    found
+}
+
+/// Whether a pattern of [`LEFT_OUT`] is about a key of a group.
+fn covers(pattern: &str, group: &str, key: &str) -> bool {
+    let pattern = match pattern.split_once(' ') {
+        Some((only, _)) if only != group => return false,
+        Some((_, pattern)) => pattern,
+        None => pattern,
+    };
+    match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+        (Some(end), _) => key.ends_with(end),
+        (None, Some(beginning)) => key.starts_with(beginning),
+        (None, None) => key == pattern,
+    }
+}
+
+#[test]
+fn what_the_reference_answers_is_answered_or_left_out_with_a_reason() {
+    let patterns = || LEFT_OUT.iter().flat_map(|reason| reason.keys);
+    let mut used: BTreeSet<&str> = BTreeSet::new();
+    let served: BTreeSet<(&str, String)> = GROUPS
+        .iter()
+        .flat_map(|group| {
+            rows_of(group.name)
+                .into_iter()
+                .map(|row| (group.name, row.0))
+        })
+        .collect();
+    for (group, key) in reference() {
+        assert!(
+            GROUPS.iter().any(|one| one.name == group),
+            "no group {group}"
+        );
+        let excuses: Vec<_> = patterns()
+            .filter(|pattern| covers(pattern, group, key))
+            .collect();
+        let answered = served.contains(&(group, key.to_owned()));
+        assert!(
+            excuses.len() + usize::from(answered) == 1,
+            "`{group}` {key}: answered {answered}, left out by {excuses:?}"
+        );
+        used.extend(excuses);
+    }
+    for pattern in patterns() {
+        assert!(used.contains(pattern), "{pattern} is about nothing");
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod bucket;
 mod dcp;
+mod left_out;
 mod node;
 mod others;
 mod page;
@@ -14,6 +15,7 @@ mod vbuckets;
 
 pub(super) use bucket::STATES;
 pub(super) use dcp::{CONSUMERS, PREFIX_SUMS, PRODUCERS, STREAMS, TOTALS};
+pub(super) use left_out::LEFT_OUT;
 pub(super) use node::NODE;
 pub(super) use others::OTHERS;
 #[cfg(test)]

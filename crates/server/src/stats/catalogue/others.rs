@@ -19,6 +19,7 @@ const fn about(
 const STATE: &[&str] = &["vbucket", "vbucket-details", "vbucket-durability-state"];
 const PREVIOUS: &[&str] = &["prev-vbucket"];
 const FAILOVERS: &[&str] = &["failovers"];
+const MONITORED: &[&str] = &["durability-monitor"];
 const CHECKPOINT: &[&str] = &["checkpoint"];
 const TIMINGS: &[&str] = &["timings"];
 const BOTH: &[&str] = &["collections", "scopes", "manifest"];
@@ -57,6 +58,18 @@ pub(in crate::stats) static OTHERS: &[About] = &[
         "vb_N",
         Unit::Text,
         "Always dead: states before the start are not kept",
+    ),
+    about(
+        MONITORED,
+        "vb_N:replication_chain_First:size",
+        Unit::Count,
+        "Nodes of the first chain, if there is one; `Second` alike",
+    ),
+    about(
+        MONITORED,
+        "vb_N:replication_chain_First:NODE:last_ack_seqno",
+        Unit::Seqno,
+        "How far a node of the chain has acknowledged prepares",
     ),
     about(FAILOVERS, "vb_N:num_entries", Unit::Count, "Histories"),
     about(

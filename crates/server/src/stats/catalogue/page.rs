@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{About, GROUPS, Metric, OTHERS, Unit, VBUCKETS, all};
+use super::{About, GROUPS, LEFT_OUT, Metric, OTHERS, Unit, VBUCKETS, all};
 
 /// The page `docs/stats.md`: every group of statistics, every row, every metric.
 #[must_use]
@@ -28,8 +28,20 @@ pub fn stats_page() -> String {
             );
         }
     }
+    left_out(&mut page);
     metrics(&mut page);
     page
+}
+
+fn left_out(page: &mut String) {
+    add(page, format_args!("{}", include_str!("left_out_head.md")));
+    for reason in LEFT_OUT {
+        let keys: Vec<String> = reason.keys.iter().map(|key| format!("`{key}`")).collect();
+        add(
+            page,
+            format_args!("| {} | {} |\n", keys.join(", "), reason.why),
+        );
+    }
 }
 
 fn groups(page: &mut String) {
