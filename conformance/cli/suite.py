@@ -9,8 +9,11 @@ import re
 import shutil
 import socket
 import subprocess
+import struct
 import sys
 import tempfile
+import threading
+import time
 import urllib.error
 import urllib.request
 from base64 import b64encode
@@ -19,9 +22,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from harness import Node, Suite, binary, clean_environment, equal, eventually
-from mcbp import GET, NOT_FOUND, SET, SUCCESS, Connection, key_call
+from mcbp import DELETE, GET, NOT_FOUND, SEQNO_PERSISTENCE, SET, SUCCESS, Connection, key_call
 
 suite = Suite("cli")
+
+GET_META, COMPACT_DB = 0xA0, 0xB3
 
 USAGE, DATA, UNAVAILABLE, NO_ACCESS, CONFIG = 64, 65, 69, 77, 78
 
@@ -384,6 +389,147 @@ def measures_itself(world):
     )  # fmt: skip
     equal(code, 0, f"bench ({err})")
     assert isinstance(json.loads(out), dict), "bench --json prints no object"
+
+
+@suite.test
+def bench_tells_what_is_read_from_memory(world):
+    """With whole documents evicted, writes read from the store too; they are no missed reads."""
+    node = Node("--bucket", "default:16:couchbase:full").start().ready()
+    code, out, err = run(
+        "bench", "--connect", node_address(node), "--connections", "2", "--depth", "8",
+        "--overcommit", "3", "--value-size", "1024", "--ratio", "1:1", "--warmup", "0",
+        "--duration", "0.5", "--slices", "1", "--json",
+    )  # fmt: skip
+    node.close()
+    equal(code, 0, f"bench ({err})")
+    memory = json.loads(out)["memory"]
+    assert memory["fetched"] > memory["waited"] > 0, memory
+    equal(memory["hit_rate"], 1 - memory["waited"] / memory["gets"], "hit rate")
+    assert 0 < memory["hit_rate"] < 1, memory
+
+
+def node_address(node):
+    return f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
+
+
+class Deletions:
+    """Documents and deletions of the vBuckets 5 and 6 of a node."""
+
+    def __init__(self, node):
+        self.node = node
+        self.connect()
+
+    def connect(self):
+        self.connection = Connection(self.node.kv).login()
+
+    def call(self, opcode, key, vbucket, value=b""):
+        extras = bytes(8) if opcode == SET else b""
+        return self.connection.call(opcode, key, extras, value, vbucket=vbucket)
+
+    def write(self):
+        """Deletions from seqno 11 to 20 between documents that stay."""
+        for vbucket in 5, 6:
+            for kind, opcode in ("gone", SET), ("gone", DELETE), ("kept", SET):
+                for number in range(10):
+                    value = b"x" if opcode == SET else b""
+                    done = self.call(opcode, b"%s-%d" % (kind.encode(), number), vbucket, value)
+                    equal(done.status, SUCCESS, kind)
+            seqno = struct.pack(">Q", 30)
+            done = self.connection.call(SEQNO_PERSISTENCE, b"", seqno, vbucket=vbucket)
+            equal(done.status, SUCCESS, "persisted")
+
+    def known(self, vbucket):
+        """How many deletions the node still knows; documents must be there."""
+        for number in range(10):
+            equal(self.call(GET, b"kept-%d" % number, vbucket).value, b"x", "a document")
+            equal(self.call(GET, b"gone-%d" % number, vbucket).status, NOT_FOUND, "deleted")
+        metas = [self.call(GET_META, b"gone-%d" % number, vbucket) for number in range(10)]
+        return sum(meta.status == SUCCESS and meta.extras[:4] == b"\0\0\0\x01" for meta in metas)
+
+    def purge_seqno(self, vbucket):
+        told = []
+        for group in "vbucket-seqno", "vbucket-details":
+            code, out, err = run("stat", group, str(vbucket), "--json", "--connect", node_address(self.node))
+            equal(code, 0, f"stat {group} ({err})")
+            told.append(int(json.loads(out)[f"vb_{vbucket}:purge_seqno"]))
+        equal(told[0], told[1], "purge_seqno of both groups")
+        return told[0]
+
+    def picture(self):
+        """Known deletions and purge seqno of both vBuckets."""
+        return [(self.known(vbucket), self.purge_seqno(vbucket)) for vbucket in (5, 6)]
+
+
+def compact(node, *flags):
+    code, out, err = run("compact", *flags, "--connect", node_address(node))
+    equal(code, 0, f"compact {flags} ({out}{err})")
+
+
+class Writer:
+    """Replaces ten documents of vBucket 5 again and again until the end of its block."""
+
+    def __init__(self, node):
+        self.connection = Connection(node.kv).login()
+        self.rounds, self.refused, self.over = 0, [], threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.over.is_set():
+            for number in range(10):
+                done = self.connection.call(SET, b"busy-%d" % number, bytes(8), b"%d" % self.rounds, vbucket=5)
+                if done.status != SUCCESS:
+                    self.refused.append(done)
+            self.rounds += 1
+
+    def __enter__(self):
+        self.thread.start()
+        eventually("a round is written", lambda: self.rounds > 0)
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+        equal(self.refused, [], "refused writes")
+
+    def check(self, connection):
+        for number in range(10):
+            found = connection.call(GET, b"busy-%d" % number, vbucket=5)
+            equal(found.value, b"%d" % (self.rounds - 1), "the last write")
+
+
+@suite.test
+def compacts_by_hand(world):
+    node = Node().start().ready()
+    try:
+        deletions = Deletions(node)
+        deletions.write()
+        compact(node)
+        equal(deletions.picture(), [(10, 0), (10, 0)], "younger than three days")
+        soon = str(int(time.time()) + 100)
+        with Writer(node) as writer:
+            compact(node, "--vbucket", "5", "--purge-before", soon, "--purge-up-to", "14")
+            equal(deletions.picture(), [(6, 14), (10, 0)], "up to a seqno")
+            before = writer.rounds
+            eventually("writes go on", lambda: writer.rounds > before)
+            extras = struct.pack(">QQB7x", 0, 0, 1)
+            done = deletions.connection.call(COMPACT_DB, b"", extras, vbucket=5)
+            equal(done.status, SUCCESS, "COMPACT_DB")
+            equal(deletions.picture(), [(0, 20), (10, 0)], "all of a vBucket")
+        writer.check(deletions.connection)
+        deletions.connection.close()
+        node.stop()
+        node.flags = ["--purge-age", "1"]
+        node.start().ready()
+        deletions.connect()
+        writer.check(deletions.connection)
+
+        def old_ones_go():
+            compact(node)
+            return deletions.picture() == [(0, 20), (0, 20)]
+
+        eventually("deletions of a second ago go", old_ones_go)
+    finally:
+        node.close()
 
 
 def measured(world, scenario, *flags):

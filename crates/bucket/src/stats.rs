@@ -21,6 +21,8 @@ pub struct Counters {
     pub commit_last_us: AtomicU64,
     /// Documents read back from the store.
     pub fetched: AtomicU64,
+    /// Reads of clients that waited for a fetch, each counted once.
+    pub reads_waited: AtomicU64,
     /// Fetches that found an error.
     pub fetch_failed: AtomicU64,
     /// Values evicted from memory.

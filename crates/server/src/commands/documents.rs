@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use bucket::Counters;
 use engine::{Got, Mutated, Outcome};
 use model::{Datatype, Document, Now, VbId};
 use wire::response::{ItemFlags, MutationToken};
@@ -40,8 +41,23 @@ pub(super) enum Settled<T> {
 }
 
 impl Context<'_> {
-    /// Parks the request when its value must be fetched first.
+    /// Parks the read when its value must be fetched first.
     pub(super) fn settle<T>(
+        &mut self,
+        bucket: &ServedBucket,
+        vb: VbId,
+        outcome: Outcome<T>,
+    ) -> Result<Settled<T>, Refusal> {
+        let before = self.session.park.is_some();
+        let settled = self.settle_write(bucket, vb, outcome)?;
+        if !before && matches!(settled, Settled::Parked(_)) {
+            Counters::add(&bucket.bucket.counters().reads_waited, 1);
+        }
+        Ok(settled)
+    }
+
+    /// Parks the write when what it changes must be fetched first.
+    pub(super) fn settle_write<T>(
         &mut self,
         bucket: &ServedBucket,
         vb: VbId,

@@ -72,7 +72,7 @@ impl Context<'_> {
             }
             Ok(outcome)
         })?;
-        let written = match self.settle(bucket, vb, outcome)? {
+        let written = match self.settle_write(bucket, vb, outcome)? {
             Settled::Ready(written) => written,
             Settled::Parked(done) => return Ok(done),
         };

@@ -181,7 +181,7 @@ fn read(
         Err(OpError::KeyNotFound) => return Ok(Settled::Ready(None)),
         outcome => outcome?,
     };
-    Ok(match context.settle(bucket, vb, outcome)? {
+    Ok(match context.settle_write(bucket, vb, outcome)? {
         Settled::Ready(got) => Settled::Ready(Some(got)),
         Settled::Parked(done) => Settled::Parked(done),
     })

@@ -168,6 +168,9 @@ pub(in crate::stats) static BUCKET: &[BucketRow] = rows! {
         |f| f.counter(|c| &c.commit_us);
     GENERAL "ep_bg_fetched" Count "Documents read back from the store" Counter "bucket_fetched",
         |f| f.counter(|c| &c.fetched);
+    GENERAL "ep_bg_reads_waited" Count "Reads that waited for the store, each counted once"
+        Counter "bucket_reads_waited",
+        |f| f.counter(|c| &c.reads_waited);
     GENERAL "ep_data_read_failed" Count "Reads from the store that failed"
         Counter "bucket_fetches_failed",
         |f| f.counter(|c| &c.fetch_failed);

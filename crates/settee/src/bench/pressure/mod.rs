@@ -35,6 +35,9 @@ struct Figures {
     /// What is used but for what the process takes beyond the bucket's own count.
     booked: u64,
     fetched: u64,
+    /// Reads that waited for the store; `None` where a server tells only what it read back,
+    /// which may be for writes too.
+    waited: Option<u64>,
     evicted: u64,
     refused: u64,
 }
@@ -51,6 +54,10 @@ impl Figures {
         Ok(figures)
     }
 
+    fn waited(&self) -> u64 {
+        self.waited.unwrap_or(self.fetched)
+    }
+
     fn note(&mut self, name: &[u8], value: &[u8]) {
         let value = str::from_utf8(value)
             .ok()
@@ -61,6 +68,7 @@ impl Figures {
             b"mem_used" => self.used = value,
             b"ep_mem_booked" => self.booked = value,
             b"ep_bg_fetched" => self.fetched = value,
+            b"ep_bg_reads_waited" => self.waited = Some(value),
             b"ep_num_value_ejects" => self.evicted = value,
             b"ep_tmp_oom_errors" => self.refused = value,
             _ => {}
@@ -75,14 +83,16 @@ struct Moment {
     resident: Option<Spread>,
     /// Reads that a client saw answered.
     gets: u64,
-    /// Documents read back meanwhile.
+    /// Documents read back meanwhile, for reads and writes.
     fetched: u64,
+    /// Reads that waited for that, or `fetched`.
+    waited: u64,
 }
 
 impl Moment {
     /// Share of the reads that needed no store.
     fn hit_rate(&self) -> Option<f64> {
-        (self.gets > 0).then(|| 1.0 - (to_f64(self.fetched) / to_f64(self.gets)).min(1.0))
+        (self.gets > 0).then(|| 1.0 - (to_f64(self.waited) / to_f64(self.gets)).min(1.0))
     }
 
     fn resident_to_booked(&self) -> Option<f64> {
@@ -179,6 +189,7 @@ impl Watch {
             resident,
             gets: slice.counts.gets,
             fetched: figures.fetched.saturating_sub(self.last.fetched),
+            waited: figures.waited().saturating_sub(self.last.waited()),
         });
         self.last = figures;
         Ok(())
@@ -197,6 +208,7 @@ impl Watch {
             }),
             gets: self.slices.iter().map(|one| one.gets).sum(),
             fetched: self.slices.iter().map(|one| one.fetched).sum(),
+            waited: self.slices.iter().map(|one| one.waited).sum(),
         }
     }
 
@@ -282,6 +294,7 @@ fn moment_json(moment: &Moment) -> Value {
         "resident_to_booked": moment.resident_to_booked(),
         "gets": moment.gets,
         "fetched": moment.fetched,
+        "waited": moment.waited,
         "hit_rate": moment.hit_rate(),
     })
 }
@@ -314,6 +327,9 @@ mod tests {
             ..Figures::default()
         };
         assert_eq!(figures, expected);
+        assert_eq!(figures.waited(), 7, "the best that is told");
+        figures.note(b"ep_bg_reads_waited", b"3");
+        assert_eq!(figures.waited(), 3);
     }
 
     #[test]
@@ -328,7 +344,8 @@ mod tests {
                 most: 120,
             }),
             gets: 1_000,
-            fetched: 250,
+            fetched: 1_800,
+            waited: 250,
         };
         assert_eq!(moment.hit_rate(), Some(0.75));
         let ratio = moment.resident_to_booked().unwrap();
