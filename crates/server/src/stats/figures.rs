@@ -319,6 +319,8 @@ pub(super) struct VbFigures {
     pub(super) id: VbId,
     pub(super) state: VbState,
     pub(super) stats: VbStats,
+    /// Its part of the store, for those who ask for it.
+    pub(super) disk: DiskUsage,
     pub(super) checkpoints: CheckpointStats,
     pub(super) hash: HashStats,
     pub(super) high_seqno: u64,
@@ -337,6 +339,11 @@ pub(super) struct VbFigures {
 }
 
 impl VbFigures {
+    /// Rows in the store, but for changes that it does not have yet.
+    pub(super) fn rows(&self) -> u64 {
+        self.stats.items + self.stats.tombstones
+    }
+
     /// O(1), but for the failover log (at most 25 entries) and the cursors where `group` is about
     /// them.
     pub(super) fn of(vb: &VBucket, group: &str) -> Self {
@@ -345,6 +352,7 @@ impl VbFigures {
             id: vb.id(),
             state: vb.state(),
             stats: vb.stats(),
+            disk: DiskUsage::default(),
             checkpoints: vb.checkpoint_stats(),
             hash: vb.hash_stats(),
             high_seqno: vb.high_seqno().0,

@@ -147,7 +147,18 @@ fn of_bucket(
             [] | ["detail"] => vbuckets::collect(name, &[], served, rows),
             _ => Err(StatError::UnknownGroup),
         },
-        "memory" | "warmup" | "diskinfo" | "config" | "workload" | "uuid" => {
+        "diskinfo" => match arguments {
+            [] => {
+                bucket_rows(name, &figures, rows);
+                Ok(())
+            }
+            ["detail"] => {
+                vbuckets::disk(served, figures.disk(), rows);
+                Ok(())
+            }
+            _ => Err(StatError::UnknownGroup),
+        },
+        "memory" | "warmup" | "config" | "workload" | "uuid" => {
             bucket_rows(name, &figures, rows);
             Ok(())
         }

@@ -229,6 +229,10 @@ fn every_row_is_in_the_catalogue_and_the_other_way_round() {
         for (key, _) in client.try_rows(&request).unwrap() {
             shown.push(fold(group.name, &key));
         }
+        if group.name == "diskinfo" {
+            let detail = client.try_rows("diskinfo detail").unwrap();
+            shown.extend(detail.iter().map(|(key, _)| fold(group.name, key)));
+        }
         for key in &shown {
             assert!(
                 known.contains(key),
@@ -456,6 +460,31 @@ fn long_groups_come_in_parts_and_whole() {
 }
 
 #[test]
+fn parts_of_the_disk_go_by_rows() {
+    let running = Running::start();
+    let mut client = running.client();
+    let parts = |client: &mut Client, name: &str| -> Vec<u64> {
+        let rows = client.rows("diskinfo detail");
+        assert_eq!(rows.len(), 2 * 1024);
+        (0..1024)
+            .map(|vb| rows[&format!("vb_{vb}:{name}")].parse().unwrap())
+            .collect()
+    };
+    assert_eq!(parts(&mut client, "file_size"), [0; 1024], "no rows yet");
+    client.set("one", "1");
+    let (one, other) = (vb_of("one"), vb_of("two"));
+    let whole = |parts: &[u64]| parts.iter().sum::<u64>();
+    let found = parts(&mut client, "file_size");
+    assert!(found[usize::from(one)] > 0);
+    assert_eq!(whole(&found), found[usize::from(one)], "the only one");
+    client.set("two", "2");
+    assert_eq!(client.call(0x04, &[], b"two", b""), SUCCESS, "a tombstone");
+    let found = parts(&mut client, "file_size");
+    assert_eq!(found[usize::from(one)], found[usize::from(other)]);
+    assert!(found[usize::from(one)] > 0);
+}
+
+#[test]
 fn refusals() {
     let running = Running::start();
     let mut client = running.client();
@@ -463,6 +492,8 @@ fn refusals() {
         ("nothing", 0x01),
         ("memory 1", 0x01),
         ("hash 0", 0x01),
+        ("diskinfo 0", 0x01),
+        ("diskinfo detail 0", 0x01),
         ("vbucket x", 0x04),
         ("vbucket 70000", 0x04),
         ("vbucket 1 2", 0x04),

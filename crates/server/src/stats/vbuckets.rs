@@ -2,6 +2,7 @@
 
 use bucket::Hold;
 use model::VbId;
+use storage::DiskUsage;
 
 use super::StatError;
 use super::catalogue::{VBUCKETS, VbRow};
@@ -43,6 +44,36 @@ pub(super) fn collect(
         one(group, &selected, &figures, rows);
     }
     Ok(())
+}
+
+/// What each vBucket takes of the store. All lie in the same files, which nobody counts apart, so
+/// it is told by their shares of the rows.
+pub(super) fn disk(served: &ServedBucket, whole: DiskUsage, rows: &mut Rows<'_, '_>) {
+    const GROUP: &str = "diskinfo";
+    let look = |id| {
+        served
+            .bucket
+            .with_vbucket_for(Hold::Stat, id, |vb| VbFigures::of(vb, GROUP))
+    };
+    let ids = (0..served.bucket.vbuckets()).map(VbId);
+    let mut found: Vec<VbFigures> = ids.filter_map(look).collect();
+    let total = found.iter().map(VbFigures::rows).sum();
+    let of_group = |row: &&VbRow| row.about.groups.contains(&GROUP);
+    let selected: Vec<&VbRow> = VBUCKETS.iter().filter(of_group).collect();
+    for figures in &mut found {
+        let part = |bytes| share(bytes, figures.rows(), total);
+        figures.disk = DiskUsage {
+            data_bytes: part(whole.data_bytes),
+            file_bytes: part(whole.file_bytes),
+        };
+        one(GROUP, &selected, figures, rows);
+    }
+}
+
+/// `bytes * rows / total`, 0 without rows.
+fn share(bytes: u64, rows: u64, total: u64) -> u64 {
+    let part = (u128::from(bytes) * u128::from(rows)).checked_div(u128::from(total));
+    part.and_then(|part| part.try_into().ok()).unwrap_or(0)
 }
 
 /// A vBucket as an argument.

@@ -25,7 +25,7 @@ pub(in crate::stats) static LEFT_OUT: &[LeftOut] = left_out! {
         "ep_io_flusher_write_amplification" "ep_io_total_*" "ep_io_compaction_*"
         "ep_io_bg_fetch_read_count" "ep_bg_fetch_avg_read_amplification";
     "one store holds all vBuckets and collections, and does not count the bytes of each":
-        "vb_N:db_*" "vb_N:data_size" "vb_N:file_size" "vb_N:prepare_size" "ep_db_prepare_size"
+        "vb_N:db_*" "vb_N:prepare_size" "ep_db_prepare_size"
         "0xN:0xN:data_size" "0xN:data_size" "vb_N:0xN:disk_size";
     "a start reads every row once: there is no access log, no estimate and no threshold":
         "ep_alog_*" "ep_access_scanner_*" "ep_num_access_scanner_*" "ep_warmup_dups"

@@ -188,7 +188,7 @@ pub(super) static GROUPS: &[Group] = &[
         "How long commands took, of all buckets together, and commits",
     ),
     bucket_group("warmup", "", "Progress of loading the bucket"),
-    bucket_group("diskinfo", "", "Bytes on disk"),
+    bucket_group("diskinfo", "[detail]", "Bytes on disk"),
     bucket_group("config", "", "Settings of the bucket"),
     bucket_group("workload", "", "Threads that work for the bucket"),
     bucket_group("uuid", "", "Identity of the bucket"),

@@ -9,6 +9,7 @@ const SEQNO: &[&str] = &["vbucket-seqno"];
 const BOTH: &[&str] = &["vbucket-details", "vbucket-seqno"];
 const CHECKPOINT: &[&str] = &["checkpoint"];
 const HASH: &[&str] = &["hash"];
+const DISK: &[&str] = &["diskinfo"];
 const STATE: &[&str] = &["checkpoint", "hash", MONITORED];
 const MONITORED: &str = "durability-monitor";
 const DURABILITY: &str = "vbucket-durability-state";
@@ -21,6 +22,11 @@ const PREPARED: &[&str] = &["vbucket-details", "vbucket-seqno", DURABILITY, MONI
 pub(in crate::stats) static VBUCKETS: &[VbRow] = rows! {
     STATE "state" Text "active, replica, pending or dead",
         |f| f.state.name();
+    DISK "data_size" Bytes
+        "With detail: its part of ep_db_data_size by its share of rows, since all vBuckets lie in the same files",
+        |f| f.disk.data_bytes;
+    DISK "file_size" Bytes "With detail: the same part of ep_db_file_size",
+        |f| f.disk.file_bytes;
     DETAILS "num_items" Count "Live documents",
         |f| f.stats.items;
     DETAILS "num_non_resident" Count "Live documents whose value is only in the store",
