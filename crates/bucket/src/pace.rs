@@ -3,9 +3,9 @@
 /// So many changes are worth taking at once.
 const CHANGES: u32 = 384;
 /// Longest time for which changes are left to become more.
-const WAIT_NS: u64 = 50_000;
+const WAIT_NS: u32 = 50_000;
 /// Time between two looks at how many there are.
-const STEP_NS: u64 = 10_000;
+const STEP_NS: u32 = 10_000;
 /// Fewer changes in that time are not waited for.
 const CHANGES_PER_STEP: u32 = 8;
 
@@ -15,11 +15,14 @@ const CHANGES_PER_STEP: u32 = 8;
 /// back, some twenty of them whether there are two changes or two hundred; looking how many
 /// there are moves one. So a stream that took some just now leaves the next ones while many
 /// come. What comes after a rest is taken at once, and a few changes at the next look.
+///
+/// Shape: 16 bytes. Of times it keeps the low 32 bits, which come again every 4.3 s: a stream that
+/// rested for just that long takes what comes then some microseconds later.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
-    /// When it took some last, and when it may look again; monotonic.
-    taken_ns: u64,
-    look_ns: u64,
+    /// When it took some last, and when it may look again; monotonic, the low bits.
+    taken_ns: u32,
+    look_ns: u32,
     /// What [`Bucket::newest`](crate::Bucket::newest) was then, and at the last look.
     taken: u32,
     seen: u32,
@@ -30,15 +33,16 @@ impl Pace {
     /// Else it is to be asked again soon: nobody wakes the stream for what it leaves.
     #[must_use]
     pub fn is_due(&mut self, newest: impl FnOnce() -> u32, now_ns: u64) -> bool {
-        if now_ns < self.look_ns {
+        let now_ns = now_ns as u32;
+        if (1..=STEP_NS).contains(&self.look_ns.wrapping_sub(now_ns)) {
             return false;
         }
-        self.look_ns = now_ns.saturating_add(STEP_NS);
+        self.look_ns = now_ns.wrapping_add(STEP_NS);
         let newest = newest();
         let many_come = newest.wrapping_sub(self.seen) >= CHANGES_PER_STEP;
         self.seen = newest;
         let few = newest.wrapping_sub(self.taken) < CHANGES;
-        if few && many_come && now_ns < self.taken_ns.saturating_add(WAIT_NS) {
+        if few && many_come && now_ns.wrapping_sub(self.taken_ns) < WAIT_NS {
             return false;
         }
         self.taken = newest;
@@ -52,6 +56,8 @@ mod tests {
     use super::*;
 
     const START_NS: u64 = 1_000_000;
+    const STEP_NS: u64 = super::STEP_NS as u64;
+    const WAIT_NS: u64 = super::WAIT_NS as u64;
 
     #[test]
     fn what_comes_after_a_rest_is_taken_at_once() {
@@ -73,6 +79,25 @@ mod tests {
             assert!(!pace.is_due(|| CHANGES + 10 * number, step(number.into())));
         }
         assert!(pace.is_due(|| CHANGES + 80, step(8)), "old");
+    }
+
+    #[test]
+    fn a_rest_of_any_length_is_a_rest() {
+        for rest in [
+            1 << 31,
+            (1 << 32) - 2 * WAIT_NS,
+            (1 << 32) + WAIT_NS,
+            1 << 40,
+        ] {
+            let mut pace = Pace::default();
+            let start = (1 << 32) - START_NS;
+            assert!(pace.is_due(|| 1, start));
+            assert!(!pace.is_due(|| 9, start + STEP_NS));
+            assert!(
+                pace.is_due(|| 99, start + STEP_NS + WAIT_NS + rest),
+                "{rest}"
+            );
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Stream cursors: readers that come and go, each at its own pace.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use model::{Document, Seqno, SnapshotRange};
@@ -13,7 +14,7 @@ const COPIED_MAX: u64 = 32;
 
 /// Names a cursor of one vBucket; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CursorId(u64);
+pub struct CursorId(NonZeroU64);
 
 /// Where a reader stands.
 #[derive(Debug)]
@@ -154,14 +155,18 @@ impl CheckpointLog {
 
     /// Seats a reader after `after`, or at the oldest change in memory if that is later.
     pub(crate) fn register(&mut self, name: &str, after: Seqno) -> Registered {
+        let id = CursorId(NonZeroU64::MIN.saturating_add(self.cursors_made));
         self.cursors_made += 1;
-        let id = CursorId(self.cursors_made);
         let position = self.position_after(after).max(self.lowest);
         let gap = (after.next() < self.held_from).then(|| SnapshotRange {
             start: after.next(),
             end: Seqno(self.held_from.0 - 1),
         });
         let replaced = self.cursors.iter().position(|cursor| &*cursor.name == name);
+        if self.cursors.len() == self.cursors.capacity() {
+            // Many streams of many vBuckets: not twice as much as is needed.
+            self.cursors.reserve_exact(1 + self.cursors.len() / 8);
+        }
         self.cursors.push(Cursor {
             id,
             name: name.into(),

@@ -491,7 +491,7 @@ fn refusals() {
 
 #[test]
 fn a_stream_is_small() {
-    assert!(size_of::<Stream>() <= 320, "{}", size_of::<Stream>());
+    assert!(size_of::<Stream>() <= 184, "{}", size_of::<Stream>());
 }
 
 /// A batch ends inside of a segment that is longer than it may be: the next one goes on there.

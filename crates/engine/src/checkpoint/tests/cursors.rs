@@ -343,3 +343,16 @@ fn flushes_of_little_take_little_while_a_reader_lags() {
     drop(world.log.remove(cursor));
     assert_eq!(world.log.memory_bytes(), 0);
 }
+
+/// Each stream has one, and the list of them has little room to spare.
+#[test]
+fn cursors_are_small_and_their_list_is_not_twice_as_long() {
+    let size = size_of::<crate::checkpoint::cursors::Cursor>();
+    assert!(size <= 72, "{size}");
+    let mut log = CheckpointLog::new(&Origin::default(), 1 << 20);
+    for number in 0..100 {
+        let _registered = log.register(&format!("c{number}"), Seqno::ZERO);
+    }
+    let room = log.cursors.capacity();
+    assert!((100..=112).contains(&room), "{room}");
+}

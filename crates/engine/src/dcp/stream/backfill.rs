@@ -2,11 +2,11 @@
 
 use model::{CollectionId, Document, Seqno, SnapshotRange};
 
-use super::{Phase, Stream};
+use super::{ANNOUNCED, Phase, Stream};
 use crate::VBucket;
 use crate::checkpoint::{CursorId, CursorRead, FlushBudget, Garbage};
 use crate::dcp::filter::StreamFilter;
-use crate::dcp::held::{Held, Places, Rows};
+use crate::dcp::held::{Held, Rows, Taken};
 use crate::dcp::message::{Advances, Snapshot, StoreView, StreamEnd};
 
 /// Most collections of a filter whose rows are looked for one by one.
@@ -41,7 +41,7 @@ impl Stream {
         let StreamFilter::Collections(ids) = &self.filter else {
             return None;
         };
-        let from_nothing = self.read == Seqno::ZERO && self.asked_start == Some(Seqno::ZERO);
+        let from_nothing = self.read == Seqno::ZERO && self.asked_start == Seqno::ZERO;
         (ids.len() <= COLLECTIONS_MAX).then(|| OnlyRows {
             collections: ids.clone(),
             by_key: self.options.out_of_order.is_some()
@@ -92,7 +92,7 @@ impl Stream {
         let end = end.min(self.end);
         if view.by_key {
             // What follows begins after it, wherever the peer stood.
-            self.asked_start = None;
+            self.asked_start = ANNOUNCED;
             self.out_of_order = OutOfOrder::Begins;
         } else if end > self.read {
             self.announce(Snapshot {
@@ -121,7 +121,7 @@ impl Stream {
                 self.look_for_end(&mut batch, vbucket);
                 let visible = batch.visible_end;
                 let end = self.end_for_peer(batch.snapshot.end, visible);
-                self.joined = Some(Box::new(batch));
+                self.joined = Some(Box::new(Taken::new(batch)));
                 (visible, end)
             }
             CursorRead::Nothing | CursorRead::Dropped => (Seqno::ZERO, Seqno::ZERO),
@@ -134,7 +134,7 @@ impl Stream {
             let last = rows.documents().last().map(Document::seqno);
             let last = last.filter(|_| self.out_of_order == OutOfOrder::No);
             self.held_end = last.unwrap_or(self.read);
-            self.held = Some(Held::Disk(rows, 0));
+            self.held = Some(Held::rows(rows));
         }
     }
 
@@ -151,9 +151,9 @@ impl Stream {
             Phase::Memory
         };
         self.checkpoint_next = true;
-        if let Some(batch) = self.joined.take() {
-            self.held_end = batch.last;
-            self.held = Some(Held::Memory(batch, Places::default()));
+        if let Some(taken) = self.joined.take() {
+            self.held_end = taken.last();
+            self.held = Some(Held::Memory(taken));
             return;
         }
         if self.read >= self.end || self.options.disk_only {
@@ -172,7 +172,7 @@ impl Stream {
         }
         self.out_of_order = OutOfOrder::Ends;
         if self.options.out_of_order == Some(Advances::Told) && self.sent < self.read {
-            self.advanced = Some(self.read);
+            self.advanced = self.read;
         }
         self.sent = self.read;
     }

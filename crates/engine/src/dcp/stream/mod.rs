@@ -3,7 +3,7 @@
 use model::{Seqno, SnapshotRange, VbState};
 
 use super::filter::StreamFilter;
-use super::held::{Held, Places};
+use super::held::{Held, Taken};
 use super::message::{
     Event, Filled, Snapshot, StreamAsk, StreamEnd, StreamFigures, StreamOptions, StreamRefusal,
     StreamTotals,
@@ -43,7 +43,7 @@ enum Phase {
 /// A stream of changes. Pulled: [`Stream::next_event`] while there is something, then
 /// [`Stream::fill`] under the vBucket's lock.
 ///
-/// Cost: a few hundred bytes; what it holds are references to segments of the log, or one chunk
+/// Cost: 184 bytes, since there are many that have nothing to do; what it holds are references to segments of the log, or one chunk
 /// of rows.
 pub struct Stream {
     options: StreamOptions,
@@ -54,7 +54,8 @@ pub struct Stream {
     living: Option<Box<Living>>,
     end: Seqno,
     /// Where the snapshot began in which the peer stood: so does the first one announced.
-    asked_start: Option<Seqno>,
+    /// Then [`ANNOUNCED`].
+    asked_start: Seqno,
     /// Everything up to here was sent, or needed not to be.
     read: Seqno,
     /// The last change that was sent.
@@ -75,10 +76,11 @@ pub struct Stream {
     handed_over: bool,
     unacknowledged_snapshots: u32,
     snapshot: Option<Box<Snapshot>>,
-    advanced: Option<Seqno>,
+    /// The peer is to be told that everything up to here was sent; zero for nothing.
+    advanced: Seqno,
     held: Option<Held>,
     /// Changes that follow the store's rows within the same snapshot.
-    joined: Option<Box<CursorBatch>>,
+    joined: Option<Box<Taken>>,
     /// Whether the store's rows come as a snapshot in any order.
     out_of_order: OutOfOrder,
     totals: StreamTotals,
@@ -93,6 +95,9 @@ impl std::fmt::Debug for Stream {
             .finish_non_exhaustive()
     }
 }
+
+/// No snapshot begins so late: where one begins does not depend on the peer any more.
+const ANNOUNCED: Seqno = Seqno(u64::MAX);
 
 /// How much is pinned at once.
 const BUDGET: FlushBudget = FlushBudget {
@@ -185,7 +190,7 @@ impl Stream {
             ends: None,
             living: None,
             end: ask.end,
-            asked_start: Some(asked_start),
+            asked_start,
             read: seqno,
             sent: seqno,
             announced: Seqno::ZERO,
@@ -198,7 +203,7 @@ impl Stream {
             handed_over: false,
             unacknowledged_snapshots: 0,
             snapshot: None,
-            advanced: None,
+            advanced: Seqno::ZERO,
             held: None,
             joined: None,
             out_of_order: OutOfOrder::No,
@@ -254,8 +259,8 @@ impl Stream {
             self.read = self.read.max(self.held_end.min(self.end));
             self.finish_snapshot();
         }
-        if let Some(seqno) = self.advanced.take() {
-            return Some(Event::Advanced(seqno));
+        if self.advanced != Seqno::ZERO {
+            return Some(Event::Advanced(std::mem::take(&mut self.advanced)));
         }
         if self.out_of_order == OutOfOrder::Ends {
             self.out_of_order = OutOfOrder::No;
@@ -314,7 +319,7 @@ impl Stream {
         let silent = self.sent < self.announced && self.announced <= self.read;
         if silent && self.options.told_of_advances {
             self.sent = self.announced;
-            self.advanced = Some(self.announced);
+            self.advanced = self.announced;
         }
     }
 
@@ -395,7 +400,7 @@ impl Stream {
                 purge_seqno,
             });
         }
-        self.held = Some(Held::Memory(Box::new(batch), Places::default()));
+        self.held = Some(Held::Memory(Box::new(Taken::new(batch))));
     }
 
     /// A peer that is not told of advances waits for the change at a snapshot's end: it must be
@@ -423,9 +428,8 @@ impl Stream {
     }
 
     fn announce(&mut self, mut snapshot: Snapshot) {
-        if let Some(asked) = self.asked_start.take() {
-            snapshot.range.start = snapshot.range.start.min(asked);
-        }
+        let asked = std::mem::replace(&mut self.asked_start, ANNOUNCED);
+        snapshot.range.start = snapshot.range.start.min(asked);
         self.checkpoint_next = false;
         self.announced = snapshot.range.end;
         self.snapshot = Some(Box::new(snapshot));
@@ -472,7 +476,7 @@ impl Stream {
         self.held = None;
         self.joined = None;
         self.snapshot = None;
-        self.advanced = None;
+        self.advanced = Seqno::ZERO;
         self.out_of_order = OutOfOrder::No;
     }
 

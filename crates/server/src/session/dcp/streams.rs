@@ -240,3 +240,14 @@ impl Turn<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Entry;
+
+    /// A connection may have 1,024 streams that have nothing to do, and a node many connections.
+    #[test]
+    fn an_idle_stream_is_small() {
+        assert!(size_of::<Entry>() <= 224, "{}", size_of::<Entry>());
+    }
+}
