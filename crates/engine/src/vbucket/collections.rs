@@ -330,6 +330,17 @@ impl VBucket {
     ///
     /// Cost: O(collections), 80 bytes each.
     pub fn collections(&self) -> Vec<OpenCollection> {
+        self.collections_after(None, usize::MAX)
+    }
+
+    /// Collections that are here and whose numbers are above one, by number, `most` at most.
+    ///
+    /// Cost: O(collections) looks, 80 bytes for each one given.
+    pub fn collections_after(
+        &self,
+        after: Option<CollectionId>,
+        most: usize,
+    ) -> Vec<OpenCollection> {
         let open = self.collections.is_open(CollectionId::DEFAULT);
         let default = open.then(|| OpenCollection {
             scope: ScopeId::DEFAULT,
@@ -337,7 +348,10 @@ impl VBucket {
             max_ttl_s: self.collections.max_ttl_s(&[0]),
             counts: self.default_counts(),
         });
-        default.into_iter().chain(self.collections.all()).collect()
+        let all = default.into_iter().chain(self.collections.all());
+        all.skip_while(|one| after.is_some_and(|after| one.counts.id <= after))
+            .take(most)
+            .collect()
     }
 
     /// Numbers of all scopes that are here, ascending.

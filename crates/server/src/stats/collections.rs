@@ -12,8 +12,10 @@ use super::vbuckets::number;
 use crate::served::ServedBucket;
 
 /// Bytes of rows after which a part of a long answer ends. Other requests of the thread wait for
-/// a part: a thousand collections in every vBucket are a gigabyte.
-const PART_BYTES: usize = 128 << 10;
+/// a part, some 50 us: a thousand collections in every vBucket are a gigabyte.
+const PART_BYTES: usize = 16 << 10;
+/// Collections that are looked at under one lock of a vBucket.
+const COLLECTIONS_A_HOLD: usize = 64;
 /// vBuckets whose figures one part adds up.
 const PART_VBUCKETS: u16 = 16;
 
@@ -25,6 +27,8 @@ pub(crate) enum Walk {
         next: u16,
         sums: Vec<CollectionCounts>,
     },
+    /// Rows about what was added up: how many items of the answer were told.
+    Told { view: View, items: usize },
     /// Rows about vBuckets: which one is next, and after which collection.
     Details {
         vb: u16,
@@ -56,17 +60,20 @@ pub(super) fn part(
     if matches!(group, "collections-details" | "scopes-details") {
         return details(group, arguments, served, walk.as_ref(), rows);
     }
-    let manifest = served.bucket.manifest();
-    let (first, mut sums) = if let Some(Walk::Sums { next, sums }) = walk {
-        (next, sums)
-    } else {
-        check(group, arguments, &manifest)?;
-        let ids = manifest.collections().map(|(_, collection)| collection.id);
-        let none = |id| CollectionCounts {
-            id,
-            ..CollectionCounts::default()
-        };
-        (0, ids.map(none).collect())
+    let (first, mut sums) = match walk {
+        Some(Walk::Told { view, items }) => return told(group, arguments, view, items, rows),
+        Some(Walk::Sums { next, sums }) => (next, sums),
+        _ => {
+            let manifest = served.bucket.manifest();
+            // Refuses what cannot be told before anything is counted.
+            items(group, arguments, &manifest)?;
+            let ids = manifest.collections().map(|(_, collection)| collection.id);
+            let none = |id| CollectionCounts {
+                id,
+                ..CollectionCounts::default()
+            };
+            (0, ids.map(none).collect())
+        }
     };
     let all = served.bucket.vbuckets();
     let next = first.saturating_add(PART_VBUCKETS).min(all);
@@ -75,23 +82,46 @@ pub(super) fn part(
         return Ok(Some(Walk::Sums { next, sums }));
     }
     let view = View {
-        manifest,
+        manifest: served.bucket.manifest(),
         counts: sums,
     };
-    collect(group, arguments, &view, rows).map(|()| None)
+    told(group, arguments, view, 0, rows)
 }
 
-/// Refuses what cannot be told before anything is counted.
-fn check(group: &str, arguments: &[&str], manifest: &Arc<Manifest>) -> Result<(), StatError> {
-    let view = View {
-        manifest: Arc::clone(manifest),
-        counts: Vec::new(),
-    };
-    collect(group, arguments, &view, &mut Rows::new(&mut |_, _| {}))
+/// Rows of the items after some that were told; gives where it goes on.
+fn told(
+    group: &str,
+    arguments: &[&str],
+    view: View,
+    mut done: usize,
+    rows: &mut Rows<'_, '_>,
+) -> Result<Option<Walk>, StatError> {
+    let items = items(group, arguments, &view.manifest)?;
+    let full = rows.bytes() + PART_BYTES;
+    for item in items.iter().skip(done) {
+        view.item(item, rows);
+        done += 1;
+        if rows.bytes() >= full && done < items.len() {
+            drop(items);
+            return Ok(Some(Walk::Told { view, items: done }));
+        }
+    }
+    Ok(None)
+}
+
+/// A piece of an answer.
+enum Item<'a> {
+    ManifestUid,
+    /// Sums of a scope.
+    Scope(&'a Scope),
+    /// Names of collections in a scope, which follow its sums.
+    Name(&'a Scope, &'a Collection),
+    Collection(&'a Scope, &'a Collection),
 }
 
 /// The manifest with what was counted of each collection.
-struct View {
+#[derive(Debug)]
+pub(crate) struct View {
     manifest: Arc<Manifest>,
     counts: Vec<CollectionCounts>,
 }
@@ -100,6 +130,20 @@ impl View {
     fn counts(&self, id: CollectionId) -> CollectionCounts {
         let found = self.counts.binary_search_by_key(&id, |counts| counts.id);
         found.map_or(CollectionCounts::default(), |at| self.counts[at])
+    }
+
+    fn item(&self, item: &Item<'_>, rows: &mut Rows<'_, '_>) {
+        match *item {
+            Item::ManifestUid => {
+                uid_row(self.manifest.uid(), rows);
+            }
+            Item::Scope(scope) => self.scope(scope, rows),
+            Item::Name(scope, collection) => {
+                rows.prefix(format_args!("0x{:x}:0x{:x}:", scope.id.0, collection.id.0));
+                rows.row("name", &collection.name);
+            }
+            Item::Collection(scope, collection) => self.collection((scope, collection), rows),
+        }
     }
 
     fn collection(&self, (scope, collection): (&Scope, &Collection), rows: &mut Rows<'_, '_>) {
@@ -113,7 +157,7 @@ impl View {
         }
     }
 
-    fn scope(&self, scope: &Scope, full: bool, rows: &mut Rows<'_, '_>) {
+    fn scope(&self, scope: &Scope, rows: &mut Rows<'_, '_>) {
         let mut sum = CollectionCounts::default();
         for collection in &scope.collections {
             let counts = self.counts(collection.id);
@@ -127,16 +171,6 @@ impl View {
         rows.row("name", &scope.name);
         rows.row("collections", scope.collections.len());
         totals(&sum, rows);
-        for collection in &scope.collections {
-            if full {
-                self.collection((scope, collection), rows);
-            } else {
-                rows.row(
-                    format_args!("0x{:x}:name", collection.id.0),
-                    &collection.name,
-                );
-            }
-        }
     }
 }
 
@@ -153,52 +187,56 @@ fn uid_row(uid: ManifestUid, rows: &mut Rows<'_, '_>) {
     rows.row("manifest_uid", uid.0);
 }
 
-/// A group about collections or scopes, of the figures of all vBuckets.
-fn collect(
+/// What the answer about collections or scopes is made of; nothing is counted for it.
+fn items<'a>(
     group: &str,
     arguments: &[&str],
-    view: &View,
-    rows: &mut Rows<'_, '_>,
-) -> Result<(), StatError> {
+    manifest: &'a Manifest,
+) -> Result<Vec<Item<'a>>, StatError> {
+    let full = |scope: &'a Scope| {
+        let collections = scope.collections.iter();
+        let collections = collections.map(move |one| Item::Collection(scope, one));
+        std::iter::once(Item::Scope(scope)).chain(collections)
+    };
+    let uid = std::iter::once(Item::ManifestUid);
     match (group, arguments) {
         ("collections", []) => {
-            uid_row(view.manifest.uid(), rows);
-            for found in view.manifest.collections() {
-                view.collection(found, rows);
-            }
-            Ok(())
+            let all = manifest.collections();
+            Ok(uid
+                .chain(all.map(|(scope, one)| Item::Collection(scope, one)))
+                .collect())
         }
         ("collections", [path]) => {
             let (scope, name) = path.split_once('.').unwrap_or((*path, ""));
             let name = if name.is_empty() { "_default" } else { name };
-            let scope = view.manifest.scope_named(scope);
+            let scope = manifest.scope_named(scope);
             let scope = scope.ok_or(StatError::UnknownScope)?;
             let found = scope.collections.iter().find(|one| &*one.name == name);
             let found = found.ok_or(StatError::UnknownCollection)?;
-            view.collection((scope, found), rows);
-            Ok(())
+            Ok(vec![Item::Collection(scope, found)])
         }
         ("collections-byid", [id]) => {
-            let found = view.manifest.collection(CollectionId(hex(id)?));
-            view.collection(found.ok_or(StatError::UnknownCollection)?, rows);
-            Ok(())
+            let found = manifest.collection(CollectionId(hex(id)?));
+            let (scope, one) = found.ok_or(StatError::UnknownCollection)?;
+            Ok(vec![Item::Collection(scope, one)])
         }
         ("scopes", []) => {
-            uid_row(view.manifest.uid(), rows);
-            for scope in view.manifest.scopes() {
-                view.scope(scope, false, rows);
-            }
-            Ok(())
+            let names = |scope: &'a Scope| {
+                let collections = scope.collections.iter();
+                let names = collections.map(move |one| Item::Name(scope, one));
+                std::iter::once(Item::Scope(scope)).chain(names)
+            };
+            Ok(uid
+                .chain(manifest.scopes().iter().flat_map(names))
+                .collect())
         }
         ("scopes", [name]) => {
-            let scope = view.manifest.scope_named(name);
-            view.scope(scope.ok_or(StatError::UnknownScope)?, true, rows);
-            Ok(())
+            let scope = manifest.scope_named(name);
+            Ok(full(scope.ok_or(StatError::UnknownScope)?).collect())
         }
         ("scopes-byid", [id]) => {
-            let scope = view.manifest.scope(ScopeId(hex(id)?));
-            view.scope(scope.ok_or(StatError::UnknownScope)?, true, rows);
-            Ok(())
+            let scope = manifest.scope(ScopeId(hex(id)?));
+            Ok(full(scope.ok_or(StatError::UnknownScope)?).collect())
         }
         _ => Err(StatError::Argument(
             "one collection or scope is to be named",
@@ -260,19 +298,20 @@ fn details(
         Some(&Walk::Details { vb, after }) => (vb, after),
         _ => (first, None),
     };
+    let full = rows.bytes() + PART_BYTES;
     while vb < end {
         after = of_vbucket(group, (served, &manifest), (VbId(vb), after), rows);
         if after.is_none() {
             vb += 1;
         }
-        if rows.bytes() >= PART_BYTES && vb < end {
+        if rows.bytes() >= full && vb < end {
             return Ok(Some(Walk::Details { vb, after }));
         }
     }
     Ok(None)
 }
 
-/// What a vBucket has of the collections after one of them; gives the last one that was told if
+/// What a vBucket has of some collections after one of them; gives the last one that was told if
 /// there are more.
 fn of_vbucket(
     group: &str,
@@ -281,14 +320,15 @@ fn of_vbucket(
     rows: &mut Rows<'_, '_>,
 ) -> Option<CollectionId> {
     let found = served.bucket.with_vbucket_for(Hold::Stat, id, |vbucket| {
-        let lengths = vbucket.collection_lengths();
+        let lengths = after.is_none().then(|| vbucket.collection_lengths());
         let seqnos = (vbucket.manifest_uid(), vbucket.persisted_seqno());
-        (vbucket.collections(), lengths, seqnos)
+        let some = vbucket.collections_after(after, COLLECTIONS_A_HOLD + 1);
+        (some, lengths, seqnos)
     });
-    let (collections, (open, scopes), (uid, persisted)) = found?;
+    let (collections, lengths, (uid, persisted)) = found?;
     rows.prefix(format_args!("vb_{}:", id.0));
     let scopes_only = group == "scopes-details";
-    if after.is_none() {
+    if let Some((open, scopes)) = lengths {
         rows.row("manifest:uid", uid.0);
         if scopes_only {
             rows.row("scopes", scopes);
@@ -296,22 +336,16 @@ fn of_vbucket(
             rows.row("collections", open);
         }
     }
-    let next = after.map_or(0, |after| {
-        collections.partition_point(|one| one.counts.id <= after)
-    });
-    for one in &collections[next..] {
+    for one in collections.iter().take(COLLECTIONS_A_HOLD) {
         if scopes_only {
             let name = format_args!("0x{:x}:0x{:x}:items", one.scope.0, one.counts.id.0);
             rows.row(name, one.counts.items);
         } else {
             of_collection(one, (id, persisted), manifest, rows);
         }
-        let last = collections.last().map(|last| last.counts.id);
-        if rows.bytes() >= PART_BYTES && last != Some(one.counts.id) {
-            return Some(one.counts.id);
-        }
     }
-    None
+    let more = collections.len() > COLLECTIONS_A_HOLD;
+    more.then(|| collections[COLLECTIONS_A_HOLD - 1].counts.id)
 }
 
 fn of_collection(

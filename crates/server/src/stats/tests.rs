@@ -442,6 +442,9 @@ fn long_groups_come_in_parts_and_whole() {
     assert_eq!(client.rows("collections")["0x0:0xc:items"], "0");
 
     collections(2, 100, 255);
+    assert_eq!(client.rows("collections").len(), 1 + 256 * 7);
+    assert_eq!(client.rows("scopes").len(), 1 + 7 + 256);
+    assert_eq!(client.rows("scopes _default").len(), 7 + 256 * 7);
     // More than one part for one vBucket; what is asked behind it is answered behind it.
     client.send(STAT, &[], b"collections-details 7", &[]);
     client.send(0x0a, &[], b"", &[]);

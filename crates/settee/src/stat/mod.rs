@@ -57,18 +57,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn to_text(mut rows: Vec<Row>) -> Vec<u8> {
     rows.sort_by(|a, b| natural::compare(&a.0, &b.0));
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let mut text = String::new();
+    let bytes = rows.iter().map(|(_, value)| value.len() + width + 6).sum();
+    let mut text = String::with_capacity(bytes);
+    // There may be millions of them.
     for (name, value) in rows {
-        let line = if name.is_empty() {
-            format!(" {value}\n")
-        } else {
-            format!(
-                " {:<padded$}   {value}\n",
-                format!("{name}:"),
-                padded = width + 1
-            )
-        };
-        text.push_str(&line);
+        text.push(' ');
+        if !name.is_empty() {
+            text.push_str(&name);
+            text.push(':');
+            text.extend(std::iter::repeat_n(' ', width - name.len() + 3));
+        }
+        text.push_str(&value);
+        text.push('\n');
     }
     text.into_bytes()
 }

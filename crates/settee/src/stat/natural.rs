@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 /// Compares runs of digits as numbers and everything else byte by byte.
 pub(super) fn compare(a: &str, b: &str) -> Ordering {
-    let (mut rest_a, mut rest_b) = (a.as_bytes(), b.as_bytes());
+    let (mut rest_a, mut rest_b) = different(a.as_bytes(), b.as_bytes());
     loop {
         let (digits_a, digits_b) = (digits(rest_a), digits(rest_b));
         if !digits_a.is_empty() && !digits_b.is_empty() {
@@ -28,6 +28,14 @@ pub(super) fn compare(a: &str, b: &str) -> Ordering {
             }
         }
     }
+}
+
+/// What follows the part in which both are the same, from the beginning of the number that it ends in.
+fn different<'a>(a: &'a [u8], b: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+    let same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let is_digit = |byte: &&u8| byte.is_ascii_digit();
+    let number = a[..same].iter().rev().take_while(is_digit).count();
+    (&a[same - number..], &b[same - number..])
 }
 
 fn digits(text: &[u8]) -> &[u8] {
