@@ -66,6 +66,9 @@ fn describe(bucket: &str, salvaged: &Salvaged, text: &mut String) {
     for vb in &salvaged.without_record {
         line(format!("{bucket}: {vb} had lost its record"));
     }
+    if salvaged.manifest_lost {
+        line(format!("{bucket}: the manifest of its collections is lost"));
+    }
     for (vb, wanted, found) in &salvaged.behind {
         line(format!(
             "{bucket}: {vb} had come to seqno {wanted}, {found} was found"
@@ -86,11 +89,12 @@ mod tests {
             rows_damaged: 1,
             without_record: vec![model::VbId(4)],
             behind: vec![(model::VbId(5), model::Seqno(9), model::Seqno(8))],
+            manifest_lost: true,
         };
         let mut text = String::new();
         describe("default", &salvaged, &mut text);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 5);
+        assert_eq!(lines.len(), 6);
         assert_eq!(lines[0], "default: 7 rows of 2 vBuckets copied");
         assert_eq!(lines[1], "default: a/b: 3 damaged parts");
     }

@@ -246,6 +246,14 @@ pub(crate) fn tails_of(path: &Path) -> PathBuf {
     path.join(TAILS)
 }
 
+/// Whether the format file of a store that is not opened says that a manifest belongs to it.
+pub(crate) fn is_manifest_noted(path: &Path) -> bool {
+    matches!(
+        Place { path }.check_format(),
+        Ok(Content::StoreWithManifest)
+    )
+}
+
 struct Place<'a> {
     path: &'a Path,
 }

@@ -132,6 +132,30 @@ fn without_the_lists_of_tables_all_rows_are_there() {
     assert_eq!(check(&store, &world, &history), 0);
 }
 
+#[test]
+fn the_manifest_comes_over_or_is_told_to_be_lost() {
+    const TEXT: &[u8] = b"{\"uid\":\"1\"}";
+    let dir = tempfile::tempdir().unwrap();
+    let old = dir.path().join("old");
+    let store = open(&old);
+    put(&store, VbId(1), 1, &[(document(1, "a", b"1"), Seqno::ZERO)]);
+    store.set_manifest(TEXT).unwrap();
+    drop(store);
+    let (report, store) = salvaged(&old, &dir.path().join("whole"));
+    assert!(report.is_whole(), "{report:?}");
+    assert_eq!(store.manifest().unwrap().as_deref(), Some(TEXT));
+    let lost = |name: &str| {
+        let (report, store) = salvaged(&old, &dir.path().join(name));
+        assert!(report.manifest_lost && !report.is_whole(), "{report:?}");
+        assert_eq!(store.manifest().unwrap(), None);
+        assert_eq!(read(&store, VbId(1)).unwrap().rows.len(), 1);
+    };
+    fs::write(old.join("manifest"), "damaged").unwrap();
+    lost("damaged");
+    fs::remove_file(old.join("manifest")).unwrap();
+    lost("missing");
+}
+
 /// Writes so much of another vBucket that what was written before is in tables.
 fn push_into_tables(store: &DiskStore, high: &mut u64) {
     for _ in 0..3 {

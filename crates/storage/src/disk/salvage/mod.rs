@@ -28,7 +28,7 @@ use super::drain::DRAINED_KEY;
 use super::front::RECORD;
 use super::journal::{Entry, Journal, Place, journals};
 use super::memo::{Name, name};
-use super::{DiskOptions, DiskStore, OpenError, layout, tails};
+use super::{DiskOptions, DiskStore, OpenError, layout, manifest, tails};
 use crate::port::VbBatch;
 use crate::record::{StoredVb, decode_row, decode_vb, split_row_key};
 use crate::{KvStore, StoreError};
@@ -55,6 +55,8 @@ pub struct Salvaged {
     /// vBuckets of which the last acknowledged commits are missing, as far as is known: the high
     /// seqno that was acknowledged, and the one that was found.
     pub behind: Vec<(VbId, Seqno, Seqno)>,
+    /// The manifest of the collections is damaged or missing; the new store has none.
+    pub manifest_lost: bool,
 }
 
 impl Salvaged {
@@ -65,6 +67,7 @@ impl Salvaged {
             && self.rows_damaged == 0
             && self.without_record.is_empty()
             && self.behind.is_empty()
+            && !self.manifest_lost
     }
 }
 
@@ -132,6 +135,11 @@ pub fn salvage(from: &Path, to: &Path) -> Result<Salvaged, SalvageError> {
     let (store, opened) = DiskStore::open(to, DiskOptions::default())?;
     if !opened.fresh {
         return Err(SalvageError::Occupied(to.to_owned()));
+    }
+    match manifest::read(from) {
+        Ok(Some(text)) => store.set_manifest(&text)?,
+        Ok(None) => old.report.manifest_lost = layout::is_manifest_noted(from),
+        Err(_damaged) => old.report.manifest_lost = true,
     }
     for (vb, found) in std::mem::take(&mut old.vbs) {
         old.copy(vb, found, &files, &store)?;
