@@ -111,6 +111,26 @@ fn each_lookup_has_its_own_result() {
 }
 
 #[test]
+fn the_clock_of_a_vbucket_is_told_in_seconds_as_expiries_are() {
+    let mut client = Client::ready(shared());
+    let set = Request::of(Opcode::SET, "clocked").extras(&[0, 0, 0, 0, 0, 0, 0x27, 0x10]);
+    client.call(&set.value("{}"));
+    let specs = [
+        (GET, XATTR, "$document.exptime"),
+        (GET, XATTR, "$vbucket.HLC.now"),
+    ];
+    let seconds: Vec<i64> = results(&client.call(&lookups("clocked", &specs)))
+        .into_iter()
+        .map(|(status, text)| {
+            assert_eq!(status, 0, "{text}");
+            text.trim_matches('"').parse().unwrap()
+        })
+        .collect();
+    let left = seconds[0] - seconds[1];
+    assert!((1..=10_001).contains(&left), "{seconds:?}");
+}
+
+#[test]
 fn changes_are_made_all_or_none() {
     let mut client = Client::ready(shared());
     client.set("sd-edit", r#"{"n":1}"#).ok();

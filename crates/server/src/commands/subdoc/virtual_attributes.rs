@@ -35,7 +35,8 @@ fn attribute<'p>(shown: &Shown<'_>, path: Path<'p>) -> Result<(String, Path<'p>)
     let text = match &*name {
         b"$document" => document(shown),
         b"$vbucket" => {
-            let now = shown.now.unix_ns.to_string();
+            // Whole seconds: SDKs' transactions take it for them, as they do expiries.
+            let now = (shown.now.unix_ns / NS_PER_S).to_string();
             json!({ "HLC": { "now": now, "mode": "real" } }).to_string()
         }
         b"$XTOC" => "[]".to_owned(),
