@@ -363,7 +363,28 @@ impl Drop for Inbound {
 
 /// What each consumer of a bucket may have on its way: they share a part of the quota.
 fn window_bytes(served: &ServedBucket) -> u32 {
-    let all = served.bucket.memory().quota() / WINDOW_SHARE;
-    let each = all / (served.dcp.consumer_count().max(1) as u64);
+    share_of(
+        served.bucket.memory().quota(),
+        served.dcp.consumer_count() as u64,
+    )
+}
+
+fn share_of(quota: u64, consumers: u64) -> u32 {
+    let each = quota / WINDOW_SHARE / consumers.max(1);
     u32::try_from(each.max(WINDOW_BYTES_MIN)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_a_share_of_the_quota_that_32_bits_can_say() {
+        assert_eq!(share_of(1 << 30, 0), (1 << 30) / 20);
+        assert_eq!(share_of(1 << 30, 1), (1 << 30) / 20);
+        assert_eq!(share_of(1 << 30, 4), (1 << 30) / 80);
+        assert_eq!(share_of(1 << 20, 100), 1 << 20, "room for a large document");
+        assert_eq!(share_of(1 << 40, 1), u32::MAX);
+        assert_eq!(share_of(u64::MAX, 1), u32::MAX);
+    }
 }

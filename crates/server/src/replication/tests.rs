@@ -497,6 +497,39 @@ fn bytes_are_acknowledged_unless_memory_is_short() {
     assert_eq!(acked(&mut set.out), [all]);
 }
 
+/// Bytes that a message took of the window come back once, also when nobody wanted the message.
+#[test]
+fn every_byte_is_acknowledged_once_whatever_became_of_its_message() {
+    let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    set.granted();
+    let _before = said(&mut set.out);
+    let marker_bytes = 44;
+    let mutation_bytes = 24 + 31 + 2 + 1;
+    fake.room.set(false);
+    set.push(&marker(1, 9, MarkerFlags::MEMORY))
+        .expect("a marker");
+    set.push(&mutation(1, b"\0k")).expect("a mutation");
+    fake.refuse.set(true);
+    set.push(&mutation(2, b"\0k"))
+        .expect("its stream is closed for it");
+    set.push(&mutation(3, b"\0k"))
+        .expect("its stream is no more");
+    let mut acked = 0;
+    for (room, now_ns) in [(false, 1), (true, 2), (true, 3), (false, 4), (true, 6)] {
+        fake.room.set(room);
+        let tick = set.consumer.tick(now_ns * SECOND_NS, &mut set.out);
+        tick.expect("time");
+        for request in said(&mut set.out).0 {
+            if let Request::BufferAck(BufferAck { bytes }) = parsed(&request).0 {
+                assert_ne!(bytes, 0, "nothing is no news");
+                acked += bytes;
+            }
+        }
+    }
+    assert_eq!(acked, marker_bytes + 3 * mutation_bytes);
+}
+
 #[test]
 fn noops_and_snapshot_ends_are_answered() {
     let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());

@@ -131,6 +131,45 @@ fn cursors_are_seated_in_every_region() {
     assert_eq!(world.read(cursor, 9), "101..101 a@101");
 }
 
+/// Whoever is seated at the edge of two checkpoints gets what follows, once; at the end of
+/// everything it keeps nothing in memory.
+#[test]
+fn cursors_at_the_edges_of_checkpoints_repeat_nothing_and_hold_nothing() {
+    let mut world = World::new(100);
+    let pin = world.register("pin", 0).0;
+    for round in 0..6 {
+        (0..3).for_each(|index| world.set(&format!("r{round} {index}")));
+        world.log.close_checkpoint();
+    }
+    assert!(world.log.stats().checkpoints > 6, "{:?}", world.log.stats());
+    for after in 0..=18 {
+        let (cursor, gap) = world.register("probe", after);
+        assert_eq!(gap, None);
+        let mut told = Vec::new();
+        loop {
+            let part = world.read(cursor, usize::MAX);
+            if part == "nothing" {
+                break;
+            }
+            let seqno = |word: &str| word.split_once('@')?.1.parse::<u64>().ok();
+            told.extend(part.split(' ').filter_map(seqno));
+        }
+        assert_eq!(told, (after + 1..=18).collect::<Vec<_>>(), "after {after}");
+    }
+    drop(world.flush());
+    drop(world.log.remove(pin));
+    for after in [18, 19, 100] {
+        let quiet = world.register(&format!("quiet {after}"), after).0;
+        assert_eq!(world.log.behind(quiet), Some(0));
+    }
+    let stats = world.log.stats();
+    assert_eq!(
+        (stats.items, stats.checkpoints),
+        (0, 1),
+        "who waits at the end"
+    );
+}
+
 #[test]
 fn a_cursor_of_the_same_name_takes_over_what_the_old_one_held() {
     let mut world = World::new(100);

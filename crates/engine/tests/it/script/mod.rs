@@ -656,11 +656,13 @@ scripts! {
     cas_and_modes
     checkpoints_roll
     collections_come_and_go
+    collections_dropped_while_prepared
     collections_are_erased
     collections_follow
     collections_ttl
     counters
     deduplication
+    disk_snapshots_stay_apart
     durable_acknowledgements
     durable_checkpoints
     durable_failover

@@ -257,6 +257,39 @@ fn the_end_of_a_snapshot_a_noop_and_bytes_are_acknowledged() {
 }
 
 #[test]
+fn a_window_follows_the_quota_of_its_bucket() {
+    let node = own();
+    let port = node.ports().kv;
+    let mut client = replica(port, &[1]);
+    let mut producer = Producer::open(port, "p");
+    let opaque = producer.stream(1, 0);
+    let windows = |producer: &Producer| -> Vec<u64> {
+        let settings = producer.controls.iter();
+        let sizes = settings.filter(|(name, _)| name == "connection_buffer_size");
+        sizes.map(|(_, bytes)| bytes.parse().unwrap()).collect()
+    };
+    let mut expected = windows(&producer);
+    assert_eq!(expected.len(), 1);
+    for (quota, window) in [(400_u64 << 20, 20_u64 << 20), (1 << 50, 0xffff_ffff)] {
+        let param = Request::new(Opcode::SET_PARAM).extras(&1_u32.to_be_bytes());
+        let param = param.key("max_size").value(quota.to_string());
+        client.call(&param).ok();
+        expected.push(window);
+        let started = std::time::Instant::now();
+        while windows(&producer).len() < expected.len() {
+            assert!(started.elapsed().as_secs() < 30, "{:?}", producer.controls);
+            producer.expect_silence();
+        }
+        assert_eq!(windows(&producer), expected);
+    }
+    // The stream goes on.
+    producer.send(&marker(1, opaque, (1, 1), MEMORY));
+    producer.send(&mutation(1, opaque, 1, "k"));
+    producer.expect_silence();
+    assert_eq!(get_replica(&mut client, 1, "k"), Status::SUCCESS);
+}
+
+#[test]
 fn a_consumer_is_no_producer() {
     let node = own();
     let port = node.ports().kv;
