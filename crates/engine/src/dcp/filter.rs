@@ -14,13 +14,13 @@ pub enum StreamFilter {
     /// Documents of the default collection, for a peer that knows no collections.
     DefaultOnly,
     /// Some collections, and what becomes of them.
-    Collections(Vec<CollectionId>),
+    Collections(Box<[CollectionId]>),
     /// A scope: whatever is in it, comes into it and leaves it.
     Scope {
         /// The scope.
         scope: ScopeId,
         /// Its collections where the stream stands.
-        collections: Vec<CollectionId>,
+        collections: Box<[CollectionId]>,
     },
 }
 
@@ -34,7 +34,7 @@ impl StreamFilter {
     pub fn scope(scope: ScopeId, vbucket: &VBucket) -> Self {
         Self::Scope {
             scope,
-            collections: vbucket.collections_of(scope),
+            collections: vbucket.collections_of(scope).into(),
         }
     }
 
@@ -68,23 +68,30 @@ impl StreamFilter {
         };
         match (self, event.change) {
             (Self::Collections(ids), CollectionChange::Ended { id, .. }) => {
-                ids.retain(|one| *one != id);
+                without(ids, id);
                 ids.is_empty()
             }
             (Self::Scope { collections, .. }, CollectionChange::Ended { id, .. }) => {
-                collections.retain(|one| *one != id);
+                without(collections, id);
                 false
             }
             (Self::Scope { collections, .. }, CollectionChange::Begun { id, .. }) => {
-                if !collections.contains(&id) {
-                    collections.push(id);
-                }
+                without(collections, id);
+                let mut more = std::mem::take(collections).into_vec();
+                more.push(id);
+                *collections = more.into();
                 false
             }
             (Self::Scope { .. }, CollectionChange::ScopeEnded { .. }) => true,
             _ => false,
         }
     }
+}
+
+fn without(ids: &mut Box<[CollectionId]>, id: CollectionId) {
+    let mut rest = std::mem::take(ids).into_vec();
+    rest.retain(|one| *one != id);
+    *ids = rest.into();
 }
 
 fn collection_of(change: CollectionChange<'_>) -> Option<CollectionId> {

@@ -365,6 +365,30 @@ fn a_takeover_hands_the_vbucket_over() {
     assert_eq!(world.read(), "Finished");
 }
 
+/// A peer that says which tombstones it knows to be gone goes on behind them, and once more are
+/// gone it does not.
+#[test]
+fn who_knows_of_a_purge_is_not_sent_back_by_a_backfill() {
+    for (purged, ended) in [(4, false), (5, true)] {
+        let mut world = World::open(vbucket(), plain(0));
+        world.set("a b c d e");
+        world.flush(usize::MAX);
+        let cursor = world.stream.take_cursor().expect("it has one");
+        drop(world.vbucket.remove_cursor(cursor));
+        let mut knows = plain(2);
+        knows.position.purge_seqno = Seqno(4);
+        let (stream, _garbage) = Stream::open(&mut world.vbucket, NAME, knows).expect("it may");
+        world.stream = stream;
+        world.stored.purge_seqno = Seqno(purged);
+        let expected = if ended {
+            "store3 Rollback"
+        } else {
+            "store3 [3..5 disk+] c@3 d@4 e@5"
+        };
+        assert_eq!(world.read(), expected, "{purged}");
+    }
+}
+
 #[test]
 fn purged_tombstones_end_a_backfill_of_who_has_something() {
     let mut world = World::open(vbucket(), plain(0));

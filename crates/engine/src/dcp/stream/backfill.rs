@@ -43,7 +43,7 @@ impl Stream {
         };
         let from_nothing = self.read == Seqno::ZERO && self.asked_start == Seqno::ZERO;
         (ids.len() <= COLLECTIONS_MAX).then(|| OnlyRows {
-            collections: ids.clone(),
+            collections: ids.to_vec(),
             by_key: self.options.out_of_order.is_some()
                 && from_nothing
                 && !self.options.takeover
@@ -62,7 +62,9 @@ impl Stream {
         if self.phase != Phase::Store {
             return Garbage::default();
         }
-        let misses_tombstones = self.read != Seqno::ZERO && self.read < view.purge_seqno;
+        let misses_tombstones = self.read != Seqno::ZERO
+            && self.read < view.purge_seqno
+            && self.known_purge != view.purge_seqno;
         if misses_tombstones && !self.options.rules.ignore_purged {
             self.finish(StreamEnd::Rollback);
             return Garbage::default();

@@ -64,6 +64,8 @@ pub struct Stream {
     announced: Seqno,
     /// End of the store's view that is being read.
     view_end: Seqno,
+    /// The purge seqno of which the peer knows: what was purged up to there it does not miss.
+    known_purge: Seqno,
     /// The last seqno of what is held.
     held_end: Seqno,
     cursor: Option<CursorId>,
@@ -195,6 +197,7 @@ impl Stream {
             sent: seqno,
             announced: Seqno::ZERO,
             view_end: Seqno::ZERO,
+            known_purge: ask.position.purge_seqno,
             held_end: Seqno::ZERO,
             cursor: None,
             phase: Phase::Memory,

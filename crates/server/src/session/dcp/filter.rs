@@ -34,7 +34,7 @@ impl Limit {
     /// The engine's filter, for a stream of this vBucket.
     pub(crate) fn for_stream(self, vbucket: &VBucket) -> StreamFilter {
         match self {
-            Self::Collections(ids) => StreamFilter::Collections(ids),
+            Self::Collections(ids) => StreamFilter::Collections(ids.into()),
             Self::Scope(scope) => StreamFilter::scope(scope, vbucket),
         }
     }
