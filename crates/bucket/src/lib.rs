@@ -27,8 +27,8 @@ mod waiters;
 mod workers;
 
 pub use backfill::{
-    BACKFILL_BYTES_MAX, BACKFILLS_PER_CONNECTION_MAX, Backfill, BackfillBuffer, BackfillChunk,
-    BackfillNews, BackfillView, ChosenRows,
+    BACKFILL_BYTES_MAX, BACKFILL_BYTES_MIN, BACKFILLS_PER_CONNECTION_MAX, Backfill, BackfillBuffer,
+    BackfillChunk, BackfillNews, BackfillView, ChosenRows,
 };
 pub use bucket::{Bucket, BucketOptions, OpenBucketError};
 pub use collections::SetManifestError;

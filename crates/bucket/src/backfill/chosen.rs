@@ -7,13 +7,12 @@
 //! begin.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::{FoundRow, RowWalk, Walked};
 use model::{CollectionId, Document, Seqno, VbId};
 use storage::{KvStore, Snapshot, StoreError};
 
-use super::{CHUNK_BYTES_MAX, CHUNK_DOCUMENTS_MAX};
+use super::{BackfillAccount, CHUNK_DOCUMENTS_MAX};
 use crate::Bucket;
 
 /// Most memory of one backfill's list of rows; with more, all rows are read.
@@ -68,19 +67,19 @@ pub(super) struct Chosen {
 
 /// Memory of a list, as long as it is there.
 struct Booked {
-    account: Arc<AtomicU64>,
-    bytes: u64,
+    account: Arc<BackfillAccount>,
+    bytes: usize,
 }
 
 impl Drop for Booked {
     fn drop(&mut self) {
-        self.account.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.account.give_back(self.bytes);
     }
 }
 
 impl Chosen {
     /// A choice that is yet to be made, of rows after `after`.
-    pub(super) fn new(rows: ChosenRows, after: Seqno, account: Arc<AtomicU64>) -> Self {
+    pub(super) fn new(rows: ChosenRows, after: Seqno, account: Arc<BackfillAccount>) -> Self {
         let bounds = (rows.sparse, LIST_BYTES_MAX);
         let walk = RowWalk::new(rows.collections, after, rows.by_key, bounds);
         Self {
@@ -102,7 +101,9 @@ impl Chosen {
                     match bucket.with_vbucket(vb, |vbucket| vbucket.walk_rows(walk)) {
                         Some(Walked::More) => {}
                         Some(Walked::Finished { up_to, needs }) => {
-                            self.walked(up_to, needs);
+                            if !self.walked(up_to, needs) {
+                                return Choice::None;
+                            }
                             return self.make(bucket, vb);
                         }
                         Some(Walked::Unknown) | None => return Choice::None,
@@ -125,7 +126,8 @@ impl Chosen {
         }
     }
 
-    fn walked(&mut self, up_to: Seqno, needs: Seqno) {
+    /// The walk is over; `false` when there is no room for what it found.
+    fn walked(&mut self, up_to: Seqno, needs: Seqno) -> bool {
         let waiting = Stage::Waiting { needs, waits: 0 };
         if let Stage::Walking(walk) = std::mem::replace(&mut self.stage, waiting) {
             self.rows = walk.into_rows();
@@ -137,9 +139,13 @@ impl Chosen {
             self.rows.sort_by(|a, b| a.key.cmp(&b.key));
         }
         let keys: usize = self.rows.iter().map(|row| row.key.len()).sum();
-        let bytes = (self.rows.capacity() * size_of::<FoundRow>() + keys) as u64;
-        self.booked.account.fetch_add(bytes, Ordering::Relaxed);
+        let bytes = self.rows.capacity() * size_of::<FoundRow>() + keys;
+        if bytes > self.booked.account.free() {
+            return false;
+        }
+        self.booked.account.add(bytes);
         self.booked.bytes = bytes;
+        true
     }
 
     /// Where reading goes on once the list was read: `None` while it was not.
@@ -147,17 +153,17 @@ impl Chosen {
         (self.next == self.rows.len()).then(|| self.up_to.next())
     }
 
-    /// Reads the next rows of the list, up to `to`; tells their bytes.
+    /// Reads the next rows of the list, up to `to` and about so many bytes; tells their bytes.
     pub(super) fn read(
         &mut self,
         snapshot: &dyn Snapshot,
-        to: Seqno,
+        (to, bytes_max): (Seqno, usize),
         documents: &mut Vec<Document>,
     ) -> Result<usize, StoreError> {
         let mut rows = snapshot.by_seqno(Seqno::ZERO);
         let (mut at, mut bytes) = (None::<Seqno>, 0);
         while let Some(wanted) = self.rows.get(self.next).map(|row| row.seqno) {
-            if documents.len() >= CHUNK_DOCUMENTS_MAX || bytes >= CHUNK_BYTES_MAX {
+            if documents.len() >= CHUNK_DOCUMENTS_MAX || bytes >= bytes_max {
                 break;
             }
             self.next += 1;

@@ -8,6 +8,7 @@
 //! ```
 
 mod chosen;
+mod room;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,12 +20,15 @@ use storage::{KvStore, Snapshot, StoreError};
 
 pub use chosen::ChosenRows;
 use chosen::{Choice, Chosen};
+pub use room::BACKFILL_BYTES_MIN;
+pub(crate) use room::BackfillAccount;
 
 use crate::Bucket;
 use crate::signals::Bell;
 use crate::subscribers::ReadySet;
 
-/// Most bytes of read documents that a connection's streams hold, but for one chunk.
+/// Most bytes of read documents that a connection's streams hold, but for one chunk; less where
+/// all of the bucket hold much.
 pub const BACKFILL_BYTES_MAX: usize = 20 << 20;
 /// A full buffer is filled again once this much of it is free.
 const RESUME_BYTES: usize = BACKFILL_BYTES_MAX / 4;
@@ -43,8 +47,8 @@ pub struct BackfillBuffer {
     /// The backfiller's turn in which one of them read last.
     served: AtomicU64,
     bell: Arc<Bell>,
-    /// The bucket's memory account.
-    booked: Arc<AtomicU64>,
+    /// What all of the bucket hold.
+    all: Arc<BackfillAccount>,
 }
 
 impl BackfillBuffer {
@@ -90,8 +94,16 @@ impl BackfillBuffer {
         self.active.load(Ordering::SeqCst) < at_once
     }
 
+    /// Bytes that may be read next for this connection; `None` for nothing.
+    pub(crate) fn chunk(&self) -> Option<usize> {
+        if self.is_full() {
+            return None;
+        }
+        room::chunk_of(self.bytes.load(Ordering::SeqCst), self.all.free())
+    }
+
     fn add(&self, bytes: usize) {
-        self.booked.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.all.add(bytes);
         let before = self.bytes.fetch_add(bytes, Ordering::SeqCst);
         if before + bytes >= BACKFILL_BYTES_MAX {
             self.full.store(true, Ordering::SeqCst);
@@ -101,9 +113,12 @@ impl BackfillBuffer {
     }
 
     fn give_back(&self, bytes: usize) {
-        self.booked.fetch_sub(bytes as u64, Ordering::Relaxed);
         let before = self.bytes.fetch_sub(bytes, Ordering::SeqCst);
+        let awaited = self.all.give_back(bytes);
         self.reopen(before - bytes);
+        if awaited {
+            self.bell.ring();
+        }
     }
 
     fn reopen(&self, bytes: usize) {
@@ -262,8 +277,12 @@ impl Job {
         self.buffer().pending.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Reads one chunk; opens the view first.
-    pub(crate) fn read<S: KvStore>(&mut self, bucket: &Bucket<S>) -> Result<Progress, StoreError> {
+    /// Reads one chunk of about so many bytes; opens the view first.
+    pub(crate) fn read<S: KvStore>(
+        &mut self,
+        bucket: &Bucket<S>,
+        bytes_max: usize,
+    ) -> Result<Progress, StoreError> {
         match self
             .chosen
             .as_mut()
@@ -283,7 +302,7 @@ impl Job {
         let to = self.to.min(snapshot.high_seqno());
         let (mut documents, mut bytes, mut ended) = (Vec::new(), 0, true);
         if let Some(chosen) = &mut self.chosen {
-            bytes = chosen.read(&**snapshot, to, &mut documents)?;
+            bytes = chosen.read(&**snapshot, (to, bytes_max), &mut documents)?;
             let Some(rest) = chosen.rest() else {
                 self.post(documents, bytes, false);
                 return Ok(Progress::More);
@@ -298,7 +317,7 @@ impl Job {
             bytes += document.memory_bytes();
             self.next = document.seqno().next();
             documents.push(document);
-            if documents.len() >= CHUNK_DOCUMENTS_MAX || bytes >= CHUNK_BYTES_MAX {
+            if documents.len() >= CHUNK_DOCUMENTS_MAX || bytes >= bytes_max {
                 ended = false;
                 break;
             }
@@ -407,7 +426,7 @@ impl<S: KvStore> Bucket<S> {
             sequential: AtomicBool::new(false),
             served: AtomicU64::new(0),
             bell: Arc::clone(&self.backfills.bell),
-            booked: self.memory().backfill_account(),
+            all: self.memory().backfill_account(),
         })
     }
 
@@ -433,7 +452,7 @@ impl<S: KvStore> Bucket<S> {
         (ready, buffer): (&Arc<ReadySet>, &Arc<BackfillBuffer>),
     ) -> Backfill {
         let after = Seqno(range.start.0.saturating_sub(1));
-        let chosen = chosen.map(|rows| Chosen::new(rows, after, Arc::clone(&buffer.booked)));
+        let chosen = chosen.map(|rows| Chosen::new(rows, after, Arc::clone(&buffer.all)));
         let shared = Arc::new(Shared {
             vb,
             mail: Mutex::default(),

@@ -14,6 +14,11 @@ pub use ladder::{Eviction, Pressure, Relief, next_relief};
 pub use limits::{Limits, Share};
 use parking_lot::Mutex;
 
+use crate::backfill::BackfillAccount;
+
+/// What backfills may hold: a share of the quota.
+const BACKFILLS: Share = Share::percent(12);
+
 /// A limit that memory ran into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
@@ -121,7 +126,7 @@ pub struct Memory {
     /// What the process takes beyond what is booked, as far as it is this bucket's.
     overhead: AtomicU64,
     /// What was read for streams and not yet sent; shared with whoever gives it back.
-    backfills: Arc<AtomicU64>,
+    backfills: Arc<BackfillAccount>,
     limits: Mutex<Limits>,
     marks: Marks,
 }
@@ -137,7 +142,7 @@ impl Memory {
             booked: AtomicI64::new(0),
             checkpoints: AtomicI64::new(0),
             overhead: AtomicU64::new(0),
-            backfills: Arc::default(),
+            backfills: Arc::new(BackfillAccount::new(BACKFILLS.of(quota_bytes))),
             limits: Mutex::new(limits),
             marks,
         }
@@ -162,6 +167,8 @@ impl Memory {
         change(&mut changed)?;
         changed.check()?;
         self.marks.follow(&changed);
+        self.backfills
+            .set_bytes_max(BACKFILLS.of(changed.quota_bytes));
         *limits = changed;
         Ok(())
     }
@@ -272,11 +279,18 @@ impl Memory {
     /// Bytes of documents that were read for streams and not yet sent.
     #[must_use]
     pub fn backfills(&self) -> u64 {
-        self.backfills.load(Ordering::Relaxed)
+        self.backfills.bytes()
+    }
+
+    /// As much as all backfills together may hold, but for a chunk of each that holds nothing
+    /// else.
+    #[must_use]
+    pub fn backfills_max(&self) -> u64 {
+        self.backfills.bytes_max()
     }
 
     /// Where backfills book what they hold.
-    pub(crate) fn backfill_account(&self) -> Arc<AtomicU64> {
+    pub(crate) fn backfill_account(&self) -> Arc<BackfillAccount> {
         Arc::clone(&self.backfills)
     }
 

@@ -38,17 +38,20 @@ impl<S: KvStore> Bucket<S> {
         }
         // Who gave up, or may not begin yet, must not hide those behind: nobody would ring again.
         let mut unseen = self.backfills.pending.lock().len();
-        let mut job = loop {
+        let (mut job, bytes_max) = loop {
             let seen = unseen.min(PENDING_LOOKED_AT);
             self.begin_backfills(seen);
             unseen -= seen;
             match self.next_backfill() {
-                Some(job) => break job,
-                None if unseen == 0 => return Backfilled::Nothing,
+                Some(found) => break found,
+                // What was given back during the look may be room for somebody.
+                None if unseen == 0 && self.memory().backfill_account().note_starved() => {
+                    return Backfilled::Nothing;
+                }
                 None => {}
             }
         };
-        let progress = job.read(self);
+        let progress = job.read(self, bytes_max);
         let in_a_row = &self.backfills.waited;
         if !matches!(progress, Ok(Progress::Waiting)) {
             in_a_row.store(0, Ordering::Relaxed);
@@ -105,8 +108,8 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Of the connections with room the one that waited longest, and of its backfills the
-    /// first; those that were given up are let go.
-    fn next_backfill(&self) -> Option<Job> {
+    /// first, with the bytes it may read; those that were given up are let go.
+    fn next_backfill(&self) -> Option<(Job, usize)> {
         let mut given_up = Vec::new();
         let mut active = self.backfills.active.lock();
         if active.iter().any(Job::is_cancelled) {
@@ -119,20 +122,20 @@ impl<S: KvStore> Bucket<S> {
                 }
             }
         }
-        let with_room = active.iter().enumerate();
-        let with_room = with_room.filter(|(_, job)| !job.buffer().is_full());
-        let next = with_room.min_by_key(|(_, job)| job.buffer().served());
-        let found = next.map(|(index, _)| index);
-        let job = found.and_then(|index| active.remove(index));
+        let jobs = active.iter().enumerate();
+        let with_room = jobs.filter_map(|(index, job)| Some((index, job, job.buffer().chunk()?)));
+        let next = with_room.min_by_key(|(_, job, _)| job.buffer().served());
+        let found = next.map(|(index, _, bytes)| (index, bytes));
+        let found = found.and_then(|(index, bytes)| Some((active.remove(index)?, bytes)));
         drop(active);
         for job in given_up {
             job.end();
         }
-        if let Some(job) = &job {
+        if let Some((job, _)) = &found {
             let turn = self.backfills.turn.fetch_add(1, Ordering::Relaxed);
             job.buffer().set_served(turn + 1);
         }
-        job
+        found
     }
 
     pub(crate) fn backfill_until_stopped(&self) {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bucket::{
-    BACKFILL_BYTES_MAX, BACKFILLS_PER_CONNECTION_MAX, Backfill, BackfillBuffer, BackfillChunk,
-    BackfillNews, Backfilled, Bucket, Flushed, ReadySet,
+    BACKFILL_BYTES_MAX, BACKFILL_BYTES_MIN, BACKFILLS_PER_CONNECTION_MAX, Backfill, BackfillBuffer,
+    BackfillChunk, BackfillNews, Backfilled, Bucket, Flushed, ReadySet,
 };
 use engine::{StoreMode, Write};
 use model::{Cas, Draft, Meta, Now, Seqno, SnapshotRange, VbId};
@@ -194,6 +194,101 @@ fn what_was_read_counts_as_used_until_it_is_sent() {
     assert_eq!(bucket.memory().used(), before + read);
     drop(given_up);
     assert_eq!(bucket.memory().used(), before);
+}
+
+/// Clients that ask for everything and do not read: together they hold a part of the quota, and
+/// whoever reads gets everything all the same.
+#[test]
+fn however_many_do_not_read_they_hold_little_and_hinder_nobody() {
+    let bucket = stocked(300, 16 << 10);
+    let quota = 64 << 20;
+    bucket
+        .change_limits(|limits| {
+            limits.quota_bytes = quota;
+            Ok(())
+        })
+        .unwrap();
+    let most = bucket.memory().backfills_max();
+    assert!(most.abs_diff(quota / 100 * 12) < 100, "{most}");
+    let stuck: Vec<Connection> = (0..40).map(|_| Connection::of(&bucket)).collect();
+    let asked: Vec<Backfill> = (0..3)
+        .flat_map(|vb| stuck.iter().map(move |one| (one, vb)))
+        .map(|(one, vb)| one.backfill(&bucket, vb))
+        .collect();
+    work(&bucket);
+    let held = bucket.memory().backfills();
+    let rows = 20 << 10;
+    let least = (BACKFILL_BYTES_MIN + rows) as u64;
+    assert!(held <= most + 40 * least, "{held}");
+    assert!(held > most / 2, "{held}");
+    for (index, one) in stuck.iter().enumerate() {
+        let bytes = one.buffer.bytes();
+        assert!(bytes > 0, "{index} has something");
+        assert!(bytes as u64 <= most, "{index} has {bytes}");
+    }
+    // Who reads what it gets has it all in the end.
+    let reader = Connection::of(&bucket);
+    let backfill = reader.backfill(&bucket, 1);
+    let mut seen = 0;
+    loop {
+        work(&bucket);
+        match backfill.take() {
+            BackfillNews::Opened(_) => {}
+            BackfillNews::Chunk(chunk) => seen += chunk.documents.len(),
+            BackfillNews::Done => break,
+            other => panic!("{other:?} after {seen}"),
+        }
+    }
+    assert_eq!(seen, 300);
+    assert!(bucket.memory().backfills() <= most + 40 * least);
+    // What some give up is for the others.
+    drop(asked);
+    assert_eq!(bucket.memory().backfills(), 0);
+    let alone = stuck[0].backfill(&bucket, 1);
+    work(&bucket);
+    assert!(stuck[0].buffer.bytes() as u64 > most / 3);
+    drop(alone);
+}
+
+/// Whoever had no room goes on when another one gives back what it held.
+#[test]
+fn room_that_somebody_gives_back_wakes_the_backfiller() {
+    let (bucket, workers) =
+        crate::world::running(options(3, 16 << 20), FaultyStore::new(Kept::default()), 1);
+    for number in 0..300 {
+        bucket.set(1, &format!("k{number:05}"), &vec![b'v'; 16 << 10]);
+    }
+    let high = bucket.with_vbucket(VbId(1), |vbucket| vbucket.high_seqno());
+    let ear = Ear::new();
+    bucket.await_persisted(VbId(1), high.unwrap(), ear.clone());
+    ear.listen();
+    let (holder, waiter) = (Connection::of(&bucket), Connection::of(&bucket));
+    let held = holder.backfill(&bucket, 1);
+    let waits = waiter.backfill(&bucket, 1);
+    let mut seen = 0;
+    let mut kept = Vec::new();
+    let mut looks = 0;
+    while seen < 300 {
+        match waits.take() {
+            BackfillNews::Chunk(chunk) => {
+                seen += chunk.documents.len();
+                // It holds all of it for a while, as a slow client does.
+                kept.push(chunk);
+            }
+            BackfillNews::Nothing => {
+                looks += 1;
+                assert!(looks < crate::world::PATIENCE.as_millis(), "{seen} came");
+                drop(held.take());
+                kept.clear();
+                std::thread::yield_now();
+                ear.listen_for(std::time::Duration::from_millis(1));
+            }
+            BackfillNews::Opened(_) => {}
+            other => panic!("{other:?} after {seen}"),
+        }
+    }
+    drop((held, kept));
+    workers.stop().unwrap();
 }
 
 #[test]

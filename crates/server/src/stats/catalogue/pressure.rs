@@ -52,6 +52,8 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
         |f| memory(f).booked();
     MEMORY "ep_mem_backfills" Bytes "Documents read for streams and not yet sent",
         |f| memory(f).backfills();
+    MEMORY "ep_mem_backfills_max" Bytes "What these may take, all streams together",
+        |f| memory(f).backfills_max();
     MEMORY "ep_mem_overhead" Bytes
         "What the process takes beyond what is booked, as far as it is this bucket's"
         Gauge "bucket_memory_overhead",

@@ -1,0 +1,106 @@
+//! How much backfills may hold: all of a bucket together, and each connection.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::{BACKFILL_BYTES_MAX, CHUNK_BYTES_MAX};
+
+/// What a connection that holds nothing may read whatever the others hold: theirs may be
+/// clients that do not read.
+pub const BACKFILL_BYTES_MIN: usize = 64 << 10;
+
+/// What all backfills of a bucket hold, and what they may.
+#[derive(Debug)]
+pub(crate) struct BackfillAccount {
+    bytes: AtomicU64,
+    bytes_max: AtomicU64,
+    /// Nobody had room to read: whoever gives back rings.
+    starved: AtomicBool,
+}
+
+impl BackfillAccount {
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        Self {
+            bytes: AtomicU64::new(0),
+            bytes_max: AtomicU64::new(bytes_max),
+            starved: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.bytes_max.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_bytes_max(&self, bytes: u64) {
+        self.bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What may be read beyond what is held.
+    pub(crate) fn free(&self) -> usize {
+        let free = self.bytes_max().saturating_sub(self.bytes());
+        usize::try_from(free).unwrap_or(usize::MAX)
+    }
+
+    pub(super) fn add(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Ordering::SeqCst);
+    }
+
+    /// Says whether somebody waits for it.
+    pub(super) fn give_back(&self, bytes: usize) -> bool {
+        self.bytes.fetch_sub(bytes as u64, Ordering::SeqCst);
+        self.starved.swap(false, Ordering::SeqCst)
+    }
+
+    /// Nobody had room; `false` when something was given back since this was said last, so that
+    /// it is worth another look.
+    pub(crate) fn note_starved(&self) -> bool {
+        self.starved.swap(true, Ordering::SeqCst)
+    }
+}
+
+/// Bytes that a connection may read next which holds `held` while `free` are left for all;
+/// `None` for nothing.
+///
+/// Each may hold as much as is left: however many do not read, they leave as much as each of
+/// them has for whoever comes next.
+pub(super) fn chunk_of(held: usize, free: usize) -> Option<usize> {
+    let left = free.min(BACKFILL_BYTES_MAX).saturating_sub(held);
+    (left > 0 || held == 0).then(|| left.clamp(BACKFILL_BYTES_MIN, CHUNK_BYTES_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn each_may_hold_as_much_as_is_left_for_all() {
+        assert_eq!(chunk_of(0, 100 * MIB), Some(CHUNK_BYTES_MAX));
+        assert_eq!(chunk_of(19 * MIB, 100 * MIB), Some(MIB));
+        assert_eq!(chunk_of(20 * MIB, 100 * MIB), None, "its own limit");
+        assert_eq!(chunk_of(3 * MIB, 4 * MIB), Some(MIB));
+        assert_eq!(chunk_of(4 * MIB, 4 * MIB), None);
+        assert_eq!(chunk_of(MIB, MIB + 1), Some(BACKFILL_BYTES_MIN));
+        assert_eq!(chunk_of(0, 0), Some(BACKFILL_BYTES_MIN));
+        assert_eq!(chunk_of(1, 0), None);
+    }
+
+    #[test]
+    fn who_gives_back_is_told_once_that_somebody_waits() {
+        let account = BackfillAccount::new(100);
+        account.add(70);
+        assert_eq!(account.free(), 30);
+        assert!(!account.give_back(10));
+        assert!(!account.note_starved(), "worth another look");
+        assert!(account.note_starved());
+        assert!(account.give_back(10));
+        assert!(!account.give_back(10));
+        assert_eq!((account.bytes(), account.free()), (40, 60));
+        account.set_bytes_max(10);
+        assert_eq!(account.free(), 0);
+    }
+}
