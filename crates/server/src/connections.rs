@@ -12,7 +12,7 @@ use wire::FeatureSet;
 
 use crate::net::Mailbox;
 
-/// Connections that are served at the same time; more are closed at once.
+/// Connections that are served at the same time at most, however many descriptors there are.
 pub(crate) const CONNECTIONS_MAX: usize = 60_000;
 
 /// What is known of one connection. Counters are written by its worker only.
@@ -103,26 +103,52 @@ impl ConnectionInfo {
 }
 
 /// All connections of the node.
-#[derive(Default)]
 pub(crate) struct Connections {
     open: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
+    max: usize,
+    /// Those that were admitted, entered or not.
     count: AtomicUsize,
     total: AtomicU64,
     rejected: AtomicU64,
 }
 
 impl Connections {
-    /// Whether one more connection may be served.
-    pub(crate) fn has_room(&self) -> bool {
-        self.count.load(Ordering::Relaxed) < CONNECTIONS_MAX
+    /// With room for so many.
+    pub(crate) fn new(max: usize) -> Self {
+        Self {
+            open: Mutex::default(),
+            max,
+            count: AtomicUsize::new(0),
+            total: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+        }
     }
 
-    /// Notes a connection that was closed for lack of room.
-    pub(crate) fn count_rejected(&self) {
-        self.rejected.fetch_add(1, Ordering::Relaxed);
+    /// Connections that are served at the same time; more are closed at once.
+    pub(crate) fn max(&self) -> usize {
+        self.max
     }
 
-    /// Enters a connection; `None` when its peer is gone already.
+    /// Takes room for a connection that arrived, which [`Connections::register`] enters or
+    /// [`Connections::give_up`] gives up; `false` when there is none left.
+    pub(crate) fn admit(&self) -> bool {
+        let taken = self
+            .count
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+                (count < self.max).then_some(count + 1)
+            });
+        if taken.is_err() {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+        }
+        taken.is_ok()
+    }
+
+    /// Gives the room of a connection back that was never entered.
+    pub(crate) fn give_up(&self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Enters a connection that was admitted; `None` when its peer is gone already.
     pub(crate) fn register(
         &self,
         stream: &TcpStream,
@@ -142,7 +168,6 @@ impl Connections {
             about: Mutex::default(),
         });
         self.open.lock().insert(id, Arc::clone(&info));
-        self.count.fetch_add(1, Ordering::Relaxed);
         Some(info)
     }
 
@@ -180,5 +205,21 @@ impl Connections {
         for info in self.all() {
             info.mailbox.map_changed();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_take_room_when_they_arrive() {
+        let connections = Connections::new(2);
+        assert!(connections.admit() && connections.admit());
+        assert!(!connections.admit(), "two were not entered yet, and count");
+        assert_eq!(connections.counts(), (2, 0, 1));
+        connections.give_up();
+        assert!(connections.admit());
+        assert_eq!((connections.counts().0, connections.max()), (2, 2));
     }
 }

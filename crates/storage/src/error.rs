@@ -12,7 +12,7 @@ pub enum ErrorKind {
     Io,
     /// Bytes that were read are not what was written. Trying again does not help.
     Corrupt,
-    /// The file system is full. Nothing of the commit counts; trying it again later is right,
+    /// The file system is full, or there are no descriptors left. Nothing of the commit counts; trying it again later is right,
     /// and succeeds once there is space.
     NoSpace,
     /// An earlier sync or journal write failed, so what is on disk is unknown. No commit of

@@ -16,7 +16,7 @@ use tokio::time;
 use super::NodeView;
 use super::routes::router;
 
-/// Connections served at a time; further ones wait in the listen queue.
+/// Connections served at a time, however many descriptors there are.
 pub const CONNECTIONS_MAX: usize = 512;
 
 /// Longest wait for a request's head, and so for the next request on an idle connection.
@@ -31,18 +31,19 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause after the system refused a connection, most likely for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves HTTP on `listener` until `shutdown` turns true or its sender is dropped; then stops
+/// Serves HTTP on `listener`, so many connections at a time (further ones wait in the listen
+/// queue), until `shutdown` turns true or its sender is dropped; then stops
 /// accepting, ends streams, and lets requests under way finish for up to two seconds.
 ///
 /// Runs on any Tokio runtime with time and I/O enabled. Cost: two tasks' worth of memory per
 /// connection, no thread.
 pub async fn serve(
-    listener: TcpListener,
+    (listener, connections_max): (TcpListener, usize),
     view: Arc<dyn NodeView>,
     shutdown: watch::Receiver<bool>,
 ) {
     let app = router(view, shutdown.clone());
-    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let slots = Arc::new(Semaphore::new(connections_max));
     let mut connections = JoinSet::new();
     let mut stopping = shutdown.clone();
     loop {

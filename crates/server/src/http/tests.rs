@@ -633,7 +633,11 @@ async fn served() -> io::Result<Served> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let (stop, stopping) = watch::channel(false);
-    let task = tokio::spawn(serve(listener, FakeNode::new(), stopping));
+    let task = tokio::spawn(serve(
+        (listener, CONNECTIONS_MAX),
+        FakeNode::new(),
+        stopping,
+    ));
     Ok(Served {
         address,
         stop,

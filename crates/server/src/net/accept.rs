@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
@@ -16,6 +16,8 @@ use crate::node::NodeState;
 
 /// Pause after the system refused a connection, most likely for want of descriptors.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
+/// Least time between two lines of the log about that.
+const TOLD_PAUSE: Duration = Duration::from_secs(10);
 /// Keepalive as the reference sets it.
 const KEEPALIVE_IDLE: Duration = Duration::from_mins(6);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
@@ -67,6 +69,7 @@ impl Listener {
             .name("accept".into())
             .stack_size(256 << 10)
             .spawn(move || {
+                let mut refusals = Refusals::default();
                 for arrived in listener.incoming() {
                     if stop.load(Ordering::SeqCst) {
                         return;
@@ -74,7 +77,7 @@ impl Listener {
                     match arrived.and_then(prepare) {
                         Ok(stream) => welcome(&node, &crew, stream, classic),
                         Err(error) => {
-                            tracing::warn!(%error, "a connection could not be accepted");
+                            refusals.note(&error);
                             std::thread::sleep(REFUSED_PAUSE);
                         }
                     }
@@ -107,9 +110,28 @@ impl Listener {
     }
 }
 
+/// Tells of connections that the system refused, but not of each: there may be many.
+#[derive(Default)]
+struct Refusals {
+    untold: u64,
+    told: Option<Instant>,
+}
+
+impl Refusals {
+    fn note(&mut self, error: &io::Error) {
+        self.untold += 1;
+        if self.told.is_none_or(|told| told.elapsed() >= TOLD_PAUSE) {
+            tracing::warn!(%error, times = self.untold, "a connection could not be accepted");
+            *self = Self {
+                untold: 0,
+                told: Some(Instant::now()),
+            };
+        }
+    }
+}
+
 fn welcome(node: &NodeState, crew: &Crew, stream: TcpStream, classic: bool) {
-    if !node.connections.has_room() {
-        node.connections.count_rejected();
+    if !node.connections.admit() {
         return;
     }
     // Another may take this number first; then this one moves.
@@ -118,6 +140,7 @@ fn welcome(node: &NodeState, crew: &Crew, stream: TcpStream, classic: bool) {
         .hand_over(worker, Arrival::New { stream, classic })
         .is_err()
     {
+        node.connections.give_up();
         tracing::debug!("a connection came after the workers ended");
     }
 }

@@ -118,9 +118,15 @@ pub(super) async fn serve(arrival: Arrival, node: Arc<NodeState>, home: Home) {
 fn admit(arrival: Arrival, node: &Arc<NodeState>, home: &Home) -> Option<Connection<TcpStream>> {
     match arrival {
         Arrival::New { stream, classic } => {
-            let stream = TcpStream::from_std(stream).ok()?;
             let mailbox = Arc::new(Mailbox::default());
-            let info = node.connections.register(&stream, &mailbox)?;
+            let entered = TcpStream::from_std(stream).ok().and_then(|stream| {
+                let info = node.connections.register(&stream, &mailbox)?;
+                Some((stream, info))
+            });
+            let Some((stream, info)) = entered else {
+                node.connections.give_up();
+                return None;
+            };
             let session = Session::new(
                 Arc::clone(node),
                 Arc::clone(&info),

@@ -1,6 +1,7 @@
 //! The node: what all connections share, how it starts and how it stops.
 
 mod data_dir;
+mod descriptors;
 mod memory_watch;
 mod open;
 mod salvage;
@@ -30,6 +31,7 @@ use crate::replication::{Follower, Group, bucket_map, global_map};
 use crate::served::{MapVersion, ServedBucket};
 use crate::stats::timings::Timings;
 use data_dir::Kept;
+use descriptors::Descriptors;
 
 pub use salvage::salvage;
 
@@ -233,7 +235,8 @@ impl Node {
         let (warmed, warm) = watch::channel(0);
         let (crew, doors) = Crew::new(config.threads);
         let crew = Arc::new(crew);
-        let state = open_state(config, (ports, waits), &crew, &warmed)?;
+        let descriptors = Descriptors::of_process(config);
+        let state = open_state(config, (ports, waits), (&crew, descriptors), &warmed)?;
         let (workers, threads) = Workers::start(&state, &state.timings, doors).map_err(system)?;
         let mut listeners = Vec::new();
         for (listener, trusted) in [(Some(kv), false), (classic, true)] {
@@ -244,6 +247,7 @@ impl Node {
             }
         }
         let (stop_http, stopping) = watch::channel(false);
+        let http = (http, descriptors.http);
         let http = start_http(http, Arc::clone(&state), threads, stopping).map_err(system)?;
         let node = Self {
             state,
@@ -332,7 +336,7 @@ impl Node {
 fn open_state(
     config: &NodeConfig,
     (ports, waits): (Ports, Waits),
-    crew: &Arc<Crew>,
+    (crew, descriptors): (&Arc<Crew>, Descriptors),
     warmed: &watch::Sender<usize>,
 ) -> Result<Arc<NodeState>, StartError> {
     let clock = Arc::new(SystemClock::new());
@@ -377,7 +381,7 @@ fn open_state(
     Ok(Arc::new(NodeState {
         clock,
         identity,
-        connections: Connections::default(),
+        connections: Connections::new(descriptors.kv),
         own_threads: OwnThreads::default(),
         timings: (0..crew.len()).map(|_| Arc::new(Timings::new())).collect(),
         crew: Arc::clone(crew),
@@ -410,7 +414,7 @@ fn start_follower(state: &Arc<NodeState>, config: &NodeConfig) -> std::io::Resul
 }
 
 fn start_http(
-    listener: std::net::TcpListener,
+    (listener, connections_max): (std::net::TcpListener, usize),
     state: Arc<NodeState>,
     workers: Vec<i32>,
     stopping: watch::Receiver<bool>,
@@ -427,7 +431,10 @@ fn start_http(
                 drop(tokio::spawn(memory_watch::watch(Arc::clone(&state))));
                 drop(tokio::spawn(balance(Arc::clone(&state.crew), workers)));
                 match tokio::net::TcpListener::from_std(listener) {
-                    Ok(listener) => crate::http::serve(listener, state, stopping).await,
+                    Ok(listener) => {
+                        let listener = (listener, connections_max);
+                        crate::http::serve(listener, state, stopping).await;
+                    }
                     Err(error) => tracing::error!(%error, "HTTP is not served"),
                 }
             });

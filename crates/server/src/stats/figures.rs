@@ -101,6 +101,7 @@ pub(super) struct NodeFigures<'a> {
     pub(super) node: &'a NodeState,
     pub(super) now: Now,
     pub(super) connections: (usize, u64, u64),
+    pub(super) connections_max: usize,
     pub(super) logins: (u64, u64),
 }
 
@@ -110,6 +111,7 @@ impl<'a> NodeFigures<'a> {
             node,
             now: node.clock.now(),
             connections: node.connections.counts(),
+            connections_max: node.connections.max(),
             logins: node.counters.auth(),
         }
     }

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::pin::pin;
 use std::process::ExitCode;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime;
 
 pub(crate) use args::ServeArgs;
@@ -41,6 +42,7 @@ pub(crate) fn run(args: ServeArgs) -> ExitCode {
 fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let config = resolve(args)?;
     let logging = Logging::start(config.log_level, config.log_format);
+    raise_descriptors();
     // Before anything that takes time: a signal during start-up must not be lost.
     let mut signals = signals::watch()?;
     let waiting = runtime::Builder::new_current_thread()
@@ -55,6 +57,19 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
         .shutdown()
         .map_err(|error| Failure::new(Sysexit::Os, error));
     served.and(stopped)
+}
+
+/// Takes as many descriptors as the system lets this process have: the usual limit is for programs
+/// that may meet `select`.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "cannot raise the limit of descriptors");
+    }
 }
 
 /// Announces the node and waits for the signal that ends it.

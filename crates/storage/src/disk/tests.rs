@@ -69,9 +69,11 @@ fn a_failed_sync_poisons_the_store_for_good() {
 #[test]
 fn only_a_failed_write_for_want_of_space_asks_for_a_retry() {
     let full = || fjall::Error::Io(std::io::ErrorKind::StorageFull.into());
+    let no_descriptors = || fjall::Error::Io(std::io::Error::from_raw_os_error(24));
     let other = || fjall::Error::Io(std::io::Error::from_raw_os_error(5));
     let cases = [
         (full(), writer::Step::Write, ErrorKind::NoSpace),
+        (no_descriptors(), writer::Step::Write, ErrorKind::NoSpace),
         (full(), writer::Step::Sync, ErrorKind::Poisoned),
         (other(), writer::Step::Write, ErrorKind::Poisoned),
         (

@@ -24,6 +24,10 @@ const REOPEN_BYTES_MIN: u64 = 16 << 20;
 /// Free bytes below which a failure in the background is put down to a full file system.
 const SCARCE_BYTES: u64 = 64 << 20;
 
+/// No descriptors are left in the system, or to this process. They have no `io::ErrorKind`.
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+
 /// What a write may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -169,7 +173,7 @@ impl Writer {
         let no_space = step == Step::Write
             && match &error {
                 fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => {
-                    is_no_space(io)
+                    is_shortage(io)
                 }
                 // A worker of the database failed before, and does not tell why.
                 fjall::Error::Poisoned => {
@@ -199,7 +203,7 @@ impl Writer {
         during: &'static str,
     ) -> StoreError {
         match error {
-            Unwritten::Refused(fjall::Error::Io(io)) if is_no_space(&io) && !partly => {
+            Unwritten::Refused(fjall::Error::Io(io)) if is_shortage(&io) && !partly => {
                 StoreError::new(ErrorKind::NoSpace, during).because(io)
             }
             Unwritten::Refused(error) | Unwritten::Unknown(error) => {
@@ -252,7 +256,7 @@ impl Writer {
             .and_then(|()| self.tails.sync());
         self.memos.remove(&vb);
         noted.map_err(|error| {
-            let kind = if is_no_space(&error) {
+            let kind = if is_shortage(&error) {
                 ErrorKind::NoSpace
             } else {
                 ErrorKind::Io
@@ -291,7 +295,7 @@ impl Writer {
         self.adopt(&engine, found, during)?;
         *slot = Some(engine);
         self.mode = Mode::Ready;
-        tracing::info!("the store has space again");
+        tracing::info!("the store is open again after a shortage");
         Ok(())
     }
 
@@ -360,7 +364,7 @@ impl Writer {
             .sync()
             .and_then(|()| directory.mark_clean())
             .map_err(|error| {
-                let kind = if is_no_space(&error) {
+                let kind = if is_shortage(&error) {
                     ErrorKind::NoSpace
                 } else {
                     ErrorKind::Io
@@ -370,16 +374,18 @@ impl Writer {
     }
 }
 
-fn is_no_space(error: &io::Error) -> bool {
-    matches!(
+/// Whether the system lacked space, or descriptors for another file: it may have some later.
+fn is_shortage(error: &io::Error) -> bool {
+    let no_space = matches!(
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
+    );
+    no_space || matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
 }
 
 fn reopen_error(error: fjall::Error, during: &'static str) -> StoreError {
     let no_space = match &error {
-        fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => is_no_space(io),
+        fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => is_shortage(io),
         _ => false,
     };
     let kind = if no_space {

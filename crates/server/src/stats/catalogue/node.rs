@@ -1,7 +1,6 @@
 //! Statistics of the node.
 
 use super::{GENERAL, NodeRow, rows};
-use crate::connections::CONNECTIONS_MAX;
 use crate::node::COMPATIBLE_VERSION;
 use crate::stats::figures::Class;
 use crate::stats::timings::Answer;
@@ -33,7 +32,7 @@ pub(in crate::stats) static NODE: &[NodeRow] = rows! {
     GENERAL "curr_connections" Count "Connections now" Gauge "connections",
         |f| f.connections.0;
     GENERAL "max_connections" Count "Connections that are served at the same time at most",
-        |_f| CONNECTIONS_MAX;
+        |f| f.connections_max;
     GENERAL "total_connections" Count "Connections ever" Counter "connections_opened",
         |f| f.connections.1;
     GENERAL "rejected_conns" Count "Connections closed for lack of room"

@@ -8,7 +8,7 @@ mod replay;
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -78,6 +78,9 @@ impl Journal {
     /// which is made if there is none, and the sealed one before it, if there is one.
     ///
     /// Journals that count for nothing are removed, durably.
+    ///
+    /// # Errors
+    /// `InvalidData`, and nothing is changed: something is damaged that was durable.
     pub(crate) fn open(
         directory: &Path,
         (drained, bytes_max): (u64, u64),
@@ -214,8 +217,14 @@ impl Journal {
     }
 
     /// Makes everything written durable.
+    ///
+    /// # Errors
+    /// Also when the file was removed: it would be durable for nobody.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         self.file.sync_data()?;
+        if self.file.metadata()?.nlink() == 0 {
+            return Err(io::Error::other("the journal's file was removed"));
+        }
         self.synced = true;
         Ok(())
     }
@@ -289,6 +298,11 @@ impl Journal {
     }
 
     fn write_chunk(&mut self, group: &mut Group, flags: u8) -> io::Result<()> {
+        if group.chunk == 0 && !self.synced {
+            // So that whatever follows a damaged group shows that it was durable. Whatever the
+            // error was, after a failed sync nothing is known of the file.
+            self.sync().map_err(io::Error::other)?;
+        }
         let header = Header {
             length: (self.buffer.len() - HEADER_BYTES) as u32,
             generation: self.generation,
@@ -356,7 +370,8 @@ pub(crate) type Groups = Vec<(u64, Vec<Entry>)>;
 type Each<'a> = &'a mut dyn FnMut(u64, Vec<Entry>);
 
 /// The journals after generation `drained` that count, with their ends and last groups, oldest
-/// first; each group is handed on.
+/// first; each group is handed on. Those to be written to must be whole as far as they were
+/// durable.
 fn chain(
     directory: &Path,
     drained: u64,
@@ -374,13 +389,40 @@ fn chain(
     }
     let (end, last_group) = first.read(before, each)?;
     let follows = end > 0 && last_group.checked_add(1) == Some(before);
+    if writable && before != u64::MAX && !follows {
+        // It was durable as a whole when the next one was begun.
+        return Err(damaged(directory, first.generation, end));
+    }
+    let mut missing = (end > 0).then_some(last_group + 1);
+    if writable && first.replay()?.is_damaged(end, missing)? {
+        return Err(damaged(directory, first.generation, end));
+    }
     kept.push((first, end, last_group));
+    let Some(next) = next else {
+        return Ok(kept);
+    };
+    let mut end = 0;
     // The next one counts only if nothing between the two is missing.
-    if let Some(next) = next.filter(|_| follows) {
-        let (end, last_group) = next.read(u64::MAX, each)?;
-        kept.push((next, end, last_group));
+    if follows {
+        let (next_end, last_group) = next.read(u64::MAX, each)?;
+        (end, missing) = (next_end, Some(last_group + 1));
+    }
+    if writable && next.replay()?.is_damaged(end, missing)? {
+        return Err(damaged(directory, next.generation, end));
+    }
+    if let (true, Some(missing)) = (follows, missing) {
+        kept.push((next, end, missing - 1));
     }
     Ok(kept)
+}
+
+fn damaged(directory: &Path, generation: u64, at: u64) -> io::Error {
+    let path = path_of(directory, generation);
+    let reason = format!(
+        "{} is damaged at byte {at}, and commits follow it; settee salvage copies what is left",
+        path.display()
+    );
+    io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
 /// A journal that is there.

@@ -7,6 +7,14 @@ use std::os::unix::fs::FileExt;
 use super::{Entry, HEADER_BYTES, Header, LAST, PUT, Place, REMOVE};
 use crate::record::{ROW_KEY_BYTES, split_row_key};
 
+/// Bytes that are searched at a time, and those of them that the next time sees as well: a header
+/// may lie across.
+const SEARCH_BYTES: usize = 64 << 10;
+const SEARCH_OVERLAP: usize = HEADER_BYTES - 1;
+/// So many zeros are taken for the end of what was ever written.
+const SEARCH_ZEROS_MAX: usize = 1 << 20;
+static ZEROS: [u8; SEARCH_BYTES + SEARCH_OVERLAP] = [0; SEARCH_BYTES + SEARCH_OVERLAP];
+
 /// Reads groups from the front.
 pub(super) struct Replay<'a> {
     file: &'a File,
@@ -69,6 +77,53 @@ impl<'a> Replay<'a> {
                 return Ok(Some(entries));
             }
         }
+    }
+
+    /// Whether a whole chunk that was written after group `missing` lies at `at` or behind. A group
+    /// is begun when all before it are durable, so that one was. Without a number it is the first
+    /// one of which there is a chunk.
+    ///
+    /// Cost: reads what is behind, up to a MiB of zeros.
+    pub(super) fn is_damaged(&self, mut at: u64, mut missing: Option<u64>) -> io::Result<bool> {
+        let mut zeros = 0;
+        let mut buffer = vec![0; SEARCH_BYTES + SEARCH_OVERLAP];
+        while at < self.length && zeros < SEARCH_ZEROS_MAX {
+            let left = usize::try_from(self.length - at).unwrap_or(usize::MAX);
+            let window = &mut buffer[..left.min(SEARCH_BYTES + SEARCH_OVERLAP)];
+            self.file.read_exact_at(window, at)?;
+            if *window == ZEROS[..window.len()] {
+                zeros += window.len();
+            } else {
+                zeros = 0;
+                if self.has_later_chunk(window, at, &mut missing)? {
+                    return Ok(true);
+                }
+            }
+            at += SEARCH_BYTES as u64;
+        }
+        Ok(false)
+    }
+
+    /// Whether such a chunk begins in `window`, which lies at `at`.
+    fn has_later_chunk(
+        &self,
+        window: &[u8],
+        at: u64,
+        missing: &mut Option<u64>,
+    ) -> io::Result<bool> {
+        let ours = self.generation.to_be_bytes();
+        for (offset, head) in window.windows(HEADER_BYTES).enumerate() {
+            if head[8..16] != ours {
+                continue;
+            }
+            let Some((header, _)) = self.chunk(at + offset as u64)? else {
+                continue;
+            };
+            if header.group > *missing.get_or_insert(header.group) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The chunk at `at`, header included; `None` when there is none or it is not whole.

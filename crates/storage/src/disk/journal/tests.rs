@@ -14,12 +14,29 @@ fn open(path: &Path, drained: u64) -> (Journal, Vec<Vec<Entry>>) {
 type Groups = Vec<(u64, Vec<Entry>)>;
 
 fn open_all(path: &Path, drained: u64) -> (Option<Sealed>, Journal, Groups) {
+    try_open(path, drained).unwrap()
+}
+
+fn try_open(path: &Path, drained: u64) -> io::Result<(Option<Sealed>, Journal, Groups)> {
     let mut groups = Vec::new();
     let (sealed, journal) = Journal::open(path, (drained, EXTENT), &mut |generation, group| {
         groups.push((generation, group));
-    })
-    .unwrap();
-    (sealed, journal, groups)
+    })?;
+    Ok((sealed, journal, groups))
+}
+
+/// Opening is refused as damaged, leaves the files as they are, and this can still be read.
+fn refused(path: &Path, left: &[(u64, Vec<Entry>)], what: usize) {
+    let content = || {
+        numbers(path)
+            .into_iter()
+            .map(|number| fs::read(path_of(path, number)).unwrap())
+    };
+    let before: Vec<_> = content().collect();
+    let error = try_open(path, 0).expect_err("what was durable is damaged");
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData, "byte {what}");
+    assert!(content().eq(before), "byte {what}");
+    assert_eq!(Journal::read_all(path, 0).unwrap().1, left, "byte {what}");
 }
 
 fn key(seqno: u64) -> RowKey {
@@ -66,7 +83,7 @@ fn groups_come_back_with_their_values() {
 }
 
 #[test]
-fn whatever_is_cut_or_damaged_the_groups_before_it_count() {
+fn what_is_cut_or_damaged_at_the_end_leaves_the_groups_before_it_and_elsewhere_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (mut journal, _) = open(dir.path(), 0);
     let mut ends = vec![0];
@@ -89,6 +106,14 @@ fn whatever_is_cut_or_damaged_the_groups_before_it_count() {
                 damaged[at] ^= 0x10;
             }
             fs::write(&path, &damaged).unwrap();
+            if !cut && whole < 2 {
+                let left: Vec<_> = written[..whole]
+                    .iter()
+                    .map(|one| (1, one.clone()))
+                    .collect();
+                refused(dir.path(), &left, at);
+                continue;
+            }
             let (journal, read) = open(dir.path(), 0);
             assert_eq!(read, written[..whole], "byte {at}, cut: {cut}");
             assert_eq!(journal.bytes(), ends[whole]);
@@ -186,7 +211,7 @@ fn two(path: &Path) -> Groups {
 }
 
 #[test]
-fn damage_in_the_first_of_two_ends_both() {
+fn damage_in_the_first_of_two_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let written = two(dir.path());
     let path = |number| path_of(dir.path(), number);
@@ -197,21 +222,64 @@ fn damage_in_the_first_of_two_ends_both() {
         let mut damaged = first.clone();
         damaged[at] ^= 1;
         fs::write(path(1), &damaged).unwrap();
-        fs::write(path(2), &second).unwrap();
-        let (sealed, mut journal, read) = open_all(dir.path(), 0);
-        assert!(sealed.is_none() && read.len() < 3, "byte {at}");
-        assert_eq!(read, written[..read.len()], "byte {at}");
-        assert_eq!(numbers(dir.path()), [1], "the second counts for nothing");
-        seen[read.len()] = true;
-        // What is written now is the next group, and what was lost stays lost.
-        let next = group(&mut journal, &[9]);
-        let (_, _, again) = open_all(dir.path(), 0);
-        assert_eq!(again[read.len()..], [(1, next)], "byte {at}");
+        let left = Journal::read_all(dir.path(), 0).unwrap().1;
+        assert!(left.len() < 3, "byte {at}");
+        refused(dir.path(), &written[..left.len()], at);
+        seen[left.len()] = true;
     }
     assert_eq!(seen, [true, true, true, false]);
+    fs::write(path(1), &first[..end / 2]).unwrap();
+    let error = try_open(dir.path(), 0).expect_err("it is cut");
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     fs::remove_file(path(1)).unwrap();
     fs::write(path(2), &second).unwrap();
     assert_eq!(open(dir.path(), 0).1.len(), 0, "the first is lost");
+}
+
+/// Of a group that is not durable any chunks may be there; they show nothing of those before.
+#[test]
+fn what_a_power_cut_leaves_of_the_last_group_is_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = open(dir.path(), 0);
+    for before in [0, 1] {
+        let begin = journal.bytes() as usize;
+        group(&mut journal, &[CHUNK_BYTES; 4]);
+        let path = path_of(dir.path(), 1);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[begin..begin + 5000].fill(0);
+        fs::write(&path, &bytes).unwrap();
+        let (again, read) = open(dir.path(), 0);
+        assert_eq!(read.len(), before);
+        journal = again;
+        group(&mut journal, &[1]);
+    }
+}
+
+/// Or else a power cut might leave the later one alone, as damage does.
+#[test]
+fn a_group_is_begun_when_those_before_it_are_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = open(dir.path(), 0);
+    group(&mut journal, &[1]);
+    assert!(!journal.is_synced());
+    let mut next = journal.begin();
+    let encode = |out: &mut Vec<u8>| out.resize(out.len() + CHUNK_BYTES, 1);
+    journal.put(&mut next, &key(1), encode).unwrap();
+    assert!(
+        journal.is_synced(),
+        "the first chunk of the next one is written"
+    );
+}
+
+#[test]
+fn a_journal_that_was_removed_is_not_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = open(dir.path(), 0);
+    group(&mut journal, &[1]);
+    journal.sync().unwrap();
+    group(&mut journal, &[2]);
+    fs::remove_file(path_of(dir.path(), 1)).unwrap();
+    journal.sync().unwrap_err();
 }
 
 #[test]
@@ -226,6 +294,10 @@ fn damage_in_the_second_of_two_leaves_the_first() {
         damaged[at] ^= 1;
         fs::write(path(1), &first).unwrap();
         fs::write(path(2), &damaged).unwrap();
+        if at != last {
+            refused(dir.path(), &written[..left], at);
+            continue;
+        }
         let (_, _, read) = open_all(dir.path(), 0);
         assert_eq!(read, written[..left], "byte {at}");
     }
