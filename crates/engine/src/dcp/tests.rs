@@ -383,7 +383,7 @@ fn who_knows_of_a_purge_is_not_sent_back_by_a_backfill() {
         let expected = if ended {
             "store3 Rollback"
         } else {
-            "store3 [3..5 disk+] c@3 d@4 e@5"
+            "store3 [2..5 disk+] c@3 d@4 e@5"
         };
         assert_eq!(world.read(), expected, "{purged}");
     }
