@@ -20,18 +20,23 @@ pub(crate) const ITEMS: u64 = 100_000;
 const VBUCKETS: usize = 47;
 pub(crate) const ROUNDS: u64 = 8;
 
+/// A thing with its lock, which begins a cache line as a vBucket's slot does.
+#[repr(align(64))]
+struct Slot<T>(Mutex<T>);
+
 /// What the threads share: many of a thing, each with its lock.
-pub(crate) struct Shared<T>(Vec<Mutex<T>>);
+pub(crate) struct Shared<T>(Vec<Slot<T>>);
 
 impl<T> Shared<T> {
     pub(crate) fn of(&self, index: usize) -> MutexGuard<'_, T> {
         self.0[index % VBUCKETS]
+            .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn new(make: impl Fn() -> T) -> Self {
-        Self((0..VBUCKETS).map(|_| Mutex::new(make())).collect())
+        Self((0..VBUCKETS).map(|_| Slot(Mutex::new(make()))).collect())
     }
 }
 

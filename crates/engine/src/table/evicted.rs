@@ -67,7 +67,7 @@ impl Evicted {
     pub(super) fn insert(&mut self, hash: u64, seqno: Seqno, tombstone: bool) {
         let entry = Entry::new(hash, seqno, tombstone);
         self.entries
-            .insert(entry.hash(), entry, |other| other.hash());
+            .insert(entry.hash(), entry, &|other: &Entry| other.hash());
     }
 
     /// A row that may be of the key with this hash.
@@ -89,7 +89,7 @@ impl Evicted {
         let is_it = |entry: &Entry| entry.tag() == tag && entry.seqno() == seqno;
         let entry = self
             .entries
-            .remove(spread(tag), is_it, |other| other.hash())?;
+            .remove(spread(tag), is_it, &|other: &Entry| other.hash())?;
         Some(entry.is_tombstone())
     }
 

@@ -1,5 +1,25 @@
 //! A small open-addressed table whose buckets are cache lines.
 
+use std::hint::black_box;
+
+/// What a table must know of its entries to move them.
+pub(crate) trait Rehash<T> {
+    /// Hash of the entry's key.
+    fn hash(&self, entry: &T) -> u64;
+
+    /// Reads what [`Rehash::hash`] will read, and does little else: called for many entries one
+    /// after the other, it waits for all of their memory at once.
+    fn touch(&self, _entry: &T) -> u8 {
+        0
+    }
+}
+
+impl<T, F: Fn(&T) -> u64> Rehash<T> for F {
+    fn hash(&self, entry: &T) -> u64 {
+        self(entry)
+    }
+}
+
 /// Slots of a bucket. With their tags and the count of guests they fill a cache line.
 const WIDTH: usize = 7;
 /// Where the count lies among the tags.
@@ -7,6 +27,8 @@ const PASSED: usize = 7;
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 /// The high bit of each tag; the count is none.
 const TAGS: u64 = 0x0080_8080_8080_8080;
+/// All bits of all tags.
+const WITHOUT_COUNT: u64 = 0x00ff_ffff_ffff_ffff;
 
 /// Seven entries and their tags: what a look-up needs before it looks at an entry itself.
 #[repr(align(64))]
@@ -204,7 +226,7 @@ impl<T> Part<T> {
     ///
     /// Only entries that lie behind a full bucket are hashed: of the others the bucket that they
     /// are in says all that is needed.
-    pub(super) fn shrink(&mut self, slots: usize, hasher: &impl Fn(&T) -> u64) {
+    pub(super) fn shrink(&mut self, slots: usize, hasher: &impl Rehash<T>) {
         let old = std::mem::replace(self, Self::with_slots(slots)).buckets;
         let Some(mut is_passed) = old.last().map(Bucket::is_passed) else {
             return;
@@ -213,7 +235,7 @@ impl<T> Part<T> {
             let may_be_guests = std::mem::replace(&mut is_passed, bucket.is_passed());
             for (tag, entry) in bucket.tags.into_iter().zip(bucket.slots) {
                 match entry {
-                    Some(entry) if may_be_guests => self.insert(hasher(&entry), entry),
+                    Some(entry) if may_be_guests => self.insert(hasher.hash(&entry), entry),
                     Some(entry) => self.insert_at(home, tag, entry),
                     None => {}
                 }
@@ -221,15 +243,100 @@ impl<T> Part<T> {
         }
     }
 
-    /// All entries with their hashes; it is empty afterwards, and has no slots.
-    ///
-    /// First all are hashed, then they are handed out: what hashing waits for is far away in
-    /// memory, and much of it can be waited for at once.
-    pub(super) fn take(&mut self, hasher: &impl Fn(&T) -> u64) -> impl Iterator<Item = (u64, T)> {
-        let buckets = std::mem::take(self).buckets;
-        let all = buckets.iter().flat_map(|bucket| bucket.slots.iter());
-        let numbers: Vec<u64> = all.flatten().map(hasher).collect();
-        let entries = buckets.into_iter().flat_map(|bucket| bucket.slots);
-        numbers.into_iter().zip(entries.flatten())
+    /// Gives it twice as many buckets.
+    pub(super) fn double(&mut self, hasher: &impl Rehash<T>) {
+        let half = self.buckets.len();
+        let mut doubled = Self::with_slots(Self::rounded((self.slots() * 2).max(1)));
+        for (new, old) in doubled.buckets.iter_mut().zip(&mut *self.buckets) {
+            std::mem::swap(new, old);
+        }
+        *self = doubled;
+        let (low, high) = self.buckets.split_at_mut(half);
+        for (hash, entry) in divide(low, high, |hash| hash as usize & half != 0, hasher).guests {
+            self.insert(hash, entry);
+        }
     }
+
+    /// Takes out the entries whose hash `goes`, and makes another part with as many slots of
+    /// them, the second one of the result; the first one is how many they are.
+    pub(super) fn split(
+        &mut self,
+        goes: impl Fn(u64) -> bool,
+        hasher: &impl Rehash<T>,
+    ) -> (usize, Self) {
+        let mut other = Self::with_slots(self.slots());
+        let divided = divide(&mut self.buckets, &mut other.buckets, &goes, hasher);
+        let mut gone = divided.gone;
+        for (hash, entry) in divided.guests {
+            if goes(hash) {
+                gone += 1;
+                other.insert(hash, entry);
+            } else {
+                self.insert(hash, entry);
+            }
+        }
+        (gone, other)
+    }
+}
+
+/// What [`divide`] did.
+struct Divided<T> {
+    /// Entries that went.
+    gone: usize,
+    /// Those that were not in the bucket of their hash, taken out.
+    guests: Vec<(u64, T)>,
+}
+
+/// Moves entries whose hash `goes` to the bucket of the same number in `high`, which is empty;
+/// `low` is a whole part.
+///
+/// First all are touched, then hashed, then they move: what hashing waits for is far away in
+/// memory, and most of it can be waited for at once, as long as nothing is decided by it.
+fn divide<T>(
+    low: &mut [Bucket<T>],
+    high: &mut [Bucket<T>],
+    goes: impl Fn(u64) -> bool,
+    hasher: &impl Rehash<T>,
+) -> Divided<T> {
+    let mask = low.len().wrapping_sub(1);
+    let mut divided = Divided {
+        gone: 0,
+        guests: Vec::new(),
+    };
+    let touched = low.iter().flat_map(|bucket| bucket.slots.iter().flatten());
+    black_box(touched.fold(0, |sum, entry| sum ^ hasher.touch(entry)));
+    // For each bucket the tags' bits of those that go, and of guests.
+    let mut moves = Vec::with_capacity(low.len());
+    moves.extend(low.iter().enumerate().map(|(index, bucket)| {
+        let (mut going, mut guests) = (0, 0);
+        for (slot, entry) in bucket.slots.iter().enumerate() {
+            if let Some(entry) = entry {
+                let hash = hasher.hash(entry);
+                going |= u64::from(goes(hash)) << (slot * 8);
+                guests |= u64::from(hash as usize & mask != index) << (slot * 8);
+            }
+        }
+        (going & !guests, guests)
+    }));
+    for ((from, to), (mut going, mut guests)) in low.iter_mut().zip(high).zip(moves) {
+        let word = from.word() & WITHOUT_COUNT;
+        let tags_of = |slots: u64| word & (slots * 0xff);
+        to.tags = tags_of(going).to_le_bytes();
+        from.tags = (word ^ tags_of(going | guests)).to_le_bytes();
+        divided.gone += going.count_ones() as usize;
+        while going != 0 {
+            let slot = going.trailing_zeros() as usize / 8;
+            going &= going - 1;
+            std::mem::swap(&mut from.slots[slot], &mut to.slots[slot]);
+        }
+        while guests != 0 {
+            let slot = guests.trailing_zeros() as usize / 8;
+            guests &= guests - 1;
+            let guest = from.slots[slot].take();
+            divided
+                .guests
+                .extend(guest.map(|guest| (hasher.hash(&guest), guest)));
+        }
+    }
+    divided
 }

@@ -1,6 +1,6 @@
 //! A hash table that grows and shrinks a small part at a time.
 
-use super::part::Part;
+use super::part::{Part, Rehash};
 
 /// Slots of a part at which it is split in two rather than doubled: what one insertion may cost
 /// is a rehash of this many. Sixty-four cache lines.
@@ -51,16 +51,17 @@ struct Fill {
 ///
 /// Allocates nothing while it is empty. Cost: one look into the directory more than a plain
 /// table; growing splits one part, which hashes at most [`PART_SLOTS_MAX`] entries.
+#[repr(C)]
 pub(crate) struct Parts<T> {
-    all: Vec<Part<T>>,
-    /// What is written of each part more often than the part itself.
-    fills: Vec<Fill>,
-    /// The part of each value of the deciding bits; empty while there is only one part.
-    directory: Vec<u32>,
     len: usize,
     slots: usize,
     array_bytes: usize,
     resizes: u32,
+    all: Vec<Part<T>>,
+    /// The part of each value of the deciding bits; empty while there is only one part.
+    directory: Vec<u32>,
+    /// What is written of each part more often than the part itself.
+    fills: Vec<Fill>,
 }
 
 impl<T> Default for Parts<T> {
@@ -123,7 +124,7 @@ impl<T> Parts<T> {
     }
 
     /// Adds an entry; whether there is another of its kind is the caller's business.
-    pub(crate) fn insert(&mut self, hash: u64, entry: T, hasher: impl Fn(&T) -> u64) {
+    pub(crate) fn insert(&mut self, hash: u64, entry: T, hasher: &impl Rehash<T>) {
         if self.all.is_empty() {
             self.add_part(Part::default(), 0, 0);
         }
@@ -132,10 +133,10 @@ impl<T> Parts<T> {
             self.resizes += 1;
             let slots = self.all[index].slots();
             if slots >= PART_SLOTS_MAX && self.fills[index].depth < DEPTH_MAX {
-                self.split(index, &hasher);
+                self.split(index, hash, hasher);
                 index = self.part_of(hash);
             } else {
-                self.grow(index, (slots * 2).max(1), &hasher);
+                self.grow(index, hasher);
             }
         }
         self.all[index].insert(hash, entry);
@@ -148,7 +149,7 @@ impl<T> Parts<T> {
         &mut self,
         hash: u64,
         is_it: impl FnMut(&T) -> bool,
-        hasher: impl Fn(&T) -> u64,
+        hasher: &impl Rehash<T>,
     ) -> Option<T> {
         let index = self.part_of(hash);
         let part = self.all.get_mut(index)?;
@@ -159,7 +160,7 @@ impl<T> Parts<T> {
         self.fills[index].len -= 1;
         let len = self.fills[index].len as usize;
         if len * SPARSE <= slots {
-            self.shrink(index, len * 2, &hasher);
+            self.shrink(index, len * 2, hasher);
         }
         Some(entry)
     }
@@ -177,16 +178,8 @@ impl<T> Parts<T> {
         self.all.len() - 1
     }
 
-    /// Puts another part in the place of one, and books it.
-    fn replace_part(&mut self, index: usize, part: Part<T>) {
-        let there = &mut self.all[index];
-        self.slots = self.slots - there.slots() + part.slots();
-        self.array_bytes = self.array_bytes - there.bytes() + part.bytes();
-        *there = part;
-    }
-
     /// Gives a part fewer slots, if so many are fewer.
-    fn shrink(&mut self, index: usize, slots: usize, hasher: &impl Fn(&T) -> u64) {
+    fn shrink(&mut self, index: usize, slots: usize, hasher: &impl Rehash<T>) {
         let (slots, part) = (Part::<T>::rounded(slots), &mut self.all[index]);
         let (slots_before, bytes_before) = (part.slots(), part.bytes());
         if slots < slots_before {
@@ -196,46 +189,33 @@ impl<T> Parts<T> {
         }
     }
 
-    /// Gives a part more slots.
-    fn grow(&mut self, index: usize, slots: usize, hasher: &impl Fn(&T) -> u64) {
-        let mut part = Part::with_slots(Part::<T>::rounded(slots));
-        self.slots -= self.all[index].slots();
-        self.array_bytes -= self.all[index].bytes();
-        for (hash, entry) in self.all[index].take(hasher) {
-            part.insert(hash, entry);
-        }
-        self.replace_part(index, part);
+    /// Gives a part twice as many slots.
+    fn grow(&mut self, index: usize, hasher: &impl Rehash<T>) {
+        let part = &mut self.all[index];
+        let (slots_before, bytes_before) = (part.slots(), part.bytes());
+        part.double(hasher);
+        self.slots += part.slots() - slots_before;
+        self.array_bytes += part.bytes() - bytes_before;
     }
 
-    /// Makes two parts of one: the next of the deciding bits tells them apart.
-    fn split(&mut self, index: usize, hasher: &impl Fn(&T) -> u64) {
+    /// Makes two parts of one, to which `hash` belongs: the next of the deciding bits tells them
+    /// apart.
+    fn split(&mut self, index: usize, hash: u64, hasher: &impl Rehash<T>) {
         let depth = self.fills[index].depth;
         let bit = 1_usize << depth;
+        let bits = (hash >> PART_SHIFT) as usize;
         if self.directory.is_empty() {
             self.directory.push(0);
         }
         if self.directory.len() == bit {
             self.directory.extend_from_within(..);
         }
-        let slots = self.all[index].slots();
-        self.slots -= slots;
-        self.array_bytes -= self.all[index].bytes();
-        let mut halves = [(); 2].map(|()| Part::with_slots(slots));
-        let mut lens = [0; 2];
-        let mut bits = 0;
-        for (hash, entry) in self.all[index].take(hasher) {
-            bits = (hash >> PART_SHIFT) as usize;
-            let half = usize::from(bits & bit != 0);
-            halves[half].insert(hash, entry);
-            lens[half] += 1;
-        }
-        let [low, high] = halves;
-        self.replace_part(index, low);
-        self.fills[index] = Fill {
-            len: lens[0],
-            depth: depth + 1,
-        };
-        let new = self.add_part(high, lens[1], depth + 1);
+        let goes = |hash: u64| (hash >> PART_SHIFT) as usize & bit != 0;
+        let (gone, part) = self.all[index].split(goes, hasher);
+        let fill = &mut self.fills[index];
+        fill.len -= gone as u32;
+        fill.depth = depth + 1;
+        let new = self.add_part(part, gone as u32, depth + 1);
         let first = (bits & (bit - 1)) | bit;
         for place in self.directory.iter_mut().skip(first).step_by(bit << 1) {
             *place = new as u32;

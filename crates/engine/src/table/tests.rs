@@ -164,11 +164,15 @@ fn a_crowded_part_finds_what_it_holds_and_nothing_else() {
         // Grows for a while, then shrinks, then again.
         let grows = step / 10_000 % 2 == 0 || random >> 62 == 0;
         if held.remove(&number) {
-            let gone = entries.remove(hash, |&other| other == number, |&n| crowded(n.get()));
+            let gone = entries.remove(
+                hash,
+                |&other| other == number,
+                &|n: &std::num::NonZeroU64| crowded(n.get()),
+            );
             assert_eq!(gone, Some(number));
         } else if grows {
             held.insert(number);
-            entries.insert(hash, number, |&n| crowded(n.get()));
+            entries.insert(hash, number, &|n: &std::num::NonZeroU64| crowded(n.get()));
         }
         assert_eq!(entries.len(), held.len());
     }
@@ -176,7 +180,11 @@ fn a_crowded_part_finds_what_it_holds_and_nothing_else() {
         let hash = crowded(number.get());
         assert!(
             entries
-                .remove(hash, |&other| other == number, |&n| crowded(n.get()))
+                .remove(
+                    hash,
+                    |&other| other == number,
+                    &|n: &std::num::NonZeroU64| crowded(n.get())
+                )
                 .is_some()
         );
     }
