@@ -291,6 +291,48 @@ def reads_parts_of_documents(world):
 
 
 @suite.test
+def attributes_lie_beside_documents(world):
+    c = world.collection
+    name, hidden = "tags", "_hidden"
+    c.upsert("attributed", {"n": 1})
+    changed = c.mutate_in(
+        "attributed",
+        (SD.upsert(name + ".a", [1], xattr=True, create_parents=True),
+         SD.insert(hidden, {"b": "c"}, xattr=True), SD.increment("n", 1)),
+    )  # fmt: skip
+    equal(changed.content_as[int](2), 2)
+    stamp = SD.upsert("tags.cas", SD.MutationMacro("${Mutation.CAS}"), xattr=True)
+    stamped = c.mutate_in("attributed", (stamp,))
+    found = c.get("attributed")
+    equal((content(found), found.cas), ({"n": 2}, stamped.cas))
+    in_reverse = stamped.cas.to_bytes(8, "little").hex()
+
+    def attributes():
+        paths = (SD.get("tags.cas", xattr=True), SD.get(hidden, xattr=True),
+                 SD.get("$XTOC", xattr=True), SD.get("$document", xattr=True))  # fmt: skip
+        found = c.lookup_in("attributed", paths)
+        equal(found.content_as[str](0), "0x" + in_reverse)
+        equal(found.content_as[dict](1), {"b": "c"})
+        equal(found.content_as[list](2), [name, hidden])
+        return found.content_as[dict](3)
+
+    equal(attributes()["value_bytes"], len(b'{"n": 2}'))
+    # Whatever happens to the body, they stay.
+    c.upsert("attributed", 41)
+    c.binary().increment("attributed", IncrementOptions(delta=SignedInt64(1)))
+    c.binary().append("attributed", " ")
+    c.touch("attributed", timedelta(hours=1))
+    equal(c.get("attributed").content_as[int], 42)
+    equal(attributes()["datatype"], ["json", "xattr"])
+    # Of a deleted document those of users go.
+    c.remove("attributed")
+    raises(DocumentNotFoundException, lambda: c.lookup_in("attributed", (SD.get("n"),)))
+    c.upsert("attributed", {})
+    raises(PathNotFoundException,
+           lambda: c.lookup_in("attributed", (SD.get(name, xattr=True),)).content_as[dict](0))  # fmt: skip
+
+
+@suite.test
 def changes_parts_of_documents(world):
     c = world.collection
     c.upsert("parts", {"n": 1, "tags": ["a"]})
@@ -473,6 +515,7 @@ def back_after(world, end):
     written = [c.upsert(key, value) for key, value in documents.items()]
     written.append(c.remove(f"{name}-0"))
     del documents[f"{name}-0"]
+    written.append(c.mutate_in(f"{name}-1", (SD.insert("beside", {"a": 1}, xattr=True),)))
     cas = {key: c.get(key).cas for key in documents}
     await_persistence(world.node, written)
     end()
@@ -483,6 +526,8 @@ def back_after(world, end):
         got = c.get(key)
         equal((content(got), got.cas), (value, cas[key]), key)
     raises(DocumentNotFoundException, lambda: c.get(f"{name}-0"))
+    beside = c.lookup_in(f"{name}-1", (SD.get("beside.a", xattr=True),))
+    equal(beside.content_as[int](0), 1)
     newer = c.upsert(first, {"n": "after"})
     assert newer.cas > max(cas.values()), "a CAS is not used twice"
     equal(content(c.get(UNICODE_KEY)), {"key": UNICODE_KEY}, "a document of an earlier test")

@@ -272,7 +272,7 @@ impl<S: KvStore> Bucket<S> {
             }
             let evict = self.options().eviction.keeps_a_copy()
                 && !keep_values
-                && !document.kind().is_tombstone()
+                && (!document.kind().is_tombstone() || !document.value().is_empty())
                 && !SystemEvent::is_key(document.key());
             let row = if evict {
                 document.to_non_resident()

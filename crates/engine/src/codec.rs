@@ -11,3 +11,17 @@ pub trait Codec {
     /// would grow beyond what a value may be.
     fn inflate(&self, value: &[u8]) -> Option<Vec<u8>>;
 }
+
+/// Knows nothing: for values that are neither compressed nor new.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoCodec;
+
+impl Codec for NoCodec {
+    fn classify(&self, _value: &[u8]) -> Datatype {
+        Datatype::RAW
+    }
+
+    fn inflate(&self, _value: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}

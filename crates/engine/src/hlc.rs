@@ -19,13 +19,18 @@ impl Hlc {
 
     /// The next value: the wall clock if that is ahead of every value so far, else one more.
     pub(crate) fn next(&mut self, now: Now) -> Cas {
+        self.max = self.peek(now);
+        self.max
+    }
+
+    /// What [`Hlc::next`] will give.
+    pub(crate) fn peek(&self, now: Now) -> Cas {
         let physical = Cas(now.unix_ns & !LOGICAL_BITS);
-        self.max = if physical > self.max {
+        if physical > self.max {
             physical
         } else {
             Cas(self.max.0 + 1)
-        };
-        self.max
+        }
     }
 
     /// Takes note of a value given elsewhere, so that later ones are above it.

@@ -37,8 +37,9 @@ pub use durability::{Decided, Decision, Requirement};
 pub use error::OpError;
 pub use table::{BareCounts, BareTable};
 pub use types::{
-    Arithmetic, Concat, ConcatPlace, FetchKey, Got, GotMeta, MemoryDelta, Mutated, ObserveSeqno,
-    ObserveState, Observed, Outbox, Outcome, ScanProgress, StoreMode, VbConfig, Write,
+    Arithmetic, Concat, ConcatPlace, Exchange, FetchKey, Got, GotMeta, MemoryDelta, Mutated,
+    ObserveSeqno, ObserveState, Observed, Outbox, Outcome, ScanProgress, StoreMode, VbConfig,
+    Write,
 };
 pub use vbucket::{
     Applied, DurabilityChain, DurabilityStats, FoundRow, HashStats, RowWalk, VBucket, VbStats,

@@ -15,8 +15,10 @@ pub struct VbConfig {
     pub getl_default_s: u32,
     /// Longest lock a client may ask for, seconds; more means the default.
     pub getl_max_s: u32,
-    /// Longest value.
+    /// Longest value: body and attributes of users.
     pub value_bytes_max: usize,
+    /// Most bytes of attributes of the system, which come on top.
+    pub system_bytes_max: usize,
     /// Whether eviction takes keys and metadata as well as values.
     pub evicts_keys: bool,
     /// Longest time to live, seconds; 0 for no limit.
@@ -37,6 +39,7 @@ impl Default for VbConfig {
             getl_default_s: 15,
             getl_max_s: 30,
             value_bytes_max: 20 << 20,
+            system_bytes_max: 1 << 20,
             evicts_keys: false,
             max_ttl_s: 0,
             durability_min: None,
@@ -129,6 +132,24 @@ pub struct Write {
     pub preserve_expiry: bool,
     /// How durable it must be before it is visible; `None` for a plain write.
     pub durability: Option<Requirement>,
+}
+
+/// A document or tombstone that was made of what was read, and is to take its place.
+#[derive(Debug)]
+pub struct Exchange {
+    /// What is to be there: with its attributes, and the *absolute* expiry. Taken when it is done.
+    pub draft: Option<Draft>,
+    /// Seqno of the document or tombstone that was read; `None` where there was neither.
+    pub seen: Option<Seqno>,
+    /// The revision that a live document must have, [`Cas::ANY`] for whichever. That of a
+    /// tombstone is for the caller to judge.
+    pub cas: Cas,
+    /// Whether a document that exists keeps its expiry.
+    pub preserve_expiry: bool,
+    /// How durable it must be before it is visible; `None` for a plain write.
+    pub durability: Option<Requirement>,
+    /// Set when something else is there by now: all of it is to be done again.
+    pub raced: bool,
 }
 
 /// Where [`Concat`] puts the new bytes.

@@ -468,6 +468,16 @@ impl Draft {
         self.edit(|header| header.expiry = expiry);
     }
 
+    /// Lets `change` write into the value, whose length stays.
+    pub fn edit_value(&mut self, change: impl FnOnce(&mut [u8])) {
+        let at = usize::from(self.document.header().key_len);
+        let end = self.document.key_and_value().len();
+        self.document.block.with_arc_mut(|arc| {
+            let block = triomphe::Arc::get_mut(arc).expect("a draft has a single owner");
+            change(&mut block.slice_mut()[at..end]);
+        });
+    }
+
     /// Makes it a durable write (or, of a tombstone, deletion) that waits to be decided.
     pub fn prepare(&mut self, level: DurabilityLevel) {
         let kind = if self.document.kind().is_tombstone() {

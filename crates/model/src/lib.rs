@@ -10,6 +10,7 @@ mod key;
 mod kind;
 mod record;
 mod time;
+mod xattr;
 
 pub use datatype::Datatype;
 pub use document::{DOCUMENT_OVERHEAD_BYTES, Document, Draft, Meta};
@@ -18,3 +19,6 @@ pub use key::{KEY_BYTES_MAX, collection_key, default_collection_key, push_leb128
 pub use kind::{DurabilityLevel, Kind};
 pub use record::{FailoverEntry, FailoverLog, SnapshotRange, VbRecord, VbState};
 pub use time::Now;
+pub use xattr::{
+    AttributeBytes, Attributes, Entries, body_at, encode_attributes, is_system, system_section,
+};

@@ -4,8 +4,10 @@ use engine::Codec;
 use model::Datatype;
 use serde::de::IgnoredAny;
 
-/// Longest value, body and attributes together.
+/// Longest value: body and attributes of users together.
 pub(crate) const VALUE_BYTES_MAX: usize = 20 << 20;
+/// Most bytes of attributes of the system, which come on top.
+pub(crate) const SYSTEM_BYTES_MAX: usize = 1 << 20;
 /// A compressed value is kept compressed if it is this much smaller, as a ratio times ten.
 const COMPRESSION_RATIO_MIN_TENTHS: usize = 12;
 
@@ -33,13 +35,22 @@ pub(crate) enum InflateError {
 
 /// The plain form of a compressed value. The claimed length is judged before it is allocated.
 pub(crate) fn inflate(value: &[u8]) -> Result<Vec<u8>, InflateError> {
+    inflate_up_to(value, VALUE_BYTES_MAX)
+}
+
+/// The same of a value with everything that may be stored with it.
+pub(crate) fn inflate_stored(value: &[u8]) -> Result<Vec<u8>, InflateError> {
+    inflate_up_to(value, VALUE_BYTES_MAX + SYSTEM_BYTES_MAX)
+}
+
+fn inflate_up_to(value: &[u8], bytes_max: usize) -> Result<Vec<u8>, InflateError> {
     let claimed = snap::raw::decompress_len(value).map_err(|_| InflateError::Damaged)?;
     // Snappy's densest element copies 64 bytes with 3: a claim beyond that is a lie, and is
     // refused before memory is set aside for it.
     if claimed > value.len().saturating_mul(64) {
         return Err(InflateError::Damaged);
     }
-    if claimed > VALUE_BYTES_MAX {
+    if claimed > bytes_max {
         return Err(InflateError::TooBig);
     }
     snap::raw::Decoder::new()

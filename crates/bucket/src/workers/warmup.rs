@@ -87,7 +87,7 @@ impl<S: KvStore> Bucket<S> {
         Counters::add(&warmup.keys, 1);
         let after = self.memory.used() + bytes + row.memory_bytes() as u64;
         if self.options.eviction.keeps_a_copy()
-            && !row.kind().is_tombstone()
+            && (!row.kind().is_tombstone() || !row.value().is_empty())
             && !row.kind().is_prepared()
             && !SystemEvent::is_key(row.key())
             && after > self.memory.low_mark()

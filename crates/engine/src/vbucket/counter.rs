@@ -3,7 +3,8 @@
 use model::{Cas, Datatype, Draft, KEY_BYTES_MAX, Meta, Now};
 
 use super::VBucket;
-use super::edit::{plain_meta, plain_value};
+use super::attributes::{Plain, behind};
+use super::edit::plain_meta;
 use crate::codec::Codec;
 use crate::durability::Requirement;
 use crate::error::OpError;
@@ -12,7 +13,7 @@ use crate::types::{Arithmetic, Mutated, Outcome};
 impl VBucket {
     /// Counts up or down, or creates the counter. Returns the new number.
     ///
-    /// A counter that exists keeps its flags and expiry. The value is stored as decimal text,
+    /// A counter that exists keeps its flags, expiry and attributes. The value is stored as decimal text,
     /// which is JSON. Up wraps modulo 2^64, down stops at zero.
     ///
     /// # Errors
@@ -41,17 +42,19 @@ impl VBucket {
         if !document.is_resident() {
             return Ok(self.needs_fetch(&document));
         }
-        let number = parse(&plain_value(&document, codec)?).ok_or(OpError::DeltaBadValue)?;
+        let plain = Plain::of(&document, codec)?;
+        let number = parse(plain.body()).ok_or(OpError::DeltaBadValue)?;
         let number = if arithmetic.decrement {
             number.saturating_sub(arithmetic.delta)
         } else {
             number.wrapping_add(arithmetic.delta)
         };
         let meta = Meta {
-            datatype: Datatype::JSON,
+            datatype: behind(plain.section(), Datatype::JSON),
             ..plain_meta(&document)
         };
-        let draft = Draft::new(key, number.to_string().as_bytes(), &meta);
+        let joined = [key, plain.section(), number.to_string().as_bytes()].concat();
+        let draft = Draft::from_joined(&joined, key.len(), &meta);
         let outcome = self.write(place, draft, durable, now);
         self.count_write(key, true);
         Ok(counted(number, outcome))

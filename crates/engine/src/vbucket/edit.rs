@@ -2,24 +2,20 @@
 
 use std::borrow::Cow;
 
-use model::{Datatype, Document, Draft, Meta, Now, Seqno};
+use model::{Attributes, Datatype, Document, Draft, Meta, Now, Seqno};
 
 use super::VBucket;
+use super::attributes::{Plain, behind};
 use crate::codec::Codec;
 use crate::error::OpError;
 use crate::types::{Concat, ConcatPlace, Mutated, Outcome};
 
-/// The bytes of a stored value as its clients mean them.
+/// The bytes of a stored value without compression.
 pub(super) fn plain_value<'a>(
     document: &'a Document,
     codec: &dyn Codec,
 ) -> Result<Cow<'a, [u8]>, OpError> {
     let datatype = document.datatype();
-    if datatype.contains(Datatype::XATTR) {
-        return Err(OpError::InvalidArgument(
-            "the document has extended attributes",
-        ));
-    }
     if !datatype.contains(Datatype::SNAPPY) {
         return Ok(Cow::Borrowed(document.value()));
     }
@@ -40,7 +36,7 @@ pub(super) fn plain_meta(document: &Document) -> Meta {
 }
 
 impl VBucket {
-    /// Appends or prepends. Flags and expiry stay; the joined value is stored uncompressed.
+    /// Appends or prepends. Flags, expiry and attributes stay; the joined value is stored uncompressed.
     ///
     /// # Errors
     /// `NotStored` without a document; `Locked`; `KeyExists` for another CAS; `TooBig` when the
@@ -67,18 +63,21 @@ impl VBucket {
         if !document.is_resident() {
             return Ok(self.needs_fetch(&document));
         }
-        let value = plain_value(&document, codec)?;
-        if value.len().saturating_add(concat.bytes.len()) > self.config.value_bytes_max {
+        let plain = Plain::of(&document, codec)?;
+        let (section, body) = (plain.section(), plain.body());
+        let users = Attributes::of(section, document.datatype()).bytes().user;
+        let bytes = body.len().saturating_add(concat.bytes.len());
+        if bytes.saturating_add(users) > self.config.value_bytes_max {
             return Err(OpError::TooBig);
         }
         let (first, second): (&[u8], &[u8]) = match concat.place {
-            ConcatPlace::Append => (&value, concat.bytes),
-            ConcatPlace::Prepend => (concat.bytes, &value),
+            ConcatPlace::Append => (body, concat.bytes),
+            ConcatPlace::Prepend => (concat.bytes, body),
         };
-        let key_and_value = [concat.key, first, second].concat();
-        let datatype = codec.classify(&key_and_value[concat.key.len()..]);
+        let key_and_value = [concat.key, section, first, second].concat();
+        let datatype = codec.classify(&key_and_value[concat.key.len() + section.len()..]);
         let meta = Meta {
-            datatype,
+            datatype: behind(section, datatype),
             ..plain_meta(&document)
         };
         let draft = Draft::from_joined(&key_and_value, concat.key.len(), &meta);

@@ -1,8 +1,8 @@
 //! Eviction of values, the expiry pass, and what the vBucket weighs.
 
-use model::{Document, Kind, Now, VbState};
+use model::{Datatype, Document, Kind, Now, VbState};
 
-use super::write::tombstone;
+use super::attributes::tombstone_of;
 use super::{HEAT_WRITTEN, VBucket};
 use crate::types::{FetchKey, MemoryDelta, Outcome, ScanProgress};
 
@@ -12,10 +12,7 @@ impl VBucket {
         if document.seqno() > self.durable.flushed {
             return false;
         }
-        self.evicts_keys()
-            || document.is_resident()
-                && !document.kind().is_tombstone()
-                && !document.value().is_empty()
+        self.evicts_keys() || document.is_resident() && !document.value().is_empty()
     }
 
     /// A replica keeps its keys: what it is sent replaces rows that must be known by then.
@@ -168,7 +165,9 @@ impl VBucket {
             } else if self.check_undecided(place, document.key()).is_ok()
                 && self.locks.cas_of(place.hash, document.key(), now).is_none()
             {
-                let draft = tombstone(document.key(), Kind::Deletion, now);
+                let Some(draft) = tombstone_of(&document, Kind::Deletion, now) else {
+                    continue;
+                };
                 self.commit(place, draft, now);
                 self.counters.auto_deleted += 1;
                 freed += document.memory_bytes();
@@ -214,11 +213,16 @@ impl VBucket {
             Ok(place) => place,
             Err(fetch) => return Outcome::NeedsFetch(fetch),
         };
-        let found = self.table.at(place);
-        let due = found.is_some_and(|found| found.is_expired(now.unix_s()));
+        let found = self.table.at(place).cloned();
+        let due = found
+            .as_ref()
+            .is_some_and(|found| found.is_expired(now.unix_s()));
         let before = self.counters.expired;
-        if due {
-            self.expire(place, now);
+        if due && !self.expire(place, now) {
+            let away = found.filter(|found| !found.is_resident());
+            if let Some(away) = away.filter(|found| found.datatype().contains(Datatype::XATTR)) {
+                return self.needs_fetch(&away);
+            }
         }
         Outcome::Done(self.counters.expired > before)
     }

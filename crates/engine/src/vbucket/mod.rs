@@ -1,10 +1,12 @@
 //! The vBucket: everything that is known of one partition of the keys, changed through `&mut`.
 
+mod attributes;
 mod collections;
 mod counter;
 mod cursors;
 mod durable;
 mod edit;
+mod exchange;
 mod flush;
 mod getl;
 mod memory;
@@ -258,12 +260,16 @@ impl VBucket {
     }
 
     fn needs_fetch<T>(&mut self, document: &Document) -> Outcome<T> {
+        Outcome::NeedsFetch(self.fetch_key(document))
+    }
+
+    fn fetch_key(&mut self, document: &Document) -> FetchKey {
         self.counters.fetches += 1;
-        Outcome::NeedsFetch(FetchKey {
+        FetchKey {
             key: document.key().into(),
             seqno: document.seqno(),
             whole: false,
-        })
+        }
     }
 
     /// Where `key` is or would be. Every operation on a key begins here: if its document may

@@ -45,7 +45,7 @@ impl VBucket {
     }
 
     #[inline]
-    fn read(&mut self, place: Place, document: Document, now: Now) -> Outcome<Got> {
+    pub(super) fn read(&mut self, place: Place, document: Document, now: Now) -> Outcome<Got> {
         if !document.is_resident() {
             return self.needs_fetch(&document);
         }

@@ -3,14 +3,17 @@
 use model::{Cas, Datatype, Document, Draft, Kind, Meta, Now};
 
 use super::VBucket;
+use super::attributes::{tombstone_of, with_attributes_of};
 use super::edit::plain_meta;
+use crate::codec::{Codec, NoCodec};
 use crate::durability::Requirement;
 use crate::error::OpError;
 use crate::table::Place;
-use crate::types::{Got, Mutated, Outcome, StoreMode, Write};
+use crate::types::{FetchKey, Got, Mutated, Outcome, StoreMode, Write};
 
 impl VBucket {
-    /// Stores a whole document. The draft is taken only when it is done.
+    /// Stores a whole document. The draft is taken only when it is done. A document that exists
+    /// keeps its attributes, which asks for its value.
     ///
     /// # Errors
     /// `Locked` without the lock's CAS (checked first); `KeyExists` for an `Add` over a document
@@ -18,7 +21,12 @@ impl VBucket {
     /// `TooBig`; `InvalidArgument` when the draft is gone; `SyncWriteInProgress`,
     /// `SyncWriteReCommitInProgress`; `DurabilityImpossible`, `DurabilityInvalidLevel`;
     /// `NotMyVbucket`, `WouldBlockPending`.
-    pub fn store(&mut self, write: &mut Write, now: Now) -> Result<Outcome<Mutated>, OpError> {
+    pub fn store_with(
+        &mut self,
+        write: &mut Write,
+        codec: &dyn Codec,
+        now: Now,
+    ) -> Result<Outcome<Mutated>, OpError> {
         self.check_active()?;
         let durable = self.requirement(write.durability, now)?;
         let draft = write
@@ -35,7 +43,9 @@ impl VBucket {
             Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
         };
         self.check_undecided(place, asked.key())?;
-        let live_expiry = self.live(place, now).map(Document::expiry);
+        let live = self.live(place, now);
+        let live_expiry = live.map(Document::expiry);
+        let attributed = live.is_some_and(|live| live.datatype().contains(Datatype::XATTR));
         match (live_expiry, write.mode) {
             (Some(_), StoreMode::Add) => return Err(OpError::KeyExists),
             (Some(_), StoreMode::Set | StoreMode::Replace) => {
@@ -51,6 +61,9 @@ impl VBucket {
         let expiry =
             kept.unwrap_or_else(|| self.effective_expiry(asked.key(), asked.expiry(), now));
         let same = expiry == asked.expiry();
+        if attributed && let Some(fetch) = self.keep_attributes(place, write, codec)? {
+            return Ok(Outcome::NeedsFetch(fetch));
+        }
         let mut draft = write
             .draft
             .take()
@@ -62,6 +75,35 @@ impl VBucket {
         Ok(self.write(place, draft, durable, now))
     }
 
+    /// Puts the attributes of the document at `place` into the draft; tells what to fetch if they
+    /// are not in memory.
+    #[cold]
+    fn keep_attributes(
+        &mut self,
+        place: Place,
+        write: &mut Write,
+        codec: &dyn Codec,
+    ) -> Result<Option<FetchKey>, OpError> {
+        let (Some(old), Some(draft)) = (self.table.at(place).cloned(), &write.draft) else {
+            return Ok(None);
+        };
+        if !old.is_resident() {
+            return Ok(Some(self.fetch_key(&old)));
+        }
+        let max = self.config.value_bytes_max;
+        write.draft = Some(with_attributes_of(&old, draft.document(), codec, max)?);
+        Ok(None)
+    }
+
+    /// [`VBucket::store_with`] of a value that is not compressed.
+    ///
+    /// # Errors
+    /// Those; `InvalidArgument` for a compressed one that is to follow attributes.
+    #[inline]
+    pub fn store(&mut self, write: &mut Write, now: Now) -> Result<Outcome<Mutated>, OpError> {
+        self.store_with(write, &NoCodec, now)
+    }
+
     pub(super) fn count_write(&mut self, key: &[u8], existed: bool) {
         self.collections.count(key, |counts| counts.ops_store += 1);
         if existed {
@@ -71,7 +113,7 @@ impl VBucket {
         }
     }
 
-    /// Deletes a document; a tombstone remains.
+    /// Deletes a document; a tombstone remains, with the attributes of the system.
     ///
     /// # Errors
     /// `KeyNotFound`; `Locked` without the lock's CAS; `KeyExists` for another CAS;
@@ -104,15 +146,20 @@ impl VBucket {
             return Err(OpError::KeyNotFound);
         }
         self.check_writer(place, cas, now)?;
-        let outcome = self.write(place, tombstone(key, Kind::Deletion, now), durable, now);
+        let document = self.table.at(place).ok_or(OpError::KeyNotFound)?;
+        let Some(draft) = tombstone_of(document, Kind::Deletion, now) else {
+            let document = document.clone();
+            return Ok(self.needs_fetch(&document));
+        };
+        let outcome = self.write(place, draft, durable, now);
         self.counters.ops_delete += 1;
         self.collections.count(key, |counts| counts.ops_delete += 1);
         Ok(outcome)
     }
 
     /// Turns the document at `place`, whose time has come, into a tombstone; not while a durable
-    /// write of the key waits to be decided, nor after its collection was dropped. Tells whether
-    /// it did.
+    /// write of the key waits to be decided, nor after its collection was dropped, nor while
+    /// attributes that stay are not in memory. Tells whether it did.
     pub(super) fn expire(&mut self, place: Place, now: Now) -> bool {
         let Some(document) = self.table.at(place) else {
             return false;
@@ -122,7 +169,9 @@ impl VBucket {
         if stays {
             return false;
         }
-        let draft = tombstone(document.key(), Kind::Expiration, now);
+        let Some(draft) = tombstone_of(document, Kind::Expiration, now) else {
+            return false;
+        };
         self.commit(place, draft, now);
         self.counters.expired += 1;
         true
@@ -162,15 +211,4 @@ impl VBucket {
         let cas = document.cas();
         Ok(Outcome::Done(Got { document, cas }))
     }
-}
-
-/// What remains of a document: no value, no flags; the expiry tells when it went.
-pub(super) fn tombstone(key: &[u8], kind: Kind, now: Now) -> Draft {
-    let meta = Meta {
-        kind,
-        expiry: now.unix_s(),
-        datatype: Datatype::RAW,
-        ..Meta::default()
-    };
-    Draft::new(key, b"", &meta)
 }

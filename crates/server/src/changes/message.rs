@@ -1,6 +1,6 @@
 //! What a producer's messages mean to whoever follows the changes.
 
-use model::{Cas, CollectionId, Datatype, Seqno, VbId, split_key};
+use model::{Cas, CollectionId, Datatype, Seqno, VbId, body_at, split_key};
 use wire::dcp::{
     Deletion, EndReason, Expiration, Mutation, SeqnoAdvanced, SnapshotMarker, StreamEnd,
     SystemEvent,
@@ -163,12 +163,7 @@ fn told<'a>(frame: &Frame<'a>) -> Result<(Event, Mutation<'a>), wire::Malformed>
 
 /// The value behind the extended attributes, if it has some.
 fn body(value: &[u8], datatype: Datatype) -> &[u8] {
-    match value.split_first_chunk::<4>() {
-        Some((len, rest)) if datatype.contains(Datatype::XATTR) => {
-            rest.get(u32::from_be_bytes(*len) as usize..).unwrap_or(&[])
-        }
-        _ => value,
-    }
+    &value[body_at(value, datatype)..]
 }
 
 #[cfg(test)]

@@ -29,6 +29,14 @@ pub const BUCKET_CAPABILITIES: &[&str] = &[
     "touch",
     "preserve_expiry",
     "preserveExpiry",
+    "xattr",
+    "tombstonedUserXAttrs",
+    "subdoc.AccessDeleted",
+    "subdoc.BinaryXattr",
+    "subdoc.DocumentMacroSupport",
+    "subdoc.ReplaceBodyWithXattr",
+    "subdoc.ReplicaRead",
+    "subdoc.ReviveDocument",
 ];
 
 /// The same of a bucket on disk. Without `couchapi` the Java SDK takes a bucket for an ephemeral one
@@ -43,6 +51,14 @@ pub const DISK_BUCKET_CAPABILITIES: &[&str] = &[
     "touch",
     "preserve_expiry",
     "preserveExpiry",
+    "xattr",
+    "tombstonedUserXAttrs",
+    "subdoc.AccessDeleted",
+    "subdoc.BinaryXattr",
+    "subdoc.DocumentMacroSupport",
+    "subdoc.ReplaceBodyWithXattr",
+    "subdoc.ReplicaRead",
+    "subdoc.ReviveDocument",
 ];
 
 /// Position of a configuration in the order clients keep: epoch first, then revision.

@@ -207,6 +207,6 @@ mod tests {
             asked.insert(Feature(feature));
         }
         let granted: Vec<u16> = grant(asked).iter().map(|feature| feature.0).collect();
-        assert_eq!(granted, [0x0c, 0x1f]);
+        assert_eq!(granted, [0x06, 0x0c, 0x15, 0x1f]);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bucket::Counters;
 use engine::{Got, Mutated, Outcome};
-use model::{Datatype, Document, Now, VbId};
+use model::{Datatype, Document, Now, VbId, body_at};
 use wire::response::{ItemFlags, MutationToken};
 use wire::{Feature, Frame, Status};
 
@@ -105,9 +105,14 @@ impl Context<'_> {
         self.reply_loudly(frame, &reply)
     }
 
-    /// The value in a form that the peer reads.
+    /// The body in a form that the peer reads.
     fn plain_value<'d>(&self, document: &'d Document) -> Result<(Cow<'d, [u8]>, Datatype), Status> {
         let datatype = document.datatype();
+        if datatype.contains(Datatype::XATTR) {
+            let value = document.value();
+            let body = &value[body_at(value, datatype)..];
+            return Ok((Cow::Borrowed(body), datatype.without(Datatype::XATTR)));
+        }
         if !datatype.contains(Datatype::SNAPPY) || self.session.takes_snappy() {
             return Ok((Cow::Borrowed(document.value()), datatype));
         }
@@ -120,6 +125,7 @@ impl Context<'_> {
         &mut self,
         frame: &Frame<'_>,
         mutated: &Mutated,
+        status: Status,
         value: &[u8],
     ) -> Done {
         let token = MutationToken {
@@ -132,6 +138,7 @@ impl Context<'_> {
         self.reply(
             frame,
             &Reply {
+                status,
                 cas: mutated.cas,
                 extras,
                 value,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use engine::{Mutated, OpError, Outcome, Requirement, VBucket};
 use model::VbId;
-use wire::Frame;
 use wire::response::counter_value;
+use wire::{Frame, Status};
 
 use super::documents::Settled;
 use crate::served::ServedBucket;
@@ -15,6 +15,11 @@ use crate::session::{Context, Done, Owed, Refusal};
 pub(super) trait Written: Copy {
     /// Its place.
     fn mutated(&self) -> Mutated;
+
+    /// What it is answered with.
+    fn status(&self) -> Status {
+        Status::SUCCESS
+    }
 
     /// Appends the value of the answer.
     fn append_value(&self, _out: &mut Vec<u8>) {}
@@ -84,12 +89,13 @@ impl Context<'_> {
                 wait,
                 header: frame.header,
                 quiet: self.quiet,
+                status: written.status(),
                 value,
                 since_ns: self.now.mono_ns,
                 deadline_ns,
             });
             return Ok(Done::Owed);
         }
-        Ok(self.reply_mutated(frame, &written.mutated(), &value))
+        Ok(self.reply_mutated(frame, &written.mutated(), written.status(), &value))
     }
 }

@@ -117,6 +117,7 @@ pub(crate) fn writes_durably(opcode: Opcode) -> bool {
         Opcode::SUBDOC_ARRAY_ADD_UNIQUE,
         Opcode::SUBDOC_COUNTER,
         Opcode::SUBDOC_MULTI_MUTATION,
+        Opcode::SUBDOC_REPLACE_BODY_WITH_XATTR,
     ];
     TABLE.contains(&opcode)
 }

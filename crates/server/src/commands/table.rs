@@ -74,7 +74,7 @@ const fn noted(mut command: Command, note: &'static str) -> Command {
 /// Every command that is served.
 pub(crate) static COMMANDS: &[Command] = &ROWS;
 
-const ROWS: [Command; 91] = [
+const ROWS: [Command; 92] = [
     document(Opcode::GET, READ, read::get),
     document(Opcode::GETQ, READ, read::get),
     document(Opcode::GETK, READ, read::get),
@@ -106,10 +106,7 @@ const ROWS: [Command; 91] = [
     document(Opcode::SUBDOC_GET, READ, subdoc::lookup),
     document(Opcode::SUBDOC_EXISTS, READ, subdoc::lookup),
     document(Opcode::SUBDOC_GET_COUNT, READ, subdoc::lookup),
-    noted(
-        document(Opcode::SUBDOC_MULTI_LOOKUP, READ, subdoc::multi_lookup),
-        "of extended attributes only virtual ones: `$document`, `$vbucket`, `$XTOC`",
-    ),
+    document(Opcode::SUBDOC_MULTI_LOOKUP, READ, subdoc::multi_lookup),
     document(Opcode::SUBDOC_DICT_ADD, UPSERT, subdoc::mutate),
     document(Opcode::SUBDOC_DICT_UPSERT, UPSERT, subdoc::mutate),
     document(Opcode::SUBDOC_DELETE, UPSERT, subdoc::mutate),
@@ -119,13 +116,15 @@ const ROWS: [Command; 91] = [
     document(Opcode::SUBDOC_ARRAY_INSERT, UPSERT, subdoc::mutate),
     document(Opcode::SUBDOC_ARRAY_ADD_UNIQUE, UPSERT, subdoc::mutate),
     document(Opcode::SUBDOC_COUNTER, READ_UPSERT, subdoc::mutate),
-    noted(
-        document(
-            Opcode::SUBDOC_MULTI_MUTATION,
-            UPSERT,
-            subdoc::multi_mutation,
-        ),
-        "no extended attributes, no tombstones",
+    document(
+        Opcode::SUBDOC_MULTI_MUTATION,
+        UPSERT,
+        subdoc::multi_mutation,
+    ),
+    document(
+        Opcode::SUBDOC_REPLACE_BODY_WITH_XATTR,
+        UPSERT,
+        subdoc::mutate,
     ),
     bucket(Opcode::GET_RANDOM_KEY, READ, read::get_random_key),
     noted(

@@ -60,7 +60,9 @@ pub(super) fn store(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done
         preserve_expiry: context.infos.preserve_ttl,
         durability: context.requirement(&bucket),
     };
-    context.write(frame, &bucket, vb, |vbucket| vbucket.store(&mut write, now))
+    context.write(frame, &bucket, vb, |vbucket| {
+        vbucket.store_with(&mut write, &Values, now)
+    })
 }
 
 /// DELETE, DELETEQ.

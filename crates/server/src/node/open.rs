@@ -19,7 +19,7 @@ use crate::collections;
 use crate::config::{BucketConfig, BucketKind, EvictionPolicy, NodeConfig, StartError};
 use crate::replication::ReplicaOf;
 use crate::store::Store;
-use crate::value::VALUE_BYTES_MAX;
+use crate::value::{SYSTEM_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// vBuckets of every bucket.
 const VBUCKETS: u16 = 1024;
@@ -178,6 +178,7 @@ fn start(
         vb: Arc::new(VbConfig {
             hash_seed: random_u64(),
             value_bytes_max: VALUE_BYTES_MAX,
+            system_bytes_max: SYSTEM_BYTES_MAX,
             evicts_keys: eviction == EvictionPolicy::Documents,
             // Without a disk nothing can be promised to be on one.
             durability_max: match store {

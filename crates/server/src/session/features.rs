@@ -3,9 +3,10 @@
 use wire::{Feature, FeatureSet};
 
 /// Everything that this node does when asked.
-pub(crate) const GRANTED: [Feature; 18] = [
+pub(crate) const GRANTED: [Feature; 27] = [
     Feature::TCP_NODELAY,
     Feature::MUTATION_SEQNO,
+    Feature::XATTR,
     Feature::XERROR,
     Feature::SELECT_BUCKET,
     Feature::SNAPPY,
@@ -19,9 +20,17 @@ pub(crate) const GRANTED: [Feature; 18] = [
     Feature::COLLECTIONS,
     Feature::SNAPPY_EVERYWHERE,
     Feature::PRESERVE_TTL,
+    Feature::VATTR,
+    Feature::SUBDOC_CREATE_AS_DELETED,
+    Feature::SUBDOC_DOCUMENT_MACRO_SUPPORT,
+    Feature::SUBDOC_REPLACE_BODY_WITH_XATTR,
+    Feature::SUBDOC_REPLICA_READ,
     Feature::GET_CLUSTER_CONFIG_WITH_KNOWN_VERSION,
     Feature::DEDUPE_NOT_MY_VBUCKET_CLUSTERMAP,
     Feature::CLUSTERMAP_CHANGE_NOTIFICATION_BRIEF,
+    Feature::SUBDOC_ALLOWS_ACCESS_ON_MULTIPLE_XATTR_KEYS,
+    Feature::SUBDOC_BINARY_XATTR,
+    Feature::SUBDOC_ALLOW_REPLICA_READ_ON_DELETED_DOCS,
 ];
 
 /// The features of a request that are granted.

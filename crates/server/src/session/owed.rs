@@ -27,6 +27,8 @@ pub(crate) struct Owed {
     pub(crate) header: Header,
     /// Whether only a failure is answered.
     pub(crate) quiet: bool,
+    /// What it is answered with if it is done.
+    pub(crate) status: Status,
     /// The value of the answer: what a counter has come to.
     pub(crate) value: Vec<u8>,
     /// When the request was run, and when it is given up; monotonic.
@@ -81,6 +83,7 @@ impl Session {
         }
         .to_bytes();
         let reply = Reply {
+            status: owed.status,
             cas: mutated.cas,
             extras: if self.has(Feature::MUTATION_SEQNO) {
                 &token

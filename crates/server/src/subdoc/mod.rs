@@ -12,12 +12,16 @@
 //!
 //! Source: protocol specification, sections 4.4 and 4.5. Tests: `tests`.
 
+mod attributes;
 mod edit;
 mod json;
 mod path;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use attributes::{
+    AttributeSet, decode_binary, encode_binary, find_in, name_of, section_bytes,
+};
 pub(crate) use edit::{Edit, EditKind, apply};
 pub(crate) use json::{count, is_within_depth};
 pub(crate) use path::{Component, Path};

@@ -362,9 +362,10 @@ fn first(input: &[u8]) -> Option<(Answer, usize)> {
 }
 
 /// What today's SDKs ask for and this node grants, without compression and tracing.
-pub(crate) const SDK: [Feature; 11] = [
+pub(crate) const SDK: [Feature; 12] = [
     Feature::TCP_NODELAY,
     Feature::MUTATION_SEQNO,
+    Feature::XATTR,
     Feature::XERROR,
     Feature::SELECT_BUCKET,
     Feature::JSON,

@@ -8,17 +8,14 @@ use wire::{Feature, Opcode, Status};
 use crate::client::{Answer, Client, PASSWORD, Request, USER, hex, plain};
 use crate::place::shared;
 
-/// HELLO as in the observation, to which this node grants all but extended attributes (6).
+/// HELLO as in the observation.
 const HELLO: &str =
     "801f000300000000000000110000000200000000000000006f627300020004000600070008000b0012";
 
 fn observer() -> Client {
     let mut client = Client::connect(shared());
     client.send(&hex(HELLO));
-    // Granted were 04 06 07 08 0b 12 there; without sub-documents 06 would be a promise that
-    // is not kept.
-    let granted = "811f0000000000000000000a00000002000000000000000000040007\
-                   0008000b0012";
+    let granted = "811f0000000000000000000c0000000200000000000000000004000600070008000b0012";
     assert_eq!(client.answer().bytes, hex(granted));
     client.call(&plain(USER, PASSWORD)).ok();
     client.select("default").ok();
@@ -66,12 +63,12 @@ fn hello_with_every_feature() {
                    0008000a000b000c000d000e000f0010001100120013001400150016001700180019001a001b00\
                    1c001d001e001f00200021";
     // Seen: 03 04 06 07 08 0a 0b 0c 0d 0e 0f 10 11 12 13 14 15 16 17 18 19. Of those this node
-    // leaves out what it does not do (06 15 16 17 18 19); it grants 1d, 1e and 1f, which a
-    // daemon of 2021 did not know, and 1f in the place of 0d, as newer ones do.
+    // leaves out 16, which is no more; it grants 1c to 21, which a daemon of 2021 did not know,
+    // and 1f in the place of 0d, as newer ones do.
     let answer = replay(&mut client, request);
     let granted = [
-        0x03, 0x04, 0x07, 0x08, 0x0a, 0x0b, 0x0c, 0x0e, 0x0f, 0x10, 0x11, 0x12, 0x13, 0x14, 0x1d,
-        0x1e, 0x1f,
+        0x03, 0x04, 0x06, 0x07, 0x08, 0x0a, 0x0b, 0x0c, 0x0e, 0x0f, 0x10, 0x11, 0x12, 0x13, 0x14,
+        0x15, 0x17, 0x18, 0x19, 0x1c, 0x1d, 0x1e, 0x1f, 0x20, 0x21,
     ];
     let list: Vec<u8> = granted.into_iter().flat_map(u16::to_be_bytes).collect();
     assert_eq!(answer.value, list);

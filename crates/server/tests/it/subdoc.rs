@@ -197,10 +197,6 @@ fn requests_that_cannot_be() {
             Status::SUBDOC_INVALID_COMBO,
         ),
         (
-            changes("sd-bad", &[(DICT_ADD, XATTR, "x", "1")]),
-            Status::NOT_SUPPORTED,
-        ),
-        (
             changes("sd-bad", &[(DICT_ADD, XATTR, "$document", "1")]),
             Status::SUBDOC_XATTR_CANT_MODIFY_VATTR,
         ),
@@ -224,10 +220,6 @@ fn single_paths_that_cannot_be() {
     let deep = vec!["a"; 33].join(".");
     let cases = [
         (one(DICT_ADD, "sd-bad", "b", "1", &[0, 3]), Status::EINVAL),
-        (
-            one(DICT_ADD, "sd-bad", "b", "1", &[0, 4]),
-            Status::NOT_SUPPORTED,
-        ),
         (
             one(DICT_ADD, "sd-bad", "b", "1", &[0, 0x20]),
             Status::EINVAL,

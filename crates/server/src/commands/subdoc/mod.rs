@@ -1,20 +1,23 @@
 //! Commands that read and change parts of documents.
 //!
-//! Documents here have no extended attributes: lookups of one find nothing, those of virtual ones
-//! are answered, and changes of one are refused. Tombstones are no documents to these commands.
+//! Extended attributes lie in front of a document's body ([`model::Attributes`]) and are parts like
+//! others, whose paths say so. Tombstones have attributes only, and are taken by who asks for them.
 
+mod changed;
 mod lookup;
+mod macros;
 mod mutate;
 mod virtual_attributes;
 
 pub(super) use lookup::{lookup, multi_lookup};
 pub(super) use mutate::{multi_mutation, mutate};
 
+use virtual_attributes::is_virtual;
 use wire::request::{DocFlags, PathFlags, SubdocSpec, SubdocSpecs};
-use wire::{Opcode, Status};
+use wire::{Feature, Opcode, Status};
 
-use crate::session::Refusal;
-use crate::subdoc::EditKind;
+use crate::session::{Context, Refusal};
+use crate::subdoc::{EditKind, name_of};
 
 /// Paths of one request at most.
 const SPECS_MAX: usize = 16;
@@ -132,6 +135,15 @@ impl Spec<'_> {
     fn is_of_attribute(&self) -> bool {
         self.flags.contains(PathFlags::XATTR)
     }
+
+    /// Whether it gives the document a body.
+    fn writes_body(&self) -> bool {
+        match self.what {
+            What::Edit(_) => !self.is_of_attribute(),
+            What::SetWhole | What::ReplaceBody => true,
+            _ => false,
+        }
+    }
 }
 
 /// Judges one spec.
@@ -162,6 +174,29 @@ fn check<'a>(spec: &SubdocSpec<'a>, rules: &Rules) -> Result<Spec<'a>, Refusal> 
         });
     };
     Err(Refusal::because(Status::EINVAL, wrong))
+}
+
+/// Refuses paths of attributes of a peer that does not know what these are.
+fn check_negotiated(context: &Context<'_>, specs: &[Spec<'_>]) -> Result<(), Refusal> {
+    let asks = specs.iter().any(Spec::is_of_attribute);
+    if asks && !context.session.has(Feature::XATTR) {
+        let context = "extended attributes were not negotiated";
+        return Err(Refusal::because(Status::NOT_SUPPORTED, context));
+    }
+    Ok(())
+}
+
+/// Judges the attributes that are to be changed, whatever the document is.
+fn check_writes(specs: &[Spec<'_>]) -> Result<(), Refusal> {
+    for spec in specs.iter().filter(|spec| spec.is_of_attribute()) {
+        if is_virtual(name_of(spec.path)?) {
+            return Err(Status::SUBDOC_XATTR_CANT_MODIFY_VATTR.into());
+        }
+        if spec.flags.contains(PathFlags::EXPAND_MACROS) {
+            macros::parse(spec.value)?;
+        }
+    }
+    Ok(())
 }
 
 fn is_whole(what: What) -> bool {

@@ -3,21 +3,24 @@
 //! The document is read, changed outside of any lock, and written if it is still the one that was
 //! read; if not, all of it is done again.
 
-use std::borrow::Cow;
-
-use engine::{Got, Mutated, OpError, Outcome, StoreMode, VBucket, Write};
-use model::{Cas, Datatype, Draft, Meta, Now, VbId};
-use wire::request::{DocFlags, Message, PathFlags, Subdoc, SubdocExtras, SubdocMulti};
+use engine::{Exchange, Got, Mutated, OpError, Outcome};
+use model::{Attributes, Cas, Datatype, Draft, Kind, Meta, Now, VbId};
+use wire::request::{DocFlags, Message, Subdoc, SubdocExtras, SubdocMulti};
 use wire::{Frame, Status};
 
 use super::super::documents::{Settled, absolute_expiry};
 use super::super::durable::Written;
-use super::lookup::{parts_of, plain};
-use super::{A, AD, CD, MD, RV, Spec, What, check, check_all, check_doc_flags, rules};
+use super::changed::{Changed, Failed, Wanted, changed, root_of, split};
+use super::lookup::{of_deleted, parts_of, plain, vb_uuid};
+use super::virtual_attributes::Shown;
+use super::{
+    A, AD, CD, MD, RV, Spec, What, check, check_all, check_doc_flags, check_negotiated,
+    check_writes, rules,
+};
 use crate::served::ServedBucket;
 use crate::session::{Context, Done, Refusal, Reply, StoredKey};
-use crate::subdoc::{Component, Edit, Path, apply};
-use crate::value::{VALUE_BYTES_MAX, is_json};
+use crate::subdoc::Path;
+use crate::value::is_json;
 
 /// How often a document that others change meanwhile is tried.
 const TRIES: usize = 100;
@@ -31,19 +34,16 @@ pub(in crate::commands) fn mutate(
 ) -> Result<Done, Refusal> {
     let request = Subdoc::read(frame)?;
     let rules = rules(frame.header.opcode).ok_or(Status::EINVAL)?;
-    check_doc_flags(
-        request.extras.doc_flags.unwrap_or_default(),
-        rules.doc_flags,
-    )?;
+    let doc_flags = request.extras.doc_flags.unwrap_or_default();
+    check_doc_flags(doc_flags, rules.doc_flags)?;
     let spec = check(&request.spec, &rules)?;
+    if doc_flags.contains(DocFlags::CREATE_AS_DELETED) && !spec.is_of_attribute() {
+        let context = "a document that is created as deleted has attributes only";
+        return Err(Refusal::because(Status::EINVAL, context));
+    }
     Path::parse(spec.path)?;
-    run(
-        context,
-        frame,
-        (request.key, &[spec]),
-        request.extras,
-        false,
-    )
+    let target = (request.key, std::slice::from_ref(&spec));
+    run(context, frame, target, request.extras, false)
 }
 
 /// Several paths: all of them are changed or none.
@@ -60,14 +60,106 @@ pub(in crate::commands) fn multi_mutation(
 
 /// What is asked of the document, judged.
 struct Asked<'a> {
-    specs: &'a [Spec<'a>],
-    /// Whether it is made where it is not there.
-    makes: bool,
-    /// Whether it must not be there.
-    adds: bool,
+    wanted: Wanted<'a>,
+    flags: DocFlags,
+    cas: Cas,
     expiry: u32,
     item_flags: Option<u32>,
-    multi: bool,
+}
+
+fn judge<'a>(
+    frame: &Frame<'_>,
+    specs: &'a [Spec<'a>],
+    extras: SubdocExtras,
+    (multi, now): (bool, Now),
+) -> Result<Asked<'a>, Refusal> {
+    let flags = extras.doc_flags.unwrap_or_default();
+    let has = |flag| flags.contains(flag);
+    let adds = has(DocFlags::ADD);
+    let makes = adds || has(DocFlags::MKDOC);
+    let revives = has(DocFlags::REVIVE);
+    let wrong = if adds && has(DocFlags::MKDOC) {
+        "a document cannot be both added and made if needed"
+    } else if adds && frame.header.cas != Cas::ANY {
+        "a document that is added has no CAS"
+    } else if has(DocFlags::CREATE_AS_DELETED) && !makes {
+        "only what is made can be created as deleted"
+    } else if revives && !has(DocFlags::ACCESS_DELETED) {
+        "who revives must take deleted documents"
+    } else if revives && has(DocFlags::CREATE_AS_DELETED) {
+        "a document cannot be both revived and created as deleted"
+    } else {
+        check_writes(specs)?;
+        return Ok(Asked {
+            wanted: Wanted {
+                specs,
+                makes,
+                multi,
+            },
+            flags,
+            cas: frame.header.cas,
+            expiry: absolute_expiry(extras.expiry.unwrap_or(0), now)?,
+            item_flags: extras.item_flags,
+        });
+    };
+    Err(Refusal::because(Status::EINVAL, wrong))
+}
+
+impl Asked<'_> {
+    fn has(&self, flag: DocFlags) -> bool {
+        self.flags.contains(flag)
+    }
+
+    fn deletes(&self) -> bool {
+        let mut specs = self.wanted.specs.iter();
+        specs.any(|spec| spec.what == What::DeleteWhole)
+    }
+
+    /// Whether nothing but the deletion is asked for.
+    fn only_deletes(&self) -> bool {
+        self.wanted.specs.len() == 1 && self.deletes()
+    }
+
+    /// The part of what is there that counts as the document.
+    ///
+    /// # Errors
+    /// If the change may not be made of it.
+    fn target<'g>(&self, there: Option<&'g Got>) -> Result<Option<&'g Got>, Refusal> {
+        let takes_deleted = self.has(DocFlags::ACCESS_DELETED);
+        let visible = there.filter(|got| takes_deleted || is_live(got));
+        let live = there.is_some_and(is_live);
+        if self.has(DocFlags::ADD) {
+            let bars = live || self.has(DocFlags::CREATE_AS_DELETED) && there.is_some();
+            return if bars {
+                Err(OpError::KeyExists.into())
+            } else {
+                Ok(None)
+            };
+        }
+        let Some(got) = visible else {
+            return if self.wanted.makes && self.cas == Cas::ANY {
+                Ok(None)
+            } else {
+                Err(OpError::KeyNotFound.into())
+            };
+        };
+        if live && self.has(DocFlags::REVIVE) {
+            return Err(Status::SUBDOC_CAN_ONLY_REVIVE_DELETED_DOCUMENTS.into());
+        }
+        if !live && self.cas != Cas::ANY && self.cas != got.document.cas() {
+            return Err(OpError::KeyExists.into());
+        }
+        Ok(Some(got))
+    }
+
+    /// Whether the document is a tombstone after the change.
+    fn leaves_tombstone(&self, target: Option<&Got>) -> bool {
+        match target {
+            Some(got) if !is_live(got) => !self.has(DocFlags::REVIVE),
+            Some(_) => self.deletes(),
+            None => self.has(DocFlags::CREATE_AS_DELETED),
+        }
+    }
 }
 
 fn run(
@@ -77,44 +169,38 @@ fn run(
     extras: SubdocExtras,
     multi: bool,
 ) -> Result<Done, Refusal> {
+    check_negotiated(context, specs)?;
     let asked = judge(frame, specs, extras, (multi, context.now))?;
     let bucket = context.bucket()?;
     let key = context.key(key)?;
     let vb = context.vbucket(frame, &key);
     for _ in 0..TRIES {
-        let existing = match read(context, &bucket, vb, &key)? {
-            Settled::Ready(existing) => existing,
+        let there = match read(context, &bucket, vb, &key)? {
+            Settled::Ready(there) => there,
             Settled::Parked(done) => return Ok(done),
         };
-        if existing.is_some() && asked.adds {
-            return Err(OpError::KeyExists.into());
+        let target = asked.target(there.as_ref())?;
+        if asked.only_deletes() && target.is_some_and(is_live) {
+            return delete(context, frame, (&bucket, vb), &key);
         }
-        if existing.is_none() && !asked.makes {
-            return Err(OpError::KeyNotFound.into());
+        let tombstone = asked.leaves_tombstone(target);
+        let writes_body = |spec: &Spec<'_>| spec.writes_body();
+        if tombstone && specs.iter().any(writes_body) {
+            return Err(Status::SUBDOC_DELETED_DOCUMENT_CANT_HAVE_VALUE.into());
         }
-        let seen = existing.as_ref().map(|got| got.document.cas());
-        let mut raced = false;
-        let done = if specs.iter().any(|spec| spec.what == What::DeleteWhole) {
-            context.admit_removal(&bucket)?;
-            let (cas, now) = (frame.header.cas, context.now);
-            let durability = context.requirement(&bucket);
-            context.write(frame, &bucket, vb, |vbucket| {
-                vbucket.delete_durably(key.bytes(), cas, durability, now)
-            })
-        } else {
-            match changed(existing.as_ref(), &asked)? {
-                Ok(changed) => {
-                    let change = Change {
-                        key: &key,
-                        seen,
-                        changed: &changed,
-                        meta: meta(existing.as_ref(), &asked, &changed.text),
-                    };
-                    store(context, frame, (&bucket, vb), &change, &mut raced)
-                }
-                Err(failed) => return refuse(context, frame, multi, failed),
-            }
+        let vb_uuid = vb_uuid(&bucket, vb);
+        let changed = match make(target, &asked, tombstone, (vb_uuid, context.now))? {
+            Ok(changed) => changed,
+            Err(failed) => return refuse(context, frame, (target, multi), failed),
         };
+        let change = Change {
+            key: &key,
+            there: there.as_ref(),
+            changed: &changed,
+            meta: meta(target, &asked, &changed, (tombstone, context.now)),
+        };
+        let mut raced = false;
+        let done = store(context, frame, (&bucket, vb), &change, &mut raced);
         if !raced {
             return done;
         }
@@ -125,48 +211,21 @@ fn run(
     ))
 }
 
-fn judge<'a>(
+fn delete(
+    context: &mut Context<'_>,
     frame: &Frame<'_>,
-    specs: &'a [Spec<'a>],
-    extras: SubdocExtras,
-    (multi, now): (bool, Now),
-) -> Result<Asked<'a>, Refusal> {
-    let flags = extras.doc_flags.unwrap_or_default();
-    let adds = flags.contains(DocFlags::ADD);
-    let wrong = |context| Err(Refusal::because(Status::EINVAL, context));
-    if adds && flags.contains(DocFlags::MKDOC) {
-        return wrong("a document cannot be both added and made if needed");
-    }
-    if adds && frame.header.cas != Cas::ANY {
-        return wrong("a document that is added has no CAS");
-    }
-    for flag in [
-        DocFlags::ACCESS_DELETED,
-        DocFlags::CREATE_AS_DELETED,
-        DocFlags::REVIVE,
-    ] {
-        if flags.contains(flag) {
-            let context = "tombstones cannot be changed";
-            return Err(Refusal::because(Status::NOT_SUPPORTED, context));
-        }
-    }
-    if let Some(spec) = specs.iter().find(|spec| spec.is_of_attribute()) {
-        if spec.path.starts_with(b"$") {
-            return Err(Status::SUBDOC_XATTR_CANT_MODIFY_VATTR.into());
-        }
-        let context = "extended attributes are not stored";
-        return Err(Refusal::because(Status::NOT_SUPPORTED, context));
-    }
-    Ok(Asked {
-        specs,
-        makes: adds || flags.contains(DocFlags::MKDOC),
-        adds,
-        expiry: absolute_expiry(extras.expiry.unwrap_or(0), now)?,
-        item_flags: extras.item_flags,
-        multi,
+    (bucket, vb): (&ServedBucket, VbId),
+    key: &StoredKey<'_>,
+) -> Result<Done, Refusal> {
+    context.admit_removal(bucket)?;
+    let (cas, now) = (frame.header.cas, context.now);
+    let durability = context.requirement(bucket);
+    context.write(frame, bucket, vb, |vbucket| {
+        vbucket.delete_durably(key.bytes(), cas, durability, now)
     })
 }
 
+/// What is there: a document or its tombstone.
 fn read(
     context: &mut Context<'_>,
     bucket: &ServedBucket,
@@ -176,7 +235,7 @@ fn read(
     let now = context.now;
     let outcome = bucket
         .bucket
-        .run(vb, |vbucket| vbucket.get(key.bytes(), now));
+        .run(vb, |vbucket| vbucket.get_or_tombstone(key.bytes(), now));
     let outcome = match outcome {
         Err(OpError::KeyNotFound) => return Ok(Settled::Ready(None)),
         outcome => outcome?,
@@ -187,138 +246,101 @@ fn read(
     })
 }
 
-/// A document with its changes made, and what they tell.
-struct Changed {
-    text: Vec<u8>,
-    told: Vec<u8>,
-}
-
-/// The first path that failed, and why.
-#[derive(Clone, Copy)]
-struct Failed {
-    index: usize,
-    status: Status,
-}
-
-fn changed(existing: Option<&Got>, asked: &Asked<'_>) -> Result<Result<Changed, Failed>, Refusal> {
-    let unpacked = existing.map(plain).transpose()?.flatten();
-    let (mut text, mut parts) = match existing {
+/// Makes the changes of what is there, or of an empty document.
+fn make(
+    target: Option<&Got>,
+    asked: &Asked<'_>,
+    tombstone: bool,
+    (vb_uuid, now): (model::VbUuid, Now),
+) -> Result<Result<Changed, Failed>, Refusal> {
+    let unpacked = target.map(plain).transpose()?.flatten();
+    let mut parts = Ok(());
+    let (attributes, mut body) = match target {
         Some(got) => {
-            let body = unpacked.as_deref().unwrap_or(got.document.value());
-            (Cow::Borrowed(body), parts_of(got, body))
+            let stored = got.document.value();
+            split(unpacked.as_deref().unwrap_or(stored), &got.document)
         }
-        None => (Cow::Borrowed(root_of(asked.specs)), Ok(())),
+        None => (Attributes::default(), &[][..]),
     };
-    let mut told = Vec::new();
-    for (index, spec) in asked.specs.iter().enumerate() {
-        let status = match one(&text, parts, spec, asked.makes) {
-            Ok((next, number)) => {
-                if spec.what == What::SetWhole {
-                    let json = is_json(&next);
-                    parts = json.then_some(()).ok_or(Status::SUBDOC_DOC_NOT_JSON);
-                }
-                text = Cow::Owned(next);
-                if let Some(number) = number {
-                    tell(asked.multi, index, number, &mut told);
-                }
-                continue;
-            }
-            Err(status) => status,
-        };
-        return Ok(Err(Failed { index, status }));
+    let live = target.filter(|got| is_live(got));
+    if let Some(got) = live {
+        parts = parts_of(got, body);
     }
-    if text.len() > VALUE_BYTES_MAX {
-        return Err(OpError::TooBig.into());
+    let shown = |body| Shown {
+        document: target.map(|got| &got.document),
+        attributes,
+        body,
+        vb_uuid,
+        now,
+    };
+    let begins = match (live, target) {
+        (Some(_), _) => false,
+        (None, Some(_)) => asked.wanted.specs.iter().any(Spec::writes_body),
+        (None, None) => true,
+    };
+    if begins && !tombstone {
+        body = root_of(asked.wanted.specs);
     }
-    let text = text.into_owned();
-    Ok(Ok(Changed { text, told }))
-}
-
-/// What a document that is made starts as.
-fn root_of(specs: &[Spec<'_>]) -> &'static [u8] {
-    for spec in specs {
-        if let What::Edit(kind) = spec.what {
-            let first = Path::parse(spec.path).map(|path| path.components.into_iter().next());
-            let array = match first {
-                Ok(None) => kind.is_of_elements(),
-                Ok(Some(first)) => !matches!(first, Component::Key(_)),
-                Err(_) => false,
-            };
-            return if array { b"[]" } else { b"{}" };
-        }
-    }
-    b""
-}
-
-fn one(
-    text: &[u8],
-    parts: Result<(), Status>,
-    spec: &Spec<'_>,
-    makes: bool,
-) -> Result<(Vec<u8>, Option<i64>), Status> {
-    match spec.what {
-        What::SetWhole => Ok((spec.value.to_vec(), None)),
-        What::Edit(kind) => {
-            parts?;
-            let edit = Edit {
-                kind,
-                path: &Path::parse(spec.path)?,
-                value: spec.value,
-                make_path: makes || spec.flags.contains(PathFlags::MKDIR_P),
-            };
-            apply(text, &edit)
-        }
-        _ => Err(Status::EINVAL),
-    }
-}
-
-/// Adds the number that a counter has come to.
-fn tell(multi: bool, index: usize, number: i64, told: &mut Vec<u8>) {
-    let number = number.to_string();
-    if multi {
-        told.push(index as u8);
-        told.extend_from_slice(&Status::SUCCESS.0.to_be_bytes());
-        told.extend_from_slice(&(number.len() as u32).to_be_bytes());
-    }
-    told.extend_from_slice(number.as_bytes());
+    Ok(changed(&shown(body), parts, asked.wanted)?)
 }
 
 fn refuse(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-    multi: bool,
+    (target, multi): (Option<&Got>, bool),
     failed: Failed,
 ) -> Result<Done, Refusal> {
     if !multi {
         return Err(failed.status.into());
     }
+    let gone = target.is_some_and(|got| !is_live(got));
+    let status = Status::SUBDOC_MULTI_PATH_FAILURE;
     let [high, low] = failed.status.0.to_be_bytes();
     let reply = Reply {
-        status: Status::SUBDOC_MULTI_PATH_FAILURE,
+        status: if gone { of_deleted(status) } else { status },
         value: &[failed.index as u8, high, low],
         ..Reply::EMPTY
     };
     Ok(context.reply(frame, &reply))
 }
 
-fn meta(existing: Option<&Got>, asked: &Asked<'_>, text: &[u8]) -> Meta {
-    let kept = existing.map_or(0, |got| got.document.flags());
+fn meta(
+    target: Option<&Got>,
+    asked: &Asked<'_>,
+    changed: &Changed,
+    (tombstone, now): (bool, Now),
+) -> Meta {
+    let attributes = if changed.body_at > 0 {
+        Datatype::XATTR
+    } else {
+        Datatype::RAW
+    };
+    if tombstone {
+        return Meta {
+            kind: Kind::Deletion,
+            expiry: now.unix_s(),
+            datatype: attributes,
+            ..Meta::default()
+        };
+    }
+    let kept = target.map_or(0, |got| got.document.flags());
+    let body = if is_json(changed.body()) {
+        Datatype::JSON
+    } else {
+        Datatype::RAW
+    };
     Meta {
         flags: asked.item_flags.unwrap_or(kept),
         expiry: asked.expiry,
-        datatype: if is_json(text) {
-            Datatype::JSON
-        } else {
-            Datatype::RAW
-        },
+        datatype: body.with(attributes),
         ..Meta::default()
     }
 }
 
 struct Change<'a> {
     key: &'a StoredKey<'a>,
-    /// The revision that was changed; `None` where there was no document.
-    seen: Option<Cas>,
+    /// What was read.
+    there: Option<&'a Got>,
     changed: &'a Changed,
     meta: Meta,
 }
@@ -331,49 +353,43 @@ fn store(
     change: &Change<'_>,
     raced: &mut bool,
 ) -> Result<Done, Refusal> {
-    let (text, told) = (&change.changed.text, change.changed.told.as_slice());
-    context.admit(bucket, text.len() + ROOM_BYTES)?;
+    let changed = change.changed;
+    context.admit(bucket, changed.value.len() + ROOM_BYTES)?;
     let now = context.now;
-    let key = change.key.bytes();
-    let mut write = Write {
-        mode: if change.seen.is_some() {
-            StoreMode::Replace
-        } else {
-            StoreMode::Add
-        },
-        draft: Some(Draft::new(key, text, &change.meta)),
+    let mut exchange = Exchange {
+        draft: Some(Draft::new(change.key.bytes(), &changed.value, &change.meta)),
+        seen: change.there.map(|got| got.document.seqno()),
         cas: frame.header.cas,
         preserve_expiry: context.infos.preserve_ttl,
         durability: context.requirement(bucket),
+        raced: false,
     };
-    context.write(frame, bucket, vb, |vbucket| {
-        let there = match revision(vbucket, key, now)? {
-            Outcome::Done(there) | Outcome::Prepared(there) => there,
-            Outcome::NeedsFetch(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
+    let told = changed.told.as_slice();
+    let was_live = change.there.is_some_and(is_live);
+    let status = if change.meta.kind.is_tombstone() && !was_live {
+        Status::SUBDOC_SUCCESS_DELETED
+    } else {
+        Status::SUCCESS
+    };
+    let done = context.write(frame, bucket, vb, |vbucket| {
+        let stamp = |value: &mut [u8], cas, seqno| changed.stamps.write(value, cas, seqno);
+        let edited = |mutated| Edited {
+            mutated,
+            told,
+            status,
         };
-        if there != change.seen {
-            *raced = true;
-            return Err(OpError::KeyExists);
-        }
-        let edited = |mutated| Edited { mutated, told };
-        Ok(match vbucket.store(&mut write, now)? {
+        Ok(match vbucket.exchange(&mut exchange, &stamp, now)? {
             Outcome::Done(mutated) => Outcome::Done(edited(mutated)),
             Outcome::Prepared(mutated) => Outcome::Prepared(edited(mutated)),
             Outcome::NeedsFetch(fetch) => Outcome::NeedsFetch(fetch),
         })
-    })
+    });
+    *raced = exchange.raced;
+    done
 }
 
-/// The revision of a document; `None` where there is none.
-fn revision(vbucket: &mut VBucket, key: &[u8], now: Now) -> Result<Outcome<Option<Cas>>, OpError> {
-    Ok(match vbucket.get_meta(key, now) {
-        Err(OpError::KeyNotFound) => Outcome::Done(None),
-        Err(error) => return Err(error),
-        Ok(Outcome::NeedsFetch(fetch)) => Outcome::NeedsFetch(fetch),
-        Ok(Outcome::Done(got) | Outcome::Prepared(got)) => {
-            Outcome::Done((!got.deleted).then_some(got.meta.cas))
-        }
-    })
+fn is_live(got: &Got) -> bool {
+    !got.document.kind().is_tombstone()
 }
 
 /// What a changed document answers.
@@ -381,11 +397,16 @@ fn revision(vbucket: &mut VBucket, key: &[u8], now: Now) -> Result<Outcome<Optio
 struct Edited<'a> {
     mutated: Mutated,
     told: &'a [u8],
+    status: Status,
 }
 
 impl Written for Edited<'_> {
     fn mutated(&self) -> Mutated {
         self.mutated
+    }
+
+    fn status(&self) -> Status {
+        self.status
     }
 
     fn append_value(&self, out: &mut Vec<u8>) {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use engine::collections::SystemEvent;
 use engine::dcp::{Event, Snapshot, StreamEnd};
-use model::{Datatype, Document, Kind, VbId, split_key};
+use model::{Datatype, Document, Kind, VbId, body_at, split_key, system_section};
 use wire::dcp::{
     Abort, Commit, Deletion, EndReason, Expiration, MarkerFlags, MarkerVersion as Version,
     Mutation, OpenFlags, OsoSnapshot, Prepare, SeqnoAdvanced, SetVbucketState, SnapshotMarker,
@@ -202,7 +202,12 @@ impl Form<'_> {
         about: &dyn Fn(Datatype) -> Envelope<'static>,
         out: &mut Vec<u8>,
     ) -> Result<Opcode, TooLong> {
-        let (value, datatype) = self.value(document);
+        let deleted = document.kind() == Kind::PrepareDeletion;
+        let (value, datatype) = if deleted {
+            self.deleted_value(document)
+        } else {
+            self.value(document)
+        };
         let prepare = Prepare {
             seqno: document.seqno(),
             rev: document.rev(),
@@ -210,7 +215,7 @@ impl Form<'_> {
             expiry: document.expiry(),
             lock_time: 0,
             heat: self.heat(document),
-            deleted: document.kind() == Kind::PrepareDeletion,
+            deleted,
             level: document.level().unwrap_or(model::DurabilityLevel::Majority),
             key,
             value: &value,
@@ -233,39 +238,51 @@ impl Form<'_> {
             .flags
             .contains(OpenFlags::NO_VALUE_WITH_UNDERLYING_DATATYPE);
         let bare = keyed || self.flags.contains(OpenFlags::NO_VALUE);
-        let xattrs = self.flags.contains(OpenFlags::INCLUDE_XATTRS);
+        let xattrs = self.tells_attributes();
         if bare && !(xattrs && stored.contains(Datatype::XATTR)) {
             let shown = if keyed { stored } else { Datatype::RAW };
             return (Cow::Borrowed(&[]), self.known(shown));
         }
-        let mut value = Cow::Borrowed(document.value());
+        let mut value = document.value();
         let mut datatype = stored;
         if stored.contains(Datatype::XATTR) && (bare || !xattrs) {
-            (value, datatype) = inflated(value, datatype);
-            let section = xattr_bytes(&value).min(value.len());
+            let (section, body) = value.split_at(body_at(value, stored));
             if bare {
-                value = Cow::Owned(value[..section].to_vec());
+                value = section;
                 datatype = if keyed { stored } else { Datatype::XATTR };
             } else {
-                value = Cow::Owned(value[section..].to_vec());
+                value = body;
                 datatype = datatype.without(Datatype::XATTR);
             }
+        }
+        let (value, datatype) = self.packed(Cow::Borrowed(value), datatype);
+        (value, self.known(datatype))
+    }
+
+    /// What outlives a deleted document: extended attributes, for those who asked for them; those
+    /// of users for those who asked for these, too.
+    fn deleted_value<'d>(&self, document: &'d Document) -> (Cow<'d, [u8]>, Datatype) {
+        let datatype = document.datatype();
+        if !self.tells_attributes() || !datatype.contains(Datatype::XATTR) {
+            return (Cow::Borrowed(&[]), Datatype::RAW);
+        }
+        let of_users = self.settings.deleted_user_xattrs
+            || self.flags.contains(OpenFlags::INCLUDE_DELETED_USER_XATTRS);
+        let value = if of_users {
+            Cow::Borrowed(document.value())
+        } else {
+            Cow::Owned(system_section(document.value(), datatype))
+        };
+        if value.is_empty() {
+            return (value, Datatype::RAW);
         }
         let (value, datatype) = self.packed(value, datatype);
         (value, self.known(datatype))
     }
 
-    /// What outlives a deleted document: extended attributes, for those who asked for them.
-    fn deleted_value<'d>(&self, document: &'d Document) -> (Cow<'d, [u8]>, Datatype) {
-        let datatype = document.datatype();
-        let wanted = self.flags.contains(OpenFlags::INCLUDE_XATTRS)
-            && datatype.contains(Datatype::XATTR)
-            && !document.value().is_empty();
-        if !wanted {
-            return (Cow::Borrowed(&[]), Datatype::RAW);
-        }
-        let (value, datatype) = self.packed(Cow::Borrowed(document.value()), datatype);
-        (value, self.known(datatype))
+    /// Whether the peer asked for extended attributes, and knows what they are.
+    fn tells_attributes(&self) -> bool {
+        self.flags.contains(OpenFlags::INCLUDE_XATTRS) && self.features.contains(Feature::XATTR)
     }
 
     /// Compresses or inflates, as was negotiated.
@@ -287,11 +304,16 @@ impl Form<'_> {
 
     /// Leaves out what the peer does not know of.
     fn known(&self, datatype: Datatype) -> Datatype {
-        if self.features.contains(Feature::JSON) {
-            datatype
-        } else {
-            datatype.without(Datatype::JSON)
+        let mut known = datatype;
+        for (bit, feature) in [
+            (Datatype::JSON, Feature::JSON),
+            (Datatype::XATTR, Feature::XATTR),
+        ] {
+            if !self.features.contains(feature) {
+                known = known.without(bit);
+            }
         }
+        known
     }
 }
 
@@ -301,18 +323,12 @@ fn plain_envelope(to: Address) -> Envelope<'static> {
     envelope(to.vb, to.opaque, to.stream_id, nothing)
 }
 
-/// Bytes of the extended attributes at the start of a value, their length included.
-fn xattr_bytes(value: &[u8]) -> usize {
-    let length = value.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
-    length.map_or(0, |length| (length as usize).saturating_add(4))
-}
-
 /// The plain form; what is damaged stays as it is.
 fn inflated(value: Cow<'_, [u8]>, datatype: Datatype) -> (Cow<'_, [u8]>, Datatype) {
     if !datatype.contains(Datatype::SNAPPY) {
         return (value, datatype);
     }
-    match value::inflate(&value) {
+    match value::inflate_stored(&value) {
         Ok(plain) => (Cow::Owned(plain), datatype.without(Datatype::SNAPPY)),
         Err(_) => (value, datatype),
     }

@@ -1,0 +1,111 @@
+//! Documents that are read, changed outside of the lock, and put back: tombstones too.
+
+use model::{Cas, Document, Now, Seqno, VbState};
+
+use super::VBucket;
+use crate::error::OpError;
+use crate::types::{Exchange, Got, Mutated, Outcome};
+
+impl VBucket {
+    /// Reads a document or, where there is none, its tombstone.
+    ///
+    /// # Errors
+    /// `KeyNotFound` if there is neither; `NotMyVbucket` and `WouldBlockPending` unless active.
+    pub fn get_or_tombstone(&mut self, key: &[u8], now: Now) -> Result<Outcome<Got>, OpError> {
+        self.check_active()?;
+        self.check_collection(key)?;
+        let place = match self.seek(key) {
+            Ok(place) => place,
+            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
+        };
+        self.check_readable(place, key)?;
+        let there = self.table.at(place).cloned().ok_or(OpError::KeyNotFound)?;
+        if !there.is_expired(now.unix_s()) {
+            return Ok(self.read(place, there, now));
+        }
+        if !there.is_resident() {
+            return Ok(self.needs_fetch(&there));
+        }
+        if !self.expire(place, now) {
+            return Err(OpError::KeyNotFound);
+        }
+        let document = self.table.at(place).cloned().ok_or(OpError::KeyNotFound)?;
+        Ok(self.read(place, document, now))
+    }
+
+    /// The same of a replica vBucket, where nothing expires.
+    ///
+    /// # Errors
+    /// `KeyNotFound`; `NotMyVbucket` unless this is a replica.
+    pub fn get_replica_or_tombstone(
+        &mut self,
+        key: &[u8],
+        now: Now,
+    ) -> Result<Outcome<Got>, OpError> {
+        if self.state != VbState::Replica {
+            return Err(OpError::NotMyVbucket);
+        }
+        self.check_collection(key)?;
+        let place = match self.seek(key) {
+            Ok(place) => place,
+            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
+        };
+        let there = self.table.at(place).cloned().ok_or(OpError::KeyNotFound)?;
+        if there.is_expired(now.unix_s()) {
+            return Err(OpError::KeyNotFound);
+        }
+        Ok(self.read(place, there, now))
+    }
+
+    /// Puts a document or a tombstone in the place of what was read, if that is still there. The
+    /// draft is taken only when it is done. `stamp` may write the change's own CAS and seqno into
+    /// the value; it runs under the lock, so it must be short.
+    ///
+    /// # Errors
+    /// `KeyExists`, with [`Exchange::raced`] if something else is there by now; `Locked`;
+    /// `TooBig`; `InvalidArgument` when the draft is gone; those of durable writes;
+    /// `NotMyVbucket`, `WouldBlockPending`.
+    pub fn exchange(
+        &mut self,
+        exchange: &mut Exchange,
+        stamp: &dyn Fn(&mut [u8], Cas, Seqno),
+        now: Now,
+    ) -> Result<Outcome<Mutated>, OpError> {
+        const NOTHING: OpError = OpError::InvalidArgument("nothing to store");
+        self.check_active()?;
+        let durable = self.requirement(exchange.durability, now)?;
+        let asked = exchange.draft.as_ref().ok_or(NOTHING)?.document();
+        self.check_collection(asked.key())?;
+        let value_bytes_max = self.config.value_bytes_max + self.config.system_bytes_max;
+        if asked.value().len() > value_bytes_max {
+            return Err(OpError::TooBig);
+        }
+        let place = match self.seek(asked.key()) {
+            Ok(place) => place,
+            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
+        };
+        self.check_undecided(place, asked.key())?;
+        let there = self.table.at(place);
+        let expired = there.is_some_and(|there| there.is_expired(now.unix_s()));
+        if expired || there.map(Document::seqno) != exchange.seen {
+            exchange.raced = true;
+            return Err(OpError::KeyExists);
+        }
+        let live_expiry = self.live(place, now).map(Document::expiry);
+        if live_expiry.is_some() {
+            self.check_writer(place, exchange.cas, now)?;
+        }
+        let mut draft = exchange.draft.take().ok_or(NOTHING)?;
+        let asked = draft.document();
+        if !asked.kind().is_tombstone() {
+            let kept = live_expiry.filter(|_| exchange.preserve_expiry);
+            let capped = || self.effective_expiry(asked.key(), asked.expiry(), now);
+            let expiry = kept.unwrap_or_else(capped);
+            draft.set_expiry(expiry);
+        }
+        let (cas, seqno) = (self.hlc.peek(now), self.high_seqno.next());
+        draft.edit_value(|value| stamp(value, cas, seqno));
+        self.count_write(draft.document().key(), live_expiry.is_some());
+        Ok(self.write(place, draft, durable, now))
+    }
+}
