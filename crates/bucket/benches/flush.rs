@@ -2,7 +2,10 @@
 //!
 //! `FlushVBucket/{insert,replace}/N` flushes N changes of one vBucket into a store on disk, with
 //! real syncs; `bytes_per_item` is the most that was held during the flush beyond what was held
-//! before it, so without the documents themselves. `Warmup/N` loads N keys with their values.
+//! before it, so without the documents themselves. `FlushNode/replace/N` replaces N documents at
+//! random among 100,000 in 1,024 vBuckets and flushes them: most vBuckets have one change, which
+//! is what a node that answers many clients one at a time has. `Warmup/N` loads N keys with their
+//! values.
 //! `cpu_items_per_second` counts the time of the calling thread only (Linux).
 
 use std::alloc::System;
@@ -25,6 +28,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const VALUE: [u8; 100] = [b'v'; 100];
 const VB: VbId = VbId(0);
+const NODE_DOCUMENTS: u64 = 100_000;
 
 /// Bytes held now.
 fn held() -> usize {
@@ -135,7 +139,7 @@ impl Clock for Standstill {
     }
 }
 
-fn open(path: &Path) -> Arc<Bucket<Watched>> {
+fn open(path: &Path, vbuckets: u16) -> Arc<Bucket<Watched>> {
     let (inner, opened) = DiskStore::open(path, DiskOptions::default()).expect("it opens");
     let store = Watched {
         inner,
@@ -143,7 +147,7 @@ fn open(path: &Path) -> Arc<Bucket<Watched>> {
     };
     let options = BucketOptions {
         name: "bench".into(),
-        vbuckets: 1,
+        vbuckets,
         quota_bytes: 8 << 30,
         vb: Arc::new(VbConfig::default()),
         clean: opened.clean,
@@ -160,7 +164,7 @@ fn warm_up(bucket: &Bucket<Watched>) {
     bucket.warm_up(&mut || VbUuid(2));
 }
 
-fn write(bucket: &Bucket<Watched>, keys: Range<u64>) {
+fn write(bucket: &Bucket<Watched>, keys: impl Iterator<Item = u64>) {
     for key in keys {
         let key = format!("\0k{key:09}");
         let mut write = Write {
@@ -171,13 +175,17 @@ fn write(bucket: &Bucket<Watched>, keys: Range<u64>) {
             durability: None,
         };
         let now = bucket.clock().now();
-        let stored = bucket.run(VB, |vbucket| vbucket.store(&mut write, now));
+        let stored = bucket.run(VbId::of_key(key.as_bytes(), bucket.vbuckets()), |vbucket| {
+            vbucket.store(&mut write, now)
+        });
         assert!(matches!(stored, Ok(Outcome::Done(_))), "a plain set");
     }
 }
 
 fn flush(bucket: &Bucket<Watched>) {
-    let dirty = || bucket.with_vbucket(VB, |vbucket| vbucket.is_dirty()) == Some(true);
+    let is_dirty = |vb| bucket.with_vbucket(VbId(vb), |vbucket| vbucket.is_dirty()) == Some(true);
+    let dirty = || bucket.vbuckets() == 1 && is_dirty(0);
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
     while dirty() {
         assert_eq!(bucket.flush_step(), Flushed::Clean);
     }
@@ -239,11 +247,11 @@ fn report(name: &str, items: u64, mut samples: Vec<Sample>) {
 /// Flushes `rounds` times `items` new documents, then as often that many changed ones.
 fn flushes(items: u64, rounds: u64) {
     let dir = tempfile::tempdir().expect("a directory");
-    let bucket = open(dir.path());
+    let bucket = open(dir.path(), 1);
     warm_up(&bucket);
     flush(&bucket);
     let run = |keys: &dyn Fn(u64) -> Range<u64>| -> Vec<Sample> {
-        let sample = |round| {
+        let sample = |round: u64| {
             write(&bucket, keys(round));
             measure(&bucket, || flush(&bucket))
         };
@@ -254,17 +262,41 @@ fn flushes(items: u64, rounds: u64) {
     report("FlushVBucket/replace", items, run(&|_| 0..items));
 }
 
+/// Replaces `items` random documents of a node's worth of them, and flushes, `rounds` times.
+fn node(items: u64, rounds: u64) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bucket = open(dir.path(), 1024);
+    warm_up(&bucket);
+    write(&bucket, 0..NODE_DOCUMENTS);
+    flush(&bucket);
+    let sample = |round: u64| {
+        let mut number = round;
+        let mut next = || {
+            number = (number ^ (number >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
+            (number >> 20) % NODE_DOCUMENTS
+        };
+        write(&bucket, (0..items).map(|_| next()));
+        // What clients do between two flushes leaves little in the processor's caches.
+        std::hint::black_box(vec![round; 1 << 20]);
+        measure(&bucket, || {
+            assert_eq!(bucket.flush_step(), Flushed::Clean);
+        })
+    };
+    let samples = (1..=rounds).map(sample).collect();
+    report("FlushNode/replace", items, samples);
+}
+
 fn warmup(items: u64) {
     let dir = tempfile::tempdir().expect("a directory");
     {
-        let bucket = open(dir.path());
+        let bucket = open(dir.path(), 1);
         warm_up(&bucket);
         write(&bucket, 0..items);
         flush(&bucket);
         bucket.store().close().expect("it closes");
     }
     let sample = |_| {
-        let bucket = open(dir.path());
+        let bucket = open(dir.path(), 1);
         let sample = measure(&bucket, || warm_up(&bucket));
         bucket.store().close().expect("it closes");
         let keys = bucket.with_vbucket(VB, |vbucket| vbucket.items());
@@ -275,8 +307,21 @@ fn warmup(items: u64) {
 }
 
 fn main() {
-    for (items, rounds) in [(1, 20), (100, 20), (10_000, 5), (1_000_000, 1)] {
-        flushes(items, rounds);
+    let named = |name: &str| {
+        let mut names = std::env::args().skip(1).filter(|arg| !arg.starts_with('-'));
+        names.next().is_none_or(|filter| name.contains(&filter))
+    };
+    if named("FlushVBucket") {
+        for (items, rounds) in [(1, 20), (100, 20), (10_000, 5), (1_000_000, 1)] {
+            flushes(items, rounds);
+        }
     }
-    warmup(100_000);
+    if named("FlushNode") {
+        for items in [100, 500, 2_000] {
+            node(items, 100);
+        }
+    }
+    if named("Warmup") {
+        warmup(100_000);
+    }
 }

@@ -1,5 +1,7 @@
 //! What is kept of a vBucket besides its documents, in memory and on disk.
 
+use std::sync::Arc;
+
 use crate::{Cas, Seqno, VbUuid};
 
 /// Life state of a vBucket; the numbers are those of the protocol.
@@ -51,9 +53,11 @@ pub struct FailoverEntry {
 }
 
 /// The histories of a vBucket, newest first; never empty, at most [`FailoverLog::ENTRIES_MAX`].
+///
+/// Cost: cloned without copying the entries; every commit has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailoverLog {
-    entries: Vec<FailoverEntry>,
+    entries: Arc<[FailoverEntry]>,
 }
 
 impl FailoverLog {
@@ -64,7 +68,7 @@ impl FailoverLog {
     #[must_use]
     pub fn new(first: FailoverEntry) -> Self {
         Self {
-            entries: vec![first],
+            entries: Arc::new([first]),
         }
     }
 
@@ -75,14 +79,16 @@ impl FailoverLog {
         if entries.is_empty() {
             None
         } else {
+            let entries = entries.into();
             Some(Self { entries })
         }
     }
 
     /// Begins a new history.
     pub fn begin(&mut self, entry: FailoverEntry) {
-        self.entries.insert(0, entry);
-        self.entries.truncate(Self::ENTRIES_MAX);
+        let older = self.entries.iter().copied();
+        let all = std::iter::once(entry).chain(older);
+        self.entries = all.take(Self::ENTRIES_MAX).collect();
     }
 
     /// The current history.

@@ -4,55 +4,75 @@ use model::Seqno;
 
 /// Seqnos at which commits ended whole snapshots and of whose state nothing is lost since.
 ///
-/// Shape: ascending, at most [`RestorePoints::POINTS_MAX`]; the oldest are forgotten.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Shape: ascending, at most [`RestorePoints::POINTS_MAX`], in place; the oldest are forgotten.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RestorePoints {
-    seqnos: Vec<Seqno>,
+    seqnos: [Seqno; Self::POINTS_MAX],
+    count: u8,
 }
+
+impl PartialEq for RestorePoints {
+    fn eq(&self, other: &Self) -> bool {
+        self.seqnos() == other.seqnos()
+    }
+}
+
+impl Eq for RestorePoints {}
 
 impl RestorePoints {
     /// Points kept.
     pub(crate) const POINTS_MAX: usize = 16;
 
     /// Points read back; `None` when there are too many or they do not ascend.
-    pub(crate) fn from_seqnos(seqnos: Vec<Seqno>) -> Option<Self> {
-        let valid = seqnos.len() <= Self::POINTS_MAX && seqnos.is_sorted_by(|a, b| a < b);
-        valid.then_some(Self { seqnos })
+    pub(crate) fn from_seqnos(seqnos: &[Seqno]) -> Option<Self> {
+        let mut points = Self::default();
+        points
+            .seqnos
+            .get_mut(..seqnos.len())?
+            .copy_from_slice(seqnos);
+        points.count = seqnos.len() as u8;
+        seqnos.is_sorted_by(|a, b| a < b).then_some(points)
     }
 
     /// The points, ascending.
     pub(crate) fn seqnos(&self) -> &[Seqno] {
-        &self.seqnos
+        &self.seqnos[..usize::from(self.count)]
     }
 
     /// The row at `seqno` is gone: no state that contained it can be restored.
     pub(crate) fn row_gone(&mut self, seqno: Seqno) {
         if seqno != Seqno::ZERO {
-            let keep = self.seqnos.partition_point(|point| *point < seqno);
-            self.seqnos.truncate(keep);
+            self.keep(|point| point < seqno);
         }
     }
 
     /// Forgets everything, because something was dropped that points may contain.
     pub(crate) fn clear(&mut self) {
-        self.seqnos.clear();
+        self.count = 0;
     }
 
     /// A commit ended at `seqno`, the end of its snapshot.
     pub(crate) fn add(&mut self, seqno: Seqno) {
-        if self.seqnos.last().is_none_or(|last| *last < seqno) {
-            if self.seqnos.len() == Self::POINTS_MAX {
-                self.seqnos.remove(0);
-            }
-            self.seqnos.push(seqno);
+        if self.seqnos().last().is_some_and(|last| *last >= seqno) {
+            return;
         }
+        if usize::from(self.count) == Self::POINTS_MAX {
+            self.seqnos.copy_within(1.., 0);
+            self.count -= 1;
+        }
+        self.seqnos[usize::from(self.count)] = seqno;
+        self.count += 1;
     }
 
     /// Goes back to the latest point at or below `to`, or to zero, and tells which.
     pub(crate) fn go_back(&mut self, to: Seqno) -> Seqno {
-        let keep = self.seqnos.partition_point(|point| *point <= to);
-        self.seqnos.truncate(keep);
-        self.seqnos.last().copied().unwrap_or(Seqno::ZERO)
+        self.keep(|point| point <= to);
+        self.seqnos().last().copied().unwrap_or(Seqno::ZERO)
+    }
+
+    /// Keeps the points for which it holds, which are the first ones.
+    fn keep(&mut self, holds: impl Fn(Seqno) -> bool) {
+        self.count = self.seqnos().partition_point(|point| holds(*point)) as u8;
     }
 }
 
@@ -61,9 +81,8 @@ mod tests {
     use super::*;
 
     fn points(seqnos: &[u64]) -> RestorePoints {
-        RestorePoints {
-            seqnos: seqnos.iter().copied().map(Seqno).collect(),
-        }
+        let seqnos: Vec<Seqno> = seqnos.iter().copied().map(Seqno).collect();
+        RestorePoints::from_seqnos(&seqnos).expect("ascending")
     }
 
     #[test]

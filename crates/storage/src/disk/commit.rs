@@ -5,7 +5,7 @@ use model::{Seqno, VbId};
 use super::DiskStore;
 use super::drain::Direct;
 use super::engine::Engine;
-use super::memo::{Memo, Memos};
+use super::memo::{Memo, NextMemos};
 use crate::StoreError;
 use crate::port::{Change, CommitInfo, VbBatch};
 use crate::record::encode_row;
@@ -24,29 +24,34 @@ pub(crate) fn commit(store: &DiskStore, batches: &[VbBatch<'_>]) -> Result<Commi
         waited: writer.waited(),
         ..CommitInfo::default()
     };
-    let mut next = Memos::new();
+    let mut next = NextMemos::default();
     let mut partly = false;
     // Runs of batches that are journaled in one group, each large one by itself.
     let is_large = |batch: &VbBatch<'_>| batch.changes.len() >= store.options.direct_rows_min;
     for run in batches.chunk_by(|a, b| !is_large(a) && !is_large(b)) {
-        let mut memos = |vb: VbId| {
-            let known = next.get(&vb).or_else(|| writer.memos().get(&vb)).cloned();
-            known.unwrap_or_else(|| Memo {
+        let mut before = |vb: VbId| {
+            writer.memos().get(vb).cloned().unwrap_or_else(|| Memo {
                 epoch: writer.next_epoch(),
                 ..Memo::default()
             })
         };
         let written = match run {
             [batch] if is_large(batch) => {
-                let mut memo = memos(batch.vb);
+                let memo = next.take(batch.vb);
+                let mut memo = memo.unwrap_or_else(|| before(batch.vb));
                 let written = write_large(&engine, batch, &mut memo, (number, &mut info));
-                written.map(|()| Memos::from([(batch.vb, memo)]))
+                next.push(batch.vb, memo);
+                written
             }
-            small => write_small(&engine, small, &mut memos, (number, &mut info)),
+            small => write_small(
+                &engine,
+                small,
+                (&mut before, &mut next),
+                (number, &mut info),
+            ),
         };
-        match written {
-            Ok(written) => next.extend(written),
-            Err(error) => return Err(writer.failed_write(error, partly, DURING)),
+        if let Err(error) = written {
+            return Err(writer.failed_write(error, partly, DURING));
         }
         partly = true;
     }
@@ -62,19 +67,18 @@ pub(crate) enum Unwritten {
     Unknown(fjall::Error),
 }
 
-/// Writes batches into the journal, as one group; gives the memos after them. `before` gives
-/// those from before.
+/// Writes batches into the journal, as one group; adds the memos after them to `next`. `before`
+/// gives those from before the commit.
 fn write_small(
     engine: &Engine,
     batches: &[VbBatch<'_>],
-    before: &mut dyn FnMut(VbId) -> Memo,
+    (before, next): (&mut dyn FnMut(VbId) -> Memo, &mut NextMemos),
     (number, info): (u64, &mut CommitInfo),
-) -> Result<Memos, Unwritten> {
+) -> Result<(), Unwritten> {
     let mut group = engine.changes();
-    let mut memos = Memos::new();
     for batch in batches {
         let vb = batch.vb;
-        let mut memo = memos.remove(&vb).unwrap_or_else(|| before(vb));
+        let mut memo = next.take(vb).unwrap_or_else(|| before(vb));
         let mut failed = None;
         memo.begin(number);
         batch.changes.for_each(&mut |change| {
@@ -82,25 +86,25 @@ fn write_small(
                 return;
             }
             let mut write = || {
+                memo.replaced(change, &mut |seqno| group.remove(vb, seqno))?;
                 if let Change::Put { document, .. } = change {
                     info.rows += 1;
                     let encode = |out: &mut Vec<u8>| encode_row(vb, document, out);
                     info.bytes += group.put(vb, document.seqno(), encode)? as u64;
                 }
-                memo.replaced(change, &mut |seqno| group.remove(vb, seqno))
+                Ok(())
             };
             failed = write().err();
         });
         memo.end(batch);
         let recorded = match failed {
             Some(error) => Err(error),
-            None => group.put_record(vb, &memo.stored(batch)),
+            None => group.put_record(vb, memo.value(batch)),
         };
         info.bytes += recorded.map_err(Unwritten::Refused)? as u64;
-        memos.insert(vb, memo);
+        next.push(vb, memo);
     }
-    group.write().map_err(Unwritten::Refused)?;
-    Ok(memos)
+    group.write().map_err(Unwritten::Refused)
 }
 
 /// Writes one batch into the tables, with all that is in the journal.

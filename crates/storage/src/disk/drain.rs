@@ -7,7 +7,7 @@ use fjall::{Database, Keyspace, PersistMode, Slice};
 use model::{Document, Seqno, VbId};
 use parking_lot::{Mutex, RwLock};
 
-use super::front::{Front, Layer, RecordAt, VbFront};
+use super::front::{Front, Layer, RowAt, VbFront};
 use super::journal::{Journal, Place, Sealed, Window, retire};
 use super::memo::Memo;
 use crate::port::{Change, CommitInfo, VbBatch};
@@ -125,15 +125,15 @@ impl Run<'_> {
         layer: &Layer,
         mut direct: Option<Direct<'_>>,
     ) -> Result<(), fjall::Error> {
-        for (vb, found) in &layer.vbs {
-            if let Some(first) = direct.take_if(|direct| direct.batch.vb <= *vb) {
-                let same = first.batch.vb == *vb;
+        for (vb, found) in layer.vbs.iter() {
+            if let Some(first) = direct.take_if(|direct| direct.batch.vb <= vb) {
+                let same = first.batch.vb == vb;
                 self.write_direct(same.then_some(found), first)?;
                 if same {
                     continue;
                 }
             }
-            self.write_vb(*vb, found)?;
+            self.write_vb(vb, found)?;
         }
         match direct {
             Some(last) => self.write_direct(None, last),
@@ -142,8 +142,8 @@ impl Run<'_> {
     }
 
     fn write_vb(&mut self, vb: VbId, found: &VbFront) -> Result<(), fjall::Error> {
-        let mut gone = found.gone.iter().copied().peekable();
-        for (seqno, place) in found.rows.from(Seqno::ZERO) {
+        let mut gone = found.gone().peekable();
+        for (seqno, place) in found.rows_from(Seqno::ZERO) {
             while let Some(before) = gone.next_if(|gone| *gone <= seqno) {
                 if before < seqno {
                     (self.write)(&row_key(vb, before), None)?;
@@ -155,9 +155,9 @@ impl Run<'_> {
             (self.write)(&row_key(vb, seqno), None)?;
         }
         match found.record {
-            RecordAt::Journal(place) => self.copy(&vb_key(vb), place),
-            RecordAt::Nowhere => (self.write)(&vb_key(vb), None),
-            RecordAt::Below => Ok(()),
+            RowAt::Journal(place) => self.copy(&vb_key(vb), place),
+            RowAt::Nowhere => (self.write)(&vb_key(vb), None),
+            RowAt::Below => Ok(()),
         }
     }
 
@@ -192,7 +192,7 @@ impl Run<'_> {
             }
         }
         self.scratch.clear();
-        encode_vb(batch.vb, &memo.stored(batch), &mut self.scratch);
+        encode_vb(batch.vb, memo.value(batch), &mut self.scratch);
         info.bytes += self.scratch.len() as u64;
         (self.write)(&vb_key(batch.vb), Some(&self.scratch))
     }
@@ -218,11 +218,10 @@ fn merge(batch: &VbBatch<'_>, found: Option<&VbFront>, gone: Vec<Seqno>) -> Vec<
         }
     });
     if let Some(found) = found {
-        let stay = found.rows.from(Seqno::ZERO);
+        let stay = found.rows_from(Seqno::ZERO);
         rows.extend(stay.map(|(seqno, place)| (seqno, Source::Old(place))));
-        let gone = found.gone.iter();
-        let gone = gone.filter(|seqno| found.rows.get(**seqno).is_none());
-        rows.extend(gone.map(|seqno| (*seqno, Source::Gone)));
+        let gone = found.gone().filter(|seqno| !found.has(*seqno));
+        rows.extend(gone.map(|seqno| (seqno, Source::Gone)));
     }
     let rank = |source: &Source| match source {
         Source::New(_) => 0,

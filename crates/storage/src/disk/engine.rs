@@ -28,9 +28,10 @@ use super::drain::{self, Drain};
 use super::front::{Found, Front, Layer, RECORD, Staged, VbFront};
 use super::journal::{Entry, Group, Journal};
 use super::layout::Directory;
+use super::per_vb::PerVb;
 use super::room::Room;
 use super::view::View;
-use crate::record::{DecodeError, StoredVb, encode_vb, row_key, split_row_key};
+use crate::record::{DecodeError, StoredVb, VbValue, encode_vb, row_key, split_row_key};
 use crate::{ErrorKind, StoreError};
 
 /// Rows that one group removes at most when many go.
@@ -135,17 +136,21 @@ impl Engine {
         if directory.has_journal() {
             Journal::check(directory.path(), drained)?;
         }
-        let mut told: BTreeMap<u64, BTreeMap<VbId, VbFront>> = BTreeMap::new();
+        let mut told: BTreeMap<u64, PerVb<VbFront>> = BTreeMap::new();
         let (sealed, journal) = Journal::open(
             directory.path(),
             (drained, options.journal_bytes),
             &mut |generation, group| {
                 let vbs = told.entry(generation).or_default();
-                for (vb, staged) in Staged::of_group(group) {
-                    staged.apply(vbs.entry(vb).or_default());
+                for entry in group {
+                    let (Entry::Put(vb, ..) | Entry::Remove(vb, _)) = entry;
+                    vbs.slot(vb).get_or_insert_default().apply(entry);
                 }
             },
         )?;
+        for vb in told.values_mut().flat_map(PerVb::values_mut) {
+            vb.settle();
+        }
         let mut layer = |file: &Arc<File>, generation| Layer {
             file: Arc::clone(file),
             vbs: told.remove(&generation).unwrap_or_default(),
@@ -181,7 +186,7 @@ impl Engine {
             front: &self.front,
             group: journal.begin(),
             journal,
-            staged: Vec::new(),
+            staged: Staged::default(),
         }
     }
 
@@ -289,7 +294,7 @@ pub(crate) struct Changes<'a> {
     front: &'a RwLock<Front>,
     journal: MutexGuard<'a, Journal>,
     group: Group,
-    staged: Vec<(VbId, Staged)>,
+    staged: Staged,
 }
 
 impl Changes<'_> {
@@ -302,7 +307,7 @@ impl Changes<'_> {
     ) -> Result<usize, fjall::Error> {
         let key = row_key(vb, seqno);
         let place = self.journal.put(&mut self.group, &key, encode)?;
-        Staged::add_to(&mut self.staged, Entry::Put(vb, seqno, place));
+        self.staged.push(Entry::Put(vb, seqno, place));
         Ok(place.length())
     }
 
@@ -310,22 +315,22 @@ impl Changes<'_> {
     pub(crate) fn put_record(
         &mut self,
         vb: VbId,
-        stored: &StoredVb,
+        value: VbValue<'_>,
     ) -> Result<usize, fjall::Error> {
-        self.put(vb, RECORD, |out| encode_vb(vb, stored, out))
+        self.put(vb, RECORD, |out| encode_vb(vb, value, out))
     }
 
     /// Takes a row, or a record, away.
     pub(crate) fn remove(&mut self, vb: VbId, seqno: Seqno) -> Result<(), fjall::Error> {
         self.journal.remove(&mut self.group, &row_key(vb, seqno))?;
-        Staged::add_to(&mut self.staged, Entry::Remove(vb, seqno));
+        self.staged.push(Entry::Remove(vb, seqno));
         Ok(())
     }
 
     /// Writes the group: it is seen from now on, and durable after [`Engine::sync`].
     pub(crate) fn write(mut self) -> Result<(), fjall::Error> {
         self.journal.finish(self.group)?;
-        self.front.write().apply(self.staged);
+        self.staged.apply(&mut self.front.write().current.vbs);
         Ok(())
     }
 }

@@ -36,12 +36,12 @@ pub(crate) fn rollback(store: &DiskStore, vb: VbId, to: Seqno) -> Result<VbRecor
     rolled_back(&mut stored.record, point);
     stored.commit = writer.next_commit();
     let mut memo = Memo::of(&stored, writer.next_epoch());
-    if let Some(old) = writer.memos().get(&vb) {
+    if let Some(old) = writer.memos().get(vb) {
         memo.orphans = old.orphans.clone();
         memo.orphans.retain(|_, seqno| *seqno <= point);
     }
     let mut changes = engine.changes();
-    let recorded = changes.put_record(vb, &stored);
+    let recorded = changes.put_record(vb, (&stored).into());
     recorded
         .and_then(|_| changes.write())
         .map_err(|error| writer.failed(error, Step::Write, during).of(vb))?;
@@ -57,7 +57,7 @@ pub(crate) fn remove(store: &DiskStore, vb: VbId) -> Result<(), StoreError> {
     let during = "removing";
     let mut writer = store.writer.lock();
     let engine = writer.ready(&store.engine, &store.options, during)?;
-    if !writer.memos().contains_key(&vb) {
+    if writer.memos().get(vb).is_none() {
         return Ok(());
     }
     writer.forget(vb, during)?;
@@ -93,7 +93,7 @@ pub(crate) fn compact(
     let (epoch, snapshot) = {
         let mut writer = store.writer.lock();
         let engine = writer.ready(&store.engine, &store.options, during)?;
-        let Some(memo) = writer.memos().get(&vb) else {
+        let Some(memo) = writer.memos().get(vb) else {
             return Ok(Compacted::default());
         };
         (memo.epoch, DiskSnapshot::open(engine, vb)?)
@@ -151,7 +151,7 @@ fn apply(
     let engine = writer.ready(&store.engine, &store.options, during)?;
     let Some(mut memo) = writer
         .memos()
-        .get(&vb)
+        .get(vb)
         .filter(|memo| memo.epoch == epoch)
         .cloned()
     else {
@@ -187,7 +187,7 @@ fn write_drops(
         for seqno in seqnos {
             changes.remove(vb, *seqno)?;
         }
-        changes.put_record(vb, stored)
+        changes.put_record(vb, stored.into())
     };
     write()
         .and_then(|_| changes.write())

@@ -6,7 +6,9 @@ use model::{Kind, Seqno, VbId};
 
 use crate::points::RestorePoints;
 use crate::port::{Change, VbBatch};
-use crate::record::StoredVb;
+use crate::record::{StoredVb, VbValue};
+
+use super::per_vb::PerVb;
 
 /// What has one row at most: a key, once as a committed document and once as a prepared one.
 pub(crate) type Name = (bool, Box<[u8]>);
@@ -49,7 +51,8 @@ impl Memo {
         self.commit = commit;
     }
 
-    /// Hands every row that a change makes superfluous to `gone`.
+    /// Hands every row that a change makes superfluous to `gone`, before it is written: what a
+    /// failed commit left under the change's own seqno is among it, too.
     pub(crate) fn replaced<E>(
         &mut self,
         change: Change<'_>,
@@ -64,7 +67,6 @@ impl Memo {
                 if !self.orphans.is_empty()
                     && let Some(orphan) =
                         self.orphans.remove(&name(document.kind(), document.key()))
-                    && orphan != own
                 {
                     self.points.row_gone(orphan);
                     gone(orphan)?;
@@ -91,18 +93,52 @@ impl Memo {
     }
 
     /// The record to write after [`Memo::end`].
-    pub(crate) fn stored(&self, batch: &VbBatch<'_>) -> StoredVb {
-        let mut record = batch.record.clone();
-        record.high_seqno = self.high_seqno;
-        record.purge_seqno = self.purge_seqno;
-        record.snapshot.end = record.snapshot.end.max(self.high_seqno);
-        StoredVb {
-            record,
+    pub(crate) fn value<'a>(&'a self, batch: &VbBatch<'a>) -> VbValue<'a> {
+        let mut snapshot = batch.record.snapshot;
+        snapshot.end = snapshot.end.max(self.high_seqno);
+        VbValue {
+            record: batch.record,
+            high_seqno: self.high_seqno,
+            purge_seqno: self.purge_seqno,
+            snapshot,
             commit: self.commit,
-            points: self.points.clone(),
+            points: &self.points,
         }
     }
 }
 
 /// The memos of all vBuckets that have a record.
-pub(crate) type Memos = BTreeMap<VbId, Memo>;
+pub(crate) type Memos = PerVb<Memo>;
+
+/// Memos of what is being committed, in the order of the batches.
+#[derive(Debug, Default)]
+pub(crate) struct NextMemos {
+    memos: Vec<(VbId, Memo)>,
+}
+
+impl NextMemos {
+    /// Takes the memo of a vBucket of which an earlier batch had changes already.
+    ///
+    /// Cost: nothing, as long as batches come in the order of their vBuckets.
+    pub(crate) fn take(&mut self, vb: VbId) -> Option<Memo> {
+        if self.memos.last().is_none_or(|(last, _)| *last < vb) {
+            return None;
+        }
+        let at = self.memos.iter().position(|(known, _)| *known == vb)?;
+        Some(self.memos.remove(at).1)
+    }
+
+    /// Adds one.
+    pub(crate) fn push(&mut self, vb: VbId, memo: Memo) {
+        self.memos.push((vb, memo));
+    }
+}
+
+impl IntoIterator for NextMemos {
+    type Item = (VbId, Memo);
+    type IntoIter = std::vec::IntoIter<(VbId, Memo)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.memos.into_iter()
+    }
+}

@@ -26,6 +26,7 @@ mod layout;
 mod maintain;
 mod manifest;
 mod memo;
+mod per_vb;
 mod room;
 mod salvage;
 mod tails;
@@ -165,7 +166,7 @@ impl KvStore for DiskStore {
     fn load(&self) -> Result<Vec<LoadedVb>, StoreError> {
         let during = "loading";
         let engine = self.reader(during)?;
-        let vbs: Vec<VbId> = self.writer.lock().memos().keys().copied().collect();
+        let vbs: Vec<VbId> = self.writer.lock().memos().keys().collect();
         let mut loaded = Vec::with_capacity(vbs.len());
         for vb in vbs {
             let stored = View::open(Arc::clone(&engine), vb).stored_vb();

@@ -8,7 +8,7 @@ use fjall::{Readable, Slice};
 use model::{Document, Seqno, VbId, VbRecord};
 
 use super::engine::{Engine, EngineError, read_error};
-use super::front::{Layer, RecordAt, VbFront};
+use super::front::{Layer, RowAt, VbFront};
 use super::journal::Window;
 use crate::port::{Snapshot, Want};
 use crate::record::{StoredVb, decode_row, decode_vb, row_key, row_meta, split_row_key, vb_key};
@@ -32,9 +32,10 @@ impl View {
         // The tables too are looked at under the lock: the journal may become tables right after.
         let front = engine.front.read();
         let (tables, file) = (engine.db.snapshot(), Arc::clone(&front.current.file));
-        let current = front.current.vbs.get(&vb).cloned().unwrap_or_default();
+        let current = front.current.vbs.get(vb).cloned().unwrap_or_default();
         let sealed = front.sealed.clone();
         drop(front);
+        let current = current.settled();
         Self {
             vb,
             tables,
@@ -47,7 +48,7 @@ impl View {
     /// What the sealed journal tells.
     fn sealed(&self) -> Option<(&VbFront, &Arc<File>)> {
         let layer = self.sealed.as_ref()?;
-        Some((layer.vbs.get(&self.vb)?, &layer.file))
+        Some((layer.vbs.get(self.vb)?, &layer.file))
     }
 
     /// The record.
@@ -57,11 +58,11 @@ impl View {
         let known = above
             .into_iter()
             .flatten()
-            .find(|(front, _)| front.record != RecordAt::Below);
+            .find(|(front, _)| front.record != RowAt::Below);
         let value = match known.map(|(front, file)| (front.record, file)) {
-            Some((RecordAt::Journal(place), file)) => Some(place.read(file)?),
-            Some((RecordAt::Nowhere, _)) => None,
-            Some((RecordAt::Below, _)) | None => {
+            Some((RowAt::Journal(place), file)) => Some(place.read(file)?),
+            Some((RowAt::Nowhere, _)) => None,
+            Some((RowAt::Below, _)) | None => {
                 self.tables.get(&self.engine.rows, vb_key(self.vb))?
             }
         };
@@ -107,7 +108,7 @@ fn over<'a>(
         .peekable();
     let rows = front.into_iter().flat_map({
         let from = seqnos.start;
-        move |front| front.rows.from(from)
+        move |front| front.rows_from(from)
     });
     let mut rows = rows
         .take_while(move |(seqno, _)| *seqno < seqnos.end)

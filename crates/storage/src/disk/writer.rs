@@ -254,7 +254,7 @@ impl Writer {
             .tails
             .note([(vb, None)].into_iter())
             .and_then(|()| self.tails.sync());
-        self.memos.remove(&vb);
+        self.memos.remove(vb);
         noted.map_err(|error| {
             let kind = if is_shortage(&error) {
                 ErrorKind::NoSpace
@@ -306,9 +306,9 @@ impl Writer {
         found: Vec<(VbId, StoredVb)>,
         during: &'static str,
     ) -> Result<(), StoreError> {
-        let mut memos = Memos::new();
+        let mut memos = Memos::default();
         for (vb, stored) in found {
-            let acknowledged = self.memos.remove(&vb).unwrap_or_default();
+            let acknowledged = self.memos.remove(vb).unwrap_or_default();
             let mut memo = Memo::of(&stored, acknowledged.epoch);
             if stored.commit < acknowledged.commit {
                 return Err(self.lost(vb, during));
@@ -321,8 +321,9 @@ impl Writer {
             }
             memos.insert(vb, memo);
         }
-        if let Some((vb, _)) = self.memos.first_key_value() {
-            return Err(self.lost(*vb, during));
+        let missing = self.memos.keys().next();
+        if let Some(vb) = missing {
+            return Err(self.lost(vb, during));
         }
         self.memos = memos;
         Ok(())

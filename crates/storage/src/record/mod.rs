@@ -7,7 +7,7 @@ mod row;
 mod vb;
 
 pub(crate) use row::{decode_row, encode_row, row_meta};
-pub(crate) use vb::{StoredVb, decode_vb, encode_vb};
+pub(crate) use vb::{StoredVb, VbValue, decode_vb, encode_vb};
 
 use model::{Seqno, VbId};
 

@@ -60,7 +60,8 @@ prop_compose! {
             topology,
             term: numbers[6],
         };
-        let points = RestorePoints::from_seqnos(points.into_iter().map(Seqno).collect());
+        let points: Vec<Seqno> = points.into_iter().map(Seqno).collect();
+        let points = RestorePoints::from_seqnos(&points);
         StoredVb { record, commit: numbers[7], points: points.expect("ascending") }
     }
 }
@@ -82,7 +83,7 @@ proptest! {
     #[test]
     fn vb_records_round_trip(vb in any::<u16>(), stored in any_vb()) {
         let mut out = Vec::new();
-        encode_vb(VbId(vb), &stored, &mut out);
+        encode_vb(VbId(vb), (&stored).into(), &mut out);
         prop_assert_eq!(decode_vb(VbId(vb), &out).unwrap(), stored);
     }
 
@@ -138,7 +139,7 @@ fn every_flipped_bit_of_a_record_is_detected() {
         points: RestorePoints::default(),
     };
     let mut out = Vec::new();
-    encode_vb(VbId(5), &stored, &mut out);
+    encode_vb(VbId(5), (&stored).into(), &mut out);
     damaged(&out, |bytes| {
         assert_eq!(
             decode_vb(VbId(5), bytes).unwrap_err(),
@@ -242,14 +243,14 @@ fn golden_rows_of_durable_writes() {
 /// The same for the record of a vBucket.
 #[test]
 fn golden_vb_record() {
-    let points = RestorePoints::from_seqnos(vec![Seqno(8), Seqno(9)]).expect("ascending");
+    let points = RestorePoints::from_seqnos(&[Seqno(8), Seqno(9)]).expect("ascending");
     let stored = StoredVb {
         record: record(9),
         commit: 3,
         points,
     };
     let mut out = Vec::new();
-    encode_vb(VbId(5), &stored, &mut out);
+    encode_vb(VbId(5), (&stored).into(), &mut out);
     let numbers = [9, 0, 9, 9, 0x9_0002, 5, 9, 3, 7, 6]
         .map(u64::to_be_bytes)
         .concat();

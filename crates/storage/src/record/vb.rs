@@ -21,25 +21,46 @@ pub(crate) struct StoredVb {
     pub(crate) points: RestorePoints,
 }
 
+/// A record as it is to be stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VbValue<'a> {
+    /// What the bucket gave; the numbers beside it count instead of its own.
+    pub(crate) record: &'a VbRecord,
+    pub(crate) high_seqno: Seqno,
+    pub(crate) purge_seqno: Seqno,
+    pub(crate) snapshot: SnapshotRange,
+    pub(crate) commit: u64,
+    pub(crate) points: &'a RestorePoints,
+}
+
+impl<'a> From<&'a StoredVb> for VbValue<'a> {
+    fn from(stored: &'a StoredVb) -> Self {
+        Self {
+            record: &stored.record,
+            high_seqno: stored.record.high_seqno,
+            purge_seqno: stored.record.purge_seqno,
+            snapshot: stored.record.snapshot,
+            commit: stored.commit,
+            points: &stored.points,
+        }
+    }
+}
+
 /// Adds the value of the record to `out`.
-pub(crate) fn encode_vb(vb: VbId, stored: &StoredVb, out: &mut Vec<u8>) {
-    let StoredVb {
-        record,
-        commit,
-        points,
-    } = stored;
+pub(crate) fn encode_vb(vb: VbId, value: VbValue<'_>, out: &mut Vec<u8>) {
+    let VbValue { record, points, .. } = value;
     let start = out.len();
     out.extend_from_slice(&[0; CRC_BYTES]);
     out.extend_from_slice(&[VERSION, record.state as u8]);
     let numbers = [
-        record.high_seqno.0,
-        record.purge_seqno.0,
-        record.snapshot.start.0,
-        record.snapshot.end.0,
+        value.high_seqno.0,
+        value.purge_seqno.0,
+        value.snapshot.start.0,
+        value.snapshot.end.0,
         record.max_cas.0,
         record.max_deleted_rev,
         record.term,
-        *commit,
+        value.commit,
         record.high_prepared.0,
         record.high_completed.0,
     ];
@@ -116,7 +137,7 @@ fn decode_points(reader: &mut Reader<'_>) -> Result<RestorePoints, DecodeError> 
     let seqnos = (0..count)
         .map(|_| reader.u64().map(Seqno))
         .collect::<Result<Vec<_>, DecodeError>>()?;
-    RestorePoints::from_seqnos(seqnos).ok_or(DecodeError::Content("the restore points"))
+    RestorePoints::from_seqnos(&seqnos).ok_or(DecodeError::Content("the restore points"))
 }
 
 fn decode_failover_log(reader: &mut Reader<'_>) -> Result<FailoverLog, DecodeError> {

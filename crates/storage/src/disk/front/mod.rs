@@ -8,13 +8,14 @@
 //! tables
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::Arc;
 
 use model::{Seqno, VbId};
 
 use super::journal::{Entry, Place};
+use super::per_vb::PerVb;
 
 /// The seqno that stands for the record of a vBucket.
 pub(crate) const RECORD: Seqno = Seqno(u64::MAX);
@@ -32,7 +33,7 @@ pub(crate) struct Layer {
     /// The journal, in which the places are.
     pub(crate) file: Arc<File>,
     /// The vBuckets that it tells something of.
-    pub(crate) vbs: BTreeMap<VbId, VbFront>,
+    pub(crate) vbs: PerVb<VbFront>,
     /// Bytes of the journal, once it is sealed.
     pub(crate) bytes: u64,
 }
@@ -42,20 +43,13 @@ impl Layer {
     pub(crate) fn empty(file: &Arc<File>) -> Self {
         Self {
             file: Arc::clone(file),
-            vbs: BTreeMap::new(),
+            vbs: PerVb::default(),
             bytes: 0,
         }
     }
 }
 
 impl Front {
-    /// Takes a group in.
-    pub(crate) fn apply(&mut self, staged: Vec<(VbId, Staged)>) {
-        for (vb, staged) in staged {
-            staged.apply(self.current.vbs.entry(vb).or_default());
-        }
-    }
-
     /// The journals, the one that counts more first.
     pub(crate) fn layers(&self) -> impl Iterator<Item = &Layer> {
         std::iter::once(&self.current).chain(self.sealed.as_deref())
@@ -64,13 +58,11 @@ impl Front {
     /// Where a row is.
     pub(crate) fn find(&self, vb: VbId, seqno: Seqno) -> Found {
         for layer in self.layers() {
-            let Some(found) = layer.vbs.get(&vb) else {
-                continue;
-            };
-            match found.rows.get(seqno) {
-                Some(place) => return Found::Journal(Arc::clone(&layer.file), place),
-                None if found.gone.contains(&seqno) => return Found::Gone,
-                None => {}
+            let found = layer.vbs.get(vb).map(|found| found.find(seqno));
+            match found.unwrap_or_default() {
+                RowAt::Journal(place) => return Found::Journal(Arc::clone(&layer.file), place),
+                RowAt::Nowhere => return Found::Gone,
+                RowAt::Below => {}
             }
         }
         Found::Tables
@@ -88,9 +80,9 @@ pub(crate) enum Found {
     Tables,
 }
 
-/// Where the record of a vBucket is.
+/// Where a row or the record of a vBucket is, as a journal knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum RecordAt {
+pub(crate) enum RowAt {
     /// In what is below, if at all.
     #[default]
     Below,
@@ -100,84 +92,130 @@ pub(crate) enum RecordAt {
     Journal(Place),
 }
 
-/// What a journal tells of one vBucket.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct VbFront {
-    /// Its record.
-    pub(crate) record: RecordAt,
-    /// Rows that were written.
-    pub(crate) rows: Rows,
-    /// Rows that were removed, and that what is below may have. A row may be here *and* among the
-    /// written ones, when it was written anew after that.
-    pub(crate) gone: BTreeSet<Seqno>,
-}
+/// Changes of which a group on its way takes room for at once.
+const STAGED_AT_ONCE: usize = 1024;
 
-impl VbFront {
-    /// Whether what is below has nothing to say of a row.
-    pub(crate) fn hides(&self, seqno: Seqno) -> bool {
-        self.gone.contains(&seqno) || self.rows.get(seqno).is_some()
-    }
-
-    /// Takes a row away.
-    pub(crate) fn remove(&mut self, seqno: Seqno) {
-        // What this journal wrote is not in what is below; unless it had been there before,
-        // and then it is among the gone ones already.
-        if !self.rows.remove(seqno) {
-            self.gone.insert(seqno);
-        }
-    }
-}
-
-/// The changes of one vBucket in a group, on their way.
+/// The changes of a group on its way.
+///
+/// Shape: blocks, so that a large group is never copied whole, and is freed as it is applied.
 #[derive(Debug, Default)]
 pub(crate) struct Staged {
-    pub(crate) record: RecordAt,
-    pub(crate) rows: Rows,
-    pub(crate) gone: Vec<Seqno>,
+    blocks: Vec<Vec<Entry>>,
 }
 
 impl Staged {
-    /// The changes of a group, by vBucket in the order of their first one.
-    pub(crate) fn of_group(group: impl IntoIterator<Item = Entry>) -> Vec<(VbId, Self)> {
-        let mut all = Vec::new();
-        for entry in group {
-            Self::add_to(&mut all, entry);
-        }
-        all
-    }
-
-    /// Adds a change to those of its vBucket: most often that of the change before.
-    pub(crate) fn add_to(all: &mut Vec<(VbId, Self)>, entry: Entry) {
-        let (Entry::Put(vb, ..) | Entry::Remove(vb, _)) = entry;
-        if all.last().is_none_or(|(last, _)| *last != vb) {
-            all.push((vb, Self::default()));
-        }
-        if let Some((_, staged)) = all.last_mut() {
-            staged.add(entry);
-        }
-    }
-
-    fn add(&mut self, entry: Entry) {
-        match entry {
-            Entry::Put(_, RECORD, place) => self.record = RecordAt::Journal(place),
-            Entry::Remove(_, RECORD) => self.record = RecordAt::Nowhere,
-            Entry::Put(_, seqno, place) => self.rows.insert(seqno, place),
-            Entry::Remove(_, seqno) => {
-                self.rows.remove(seqno);
-                self.gone.push(seqno);
+    pub(crate) fn push(&mut self, entry: Entry) {
+        match self.blocks.last_mut() {
+            Some(last) if last.len() < STAGED_AT_ONCE => last.push(entry),
+            _ => {
+                let mut block = Vec::with_capacity(STAGED_AT_ONCE);
+                block.push(entry);
+                self.blocks.push(block);
             }
         }
     }
 
-    /// Makes the changes. What is both written and removed was written last.
-    pub(crate) fn apply(self, to: &mut VbFront) {
-        for seqno in self.gone {
-            to.remove(seqno);
+    /// Makes the changes, in their order.
+    pub(crate) fn apply(self, vbs: &mut PerVb<VbFront>) {
+        for block in self.blocks {
+            for entry in block {
+                let (Entry::Put(vb, ..) | Entry::Remove(vb, _)) = entry;
+                vbs.slot(vb).get_or_insert_default().apply(entry);
+            }
         }
-        to.rows.append(self.rows);
-        if self.record != RecordAt::Below {
-            to.record = self.record;
+    }
+}
+
+/// Changes of a vBucket that may wait to be sorted in.
+const RECENT_MAX: usize = 32;
+
+/// What a journal tells of one vBucket.
+///
+/// Shape: what changed last is put aside in the order of its coming, and sorted in together: a
+/// commit changes a row or two of most vBuckets, and would touch many lines of memory for each.
+/// Whoever walks over rows takes a [`VbFront::settled`] one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct VbFront {
+    /// Its record.
+    pub(crate) record: RowAt,
+    /// What was written, or went, last.
+    recent: Vec<(Seqno, Option<Place>)>,
+    rows: Rows,
+    gone: BTreeSet<Seqno>,
+}
+
+impl VbFront {
+    /// Takes a change in.
+    pub(crate) fn apply(&mut self, entry: Entry) {
+        match entry {
+            Entry::Put(_, RECORD, place) => self.record = RowAt::Journal(place),
+            Entry::Remove(_, RECORD) => self.record = RowAt::Nowhere,
+            Entry::Put(_, seqno, place) => self.recent.push((seqno, Some(place))),
+            Entry::Remove(_, seqno) => self.recent.push((seqno, None)),
         }
+        if self.recent.len() >= RECENT_MAX {
+            self.settle();
+        }
+    }
+
+    /// Sorts in what was put aside.
+    pub(crate) fn settle(&mut self) {
+        for (seqno, place) in self.recent.drain(..) {
+            match place {
+                Some(place) => self.rows.insert(seqno, place),
+                // What this journal wrote is not in what is below; unless it had been there
+                // before, and then it is among the gone ones already.
+                None if self.rows.remove(seqno) => {}
+                None => {
+                    self.gone.insert(seqno);
+                }
+            }
+        }
+    }
+
+    /// Itself, with all that it knows sorted in.
+    pub(crate) fn settled(mut self) -> Self {
+        self.settle();
+        self
+    }
+
+    /// Where a row is.
+    fn find(&self, seqno: Seqno) -> RowAt {
+        let mut recent = self.recent.iter().rev();
+        let place = match recent.find(|(changed, _)| *changed == seqno) {
+            Some((_, place)) => *place,
+            None => match self.rows.get(seqno) {
+                None if !self.gone.contains(&seqno) => return RowAt::Below,
+                found => found,
+            },
+        };
+        place.map_or(RowAt::Nowhere, RowAt::Journal)
+    }
+
+    /// Rows that were written, ascending from `from`. It is settled.
+    pub(crate) fn rows_from(
+        &self,
+        from: Seqno,
+    ) -> impl Iterator<Item = (Seqno, Place)> + Send + '_ {
+        debug_assert!(self.recent.is_empty(), "only a settled one is walked over");
+        self.rows.from(from)
+    }
+
+    /// Rows that were removed and that what is below may have, ascending. A row may be here *and*
+    /// among the written ones, when it was written anew after that. It is settled.
+    pub(crate) fn gone(&self) -> impl Iterator<Item = Seqno> + '_ {
+        debug_assert!(self.recent.is_empty(), "only a settled one is walked over");
+        self.gone.iter().copied()
+    }
+
+    /// Whether what is below has nothing to say of a row.
+    pub(crate) fn hides(&self, seqno: Seqno) -> bool {
+        self.find(seqno) != RowAt::Below
+    }
+
+    /// Whether a row was written, and is not gone.
+    pub(crate) fn has(&self, seqno: Seqno) -> bool {
+        matches!(self.find(seqno), RowAt::Journal(_))
     }
 }
 
@@ -242,22 +280,6 @@ impl Rows {
         let block = self.blocks.get(self.block_of(seqno))?;
         let found = block.binary_search_by_key(&seqno, |(seqno, _)| *seqno);
         found.ok().map(|at| block[at].1)
-    }
-
-    /// Adds all of `other`; blocks are moved as they are where that is possible.
-    pub(crate) fn append(&mut self, other: Self) {
-        for block in other.blocks {
-            let last = self.blocks.last();
-            let behind = last.is_none_or(|last| ends(last) < block.first().map(|row| row.0));
-            let room = last.map_or(0, |last| BLOCK - last.len());
-            if behind && block.len() > room {
-                self.blocks.push(block);
-            } else {
-                for (seqno, place) in block {
-                    self.insert(seqno, place);
-                }
-            }
-        }
     }
 
     /// The rows from `from` on, ascending.

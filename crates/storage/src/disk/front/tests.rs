@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -10,15 +12,15 @@ fn place(number: u64) -> Place {
 enum Step {
     Insert(u64, u64),
     Remove(u64),
-    Append(Vec<u64>),
+    InsertMany(u64, u64),
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         (0..2000_u64, any::<u32>()).prop_map(|(seqno, at)| Step::Insert(seqno, at.into())),
         (0..2000_u64).prop_map(Step::Remove),
-        (0..2000_u64, 1..600_u64)
-            .prop_map(|(from, count)| Step::Append((from..from + count).collect())),
+        // Most come in order, in a block's worth.
+        (0..2000_u64, 1..600_u64).prop_map(|(from, count)| Step::InsertMany(from, count)),
     ]
 }
 
@@ -39,13 +41,11 @@ proptest! {
                     let was = model.remove(&Seqno(seqno)).is_some();
                     prop_assert_eq!(rows.remove(Seqno(seqno)), was);
                 }
-                Step::Append(seqnos) => {
-                    let mut more = Rows::default();
-                    for seqno in seqnos {
-                        more.insert(Seqno(seqno), place(seqno));
+                Step::InsertMany(from, count) => {
+                    for seqno in from..from + count {
+                        rows.insert(Seqno(seqno), place(seqno));
                         model.insert(Seqno(seqno), place(seqno));
                     }
-                    rows.append(more);
                 }
             }
             prop_assert!(rows.blocks.iter().all(|block| !block.is_empty() && block.len() <= BLOCK));
@@ -61,19 +61,81 @@ proptest! {
     }
 }
 
+/// What a journal and the tables below it have: a map, whether changes are sorted in or not.
+#[derive(Clone, Debug)]
+enum Change {
+    Put(u64),
+    Remove(u64),
+    Settle,
+}
+
+fn any_change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        4 => (0..60_u64).prop_map(Change::Put),
+        4 => (0..60_u64).prop_map(Change::Remove),
+        1 => Just(Change::Settle),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_journal_over_tables_is_a_map(
+        below in proptest::collection::btree_set(0..60_u64, 0..40),
+        changes in proptest::collection::vec(any_change(), 0..200),
+    ) {
+        let vb = VbId(0);
+        let mut front = VbFront::default();
+        // What is there, with its place in the journal if it is there and not in the tables.
+        let mut model: BTreeMap<u64, Option<Place>> =
+            below.iter().map(|seqno| (*seqno, None)).collect();
+        for (number, change) in (1..).zip(changes) {
+            match change {
+                Change::Put(seqno) => {
+                    // A row that the tables have is never written again before it went.
+                    if model.get(&seqno) == Some(&None) {
+                        front.apply(Entry::Remove(vb, Seqno(seqno)));
+                    }
+                    front.apply(Entry::Put(vb, Seqno(seqno), place(number)));
+                    model.insert(seqno, Some(place(number)));
+                }
+                Change::Remove(seqno) => {
+                    front.apply(Entry::Remove(vb, Seqno(seqno)));
+                    model.remove(&seqno);
+                }
+                Change::Settle => front.settle(),
+            }
+            for seqno in 0..60 {
+                let found = front.find(Seqno(seqno));
+                let seen = match found {
+                    RowAt::Journal(place) => Some(Some(place)),
+                    RowAt::Nowhere => None,
+                    RowAt::Below => below.contains(&seqno).then_some(None),
+                };
+                prop_assert_eq!(seen, model.get(&seqno).copied());
+            }
+        }
+        let settled = front.settled();
+        let rows: Vec<_> = settled.rows_from(Seqno::ZERO).collect();
+        let written = model.iter().filter_map(|(seqno, place)| Some((Seqno(*seqno), (*place)?)));
+        prop_assert_eq!(rows, written.collect::<Vec<_>>());
+        let stay: Vec<u64> = model.iter().filter(|(_, place)| place.is_none()).map(|row| *row.0).collect();
+        let seen: Vec<u64> = below.iter().copied().filter(|seqno| !settled.hides(Seqno(*seqno))).collect();
+        prop_assert_eq!(seen, stay);
+    }
+}
+
 /// A row that the tables have, that went, and that was written anew under the same seqno (after a
 /// rollback), must not come back from the tables when it goes again.
 #[test]
 fn what_the_tables_have_stays_hidden() {
     let mut front = VbFront::default();
     let mut change = |entry| {
-        for (_, staged) in Staged::of_group([entry]) {
-            staged.apply(&mut front);
-        }
-        (
-            front.rows.get(Seqno(5)).is_some(),
-            front.gone.contains(&Seqno(5)),
-        )
+        front.apply(entry);
+        let settled = front.clone().settled();
+        let gone = settled.gone().any(|seqno| seqno == Seqno(5));
+        (settled.has(Seqno(5)), gone)
     };
     assert_eq!(change(Entry::Remove(VbId(0), Seqno(5))), (false, true));
     assert_eq!(
@@ -85,20 +147,49 @@ fn what_the_tables_have_stays_hidden() {
 
 #[test]
 fn the_changes_of_a_group_count_in_their_order() {
-    let vb = VbId(1);
+    let (vb, other) = (VbId(1), VbId(2));
     let group = [
         Entry::Put(vb, Seqno(1), place(1)),
         Entry::Remove(vb, Seqno(1)),
         Entry::Remove(vb, Seqno(2)),
+        Entry::Put(other, RECORD, place(4)),
         Entry::Put(vb, Seqno(2), place(2)),
         Entry::Remove(vb, RECORD),
         Entry::Put(vb, RECORD, place(3)),
+        Entry::Remove(other, RECORD),
     ];
-    let mut front = VbFront::default();
-    for (_, staged) in Staged::of_group(group) {
-        staged.apply(&mut front);
+    let mut staged = Staged::default();
+    for entry in group {
+        staged.push(entry);
     }
-    let rows: Vec<_> = front.rows.from(Seqno::ZERO).collect();
+    let mut vbs = PerVb::default();
+    staged.apply(&mut vbs);
+    let front = vbs.remove(vb).expect("it has changes").settled();
+    let rows: Vec<_> = front.rows_from(Seqno::ZERO).collect();
     assert_eq!(rows, [(Seqno(2), place(2))]);
-    assert_eq!(front.record, RecordAt::Journal(place(3)));
+    assert_eq!(front.record, RowAt::Journal(place(3)));
+    assert_eq!(
+        vbs.get(other).map(|front| front.record),
+        Some(RowAt::Nowhere)
+    );
+    assert_eq!(vbs.keys().collect::<Vec<_>>(), [other]);
+}
+
+/// A large group is more than one block.
+#[test]
+fn a_large_group_is_applied_whole() {
+    let mut staged = Staged::default();
+    let seqnos = 1..=3 * STAGED_AT_ONCE as u64 + 1;
+    for seqno in seqnos.clone() {
+        staged.push(Entry::Put(VbId(0), Seqno(seqno), place(seqno)));
+    }
+    let mut vbs = PerVb::default();
+    staged.apply(&mut vbs);
+    let front = vbs.remove(VbId(0)).expect("it has changes").settled();
+    assert!(
+        front
+            .rows_from(Seqno::ZERO)
+            .map(|(seqno, _)| seqno.0)
+            .eq(seqnos)
+    );
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -9,30 +10,32 @@ use fjall::Slice;
 
 /// Where a value lies in the journal.
 ///
-/// Shape: the offset in the upper 38 bits, the length in the lower 26.
+/// Shape: the offset in the upper 38 bits, the length in the lower 26. Never zero: a header comes
+/// before every value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(u64);
+pub(crate) struct Place(NonZeroU64);
 
 impl Place {
     const LENGTH_BITS: u32 = 26;
 
     /// The place of `length` bytes at `offset`.
     pub(crate) fn at(offset: u64, length: usize) -> Self {
-        assert!(
-            offset >> (64 - Self::LENGTH_BITS) == 0 && length >> Self::LENGTH_BITS == 0,
-            "journal and values are limited in size"
-        );
-        Self(offset << Self::LENGTH_BITS | length as u64)
+        let fits = offset >> (64 - Self::LENGTH_BITS) == 0 && length >> Self::LENGTH_BITS == 0;
+        let place = NonZeroU64::new(offset << Self::LENGTH_BITS | length as u64);
+        match place.filter(|_| fits) {
+            Some(place) => Self(place),
+            None => panic!("journal and values are limited in size"),
+        }
     }
 
     /// Where it begins.
     pub(crate) fn offset(self) -> u64 {
-        self.0 >> Self::LENGTH_BITS
+        self.0.get() >> Self::LENGTH_BITS
     }
 
     /// Bytes of the value.
     pub(crate) fn length(self) -> usize {
-        (self.0 & ((1 << Self::LENGTH_BITS) - 1)) as usize
+        (self.0.get() & ((1 << Self::LENGTH_BITS) - 1)) as usize
     }
 
     /// Reads the value.

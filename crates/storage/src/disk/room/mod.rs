@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
 
+use model::VbId;
 use parking_lot::Mutex;
 
 use super::drain::{Direct, Drain};
@@ -101,6 +102,13 @@ impl Room {
     fn rotate(&self) -> Result<Sealed, fjall::Error> {
         let mut journal = self.drain.journal.lock();
         let sealed = journal.rotate()?;
+        // The journal is locked: nothing is added meanwhile, and readers wait for one at a time.
+        let vbs: Vec<VbId> = self.drain.front.read().current.vbs.keys().collect();
+        for vb in vbs {
+            if let Some(vb) = self.drain.front.write().current.vbs.slot(vb) {
+                vb.settle();
+            }
+        }
         let mut front = self.drain.front.write();
         assert!(front.sealed.is_none(), "journals are sealed one at a time");
         let current = Layer::empty(journal.file());
