@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 pub use bucket::Eviction as EvictionPolicy;
 use model::DurabilityLevel;
+use serde::{Deserialize, Serialize};
 
 use crate::replication::ReplicaOf;
 
@@ -84,8 +85,32 @@ impl BucketConfig {
     }
 }
 
+/// Everything that management clients may say of a bucket: what is configured, and the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketSettings {
+    /// What flags and files say too.
+    pub bucket: BucketConfig,
+    /// Longest time to live of a document, seconds; 0 for no limit.
+    pub max_ttl_s: u32,
+    /// Whether all its documents may be removed at once.
+    pub flush_enabled: bool,
+    /// Replicas that were asked for. A node alone has none; it only tells the number.
+    pub replicas: u8,
+}
+
+impl From<BucketConfig> for BucketSettings {
+    fn from(bucket: BucketConfig) -> Self {
+        Self {
+            bucket,
+            max_ttl_s: 0,
+            flush_enabled: false,
+            replicas: 0,
+        }
+    }
+}
+
 /// Where the documents of a bucket live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum BucketKind {
     /// In memory and on disk.
     Couchbase,

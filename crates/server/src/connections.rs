@@ -200,6 +200,15 @@ impl Connections {
         }
     }
 
+    /// Ends every connection that has selected this bucket.
+    pub(crate) fn leave_bucket(&self, name: &str) {
+        for info in self.all() {
+            if info.about.lock().bucket.as_deref() == Some(name) {
+                info.mailbox.shut_down();
+            }
+        }
+    }
+
     /// Tells every connection that a cluster map changed.
     pub(crate) fn map_changed(&self) {
         for info in self.all() {

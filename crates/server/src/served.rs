@@ -1,5 +1,6 @@
 //! A bucket as the server sees it: the running bucket, its identity and its cluster map.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bucket::{Bucket, Workers};
@@ -7,7 +8,7 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use crate::cluster_map::MapRevision;
-use crate::config::BucketKind;
+use crate::config::{BucketKind, BucketSettings};
 use crate::replication::{Claims, Follower, Group};
 use crate::session::dcp::DcpRegistry;
 use crate::store::Store;
@@ -25,7 +26,9 @@ pub(crate) struct ServedBucket {
     pub(crate) workers: Workers<Store>,
     /// 32 hex digits.
     pub(crate) uuid: String,
-    pub(crate) kind: BucketKind,
+    settings: RwLock<BucketSettings>,
+    /// Nobody may select it any more.
+    gone: AtomicBool,
     /// Connections that stream its changes.
     pub(crate) dcp: DcpRegistry,
     /// Which connection brings the changes of which vBucket here.
@@ -42,7 +45,7 @@ impl ServedBucket {
     pub(crate) fn new(
         bucket: Arc<Bucket<Store>>,
         workers: Workers<Store>,
-        (uuid, kind): (String, BucketKind),
+        (uuid, settings): (String, BucketSettings),
         map: MapVersion,
     ) -> Self {
         let (changed, _) = watch::channel(0);
@@ -51,7 +54,8 @@ impl ServedBucket {
             bucket,
             workers,
             uuid,
-            kind,
+            settings: RwLock::new(settings),
+            gone: AtomicBool::new(false),
             dcp: DcpRegistry::default(),
             map: RwLock::new(map),
             group: RwLock::default(),
@@ -59,6 +63,32 @@ impl ServedBucket {
             follower: OnceLock::new(),
             changed,
         }
+    }
+
+    /// Where its documents live.
+    pub(crate) fn kind(&self) -> BucketKind {
+        self.settings.read().bucket.kind
+    }
+
+    /// What it was made with. The quota in force is that of its memory.
+    pub(crate) fn settings(&self) -> BucketSettings {
+        self.settings.read().clone()
+    }
+
+    /// Notes other settings; to follow them is the caller's.
+    pub(crate) fn set_settings(&self, settings: BucketSettings) {
+        *self.settings.write() = settings;
+    }
+
+    /// Whether the bucket is being removed: connections that select it now are to end.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::SeqCst)
+    }
+
+    /// From now on it is gone; HTTP streams of its map look again, and end.
+    pub(crate) fn set_gone(&self) {
+        self.gone.store(true, Ordering::SeqCst);
+        self.changed.send_modify(|changes| *changes += 1);
     }
 
     /// The current cluster map.

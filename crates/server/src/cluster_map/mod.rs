@@ -279,7 +279,10 @@ struct DirectPort {
 struct NodeExt<'a> {
     services: Services,
     this_node: bool,
-    hostname: &'a str,
+    /// Left out for the host that the client used: not every client replaces the placeholder in
+    /// a map that names no bucket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hostname: Option<&'a str>,
 }
 
 impl<'a> NodeExt<'a> {
@@ -291,7 +294,7 @@ impl<'a> NodeExt<'a> {
         Self {
             services,
             this_node: *this_node,
-            hostname: node.host,
+            hostname: (node.host != HOST_PLACEHOLDER).then_some(node.host),
         }
     }
 }

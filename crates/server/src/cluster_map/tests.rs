@@ -49,8 +49,7 @@ fn bucket_config_is_the_example() {
     let tail = format!(
         "]}},\"nodes\":[{{\"hostname\":\"$HOST:8091\",\"ports\":{{\"direct\":11210}},\
          \"couchApiBase\":\"http://$HOST:8091/travel%2B{uuid}\"}}],\
-         \"nodesExt\":[{{\"services\":{{\"kv\":11210,\"mgmt\":8091}},\"thisNode\":true,\
-         \"hostname\":\"$HOST\"}}]}}"
+         \"nodesExt\":[{{\"services\":{{\"kv\":11210,\"mgmt\":8091}},\"thisNode\":true}}]}}"
     );
     assert_eq!(text, format!("{head}{rows}{tail}"));
 }
@@ -105,7 +104,7 @@ fn an_advertised_ipv6_address_has_brackets_before_a_port_only() {
 fn the_global_config_names_no_bucket() {
     let text = global_config(MapRevision { epoch: 1, rev: 7 }, NODE, (&[], 0));
     let expected = "{\"rev\":7,\"revEpoch\":1,\"nodesExt\":[{\"services\":{\"kv\":11210,\
-                    \"mgmt\":8091},\"thisNode\":true,\"hostname\":\"$HOST\"}],\
+                    \"mgmt\":8091},\"thisNode\":true}],\
                     \"clusterCapabilitiesVer\":[1,0],\"clusterCapabilities\":{}}";
     assert_eq!(text, expected);
 }

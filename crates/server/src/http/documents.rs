@@ -146,6 +146,13 @@ fn bucket_settings(name: &str, bucket: &BucketSummary) -> Map<String, Value> {
         BucketKind::Couchbase => ("membase", "couchstore"),
         BucketKind::Ephemeral => ("ephemeral", "undefined"),
     };
+    // Clients see by the path that a bucket may be flushed.
+    let flush = format!("/pools/default/buckets/{path}/controller/doFlush");
+    let controllers = if bucket.flush_enabled {
+        json!({ "flush": flush })
+    } else {
+        json!({})
+    };
     let value = json!({
         "name": name,
         "uuid": uuid,
@@ -161,13 +168,13 @@ fn bucket_settings(name: &str, bucket: &BucketSummary) -> Map<String, Value> {
         // Values arrive and leave as clients compressed them; the node compresses none itself.
         "compressionMode": "passive",
         "conflictResolutionType": "seqno",
-        "maxTTL": 0,
+        "maxTTL": bucket.max_ttl_s,
         "replicaNumber": bucket.replicas,
         "replicaIndex": false,
         "numVBuckets": bucket.vbuckets,
         "quota": { "ram": bucket.quota_bytes, "rawRAM": bucket.quota_bytes },
         "autoCompactionSettings": false,
-        "controllers": {},
+        "controllers": controllers,
     });
     match value {
         Value::Object(fields) => fields,

@@ -1,14 +1,17 @@
 //! HTTP management: what SDKs ask at bootstrap, and what operators probe.
 //!
-//! Everything but the two probes needs credentials. Only the calls about collections change anything.
+//! Everything but the two probes needs credentials. Only the calls about buckets and collections change
+//! anything.
 //!
 //! Source: protocol specification, section 12, and the observed clients' requests.
 
 mod access;
 mod answers;
+mod buckets;
 mod changes;
 mod collections;
 mod documents;
+mod form;
 pub(crate) mod host;
 mod listener;
 mod routes;
@@ -17,6 +20,7 @@ mod streaming;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::collections::{Manifest, ManifestError};
@@ -25,7 +29,7 @@ use tokio::sync::watch;
 
 use crate::changes::{Feed, NoFeed, Wanted};
 use crate::collections::CollectionsError;
-use crate::config::{BucketKind, Ports};
+use crate::config::{BucketKind, BucketSettings, Ports};
 use crate::identity::AuthenticatedUser;
 
 pub use listener::{CONNECTIONS_MAX, serve};
@@ -51,6 +55,15 @@ pub trait NodeView: Send + Sync + 'static {
 
     /// Figures of one bucket; `None` if there is no such bucket.
     fn bucket(&self, name: &str) -> Option<BucketSummary>;
+
+    /// What one bucket was made with; `None` if there is no such bucket.
+    fn bucket_settings(&self, name: &str) -> Option<BucketSettings>;
+
+    /// Makes, changes, empties or removes a bucket. Blocks for the disk.
+    ///
+    /// # Errors
+    /// Why it was not done.
+    fn change_buckets(&self, change: BucketChange) -> Result<(), BucketsError>;
 
     /// The current configuration of one bucket as [`crate::cluster_map::bucket_config`] made
     /// it; `None` if there is no such bucket.
@@ -132,12 +145,58 @@ pub struct BucketSummary {
     pub durability_min: Option<DurabilityLevel>,
     /// Replicas configured.
     pub replicas: u8,
+    /// Longest time to live of a document, seconds; 0 for no limit.
+    pub max_ttl_s: u32,
+    /// Whether all its documents may be removed at once.
+    pub flush_enabled: bool,
     /// Number of vBuckets.
     pub vbuckets: u16,
     /// Revision of the collections manifest.
     pub manifest_uid: u64,
     /// Whether it serves data.
     pub ready: bool,
+}
+
+/// What is to be done with a bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BucketChange {
+    /// Make it.
+    Make(BucketSettings),
+    /// Give it another quota, and let it be flushed or not. The rest is as it was.
+    Adjust(BucketSettings),
+    /// Remove it, with everything in it.
+    Drop(String),
+    /// Remove its documents.
+    Flush(String),
+}
+
+/// Why a bucket was not changed. `Display` is for clients; they look for some of these texts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BucketsError {
+    /// There is no such bucket.
+    #[error("Requested resource not found.")]
+    Unknown,
+    /// There is one of that name.
+    #[error("Bucket with given name already exists")]
+    Exists,
+    /// There are as many as there may be.
+    #[error("Cannot create more than {0} buckets")]
+    TooMany(usize),
+    /// The store of a bucket that is not configured any more is in the way.
+    #[error(
+        "{} holds a bucket that the node was not told to serve: serve it with --bucket, or move it",
+        .0.display()
+    )]
+    Occupied(PathBuf),
+    /// Its settings do not allow it.
+    #[error("Flush is disabled for the bucket")]
+    FlushDisabled,
+    /// It has what another node's bucket has.
+    #[error("The bucket follows another node's")]
+    Follows,
+    /// The disk or the system refused.
+    #[error("{0}")]
+    Failed(String),
 }
 
 /// What happens to documents when a bucket's memory is short.

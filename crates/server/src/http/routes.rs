@@ -6,13 +6,13 @@ use axum::extract::{Path, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::{any, get, post};
 use axum::{Extension, Router, middleware};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 
 use super::host::{localize, requested_host};
-use super::{NodeView, access, answers, changes, collections, documents, streaming};
+use super::{NodeView, access, answers, buckets, changes, collections, documents, streaming};
 use crate::identity::AuthenticatedUser;
 
 /// What every handler sees.
@@ -70,14 +70,24 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .with_state(state)
 }
 
-/// What concerns buckets; changing them, but for their collections, is known and not served yet.
+/// What concerns buckets.
 fn bucket_routes() -> Router<HttpState> {
     let one = "/pools/default/buckets/{bucket}";
     Router::new()
-        .route("/pools/default/buckets", get(buckets))
+        .route(
+            "/pools/default/buckets",
+            get(all_buckets).post(buckets::create),
+        )
         // The Java SDK asks with a slash at the end.
-        .route("/pools/default/buckets/", get(buckets))
-        .route(one, get(bucket))
+        .route(
+            "/pools/default/buckets/",
+            get(all_buckets).post(buckets::create),
+        )
+        .route(
+            one,
+            get(bucket).post(buckets::update).delete(buckets::remove),
+        )
+        .route(&format!("{one}/controller/doFlush"), post(buckets::flush))
         .merge(collections::routes(one))
         .route(&format!("{one}/controller/{{*path}}"), any(not_built))
 }
@@ -163,7 +173,7 @@ async fn bucket_config_streaming(
     streaming::open(&state, Some(name), &headers)
 }
 
-async fn buckets(State(state): State<HttpState>, headers: HeaderMap) -> Response {
+async fn all_buckets(State(state): State<HttpState>, headers: HeaderMap) -> Response {
     let names = state.view.bucket_names();
     let all = names
         .iter()

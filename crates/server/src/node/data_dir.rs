@@ -6,19 +6,22 @@
 //!   buckets/NAME/       the store of one bucket (docs/format/directory.md)
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::made::MadeBucket;
 use super::random_uuid;
-use crate::config::StartError;
+use crate::config::{BucketSettings, StartError};
 
 /// The version of `node.json` that this release reads and writes.
 const VERSION: u32 = 1;
 const NODE_FILE: &str = "node.json";
+/// How often the removal of a store is tried at once.
+const REMOVALS_MAX: u32 = 100;
 pub(super) const BUCKETS: &str = "buckets";
 
 /// What `node.json` holds.
@@ -32,6 +35,12 @@ pub(super) struct Identities {
     /// Epoch of the map of each bucket that has another one than the first.
     #[serde(default)]
     epochs: BTreeMap<String, i64>,
+    /// Buckets that were made while the node ran, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    made: BTreeMap<String, MadeBucket>,
+    /// Buckets whose stores are to be removed.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    dropped: BTreeSet<String>,
     #[serde(skip)]
     changed: bool,
 }
@@ -44,8 +53,16 @@ impl Identities {
             node_uuid: random_uuid(),
             buckets: BTreeMap::new(),
             epochs: BTreeMap::new(),
+            made: BTreeMap::new(),
+            dropped: BTreeSet::new(),
             changed: true,
         }
+    }
+
+    /// Settings of the buckets that were made while the node ran.
+    pub(super) fn made(&self) -> Vec<BucketSettings> {
+        let settings = |(name, made): (&String, &MadeBucket)| made.settings(name);
+        self.made.iter().map(settings).collect()
     }
 
     /// The identity of a bucket, a new one if it has none.
@@ -90,6 +107,69 @@ impl Kept {
         self.identities.note(name, uuid, epoch);
         if let Some(dir) = &self.dir {
             dir.save(&self.identities)?;
+        }
+        self.identities.changed = false;
+        Ok(())
+    }
+
+    /// Writes down that a bucket was made, or made differently; tells its identity.
+    ///
+    /// # Errors
+    /// It is not written.
+    pub(super) fn note_made(&mut self, settings: &BucketSettings) -> Result<String, StartError> {
+        let name = &settings.bucket.name;
+        let before = self.identities.clone();
+        let uuid = self.identities.bucket(name);
+        let made = MadeBucket::of(settings);
+        self.identities.made.insert(name.clone(), made);
+        self.save_or_restore(before)?;
+        Ok(uuid)
+    }
+
+    /// Whether a bucket was made while a node ran.
+    pub(super) fn is_made(&self, name: &str) -> bool {
+        self.identities.made.contains_key(name)
+    }
+
+    /// Writes down that a bucket is gone: its store is removed now or at the next start.
+    ///
+    /// # Errors
+    /// It is not written.
+    pub(super) fn note_dropped(&mut self, name: &str) -> Result<(), StartError> {
+        let before = self.identities.clone();
+        self.identities.buckets.remove(name);
+        self.identities.epochs.remove(name);
+        self.identities.made.remove(name);
+        self.identities.dropped.insert(name.to_owned());
+        self.save_or_restore(before)
+    }
+
+    /// Removes the stores of buckets that are gone; what fails is tried at the next start.
+    ///
+    /// # Errors
+    /// One could not be removed.
+    pub(super) fn remove_dropped(&mut self) -> Result<(), StartError> {
+        let Some(dir) = &self.dir else {
+            self.identities.dropped.clear();
+            return Ok(());
+        };
+        for name in self.identities.dropped.clone() {
+            dir.remove_bucket(&name)?;
+            self.identities.dropped.remove(&name);
+            self.identities.changed = true;
+        }
+        dir.save(&self.identities)?;
+        self.identities.changed = false;
+        Ok(())
+    }
+
+    fn save_or_restore(&mut self, before: Identities) -> Result<(), StartError> {
+        self.identities.changed = true;
+        if let Some(dir) = &self.dir
+            && let Err(error) = dir.save(&self.identities)
+        {
+            self.identities = before;
+            return Err(error);
         }
         self.identities.changed = false;
         Ok(())
@@ -167,6 +247,22 @@ impl DataDir {
         self.path.join(BUCKETS).join(name)
     }
 
+    /// Removes the store of a bucket. Its last threads may still end while this runs.
+    fn remove_bucket(&self, name: &str) -> Result<(), StartError> {
+        let path = self.bucket(name);
+        let mut tries = 0;
+        loop {
+            match fs::remove_dir_all(&path) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::NotFound && !path.exists() => {
+                    return Ok(());
+                }
+                Err(error) if tries == REMOVALS_MAX => return Err(self.access(&error)),
+                Err(_) => tries += 1,
+            }
+        }
+    }
+
     /// Writes the identities if they changed: whole or not at all.
     pub(super) fn save(&self, identities: &Identities) -> Result<(), StartError> {
         if !identities.changed {
@@ -191,7 +287,10 @@ impl DataDir {
 
 #[cfg(test)]
 mod tests {
+    use model::DurabilityLevel;
+
     use super::*;
+    use crate::config::{BucketConfig, BucketKind, EvictionPolicy};
 
     #[test]
     fn identities_survive() {
@@ -213,6 +312,46 @@ mod tests {
         let (_, mut again) = DataDir::examine(place.path()).unwrap();
         assert_eq!(again.bucket("default"), "another");
         assert_eq!(again.epoch("default"), 3);
+    }
+
+    #[test]
+    fn buckets_that_were_made_and_dropped_are_written_down() {
+        let place = tempfile::tempdir().unwrap();
+        let examine = || {
+            let (dir, identities) = DataDir::examine(place.path()).unwrap();
+            let dir = Some(dir);
+            Kept { dir, identities }
+        };
+        let settings = BucketSettings {
+            bucket: BucketConfig {
+                name: "shop".into(),
+                quota_bytes: 100 << 20,
+                kind: BucketKind::Couchbase,
+                eviction: EvictionPolicy::Documents,
+                durability_min: Some(DurabilityLevel::MajorityAndPersistOnActive),
+            },
+            max_ttl_s: 7,
+            flush_enabled: true,
+            replicas: 1,
+        };
+        let mut kept = examine();
+        let uuid = kept.note_made(&settings).unwrap();
+        let store = place.path().join(BUCKETS).join("shop");
+        fs::create_dir_all(store.join("db")).unwrap();
+
+        let mut kept = examine();
+        assert_eq!(kept.identities.made(), [settings]);
+        assert_eq!(kept.identities.bucket("shop"), uuid);
+        kept.note_dropped("shop").unwrap();
+
+        // The node was killed before the store was removed.
+        let mut kept = examine();
+        assert_eq!(kept.identities.made(), []);
+        kept.remove_dropped().unwrap();
+        assert!(!store.exists());
+        let mut kept = examine();
+        assert!(kept.identities.dropped.is_empty());
+        assert_ne!(kept.identities.bucket("shop"), uuid);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The node: what all connections share, how it starts and how it stops.
 
+mod buckets;
 mod data_dir;
 mod descriptors;
+mod made;
 mod memory_watch;
 mod open;
 mod salvage;
@@ -12,7 +14,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -104,6 +106,11 @@ pub(crate) struct NodeState {
     /// 32 hex digits.
     pub(crate) uuid: String,
     kept: Mutex<Kept>,
+    /// Held while buckets are made, changed and dropped: one at a time.
+    changing: Mutex<()>,
+    /// The highest revision that a map of a dropped bucket had.
+    revs: AtomicI64,
+    purge_age_s: u64,
     buckets: RwLock<BTreeMap<String, Arc<ServedBucket>>>,
     global_map: RwLock<MapVersion>,
     global_changed: watch::Sender<u64>,
@@ -372,8 +379,9 @@ fn open_state(
             bucket.bucket.vbuckets(),
             bucket.bucket.manifest().uid(),
         );
-        let map = bucket_map(about, bucket.kind, ports, &group, revision);
-        let identity = (bucket.uuid, bucket.kind);
+        let kind = bucket.settings.bucket.kind;
+        let map = bucket_map(about, kind, ports, &group, revision);
+        let identity = (bucket.uuid, bucket.settings);
         let served = ServedBucket::new(bucket.bucket, bucket.workers, identity, map);
         served.set_group(group);
         buckets.insert(name, Arc::new(served));
@@ -391,6 +399,9 @@ fn open_state(
         started_unix_s,
         uuid: opened.kept.identities.node_uuid.clone(),
         kept: Mutex::new(opened.kept),
+        changing: Mutex::new(()),
+        revs: AtomicI64::new(0),
+        purge_age_s: config.purge_age_s,
         buckets: RwLock::new(buckets),
         global_map: RwLock::new(global_map(
             ports,

@@ -1,7 +1,7 @@
 //! Opens the buckets of a configuration and starts their workers.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use bucket::{Bucket, BucketOptions, Clock, Workers};
 use engine::VbConfig;
@@ -16,7 +16,8 @@ use super::data_dir::{DataDir, Identities, Kept};
 use super::{random_u64, random_vb_uuid};
 use crate::clock::SystemClock;
 use crate::collections;
-use crate::config::{BucketConfig, BucketKind, EvictionPolicy, NodeConfig, StartError};
+use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy};
+use crate::config::{NodeConfig, StartError};
 use crate::replication::ReplicaOf;
 use crate::store::Store;
 use crate::value::{SYSTEM_BYTES_MAX, VALUE_BYTES_MAX};
@@ -38,7 +39,7 @@ pub(super) struct OpenedBucket {
     pub(super) bucket: Arc<Bucket<Store>>,
     pub(super) workers: Workers<Store>,
     pub(super) uuid: String,
-    pub(super) kind: BucketKind,
+    pub(super) settings: BucketSettings,
     /// Of its map.
     pub(super) epoch: i64,
 }
@@ -55,34 +56,64 @@ pub(super) fn open_buckets(
     clock: &Arc<SystemClock>,
     warmed: &watch::Sender<usize>,
 ) -> Result<Opened, StartError> {
-    let (dir, mut identities) = match &config.data_dir {
+    let (dir, identities) = match &config.data_dir {
         Some(path) => {
             let (dir, identities) = DataDir::examine(path)?;
             (Some(dir), identities)
         }
         None => (None, Identities::new()),
     };
+    let mut kept = Kept { dir, identities };
+    kept.remove_dropped()?;
+    let wanted = wanted(config, &kept);
     // All stores first: nothing runs, and nothing is written, if one of them is refused.
     let mut stores = Vec::new();
-    for bucket in &config.buckets {
-        stores.push(open_store(bucket, dir.as_ref())?);
+    for settings in &wanted {
+        stores.push(open_store(&settings.bucket, kept.dir.as_ref())?);
     }
     let mut buckets = Vec::new();
-    for (bucket, (store, clean)) in config.buckets.iter().zip(stores) {
-        let uuid = (
-            identities.bucket(&bucket.name),
-            identities.epoch(&bucket.name),
-        );
+    for (settings, (store, clean)) in wanted.into_iter().zip(stores) {
+        let name = &settings.bucket.name;
+        let uuid = (kept.identities.bucket(name), kept.identities.epoch(name));
         let of = config.replica_of.as_ref();
-        let of = of.filter(|of| of.bucket == bucket.name);
+        let of = of.filter(|of| of.bucket == *name);
         let how = (clean, of, config.purge_age_s);
-        buckets.push(start(bucket, store, how, (uuid, clock, warmed))?);
+        let warmed = warmed.clone();
+        let done = move || warmed.send_modify(|count| *count += 1);
+        buckets.push(start(settings, store, how, (uuid, clock, done))?);
     }
-    if let Some(dir) = &dir {
-        dir.save(&identities)?;
+    if let Some(dir) = &kept.dir {
+        dir.save(&kept.identities)?;
     }
-    let kept = Kept { dir, identities };
     Ok(Opened { kept, buckets })
+}
+
+/// What is configured, then what was made while the node ran.
+fn wanted(config: &NodeConfig, kept: &Kept) -> Vec<BucketSettings> {
+    let mut made = kept.identities.made();
+    let configured: Vec<_> = config.buckets.iter().cloned().map(Into::into).collect();
+    made.retain(|one| {
+        let same = |other: &BucketSettings| other.bucket.name == one.bucket.name;
+        !configured.iter().any(same)
+    });
+    configured.into_iter().chain(made).collect()
+}
+
+/// Opens one more bucket while the node runs, and waits until it serves. There must be no store
+/// of its name yet.
+pub(super) fn open_new(
+    settings: BucketSettings,
+    dir: Option<&DataDir>,
+    (uuid, clock, purge_age_s): (String, &Arc<SystemClock>, u64),
+) -> Result<OpenedBucket, StartError> {
+    let (store, clean) = open_store(&settings.bucket, dir)?;
+    let (done, warm) = mpsc::channel();
+    let done = move || drop(done);
+    let how = (clean, None, purge_age_s);
+    let opened = start(settings, store, how, ((uuid, 1), clock, done))?;
+    // An empty store is loaded at once. Nothing is ever sent: the channel ends with the warmup.
+    for () in warm {}
+    Ok(opened)
 }
 
 fn open_store(bucket: &BucketConfig, dir: Option<&DataDir>) -> Result<(Store, bool), StartError> {
@@ -165,11 +196,16 @@ fn forget_manifest(bucket: &Bucket<Store>) -> Result<(), StartError> {
 }
 
 fn start(
-    config: &BucketConfig,
+    settings: BucketSettings,
     store: Store,
     (clean, of, purge_age_s): (bool, Option<&ReplicaOf>, u64),
-    ((uuid, epoch), clock, warmed): ((String, i64), &Arc<SystemClock>, &watch::Sender<usize>),
+    ((uuid, epoch), clock, done): (
+        (String, i64),
+        &Arc<SystemClock>,
+        impl FnOnce() + Send + 'static,
+    ),
 ) -> Result<OpenedBucket, StartError> {
+    let config = &settings.bucket;
     let eviction = config.eviction(matches!(store, Store::Disk(_)));
     let options = BucketOptions {
         name: config.name.clone(),
@@ -186,6 +222,7 @@ fn start(
                 Store::Memory(_) => DurabilityLevel::Majority,
             },
             durability_min: config.durability_min,
+            max_ttl_s: settings.max_ttl_s,
             ..VbConfig::default()
         }),
         clean,
@@ -211,15 +248,13 @@ fn start(
         })?;
         forget_manifest(&bucket)?;
     }
-    let warmed = warmed.clone();
-    let done = move || warmed.send_modify(|count| *count += 1);
     let workers = Workers::start(&bucket, random_vb_uuid, done)
         .map_err(|error| StartError::System(error.to_string()))?;
     Ok(OpenedBucket {
         bucket,
         workers,
         uuid,
-        kind: config.kind,
+        settings,
         epoch,
     })
 }

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use super::{COMPATIBLE_VERSION, NodeState};
 use crate::changes::{Feed, NoFeed, Wanted};
 use crate::collections::{self, CollectionsError};
-use crate::config::EvictionPolicy;
-use crate::http::{BucketSummary, Eviction, NodeSummary, NodeView};
+use crate::config::{BucketSettings, EvictionPolicy};
+use crate::http::{BucketChange, BucketSummary, BucketsError, Eviction, NodeSummary, NodeView};
 use crate::identity::AuthenticatedUser;
 use crate::served::ServedBucket;
 use crate::stats;
@@ -73,9 +73,10 @@ impl NodeView for NodeState {
             .filter_map(|id| bucket.with_vbucket(VbId(id), |vbucket| vbucket.items()))
             .sum();
         let (data, file) = disk_bytes(&served);
+        let settings = served.settings();
         Some(BucketSummary {
             uuid: served.uuid.clone(),
-            kind: served.kind,
+            kind: served.kind(),
             quota_bytes: bucket.memory().quota(),
             items,
             memory_used_bytes: bucket.memory().used(),
@@ -89,11 +90,29 @@ impl NodeView for NodeState {
                 EvictionPolicy::None => Eviction::None,
             },
             durability_min: bucket.options().vb.durability_min,
-            replicas: served.group().peers.len() as u8,
+            replicas: (served.group().peers.len() as u8).max(settings.replicas),
+            max_ttl_s: settings.max_ttl_s,
+            flush_enabled: settings.flush_enabled,
             vbuckets: bucket.vbuckets(),
             manifest_uid: bucket.manifest().uid().0,
             ready: bucket.warmup().stage() == WarmupStage::Done,
         })
+    }
+
+    fn bucket_settings(&self, name: &str) -> Option<BucketSettings> {
+        let served = Self::bucket(self, name)?;
+        let mut settings = served.settings();
+        settings.bucket.quota_bytes = served.bucket.memory().quota();
+        Some(settings)
+    }
+
+    fn change_buckets(&self, change: BucketChange) -> Result<(), BucketsError> {
+        match change {
+            BucketChange::Make(settings) => self.make_bucket(settings),
+            BucketChange::Adjust(settings) => self.adjust_bucket(settings),
+            BucketChange::Drop(name) => self.drop_bucket(&name),
+            BucketChange::Flush(name) => self.flush_bucket(&name),
+        }
     }
 
     fn bucket_config(&self, name: &str) -> Option<Arc<str>> {

@@ -181,7 +181,7 @@ fn publish(node: &NodeState, served: &ServedBucket, revision: MapRevision) {
     let bucket = &served.bucket;
     let manifest = bucket.manifest().uid();
     let about = (served.name(), uuid.as_ref(), bucket.vbuckets(), manifest);
-    let map = bucket_map(about, served.kind, node.ports, &group, revision);
+    let map = bucket_map(about, served.kind(), node.ports, &group, revision);
     node.publish_global_map(global_map(node.ports, &group, revision));
     node.publish_map(served, map);
 }

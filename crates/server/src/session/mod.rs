@@ -206,6 +206,10 @@ impl Session {
         self.known_map = None;
         self.info
             .note(|about| about.bucket = bucket.as_ref().map(|b| b.name().to_owned()));
+        // Noted first: who removes the bucket either finds the note, or was seen here.
+        if bucket.as_ref().is_some_and(|served| served.is_gone()) {
+            self.info.mailbox.shut_down();
+        }
         self.bucket = bucket;
     }
 

@@ -74,7 +74,7 @@ fn bucket_details(node: &NodeState) -> Value {
             WarmupStage::Loading => "loading",
             WarmupStage::Failed => "failed",
         };
-        let kind = match served.kind {
+        let kind = match served.kind() {
             BucketKind::Couchbase => "Couchbase",
             BucketKind::Ephemeral => "Ephemeral",
         };

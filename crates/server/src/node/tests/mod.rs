@@ -12,6 +12,7 @@ use crate::config::{BucketConfig, BucketKind, NodeConfig};
 use crate::served::{MapVersion, ServedBucket};
 use client::{Client, PASSWORD, Request, SDK, USER};
 
+mod buckets;
 #[path = "../../../tests/it/client.rs"]
 #[expect(
     dead_code,

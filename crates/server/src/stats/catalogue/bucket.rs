@@ -25,7 +25,7 @@ pub(in crate::stats) static BUCKET: &[BucketRow] = rows! {
     CONFIG "ep_uuid" Text "Identity of the bucket, 32 hex digits",
         |f| f.served.uuid.clone();
     CONFIG "ep_bucket_type" Text "persistent or ephemeral",
-        |f| match f.served.kind {
+        |f| match f.served.kind() {
             BucketKind::Couchbase => "persistent",
             BucketKind::Ephemeral => "ephemeral",
         };

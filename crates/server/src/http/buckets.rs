@@ -1,0 +1,324 @@
+//! Buckets made, changed, emptied and removed by management clients.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use model::DurabilityLevel;
+use serde_json::{Map, Value, json};
+
+use super::form::field;
+use super::routes::HttpState;
+use super::{BucketChange, BucketsError, answers};
+use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy};
+
+const MIB: u64 = 1024 * 1024;
+/// Quotas are what the command line takes too.
+const QUOTA_MIB_MIN: u64 = 16;
+const QUOTA_MIB_MAX: u64 = 16 * 1024 * 1024;
+const QUOTA_MIB_DEFAULT: u64 = 256;
+const REPLICAS_MAX: u8 = 3;
+const NAME_BYTES_MAX: usize = 100;
+const MAX_TTL_S_MAX: u32 = i32::MAX as u32;
+
+/// What is wrong with the fields of a form, by field.
+type Wrong = Map<String, Value>;
+
+/// `POST /pools/default/buckets`
+pub(super) async fn create(State(state): State<HttpState>, body: Bytes) -> Response {
+    match read_new(&body) {
+        Ok(settings) => {
+            let done = change(state, BucketChange::Make(settings)).await;
+            answer(done, StatusCode::ACCEPTED)
+        }
+        Err(wrong) => refused(&wrong),
+    }
+}
+
+/// `POST /pools/default/buckets/B`
+pub(super) async fn update(
+    State(state): State<HttpState>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Response {
+    let Some(now) = state.view.bucket_settings(&name) else {
+        return answers::not_found();
+    };
+    match read_update(&body, now) {
+        Ok(settings) => {
+            let done = change(state, BucketChange::Adjust(settings)).await;
+            answer(done, StatusCode::OK)
+        }
+        Err(wrong) => refused(&wrong),
+    }
+}
+
+/// `DELETE /pools/default/buckets/B`
+pub(super) async fn remove(State(state): State<HttpState>, Path(name): Path<String>) -> Response {
+    answer(
+        change(state, BucketChange::Drop(name)).await,
+        StatusCode::OK,
+    )
+}
+
+/// `POST /pools/default/buckets/B/controller/doFlush`
+pub(super) async fn flush(State(state): State<HttpState>, Path(name): Path<String>) -> Response {
+    answer(
+        change(state, BucketChange::Flush(name)).await,
+        StatusCode::OK,
+    )
+}
+
+/// Makes a change away from the thread that serves connections: it waits for the disk.
+async fn change(state: HttpState, change: BucketChange) -> Result<(), BucketsError> {
+    let view = Arc::clone(&state.view);
+    let cut_short = |_| Err(BucketsError::Failed("the change was cut short".into()));
+    tokio::task::spawn_blocking(move || view.change_buckets(change))
+        .await
+        .unwrap_or_else(cut_short)
+}
+
+fn answer(done: Result<(), BucketsError>, good: StatusCode) -> Response {
+    let Err(error) = done else {
+        return good.into_response();
+    };
+    let text = error.to_string();
+    let bad = StatusCode::BAD_REQUEST;
+    match error {
+        BucketsError::Unknown => answers::not_found(),
+        BucketsError::Exists | BucketsError::Occupied(_) => {
+            answers::json(bad, &json!({ "errors": { "name": text } }))
+        }
+        BucketsError::TooMany(_) | BucketsError::FlushDisabled | BucketsError::Follows => {
+            answers::json(bad, &json!({ "_": text }))
+        }
+        BucketsError::Failed(_) => {
+            answers::json(StatusCode::INTERNAL_SERVER_ERROR, &json!({ "_": text }))
+        }
+    }
+}
+
+fn refused(wrong: &Wrong) -> Response {
+    let value = json!({ "errors": wrong, "summaries": {} });
+    answers::json(StatusCode::BAD_REQUEST, &value)
+}
+
+/// A form, and what is wrong with it so far.
+struct Form<'a> {
+    body: &'a [u8],
+    wrong: Wrong,
+}
+
+impl<'a> Form<'a> {
+    fn new(body: &'a [u8]) -> Self {
+        let wrong = Wrong::new();
+        Self { body, wrong }
+    }
+
+    /// A field that is there and not empty.
+    fn text(&self, name: &str) -> Option<String> {
+        field(self.body, name).filter(|text| !text.is_empty())
+    }
+
+    fn complain(&mut self, name: &str, what: &str) {
+        self.wrong.insert(name.into(), what.into());
+    }
+
+    /// A field as `read` takes it; `otherwise` if it is not there or wrong.
+    fn or<T>(&mut self, name: &str, otherwise: T, read: impl Fn(&str) -> Option<T>) -> T {
+        let Some(text) = self.text(name) else {
+            return otherwise;
+        };
+        read(&text).unwrap_or_else(|| {
+            let what = format!("{text:?} is not possible here");
+            self.complain(name, &what);
+            otherwise
+        })
+    }
+
+    /// Wants a field, if it is there, to be one of `words`.
+    fn one_of(&mut self, name: &str, words: &[&str]) {
+        self.or(name, (), |text| words.contains(&text).then_some(()));
+    }
+
+    fn flag(&mut self, name: &str, otherwise: bool) -> bool {
+        self.or(name, otherwise, |text| match text {
+            "1" | "true" => Some(true),
+            "0" | "false" => Some(false),
+            _ => None,
+        })
+    }
+
+    fn quota(&mut self, otherwise: u64) -> u64 {
+        let read = |text: &str| {
+            let mib = text.parse().ok()?;
+            let allowed = QUOTA_MIB_MIN..=QUOTA_MIB_MAX;
+            allowed.contains(&mib).then_some(mib * MIB)
+        };
+        let quota = self.or("ramQuotaMB", otherwise, read);
+        self.or("ramQuota", quota, read)
+    }
+
+    fn done(self, settings: BucketSettings) -> Result<BucketSettings, Wrong> {
+        if self.wrong.is_empty() {
+            Ok(settings)
+        } else {
+            Err(self.wrong)
+        }
+    }
+}
+
+/// A bucket that is to be made. What it does not say has the reference's defaults; what this
+/// node cannot do is refused, and what makes no difference here is passed over.
+fn read_new(body: &[u8]) -> Result<BucketSettings, Wrong> {
+    let mut form = Form::new(body);
+    let name = form.text("name").unwrap_or_default();
+    let named = |c: char| c.is_ascii_alphanumeric() || "_-.%".contains(c);
+    if name.is_empty() {
+        form.complain("name", "Bucket name needs to be specified");
+    } else if name.len() > NAME_BYTES_MAX || name.starts_with('.') || !name.chars().all(named) {
+        let what = "Bucket name can only contain characters in range A-Z, a-z, 0-9 as well as \
+                    underscore, period, dash & percent, 100 of them, and not begin with a period";
+        form.complain("name", what);
+    }
+    let kind = form.or("bucketType", BucketKind::Couchbase, |text| match text {
+        "couchbase" | "membase" => Some(BucketKind::Couchbase),
+        "ephemeral" => Some(BucketKind::Ephemeral),
+        _ => None,
+    });
+    let durable = kind == BucketKind::Couchbase;
+    let eviction = if durable {
+        EvictionPolicy::Values
+    } else {
+        EvictionPolicy::None
+    };
+    let eviction = form.or("evictionPolicy", eviction, |text| match text {
+        "valueOnly" if durable => Some(EvictionPolicy::Values),
+        "fullEviction" if durable => Some(EvictionPolicy::Documents),
+        "noEviction" if !durable => Some(EvictionPolicy::None),
+        "nruEviction" if !durable => Some(EvictionPolicy::Delete),
+        _ => None,
+    });
+    let durability_min = form.or("durabilityMinLevel", None, |text| match text {
+        "none" => Some(None),
+        text => DurabilityLevel::from_name(text)
+            .filter(|level| durable || !level.persists_on_active())
+            .map(Some),
+    });
+    let max_ttl_s = form.or("maxTTL", 0, |text| {
+        text.parse().ok().filter(|ttl| *ttl <= MAX_TTL_S_MAX)
+    });
+    let replicas = form.or("replicaNumber", 0, replicas);
+    let flush_enabled = form.flag("flushEnabled", false);
+    form.one_of("storageBackend", &["couchstore", "undefined"]);
+    form.one_of("conflictResolutionType", &["seqno"]);
+    form.one_of("compressionMode", &["off", "passive", "active"]);
+    form.one_of("historyRetentionCollectionDefault", &["true", "false"]);
+    form.one_of("historyRetentionBytes", &["0"]);
+    form.one_of("historyRetentionSeconds", &["0"]);
+    let bucket = BucketConfig {
+        name,
+        quota_bytes: form.quota(QUOTA_MIB_DEFAULT * MIB),
+        kind,
+        eviction,
+        durability_min,
+    };
+    form.done(BucketSettings {
+        bucket,
+        max_ttl_s,
+        flush_enabled,
+        replicas,
+    })
+}
+
+/// A running bucket with other settings. Those that it was opened with stay.
+fn read_update(body: &[u8], now: BucketSettings) -> Result<BucketSettings, Wrong> {
+    let mut form = Form::new(body);
+    let mut settings = now;
+    let bucket = &mut settings.bucket;
+    bucket.quota_bytes = form.quota(bucket.quota_bytes);
+    let kinds: &[&str] = match bucket.kind {
+        BucketKind::Couchbase => &["couchbase", "membase"],
+        BucketKind::Ephemeral => &["ephemeral"],
+    };
+    form.one_of("bucketType", kinds);
+    let eviction = match bucket.eviction {
+        EvictionPolicy::Values => "valueOnly",
+        EvictionPolicy::Documents => "fullEviction",
+        EvictionPolicy::None => "noEviction",
+        EvictionPolicy::Delete => "nruEviction",
+    };
+    form.one_of("evictionPolicy", &[eviction]);
+    let least = bucket.durability_min.map_or("none", DurabilityLevel::name);
+    form.one_of("durabilityMinLevel", &[least]);
+    let ttl = settings.max_ttl_s.to_string();
+    form.one_of("maxTTL", &[&ttl]);
+    form.one_of("compressionMode", &["off", "passive", "active"]);
+    form.one_of("storageBackend", &["couchstore", "undefined"]);
+    settings.flush_enabled = form.flag("flushEnabled", settings.flush_enabled);
+    settings.replicas = form.or("replicaNumber", settings.replicas, replicas);
+    form.done(settings)
+}
+
+fn replicas(text: &str) -> Option<u8> {
+    text.parse().ok().filter(|count| *count <= REPLICAS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_has_defaults_and_what_was_asked_for() {
+        let plain = read_new(b"name=shop&ramQuotaMB=100").unwrap();
+        assert_eq!(plain.bucket.quota_bytes, 100 * MIB);
+        assert_eq!(plain.bucket.eviction, EvictionPolicy::Values);
+        assert!(!plain.flush_enabled);
+        let body = b"name=c%25d&bucketType=ephemeral&ramQuota=200&flushEnabled=1&replicaNumber=2\
+                     &evictionPolicy=nruEviction&durabilityMinLevel=majority&maxTTL=60";
+        let full = read_new(body).unwrap();
+        assert_eq!(full.bucket.name, "c%d");
+        assert_eq!(full.bucket.kind, BucketKind::Ephemeral);
+        assert_eq!(full.bucket.eviction, EvictionPolicy::Delete);
+        assert_eq!(full.bucket.durability_min, Some(DurabilityLevel::Majority));
+        assert_eq!((full.max_ttl_s, full.replicas), (60, 2));
+        assert!(full.flush_enabled);
+        let changed = read_update(b"ramQuota=300&flushEnabled=0", full.clone()).unwrap();
+        assert_eq!(changed.bucket.quota_bytes, 300 * MIB);
+        assert!(!changed.flush_enabled);
+        assert_eq!(changed.max_ttl_s, 60);
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        let field_of = |body: &str| {
+            let wrong = read_new(body.as_bytes()).expect_err(body);
+            wrong.keys().cloned().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(field_of("ramQuota=100"), "name");
+        assert_eq!(field_of("name=.a"), "name");
+        assert_eq!(field_of("name=a/b"), "name");
+        assert_eq!(field_of("name=a&ramQuota=1"), "ramQuota");
+        assert_eq!(field_of("name=a&ramQuota=99999999999999999999"), "ramQuota");
+        for (name, value) in [
+            ("bucketType", "memcached"),
+            ("evictionPolicy", "nruEviction"),
+            ("durabilityMinLevel", "all"),
+            ("replicaNumber", "4"),
+            ("maxTTL", "-1"),
+            ("flushEnabled", "yes"),
+            ("storageBackend", "magma"),
+            ("conflictResolutionType", "lww"),
+            ("historyRetentionBytes", "1"),
+        ] {
+            assert_eq!(field_of(&format!("name=a&{name}={value}")), name);
+        }
+        let disk = "name=a&bucketType=ephemeral&durabilityMinLevel=persistToMajority";
+        assert_eq!(field_of(disk), "durabilityMinLevel");
+        let now = read_new(b"name=a").unwrap();
+        assert!(read_update(b"maxTTL=5", now.clone()).is_err());
+        assert!(read_update(b"evictionPolicy=fullEviction", now).is_err());
+    }
+}

@@ -1,0 +1,45 @@
+//! Fields of bodies that are forms.
+
+/// A field of a form body.
+pub(super) fn field(body: &[u8], name: &str) -> Option<String> {
+    body.split(|byte| *byte == b'&').find_map(|pair| {
+        let at = pair.iter().position(|byte| *byte == b'=')?;
+        let (key, value) = (&pair[..at], &pair[at + 1..]);
+        (decoded(key)? == name).then(|| decoded(value))?
+    })
+}
+
+fn decoded(text: &[u8]) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        match byte {
+            b'+' => bytes.push(b' '),
+            b'%' => {
+                let digits = str::from_utf8(rest.get(..2)?).ok()?;
+                bytes.push(u8::from_str_radix(digits, 16).ok()?);
+                rest = &rest[2..];
+            }
+            byte => bytes.push(byte),
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_forms() {
+        let body = b"name=a%25b+c&maxTTL=-1&empty=&bad=%4&%6eoted=1&%zz=2";
+        let of = |name| field(body, name);
+        assert_eq!(of("name").as_deref(), Some("a%b c"));
+        assert_eq!(of("maxTTL").as_deref(), Some("-1"));
+        assert_eq!(of("empty").as_deref(), Some(""));
+        assert_eq!(of("bad"), None);
+        assert_eq!(of("noted").as_deref(), Some("1"));
+        assert_eq!(field(b"", "name"), None);
+    }
+}

@@ -1,0 +1,157 @@
+//! Buckets come and go while the node runs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bucket::WarmupStage;
+use model::{VbId, VbState};
+
+use super::{NodeState, open, random_vb_uuid};
+use crate::cluster_map::MapRevision;
+use crate::config::BucketSettings;
+use crate::http::BucketsError;
+use crate::replication::{Group, bucket_map};
+use crate::served::ServedBucket;
+
+/// Buckets of a node at most.
+const BUCKETS_MAX: usize = 30;
+
+impl NodeState {
+    /// Makes a bucket, and serves it before this returns. Blocks for the disk.
+    pub(super) fn make_bucket(&self, settings: BucketSettings) -> Result<(), BucketsError> {
+        let _turn = self.changing.lock();
+        let name = settings.bucket.name.clone();
+        if self.bucket(&name).is_some() {
+            return Err(BucketsError::Exists);
+        }
+        if self.bucket_names().len() >= BUCKETS_MAX {
+            return Err(BucketsError::TooMany(BUCKETS_MAX));
+        }
+        let served = {
+            let mut kept = self.kept.lock();
+            kept.remove_dropped().map_err(|error| failed(&error))?;
+            if let Some(path) = kept.dir.as_ref().map(|dir| dir.bucket(&name))
+                && path.exists()
+            {
+                // Of a bucket that was once configured. It is not ours to throw away.
+                return Err(BucketsError::Occupied(path));
+            }
+            let uuid = kept.note_made(&settings).map_err(|error| failed(&error))?;
+            let how = (uuid, &self.clock, self.purge_age_s);
+            match open::open_new(settings, kept.dir.as_ref(), how) {
+                Ok(opened) => self.serve(opened),
+                Err(error) => {
+                    let undone = kept.note_dropped(&name);
+                    tracing::debug!(?undone, "the bucket was not made");
+                    return Err(failed(&error));
+                }
+            }
+        };
+        self.buckets.write().insert(name, served);
+        Ok(())
+    }
+
+    fn serve(&self, opened: open::OpenedBucket) -> Arc<ServedBucket> {
+        let all = self.all_buckets();
+        let revs = all.iter().map(|served| served.map().revision.rev);
+        let floor = self.revs.load(Ordering::SeqCst);
+        let now = i64::from(self.clock.now().unix_s());
+        let revision = MapRevision {
+            epoch: opened.epoch,
+            rev: revs.chain([now]).max().unwrap_or(now).max(floor + 1),
+        };
+        let (bucket, uuid) = (opened.bucket, opened.uuid);
+        let manifest = bucket.manifest().uid();
+        let about = (bucket.name(), uuid.as_str(), bucket.vbuckets(), manifest);
+        let kind = opened.settings.bucket.kind;
+        let map = bucket_map(about, kind, self.ports, &Group::default(), revision);
+        let identity = (uuid, opened.settings);
+        Arc::new(ServedBucket::new(bucket, opened.workers, identity, map))
+    }
+
+    /// Gives a bucket another quota, and says whether it may be flushed. A bucket that was made
+    /// while a node ran keeps that over a restart.
+    pub(super) fn adjust_bucket(&self, settings: BucketSettings) -> Result<(), BucketsError> {
+        let _turn = self.changing.lock();
+        let name = &settings.bucket.name;
+        let served = self.bucket(name).ok_or(BucketsError::Unknown)?;
+        let quota_bytes = settings.bucket.quota_bytes;
+        let changed = served.bucket.change_limits(|limits| {
+            limits.quota_bytes = quota_bytes;
+            Ok(())
+        });
+        changed.map_err(|reason| BucketsError::Failed(reason.to_owned()))?;
+        let mut kept = self.kept.lock();
+        if kept.is_made(name) {
+            kept.note_made(&settings).map_err(|error| failed(&error))?;
+        }
+        drop(kept);
+        served.set_settings(settings);
+        Ok(())
+    }
+
+    /// Removes a bucket and all that is in it; who is connected to it is let go. Blocks for the
+    /// disk.
+    pub(super) fn drop_bucket(&self, name: &str) -> Result<(), BucketsError> {
+        let _turn = self.changing.lock();
+        let served = self.bucket(name).ok_or(BucketsError::Unknown)?;
+        if served.follower().is_some() {
+            return Err(BucketsError::Follows);
+        }
+        let noted = self.kept.lock().note_dropped(name);
+        noted.map_err(|error| failed(&error))?;
+        self.buckets.write().remove(name);
+        self.revs
+            .fetch_max(served.map().revision.rev, Ordering::SeqCst);
+        served.set_gone();
+        for id in (0..served.bucket.vbuckets()).map(VbId) {
+            served.claims.revoke(id);
+            // Streams end, and nobody is told of a write that is thrown away.
+            let dead = served
+                .bucket
+                .set_vbucket(id, VbState::Dead, None, random_vb_uuid());
+            tracing::trace!(?dead, vb = id.0, "a vBucket ends with its bucket");
+        }
+        self.connections.leave_bucket(name);
+        if let Err(error) = served.workers.stop() {
+            tracing::warn!(bucket = name, %error, "a bucket that is removed did not stop well");
+        }
+        let removed = self.kept.lock().remove_dropped();
+        removed.map_err(|error| failed(&error))
+    }
+
+    /// Removes every document of a bucket: each vBucket begins anew, with the same collections.
+    /// Blocks for the disk.
+    pub(super) fn flush_bucket(&self, name: &str) -> Result<(), BucketsError> {
+        let _turn = self.changing.lock();
+        let served = self.bucket(name).ok_or(BucketsError::Unknown)?;
+        if !served.settings().flush_enabled {
+            return Err(BucketsError::FlushDisabled);
+        }
+        if served.follower().is_some() {
+            return Err(BucketsError::Follows);
+        }
+        let bucket = &served.bucket;
+        if bucket.warmup().stage() != WarmupStage::Done {
+            return Err(BucketsError::Failed("the bucket is loading".into()));
+        }
+        for id in (0..bucket.vbuckets()).map(VbId) {
+            let state = bucket.with_vbucket(id, |vb| (vb.state(), vb.high_seqno().0));
+            let Some((state, 1..)) = state else {
+                continue;
+            };
+            served.claims.revoke(id);
+            let deleted = bucket.delete_vbucket(id);
+            deleted.map_err(|error| BucketsError::Failed(error.to_string()))?;
+            let anew = bucket.set_vbucket(id, state, None, random_vb_uuid());
+            anew.map_err(|error| BucketsError::Failed(format!("{}: {error:?}", id.0)))?;
+        }
+        self.wake_all();
+        Ok(())
+    }
+}
+
+fn failed(error: &crate::config::StartError) -> BucketsError {
+    tracing::error!(%error, "a bucket could not be changed");
+    BucketsError::Failed(error.to_string())
+}

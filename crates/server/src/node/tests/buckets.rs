@@ -1,0 +1,158 @@
+//! Buckets that come and go while the node runs.
+
+use std::path::Path;
+
+use model::{DurabilityLevel, VbId};
+use wire::{Opcode, Status};
+
+use super::client::{Client, Request, SDK};
+use super::{Node, Waits, bucket, config, started};
+use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy};
+use crate::http::{BucketChange, BucketsError, NodeView as _};
+
+fn on(place: &Path) -> Node {
+    let buckets = vec![bucket("default")];
+    started(&config(Some(place), buckets), Waits::default())
+}
+
+fn shop(flush_enabled: bool) -> BucketSettings {
+    BucketSettings {
+        bucket: BucketConfig {
+            name: "shop".into(),
+            quota_bytes: 64 << 20,
+            kind: BucketKind::Couchbase,
+            eviction: EvictionPolicy::Values,
+            durability_min: Some(DurabilityLevel::Majority),
+        },
+        max_ttl_s: 1000,
+        flush_enabled,
+        replicas: 0,
+    }
+}
+
+fn make(node: &Node, settings: BucketSettings) -> Result<(), BucketsError> {
+    node.state.change_buckets(BucketChange::Make(settings))
+}
+
+fn drop_shop(node: &Node) -> Result<(), BucketsError> {
+    node.state.change_buckets(BucketChange::Drop("shop".into()))
+}
+
+fn flush_shop(node: &Node) -> Result<(), BucketsError> {
+    let flush = BucketChange::Flush("shop".into());
+    node.state.change_buckets(flush)
+}
+
+fn shopper(node: &Node) -> Client {
+    let mut client = Client::logged_in(node.ports().kv, &SDK);
+    client.select("shop").ok();
+    client
+}
+
+#[test]
+fn a_bucket_that_was_made_survives_a_restart() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on(place.path());
+    make(&node, shop(false)).unwrap();
+    assert_eq!(make(&node, shop(true)), Err(BucketsError::Exists));
+    let mut client = shopper(&node);
+    client.set("a", "1").ok();
+    let uuid = node.state.bucket("shop").unwrap().uuid.clone();
+    drop(client);
+    node.shutdown().unwrap();
+
+    let node = on(place.path());
+    let served = node.state.bucket("shop").unwrap();
+    assert_eq!(served.uuid, uuid);
+    assert_eq!(served.settings(), shop(false));
+    assert_eq!(served.bucket.options().vb.max_ttl_s, 1000);
+    let mut more = shop(true);
+    more.bucket.quota_bytes = 80 << 20;
+    let adjust = BucketChange::Adjust(more.clone());
+    node.state.change_buckets(adjust).unwrap();
+    assert_eq!(served.bucket.memory().quota(), 80 << 20);
+    assert_eq!(shopper(&node).get("a").ok().value, b"1");
+    drop(served);
+    node.shutdown().unwrap();
+
+    let node = on(place.path());
+    assert_eq!(node.state.bucket_settings("shop"), Some(more));
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn a_dropped_bucket_lets_everybody_go_and_leaves_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on(place.path());
+    assert_eq!(drop_shop(&node), Err(BucketsError::Unknown));
+    make(&node, shop(false)).unwrap();
+    let mut client = shopper(&node);
+    client.set("a", "1").ok();
+    let mut elsewhere = Client::ready(node.ports().kv);
+    let before = node.state.bucket("shop").unwrap().map().revision;
+    let store = place.path().join("buckets/shop");
+    assert!(store.exists());
+
+    drop_shop(&node).unwrap();
+    client.expect_end();
+    elsewhere.set("b", "2").ok();
+    elsewhere.select("shop").is(Status::EACCESS);
+    assert!(!store.exists());
+
+    make(&node, shop(false)).unwrap();
+    assert!(node.state.bucket("shop").unwrap().map().revision > before);
+    shopper(&node).get("a").is(Status::KEY_ENOENT);
+    drop_shop(&node).unwrap();
+    node.shutdown().unwrap();
+    let node = on(place.path());
+    assert_eq!(node.state.bucket_names(), ["default"]);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn the_store_of_a_bucket_that_is_not_served_is_not_touched() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on(place.path());
+    let path = place.path().join("buckets/shop");
+    std::fs::create_dir_all(&path).unwrap();
+    let occupied = Err(BucketsError::Occupied(path.clone()));
+    assert_eq!(make(&node, shop(false)), occupied);
+    assert!(path.exists());
+    assert_eq!(node.state.bucket_names(), ["default"]);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn a_flush_removes_documents_and_keeps_collections() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on(place.path());
+    make(&node, shop(false)).unwrap();
+    assert_eq!(flush_shop(&node), Err(BucketsError::FlushDisabled));
+    let enable = BucketChange::Adjust(shop(true));
+    node.state.change_buckets(enable).unwrap();
+    let changed = node
+        .state
+        .change_manifest("shop", &|now| now.with_scope("goods"));
+    changed.unwrap().unwrap();
+    let mut client = shopper(&node);
+    client.set("a", "1").ok();
+    let served = node.state.bucket("shop").unwrap();
+    let history = |id| {
+        let uuid = |vb: &mut engine::VBucket| vb.failover_log().newest().uuid;
+        served.bucket.with_vbucket(VbId(id), uuid).unwrap()
+    };
+    let before = history(3);
+
+    flush_shop(&node).unwrap();
+    client.get("a").is(Status::KEY_ENOENT);
+    assert_ne!(history(3), before);
+    client.set("a", "2").ok();
+    let manifest = client.call(&Request::new(Opcode::COLLECTIONS_GET_MANIFEST));
+    assert!(manifest.ok().text().contains("goods"));
+    drop((client, served));
+    node.shutdown().unwrap();
+
+    let node = on(place.path());
+    assert_eq!(shopper(&node).get("a").ok().value, b"2");
+    node.shutdown().unwrap();
+}
