@@ -9,19 +9,18 @@ use std::sync::Arc;
 
 use model::VbId;
 use wire::dcp::StreamFlags;
-use wire::{Decoded, Frame, Limits, Magic, Opcode, Response, Status, decode};
+use wire::{Frame, Opcode, Status};
 
 use super::consumer::Broken;
+use super::dialogue::{Dialogue, Opening};
 use super::intake::{Answered, Intake, Pushed, Wrong};
-use super::passive::Violation;
 use super::progress::Progress;
-use super::setup::{Introduction, Setup};
+use super::setup::Introduction;
 use super::target::Target;
 
 /// A connection to another node of the group.
 pub(super) struct CatchUp<'a, T> {
-    about: &'a Introduction,
-    setup: Setup,
+    opening: Opening<'a>,
     intake: Intake<&'a T>,
     /// Streams that were asked for and have not ended.
     left: usize,
@@ -40,30 +39,22 @@ impl<'a, T: Target> CatchUp<'a, T> {
     ) -> Result<Self, Broken> {
         let mut intake = Intake::new(target, progress, about.wishes.window_bytes, now_ns);
         intake.never_go_back();
-        let mut catch_up = Self {
-            about,
-            setup: Setup::new(about),
+        Ok(Self {
+            opening: Opening::begin(about, out)?,
             intake,
             left: 0,
             refused: 0,
-        };
-        catch_up.ask_setup(out)?;
-        Ok(catch_up)
+        })
     }
 
     /// Whether everything came that can be had.
     pub(super) fn is_done(&self) -> bool {
-        self.setup.is_done() && self.left == 0
+        self.opening.is_done() && self.left == 0
     }
 
     /// vBuckets that could not be had.
     pub(super) fn refused(&self) -> usize {
         self.refused
-    }
-
-    fn ask_setup(&mut self, out: &mut Vec<u8>) -> Result<(), Broken> {
-        let asked = self.setup.ask(self.about, out);
-        asked.map_err(|error| Broken::Refused(error.to_string()))
     }
 
     /// Takes every whole frame at the start of `input`; gives how many bytes are done with.
@@ -76,49 +67,41 @@ impl<'a, T: Target> CatchUp<'a, T> {
         now_ns: u64,
         out: &mut Vec<u8>,
     ) -> Result<usize, Broken> {
-        let mut done = 0;
-        loop {
-            match decode(&input[done..], Limits::AUTHENTICATED) {
-                Ok(Decoded::Frame { frame, consumed }) => {
-                    done += consumed;
-                    self.frame(&frame, out)?;
-                }
-                Ok(Decoded::Incomplete { .. }) => break,
-                Err(error) => return Err(Broken::Refused(error.to_string())),
-            }
-        }
+        let done = self.frames(input, out)?;
         self.intake.acknowledge(now_ns, out);
         Ok(done)
     }
 
-    fn frame(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Broken> {
-        match frame.header.magic {
-            Magic::ClientResponse | Magic::AltClientResponse => self.answer(frame, out),
-            Magic::ClientRequest | Magic::AltClientRequest => self.pushed(frame, out),
-            Magic::ServerRequest => Ok(()),
-            Magic::ServerResponse => Err(Broken::Violation(None, Violation::Unexpected)),
+    fn wrong(&mut self, wrong: Wrong, out: &mut Vec<u8>) -> Result<(), Broken> {
+        match wrong {
+            Wrong::NoStream(_) | Wrong::OtherStream(_) => Ok(()),
+            Wrong::Violation(vb, violation) => Err(Broken::Violation(Some(vb), violation)),
+            Wrong::Stuck(vb, reason) => Err(Broken::Stuck(vb, reason)),
+            Wrong::NotFollowing(vb) | Wrong::Incomplete(vb) => {
+                self.intake.close_there(vb, out);
+                self.refused += 1;
+                self.left = self.left.saturating_sub(1);
+                Ok(())
+            }
         }
     }
+}
 
+impl<T: Target> Dialogue for CatchUp<'_, T> {
     fn answer(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Broken> {
-        let (opcode, opaque) = (frame.header.opcode, frame.header.opaque);
-        if !self.setup.is_done() {
-            if !self.setup.expects(opcode, opaque) {
-                return Err(Broken::Violation(None, Violation::Unexpected));
+        if !self.opening.is_done() {
+            self.opening.answered(frame)?;
+            if !self.opening.is_done() {
+                return self.opening.ask(out);
             }
-            let answered = self.setup.answered(frame.status(), frame.value);
-            answered.map_err(Broken::Refused)?;
-            if !self.setup.is_done() {
-                return self.ask_setup(out);
-            }
-            self.intake.agree_on_sync_writes(self.setup.sync_writes());
+            self.intake.agree_on_sync_writes(self.opening.sync_writes());
             for vb in (0..self.intake.target().vbuckets()).map(VbId) {
                 let asked = self.intake.ask(vb, StreamFlags::TO_LATEST, out);
                 self.left += usize::from(asked);
             }
             return Ok(());
         }
-        if opcode != Opcode::DCP_STREAM_REQ {
+        if frame.header.opcode != Opcode::DCP_STREAM_REQ {
             return Ok(());
         }
         match self.intake.answered(frame, out) {
@@ -134,11 +117,6 @@ impl<'a, T: Target> CatchUp<'a, T> {
     }
 
     fn pushed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Broken> {
-        let opcode = frame.header.opcode;
-        if opcode == Opcode::DCP_NOOP {
-            Response::new(opcode, frame.header.opaque, Status::SUCCESS).encode(out);
-            return Ok(());
-        }
         match self.intake.pushed(frame, out) {
             Ok(Pushed::Taken) => Ok(()),
             Ok(Pushed::Ended(_)) => {
@@ -146,20 +124,6 @@ impl<'a, T: Target> CatchUp<'a, T> {
                 Ok(())
             }
             Err(wrong) => self.wrong(wrong, out),
-        }
-    }
-
-    fn wrong(&mut self, wrong: Wrong, out: &mut Vec<u8>) -> Result<(), Broken> {
-        match wrong {
-            Wrong::NoStream(_) | Wrong::OtherStream(_) => Ok(()),
-            Wrong::Violation(vb, violation) => Err(Broken::Violation(Some(vb), violation)),
-            Wrong::Stuck(vb, reason) => Err(Broken::Stuck(vb, reason)),
-            Wrong::NotFollowing(vb) | Wrong::Incomplete(vb) => {
-                self.intake.close_there(vb, out);
-                self.refused += 1;
-                self.left = self.left.saturating_sub(1);
-                Ok(())
-            }
         }
     }
 }

@@ -8,16 +8,15 @@ use model::VbId;
 use wire::dcp::StreamFlags;
 use wire::request::GetAllVbSeqnos;
 use wire::response::VbSeqnos;
-use wire::{
-    Decoded, Envelope, Frame, Limits, Magic, Opaque, Opcode, Response, Status, decode, encode_raw,
-};
+use wire::{Envelope, Frame, Opaque, Opcode, Status, encode_raw};
 
 use super::controls::NOOP_INTERVAL_S;
+use super::dialogue::{Dialogue, Opening};
 use super::group::NotThere;
 use super::intake::{Answered, Intake, Pushed, Wrong, send};
 use super::passive::Violation;
 use super::progress::{Progress, Stage};
-use super::setup::{Introduction, REGISTER, Setup};
+use super::setup::{Introduction, REGISTER};
 use super::target::Target;
 
 /// A connection on which nothing was heard for this long is dead: the producer sends no-ops.
@@ -70,9 +69,8 @@ impl fmt::Display for Broken {
 
 /// A connection to the active node.
 pub(super) struct Consumer<'a, T> {
-    about: &'a Introduction,
+    opening: Opening<'a>,
     progress: Arc<Progress>,
-    setup: Setup,
     intake: Intake<&'a T>,
     /// When to ask for the stream of each vBucket that has none.
     ask_from_ns: Vec<u64>,
@@ -98,24 +96,16 @@ impl<'a, T: Target> Consumer<'a, T> {
             about.wishes.window_bytes,
             now_ns,
         );
-        let mut consumer = Self {
-            about,
+        Ok(Self {
+            opening: Opening::begin(about, out)?,
             progress,
-            setup: Setup::new(about),
             intake,
             ask_from_ns: vec![now_ns; usize::from(target.vbuckets())],
             now_ns,
             heard_ns: now_ns,
             seqnos_ns: now_ns,
             retry_ns: now_ns,
-        };
-        consumer.ask_setup(out)?;
-        Ok(consumer)
-    }
-
-    fn ask_setup(&mut self, out: &mut Vec<u8>) -> Result<(), Broken> {
-        let asked = self.setup.ask(self.about, out);
-        asked.map_err(|error| Broken::Refused(error.to_string()))
+        })
     }
 
     /// Takes every whole frame at the start of `input`; gives how many bytes are done with.
@@ -130,17 +120,7 @@ impl<'a, T: Target> Consumer<'a, T> {
     ) -> Result<usize, Broken> {
         self.heard_ns = now_ns;
         self.now_ns = now_ns;
-        let mut done = 0;
-        loop {
-            match decode(&input[done..], Limits::AUTHENTICATED) {
-                Ok(Decoded::Frame { frame, consumed }) => {
-                    done += consumed;
-                    self.frame(&frame, out)?;
-                }
-                Ok(Decoded::Incomplete { .. }) => break,
-                Err(error) => return Err(Broken::Refused(error.to_string())),
-            }
-        }
+        let done = self.frames(input, out)?;
         self.tick(now_ns, out)?;
         Ok(done)
     }
@@ -155,7 +135,7 @@ impl<'a, T: Target> Consumer<'a, T> {
         if now_ns.saturating_sub(self.heard_ns) > SILENCE_NS {
             return Err(Broken::Silent);
         }
-        if !self.setup.is_done() {
+        if !self.opening.is_done() {
             return Ok(());
         }
         if now_ns >= self.retry_ns {
@@ -184,7 +164,7 @@ impl<'a, T: Target> Consumer<'a, T> {
             opaque: REGISTRATION,
             ..Envelope::default()
         };
-        let parts = [&[], REGISTER, self.about.about.as_bytes()];
+        let parts = [&[], REGISTER, self.opening.about().about.as_bytes()];
         let sent = encode_raw(Opcode::IOCTL_SET, &envelope, parts, out);
         sent.expect("it was short enough the first time");
     }
@@ -227,32 +207,40 @@ impl<'a, T: Target> Consumer<'a, T> {
         }
     }
 
-    fn frame(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Broken> {
-        match frame.header.magic {
-            Magic::ClientResponse | Magic::AltClientResponse => self.answer(frame, out),
-            Magic::ClientRequest | Magic::AltClientRequest => self.pushed(frame, out),
-            // The map of the cluster changed, which is no news here.
-            Magic::ServerRequest => Ok(()),
-            Magic::ServerResponse => Err(Broken::Violation(None, Violation::Unexpected)),
+    /// A producer that breaks the rules is left; what concerns one vBucket costs its stream only.
+    fn wrong(&mut self, wrong: Wrong, out: &mut Vec<u8>) -> Result<(), Broken> {
+        let (vb, anew) = match wrong {
+            // What was under way when a stream was closed is of no use any more.
+            Wrong::NoStream(_) | Wrong::OtherStream(_) => return Ok(()),
+            Wrong::Violation(vb, violation) => {
+                return Err(Broken::Violation(Some(vb), violation));
+            }
+            Wrong::Stuck(vb, reason) => return Err(Broken::Stuck(vb, reason)),
+            Wrong::NotFollowing(vb) => (vb, false),
+            Wrong::Incomplete(vb) => (vb, true),
+        };
+        self.intake.close_there(vb, out);
+        self.rest(vb);
+        if anew && let Err(Wrong::Stuck(vb, reason)) = self.intake.begin_anew(vb) {
+            return Err(Broken::Stuck(vb, reason));
         }
+        Ok(())
     }
+}
 
+impl<T: Target> Dialogue for Consumer<'_, T> {
     fn answer(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Broken> {
         let (opcode, opaque) = (frame.header.opcode, frame.header.opaque);
-        if !self.setup.is_done() {
-            if !self.setup.expects(opcode, opaque) {
-                return Err(Broken::Violation(None, Violation::Unexpected));
-            }
-            let told = self.setup.answered(frame.status(), frame.value);
-            if let Some(told) = told.map_err(Broken::Refused)? {
+        if !self.opening.is_done() {
+            if let Some(told) = self.opening.answered(frame)? {
                 self.registered(told)?;
             }
-            if self.setup.is_done() {
-                self.intake.agree_on_sync_writes(self.setup.sync_writes());
+            if self.opening.is_done() {
+                self.intake.agree_on_sync_writes(self.opening.sync_writes());
                 self.progress.set_stage(Stage::Streaming);
                 return self.tick(self.now_ns, out);
             }
-            return self.ask_setup(out);
+            return self.opening.ask(out);
         }
         match opcode {
             Opcode::DCP_STREAM_REQ => {
@@ -280,11 +268,6 @@ impl<'a, T: Target> Consumer<'a, T> {
     }
 
     fn pushed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Broken> {
-        let opcode = frame.header.opcode;
-        if opcode == Opcode::DCP_NOOP {
-            Response::new(opcode, frame.header.opaque, Status::SUCCESS).encode(out);
-            return Ok(());
-        }
         match self.intake.pushed(frame, out) {
             Ok(Pushed::Taken) => Ok(()),
             Ok(Pushed::Ended(vb)) => {
@@ -293,25 +276,5 @@ impl<'a, T: Target> Consumer<'a, T> {
             }
             Err(wrong) => self.wrong(wrong, out),
         }
-    }
-
-    /// A producer that breaks the rules is left; what concerns one vBucket costs its stream only.
-    fn wrong(&mut self, wrong: Wrong, out: &mut Vec<u8>) -> Result<(), Broken> {
-        let (vb, anew) = match wrong {
-            // What was under way when a stream was closed is of no use any more.
-            Wrong::NoStream(_) | Wrong::OtherStream(_) => return Ok(()),
-            Wrong::Violation(vb, violation) => {
-                return Err(Broken::Violation(Some(vb), violation));
-            }
-            Wrong::Stuck(vb, reason) => return Err(Broken::Stuck(vb, reason)),
-            Wrong::NotFollowing(vb) => (vb, false),
-            Wrong::Incomplete(vb) => (vb, true),
-        };
-        self.intake.close_there(vb, out);
-        self.rest(vb);
-        if anew && let Err(Wrong::Stuck(vb, reason)) = self.intake.begin_anew(vb) {
-            return Err(Broken::Stuck(vb, reason));
-        }
-        Ok(())
     }
 }

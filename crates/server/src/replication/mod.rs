@@ -18,6 +18,7 @@ mod changes;
 mod claims;
 mod consumer;
 mod controls;
+mod dialogue;
 mod followed;
 mod group;
 mod inbound;
