@@ -1,6 +1,7 @@
 //! What change streams cost those who write: one JSON object a line.
 //!
-//! `VBReadyQueueBench/*` marks and takes ready vBuckets. `perf_latency_core/SIDE/*` times every
+//! `VBReadyQueueBench/*` marks and takes ready vBuckets. `DcpProducerStreamsMapBench/find/N` looks
+//! for the streams of the next of N vBuckets in a tree like a producer's. `perf_latency_core/SIDE/*` times every
 //! Add, Get, Replace and Delete of one vBucket, 100,000 documents with values of 100 bytes, in
 //! one thread: `alone`, `streamed` (another thread streams the same vBucket, woken, driven and
 //! sending over loopback as a node's connection does), `unsent` (the same, throwing away what it
@@ -12,6 +13,7 @@
     reason = "a benchmark reads the clock and starts threads"
 )]
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -105,6 +107,29 @@ fn ready_queue() {
     report("VBReadyQueueBench/PushEmpty", &[("median_ns", pushed)]);
     report("VBReadyQueueBench/PopFront", &[("median_ns", popped)]);
     crowd();
+}
+
+/// The streams of a vBucket, found as a producer finds them.
+fn streams_map() {
+    /// As large as what a producer keeps of a stream.
+    struct Entry([u64; 28]);
+    for count in (128..=1024_u16).step_by(128) {
+        let streams: BTreeMap<(VbId, u16), Box<Entry>> = (0..count)
+            .map(|vb| ((VbId(vb), 0), Box::new(Entry([vb.into(); 28]))))
+            .collect();
+        let mut median: Vec<f64> = (0..9)
+            .map(|_| {
+                each(1_000_000, |round| {
+                    let vb = VbId((round % u32::from(count)) as u16);
+                    let mut found = streams.range((vb, 0)..=(vb, u16::MAX));
+                    std::hint::black_box(found.next().map(|(_, entry)| entry.0[0]));
+                })
+            })
+            .collect();
+        median.sort_by(f64::total_cmp);
+        let name = format!("DcpProducerStreamsMapBench/find/{count}");
+        report(&name, &[("median_ns", median[4])]);
+    }
 }
 
 /// 64 writers mark vBuckets at random, one reader takes them.
@@ -482,6 +507,9 @@ fn main() {
     };
     if asked("VBReadyQueueBench") {
         ready_queue();
+    }
+    if asked("DcpProducerStreamsMapBench") {
+        streams_map();
     }
     if asked("perf_latency_core") {
         latency();

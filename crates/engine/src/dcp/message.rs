@@ -33,6 +33,8 @@ pub struct StreamOptions {
     pub from_latest: bool,
     /// Only of an active vBucket.
     pub active_only: bool,
+    /// A peer that has nothing is not told of deletions while its first rows come from the store.
+    pub skip_deletes: bool,
     /// How rollback is decided.
     pub rules: RollbackRules,
     /// The peer is told of prepares and aborts.

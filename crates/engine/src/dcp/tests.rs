@@ -365,6 +365,39 @@ fn a_takeover_hands_the_vbucket_over() {
     assert_eq!(world.read(), "Finished");
 }
 
+/// Deletions are left out of the first rows of a peer that has nothing, and of nothing else.
+#[test]
+fn deletions_are_left_out_of_the_first_rows_where_that_is_asked_for() {
+    let without = StreamOptions {
+        skip_deletes: true,
+        told_of_advances: true,
+        ..StreamOptions::default()
+    };
+    for (seqno, expected) in [
+        (0, "store1 [0..4 disk+] a@1 c@3 advanced4"),
+        (1, "store2 [1..4 disk+] c@3 b@4"),
+    ] {
+        let mut world = World::open(vbucket(), plain(0));
+        world.set("a b c");
+        let deleted = world.vbucket.delete(b"\0b", Cas::ANY, NOW);
+        assert!(matches!(deleted, Ok(Outcome::Done(_))));
+        world.flush(usize::MAX);
+        let cursor = world.stream.take_cursor().expect("it has one");
+        drop(world.vbucket.remove_cursor(cursor));
+        let asked = ask(seqno, FOR_EVER, without);
+        let (stream, _garbage) = Stream::open(&mut world.vbucket, NAME, asked).expect("it may");
+        world.stream = stream;
+        assert_eq!(world.read(), expected);
+        // Later ones are told, also when they come from the store.
+        let deleted = world.vbucket.delete(b"\0a", Cas::ANY, NOW);
+        assert!(matches!(deleted, Ok(Outcome::Done(_))));
+        world.flush(usize::MAX);
+        let cursor = world.stream.figures().cursor.expect("it has one");
+        drop(world.vbucket.remove_cursor(cursor));
+        assert_eq!(world.read(), "store5 [5..5 disk+] a@5");
+    }
+}
+
 /// A peer that says which tombstones it knows to be gone goes on behind them, and once more are
 /// gone it does not.
 #[test]

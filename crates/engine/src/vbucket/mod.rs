@@ -355,6 +355,11 @@ impl VBucket {
         self.purge_seqno
     }
 
+    /// Gives only CAS values above this one from now on.
+    pub fn raise_cas(&mut self, cas: Cas) {
+        self.hlc.observe(cas);
+    }
+
     /// The highest CAS given or seen.
     pub fn max_cas(&self) -> Cas {
         self.hlc.max()

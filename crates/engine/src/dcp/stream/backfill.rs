@@ -146,6 +146,8 @@ impl Stream {
             return;
         }
         self.living = None;
+        // What is deleted from now on was told of.
+        self.options.skip_deletes = false;
         self.read = self.read.max(self.view_end.min(self.end));
         self.phase = if self.store_again {
             Phase::NeedsStore

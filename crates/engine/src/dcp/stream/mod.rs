@@ -182,8 +182,12 @@ impl Stream {
         } else {
             snapshot.start
         };
+        let skip_deletes = ask.options.skip_deletes && seqno == Seqno::ZERO;
         Self {
-            options: ask.options,
+            options: StreamOptions {
+                skip_deletes,
+                ..ask.options
+            },
             filter: if ask.options.told_of_advances {
                 StreamFilter::All
             } else {
@@ -286,6 +290,7 @@ impl Stream {
     fn advance(&mut self) -> Option<Seqno> {
         let (read, end, sync_writes) = (self.read, self.end, self.options.sync_writes);
         let living = self.living.as_deref();
+        let skips = self.options.skip_deletes;
         let held = self.held.as_mut()?;
         let from_store = matches!(held, Held::Disk(..));
         let seqno = loop {
@@ -294,7 +299,9 @@ impl Stream {
             if seqno > end {
                 return None;
             }
-            let dead = from_store && living.is_some_and(|living| living.is_dead_row(document));
+            let dead = from_store
+                && (living.is_some_and(|living| living.is_dead_row(document))
+                    || skips && document.kind().is_tombstone());
             if seqno > read
                 && (sync_writes || !document.kind().is_prepared())
                 && self.filter.wants(document)
