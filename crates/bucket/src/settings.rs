@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use storage::KvStore;
 
 use crate::Bucket;
+use crate::backfill::BACKFILL_BYTES_MIN;
 use crate::memory::Limits;
 
 impl<S: KvStore> Bucket<S> {
@@ -22,6 +23,24 @@ impl<S: KvStore> Bucket<S> {
             self.relieve();
         }
         Ok(())
+    }
+
+    /// Bytes of read documents that the streams of one connection may hold.
+    pub fn backfill_bytes_max(&self) -> usize {
+        self.memory.backfill_account().each_max()
+    }
+
+    /// Sets them, within [`BACKFILL_BYTES_MIN`] and 1 GiB; what is held already stays.
+    pub fn set_backfill_bytes_max(&self, bytes: usize) {
+        let bytes = bytes.clamp(BACKFILL_BYTES_MIN, 1 << 30);
+        self.memory.backfill_account().set_each_max(bytes);
+        self.backfills.bell.ring();
+    }
+
+    /// How many backfills of one connection read at the same time; at least one.
+    pub fn set_backfills_at_once(&self, count: usize) {
+        self.memory.backfill_account().set_at_once(count.max(1));
+        self.backfills.bell.ring();
     }
 
     /// Seconds between two passes that look for expired documents; 0 for none.

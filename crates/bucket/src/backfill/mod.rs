@@ -27,12 +27,13 @@ use crate::Bucket;
 use crate::signals::Bell;
 use crate::subscribers::ReadySet;
 
-/// Most bytes of read documents that a connection's streams hold, but for one chunk; less where
-/// all of the bucket hold much.
+/// Most bytes of read documents that a connection's streams hold, but for one chunk, until a
+/// bucket is told otherwise; less where all of the bucket hold much.
 pub const BACKFILL_BYTES_MAX: usize = 20 << 20;
-/// A full buffer is filled again once this much of it is free.
-const RESUME_BYTES: usize = BACKFILL_BYTES_MAX / 4;
-/// Backfills of one connection that read at the same time; more wait.
+/// A full buffer is filled again once this part of it is free.
+const RESUME_PART: usize = 4;
+/// Backfills of one connection that read at the same time until a bucket is told otherwise; more
+/// wait.
 pub const BACKFILLS_PER_CONNECTION_MAX: usize = 64;
 
 /// What a connection's backfills hold together.
@@ -89,7 +90,7 @@ impl BackfillBuffer {
         let at_once = if self.sequential.load(Ordering::SeqCst) {
             1
         } else {
-            BACKFILLS_PER_CONNECTION_MAX
+            self.all.at_once()
         };
         self.active.load(Ordering::SeqCst) < at_once
     }
@@ -99,13 +100,14 @@ impl BackfillBuffer {
         if self.is_full() {
             return None;
         }
-        room::chunk_of(self.bytes.load(Ordering::SeqCst), self.all.free())
+        let held = self.bytes.load(Ordering::SeqCst);
+        room::chunk_of(held, self.all.each_max(), self.all.free())
     }
 
     fn add(&self, bytes: usize) {
         self.all.add(bytes);
         let before = self.bytes.fetch_add(bytes, Ordering::SeqCst);
-        if before + bytes >= BACKFILL_BYTES_MAX {
+        if before + bytes >= self.all.each_max() {
             self.full.store(true, Ordering::SeqCst);
             // What was given back in between may have found the flag unset.
             self.reopen(self.bytes.load(Ordering::SeqCst));
@@ -122,7 +124,8 @@ impl BackfillBuffer {
     }
 
     fn reopen(&self, bytes: usize) {
-        if bytes <= BACKFILL_BYTES_MAX - RESUME_BYTES && self.full.swap(false, Ordering::SeqCst) {
+        let max = self.all.each_max();
+        if bytes <= max - max / RESUME_PART && self.full.swap(false, Ordering::SeqCst) {
             self.bell.ring();
         }
     }

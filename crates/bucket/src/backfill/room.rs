@@ -1,8 +1,8 @@
 //! How much backfills may hold: all of a bucket together, and each connection.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use super::{BACKFILL_BYTES_MAX, CHUNK_BYTES_MAX};
+use super::{BACKFILL_BYTES_MAX, BACKFILLS_PER_CONNECTION_MAX, CHUNK_BYTES_MAX};
 
 /// What a connection that holds nothing may read whatever the others hold: theirs may be
 /// clients that do not read.
@@ -13,6 +13,9 @@ pub const BACKFILL_BYTES_MIN: usize = 64 << 10;
 pub(crate) struct BackfillAccount {
     bytes: AtomicU64,
     bytes_max: AtomicU64,
+    /// What each connection may hold, and how many of its backfills read at once.
+    each_max: AtomicUsize,
+    at_once: AtomicUsize,
     /// Nobody had room to read: whoever gives back rings.
     starved: AtomicBool,
 }
@@ -22,6 +25,8 @@ impl BackfillAccount {
         Self {
             bytes: AtomicU64::new(0),
             bytes_max: AtomicU64::new(bytes_max),
+            each_max: AtomicUsize::new(BACKFILL_BYTES_MAX),
+            at_once: AtomicUsize::new(BACKFILLS_PER_CONNECTION_MAX),
             starved: AtomicBool::new(false),
         }
     }
@@ -36,6 +41,22 @@ impl BackfillAccount {
 
     pub(crate) fn set_bytes_max(&self, bytes: u64) {
         self.bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn each_max(&self) -> usize {
+        self.each_max.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_each_max(&self, bytes: usize) {
+        self.each_max.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn at_once(&self) -> usize {
+        self.at_once.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_at_once(&self, count: usize) {
+        self.at_once.store(count, Ordering::Relaxed);
     }
 
     /// What may be read beyond what is held.
@@ -61,13 +82,13 @@ impl BackfillAccount {
     }
 }
 
-/// Bytes that a connection may read next which holds `held` while `free` are left for all;
-/// `None` for nothing.
+/// Bytes that a connection may read next which holds `held` of `max` while `free` are left for
+/// all; `None` for nothing.
 ///
 /// Each may hold as much as is left: however many do not read, they leave as much as each of
 /// them has for whoever comes next.
-pub(super) fn chunk_of(held: usize, free: usize) -> Option<usize> {
-    let left = free.min(BACKFILL_BYTES_MAX).saturating_sub(held);
+pub(super) fn chunk_of(held: usize, max: usize, free: usize) -> Option<usize> {
+    let left = free.min(max).saturating_sub(held);
     (left > 0 || held == 0).then(|| left.clamp(BACKFILL_BYTES_MIN, CHUNK_BYTES_MAX))
 }
 
@@ -79,14 +100,15 @@ mod tests {
 
     #[test]
     fn each_may_hold_as_much_as_is_left_for_all() {
-        assert_eq!(chunk_of(0, 100 * MIB), Some(CHUNK_BYTES_MAX));
-        assert_eq!(chunk_of(19 * MIB, 100 * MIB), Some(MIB));
-        assert_eq!(chunk_of(20 * MIB, 100 * MIB), None, "its own limit");
-        assert_eq!(chunk_of(3 * MIB, 4 * MIB), Some(MIB));
-        assert_eq!(chunk_of(4 * MIB, 4 * MIB), None);
-        assert_eq!(chunk_of(MIB, MIB + 1), Some(BACKFILL_BYTES_MIN));
-        assert_eq!(chunk_of(0, 0), Some(BACKFILL_BYTES_MIN));
-        assert_eq!(chunk_of(1, 0), None);
+        let chunk = |held, free| chunk_of(held, 20 * MIB, free);
+        assert_eq!(chunk(0, 100 * MIB), Some(CHUNK_BYTES_MAX));
+        assert_eq!(chunk(19 * MIB, 100 * MIB), Some(MIB));
+        assert_eq!(chunk(20 * MIB, 100 * MIB), None, "its own limit");
+        assert_eq!(chunk(3 * MIB, 4 * MIB), Some(MIB));
+        assert_eq!(chunk(4 * MIB, 4 * MIB), None);
+        assert_eq!(chunk(MIB, MIB + 1), Some(BACKFILL_BYTES_MIN));
+        assert_eq!(chunk(0, 0), Some(BACKFILL_BYTES_MIN));
+        assert_eq!(chunk(1, 0), None);
     }
 
     #[test]

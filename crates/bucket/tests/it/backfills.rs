@@ -309,6 +309,29 @@ fn connections_take_turns_however_much_each_asks_for() {
 }
 
 #[test]
+fn what_a_connection_may_hold_can_be_changed_while_the_bucket_runs() {
+    let bucket = stocked(120, 64 << 10);
+    assert_eq!(bucket.backfill_bytes_max(), BACKFILL_BYTES_MAX);
+    bucket.set_backfill_bytes_max(1 << 20);
+    bucket.set_backfills_at_once(2);
+    let connection = Connection::of(&bucket);
+    let backfills = [0, 1, 2].map(|vb| connection.backfill(&bucket, vb));
+    work(&bucket);
+    let held = connection.buffer.bytes();
+    assert!((1 << 20..3 << 20).contains(&held), "{held}");
+    assert_eq!(connection.buffer.counts(), (2, 1));
+    bucket.set_backfill_bytes_max(0);
+    assert_eq!(bucket.backfill_bytes_max(), BACKFILL_BYTES_MIN);
+    bucket.set_backfill_bytes_max(BACKFILL_BYTES_MAX);
+    bucket.set_backfills_at_once(3);
+    // Nobody who waits is left waiting.
+    drop(backfills);
+    let again = connection.backfill(&bucket, 2);
+    assert!(work(&bucket) > 0);
+    assert!(matches!(again.take(), BackfillNews::Opened(_)));
+}
+
+#[test]
 fn one_vbucket_after_the_other_for_who_wants_it() {
     let bucket = stocked(5000, 1);
     let connection = Connection::of(&bucket);

@@ -106,7 +106,9 @@ pub(super) fn open(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
     }
     let bucket = context.bucket()?;
     let waker = context.session.waker();
-    let times = (context.now, context.session.node.waits.silence);
+    let silence = bucket.dcp.settings.idle_timeout();
+    let silence = silence.unwrap_or(context.session.node.waits.silence);
+    let times = (context.now, silence);
     let producer = Producer::new(name, Arc::clone(&bucket), request.flags, waker, times);
     let producer: SharedProducer = Arc::new(Mutex::new(producer));
     bucket.dcp.enter(name, &producer, &context.session.info);

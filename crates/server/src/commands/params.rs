@@ -4,6 +4,7 @@
 use std::str::FromStr;
 
 use bucket::{Limits, Share};
+use model::{Cas, VbId};
 use wire::{Frame, Status};
 
 use crate::served::ServedBucket;
@@ -12,6 +13,9 @@ use crate::session::{Context, Done, Refusal, Reply};
 
 /// The smallest quota that a running bucket may be given.
 const QUOTA_BYTES_MIN: u64 = 1 << 20;
+
+/// The greatest CAS that a vBucket can be told of: years of changes fit above it.
+const CAS_MAX: u64 = 1 << 63;
 
 /// Which family of settings a name belongs to, by its number in the request's extras.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +47,12 @@ type Wrong = &'static str;
 struct Param {
     family: Family,
     name: &'static str,
-    set: fn(&ServedBucket, &str) -> Result<(), Wrong>,
+    set: fn(&ServedBucket, VbId, &str) -> Result<(), Wrong>,
 }
 
 /// Every setting that can be changed. The names are the reference's.
-static PARAMS: [Param; 13] = [
-    flush("max_size", |served, text| {
+static PARAMS: [Param; 20] = [
+    flush("max_size", |served, _, text| {
         let bytes = number(text)?;
         if bytes < QUOTA_BYTES_MIN {
             return Err("the quota must be at least 1048576 bytes");
@@ -58,42 +62,42 @@ static PARAMS: [Param; 13] = [
             Ok(())
         })
     }),
-    flush("mem_low_wat", |served, text| {
+    flush("mem_low_wat", |served, _, text| {
         let bytes = number(text)?;
         limits(served, |limits| {
             limits.low = part_of_quota(bytes, limits)?;
             Ok(())
         })
     }),
-    flush("mem_high_wat", |served, text| {
+    flush("mem_high_wat", |served, _, text| {
         let bytes = number(text)?;
         limits(served, |limits| {
             limits.high = part_of_quota(bytes, limits)?;
             Ok(())
         })
     }),
-    flush("mem_low_wat_percent", |served, text| {
+    flush("mem_low_wat_percent", |served, _, text| {
         let share = ratio(text)?;
         limits(served, |limits| {
             limits.low = share;
             Ok(())
         })
     }),
-    flush("mem_high_wat_percent", |served, text| {
+    flush("mem_high_wat_percent", |served, _, text| {
         let share = ratio(text)?;
         limits(served, |limits| {
             limits.high = share;
             Ok(())
         })
     }),
-    flush("mutation_mem_ratio", |served, text| {
+    flush("mutation_mem_ratio", |served, _, text| {
         let share = ratio(text)?;
         limits(served, |limits| {
             limits.mutation = share;
             Ok(())
         })
     }),
-    flush("backfill_mem_threshold", |served, text| {
+    flush("backfill_mem_threshold", |served, _, text| {
         let percent = number(text)?;
         let percent = u32::try_from(percent)
             .ok()
@@ -104,48 +108,102 @@ static PARAMS: [Param; 13] = [
             Ok(())
         })
     }),
-    flush("exp_pager_enabled", |served, text| {
+    flush("exp_pager_enabled", |served, _, text| {
         served.bucket.set_expires(boolean(text)?);
         Ok(())
     }),
-    flush("exp_pager_stime", |served, text| {
+    flush("exp_pager_stime", |served, _, text| {
         let seconds = u32::try_from(number(text)?).map_err(|_| "too many seconds")?;
         served.bucket.set_expiry_pass_s(seconds);
         Ok(())
     }),
-    checkpoint("checkpoint_memory_ratio", |served, text| {
+    checkpoint("checkpoint_memory_ratio", |served, _, text| {
         let share = ratio(text)?;
         limits(served, |limits| {
             limits.checkpoints = share;
             Ok(())
         })
     }),
-    checkpoint("checkpoint_memory_recovery_upper_mark", |served, text| {
-        let share = ratio(text)?;
-        limits(served, |limits| {
-            limits.checkpoint_upper = share;
-            Ok(())
-        })
+    checkpoint(
+        "checkpoint_memory_recovery_upper_mark",
+        |served, _, text| {
+            let share = ratio(text)?;
+            limits(served, |limits| {
+                limits.checkpoint_upper = share;
+                Ok(())
+            })
+        },
+    ),
+    checkpoint(
+        "checkpoint_memory_recovery_lower_mark",
+        |served, _, text| {
+            let share = ratio(text)?;
+            limits(served, |limits| {
+                limits.checkpoint_lower = share;
+                Ok(())
+            })
+        },
+    ),
+    dcp("dcp_oso_backfill", |served, _, text| {
+        let setting = OsoBackfill::parse(text).ok_or("auto, enabled or disabled is needed")?;
+        served.dcp.settings.oso.set(setting);
+        Ok(())
     }),
-    checkpoint("checkpoint_memory_recovery_lower_mark", |served, text| {
-        let share = ratio(text)?;
-        limits(served, |limits| {
-            limits.checkpoint_lower = share;
+    dcp("dcp_backfill_byte_limit", |served, _, text| {
+        let bytes = usize::try_from(number(text)?).map_err(|_| "too many bytes")?;
+        served.bucket.set_backfill_bytes_max(bytes);
+        Ok(())
+    }),
+    dcp(
+        "dcp_backfill_in_progress_per_connection_limit",
+        |served, _, text| {
+            let count = usize::try_from(number(text)?).map_err(|_| "too many")?;
+            served.bucket.set_backfills_at_once(count);
             Ok(())
-        })
+        },
+    ),
+    dcp("dcp_consumer_buffer_ratio", |served, _, text| {
+        let share = ratio(text)?.of(1_000_000);
+        served.dcp.settings.set_window_share(share as u32);
+        Ok(())
+    }),
+    dcp("dcp_flow_control_buffer_size", |served, _, text| {
+        served.dcp.settings.set_window_bytes(small(text)?);
+        Ok(())
+    }),
+    dcp("dcp_idle_timeout", |served, _, text| {
+        let seconds = small(text)?;
+        if seconds == 0 {
+            return Err("a second at least");
+        }
+        served.dcp.settings.set_idle_timeout_s(seconds);
+        Ok(())
+    }),
+    dcp("dcp_noop_mandatory_for_v5_features", |served, _, text| {
+        served.dcp.settings.set_noops_mandatory(boolean(text)?);
+        Ok(())
     }),
     Param {
-        family: Family::Dcp,
-        name: "dcp_oso_backfill",
-        set: |served, text| {
-            let setting = OsoBackfill::parse(text).ok_or("auto, enabled or disabled is needed")?;
-            served.dcp.oso.set(setting);
-            Ok(())
+        family: Family::VBucket,
+        name: "max_cas",
+        set: |served, vb, text| {
+            let cas = Cas(number(text)?);
+            let far = Cas(CAS_MAX);
+            if cas > far {
+                return Err("no vBucket could give greater ones");
+            }
+            let raised = served
+                .bucket
+                .with_vbucket(vb, |vbucket| vbucket.raise_cas(cas));
+            raised.ok_or("there is no such vBucket here")
         },
     },
 ];
 
-const fn flush(name: &'static str, set: fn(&ServedBucket, &str) -> Result<(), Wrong>) -> Param {
+const fn flush(
+    name: &'static str,
+    set: fn(&ServedBucket, VbId, &str) -> Result<(), Wrong>,
+) -> Param {
     Param {
         family: Family::Flush,
         name,
@@ -153,9 +211,17 @@ const fn flush(name: &'static str, set: fn(&ServedBucket, &str) -> Result<(), Wr
     }
 }
 
+const fn dcp(name: &'static str, set: fn(&ServedBucket, VbId, &str) -> Result<(), Wrong>) -> Param {
+    Param {
+        family: Family::Dcp,
+        name,
+        set,
+    }
+}
+
 const fn checkpoint(
     name: &'static str,
-    set: fn(&ServedBucket, &str) -> Result<(), Wrong>,
+    set: fn(&ServedBucket, VbId, &str) -> Result<(), Wrong>,
 ) -> Param {
     Param {
         family: Family::Checkpoint,
@@ -177,7 +243,7 @@ pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, 
     })?;
     let wrong = |reason: Wrong| Refusal::because(Status::EINVAL, reason);
     let text = str::from_utf8(frame.value).map_err(|_| wrong("the value is no text"))?;
-    (param.set)(&bucket, text.trim()).map_err(wrong)?;
+    (param.set)(&bucket, frame.vbucket(), text.trim()).map_err(wrong)?;
     tracing::info!(
         bucket = bucket.name(),
         setting = param.name,
@@ -200,6 +266,10 @@ fn part_of_quota(bytes: u64, limits: &Limits) -> Result<Share, Wrong> {
 
 fn number(text: &str) -> Result<u64, Wrong> {
     u64::from_str(text).map_err(|_| "a number is needed")
+}
+
+fn small(text: &str) -> Result<u32, Wrong> {
+    u32::from_str(text).map_err(|_| "a number of 32 bits is needed")
 }
 
 fn ratio(text: &str) -> Result<Share, Wrong> {

@@ -207,7 +207,7 @@ const ROWS: [Command; 92] = [
     ),
     noted(
         bucket(Opcode::SET_PARAM, ADMIN, params::set),
-        "memory, checkpoint and expiry settings; until the next start",
+        "settings of memory, checkpoints, expiry and streams, CAS of a vBucket; until the next start",
     ),
     node(Opcode::QUIT, FREE, node::quit),
     node(Opcode::QUITQ, FREE, node::quit),

@@ -30,13 +30,11 @@ use crate::served::ServedBucket;
 use crate::session::Refusal;
 
 /// How long a producer may be silent.
-const IDLE_LIMIT_NS: u64 = 360 * 1_000_000_000;
+const IDLE_LIMIT: Duration = Duration::from_mins(6);
 /// How often a connection looks at its clock while it holds acknowledgements back.
 const PAUSED_LOOK_NS: u64 = 100_000_000;
 /// Acknowledgements are owed at the latest after this long.
 const ACK_LOOK_NS: u64 = 1_000_000_000;
-/// The flow-control windows of all consumers together: a share of the quota.
-const WINDOW_SHARE: u64 = 20;
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
 
 /// A stream that was asked for by the manager and not yet answered for.
@@ -322,7 +320,9 @@ impl Inbound {
     /// What time and flushes call for: acknowledgements, another window. `false` when the
     /// connection is to be closed.
     pub(crate) fn tick(&mut self, now: Now, out: &mut Vec<u8>) -> bool {
-        if self.broken || now.mono_ns.saturating_sub(self.heard_ns) > IDLE_LIMIT_NS {
+        let silence = Duration::from_nanos(now.mono_ns.saturating_sub(self.heard_ns));
+        let limit = self.served.dcp.settings.idle_timeout();
+        if self.broken || silence > limit.unwrap_or(IDLE_LIMIT) {
             return false;
         }
         if !self.controls.is_done() {
@@ -363,26 +363,28 @@ impl Drop for Inbound {
 
 /// What each consumer of a bucket may have on its way: they share a part of the quota.
 fn window_bytes(served: &ServedBucket) -> u32 {
-    share_of(
-        served.bucket.memory().quota(),
-        served.dcp.consumer_count() as u64,
-    )
+    let (dcp, quota) = (&served.dcp, served.bucket.memory().quota());
+    let shared = || share_of(dcp.settings.windows_of(quota), dcp.consumer_count() as u64);
+    dcp.settings.window_bytes().unwrap_or_else(shared)
 }
 
-fn share_of(quota: u64, consumers: u64) -> u32 {
-    let each = quota / WINDOW_SHARE / consumers.max(1);
+fn share_of(all: u64, consumers: u64) -> u32 {
+    let each = all / consumers.max(1);
     u32::try_from(each.max(WINDOW_BYTES_MIN)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::dcp::DcpSettings;
 
     #[test]
     fn a_window_is_a_share_of_the_quota_that_32_bits_can_say() {
-        assert_eq!(share_of(1 << 30, 0), (1 << 30) / 20);
-        assert_eq!(share_of(1 << 30, 1), (1 << 30) / 20);
-        assert_eq!(share_of(1 << 30, 4), (1 << 30) / 80);
+        let settings = DcpSettings::default();
+        assert_eq!(settings.windows_of(1 << 30), (1 << 30) / 20);
+        assert_eq!(settings.windows_of(u64::MAX), u64::MAX / 20);
+        assert_eq!(share_of(1 << 30, 0), 1 << 30);
+        assert_eq!(share_of(1 << 30, 4), 1 << 28);
         assert_eq!(share_of(1 << 20, 100), 1 << 20, "room for a large document");
         assert_eq!(share_of(1 << 40, 1), u32::MAX);
         assert_eq!(share_of(u64::MAX, 1), u32::MAX);

@@ -237,7 +237,7 @@ fn settings_that_make_no_sense_change_nothing() {
     refused(FLUSH, "checkpoint_memory_ratio", "0.1");
     refused(3, "checkpoint_memory_ratio", "0");
     refused(4, "anything", "1");
-    refused(5, "max_cas", "1");
+    refused(5, "max_cas", "-1");
     let unknown = Request::new(Opcode::SET_PARAM).extras(&2_u32.to_be_bytes());
     let unknown = unknown.key("max_size").value("99999999");
     client.call(&unknown).is(Status::KEY_ENOENT);

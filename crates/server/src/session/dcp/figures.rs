@@ -50,6 +50,7 @@ pub(crate) struct ProducerFigures {
     pub(crate) noop_interval_s: u64,
     pub(crate) backfill_bytes: usize,
     pub(crate) backfill_full: bool,
+    pub(crate) backfill_bytes_max: usize,
     pub(crate) backfills: (usize, usize),
     pub(crate) streams: Vec<StreamFigures>,
 }

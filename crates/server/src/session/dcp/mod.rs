@@ -19,6 +19,7 @@ mod filter;
 mod oso;
 mod producer;
 mod registry;
+mod settings;
 mod streams;
 
 pub(crate) use events::event_of;
@@ -28,3 +29,5 @@ pub(crate) use producer::{
     OpenedStream, Produced, Producer, SILENCE_MAX, SharedProducer, StreamKey,
 };
 pub(crate) use registry::{DcpRegistry, RegisteredConsumer};
+#[cfg(test)]
+pub(crate) use settings::DcpSettings;

@@ -171,7 +171,8 @@ impl Producer {
     fn check_noop(&self, features: FeatureSet) -> Result<(), Refusal> {
         let newer = features.contains(Feature::COLLECTIONS)
             || self.flags.contains(OpenFlags::INCLUDE_XATTRS);
-        if newer && !self.keepalive.is_enabled() {
+        let mandatory = self.served.dcp.settings.noops_are_mandatory();
+        if newer && mandatory && !self.keepalive.is_enabled() {
             return Err(Refusal::because(
                 Status::NOT_SUPPORTED,
                 "noops must be enabled first",
@@ -206,6 +207,9 @@ impl Producer {
                 to_latest: flag(StreamFlags::TO_LATEST),
                 from_latest: flag(StreamFlags::FROM_LATEST),
                 active_only: flag(StreamFlags::ACTIVE_ONLY),
+                skip_deletes: self
+                    .flags
+                    .contains(OpenFlags::SKIP_DELETES_IN_INITIAL_BACKFILL),
                 rules: RollbackRules {
                     strict_uuid: flag(StreamFlags::STRICT_VBUUID),
                     ignore_purged: flag(StreamFlags::IGNORE_PURGED_TOMBSTONES),
@@ -449,7 +453,7 @@ impl Producer {
                     settings: &self.settings,
                     features,
                 },
-                oso: self.served.dcp.oso.get(),
+                oso: self.served.dcp.settings.oso.get(),
                 flow: &mut self.flow,
                 totals: &mut self.totals,
                 output: out,
@@ -510,6 +514,7 @@ impl Producer {
             noop_interval_s: self.keepalive.interval_ns() / 1_000_000_000,
             backfill_bytes: self.buffer.bytes(),
             backfill_full: self.buffer.is_full(),
+            backfill_bytes_max: self.bucket().backfill_bytes_max(),
             backfills: self.buffer.counts(),
             streams: streams.collect(),
         }

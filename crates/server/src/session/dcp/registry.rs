@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::SharedProducer;
-use super::oso::OsoSetting;
+use super::settings::DcpSettings;
 use crate::connections::ConnectionInfo;
 use crate::replication::Progress;
 
@@ -40,8 +40,8 @@ pub(crate) struct RegisteredConsumer {
 pub(crate) struct DcpRegistry {
     producers: Mutex<BTreeMap<String, Registered>>,
     consumers: Mutex<BTreeMap<String, RegisteredConsumer>>,
-    /// Whether snapshots in any order are given to those who take them.
-    pub(crate) oso: OsoSetting,
+    /// What can be changed while the node runs.
+    pub(crate) settings: DcpSettings,
 }
 
 impl DcpRegistry {

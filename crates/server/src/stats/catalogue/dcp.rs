@@ -54,7 +54,7 @@ pub(in crate::stats) static PRODUCERS: &[ProducerRow] = rows! {
     DCP "total_acked_bytes" Bytes "Acknowledged", |p| p.acknowledged;
     DCP "backfill_buffer_bytes_read" Bytes "Read from the store and not yet sent",
         |p| p.backfill_bytes;
-    DCP "backfill_buffer_max_bytes" Bytes "Most that is read ahead", |_p| bucket::BACKFILL_BYTES_MAX;
+    DCP "backfill_buffer_max_bytes" Bytes "Most that is read ahead", |p| p.backfill_bytes_max;
     DCP "backfill_buffer_full" Bool "Whether reading waits for room", |p| p.backfill_full;
     DCP "backfill_num_active" Count "Backfills that read", |p| p.backfills.0;
     DCP "backfill_num_pending" Count "Backfills that wait for their turn", |p| p.backfills.1;

@@ -102,18 +102,42 @@ fn controls_that_make_no_sense() {
         ("enable_expiry_opcode", "true"),
         ("max_marker_version", "3"),
         ("backfill_order", "random"),
+        ("set_noop_interval", "0.05"),
+        ("set_noop_interval", "NaN"),
+        ("enable_stream_id", "false"),
+        ("enable_sync_writes", "false"),
+        ("include_deleted_user_xattrs", "1"),
+        ("v7_dcp_status_codes", ""),
+        ("supports_hifi_MFU", "maybe"),
+        ("supports_cursor_dropping", "2"),
+        ("enable_out_of_order_snapshots", "sometimes"),
     ];
     for (name, value) in invalid {
         consumer.control(name, value).is(Status::EINVAL);
     }
-    consumer
-        .control("stream_buffer_size", "1")
-        .is(Status::NOT_SUPPORTED);
+    // What stores without histories, or caches to hand over, do not have.
+    for name in [
+        "stream_buffer_size",
+        "flatbuffers_system_events",
+        "change_streams",
+        "cache_transfer",
+    ] {
+        consumer.control(name, "true").is(Status::NOT_SUPPORTED);
+    }
     let valid = [
         ("set_noop_interval", "180"),
+        ("enable_noop", "true"),
         ("connection_buffer_size", "0"),
         ("set_priority", "high"),
+        ("supports_cursor_dropping", "true"),
         ("supports_cursor_dropping_vulcan", "true"),
+        ("send_stream_end_on_client_close_stream", "true"),
+        ("set_priority", "low"),
+        ("set_priority", "medium"),
+        ("backfill_order", "round-robin"),
+        ("enable_out_of_order_snapshots", "true_with_seqno_advanced"),
+        ("enable_out_of_order_snapshots", "false"),
+        ("consumer_name", "me"),
         ("supports_hifi_MFU", "true"),
         ("max_marker_version", "2.2"),
         ("backfill_order", "sequential"),
@@ -128,6 +152,62 @@ fn controls_that_make_no_sense() {
     consumer
         .control("enable_sync_writes", "true")
         .is(Status::EINVAL);
+}
+
+/// Settings of a running bucket: taken, refused for what is no value, and felt.
+#[test]
+fn settings_of_streams_and_vbuckets_are_changed_while_the_node_runs() {
+    let node = own();
+    let port = node.ports().kv;
+    let mut client = Client::ready(port);
+    let mut param = |family: u32, vb: u16, name: &str, value: &str| {
+        let request = Request::new(Opcode::SET_PARAM).extras(&family.to_be_bytes());
+        let request = request.vbucket(vb).key(name).value(value);
+        client.call(&request).status
+    };
+    let taken = [
+        ("dcp_oso_backfill", "disabled"),
+        ("dcp_backfill_byte_limit", "1048576"),
+        ("dcp_backfill_in_progress_per_connection_limit", "8"),
+        ("dcp_consumer_buffer_ratio", "0.1"),
+        ("dcp_flow_control_buffer_size", "2097152"),
+        ("dcp_idle_timeout", "300"),
+        ("dcp_noop_mandatory_for_v5_features", "false"),
+    ];
+    for (name, value) in taken {
+        assert_eq!(param(4, 0, name, value), Status::SUCCESS, "{name}");
+        assert_eq!(param(4, 0, name, "x"), Status::EINVAL, "{name}");
+        assert_eq!(param(1, 0, name, value), Status::EINVAL, "another family");
+        assert_eq!(param(6, 0, name, value), Status::SUCCESS, "any family");
+    }
+    assert_eq!(param(4, 0, "dcp_idle_timeout", "0"), Status::EINVAL);
+    assert_eq!(
+        param(4, 0, "dcp_consumer_buffer_ratio", "2"),
+        Status::EINVAL
+    );
+    assert_eq!(param(5, 3, "max_cas", "-1"), Status::EINVAL);
+    assert_eq!(
+        param(5, 3, "max_cas", &u64::MAX.to_string()),
+        Status::EINVAL
+    );
+    assert_eq!(param(5, 2000, "max_cas", "1"), Status::EINVAL);
+    // A vBucket goes on above what it was told; others do not care.
+    let far = 5_000_000_000_000_000_000_u64;
+    assert_eq!(param(5, 3, "max_cas", &far.to_string()), Status::SUCCESS);
+    assert!(client.call(&set("k", "v").vbucket(3)).ok().cas > far);
+    assert!(client.call(&set("k", "v").vbucket(4)).ok().cas < far);
+    // Streams about collections need no noops any more.
+    let mut consumer = Client::ready(port);
+    consumer.call(&open("noops", PRODUCER)).ok();
+    consumer.call(&Ask::all(3).request()).ok();
+    let mut producer = super::producer::Producer::open(port, "p");
+    producer.expect_silence();
+    let window = ("connection_buffer_size".to_owned(), "2097152".to_owned());
+    while !producer.controls.contains(&window) {
+        let asked = producer.controls.len();
+        producer.expect_silence();
+        assert!(asked < 30, "{:?}", producer.controls);
+    }
 }
 
 #[test]
