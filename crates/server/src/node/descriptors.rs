@@ -32,15 +32,17 @@ impl Descriptors {
             .buckets
             .iter()
             .filter(|bucket| config.data_dir.is_some() && bucket.kind == BucketKind::Couchbase);
-        let shares = Self::shared_out(limit, on_disk.count());
-        if shares.kv < CONNECTIONS_MAX {
+        Self::shared_out(limit, on_disk.count())
+    }
+
+    /// Says so where clients get fewer than the node could serve.
+    pub(crate) fn tell(self) {
+        if self.kv < CONNECTIONS_MAX {
             tracing::info!(
-                connections = shares.kv,
-                descriptors = limit,
+                connections = self.kv,
                 "clients are limited by the descriptors of this process (ulimit -n)"
             );
         }
-        shares
     }
 
     /// The node has what it and so many stores need, or half when there are too few for that.

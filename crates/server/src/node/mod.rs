@@ -244,6 +244,8 @@ impl Node {
         let crew = Arc::new(crew);
         let descriptors = Descriptors::of_process(config);
         let state = open_state(config, (ports, waits), (&crew, descriptors), &warmed)?;
+        // Not before: whoever is refused a start is told why, and nothing else.
+        descriptors.tell();
         let (workers, threads) = Workers::start(&state, &state.timings, doors).map_err(system)?;
         let mut listeners = Vec::new();
         for (listener, trusted) in [(Some(kv), false), (classic, true)] {
