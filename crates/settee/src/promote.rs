@@ -11,9 +11,13 @@ use crate::output;
 /// For when the active node is gone for good: from then on this node takes writes. What other
 /// nodes of the group have and this one has not is fetched first, as far as they can be reached;
 /// whatever only the old active node had is lost. Should that one come back, let it follow this one
-/// (settee serve --replica-of ... --demote). Promoting twice changes nothing.
+/// (settee serve --replica-of ... --demote). Promoting twice changes nothing. With several replicas it is
+/// refused while so few nodes can be reached that writes which a majority acknowledged may be missing.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Also if writes that a majority of the group acknowledged may be lost by it
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     connect: ConnectArgs,
 }
@@ -24,7 +28,8 @@ pub(crate) struct Args {
 /// The server cannot be asked, or the bucket is no replica.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut client = args.connect.connect()?;
-    client.expect_success(&Message::with(Opcode::IOCTL_SET, PROMOTE, b""))?;
+    let how: &[u8] = if args.force { b"force" } else { b"" };
+    client.expect_success(&Message::with(Opcode::IOCTL_SET, PROMOTE, how))?;
     output::print(b"promoted\n")
 }
 

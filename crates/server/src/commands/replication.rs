@@ -34,6 +34,14 @@ fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal
     if !follows && forget_replicas(&context.session.node, &bucket) {
         return Ok(context.reply(frame, &Reply::EMPTY));
     }
+    let force = match frame.value {
+        b"" => false,
+        b"force" => true,
+        _ => {
+            let reason = "a promotion is forced or not";
+            return Err(Refusal::because(Status::EINVAL, reason));
+        }
+    };
     let Some(follower) = bucket.follower() else {
         let reason = "the bucket follows no other node";
         return Err(Refusal::because(Status::EINVAL, reason));
@@ -43,8 +51,12 @@ fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal
         Stage::Stopped => return Err(Refusal::because(Status::ETMPFAIL, "the node stops")),
         Stage::Waiting | Stage::Connecting | Stage::Introducing | Stage::Streaming => {}
     }
-    follower.promote();
     let park = context.park();
+    if park.runs == 1 {
+        follower.promote(force);
+    } else if let Some(reason) = follower.progress.declined() {
+        return Err(Refusal::because(Status::ETMPFAIL, reason));
+    }
     let now_ns = context.now.mono_ns;
     let waited = Duration::from_nanos(now_ns.saturating_sub(park.since_ns));
     if waited >= PROMOTION_LIMIT {

@@ -78,8 +78,12 @@ impl Link {
             let order = *orders.borrow_and_update();
             match order {
                 Order::Follow => {}
-                Order::Promote => {
-                    if self.fetch_from_others(&mut orders).await {
+                // Until somebody orders it anew.
+                Order::Promote { .. } if self.progress.declined().is_some() => {}
+                Order::Promote { force } => {
+                    if let Some(asked) = self.fetch_from_others(&mut orders).await
+                        && self.may_promote(asked, force)
+                    {
                         return self.promote();
                     }
                     continue;
@@ -233,21 +237,43 @@ impl Link {
         }
     }
 
+    /// Whether so many other nodes, and this one, have what a majority acknowledged; if not, and
+    /// that does not matter to whoever asks, says so.
+    fn may_promote(&self, asked: usize, force: bool) -> bool {
+        let others = self.served.group().peers.len();
+        // Any majority of all of them has one among those that were asked, or this one.
+        let wanted = others / 2;
+        if asked >= wanted || force {
+            return true;
+        }
+        let reason = format!(
+            "{asked} of {others} other nodes could be asked what they have, {wanted} are needed: \
+             writes that a majority acknowledged may be missing here; it can be forced"
+        );
+        tracing::warn!(bucket = self.served.name(), reason, "not promoted");
+        self.progress.decline(reason);
+        self.node.wake_all();
+        false
+    }
+
     /// Fetches what the other nodes of the group have beyond this one, as far as they can be
-    /// reached; `false` when there is another order.
-    async fn fetch_from_others(&self, orders: &mut watch::Receiver<Order>) -> bool {
+    /// reached, and tells how many were; `None` when there is another order.
+    async fn fetch_from_others(&self, orders: &mut watch::Receiver<Order>) -> Option<usize> {
+        let mut asked = 0;
         for peer in self.served.group().peers {
             let from = (peer.host, peer.kv_port);
             let fetched = tokio::select! {
                 fetched = self.fetch_from(&from) => fetched,
-                _ = orders.changed() => return false,
+                _ = orders.changed() => return None,
             };
             let (bucket, node) = (self.served.name(), format!("{}:{}", from.0, from.1));
             match fetched {
                 Ok((changes, 0)) => {
+                    asked += 1;
                     tracing::info!(bucket, node, changes, "fetched before the promotion");
                 }
                 Ok((changes, vbuckets)) => {
+                    asked += 1;
                     let reason = "that node did not give some of its vBuckets before the promotion";
                     tracing::warn!(bucket, node, changes, vbuckets, "{reason}");
                 }
@@ -262,7 +288,7 @@ impl Link {
                 }
             }
         }
-        true
+        Some(asked)
     }
 
     /// Tells how many changes came, and how many vBuckets could not be had.

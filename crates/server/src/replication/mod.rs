@@ -11,7 +11,7 @@
 //! One thread per replicated bucket: it applies changes where it reads them, so the threads that
 //! serve clients have nothing to do with it. A promotion is done by the same thread, between two
 //! reads: nothing of the old active node can come after it. Before it, what the other nodes of the group
-//! have and this one has not is fetched from them (`CatchUp`).
+//! have and this one has not is fetched from them (`CatchUp`); if too few can be asked, it is declined.
 
 mod catch_up;
 mod changes;
@@ -88,7 +88,10 @@ impl fmt::Debug for ReplicaOf {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Follow,
-    Promote,
+    /// Unless too few nodes can be asked what they have; with `force` all the same.
+    Promote {
+        force: bool,
+    },
     Stop,
 }
 
@@ -130,15 +133,18 @@ impl Follower {
         }))
     }
 
-    /// Asks for the promotion; [`Progress::stage`] tells when it is done, and all sessions are
-    /// woken then.
-    pub(crate) fn promote(&self) {
+    /// Asks for the promotion; [`Progress::stage`] tells when it is done and
+    /// [`Progress::declined`] that it will not be, and all sessions are woken then.
+    pub(crate) fn promote(&self, force: bool) {
+        let wanted = Order::Promote { force };
         self.orders.send_if_modified(|order| {
-            let follows = *order == Order::Follow;
-            if follows {
-                *order = Order::Promote;
+            let declined = self.progress.take_declined().is_some();
+            let stronger = force && *order == Order::Promote { force: false };
+            let tells = *order != Order::Stop && (*order == Order::Follow || declined || stronger);
+            if tells {
+                *order = wanted;
             }
-            follows
+            tells
         });
     }
 

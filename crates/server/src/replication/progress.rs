@@ -68,6 +68,7 @@ pub(crate) struct Progress {
     pub(crate) streams: AtomicU64,
     peer_seqnos: Vec<AtomicU64>,
     last_error: Mutex<String>,
+    declined: Mutex<Option<String>>,
 }
 
 impl Progress {
@@ -83,6 +84,7 @@ impl Progress {
             streams: AtomicU64::new(0),
             peer_seqnos: (0..vbuckets).map(|_| AtomicU64::new(0)).collect(),
             last_error: Mutex::default(),
+            declined: Mutex::default(),
         }
     }
 
@@ -120,6 +122,20 @@ impl Progress {
 
     pub(super) fn set_last_error(&self, error: &str) {
         error.clone_into(&mut self.last_error.lock());
+    }
+
+    /// Why the last promotion that was asked for did not take place; `None` if it did, or is
+    /// under way.
+    pub(crate) fn declined(&self) -> Option<String> {
+        self.declined.lock().clone()
+    }
+
+    pub(super) fn decline(&self, reason: String) {
+        *self.declined.lock() = Some(reason);
+    }
+
+    pub(super) fn take_declined(&self) -> Option<String> {
+        self.declined.lock().take()
     }
 
     pub(super) fn add(counter: &AtomicU64, count: u64) {

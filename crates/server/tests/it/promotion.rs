@@ -112,3 +112,33 @@ fn a_promoted_replica_has_what_only_the_other_one_acknowledged() {
 fn a_promoted_replica_of_three_has_what_a_majority_acknowledged() {
     promoted_behind(2);
 }
+
+/// Of three, this one and the one that is gone are all that is known: the third may have what the
+/// two of them acknowledged.
+#[test]
+fn a_replica_that_may_lack_what_a_majority_has_is_promoted_by_force_only() {
+    let active = own();
+    let port = active.ports().kv;
+    let (other, one) = (replica_of(port, None), replica_of(port, None));
+    let mut client = Client::ready(one.ports().kv);
+    until("it does not know the others", || {
+        known_nodes(&mut client) == 3
+    });
+    active.shutdown().unwrap();
+    other.shutdown().unwrap();
+    let promote = Request::new(Opcode::IOCTL_SET).key("replication.promote");
+    for _ in 0..2 {
+        let refused = client.call(&promote);
+        assert_eq!(refused.status, Status::ETMPFAIL);
+        let written = client.call(&set("key", "1"));
+        assert_eq!(
+            written.status,
+            Status::NOT_MY_VBUCKET,
+            "it is a replica still"
+        );
+    }
+    let nonsense = client.call(&promote.clone().value("perhaps"));
+    assert_eq!(nonsense.status, Status::EINVAL);
+    client.call(&promote.value("force")).ok();
+    client.call(&set("key", "1")).ok();
+}
