@@ -1,8 +1,9 @@
 //! The reliever: brings memory back below the low mark, rung by rung of the ladder.
 
+use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 
-use engine::{CursorId, Garbage};
+use engine::Garbage;
 use model::{Document, VbId, VbState};
 use storage::KvStore;
 
@@ -20,7 +21,10 @@ const PASSES_MAX: usize = 4;
 /// There is a flood when so many changes wait for the store for each document that can leave.
 const FLOOD_RATIO: u64 = 4;
 
-/// Steps on the ladder in one relief: dropping cursors is one each.
+/// Cursors dropped under one lock hold.
+const CURSORS_PER_HOLD: usize = 8;
+
+/// Steps on the ladder in one relief.
 const RUNGS_MAX: usize = 64;
 /// Checkpoints that the memory for them is meant for, in each vBucket that has changes.
 const CHECKPOINTS_PER_VBUCKET: u64 = 10;
@@ -36,15 +40,15 @@ struct Evicted {
 }
 
 /// What a look at every vBucket found.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Survey {
     /// Documents that could leave.
     evictable: u64,
     /// Changes that wait for the store, and their bytes.
     dirty: u64,
     queued: u64,
-    /// The cursor that keeps most, its vBucket, and the bytes.
-    slowest: Option<(VbId, CursorId, usize)>,
+    /// What the slowest cursor of each vBucket keeps, where it keeps anything.
+    pinned: Vec<(usize, VbId)>,
     /// vBuckets with changes in memory.
     busy: u64,
 }
@@ -74,16 +78,19 @@ impl<S: KvStore> Bucket<S> {
         let mut tried = Tried::default();
         for _ in 0..RUNGS_MAX {
             let survey = self.survey();
-            match next_relief(&self.pressure(survey, tried, checkpoint_goal)) {
+            let pressure = self.pressure(&survey, tried, checkpoint_goal);
+            match next_relief(&pressure) {
                 Relief::Rest | Relief::Stuck | Relief::AwaitFlush => break,
                 Relief::RemoveClosed | Relief::Expel => {
                     self.expel_all();
                     tried.expel = true;
                 }
                 Relief::DropCursor => {
-                    if let Some((vb, cursor, _)) = survey.slowest {
-                        self.drop_cursor(vb, cursor);
-                    }
+                    let wanted = match pressure.checkpoint_excess {
+                        0 => pressure.excess,
+                        excess => excess,
+                    };
+                    self.drop_cursors(survey.pinned, wanted);
                 }
                 Relief::Evict => {
                     self.evict_down();
@@ -125,11 +132,9 @@ impl<S: KvStore> Bucket<S> {
                 Eviction::Delete if state == VbState::Active => figures.items,
                 Eviction::Delete | Eviction::None => 0,
             };
-            if let Some((cursor, bytes)) = pressure.slowest
-                && bytes > survey.slowest.map_or(0, |(.., most)| most)
-            {
-                survey.slowest = Some((vb, cursor, bytes));
-            }
+            survey
+                .pinned
+                .extend(pressure.slowest.map(|(_, bytes)| (bytes, vb)));
         }
         self.relieve_busy.store(survey.busy, Ordering::Relaxed);
         let flooded = self.options.eviction.keeps_a_copy()
@@ -141,7 +146,7 @@ impl<S: KvStore> Bucket<S> {
 
     /// What the ladder looks at. In a flood the flusher evicts: the clock would pass the whole
     /// table for the few documents that can go.
-    fn pressure(&self, survey: Survey, tried: Tried, checkpoint_goal: u64) -> Pressure {
+    fn pressure(&self, survey: &Survey, tried: Tried, checkpoint_goal: u64) -> Pressure {
         let memory = &self.memory;
         let clock_rests = tried.evict || self.flooded.load(Ordering::Relaxed);
         let checkpoints = memory.checkpoints();
@@ -151,7 +156,12 @@ impl<S: KvStore> Bucket<S> {
             // Checkpoints that nobody needs leave by themselves.
             unreferenced: 0,
             expellable: if tried.expel { 0 } else { checkpoints },
-            pinned: survey.slowest.map_or(0, |(.., bytes)| bytes as u64),
+            pinned: survey
+                .pinned
+                .iter()
+                .map(|(bytes, _)| *bytes as u64)
+                .max()
+                .unwrap_or(0),
             evictable: if clock_rests { 0 } else { survey.evictable },
             queued: survey.queued,
         }
@@ -164,15 +174,45 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    fn drop_cursor(&self, vb: VbId, cursor: CursorId) {
-        let garbage = self.with_vbucket_for(Hold::Expel, vb, |vbucket| vbucket.drop_cursor(cursor));
-        Counters::add(&self.counters().cursors_dropped, 1);
-        tracing::debug!(
-            bucket = self.name(),
-            vb = vb.0,
-            "a stream goes back to the store"
-        );
-        drop(garbage);
+    /// Sends readers to the store, of the vBuckets where they keep most first, until about so
+    /// many bytes are free.
+    fn drop_cursors(&self, mut pinned: Vec<(usize, VbId)>, wanted: u64) {
+        pinned.sort_unstable_by_key(|(bytes, _)| Reverse(*bytes));
+        let mut left = wanted;
+        for (bytes, vb) in pinned {
+            if left == 0 {
+                break;
+            }
+            // Where many read alike, one of them gone frees nothing.
+            self.drop_cursors_of(vb, (bytes / 2).max(1));
+            left = left.saturating_sub(bytes as u64);
+        }
+    }
+
+    /// Those of one vBucket that keep at least so much.
+    fn drop_cursors_of(&self, vb: VbId, bytes_min: usize) {
+        loop {
+            let mut garbage = Vec::with_capacity(CURSORS_PER_HOLD);
+            let gone = self.with_vbucket_for(Hold::Expel, vb, |vbucket| {
+                while garbage.len() < CURSORS_PER_HOLD
+                    && let Some((cursor, bytes)) = vbucket.checkpoint_pressure().slowest
+                    && bytes >= bytes_min
+                {
+                    garbage.push(vbucket.drop_cursor(cursor));
+                }
+            });
+            let dropped = garbage.len();
+            Counters::add(&self.counters().cursors_dropped, dropped as u64);
+            tracing::debug!(
+                bucket = self.name(),
+                vb = vb.0,
+                streams = dropped,
+                "streams go back to the store"
+            );
+            if gone.is_none() || dropped < CURSORS_PER_HOLD {
+                return;
+            }
+        }
     }
 
     /// Lets the next one who passes a mark call the reliever; `false` when somebody passed it

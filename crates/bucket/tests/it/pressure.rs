@@ -362,6 +362,41 @@ fn checkpoints_above_their_share_refuse_every_change_until_they_are_flushed() {
     assert_eq!(Counters::read(&bucket.counters().expiry_passes), 1);
 }
 
+/// As of clients that ask for everything and do not read: one of them less frees nothing.
+#[test]
+fn readers_that_stand_still_side_by_side_give_way_together() {
+    let bucket = warm(options(32, 8 << 20), MemStore::new(), 1);
+    let memory = bucket.memory();
+    let register = |name: &str| {
+        for vb in 0..32 {
+            bucket.with_vbucket(VbId(vb), |vbucket| {
+                vbucket.register_cursor(name, vbucket.high_seqno())
+            });
+        }
+    };
+    for reader in 0..20 {
+        register(&format!("still {reader}"));
+    }
+    while memory.checkpoints() <= memory.checkpoint_upper_mark() {
+        for vb in 0..32 {
+            bucket.set(vb, "k", &[7; 5_000]);
+        }
+        assert_eq!(bucket.flush_step(), Flushed::Clean);
+    }
+    register("at the end");
+    assert!(bucket.relieve_step(), "at once");
+    assert!(memory.checkpoints() <= memory.checkpoint_lower_mark());
+    for vb in 0..32 {
+        let left = bucket.with_vbucket(VbId(vb), |vbucket| {
+            let names = vbucket.cursor_stats().map(|cursor| cursor.name.to_string());
+            names.collect::<Vec<_>>()
+        });
+        let left = left.unwrap();
+        assert!(left.contains(&"at the end".into()), "{left:?}");
+    }
+    assert_eq!(memory.used(), bucket.recount());
+}
+
 #[test]
 fn checkpoints_share_their_memory_by_demand() {
     let bucket = warm(options(128, 64 << 20), MemStore::new(), 1);
