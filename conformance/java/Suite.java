@@ -62,7 +62,10 @@ public final class Suite {
     node = new Node();
     cluster = Cluster.connect("couchbase://127.0.0.1:" + node.kv(),
         ClusterOptions.clusterOptions("Administrator", "password")
-            .environment(env -> env.timeoutConfig(t -> t.kvTimeout(LONG))));
+            .environment(env -> env
+                .timeoutConfig(t -> t.kvTimeout(LONG))
+                .transactionsConfig(config -> config
+                    .cleanupConfig(cleanup -> cleanup.cleanupWindow(Duration.ofSeconds(2))))));
     bucket = cluster.bucket("default");
     bucket.waitUntilReady(LONG);
     collection = bucket.defaultCollection();
@@ -91,6 +94,11 @@ public final class Suite {
     tests.put("keeps_large_documents", this::large);
     tests.put("reads_parts_of_documents", this::looksUp);
     tests.put("changes_parts_of_documents", this::mutates);
+    Transactions transactions = new Transactions(node.kv(), cluster, collection);
+    tests.put("commits_transactions", transactions::commits);
+    tests.put("rolls_transactions_back", transactions::rollsBack);
+    tests.put("runs_transactions_in_conflict", transactions::conflict);
+    tests.put("cleans_up_after_lost_transactions", transactions::cleansUp);
     tests.put("manages_scopes_and_collections", this::collections);
     tests.put("tells_about_buckets", this::buckets);
     tests.put("writes_many_at_once", this::many);

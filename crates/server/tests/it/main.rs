@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 
+mod attributes;
 mod bootstrap;
 mod client;
 mod collections;

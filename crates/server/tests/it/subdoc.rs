@@ -5,18 +5,18 @@ use wire::{Opcode, Status};
 use crate::client::{Answer, Client, Request};
 use crate::place::{set_vbucket, shared};
 
-const GET: u8 = 0xc5;
-const EXISTS: u8 = 0xc6;
-const DICT_ADD: u8 = 0xc7;
-const DICT_UPSERT: u8 = 0xc8;
-const DELETE: u8 = 0xc9;
-const COUNTER: u8 = 0xcf;
-const XATTR: u8 = 0x04;
-const MKDOC: u8 = 0x01;
-const ADD: u8 = 0x02;
+pub(crate) const GET: u8 = 0xc5;
+pub(crate) const EXISTS: u8 = 0xc6;
+pub(crate) const DICT_ADD: u8 = 0xc7;
+pub(crate) const DICT_UPSERT: u8 = 0xc8;
+pub(crate) const DELETE: u8 = 0xc9;
+pub(crate) const COUNTER: u8 = 0xcf;
+pub(crate) const XATTR: u8 = 0x04;
+pub(crate) const MKDOC: u8 = 0x01;
+pub(crate) const ADD: u8 = 0x02;
 
 /// One path.
-fn one(opcode: u8, key: &str, path: &str, value: &str, flags: &[u8]) -> Request {
+pub(crate) fn one(opcode: u8, key: &str, path: &str, value: &str, flags: &[u8]) -> Request {
     let length = u16::try_from(path.len()).unwrap().to_be_bytes();
     let path_flags = flags.first().copied().unwrap_or(0);
     let mut extras = vec![length[0], length[1], path_flags];
@@ -26,7 +26,7 @@ fn one(opcode: u8, key: &str, path: &str, value: &str, flags: &[u8]) -> Request 
         .value([path, value].concat())
 }
 
-fn lookups(key: &str, specs: &[(u8, u8, &str)]) -> Request {
+pub(crate) fn lookups(key: &str, specs: &[(u8, u8, &str)]) -> Request {
     let mut value = Vec::new();
     for (opcode, flags, path) in specs {
         value.extend([*opcode, *flags, 0, path.len() as u8]);
@@ -35,7 +35,7 @@ fn lookups(key: &str, specs: &[(u8, u8, &str)]) -> Request {
     Request::of(Opcode::SUBDOC_MULTI_LOOKUP, key).value(value)
 }
 
-fn changes(key: &str, specs: &[(u8, u8, &str, &str)]) -> Request {
+pub(crate) fn changes(key: &str, specs: &[(u8, u8, &str, &str)]) -> Request {
     let mut bytes = Vec::new();
     for (opcode, flags, path, value) in specs {
         bytes.extend([*opcode, *flags, 0, path.len() as u8]);
@@ -46,7 +46,7 @@ fn changes(key: &str, specs: &[(u8, u8, &str, &str)]) -> Request {
 }
 
 /// What the paths of a lookup came to.
-fn results(answer: &Answer) -> Vec<(u16, String)> {
+pub(crate) fn results(answer: &Answer) -> Vec<(u16, String)> {
     let (mut rest, mut all) = (answer.value.as_slice(), Vec::new());
     while let [high, low, a, b, c, d, after @ ..] = rest {
         let (found, after) = after.split_at(u32::from_be_bytes([*a, *b, *c, *d]) as usize);

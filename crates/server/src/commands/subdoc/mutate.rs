@@ -82,8 +82,9 @@ fn judge<'a>(
         "a document cannot be both added and made if needed"
     } else if adds && frame.header.cas != Cas::ANY {
         "a document that is added has no CAS"
-    } else if has(DocFlags::CREATE_AS_DELETED) && !makes {
-        "only what is made can be created as deleted"
+    } else if has(DocFlags::CREATE_AS_DELETED) && !makes && !has(DocFlags::ACCESS_DELETED) {
+        // SDKs' transactions say so of a tombstone that they name by its CAS.
+        "only what is made, or deleted already, can be created as deleted"
     } else if revives && !has(DocFlags::ACCESS_DELETED) {
         "who revives must take deleted documents"
     } else if revives && has(DocFlags::CREATE_AS_DELETED) {
