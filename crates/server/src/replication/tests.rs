@@ -8,6 +8,7 @@ use model::{
     Cas, Datatype, Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbState,
     VbUuid,
 };
+use proptest::prelude::*;
 use wire::dcp::{
     Abort, BufferAck, Commit, Deletion, EndReason, Expiration, MarkerFlags, MarkerVersion,
     Mutation, Prepare, SeqnoAdvanced, SnapshotMarker, StreamEnd, StreamRequest, envelope,
@@ -727,4 +728,126 @@ fn a_decision_without_its_prepare_begins_the_vbucket_anew() {
     };
     set.push(&commit).expect("the connection stays");
     assert_eq!(fake.taken(), ["roll back 0"]);
+}
+
+/// What a producer may say next, mostly with numbers that are near.
+#[derive(Clone, Debug)]
+enum Says {
+    Marker(u64, u64),
+    Change(u64),
+    /// Of a stream that is not the newest.
+    Late(u64),
+    Advance(u64),
+    Prepare(u64),
+    Noop,
+    End,
+    Bytes(Vec<u8>),
+    /// A message with one byte changed.
+    Damaged(usize, u8),
+}
+
+fn says() -> impl Strategy<Value = Says> {
+    let seqno = || prop_oneof![20 => 0..14_u64, 1 => any::<u64>()];
+    prop_oneof![
+        6 => (seqno(), seqno()).prop_map(|(one, other)| Says::Marker(one.min(other), one.max(other))),
+        1 => (seqno(), seqno()).prop_map(|(start, end)| Says::Marker(start, end)),
+        12 => seqno().prop_map(Says::Change),
+        1 => seqno().prop_map(Says::Late),
+        1 => seqno().prop_map(Says::Advance),
+        2 => (1..14_u64).prop_map(Says::Prepare),
+        1 => Just(Says::Noop),
+        1 => Just(Says::End),
+        1 => prop::collection::vec(any::<u8>(), 0..60).prop_map(Says::Bytes),
+        2 => (0..70_usize, any::<u8>()).prop_map(|(at, to)| Says::Damaged(at, to)),
+    ]
+}
+
+impl Says {
+    fn bytes(&self, opaque: Opaque) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let head = envelope(VbId(0), opaque, None, (Cas(9), Datatype::RAW));
+        let encoded = match self {
+            Self::Marker(start, end) => {
+                marker(*start, *end, MarkerFlags::MEMORY).encode(&head, &mut bytes)
+            }
+            Self::Change(seqno) => mutation(*seqno, b"\0k").encode(&head, &mut bytes),
+            Self::Late(seqno) => {
+                let head = envelope(VbId(0), Opaque([7; 4]), None, (Cas(9), Datatype::RAW));
+                mutation(*seqno, b"\0k").encode(&head, &mut bytes)
+            }
+            Self::Advance(seqno) => {
+                let seqno = Seqno(*seqno);
+                SeqnoAdvanced { seqno }.encode(&head, &mut bytes)
+            }
+            Self::Prepare(seqno) => prepare(*seqno).encode(&head, &mut bytes),
+            Self::Noop => encode_raw(Opcode::DCP_NOOP, &head, [&[]; 3], &mut bytes),
+            Self::End => {
+                let reason = EndReason::STATE_CHANGED;
+                StreamEnd { reason }.encode(&head, &mut bytes)
+            }
+            Self::Bytes(any) => {
+                bytes.extend(any);
+                Ok(())
+            }
+            Self::Damaged(at, to) => {
+                let encoded = mutation(3, b"\0k").encode(&head, &mut bytes);
+                if let Some(byte) = bytes.get_mut(*at) {
+                    *byte = *to;
+                }
+                encoded
+            }
+        };
+        encoded.expect("short parts");
+        bytes
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+
+    /// Whatever a producer says is taken in order, or ends the conversation; nothing that was not
+    /// announced is taken, and no more is acknowledged than was sent.
+    #[test]
+    fn whatever_a_producer_says_is_taken_in_order_or_ends_the_conversation(
+        all in prop::collection::vec(says(), 1..60),
+    ) {
+        let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
+        let mut set = Set::up(&fake, &about, None).expect("a connection");
+        set.granted();
+        let _before = fake.taken();
+        let (mut sent, mut acked, mut pending) = (0, 0, Vec::new());
+        for (second, one) in all.iter().enumerate() {
+            let bytes = one.bytes(set.opaque);
+            sent += bytes.len();
+            pending.extend(bytes);
+            let now_ns = second as u64 * SECOND_NS;
+            let Ok(done) = set.consumer.receive(&pending, now_ns, &mut set.out) else { break };
+            pending.drain(..done);
+            let (requests, _) = said(&mut set.out);
+            for request in &requests {
+                if let Request::BufferAck(BufferAck { bytes }) = parsed(request).0 {
+                    acked += bytes as usize;
+                }
+            }
+            if requests.iter().any(|one| matches!(parsed(one).0, Request::StreamRequest(_))) {
+                set.note_asked(&requests);
+                set.granted();
+            }
+        }
+        // Prepares count two bytes more than they have.
+        prop_assert!(acked <= sent + 2 * all.len(), "{acked} of {sent}");
+        let (mut last, mut range) = (0, 0..=0);
+        for note in fake.taken() {
+            if let Some((start, end)) = note.split_once("..") {
+                range = start.parse().unwrap()..=end.parse().unwrap();
+            } else if note.starts_with("adopt") {
+                // A new stream begins where the vBucket is said to stand: at nothing.
+                (last, range) = (0, 0..=0);
+            } else if let Some((_, seqno)) = note.split_once('@') {
+                let seqno: u64 = seqno.parse().unwrap();
+                prop_assert!(seqno > last && range.contains(&seqno), "{note} after {last} in {range:?}");
+                last = seqno;
+            }
+        }
+    }
 }
