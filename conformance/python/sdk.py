@@ -23,6 +23,9 @@ from couchbase.durability import (
 from couchbase.exceptions import (
     AmbiguousTimeoutException,
     AuthenticationException,
+    BucketAlreadyExistsException,
+    BucketDoesNotExistException,
+    BucketNotFlushableException,
     BucketNotFoundException,
     CasMismatchException,
     CollectionAlreadyExistsException,
@@ -40,6 +43,7 @@ from couchbase.exceptions import (
     TimeoutException,
     UnAmbiguousTimeoutException,
 )
+from couchbase.management.buckets import CreateBucketSettings
 from couchbase.management.collections import CreateCollectionSettings, UpdateCollectionSettings
 from couchbase.options import (
     ClusterOptions,
@@ -535,6 +539,29 @@ def back_after(world, end):
 
 def in_scope(world, scope, collection):
     return world.cluster.bucket("default").scope(scope).collection(collection)
+
+
+@suite.test
+def makes_flushes_and_drops_buckets(world):
+    """With the management calls of the SDK, and documents in between."""
+    manager = world.cluster.buckets()
+    settings = {"ram_quota_mb": 100, "num_replicas": 0, "flush_enabled": True}
+    manager.create_bucket(CreateBucketSettings(name="toys", **settings))
+    raises(
+        BucketAlreadyExistsException,
+        lambda: manager.create_bucket(CreateBucketSettings(name="toys", **settings)),
+    )
+    equal(manager.get_bucket("toys").flush_enabled, True)
+    toys = world.cluster.bucket("toys").default_collection()
+    toys.upsert("top", {"n": 1})
+    manager.flush_bucket("toys")
+    raises(DocumentNotFoundException, lambda: toys.get("top"))
+    toys.upsert("top", {"n": 2})
+    equal(content(toys.get("top")), {"n": 2})
+    raises(BucketNotFlushableException, lambda: manager.flush_bucket("default"))
+    manager.drop_bucket("toys")
+    raises(BucketDoesNotExistException, lambda: manager.get_bucket("toys"))
+    raises(BucketDoesNotExistException, lambda: manager.drop_bucket("toys"))
 
 
 @suite.test

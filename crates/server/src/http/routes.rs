@@ -41,8 +41,11 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .route("/whoami", get(whoami))
         .route("/changes/{bucket}", get(changes::open))
         .route("/pools", get(pools))
+        .route("/pools/", get(pools))
         .route("/pools/nodes", get(nodes))
         .route("/pools/default", get(pool))
+        // The old Java SDKs ask with a slash at the end.
+        .route("/pools/default/", get(pool))
         .route("/pools/default/nodeServices", get(node_services))
         .route(
             "/pools/default/nodeServicesStreaming",

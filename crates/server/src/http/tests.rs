@@ -316,7 +316,11 @@ async fn probes_tell_alive_from_ready() {
 
 #[tokio::test]
 async fn pools_carry_a_version_that_clients_parse() {
-    let pools = Fixture::new().get_json("/pools").await;
+    let fixture = Fixture::new();
+    let pools = fixture.get_json("/pools").await;
+    assert_eq!(fixture.get_json("/pools/").await, pools);
+    let pool = fixture.get_json("/pools/default").await;
+    assert_eq!(fixture.get_json("/pools/default/").await, pool);
     assert_eq!(pools["implementationVersion"], "7.6.0-1-community");
     assert_eq!(pools["pools"][0]["name"], "default");
     assert_eq!(pools["uuid"], UUID);
