@@ -23,11 +23,11 @@ use crate::stats::Counters;
 /// Events that one vBucket notes under one lock hold.
 const STEPS_PER_HOLD: usize = 16;
 /// Slots of the table looked at under one lock hold.
-const SLOTS_PER_HOLD: usize = 16;
+const SLOTS_PER_HOLD: usize = 4;
 /// Rows that one walk takes out of the store at most; bounds the memory that it takes.
 const ROWS_PER_WALK: usize = 50_000;
 /// Rows forgotten under one lock hold.
-const FORGOTTEN_PER_HOLD: usize = 32;
+const FORGOTTEN_PER_HOLD: usize = 8;
 /// How soon the eraser looks again at what had to wait for the flusher.
 pub(crate) const ERASE_AGAIN: Duration = Duration::from_millis(100);
 

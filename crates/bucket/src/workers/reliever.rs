@@ -13,8 +13,9 @@ use crate::memory::{Eviction, Pressure, Relief, next_relief};
 use crate::stats::{Counters, FlusherState};
 
 /// Table slots looked at under one lock hold: each costs a cache miss, and an allocation when
-/// it is evicted.
-const SLOTS_PER_HOLD: usize = 16;
+/// it is evicted. Few: who is stopped by the system while it holds the lock holds it for long, and
+/// in shorter holds that happens to fewer of them.
+const SLOTS_PER_HOLD: usize = 6;
 /// Passes over the whole bucket before giving up: the first ones cool documents down.
 const PASSES_MAX: usize = 4;
 
