@@ -319,3 +319,121 @@ fn what_crosses_threads_may() {
     is_send::<crate::FlushBatch>();
     is_send::<crate::Garbage>();
 }
+
+/// A document with attributes of a user and of the system, flushed, its value evicted; and the
+/// document as its store has it.
+fn evicted_with_attributes(expiry: u32) -> (VBucket, Document) {
+    let mut vbucket = active();
+    let mut value = Vec::new();
+    let attributes: [(&[u8], &[u8]); 2] = [(b"u", b"1"), (b"_s", b"2")];
+    model::encode_attributes(attributes, &mut value);
+    value.extend(b"body");
+    let meta = Meta {
+        expiry,
+        datatype: Datatype::XATTR,
+        ..Meta::default()
+    };
+    let mut exchange = crate::Exchange {
+        draft: Some(Draft::new(b"\0k", &value, &meta)),
+        seen: None,
+        cas: Cas::ANY,
+        preserve_expiry: false,
+        durability: None,
+        raced: false,
+    };
+    let done = vbucket.exchange(&mut exchange, &|_, _, _| {}, NOW);
+    assert!(matches!(done, Ok(Outcome::Done(_))), "{done:?}");
+    let Ok(Outcome::Done(got)) = vbucket.get(b"\0k", NOW) else {
+        panic!("it is there");
+    };
+    flush(&mut vbucket);
+    assert!(vbucket.evict(b"\0k", NOW));
+    (vbucket, got.document)
+}
+
+/// The value of what is there, fetched if it was evicted.
+fn value_left(vbucket: &mut VBucket, now: Now) -> (Vec<u8>, Datatype) {
+    match vbucket.get_or_tombstone(b"\0k", now) {
+        Ok(Outcome::Done(got)) => (got.document.value().to_vec(), got.document.datatype()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn attributes_are_fetched_before_the_document_changes() {
+    let (mut vbucket, stored) = evicted_with_attributes(0);
+    let section = &stored.value()[..stored.value().len() - 4];
+    let mut write = Write {
+        mode: StoreMode::Set,
+        draft: Some(Draft::new(b"\0k", b"new", &Meta::default())),
+        cas: Cas::ANY,
+        preserve_expiry: false,
+        durability: None,
+    };
+    let asked = vbucket.store(&mut write, NOW);
+    assert!(matches!(asked, Ok(Outcome::NeedsFetch(_))), "{asked:?}");
+    assert!(vbucket.restore(stored.clone()));
+    assert!(vbucket.store(&mut write, NOW).is_ok());
+    let expected = ([section, b"new"].concat(), Datatype::XATTR);
+    assert_eq!(value_left(&mut vbucket, NOW), expected);
+    let (mut vbucket, stored) = evicted_with_attributes(0);
+    let asked = vbucket.delete(b"\0k", Cas::ANY, NOW);
+    assert!(matches!(asked, Ok(Outcome::NeedsFetch(_))), "{asked:?}");
+    assert!(vbucket.restore(stored.clone()));
+    assert!(vbucket.delete(b"\0k", Cas::ANY, NOW).is_ok());
+    let system = model::system_section(stored.value(), Datatype::XATTR);
+    let expected = (system, Datatype::XATTR);
+    assert_eq!(value_left(&mut vbucket, NOW), expected);
+    // Values of tombstones leave memory, too.
+    flush(&mut vbucket);
+    assert!(vbucket.evict(b"\0k", NOW));
+    let asked = vbucket.get_or_tombstone(b"\0k", NOW);
+    assert!(matches!(asked, Ok(Outcome::NeedsFetch(_))), "{asked:?}");
+    set(&mut vbucket, "k", b"again");
+    assert_eq!(
+        value_left(&mut vbucket, NOW),
+        (b"again".to_vec(), Datatype::RAW)
+    );
+}
+
+#[test]
+fn attributes_are_fetched_before_the_document_expires() {
+    let (mut vbucket, stored) = evicted_with_attributes(NOW.unix_s() + 10);
+    let late = Now {
+        unix_ns: NOW.unix_ns + 11_000_000_000,
+        ..NOW
+    };
+    assert!(matches!(
+        vbucket.get(b"\0k", late),
+        Err(OpError::KeyNotFound)
+    ));
+    assert_eq!(vbucket.expire_due(1000, late).changed, 0, "it is hidden");
+    let asked = vbucket.expire_key(b"\0k", late);
+    assert!(matches!(asked, Outcome::NeedsFetch(_)), "{asked:?}");
+    assert!(vbucket.restore(stored.clone()));
+    assert_eq!(vbucket.expire_key(b"\0k", late), Outcome::Done(true));
+    let system = model::system_section(stored.value(), Datatype::XATTR);
+    assert_eq!(value_left(&mut vbucket, late), (system, Datatype::XATTR));
+}
+
+#[test]
+fn an_exchange_notices_who_came_in_between() {
+    let mut vbucket = active();
+    let mutated = set(&mut vbucket, "k", b"1");
+    set(&mut vbucket, "k", b"2");
+    let mut exchange = crate::Exchange {
+        draft: Some(Draft::new(b"\0k", b"3", &Meta::default())),
+        seen: Some(mutated.seqno),
+        cas: Cas::ANY,
+        preserve_expiry: false,
+        durability: None,
+        raced: false,
+    };
+    let tried = vbucket.exchange(&mut exchange, &|_, _, _| {}, NOW);
+    assert_eq!(tried, Err(OpError::KeyExists));
+    assert!(exchange.raced && exchange.draft.is_some());
+    assert_eq!(
+        value_left(&mut vbucket, NOW),
+        (b"2".to_vec(), Datatype::RAW)
+    );
+}

@@ -90,7 +90,7 @@ pub(in crate::stats) static LEFT_OUT: &[LeftOut] = left_out! {
         "bytes_subdoc_*" "cas_hits" "cmd_lookup_*" "cmd_mutation_10s_*";
     "conflicts are not resolved: changes with metadata are not taken from clients":
         "ep_conflict_resolution_type" "vb_N:max_deleted_revid";
-    "attributes beside documents are not kept, and types of data not counted":
+    "whether documents have attributes is told by each of them, and types of data are not counted":
         "ep_xattr_enabled" "vb_N:might_contain_xattrs" "ep_active_datatype_*"
         "ep_replica_datatype_*" "ep_allow_sanitize_value_in_deletion"
         "ep_max_item_privileged_bytes";

@@ -1,5 +1,6 @@
 //! The change protocol over its own wire.
 
+mod attributes;
 pub(crate) mod consumer;
 mod forms;
 mod golden;
