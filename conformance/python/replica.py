@@ -8,10 +8,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
+import couchbase.subdocument as SD
 from couchbase.auth import PasswordAuthenticator
 from couchbase.cluster import Cluster
 from couchbase.durability import Durability, ServerDurability
-from couchbase.options import ClusterOptions, UpsertOptions
+from couchbase.options import ClusterOptions, MutateInOptions, UpsertOptions
 from harness import Suite, equal, eventually
 from pair import Pair, caught_up, promote, stats
 
@@ -38,11 +39,23 @@ def an_sdk_reads_replicas_writes_durably_and_finds_the_promoted_node():
         durable = UpsertOptions(durability=ServerDurability(Durability.PERSIST_TO_MAJORITY))
         for key in keys:
             collection.upsert(key, {"key": key, "durable": True}, durable)
+        level = MutateInOptions(durability=ServerDurability(Durability.PERSIST_TO_MAJORITY))
+        beside = (SD.upsert("beside", [1], xattr=True), SD.upsert("_hidden", {}, xattr=True))
+        for key in keys[:5]:
+            collection.mutate_in(key, beside, level)
+        caught_up(pair.active, pair.replica)
+        paths = (SD.get("beside", xattr=True), SD.get("durable"))
+        found = list(collection.lookup_in_all_replicas(keys[0], paths))
+        copies = [(one.is_replica, one.content_as[list](0), one.content_as[bool](1)) for one in found]
+        equal(sorted(copies), [(False, [1], True), (True, [1], True)], "both copies of an attribute")
         pair.active.kill()
         promote(pair.replica)
         eventually("the SDK writes to the promoted node", lambda: collection.upsert("after", {}), 60)
         for key in keys:
             equal(collection.get(key).content_as[dict], {"key": key, "durable": True}, "a durable write")
+        for key in keys[:5]:
+            found = collection.lookup_in(key, (SD.get("$XTOC", xattr=True),))
+            equal(found.content_as[list](0), ["beside", "_hidden"], "attributes after the promotion")
         cluster.close()
 
 
