@@ -344,3 +344,38 @@ fn documents_are_as_deep_as_paths_at_most() {
         json!({ "a": "[".repeat(50) }).to_string().as_bytes()
     ));
 }
+
+proptest::proptest! {
+    /// Whatever a peer sends as a section is read without harm, and what is taken is read the
+    /// same after it was written anew.
+    #[test]
+    fn any_bytes_are_a_section_or_none(value: Vec<u8>, length in 0_u8..40) {
+        for value in [value.clone(), [&[0, 0, 0, length], value.as_slice()].concat()] {
+            let at = model::body_at(&value, model::Datatype::XATTR);
+            proptest::prop_assert!(at <= value.len());
+            if let Some((attributes, body)) = model::Attributes::split(&value) {
+                proptest::prop_assert_eq!(body, &value[at..]);
+                let mut again = Vec::new();
+                model::encode_attributes(attributes.iter(), &mut again);
+                if !attributes.is_empty() {
+                    proptest::prop_assert_eq!(&again, &value[..at]);
+                }
+            }
+        }
+    }
+
+    /// Attributes that were set are found again, in their order.
+    #[test]
+    fn attributes_round_trip(
+        pairs in proptest::collection::vec(("[a-z_]{1,15}", "[ -~]{0,20}"), 1..8),
+        body: Vec<u8>,
+    ) {
+        let mut value = Vec::new();
+        let bytes = pairs.iter().map(|(name, text)| (name.as_bytes(), text.as_bytes()));
+        model::encode_attributes(bytes.clone(), &mut value);
+        value.extend(&body);
+        let (attributes, rest) = model::Attributes::split(&value).unwrap();
+        proptest::prop_assert_eq!(rest, &body);
+        proptest::prop_assert!(attributes.iter().eq(bytes));
+    }
+}
