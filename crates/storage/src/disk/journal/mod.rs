@@ -6,6 +6,7 @@
 mod place;
 mod replay;
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -132,8 +133,8 @@ impl Journal {
     }
 
     /// Reads what follows generation `drained` and changes nothing: the files, and all groups that
-    /// count, both with their generations.
-    pub(crate) fn read_all(directory: &Path, drained: u64) -> io::Result<(Files, Groups)> {
+    /// are whole, those behind damage too, both with their generations.
+    pub(crate) fn read_all(directory: &Path, drained: u64) -> io::Result<(Files, Groups, Damaged)> {
         let mut groups = Vec::new();
         let kept = chain(
             directory,
@@ -142,10 +143,15 @@ impl Journal {
                 groups.push((generation, group));
             }),
         )?;
-        let files = kept
-            .into_iter()
-            .map(|(one, ..)| (one.generation, Arc::new(one.file)));
-        Ok((files.collect(), groups))
+        let mut damaged = Damaged::new();
+        let mut files = Files::new();
+        for (one, ..) in kept {
+            if one.damaged.get() > 0 {
+                damaged.push((path_of(directory, one.generation), one.damaged.get()));
+            }
+            files.push((one.generation, Arc::new(one.file)));
+        }
+        Ok((files, groups, damaged))
     }
 
     fn at(directory: &Path, (file, generation): (File, u64), extent: u64) -> Self {
@@ -367,6 +373,9 @@ pub(crate) type Files = Vec<(u64, Arc<File>)>;
 /// Groups of entries, with the generation of their journal.
 pub(crate) type Groups = Vec<(u64, Vec<Entry>)>;
 
+/// Files with damage that was passed over, and how often.
+pub(crate) type Damaged = Vec<(PathBuf, u64)>;
+
 type Each<'a> = &'a mut dyn FnMut(u64, Vec<Entry>);
 
 /// The journals after generation `drained` that count, with their ends and last groups, oldest
@@ -387,7 +396,7 @@ fn chain(
     if let Some(next) = &next {
         before = next.replay()?.first_group()?.unwrap_or(before);
     }
-    let (end, last_group) = first.read(before, each)?;
+    let (end, last_group) = first.read(before, (!writable, each))?;
     let follows = end > 0 && last_group.checked_add(1) == Some(before);
     if writable && before != u64::MAX && !follows {
         // It was durable as a whole when the next one was begun.
@@ -403,14 +412,14 @@ fn chain(
     };
     let mut end = 0;
     // The next one counts only if nothing between the two is missing.
-    if follows {
-        let (next_end, last_group) = next.read(u64::MAX, each)?;
+    if follows || !writable {
+        let (next_end, last_group) = next.read(u64::MAX, (!writable, each))?;
         (end, missing) = (next_end, Some(last_group + 1));
     }
     if writable && next.replay()?.is_damaged(end, missing)? {
         return Err(damaged(directory, next.generation, end));
     }
-    if let (true, Some(missing)) = (follows, missing) {
+    if let (true, Some(missing)) = (follows || !writable, missing) {
         kept.push((next, end, missing - 1));
     }
     Ok(kept)
@@ -429,13 +438,19 @@ fn damaged(directory: &Path, generation: u64, at: u64) -> io::Error {
 struct Existing {
     file: File,
     generation: u64,
+    /// How often [`Existing::read`] passed over damage.
+    damaged: Cell<u64>,
 }
 
 impl Existing {
     fn open(directory: &Path, generation: u64, writable: bool) -> io::Result<Option<Self>> {
         let path = path_of(directory, generation);
         match File::options().read(true).write(writable).open(path) {
-            Ok(file) => Ok(Some(Self { file, generation })),
+            Ok(file) => Ok(Some(Self {
+                file,
+                generation,
+                damaged: Cell::new(0),
+            })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -446,13 +461,17 @@ impl Existing {
     }
 
     /// Hands all whole groups with numbers below `before` on; tells where they end, and the
-    /// number of the last one.
-    fn read(&self, before: u64, each: &mut dyn FnMut(u64, Vec<Entry>)) -> io::Result<(u64, u64)> {
+    /// number of the last one. Damage ends them, or is passed over.
+    fn read(&self, before: u64, (pass_over, each): (bool, Each<'_>)) -> io::Result<(u64, u64)> {
         let mut replay = self.replay()?;
-        while replay.last_group + 1 < before
-            && let Some(entries) = replay.next()?
-        {
-            each(self.generation, entries);
+        while replay.last_group + 1 < before {
+            match replay.next()? {
+                Some(entries) => each(self.generation, entries),
+                None if pass_over && replay.skip_damage()? => {
+                    self.damaged.set(self.damaged.get() + 1);
+                }
+                None => break,
+            }
         }
         Ok((replay.at, replay.last_group))
     }

@@ -84,7 +84,32 @@ impl<'a> Replay<'a> {
     /// one of which there is a chunk.
     ///
     /// Cost: reads what is behind, up to a MiB of zeros.
-    pub(super) fn is_damaged(&self, mut at: u64, mut missing: Option<u64>) -> io::Result<bool> {
+    pub(super) fn is_damaged(&self, at: u64, mut missing: Option<u64>) -> io::Result<bool> {
+        let found = self.search(at, &mut |header| {
+            header.group > *missing.get_or_insert(header.group)
+        })?;
+        Ok(found.is_some())
+    }
+
+    /// Goes on behind the damage where [`Replay::next`] ended, with the next group that begins
+    /// whole; `false` when there is none.
+    pub(super) fn skip_damage(&mut self) -> io::Result<bool> {
+        let after = self.last_group;
+        let found = self.search(self.at + 1, &mut |header| {
+            header.chunk == 0 && header.group > after
+        })?;
+        if let Some((at, header)) = found {
+            (self.at, self.last_group) = (at, header.group - 1);
+        }
+        Ok(found.is_some())
+    }
+
+    /// The first whole chunk of this generation at `at` or behind that is `wanted`, and where.
+    fn search(
+        &self,
+        mut at: u64,
+        wanted: &mut dyn FnMut(&Header) -> bool,
+    ) -> io::Result<Option<(u64, Header)>> {
         let mut zeros = 0;
         let mut buffer = vec![0; SEARCH_BYTES + SEARCH_OVERLAP];
         while at < self.length && zeros < SEARCH_ZEROS_MAX {
@@ -95,35 +120,34 @@ impl<'a> Replay<'a> {
                 zeros += window.len();
             } else {
                 zeros = 0;
-                if self.has_later_chunk(window, at, &mut missing)? {
-                    return Ok(true);
+                let found = self.search_in(window, at, wanted)?;
+                if found.is_some() {
+                    return Ok(found);
                 }
             }
             at += SEARCH_BYTES as u64;
         }
-        Ok(false)
+        Ok(None)
     }
 
-    /// Whether such a chunk begins in `window`, which lies at `at`.
-    fn has_later_chunk(
+    /// The same within `window`, which lies at `at`.
+    fn search_in(
         &self,
         window: &[u8],
         at: u64,
-        missing: &mut Option<u64>,
-    ) -> io::Result<bool> {
+        wanted: &mut dyn FnMut(&Header) -> bool,
+    ) -> io::Result<Option<(u64, Header)>> {
         let ours = self.generation.to_be_bytes();
         for (offset, head) in window.windows(HEADER_BYTES).enumerate() {
-            if head[8..16] != ours {
-                continue;
-            }
-            let Some((header, _)) = self.chunk(at + offset as u64)? else {
-                continue;
-            };
-            if header.group > *missing.get_or_insert(header.group) {
-                return Ok(true);
+            let here = at + offset as u64;
+            if head[8..16] == ours
+                && let Some((header, _)) = self.chunk(here)?
+                && wanted(&header)
+            {
+                return Ok(Some((here, header)));
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// The chunk at `at`, header included; `None` when there is none or it is not whole.

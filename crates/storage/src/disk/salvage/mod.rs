@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! tables   each block that is whole: rows, and rows that went
-//! journals as opening replays them, up to the first damage     -> newest row of each key
+//! journals as opening replays them, and what is whole behind damage -> newest row of each key
 //! ```
 //!
 //! A row that a later table says went does not come back. What opening would have cleared away, because
@@ -45,7 +45,7 @@ pub struct Salvaged {
     pub vbuckets: u64,
     /// Rows copied, tombstones included.
     pub rows: u64,
-    /// Parts of table files that are not what was written, by file; rows in them are lost, if
+    /// Parts of files of tables and journals that are not what was written, by file; rows in them are lost, if
     /// they are not elsewhere.
     pub damaged: Vec<(PathBuf, u64)>,
     /// Rows that are not what was written.
@@ -231,7 +231,8 @@ impl Old {
             Some(oldest) if self.drained == 0 => oldest.saturating_sub(1),
             _ => self.drained,
         };
-        let (files, groups) = Journal::read_all(from, drained)?;
+        let (files, groups, damaged) = Journal::read_all(from, drained)?;
+        self.report.damaged.extend(damaged);
         for (generation, group) in groups {
             let number = files
                 .iter()
