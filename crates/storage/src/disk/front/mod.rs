@@ -92,7 +92,8 @@ pub(crate) enum RowAt {
     Journal(Place),
 }
 
-/// Changes of which a group on its way takes room for at once.
+/// Changes for which a group on its way takes room at first, and at once later.
+const STAGED_AT_FIRST: usize = 4;
 const STAGED_AT_ONCE: usize = 1024;
 
 /// The changes of a group on its way.
@@ -106,9 +107,12 @@ pub(crate) struct Staged {
 impl Staged {
     pub(crate) fn push(&mut self, entry: Entry) {
         match self.blocks.last_mut() {
-            Some(last) if last.len() < STAGED_AT_ONCE => last.push(entry),
-            _ => {
-                let mut block = Vec::with_capacity(STAGED_AT_ONCE);
+            Some(last) if last.len() < last.capacity() => last.push(entry),
+            last => {
+                // Small groups, of which there are many, take little.
+                let before = last.map_or(0, |last| last.capacity());
+                let room = (before * 2).clamp(STAGED_AT_FIRST, STAGED_AT_ONCE);
+                let mut block = Vec::with_capacity(room);
                 block.push(entry);
                 self.blocks.push(block);
             }
