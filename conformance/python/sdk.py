@@ -323,7 +323,7 @@ def attributes_lie_beside_documents(world):
     equal(attributes()["value_bytes"], len(b'{"n": 2}'))
     # Whatever happens to the body, they stay.
     c.upsert("attributed", 41)
-    c.binary().increment("attributed", IncrementOptions(delta=SignedInt64(1)))
+    c.binary().increment("attributed")
     c.binary().append("attributed", " ")
     c.touch("attributed", timedelta(hours=1))
     equal(c.get("attributed").content_as[int], 42)

@@ -208,6 +208,10 @@ def what_the_replica_had_is_there_after_kill_and_promotion():
             answered = end(writers)
             promote(pair.replica)
             now_active = pair.replica
+            # Killed right after the answer, it still comes back as the active one.
+            now_active.kill()
+            now_active.flags = []
+            now_active.start()
             high = high_seqnos(now_active)
             for vb, seqno in seen.items():
                 if high[vb] < seqno:

@@ -78,6 +78,22 @@ impl<S: KvStore> Bucket<S> {
         Ok(true)
     }
 
+    /// Whether what every vBucket is, is durable: none would come back as something else.
+    ///
+    /// Cost: looks at each vBucket.
+    pub fn are_states_durable(&self) -> bool {
+        let is_durable = |id| self.with_vbucket(VbId(id), |vbucket| vbucket.is_record_durable());
+        (0..self.vbuckets()).all(|id| is_durable(id) != Some(false))
+    }
+
+    /// Whether there is a replica among the vBuckets.
+    ///
+    /// Cost: looks at vBuckets until it finds one.
+    pub fn has_replicas(&self) -> bool {
+        let state = |id| self.with_vbucket(VbId(id), |vbucket| vbucket.state());
+        (0..self.vbuckets()).any(|id| state(id) == Some(VbState::Replica))
+    }
+
     /// Takes note of the snapshot that the active vBucket is about to send.
     ///
     /// # Errors

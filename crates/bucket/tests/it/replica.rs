@@ -160,6 +160,19 @@ fn what_the_store_never_had_is_given_up() {
     assert!(seen(&bucket, "b"));
 }
 
+/// Whoever promotes can tell when a crash would not undo it, whatever is written meanwhile.
+#[test]
+fn a_promotion_is_known_to_be_durable() {
+    let bucket = replica(MemStore::new());
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert!(bucket.are_states_durable() && bucket.has_replicas());
+    assert_eq!(bucket.promote_vbucket(VB, VbUuid(8)), Ok(true));
+    assert!(!bucket.are_states_durable() && !bucket.has_replicas());
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    bucket.set(0, "a", b"1");
+    assert!(bucket.are_states_durable());
+}
+
 #[test]
 fn a_promoted_replica_goes_on_from_its_last_whole_snapshot() {
     let bucket = replica(MemStore::new());

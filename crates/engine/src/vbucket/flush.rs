@@ -101,7 +101,13 @@ impl VBucket {
     /// Whether anything waits to become durable: changes, or the record. Also true while it is
     /// under way.
     pub fn is_dirty(&self) -> bool {
-        self.checkpoints.has_dirty() || self.record_version != self.record_flushed
+        self.checkpoints.has_dirty() || !self.is_record_durable()
+    }
+
+    /// Whether its state, its histories and its topology are durable as they are now; changes may
+    /// wait all the same.
+    pub fn is_record_durable(&self) -> bool {
+        self.record_version == self.record_flushed
     }
 
     /// State as of now.

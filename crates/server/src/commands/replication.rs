@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use wire::{Frame, Status};
 
-use crate::replication::{PROMOTE, REGISTER, Stage, forget_replicas, register};
-use crate::session::{Context, Done, Refusal, Reply};
+use crate::replication::{self, PROMOTE, REGISTER, Stage, forget_replicas, register};
+use crate::served::ServedBucket;
+use crate::session::{Context, Done, Park, Refusal, Reply};
 
 /// How long a promotion may take before whoever asked for it is told to look again.
 const PROMOTION_LIMIT: Duration = Duration::from_secs(30);
+/// How often it is looked at whether a promotion is on disk.
+const DURABLE_LOOK: Duration = Duration::from_millis(2);
 
 /// IOCTL_SET: the two settings that groups of nodes know.
 pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
@@ -26,13 +29,14 @@ pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<
     }
 }
 
-/// Parks until the replica's own thread has done it. On an active node it means to go on without
-/// its replicas.
+/// Parks until the replica's own thread has done it, and it is on disk. On an active node it means
+/// to go on without its replicas.
 fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
     let bucket = context.bucket()?;
+    let park = context.park();
     let follows = bucket.group().active().is_some();
     if !follows && forget_replicas(&context.session.node, &bucket) {
-        return Ok(context.reply(frame, &Reply::EMPTY));
+        return promoted(context, frame, &bucket, park);
     }
     let force = match frame.value {
         b"" => false,
@@ -43,25 +47,65 @@ fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal
         }
     };
     let Some(follower) = bucket.follower() else {
-        let reason = "the bucket follows no other node";
-        return Err(Refusal::because(Status::EINVAL, reason));
+        if bucket.bucket.has_replicas() {
+            if !force {
+                let reason = "the bucket was a replica, and this node does not follow another \
+                    one now: what others have and this one has not cannot be fetched";
+                return Err(Refusal::because(Status::ETMPFAIL, reason));
+            }
+            replication::promote(&context.session.node, &bucket);
+        } else if park.runs == 1 {
+            let reason = "the bucket follows no other node";
+            return Err(Refusal::because(Status::EINVAL, reason));
+        }
+        return promoted(context, frame, &bucket, park);
     };
     match follower.progress.stage() {
-        Stage::Promoted => return Ok(context.reply(frame, &Reply::EMPTY)),
+        Stage::Promoted => return promoted(context, frame, &bucket, park),
         Stage::Stopped => return Err(Refusal::because(Status::ETMPFAIL, "the node stops")),
         Stage::Waiting | Stage::Connecting | Stage::Introducing | Stage::Streaming => {}
     }
-    let park = context.park();
     if park.runs == 1 {
         follower.promote(force);
     } else if let Some(reason) = follower.progress.declined() {
         return Err(Refusal::because(Status::ETMPFAIL, reason));
     }
+    wait(
+        context,
+        park,
+        PROMOTION_LIMIT,
+        "the promotion is still under way",
+    )
+}
+
+/// Answers once it is on disk: killed after the answer, the node comes back as what it is now.
+fn promoted(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+    bucket: &ServedBucket,
+    park: Park,
+) -> Result<Done, Refusal> {
+    if bucket.bucket.are_states_durable() {
+        return Ok(context.reply(frame, &Reply::EMPTY));
+    }
+    bucket.bucket.hurry();
+    let reason = "the bucket is active, but that is not on disk yet";
+    wait(context, park, DURABLE_LOOK, reason)
+}
+
+/// Parks for so long, unless the request has waited for too long by now.
+fn wait(
+    context: &Context<'_>,
+    park: Park,
+    pause: Duration,
+    reason: &'static str,
+) -> Result<Done, Refusal> {
     let now_ns = context.now.mono_ns;
     let waited = Duration::from_nanos(now_ns.saturating_sub(park.since_ns));
     if waited >= PROMOTION_LIMIT {
-        let reason = "the promotion is still under way";
         return Err(Refusal::because(Status::ETMPFAIL, reason));
     }
-    Ok(Done::Parked(PROMOTION_LIMIT.saturating_sub(waited)))
+    Ok(Done::Parked(
+        pause.min(PROMOTION_LIMIT.saturating_sub(waited)),
+    ))
 }

@@ -18,6 +18,7 @@ use crate::cluster_map::{
     BUCKET_CAPABILITIES, BucketMap, DISK_BUCKET_CAPABILITIES, HOST_PLACEHOLDER, MapRevision,
     NodeAddress, bucket_config, global_config,
 };
+use crate::collections::to_bytes;
 use crate::config::{BucketKind, Ports};
 use crate::node::{NodeState, random_vb_uuid};
 use crate::served::{MapVersion, ServedBucket};
@@ -391,8 +392,31 @@ pub(crate) fn forget_replicas(node: &Arc<NodeState>, served: &ServedBucket) -> b
     true
 }
 
+/// Every vBucket that is a replica becomes active with a history of its own, and clients are told.
+pub(crate) fn promote(node: &Arc<NodeState>, served: &ServedBucket) {
+    let bucket = &served.bucket;
+    let mut promoted = 0;
+    for id in (0..bucket.vbuckets()).map(VbId) {
+        match bucket.promote_vbucket(id, random_vb_uuid()) {
+            Ok(true) => promoted += 1,
+            Ok(false) => {}
+            Err(error) => tracing::error!(vb = id.0, ?error, "a vBucket was not promoted"),
+        }
+    }
+    if let Err(error) = bucket.keep_manifest(to_bytes) {
+        // The vBuckets tell of everything in it.
+        tracing::error!(bucket = served.name(), %error, "the manifest could not be kept");
+    }
+    publish_promoted(node, served);
+    tracing::info!(
+        bucket = served.name(),
+        promoted,
+        "the replica is active now"
+    );
+}
+
 /// This node is the active one now, and alone.
-pub(super) fn publish_promoted(node: &Arc<NodeState>, served: &ServedBucket) {
+fn publish_promoted(node: &Arc<NodeState>, served: &ServedBucket) {
     let known = served.map().revision;
     served.set_group(Group::default());
     let epoch = known.epoch.saturating_add(1);

@@ -18,8 +18,7 @@ use super::followed::Followed;
 use super::progress::{Progress, Stage};
 use super::setup::Introduction;
 use super::{Order, ReplicaOf, group};
-use crate::collections::to_bytes;
-use crate::node::{NodeState, random_u64, random_vb_uuid};
+use crate::node::{NodeState, random_u64};
 use crate::served::ServedBucket;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -328,28 +327,9 @@ impl Link {
         Ok((changes, catch_up.refused()))
     }
 
-    /// Every vBucket becomes active with a history of its own, and clients are told.
     fn promote(&self) {
-        let bucket = &self.served.bucket;
-        let mut promoted = 0;
-        for id in (0..bucket.vbuckets()).map(VbId) {
-            match bucket.promote_vbucket(id, random_vb_uuid()) {
-                Ok(true) => promoted += 1,
-                Ok(false) => {}
-                Err(error) => tracing::error!(vb = id.0, ?error, "a vBucket was not promoted"),
-            }
-        }
-        if let Err(error) = bucket.keep_manifest(to_bytes) {
-            // The vBuckets tell of everything in it.
-            tracing::error!(bucket = self.served.name(), %error, "the manifest could not be kept");
-        }
-        group::publish_promoted(&self.node, &self.served);
+        group::promote(&self.node, &self.served);
         self.progress.set_stage(Stage::Promoted);
-        tracing::info!(
-            bucket = self.served.name(),
-            promoted,
-            "the replica is active now"
-        );
         self.node.wake_all();
     }
 }

@@ -44,7 +44,7 @@ use crate::served::ServedBucket;
 
 pub(crate) use claims::Claims;
 pub(crate) use group::{
-    Group, bucket_map, forget_replicas, global_map, manifest_changed, register,
+    Group, bucket_map, forget_replicas, global_map, manifest_changed, promote, register,
 };
 pub(crate) use inbound::{Inbound, Opener};
 pub(crate) use progress::{Progress, Stage};

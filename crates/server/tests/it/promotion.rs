@@ -10,7 +10,7 @@ use wire::{Opcode, Status};
 
 use crate::client::{Client, Request, set};
 use crate::durable::{durable, until_replicated};
-use crate::place::{own, replica_of};
+use crate::place::{on_disk, own, replica_of};
 
 const MAJORITY: u8 = 1;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -141,4 +141,28 @@ fn a_replica_that_may_lack_what_a_majority_has_is_promoted_by_force_only() {
     assert_eq!(nonsense.status, Status::EINVAL);
     client.call(&promote.value("force")).ok();
     client.call(&set("key", "1")).ok();
+}
+
+/// A replica that follows nobody any more was promoted once, or never met the others again: nobody
+/// knows what those have.
+#[test]
+fn a_replica_that_follows_nobody_any_more_is_promoted_by_force_only() {
+    let place = tempfile::tempdir().unwrap();
+    let active = own();
+    let port = active.ports().kv;
+    let replica = replica_of(port, Some(place.path()));
+    Client::ready(port).call(&set("key", "1")).ok();
+    until_replicated(&mut Client::ready(replica.ports().kv), "key", "1");
+    replica.shutdown().unwrap();
+    let alone = on_disk(place.path());
+    let mut client = Client::ready(alone.ports().kv);
+    let promote = Request::new(Opcode::IOCTL_SET).key("replication.promote");
+    assert_eq!(client.call(&promote).status, Status::ETMPFAIL);
+    let refused = client.call(&set("key", "2"));
+    assert_eq!(refused.status, Status::NOT_MY_VBUCKET);
+    client.call(&promote.value("force")).ok();
+    client.call(&set("key", "2")).ok();
+    // Once more changes nothing, and there is nothing to promote.
+    let again = Request::new(Opcode::IOCTL_SET).key("replication.promote");
+    assert_eq!(client.call(&again).status, Status::EINVAL);
 }
