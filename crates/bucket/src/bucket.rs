@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use engine::{FetchKey, MemoryDelta, OpError, Outbox, VBucket, VbConfig};
+use engine::{FetchKey, MemoryDelta, OpError, Outbox, Outcome, VBucket, VbConfig};
 use model::{VbId, VbRecord, VbUuid};
 use parking_lot::{Mutex, RwLock};
 use storage::{ErrorKind, KvStore, StoreError};
@@ -326,6 +326,36 @@ impl<S: KvStore> Bucket<S> {
             f(vbucket)
         });
         result.unwrap_or(Err(OpError::NotMyVbucket))
+    }
+
+    /// [`Bucket::run`] for a look at a document: one that found it changed nothing that anybody
+    /// must be told of, so nothing is collected after it, which would touch some ten more lines
+    /// of the vBucket.
+    ///
+    /// # Errors
+    /// As [`Bucket::run`].
+    pub fn read<T>(
+        &self,
+        id: VbId,
+        f: impl FnOnce(&mut VBucket) -> Result<Outcome<T>, OpError>,
+    ) -> Result<Outcome<T>, OpError> {
+        if self.warmup.stage() != WarmupStage::Done {
+            return Err(OpError::TemporaryFailure);
+        }
+        let slot = self.slot(id).ok_or(OpError::NotMyVbucket)?;
+        let mut locked = slot.vbucket.lock();
+        let vbucket = locked.as_mut().ok_or(OpError::NotMyVbucket)?;
+        // Under the lock, as with changes: a document may expire here.
+        if self.is_stopping() {
+            return Err(OpError::TemporaryFailure);
+        }
+        let result = f(vbucket);
+        if !matches!(result, Ok(Outcome::Done(_))) {
+            let left = self.collect_outbox(vbucket);
+            drop(locked);
+            self.deliver(id, left);
+        }
+        result
     }
 
     /// Says whether a write of `bytes` may go on, before anything is changed. This, with

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bucket::{Bucket, Counters, Flushed, HOLDS, Hold};
-use engine::{OpError, StoreMode, Write};
+use engine::{MemoryDelta, OpError, Outbox, Outcome, StoreMode, VBucket, Write};
 use model::{Cas, Draft, Kind, Meta, VbId, VbState, VbUuid};
 use storage::{KvStore, MemStore};
 
@@ -51,6 +51,37 @@ fn a_pass_turns_what_expired_into_tombstones_in_active_vbuckets_only() {
     assert_eq!((expired(0), expired(1)), ((500, 500), (0, 1000)));
     let gone = bucket.try_get(0, "gone0");
     assert!(matches!(gone, Err(OpError::KeyNotFound)));
+}
+
+/// A read that finds its document has nothing to tell; one that meets an expired one has: the
+/// flusher must write the tombstone, and the memory is counted.
+#[test]
+fn a_read_that_meets_an_expired_document_is_told_of() {
+    let bucket = warm(options(1, ROOMY), MemStore::new(), 1);
+    set_until(&bucket, 0, "gone", 1);
+    bucket.set(0, "stays", b"v");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let now = bucket.clock().now();
+    let read = |key: &str| {
+        let key = crate::world::stored(key);
+        let read = bucket.read(VbId(0), |vbucket| vbucket.get(&key, now));
+        read.map(|found| matches!(found, Outcome::Done(_)))
+    };
+    let used = bucket.memory().used();
+    assert_eq!(read("stays"), Ok(true));
+    assert!(!bucket.any_dirty());
+    assert_eq!(bucket.memory().used(), used);
+    let left = |vbucket: &mut VBucket| (vbucket.take_outbox(), vbucket.take_memory_delta());
+    let nothing = (Outbox::default(), MemoryDelta::default());
+    assert_eq!(bucket.with_vbucket(VbId(0), left), Some(nothing));
+    assert_eq!(read("gone"), Err(OpError::KeyNotFound));
+    assert!(bucket.any_dirty());
+    assert_ne!(
+        bucket.memory().used(),
+        used,
+        "a tombstone is smaller, a change is more"
+    );
+    assert_eq!(read("never"), Err(OpError::KeyNotFound));
 }
 
 #[test]

@@ -11,7 +11,9 @@ use crate::types::{FetchKey, Got, GotMeta, ObserveSeqno, ObserveState, Observed,
 const RANDOM_SLOTS_MAX: usize = 4096;
 
 impl VBucket {
-    /// Reads a document. One whose expiry has come becomes a tombstone here.
+    /// Reads a document. One whose expiry has come becomes a tombstone here. One that is `Done`
+    /// left nothing in the outbox; at most a lock that had run out is gone, and is told of with
+    /// the next change.
     ///
     /// # Errors
     /// `KeyNotFound`; `NotMyVbucket` and `WouldBlockPending` unless active.

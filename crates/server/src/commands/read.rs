@@ -31,7 +31,7 @@ pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, 
     let now = context.now;
     let result = bucket
         .bucket
-        .run(vb, |vbucket| vbucket.get(key.bytes(), now));
+        .read(vb, |vbucket| vbucket.get(key.bytes(), now));
     let Some(outcome) = miss_is_silent(result, request.quiet)? else {
         return Ok(Done::Next);
     };
