@@ -15,51 +15,38 @@ use serde::Serialize;
 /// What clients replace by the name they reached the node under.
 pub const HOST_PLACEHOLDER: &str = "$HOST";
 
+/// What a bucket on disk can do. Without `couchapi` the Java SDK takes a bucket for an ephemeral one
+/// and refuses to wait until a write is persisted; it calls no view because of it.
+pub const DISK_BUCKET_CAPABILITIES: &[&str] = &[
+    "collections",
+    "durableWrite",
+    "cbhello",
+    "cccp",
+    "nodesExt",
+    "touch",
+    "preserve_expiry",
+    "preserveExpiry",
+    "xattr",
+    "tombstonedUserXAttrs",
+    "subdoc.AccessDeleted",
+    "subdoc.BinaryXattr",
+    "subdoc.DocumentMacroSupport",
+    "subdoc.ReplaceBodyWithXattr",
+    "subdoc.ReplicaRead",
+    "subdoc.ReviveDocument",
+    // Last: it is all that a bucket in memory lacks.
+    "couchapi",
+];
+
 /// The bucket features a client may use, by the names clients look for.
 ///
 /// Clients send nothing for a feature that is missing here, so each name stands for commands
 /// that are served: named collections, durable writes, HELLO, maps over KV, several services per node, touch,
 /// and keeping the expiry on writes, for which client families look under two spellings.
-pub const BUCKET_CAPABILITIES: &[&str] = &[
-    "collections",
-    "durableWrite",
-    "cbhello",
-    "cccp",
-    "nodesExt",
-    "touch",
-    "preserve_expiry",
-    "preserveExpiry",
-    "xattr",
-    "tombstonedUserXAttrs",
-    "subdoc.AccessDeleted",
-    "subdoc.BinaryXattr",
-    "subdoc.DocumentMacroSupport",
-    "subdoc.ReplaceBodyWithXattr",
-    "subdoc.ReplicaRead",
-    "subdoc.ReviveDocument",
-];
-
-/// The same of a bucket on disk. Without `couchapi` the Java SDK takes a bucket for an ephemeral one
-/// and refuses to wait until a write is persisted; it calls no view because of it.
-pub const DISK_BUCKET_CAPABILITIES: &[&str] = &[
-    "collections",
-    "durableWrite",
-    "couchapi",
-    "cbhello",
-    "cccp",
-    "nodesExt",
-    "touch",
-    "preserve_expiry",
-    "preserveExpiry",
-    "xattr",
-    "tombstonedUserXAttrs",
-    "subdoc.AccessDeleted",
-    "subdoc.BinaryXattr",
-    "subdoc.DocumentMacroSupport",
-    "subdoc.ReplaceBodyWithXattr",
-    "subdoc.ReplicaRead",
-    "subdoc.ReviveDocument",
-];
+pub const BUCKET_CAPABILITIES: &[&str] = match DISK_BUCKET_CAPABILITIES.split_last() {
+    Some((_couchapi, others)) => others,
+    None => &[],
+};
 
 /// Position of a configuration in the order clients keep: epoch first, then revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
