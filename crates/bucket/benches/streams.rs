@@ -5,8 +5,11 @@
 //! Add, Get, Replace and Delete of one vBucket, 100,000 documents with values of 100 bytes, in
 //! one thread: `alone`, `streamed` (another thread streams the same vBucket, woken, driven and
 //! sending over loopback as a node's connection does), `unsent` (the same, throwing away what it
-//! would send, so that it comes back all the time); all in one run, taking turns. The wake of
-//! the other thread is part of the write. Times in nanoseconds.
+//! would send, so that it comes back all the time); all in one run, taking turns, or one of them
+//! (`-- perf_latency_core/SIDE`). The wake of the other thread is part of the write. The first round
+//! touches most of the memory for the first time, which the ones after it use again if the
+//! allocator keeps it (`MIMALLOC_PURGE_DELAY=-1`): `faults` counts these touches. Times in
+//! nanoseconds.
 
 #![expect(
     clippy::disallowed_methods,
@@ -219,7 +222,8 @@ fn store(bucket: &Bucket<MemStore>, key: &[u8], mode: StoreMode) {
 
 /// One pass over all documents; the time of every operation. What it changed is flushed after it,
 /// as a node does twenty times a second.
-fn pass(bucket: &Bucket<MemStore>, mut operation: impl FnMut(&[u8])) -> Vec<u64> {
+fn pass(bucket: &Bucket<MemStore>, mut operation: impl FnMut(&[u8])) -> Times {
+    let faults = page_faults();
     let mut times = Vec::with_capacity(DOCUMENTS as usize);
     for number in 0..DOCUMENTS {
         let key = key(number);
@@ -228,11 +232,26 @@ fn pass(bucket: &Bucket<MemStore>, mut operation: impl FnMut(&[u8])) -> Vec<u64>
         times.push(start.elapsed().as_nanos() as u64);
     }
     assert_eq!(bucket.flush_step(), Flushed::Clean, "into memory");
+    let faults = page_faults() - faults;
     times.sort_unstable();
-    times
+    Times { times, faults }
 }
 
-type Passes = [(&'static str, Vec<u64>); 4];
+/// Times of a pass, sorted, and first touches of pages by its thread.
+struct Times {
+    times: Vec<u64>,
+    faults: u64,
+}
+
+/// Pages that the calling thread has touched for the first time, so far.
+fn page_faults() -> u64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let minor = after_name.split_whitespace().nth(7);
+    minor.and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+type Passes = [(&'static str, Times); 4];
 
 fn passes(bucket: &Bucket<MemStore>) -> Passes {
     let now = Fixed.now();
@@ -470,9 +489,20 @@ fn streamed(sends: bool) -> (Passes, Followed, u64) {
 
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
 fn latency() {
-    for round in 0..3 {
-        let mut sides = vec![("alone", passes(&open()))];
+    let only = std::env::args().find_map(|name| {
+        let side = name.strip_prefix("perf_latency_core/");
+        side.map(str::to_owned)
+    });
+    let wanted = |side: &str| only.as_deref().is_none_or(|only| only == side);
+    for round in ["first", "1", "2", "3"] {
+        let mut sides = Vec::new();
+        if wanted("alone") {
+            sides.push(("alone", passes(&open())));
+        }
         for (side, sends) in [("streamed", true), ("unsent", false)] {
+            if !wanted(side) {
+                continue;
+            }
             let (passes, followed, wakes) = streamed(sends);
             sides.push((side, passes));
             let figures = [
@@ -484,13 +514,14 @@ fn latency() {
             report(&format!("perf_latency_core/{side}/seen/{round}"), &figures);
         }
         for (side, passes) in &sides {
-            for (operation, times) in passes {
+            for (operation, Times { times, faults }) in passes {
                 let at = |share: usize| times[times.len() * share / 1000] as f64;
                 let name = format!("perf_latency_core/{side}/{operation}/{round}");
                 let figures = [
                     ("median_ns", at(500)),
                     ("p95_ns", at(950)),
                     ("p99_ns", at(990)),
+                    ("faults", *faults as f64),
                 ];
                 report(&name, &figures);
             }
@@ -503,7 +534,7 @@ fn main() {
         let mut names = std::env::args()
             .skip(1)
             .filter(|name| !name.starts_with('-'));
-        names.all(|name| part.contains(&name))
+        names.all(|name| part.contains(name.split('/').next().unwrap_or_default()))
     };
     if asked("VBReadyQueueBench") {
         ready_queue();

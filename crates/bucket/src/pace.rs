@@ -1,9 +1,9 @@
 //! When a stream that keeps up takes the next changes.
 
 /// So many changes are worth taking at once.
-const CHANGES: u32 = 384;
+const CHANGES: u32 = 1024;
 /// Longest time for which changes are left to become more.
-const WAIT_NS: u32 = 50_000;
+const WAIT_NS: u32 = 100_000;
 /// Time between two looks at how many there are.
 const STEP_NS: u32 = 10_000;
 /// Fewer changes in that time are not waited for.
@@ -75,10 +75,11 @@ mod tests {
         assert!(!pace.is_due(|| 20, step(1)), "numbers begin again at zero");
         assert!(!pace.is_due(|| 40, step(2)));
         assert!(pace.is_due(|| CHANGES, step(3)), "enough");
-        for number in 4..8 {
-            assert!(!pace.is_due(|| CHANGES + 10 * number, step(number.into())));
+        let old = 3 + WAIT_NS / STEP_NS;
+        for number in 4..old {
+            assert!(!pace.is_due(|| CHANGES + 10 * number as u32, step(number)));
         }
-        assert!(pace.is_due(|| CHANGES + 80, step(8)), "old");
+        assert!(pace.is_due(|| CHANGES + 10 * old as u32, step(old)), "old");
     }
 
     #[test]
