@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -24,6 +24,11 @@ pub(crate) struct ConnectionInfo {
     sent_bytes: AtomicU64,
     commands: AtomicU64,
     yields: AtomicU64,
+    /// Bytes that it holds for its peer, where that is much.
+    held_bytes: AtomicUsize,
+    /// Bytes that the peer took later than they were made.
+    taken_bytes: AtomicU64,
+    waits_for_room: AtomicBool,
     pub(crate) mailbox: Arc<Mailbox>,
     about: Mutex<About>,
 }
@@ -56,6 +61,36 @@ impl ConnectionInfo {
 
     pub(crate) fn count_yield(&self) {
         self.yields.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes what it holds for its peer: half a request, answers that are not read.
+    pub(crate) fn note_held(&self, bytes: usize) {
+        self.held_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What it holds for its peer, where that is much.
+    pub(crate) fn held(&self) -> usize {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts what the peer took of an answer that waited for it.
+    pub(crate) fn count_taken(&self, bytes: usize) {
+        self.taken_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Grows with whatever the peer sends or takes late.
+    pub(crate) fn moved(&self) -> u64 {
+        self.received_bytes.load(Ordering::Relaxed) + self.taken_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether it waits until others hold less.
+    pub(crate) fn note_waiting(&self, waits: bool) {
+        self.waits_for_room.store(waits, Ordering::Relaxed);
+    }
+
+    /// Whether it waits until others hold less.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.waits_for_room.load(Ordering::Relaxed)
     }
 
     /// Changes what is known of the peer.
@@ -97,6 +132,7 @@ impl ConnectionInfo {
             "total_recv_bytes": self.received_bytes.load(Ordering::Relaxed),
             "total_send_bytes": self.sent_bytes.load(Ordering::Relaxed),
             "total_commands": self.commands.load(Ordering::Relaxed),
+            "held_bytes": self.held(),
             "yields": self.yields.load(Ordering::Relaxed),
         })
     }
@@ -164,6 +200,9 @@ impl Connections {
             sent_bytes: AtomicU64::new(0),
             commands: AtomicU64::new(0),
             yields: AtomicU64::new(0),
+            held_bytes: AtomicUsize::new(0),
+            taken_bytes: AtomicU64::new(0),
+            waits_for_room: AtomicBool::new(false),
             mailbox: Arc::clone(mailbox),
             about: Mutex::default(),
         });

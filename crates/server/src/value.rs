@@ -43,6 +43,11 @@ pub(crate) fn inflate_stored(value: &[u8]) -> Result<Vec<u8>, InflateError> {
     inflate_up_to(value, VALUE_BYTES_MAX + SYSTEM_BYTES_MAX)
 }
 
+/// How long the plain form of a compressed value says it is; 0 where that cannot be read.
+pub(crate) fn inflated_bytes(value: &[u8]) -> usize {
+    snap::raw::decompress_len(value).unwrap_or(0)
+}
+
 fn inflate_up_to(value: &[u8], bytes_max: usize) -> Result<Vec<u8>, InflateError> {
     let claimed = snap::raw::decompress_len(value).map_err(|_| InflateError::Damaged)?;
     // Snappy's densest element copies 64 bytes with 3: a claim beyond that is a lie, and is

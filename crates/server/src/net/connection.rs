@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 
 use bucket::Wake as _;
 
+use super::buffers::Held;
 use super::mailbox::{HeldBells, Mailbox};
 use super::worker::{Arrival, Home, Place};
 use crate::connections::ConnectionInfo;
@@ -33,6 +34,9 @@ const FEW_CONNECTIONS: usize = 128;
 
 /// How long a consumer of changes may take to read what one turn made for it.
 const UNREAD_LIMIT: Duration = Duration::from_mins(6);
+
+/// How often streams that wait for room look again.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// How long a peer may take to read the last answers before its connection is closed.
 const LINGER: Duration = Duration::from_secs(1);
@@ -60,6 +64,10 @@ struct Connection<S> {
     backlog: Vec<u8>,
     /// Output that the socket did not take.
     unsent: Vec<u8>,
+    /// How much both are.
+    held: Held,
+    /// Its streams wait until others hold less.
+    held_back: bool,
 }
 
 /// What to do after a turn.
@@ -70,6 +78,8 @@ enum Next {
     /// There is more in the backlog; others go first.
     Again,
     Park(Duration),
+    /// Others must hold less before the rest of a large request is read.
+    AwaitRoom(usize),
     /// The streams have more to send; whatever can be read goes first.
     Produce,
     /// Close once the peer has read what was sent.
@@ -135,6 +145,8 @@ fn admit(arrival: Arrival, node: &Arc<NodeState>, home: &Home) -> Option<Connect
             );
             Some(Connection {
                 stream,
+                held: Held::nothing(&node.buffers, &info),
+                held_back: false,
                 session,
                 info,
                 mailbox,
@@ -167,6 +179,8 @@ impl<S> Connection<S> {
             mailbox: self.mailbox,
             backlog: self.backlog,
             unsent: self.unsent,
+            held: self.held,
+            held_back: self.held_back,
         };
         (self.stream, rest)
     }
@@ -180,7 +194,15 @@ impl<S> Connection<S> {
             mailbox: self.mailbox,
             backlog: self.backlog,
             unsent: self.unsent,
+            held: self.held,
+            held_back: self.held_back,
         }
+    }
+
+    /// Notes how much is set aside for the peer.
+    fn note_held(&mut self) {
+        self.held
+            .note(self.backlog.capacity() + self.unsent.capacity());
     }
 
     fn end(mut self, node: &NodeState) {
@@ -272,6 +294,7 @@ impl Connection<TcpStream> {
                     self.read().await?
                 }
                 Next::Park(limit) => self.parked(limit).await?,
+                Next::AwaitRoom(more) => self.await_room(more).await?,
             };
             // What a peer brings is not worked on where clients are served.
             if self.session.is_dcp()
@@ -288,7 +311,11 @@ impl Connection<TcpStream> {
 
     /// Waits for input and for news of the streams, and not beyond their next deadline.
     async fn read_or_produce(&mut self) -> io::Result<Next> {
-        let Some(limit) = self.session.produce_within() else {
+        let mut limit = self.session.produce_within();
+        if self.held_back {
+            limit = Some(limit.map_or(LOOK_AGAIN, |limit| limit.min(LOOK_AGAIN)));
+        }
+        let Some(limit) = limit else {
             return self.read().await;
         };
         match tokio::time::timeout(limit, self.read()).await {
@@ -313,6 +340,13 @@ impl Connection<TcpStream> {
     fn produce(&mut self, next: Next) -> io::Result<Next> {
         if matches!(next, Next::Close | Next::Linger) {
             return Ok(next);
+        }
+        self.held_back = !self.session.is_consumer() && self.held.all().is_crowded();
+        if self.held_back {
+            return Ok(match next {
+                Next::Produce => Next::Read,
+                next => next,
+            });
         }
         let produced = SCRATCH.with_borrow_mut(|scratch| {
             let produced = self.session.produce(&mut scratch.output);
@@ -365,7 +399,7 @@ impl Connection<TcpStream> {
         let received = self.session.receive(input, &mut scratch.output);
         self.backlog.extend_from_slice(&input[received.consumed..]);
         self.send(&mut scratch.output)?;
-        Ok(next_of(&received))
+        Ok(self.after(&received))
     }
 
     fn turn_on_backlog(&mut self) -> io::Result<Next> {
@@ -375,10 +409,59 @@ impl Connection<TcpStream> {
             self.backlog.drain(..received.consumed);
             if self.backlog.is_empty() && self.backlog.capacity() > 0 {
                 self.backlog = Vec::new();
+            } else if received.consumed > KEEP_BYTES {
+                self.backlog.shrink_to_fit();
             }
             self.send(&mut scratch.output)?;
-            Ok(next_of(&received))
+            Ok(self.after(&received))
         })
+    }
+
+    /// What to do next; input of a large frame is not read before there is room for all of it.
+    fn after(&mut self, received: &Received) -> Next {
+        self.note_held();
+        match received.verdict {
+            Verdict::NeedInput(more) => {
+                if self.backlog.len().max(more) <= READ_BYTES || self.makes_room(more) {
+                    Next::Read
+                } else {
+                    Next::AwaitRoom(more)
+                }
+            }
+            Verdict::OutputFull => Next::Again,
+            Verdict::Parked(limit) => Next::Park(limit),
+            Verdict::Close => Next::Linger,
+        }
+    }
+
+    /// Takes memory for `more` bytes of a frame, if there is room.
+    fn makes_room(&mut self, more: usize) -> bool {
+        if self.backlog.capacity() - self.backlog.len() < more {
+            if self.held.all().is_crowded() {
+                return false;
+            }
+            // With what may come behind the frame, so that it does not grow for that.
+            self.backlog.reserve_exact(more + READ_BYTES);
+            self.note_held();
+        }
+        true
+    }
+
+    /// Waits until others hold less.
+    async fn await_room(&mut self, more: usize) -> io::Result<Next> {
+        if self.makes_room(more) {
+            return Ok(Next::Read);
+        }
+        self.info.note_waiting(true);
+        let posted = tokio::select! {
+            () = self.mailbox.posted() => true,
+            () = self.held.all().room() => false,
+        };
+        self.info.note_waiting(false);
+        if posted {
+            return SCRATCH.with_borrow_mut(|scratch| self.on_mail(Next::AwaitRoom(more), scratch));
+        }
+        Ok(Next::AwaitRoom(more))
     }
 
     async fn parked(&mut self, limit: Duration) -> io::Result<Next> {
@@ -438,6 +521,7 @@ impl Connection<TcpStream> {
             } else {
                 self.unsent.extend_from_slice(&output[sent..]);
             }
+            self.note_held();
         }
         output.clear();
         if output.capacity() > KEEP_BYTES {
@@ -448,15 +532,29 @@ impl Connection<TcpStream> {
 
     /// Back-pressure: nothing more is read or run until the peer took what it asked for.
     async fn send_unsent(&mut self) -> io::Result<()> {
-        tokio::select! {
-            sent = self.stream.write_all(&self.unsent) => sent?,
-            () = self.mailbox.shutting_down() => return Err(ErrorKind::ConnectionAborted.into()),
-            // One that streams would hold back what it pins for ever.
-            () = tokio::time::sleep(UNREAD_LIMIT), if self.session.is_dcp() => {
-                return Err(ErrorKind::TimedOut.into());
+        let mut rest = &self.unsent[..];
+        // One that streams would hold back what it pins for ever.
+        let late = tokio::time::sleep(UNREAD_LIMIT);
+        tokio::pin!(late);
+        while !rest.is_empty() {
+            tokio::select! {
+                sent = self.stream.write(rest) => match sent? {
+                    0 => return Err(ErrorKind::WriteZero.into()),
+                    count => {
+                        rest = &rest[count..];
+                        self.info.count_taken(count);
+                    }
+                },
+                () = self.mailbox.shutting_down() => {
+                    return Err(ErrorKind::ConnectionAborted.into());
+                }
+                () = &mut late, if self.session.is_dcp() => {
+                    return Err(ErrorKind::TimedOut.into());
+                }
             }
         }
         self.unsent = Vec::new();
+        self.note_held();
         Ok(())
     }
 
@@ -482,14 +580,5 @@ impl Connection<TcpStream> {
             () = self.mailbox.shutting_down() => Ok(Ended::Closed),
             () = tokio::time::sleep(LINGER) => Ok(Ended::Closed),
         }
-    }
-}
-
-fn next_of(received: &Received) -> Next {
-    match received.verdict {
-        Verdict::NeedInput => Next::Read,
-        Verdict::OutputFull => Next::Again,
-        Verdict::Parked(limit) => Next::Park(limit),
-        Verdict::Close => Next::Linger,
     }
 }

@@ -11,6 +11,7 @@
 
 mod accept;
 mod balance;
+mod buffers;
 mod connection;
 mod crew;
 mod mailbox;
@@ -20,6 +21,7 @@ mod worker;
 
 pub(crate) use accept::{Listener, bind};
 pub(crate) use balance::balance;
+pub(crate) use buffers::{Buffers, SMALL_BYTES, watch as watch_buffers};
 pub(crate) use crew::Crew;
 pub(crate) use mailbox::Mailbox;
 pub(crate) use own_thread::OwnThreads;

@@ -28,7 +28,7 @@ use crate::cluster_map::MapRevision;
 use crate::config::{NodeConfig, Ports, StartError};
 use crate::connections::Connections;
 use crate::identity::{Identity, NewUser, Role};
-use crate::net::{Crew, Listener, OwnThreads, Workers, balance, bind};
+use crate::net::{Buffers, Crew, Listener, OwnThreads, Workers, balance, bind, watch_buffers};
 use crate::replication::{Follower, Group, bucket_map, global_map};
 use crate::served::{MapVersion, ServedBucket};
 use crate::stats::timings::Timings;
@@ -51,6 +51,10 @@ pub(crate) struct Waits {
     pub(crate) room: Duration,
     /// For memory for a value that is to be read from the store.
     pub(crate) fetch_room: Duration,
+    /// For other connections to hold less, before a large answer is made.
+    pub(crate) answer_room: Duration,
+    /// For a peer that moves nothing of what is held for it, while others wait for that.
+    pub(crate) stillness: Duration,
     /// For a sign of life of a consumer of changes.
     pub(crate) silence: Duration,
 }
@@ -62,6 +66,8 @@ impl Default for Waits {
             pending: Duration::from_secs(30),
             room: Duration::from_millis(10),
             fetch_room: Duration::from_millis(500),
+            answer_room: Duration::from_secs(5),
+            stillness: Duration::from_secs(2),
             silence: crate::session::dcp::SILENCE_MAX,
         }
     }
@@ -95,6 +101,7 @@ pub(crate) struct NodeState {
     pub(crate) clock: Arc<SystemClock>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) connections: Connections,
+    pub(crate) buffers: Arc<Buffers>,
     /// Threads of connections that bring changes here.
     pub(crate) own_threads: OwnThreads,
     pub(crate) timings: Vec<Arc<Timings>>,
@@ -392,6 +399,7 @@ fn open_state(
         clock,
         identity,
         connections: Connections::new(descriptors.kv),
+        buffers: Arc::default(),
         own_threads: OwnThreads::default(),
         timings: (0..crew.len()).map(|_| Arc::new(Timings::new())).collect(),
         crew: Arc::clone(crew),
@@ -442,6 +450,7 @@ fn start_http(
             runtime.block_on(async move {
                 // They end with the runtime.
                 drop(tokio::spawn(memory_watch::watch(Arc::clone(&state))));
+                drop(tokio::spawn(watch_buffers(Arc::clone(&state))));
                 drop(tokio::spawn(balance(Arc::clone(&state.crew), workers)));
                 match tokio::net::TcpListener::from_std(listener) {
                     Ok(listener) => {

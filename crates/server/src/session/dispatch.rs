@@ -13,7 +13,7 @@ use wire::{
     Standing, Status, encode_server_duration,
 };
 
-use super::{Park, Reply, Session, StoredKey, status};
+use super::{Park, Reply, Session, StoredKey, crowd, status};
 use crate::commands::{self, Command, Scope, UNKNOWN_COLLECTION_CONTEXT};
 use crate::served::ServedBucket;
 use crate::stats::timings::Answer;
@@ -106,6 +106,20 @@ pub(crate) struct Context<'a> {
 }
 
 impl Session {
+    /// The same while connections hold much: a large answer waits.
+    pub(super) fn execute_in_crowd(
+        &mut self,
+        frame: &Frame<'_>,
+        now: Now,
+        output: &mut Vec<u8>,
+    ) -> Done {
+        match self.held_back(frame, now) {
+            Ok(false) => self.execute(frame, now, output),
+            Ok(true) => Done::Parked(crowd::LOOK),
+            Err(refusal) => self.refuse(frame, refusal, now, output),
+        }
+    }
+
     /// Runs one frame and appends its answer, if it has one.
     pub(super) fn execute(&mut self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
         match frame.header.magic {

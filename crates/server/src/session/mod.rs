@@ -1,5 +1,6 @@
 //! One connection's conversation: bytes in, bytes out. No socket, no waiting.
 
+mod crowd;
 pub(crate) mod dcp;
 mod dispatch;
 mod features;
@@ -18,6 +19,7 @@ use wire::push::{ClusterMapNotification, ConfigRev};
 use wire::{Decoded, Feature, FeatureSet, Limits};
 
 use crate::http::host::localize;
+use crowd::Crowd;
 use dcp::{Produced, SharedProducer};
 pub(crate) use dispatch::{Context, Done, Refusal, value_refusal};
 pub(crate) use features::grant;
@@ -37,6 +39,8 @@ use crate::stats::timings::Timings;
 
 /// Output beyond which nothing more is run until the peer took some of it.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// The same while connections hold much altogether.
+const OUTPUT_BYTES_CROWDED: usize = 64 << 10;
 /// Commands run in one turn before other connections get theirs.
 const COMMANDS_PER_TURN: u64 = 2048;
 
@@ -50,8 +54,8 @@ pub(crate) struct Received {
 /// How the conversation goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// What is left of the input is no whole frame.
-    NeedInput,
+    /// What is left of the input is no whole frame: at least so many bytes are missing.
+    NeedInput(usize),
     /// Send the output, then call again with what is left.
     OutputFull,
     /// A request waits for something: call again with what is left once woken, or after this
@@ -140,13 +144,22 @@ impl Session {
                 verdict: Verdict::Close,
             };
         }
+        let crowd = Crowd::of(&self.node.buffers);
+        if crowd == Crowd::Full && self.is_authenticated() {
+            let verdict = Verdict::Parked(crowd::LOOK);
+            return Received { consumed, verdict };
+        }
+        let output_max = match crowd {
+            Crowd::Little => OUTPUT_BYTES_MAX,
+            Crowd::Much | Crowd::Full => OUTPUT_BYTES_CROWDED,
+        };
         let verdict = loop {
-            if output.len() >= OUTPUT_BYTES_MAX || commands >= COMMANDS_PER_TURN {
+            if output.len() >= output_max || commands >= COMMANDS_PER_TURN {
                 self.info.count_yield();
                 break Verdict::OutputFull;
             }
             match wire::decode(&input[consumed..], self.limits()) {
-                Ok(Decoded::Incomplete { .. }) => break Verdict::NeedInput,
+                Ok(Decoded::Incomplete { more }) => break Verdict::NeedInput(more),
                 Ok(Decoded::Frame {
                     frame,
                     consumed: length,
@@ -155,7 +168,11 @@ impl Session {
                         break Verdict::Parked(self.owed_limit(now));
                     }
                     let started_ns = now.mono_ns;
-                    let done = self.execute(&frame, now, output);
+                    let done = if crowd == Crowd::Little {
+                        self.execute(&frame, now, output)
+                    } else {
+                        self.execute_in_crowd(&frame, now, output)
+                    };
                     now.mono_ns = self.node.clock.mono_ns();
                     match done {
                         Done::Parked(limit) => break Verdict::Parked(limit),

@@ -19,6 +19,7 @@ mod buckets;
     reason = "the client of the integration tests, of which this needs little"
 )]
 mod client;
+mod crowd;
 mod moves;
 mod room;
 mod streams;

@@ -38,6 +38,15 @@ pub(in crate::stats) static NODE: &[NodeRow] = rows! {
     GENERAL "rejected_conns" Count "Connections closed for lack of room"
         Counter "connections_rejected",
         |f| f.connections.2;
+    GENERAL "connections_held" Bytes "Half-received requests and unread answers that connections hold"
+        Gauge "connections_held_bytes",
+        |f| f.node.buffers.held();
+    GENERAL "connections_held_limit" Bytes "Above it large requests and answers wait for others"
+        Gauge "connections_held_limit_bytes",
+        |f| f.node.buffers.limit();
+    GENERAL "connections_closed_full" Count "Connections closed that moved nothing while they held too much"
+        Counter "connections_closed_full",
+        |f| f.node.buffers.closed();
     GENERAL "auth_cmds" Count "Logins tried" Counter "logins",
         |f| f.logins.0 + f.logins.1;
     GENERAL "auth_errors" Count "Logins that failed" Counter "logins_failed",

@@ -1,0 +1,307 @@
+//! What connections hold for their peers, all together: half-received requests, and answers
+//! that are not read.
+//!
+//! One peer may have some 20 MiB of each, which is little; a thousand of them would take the
+//! machine. So there is a sum for all. Up to it nobody notices anything. Above it whoever would
+//! take more waits, and those whose peers move nothing are closed, the fattest first, until
+//! there is room again. What is small goes on as before, up to twice the sum.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::connections::ConnectionInfo;
+use crate::node::NodeState;
+
+/// What a connection may hold without it being counted; values below it never wait.
+pub(crate) const SMALL_BYTES: usize = 16 << 10;
+/// The least that all connections may hold together: a few of the largest documents.
+const LEAST_BYTES: usize = 64 << 20;
+/// The most, as a part of the quotas.
+const QUOTA_PART: u64 = 16;
+
+/// How often it is looked who moves nothing.
+const PERIOD: Duration = Duration::from_millis(250);
+/// A connection that moves fewer bytes than this in a period stands still: 32 KiB a second.
+const MOVED_BYTES: u64 = 8 << 10;
+
+/// The sum that connections hold.
+pub(crate) struct Buffers {
+    held: AtomicUsize,
+    limit: AtomicUsize,
+    least: AtomicUsize,
+    closed: AtomicU64,
+    room: Notify,
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        Self {
+            held: AtomicUsize::new(0),
+            limit: AtomicUsize::new(LEAST_BYTES),
+            least: AtomicUsize::new(LEAST_BYTES),
+            closed: AtomicU64::new(0),
+            room: Notify::new(),
+        }
+    }
+}
+
+impl Buffers {
+    /// Bytes held now.
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Bytes above which whoever would take more waits.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Connections closed so that others have room.
+    pub(crate) fn closed(&self) -> u64 {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Whether whoever would take much has to wait.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.held() >= self.limit()
+    }
+
+    /// Whether even those wait who would take little.
+    pub(crate) fn is_full(&self) -> bool {
+        self.held() >= self.limit().saturating_mul(2)
+    }
+
+    /// Lets the limit follow the quotas of all buckets.
+    pub(crate) fn follow_quota(&self, quota_bytes: u64) {
+        let part = usize::try_from(quota_bytes / QUOTA_PART).unwrap_or(usize::MAX);
+        let least = self.least.load(Ordering::Relaxed);
+        self.limit.store(part.max(least), Ordering::Relaxed);
+    }
+
+    /// Another least sum; it counts from the next look on.
+    #[cfg(test)]
+    pub(crate) fn set_least(&self, bytes: usize) {
+        self.least.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Waits until there is room, or a little: who was told of room may find it taken.
+    pub(super) async fn room(&self) {
+        drop(tokio::time::timeout(PERIOD, self.room.notified()).await);
+    }
+
+    fn change(&self, before: usize, after: usize) {
+        if after >= before {
+            self.held.fetch_add(after - before, Ordering::Relaxed);
+            return;
+        }
+        let held = self.held.fetch_sub(before - after, Ordering::Relaxed);
+        let limit = self.limit();
+        if held >= limit && held - (before - after) < limit {
+            self.room.notify_waiters();
+        }
+    }
+}
+
+/// What one connection holds; given back when it is dropped.
+pub(super) struct Held {
+    buffers: Arc<Buffers>,
+    info: Arc<ConnectionInfo>,
+    bytes: usize,
+}
+
+impl Held {
+    pub(super) fn nothing(buffers: &Arc<Buffers>, info: &Arc<ConnectionInfo>) -> Self {
+        Self {
+            buffers: Arc::clone(buffers),
+            info: Arc::clone(info),
+            bytes: 0,
+        }
+    }
+
+    /// Notes that it holds so many bytes now.
+    pub(super) fn note(&mut self, bytes: usize) {
+        let bytes = if bytes <= SMALL_BYTES { 0 } else { bytes };
+        if bytes != self.bytes {
+            self.buffers.change(self.bytes, bytes);
+            self.info.note_held(bytes);
+            self.bytes = bytes;
+        }
+    }
+
+    /// The sum that this is a part of.
+    pub(super) fn all(&self) -> &Buffers {
+        &self.buffers
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.note(0);
+    }
+}
+
+/// What is remembered of a connection while there is no room.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    moved: u64,
+    still: u32,
+}
+
+/// Makes room where there is none, for as long as the node serves.
+pub(crate) async fn watch(node: Arc<NodeState>) {
+    let mut ticks = tokio::time::interval(PERIOD);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut seen = HashMap::new();
+    let granted = node.waits.stillness.as_nanos().div_ceil(PERIOD.as_nanos());
+    let granted = u32::try_from(granted).unwrap_or(u32::MAX);
+    loop {
+        ticks.tick().await;
+        let buffers = &node.buffers;
+        let quotas = node.all_buckets();
+        buffers.follow_quota(quotas.iter().map(|b| b.bucket.memory().quota()).sum());
+        if !buffers.is_crowded() {
+            seen.clear();
+            continue;
+        }
+        let holders: Vec<_> = node.connections.all();
+        let figures = holders.iter().map(|info| Holder::of(info));
+        let closing = to_close(
+            (buffers.held(), buffers.limit()),
+            granted,
+            figures.collect(),
+            &mut seen,
+        );
+        for info in holders.iter().filter(|info| closing.contains(&info.id)) {
+            tracing::warn!(
+                connection = info.id,
+                peer = %info.peer(),
+                held_bytes = info.held(),
+                "closed: it moves nothing of what it holds, and connections hold too much"
+            );
+            buffers.closed.fetch_add(1, Ordering::Relaxed);
+            info.mailbox.shut_down();
+        }
+    }
+}
+
+/// A connection as far as it matters here.
+#[derive(Clone, Copy, Debug)]
+struct Holder {
+    id: u64,
+    held: usize,
+    /// Bytes that ever came from the peer, or that it took late.
+    moved: u64,
+    /// It waits for room itself.
+    waits: bool,
+}
+
+impl Holder {
+    fn of(info: &ConnectionInfo) -> Self {
+        Self {
+            id: info.id,
+            held: info.held(),
+            moved: info.moved(),
+            waits: info.waits_for_room(),
+        }
+    }
+}
+
+/// Who is to be closed of those that hold something, so that less than the limit is held.
+fn to_close(
+    (mut held, limit): (usize, usize),
+    granted: u32,
+    mut holders: Vec<Holder>,
+    seen: &mut HashMap<u64, Seen>,
+) -> Vec<u64> {
+    let full = held >= limit.saturating_mul(2);
+    let granted = if full { 1 } else { granted };
+    holders.retain(|holder| holder.held > 0);
+    let before = std::mem::take(seen);
+    for holder in &holders {
+        let still = match before.get(&holder.id) {
+            Some(old) if holder.moved - old.moved < MOVED_BYTES => old.still.saturating_add(1),
+            _ => 0,
+        };
+        let moved = holder.moved;
+        seen.insert(holder.id, Seen { moved, still });
+    }
+    let stands = |holder: &Holder| seen[&holder.id].still >= granted && (full || !holder.waits);
+    holders.retain(stands);
+    holders.sort_unstable_by_key(|holder| std::cmp::Reverse(holder.held));
+    let mut closing = Vec::new();
+    for holder in holders {
+        if held < limit {
+            break;
+        }
+        held = held.saturating_sub(holder.held);
+        closing.push(holder.id);
+    }
+    closing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(id: u64, held: usize, moved: u64) -> Holder {
+        Holder {
+            id,
+            held,
+            moved,
+            waits: false,
+        }
+    }
+
+    #[test]
+    fn the_fattest_that_stand_still_make_room() {
+        let mut seen = HashMap::new();
+        let mut look = |held, round: u64| {
+            let holders = vec![
+                holder(1, 30, 7),
+                holder(2, 50, 7),
+                holder(3, 60, round * MOVED_BYTES),
+                holder(4, 40, 7),
+                Holder {
+                    waits: true,
+                    ..holder(5, 90, 7)
+                },
+                holder(6, 0, 7),
+            ];
+            to_close((held, 100), 8, holders, &mut seen)
+        };
+        for round in 0..8 {
+            assert!(look(180, round).is_empty(), "they are granted some time");
+        }
+        let round = 8;
+        assert_eq!(look(120, round), [2], "one is enough");
+        assert_eq!(look(180, round + 1), [2, 4], "not who moves, not who waits");
+        assert_eq!(look(99, round + 2), [0; 0]);
+        let closed = look(270, round + 3);
+        assert_eq!(closed, [5, 2, 4], "above twice the limit nobody may wait");
+    }
+
+    #[test]
+    fn a_flood_is_not_granted_any_time() {
+        let mut seen = HashMap::new();
+        let all = || vec![holder(1, 150, 3), holder(2, 60, 3)];
+        assert!(to_close((210, 100), 8, all(), &mut seen).is_empty());
+        assert_eq!(to_close((210, 100), 8, all(), &mut seen), [1]);
+    }
+
+    #[test]
+    fn the_limit_follows_the_quotas() {
+        let buffers = Buffers::default();
+        buffers.follow_quota(100 << 20);
+        assert_eq!(buffers.limit(), LEAST_BYTES);
+        buffers.follow_quota(16 << 30);
+        assert_eq!(buffers.limit(), 1 << 30);
+        buffers.change(0, 1 << 30);
+        assert!(buffers.is_crowded() && !buffers.is_full());
+        buffers.change(1 << 30, 5);
+        assert_eq!((buffers.held(), buffers.is_crowded()), (5, false));
+    }
+}

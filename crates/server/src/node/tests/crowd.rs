@@ -1,0 +1,133 @@
+//! What connections hold together: half-received requests and answers that nobody reads.
+
+use std::time::{Duration, Instant};
+
+use model::VbId;
+use wire::Opcode;
+
+use super::client::{Client, Request};
+use super::{Node, Waits, bucket, config, started};
+
+/// Longer than any test: what waits this long never ends by itself.
+const LONG: Duration = Duration::from_mins(5);
+const PATIENCE: Duration = Duration::from_secs(30);
+/// More than what the sockets of both ends take.
+const LARGE_BYTES: usize = 20 << 20;
+
+fn node() -> Node {
+    let waits = Waits {
+        answer_room: LONG,
+        stillness: LONG,
+        ..Waits::default()
+    };
+    let mut bucket = bucket("default");
+    bucket.quota_bytes = 128 << 20;
+    started(&config(None, vec![bucket]), waits)
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+fn get_large() -> Request {
+    Request::of(Opcode::GET, "large")
+}
+
+/// A client that asked for a large document and has not read it; what it left is the limit.
+fn crowded(node: &Node) -> Client {
+    let mut deaf = Client::ready(node.ports().kv);
+    deaf.set("large", vec![b'l'; LARGE_BYTES]).ok();
+    let held = || node.state.buffers.held();
+    until("the request is gone", || held() == 0);
+    deaf.pipeline(&[get_large()]);
+    until("an answer is held", || held() > LARGE_BYTES / 8);
+    node.state.buffers.set_least(held());
+    until("the limit is reached", || node.state.buffers.is_crowded());
+    deaf
+}
+
+#[test]
+fn large_answers_wait_for_those_that_are_not_read_and_small_ones_do_not() {
+    let node = node();
+    let mut other = Client::ready(node.ports().kv);
+    let mut deaf = crowded(&node);
+    let mut late = Client::ready(node.ports().kv);
+    late.pipeline_and_wait(&[get_large()]);
+    other.set("small", "s").ok();
+    assert_eq!(other.get("small").ok().value, b"s");
+    assert!(node.state.buffers.is_crowded());
+    assert_eq!(deaf.answer().ok().value.len(), LARGE_BYTES);
+    assert_eq!(late.answer().ok().value.len(), LARGE_BYTES);
+    until("nothing is held", || node.state.buffers.held() == 0);
+    assert_eq!(node.state.buffers.closed(), 0);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn the_rest_of_a_large_request_is_not_read_before_there_is_room() {
+    let node = node();
+    let mut deaf = crowded(&node);
+    let mut writer = Client::ready(node.ports().kv);
+    std::thread::scope(|threads| {
+        let written = threads.spawn(|| writer.set("other", vec![b'o'; LARGE_BYTES]));
+        let waiting = || {
+            let mut all = node.state.connections.all().into_iter();
+            all.find(|info| info.waits_for_room())
+        };
+        until("the request waits", || waiting().is_some());
+        let held: Vec<usize> = node
+            .state
+            .connections
+            .all()
+            .iter()
+            .map(|i| i.held())
+            .collect();
+        let small = held.iter().filter(|&&bytes| bytes < 512 << 10).count();
+        assert_eq!(small, 1, "{held:?}: what came of it is a few reads");
+        assert_eq!(deaf.answer().ok().value.len(), LARGE_BYTES);
+        written.join().unwrap().ok();
+    });
+    until("nothing is held", || node.state.buffers.held() == 0);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn who_moves_nothing_of_too_much_is_closed_and_counted() {
+    let node = node();
+    let mut late = Client::ready(node.ports().kv);
+    let deaf = crowded(&node);
+    // Far above the limit nobody is granted any time.
+    node.state.buffers.set_least(1);
+    late.pipeline(&[get_large()]);
+    assert_eq!(late.answer().ok().value.len(), LARGE_BYTES);
+    assert_eq!(node.state.buffers.closed(), 1);
+    until("nothing is held", || node.state.buffers.held() == 0);
+    drop(deaf);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn streams_wait_as_large_answers_do() {
+    let node = node();
+    let mut deaf = crowded(&node);
+    let mut consumer = Client::with(node.ports().kv, &[]);
+    let open = Request::new(Opcode::DCP_OPEN).extras(&1_u64.to_be_bytes());
+    consumer.call(&open.key("c")).ok();
+    let vb = VbId::of_key(b"large", 1024).0;
+    let mut everything = [0; 48];
+    everything[16..24].fill(0xff);
+    let request = Request::new(Opcode::DCP_STREAM_REQ).extras(&everything);
+    consumer.call(&request.vbucket(vb)).ok();
+    consumer.expect_silence();
+    assert_eq!(deaf.answer().ok().value.len(), LARGE_BYTES);
+    let mut answer = consumer.answer();
+    while answer.opcode != Opcode::DCP_MUTATION {
+        answer = consumer.answer();
+    }
+    assert_eq!(answer.value.len(), LARGE_BYTES);
+    node.shutdown().unwrap();
+}

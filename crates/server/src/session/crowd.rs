@@ -1,0 +1,110 @@
+//! Large answers wait while connections hold much altogether.
+//!
+//! Nobody knows how large an answer is before it is made. So what may be large is looked at
+//! first, but only then: while there is room, this costs a comparison in each turn.
+
+use std::time::Duration;
+
+use engine::Outcome;
+use model::{Datatype, Now, VbId};
+use wire::{Frame, Opcode, Status};
+
+use super::{Park, Refusal, Session, StoredKey};
+use crate::net::{Buffers, SMALL_BYTES};
+use crate::value;
+
+/// How often a request that waits for others to hold less looks again.
+pub(super) const LOOK: Duration = Duration::from_millis(50);
+
+/// How much connections hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Crowd {
+    Little,
+    /// Large answers wait.
+    Much,
+    /// Everything waits.
+    Full,
+}
+
+impl Crowd {
+    pub(super) fn of(buffers: &Buffers) -> Self {
+        if !buffers.is_crowded() {
+            Self::Little
+        } else if buffers.is_full() {
+            Self::Full
+        } else {
+            Self::Much
+        }
+    }
+}
+
+impl Session {
+    /// Whether the request has to wait before it is run; an error once it has waited enough.
+    pub(super) fn held_back(&mut self, frame: &Frame<'_>, now: Now) -> Result<bool, Refusal> {
+        if !self.is_authenticated() || !self.answers_much(frame, now) {
+            return Ok(false);
+        }
+        let since_ns = now.mono_ns;
+        let park = self.park.get_or_insert(Park { since_ns, runs: 0 });
+        let waited = Duration::from_nanos(now.mono_ns.saturating_sub(park.since_ns));
+        if waited < self.node.waits.answer_room {
+            return Ok(true);
+        }
+        let context = "connections hold too many answers that are not read";
+        Err(Refusal::because(Status::ETMPFAIL, context))
+    }
+
+    /// Whether the answer may hold a large part of a document.
+    fn answers_much(&self, frame: &Frame<'_>, now: Now) -> bool {
+        let replica = frame.header.opcode == Opcode::GET_REPLICA;
+        if !replica && !sends_documents(frame.header.opcode) {
+            return false;
+        }
+        let Some(served) = &self.bucket else {
+            return false;
+        };
+        let collections = self.has(wire::Feature::COLLECTIONS);
+        let Ok((_, key)) = StoredKey::of(frame.key, collections) else {
+            return false;
+        };
+        let vb = if self.classic {
+            VbId::of_key(key.user_key(), served.bucket.vbuckets())
+        } else {
+            frame.vbucket()
+        };
+        let found = served.bucket.read(vb, |vbucket| {
+            if replica {
+                vbucket.get_replica_or_tombstone(key.bytes(), now)
+            } else {
+                vbucket.get_or_tombstone(key.bytes(), now)
+            }
+        });
+        // What is to be fetched is looked at once it was.
+        let Ok(Outcome::Done(got)) = found else {
+            return false;
+        };
+        let value = got.document.value();
+        let compressed = got.document.datatype().contains(Datatype::SNAPPY);
+        let inflated = if compressed {
+            value::inflated_bytes(value)
+        } else {
+            0
+        };
+        value.len().max(inflated) > SMALL_BYTES
+    }
+}
+
+fn sends_documents(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::GET
+            | Opcode::GETQ
+            | Opcode::GETK
+            | Opcode::GETKQ
+            | Opcode::GAT
+            | Opcode::GATQ
+            | Opcode::GET_LOCKED
+            | Opcode::SUBDOC_GET
+            | Opcode::SUBDOC_MULTI_LOOKUP
+    )
+}
