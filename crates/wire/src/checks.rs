@@ -139,6 +139,13 @@ fn bodies(bytes: &[u8]) {
     if let Ok(event) = crate::dcp::CollectionModified::parse(bytes) {
         rewritten(&|out| event.encode(out));
     }
+    for event in (0..6).map(crate::dcp::EventId) {
+        if let Ok(told) = crate::dcp::FlatEvent::parse(event, bytes) {
+            let mut out = Vec::new();
+            told.encode(event, &mut out);
+            assert_eq!(crate::dcp::FlatEvent::parse(event, &out), Ok(told));
+        }
+    }
     let _number = parse_counter(bytes);
     let _seqno = crate::dcp::parse_rollback(bytes);
     let _opaque = crate::dcp::parse_stream_opaque(bytes);

@@ -16,7 +16,7 @@ const WINDOW: &[u8] = b"connection_buffer_size";
 const FIRST_OPAQUE: u32 = 6;
 
 /// Settings, and whether the connection is of no use where they are refused.
-const CONTROLS: [(&[u8], bool); 13] = [
+const CONTROLS: [(&[u8], bool); 14] = [
     (b"enable_noop", true),
     (b"set_noop_interval", true),
     (WINDOW, true),
@@ -28,6 +28,7 @@ const CONTROLS: [(&[u8], bool); 13] = [
     (b"include_deleted_user_xattrs", false),
     (NEW_STATUSES, false),
     (b"max_marker_version", false),
+    (b"flatbuffers_system_events", false),
     (b"consumer_name", false),
     (SYNC_WRITES, false),
 ];

@@ -1,6 +1,7 @@
 //! Scopes and collections that come and go, over the wire.
 
 use serde_json::{Value, json};
+use wire::dcp::{EventId, FlatEvent};
 use wire::{Feature, Opcode, Status};
 
 use crate::client::{Client, Request, sdk_without};
@@ -311,6 +312,31 @@ fn streams_are_about_what_they_were_asked_for() {
     let mut late = open("late", "");
     let expected = ["event0 c@1", "\\x08k@4", "\\x00k@6", "event1 @7"];
     assert_eq!(told(&mut late, 4), expected);
+}
+
+#[test]
+fn events_come_as_tables_to_those_who_asked() {
+    let node = own();
+    let kv = node.ports().kv;
+    let mut client = Client::ready(kv);
+    let mut manifest = manifest("1f", &[("c", "8")]);
+    manifest["scopes"][0]["collections"][1]["maxTTL"] = json!(77);
+    client.call(&apply(&manifest)).ok();
+    let mut consumer = Consumer::open(kv, "tables", PRODUCER);
+    consumer
+        .control("flatbuffers_system_events", "false")
+        .is(Status::EINVAL);
+    consumer.control("flatbuffers_system_events", "true").ok();
+    consumer.stream(&Ask::all(0));
+    assert_eq!(consumer.frame().opcode, Opcode::DCP_SNAPSHOT_MARKER);
+    let frame = consumer.frame();
+    assert_eq!(frame.opcode, Opcode(SYSTEM_EVENT));
+    assert_eq!(frame.extras[12], 2, "the version");
+    assert_eq!(frame.key, b"c");
+    let told = FlatEvent::parse(EventId::BEGIN_COLLECTION, &frame.value).unwrap();
+    assert_eq!((told.manifest.0, told.scope, told.name), (0x1f, 0, "c"));
+    assert_eq!(told.collection.map(|id| id.0), Some(8));
+    assert_eq!((told.expiry_max_s, told.history), (Some(77), false));
 }
 
 #[test]

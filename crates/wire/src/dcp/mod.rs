@@ -10,6 +10,7 @@ mod connection;
 mod document;
 mod durable;
 mod event;
+mod flat;
 mod snapshot;
 mod stream;
 
@@ -17,6 +18,7 @@ pub use connection::{BufferAck, DcpControl, DcpOpen, OpenFlags, SetVbucketState}
 pub use document::{Deletion, Expiration, Mutation};
 pub use durable::{Abort, Commit, Prepare, SeqnoAcknowledged};
 pub use event::{CollectionEvent, CollectionModified, EventId, SystemEvent};
+pub use flat::FlatEvent;
 pub use snapshot::{MarkerFlags, MarkerVersion, OsoSnapshot, SeqnoAdvanced, SnapshotMarker};
 pub use stream::{
     AddStream, EndReason, StreamEnd, StreamFlags, StreamRequest, parse_rollback,

@@ -70,6 +70,8 @@ pub(crate) struct Settings {
     pub(crate) sequential_backfill: bool,
     /// It takes snapshots in any order.
     pub(crate) out_of_order: Option<Advances>,
+    /// System events are told in the form of FlatBuffers.
+    pub(crate) flat_events: bool,
 }
 
 /// What a control changes beyond [`Settings`].
@@ -196,10 +198,8 @@ impl Settings {
                     _ => return Err(invalid("the value is neither true nor false")),
                 };
             }
-            b"flatbuffers_system_events"
-            | b"change_streams"
-            | b"cache_transfer"
-            | b"stream_buffer_size" => {
+            b"flatbuffers_system_events" => self.flat_events = only_true(control)?,
+            b"change_streams" | b"cache_transfer" | b"stream_buffer_size" => {
                 return Err(Refusal::because(
                     Status::NOT_SUPPORTED,
                     "this setting is not served by this node",

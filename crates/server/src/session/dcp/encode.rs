@@ -108,7 +108,8 @@ impl Form<'_> {
         out: &mut Vec<u8>,
     ) -> Result<Opcode, TooLong> {
         if SystemEvent::is_key(document.key()) {
-            return system_event(document, to, out);
+            let flat = self.settings.flat_events;
+            return system_event(document, flat, to, out);
         }
         let key = if self.features.contains(Feature::COLLECTIONS) {
             document.key()
@@ -334,8 +335,13 @@ fn inflated(value: Cow<'_, [u8]>, datatype: Datatype) -> (Cow<'_, [u8]>, Datatyp
     }
 }
 
-fn system_event(document: &Document, to: Address, out: &mut Vec<u8>) -> Result<Opcode, TooLong> {
-    if let Some((parts, name)) = EventParts::of(document) {
+fn system_event(
+    document: &Document,
+    flat: bool,
+    to: Address,
+    out: &mut Vec<u8>,
+) -> Result<Opcode, TooLong> {
+    if let Some((parts, name)) = EventParts::of(document, flat) {
         return encode(&parts.message(document, name), &plain_envelope(to), out);
     }
     // It cannot be read; at least the consumer is told that it is past it.

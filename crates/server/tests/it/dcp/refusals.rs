@@ -116,15 +116,11 @@ fn controls_that_make_no_sense() {
         consumer.control(name, value).is(Status::EINVAL);
     }
     // What stores without histories, or caches to hand over, do not have.
-    for name in [
-        "stream_buffer_size",
-        "flatbuffers_system_events",
-        "change_streams",
-        "cache_transfer",
-    ] {
+    for name in ["stream_buffer_size", "change_streams", "cache_transfer"] {
         consumer.control(name, "true").is(Status::NOT_SUPPORTED);
     }
     let valid = [
+        ("flatbuffers_system_events", "true"),
         ("set_noop_interval", "180"),
         ("enable_noop", "true"),
         ("connection_buffer_size", "0"),

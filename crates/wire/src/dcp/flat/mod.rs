@@ -1,0 +1,207 @@
+//! System events of version 2: small tables in the form of FlatBuffers.
+//!
+//! ```text
+//! root: u32 -> table | vtable: u16 bytes, u16 bytes of the table, u16 per field | table: i32 -> vtable, fields | text: u32 bytes, bytes, 0
+//! ```
+//!
+//! Little-endian. A field that is not in the vtable, or whose place there is 0, has its default. Written is one layout of the many that
+//! are allowed; read is any of them, with every place checked.
+
+use model::{CollectionId, ManifestUid};
+
+use super::EventId;
+use crate::Malformed;
+
+const MALFORMED: Malformed = Malformed::new("system event is no table that can be read");
+
+/// Where the vtable tells of each field. Of a collection:
+const UID: usize = 4;
+const SCOPE: usize = 6;
+const COLLECTION: usize = 8;
+const HAS_EXPIRY: usize = 10;
+const EXPIRY: usize = 12;
+const COLLECTION_NAME: usize = 14;
+const HISTORY: usize = 16;
+/// Of a scope: its first two, then the name.
+const SCOPE_NAME: usize = 8;
+
+/// What stands before the fields as they are written here: root, vtable, and the way back to it.
+/// The widest field comes first, at a place that 8 divides.
+const WHOLE_COLLECTION: [u8; 32] = [
+    28, 0, 0, 0, 18, 0, 30, 0, 4, 0, 12, 0, 16, 0, 28, 0, 20, 0, 24, 0, 29, 0, 0, 0, 0, 0, 0, 0,
+    24, 0, 0, 0,
+];
+const THREE_FIELDS: [u8; 24] = [
+    20, 0, 0, 0, 10, 0, 20, 0, 4, 0, 12, 0, 16, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0,
+];
+const TWO_FIELDS: [u8; 16] = [12, 0, 0, 0, 8, 0, 16, 0, 4, 0, 12, 0, 8, 0, 0, 0];
+
+/// The value of a system event of version 2.
+///
+/// Shape: one table; of a collection that began or changed all of it, else manifest, scope and
+/// collection (if it is about one), of a scope that began its name, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlatEvent<'a> {
+    /// The manifest that brought it.
+    pub manifest: ManifestUid,
+    /// The scope.
+    pub scope: u32,
+    /// The collection; `None` for an event about a scope.
+    pub collection: Option<CollectionId>,
+    /// The longest expiry of the collection's documents, in seconds.
+    pub expiry_max_s: Option<u32>,
+    /// Name of what is there; empty when it was dropped.
+    pub name: &'a str,
+    /// Whether every version of the collection's documents is kept.
+    pub history: bool,
+}
+
+impl<'a> FlatEvent<'a> {
+    /// Reads the value of an event.
+    ///
+    /// # Errors
+    /// It is no table, a place in it lies outside of it, or the event is unknown.
+    pub fn parse(event: EventId, value: &'a [u8]) -> Result<Self, Malformed> {
+        let table = Table::root(value).ok_or(MALFORMED)?;
+        let read = || {
+            let mut told = Self {
+                manifest: ManifestUid(table.u64(UID)?),
+                scope: table.u32(SCOPE)?,
+                collection: None,
+                expiry_max_s: None,
+                name: "",
+                history: false,
+            };
+            match event {
+                EventId::BEGIN_COLLECTION | EventId::MODIFY_COLLECTION => {
+                    let expiry = table.u32(EXPIRY)?;
+                    told.expiry_max_s = table.bool(HAS_EXPIRY)?.then_some(expiry);
+                    told.name = table.text(COLLECTION_NAME)?;
+                    told.history = table.bool(HISTORY)?;
+                }
+                EventId::CREATE_SCOPE => told.name = table.text(SCOPE_NAME)?,
+                EventId::END_COLLECTION | EventId::DROP_SCOPE => {}
+                _ => return None,
+            }
+            if !matches!(event, EventId::CREATE_SCOPE | EventId::DROP_SCOPE) {
+                told.collection = Some(CollectionId(table.u32(COLLECTION)?));
+            }
+            Some(told)
+        };
+        read().ok_or(MALFORMED)
+    }
+
+    /// Appends the value of an event; of a collection one that has `collection`.
+    pub fn encode(&self, event: EventId, out: &mut Vec<u8>) {
+        let whole = matches!(
+            event,
+            EventId::BEGIN_COLLECTION | EventId::MODIFY_COLLECTION
+        );
+        out.extend_from_slice(match event {
+            _ if whole => &WHOLE_COLLECTION,
+            EventId::DROP_SCOPE => &TWO_FIELDS,
+            _ => &THREE_FIELDS,
+        });
+        out.extend_from_slice(&self.manifest.0.to_le_bytes());
+        out.extend_from_slice(&self.scope.to_le_bytes());
+        let collection = self.collection.map_or(0, |id| id.0).to_le_bytes();
+        if whole {
+            out.extend_from_slice(&collection);
+            out.extend_from_slice(&self.expiry_max_s.unwrap_or(0).to_le_bytes());
+            // The name lies eight bytes on, behind two flags and what fills them up.
+            out.extend_from_slice(&[8, 0, 0, 0]);
+            let has_expiry = u8::from(self.expiry_max_s.is_some());
+            out.extend_from_slice(&[has_expiry, u8::from(self.history), 0, 0]);
+            self.encode_name(out);
+        } else if event == EventId::CREATE_SCOPE {
+            out.extend_from_slice(&[4, 0, 0, 0]);
+            self.encode_name(out);
+        } else if event != EventId::DROP_SCOPE {
+            out.extend_from_slice(&collection);
+        }
+    }
+
+    fn encode_name(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(self.name.len() as u32).to_le_bytes());
+        out.extend_from_slice(self.name.as_bytes());
+        out.push(0);
+    }
+}
+
+/// A table in bytes that nobody has looked at.
+struct Table<'a> {
+    bytes: &'a [u8],
+    /// Where the table and its vtable begin.
+    begin: usize,
+    vtable: usize,
+    /// Bytes of the vtable.
+    vtable_bytes: usize,
+}
+
+fn read<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+fn place(bytes: &[u8], at: usize) -> Option<usize> {
+    usize::try_from(u32::from_le_bytes(read(bytes, at)?)).ok()
+}
+
+impl<'a> Table<'a> {
+    fn root(bytes: &'a [u8]) -> Option<Self> {
+        let table = place(bytes, 0)?;
+        let back = i32::from_le_bytes(read(bytes, table)?);
+        let vtable = i64::try_from(table).ok()?.checked_sub(back.into())?;
+        let vtable = usize::try_from(vtable).ok()?;
+        let vtable_bytes = usize::from(u16::from_le_bytes(read(bytes, vtable)?));
+        Some(Self {
+            bytes,
+            begin: table,
+            vtable,
+            vtable_bytes,
+        })
+    }
+
+    /// The bytes of a field; `Some(None)` when it is left out, `None` when it lies outside.
+    #[expect(clippy::option_option, reason = "left out is no error")]
+    fn field<const N: usize>(&self, entry: usize) -> Option<Option<([u8; N], usize)>> {
+        if entry >= self.vtable_bytes {
+            return Some(None);
+        }
+        let at = u16::from_le_bytes(read(self.bytes, self.vtable.checked_add(entry)?)?);
+        if at == 0 {
+            return Some(None);
+        }
+        let at = self.begin.checked_add(at.into())?;
+        Some(Some((read(self.bytes, at)?, at)))
+    }
+
+    fn u64(&self, entry: usize) -> Option<u64> {
+        let field = self.field(entry)?;
+        Some(field.map_or(0, |(bytes, _)| u64::from_le_bytes(bytes)))
+    }
+
+    fn u32(&self, entry: usize) -> Option<u32> {
+        let field = self.field(entry)?;
+        Some(field.map_or(0, |(bytes, _)| u32::from_le_bytes(bytes)))
+    }
+
+    fn bool(&self, entry: usize) -> Option<bool> {
+        let field = self.field::<1>(entry)?;
+        Some(field.is_some_and(|(bytes, _)| bytes != [0]))
+    }
+
+    fn text(&self, entry: usize) -> Option<&'a str> {
+        let Some((offset, at)) = self.field(entry)? else {
+            return Some("");
+        };
+        let offset = usize::try_from(u32::from_le_bytes(offset)).ok()?;
+        let text = at.checked_add(offset)?;
+        let length = place(self.bytes, text)?;
+        let begin = text.checked_add(4)?;
+        let bytes = self.bytes.get(begin..begin.checked_add(length)?)?;
+        str::from_utf8(bytes).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests;
