@@ -14,6 +14,7 @@ mod bucket;
 mod collections;
 mod compactions;
 mod durable;
+mod foresight;
 mod holds;
 mod lifecycle;
 mod memory;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use prefetch_index::prefetch_index;
 use triomphe::ThinArc;
 
 use crate::{Cas, Datatype, DurabilityLevel, Kind, Seqno};
@@ -54,6 +55,10 @@ const KIND: u8 = 0x0f;
 const LEVEL_SHIFT: u32 = 4;
 const LEVEL: u8 = 0x03;
 const NON_RESIDENT: u8 = 0x80;
+
+/// What [`Document::foresee`] asks for.
+const FORESEEN_LINES: usize = 5;
+const CACHE_LINE_BYTES: usize = 64;
 
 /// Bytes behind the value of a commit or an abort: the prepare's seqno.
 const PREPARE_SEQNO_BYTES: usize = 8;
@@ -197,6 +202,16 @@ impl Document {
 
     fn header(&self) -> &Header {
         &self.block.header.header
+    }
+
+    /// Asks for the memory that a reader of this document will look at, without waiting for it:
+    /// of large values the beginning.
+    #[inline]
+    pub fn foresee(&self) {
+        let block = &self.block.slice;
+        for line in 0..FORESEEN_LINES {
+            prefetch_index(block, line * CACHE_LINE_BYTES);
+        }
     }
 
     /// Collection prefix and user's key.

@@ -126,6 +126,21 @@ impl Table {
         Place { hash, spot }
     }
 
+    /// Asks for the memory that a look-up of `key` will look at first.
+    #[inline]
+    pub(crate) fn foresee(&self, key: &[u8]) {
+        self.documents.foresee(hash_of(&self.hasher, key));
+    }
+
+    /// Asks for the document of `key`, once the memory before it has come.
+    #[inline]
+    pub(crate) fn foresee_document(&self, key: &[u8]) {
+        let hash = hash_of(&self.hasher, key);
+        for document in self.documents.candidates(hash) {
+            document.foresee();
+        }
+    }
+
     /// The place of the document in a slot.
     pub(crate) fn place_of_slot(&self, spot: Spot) -> Option<Place> {
         let document = self.documents.get(spot)?;

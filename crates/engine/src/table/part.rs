@@ -2,6 +2,8 @@
 
 use std::hint::black_box;
 
+use prefetch_index::prefetch_index;
+
 /// What a table must know of its entries to move them.
 pub(crate) trait Rehash<T> {
     /// Hash of the entry's key.
@@ -118,6 +120,26 @@ impl<T> Part<T> {
     /// Whether it takes no more than `len` entries: at nine tenths, where probes are still short.
     pub(super) fn is_full_with(&self, len: usize) -> bool {
         len * 10 >= self.slots() * 9
+    }
+
+    /// Asks for the memory that a look-up of this hash will look at first.
+    #[inline]
+    pub(super) fn foresee(&self, hash: u64) {
+        let mask = self.buckets.len().wrapping_sub(1);
+        prefetch_index(&self.buckets, hash as usize & mask);
+    }
+
+    /// The entries that a look-up of this hash will most likely look at.
+    #[inline]
+    pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = &T> {
+        let mask = self.buckets.len().wrapping_sub(1);
+        let bucket = self.buckets.get(hash as usize & mask);
+        let mut tagged = bucket.map_or(0, |bucket| bucket.tagged(tag_of(hash)));
+        std::iter::from_fn(move || {
+            let slot = (tagged != 0).then(|| tagged.trailing_zeros() as usize / 8)?;
+            tagged &= tagged - 1;
+            bucket?.slots.get(slot)?.as_ref()
+        })
     }
 
     /// The number of the slot with the entry of this hash that `is_it` accepts.

@@ -104,6 +104,21 @@ impl<T> Parts<T> {
         self.directory.get(index).map_or(0, |part| *part as usize)
     }
 
+    /// Asks for the memory that a look-up of this hash will look at first.
+    #[inline]
+    pub(crate) fn foresee(&self, hash: u64) {
+        if let Some(part) = self.all.get(self.part_of(hash)) {
+            part.foresee(hash);
+        }
+    }
+
+    /// The entries that a look-up of this hash will most likely look at.
+    #[inline]
+    pub(crate) fn candidates(&self, hash: u64) -> impl Iterator<Item = &T> {
+        let part = self.all.get(self.part_of(hash));
+        part.into_iter().flat_map(move |part| part.candidates(hash))
+    }
+
     /// Where the entry of this hash is that `is_it` accepts; [`Spot::NONE`] if there is none.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is_it: impl FnMut(&T) -> bool) -> Spot {

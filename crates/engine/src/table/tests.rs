@@ -190,3 +190,29 @@ fn a_crowded_part_finds_what_it_holds_and_nothing_else() {
     }
     assert_eq!((entries.len(), entries.slots()), (0, 0));
 }
+
+#[test]
+fn what_is_foreseen_is_what_a_look_up_finds() {
+    let mut table = Table::new(7);
+    let absent = hash_of(&table.hasher, b"absent");
+    assert_eq!(table.documents.candidates(absent).count(), 0);
+    table.documents.foresee(absent);
+    let keys: Vec<[u8; 4]> = (0..5000_u32).map(u32::to_be_bytes).collect();
+    for key in &keys {
+        put(&mut table, document(key, b"v", Kind::Mutation));
+    }
+    let foreseen = |key: &[u8]| {
+        let hash = hash_of(&table.hasher, key);
+        let mut candidates = table.documents.candidates(hash);
+        candidates.any(|document| document.key() == key)
+    };
+    // Some lie behind a full bucket.
+    let found = keys.iter().filter(|key| foreseen(*key)).count();
+    assert!(found > 4000, "{found} of 5000");
+    let wrong = keys.iter().map(|key| {
+        let candidates = table.documents.candidates(hash_of(&table.hasher, key));
+        candidates.filter(|document| document.key() != key).count()
+    });
+    let wrong: usize = wrong.sum();
+    assert!(wrong < 500, "{wrong} others of 5000");
+}

@@ -8,6 +8,7 @@ mod durable;
 mod edit;
 mod exchange;
 mod flush;
+mod foresight;
 mod getl;
 mod memory;
 mod read;

@@ -198,6 +198,16 @@ impl Session {
         Done::Close
     }
 
+    /// As [`Context::vbucket`].
+    pub(super) fn vbucket_of(&self, frame: &Frame<'_>, key: &StoredKey<'_>) -> VbId {
+        if !self.classic {
+            return frame.vbucket();
+        }
+        let bucket = self.bucket.as_ref();
+        let count = bucket.map_or(1, |bucket| bucket.bucket.vbuckets());
+        VbId::of_key(key.user_key(), count)
+    }
+
     /// Parks a request for a vBucket that is pending until the vBucket is active. Whoever
     /// changes the state of a vBucket wakes all sessions.
     fn await_active(&mut self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
@@ -474,15 +484,7 @@ impl Context<'_> {
     /// The vBucket that a request is for: the one it names, or the key's own for a peer that
     /// knows no vBuckets.
     pub(crate) fn vbucket(&self, frame: &Frame<'_>, key: &StoredKey<'_>) -> VbId {
-        if !self.session.classic {
-            return frame.vbucket();
-        }
-        let count = self
-            .session
-            .bucket
-            .as_ref()
-            .map_or(1, |bucket| bucket.bucket.vbuckets());
-        VbId::of_key(key.user_key(), count)
+        self.session.vbucket_of(frame, key)
     }
 
     /// Answers, unless the command is a quiet one.

@@ -4,6 +4,7 @@ mod crowd;
 pub(crate) mod dcp;
 mod dispatch;
 mod features;
+mod foresight;
 mod key;
 mod owed;
 mod park;
@@ -43,6 +44,13 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 const OUTPUT_BYTES_CROWDED: usize = 64 << 10;
 /// Commands run in one turn before other connections get theirs.
 const COMMANDS_PER_TURN: u64 = 2048;
+
+fn output_max(crowd: Crowd) -> usize {
+    match crowd {
+        Crowd::Little => OUTPUT_BYTES_MAX,
+        Crowd::Much | Crowd::Full => OUTPUT_BYTES_CROWDED,
+    }
+}
 
 /// What became of a piece of input.
 pub(crate) struct Received {
@@ -149,11 +157,12 @@ impl Session {
             let verdict = Verdict::Parked(crowd::LOOK);
             return Received { consumed, verdict };
         }
-        let output_max = match crowd {
-            Crowd::Little => OUTPUT_BYTES_MAX,
-            Crowd::Much | Crowd::Full => OUTPUT_BYTES_CROWDED,
-        };
+        let output_max = output_max(crowd);
+        let mut foreseen = 0;
         let verdict = loop {
+            if consumed >= foreseen {
+                foreseen = consumed + self.foresee(&input[consumed..]);
+            }
             if output.len() >= output_max || commands >= COMMANDS_PER_TURN {
                 self.info.count_yield();
                 break Verdict::OutputFull;

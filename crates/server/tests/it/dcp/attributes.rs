@@ -12,12 +12,14 @@ const CREATE_AS_DELETED: u8 = 0x08 | 0x02;
 const SECTION: &[u8] = b"\0\0\0\x13\0\0\0\x05u\0[]\0\0\0\0\x06_s\0{}\0";
 const OF_SYSTEM: &[u8] = b"\0\0\0\x0a\0\0\0\x06_s\0{}\0";
 
-/// The next messages about documents: value and datatype.
-fn documents(consumer: &mut Consumer, count: usize) -> Vec<Answer> {
-    let mut found = Vec::new();
-    while found.len() < count {
+/// The newest message about each document, up to the first one about `last`. What was flushed before it
+/// was replaced is streamed, too.
+fn documents(consumer: &mut Consumer, last: &[u8]) -> Vec<Answer> {
+    let mut found: Vec<Answer> = Vec::new();
+    while !found.last().is_some_and(|frame| frame.key.ends_with(last)) {
         let frame = consumer.frame();
         if matches!(frame.opcode, Opcode::DCP_MUTATION | Opcode::DCP_DELETION) {
+            found.retain(|older| older.key != frame.key);
             found.push(frame);
         }
     }
@@ -63,7 +65,7 @@ fn attributes_are_told_to_who_asks() {
         let name = names.next().unwrap();
         let mut consumer = Consumer::with(port, name, PRODUCER | flags, features);
         consumer.stream(&Ask::all(vb));
-        documents(&mut consumer, 3)
+        documents(&mut consumer, b"staged")
     };
     let sdk = sdk_and(&[]);
     let all = XATTRS | DELETE_TIMES | DELETED_USER_XATTRS;
@@ -79,7 +81,7 @@ fn attributes_are_told_to_who_asks() {
     let mut packed = Consumer::with(port, "packed", PRODUCER | all, &sdk_and(&[Feature::SNAPPY]));
     packed.control("force_value_compression", "true").ok();
     packed.stream(&Ask::all(vb));
-    let frames = documents(&mut packed, 3);
+    let frames = documents(&mut packed, b"staged");
     let plain = snap::raw::Decoder::new()
         .decompress_vec(&frames[0].value)
         .unwrap();
