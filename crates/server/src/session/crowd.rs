@@ -9,7 +9,7 @@ use engine::Outcome;
 use model::{Datatype, Now, VbId};
 use wire::{Frame, Opcode, Status};
 
-use super::{Park, Refusal, Session, StoredKey};
+use super::{Done, Park, Refusal, Session, StoredKey};
 use crate::net::{Buffers, SMALL_BYTES};
 use crate::value;
 
@@ -39,6 +39,20 @@ impl Crowd {
 }
 
 impl Session {
+    /// [`Session::execute`] while connections hold much: a large answer waits.
+    pub(super) fn execute_in_crowd(
+        &mut self,
+        frame: &Frame<'_>,
+        now: Now,
+        output: &mut Vec<u8>,
+    ) -> Done {
+        match self.held_back(frame, now) {
+            Ok(false) => self.execute(frame, now, output),
+            Ok(true) => Done::Parked(LOOK),
+            Err(refusal) => self.refuse(frame, refusal, now, output),
+        }
+    }
+
     /// Whether the request has to wait before it is run; an error once it has waited enough.
     pub(super) fn held_back(&mut self, frame: &Frame<'_>, now: Now) -> Result<bool, Refusal> {
         if !self.is_authenticated() || !self.answers_much(frame, now) {

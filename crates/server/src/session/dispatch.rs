@@ -13,7 +13,7 @@ use wire::{
     Standing, Status, encode_server_duration,
 };
 
-use super::{Park, Reply, Session, StoredKey, crowd, status};
+use super::{Park, Reply, Session, StoredKey, status};
 use crate::commands::{self, Command, Scope, UNKNOWN_COLLECTION_CONTEXT};
 use crate::served::ServedBucket;
 use crate::stats::timings::Answer;
@@ -106,20 +106,6 @@ pub(crate) struct Context<'a> {
 }
 
 impl Session {
-    /// The same while connections hold much: a large answer waits.
-    pub(super) fn execute_in_crowd(
-        &mut self,
-        frame: &Frame<'_>,
-        now: Now,
-        output: &mut Vec<u8>,
-    ) -> Done {
-        match self.held_back(frame, now) {
-            Ok(false) => self.execute(frame, now, output),
-            Ok(true) => Done::Parked(crowd::LOOK),
-            Err(refusal) => self.refuse(frame, refusal, now, output),
-        }
-    }
-
     /// Runs one frame and appends its answer, if it has one.
     pub(super) fn execute(&mut self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
         match frame.header.magic {
@@ -319,7 +305,13 @@ impl Session {
     }
 
     /// Answers with what was wrong; closes where a peer would not understand it.
-    fn refuse(&mut self, frame: &Frame<'_>, why: Refusal, now: Now, output: &mut Vec<u8>) -> Done {
+    pub(super) fn refuse(
+        &mut self,
+        frame: &Frame<'_>,
+        why: Refusal,
+        now: Now,
+        output: &mut Vec<u8>,
+    ) -> Done {
         let manifest_uid = || Some(self.bucket.as_ref()?.bucket.manifest().uid());
         let (status, context, manifest) = match why {
             Refusal::Op(OpError::NotMyVbucket) | Refusal::Status(Status::NOT_MY_VBUCKET, _) => {
