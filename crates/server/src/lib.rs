@@ -13,6 +13,7 @@ pub mod http;
 pub mod identity;
 mod net;
 mod node;
+mod rate;
 mod replication;
 mod served;
 mod session;

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use crate::cluster_map::MapRevision;
 use crate::config::{BucketKind, BucketSettings};
+use crate::rate::Rate;
 use crate::replication::{Claims, Follower, Group};
 use crate::session::dcp::DcpRegistry;
 use crate::store::Store;
@@ -33,6 +34,8 @@ pub(crate) struct ServedBucket {
     pub(crate) dcp: DcpRegistry,
     /// Which connection brings the changes of which vBucket here.
     pub(crate) claims: Claims,
+    /// How many operations on documents there are.
+    pub(crate) operations: Rate,
     map: RwLock<MapVersion>,
     group: RwLock<Group>,
     /// What the map calls the bucket, when that is another node's name for it.
@@ -57,6 +60,7 @@ impl ServedBucket {
             settings: RwLock::new(settings),
             gone: AtomicBool::new(false),
             dcp: DcpRegistry::default(),
+            operations: Rate::default(),
             map: RwLock::new(map),
             group: RwLock::default(),
             shown_uuid: RwLock::new(None),

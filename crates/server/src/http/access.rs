@@ -30,7 +30,8 @@ pub(super) async fn require_credentials(
     }
 }
 
-fn authenticate(state: &HttpState, headers: &HeaderMap) -> Option<AuthenticatedUser> {
+/// Whose credentials a request brings, if they are right.
+pub(super) fn authenticate(state: &HttpState, headers: &HeaderMap) -> Option<AuthenticatedUser> {
     let (scheme, encoded) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;

@@ -60,15 +60,7 @@ pub(super) fn pool(node: &NodeSummary, ready: bool, buckets: &[(String, String)]
         "rebalanceProgressUri": "/pools/default/rebalanceProgress",
         "memoryQuota": node.memory_quota_bytes / MIB,
         "maxBucketCount": 30,
-        "storageTotals": {
-            "ram": {
-                "quotaTotal": node.memory_quota_bytes,
-                "quotaUsed": node.memory_quota_bytes,
-                "used": node.memory_used_bytes,
-                "usedByData": node.memory_used_bytes,
-            },
-            "hdd": { "used": node.disk_used_bytes, "usedByData": node.disk_used_bytes },
-        },
+        "storageTotals": storage_totals(node),
         "counters": {},
     })
 }
@@ -76,6 +68,26 @@ pub(super) fn pool(node: &NodeSummary, ready: bool, buckets: &[(String, String)]
 /// `/pools/nodes`: the part of `/pools/default` that tools read.
 pub(super) fn nodes(node: &NodeSummary, ready: bool) -> Value {
     json!({ "name": "default", "clusterName": "", "nodes": [node_entry(node, ready)] })
+}
+
+/// `/nodes/self`: the entry of a list of nodes, with what the node takes.
+pub(super) fn this_node(node: &NodeSummary, ready: bool) -> Value {
+    let mut entry = node_entry(node, ready);
+    entry["memoryQuota"] = json!(node.memory_quota_bytes / MIB);
+    entry["storageTotals"] = storage_totals(node);
+    entry
+}
+
+fn storage_totals(node: &NodeSummary) -> Value {
+    json!({
+        "ram": {
+            "quotaTotal": node.memory_quota_bytes,
+            "quotaUsed": node.memory_quota_bytes,
+            "used": node.memory_used_bytes,
+            "usedByData": node.memory_used_bytes,
+        },
+        "hdd": { "used": node.disk_used_bytes, "usedByData": node.disk_used_bytes },
+    })
 }
 
 /// One node in a list of nodes.
@@ -180,6 +192,29 @@ fn bucket_settings(name: &str, bucket: &BucketSummary) -> Map<String, Value> {
         Value::Object(fields) => fields,
         _ => Map::new(),
     }
+}
+
+/// `/pools/default/buckets/B/stats`: one sample of what there is a figure for, as exporters read
+/// it. The rest of the figures are in `/metrics`.
+pub(super) fn samples(bucket: &BucketSummary, now_ms: u64) -> Value {
+    json!({
+        "op": {
+            "samples": {
+                "timestamp": [now_ms],
+                "curr_items": [bucket.items],
+                "mem_used": [bucket.memory_used_bytes],
+                "ep_max_size": [bucket.quota_bytes],
+                "couch_docs_actual_disk_size": [bucket.disk_used_bytes],
+                "couch_docs_data_size": [bucket.disk_data_bytes],
+                "ops": [bucket.ops_per_second],
+            },
+            "samplesCount": 1,
+            "isPersistent": bucket.kind == BucketKind::Couchbase,
+            "lastTStamp": now_ms,
+            "interval": 1000,
+        },
+        "hot_keys": [],
+    })
 }
 
 fn basic_stats(bucket: &BucketSummary) -> Value {

@@ -2,10 +2,17 @@
 
 /// A field of a form body.
 pub(super) fn field(body: &[u8], name: &str) -> Option<String> {
-    body.split(|byte| *byte == b'&').find_map(|pair| {
+    fields(body)
+        .find(|(key, _)| key == name)
+        .map(|(_, value)| value)
+}
+
+/// All fields of a form body that can be read, in their order.
+pub(super) fn fields(body: &[u8]) -> impl Iterator<Item = (String, String)> {
+    body.split(|byte| *byte == b'&').filter_map(|pair| {
         let at = pair.iter().position(|byte| *byte == b'=')?;
         let (key, value) = (&pair[..at], &pair[at + 1..]);
-        (decoded(key)? == name).then(|| decoded(value))?
+        Some((decoded(key)?, decoded(value)?))
     })
 }
 

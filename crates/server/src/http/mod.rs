@@ -1,7 +1,7 @@
 //! HTTP management: what SDKs ask at bootstrap, and what operators probe.
 //!
-//! Everything but the two probes needs credentials. Only the calls about buckets and collections change
-//! anything.
+//! Everything but the two probes, and `/pools` in brief, needs credentials. Only the calls about buckets
+//! and collections change anything.
 //!
 //! Source: protocol specification, section 12, and the observed clients' requests.
 
@@ -15,7 +15,9 @@ mod form;
 pub(crate) mod host;
 mod listener;
 mod routes;
+mod setup;
 mod streaming;
+mod users;
 
 #[cfg(test)]
 mod tests;

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
-use axum::{Extension, Router, middleware};
+use axum::{Router, middleware};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 
 use super::host::{localize, requested_host};
 use super::{NodeView, access, answers, buckets, changes, collections, documents, streaming};
-use crate::identity::AuthenticatedUser;
+use super::{setup, users};
+use crate::clock::unix_ms;
 
 /// What every handler sees.
 #[derive(Clone)]
@@ -25,8 +26,8 @@ pub(super) struct HttpState {
     pub(super) changes: Arc<Semaphore>,
 }
 
-/// All routes. Only the probes answer without credentials; open streams end when `closing`
-/// turns true or its sender is dropped.
+/// All routes. Without credentials only the probes answer, and `/pools` in brief; open streams end
+/// when `closing` turns true or its sender is dropped.
 pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router {
     let streams = Arc::new(Semaphore::new(streaming::STREAMS_MAX));
     let state = HttpState {
@@ -38,12 +39,9 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
     let guarded = Router::new()
         .route("/", get(root))
         .route("/metrics", get(metrics))
-        .route("/whoami", get(whoami))
         .route("/changes/{bucket}", get(changes::open))
-        .route("/pools", get(pools))
-        .route("/pools/", get(pools))
         .route("/pools/nodes", get(nodes))
-        .route("/pools/default", get(pool))
+        .route("/pools/default", get(pool).post(setup::quotas))
         // The old Java SDKs ask with a slash at the end.
         .route("/pools/default/", get(pool))
         .route("/pools/default/nodeServices", get(node_services))
@@ -58,7 +56,8 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
             get(bucket_config_streaming),
         )
         .merge(bucket_routes())
-        .route("/settings/rbac/{*path}", any(not_built))
+        .merge(users::routes())
+        .merge(setup::routes())
         .fallback(async || answers::not_found())
         .method_not_allowed_fallback(not_built)
         .layer(middleware::from_fn(access::limit_body))
@@ -69,6 +68,8 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
     Router::new()
         .route("/livez", get(async || answers::line(StatusCode::OK, "ok")))
         .route("/readyz", get(readyz))
+        .route("/pools", get(pools))
+        .route("/pools/", get(pools))
         .merge(guarded)
         .with_state(state)
 }
@@ -91,6 +92,7 @@ fn bucket_routes() -> Router<HttpState> {
             get(bucket).post(buckets::update).delete(buckets::remove),
         )
         .route(&format!("{one}/controller/doFlush"), post(buckets::flush))
+        .route(&format!("{one}/stats"), get(bucket_stats))
         .merge(collections::routes(one))
         .route(&format!("{one}/controller/{{*path}}"), any(not_built))
 }
@@ -120,13 +122,14 @@ async fn root(State(state): State<HttpState>) -> Response {
     )
 }
 
-async fn whoami(Extension(user): Extension<AuthenticatedUser>) -> Response {
-    let roles = json!([{ "role": user.role.name() }]);
-    let value = json!({ "id": &*user.name, "domain": "admin", "roles": roles });
-    answers::json(StatusCode::OK, &value)
-}
-
-async fn pools(State(state): State<HttpState>) -> Response {
+/// Who brings no credentials is told in brief; wrong ones are refused.
+async fn pools(State(state): State<HttpState>, headers: HeaderMap) -> Response {
+    if !headers.contains_key(AUTHORIZATION) {
+        return setup::hello(&*state.view);
+    }
+    if access::authenticate(&state, &headers).is_none() {
+        return answers::unauthorized();
+    }
     answers::json(StatusCode::OK, &documents::pools(&state.view.node()))
 }
 
@@ -192,6 +195,13 @@ async fn bucket(
 ) -> Response {
     match describe(&state, &name) {
         Some(value) => localized(&value, &headers),
+        None => answers::not_found(),
+    }
+}
+
+async fn bucket_stats(State(state): State<HttpState>, Path(name): Path<String>) -> Response {
+    match state.view.bucket(&name) {
+        Some(bucket) => answers::json(StatusCode::OK, &documents::samples(&bucket, unix_ms())),
         None => answers::not_found(),
     }
 }

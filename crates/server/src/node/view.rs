@@ -69,9 +69,14 @@ impl NodeView for NodeState {
     fn bucket(&self, name: &str) -> Option<BucketSummary> {
         let served = Self::bucket(self, name)?;
         let bucket = &served.bucket;
-        let items = (0..bucket.vbuckets())
-            .filter_map(|id| bucket.with_vbucket(VbId(id), |vbucket| vbucket.items()))
-            .sum();
+        let (mut items, mut operations) = (0, 0);
+        for id in (0..bucket.vbuckets()).map(VbId) {
+            if let Some(stats) = bucket.with_vbucket(id, |vbucket| vbucket.stats()) {
+                items += stats.items;
+                operations +=
+                    stats.ops_get + stats.ops_create + stats.ops_update + stats.ops_delete;
+            }
+        }
         let (data, file) = disk_bytes(&served);
         let settings = served.settings();
         Some(BucketSummary {
@@ -82,7 +87,7 @@ impl NodeView for NodeState {
             memory_used_bytes: bucket.memory().used(),
             disk_used_bytes: file,
             disk_data_bytes: data,
-            ops_per_second: 0.0,
+            ops_per_second: served.operations.look(operations, self.clock.mono_ns()),
             eviction: match bucket.options().eviction {
                 EvictionPolicy::Values => Eviction::ValueOnly,
                 EvictionPolicy::Documents => Eviction::Full,

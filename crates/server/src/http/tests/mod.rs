@@ -1,3 +1,5 @@
+mod management;
+
 use std::io;
 use std::time::Duration;
 
@@ -238,11 +240,15 @@ async fn text(response: Response<Body>) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-const GUARDED: [&str; 18] = [
+const GUARDED: [&str; 22] = [
     "/",
     "/metrics",
     "/whoami",
-    "/pools",
+    "/nodes/self",
+    "/clusterInit",
+    "/settings/web",
+    "/settings/rbac/users",
+    "/pools/default/buckets/travel/stats",
     "/pools/nodes",
     "/pools/default",
     "/pools/default/nodeServices",
@@ -465,7 +471,6 @@ async fn what_is_not_there_is_404_and_what_is_not_built_says_so() {
             "/pools/default/buckets/travel/controller/compactBucket",
         ),
         (Method::PUT, "/pools/default/buckets/travel/scopes"),
-        (Method::PUT, "/settings/rbac/users/local/u"),
     ] {
         let response = fixture.send(request(method.clone(), path)).await;
         assert_eq!(response.status(), StatusCode::NOT_IMPLEMENTED, "{path}");
