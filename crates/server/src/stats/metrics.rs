@@ -194,7 +194,7 @@ impl Collector for Durations {
                 .map(|(edge, count)| (*edge as f64 / 1e6, *count))
                 .collect();
             let counted: u64 = duration.counts.iter().sum();
-            buckets.push((f64::MAX, duration.count - counted));
+            buckets.push((f64::INFINITY, duration.count - counted));
             family.encode_family(&labels)?.encode_histogram::<Labels>(
                 duration.sum_ns as f64 / 1e9,
                 duration.count,

@@ -580,6 +580,7 @@ fn metrics_are_documented_and_few() {
         "settee_bucket_vbuckets{bucket=\"default\",state=\"active\"} 1024.0",
         "settee_commands_total{command=\"set\"} 1",
         "settee_command_duration_seconds_count{kind=\"write\"} 1",
+        "settee_command_duration_seconds_bucket{le=\"+Inf\",kind=\"write\"} 1",
         "settee_bucket_memory_quota_bytes{bucket=\"default\"} 134217728.0",
     ];
     for line in expected {
