@@ -11,8 +11,10 @@ use crate::output;
 /// Show statistics of a server.
 ///
 /// Without a group the general ones are shown. Groups of a settee node: vbucket,
-/// vbucket-details [VB], vbucket-seqno [VB], checkpoint [VB], memory, hash, timings, warmup,
-/// diskinfo, connections, config. Other servers know others.
+/// vbucket-details [VB], vbucket-seqno [VB], failovers [VB], checkpoint [VB], memory, hash, timings,
+/// warmup, diskinfo, config, collections, scopes, dcp, replication, durability-monitor [VB],
+/// connections, threads, and those for less common needs in docs/stats.md. Other servers know
+/// others.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Group of statistics
