@@ -231,8 +231,10 @@ impl VbCollections {
         let counts = self.counts_mut(new.key());
         counts.high_seqno = counts.high_seqno.max(new.seqno());
         if let Some(old) = old {
-            counts.memory_bytes -= old.memory_bytes() as u64;
-            counts.items -= u64::from(!old.kind().is_tombstone());
+            // A replica may have had it before its collection, if it was told so.
+            let (bytes, live) = (old.memory_bytes() as u64, !old.kind().is_tombstone());
+            counts.memory_bytes = counts.memory_bytes.saturating_sub(bytes);
+            counts.items = counts.items.saturating_sub(live.into());
         }
         counts.memory_bytes += new.memory_bytes() as u64;
         counts.items += u64::from(!new.kind().is_tombstone());

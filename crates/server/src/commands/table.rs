@@ -74,7 +74,7 @@ const fn noted(mut command: Command, note: &'static str) -> Command {
 /// Every command that is served.
 pub(crate) static COMMANDS: &[Command] = &ROWS;
 
-const ROWS: [Command; 92] = [
+const ROWS: [Command; 93] = [
     document(Opcode::GET, READ, read::get),
     document(Opcode::GETQ, READ, read::get),
     document(Opcode::GETK, READ, read::get),
@@ -174,6 +174,7 @@ const ROWS: [Command; 92] = [
     bucket(Opcode::DCP_DELETION, CONSUMER, dcp::pushed),
     bucket(Opcode::DCP_EXPIRATION, CONSUMER, dcp::pushed),
     bucket(Opcode::DCP_SET_VBUCKET_STATE, CONSUMER, dcp::pushed),
+    bucket(Opcode::DCP_SYSTEM_EVENT, CONSUMER, dcp::pushed),
     bucket(Opcode::DCP_PREPARE, CONSUMER, dcp::pushed),
     bucket(Opcode::DCP_COMMIT, CONSUMER, dcp::pushed),
     bucket(Opcode::DCP_ABORT, CONSUMER, dcp::pushed),

@@ -4,7 +4,7 @@ use wire::{Opcode, Status};
 
 use super::consumer::{Ask, buffer_ack, control, open};
 use super::producer::{ACK, MEMORY, Producer, REPLICA, UUID, add_stream, marker, mutation, state};
-use crate::client::{Client, Request};
+use crate::client::{Client, Request, hex};
 use crate::place::{on_disk, own, replica_of, set_vbucket};
 
 fn replica(port: u16, vbs: &[u16]) -> Client {
@@ -56,6 +56,40 @@ fn a_stream_is_added_taken_and_gone_on_with() {
     assert!(asked.start <= 2, "{asked:?}");
     producer.grant(&request, &[(UUID + 1, 2), (UUID, 0)]);
     assert_eq!(get_replica(&mut client, 7, "c"), Status::KEY_ENOENT);
+}
+
+#[test]
+fn collections_come_in_all_forms() {
+    let node = own();
+    let port = node.ports().kv;
+    let mut client = replica(port, &[7]);
+    let mut producer = Producer::open(port, "p");
+    let opaque = producer.stream(7, 0);
+    producer.send(&marker(7, opaque, (1, 4), MEMORY));
+    for (seqno, version, value) in [
+        (1_u64, 0, "00000000000000010000000000000008"),
+        (
+            2,
+            2,
+            "1c00000012001e0004000c0010001c00140018001d0000000000000018000000\
+                02000000000000000000000009000000000000000800000000000000010000006400",
+        ),
+    ] {
+        let mut extras = seqno.to_be_bytes().to_vec();
+        extras.extend([0, 0, 0, 0, version]);
+        let event = Request::new(Opcode::DCP_SYSTEM_EVENT).vbucket(7);
+        let event = event.extras(&extras).key([b'b' + seqno as u8]);
+        producer.send(&event.value(hex(value)).opaque(opaque));
+    }
+    for (seqno, collection) in [(3, 8), (4, 9)] {
+        let document = mutation(7, opaque, seqno, "a");
+        producer.send(&document.key([collection, b'a']));
+    }
+    producer.expect_silence();
+    for collection in [8, 9] {
+        let read = Request::new(Opcode::GET_REPLICA).vbucket(7);
+        client.call(&read.key([collection, b'a'])).ok();
+    }
 }
 
 /// A peer that lost its connection is back before that is noticed here.

@@ -9,4 +9,5 @@ mod inbound;
 mod nonsense;
 mod producer;
 mod refusals;
+mod stories;
 mod streaming;

@@ -10,15 +10,17 @@ use super::producer::{Producer, REPLICA};
 use crate::client::{Client, Request};
 use crate::place::{own, set_vbucket};
 
-/// Panics of threads on which the node takes what producers send.
-static PANICS: AtomicUsize = AtomicUsize::new(0);
+/// Panics of the nodes' threads.
+pub(super) static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-fn count_panics() {
+pub(super) fn count_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            if std::thread::current().name() == Some("consumer") {
+            // A test's own thread is called as the test is.
+            let thread = std::thread::current();
+            if thread.name().is_some_and(|name| !name.contains("::")) {
                 PANICS.fetch_add(1, Ordering::SeqCst);
             }
             usual(panic);
@@ -26,16 +28,20 @@ fn count_panics() {
     });
 }
 
-struct Random(u64);
+pub(super) struct Random(u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         let next = self.0.wrapping_mul(6_364_136_223_846_793_005);
         self.0 = next.wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
     }
 
-    fn bytes(&mut self, length: u64) -> Vec<u8> {
+    pub(super) fn bytes(&mut self, length: u64) -> Vec<u8> {
         (0..length).map(|_| self.below(256) as u8).collect()
     }
 

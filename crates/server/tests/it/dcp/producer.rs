@@ -81,7 +81,10 @@ impl Producer {
     }
 
     pub(crate) fn opened(port: u16, request: &Request) -> Self {
-        let mut client = Client::ready(port);
+        Self::on(Client::ready(port), request)
+    }
+
+    pub(crate) fn on(mut client: Client, request: &Request) -> Self {
         client.call(request).ok();
         Self {
             client,
