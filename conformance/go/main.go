@@ -96,6 +96,7 @@ var tests = []test{
 		options := &gocb.WaitUntilReadyOptions{ServiceTypes: services}
 		must(w.bucket.WaitUntilReady(10*time.Second, options), "wait until ready")
 	}},
+	{"tells_who_there_is", tellsWhoThereIs},
 	{"manages_scopes_and_collections", managesCollections},
 	{"changes_the_ttl_of_a_collection", changesTheTTL},
 	{"writes_and_reads", func(w *world) {
@@ -180,6 +181,9 @@ var tests = []test{
 		must1(w.collection.Upsert("durable", document{}, &gocb.UpsertOptions{PersistTo: 1}))
 		must1(w.collection.Remove("durable", &gocb.RemoveOptions{PersistTo: 1}))
 	}},
+	{"commits_transactions", commitsTransactions},
+	{"rolls_transactions_back", rollsTransactionsBack},
+	{"runs_transactions_in_conflict", runsTransactionsInConflict},
 	{"writes_durably", writesDurably},
 	{"keeps_large_documents", func(w *world) {
 		random := make([]byte, 19*mib)

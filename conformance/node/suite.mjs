@@ -33,6 +33,19 @@ async function holds(c, key, expected) {
   equal((await c.get(key)).content, expected, key)
 }
 
+// Documents for a transaction, and what it does to them.
+async function staged(c) {
+  await c.upsert('txn-replaced', { n: 1 })
+  await c.upsert('txn-removed', { n: 2 })
+  await c.upsert('txn-inserted', {})
+  await c.remove('txn-inserted')
+  return async (attempt) => {
+    await attempt.replace(await attempt.get(c, 'txn-replaced'), { n: 11 })
+    await attempt.remove(await attempt.get(c, 'txn-removed'))
+    await attempt.insert(c, 'txn-inserted', { n: 12 })
+  }
+}
+
 const tests = {
   async waits_until_ready({ cluster, bucket }) {
     const services = { serviceTypes: [couchbase.ServiceType.KeyValue] }
@@ -50,6 +63,30 @@ const tests = {
     await holds(c, 'crud', { a: 2 })
     await c.remove('crud')
     await refused(() => c.get('crud'), couchbase.DocumentNotFoundError)
+  },
+
+  async commits_transactions({ cluster, c }) {
+    const changed = await staged(c)
+    await cluster.transactions().run(async (attempt) => {
+      await changed(attempt)
+      await holds(c, 'txn-replaced', { n: 1 })
+      await refused(() => c.get('txn-inserted'), couchbase.DocumentNotFoundError)
+    })
+    await holds(c, 'txn-replaced', { n: 11 })
+    await holds(c, 'txn-inserted', { n: 12 })
+    await refused(() => c.get('txn-removed'), couchbase.DocumentNotFoundError)
+  },
+
+  async rolls_transactions_back({ cluster, c }) {
+    const changed = await staged(c)
+    const givenUp = async (attempt) => {
+      await changed(attempt)
+      throw new Error('given up')
+    }
+    await refused(() => cluster.transactions().run(givenUp), couchbase.TransactionFailedError)
+    await holds(c, 'txn-replaced', { n: 1 })
+    await holds(c, 'txn-removed', { n: 2 })
+    await refused(() => c.get('txn-inserted'), couchbase.DocumentNotFoundError)
   },
 
   async manages_scopes_and_collections({ bucket, c }) {
