@@ -50,7 +50,7 @@ const fn suite(
 }
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 15] = [
+pub(super) const SUITES: [Suite; 16] = [
     suite("python", &["python3"], Language::Python, "python/sdk.py"),
     suite(
         "classic",
@@ -108,6 +108,12 @@ pub(super) const SUITES: [Suite; 15] = [
         &["python3"],
         Language::PlainPython,
         "replica/suite.py",
+    ),
+    suite(
+        "histories",
+        &["python3"],
+        Language::PlainPython,
+        "histories/suite.py",
     ),
     suite("cli", &["python3"], Language::PlainPython, "cli/suite.py"),
     suite("tail", &["python3"], Language::PlainPython, "tail/suite.py"),
