@@ -1,13 +1,12 @@
 //! Everybody who is connected, for statistics, limits and notices.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 use wire::FeatureSet;
 
 use crate::net::Mailbox;

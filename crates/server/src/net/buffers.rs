@@ -11,8 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use crate::connections::ConnectionInfo;
 use crate::node::NodeState;
 
@@ -34,7 +32,6 @@ pub(crate) struct Buffers {
     limit: AtomicUsize,
     least: AtomicUsize,
     closed: AtomicU64,
-    room: Notify,
 }
 
 impl Default for Buffers {
@@ -44,7 +41,6 @@ impl Default for Buffers {
             limit: AtomicUsize::new(LEAST_BYTES),
             least: AtomicUsize::new(LEAST_BYTES),
             closed: AtomicU64::new(0),
-            room: Notify::new(),
         }
     }
 }
@@ -88,21 +84,12 @@ impl Buffers {
         self.least.store(bytes, Ordering::Relaxed);
     }
 
-    /// Waits until there is room, or a little: who was told of room may find it taken.
-    pub(super) async fn room(&self) {
-        drop(tokio::time::timeout(PERIOD, self.room.notified()).await);
-    }
-
     fn change(&self, before: usize, after: usize) {
         if after >= before {
             self.held.fetch_add(after - before, Ordering::Relaxed);
             return;
         }
-        let held = self.held.fetch_sub(before - after, Ordering::Relaxed);
-        let limit = self.limit();
-        if held >= limit && held - (before - after) < limit {
-            self.room.notify_waiters();
-        }
+        self.held.fetch_sub(before - after, Ordering::Relaxed);
     }
 }
 

@@ -6,41 +6,47 @@
 //! [`super::balance`]. A connection that finds itself at the wrong worker moves before it waits
 //! for input.
 
+use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use tokio::sync::mpsc;
+use mio::Poll;
 
+use super::inbox::Inbox;
 use super::worker::Arrival;
 
 /// All workers of a node.
 pub(crate) struct Crew {
-    /// Weak, so that workers, who hold the crew, end when the node closes their doors.
-    doors: Vec<mpsc::WeakUnboundedSender<Arrival>>,
+    doors: Vec<Arc<Inbox>>,
     serving: AtomicUsize,
     moves: AtomicU64,
 }
 
-/// Both ends of the channel to each worker.
+/// What each worker waits with, and its side of its door.
 pub(crate) struct Doors {
-    pub(super) outside: Vec<mpsc::UnboundedSender<Arrival>>,
-    pub(super) inside: Vec<mpsc::UnboundedReceiver<Arrival>>,
+    pub(super) inside: Vec<(Poll, Arc<Inbox>)>,
 }
 
 impl Crew {
     /// A crew of so many, at least one, of which one serves; and their doors.
-    pub(crate) fn new(workers: usize) -> (Self, Doors) {
-        let (outside, inside): (Vec<_>, Vec<_>) = (0..workers.max(1))
-            .map(|_| mpsc::unbounded_channel())
-            .unzip();
+    ///
+    /// # Errors
+    /// The system gives no descriptors.
+    pub(crate) fn new(workers: usize) -> io::Result<(Self, Doors)> {
+        let door = || {
+            let poll = Poll::new()?;
+            let inbox = Arc::new(Inbox::new(poll.registry())?);
+            io::Result::Ok((poll, inbox))
+        };
+        let inside: Vec<_> = (0..workers.max(1))
+            .map(|_| door())
+            .collect::<io::Result<_>>()?;
         let crew = Self {
-            doors: outside
-                .iter()
-                .map(mpsc::UnboundedSender::downgrade)
-                .collect(),
+            doors: inside.iter().map(|(_, inbox)| Arc::clone(inbox)).collect(),
             serving: AtomicUsize::new(1),
             moves: AtomicU64::new(0),
         };
-        (crew, Doors { outside, inside })
+        Ok((crew, Doors { inside }))
     }
 
     /// Workers that there are.
@@ -80,12 +86,8 @@ impl Crew {
         if matches!(arrival, Arrival::Moved(_)) {
             self.moves.fetch_add(1, Ordering::Relaxed);
         }
-        match self
-            .doors
-            .get(worker)
-            .and_then(mpsc::WeakUnboundedSender::upgrade)
-        {
-            Some(door) => door.send(arrival).map_err(|refused| refused.0),
+        match self.doors.get(worker) {
+            Some(door) => door.deliver(arrival),
             None => Err(arrival),
         }
     }

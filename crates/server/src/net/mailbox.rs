@@ -1,11 +1,12 @@
 //! How other threads reach a connection: flags and a bell.
 
 use std::cell::RefCell;
-use std::future::poll_fn;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::task::{Context, Poll, Waker};
 
-use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+
+use super::inbox::Inbox;
 
 const WAKE: u8 = 1;
 const MAP_CHANGED: u8 = 2;
@@ -22,16 +23,29 @@ pub(crate) struct Mail {
     pub(crate) shutdown: bool,
 }
 
-/// The mailbox of one connection. Posting never blocks and never allocates.
-#[derive(Debug, Default)]
+/// Rings where a connection is served.
+#[derive(Clone)]
+pub(super) struct Bell {
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) seat: usize,
+}
+
+impl Bell {
+    fn ring(&self) {
+        self.inbox.ring(self.seat);
+    }
+}
+
+/// The mailbox of one connection. Posting blocks nobody for long.
+#[derive(Default)]
 pub(crate) struct Mailbox {
     flags: AtomicU8,
-    bell: AtomicWaker,
+    bell: Mutex<Option<Bell>>,
 }
 
 thread_local! {
     /// Bells that this thread rings later, while it holds them.
-    static HELD: RefCell<Option<Vec<Waker>>> = const { RefCell::new(None) };
+    static HELD: RefCell<Option<Vec<Bell>>> = const { RefCell::new(None) };
 }
 
 /// While this lives, bells that its thread would ring wait; all are rung when it is dropped.
@@ -56,20 +70,28 @@ impl Drop for HeldBells {
     fn drop(&mut self) {
         let bells = HELD.take();
         for bell in bells.into_iter().flatten() {
-            bell.wake();
+            bell.ring();
         }
     }
 }
 
 impl Mailbox {
+    /// From now on this bell is rung. Mail that came before has rung in vain: look for it.
+    pub(super) fn hang(&self, bell: Bell) {
+        *self.bell.lock() = Some(bell);
+    }
+
     fn post(&self, flag: u8) {
-        self.flags.fetch_or(flag, Ordering::SeqCst);
-        let Some(bell) = self.bell.take() else {
+        // Who posted the same before has rung, and it was not taken yet.
+        if self.flags.fetch_or(flag, Ordering::SeqCst) & flag != 0 {
+            return;
+        }
+        let Some(bell) = self.bell.lock().clone() else {
             return;
         };
         HELD.with_borrow_mut(|held| match held {
             Some(held) => held.push(bell),
-            None => bell.wake(),
+            None => bell.ring(),
         });
     }
 
@@ -93,29 +115,14 @@ impl Mailbox {
         }
     }
 
-    /// Ready once there is something to take. Only the connection itself may wait.
-    pub(crate) fn poll_posted(&self, task: &Context<'_>) -> Poll<()> {
-        self.poll_for(u8::MAX, task)
+    /// Whether there is something to take.
+    pub(super) fn has_mail(&self) -> bool {
+        self.flags.load(Ordering::SeqCst) != 0
     }
 
-    /// Waits until there is something to take.
-    pub(crate) async fn posted(&self) {
-        poll_fn(|task| self.poll_posted(task)).await;
-    }
-
-    /// Waits until the node stops; other mail stays to be taken.
-    pub(crate) async fn shutting_down(&self) {
-        poll_fn(|task| self.poll_for(SHUTDOWN, task)).await;
-    }
-
-    fn poll_for(&self, flags: u8, task: &Context<'_>) -> Poll<()> {
-        // Registered first: a post between the two is seen by the load or wakes the task.
-        self.bell.register(task.waker());
-        if self.flags.load(Ordering::SeqCst) & flags == 0 {
-            Poll::Pending
-        } else {
-            Poll::Ready(())
-        }
+    /// Whether the node stops; other mail stays to be taken.
+    pub(super) fn is_shutting_down(&self) -> bool {
+        self.flags.load(Ordering::SeqCst) & SHUTDOWN != 0
     }
 }
 
@@ -127,43 +134,61 @@ impl bucket::Wake for Mailbox {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
-    use std::task::Wake;
+    use mio::Poll;
 
+    use super::super::inbox::Letters;
     use super::*;
 
-    #[derive(Default)]
-    struct Rung(AtomicUsize);
-
-    impl Wake for Rung {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
+    fn rung(inbox: &Inbox) -> Vec<usize> {
+        let mut letters = Letters::default();
+        inbox.take(&mut letters);
+        letters.rung
     }
 
     #[test]
     fn held_bells_ring_in_the_end() {
-        let rung = Arc::new(Rung::default());
-        let count = || rung.0.load(Ordering::SeqCst);
-        let waker = Waker::from(Arc::clone(&rung));
-        let task = Context::from_waker(&waker);
+        let poll = Poll::new().unwrap();
+        let inbox = Arc::new(Inbox::new(poll.registry()).unwrap());
         let mailbox = Mailbox::default();
-        assert!(mailbox.poll_posted(&task).is_pending());
+        mailbox.hang(Bell {
+            inbox: Arc::clone(&inbox),
+            seat: 7,
+        });
         let held = HeldBells::hold();
         mailbox.map_changed();
         mailbox.shut_down();
-        assert_eq!(count(), 0, "held");
-        assert!(
-            mailbox.take().map_changed,
-            "what was posted is there before the bell"
-        );
-        assert!(mailbox.poll_posted(&task).is_pending());
+        assert!(rung(&inbox).is_empty(), "held");
+        assert!(mailbox.is_shutting_down());
+        assert!(mailbox.take().map_changed, "it is there before the bell");
+        assert!(!mailbox.has_mail());
         mailbox.map_changed();
         drop(held);
-        assert_eq!(count(), 2, "once for each time that somebody waited");
-        assert!(mailbox.poll_posted(&task).is_ready());
+        assert_eq!(rung(&inbox), [7, 7, 7], "once for each news");
         mailbox.map_changed();
-        assert_eq!(count(), 3, "at once again");
+        assert!(rung(&inbox).is_empty(), "known, and not taken yet");
+        assert!(mailbox.take().map_changed);
+        mailbox.map_changed();
+        assert_eq!(rung(&inbox), [7], "at once again");
+    }
+
+    #[test]
+    fn who_has_letters_does_not_fall_asleep() {
+        let poll = Poll::new().unwrap();
+        let inbox = Inbox::new(poll.registry()).unwrap();
+        let mut seen = Letters::default();
+        assert!(inbox.falls_asleep(&seen));
+        inbox.wakes_up();
+        inbox.ring(1);
+        assert!(!inbox.falls_asleep(&seen));
+        assert_eq!(rung(&inbox), [1]);
+        assert!(inbox.falls_asleep(&seen));
+        inbox.wakes_up();
+        inbox.close();
+        assert!(
+            !inbox.falls_asleep(&seen),
+            "it must look whether it is done"
+        );
+        inbox.take(&mut seen);
+        assert!(inbox.falls_asleep(&seen));
     }
 }

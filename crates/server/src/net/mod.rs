@@ -1,22 +1,23 @@
 //! Sockets: one accepting thread, one thread per core that serves connections.
 //!
 //! ```text
-//!   accept thread --- hands out sockets ---> worker 0: tokio current_thread runtime
-//!                                        \-> worker 1: tokio current_thread runtime
-//!   worker: socket bytes -> Session::receive -> reply bytes -> socket, one connection at a time
+//!   accept thread --- hands out sockets ---> worker 0: its rounds, over the sockets that are ready
+//!                                        \-> worker 1: the same
+//!   a round: socket bytes -> Session::receive -> reply bytes -> socket, in groups of connections
+//!   inbox: connections that arrive, bells of connections that have mail
 //!   balance: how busy are workers and machine? -> crew: how many workers serve; connections move
 //! ```
-//!
-//! This module is the only async part of the server besides HTTP.
 
 mod accept;
 mod balance;
 mod buffers;
 mod connection;
 mod crew;
+mod inbox;
 mod mailbox;
 mod meter;
 mod own_thread;
+mod rounds;
 mod worker;
 
 pub(crate) use accept::{Listener, bind};

@@ -23,19 +23,13 @@ impl OwnThreads {
         running.len() < THREADS_MAX
     }
 
-    /// Runs `work` in a thread of its own, which has a runtime for sockets.
+    /// Runs `work` in a thread of its own.
     ///
     /// # Errors
     /// The system gives no thread.
-    pub(crate) fn start<F: Future<Output = ()>>(
-        &self,
-        work: impl FnOnce() -> F + Send + 'static,
-    ) -> io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+    pub(crate) fn start(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let thread = std::thread::Builder::new().name("consumer".into());
-        let thread = thread.spawn(move || runtime.block_on(async move { work().await }))?;
+        let thread = thread.spawn(work)?;
         let mut running = self.running.lock();
         running.retain(|thread| !thread.is_finished());
         running.push(thread);

@@ -2,13 +2,13 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::sync::{Arc, mpsc as std_mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
 
-use tokio::sync::mpsc;
-
-use super::connection::{Moving, serve};
+use super::connection::Moving;
 use super::crew::{Crew, Doors};
+use super::inbox::Inbox;
+use super::rounds::Rounds;
 use crate::node::NodeState;
 use crate::stats::timings::Timings;
 
@@ -36,10 +36,10 @@ pub(super) struct Home {
     pub(super) timings: Arc<Timings>,
 }
 
-/// The running workers. They end when this is dropped and their connections are closed.
+/// The running workers. They end once they are closed and their connections are.
 #[derive(Default)]
 pub(crate) struct Workers {
-    doors: Vec<mpsc::UnboundedSender<Arrival>>,
+    doors: Vec<Arc<Inbox>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -51,53 +51,47 @@ impl Workers {
         timings: &[Arc<Timings>],
         doors: Doors,
     ) -> io::Result<(Self, Vec<i32>)> {
-        let (tell, told) = std_mpsc::channel();
-        let mut threads = Vec::new();
-        for (index, (timings, incoming)) in timings.iter().zip(doors.inside).enumerate() {
+        let (tell, told) = mpsc::channel();
+        let mut workers = Self::default();
+        for (index, (timings, (poll, inbox))) in timings.iter().zip(doors.inside).enumerate() {
             let node = Arc::clone(node);
             let home = Home {
                 place: Place::Worker(index),
                 crew: Arc::clone(&node.crew),
                 timings: Arc::clone(timings),
             };
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
+            workers.doors.push(Arc::clone(&inbox));
             let tell = tell.clone();
             let name = format!("worker-{index}");
-            threads.push(Builder::new().name(name).spawn(move || {
+            let thread = Builder::new().name(name).spawn(move || {
                 let number = rustix::thread::gettid().as_raw_nonzero().get();
                 // Whoever asked waits for all of them.
                 tell.send(number).unwrap_or_default();
                 drop(tell);
-                runtime.block_on(run(node, home, incoming));
-            })?);
+                Rounds::new(node, home, poll, inbox).run();
+            })?;
+            workers.threads.push(thread);
         }
         drop(tell);
-        let workers = Self {
-            doors: doors.outside,
-            threads,
-        };
         Ok((workers, told.iter().collect()))
     }
 
     /// Takes no connections any more. Threads to wait for once connections are told to end.
     pub(crate) fn close(self) -> Vec<JoinHandle<()>> {
-        drop(self.doors);
+        for door in &self.doors {
+            door.close();
+        }
         self.threads
     }
 }
 
-async fn run(node: Arc<NodeState>, home: Home, mut incoming: mpsc::UnboundedReceiver<Arrival>) {
-    let mut tasks = tokio::task::JoinSet::new();
-    loop {
-        tokio::select! {
-            arrival = incoming.recv() => {
-                let Some(arrival) = arrival else { break };
-                tasks.spawn(serve(arrival, Arc::clone(&node), home.clone()));
-            }
-            Some(_) = tasks.join_next() => {}
-        }
-    }
-    while tasks.join_next().await.is_some() {}
+/// Serves one connection in this thread until it ends.
+///
+/// # Errors
+/// The system gives no descriptors.
+pub(super) fn serve_alone(arrival: Arrival, node: Arc<NodeState>, home: Home) -> io::Result<()> {
+    let poll = mio::Poll::new()?;
+    let inbox = Arc::new(Inbox::new(poll.registry())?);
+    Rounds::new(node, home, poll, inbox).run_for(arrival);
+    Ok(())
 }

@@ -247,7 +247,7 @@ impl Node {
             memcached: classic.as_ref().map(port_of).transpose().map_err(system)?,
         };
         let (warmed, warm) = watch::channel(0);
-        let (crew, doors) = Crew::new(config.threads);
+        let (crew, doors) = Crew::new(config.threads).map_err(system)?;
         let crew = Arc::new(crew);
         let descriptors = Descriptors::of_process(config);
         let state = open_state(config, (ports, waits), (&crew, descriptors), &warmed)?;

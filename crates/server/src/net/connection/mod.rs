@@ -1,0 +1,551 @@
+//! One connection: reads, lets the session work, writes.
+//!
+//! A connection at rest holds no buffer: input is read into a buffer that the worker's
+//! connections share, and only what is incomplete, or cannot be sent yet, is kept apart.
+
+mod sending;
+
+use std::io::{self, ErrorKind, Read};
+use std::net::Shutdown;
+use std::ops::Range;
+use std::slice::from_ref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bucket::Wake as _;
+use mio::event::Event;
+use mio::net::TcpStream;
+use prefetch_index::prefetch_index;
+
+use super::buffers::Held;
+use super::mailbox::{HeldBells, Mailbox};
+use super::worker::{Arrival, Home, Place, serve_alone};
+use crate::connections::ConnectionInfo;
+use crate::node::NodeState;
+use crate::session::dcp::Produced;
+use crate::session::{Received, Session, Verdict};
+
+/// Bytes read at once.
+pub(super) const READ_BYTES: usize = 64 << 10;
+/// Buffers that a large frame made larger than this are given back.
+const KEEP_BYTES: usize = 256 << 10;
+
+/// How often those look again that wait until others hold less.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// How long a peer may take to read the last answers before its connection is closed.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Buffers that the connections of one worker share.
+pub(super) struct Scratch {
+    pub(super) input: Box<[u8]>,
+    pub(super) output: Vec<u8>,
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self {
+            input: vec![0; READ_BYTES].into(),
+            output: Vec::new(),
+        }
+    }
+}
+
+impl Scratch {
+    /// Gives back what a large answer took.
+    pub(super) fn shrink(&mut self) {
+        if self.output.capacity() > KEEP_BYTES {
+            self.output = Vec::new();
+        }
+    }
+}
+
+/// What the system told of a socket. It tells of changes only, so each holds until it is found to be
+/// otherwise.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    /// There may be something to read.
+    readable: bool,
+    /// There may be room to write.
+    writable: bool,
+    /// The peer sends nothing more; what it sent before may still lie there.
+    read_closed: bool,
+}
+
+/// A connection, with or without its socket.
+pub(super) struct Connection<S> {
+    pub(super) stream: S,
+    pub(super) session: Session,
+    pub(super) info: Arc<ConnectionInfo>,
+    pub(super) mailbox: Arc<Mailbox>,
+    /// Input that was read but not consumed: part of a frame, or what waits behind a parked
+    /// request or a full output.
+    backlog: Vec<u8>,
+    /// Output that the socket did not take, and how much of it was sent since.
+    unsent: Vec<u8>,
+    sent: usize,
+    /// How much both are.
+    held: Held,
+    /// Its streams wait until others hold less.
+    held_back: bool,
+    next: Next,
+    /// What it waits for has an end then: room, its peer, the last answer to be read.
+    until: Option<Instant>,
+    /// When a peer that does not read is given up.
+    unread_until: Option<Instant>,
+    told: Told,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Read,
+    /// Run what is in the backlog.
+    Backlog,
+    /// There is more in the backlog; others go first.
+    Again,
+    Park(Duration),
+    /// Others must hold less before the rest of a large request is read.
+    AwaitRoom(usize),
+    /// The streams have more to send; whatever can be read goes first.
+    Produce,
+    /// Close once the peer has read what was sent.
+    Linger,
+    /// Nothing is sent any more, and what still comes is dropped.
+    Drain,
+    Close,
+}
+
+impl Next {
+    /// Whether a connection may leave its thread before it.
+    fn may_move(&self) -> bool {
+        matches!(
+            self,
+            Self::Read | Self::Produce | Self::Again | Self::Backlog
+        )
+    }
+}
+
+/// A connection between two threads: with its socket, but watched by nobody.
+pub(crate) struct Moving {
+    connection: Connection<std::net::TcpStream>,
+}
+
+/// How a connection's turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Its next turn comes with news of the socket, with mail, or at this time.
+    Wait(Option<Instant>),
+    /// It could go on; others first.
+    Again,
+    Ended,
+    Moves(Place),
+}
+
+impl<S> Connection<S> {
+    /// The same with another socket, of which nothing is known yet.
+    fn with<T>(self, change: impl FnOnce(S) -> T) -> Connection<T> {
+        // It may bring input along; and the mail that told of an owed answer may have been read.
+        let next = if !self.backlog.is_empty() || self.session.owes() {
+            Next::Backlog
+        } else if self.session.is_dcp() {
+            Next::Produce
+        } else {
+            Next::Read
+        };
+        Connection {
+            stream: change(self.stream),
+            session: self.session,
+            info: self.info,
+            mailbox: self.mailbox,
+            backlog: self.backlog,
+            unsent: self.unsent,
+            sent: self.sent,
+            held: self.held,
+            held_back: self.held_back,
+            next,
+            until: None,
+            unread_until: self.unread_until,
+            told: Told::default(),
+        }
+    }
+
+    /// Notes how much is set aside for the peer.
+    fn note_held(&mut self) {
+        self.held
+            .note(self.backlog.capacity() + self.unsent.capacity());
+    }
+
+    pub(super) fn end(mut self, node: &NodeState) {
+        self.session.end();
+        node.connections.forget(self.info.id);
+    }
+}
+
+impl Connection<TcpStream> {
+    /// What arrived, as a connection of this thread; `None` if its peer is gone.
+    pub(super) fn admitted(arrival: Arrival, node: &Arc<NodeState>, home: &Home) -> Option<Self> {
+        let (stream, classic) = match arrival {
+            Arrival::New { stream, classic } => (stream, classic),
+            Arrival::Moved(moving) => {
+                let mut connection = moving.connection.with(TcpStream::from_std);
+                connection.session.timings = Arc::clone(&home.timings);
+                return Some(connection);
+            }
+        };
+        let mailbox = Arc::new(Mailbox::default());
+        let Some(info) = node.connections.register(&stream, &mailbox) else {
+            node.connections.give_up();
+            return None;
+        };
+        let timings = Arc::clone(&home.timings);
+        let session = Session::new(Arc::clone(node), Arc::clone(&info), timings, classic);
+        Some(Self {
+            stream: TcpStream::from_std(stream),
+            held: Held::nothing(&node.buffers, &info),
+            held_back: false,
+            session,
+            info,
+            mailbox,
+            backlog: Vec::new(),
+            unsent: Vec::new(),
+            sent: 0,
+            next: Next::Read,
+            until: None,
+            unread_until: None,
+            told: Told::default(),
+        })
+    }
+
+    /// Leaves this thread, whose list of sockets it has left already. Mail that comes meanwhile is
+    /// found in the next one.
+    pub(super) fn move_to(self, place: Place, node: &Arc<NodeState>, home: Home) {
+        let id = self.info.id;
+        let connection = self.with(std::net::TcpStream::from);
+        let arrival = Arrival::Moved(Box::new(Moving { connection }));
+        match place {
+            Place::Worker(worker) => {
+                if let Err(Arrival::Moved(moving)) = home.crew.hand_over(worker, arrival) {
+                    // The node stops.
+                    moving.connection.end(node);
+                }
+            }
+            Place::OwnThread => {
+                let there = Arc::clone(node);
+                let home = Home { place, ..home };
+                let started = node.own_threads.start(move || {
+                    if let Err(error) = serve_alone(arrival, there, home) {
+                        tracing::error!(%error, "a connection cannot be served");
+                    }
+                });
+                if let Err(error) = started {
+                    tracing::error!(%error, "a connection has no thread");
+                    node.connections.forget(id);
+                }
+            }
+        }
+    }
+
+    /// Asks for the memory that a turn looks at.
+    #[inline]
+    pub(super) fn foresee(&self) {
+        prefetch_index(from_ref(&self.stream), 0);
+        prefetch_index(from_ref(&self.next), 0);
+        prefetch_index(from_ref(&self.backlog), 0);
+        prefetch_index(from_ref(&self.session), 0);
+        prefetch_index(from_ref(&self.session.features), 0);
+        prefetch_index(from_ref(&self.session.bucket), 0);
+        prefetch_index(from_ref(&self.session.owed), 0);
+    }
+
+    /// Notes what the system tells of the socket.
+    pub(super) fn heard(&mut self, event: &Event) {
+        self.told.read_closed |= event.is_read_closed() || event.is_error();
+        self.told.readable |= event.is_readable() || self.told.read_closed;
+        self.told.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
+    }
+
+    /// Where it is to be served.
+    fn place(&self, home: &Home) -> Place {
+        if self.session.is_consumer() {
+            Place::OwnThread
+        } else {
+            Place::Worker(home.crew.home(self.info.id, self.session.is_dcp()))
+        }
+    }
+
+    /// Whether all there is to do is to read and run what has come.
+    #[inline]
+    pub(super) fn only_reads(&self, home: &Home) -> bool {
+        self.next == Next::Read
+            && self.told.readable
+            && self.unsent.is_empty()
+            && self.backlog.is_empty()
+            && !self.session.is_dcp()
+            && !self.mailbox.has_mail()
+            && self.place(home) == home.place
+    }
+
+    /// Reads what there is, up to the buffer's length; 0 at the end, `None` if there is nothing.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            match self.stream.read(buffer) {
+                Ok(count) => {
+                    // What did not fill the buffer emptied the socket: more will be told of.
+                    self.told.readable = count == buffer.len() || self.told.read_closed;
+                    self.info.count_received(count);
+                    return Ok(Some(count));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.told.readable = false;
+                    return Ok(None);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Runs what came while there was no backlog, and appends the answers to `output`.
+    #[inline]
+    pub(super) fn receive(&mut self, input: &[u8], output: &mut Vec<u8>) -> Received {
+        let received = self.session.receive(input, output);
+        self.backlog.extend_from_slice(&input[received.consumed..]);
+        received
+    }
+
+    /// Sends the answers in this part of `output`, which may be gone afterwards if it is all.
+    pub(super) fn answer(
+        &mut self,
+        output: &mut Vec<u8>,
+        part: Range<usize>,
+        received: &Received,
+    ) -> io::Result<()> {
+        if part == (0..output.len()) {
+            self.send(output)?;
+        } else if let Some(answer) = output.get(part) {
+            let sent = self.send_some(answer)?;
+            if sent < answer.len() {
+                self.unsent.extend_from_slice(&answer[sent..]);
+                self.note_held();
+            }
+        }
+        self.next = self.after(received);
+        Ok(())
+    }
+
+    /// Goes on as far as is possible without waiting, and not so far that others wait for long.
+    pub(super) fn advance(&mut self, home: &Home, scratch: &mut Scratch) -> io::Result<Step> {
+        let mut turns = 0;
+        loop {
+            if !self.unsent.is_empty()
+                && let Some(step) = self.send_unsent()?
+            {
+                return Ok(step);
+            }
+            if self.next.may_move() && self.place(home) != home.place {
+                return Ok(Step::Moves(self.place(home)));
+            }
+            // What was put off until others had their turn is done in the next one.
+            if turns > 0 && matches!(self.next, Next::Again | Next::Produce) {
+                return Ok(Step::Again);
+            }
+            turns += 1;
+            if let Some(step) = self.step(turns, scratch)? {
+                return Ok(step);
+            }
+            // What a peer brings is not worked on where clients are served.
+            if self.session.is_dcp()
+                && (home.place == Place::OwnThread || !self.session.is_consumer())
+            {
+                self.next = self.produce(self.next, scratch)?;
+            }
+        }
+    }
+
+    /// Does what is next, and says what comes then; a step if that has to wait.
+    fn step(&mut self, turns: u32, scratch: &mut Scratch) -> io::Result<Option<Step>> {
+        self.next = match self.next {
+            Next::Close => return Ok(Some(Step::Ended)),
+            Next::Linger => {
+                self.stream.shutdown(Shutdown::Write)?;
+                self.until = Some(Instant::now() + LINGER);
+                Next::Drain
+            }
+            Next::Drain => return self.drain(scratch).map(Some),
+            Next::Again | Next::Backlog => self.turn_on_backlog(scratch)?,
+            Next::Produce => self.read_if_any(scratch)?.unwrap_or(Next::Read),
+            Next::Read => match self.read_if_any(scratch)? {
+                // A peer that sends all the time does not keep others waiting.
+                Some(Next::Read) if turns > 1 && self.told.readable => Next::Again,
+                Some(next) => next,
+                None if self.session.is_dcp() => match self.rest(turns) {
+                    Some(step) => return Ok(Some(step)),
+                    None => Next::Read,
+                },
+                None => return Ok(Some(Step::Wait(None))),
+            },
+            Next::Park(limit) => {
+                let until = *self.until.get_or_insert_with(|| Instant::now() + limit);
+                if self.mailbox.has_mail() {
+                    self.until = None;
+                    match self.on_mail(Next::Park(limit), scratch)? {
+                        Next::Park(limit) if !self.session.was_woken() => Next::Park(limit),
+                        Next::Close => Next::Close,
+                        _ => self.turn_on_backlog(scratch)?,
+                    }
+                } else if Instant::now() >= until {
+                    self.until = None;
+                    self.turn_on_backlog(scratch)?
+                } else {
+                    return Ok(Some(Step::Wait(Some(until))));
+                }
+            }
+            Next::AwaitRoom(more) => {
+                let room = self.makes_room(more);
+                self.info.note_waiting(!room);
+                if room {
+                    Next::Read
+                } else if self.mailbox.has_mail() {
+                    self.on_mail(Next::AwaitRoom(more), scratch)?
+                } else {
+                    return Ok(Some(Step::Wait(Some(Instant::now() + LOOK_AGAIN))));
+                }
+            }
+        };
+        Ok(None)
+    }
+
+    /// Takes mail or input, if there is any; never waits. Mail first: it is rare, and input may
+    /// never end.
+    fn read_if_any(&mut self, scratch: &mut Scratch) -> io::Result<Option<Next>> {
+        if self.mailbox.has_mail() {
+            return self.on_mail(Next::Read, scratch).map(Some);
+        }
+        if !self.told.readable {
+            return Ok(None);
+        }
+        Ok(match self.read(&mut scratch.input)? {
+            Some(0) => Some(Next::Close),
+            Some(count) => Some(self.take_input(count, scratch)?),
+            None => None,
+        })
+    }
+
+    /// How long one that streams may rest; `None` if its streams have to be looked at.
+    fn rest(&mut self, turns: u32) -> Option<Step> {
+        if self.held_back && !self.held.all().is_crowded() {
+            return None;
+        }
+        let mut limit = self.session.produce_within();
+        if self.held_back {
+            limit = Some(limit.map_or(LOOK_AGAIN, |limit| limit.min(LOOK_AGAIN)));
+        }
+        match limit {
+            Some(limit) if limit.is_zero() => (turns > 1).then_some(Step::Again),
+            limit => Some(Step::Wait(limit.map(|limit| Instant::now() + limit))),
+        }
+    }
+
+    /// Sends what the streams have, then goes on with `next`.
+    fn produce(&mut self, next: Next, scratch: &mut Scratch) -> io::Result<Next> {
+        if matches!(next, Next::Close | Next::Linger | Next::Drain) {
+            return Ok(next);
+        }
+        self.held_back = !self.session.is_consumer() && self.held.all().is_crowded();
+        if self.held_back {
+            return Ok(match next {
+                Next::Produce => Next::Read,
+                next => next,
+            });
+        }
+        let produced = self.session.produce(&mut scratch.output);
+        self.send(&mut scratch.output)?;
+        Ok(match (produced, next) {
+            (Produced::Silent, _) => Next::Close,
+            (Produced::More, Next::Read | Next::Produce) => Next::Produce,
+            (Produced::More, Next::Park(limit)) => {
+                // Looks again at the parked request, too; that does it no harm.
+                self.mailbox.wake();
+                Next::Park(limit)
+            }
+            (Produced::Idle | Produced::More, next) => next,
+        })
+    }
+
+    /// Runs what came. Behind part of a frame it is put next to it: what is set aside for a
+    /// frame grows with what has come of it, not with what its header claims.
+    fn take_input(&mut self, count: usize, scratch: &mut Scratch) -> io::Result<Next> {
+        let input = &scratch.input[..count];
+        if !self.backlog.is_empty() {
+            self.backlog.extend_from_slice(input);
+            return Ok(Next::Backlog);
+        }
+        let _after_the_answers = HeldBells::hold();
+        let received = self.receive(input, &mut scratch.output);
+        self.send(&mut scratch.output)?;
+        Ok(self.after(&received))
+    }
+
+    fn turn_on_backlog(&mut self, scratch: &mut Scratch) -> io::Result<Next> {
+        let _after_the_answers = HeldBells::hold();
+        let received = self.session.receive(&self.backlog, &mut scratch.output);
+        self.backlog.drain(..received.consumed);
+        if self.backlog.is_empty() && self.backlog.capacity() > 0 {
+            self.backlog = Vec::new();
+        } else if received.consumed > KEEP_BYTES {
+            self.backlog.shrink_to_fit();
+        }
+        self.send(&mut scratch.output)?;
+        Ok(self.after(&received))
+    }
+
+    /// What to do next; input of a large frame is not read before there is room for all of it.
+    fn after(&mut self, received: &Received) -> Next {
+        self.note_held();
+        match received.verdict {
+            Verdict::NeedInput(more) => {
+                if self.backlog.len().max(more) <= READ_BYTES || self.makes_room(more) {
+                    Next::Read
+                } else {
+                    Next::AwaitRoom(more)
+                }
+            }
+            Verdict::OutputFull => Next::Again,
+            Verdict::Parked(limit) => Next::Park(limit),
+            Verdict::Close => Next::Linger,
+        }
+    }
+
+    /// Takes memory for `more` bytes of a frame, if there is room.
+    fn makes_room(&mut self, more: usize) -> bool {
+        if self.backlog.capacity() - self.backlog.len() < more {
+            if self.held.all().is_crowded() {
+                return false;
+            }
+            // With what may come behind the frame, so that it does not grow for that.
+            self.backlog.reserve_exact(more + READ_BYTES);
+            self.note_held();
+        }
+        true
+    }
+
+    fn on_mail(&mut self, otherwise: Next, scratch: &mut Scratch) -> io::Result<Next> {
+        let mail = self.mailbox.take();
+        if mail.shutdown {
+            return Ok(Next::Close);
+        }
+        if mail.wake {
+            self.session.wake();
+        }
+        let settles = mail.wake && self.session.owes();
+        if mail.map_changed {
+            self.session.push_map(&mut scratch.output);
+            self.send(&mut scratch.output)?;
+        }
+        if settles {
+            return Ok(Next::Backlog);
+        }
+        Ok(otherwise)
+    }
+}

@@ -1,0 +1,113 @@
+//! Output: what the socket takes at once, what waits for the peer, and the end.
+
+use std::io::{self, ErrorKind, Write};
+use std::time::{Duration, Instant};
+
+use mio::net::TcpStream;
+
+use super::{Connection, KEEP_BYTES, Scratch, Step};
+
+/// How long a consumer of changes may take to read what one turn made for it.
+const UNREAD_LIMIT: Duration = Duration::from_mins(6);
+/// Reads of input that is dropped, in one turn.
+const DRAINS: usize = 16;
+
+impl Connection<TcpStream> {
+    /// Sends what the socket takes and keeps the rest; leaves `output` empty.
+    pub(super) fn send(&mut self, output: &mut Vec<u8>) -> io::Result<()> {
+        if output.is_empty() {
+            return Ok(());
+        }
+        let sent = self.send_some(output);
+        if let Ok(sent) = sent
+            && sent < output.len()
+        {
+            if sent == 0 && self.unsent.is_empty() {
+                std::mem::swap(&mut self.unsent, output);
+            } else {
+                self.unsent.extend_from_slice(&output[sent..]);
+            }
+            self.note_held();
+        }
+        output.clear();
+        if output.capacity() > KEEP_BYTES {
+            *output = Vec::new();
+        }
+        sent.map(drop)
+    }
+
+    /// Sends what the socket takes, unless something else is before it. Gives how much it took.
+    pub(super) fn send_some(&mut self, output: &[u8]) -> io::Result<usize> {
+        self.info.count_sent(output.len());
+        if self.unsent.is_empty() {
+            write(&mut self.stream, output, &mut self.told.writable)
+        } else {
+            Ok(0)
+        }
+    }
+
+    /// Back-pressure: nothing more is read or run until the peer took what it asked for. `None` once
+    /// it has.
+    pub(super) fn send_unsent(&mut self) -> io::Result<Option<Step>> {
+        if self.mailbox.is_shutting_down() {
+            return Err(ErrorKind::ConnectionAborted.into());
+        }
+        if self.told.writable {
+            let rest = &self.unsent[self.sent..];
+            let count = write(&mut self.stream, rest, &mut self.told.writable)?;
+            self.info.count_taken(count);
+            self.sent += count;
+            if self.sent == self.unsent.len() {
+                (self.unsent, self.sent, self.unread_until) = (Vec::new(), 0, None);
+                self.note_held();
+                return Ok(None);
+            }
+        }
+        if !self.session.is_dcp() {
+            return Ok(Some(Step::Wait(None)));
+        }
+        // One that streams would hold back what it pins for ever.
+        let now = Instant::now();
+        let until = *self.unread_until.get_or_insert(now + UNREAD_LIMIT);
+        if now >= until {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        Ok(Some(Step::Wait(Some(until))))
+    }
+
+    /// Reads and drops what still comes, for a while. A socket that is closed with input unread
+    /// makes the system take back what the peer has not read yet.
+    pub(super) fn drain(&mut self, scratch: &mut Scratch) -> io::Result<Step> {
+        let until = *self.until.get_or_insert_with(Instant::now);
+        if self.mailbox.is_shutting_down() || Instant::now() >= until {
+            return Ok(Step::Ended);
+        }
+        for _ in 0..DRAINS {
+            if !self.told.readable {
+                return Ok(Step::Wait(Some(until)));
+            }
+            if self.read(&mut scratch.input)? == Some(0) {
+                return Ok(Step::Ended);
+            }
+        }
+        Ok(Step::Again)
+    }
+}
+
+/// Writes what the socket takes, and notes when it takes no more.
+fn write(stream: &mut TcpStream, output: &[u8], writable: &mut bool) -> io::Result<usize> {
+    let mut sent = 0;
+    while sent < output.len() {
+        match stream.write(&output[sent..]) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => sent += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                *writable = false;
+                break;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sent)
+}

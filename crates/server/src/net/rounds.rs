@@ -1,0 +1,417 @@
+//! The rounds of a thread that serves connections: what is ready, then all of it, then again.
+//!
+//! Requests of different connections are worked on in groups: all are read, the documents of all
+//! are asked for, all are run, all are answered. So waits for memory overlap, and a client that
+//! has many connections is woken once for several answers.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io;
+use std::ops::Range;
+use std::slice::from_ref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Interest, Poll, Token};
+use prefetch_index::prefetch_index;
+
+use super::connection::{Connection, READ_BYTES, Scratch, Step};
+use super::inbox::{ALARM, Inbox, Letters};
+use super::mailbox::{Bell, HeldBells};
+use super::worker::{Arrival, Home};
+use crate::node::NodeState;
+use crate::session::{Received, Session};
+
+/// Events taken from the system at once.
+const EVENTS: usize = 1024;
+/// Connections that are worked on as one group.
+const TOGETHER: usize = 8;
+/// The least room for the input of a connection that joins a group.
+const ROOM_BYTES: usize = 16 << 10;
+/// Answers of a group beyond which they are sent before its next request is run.
+const ANSWERS_BYTES: usize = 64 << 10;
+/// So few that their worker often has nothing to do: it looks again without sleeping first. The
+/// next request has often come by then, and a sleep less is worth more than the look.
+const FEW_CONNECTIONS: usize = 128;
+
+struct Seat {
+    connection: Connection<mio::net::TcpStream>,
+    /// It is on the list of those that are ready.
+    queued: bool,
+    /// When its timer rings.
+    timer: Option<Instant>,
+}
+
+/// A member of a group: its seat, and where its input lies.
+struct Member {
+    seat: usize,
+    input: Range<usize>,
+}
+
+/// A member whose request was run: its seat, where its answer lies, and how it goes on.
+struct Answered {
+    seat: usize,
+    answer: Range<usize>,
+    received: Received,
+}
+
+/// One thread's connections, and what it waits with.
+pub(super) struct Rounds {
+    node: Arc<NodeState>,
+    home: Home,
+    poll: Poll,
+    events: Events,
+    inbox: Arc<Inbox>,
+    letters: Letters,
+    seats: Vec<Option<Box<Seat>>>,
+    free: Vec<usize>,
+    ready: VecDeque<usize>,
+    timers: BinaryHeap<Reverse<(Instant, usize)>>,
+    group: Vec<Member>,
+    answered: Vec<Answered>,
+    scratch: Scratch,
+}
+
+impl Rounds {
+    pub(super) fn new(node: Arc<NodeState>, home: Home, poll: Poll, inbox: Arc<Inbox>) -> Self {
+        Self {
+            node,
+            home,
+            poll,
+            events: Events::with_capacity(EVENTS),
+            inbox,
+            letters: Letters::default(),
+            seats: Vec::new(),
+            free: Vec::new(),
+            ready: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            group: Vec::new(),
+            answered: Vec::new(),
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Serves until nothing arrives any more and all connections have ended.
+    pub(super) fn run(mut self) {
+        let mut worked = false;
+        loop {
+            self.read_letters();
+            if self.letters.closed && self.is_empty() {
+                return;
+            }
+            worked = self.turn(worked);
+        }
+    }
+
+    /// Serves this one until it ends.
+    pub(super) fn run_for(mut self, arrival: Arrival) {
+        self.admit(arrival);
+        let mut worked = false;
+        while !self.is_empty() {
+            self.read_letters();
+            worked = self.turn(worked);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.free.len() == self.seats.len()
+    }
+
+    /// Sleeps if there is nothing to do; then a round, if there is. Takes whether there was one
+    /// before, and tells whether there was one now.
+    fn turn(&mut self, worked: bool) -> bool {
+        if let Err(error) = self.look(worked)
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            tracing::error!(%error, "the system does not tell what is ready");
+        }
+        self.ring_timers();
+        self.round()
+    }
+
+    fn read_letters(&mut self) {
+        let closed = self.letters.closed;
+        self.inbox.take(&mut self.letters);
+        let mut arrivals = std::mem::take(&mut self.letters.arrivals);
+        for arrival in arrivals.drain(..) {
+            self.admit(arrival);
+        }
+        self.letters.arrivals = arrivals;
+        if self.letters.closed && !closed {
+            // Those that arrived last were not on anybody's list when all were told.
+            for seat in self.seats.iter().flatten() {
+                seat.connection.mailbox.shut_down();
+            }
+        }
+        let mut rung = std::mem::take(&mut self.letters.rung);
+        for seat in rung.drain(..) {
+            self.enqueue(seat);
+        }
+        self.letters.rung = rung;
+    }
+
+    /// Gives a connection a seat, and its turn in the next round.
+    fn admit(&mut self, arrival: Arrival) {
+        let Some(mut connection) = Connection::admitted(arrival, &self.node, &self.home) else {
+            return;
+        };
+        let seat = self.free.pop().unwrap_or_else(|| {
+            self.seats.push(None);
+            self.seats.len() - 1
+        });
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let registry = self.poll.registry();
+        if let Err(error) = registry.register(&mut connection.stream, Token(seat), both) {
+            tracing::warn!(%error, "a connection cannot be watched");
+            self.free.push(seat);
+            return connection.end(&self.node);
+        }
+        connection.mailbox.hang(Bell {
+            inbox: Arc::clone(&self.inbox),
+            seat,
+        });
+        self.seats[seat] = Some(Box::new(Seat {
+            connection,
+            queued: false,
+            timer: None,
+        }));
+        self.enqueue(seat);
+    }
+
+    fn enqueue(&mut self, number: usize) {
+        if let Some(Some(seat)) = self.seats.get_mut(number)
+            && !seat.queued
+        {
+            seat.queued = true;
+            self.ready.push_back(number);
+        }
+    }
+
+    /// Asks the system what is ready; sleeps if there is nothing to do.
+    fn look(&mut self, worked: bool) -> io::Result<()> {
+        let few = self.seats.len() - self.free.len() <= FEW_CONNECTIONS;
+        let sleeps =
+            self.ready.is_empty() && !(worked && few) && self.inbox.falls_asleep(&self.letters);
+        let patience = if sleeps {
+            let next = self.timers.peek();
+            next.map(|Reverse((at, _))| at.saturating_duration_since(Instant::now()))
+        } else {
+            Some(Duration::ZERO)
+        };
+        let polled = self.poll.poll(&mut self.events, patience);
+        if sleeps {
+            self.inbox.wakes_up();
+        }
+        polled?;
+        let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        for event in &events {
+            if event.token() == ALARM {
+                continue;
+            }
+            let number = event.token().0;
+            if let Some(Some(seat)) = self.seats.get_mut(number) {
+                seat.connection.heard(event);
+                self.enqueue(number);
+            }
+        }
+        self.events = events;
+        Ok(())
+    }
+
+    fn ring_timers(&mut self) {
+        if self.timers.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        while let Some(&Reverse((at, number))) = self.timers.peek() {
+            if at > now {
+                return;
+            }
+            self.timers.pop();
+            if let Some(Some(seat)) = self.seats.get_mut(number)
+                && seat.timer == Some(at)
+            {
+                seat.timer = None;
+                self.enqueue(number);
+            }
+        }
+    }
+
+    /// A turn for everybody who is ready now. False if nobody is.
+    fn round(&mut self) -> bool {
+        let mut left = self.ready.len();
+        let worked = left > 0;
+        while left > 0 {
+            self.foresee_seats();
+            left -= self.gather(left);
+            self.run_group();
+        }
+        worked
+    }
+
+    /// Asks for the memory of the connections that come next.
+    fn foresee_seats(&self) {
+        for number in self.ready.iter().take(TOGETHER) {
+            if let Some(Some(seat)) = self.seats.get(*number) {
+                seat.connection.foresee();
+                prefetch_index(from_ref(&seat.queued), 0);
+            }
+        }
+    }
+
+    /// Reads for as many of the next `left` connections as make a group, up to one that does not just
+    /// wait for input; those that come before any member have their turn at once. Gives how many
+    /// it took off the list.
+    fn gather(&mut self, left: usize) -> usize {
+        let mut read = 0;
+        let mut taken = 0;
+        while taken < left && self.group.len() < TOGETHER && READ_BYTES - read >= ROOM_BYTES {
+            let Some(&number) = self.ready.front() else {
+                break;
+            };
+            let seat = self.seats.get_mut(number).and_then(Option::as_mut);
+            let reads = seat.is_some_and(|seat| seat.connection.only_reads(&self.home));
+            // Its turn may need the buffers.
+            if !reads && !self.group.is_empty() {
+                break;
+            }
+            self.ready.pop_front();
+            taken += 1;
+            let Some(Some(seat)) = self.seats.get_mut(number) else {
+                continue;
+            };
+            seat.queued = false;
+            if !reads {
+                self.advance(number);
+                continue;
+            }
+            let connection = &mut seat.connection;
+            match connection.read(&mut self.scratch.input[read..]) {
+                Ok(Some(0)) => self.remove(number),
+                Ok(Some(count)) => {
+                    let input = read..read + count;
+                    read = input.end;
+                    let seat = number;
+                    self.group.push(Member { seat, input });
+                }
+                Ok(None) => {}
+                Err(error) => self.fail(number, &error),
+            }
+        }
+        taken
+    }
+
+    fn run_group(&mut self) {
+        let group = std::mem::take(&mut self.group);
+        self.foresee(&group);
+        let held = HeldBells::hold();
+        for member in &group {
+            if self.scratch.output.len() >= ANSWERS_BYTES {
+                self.answer();
+            }
+            let Some(Some(seat)) = self.seats.get_mut(member.seat) else {
+                continue;
+            };
+            let before = self.scratch.output.len();
+            let input = &self.scratch.input[member.input.clone()];
+            let received = seat.connection.receive(input, &mut self.scratch.output);
+            self.answered.push(Answered {
+                seat: member.seat,
+                answer: before..self.scratch.output.len(),
+                received,
+            });
+        }
+        self.answer();
+        drop(held);
+        for member in &group {
+            self.advance(member.seat);
+        }
+        self.group = group;
+        self.group.clear();
+    }
+
+    /// Asks for the documents of the first request of each member.
+    fn foresee(&self, group: &[Member]) {
+        if group.len() < 2 {
+            return;
+        }
+        Session::foresee_first(group.iter().filter_map(|member| {
+            let seat = self.seats.get(member.seat)?.as_ref()?;
+            let input = self.scratch.input.get(member.input.clone())?;
+            Some((&seat.connection.session, input))
+        }));
+    }
+
+    /// Sends the answers that there are.
+    fn answer(&mut self) {
+        let mut answered = std::mem::take(&mut self.answered);
+        let mut output = std::mem::take(&mut self.scratch.output);
+        for Answered {
+            seat: number,
+            answer,
+            received,
+        } in answered.drain(..)
+        {
+            let Some(Some(seat)) = self.seats.get_mut(number) else {
+                continue;
+            };
+            if let Err(error) = seat.connection.answer(&mut output, answer, &received) {
+                self.fail(number, &error);
+            }
+        }
+        output.clear();
+        self.scratch.output = output;
+        self.scratch.shrink();
+        self.answered = answered;
+    }
+
+    /// Goes on with a connection as far as it can without waiting.
+    fn advance(&mut self, number: usize) {
+        let Some(Some(seat)) = self.seats.get_mut(number) else {
+            return;
+        };
+        match seat.connection.advance(&self.home, &mut self.scratch) {
+            Ok(Step::Wait(None)) => {}
+            Ok(Step::Wait(Some(until))) => {
+                if seat.timer.is_none_or(|timer| timer > until) {
+                    seat.timer = Some(until);
+                    self.timers.push(Reverse((until, number)));
+                }
+            }
+            Ok(Step::Again) => self.enqueue(number),
+            Ok(Step::Ended) => self.remove(number),
+            Ok(Step::Moves(place)) => {
+                let Some(mut connection) = self.take(number) else {
+                    return;
+                };
+                match self.poll.registry().deregister(&mut connection.stream) {
+                    Ok(()) => connection.move_to(place, &self.node, self.home.clone()),
+                    Err(error) => {
+                        tracing::debug!(%error, "connection ended");
+                        connection.end(&self.node);
+                    }
+                }
+            }
+            Err(error) => self.fail(number, &error),
+        }
+    }
+
+    fn take(&mut self, number: usize) -> Option<Connection<mio::net::TcpStream>> {
+        let seat = self.seats.get_mut(number)?.take()?;
+        self.free.push(number);
+        Some(seat.connection)
+    }
+
+    fn remove(&mut self, number: usize) {
+        if let Some(connection) = self.take(number) {
+            connection.end(&self.node);
+        }
+    }
+
+    fn fail(&mut self, number: usize, error: &io::Error) {
+        if let Some(connection) = self.take(number) {
+            tracing::debug!(connection = connection.info.id, %error, "connection ended");
+            connection.end(&self.node);
+        }
+    }
+}
