@@ -19,8 +19,8 @@ use engine::{Outcome, StoreMode, VbConfig, Write};
 use model::{Cas, Document, Draft, Meta, Now, Seqno, VbId, VbRecord, VbUuid};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use storage::{
-    Change, Changes, CommitInfo, Compacted, DiskOptions, DiskStore, DiskUsage, Keep, KvStore,
-    LoadedVb, Snapshot, StoreError, VbBatch, Want,
+    Change, Changes, CommitInfo, Compacted, DiskOptions, DiskStore, DiskUsage, HistoryKept,
+    HistoryLimits, Keep, KvStore, LoadedVb, Snapshot, StoreError, VbBatch, Want,
 };
 
 #[global_allocator]
@@ -106,6 +106,19 @@ impl KvStore for Watched {
         self.inner.compact(vb, keep)
     }
 
+    fn trim_history(
+        &self,
+        vb: VbId,
+        limits: HistoryLimits,
+        dead: &mut dyn FnMut(&Meta, &[u8]) -> bool,
+    ) -> Answer<HistoryKept> {
+        self.inner.trim_history(vb, limits, dead)
+    }
+
+    fn may_have_history(&self) -> Answer<bool> {
+        self.inner.may_have_history()
+    }
+
     fn remove(&self, vb: VbId) -> Answer<()> {
         self.inner.remove(vb)
     }
@@ -153,6 +166,7 @@ fn open(path: &Path, vbuckets: u16) -> Arc<Bucket<Watched>> {
         clean: opened.clean,
         eviction: Eviction::Values,
         expiry_pass_s: 0,
+        history: bucket::HistoryRetention::default(),
         purge_age_s: 259_200,
         flush_interval_ms: 0,
     };

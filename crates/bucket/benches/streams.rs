@@ -194,6 +194,7 @@ fn open() -> Arc<Bucket<MemStore>> {
         clean: true,
         eviction: Eviction::Values,
         expiry_pass_s: 0,
+        history: bucket::HistoryRetention::default(),
         purge_age_s: 0,
         flush_interval_ms: 50,
     };

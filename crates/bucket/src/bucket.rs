@@ -12,6 +12,7 @@ use crate::backfill::Backfills;
 use crate::collections::Collections;
 use crate::compactions::Compactions;
 use crate::durable::{Alarms, DurableWaits};
+use crate::history::{Histories, HistoryRetention};
 use crate::holds::{Hold, Holds};
 use crate::lifecycle;
 use crate::memory::{Eviction, Memory, MemoryRefusal};
@@ -39,6 +40,8 @@ pub struct BucketOptions {
     /// Time between two passes over all documents that look for expired ones, seconds; 0 for
     /// none.
     pub expiry_pass_s: u32,
+    /// How long replaced versions are kept, of collections that have a history.
+    pub history: HistoryRetention,
     /// Age at which tombstones are purged, seconds.
     pub purge_age_s: u64,
     /// Least time between the starts of two commits when nobody waits for persistence,
@@ -116,6 +119,7 @@ pub struct Bucket<S> {
     pub(crate) backfills: Backfills,
     pub(crate) durable: DurableWaits,
     pub(crate) collections: Collections,
+    pub(crate) histories: Histories,
     pub(crate) alarms: Alarms,
     pub(crate) flusher_state: AtomicU8,
     /// Why the last commit failed, until one succeeds.
@@ -141,6 +145,7 @@ impl<S: KvStore> Bucket<S> {
     ) -> Result<Arc<Self>, OpenBucketError> {
         let loaded = store.load()?;
         let slots = lifecycle::slots(&options, &loaded, uuids);
+        let histories = Histories::new(options.history, options.vbuckets);
         let bucket = Arc::new(Self {
             memory: Memory::new(options.quota_bytes),
             dirty: DirtySet::new(usize::from(options.vbuckets)),
@@ -171,14 +176,22 @@ impl<S: KvStore> Bucket<S> {
             backfills: Backfills::default(),
             durable: DurableWaits::default(),
             collections: Collections::default(),
+            histories,
             alarms: Alarms::default(),
             flusher_state: AtomicU8::new(FlusherState::Running as u8),
             failure: Mutex::default(),
             counters: Counters::default(),
             warmup: WarmupStats::default(),
         });
+        let keeps_history = bucket.history_retention().keeps();
+        if !keeps_history {
+            // Should history begin again, it must have no hole.
+            bucket.forget_histories()?;
+        }
         for index in 0..bucket.options.vbuckets {
-            bucket.with_vbucket(VbId(index), |_| ());
+            bucket.with_vbucket(VbId(index), |vbucket| {
+                vbucket.set_keeps_history(keeps_history);
+            });
         }
         Ok(bucket)
     }

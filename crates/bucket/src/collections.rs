@@ -435,6 +435,10 @@ impl<S: KvStore> Bucket<S> {
                 return true;
             }
             if gone.len() < ROWS_PER_WALK {
+                if let Err(error) = self.trim_history(id, Some(&living)) {
+                    tracing::warn!(bucket = self.name(), %error, "erasing a history failed");
+                    return false;
+                }
                 self.with_vbucket(id, |vbucket| vbucket.finish_erasing(end));
                 return true;
             }

@@ -15,6 +15,7 @@ mod collections;
 mod compactions;
 mod durable;
 mod foresight;
+mod history;
 mod holds;
 mod lifecycle;
 mod memory;
@@ -29,12 +30,13 @@ mod workers;
 
 pub use backfill::{
     BACKFILL_BYTES_MAX, BACKFILL_BYTES_MIN, BACKFILLS_PER_CONNECTION_MAX, Backfill, BackfillBuffer,
-    BackfillChunk, BackfillNews, BackfillView, ChosenRows,
+    BackfillChunk, BackfillNews, BackfillView, ChosenRows, WantedRows,
 };
 pub use bucket::{Bucket, BucketOptions, OpenBucketError};
 pub use collections::SetManifestError;
 pub use compactions::{CompactionRules, CompactionTicket};
 pub use durable::DurableWait;
+pub use history::HistoryRetention;
 pub use holds::{HOLDS, Hold, Holds};
 pub use memory::{
     Eviction, Limit, Limits, Memory, MemoryRefusal, Pressure, Relief, Share, next_relief,

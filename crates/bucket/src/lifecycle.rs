@@ -33,6 +33,7 @@ impl<S: KvStore> Bucket<S> {
             let config = Arc::clone(&self.options().vb);
             Box::new(VBucket::new(id, state, first_history(uuid), config))
         });
+        vbucket.set_keeps_history(self.history_retention().keeps());
         if vbucket.state() != state {
             home.epoch.fetch_add(1, Ordering::SeqCst);
         }

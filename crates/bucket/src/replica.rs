@@ -99,7 +99,20 @@ impl<S: KvStore> Bucket<S> {
     /// # Errors
     /// As [`VBucket::begin_snapshot`]; `NotReplica` when there is no such vBucket.
     pub fn replica_marker(&self, id: VbId, marker: &SnapshotMarker) -> Result<(), ReplicaError> {
-        let begun = self.with_vbucket(id, |vbucket| vbucket.begin_snapshot(marker));
+        let begun = self.with_vbucket(id, |vbucket| {
+            let broken = vbucket.is_historical() && !marker.historical;
+            vbucket.begin_snapshot(marker).map(|()| broken)
+        });
+        if let Some(Ok(true)) = begun {
+            // The history that is here has a hole from now on; nothing of it is on its way any more.
+            let turn = self.writing.lock();
+            if let Err(error) = self.forget_history(id) {
+                tracing::warn!(bucket = self.name(), %error, "forgetting a history failed");
+                return Err(ReplicaError::NotReplica);
+            }
+            drop(turn);
+        }
+        let begun = begun.map(|begun| begun.map(drop));
         begun.unwrap_or(Err(ReplicaError::NotReplica))
     }
 

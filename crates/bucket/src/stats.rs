@@ -75,6 +75,8 @@ pub struct CompactionStats {
     pub expired: AtomicU64,
     /// Rows of dropped collections taken out of the store.
     pub rows_erased: AtomicU64,
+    /// Rows of replaced versions that were dropped: too old, or too much.
+    pub history_dropped: AtomicU64,
 }
 
 /// What the flusher is doing.

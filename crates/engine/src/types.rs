@@ -27,6 +27,8 @@ pub struct VbConfig {
     pub durability_min: Option<DurabilityLevel>,
     /// The most that a write may ask for: nothing is on disk where no store is.
     pub durability_max: DurabilityLevel,
+    /// Whether replaced versions of documents are kept where their collections have history.
+    pub keeps_history: bool,
     /// How long a durable write waits that does not say, milliseconds.
     pub durability_timeout_ms: u64,
 }
@@ -44,6 +46,7 @@ impl Default for VbConfig {
             max_ttl_s: 0,
             durability_min: None,
             durability_max: DurabilityLevel::PersistToMajority,
+            keeps_history: false,
             durability_timeout_ms: 30_000,
         }
     }

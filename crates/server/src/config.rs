@@ -96,6 +96,50 @@ pub struct BucketSettings {
     pub flush_enabled: bool,
     /// Replicas that were asked for. A node alone has none; it only tells the number.
     pub replicas: u8,
+    /// What it says of its store and its history.
+    pub history: HistorySettings,
+}
+
+/// History of a bucket. There is one store; the name under which the reference has its newer one
+/// is told back to those who gave it, and allows history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct HistorySettings {
+    /// Whether the store goes by the name `magma`.
+    pub magma: bool,
+    /// Whether collections have history when they are made and nothing else is said.
+    pub collection_default: bool,
+    /// How long replaced versions stay, seconds; 0 for no limit of time.
+    pub seconds: u64,
+    /// How many bytes of them stay; 0 for no limit of bytes. None stay where both are 0.
+    pub bytes: u64,
+}
+
+impl Default for HistorySettings {
+    fn default() -> Self {
+        Self {
+            magma: false,
+            collection_default: true,
+            seconds: 0,
+            bytes: 0,
+        }
+    }
+}
+
+impl HistorySettings {
+    /// Whether a new collection has history when nothing else is said.
+    #[must_use]
+    pub fn of_new_collections(&self) -> bool {
+        self.magma && self.collection_default
+    }
+
+    /// What is kept.
+    #[must_use]
+    pub fn retention(&self) -> bucket::HistoryRetention {
+        bucket::HistoryRetention {
+            seconds: self.seconds,
+            bytes: self.bytes,
+        }
+    }
 }
 
 impl From<BucketConfig> for BucketSettings {
@@ -105,6 +149,7 @@ impl From<BucketConfig> for BucketSettings {
             max_ttl_s: 0,
             flush_enabled: false,
             replicas: 0,
+            history: HistorySettings::default(),
         }
     }
 }

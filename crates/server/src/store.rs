@@ -2,8 +2,8 @@
 
 use model::{Meta, Seqno, VbId, VbRecord};
 use storage::{
-    CommitInfo, Compacted, DiskStore, DiskUsage, Keep, KvStore, LoadedVb, MemStore, Snapshot,
-    StoreError, VbBatch, Want,
+    CommitInfo, Compacted, DiskStore, DiskUsage, HistoryKept, HistoryLimits, Keep, KvStore,
+    LoadedVb, MemStore, Snapshot, StoreError, VbBatch, Want,
 };
 
 /// Unit tests make it fail.
@@ -79,6 +79,19 @@ impl KvStore for Store {
         keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
     ) -> Result<Compacted, StoreError> {
         either!(self, store => store.compact(vb, keep))
+    }
+
+    fn trim_history(
+        &self,
+        vb: VbId,
+        limits: HistoryLimits,
+        dead: &mut dyn FnMut(&Meta, &[u8]) -> bool,
+    ) -> Result<HistoryKept, StoreError> {
+        either!(self, store => store.trim_history(vb, limits, dead))
+    }
+
+    fn may_have_history(&self) -> Result<bool, StoreError> {
+        either!(self, store => store.may_have_history())
     }
 
     fn remove(&self, vb: VbId) -> Result<(), StoreError> {

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use crate::port::{
     CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, VbBatch, Want,
 };
-use crate::{ErrorKind, StoreError};
+use crate::{ErrorKind, HistoryKept, HistoryLimits, StoreError};
 
 /// How a commit fails. In each case nothing of it reaches the store behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +138,20 @@ impl<S: KvStore> KvStore for FaultyStore<S> {
     ) -> Result<Compacted, StoreError> {
         self.check_write("compacting")?;
         self.inner.compact(vb, keep)
+    }
+
+    fn may_have_history(&self) -> Result<bool, StoreError> {
+        self.inner.may_have_history()
+    }
+
+    fn trim_history(
+        &self,
+        vb: VbId,
+        limits: HistoryLimits,
+        dead: &mut dyn FnMut(&Meta, &[u8]) -> bool,
+    ) -> Result<HistoryKept, StoreError> {
+        self.check_write("trimming the history")?;
+        self.inner.trim_history(vb, limits, dead)
     }
 
     fn remove(&self, vb: VbId) -> Result<(), StoreError> {

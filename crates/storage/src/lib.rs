@@ -15,6 +15,7 @@ mod disk;
 mod error;
 #[cfg(any(test, feature = "testing"))]
 mod faulty;
+mod history;
 mod mem;
 mod points;
 mod port;
@@ -28,6 +29,7 @@ pub use disk::{
 pub use error::{ErrorKind, StoreError};
 #[cfg(any(test, feature = "testing"))]
 pub use faulty::{Fault, FaultyStore};
+pub use history::{HistoryKept, HistoryLimits};
 pub use mem::MemStore;
 pub use port::{
     Change, Changes, CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, ScanEnd, Snapshot,

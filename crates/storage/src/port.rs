@@ -5,12 +5,15 @@ use std::ops::ControlFlow;
 use model::{Document, Meta, Seqno, SnapshotRange, VbId, VbRecord};
 
 use crate::StoreError;
+use crate::history::{HistoryKept, HistoryLimits};
 
 /// The durable history of every vBucket of one bucket.
 ///
 /// A vBucket is a run of rows, one per key, in the order of their seqnos, and one
 /// [`VbRecord`]. Only the newest version of a key is kept; a deletion is a row as well (a
-/// tombstone) until [`KvStore::compact`] drops it.
+/// tombstone) until [`KvStore::compact`] drops it. Beside it lies its history, a second run of rows:
+/// every version that a commit asked to keep, until [`KvStore::trim_history`] drops it. Rollbacks
+/// and removals concern both, everything else the first one alone.
 ///
 /// All calls block and may be made from any thread at the same time. Commits, rollbacks and
 /// removals of one store run one after the other.
@@ -108,6 +111,26 @@ pub trait KvStore: Send + Sync + 'static {
         keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
     ) -> Result<Compacted, StoreError>;
 
+    /// Drops the oldest rows of the history until `limits` hold, and those that are `dead`, given
+    /// metadata and key; tells what is left of it. Runs beside commits, as [`KvStore::compact`].
+    ///
+    /// # Errors
+    /// As [`KvStore::compact`].
+    ///
+    /// Cost: reads the vBucket's history, twice where its bytes are limited.
+    fn trim_history(
+        &self,
+        vb: VbId,
+        limits: HistoryLimits,
+        dead: &mut dyn FnMut(&Meta, &[u8]) -> bool,
+    ) -> Result<HistoryKept, StoreError>;
+
+    /// Whether there may be rows of a history.
+    ///
+    /// # Errors
+    /// `Closed`.
+    fn may_have_history(&self) -> Result<bool, StoreError>;
+
     /// Forgets a vBucket, rows and record, durably. One that is not there is no error.
     ///
     /// # Errors
@@ -160,15 +183,36 @@ pub trait Snapshot: Send + Sync {
         &self,
         from: Seqno,
     ) -> Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + '_>;
+
+    /// From here on every version that was to be kept is in the history. `None` for an empty one.
+    ///
+    /// # Errors
+    /// As [`KvStore::scan`].
+    fn history_from(&self) -> Result<Option<Seqno>, StoreError>;
+
+    /// The rows, and those of the history that are not among them, from seqno `from` on, seqnos
+    /// ascending. Ends after the first error.
+    fn with_history(
+        &self,
+        from: Seqno,
+    ) -> Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + '_>;
 }
 
 /// The changes of one vBucket that a commit takes, walked where they lie.
 pub trait Changes {
-    /// Calls `f` with each change. Each key occurs at most once; the order is free.
+    /// Calls `f` with each change. Each key occurs at most once, but for what is kept; the order is
+    /// free.
     fn for_each(&self, f: &mut dyn FnMut(Change<'_>));
 
     /// How many changes there are.
     fn len(&self) -> usize;
+
+    /// Whether rows of the history may be among them.
+    fn has_history(&self) -> bool {
+        let mut found = false;
+        self.for_each(&mut |change| found |= matches!(change, Change::Keep { .. }));
+        found
+    }
 
     /// Whether there is none, so that only the record is written.
     fn is_empty(&self) -> bool {
@@ -206,6 +250,13 @@ pub enum Change<'a> {
     },
     /// The row of this seqno goes, without a tombstone.
     Remove(Seqno),
+    /// A committed document or tombstone becomes a row of the history, whatever else becomes of it.
+    Keep {
+        /// What is kept, at its own seqno; its value must be resident.
+        document: &'a Document,
+        /// Now, Unix seconds: the row's age counts from here.
+        at_s: u32,
+    },
 }
 
 /// One vBucket's part of a commit.

@@ -146,6 +146,15 @@ impl Drop for BackfillChunk {
     }
 }
 
+/// What a backfill is to bring.
+#[derive(Debug)]
+pub enum WantedRows {
+    /// The newest version of every document, or of some.
+    Newest(Option<ChosenRows>),
+    /// Every version that is kept.
+    Versions,
+}
+
 /// The view of the store that a backfill reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackfillView {
@@ -164,6 +173,9 @@ pub struct BackfillView {
     pub high_prepared: Seqno,
     /// Its documents come ordered by key; what changed lately comes after them, by seqno.
     pub by_key: bool,
+    /// From here on every version of documents of collections with history is among them, if they
+    /// were asked for.
+    pub history_from: Option<Seqno>,
 }
 
 /// What came of a backfill since the last look.
@@ -239,6 +251,8 @@ pub(crate) struct Job {
     next: Seqno,
     to: Seqno,
     chosen: Option<Box<Chosen>>,
+    /// Whether replaced versions are wanted too.
+    history: bool,
 }
 
 /// How a chunk went.
@@ -312,7 +326,12 @@ impl Job {
             };
             self.next = self.next.max(rest);
         }
-        for document in snapshot.by_seqno(self.next) {
+        let rows = if self.history {
+            snapshot.with_history(self.next)
+        } else {
+            snapshot.by_seqno(self.next)
+        };
+        for document in rows {
             let document = document?;
             if document.seqno() > to {
                 break;
@@ -342,6 +361,11 @@ impl Job {
         };
         let record = snapshot.record();
         let visible_end = visible_end(&*snapshot)?;
+        let history_from = if self.history {
+            snapshot.history_from()?
+        } else {
+            None
+        };
         self.shared.mail.lock().view = Some(BackfillView {
             high,
             visible_end,
@@ -350,6 +374,7 @@ impl Job {
             high_completed: record.map_or(Seqno::ZERO, |record| record.high_completed),
             high_prepared: record.map_or(Seqno::ZERO, |record| record.high_prepared),
             by_key: self.chosen.as_ref().is_some_and(|chosen| chosen.by_key),
+            history_from,
         });
         self.shared.ready.mark(self.vb());
         Ok(snapshot)
@@ -442,19 +467,24 @@ impl<S: KvStore> Bucket<S> {
         ready: &Arc<ReadySet>,
         buffer: &Arc<BackfillBuffer>,
     ) -> Backfill {
-        self.backfill_of(vb, range, None, (ready, buffer))
+        self.backfill_of(vb, range, WantedRows::Newest(None), (ready, buffer))
     }
 
-    /// The same of some documents only, if it can be told which those are. The view says
-    /// whether they come by key.
+    /// The same of some documents only, if it can be told which those are, or with replaced
+    /// versions. The view says whether they come by key, and from where on versions are there.
     pub fn backfill_of(
         &self,
         vb: VbId,
         range: SnapshotRange,
-        chosen: Option<ChosenRows>,
+        wanted: WantedRows,
         (ready, buffer): (&Arc<ReadySet>, &Arc<BackfillBuffer>),
     ) -> Backfill {
         let after = Seqno(range.start.0.saturating_sub(1));
+        let history = matches!(wanted, WantedRows::Versions);
+        let chosen = match wanted {
+            WantedRows::Newest(chosen) => chosen,
+            WantedRows::Versions => None,
+        };
         let chosen = chosen.map(|rows| Chosen::new(rows, after, Arc::clone(&buffer.all)));
         let shared = Arc::new(Shared {
             vb,
@@ -470,6 +500,7 @@ impl<S: KvStore> Bucket<S> {
             next: range.start,
             to: range.end,
             chosen: chosen.map(Box::new),
+            history,
         });
         self.backfills.bell.ring();
         Backfill { shared }

@@ -108,6 +108,9 @@ impl<S: KvStore> Bucket<S> {
         let now_s = u64::from(self.clock.now().unix_s());
         let old_s = now_s.saturating_sub(self.options.purge_age_s);
         let before_s = rules.before_s.max(old_s);
+        if self.store.may_have_history()? {
+            self.trim_history(vb, None)?;
+        }
         self.look_through(vb, CompactionRules { before_s, ..rules })
     }
 

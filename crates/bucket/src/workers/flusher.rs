@@ -32,8 +32,8 @@ pub enum Flushed {
     Failed,
 }
 
-/// A batch of the engine in the shape that the store walks.
-struct Rows<'a>(&'a FlushBatch);
+/// A batch of the engine in the shape that the store walks, and now, Unix seconds.
+struct Rows<'a>(&'a FlushBatch, u32);
 
 impl Changes for Rows<'_> {
     fn for_each(&self, f: &mut dyn FnMut(Change<'_>)) {
@@ -46,11 +46,19 @@ impl Changes for Rows<'_> {
                 supersedes,
             }),
             FlushItem::Remove(seqno) => f(Change::Remove(seqno)),
+            FlushItem::Keep(document) => f(Change::Keep {
+                document,
+                at_s: self.1,
+            }),
         });
     }
 
     fn len(&self) -> usize {
         self.0.len()
+    }
+
+    fn has_history(&self) -> bool {
+        self.0.has_history()
     }
 }
 
@@ -146,7 +154,8 @@ impl<S: KvStore> Bucket<S> {
     /// Tells the bytes of the commit.
     fn commit(&self, batches: &[FlushBatch]) -> Result<u64, StoreError> {
         let started = self.clock.mono_ns();
-        let rows: Vec<Rows<'_>> = batches.iter().map(Rows).collect();
+        let at_s = self.clock.now().unix_s();
+        let rows: Vec<Rows<'_>> = batches.iter().map(|batch| Rows(batch, at_s)).collect();
         let batches: Vec<VbBatch<'_>> = rows
             .iter()
             .map(|rows| VbBatch {
@@ -156,6 +165,9 @@ impl<S: KvStore> Bucket<S> {
             })
             .collect();
         let info = self.store.commit(&batches)?;
+        for rows in rows.iter().filter(|rows| rows.0.has_history()) {
+            self.histories.grew(rows.0.vb, rows.0.bytes() as u64);
+        }
         let took_us = (self.clock.mono_ns().saturating_sub(started)) / 1000;
         let counters = self.counters();
         Counters::add(&counters.commits, 1);

@@ -223,6 +223,8 @@ impl<S: KvStore> Bucket<S> {
         let pause = Duration::from_secs(pause_s(self.options.purge_age_s));
         let mut again = None;
         while !self.is_stopping() {
+            let history_pause = self.history_pause_s().map(Duration::from_secs);
+            let pause = history_pause.map_or(pause, |sooner| sooner.min(pause));
             self.compactions.bell.wait(again.or(Some(pause)));
             if self.warmup().stage() != WarmupStage::Done {
                 again = self
@@ -241,6 +243,7 @@ impl<S: KvStore> Bucket<S> {
                 again = (!self.erase_step()).then_some(ERASE_AGAIN);
             } else {
                 self.compaction_step(&mut last_s);
+                self.history_step();
             }
         }
     }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bucket::{Backfill, BackfillNews, Backfilled, Bucket, ChosenRows, Flushed, ReadySet};
+use bucket::{
+    Backfill, BackfillNews, Backfilled, Bucket, ChosenRows, Flushed, ReadySet, WantedRows,
+};
 use engine::collections::CollectionSettings;
 use engine::{Outcome, StoreMode, Write};
 use model::{Cas, CollectionId, Document, Draft, Meta, Seqno, SnapshotRange, VbId, split_key};
@@ -89,7 +91,12 @@ fn ask<S: KvStore>(bucket: &Bucket<S>, after: u64, by_key: bool, sparse: u64) ->
     };
     let ready = Arc::new(ReadySet::new(Ear::new()));
     let buffer = bucket.backfill_buffer();
-    bucket.backfill_of(VB, range, Some(chosen), (&ready, &buffer))
+    bucket.backfill_of(
+        VB,
+        range,
+        WantedRows::Newest(Some(chosen)),
+        (&ready, &buffer),
+    )
 }
 
 /// What came: where the view ends, whether by key, and the documents.

@@ -12,6 +12,7 @@ mod expiry;
 mod faults;
 mod flushing;
 mod full_eviction;
+mod history;
 mod lifecycle;
 mod policy;
 mod pressure;

@@ -22,6 +22,7 @@ fn marker(start: u64, end: u64) -> SnapshotMarker {
         high_prepared: None,
         visible_end: None,
         purge_seqno: None,
+        historical: false,
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use model::{Document, Meta, Seqno, VbId, VbRecord};
 use storage::{
-    CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, MemStore, Snapshot, StoreError,
-    VbBatch, Want,
+    CommitInfo, Compacted, DiskUsage, HistoryKept, HistoryLimits, Keep, KvStore, LoadedVb,
+    MemStore, Snapshot, StoreError, VbBatch, Want,
 };
 
 use crate::world::Ear;
@@ -82,6 +82,19 @@ macro_rules! hand_on {
             keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
         ) -> Answer<Compacted> {
             self.inner.compact(vb, keep)
+        }
+
+        fn trim_history(
+            &self,
+            vb: VbId,
+            limits: HistoryLimits,
+            dead: &mut dyn FnMut(&Meta, &[u8]) -> bool,
+        ) -> Answer<HistoryKept> {
+            self.inner.trim_history(vb, limits, dead)
+        }
+
+        fn may_have_history(&self) -> Answer<bool> {
+            self.inner.may_have_history()
         }
 
         fn remove(&self, vb: VbId) -> Answer<()> {

@@ -78,6 +78,7 @@ pub(crate) fn options(vbuckets: u16, quota_bytes: u64) -> BucketOptions {
         clean: true,
         eviction: Eviction::Values,
         expiry_pass_s: 0,
+        history: bucket::HistoryRetention::default(),
         purge_age_s: 259_200,
         flush_interval_ms: 1,
     }

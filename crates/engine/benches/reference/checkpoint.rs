@@ -74,6 +74,7 @@ fn marker(vbucket: &mut VBucket, start: u64, end: u64, kind: CheckpointKind) {
         high_prepared: None,
         visible_end: None,
         purge_seqno: None,
+        historical: false,
     };
     assert_eq!(vbucket.begin_snapshot(&marker), Ok(()));
 }

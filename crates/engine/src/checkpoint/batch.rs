@@ -37,6 +37,9 @@ pub enum FlushItem<'a> {
     },
     /// Remove the row of this seqno: the key's newest change of this batch is another `Put`.
     Remove(Seqno),
+    /// Write a row of the history, besides what else becomes of the change: its collection keeps
+    /// replaced versions.
+    Keep(&'a Document),
 }
 
 /// Changes for the store, and the state to be written with them in one commit.
@@ -73,6 +76,10 @@ pub(crate) struct Taken {
     pub(crate) failed_to: Seqno,
     /// Whether changes may be among them that commit a prepare.
     pub(crate) commits: bool,
+    /// Whether changes may be among them that are kept.
+    pub(crate) kept: bool,
+    /// The first of them.
+    pub(crate) kept_from: Seqno,
 }
 
 impl Taken {
@@ -129,7 +136,7 @@ impl Taken {
         let mut replaced: Vec<Seqno> = self
             .slots()
             .filter(|slot| slot.document.is_some())
-            .flat_map(|slot| [slot.supersedes, self.committed(slot)])
+            .flat_map(|slot| [slot.rows.superseded(), self.committed(slot)])
             .filter(|seqno| *seqno >= first)
             .collect();
         replaced.sort_unstable();
@@ -138,12 +145,12 @@ impl Taken {
                 continue;
             };
             // A row of this very batch is in the store only if an earlier attempt left it there.
-            let in_store = slot.supersedes < first || slot.supersedes <= self.failed_to;
-            let supersedes = if in_store {
-                slot.supersedes
-            } else {
-                Seqno::ZERO
-            };
+            let older = slot.rows.superseded();
+            let in_store = older < first || older <= self.failed_to;
+            let supersedes = if in_store { older } else { Seqno::ZERO };
+            if slot.rows.is_kept() && slot.seqno >= self.kept_from {
+                f(FlushItem::Keep(document));
+            }
             if replaced.is_empty() || replaced.binary_search(&slot.seqno).is_err() {
                 f(FlushItem::Put {
                     document,
@@ -184,6 +191,12 @@ impl FlushBatch {
     #[must_use]
     pub fn seqnos(&self) -> Option<(Seqno, Seqno)> {
         self.taken.first_seqno().zip(self.taken.last_seqno())
+    }
+
+    /// Whether rows of the history may be among the instructions.
+    #[must_use]
+    pub fn has_history(&self) -> bool {
+        self.taken.kept
     }
 
     /// Walks the instructions, the `Put`s in ascending seqno order. May be called repeatedly.

@@ -73,6 +73,7 @@ pub enum CursorRead {
 ///
 /// Cost: holds segments of the log by reference. Walk and drop it without the vBucket's lock.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is told of by itself")]
 pub struct CursorBatch {
     /// What to announce: `end` is the snapshot's, and the batch may stop before it. On a replica
     /// it is what that one's own active announced, and what is missing may not have come yet.
@@ -83,6 +84,8 @@ pub struct CursorBatch {
     pub new_checkpoint: bool,
     /// Kind of the checkpoint.
     pub checkpoint_kind: CheckpointKind,
+    /// Whether no change of a collection with history is missing in the checkpoint.
+    pub historical: bool,
     /// The newest change in or before the snapshot that clients may see.
     pub visible_end: Seqno,
     /// The newest prepare in or before the snapshot that was committed or aborted.
@@ -305,6 +308,7 @@ impl CheckpointLog {
             new_snapshot: cursor.announced != (run.snapshot, run.range.end),
             new_checkpoint: cursor.checkpoint != run.checkpoint,
             checkpoint_kind: run.kind,
+            historical: run.historical,
             visible_end: run.visible_end,
             high_completed: Some(run.high_completed).filter(|&seqno| seqno > Seqno::ZERO),
             high_prepared: Some(prepared).filter(|&seqno| seqno > Seqno::ZERO),

@@ -53,6 +53,8 @@ impl CheckpointLog {
         let mut taken = Taken {
             failed_to: self.failed_to,
             commits: self.committed_to > self.persisted,
+            kept: self.open.historical,
+            kept_from: self.kept_from,
             ..Taken::default()
         };
         self.tail_hint = self.tail.len().clamp(SLOTS_MIN, HINT_MAX);

@@ -43,7 +43,7 @@ pub use run::CheckpointKind;
 pub(crate) use run::Origin;
 use run::Run;
 use segment::{
-    Facts, SEGMENT_BYTES_MIN, SLOTS_MAX, SLOTS_MIN, Sealed, Slot, Slots, home_of, index_of,
+    Facts, Rows, SEGMENT_BYTES_MIN, SLOTS_MAX, SLOTS_MIN, Sealed, Slot, Slots, home_of, index_of,
     slots_bytes,
 };
 pub use stats::CheckpointStats;
@@ -76,6 +76,8 @@ pub(crate) struct CheckpointLog {
     lowest: u64,
     /// No change from this position on commits a prepare.
     committed_to: u64,
+    /// What was to be kept before this seqno is not any more: the history broke off in between.
+    kept_from: Seqno,
     failed_to: Seqno,
     dirty_items: usize,
     dirty_bytes: usize,
@@ -122,6 +124,7 @@ impl CheckpointLog {
             prepared_keys: HashTable::new(),
             lowest: 0,
             committed_to: 0,
+            kept_from: Seqno::ZERO,
             failed_to: Seqno::ZERO,
             dirty_items: 0,
             dirty_bytes: 0,
@@ -137,13 +140,20 @@ impl CheckpointLog {
     /// the same namespace: of a prepare or an abort, the prepare.
     ///
     /// Cost: O(1) while no number was left out; else the logarithm of the segments held.
+    #[inline]
     pub(crate) fn append(&mut self, document: &Document, old: Option<&Document>) {
+        self.append_as(document, old, false);
+    }
+
+    /// The same of a change that is `kept`: it is never replaced in memory, and stays in the store
+    /// when it is replaced there.
+    pub(crate) fn append_as(&mut self, document: &Document, old: Option<&Document>, kept: bool) {
         if self.open_bytes >= self.bytes_max && self.open.is_complete() {
             self.close_checkpoint();
         }
-        self.keep_apart(document, old);
+        self.keep_apart(document, old, kept);
         let supersedes = old.map_or(Seqno::ZERO, |old| self.replace(old));
-        self.push(document, supersedes);
+        self.push(document, Rows::new(supersedes, kept));
     }
 
     /// Queues a change that no table holds: the row of `supersedes` (if not zero) goes when it is
@@ -155,19 +165,19 @@ impl CheckpointLog {
         if full || active && meets {
             self.close_checkpoint();
         }
-        self.push(document, supersedes);
+        self.push(document, Rows::new(supersedes, false));
         // Only the log holds it.
         self.note_evicted(document);
     }
 
-    fn push(&mut self, document: &Document, supersedes: Seqno) {
+    fn push(&mut self, document: &Document, rows: Rows) {
         let bytes = document.memory_bytes();
         let seqno = document.seqno();
         self.make_room();
         self.tail.push(Slot {
             seqno,
             document: Some(document.clone()),
-            supersedes,
+            rows,
         });
         self.tail_facts.live += 1;
         self.tail_facts.live_bytes += bytes;
@@ -183,8 +193,8 @@ impl CheckpointLog {
     }
 
     /// Whether the open checkpoint has a change of the same key and namespace, and one of the
-    /// two belongs to a durable write: then neither may replace the other.
-    fn collides(&self, document: &Document, old: Option<&Document>) -> bool {
+    /// two belongs to a durable write, or is kept: then neither may replace the other.
+    fn collides(&self, document: &Document, old: Option<&Document>, kept: bool) -> bool {
         if document.kind().is_prepared() {
             let hash = key_hash(document.key());
             return self
@@ -194,16 +204,17 @@ impl CheckpointLog {
         }
         old.is_some_and(|old| {
             let durable = document.kind().is_commit() || old.kind().is_commit();
-            durable && old.seqno() >= self.open.checkpoint_start
+            (durable || kept) && old.seqno() >= self.open.checkpoint_start
         })
     }
 
-    /// Begins a new checkpoint rather than to have two changes of a durable write's key in one.
-    fn keep_apart(&mut self, document: &Document, old: Option<&Document>) {
+    /// Begins a new checkpoint rather than to have two changes of a key in one that may not
+    /// replace each other.
+    fn keep_apart(&mut self, document: &Document, old: Option<&Document>, kept: bool) {
         if self.open.kind != CheckpointKind::Memory {
             return;
         }
-        if self.collides(document, old) {
+        if self.collides(document, old, kept) {
             self.close_checkpoint();
         }
         if document.kind().is_prepared() {
@@ -287,6 +298,32 @@ impl CheckpointLog {
         self.prepared_keys = HashTable::new();
     }
 
+    /// Whether changes of collections with history are kept in the open checkpoint.
+    #[inline]
+    pub(crate) fn is_historical(&self) -> bool {
+        self.open.historical
+    }
+
+    /// Whether there never was a change in it.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.next_position() == 0
+    }
+
+    /// Whether they are from now on: one checkpoint is historical or not as a whole.
+    pub(crate) fn set_historical(&mut self, historical: bool) {
+        if self.open.historical != historical {
+            self.close_checkpoint();
+            self.switch_history(historical);
+        }
+    }
+
+    fn switch_history(&mut self, historical: bool) {
+        if self.open.historical && !historical {
+            self.kept_from = self.open.last.next();
+        }
+        self.open.historical = historical;
+    }
+
     fn find(&self, seqno: Seqno) -> Option<(Home, usize)> {
         if self.tail.first().is_some_and(|first| first.seqno <= seqno) {
             return Some((Home::Tail, index_of(&self.tail, seqno)?));
@@ -322,7 +359,7 @@ impl CheckpointLog {
                 &mut slots.expect("nobody shares a segment that reaches into the open run")[index]
             }
         };
-        let supersedes = slot.supersedes;
+        let supersedes = slot.rows.superseded();
         if slot.document.take().is_some() {
             self.forget_replaced(home, old.memory_bytes());
         }

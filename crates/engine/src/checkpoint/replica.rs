@@ -25,6 +25,8 @@ pub struct SnapshotMarker {
     pub visible_end: Option<Seqno>,
     /// Highest purged tombstone, if it was told.
     pub purge_seqno: Option<Seqno>,
+    /// Whether no change of a collection with history is missing in it.
+    pub historical: bool,
 }
 
 /// Why a change or a snapshot of another node's vBucket is not taken.
@@ -92,12 +94,13 @@ impl CheckpointLog {
         // replaced in it had its successor there, however the rest is announced now.
         let owed = self.open.range.end;
         let both_memory = kind == CheckpointKind::Memory && self.open.kind == kind;
-        if marker.checkpoint || !both_memory {
+        if marker.checkpoint || !both_memory || marker.historical != self.open.historical {
             self.close_checkpoint();
         } else {
             self.cut();
         }
         self.open.kind = kind;
+        self.switch_history(marker.historical);
         self.open.snapshot += 1;
         self.open.range = SnapshotRange {
             start: marker.start,
@@ -117,12 +120,13 @@ impl CheckpointLog {
         &self,
         document: &Document,
         old: Option<&Document>,
+        kept: bool,
     ) -> Result<(), ReplicaError> {
         let seqno = document.seqno();
         if seqno <= self.open.last || seqno > self.open.range.end || seqno < self.open.range.start {
             return Err(ReplicaError::OutOfRange);
         }
-        if self.open.kind == CheckpointKind::Memory && self.collides(document, old) {
+        if self.open.kind == CheckpointKind::Memory && self.collides(document, old, kept) {
             return Err(ReplicaError::Duplicate);
         }
         Ok(())

@@ -23,6 +23,8 @@ pub(crate) struct Run {
     /// Number of the checkpoint; they are strictly consecutive.
     pub(crate) checkpoint: u64,
     pub(crate) kind: CheckpointKind,
+    /// Whether changes of collections with history are kept in its checkpoint.
+    pub(crate) historical: bool,
     /// Counts what was announced; runs of one snapshot have the same number.
     pub(crate) snapshot: u64,
     pub(crate) first_position: u64,
@@ -68,6 +70,7 @@ impl Run {
         Self {
             checkpoint: 1,
             kind: CheckpointKind::Memory,
+            historical: false,
             snapshot: 0,
             first_position: 0,
             checkpoint_start: high.next(),

@@ -25,13 +25,36 @@ pub(crate) struct Slot {
     pub(crate) seqno: Seqno,
     /// `None` once a later change of the same key took its place.
     pub(crate) document: Option<Document>,
-    /// Seqno of the key's older row, which goes when this one is written; zero for none.
-    pub(crate) supersedes: Seqno,
+    /// What it does to the store's rows.
+    pub(crate) rows: Rows,
 }
 
 impl Slot {
     pub(crate) fn is_live(&self) -> bool {
         self.document.is_some()
+    }
+}
+
+/// Which row goes when a change is written, and whether the change becomes a row of the history
+/// as well. Eight bytes: seqnos have 48 bits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rows(u64);
+
+impl Rows {
+    const KEPT: u64 = 1 << 63;
+
+    pub(crate) fn new(supersedes: Seqno, kept: bool) -> Self {
+        Self(supersedes.0 | if kept { Self::KEPT } else { 0 })
+    }
+
+    /// Seqno of the key's older row, zero for none.
+    pub(crate) fn superseded(self) -> Seqno {
+        Seqno(self.0 & !Self::KEPT)
+    }
+
+    /// Whether its version stays after it was replaced.
+    pub(crate) fn is_kept(self) -> bool {
+        self.0 & Self::KEPT != 0
     }
 }
 
@@ -175,7 +198,7 @@ mod tests {
             Slot {
                 seqno: Seqno(seqno),
                 document: None,
-                supersedes: Seqno::ZERO,
+                rows: Rows::default(),
             }
         };
         let of =

@@ -11,15 +11,17 @@
 
 mod event;
 mod learn;
+mod living;
 mod manifest;
 mod state;
 #[cfg(test)]
 mod tests;
 
 pub use event::{CollectionChange, SystemEvent};
+pub use living::Living;
 pub use manifest::{
     COLLECTIONS_MAX, Collection, CollectionSettings, Manifest, ManifestError, NAME_BYTES_MAX,
     SCOPES_MAX, Scope, is_valid_name,
 };
 pub(crate) use state::VbCollections;
-pub use state::{CollectionCounts, Living, OpenCollection};
+pub use state::{CollectionCounts, OpenCollection};

@@ -2,7 +2,7 @@
 
 use model::{CollectionId, Document, ManifestUid, ScopeId, Seqno, split_key};
 
-use super::{Collection, CollectionChange, CollectionSettings, Manifest, SystemEvent};
+use super::{Collection, CollectionChange, CollectionSettings, Living, Manifest, SystemEvent};
 
 /// In [`Open::ttl`]: the bucket's limit holds.
 const NO_TTL: u32 = u32::MAX;
@@ -55,42 +55,6 @@ pub struct OpenCollection {
     pub counts: CollectionCounts,
 }
 
-/// Which rows of a store still mean something, as of one moment.
-#[derive(Clone, Debug)]
-pub struct Living {
-    up_to: Seqno,
-    open: Box<[(u32, Seqno)]>,
-}
-
-impl Living {
-    /// Whether a row belongs to a collection that was dropped. What is newer than this view
-    /// counts as living.
-    #[must_use]
-    pub fn is_dead(&self, key: &[u8], seqno: Seqno, tombstone: bool) -> bool {
-        if seqno > self.up_to {
-            return false;
-        }
-        if SystemEvent::is_key(key) {
-            // Of a collection that is gone only its end means anything.
-            return !tombstone
-                && SystemEvent::modified_key(key).is_some_and(|id| self.lacks(id.0, seqno));
-        }
-        split_key(key).is_some_and(|(id, _)| self.lacks(id.0, seqno))
-    }
-
-    /// The same of a row that was read.
-    pub(crate) fn is_dead_row(&self, row: &Document) -> bool {
-        self.is_dead(row.key(), row.seqno(), row.kind().is_tombstone())
-    }
-
-    fn lacks(&self, id: u32, seqno: Seqno) -> bool {
-        match self.open.binary_search_by_key(&id, |open| open.0) {
-            Ok(at) => seqno < self.open[at].1,
-            Err(_) => true,
-        }
-    }
-}
-
 /// The collections of a vBucket.
 ///
 /// Cost: nothing is allocated while there is only the default collection; else 32 bytes for a
@@ -108,6 +72,8 @@ pub(crate) struct VbCollections {
     /// By number, without the default scope; with the rows that say so.
     scopes: Vec<(u32, Seqno)>,
     counts: Vec<CollectionCounts>,
+    /// Numbers of those whose replaced versions are kept, ascending; the default one as well.
+    historical: Box<[u32]>,
     /// Figures of what was dropped and is still in the table.
     dead: CollectionCounts,
     /// The newest end of a collection whose rows may still be in the store; zero for none.
@@ -128,6 +94,7 @@ impl Default for VbCollections {
             open: Vec::new(),
             scopes: Vec::new(),
             counts: Vec::new(),
+            historical: Box::default(),
             dead: CollectionCounts::default(),
             dead_end: Seqno::ZERO,
         }
@@ -180,6 +147,35 @@ impl VbCollections {
                 .map_or(NO_TTL, |at| self.open[at].ttl)
         };
         (ttl != NO_TTL).then_some(ttl)
+    }
+
+    /// Whether replaced versions of a key's documents are kept, where the bucket keeps any.
+    pub(crate) fn keeps_history(&self, key: &[u8]) -> bool {
+        !self.historical.is_empty() && self.is_historical(id_of(key))
+    }
+
+    fn is_historical(&self, id: u32) -> bool {
+        self.historical.binary_search(&id).is_ok()
+    }
+
+    fn set_historical(&mut self, id: u32, historical: bool) {
+        if self.is_historical(id) == historical {
+            return;
+        }
+        let others = self.historical.iter().copied().filter(|one| *one != id);
+        let mut all: Vec<u32> = others.chain(historical.then_some(id)).collect();
+        all.sort_unstable();
+        self.historical = all.into();
+    }
+
+    /// Whether an event begins or ends the history of a collection that is here.
+    pub(crate) fn switches_history(&self, change: &CollectionChange<'_>) -> bool {
+        match change {
+            CollectionChange::Modified { id, settings, .. } => {
+                settings.history != self.is_historical(id.0)
+            }
+            _ => false,
+        }
     }
 
     /// The newest manifest of which something is noted here.
@@ -384,10 +380,7 @@ impl VbCollections {
     pub(crate) fn living(&self, up_to: Seqno) -> Living {
         let default = self.default_open.then_some((0, Seqno::ZERO));
         let others = self.open.iter().map(|open| (open.id, open.start));
-        Living {
-            up_to,
-            open: default.into_iter().chain(others).collect(),
-        }
+        Living::new(up_to, default.into_iter().chain(others).collect())
     }
 
     // --- Changes ---
@@ -453,6 +446,7 @@ impl VbCollections {
             ttl: ttl_of(settings),
             counts: UNTOUCHED,
         };
+        self.set_historical(id.0, settings.history);
         match self.place(id.0) {
             Ok(at) => self.open[at].ttl = begun.ttl,
             Err(at) => self.open.insert(at, begun),
@@ -466,10 +460,14 @@ impl VbCollections {
         } else if let Ok(at) = self.place(id.0) {
             self.open[at].ttl = ttl_of(settings);
             self.open[at].modified = seqno;
+        } else {
+            return;
         }
+        self.set_historical(id.0, settings.history);
     }
 
     fn end(&mut self, id: CollectionId, seqno: Seqno) {
+        self.set_historical(id.0, false);
         if id == CollectionId::DEFAULT {
             if self.default_open && self.default_high > Seqno::ZERO {
                 self.dead_end = seqno;
@@ -583,7 +581,8 @@ impl VbCollections {
                 settings,
             });
         };
-        (ttl != ttl_of(settings)).then_some(CollectionChange::Modified {
+        let same = ttl == ttl_of(settings) && self.is_historical(id.0) == settings.history;
+        (!same).then_some(CollectionChange::Modified {
             scope,
             id,
             name,
@@ -596,5 +595,6 @@ impl VbCollections {
         self.open.capacity() * size_of::<Open>()
             + self.scopes.capacity() * size_of::<(u32, Seqno)>()
             + self.counts.capacity() * size_of::<CollectionCounts>()
+            + size_of_val(&*self.historical)
     }
 }

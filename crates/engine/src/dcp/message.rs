@@ -43,6 +43,8 @@ pub struct StreamOptions {
     pub told_of_advances: bool,
     /// The peer takes rows of the store in any order.
     pub out_of_order: Option<Advances>,
+    /// The peer wants every version where they are kept, and is told where that is so.
+    pub change_streams: bool,
 }
 
 /// Whether a peer is told up to where an unordered snapshot reaches.
@@ -101,6 +103,20 @@ pub struct Snapshot {
     pub high_prepared: Option<Seqno>,
     /// Tombstones up to here may be gone.
     pub purge_seqno: Seqno,
+    /// Which versions of documents are in it, as far as the peer wants to know.
+    pub versions: Versions,
+}
+
+/// Which versions of documents a snapshot has, where their collections keep history.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Versions {
+    /// The newest ones.
+    #[default]
+    Newest,
+    /// All of them; each key once at most all the same.
+    Single,
+    /// All of them, so that keys come again.
+    Repeated,
 }
 
 /// The next thing to be sent.
@@ -162,6 +178,9 @@ pub struct StoreView {
     pub high_prepared: Seqno,
     /// Its rows come ordered by key, not by seqno.
     pub by_key: bool,
+    /// From here on rows of replaced versions are among the others. `None` where there are none, or
+    /// none were asked for.
+    pub history_from: Option<Seqno>,
 }
 
 /// Totals of a stream.

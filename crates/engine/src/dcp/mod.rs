@@ -26,7 +26,7 @@ pub use held::Rows;
 pub use keepalive::{Keepalive, Pulse};
 pub use message::{
     Advances, Event, Filled, Snapshot, StoreView, StreamAsk, StreamEnd, StreamFigures,
-    StreamOptions, StreamRefusal, StreamTotals,
+    StreamOptions, StreamRefusal, StreamTotals, Versions,
 };
 pub use rollback::{History, Position, RollbackRules, rollback};
 pub use stream::{OnlyRows, Stream};

@@ -92,6 +92,7 @@ impl World {
                 high_completed: Seqno::ZERO,
                 high_prepared: Seqno::ZERO,
                 by_key: false,
+                history_from: None,
             },
             stream,
         }
@@ -548,7 +549,7 @@ fn refusals() {
 
 #[test]
 fn a_stream_is_small() {
-    assert!(size_of::<Stream>() <= 184, "{}", size_of::<Stream>());
+    assert!(size_of::<Stream>() <= 192, "{}", size_of::<Stream>());
 }
 
 /// A batch ends inside of a segment that is longer than it may be: the next one goes on there.

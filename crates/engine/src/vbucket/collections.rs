@@ -106,6 +106,10 @@ impl VBucket {
         let seqno = document.seqno();
         let supersedes = self.collections.superseded(&event.change);
         let active = self.state == VbState::Active;
+        if active && self.collections.switches_history(&event.change) {
+            // In one checkpoint all changes of a collection are kept, or none.
+            self.checkpoints.close_checkpoint();
+        }
         self.checkpoints.append_apart(document, supersedes, active);
         self.high_seqno = seqno;
         self.visible_seqno = seqno;
@@ -132,7 +136,7 @@ impl VBucket {
     pub(super) fn apply_event(&mut self, document: &Document) -> Result<Applied, ReplicaError> {
         let event = SystemEvent::parse(document.key(), document.kind(), document.value());
         let event = event.ok_or(ReplicaError::Marker("a system event makes no sense"))?;
-        self.checkpoints.check_next(document, None)?;
+        self.checkpoints.check_next(document, None, false)?;
         self.hlc.observe(document.cas());
         let timed = self.with_time(document);
         self.take_event(&event, timed.as_ref().unwrap_or(document));

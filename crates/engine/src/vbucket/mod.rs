@@ -89,6 +89,8 @@ pub struct VBucket {
     /// Changes of the record besides those that documents bring: made, and flushed.
     record_version: u64,
     record_flushed: u64,
+    /// Whether the bucket keeps replaced versions for a while.
+    keeps_history: bool,
     flight: Option<flush::FlightInfo>,
     flights: u64,
     outbox: Outbox,
@@ -137,11 +139,14 @@ impl VBucket {
         };
         let prepared = record.high_prepared.min(high);
         let completed = record.high_completed.min(high);
+        let mut checkpoints = CheckpointLog::new(&origin, config.checkpoint_bytes_max);
+        checkpoints.set_historical(config.keeps_history);
         Self {
             id,
             state: record.state,
             table: Table::new(config.hash_seed),
-            checkpoints: CheckpointLog::new(&origin, config.checkpoint_bytes_max),
+            checkpoints,
+            keeps_history: config.keeps_history,
             config,
             locks: Locks::default(),
             hlc: Hlc::new(record.max_cas),
@@ -201,10 +206,18 @@ impl VBucket {
         self.collections.replaced(&document, self.table.at(place));
         self.high_seqno = document.seqno();
         self.visible_seqno = document.seqno();
-        self.checkpoints.append(&document, self.table.at(place));
+        let kept = self.keeps(&document);
+        self.checkpoints
+            .append_as(&document, self.table.at(place), kept);
         self.table.put(place, document);
         self.outbox.needs_flush = true;
         self.outbox.changed = true;
+    }
+
+    /// Whether a change stays after it was replaced: its collection, and the bucket, keep history.
+    #[inline]
+    fn keeps(&self, document: &Document) -> bool {
+        self.checkpoints.is_historical() && self.collections.keeps_history(document.key())
     }
 
     /// Marks the record as changed besides its documents.
@@ -354,6 +367,24 @@ impl VBucket {
     /// The highest tombstone that was purged.
     pub fn purge_seqno(&self) -> Seqno {
         self.purge_seqno
+    }
+
+    /// Whether the bucket keeps replaced versions of documents of collections with history.
+    pub fn keeps_history(&self) -> bool {
+        self.keeps_history
+    }
+
+    /// Says so from now on. A replica's checkpoints follow with the next snapshot.
+    pub fn set_keeps_history(&mut self, keeps: bool) {
+        self.keeps_history = keeps;
+        if self.state == VbState::Active || !keeps || self.checkpoints.is_unused() {
+            self.checkpoints.set_historical(keeps);
+        }
+    }
+
+    /// Whether changes of collections with history are kept now.
+    pub fn is_historical(&self) -> bool {
+        self.checkpoints.is_historical()
     }
 
     /// Gives only CAS values above this one from now on.

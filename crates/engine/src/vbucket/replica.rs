@@ -35,7 +35,11 @@ impl VBucket {
     /// for one that contradicts itself. The open snapshot goes on then as if nothing was said.
     pub fn begin_snapshot(&mut self, marker: &SnapshotMarker) -> Result<(), ReplicaError> {
         self.check_follows()?;
-        self.checkpoints.begin_snapshot(marker)?;
+        let historical = marker.historical && self.keeps_history;
+        self.checkpoints.begin_snapshot(&SnapshotMarker {
+            historical,
+            ..*marker
+        })?;
         if let Some(purged) = marker.purge_seqno.filter(|&seqno| seqno > self.purge_seqno) {
             self.purge_seqno = purged;
             self.touch_record();
@@ -63,7 +67,8 @@ impl VBucket {
             return Err(ReplicaError::UnknownPrepare);
         }
         let old = self.table.at(place).filter(|_| !prepared);
-        self.checkpoints.check_next(document, old)?;
+        let kept = !prepared && self.keeps(document);
+        self.checkpoints.check_next(document, old, kept)?;
         self.hlc.observe(document.cas());
         if document.kind().is_tombstone() {
             self.max_deleted_rev = self.max_deleted_rev.max(document.rev());
@@ -79,7 +84,7 @@ impl VBucket {
             document.set_heat(heat);
             let old = self.table.put(place, document.clone());
             self.collections.replaced(document, old.as_ref());
-            self.checkpoints.append(document, old.as_ref());
+            self.checkpoints.append_as(document, old.as_ref(), kept);
             self.high_seqno = document.seqno();
             self.visible_seqno = document.seqno();
         }
@@ -128,6 +133,7 @@ impl VBucket {
         };
         let mut fresh = Self::from_record(self.id, record, Arc::clone(&self.config));
         fresh.checkpoints.number_cursors_after(&self.checkpoints);
+        fresh.set_keeps_history(self.keeps_history);
         fresh.flights = self.flights;
         fresh.counters = self.counters;
         fresh.reported = self.reported;

@@ -135,6 +135,7 @@ impl VBucket {
     /// What is here is from now on this vBucket's own truth.
     fn adopt_snapshot(&mut self) {
         self.checkpoints.adopt();
+        self.checkpoints.set_historical(self.keeps_history);
         if self.high_seqno == self.durable.flushed && self.durable.snapshot.end > self.high_seqno {
             self.durable.snapshot = SnapshotRange {
                 start: self.high_seqno,

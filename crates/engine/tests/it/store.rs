@@ -6,10 +6,11 @@ use std::sync::Arc;
 use engine::{Codec, FlushBatch, FlushItem, VBucket, VbConfig};
 use model::{Datatype, Document, Kind, Seqno, VbId, VbRecord, VbUuid};
 
-/// Rows by seqno, and the record of the last commit.
+/// Rows by seqno, those of the history, and the record of the last commit.
 #[derive(Default)]
 pub(crate) struct ModelStore {
     pub(crate) rows: BTreeMap<Seqno, Document>,
+    pub(crate) history: BTreeMap<Seqno, Document>,
     pub(crate) record: Option<VbRecord>,
 }
 
@@ -31,6 +32,10 @@ impl ModelStore {
                 self.rows.insert(document.seqno(), document.clone());
             }
             FlushItem::Remove(seqno) => self.remove(seqno, None),
+            FlushItem::Keep(document) => {
+                let again = self.history.insert(document.seqno(), document.clone());
+                assert!(again.is_none_or(|before| before.same_as(document)));
+            }
         });
         assert!(
             puts <= batch.len(),

@@ -15,9 +15,9 @@ use serde::Serialize;
 /// What clients replace by the name they reached the node under.
 pub const HOST_PLACEHOLDER: &str = "$HOST";
 
-/// What a bucket on disk can do. Without `couchapi` the Java SDK takes a bucket for an ephemeral one
-/// and refuses to wait until a write is persisted; it calls no view because of it.
-pub const DISK_BUCKET_CAPABILITIES: &[&str] = &[
+/// What a bucket on disk that goes by the name of the reference's newer store can do: clients ask for
+/// history only there.
+pub const HISTORY_BUCKET_CAPABILITIES: &[&str] = &[
     "collections",
     "durableWrite",
     "cbhello",
@@ -34,9 +34,18 @@ pub const DISK_BUCKET_CAPABILITIES: &[&str] = &[
     "subdoc.ReplaceBodyWithXattr",
     "subdoc.ReplicaRead",
     "subdoc.ReviveDocument",
-    // Last: it is all that a bucket in memory lacks.
+    // It is all that a bucket in memory lacks of one on disk.
     "couchapi",
+    // Last: it is all that a bucket without history lacks.
+    "nonDedupedHistory",
 ];
+
+/// What a bucket on disk can do. Without `couchapi` the Java SDK takes a bucket for an ephemeral one
+/// and refuses to wait until a write is persisted; it calls no view because of it.
+pub const DISK_BUCKET_CAPABILITIES: &[&str] = match HISTORY_BUCKET_CAPABILITIES.split_last() {
+    Some((_history, others)) => others,
+    None => &[],
+};
 
 /// The bucket features a client may use, by the names clients look for.
 ///

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::form::field;
 use super::routes::HttpState;
 use super::{BucketChange, BucketsError, answers};
-use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy};
+use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy, HistorySettings};
 
 const MIB: u64 = 1024 * 1024;
 /// Quotas are what the command line takes too.
@@ -21,6 +21,8 @@ const QUOTA_MIB_MAX: u64 = 16 * 1024 * 1024;
 const QUOTA_MIB_DEFAULT: u64 = 256;
 const REPLICAS_MAX: u8 = 3;
 const NAME_BYTES_MAX: usize = 100;
+/// The least that is worth keeping: each of 1,024 vBuckets has its part.
+const HISTORY_BYTES_MIN: u64 = 2 << 30;
 const MAX_TTL_S_MAX: u32 = i32::MAX as u32;
 
 /// What is wrong with the fields of a form, by field.
@@ -161,6 +163,51 @@ impl<'a> Form<'a> {
         self.or("ramQuota", quota, read)
     }
 
+    /// Of a bucket that is to be made: which store it is said to have, and its history.
+    fn history(&mut self, durable: bool) -> HistorySettings {
+        let magma = self.or("storageBackend", false, |text| match text {
+            "couchstore" | "undefined" => Some(false),
+            "magma" if durable => Some(true),
+            _ => None,
+        });
+        self.retention(HistorySettings {
+            magma,
+            ..HistorySettings::default()
+        })
+    }
+
+    /// Its history from now on.
+    fn retention(&mut self, now: HistorySettings) -> HistorySettings {
+        let fields = [
+            "historyRetentionCollectionDefault",
+            "historyRetentionBytes",
+            "historyRetentionSeconds",
+        ];
+        if !now.magma {
+            for name in fields {
+                if self
+                    .text(name)
+                    .is_some_and(|text| text != "0" && text != "false")
+                {
+                    self.complain(name, "History Retention can only used with Magma");
+                }
+            }
+            return now;
+        }
+        let [default, bytes, seconds] = fields;
+        HistorySettings {
+            collection_default: self.flag(default, now.collection_default),
+            bytes: self.or(bytes, now.bytes, |text| {
+                let bytes = text.parse().ok()?;
+                (bytes == 0 || bytes >= HISTORY_BYTES_MIN).then_some(bytes)
+            }),
+            seconds: self.or(seconds, now.seconds, |text| {
+                text.parse::<u32>().ok().map(u64::from)
+            }),
+            ..now
+        }
+    }
+
     fn done(self, settings: BucketSettings) -> Result<BucketSettings, Wrong> {
         if self.wrong.is_empty() {
             Ok(settings)
@@ -168,6 +215,11 @@ impl<'a> Form<'a> {
             Err(self.wrong)
         }
     }
+}
+
+/// The name under which its store goes.
+fn backend(history: HistorySettings) -> &'static str {
+    if history.magma { "magma" } else { "couchstore" }
 }
 
 /// A bucket that is to be made. What it does not say has the reference's defaults; what this
@@ -212,12 +264,9 @@ fn read_new(body: &[u8]) -> Result<BucketSettings, Wrong> {
     });
     let replicas = form.or("replicaNumber", 0, replicas);
     let flush_enabled = form.flag("flushEnabled", false);
-    form.one_of("storageBackend", &["couchstore", "undefined"]);
+    let history = form.history(durable);
     form.one_of("conflictResolutionType", &["seqno"]);
     form.one_of("compressionMode", &["off", "passive", "active"]);
-    form.one_of("historyRetentionCollectionDefault", &["true", "false"]);
-    form.one_of("historyRetentionBytes", &["0"]);
-    form.one_of("historyRetentionSeconds", &["0"]);
     let bucket = BucketConfig {
         name,
         quota_bytes: form.quota(QUOTA_MIB_DEFAULT * MIB),
@@ -230,6 +279,7 @@ fn read_new(body: &[u8]) -> Result<BucketSettings, Wrong> {
         max_ttl_s,
         flush_enabled,
         replicas,
+        history,
     })
 }
 
@@ -256,7 +306,8 @@ fn read_update(body: &[u8], now: BucketSettings) -> Result<BucketSettings, Wrong
     let ttl = settings.max_ttl_s.to_string();
     form.one_of("maxTTL", &[&ttl]);
     form.one_of("compressionMode", &["off", "passive", "active"]);
-    form.one_of("storageBackend", &["couchstore", "undefined"]);
+    form.one_of("storageBackend", &[backend(settings.history)]);
+    settings.history = form.retention(settings.history);
     settings.flush_enabled = form.flag("flushEnabled", settings.flush_enabled);
     settings.replicas = form.or("replicaNumber", settings.replicas, replicas);
     form.done(settings)
@@ -309,9 +360,11 @@ mod tests {
             ("replicaNumber", "4"),
             ("maxTTL", "-1"),
             ("flushEnabled", "yes"),
-            ("storageBackend", "magma"),
+            ("storageBackend", "rocksdb"),
             ("conflictResolutionType", "lww"),
-            ("historyRetentionBytes", "1"),
+            ("historyRetentionBytes", "2147483648"),
+            ("historyRetentionSeconds", "1"),
+            ("historyRetentionCollectionDefault", "true"),
         ] {
             assert_eq!(field_of(&format!("name=a&{name}={value}")), name);
         }

@@ -147,7 +147,11 @@ async fn create_collection(
             "The value must be supplied",
         );
     };
-    let mut settings = CollectionSettings::default();
+    let of_bucket = state.view.bucket_settings(&bucket);
+    let mut settings = CollectionSettings {
+        history: of_bucket.is_some_and(|bucket| bucket.history.of_new_collections()),
+        ..CollectionSettings::default()
+    };
     if let Err((about, text)) = read_settings(&body, &mut settings) {
         return error(StatusCode::BAD_REQUEST, about, text);
     }

@@ -155,6 +155,7 @@ pub(super) fn bucket(
 fn bucket_settings(name: &str, bucket: &BucketSummary) -> Map<String, Value> {
     let (path, uuid) = (percent_encode(name), &bucket.uuid);
     let (bucket_type, backend) = match bucket.kind {
+        BucketKind::Couchbase if bucket.history.magma => ("membase", "magma"),
         BucketKind::Couchbase => ("membase", "couchstore"),
         BucketKind::Ephemeral => ("ephemeral", "undefined"),
     };
@@ -188,10 +189,22 @@ fn bucket_settings(name: &str, bucket: &BucketSummary) -> Map<String, Value> {
         "autoCompactionSettings": false,
         "controllers": controllers,
     });
-    match value {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
+    let Value::Object(mut fields) = value else {
+        return Map::new();
+    };
+    if bucket.history.magma {
+        let history = bucket.history;
+        let told = [
+            (
+                "historyRetentionCollectionDefault",
+                json!(history.collection_default),
+            ),
+            ("historyRetentionBytes", json!(history.bytes)),
+            ("historyRetentionSeconds", json!(history.seconds)),
+        ];
+        fields.extend(told.map(|(name, value)| (name.to_owned(), value)));
     }
+    fields
 }
 
 /// `/pools/default/buckets/B/stats`: one sample of what there is a figure for, as exporters read

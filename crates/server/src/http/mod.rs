@@ -31,7 +31,7 @@ use tokio::sync::watch;
 
 use crate::changes::{Feed, NoFeed, Wanted};
 use crate::collections::CollectionsError;
-use crate::config::{BucketKind, BucketSettings, Ports};
+use crate::config::{BucketKind, BucketSettings, HistorySettings, Ports};
 use crate::identity::AuthenticatedUser;
 
 pub use listener::{CONNECTIONS_MAX, serve};
@@ -151,6 +151,8 @@ pub struct BucketSummary {
     pub max_ttl_s: u32,
     /// Whether all its documents may be removed at once.
     pub flush_enabled: bool,
+    /// What it says of its store and its history.
+    pub history: HistorySettings,
     /// Number of vBuckets.
     pub vbuckets: u16,
     /// Revision of the collections manifest.

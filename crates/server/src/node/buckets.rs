@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bucket::WarmupStage;
+use engine::collections::Manifest;
 use model::{VbId, VbState};
 
 use super::{NodeState, open, random_vb_uuid};
 use crate::cluster_map::MapRevision;
-use crate::config::BucketSettings;
+use crate::collections;
+use crate::config::{BucketSettings, StartError};
 use crate::http::BucketsError;
 use crate::replication::{Group, bucket_map};
 use crate::served::ServedBucket;
@@ -38,7 +40,8 @@ impl NodeState {
             }
             let uuid = kept.note_made(&settings).map_err(|error| failed(&error))?;
             let how = (uuid, &self.clock, self.purge_age_s);
-            match open::open_new(settings, kept.dir.as_ref(), how) {
+            let opened = open::open_new(settings, kept.dir.as_ref(), how);
+            match opened.and_then(with_history) {
                 Ok(opened) => self.serve(opened),
                 Err(error) => {
                     let undone = kept.note_dropped(&name);
@@ -63,8 +66,13 @@ impl NodeState {
         let (bucket, uuid) = (opened.bucket, opened.uuid);
         let manifest = bucket.manifest().uid();
         let about = (bucket.name(), uuid.as_str(), bucket.vbuckets(), manifest);
-        let kind = opened.settings.bucket.kind;
-        let map = bucket_map(about, kind, self.ports, &Group::default(), revision);
+        let map = bucket_map(
+            about,
+            &opened.settings,
+            self.ports,
+            &Group::default(),
+            revision,
+        );
         let identity = (uuid, opened.settings);
         Arc::new(ServedBucket::new(bucket, opened.workers, identity, map))
     }
@@ -81,6 +89,10 @@ impl NodeState {
             Ok(())
         });
         changed.map_err(|reason| BucketsError::Failed(reason.to_owned()))?;
+        let kept = served
+            .bucket
+            .set_history_retention(settings.history.retention());
+        kept.map_err(|error| BucketsError::Failed(error.to_string()))?;
         let mut kept = self.kept.lock();
         if kept.is_made(name) {
             kept.note_made(&settings).map_err(|error| failed(&error))?;
@@ -149,6 +161,18 @@ impl NodeState {
         self.wake_all();
         Ok(())
     }
+}
+
+/// Where collections have history unless something else is said, the default one has it as well.
+fn with_history(opened: open::OpenedBucket) -> Result<open::OpenedBucket, StartError> {
+    if opened.settings.history.of_new_collections() {
+        let edit = |now: &Manifest| {
+            now.with_settings("_default", "_default", |settings| settings.history = true)
+        };
+        let changed = opened.bucket.change_manifest(edit, collections::to_bytes);
+        changed.map_err(|error| StartError::DataAccess(error.to_string()))?;
+    }
+    Ok(opened)
 }
 
 fn failed(error: &crate::config::StartError) -> BucketsError {

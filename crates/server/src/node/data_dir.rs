@@ -333,6 +333,12 @@ mod tests {
             max_ttl_s: 7,
             flush_enabled: true,
             replicas: 1,
+            history: crate::config::HistorySettings {
+                magma: true,
+                collection_default: false,
+                seconds: 60,
+                bytes: 2 << 30,
+            },
         };
         let mut kept = examine();
         let uuid = kept.note_made(&settings).unwrap();

@@ -3,7 +3,7 @@
 use model::DurabilityLevel;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy};
+use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy, HistorySettings};
 
 /// One of them. Its name is the key under which it is kept.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
@@ -20,6 +20,9 @@ pub(super) struct MadeBucket {
     flush_enabled: bool,
     #[serde(default)]
     replicas: u8,
+    /// Absent where it is nothing special.
+    #[serde(default, skip_serializing_if = "is_plain")]
+    history: HistorySettings,
 }
 
 /// [`EvictionPolicy`] in the words of the file.
@@ -29,6 +32,10 @@ enum Kept {
     Documents,
     Delete,
     None,
+}
+
+fn is_plain(history: &HistorySettings) -> bool {
+    *history == HistorySettings::default()
 }
 
 impl MadeBucket {
@@ -47,6 +54,7 @@ impl MadeBucket {
             max_ttl_s: settings.max_ttl_s,
             flush_enabled: settings.flush_enabled,
             replicas: settings.replicas,
+            history: settings.history,
         }
     }
 
@@ -68,6 +76,7 @@ impl MadeBucket {
             max_ttl_s: self.max_ttl_s,
             flush_enabled: self.flush_enabled,
             replicas: self.replicas,
+            history: self.history,
         }
     }
 }

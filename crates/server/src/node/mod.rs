@@ -388,8 +388,7 @@ fn open_state(
             bucket.bucket.vbuckets(),
             bucket.bucket.manifest().uid(),
         );
-        let kind = bucket.settings.bucket.kind;
-        let map = bucket_map(about, kind, ports, &group, revision);
+        let map = bucket_map(about, &bucket.settings, ports, &group, revision);
         let identity = (bucket.uuid, bucket.settings);
         let served = ServedBucket::new(bucket.bucket, bucket.workers, identity, map);
         served.set_group(group);

@@ -228,6 +228,7 @@ fn start(
         clean,
         eviction,
         expiry_pass_s: EXPIRY_PASS_S,
+        history: settings.history.retention(),
         purge_age_s: match config.kind {
             BucketKind::Couchbase => purge_age_s,
             BucketKind::Ephemeral => PURGE_AGE_EPHEMERAL_S,

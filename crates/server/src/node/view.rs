@@ -98,6 +98,7 @@ impl NodeView for NodeState {
             replicas: (served.group().peers.len() as u8).max(settings.replicas),
             max_ttl_s: settings.max_ttl_s,
             flush_enabled: settings.flush_enabled,
+            history: settings.history,
             vbuckets: bucket.vbuckets(),
             manifest_uid: bucket.manifest().uid().0,
             ready: bucket.warmup().stage() == WarmupStage::Done,

@@ -124,6 +124,7 @@ fn engine_marker(marker: &SnapshotMarker) -> engine::SnapshotMarker {
         high_prepared: None,
         visible_end: None,
         purge_seqno: None,
+        historical: marker.flags.contains(MarkerFlags::HISTORY),
     };
     match marker.version {
         MarkerVersion::V1 => {}

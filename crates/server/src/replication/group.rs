@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 use super::ReplicaOf;
 use crate::cluster_map::{
-    BUCKET_CAPABILITIES, BucketMap, DISK_BUCKET_CAPABILITIES, HOST_PLACEHOLDER, MapRevision,
-    NodeAddress, bucket_config, global_config,
+    BUCKET_CAPABILITIES, BucketMap, DISK_BUCKET_CAPABILITIES, HISTORY_BUCKET_CAPABILITIES,
+    HOST_PLACEHOLDER, MapRevision, NodeAddress, bucket_config, global_config,
 };
 use crate::collections::to_bytes;
-use crate::config::{BucketKind, Ports};
+use crate::config::{BucketKind, BucketSettings, Ports};
 use crate::node::{NodeState, random_vb_uuid};
 use crate::served::{MapVersion, ServedBucket};
 
@@ -131,7 +131,7 @@ fn this_node(ports: Ports) -> NodeAddress<'static> {
 /// The map of a bucket.
 pub(crate) fn bucket_map(
     (name, uuid, vbuckets, manifest): (&str, &str, u16, ManifestUid),
-    kind: BucketKind,
+    settings: &BucketSettings,
     ports: Ports,
     group: &Group,
     revision: MapRevision,
@@ -144,7 +144,8 @@ pub(crate) fn bucket_map(
         vbuckets,
         replicas: peers.len() as u8,
         manifest_uid: manifest.0,
-        capabilities: match kind {
+        capabilities: match settings.bucket.kind {
+            BucketKind::Couchbase if settings.history.magma => HISTORY_BUCKET_CAPABILITIES,
             BucketKind::Couchbase => DISK_BUCKET_CAPABILITIES,
             BucketKind::Ephemeral => BUCKET_CAPABILITIES,
         },
@@ -182,7 +183,7 @@ fn publish(node: &NodeState, served: &ServedBucket, revision: MapRevision) {
     let bucket = &served.bucket;
     let manifest = bucket.manifest().uid();
     let about = (served.name(), uuid.as_ref(), bucket.vbuckets(), manifest);
-    let map = bucket_map(about, served.kind(), node.ports, &group, revision);
+    let map = bucket_map(about, &served.settings(), node.ports, &group, revision);
     node.publish_global_map(global_map(node.ports, &group, revision));
     node.publish_map(served, map);
 }

@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use bucket::{Counters, Hold, WarmupStage};
 use engine::{CheckpointStats, CursorStats, DurabilityStats, HashStats, VBucket, VbStats};
 use model::{FailoverEntry, Now, VbId, VbState, VbUuid};
-use storage::{DiskUsage, KvStore as _};
+use storage::{DiskUsage, HistoryKept, KvStore as _};
 use wire::Opcode;
 
 use super::timings::{Answer, Merged, Timings};
@@ -323,6 +323,8 @@ pub(super) struct VbFigures {
     pub(super) stats: VbStats,
     /// Its part of the store, for those who ask for it.
     pub(super) disk: DiskUsage,
+    /// What it has of replaced versions, for those who ask for it.
+    pub(super) history: HistoryKept,
     pub(super) checkpoints: CheckpointStats,
     pub(super) hash: HashStats,
     pub(super) high_seqno: u64,
@@ -355,6 +357,7 @@ impl VbFigures {
             state: vb.state(),
             stats: vb.stats(),
             disk: DiskUsage::default(),
+            history: HistoryKept::default(),
             checkpoints: vb.checkpoint_stats(),
             hash: vb.hash_stats(),
             high_seqno: vb.high_seqno().0,

@@ -35,12 +35,13 @@ pub(super) fn collect(
         let found = served
             .bucket
             .with_vbucket_for(Hold::Stat, id, |vb| VbFigures::of(vb, group));
-        let Some(figures) = found else {
+        let Some(mut figures) = found else {
             if all {
                 continue;
             }
             return Err(StatError::NoVbucket);
         };
+        figures.history = served.bucket.history_kept(id);
         one(group, &selected, &figures, rows);
     }
     Ok(())

@@ -5,10 +5,12 @@ use model::{Seqno, VbId};
 use super::DiskStore;
 use super::drain::Direct;
 use super::engine::Engine;
+use super::history;
 use super::memo::{Memo, NextMemos};
 use crate::StoreError;
+use crate::history::place_of;
 use crate::port::{Change, CommitInfo, VbBatch};
-use crate::record::encode_row;
+use crate::record::{encode_history, encode_row};
 
 const DURING: &str = "committing";
 
@@ -18,6 +20,9 @@ pub(crate) fn commit(store: &DiskStore, batches: &[VbBatch<'_>]) -> Result<Commi
     let engine = writer.ready(&store.engine, &store.options, DURING)?;
     if batches.is_empty() {
         return Ok(CommitInfo::default());
+    }
+    if batches.iter().any(|batch| batch.changes.has_history()) {
+        history::note(&mut writer)?;
     }
     let number = writer.next_commit();
     let mut info = CommitInfo {
@@ -91,6 +96,10 @@ fn write_small(
                     info.rows += 1;
                     let encode = |out: &mut Vec<u8>| encode_row(vb, document, out);
                     info.bytes += group.put(vb, document.seqno(), encode)? as u64;
+                }
+                if let Change::Keep { document, at_s } = change {
+                    let encode = |out: &mut Vec<u8>| encode_history(vb, document, at_s, out);
+                    info.bytes += group.put(vb, place_of(document.seqno()), encode)? as u64;
                 }
                 Ok(())
             };

@@ -10,8 +10,9 @@ use parking_lot::{Mutex, RwLock};
 use super::front::{Front, Layer, RowAt, VbFront};
 use super::journal::{Journal, Place, Sealed, Window, retire};
 use super::memo::Memo;
+use crate::history::place_of;
 use crate::port::{Change, CommitInfo, VbBatch};
-use crate::record::{encode_row, encode_vb, row_key, vb_key};
+use crate::record::{encode_history, encode_row, encode_vb, row_key, vb_key};
 
 /// Where the tables say which generations of the journal they contain: behind everything else.
 pub(crate) const DRAINED_KEY: [u8; 11] = [0xff; 11];
@@ -187,6 +188,12 @@ impl Run<'_> {
                     info.bytes += self.scratch.len() as u64;
                     (self.write)(&key, Some(&self.scratch))?;
                 }
+                Source::Kept(document, at_s) => {
+                    self.scratch.clear();
+                    encode_history(batch.vb, &document, at_s, &mut self.scratch);
+                    info.bytes += self.scratch.len() as u64;
+                    (self.write)(&key, Some(&self.scratch))?;
+                }
                 Source::Gone => (self.write)(&key, None)?,
                 Source::Old(place) => self.copy(&key, place)?,
             }
@@ -202,6 +209,8 @@ impl Run<'_> {
 enum Source {
     /// It is written.
     New(Document),
+    /// It is written into the history, at this time.
+    Kept(Document, u32),
     /// It goes.
     Gone,
     /// It stays as the journal has it.
@@ -212,10 +221,15 @@ enum Source {
 fn merge(batch: &VbBatch<'_>, found: Option<&VbFront>, gone: Vec<Seqno>) -> Vec<(Seqno, Source)> {
     let mut rows = Vec::with_capacity(batch.changes.len() + gone.len());
     rows.extend(gone.into_iter().map(|seqno| (seqno, Source::Gone)));
-    batch.changes.for_each(&mut |change| {
-        if let Change::Put { document, .. } = change {
+    batch.changes.for_each(&mut |change| match change {
+        Change::Put { document, .. } => {
             rows.push((document.seqno(), Source::New(document.clone())));
         }
+        Change::Keep { document, at_s } => {
+            let source = Source::Kept(document.clone(), at_s);
+            rows.push((place_of(document.seqno()), source));
+        }
+        Change::Remove(_) => {}
     });
     if let Some(found) = found {
         let stay = found.rows_from(Seqno::ZERO);
@@ -224,7 +238,7 @@ fn merge(batch: &VbBatch<'_>, found: Option<&VbFront>, gone: Vec<Seqno>) -> Vec<
         rows.extend(gone.map(|seqno| (seqno, Source::Gone)));
     }
     let rank = |source: &Source| match source {
-        Source::New(_) => 0,
+        Source::New(_) | Source::Kept(..) => 0,
         Source::Gone => 1,
         Source::Old(_) => 2,
     };

@@ -31,6 +31,7 @@ use super::layout::Directory;
 use super::per_vb::PerVb;
 use super::room::Room;
 use super::view::View;
+use crate::history::{HISTORY_END, place_of};
 use crate::record::{DecodeError, StoredVb, VbValue, encode_vb, row_key, split_row_key};
 use crate::{ErrorKind, StoreError};
 
@@ -245,7 +246,7 @@ impl Engine {
     /// Every vBucket with a record. Rows that count for none are removed: they lie above the high
     /// seqno of their record, or have none, because whatever removed them was cut short.
     ///
-    /// Cost: three seeks per vBucket.
+    /// Cost: four seeks per vBucket.
     pub(crate) fn recover(self: &Arc<Self>) -> Result<Vec<(VbId, StoredVb)>, EngineError> {
         let mut found = Vec::new();
         let mut removed = 0;
@@ -265,11 +266,12 @@ impl Engine {
         Ok(found)
     }
 
-    /// Removes the rows from seqno `from` on that `view` sees, in several groups, not durably;
-    /// tells how many.
+    /// Removes the rows from seqno `from` on that `view` sees, those of the history as well, in
+    /// several groups, not durably; tells how many.
     pub(crate) fn remove_rows(&self, view: &View, from: Seqno) -> Result<usize, fjall::Error> {
         let mut removed = 0;
-        let mut rows = view.rows(from, ROWS_END).peekable();
+        let history = view.rows(place_of(from), HISTORY_END);
+        let mut rows = view.rows(from, ROWS_END).chain(history).peekable();
         while rows.peek().is_some() {
             self.make_room()?;
             let mut changes = self.changes();

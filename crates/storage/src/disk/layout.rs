@@ -12,9 +12,15 @@ use crate::error::one_line;
 /// The version of a directory that never had a manifest.
 const FORMAT_VERSION: u32 = 3;
 
-/// The version from the first manifest on: a directory of it that has none lost it. The latest
-/// that this release reads.
+/// The version from the first manifest on: a directory of it that has none lost it.
 const FORMAT_WITH_MANIFEST: u32 = 4;
+
+/// What is added to either version from the first row of a history on: releases that know of none
+/// would leave such rows behind.
+const HISTORY: u32 = 2;
+
+/// The latest version that this release reads.
+const FORMAT_VERSION_MAX: u32 = FORMAT_WITH_MANIFEST + HISTORY;
 
 /// The earliest version that it reads, and makes one of its own: 1 had no journal, 2 a single one.
 const FORMAT_VERSION_MIN: u32 = 1;
@@ -89,12 +95,38 @@ enum Content {
     Empty,
     /// A store whose creation was cut short; it never held data.
     Unfinished,
-    /// A store of this version of the format.
-    Store,
-    /// The same, and a manifest belongs to it.
-    StoreWithManifest,
+    /// A store of this version of the format, and what is noted of it.
+    Store(Noted),
     /// A store of an earlier version that can be read.
     OldStore,
+}
+
+/// What the format file says of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Noted {
+    /// A manifest belongs to it.
+    manifest: bool,
+    /// It has, or had, rows of a history.
+    history: bool,
+}
+
+impl Noted {
+    fn of(version: u32) -> Option<Self> {
+        let above = version.checked_sub(FORMAT_VERSION)?;
+        (version <= FORMAT_VERSION_MAX).then_some(Self {
+            manifest: above % HISTORY > 0,
+            history: above >= HISTORY,
+        })
+    }
+
+    fn version(self) -> u32 {
+        let base = if self.manifest {
+            FORMAT_WITH_MANIFEST
+        } else {
+            FORMAT_VERSION
+        };
+        base + if self.history { HISTORY } else { 0 }
+    }
 }
 
 /// The directory of a store, locked for this process.
@@ -107,8 +139,7 @@ pub(crate) struct Directory {
     fresh: bool,
     /// Whether the format file is still to be written.
     unmarked: bool,
-    /// Whether the format file says that a manifest belongs to the store.
-    has_manifest: bool,
+    noted: Noted,
 }
 
 impl Directory {
@@ -136,7 +167,10 @@ impl Directory {
             _lock: lock,
             fresh,
             unmarked: fresh || content == Content::OldStore,
-            has_manifest: content == Content::StoreWithManifest,
+            noted: match content {
+                Content::Store(noted) => noted,
+                _ => Noted::default(),
+            },
         })
     }
 
@@ -166,7 +200,7 @@ impl Directory {
             let reason = format!("{} is missing", path.display());
             Err(io::Error::new(io::ErrorKind::InvalidData, reason))
         };
-        if self.has_manifest {
+        if self.noted.manifest {
             there(&self.path.join(manifest::NAME))?;
         }
         let database = self.database();
@@ -205,7 +239,7 @@ impl Directory {
     /// whether there was one.
     pub(crate) fn begin(&mut self) -> io::Result<bool> {
         if self.unmarked {
-            self.write_format(FORMAT_VERSION)?;
+            self.write_format(self.noted)?;
             (self.fresh, self.unmarked) = (false, false);
         }
         // A stop came in between, or a release that did not note it wrote the manifest.
@@ -223,15 +257,35 @@ impl Directory {
 
     /// Notes, unless that was done before, that a manifest belongs to the store; it is there by now.
     pub(crate) fn note_manifest(&mut self) -> io::Result<()> {
-        if !self.has_manifest {
-            self.write_format(FORMAT_WITH_MANIFEST)?;
-            self.has_manifest = true;
+        self.note(Noted {
+            manifest: true,
+            ..self.noted
+        })
+    }
+
+    /// Notes, unless that was done before, that the store may have rows of a history.
+    pub(crate) fn note_history(&mut self) -> io::Result<()> {
+        self.note(Noted {
+            history: true,
+            ..self.noted
+        })
+    }
+
+    /// Whether the store has, or had, rows of a history.
+    pub(crate) fn has_history(&self) -> bool {
+        self.noted.history
+    }
+
+    fn note(&mut self, noted: Noted) -> io::Result<()> {
+        if self.noted != noted {
+            self.write_format(noted)?;
+            self.noted = noted;
         }
         Ok(())
     }
 
-    fn write_format(&self, version: u32) -> io::Result<()> {
-        let text = format!("{FORMAT_WORDS} {version}\n");
+    fn write_format(&self, noted: Noted) -> io::Result<()> {
+        let text = format!("{FORMAT_WORDS} {}\n", noted.version());
         write_durably(&self.path, FORMAT, text.as_bytes())
     }
 
@@ -250,7 +304,7 @@ pub(crate) fn tails_of(path: &Path) -> PathBuf {
 pub(crate) fn is_manifest_noted(path: &Path) -> bool {
     matches!(
         Place { path }.check_format(),
-        Ok(Content::StoreWithManifest)
+        Ok(Content::Store(Noted { manifest: true, .. }))
     )
 }
 
@@ -318,13 +372,11 @@ impl Place<'_> {
                 .ok()
         });
         match version {
-            Some(FORMAT_VERSION) => Ok(Content::Store),
-            Some(FORMAT_WITH_MANIFEST) => Ok(Content::StoreWithManifest),
             Some(FORMAT_VERSION_MIN..FORMAT_VERSION) => Ok(Content::OldStore),
-            Some(version @ 1..) => {
-                let reason = format!("format {version}, this release reads {FORMAT_WITH_MANIFEST}");
-                Err(self.error(OpenErrorKind::NewerFormat, reason))
-            }
+            Some(version @ 1..) => Noted::of(version).map(Content::Store).ok_or_else(|| {
+                let reason = format!("format {version}, this release reads {FORMAT_VERSION_MAX}");
+                self.error(OpenErrorKind::NewerFormat, reason)
+            }),
             _ => Err(self.error(OpenErrorKind::Foreign, "its FORMAT file is not ours")),
         }
     }

@@ -74,6 +74,7 @@ impl Memo {
                 (supersedes, own)
             }
             Change::Remove(seqno) => (seqno, Seqno::ZERO),
+            Change::Keep { .. } => return Ok(()),
         };
         if stale != Seqno::ZERO && stale != own {
             self.points.row_gone(stale);

@@ -21,6 +21,7 @@ mod commit;
 mod drain;
 mod engine;
 mod front;
+mod history;
 mod journal;
 mod layout;
 mod maintain;
@@ -42,7 +43,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::port::{
     CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, VbBatch, VbNotice, Want,
 };
-use crate::{ErrorKind, StoreError};
+use crate::{ErrorKind, HistoryKept, HistoryLimits, StoreError};
 use engine::{Engine, EngineError};
 use layout::Directory;
 use tails::{Tail, Tails};
@@ -211,6 +212,23 @@ impl KvStore for DiskStore {
         keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
     ) -> Result<Compacted, StoreError> {
         maintain::compact(self, vb, keep)
+    }
+
+    fn may_have_history(&self) -> Result<bool, StoreError> {
+        let mut writer = self.writer.lock();
+        let directory = writer.directory_mut();
+        let directory =
+            directory.ok_or_else(|| StoreError::new(ErrorKind::Closed, "looking for a history"))?;
+        Ok(directory.has_history())
+    }
+
+    fn trim_history(
+        &self,
+        vb: VbId,
+        limits: HistoryLimits,
+        dead: &mut dyn FnMut(&Meta, &[u8]) -> bool,
+    ) -> Result<HistoryKept, StoreError> {
+        history::trim(self, vb, limits, dead)
     }
 
     fn remove(&self, vb: VbId) -> Result<(), StoreError> {

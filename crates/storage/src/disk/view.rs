@@ -10,6 +10,7 @@ use model::{Document, Seqno, VbId, VbRecord};
 use super::engine::{Engine, EngineError, read_error};
 use super::front::{Layer, RowAt, VbFront};
 use super::journal::Window;
+use crate::history::{merged, place_of, seqno_at};
 use crate::port::{Snapshot, Want};
 use crate::record::{StoredVb, decode_row, decode_vb, row_key, row_meta, split_row_key, vb_key};
 use crate::{ErrorKind, StoreError};
@@ -148,6 +149,37 @@ impl DiskSnapshot {
         })
     }
 
+    /// The rows of the history as they are stored, by their places.
+    pub(crate) fn raw_history(
+        &self,
+        from: Seqno,
+        during: &'static str,
+    ) -> impl Iterator<Item = Result<(Seqno, Slice), StoreError>> + Send + '_ {
+        let end = place_of(self.high_seqno().next());
+        let rows = self.view.rows(place_of(from), end);
+        rows.map(move |row| row.map_err(|error| read_error(error, during).of(self.view.vb)))
+    }
+
+    /// Documents out of rows, until the first error.
+    fn decoded<'a>(
+        &'a self,
+        mut rows: impl Iterator<Item = Result<(Seqno, Slice), StoreError>> + Send + 'a,
+        during: &'static str,
+    ) -> Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + 'a> {
+        let mut failed = false;
+        Box::new(std::iter::from_fn(move || {
+            if failed {
+                return None;
+            }
+            let document = rows.next()?.and_then(|(place, value)| {
+                decode_row(self.view.vb, place, &value)
+                    .map_err(|error| corrupt(self.view.vb, place, error, during))
+            });
+            failed = document.is_err();
+            Some(document)
+        }))
+    }
+
     /// The rows as they are stored, seqnos ascending from `from` up to the high seqno.
     pub(crate) fn raw_rows(
         &self,
@@ -236,18 +268,21 @@ impl Snapshot for DiskSnapshot {
         from: Seqno,
     ) -> Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + '_> {
         let during = "scanning";
-        let mut rows = self.raw_rows(from, during);
-        let mut failed = false;
-        Box::new(std::iter::from_fn(move || {
-            if failed {
-                return None;
-            }
-            let document = rows.next()?.and_then(|(seqno, value)| {
-                decode_row(self.view.vb, seqno, &value)
-                    .map_err(|error| corrupt(self.view.vb, seqno, error, during))
-            });
-            failed = document.is_err();
-            Some(document)
-        }))
+        self.decoded(self.raw_rows(from, during), during)
+    }
+
+    fn history_from(&self) -> Result<Option<Seqno>, StoreError> {
+        let mut rows = self.raw_history(Seqno::ZERO, "looking for the history");
+        let first = rows.next().transpose()?;
+        Ok(first.map(|(place, _)| seqno_at(place)))
+    }
+
+    fn with_history(
+        &self,
+        from: Seqno,
+    ) -> Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + '_> {
+        let during = "scanning with history";
+        let (rows, history) = (self.raw_rows(from, during), self.raw_history(from, during));
+        self.decoded(merged(rows, history), during)
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use model::{Document, Kind, Meta, Seqno, VbId, VbRecord};
 use parking_lot::Mutex;
 
+use crate::history::{HistoryKept, HistoryLimits, Trim, merged};
 use crate::points::RestorePoints;
 use crate::port::{
     Change, CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, VbBatch, Want,
@@ -33,6 +34,8 @@ struct Contents {
     record: VbRecord,
     points: RestorePoints,
     rows: BTreeMap<Seqno, Document>,
+    /// With the times at which they were written.
+    history: BTreeMap<Seqno, (Document, u32)>,
 }
 
 impl Contents {
@@ -49,6 +52,11 @@ impl Contents {
                 self.rows.insert(document.seqno(), document.as_stored());
             }
             Change::Remove(seqno) => self.remove(seqno),
+            Change::Keep { document, at_s } => {
+                info.bytes += document.key_and_value().len() as u64;
+                let row = (document.as_stored(), at_s);
+                self.history.insert(document.seqno(), row);
+            }
         });
         let purge_seqno = self.record.purge_seqno.max(batch.record.purge_seqno);
         self.record = VbRecord {
@@ -126,6 +134,7 @@ impl KvStore for MemStore {
                         record: batch.record.clone(),
                         points: RestorePoints::default(),
                         rows: BTreeMap::new(),
+                        history: BTreeMap::new(),
                     })
                 });
                 let info = Arc::make_mut(contents).apply(batch);
@@ -159,6 +168,7 @@ impl KvStore for MemStore {
             if to < contents.record.high_seqno {
                 let point = contents.points.go_back(to);
                 contents.rows.split_off(&point.next());
+                contents.history.split_off(&point.next());
                 crate::port::rolled_back(&mut contents.record, point);
             }
             Some(contents.record.clone())
@@ -204,6 +214,34 @@ impl KvStore for MemStore {
                 purge_seqno: purged,
                 ..done
             }
+        })
+    }
+
+    fn may_have_history(&self) -> MemResult<bool> {
+        self.with_open("looking for a history", |state| {
+            let mut all = state.vbuckets.values();
+            all.any(|contents| !contents.history.is_empty())
+        })
+    }
+
+    fn trim_history(
+        &self,
+        vb: VbId,
+        limits: HistoryLimits,
+        dead: &mut dyn FnMut(&Meta, &[u8]) -> bool,
+    ) -> MemResult<HistoryKept> {
+        self.with_open("trimming the history", |state| {
+            let Some(contents) = state.vbuckets.get_mut(&vb).map(Arc::make_mut) else {
+                return HistoryKept::default();
+            };
+            let bytes_of = |row: &Document| row.key_and_value().len() as u64;
+            let bytes = contents.history.values().map(|row| bytes_of(&row.0)).sum();
+            let mut trim = Trim::new(limits, bytes);
+            contents.history.retain(|seqno, (row, at_s)| {
+                let dead = dead(&row.meta(), row.key());
+                !trim.goes(*seqno, bytes_of(row), *at_s, dead)
+            });
+            trim.end()
         })
     }
 
@@ -262,6 +300,25 @@ impl Snapshot for MemSnapshot {
             Some(contents) => Box::new(contents.rows.range(from..).map(|(_, row)| Ok(row.clone()))),
             None => Box::new(std::iter::empty()),
         }
+    }
+
+    fn history_from(&self) -> MemResult<Option<Seqno>> {
+        let contents = self.contents.as_ref();
+        Ok(contents.and_then(|contents| Some(*contents.history.first_key_value()?.0)))
+    }
+
+    fn with_history(
+        &self,
+        from: Seqno,
+    ) -> Box<dyn Iterator<Item = MemResult<Document>> + Send + '_> {
+        let Some(contents) = &self.contents else {
+            return Box::new(std::iter::empty());
+        };
+        let rows = contents.rows.range(from..);
+        let rows = rows.map(|(seqno, row)| Ok((*seqno, row.clone())));
+        let history = contents.history.range(from..);
+        let history = history.map(|(seqno, row)| Ok((*seqno, row.0.clone())));
+        Box::new(merged(rows, history).map(|row| row.map(|(_, document)| document)))
     }
 }
 

@@ -3,10 +3,12 @@
 use model::{Cas, Datatype, Document, DurabilityLevel, Kind, Meta, Seqno, VbId};
 
 use super::{CRC_BYTES, DecodeError, Reader, row_key, seal, unseal};
+use crate::history::{is_history, place_of, seqno_at};
 
-/// Rows of committed documents, and rows of prepares and aborts.
+/// Rows of committed documents, rows of prepares and aborts, and rows of the history.
 const VERSION: u8 = 1;
 const VERSION_PREPARED: u8 = 2;
+const VERSION_HISTORY: u8 = 3;
 
 /// Where the level lies beside the kind in a row of a prepare.
 const LEVEL_SHIFT: u32 = 4;
@@ -18,6 +20,27 @@ pub(crate) const ROW_HEADER_BYTES: usize = CRC_BYTES + 28;
 /// Adds the value of `document`'s row to `out`. A commit becomes the row of a plain mutation or
 /// deletion.
 pub(crate) fn encode_row(vb: VbId, document: &Document, out: &mut Vec<u8>) {
+    let version = if document.kind().is_prepared() {
+        VERSION_PREPARED
+    } else {
+        VERSION
+    };
+    encode(vb, (document.seqno(), version, None), document, out);
+}
+
+/// Adds the value of the row that `document` has in the history to `out`; `at_s` is when that is
+/// written, Unix seconds.
+pub(crate) fn encode_history(vb: VbId, document: &Document, at_s: u32, out: &mut Vec<u8>) {
+    let place = place_of(document.seqno());
+    encode(vb, (place, VERSION_HISTORY, Some(at_s)), document, out);
+}
+
+fn encode(
+    vb: VbId,
+    (place, version, at_s): (Seqno, u8, Option<u32>),
+    document: &Document,
+    out: &mut Vec<u8>,
+) {
     assert!(
         document.is_resident(),
         "only a document with its value can be stored"
@@ -27,11 +50,6 @@ pub(crate) fn encode_row(vb: VbId, document: &Document, out: &mut Vec<u8>) {
     let start = out.len();
     out.reserve(ROW_HEADER_BYTES + document.key_and_value().len());
     out.extend_from_slice(&[0; CRC_BYTES]);
-    let version = if meta.kind.is_prepared() {
-        VERSION_PREPARED
-    } else {
-        VERSION
-    };
     let level = meta.level.map_or(0, |level| level as u8);
     let kind = meta.kind.plain() as u8 | level << LEVEL_SHIFT;
     out.extend_from_slice(&[version, kind, meta.datatype.0, key_len]);
@@ -39,14 +57,17 @@ pub(crate) fn encode_row(vb: VbId, document: &Document, out: &mut Vec<u8>) {
     out.extend_from_slice(&meta.rev.to_be_bytes());
     out.extend_from_slice(&meta.flags.to_be_bytes());
     out.extend_from_slice(&meta.expiry.to_be_bytes());
+    if let Some(at_s) = at_s {
+        out.extend_from_slice(&at_s.to_be_bytes());
+    }
     out.extend_from_slice(document.key_and_value());
     if meta.kind == Kind::Abort {
         out.extend_from_slice(&meta.prepare_seqno.0.to_be_bytes());
     }
-    seal(&row_key(vb, meta.seqno), &mut out[start..]);
+    seal(&row_key(vb, place), &mut out[start..]);
 }
 
-/// Reads the row that lies at `seqno` of `vb`.
+/// Reads the row that lies at `seqno` of `vb`: at the place of a row of the history, that one.
 ///
 /// # Errors
 /// Whatever keeps `value` from being a row of that place.
@@ -64,12 +85,24 @@ pub(crate) fn row_meta(vb: VbId, seqno: Seqno, value: &[u8]) -> Result<(Meta, &[
     Ok((meta, &key_and_value[..key_len]))
 }
 
+/// When a row of the history was written, Unix seconds; its checksum is not looked at.
+///
+/// # Errors
+/// It is too short.
+pub(crate) fn history_time(value: &[u8]) -> Result<u32, DecodeError> {
+    let rest = value.get(ROW_HEADER_BYTES..).unwrap_or_default();
+    Reader::new(rest).u32()
+}
+
 /// Metadata, length of the key, key and value.
 fn open_row(vb: VbId, seqno: Seqno, value: &[u8]) -> Result<(Meta, usize, &[u8]), DecodeError> {
     let mut reader = Reader::new(unseal(&row_key(vb, seqno), value)?);
     let version = reader.u8()?;
-    if version != VERSION && version != VERSION_PREPARED {
+    if !(VERSION..=VERSION_HISTORY).contains(&version) {
         return Err(DecodeError::Version(version));
+    }
+    if is_history(seqno) != (version == VERSION_HISTORY) {
+        return Err(DecodeError::Content("the version"));
     }
     let kind_and_level = reader.u8()?;
     let kind = Kind::from_number(kind_and_level & KIND)
@@ -83,7 +116,7 @@ fn open_row(vb: VbId, seqno: Seqno, value: &[u8]) -> Result<(Meta, usize, &[u8])
     let key_len = usize::from(reader.u8()?);
     let mut meta = Meta {
         cas: Cas(reader.u64()?),
-        seqno,
+        seqno: seqno_at(seqno),
         rev: reader.u64()?,
         flags: reader.u32()?,
         expiry: reader.u32()?,
@@ -92,6 +125,9 @@ fn open_row(vb: VbId, seqno: Seqno, value: &[u8]) -> Result<(Meta, usize, &[u8])
         level,
         prepare_seqno: Seqno::ZERO,
     };
+    if version == VERSION_HISTORY {
+        reader.u32()?;
+    }
     let mut key_and_value = reader.rest;
     if kind == Kind::Abort {
         let (rest, prepare) = key_and_value

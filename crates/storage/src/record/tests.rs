@@ -162,11 +162,11 @@ fn a_row_in_a_wrong_place_is_detected() {
 fn a_later_version_is_named() {
     let mut out = Vec::new();
     encode_row(VbId(5), &document(9, "key", "v"), &mut out);
-    out[CRC_BYTES] = 3;
+    out[CRC_BYTES] = 4;
     seal(&row_key(VbId(5), Seqno(9)), &mut out);
     assert_eq!(
         decode_row(VbId(5), Seqno(9), &out).unwrap_err(),
-        DecodeError::Version(3)
+        DecodeError::Version(4)
     );
 }
 

@@ -113,11 +113,11 @@ fn a_directory_in_use_is_refused() {
 fn a_newer_format_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
-    fs::write(dir.path().join("FORMAT"), "settee storage 5\n").unwrap();
+    fs::write(dir.path().join("FORMAT"), "settee storage 7\n").unwrap();
     let error = refused_untouched(dir.path());
     assert_eq!(error.kind, OpenErrorKind::NewerFormat);
     assert!(
-        error.to_string().contains("format 5, this release reads 4"),
+        error.to_string().contains("format 7, this release reads 6"),
         "{error}"
     );
 }

@@ -307,16 +307,17 @@ fn rows_of_a_store_are_not_de_duplicated() {
         high_prepared: Some(Seqno(4)),
         visible_end: None,
         purge_seqno: None,
+        historical: false,
     };
     world.log.begin_snapshot(&marker).unwrap();
     world.set_at("a", 1);
     world.set_at("a", 5);
     let prepare = durable("b", 7, Kind::Prepare);
-    assert_eq!(world.log.check_next(&prepare, None), Ok(()));
+    assert_eq!(world.log.check_next(&prepare, None, false), Ok(()));
     world.log.append(&prepare, None);
     let again = durable("b", 8, Kind::Prepare);
     assert_eq!(
-        world.log.check_next(&again, None),
+        world.log.check_next(&again, None, false),
         Ok(()),
         "nor are they compared"
     );

@@ -17,6 +17,7 @@ fn marker(start: u64, end: u64, kind: CheckpointKind) -> SnapshotMarker {
         high_prepared: None,
         visible_end: None,
         purge_seqno: None,
+        historical: false,
     }
 }
 

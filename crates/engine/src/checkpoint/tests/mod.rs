@@ -158,6 +158,7 @@ fn told(taken: &Taken) -> String {
                 )
             }
             FlushItem::Remove(seqno) => format!("-{seqno}"),
+            FlushItem::Keep(document) => format!("+{}", document.seqno()),
         });
     });
     told.join(" ")

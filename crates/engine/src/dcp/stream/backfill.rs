@@ -7,7 +7,7 @@ use crate::VBucket;
 use crate::checkpoint::{CursorId, CursorRead, FlushBudget, Garbage};
 use crate::dcp::filter::StreamFilter;
 use crate::dcp::held::{Held, Rows, Taken};
-use crate::dcp::message::{Advances, Snapshot, StoreView, StreamEnd};
+use crate::dcp::message::{Advances, Snapshot, StoreView, StreamEnd, Versions};
 
 /// Most collections of a filter whose rows are looked for one by one.
 const COLLECTIONS_MAX: usize = 16;
@@ -23,6 +23,22 @@ pub(super) enum OutOfOrder {
     Open,
     /// Its end is to be told.
     Ends,
+}
+
+/// The part of a view that has every version, where one that has not comes before it: both have
+/// the same range, and a marker each.
+pub(super) struct HistoryPart {
+    /// Where it begins.
+    from: Seqno,
+    /// What announces it.
+    marker: Snapshot,
+    /// It was announced before this change, which was found and is yet to be given.
+    awaiting: Option<Seqno>,
+}
+
+/// Whether a change was found that waits for its marker to be sent.
+pub(super) fn awaits(part: Option<&HistoryPart>) -> bool {
+    part.is_some_and(|part| part.awaiting.is_some())
 }
 
 /// The store's rows that a stream is about, where these may be few of all.
@@ -41,6 +57,10 @@ impl Stream {
         let StreamFilter::Collections(ids) = &self.filter else {
             return None;
         };
+        if self.options.change_streams {
+            // The table knows of newest versions only.
+            return None;
+        }
         let from_nothing = self.read == Seqno::ZERO && self.asked_start == Seqno::ZERO;
         (ids.len() <= COLLECTIONS_MAX).then(|| OnlyRows {
             collections: ids.to_vec(),
@@ -50,6 +70,12 @@ impl Stream {
                 && self.end == Seqno(u64::MAX)
                 && ids.len() <= OUT_OF_ORDER_COLLECTIONS_MAX,
         })
+    }
+
+    /// Whether replaced versions are wanted as well, where they are kept.
+    #[must_use]
+    pub fn wants_versions(&self) -> bool {
+        self.options.change_streams
     }
 
     /// The store opened its view. Call under the vBucket's lock.
@@ -97,7 +123,9 @@ impl Stream {
             self.asked_start = ANNOUNCED;
             self.out_of_order = OutOfOrder::Begins;
         } else if end > self.read {
-            self.announce(Snapshot {
+            let history = view.history_from.filter(|_| self.options.change_streams);
+            let from_begin = history.is_some_and(|from| from <= self.read.next());
+            let marker = Snapshot {
                 range: SnapshotRange {
                     start: self.read.next(),
                     end,
@@ -109,9 +137,47 @@ impl Stream {
                 high_completed: Some(view.high_completed),
                 high_prepared: Some(view.high_prepared).filter(|&seqno| seqno > Seqno::ZERO),
                 purge_seqno: view.purge_seqno,
-            });
+                versions: if from_begin {
+                    Versions::Repeated
+                } else {
+                    Versions::Newest
+                },
+            };
+            self.announce(marker);
+            let marker = self.snapshot.as_deref().copied();
+            self.history = history
+                .filter(|from| !from_begin && *from <= end)
+                .zip(marker)
+                .map(|(from, marker)| {
+                    Box::new(HistoryPart {
+                        from,
+                        marker,
+                        awaiting: None,
+                    })
+                });
         }
         garbage
+    }
+
+    /// The change that waits for its marker to be sent.
+    pub(super) fn awaiting(&mut self) -> Option<Seqno> {
+        let found = self.history.as_ref()?.awaiting?;
+        self.history = None;
+        Some(found)
+    }
+
+    /// What to announce before the change of `seqno`, the first one with all its versions.
+    pub(super) fn history_begins(&mut self, seqno: Seqno) -> Option<Snapshot> {
+        let part = self.history.as_mut()?;
+        if seqno < part.from {
+            return None;
+        }
+        part.awaiting = Some(seqno);
+        Some(Snapshot {
+            versions: Versions::Repeated,
+            acknowledge: false,
+            ..part.marker
+        })
     }
 
     /// The view ends inside of a snapshot: a document that was replaced before its end may have

@@ -6,7 +6,7 @@ use super::filter::StreamFilter;
 use super::held::{Held, Taken};
 use super::message::{
     Event, Filled, Snapshot, StreamAsk, StreamEnd, StreamFigures, StreamOptions, StreamRefusal,
-    StreamTotals,
+    StreamTotals, Versions,
 };
 use super::rollback::{History, Position, rollback};
 use crate::VBucket;
@@ -18,7 +18,7 @@ use crate::collections::Living;
 mod backfill;
 
 pub use backfill::OnlyRows;
-use backfill::OutOfOrder;
+use backfill::{HistoryPart, OutOfOrder, awaits};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -43,7 +43,7 @@ enum Phase {
 /// A stream of changes. Pulled: [`Stream::next_event`] while there is something, then
 /// [`Stream::fill`] under the vBucket's lock.
 ///
-/// Cost: 184 bytes, since there are many that have nothing to do; what it holds are references to segments of the log, or one chunk
+/// Cost: 192 bytes, since there are many that have nothing to do; what it holds are references to segments of the log, or one chunk
 /// of rows.
 pub struct Stream {
     options: StreamOptions,
@@ -85,6 +85,8 @@ pub struct Stream {
     joined: Option<Box<Taken>>,
     /// Whether the store's rows come as a snapshot in any order.
     out_of_order: OutOfOrder,
+    /// What of the store's rows is yet to be announced as history.
+    history: Option<Box<HistoryPart>>,
     totals: StreamTotals,
 }
 
@@ -214,6 +216,7 @@ impl Stream {
             held: None,
             joined: None,
             out_of_order: OutOfOrder::No,
+            history: None,
             totals: StreamTotals::default(),
         }
     }
@@ -243,7 +246,7 @@ impl Stream {
             self.unacknowledged_snapshots += u32::from(snapshot.acknowledge);
             return Some(Event::Snapshot(*snapshot));
         }
-        if let Some(end) = self.ends.take() {
+        if let Some(end) = self.ends.take_if(|_| !awaits(self.history.as_deref())) {
             self.finish(end);
         }
         if self.out_of_order == OutOfOrder::Begins {
@@ -251,7 +254,10 @@ impl Stream {
             return Some(Event::OutOfOrder { begins: true });
         }
         if self.held.is_some() {
-            if let Some(seqno) = self.advance() {
+            if let Some(seqno) = self.awaiting().or_else(|| self.advance()) {
+                if let Some(snapshot) = self.history_begins(seqno) {
+                    return Some(Event::Snapshot(snapshot));
+                }
                 if self.out_of_order == OutOfOrder::No {
                     self.read = seqno;
                 }
@@ -408,6 +414,11 @@ impl Stream {
                 high_completed: batch.high_completed.filter(|_| disk),
                 high_prepared: batch.high_prepared.filter(|_| disk),
                 purge_seqno,
+                versions: match (self.options.change_streams && batch.historical, disk) {
+                    (false, _) => Versions::Newest,
+                    (true, false) => Versions::Single,
+                    (true, true) => Versions::Repeated,
+                },
             });
         }
         self.held = Some(Held::Memory(Box::new(Taken::new(batch))));
@@ -442,6 +453,7 @@ impl Stream {
         snapshot.range.start = snapshot.range.start.min(asked);
         self.checkpoint_next = false;
         self.announced = snapshot.range.end;
+        self.history = None;
         self.snapshot = Some(Box::new(snapshot));
     }
 

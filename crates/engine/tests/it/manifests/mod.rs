@@ -385,6 +385,7 @@ impl World {
                     high_prepared: snapshot.high_prepared,
                     visible_end: Some(snapshot.visible_end),
                     purge_seqno: None,
+                    historical: false,
                 };
                 vbucket.begin_snapshot(&marker).unwrap();
             }

@@ -243,6 +243,7 @@ impl Reader {
             high_completed: record.high_completed,
             high_prepared: record.high_prepared,
             by_key: false,
+            history_from: None,
         };
         drop(self.stream.backfill_opened(&view, vbucket, &self.name));
         let after = self.stream.figures().read.next();

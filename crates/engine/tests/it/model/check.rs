@@ -3,7 +3,7 @@
 use engine::{ObserveState, Outcome};
 use model::{Document, Kind, Seqno};
 
-use super::{KEYS, World, key_of};
+use super::{KEYS, World, is_event, key_of};
 
 impl World {
     /// The store against the history, after a flush that succeeded.
@@ -11,11 +11,12 @@ impl World {
         let record = self.store.record.as_ref().unwrap();
         let promised = self.vbucket.persisted_seqno();
         assert!(promised <= record.high_seqno && record.high_seqno <= self.expected.high);
-        for row in self.store.rows.values() {
+        for row in self.store.rows.values().filter(|row| !is_event(row)) {
             let (key, known) = &self.expected.history[&row.seqno()];
             assert!(key == row.key() && known.matches(row), "{known:?} {row:?}");
             assert!(row.seqno() <= record.high_seqno && row.cas() <= record.max_cas);
         }
+        self.check_history(record.high_seqno);
         let whole = record.snapshot.start == record.snapshot.end;
         assert_eq!(whole, promised == record.high_seqno);
         for key in (0..KEYS).map(key_of) {
@@ -34,6 +35,19 @@ impl World {
                 assert_eq!(row, newest(record.high_seqno));
             }
         }
+    }
+
+    /// The store has every change up to the last flush, where history is kept; else none.
+    fn check_history(&self, flushed: Seqno) {
+        let mut kept = self.store.history.iter();
+        if self.config.keeps_history {
+            for (seqno, (key, known)) in self.expected.history.range(..=flushed) {
+                let row = kept.next().expect("a version is missing").1;
+                assert!(row.seqno() == *seqno && key == row.key() && known.matches(row));
+            }
+        }
+        // A failed flush may have left more, which comes again.
+        assert!(kept.all(|(seqno, _)| self.config.keeps_history && *seqno > flushed));
     }
 
     /// Everything that can be seen from outside against the model.
@@ -97,7 +111,8 @@ impl World {
             self.flush_end(true, true);
         }
         self.check();
-        assert_eq!(self.store.rows.len(), self.expected.documents.len());
+        let rows = self.store.rows.values().filter(|row| !is_event(row));
+        assert_eq!(rows.count(), self.expected.documents.len());
         for (key, known) in &self.expected.documents {
             assert!(known.matches(self.store.row(key).unwrap()));
         }

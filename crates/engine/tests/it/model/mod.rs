@@ -6,12 +6,16 @@ mod ops;
 
 use std::sync::Arc;
 
+use engine::collections::{Collection, CollectionSettings, Manifest, Scope, SystemEvent};
 use engine::{
     Arithmetic, Codec, Concat, ConcatPlace, FlushBatch, FlushBudget, OpError, Outcome, StoreMode,
     VBucket, VbConfig, Write,
 };
 use expected::Expected;
-use model::{Cas, Datatype, Draft, FailoverEntry, Kind, Meta, Now, Seqno, VbId, VbState, VbUuid};
+use model::{
+    Cas, CollectionId, Datatype, Document, Draft, FailoverEntry, Kind, ManifestUid, Meta, Now,
+    ScopeId, Seqno, VbId, VbState, VbUuid,
+};
 use ops::{CasChoice, Op, op};
 use proptest::prelude::*;
 
@@ -31,14 +35,20 @@ struct World {
     uuids: u64,
 }
 
+/// Whether a row tells of a collection.
+fn is_event(row: &Document) -> bool {
+    SystemEvent::is_key(row.key())
+}
+
 fn key_of(index: u8) -> Vec<u8> {
     format!("\0key{index}").into_bytes()
 }
 
 impl World {
-    fn new(checkpoint_bytes_max: usize) -> Self {
+    fn new(checkpoint_bytes_max: usize, keeps_history: bool) -> Self {
         let config = Arc::new(VbConfig {
             checkpoint_bytes_max,
+            keeps_history,
             hash_seed: 5,
             ..Default::default()
         });
@@ -59,6 +69,31 @@ impl World {
             memory: 0,
             uuids: 1,
         }
+    }
+
+    /// Gives the default collection a history; the change that says so is none of the model's.
+    fn with_history(mut self) -> Self {
+        let default = Collection {
+            id: CollectionId::DEFAULT,
+            name: "_default".into(),
+            settings: CollectionSettings {
+                history: true,
+                ..CollectionSettings::default()
+            },
+        };
+        let scope = Scope {
+            id: ScopeId::DEFAULT,
+            name: "_default".into(),
+            collections: vec![default],
+        };
+        let manifest = Manifest::new(ManifestUid(1), vec![scope]).expect("a valid manifest");
+        assert!(self.vbucket.apply_manifest(&manifest, 9, self.now));
+        self.flush_begin(0);
+        self.expected.high = Seqno(1);
+        self.expected.max_cas = self.vbucket.max_cas();
+        self.flush_end(true, true);
+        self.memory += self.vbucket.take_memory_delta().bytes;
+        self
     }
 
     fn cas(&self, key: &[u8], choice: CasChoice) -> Cas {
@@ -405,7 +440,10 @@ impl World {
             max_deleted_rev: record.max_deleted_rev,
             ..Expected::default()
         };
-        for (seqno, row) in &self.store.rows {
+        let kept = self.store.history.keys();
+        let kept = kept.map(|seqno| (*seqno, self.expected.history[seqno].clone()));
+        expected.history = kept.collect();
+        for (seqno, row) in self.store.rows.iter().filter(|row| !is_event(row.1)) {
             let (key, known) = self.expected.history[seqno].clone();
             assert!(known.matches(row));
             assert!(!row.kind().is_tombstone() || row.rev() <= record.max_deleted_rev);
@@ -490,9 +528,10 @@ proptest! {
     #[test]
     fn a_vbucket_behaves_like_a_map_with_history(
         checkpoint_bytes_max in prop::sample::select(&[1, 600, 1 << 20][..]),
+        keeps_history in any::<bool>(),
         ops in prop::collection::vec(op(), 1..250),
     ) {
-        let mut world = World::new(checkpoint_bytes_max);
+        let mut world = World::new(checkpoint_bytes_max, keeps_history).with_history();
         for op in &ops {
             world.run(op);
             world.check();

@@ -8,7 +8,8 @@ use model::{CollectionId, Document, ManifestUid, Meta, Now, ScopeId, Seqno};
 
 use crate::store::ModelStore;
 
-/// Verbs `manifest UID [ID[=TTL] | SCOPE/ID[=TTL] | no-default]...` and `collections`.
+/// Verbs `manifest UID [ID[@TTL][+] | SCOPE/ID[@TTL][+] | no-default]...` (`+`: with history) and
+/// `collections`.
 pub(crate) fn run(vbucket: &mut VBucket, words: &[&str], now: Now) -> String {
     if words[0] == "manifest" {
         let manifest = manifest(words);
@@ -44,6 +45,8 @@ fn manifest(words: &[&str]) -> Manifest {
         });
     }
     for word in words[2..].iter().filter(|word| **word != "no-default") {
+        let history = word.ends_with('+');
+        let word = word.trim_end_matches('+');
         let (path, ttl) = word.split_once('@').unwrap_or((word, ""));
         let (scope, id) = path.split_once('/').unwrap_or(("0", path));
         let scope = ScopeId(number(scope));
@@ -64,7 +67,7 @@ fn manifest(words: &[&str]) -> Manifest {
             name: format!("c{id}").into(),
             settings: CollectionSettings {
                 max_ttl_s: (!ttl.is_empty()).then(|| number(ttl)),
-                history: false,
+                history,
             },
         });
     }
@@ -72,17 +75,20 @@ fn manifest(words: &[&str]) -> Manifest {
     Manifest::new(uid, scopes).expect("a valid manifest")
 }
 
-/// The document of `apply begin|end ID SEQNO`, a change of collections on a replica.
+/// The document of `apply begin|begin-historical|end ID SEQNO`, a change of collections on a replica.
 pub(crate) fn event(words: &[&str], seqno: u64) -> Option<Document> {
     let (scope, id) = (ScopeId::DEFAULT, || {
         CollectionId(words[2].parse().expect("an id"))
     });
     let change = match words[1] {
-        "begin" => CollectionChange::Begun {
+        "begin" | "begin-historical" => CollectionChange::Begun {
             scope,
             id: id(),
             name: "c",
-            settings: CollectionSettings::default(),
+            settings: CollectionSettings {
+                history: words[1] == "begin-historical",
+                ..CollectionSettings::default()
+            },
         },
         "end" => CollectionChange::Ended { scope, id: id() },
         _ => return None,

@@ -35,6 +35,7 @@ impl World {
             high_prepared: line.option("prepared").map(Seqno),
             visible_end: None,
             purge_seqno: line.option("purged").map(Seqno),
+            historical: line.words.contains(&"history"),
         };
         match self.vbucket.begin_snapshot(&marker) {
             Ok(()) if self.vbucket.receives_initial_disk() => "initial disk".into(),
@@ -83,6 +84,7 @@ impl World {
     /// What the store and its owner do: rows above `seqno` go, and what is left is loaded.
     fn rollback(&mut self, seqno: Seqno) -> String {
         self.store.rows.retain(|row, _| *row <= seqno);
+        self.store.history.retain(|row, _| *row <= seqno);
         let record = VbRecord {
             high_seqno: seqno,
             snapshot: SnapshotRange {

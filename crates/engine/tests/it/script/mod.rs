@@ -243,7 +243,7 @@ impl World {
             "stream" | "read" | "drop" | "close" | "hold" | "behind" => Ok(self.stream(line)),
             "marker" | "apply" | "rollback" | "progress" => Ok(self.follow(line)),
             "observe" | "observe-seqno" => self.observe(line),
-            "state" | "restart" | "config" | "clock" => Ok(self.change_world(line)),
+            "state" | "restart" | "config" | "clock" | "keep" => Ok(self.change_world(line)),
             "collections" | "manifest" => {
                 Ok(collections::run(&mut self.vbucket, &line.words, self.now))
             }
@@ -417,6 +417,7 @@ impl World {
                     format!("{} for {supersedes}", named(document))
                 }
                 FlushItem::Remove(seqno) => format!("remove {seqno}"),
+                FlushItem::Keep(document) => format!("keep {}", named(document)),
             });
         });
         let record = &batch.record;
@@ -510,6 +511,10 @@ impl World {
                 self.now.mono_ns += nanoseconds;
                 "set".into()
             }
+            "keep" => {
+                self.vbucket.set_keeps_history(line.word(1) == "on");
+                line.word(1).into()
+            }
             "state" => {
                 let state = (1..=4).filter_map(VbState::from_wire);
                 let state = state.into_iter().find(|state| state.name() == line.word(1));
@@ -525,6 +530,7 @@ impl World {
                 config.durability_min = durable::level(&line.options, "least");
                 let most = durable::level(&line.options, "most");
                 config.durability_max = most.unwrap_or(config.durability_max);
+                config.keeps_history = line.words.contains(&"history");
                 let bytes = line.option("checkpoint_bytes");
                 config.checkpoint_bytes_max = bytes.unwrap_or(1 << 20) as usize;
                 self.config = Arc::new(config);
@@ -551,6 +557,7 @@ impl World {
         let checkpoints = self.vbucket.checkpoint_stats();
         match what {
             "rows" => or_nothing(&self.store.rows.values().map(named).collect::<Vec<_>>()),
+            "history" => or_nothing(&self.store.history.values().map(named).collect::<Vec<_>>()),
             "histories" => {
                 let entries = self.vbucket.failover_log().entries().iter();
                 let parts: Vec<_> = entries
@@ -678,6 +685,8 @@ scripts! {
     flush_and_restart
     get_and_lock
     histories
+    history_is_kept
+    history_of_replicas
     late_times
     joining
     metadata

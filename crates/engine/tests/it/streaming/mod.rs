@@ -144,6 +144,7 @@ impl World {
                 high_prepared: None,
                 visible_end: None,
                 purge_seqno: None,
+                historical: false,
             };
             vbucket.begin_snapshot(&marker).unwrap();
         }

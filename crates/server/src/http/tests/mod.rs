@@ -116,6 +116,7 @@ impl NodeView for FakeNode {
             replicas: 0,
             max_ttl_s: 0,
             flush_enabled: false,
+            history: crate::config::HistorySettings::default(),
             vbuckets: 1024,
             manifest_uid: 0,
             ready: self.ready().is_ok(),

@@ -7,7 +7,7 @@ use wire::{Opcode, Status};
 
 use super::client::{Client, Request, SDK};
 use super::{Node, Waits, bucket, config, started};
-use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy};
+use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy, HistorySettings};
 use crate::http::{BucketChange, BucketsError, NodeView as _};
 
 fn on(place: &Path) -> Node {
@@ -27,6 +27,7 @@ fn shop(flush_enabled: bool) -> BucketSettings {
         max_ttl_s: 1000,
         flush_enabled,
         replicas: 0,
+        history: HistorySettings::default(),
     }
 }
 

@@ -72,6 +72,8 @@ pub(crate) struct Settings {
     pub(crate) out_of_order: Option<Advances>,
     /// System events are told in the form of FlatBuffers.
     pub(crate) flat_events: bool,
+    /// It takes every version where they are kept.
+    pub(crate) change_streams: bool,
 }
 
 /// What a control changes beyond [`Settings`].
@@ -199,7 +201,8 @@ impl Settings {
                 };
             }
             b"flatbuffers_system_events" => self.flat_events = only_true(control)?,
-            b"change_streams" | b"cache_transfer" | b"stream_buffer_size" => {
+            b"change_streams" => self.change_streams = only_true(control)?,
+            b"cache_transfer" | b"stream_buffer_size" => {
                 return Err(Refusal::because(
                     Status::NOT_SUPPORTED,
                     "this setting is not served by this node",

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use engine::collections::SystemEvent;
-use engine::dcp::{Event, Snapshot, StreamEnd};
+use engine::dcp::{Event, Snapshot, StreamEnd, Versions};
 use model::{Datatype, Document, Kind, VbId, body_at, split_key, system_section};
 use wire::dcp::{
     Abort, Commit, Deletion, EndReason, Expiration, MarkerFlags, MarkerVersion as Version,
@@ -76,7 +76,14 @@ impl Form<'_> {
         };
         let flags = source
             .with(flag(snapshot.checkpoint, MarkerFlags::CHECKPOINT))
-            .with(flag(snapshot.acknowledge, MarkerFlags::ACK));
+            .with(flag(snapshot.acknowledge, MarkerFlags::ACK))
+            .with(match snapshot.versions {
+                Versions::Newest => MarkerFlags(0),
+                Versions::Single => MarkerFlags::HISTORY,
+                Versions::Repeated => {
+                    MarkerFlags::HISTORY.with(MarkerFlags::MAY_CONTAIN_DUPLICATES)
+                }
+            });
         let visible_end = snapshot.visible_end;
         let high_completed = snapshot.high_completed.unwrap_or_default();
         let version = match self.settings.marker {

@@ -217,6 +217,7 @@ impl Producer {
                 sync_writes: self.settings.sync_writes,
                 told_of_advances: features.contains(Feature::COLLECTIONS),
                 out_of_order: self.settings.out_of_order,
+                change_streams: self.settings.change_streams,
             },
         }
     }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use bucket::{Backfill, BackfillBuffer, BackfillChunk, BackfillNews, Bucket, Pace, ReadySet};
+use bucket::{
+    Backfill, BackfillBuffer, BackfillChunk, BackfillNews, Bucket, Pace, ReadySet, WantedRows,
+};
 use engine::dcp::{Filled, FlowControl, Rows, StoreView, Stream, StreamEnd};
 use model::{Document, VbId, VbState};
 use wire::Opaque;
@@ -133,7 +135,12 @@ impl Entry {
             Some(Filled::Latest | Filled::Idle) => Look::Last,
             Some(Filled::Backfill(range)) => {
                 let (ready, buffer) = (turn.ready, turn.buffer);
-                let rows = self.stream.only_rows().map(|rows| turn.oso.choose(rows));
+                let rows = if self.stream.wants_versions() {
+                    WantedRows::Versions
+                } else {
+                    let rows = self.stream.only_rows();
+                    WantedRows::Newest(rows.map(|rows| turn.oso.choose(rows)))
+                };
                 let backfill = turn
                     .bucket
                     .backfill_of(key.vb, range, rows, (ready, buffer));
@@ -162,6 +169,7 @@ impl Entry {
                     high_completed: view.high_completed,
                     high_prepared: view.high_prepared,
                     by_key: view.by_key,
+                    history_from: view.history_from,
                 };
                 self.locked(key.vb, turn, |stream, vb| {
                     ((), stream.backfill_opened(&view, vb, name))
@@ -248,6 +256,6 @@ mod tests {
     /// A connection may have 1,024 streams that have nothing to do, and a node many connections.
     #[test]
     fn an_idle_stream_is_small() {
-        assert!(size_of::<Entry>() <= 224, "{}", size_of::<Entry>());
+        assert!(size_of::<Entry>() <= 232, "{}", size_of::<Entry>());
     }
 }

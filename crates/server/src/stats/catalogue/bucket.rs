@@ -48,6 +48,12 @@ pub(in crate::stats) static BUCKET: &[BucketRow] = rows! {
         |_f| FailoverLog::ENTRIES_MAX;
     CONFIG "ep_flush_interval_ms" Millis "Least time between commits that nobody waits for",
         |f| f.served.bucket.options().flush_interval_ms;
+    CONFIG "ep_history_retention_seconds" Seconds
+        "How long replaced versions are kept, of collections with history; 0 for no limit of time",
+        |f| f.served.bucket.history_retention().seconds;
+    CONFIG "ep_history_retention_bytes" Bytes
+        "How much of them is kept; 0 for no limit of bytes, and none is kept where both are 0",
+        |f| f.served.bucket.history_retention().bytes;
     CONFIG "ep_persistent_metadata_purge_age" Seconds "Age at which tombstones are purged",
         |f| f.served.bucket.options().purge_age_s;
     QUOTA "ep_max_size" Bytes "Memory quota" Gauge "bucket_memory_quota",
@@ -186,6 +192,9 @@ pub(in crate::stats) static BUCKET: &[BucketRow] = rows! {
     DISK "ep_compaction_failed" Count "Times that the store failed meanwhile"
         Counter "bucket_compaction_failed",
         |f| compaction(f, |c| &c.failed);
+    DISK "ep_compaction_history_dropped" Count "Replaced versions that were too old, or too much"
+        Counter "bucket_history_dropped",
+        |f| compaction(f, |c| &c.history_dropped);
     DISK "ep_compaction_rows_erased" Count "Rows of dropped collections that were taken out of the store"
         Counter "bucket_rows_erased",
         |f| compaction(f, |c| &c.rows_erased);

@@ -111,6 +111,11 @@ pub(in crate::stats) static VBUCKETS: &[VbRow] = rows! {
         |f| f.persisted_seqno;
     BOTH "uuid" Count "Identity of the current history",
         |f| f.uuid.0;
+    BOTH "history_start_seqno" Seqno
+        "From here on every version is in the store, as last looked through; 0 for nowhere",
+        |f| f.history.from.unwrap_or_default().0;
+    BOTH "history_disk_size" Bytes "Bytes of these versions, about",
+        |f| f.history.bytes;
     BOTH "purge_seqno" Seqno "The highest tombstone that was purged",
         |f| f.purge_seqno;
     PREPARED "high_prepared_seqno" Seqno "Up to here this node counts itself for durable writes",

@@ -5,6 +5,7 @@ pub(crate) mod consumer;
 mod forms;
 mod golden;
 mod handed_over;
+mod history;
 mod inbound;
 mod nonsense;
 mod producer;

@@ -111,12 +111,13 @@ fn controls_that_make_no_sense() {
         ("supports_hifi_MFU", "maybe"),
         ("supports_cursor_dropping", "2"),
         ("enable_out_of_order_snapshots", "sometimes"),
+        ("change_streams", "false"),
     ];
     for (name, value) in invalid {
         consumer.control(name, value).is(Status::EINVAL);
     }
-    // What stores without histories, or caches to hand over, do not have.
-    for name in ["stream_buffer_size", "change_streams", "cache_transfer"] {
+    // What stores without caches to hand over do not have.
+    for name in ["stream_buffer_size", "cache_transfer"] {
         consumer.control(name, "true").is(Status::NOT_SUPPORTED);
     }
     let valid = [
@@ -134,6 +135,7 @@ fn controls_that_make_no_sense() {
         ("enable_out_of_order_snapshots", "true_with_seqno_advanced"),
         ("enable_out_of_order_snapshots", "false"),
         ("consumer_name", "me"),
+        ("change_streams", "true"),
         ("supports_hifi_MFU", "true"),
         ("max_marker_version", "2.2"),
         ("backfill_order", "sequential"),

@@ -29,6 +29,7 @@ use super::front::RECORD;
 use super::journal::{Entry, Journal, Place, journals};
 use super::memo::{Name, name};
 use super::{DiskOptions, DiskStore, OpenError, layout, manifest, tails};
+use crate::history::is_history;
 use crate::port::VbBatch;
 use crate::record::{StoredVb, decode_row, decode_vb, split_row_key};
 use crate::{KvStore, StoreError};
@@ -203,6 +204,8 @@ impl Old {
                             None => found.removed = true,
                         }
                     }
+                    // The history is not copied: what it has beyond the rows was replaced.
+                    (Some((_, place)), _) if is_history(place) => {}
                     (Some((vb, seqno)), Told { value, at, .. }) => {
                         file.add(vb, seqno, value.is_some().then_some(At::Block(at)));
                     }
@@ -254,6 +257,7 @@ impl Old {
                 Err(_) => self.report.rows_damaged += 1,
             },
             Entry::Remove(_, RECORD) => *found = Found::default(),
+            Entry::Put(_, place, _) | Entry::Remove(_, place) if is_history(place) => {}
             Entry::Put(_, seqno, place) => {
                 let at = Some(At::Journal(number, place));
                 found.rows.insert(seqno, Version { order: 0, at });

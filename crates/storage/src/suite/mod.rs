@@ -1,5 +1,7 @@
 //! What every store must do: one suite, run against each of them.
 
+mod history;
+
 use std::ops::ControlFlow;
 
 use model::{
@@ -138,6 +140,7 @@ pub(crate) fn run<S: KvStore>(open: &mut dyn FnMut(&str) -> S) {
     a_rollback_over_an_overwrite_goes_to_zero(&open("rollback-zero"));
     compaction_drops_tombstones(&open("compact"));
     large_batches_are_whole(&open("large"));
+    history::run(open);
     the_later_of_two_batches_wins(&open("twice"));
     a_closed_store_answers_closed(&open("close"));
 }

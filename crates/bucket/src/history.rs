@@ -1,0 +1,299 @@
+//! What a bucket keeps of replaced versions, and for how long.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use engine::collections::Living;
+use model::{Meta, Seqno, VbId};
+use parking_lot::Mutex;
+use storage::{HistoryKept, HistoryLimits, KvStore, StoreError};
+
+use crate::Bucket;
+use crate::stats::Counters;
+
+/// Which part of what may stay must have come until a vBucket's history is looked through again.
+const PART: u64 = 8;
+/// Bytes that come at least before that.
+const GROWN_BYTES_MIN: u64 = 64 << 10;
+/// The longest and the shortest time between two looks for what is due, seconds.
+const LOOK_S_MAX: u64 = 60;
+const LOOK_S_MIN: u64 = 1;
+
+/// How long replaced versions of documents are kept, of collections that have a history.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HistoryRetention {
+    /// As long as this, seconds; 0 for no limit of time.
+    pub seconds: u64,
+    /// As many bytes of them in the whole bucket; 0 for no limit of bytes.
+    pub bytes: u64,
+}
+
+impl HistoryRetention {
+    /// Whether any are kept: one of the limits says so.
+    #[must_use]
+    pub fn keeps(&self) -> bool {
+        self.seconds > 0 || self.bytes > 0
+    }
+}
+
+/// What is known of the history of one vBucket.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// As of the last look.
+    kept: HistoryKept,
+    /// Bytes that were written since.
+    grown: u64,
+    /// When it was looked through, Unix seconds; zero for never.
+    looked_s: u64,
+}
+
+/// Retention, and what is known of every vBucket.
+#[derive(Debug)]
+pub(crate) struct Histories {
+    seconds: AtomicU64,
+    bytes: AtomicU64,
+    known: Mutex<Vec<Known>>,
+}
+
+impl Histories {
+    pub(crate) fn new(retention: HistoryRetention, vbuckets: u16) -> Self {
+        Self {
+            seconds: AtomicU64::new(retention.seconds),
+            bytes: AtomicU64::new(retention.bytes),
+            known: Mutex::new(vec![Known::default(); usize::from(vbuckets)]),
+        }
+    }
+
+    pub(crate) fn retention(&self) -> HistoryRetention {
+        HistoryRetention {
+            seconds: self.seconds.load(Ordering::SeqCst),
+            bytes: self.bytes.load(Ordering::SeqCst),
+        }
+    }
+
+    fn of(&self, id: VbId) -> Known {
+        let known = self.known.lock();
+        known.get(usize::from(id.0)).copied().unwrap_or_default()
+    }
+
+    /// Rows of so many bytes were written.
+    pub(crate) fn grew(&self, id: VbId, bytes: u64) {
+        if let Some(known) = self.known.lock().get_mut(usize::from(id.0)) {
+            known.grown += bytes;
+        }
+    }
+
+    fn looked(&self, id: VbId, kept: HistoryKept, before: u64, now_s: u64) {
+        if let Some(known) = self.known.lock().get_mut(usize::from(id.0)) {
+            known.kept = kept;
+            known.grown = known.grown.saturating_sub(before);
+            known.looked_s = now_s;
+        }
+    }
+}
+
+impl<S: KvStore> Bucket<S> {
+    /// How long replaced versions are kept.
+    pub fn history_retention(&self) -> HistoryRetention {
+        self.histories.retention()
+    }
+
+    /// Keeps them so long from now on. What was kept before history was last switched off is gone.
+    ///
+    /// # Errors
+    /// The store's: retention stays as it was.
+    ///
+    /// Cost: one lock hold for each vBucket; a look into the store for each when history begins.
+    pub fn set_history_retention(&self, retention: HistoryRetention) -> Result<(), StoreError> {
+        // What is on its way into the store comes before.
+        let turn = self.writing.lock();
+        if retention.keeps() && !self.history_retention().keeps() {
+            self.forget_histories()?;
+        }
+        self.histories
+            .seconds
+            .store(retention.seconds, Ordering::SeqCst);
+        self.histories
+            .bytes
+            .store(retention.bytes, Ordering::SeqCst);
+        for id in (0..self.vbuckets()).map(VbId) {
+            self.with_vbucket(id, |vbucket| vbucket.set_keeps_history(retention.keeps()));
+        }
+        drop(turn);
+        self.compactions.bell.ring();
+        Ok(())
+    }
+
+    /// Drops the history of every vBucket.
+    pub(crate) fn forget_histories(&self) -> Result<(), StoreError> {
+        if self.store.may_have_history()? {
+            for id in (0..self.vbuckets()).map(VbId) {
+                self.forget_history(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the history of a vBucket: something will be missing in it.
+    pub(crate) fn forget_history(&self, id: VbId) -> Result<(), StoreError> {
+        let grown = self.histories.of(id).grown;
+        let kept = self
+            .store
+            .trim_history(id, HistoryLimits::NOTHING, &mut |_, _| false)?;
+        let now_s = u64::from(self.clock.now().unix_s());
+        self.histories.looked(id, kept, grown, now_s);
+        Ok(())
+    }
+
+    /// What is kept of a vBucket's history, as of the last look through it, and with what was
+    /// written since.
+    pub fn history_kept(&self, id: VbId) -> HistoryKept {
+        let known = self.histories.of(id);
+        HistoryKept {
+            bytes: known.kept.bytes + known.grown,
+            ..known.kept
+        }
+    }
+
+    /// From where on every version of a vBucket's documents is in the store; `None` for nowhere.
+    ///
+    /// # Errors
+    /// The store's.
+    ///
+    /// Cost: a read.
+    pub fn history_from(&self, id: VbId) -> Result<Option<Seqno>, StoreError> {
+        self.store.snapshot(id)?.history_from()
+    }
+
+    /// Drops what of a vBucket's history is too old, too much, or of collections that are gone.
+    ///
+    /// # Errors
+    /// The store's.
+    ///
+    /// Cost: reads the history, without any lock.
+    pub fn trim_history(
+        &self,
+        id: VbId,
+        living: Option<&Living>,
+    ) -> Result<HistoryKept, StoreError> {
+        let now = self.clock.now().unix_s();
+        let limits = self.history_limits(now);
+        let grown = self.histories.of(id).grown;
+        let mut dead = |meta: &Meta, key: &[u8]| {
+            let tombstone = meta.kind.is_tombstone();
+            living.is_some_and(|living| living.is_dead(key, meta.seqno, tombstone))
+        };
+        let kept = self.store.trim_history(id, limits, &mut dead)?;
+        Counters::add(&self.compaction().history_dropped, kept.dropped);
+        self.histories.looked(id, kept, grown, now.into());
+        Ok(kept)
+    }
+
+    fn history_limits(&self, now_s: u32) -> HistoryLimits {
+        let retention = self.history_retention();
+        if !retention.keeps() {
+            return HistoryLimits::NOTHING;
+        }
+        let seconds = u32::try_from(retention.seconds).unwrap_or(u32::MAX);
+        HistoryLimits {
+            bytes: match retention.bytes {
+                0 => u64::MAX,
+                bytes => bytes / u64::from(self.vbuckets()),
+            },
+            before_s: match seconds {
+                0 => 0,
+                seconds => now_s.saturating_sub(seconds),
+            },
+        }
+    }
+
+    /// How often to look for what is due, seconds; `None` while no history is kept.
+    pub(crate) fn history_pause_s(&self) -> Option<u64> {
+        let retention = self.history_retention();
+        let by_age = match retention.seconds {
+            0 => LOOK_S_MAX,
+            seconds => (seconds / PART).clamp(LOOK_S_MIN, LOOK_S_MAX),
+        };
+        retention.keeps().then_some(by_age)
+    }
+
+    /// Looks through the histories of which something is due to go.
+    pub(crate) fn history_step(&self) {
+        let retention = self.history_retention();
+        let all = self.histories.known.lock().clone();
+        for (id, known) in (0..).map(VbId).zip(all) {
+            if self.is_stopping() {
+                return;
+            }
+            let now_s = u64::from(self.clock.now().unix_s());
+            if !is_due(&known, retention, self.vbuckets(), now_s) {
+                continue;
+            }
+            if let Err(error) = self.trim_history(id, None) {
+                tracing::warn!(bucket = self.name(), %error, "trimming a history failed");
+                return;
+            }
+        }
+    }
+}
+
+/// Whether something of a vBucket's history may have to go.
+fn is_due(known: &Known, retention: HistoryRetention, vbuckets: u16, now_s: u64) -> bool {
+    if !retention.keeps() {
+        return known.grown > 0 || known.kept.rows > 0;
+    }
+    if known.looked_s == 0 {
+        return true;
+    }
+    let most = retention.bytes / u64::from(vbuckets.max(1));
+    let much = retention.bytes > 0
+        && known.grown >= (most / PART).max(GROWN_BYTES_MIN)
+        && known.kept.bytes + known.grown > most;
+    let some = known.grown > 0 || known.kept.rows > 0;
+    let since_s = now_s.saturating_sub(known.looked_s);
+    let old = retention.seconds > 0 && some && since_s >= (retention.seconds / PART).max(1);
+    much || old
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_too_old_or_too_much_is_due() {
+        let none = HistoryRetention::default();
+        let by_age = HistoryRetention {
+            seconds: 80,
+            bytes: 0,
+        };
+        let by_bytes = HistoryRetention {
+            seconds: 0,
+            bytes: 8 << 20,
+        };
+        let known = |rows, bytes, grown| Known {
+            kept: HistoryKept {
+                rows,
+                bytes,
+                ..HistoryKept::default()
+            },
+            grown,
+            looked_s: 1000,
+        };
+        let due = |known: &Known, retention, now_s| is_due(known, retention, 8, now_s);
+        assert!(due(&Known::default(), by_age, 1000), "never looked through");
+        assert!(!due(&Known::default(), none, 1000));
+        assert!(due(&known(1, 10, 0), none, 1000), "not kept any more");
+        assert!(!due(&known(0, 0, 0), by_age, 9000), "nothing there");
+        assert!(!due(&known(1, 10, 0), by_age, 1009));
+        assert!(due(&known(1, 10, 0), by_age, 1010));
+        assert!(due(&known(0, 0, 1), by_age, 1010));
+        assert!(
+            !due(&known(9, 1 << 20, 1 << 10), by_bytes, 9000),
+            "too little"
+        );
+        assert!(due(&known(9, 1 << 20, 128 << 10), by_bytes, 1000));
+        assert!(
+            !due(&known(0, 0, 512 << 10), by_bytes, 9000),
+            "there is room"
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! Streams of every version: from memory, from the store, after a restart, and of what is left of
+//! them once they are too old.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use server::Node;
+use wire::{Opcode, Status};
+
+use super::consumer::{Ask, Consumer, Message, PRODUCER, control, open, read};
+use crate::client::{Client, Request, SDK, set};
+use crate::place::on_disk;
+
+const MEMORY: u32 = 1;
+const DISK: u32 = 2;
+const CHECKPOINT: u32 = 4;
+const HISTORY: u32 = 0x10;
+const REPEATS: u32 = 0x20;
+const VB: u16 = 5;
+
+/// A form for the management port; gives the status line.
+fn post(node: &Node, path: &str, form: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", node.ports().http)).unwrap();
+    let login = "QWRtaW5pc3RyYXRvcjpzZWNyZXQgd29yZA==";
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: here\r\nAuthorization: Basic {login}\r\nConnection: close\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+        form.len()
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+fn client(node: &Node) -> Client {
+    let mut client = Client::logged_in(node.ports().kv, &SDK);
+    client.select("past").ok();
+    client
+}
+
+fn consumer(node: &Node, name: &str, versions: bool) -> Consumer {
+    let mut client = client(node);
+    client.call(&open(name, PRODUCER)).ok();
+    client.call(&control("enable_noop", "true")).ok();
+    let mut consumer = Consumer { client };
+    if versions {
+        consumer.control("change_streams", "true").ok();
+    }
+    consumer
+}
+
+/// The next messages, without what tells of collections.
+fn messages(consumer: &mut Consumer, count: usize) -> Vec<Message> {
+    let mut found = Vec::new();
+    while found.len() < count {
+        let frame = consumer.frame();
+        if frame.opcode != Opcode::DCP_SYSTEM_EVENT {
+            found.push(read(&frame));
+        }
+    }
+    found
+}
+
+fn put(client: &mut Client, key: &str, value: &str) {
+    client.call(&set(key, value).vbucket(VB)).ok();
+}
+
+fn await_persisted(client: &mut Client, seqno: u64) {
+    let request = Request::new(Opcode::SEQNO_PERSISTENCE).vbucket(VB);
+    client.call(&request.extras(&seqno.to_be_bytes())).ok();
+}
+
+fn marker(start: u64, end: u64, flags: u32) -> Message {
+    Message::Marker { start, end, flags }
+}
+
+fn a(seqno: u64) -> Message {
+    Message::mutation(seqno, "a", &seqno.to_string())
+}
+
+/// All versions up to 8 as the store has them: 1 tells of the collection, 4 is of another key.
+fn all_versions() -> Vec<Message> {
+    let mut expected = vec![
+        marker(0, 8, DISK | CHECKPOINT),
+        marker(0, 8, DISK | CHECKPOINT | HISTORY | REPEATS),
+    ];
+    expected.extend([a(2), a(3), Message::mutation(4, "b", "4")]);
+    expected.extend([5, 6, 7, 8].map(a));
+    expected
+}
+
+fn read_all(node: &Node, name: &str) -> Vec<Message> {
+    let mut consumer = consumer(node, name, true);
+    consumer.stream(&Ask::all(VB).until(8));
+    let mut found = Vec::new();
+    loop {
+        match messages(&mut consumer, 1).remove(0) {
+            Message::End(_) => return found,
+            message => found.push(message),
+        }
+    }
+}
+
+#[test]
+fn every_version_is_streamed_from_memory_and_from_the_store() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on_disk(place.path());
+    let form = "name=past&ramQuota=64&storageBackend=magma&historyRetentionSeconds=3600";
+    assert!(post(&node, "/pools/default/buckets", form).contains("202"));
+    let mut writer = client(&node);
+    for (key, value) in [("a", "2"), ("a", "3"), ("b", "4"), ("a", "5")] {
+        put(&mut writer, key, value);
+    }
+    await_persisted(&mut writer, 5);
+
+    let mut plain = consumer(&node, "plain", false);
+    plain.stream(&Ask::all(VB));
+    let newest = [
+        marker(0, 5, DISK | CHECKPOINT),
+        Message::mutation(4, "b", "4"),
+        a(5),
+    ];
+    assert_eq!(messages(&mut plain, 3), newest);
+    let mut all = consumer(&node, "all", true);
+    let log = all.stream(&Ask::all(VB));
+    let found = messages(&mut all, 6);
+    assert_eq!(found[0], marker(0, 5, DISK | CHECKPOINT));
+    assert_eq!(
+        found[1],
+        marker(0, 5, DISK | CHECKPOINT | HISTORY | REPEATS)
+    );
+    assert_eq!(
+        found[2..],
+        [a(2), a(3), Message::mutation(4, "b", "4"), a(5)]
+    );
+    for seqno in [6, 7] {
+        put(&mut writer, "a", &seqno.to_string());
+        let seen = marker(seqno, seqno, MEMORY | CHECKPOINT);
+        assert_eq!(messages(&mut plain, 2), [seen, a(seqno)]);
+        let seen = marker(seqno, seqno, MEMORY | CHECKPOINT | HISTORY);
+        assert_eq!(messages(&mut all, 2), [seen, a(seqno)]);
+    }
+    put(&mut writer, "a", "8");
+    await_persisted(&mut writer, 8);
+    // Whoever stopped in the middle of the history goes on there.
+    let mut late = consumer(&node, "late", true);
+    let mut ask = Ask::after(VB, log[0].0, 4).until(8);
+    ask.snapshot = (0, 5);
+    late.stream(&ask);
+    let mut expected = vec![marker(0, 8, DISK | CHECKPOINT | HISTORY | REPEATS)];
+    expected.extend([5, 6, 7, 8].map(a));
+    assert_eq!(messages(&mut late, 5), expected);
+    assert_eq!(read_all(&node, "before"), all_versions());
+    drop((writer, plain, all, late));
+    node.shutdown().unwrap();
+
+    let node = on_disk(place.path());
+    assert_eq!(read_all(&node, "after"), all_versions());
+    // Too old from now on: the compactor takes them away by itself.
+    let path = "/pools/default/buckets/past";
+    assert!(post(&node, path, "historyRetentionSeconds=1").contains("200"));
+    let left = [
+        marker(0, 8, DISK | CHECKPOINT),
+        Message::mutation(4, "b", "4"),
+        a(8),
+    ];
+    let deadline = Instant::now() + Duration::from_secs(30);
+    for number in 0.. {
+        let found = read_all(&node, &format!("old-{number}"));
+        if found == left {
+            break;
+        }
+        assert!(Instant::now() < deadline, "it stays: {found:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn history_is_for_buckets_that_say_so() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on_disk(place.path());
+    let make = |form: &str| post(&node, "/pools/default/buckets", form);
+    assert!(make("name=past&historyRetentionSeconds=5").contains("400"));
+    assert!(make("name=past&storageBackend=magma&historyRetentionBytes=5").contains("400"));
+    assert!(make("name=past&bucketType=ephemeral&storageBackend=magma").contains("400"));
+    assert!(make("name=past&storageBackend=magma").contains("202"));
+    let config = |bucket: &str| {
+        let mut client = Client::logged_in(node.ports().kv, &SDK);
+        client.select(bucket).ok();
+        let config = client.call(&Request::new(Opcode::GET_CLUSTER_CONFIG)).ok();
+        config.text().contains("nonDedupedHistory")
+    };
+    assert!(config("past") && !config("default"));
+    // Without retention nothing is kept, and nothing is said of a history.
+    let mut writer = client(&node);
+    for value in ["2", "3"] {
+        put(&mut writer, "a", value);
+    }
+    await_persisted(&mut writer, 3);
+    let mut all = consumer(&node, "all", true);
+    all.control("change_streams", "false").is(Status::EINVAL);
+    all.stream(&Ask::all(VB));
+    let newest = [marker(0, 3, DISK | CHECKPOINT), a(3)];
+    assert_eq!(messages(&mut all, 2), newest);
+    node.shutdown().unwrap();
+}

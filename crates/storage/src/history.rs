@@ -1,0 +1,199 @@
+//! Rows of the history: every version of the documents of some collections, for a while.
+//!
+//! ```text
+//! rows      1 . 3 . . 6 7      the newest version of each key, and nothing else
+//! history       3 4 5 . 7      every version of a collection that has one, from the oldest on that
+//!                              is still kept; the newest versions lie in both
+//! ```
+
+use std::iter::Peekable;
+
+use model::Seqno;
+
+/// Bit of a place that says that it is one of the history: above all seqnos.
+const HISTORY: u64 = 1 << 48;
+
+/// Above the place of every row of the history.
+pub(crate) const HISTORY_END: Seqno = Seqno(HISTORY << 1);
+
+/// Where the version of `seqno` lies in the history: behind all documents of the vBucket.
+pub(crate) fn place_of(seqno: Seqno) -> Seqno {
+    Seqno(seqno.0 | HISTORY)
+}
+
+/// Whether a place is one of the history.
+pub(crate) fn is_history(place: Seqno) -> bool {
+    place < HISTORY_END && place.0 & HISTORY != 0
+}
+
+/// The seqno of what lies at a place.
+pub(crate) fn seqno_at(place: Seqno) -> Seqno {
+    if is_history(place) {
+        Seqno(place.0 & !HISTORY)
+    } else {
+        place
+    }
+}
+
+/// How much of the history stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryLimits {
+    /// Bytes of its rows in the vBucket.
+    pub bytes: u64,
+    /// What was written before this time goes, Unix seconds.
+    pub before_s: u32,
+}
+
+impl HistoryLimits {
+    /// Nothing stays.
+    pub const NOTHING: Self = Self {
+        bytes: 0,
+        before_s: u32::MAX,
+    };
+}
+
+/// What there is of the history of a vBucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HistoryKept {
+    /// From here on every version is there. `None` for an empty one.
+    pub from: Option<Seqno>,
+    /// Rows that stay.
+    pub rows: u64,
+    /// Their bytes as encoded.
+    pub bytes: u64,
+    /// Rows that went.
+    pub dropped: u64,
+}
+
+/// Looks at the rows of a history, oldest first, and says which ones go.
+pub(crate) struct Trim {
+    limits: HistoryLimits,
+    /// Bytes of this row and all after it.
+    left: u64,
+    done: bool,
+    kept: HistoryKept,
+}
+
+impl Trim {
+    /// Of a history of `bytes`.
+    pub(crate) fn new(limits: HistoryLimits, bytes: u64) -> Self {
+        Self {
+            limits,
+            left: bytes,
+            done: false,
+            kept: HistoryKept::default(),
+        }
+    }
+
+    /// Whether the next row goes; all that are not `dead` and come after one that stays do so too.
+    pub(crate) fn goes(&mut self, seqno: Seqno, bytes: u64, at_s: u32, dead: bool) -> bool {
+        self.done |= self.left <= self.limits.bytes && at_s >= self.limits.before_s;
+        self.left = self.left.saturating_sub(bytes);
+        let goes = dead || !self.done;
+        if goes {
+            self.kept.dropped += 1;
+        } else {
+            self.kept.from.get_or_insert(seqno);
+            self.kept.rows += 1;
+            self.kept.bytes += bytes;
+        }
+        goes
+    }
+
+    pub(crate) fn end(self) -> HistoryKept {
+        self.kept
+    }
+}
+
+/// Two ascending lines of rows as one; of two rows of one seqno the first line's.
+pub(crate) fn merged<T, E>(
+    one: impl Iterator<Item = Result<(Seqno, T), E>>,
+    other: impl Iterator<Item = Result<(Seqno, T), E>>,
+) -> impl Iterator<Item = Result<(Seqno, T), E>> {
+    let (mut one, mut other) = (one.peekable(), other.peekable());
+    std::iter::from_fn(move || match (at(&mut one), at(&mut other)) {
+        (Some(first), Some(second)) if first == second => {
+            other.next();
+            one.next()
+        }
+        (Some(first), Some(second)) if second < first => other.next(),
+        (None, Some(_)) => other.next(),
+        _ => one.next(),
+    })
+}
+
+/// Where a line goes on; an error comes first.
+fn at<T, E>(rows: &mut Peekable<impl Iterator<Item = Result<(Seqno, T), E>>>) -> Option<Seqno> {
+    let next = rows.peek()?;
+    Some(
+        next.as_ref()
+            .map_or(Seqno::ZERO, |(place, _)| seqno_at(*place)),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_lines_become_one_without_repetition() {
+        let line = |places: &[u64]| {
+            let rows: Vec<Result<(Seqno, u64), ()>> =
+                places.iter().map(|at| Ok((Seqno(*at), *at))).collect();
+            rows.into_iter()
+        };
+        let history: Vec<u64> = [3, 4, 5, 7, 9].map(|seqno| place_of(Seqno(seqno)).0).into();
+        let all: Vec<(u64, bool)> = merged(line(&[1, 3, 6, 7]), line(&history))
+            .map(|row| row.expect("no error").0)
+            .map(|place| (seqno_at(place).0, is_history(place)))
+            .collect();
+        let expected = [
+            (1, false),
+            (3, false),
+            (4, true),
+            (5, true),
+            (6, false),
+            (7, false),
+        ];
+        assert_eq!(all[..6], expected);
+        assert_eq!(all[6..], [(9, true)]);
+        assert_eq!(merged(line(&[]), line(&[])).count(), 0);
+    }
+
+    #[test]
+    fn what_goes_is_the_oldest_part_and_what_is_dead() {
+        let rows = [
+            (1, 10, 100),
+            (2, 10, 90),
+            (3, 10, 110),
+            (4, 10, 120),
+            (5, 10, 130),
+        ];
+        let left = |bytes, before_s| {
+            let mut trim = Trim::new(HistoryLimits { bytes, before_s }, 50);
+            let stay = rows
+                .iter()
+                .filter(|row| !trim.goes(Seqno(row.0), row.1, row.2, row.0 == 4));
+            let stay: Vec<u64> = stay.map(|row| row.0).collect();
+            let kept = trim.end();
+            assert_eq!(kept.from.map(|seqno| seqno.0), stay.first().copied());
+            assert_eq!(
+                (kept.rows, kept.dropped),
+                (stay.len() as u64, 5 - stay.len() as u64)
+            );
+            assert_eq!(kept.bytes, 10 * kept.rows);
+            stay
+        };
+        assert_eq!(left(u64::MAX, 0), [1, 2, 3, 5]);
+        assert_eq!(
+            left(u64::MAX, 100),
+            [1, 2, 3, 5],
+            "the second one follows one that stays"
+        );
+        assert_eq!(left(u64::MAX, 101), [3, 5]);
+        assert_eq!(left(35, 0), [3, 5]);
+        assert_eq!(left(30, 120), [5]);
+        assert!(left(0, 0).is_empty());
+        assert!(left(u64::MAX, u32::MAX).is_empty());
+    }
+}
