@@ -16,6 +16,7 @@ use crate::history::{Histories, HistoryRetention};
 use crate::holds::{Hold, Holds};
 use crate::lifecycle;
 use crate::memory::{Eviction, Memory, MemoryRefusal};
+use crate::scans::Scans;
 use crate::signals::{Bell, Clock, DirtySet, Wake};
 use crate::stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};
 use crate::subscribers::ReadySet;
@@ -117,6 +118,7 @@ pub struct Bucket<S> {
     /// Replica vBuckets that may acknowledge more prepares.
     pub(crate) prepared: RwLock<Vec<Weak<ReadySet>>>,
     pub(crate) backfills: Backfills,
+    pub(crate) scans: Scans,
     pub(crate) durable: DurableWaits,
     pub(crate) collections: Collections,
     pub(crate) histories: Histories,
@@ -174,6 +176,7 @@ impl<S: KvStore> Bucket<S> {
             waiters: Waiters::default(),
             prepared: RwLock::default(),
             backfills: Backfills::default(),
+            scans: Scans::default(),
             durable: DurableWaits::default(),
             collections: Collections::default(),
             histories,

@@ -201,6 +201,7 @@ impl<S: KvStore> Bucket<S> {
             self.apply_manifest(id, &next);
         }
         self.publish_manifest(Arc::clone(&next));
+        self.end_scans_of_dropped();
         self.erase_soon();
         Ok((next, true))
     }

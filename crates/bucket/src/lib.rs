@@ -21,6 +21,7 @@ mod lifecycle;
 mod memory;
 mod pace;
 mod replica;
+mod scans;
 mod settings;
 mod signals;
 mod stats;
@@ -42,6 +43,9 @@ pub use memory::{
     Eviction, Limit, Limits, Memory, MemoryRefusal, Pressure, Relief, Share, next_relief,
 };
 pub use pace::Pace;
+pub use scans::{
+    Sampling, Scan, ScanAsk, ScanError, ScanId, ScanInfo, ScanNext, ScanRun, ScanStage, ScanTaken,
+};
 pub use signals::{Bell, Clock, Wake};
 pub use stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};
 pub use subscribers::ReadySet;

@@ -29,6 +29,7 @@ impl<S: KvStore> Bucket<S> {
         }
         let home = self.slot(id).ok_or(OpError::NotMyVbucket)?;
         let mut slot = home.vbucket.lock();
+        let mut other = false;
         let vbucket = slot.get_or_insert_with(|| {
             let config = Arc::clone(&self.options().vb);
             Box::new(VBucket::new(id, state, first_history(uuid), config))
@@ -36,11 +37,15 @@ impl<S: KvStore> Bucket<S> {
         vbucket.set_keeps_history(self.history_retention().keeps());
         if vbucket.state() != state {
             home.epoch.fetch_add(1, Ordering::SeqCst);
+            other = true;
         }
         vbucket.set_state(state, topology, uuid);
         let left = self.collect_outbox(vbucket);
         drop(slot);
         self.deliver(id, left);
+        if other {
+            self.end_scans_of(id);
+        }
         home.subscribers.notify(id);
         self.bring_to_manifest(id);
         Ok(())
@@ -72,6 +77,7 @@ impl<S: KvStore> Bucket<S> {
         let settled = self.settle(&mut owed);
         drop(owed);
         drop(vbucket);
+        self.end_scans_of(id);
         self.waiters.wake(id, Seqno(u64::MAX));
         home.subscribers.notify(id);
         self.durable.give_up(id);

@@ -7,6 +7,7 @@
 //!
 //! The layout on disk is drawn in `docs/format/`.
 
+mod by_key;
 #[expect(
     clippy::disallowed_methods,
     reason = "the one place where files are touched"
@@ -23,6 +24,7 @@ mod record;
 #[cfg(test)]
 mod suite;
 
+pub use by_key::{KeyLook, KeyRange, KeyRow, KeyRows};
 pub use disk::{
     DiskOptions, DiskStore, OpenError, OpenErrorKind, Opened, SalvageError, Salvaged, salvage,
 };
@@ -32,6 +34,6 @@ pub use faulty::{Fault, FaultyStore};
 pub use history::{HistoryKept, HistoryLimits};
 pub use mem::MemStore;
 pub use port::{
-    Change, Changes, CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, ScanEnd, Snapshot,
-    VbBatch, VbNotice, Want,
+    Change, Changes, CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, LookedAt,
+    RowLooker, ScanEnd, Snapshot, VbBatch, VbNotice, Want,
 };

@@ -196,6 +196,39 @@ pub trait Snapshot: Send + Sync {
         &self,
         from: Seqno,
     ) -> Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + '_>;
+
+    /// Shows `f` all rows, seqnos ascending, until it breaks; only of those that it asks for a
+    /// document is made.
+    ///
+    /// # Errors
+    /// As [`Snapshot::by_seqno`], and those of `f`.
+    fn look(&self, f: &mut RowLooker<'_>) -> Result<(), StoreError> {
+        for document in self.by_seqno(Seqno::ZERO) {
+            let document = document?;
+            let flow = f(LookedAt {
+                meta: &document.meta(),
+                key: document.key(),
+                document: &|| Ok(document.clone()),
+            })?;
+            if flow.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Who looks at rows.
+pub type RowLooker<'f> = dyn FnMut(LookedAt<'_>) -> Result<ControlFlow<()>, StoreError> + 'f;
+
+/// A row that is looked at.
+pub struct LookedAt<'r> {
+    /// What it says of itself.
+    pub meta: &'r Meta,
+    /// Its key with collection prefix.
+    pub key: &'r [u8],
+    /// Makes the document of it.
+    pub document: &'r dyn Fn() -> Result<Document, StoreError>,
 }
 
 /// The changes of one vBucket that a commit takes, walked where they lie.

@@ -65,12 +65,12 @@ impl BackfillAccount {
         usize::try_from(free).unwrap_or(usize::MAX)
     }
 
-    pub(super) fn add(&self, bytes: usize) {
+    pub(crate) fn add(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Ordering::SeqCst);
     }
 
     /// Says whether somebody waits for it.
-    pub(super) fn give_back(&self, bytes: usize) -> bool {
+    pub(crate) fn give_back(&self, bytes: usize) -> bool {
         self.bytes.fetch_sub(bytes as u64, Ordering::SeqCst);
         self.starved.swap(false, Ordering::SeqCst)
     }

@@ -80,6 +80,14 @@ impl<S: KvStore> Workers<S> {
             }),
         )?;
         let this = Arc::clone(bucket);
+        start(
+            "scanner",
+            Box::new(move || {
+                yield_to_front_end();
+                this.scan_until_stopped();
+            }),
+        )?;
+        let this = Arc::clone(bucket);
         start("reliever", Box::new(move || this.relieve_until_stopped()))?;
         let this = Arc::clone(bucket);
         start("expirer", Box::new(move || this.expire_until_stopped()))?;
@@ -103,6 +111,7 @@ impl<S: KvStore> Workers<S> {
         self.bucket.stop_bell.ring();
         self.bucket.fetch_bell.ring();
         self.bucket.backfills.bell.ring();
+        self.bucket.scans.bell.ring();
         self.bucket.alarms.bell.ring();
         self.bucket.reliever_bell.ring();
         self.bucket.expiry_bell.ring();

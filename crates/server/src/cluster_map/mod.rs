@@ -34,7 +34,8 @@ pub const HISTORY_BUCKET_CAPABILITIES: &[&str] = &[
     "subdoc.ReplaceBodyWithXattr",
     "subdoc.ReplicaRead",
     "subdoc.ReviveDocument",
-    // It is all that a bucket in memory lacks of one on disk.
+    // These two are what a bucket in memory lacks of one on disk.
+    "rangeScan",
     "couchapi",
     // Last: it is all that a bucket without history lacks.
     "nonDedupedHistory",
@@ -47,15 +48,19 @@ pub const DISK_BUCKET_CAPABILITIES: &[&str] = match HISTORY_BUCKET_CAPABILITIES.
     None => &[],
 };
 
+/// How many of them a bucket in memory lacks.
+const ON_DISK_ONLY: usize = 2;
+
 /// The bucket features a client may use, by the names clients look for.
 ///
 /// Clients send nothing for a feature that is missing here, so each name stands for commands
 /// that are served: named collections, durable writes, HELLO, maps over KV, several services per node, touch,
 /// and keeping the expiry on writes, for which client families look under two spellings.
-pub const BUCKET_CAPABILITIES: &[&str] = match DISK_BUCKET_CAPABILITIES.split_last() {
-    Some((_couchapi, others)) => others,
-    None => &[],
-};
+pub const BUCKET_CAPABILITIES: &[&str] =
+    match DISK_BUCKET_CAPABILITIES.split_last_chunk::<ON_DISK_ONLY>() {
+        Some((others, _)) => others,
+        None => &[],
+    };
 
 /// Position of a configuration in the order clients keep: epoch first, then revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -123,12 +123,10 @@ fn an_epoch_outweighs_any_revision() {
 /// What is not served must not be listed: clients would use it.
 #[test]
 fn capabilities_list_only_what_works() {
-    for absent in ["dcp", "rangeScan"] {
-        assert!(!DISK_BUCKET_CAPABILITIES.contains(&absent), "{absent}");
-    }
+    assert!(!DISK_BUCKET_CAPABILITIES.contains(&"dcp"));
     let in_memory: Vec<_> = DISK_BUCKET_CAPABILITIES
         .iter()
-        .filter(|name| **name != "couchapi")
+        .filter(|name| !["rangeScan", "couchapi"].contains(*name))
         .collect();
     assert!(in_memory.into_iter().eq(BUCKET_CAPABILITIES));
 }

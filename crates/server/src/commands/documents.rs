@@ -105,6 +105,19 @@ impl Context<'_> {
         self.reply_loudly(frame, &reply)
     }
 
+    /// The body, or all of the value where attributes are wanted, in a form that the peer reads.
+    pub(super) fn shown_value<'d>(
+        &self,
+        document: &'d Document,
+        attributes: bool,
+    ) -> Result<(Cow<'d, [u8]>, Datatype), Status> {
+        let datatype = document.datatype();
+        if attributes && datatype.contains(Datatype::XATTR) {
+            return Ok((Cow::Borrowed(document.value()), datatype));
+        }
+        self.plain_value(document)
+    }
+
     /// The body in a form that the peer reads.
     fn plain_value<'d>(&self, document: &'d Document) -> Result<(Cow<'d, [u8]>, Datatype), Status> {
         let datatype = document.datatype();

@@ -15,6 +15,7 @@ mod observe;
 mod params;
 mod read;
 mod replication;
+mod scan;
 mod subdoc;
 mod table;
 mod vbuckets;
@@ -27,6 +28,7 @@ use wire::{Frame, Opcode, OpcodeInfo, Standing};
 use crate::session::{Context, Done, Refusal};
 
 pub(crate) use collections::UNKNOWN_COLLECTION_CONTEXT;
+pub(crate) use scan::Scanning;
 pub(crate) use table::COMMANDS;
 
 /// What a command needs to run on.
@@ -60,6 +62,7 @@ pub(crate) enum Privilege {
     SimpleStats,
     DcpProducer,
     DcpConsumer,
+    RangeScan,
     NodeSupervisor,
     Administrator,
 }

@@ -2,6 +2,7 @@
 //! process.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use bucket::{Limits, Share};
 use model::{Cas, VbId};
@@ -51,7 +52,7 @@ struct Param {
 }
 
 /// Every setting that can be changed. The names are the reference's.
-static PARAMS: [Param; 20] = [
+static PARAMS: [Param; 21] = [
     flush("max_size", |served, _, text| {
         let bytes = number(text)?;
         if bytes < QUOTA_BYTES_MIN {
@@ -115,6 +116,11 @@ static PARAMS: [Param; 20] = [
     flush("exp_pager_stime", |served, _, text| {
         let seconds = u32::try_from(number(text)?).map_err(|_| "too many seconds")?;
         served.bucket.set_expiry_pass_s(seconds);
+        Ok(())
+    }),
+    flush("range_scan_max_lifetime", |served, _, text| {
+        let lifetime = Duration::from_secs(number(text)?);
+        served.bucket.set_scan_lifetime(lifetime);
         Ok(())
     }),
     checkpoint("checkpoint_memory_ratio", |served, _, text| {

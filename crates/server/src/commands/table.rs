@@ -4,7 +4,7 @@ use wire::Opcode;
 
 use super::{
     Command, Privilege, Scope, bootstrap, collections, dcp, node, observe, params, read,
-    replication, subdoc, vbuckets, write,
+    replication, scan, subdoc, vbuckets, write,
 };
 use crate::session::{Context, Done, Refusal};
 
@@ -20,6 +20,7 @@ const ADMIN: &[Privilege] = &[Privilege::Administrator];
 const PRODUCER: &[Privilege] = &[Privilege::DcpProducer];
 const CONSUMER: &[Privilege] = &[Privilege::DcpConsumer];
 const STATS: &[Privilege] = &[Privilege::SimpleStats];
+const SCAN: &[Privilege] = &[Privilege::RangeScan];
 const FREE: &[Privilege] = &[];
 
 const fn document(opcode: Opcode, privileges: &'static [Privilege], run: Run) -> Command {
@@ -74,7 +75,7 @@ const fn noted(mut command: Command, note: &'static str) -> Command {
 /// Every command that is served.
 pub(crate) static COMMANDS: &[Command] = &ROWS;
 
-const ROWS: [Command; 93] = [
+const ROWS: [Command; 96] = [
     document(Opcode::GET, READ, read::get),
     document(Opcode::GETQ, READ, read::get),
     document(Opcode::GETK, READ, read::get),
@@ -189,6 +190,12 @@ const ROWS: [Command; 93] = [
     bucket(Opcode::DCP_BUFFER_ACK, PRODUCER, dcp::buffer_ack),
     bucket(Opcode::DCP_NOOP, PRODUCER, dcp::noop),
     bucket(Opcode::DCP_SEQNO_ACKNOWLEDGED, PRODUCER, dcp::seqno_ack),
+    noted(
+        bucket(Opcode::RANGE_SCAN_CREATE, SCAN, scan::create),
+        "not of buckets in memory",
+    ),
+    bucket(Opcode::RANGE_SCAN_CONTINUE, SCAN, scan::go_on),
+    bucket(Opcode::RANGE_SCAN_CANCEL, SCAN, scan::cancel),
     node(Opcode::GET_CMD_TIMER, FREE, node::cmd_timer),
     node(Opcode::GET_CLUSTER_CONFIG, FREE, bootstrap::cluster_config),
     node(Opcode::SELECT_BUCKET, FREE, bootstrap::select_bucket),

@@ -3,7 +3,7 @@
 use wire::{Feature, FeatureSet};
 
 /// Everything that this node does when asked.
-pub(crate) const GRANTED: [Feature; 27] = [
+pub(crate) const GRANTED: [Feature; 28] = [
     Feature::TCP_NODELAY,
     Feature::MUTATION_SEQNO,
     Feature::XATTR,
@@ -30,6 +30,7 @@ pub(crate) const GRANTED: [Feature; 27] = [
     Feature::CLUSTERMAP_CHANGE_NOTIFICATION_BRIEF,
     Feature::SUBDOC_ALLOWS_ACCESS_ON_MULTIPLE_XATTR_KEYS,
     Feature::SUBDOC_BINARY_XATTR,
+    Feature::RANGE_SCAN_INCLUDE_XATTR,
     Feature::SUBDOC_ALLOW_REPLICA_READ_ON_DELETED_DOCS,
 ];
 

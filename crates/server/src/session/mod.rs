@@ -30,6 +30,7 @@ pub(crate) use park::Park;
 pub(crate) use reply::Reply;
 
 use crate::cluster_map::MapRevision;
+use crate::commands::Scanning;
 use crate::connections::ConnectionInfo;
 use crate::identity::{AuthenticatedUser, SaslSession};
 use crate::node::NodeState;
@@ -93,6 +94,8 @@ pub(crate) struct Session {
     pub(crate) park: Option<Park>,
     /// Where the request stands whose long answer is given in parts.
     pub(crate) walk: Option<Walk>,
+    /// The range scan that the request at the front of the input is about.
+    pub(crate) scan: Option<Box<Scanning>>,
     /// Set once the connection streams changes.
     pub(crate) dcp: Option<SharedProducer>,
     /// Set once the connection brings changes here.
@@ -125,6 +128,7 @@ impl Session {
             map_host: None,
             park: None,
             walk: None,
+            scan: None,
             dcp: None,
             inbound: None,
             owed: Vec::new(),
@@ -297,6 +301,7 @@ impl Session {
             producer.lock().leave(&producer);
         }
         drop(self.inbound.take());
+        drop(self.scan.take());
         self.owed.clear();
         if let (Some(_), Some(bucket)) = (self.park.take(), &self.bucket) {
             bucket.bucket.forget_waiter(&self.waker());

@@ -20,6 +20,7 @@ mod moment;
 mod node;
 mod replication;
 mod rows;
+mod scans;
 mod vbuckets;
 
 #[cfg(test)]
@@ -142,6 +143,7 @@ fn of_bucket(
             replication::collect(served, rows);
             Ok(())
         }
+        "range-scans" => scans::collect(arguments, served, rows),
         "key" | "vkey" => document::key(name == "vkey", arguments, &figures, rows),
         "hash" => match arguments {
             [] | ["detail"] => vbuckets::collect(name, &[], served, rows),

@@ -20,6 +20,7 @@ mod order;
 mod place;
 mod promotion;
 mod quiet;
+mod scans;
 mod subdoc;
 mod values;
 mod vbuckets;

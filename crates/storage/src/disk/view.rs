@@ -11,8 +11,10 @@ use super::engine::{Engine, EngineError, read_error};
 use super::front::{Layer, RowAt, VbFront};
 use super::journal::Window;
 use crate::history::{merged, place_of, seqno_at};
-use crate::port::{Snapshot, Want};
-use crate::record::{StoredVb, decode_row, decode_vb, row_key, row_meta, split_row_key, vb_key};
+use crate::port::{LookedAt, RowLooker, Snapshot, Want};
+use crate::record::{
+    StoredVb, decode_row, decode_vb, open_row, row_key, row_meta, split_row_key, vb_key,
+};
 use crate::{ErrorKind, StoreError};
 
 /// Everything that is stored of one vBucket at a moment: what was in the tables, and what was in
@@ -284,5 +286,23 @@ impl Snapshot for DiskSnapshot {
         let during = "scanning with history";
         let (rows, history) = (self.raw_rows(from, during), self.raw_history(from, during));
         self.decoded(merged(rows, history), during)
+    }
+
+    fn look(&self, f: &mut RowLooker<'_>) -> Result<(), StoreError> {
+        let during = "scanning";
+        for row in self.raw_rows(Seqno::ZERO, during) {
+            let (seqno, value) = row?;
+            let (meta, key_len, key_and_value) = open_row(self.view.vb, seqno, &value)
+                .map_err(|error| corrupt(self.view.vb, seqno, error, during))?;
+            let flow = f(LookedAt {
+                meta: &meta,
+                key: &key_and_value[..key_len],
+                document: &|| Ok(Document::from_joined(key_and_value, key_len, &meta)),
+            })?;
+            if flow.is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 }

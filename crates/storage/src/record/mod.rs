@@ -6,7 +6,7 @@
 mod row;
 mod vb;
 
-pub(crate) use row::{decode_row, encode_history, encode_row, history_time, row_meta};
+pub(crate) use row::{decode_row, encode_history, encode_row, history_time, open_row, row_meta};
 pub(crate) use vb::{StoredVb, VbValue, decode_vb, encode_vb};
 
 use model::{Seqno, VbId};

@@ -95,7 +95,11 @@ pub(crate) fn history_time(value: &[u8]) -> Result<u32, DecodeError> {
 }
 
 /// Metadata, length of the key, key and value.
-fn open_row(vb: VbId, seqno: Seqno, value: &[u8]) -> Result<(Meta, usize, &[u8]), DecodeError> {
+pub(crate) fn open_row(
+    vb: VbId,
+    seqno: Seqno,
+    value: &[u8],
+) -> Result<(Meta, usize, &[u8]), DecodeError> {
     let mut reader = Reader::new(unseal(&row_key(vb, seqno), value)?);
     let version = reader.u8()?;
     if !(VERSION..=VERSION_HISTORY).contains(&version) {

@@ -6,6 +6,7 @@ mod collections;
 mod node;
 mod observe;
 mod read;
+mod scan;
 mod session;
 mod subdoc;
 mod vbucket;
@@ -17,6 +18,7 @@ pub use observe::{Observe, ObserveKey, ObserveKeys, ObserveSeqno};
 pub use read::{
     Get, GetAndTouch, GetLocked, GetMeta, GetRandomKey, GetReplica, MetaVersion, Touch, Unlock,
 };
+pub use scan::{RangeScanCancel, RangeScanContinue, RangeScanCreate};
 pub use session::{GetClusterConfig, GetErrorMap, Hello, Sasl, SelectBucket};
 pub use subdoc::{
     DocFlags, PathFlags, Subdoc, SubdocExtras, SubdocMulti, SubdocSpec, SubdocSpecIter,
@@ -346,6 +348,12 @@ requests! {
         SubdocMulti<'a>: SUBDOC_MULTI_LOOKUP | SUBDOC_MULTI_MUTATION;
         /// Reads some document.
         GetRandomKey: GET_RANDOM_KEY;
+        /// Begins a range scan.
+        RangeScanCreate<'a>: RANGE_SCAN_CREATE;
+        /// Goes on with a range scan.
+        RangeScanContinue: RANGE_SCAN_CONTINUE;
+        /// Ends a range scan.
+        RangeScanCancel: RANGE_SCAN_CANCEL;
         /// Agrees on features.
         Hello<'a>: HELLO;
         /// Authenticates, first or further step.

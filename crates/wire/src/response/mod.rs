@@ -3,6 +3,7 @@
 mod bodies;
 mod error_body;
 mod observe;
+mod scan;
 mod vbuckets;
 
 pub use bodies::{
@@ -10,6 +11,9 @@ pub use bodies::{
 };
 pub use error_body::ErrorBody;
 pub use observe::{Failover, KeyState, ObserveEntries, ObserveEntry, ObserveSeqnoReply};
+pub use scan::{
+    ScanContent, ScanDocument, push_scan_document, push_scan_key, scan_documents, scan_keys,
+};
 pub use vbuckets::{
     FailoverEntries, VbSeqnos, encode_failover_entries, encode_vb_seqnos, encode_vb_state,
     parse_vb_state,

@@ -15,9 +15,10 @@ use wire::request::{
     Arithmetic, CollectionsGetId, CollectionsGetScopeId, CompactDb, Concat, ConcatMode, DelVbucket,
     Delete, Direction, DocFlags, Get, GetAllVbSeqnos, GetAndTouch, GetClusterConfig, GetCmdTimer,
     GetErrorMap, GetFailoverLog, GetLocked, GetMeta, GetRandomKey, GetReplica, Hello, MetaVersion,
-    Observe, ObserveKey, ObserveKeys, ObserveSeqno, PathFlags, Quit, Sasl, SelectBucket,
-    SeqnoPersistence, SetVbucket, Stat, Store, StoreMode, Subdoc, SubdocExtras, SubdocMulti,
-    SubdocSpec, SubdocSpecs, Touch, Unlock, Verbosity, encode_spec,
+    Observe, ObserveKey, ObserveKeys, ObserveSeqno, PathFlags, Quit, RangeScanCancel,
+    RangeScanContinue, RangeScanCreate, Sasl, SelectBucket, SeqnoPersistence, SetVbucket, Stat,
+    Store, StoreMode, Subdoc, SubdocExtras, SubdocMulti, SubdocSpec, SubdocSpecs, Touch, Unlock,
+    Verbosity, encode_spec,
 };
 use wire::response::{
     CollectionIdReply, Failover, FailoverEntries, ItemFlags, ItemMeta, KeyState, MutationToken,
@@ -291,6 +292,9 @@ fn connections(seed: &Seed) -> Vec<Request<'_>> {
             bucket: key,
         }),
         Request::CollectionsGetId(CollectionsGetId { path: value }),
+        Request::RangeScanCreate(RangeScanCreate {
+            json: if value.is_empty() { b"{}" } else { value },
+        }),
         Request::CollectionsGetScopeId(CollectionsGetScopeId { path: value }),
         Request::Noop,
         Request::Version,
@@ -329,6 +333,15 @@ fn vbuckets(seed: &Seed) -> Vec<Request<'_>> {
             drop_deletes: dcp,
         }),
         Request::SeqnoPersistence(SeqnoPersistence { seqno: Seqno(long) }),
+        Request::RangeScanContinue(RangeScanContinue {
+            id: u128::from(long).to_be_bytes(),
+            items_max: number,
+            time_ms_max: !number,
+            bytes_max: number >> 1,
+        }),
+        Request::RangeScanCancel(RangeScanCancel {
+            id: u128::from(long).to_le_bytes(),
+        }),
     ]
 }
 

@@ -181,6 +181,7 @@ pub(super) static GROUPS: &[Group] = &[
     ),
     bucket_group("checkpoint", "[VB]", "Changes held in memory, by vBucket"),
     bucket_group("hash", "[detail]", "Hash table of every vBucket"),
+    bucket_group("range-scans", "[VB]", "Range scans that are under way"),
     bucket_group("memory", "", "Memory of the bucket"),
     bucket_group(
         "timings",

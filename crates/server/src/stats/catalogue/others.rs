@@ -39,6 +39,7 @@ const VB_BOTH: &[&str] = &["collections-details", "scopes-details"];
 const TAKEOVER: &[&str] = &["dcp-vbtakeover"];
 const KEY: &[&str] = &["key", "vkey"];
 const VKEY: &[&str] = &["vkey"];
+const SCANS: &[&str] = &["range-scans"];
 const REPLICATION: &[&str] = &["replication"];
 const CONNECTIONS: &[&str] = &["connections"];
 const BUCKETS: &[&str] = &["bucket_details"];
@@ -70,6 +71,49 @@ pub(in crate::stats) static OTHERS: &[About] = &[
         "vb_N:replication_chain_First:NODE:last_ack_seqno",
         Unit::Seqno,
         "How far a node of the chain has acknowledged prepares",
+    ),
+    about(
+        SCANS,
+        "vb_N:ID:state",
+        Unit::Text,
+        "Opening, Idle or Continuing",
+    ),
+    about(
+        SCANS,
+        "vb_N:ID:name",
+        Unit::Text,
+        "What its client calls it",
+    ),
+    about(
+        SCANS,
+        "vb_N:ID:collection",
+        Unit::Text,
+        "The collection of its keys",
+    ),
+    about(
+        SCANS,
+        "vb_N:ID:type",
+        Unit::Text,
+        "key, or value for whole documents",
+    ),
+    about(
+        SCANS,
+        "vb_N:ID:sampling",
+        Unit::Bool,
+        "Whether it is a random sample",
+    ),
+    about(SCANS, "vb_N:ID:age_ms", Unit::Millis, "Since it began"),
+    about(
+        SCANS,
+        "vb_N:ID:items",
+        Unit::Count,
+        "Documents or keys that it has given",
+    ),
+    about(
+        SCANS,
+        "vb_N:ID:mem_usage",
+        Unit::Bytes,
+        "Rows that were read and not given yet",
     ),
     about(FAILOVERS, "vb_N:num_entries", Unit::Count, "Histories"),
     about(

@@ -1,0 +1,400 @@
+//! Range scans: documents of one vBucket by key, from a view of the store that does not change.
+//!
+//! ```text
+//!   begin_scan -> asked -> (scanner) snapshot, rows -> Scan -> ScanRun::take -> connection
+//!                            ^                                     |
+//!                            +------- nothing left in memory ------+
+//! ```
+//!
+//! A scan belongs to its vBucket: any connection may go on with it, one at a time. It ends when
+//! it was read to its end, cancelled, too old, and when its vBucket or its collection is another
+//! one.
+
+mod pass;
+mod run;
+mod sample;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use engine::OpError;
+use model::{CollectionId, Seqno, VbId, VbState, collection_key};
+use parking_lot::Mutex;
+use storage::{KeyRange, KeyRow, KvStore, Snapshot};
+
+pub use run::{ScanNext, ScanRun, ScanTaken};
+pub use sample::Sampling;
+
+use crate::Bucket;
+use crate::backfill::BackfillAccount;
+use crate::signals::{Bell, Wake};
+
+/// How long a scan may take until a bucket is told otherwise.
+const LIFETIME: Duration = Duration::from_mins(3);
+/// Scans of a bucket at the same time: one for so many bytes of its quota, within these.
+const QUOTA_BYTES_EACH: u64 = 2 << 20;
+const AT_ONCE_MIN: u64 = 16;
+const AT_ONCE_MAX: u64 = 1024;
+
+/// The name of a scan: 16 random bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ScanId(pub [u8; 16]);
+
+/// What a scan is asked for.
+#[derive(Clone, Debug)]
+pub struct ScanAsk {
+    /// The vBucket.
+    pub vb: VbId,
+    /// The collection of the keys.
+    pub collection: CollectionId,
+    /// Where it begins; keys without a prefix.
+    pub from: Bound<Vec<u8>>,
+    /// Where it ends.
+    pub to: Bound<Vec<u8>>,
+    /// Only keys are wanted.
+    pub keys_only: bool,
+    /// Attributes are wanted with the documents; to keep to it is the reader's.
+    pub attributes: bool,
+    /// Only some documents, by chance.
+    pub sampling: Option<Sampling>,
+    /// The change of this seqno must be there, not replaced by a newer one.
+    pub exists: Option<Seqno>,
+    /// What somebody calls it, for statistics.
+    pub name: String,
+}
+
+impl ScanAsk {
+    fn range(&self) -> KeyRange {
+        let stored = |key: &Vec<u8>| collection_key(self.collection, key).into_boxed_slice();
+        // Keys of one collection lie together, and end before the prefix with one more bit.
+        let from = match &self.from {
+            Bound::Unbounded => Bound::Included(stored(&Vec::new())),
+            bound => bound.as_ref().map(stored),
+        };
+        let to = match &self.to {
+            Bound::Unbounded => after_prefix(self.collection),
+            bound => bound.as_ref().map(stored),
+        };
+        KeyRange { from, to }
+    }
+}
+
+/// Where keys of a collection are over.
+fn after_prefix(collection: CollectionId) -> Bound<Box<[u8]>> {
+    let mut prefix = collection_key(collection, &[]);
+    // The last byte of the number has its top bit clear, so it can be counted up.
+    if let Some(last) = prefix.last_mut() {
+        *last += 1;
+    }
+    Bound::Excluded(prefix.into())
+}
+
+/// Why a scan did not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanError {
+    /// There are too many, or the bucket is being stopped.
+    Busy,
+    /// The range has no document.
+    Empty,
+    /// The change that must be there is not.
+    SeqnoGone,
+    /// Somebody ended it, or its vBucket is another one.
+    Cancelled,
+    /// Its collection was dropped.
+    CollectionGone,
+    /// The store could not be read.
+    Failed,
+}
+
+/// How far a scan has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanStage {
+    /// Its view is being opened.
+    Opening,
+    /// Somebody may go on with it.
+    Idle,
+    /// Somebody does.
+    Continuing,
+}
+
+impl ScanStage {
+    /// Its name in statistics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Opening => "Opening",
+            Self::Idle => "Idle",
+            Self::Continuing => "Continuing",
+        }
+    }
+}
+
+/// One scan.
+pub struct Scan {
+    id: ScanId,
+    ask: ScanAsk,
+    range: KeyRange,
+    /// The epoch of the vBucket when it began.
+    epoch: u64,
+    /// When it began, monotonic nanoseconds.
+    begun_ns: u64,
+    state: Mutex<State>,
+    account: Arc<BackfillAccount>,
+    /// Rings those who wait for room in the account.
+    room: Arc<Bell>,
+}
+
+struct State {
+    stage: ScanStage,
+    snapshot: Option<Box<dyn Snapshot>>,
+    /// Hashes of keys up to here are in the sample.
+    sample_below: Option<u64>,
+    rows: VecDeque<KeyRow>,
+    /// Bytes of `rows` as they are booked.
+    bytes: usize,
+    /// Where the next look begins, once nothing is left of `rows`.
+    rest: Option<Box<[u8]>>,
+    /// Set when it is over, and why.
+    ended: Option<ScanError>,
+    /// The scanner was asked for more, and has not brought it yet.
+    asked: bool,
+    /// Who waits for it.
+    waiter: Option<Arc<dyn Wake>>,
+    items: u64,
+}
+
+impl Scan {
+    /// Its name.
+    pub fn id(&self) -> ScanId {
+        self.id
+    }
+
+    /// What was asked for.
+    pub fn ask(&self) -> &ScanAsk {
+        &self.ask
+    }
+
+    /// Whether its view is open; `None` as long as that is not known.
+    pub fn opened(&self) -> Option<Result<(), ScanError>> {
+        let state = self.state.lock();
+        match (state.ended, state.stage) {
+            (Some(error), _) => Some(Err(error)),
+            (None, ScanStage::Opening) => None,
+            (None, _) => Some(Ok(())),
+        }
+    }
+
+    fn give_back(&self, bytes: usize) {
+        if self.account.give_back(bytes) {
+            self.room.ring();
+        }
+    }
+
+    /// Ends it; who waits for it hears of that. What it held is freed after the lock.
+    fn end(&self, why: ScanError) {
+        let mut state = self.state.lock();
+        if state.ended.is_none() {
+            state.ended = Some(why);
+        }
+        let rows = std::mem::take(&mut state.rows);
+        let bytes = std::mem::take(&mut state.bytes);
+        let snapshot = state.snapshot.take();
+        let waiter = state.waiter.take();
+        drop(state);
+        self.give_back(bytes);
+        drop((rows, snapshot));
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+}
+
+/// Figures of a scan, for statistics.
+#[derive(Clone, Debug)]
+pub struct ScanInfo {
+    /// Which one.
+    pub id: ScanId,
+    /// What was asked for.
+    pub ask: ScanAsk,
+    /// How far it has come.
+    pub stage: ScanStage,
+    /// Since it began.
+    pub age: Duration,
+    /// Documents or keys that were given out.
+    pub items: u64,
+    /// Bytes of memory that its rows take.
+    pub bytes: usize,
+}
+
+/// All scans of a bucket.
+pub(crate) struct Scans {
+    all: Mutex<BTreeMap<ScanId, Arc<Scan>>>,
+    /// Those that wait for the scanner.
+    asked: Mutex<VecDeque<Arc<Scan>>>,
+    pub(crate) bell: Bell,
+    lifetime_ns: AtomicU64,
+}
+
+impl Default for Scans {
+    fn default() -> Self {
+        Self {
+            all: Mutex::default(),
+            asked: Mutex::default(),
+            bell: Bell::default(),
+            lifetime_ns: AtomicU64::new(LIFETIME.as_nanos() as u64),
+        }
+    }
+}
+
+impl Scans {
+    fn ask(&self, scan: &Arc<Scan>) {
+        self.asked.lock().push_back(Arc::clone(scan));
+        self.bell.ring();
+    }
+
+    /// Ends those that `over` names.
+    fn end_where(&self, why: ScanError, over: impl Fn(&Scan) -> bool) -> usize {
+        let gone: Vec<Arc<Scan>> = {
+            let mut all = self.all.lock();
+            all.extract_if(.., |_, scan| over(scan))
+                .map(|(_, scan)| scan)
+                .collect()
+        };
+        for scan in &gone {
+            scan.end(why);
+        }
+        gone.len()
+    }
+}
+
+impl<S: KvStore> Bucket<S> {
+    /// Begins a scan of an active vBucket: `wake` rings once it is known whether it can be gone
+    /// on with. `id` is random.
+    ///
+    /// # Errors
+    /// `Ok(Err(Busy))` when there are too many; those of [`Bucket::run`], `NotMyVbucket` where it is not
+    /// active.
+    ///
+    /// Cost: one lock; the scanner then walks over all rows of the vBucket.
+    pub fn begin_scan(
+        &self,
+        id: ScanId,
+        ask: ScanAsk,
+        wake: Arc<dyn Wake>,
+    ) -> Result<Result<Arc<Scan>, ScanError>, OpError> {
+        let epoch = self.run(ask.vb, |vbucket| match vbucket.state() {
+            VbState::Active => Ok(self.epoch(ask.vb)),
+            _ => Err(OpError::NotMyVbucket),
+        })?;
+        let scan = Arc::new(Scan {
+            id,
+            range: ask.range(),
+            epoch,
+            begun_ns: self.clock.mono_ns(),
+            state: Mutex::new(State {
+                stage: ScanStage::Opening,
+                snapshot: None,
+                sample_below: None,
+                rows: VecDeque::new(),
+                bytes: 0,
+                rest: None,
+                ended: None,
+                asked: true,
+                waiter: Some(wake),
+                items: 0,
+            }),
+            account: self.memory().backfill_account(),
+            room: Arc::clone(&self.backfills.bell),
+            ask,
+        });
+        let mut all = self.scans.all.lock();
+        if self.is_stopping() || all.len() >= self.scans_max() {
+            return Ok(Err(ScanError::Busy));
+        }
+        all.insert(id, Arc::clone(&scan));
+        drop(all);
+        self.scans.ask(&scan);
+        Ok(Ok(scan))
+    }
+
+    /// How many scans there may be.
+    pub fn scans_max(&self) -> usize {
+        let each = self.memory().quota() / QUOTA_BYTES_EACH;
+        each.clamp(AT_ONCE_MIN, AT_ONCE_MAX) as usize
+    }
+
+    /// A scan of this vBucket that somebody may go on with or goes on with.
+    pub fn scan(&self, vb: VbId, id: ScanId) -> Option<Arc<Scan>> {
+        let scan = self.scans.all.lock().get(&id).cloned();
+        scan.filter(|scan| scan.ask.vb == vb)
+    }
+
+    /// Ends a scan; `false` when there is none.
+    pub fn cancel_scan(&self, vb: VbId, id: ScanId) -> bool {
+        let over = |scan: &Scan| scan.id == id && scan.ask.vb == vb;
+        self.scans.end_where(ScanError::Cancelled, over) > 0
+    }
+
+    /// Ends the scans of a vBucket that is not what it was.
+    pub(crate) fn end_scans_of(&self, vb: VbId) {
+        self.scans
+            .end_where(ScanError::Cancelled, |scan| scan.ask.vb == vb);
+    }
+
+    /// Ends the scans of collections that are gone; who goes on with one is told.
+    pub(crate) fn end_scans_of_dropped(&self) {
+        let scans: Vec<Arc<Scan>> = self.scans.all.lock().values().cloned().collect();
+        for scan in scans {
+            if !self.knows_collection(scan.ask.collection) {
+                scan.end(ScanError::CollectionGone);
+            }
+        }
+    }
+
+    /// Ends all scans: their views must be let go of before the store is closed.
+    pub(crate) fn end_scans(&self) {
+        self.scans.end_where(ScanError::Cancelled, |_| true);
+    }
+
+    /// How long a scan may take.
+    pub fn set_scan_lifetime(&self, lifetime: Duration) {
+        let ns = u64::try_from(lifetime.as_nanos()).unwrap_or(u64::MAX);
+        self.scans.lifetime_ns.store(ns, Ordering::Relaxed);
+        self.scans.bell.ring();
+    }
+
+    /// The scans there are, of one vBucket or of all, in some order.
+    pub fn scan_infos(&self, vb: Option<VbId>) -> Vec<ScanInfo> {
+        let scans: Vec<Arc<Scan>> = self.scans.all.lock().values().cloned().collect();
+        let now_ns = self.clock.mono_ns();
+        let wanted = |scan: &&Arc<Scan>| vb.is_none_or(|vb| scan.ask.vb == vb);
+        let mut infos = Vec::new();
+        for scan in scans.iter().filter(wanted) {
+            let state = scan.state.lock();
+            infos.push(ScanInfo {
+                id: scan.id,
+                ask: scan.ask.clone(),
+                stage: state.stage,
+                age: Duration::from_nanos(now_ns.saturating_sub(scan.begun_ns)),
+                items: state.items,
+                bytes: state.bytes,
+            });
+        }
+        infos
+    }
+
+    /// Ends what is too old; gives the time until the next one is.
+    pub(crate) fn end_old_scans(&self) -> Option<Duration> {
+        let now_ns = self.clock.mono_ns();
+        let lifetime_ns = self.scans.lifetime_ns.load(Ordering::Relaxed);
+        let end_ns = |scan: &Scan| scan.begun_ns.saturating_add(lifetime_ns);
+        self.scans
+            .end_where(ScanError::Cancelled, |scan| end_ns(scan) <= now_ns);
+        let all = self.scans.all.lock();
+        let next_ns = all.values().map(|scan| end_ns(scan)).min()?;
+        Some(Duration::from_nanos(next_ns.saturating_sub(now_ns)))
+    }
+}

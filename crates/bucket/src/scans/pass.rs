@@ -1,0 +1,231 @@
+//! The scanner: opens views, and reads what those who go on with scans wait for.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use model::{Document, Meta};
+use storage::{KeyLook, KeyRange, KeyRow, KvStore, Snapshot, StoreError};
+
+use super::sample::{hash, threshold};
+use super::{Scan, ScanError, ScanStage};
+use crate::Bucket;
+
+/// Memory that the rows of one scan take at most, but for one row, and what they may take when
+/// there is next to none.
+const BYTES_MAX: usize = 4 << 20;
+const BYTES_MIN: usize = 64 << 10;
+/// Scans share what is left: each look takes this part of it at most.
+const PART_OF_FREE: usize = 4;
+/// Documents read one by one at a time.
+const FETCHED_MAX: usize = 1024;
+
+/// What is needed to read on.
+struct Place {
+    snapshot: Box<dyn Snapshot>,
+    sample_below: Option<u64>,
+    /// Rows of which only the place is known.
+    rows: VecDeque<KeyRow>,
+    rest: Option<Box<[u8]>>,
+}
+
+impl<S: KvStore> Bucket<S> {
+    /// Reads for whoever has waited longest; `false` when nobody waits.
+    pub fn scan_step(&self) -> bool {
+        let Some(scan) = self.scans.asked.lock().pop_front() else {
+            return false;
+        };
+        if let Err(error) = self.read_for(&scan) {
+            tracing::error!(bucket = self.name(), vb = scan.ask.vb.0, %error, "a scan failed");
+            self.end_scan(&scan, ScanError::Failed);
+        }
+        true
+    }
+
+    pub(crate) fn scan_until_stopped(&self) {
+        while !self.is_stopping() {
+            let limit = self.end_old_scans();
+            if !self.scan_step() {
+                self.scans.bell.wait(limit);
+            }
+        }
+        self.end_scans();
+    }
+
+    fn end_scan(&self, scan: &Arc<Scan>, why: ScanError) {
+        // First the reason: whoever finds it gone must see it.
+        scan.end(why);
+        self.cancel_scan(scan.ask.vb, scan.id);
+    }
+
+    fn read_for(&self, scan: &Arc<Scan>) -> Result<(), StoreError> {
+        if self.epoch(scan.ask.vb) != scan.epoch {
+            self.end_scan(scan, ScanError::Cancelled);
+            return Ok(());
+        }
+        let (opening, place) = {
+            let mut state = scan.state.lock();
+            if state.ended.is_some() {
+                return Ok(());
+            }
+            let place = state.snapshot.take().map(|snapshot| Place {
+                snapshot,
+                sample_below: state.sample_below,
+                rows: std::mem::take(&mut state.rows),
+                rest: state.rest.take(),
+            });
+            (state.stage == ScanStage::Opening, place)
+        };
+        let mut place = match place {
+            Some(place) => place,
+            None if opening => match self.open_scan(scan)? {
+                Ok(place) => place,
+                Err(why) => {
+                    self.end_scan(scan, why);
+                    return Ok(());
+                }
+            },
+            None => return Ok(()),
+        };
+        let budget = self.scan_budget();
+        if matches!(place.rows.front(), Some(KeyRow::At(_))) {
+            fetch(&mut place, budget)?;
+        }
+        while place.rows.is_empty() && place.rest.is_some() {
+            self.look(scan, &mut place, budget)?;
+        }
+        if opening && place.rows.is_empty() {
+            self.end_scan(scan, ScanError::Empty);
+            return Ok(());
+        }
+        give(scan, place);
+        if self.memory().is_pressed() {
+            self.relieve();
+        }
+        Ok(())
+    }
+
+    /// Opens the view, and finds out what the sample is.
+    fn open_scan(&self, scan: &Scan) -> Result<Result<Place, ScanError>, StoreError> {
+        let snapshot = self.store().snapshot(scan.ask.vb)?;
+        if let Some(seqno) = scan.ask.exists {
+            let there = snapshot.by_seqno(seqno).next().transpose()?;
+            if there.is_none_or(|document| document.seqno() != seqno) {
+                return Ok(Err(ScanError::SeqnoGone));
+            }
+        }
+        let mut sample_below = None;
+        if let Some(sampling) = scan.ask.sampling {
+            let now_s = self.clock.now().unix_s();
+            let live = |meta: &Meta, _: &[u8]| !is_expired(meta, now_s);
+            sample_below = threshold(sampling, &scan.range, &*snapshot, &live)?;
+            if sample_below.is_none() {
+                return Ok(Err(ScanError::Empty));
+            }
+        }
+        Ok(Ok(Place {
+            snapshot,
+            sample_below,
+            rows: VecDeque::new(),
+            // Any key is above it.
+            rest: Some(Box::default()),
+        }))
+    }
+
+    /// Walks over the rows once, for the next ones by key.
+    fn look(&self, scan: &Scan, place: &mut Place, budget: usize) -> Result<(), StoreError> {
+        let Some(rest) = place.rest.take() else {
+            return Ok(());
+        };
+        let now_s = self.clock.now().unix_s();
+        let seed = scan.ask.sampling.map_or(0, |sampling| sampling.seed);
+        let sample_below = place.sample_below;
+        let wants = |meta: &Meta, key: &[u8]| {
+            !is_expired(meta, now_s) && sample_below.is_none_or(|below| hash(seed, key) <= below)
+        };
+        let from = if rest.is_empty() {
+            scan.range.from.clone()
+        } else {
+            Bound::Included(rest)
+        };
+        let range = KeyRange {
+            from,
+            to: scan.range.to.clone(),
+        };
+        let look = KeyLook {
+            range: &range,
+            keys_only: scan.ask.keys_only,
+            bytes_max: budget,
+            wants: &wants,
+        };
+        let found = look.look(&*place.snapshot)?;
+        place.rows = found.rows.into();
+        place.rest = found.rest;
+        if matches!(place.rows.front(), Some(KeyRow::At(_))) {
+            fetch(place, budget)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that one scan may hold now.
+    fn scan_budget(&self) -> usize {
+        if self.memory().used() > self.memory().backfill_limit() {
+            return BYTES_MIN;
+        }
+        let free = self.memory().backfill_account().free();
+        (free / PART_OF_FREE).clamp(BYTES_MIN, BYTES_MAX)
+    }
+}
+
+fn is_expired(meta: &Meta, now_s: u32) -> bool {
+    meta.expiry != 0 && meta.expiry <= now_s
+}
+
+/// Reads the documents at the front of which only the place is known.
+fn fetch(place: &mut Place, budget: usize) -> Result<(), StoreError> {
+    let mut bytes = 0;
+    for row in place.rows.iter_mut().take(FETCHED_MAX) {
+        let KeyRow::At(seqno) = *row else { break };
+        let found: Option<Document> = place.snapshot.by_seqno(seqno).next().transpose()?;
+        let Some(document) = found.filter(|document| document.seqno() == seqno) else {
+            return Err(StoreError::new(
+                storage::ErrorKind::Corrupt,
+                "scanning by key",
+            ));
+        };
+        bytes += document.memory_bytes();
+        *row = KeyRow::Whole(document);
+        if bytes >= budget {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Hands over what was read, unless the scan was ended meanwhile.
+fn give(scan: &Scan, place: Place) {
+    let bytes: usize = place.rows.iter().map(KeyRow::memory_bytes).sum();
+    let mut state = scan.state.lock();
+    if state.ended.is_some() {
+        drop(state);
+        drop(place);
+        return;
+    }
+    if state.stage == ScanStage::Opening {
+        state.stage = ScanStage::Idle;
+    }
+    scan.account.add(bytes);
+    let before = std::mem::replace(&mut state.bytes, bytes);
+    // Those that are left of an earlier look were booked, and are among these.
+    state.rows = place.rows;
+    state.rest = place.rest;
+    state.sample_below = place.sample_below;
+    state.snapshot = Some(place.snapshot);
+    state.asked = false;
+    let waiter = state.waiter.take();
+    drop(state);
+    scan.give_back(before);
+    if let Some(waiter) = waiter {
+        waiter.wake();
+    }
+}

@@ -1,0 +1,146 @@
+//! Answers to RANGE_SCAN_CONTINUE: keys, or documents with their keys, one behind the other.
+
+use model::{Cas, Datatype, Seqno, push_leb128};
+
+use crate::Malformed;
+use crate::bytes::Reader;
+
+/// Bytes of a document in front of its key.
+const META_BYTES: usize = 25;
+
+/// What the values of the answers hold; the extras of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanContent {
+    /// Keys.
+    Keys,
+    /// Documents.
+    Documents,
+}
+
+impl ScanContent {
+    /// The 4 bytes.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 4] {
+        let number: u32 = match self {
+            Self::Keys => 0,
+            Self::Documents => 1,
+        };
+        number.to_be_bytes()
+    }
+
+    /// What the extras of an answer say.
+    ///
+    /// # Errors
+    /// They are something else.
+    pub fn parse(extras: &[u8]) -> Result<Self, Malformed> {
+        match extras {
+            [0, 0, 0, 0] => Ok(Self::Keys),
+            [0, 0, 0, 1] => Ok(Self::Documents),
+            _ => Err(Malformed::new("extras of a range scan are not valid")),
+        }
+    }
+}
+
+/// A document that a range scan found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScanDocument<'a> {
+    /// The client's flags.
+    pub flags: u32,
+    /// Expiry, Unix seconds; zero for none.
+    pub expiry: u32,
+    /// Where the change is in the history of its vBucket.
+    pub seqno: Seqno,
+    /// Revision.
+    pub cas: Cas,
+    /// Bits of the value.
+    pub datatype: Datatype,
+    /// The key, without its collection.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+}
+
+/// Appends a key.
+pub fn push_scan_key(key: &[u8], out: &mut Vec<u8>) {
+    push_bytes(key, out);
+}
+
+/// Appends a document.
+pub fn push_scan_document(document: &ScanDocument<'_>, out: &mut Vec<u8>) {
+    out.reserve(
+        document
+            .value
+            .len()
+            .saturating_add(document.key.len())
+            .saturating_add(META_BYTES)
+            .saturating_add(10),
+    );
+    out.extend_from_slice(&document.flags.to_be_bytes());
+    out.extend_from_slice(&document.expiry.to_be_bytes());
+    out.extend_from_slice(&document.seqno.0.to_be_bytes());
+    out.extend_from_slice(&document.cas.0.to_be_bytes());
+    out.push(document.datatype.0);
+    push_bytes(document.key, out);
+    push_bytes(document.value, out);
+}
+
+fn push_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    // Nothing of a document is longer than a frame can say.
+    push_leb128(u32::try_from(bytes.len()).unwrap_or(u32::MAX), out);
+    out.extend_from_slice(bytes);
+}
+
+/// The keys in an answer.
+///
+/// # Errors
+/// A length is none, or leads out of the value; given last.
+pub fn scan_keys(value: &[u8]) -> impl Iterator<Item = Result<&[u8], Malformed>> {
+    each(value, read_bytes)
+}
+
+/// The documents in an answer.
+///
+/// # Errors
+/// As [`scan_keys`].
+pub fn scan_documents(value: &[u8]) -> impl Iterator<Item = Result<ScanDocument<'_>, Malformed>> {
+    each(value, |reader| {
+        Some(ScanDocument {
+            flags: reader.u32()?,
+            expiry: reader.u32()?,
+            seqno: Seqno(reader.u64()?),
+            cas: Cas(reader.u64()?),
+            datatype: Datatype(reader.u8()?),
+            key: read_bytes(reader)?,
+            value: read_bytes(reader)?,
+        })
+    })
+}
+
+fn each<'a, T>(
+    value: &'a [u8],
+    read: impl Fn(&mut Reader<'a>) -> Option<T>,
+) -> impl Iterator<Item = Result<T, Malformed>> {
+    let mut reader = Reader::new(value);
+    std::iter::from_fn(move || {
+        if reader.is_empty() {
+            return None;
+        }
+        let item = read(&mut reader);
+        if item.is_none() {
+            reader = Reader::new(&[]);
+        }
+        Some(item.ok_or(Malformed::new("range scan item is cut off")))
+    })
+}
+
+fn read_bytes<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
+    let mut length: u64 = 0;
+    for shift in [0, 7, 14, 21, 28] {
+        let byte = reader.u8()?;
+        length |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return reader.bytes(usize::try_from(length).ok()?);
+        }
+    }
+    None
+}
