@@ -193,7 +193,10 @@ def answers_probes_over_http(world):
 
     eventually("ready", lambda: status("/readyz") == 200)
     equal(status("/livez"), 200)
-    for path in ("/pools", "/pools/default", "/pools/default/buckets", "/metrics", "/whoami"):
+    equal(status("/pools"), 200, "health checks ask for it without credentials")
+    equal(status("/pools", "wrong"), 401)
+    equal(status("/pools", "password"), 200)
+    for path in ("/pools/default", "/pools/default/buckets", "/metrics", "/whoami"):
         equal(status(path), 401, f"{path} without password")
         equal(status(path, "wrong"), 401, f"{path} with a wrong password")
         equal(status(path, "password"), 200, path)

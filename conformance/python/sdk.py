@@ -43,8 +43,10 @@ from couchbase.exceptions import (
     TimeoutException,
     UnAmbiguousTimeoutException,
 )
+from couchbase.kv_range_scan import PrefixScan, RangeScan, SamplingScan, ScanTerm
 from couchbase.management.buckets import CreateBucketSettings
 from couchbase.management.collections import CreateCollectionSettings, UpdateCollectionSettings
+from couchbase.mutation_state import MutationState
 from couchbase.options import (
     ClusterOptions,
     ClusterTimeoutOptions,
@@ -55,6 +57,7 @@ from couchbase.options import (
     PingOptions,
     RemoveOptions,
     ReplaceOptions,
+    ScanOptions,
     SignedInt64,
     UpsertOptions,
     WaitUntilReadyOptions,
@@ -650,6 +653,34 @@ def changes_the_ttl_of_a_collection(world):
     raises(CollectionNotFoundException, lambda: manager.update_collection("lives", "two", missing))
     raises(ScopeNotFoundException, lambda: manager.update_collection("nope", "one", missing))
     manager.drop_scope("lives")
+
+
+@suite.test
+def scans_collections(world):
+    """Ranges, prefixes and samples over all vBuckets, behind the writes that the scan is told of."""
+    manager = world.cluster.bucket("default").collections()
+    manager.create_scope("scanned")
+    manager.create_collection("scanned", "one")
+    c = in_scope(world, "scanned", "one")
+    written = {f"{letter}{n:03}": {"n": n} for letter in "ab" for n in range(150)}
+    seen = MutationState(*[c.upsert(key, value) for key, value in written.items()])
+
+    def scan(what, **options):
+        options = ScanOptions(consistent_with=seen, timeout=timedelta(seconds=30), **options)
+        return list(c.scan(what, options))
+
+    found = scan(PrefixScan("a"))
+    expected = {key: value for key, value in written.items() if key[0] == "a"}
+    equal({one.id: one.content_as[dict] for one in found}, expected)
+    equal(len(found), len(expected), "each once")
+    between = RangeScan(start=ScanTerm("a148"), end=ScanTerm("b002", exclusive=True))
+    found = sorted(one.id for one in scan(between, ids_only=True))
+    equal(found, ["a148", "a149", "b000", "b001"])
+    equal(len(scan(RangeScan(), ids_only=True, batch_item_limit=1)), len(written))
+    sample = {one.id for one in scan(SamplingScan(20, 42), ids_only=True)}
+    equal((len(sample), sample - written.keys()), (20, set()))
+    equal(scan(PrefixScan("nobody")), [])
+    manager.drop_scope("scanned")
 
 
 @suite.test
