@@ -36,6 +36,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How long a peer may take to read the last answers before its connection is closed.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// What a connection may do in one turn before others have theirs: a request that is tried again and
+/// again while streams of the same connection send would have no end.
+const TURNS: u32 = 16;
+
 /// Buffers that the connections of one worker share.
 pub(super) struct Scratch {
     pub(super) input: Box<[u8]>,
@@ -347,7 +351,8 @@ impl Connection<TcpStream> {
                 return Ok(Step::Moves(self.place(home)));
             }
             // What was put off until others had their turn is done in the next one.
-            if turns > 0 && matches!(self.next, Next::Again | Next::Produce) {
+            let put_off = matches!(self.next, Next::Again | Next::Produce);
+            if turns > 0 && (put_off || turns >= TURNS) {
                 return Ok(Step::Again);
             }
             turns += 1;
