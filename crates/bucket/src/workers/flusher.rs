@@ -14,6 +14,10 @@ use crate::stats::{Counters, FlusherState};
 /// One commit takes at most this much, so that a burst does not delay those behind it.
 const COMMIT_BYTES_MAX: usize = 16 << 20;
 const COMMIT_ITEMS_MAX: usize = 1 << 20;
+/// So many vBuckets are visited without a breath, in some 100 us.
+const VISITS_PER_BREATH: usize = 64;
+/// A commit of more changes than that is done without a breath: there is much to do.
+const BREATHS_CHANGES_MAX: usize = 2048;
 /// How long to wait before a failed commit is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 /// The part of the quota that must have become durable for the reliever to be woken from a rest.
@@ -66,6 +70,12 @@ impl<S: KvStore> Bucket<S> {
     /// Makes what is dirty now durable: each vBucket that is marked gets its turn once, in as
     /// many commits as their limits ask for. Does nothing once the store has failed for good.
     pub fn flush_step(&self) -> Flushed {
+        self.flush_step_with_breaths(&|| {})
+    }
+
+    /// [`Bucket::flush_step`] that calls `breathe` after each 100 us or so of a commit that is not
+    /// large, for a moment to let others run. No vBucket is locked then.
+    pub fn flush_step_with_breaths(&self, breathe: &dyn Fn()) -> Flushed {
         if self.flusher_state() == FlusherState::Failed {
             return Flushed::Failed;
         }
@@ -73,7 +83,7 @@ impl<S: KvStore> Bucket<S> {
         waiting.reverse();
         let mut persisted_bytes = 0;
         while !waiting.is_empty() {
-            match self.flush_some(&mut waiting) {
+            match self.flush_some(&mut waiting, breathe) {
                 Ok(bytes) => persisted_bytes += bytes,
                 Err(error) => {
                     for vb in waiting {
@@ -94,7 +104,7 @@ impl<S: KvStore> Bucket<S> {
 
     /// One commit; tells the bytes that it made durable. What could not be written is marked
     /// again, but for what is still in `waiting`.
-    fn flush_some(&self, waiting: &mut Vec<VbId>) -> Result<u64, StoreError> {
+    fn flush_some(&self, waiting: &mut Vec<VbId>, breathe: &dyn Fn()) -> Result<u64, StoreError> {
         let mut owed = self.writing.lock();
         if let Err(error) = self.settle(&mut owed) {
             for (vb, _) in owed.iter() {
@@ -102,13 +112,18 @@ impl<S: KvStore> Bucket<S> {
             }
             return Err(error);
         }
-        let batches = self.collect(waiting);
+        let batches = self.collect(waiting, breathe);
         if batches.is_empty() {
             return Ok(0);
         }
         let result = self.commit(&batches);
         let ok = result.is_ok();
-        for batch in batches {
+        let changes: usize = batches.iter().map(FlushBatch::len).sum();
+        for (visit, batch) in batches.into_iter().enumerate() {
+            if visit % VISITS_PER_BREATH == VISITS_PER_BREATH - 1 && changes <= BREATHS_CHANGES_MAX
+            {
+                breathe();
+            }
             let vb = batch.vb;
             // The lock is not held while memory is freed.
             let garbage = self.with_vbucket_for(Hold::Flush, vb, |vbucket| {
@@ -130,11 +145,15 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Takes batches off `waiting` until one commit is full.
-    fn collect(&self, waiting: &mut Vec<VbId>) -> Vec<FlushBatch> {
+    fn collect(&self, waiting: &mut Vec<VbId>, breathe: &dyn Fn()) -> Vec<FlushBatch> {
         let mut batches = Vec::new();
-        let (mut bytes, mut items) = (0, 0);
+        let (mut visits, mut bytes, mut items) = (0, 0, 0);
         while bytes < COMMIT_BYTES_MAX && items < COMMIT_ITEMS_MAX {
             let Some(vb) = waiting.pop() else { break };
+            visits += 1;
+            if visits % VISITS_PER_BREATH == 0 && items <= BREATHS_CHANGES_MAX {
+                breathe();
+            }
             let budget = FlushBudget {
                 items: COMMIT_ITEMS_MAX - items,
                 bytes: COMMIT_BYTES_MAX - bytes,

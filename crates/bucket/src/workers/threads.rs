@@ -17,6 +17,8 @@ use crate::stats::{FlusherState, WarmupStage};
 
 /// How long the reliever rests when it could not free enough.
 const RELIEVER_REST: Duration = Duration::from_millis(100);
+/// What the flusher asks to sleep in between; the system adds some 50 us.
+const BREATH: Duration = Duration::from_micros(20);
 /// How often a drain that finds no space is tried before the stop goes on without it.
 const DRAIN_TRIES: usize = 25;
 
@@ -173,7 +175,7 @@ impl<S: KvStore> Bucket<S> {
         loop {
             let started = self.clock.mono_ns();
             self.urgent.store(false, Ordering::SeqCst);
-            let flushed = self.flush_step();
+            let flushed = self.flush_step_with_breaths(&|| self.breathe());
             if self.is_stopping() {
                 let drained = flushed == Flushed::Clean && !self.dirty.any();
                 if drained || flushed == Flushed::Failed || tries_left == 0 {
@@ -193,6 +195,15 @@ impl<S: KvStore> Bucket<S> {
             }
         }
         self.set_flusher_state(FlusherState::Stopped);
+    }
+
+    /// Lets go of the processor for a moment, so that threads which answer clients do not wait for
+    /// the end of the flusher's slice (milliseconds, however low its priority). Yielding would
+    /// give the rest of the slice away, too, and let it wait behind them for as long.
+    fn breathe(&self) {
+        if !self.urgent.load(Ordering::SeqCst) && !self.is_stopping() {
+            std::thread::sleep(BREATH);
+        }
     }
 
     /// Waits for changes, and then for more of them until the interval is over, unless somebody

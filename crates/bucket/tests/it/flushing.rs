@@ -41,6 +41,32 @@ fn a_flush_makes_rows_of_changes_and_one_row_of_a_key() {
 }
 
 #[test]
+fn a_commit_that_is_not_large_breathes_with_all_vbuckets_free() {
+    let bucket = warm(options(256, ROOMY), MemStore::new(), 1);
+    let breaths_of = |documents: usize| {
+        for vb in 0..256 {
+            for index in 0..documents {
+                bucket.set(vb, &format!("k{index}"), b"v");
+            }
+        }
+        let breaths = AtomicU64::new(0);
+        let flushed = bucket.flush_step_with_breaths(&|| {
+            breaths.fetch_add(1, Ordering::SeqCst);
+            // Would wait for ever for one that is locked.
+            for vb in 0..256 {
+                bucket.with_vbucket(VbId(vb), |_| ()).unwrap();
+            }
+        });
+        assert_eq!(flushed, Flushed::Clean);
+        assert!(!bucket.any_dirty());
+        breaths.into_inner()
+    };
+    assert!(breaths_of(1) >= 4, "on the way to the store and back");
+    let of_much = breaths_of(100);
+    assert!(of_much <= 1, "there is much to do: {of_much}");
+}
+
+#[test]
 fn one_commit_serves_all_vbuckets_and_a_hot_one_starves_nobody() {
     let bucket = warm(options(1024, ROOMY), MemStore::new(), 1);
     assert_eq!(bucket.flush_step(), Flushed::Clean);

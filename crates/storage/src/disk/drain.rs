@@ -1,6 +1,7 @@
 //! A sealed journal becomes tables: one sorted run of all that it tells, atomic and durable.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fjall::{Database, Keyspace, PersistMode, Slice};
@@ -22,6 +23,16 @@ const RUNS_MAX: usize = 40;
 
 /// How often a drain that waits for merging looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// A drain that nobody waits for sleeps for a moment after so many bytes of rows, which take some
+/// 100 us: threads that answer clients need not wait for the end of its slice.
+const BYTES_PER_BREATH: usize = 64 << 10;
+
+/// What a row counts for beside its bytes.
+const ROW_BYTES: usize = 128;
+
+/// What it asks to sleep; the system adds some 50 us.
+const BREATH: Duration = Duration::from_micros(20);
 
 /// Generations of the journal that the tables contain: all up to this one.
 pub(crate) fn generations_drained(rows: &Keyspace) -> Result<u64, fjall::Error> {
@@ -51,6 +62,8 @@ pub(crate) struct Drain {
     pub(crate) db: Database,
     pub(crate) front: Arc<RwLock<Front>>,
     pub(crate) journal: Arc<Mutex<Journal>>,
+    /// Whether somebody waits for the drain that is under way, or will soon.
+    pub(crate) hurried: Arc<AtomicBool>,
 }
 
 impl Drain {
@@ -69,10 +82,18 @@ impl Drain {
             return Ok(());
         };
         let mut tables = self.rows.start_ingestion()?;
+        let mut since_breath = 0;
         Run {
-            write: &mut |key, value| match value {
-                Some(value) => tables.write(key, Slice::from(value)),
-                None => tables.write_tombstone(key),
+            write: &mut |key, value| {
+                since_breath += ROW_BYTES + value.map_or(0, <[u8]>::len);
+                if since_breath >= BYTES_PER_BREATH {
+                    since_breath = 0;
+                    self.breathe();
+                }
+                match value {
+                    Some(value) => tables.write(key, Slice::from(value)),
+                    None => tables.write_tombstone(key),
+                }
             },
             window: Window::new(Arc::clone(&layer.file)),
             scratch: Vec::new(),
@@ -94,6 +115,12 @@ impl Drain {
     pub(crate) fn run_taking(&self, sealed: &Mutex<Option<Sealed>>) -> Result<(), fjall::Error> {
         let sealed = sealed.lock().take();
         sealed.map_or(Ok(()), |sealed| self.run(sealed, None))
+    }
+
+    fn breathe(&self) {
+        if !self.hurried.load(Ordering::Relaxed) {
+            std::thread::sleep(BREATH);
+        }
     }
 
     /// Waits until merging has caught up somewhat; fails when it never will.

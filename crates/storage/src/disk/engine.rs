@@ -169,6 +169,7 @@ impl Engine {
             db: db.clone(),
             front: Arc::clone(&front),
             journal: Arc::clone(&journal),
+            hurried: Arc::default(),
         };
         Ok(Self {
             room: Room::new(drain, sealed),

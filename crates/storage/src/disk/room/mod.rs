@@ -12,6 +12,9 @@ use super::drain::{Direct, Drain};
 use super::front::Layer;
 use super::journal::Sealed;
 
+/// A drain is hurried once the journal after it is full to this part.
+const HURRY_SHARE: u64 = 4;
+
 /// Turns journals into tables, one at a time. Used by the one writer; dropping it waits for what
 /// is under way.
 pub(crate) struct Room {
@@ -63,7 +66,9 @@ impl Room {
             state.settle()?;
         }
         self.start(&mut state)?;
-        if self.drain.journal.lock().bytes() < bytes_max {
+        let bytes = self.drain.journal.lock().bytes();
+        self.hurry(bytes >= bytes_max / HURRY_SHARE);
+        if bytes < bytes_max {
             return Ok(false);
         }
         let waits = matches!(&*state, State::Draining(_));
@@ -80,6 +85,7 @@ impl Room {
     /// given. All or nothing, and durable.
     pub(crate) fn drain_now(&self, direct: Option<Direct<'_>>) -> Result<(), fjall::Error> {
         let mut state = self.sealed.lock();
+        self.hurry(true);
         self.start(&mut state)?;
         state.settle()?;
         let sealed = self.rotate()?;
@@ -96,6 +102,11 @@ impl Room {
     #[cfg(test)]
     pub(crate) fn waits(&self) -> u64 {
         self.waits.load(Ordering::SeqCst)
+    }
+
+    /// Whether the drain that is under way does without sleeping.
+    fn hurry(&self, hurried: bool) {
+        self.drain.hurried.store(hurried, Ordering::Relaxed);
     }
 
     /// Begins a new journal. There must be no sealed one.
@@ -143,6 +154,7 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
+        self.hurry(true);
         if let Err(error) = self.sealed.lock().settle() {
             tracing::warn!(%error, "a journal did not become tables; it is replayed at the start");
         }

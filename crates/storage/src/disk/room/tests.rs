@@ -239,13 +239,20 @@ fn commits_go_on_beside_a_drain_until_both_journals_are_full() {
         drop(shared);
         drain.run(sealed, None)
     });
-    let mut beside = 0;
+    let (mut beside, mut hurried) = (0, 0);
     let waited = (2..1000).find(|seqno| {
         let info = put(&store, *seqno);
         beside += u64::from(!info.waited);
+        if !info.waited && engine.room.drain.hurried.load(Ordering::Relaxed) {
+            hurried += 1;
+        }
         info.waited
     });
     assert!(beside > 3, "commits went on beside the drain");
+    assert!(
+        0 < hurried && hurried < beside,
+        "the drain is hurried before somebody waits, but not at once: {hurried} of {beside}"
+    );
     assert_eq!(rows(&store), [waited.unwrap()]);
 }
 
