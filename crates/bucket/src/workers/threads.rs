@@ -202,7 +202,7 @@ impl<S: KvStore> Bucket<S> {
     /// give the rest of the slice away, too, and let it wait behind them for as long.
     fn breathe(&self) {
         if !self.urgent.load(Ordering::SeqCst) && !self.is_stopping() {
-            std::thread::sleep(BREATH);
+            self.hurry_bell.wait(Some(BREATH));
         }
     }
 
