@@ -1,5 +1,6 @@
 //! A sealed journal becomes tables: one sorted run of all that it tells, atomic and durable.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,6 +21,9 @@ pub(crate) const DRAINED_KEY: [u8; 11] = [0xff; 11];
 
 /// Runs that may wait to be merged; a drain waits until there are fewer.
 const RUNS_MAX: usize = 40;
+
+/// Rows of so many bytes are read by themselves, so that they are in memory once.
+const READ_ALONE_BYTES: usize = 256 << 10;
 
 /// How often a drain that waits for merging looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -85,16 +89,17 @@ impl Drain {
         let mut since_breath = 0;
         Run {
             write: &mut |key, value| {
-                since_breath += ROW_BYTES + value.map_or(0, <[u8]>::len);
+                since_breath += ROW_BYTES + value.as_ref().map_or(0, |value| value.len());
                 if since_breath >= BYTES_PER_BREATH {
                     since_breath = 0;
                     self.breathe();
                 }
                 match value {
-                    Some(value) => tables.write(key, Slice::from(value)),
+                    Some(value) => tables.write(key, value),
                     None => tables.write_tombstone(key),
                 }
             },
+            file: &layer.file,
             window: Window::new(Arc::clone(&layer.file)),
             scratch: Vec::new(),
         }
@@ -137,12 +142,13 @@ impl Drain {
 }
 
 /// Takes a key with its value, or with none when it goes.
-type Write<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), fjall::Error> + 'a;
+type Write<'a> = dyn FnMut(&[u8], Option<Slice>) -> Result<(), fjall::Error> + 'a;
 
 /// One run of tables that is being written, in the order of keys.
 struct Run<'a> {
     /// Adds a row, or its removal.
     write: &'a mut Write<'a>,
+    file: &'a File,
     window: Window,
     scratch: Vec<u8>,
 }
@@ -190,7 +196,12 @@ impl Run<'_> {
     }
 
     fn copy(&mut self, key: &[u8], place: Place) -> Result<(), fjall::Error> {
-        (self.write)(key, Some(self.window.get(place)?))
+        let value = if place.length() < READ_ALONE_BYTES {
+            Slice::from(self.window.get(place)?)
+        } else {
+            place.read(self.file)?
+        };
+        (self.write)(key, Some(value))
     }
 
     /// Writes a batch, and of what is in front of the tables for its vBucket that which stays.
@@ -213,13 +224,13 @@ impl Run<'_> {
                     encode_row(batch.vb, &document, &mut self.scratch);
                     info.rows += 1;
                     info.bytes += self.scratch.len() as u64;
-                    (self.write)(&key, Some(&self.scratch))?;
+                    (self.write)(&key, Some(Slice::from(&self.scratch[..])))?;
                 }
                 Source::Kept(document, at_s) => {
                     self.scratch.clear();
                     encode_history(batch.vb, &document, at_s, &mut self.scratch);
                     info.bytes += self.scratch.len() as u64;
-                    (self.write)(&key, Some(&self.scratch))?;
+                    (self.write)(&key, Some(Slice::from(&self.scratch[..])))?;
                 }
                 Source::Gone => (self.write)(&key, None)?,
                 Source::Old(place) => self.copy(&key, place)?,
@@ -228,7 +239,7 @@ impl Run<'_> {
         self.scratch.clear();
         encode_vb(batch.vb, memo.value(batch), &mut self.scratch);
         info.bytes += self.scratch.len() as u64;
-        (self.write)(&vb_key(batch.vb), Some(&self.scratch))
+        (self.write)(&vb_key(batch.vb), Some(Slice::from(&self.scratch[..])))
     }
 }
 

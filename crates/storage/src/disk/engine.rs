@@ -19,7 +19,9 @@ use fjall::config::{
     BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
     PartitioningPolicy, PinningPolicy,
 };
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, Slice};
+use fjall::{
+    CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, Slice,
+};
 use model::{Seqno, VbId};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
@@ -132,6 +134,7 @@ impl Engine {
                 .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(RUNS_MERGED)))
                 .data_block_compression_policy(CompressionPolicy::disabled())
                 .index_block_compression_policy(CompressionPolicy::disabled())
+                .with_kv_separation(Some(apart(options.apart_bytes_min)))
         })?;
         let drained = drain::generations_drained(&rows)?;
         if directory.has_journal() {
@@ -284,6 +287,15 @@ impl Engine {
         }
         Ok(removed)
     }
+}
+
+/// How large rows lie apart from the tables: each in a file, which goes once the row is gone from
+/// all tables. So none of these files is ever rewritten for what is left of it.
+fn apart(bytes_min: u32) -> KvSeparationOptions {
+    KvSeparationOptions::default()
+        .separation_threshold(bytes_min)
+        .file_target_size(1)
+        .compression(CompressionType::None)
 }
 
 /// Filters for the runs that lie side by side.

@@ -66,6 +66,10 @@ pub struct DiskOptions {
     /// A vBucket's batch of at least so many changes is written as tables at once, past the
     /// journal: it is written once instead of twice, but takes some nine syncs.
     pub direct_rows_min: usize,
+    /// Rows of at least so many bytes lie in files of their own beside the tables. A merge holds
+    /// a row of each run in memory, and writes all rows but these anew. A store keeps the number
+    /// with which it was made.
+    pub apart_bytes_min: u32,
 }
 
 impl Default for DiskOptions {
@@ -75,6 +79,7 @@ impl Default for DiskOptions {
             journal_bytes: 32 << 20,
             free_bytes_min: 32 << 20,
             direct_rows_min: 30_000,
+            apart_bytes_min: 1 << 20,
         }
     }
 }

@@ -14,6 +14,17 @@ fn the_suite_passes_with_the_journal_drained_often() {
     }
 }
 
+#[test]
+fn the_suite_passes_with_rows_apart_from_the_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = DiskOptions {
+        journal_bytes: 300,
+        apart_bytes_min: 1,
+        ..DiskOptions::default()
+    };
+    suite::run(&mut |case| DiskStore::open(&dir.path().join(case), options).unwrap().0);
+}
+
 fn open(path: &Path) -> (DiskStore, Opened) {
     DiskStore::open(path, DiskOptions::default()).unwrap()
 }

@@ -156,6 +156,38 @@ fn the_manifest_comes_over_or_is_told_to_be_lost() {
     lost("missing");
 }
 
+#[test]
+fn a_row_that_lies_apart_comes_over_and_a_damaged_one_is_told() {
+    const APART_BYTES: u64 = 400;
+    let dir = tempfile::tempdir().unwrap();
+    let old = dir.path().join("old");
+    let (store, vb, mut high) = (open(&old), VbId(1), 0);
+    let value = [7; APART_BYTES as usize];
+    let two = [
+        (document(1, "a", &value), Seqno::ZERO),
+        (document(2, "b", &value), Seqno::ZERO),
+    ];
+    put(&store, vb, 2, &two);
+    push_into_tables(&store, &mut high);
+    drop(store);
+    let (report, store) = salvaged(&old, &dir.path().join("whole"));
+    assert!(report.is_whole(), "{report:?}");
+    assert_eq!(read(&store, vb).unwrap().rows[&2].1, value);
+    let mut apart = Vec::new();
+    files(&old.join("db/keyspaces/1/blobs"), &mut apart);
+    let file = apart.iter().find(|path| {
+        let bytes = fs::read(path).unwrap();
+        bytes.windows(value.len()).any(|window| window == value)
+    });
+    let file = file.expect("it lies in a file of its own");
+    let mut bytes = fs::read(file).unwrap();
+    bytes[100] ^= 1;
+    fs::write(file, bytes).unwrap();
+    let (report, store) = salvaged(&old, &dir.path().join("damaged"));
+    assert_eq!(report.rows_damaged, 1, "{report:?}");
+    assert_eq!(read(&store, vb).unwrap().rows.len(), 1);
+}
+
 /// Writes so much of another vBucket that what was written before is in tables.
 fn push_into_tables(store: &DiskStore, high: &mut u64) {
     for _ in 0..3 {

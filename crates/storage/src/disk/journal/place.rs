@@ -38,11 +38,24 @@ impl Place {
         (self.0.get() & ((1 << Self::LENGTH_BITS) - 1)) as usize
     }
 
-    /// Reads the value.
+    /// Reads the value, into the memory in which it stays.
     pub(crate) fn read(self, file: &File) -> io::Result<Slice> {
-        let mut value = vec![0; self.length()];
-        file.read_exact_at(&mut value, self.offset())?;
-        Ok(Slice::from(value))
+        let at = self.offset();
+        Slice::from_reader(&mut ReadAt { file, at }, self.length())
+    }
+}
+
+/// Reads a file from somewhere on, wherever others read it.
+struct ReadAt<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl io::Read for ReadAt<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(buffer, self.at)?;
+        self.at += count as u64;
+        Ok(count)
     }
 }
 

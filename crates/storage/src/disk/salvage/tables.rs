@@ -1,13 +1,14 @@
 //! The tables of a damaged store, read block by block.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use lsm_tree::CompressionType;
 use lsm_tree::table::block::decoder::ParsedItem as _;
 use lsm_tree::table::block::{BlockType, Header};
 use lsm_tree::table::{Block, DataBlock};
+use lsm_tree::{CompressionType, ValueType};
 use model::{Seqno, VbId};
 
 use crate::record::row_key;
@@ -17,6 +18,12 @@ const MAGIC: [u8; 4] = [b'L', b'S', b'M', 3];
 
 /// What lies between the index of a table and the rest of its end.
 const VERSION: [u8; 1] = [3];
+
+/// What stands before the key and the value of a row that lies apart: magic, checksum, number, three lengths.
+const APART_HEADER_BYTES: u64 = 4 + 16 + 8 + 2 + 4 + 4;
+
+/// What a table lists of each file of a row that lies apart: its number, and three sums.
+const LISTED_BYTES: usize = 4 * 8;
 
 /// The database's own keyspace, which has no rows.
 const OWN_KEYSPACE: &str = "0";
@@ -77,9 +84,8 @@ impl Tables {
         let bytes = self.bytes(number)?;
         let (mut at, mut gaps, mut in_gap) = (0, 0, false);
         while let Some(next) = find_magic(bytes, at) {
-            // Between blocks lies nothing but, once, the version of the file.
             let between = bytes.get(at..next).unwrap_or_default();
-            if !between.is_empty() && between != VERSION && !in_gap {
+            if !belongs_between(between) && !in_gap {
                 (gaps, in_gap) = (gaps + 1, true);
             }
             let Some((block, length)) = block_at(bytes, next) else {
@@ -120,8 +126,12 @@ impl Tables {
         let key = row_key(vb, seqno);
         let mut items = block.iter().map(|item| item.materialize(block.as_slice()));
         let found =
-            items.find(|item| *item.key.user_key == key && !item.key.value_type.is_tombstone());
-        found.map(|item| item.value.to_vec())
+            items.find(|item| *item.key.user_key == key && !item.key.value_type.is_tombstone())?;
+        if found.key.value_type == ValueType::Indirection {
+            let table = self.files.get(at.file as usize)?;
+            return value_apart(table, &key, &found.value);
+        }
+        Some(found.value.to_vec())
     }
 
     fn bytes(&mut self, number: u32) -> io::Result<&[u8]> {
@@ -131,6 +141,49 @@ impl Tables {
         }
         Ok(self.file.as_ref().map_or(&[], |(_, bytes)| bytes))
     }
+}
+
+/// Whether bytes are what may lie between two blocks: nothing or, once, a list of the files of rows that lie
+/// apart, if there are any, and the version of the file.
+fn belongs_between(bytes: &[u8]) -> bool {
+    let Some(list) = bytes.strip_suffix(&VERSION) else {
+        return bytes.is_empty();
+    };
+    match list.split_first_chunk() {
+        Some((count, files)) => files.len() == u32::from_le_bytes(*count) as usize * LISTED_BYTES,
+        None => list.is_empty(),
+    }
+}
+
+/// The value that lies apart from its table, in the place that the table tells; whether it is what was
+/// written is for its own checksum to say.
+fn value_apart(table: &Path, key: &[u8], mut place: &[u8]) -> Option<Vec<u8>> {
+    let offset = varint(&mut place)?;
+    let file = varint(&mut place)?;
+    let length = usize::try_from(varint(&mut place)?).ok()?;
+    let directory = table.parent()?.parent()?.join("blobs");
+    let file = File::open(directory.join(file.to_string())).ok()?;
+    let at = offset.checked_add(APART_HEADER_BYTES + key.len() as u64)?;
+    if at.checked_add(length as u64)? > file.metadata().ok()?.len() {
+        return None;
+    }
+    let mut value = vec![0; length];
+    file.read_exact_at(&mut value, at).ok()?;
+    Some(value)
+}
+
+/// A number, seven bits in a byte, the lowest first.
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
 }
 
 fn find_magic(bytes: &[u8], from: usize) -> Option<usize> {
