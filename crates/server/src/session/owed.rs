@@ -15,8 +15,9 @@ use wire::{Feature, Frame, Header, RequestInfos, Status};
 use super::{Reply, Session, status};
 use crate::stats::timings::Answer;
 
-/// Answers owed to one peer at most; more requests wait in the input.
-const OWED_MAX: usize = 32;
+/// Answers owed to one peer at most; more requests wait in the input, and so does the time within
+/// which they are decided. Far above what clients have under way; a quarter of a MiB.
+const OWED_MAX: usize = 1024;
 
 /// How long after its deadline a write is answered though nobody decided it.
 const GRACE_NS: u64 = 2_000_000_000;
@@ -36,6 +37,15 @@ pub(crate) struct Owed {
     pub(crate) deadline_ns: u64,
 }
 
+impl Owed {
+    /// How it ended, once it has; also when its time is long over.
+    fn decision(&self, now: Now) -> Option<Decision> {
+        let late = now.mono_ns >= self.deadline_ns.saturating_add(GRACE_NS);
+        let decision = self.wait.decision();
+        decision.or(late.then_some(Decision::Ambiguous))
+    }
+}
+
 impl Session {
     /// Whether answers are owed.
     pub(crate) fn owes(&self) -> bool {
@@ -45,15 +55,11 @@ impl Session {
     /// Answers the writes that were decided. `false` if the peer cannot be told and the
     /// conversation must end.
     pub(super) fn settle(&mut self, now: Now, output: &mut Vec<u8>) -> bool {
-        let mut index = 0;
-        while let Some(owed) = self.owed.get(index) {
-            let late = now.mono_ns >= owed.deadline_ns.saturating_add(GRACE_NS);
-            let decision = owed.wait.decision();
-            let Some(decision) = decision.or(late.then_some(Decision::Ambiguous)) else {
-                index += 1;
-                continue;
-            };
-            let owed = self.owed.remove(index);
+        let mut all = std::mem::take(&mut self.owed);
+        let mut goes_on = true;
+        // In one pass, however many of them were decided.
+        for owed in all.extract_if(.., |owed| owed.decision(now).is_some()) {
+            let decision = owed.decision(now).unwrap_or(Decision::Ambiguous);
             self.timings.record(
                 owed.header.opcode.0,
                 now.mono_ns.saturating_sub(owed.since_ns),
@@ -61,13 +67,15 @@ impl Session {
             match decision {
                 Decision::Committed(mutated) => self.answer_committed(&owed, &mutated, output),
                 Decision::Ambiguous => {
-                    if !self.answer_ambiguous(&owed, output) {
-                        return false;
-                    }
+                    goes_on = self.answer_ambiguous(&owed, output);
                 }
             }
+            if !goes_on {
+                break;
+            }
         }
-        true
+        self.owed = all;
+        goes_on
     }
 
     fn answer_committed(&self, owed: &Owed, mutated: &Mutated, output: &mut Vec<u8>) {

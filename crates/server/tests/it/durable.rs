@@ -257,7 +257,8 @@ fn many_wait_at_once_within_limits() {
     let features = sdk_and(&[Feature::UNORDERED_EXECUTION]);
     let mut client = Client::with(node.ports().kv, &features);
     // More than may be owed to one peer.
-    let requests: Vec<Request> = (0..100u32)
+    const MANY: u32 = 1100;
+    let requests: Vec<Request> = (0..MANY)
         .map(|index| {
             let request = set(&format!("k{index}"), "x").vbucket(vb).opaque(index);
             durable(request, MAJORITY, LONG_MS)
@@ -266,12 +267,41 @@ fn many_wait_at_once_within_limits() {
     client.pipeline_and_wait(&requests);
     topology(&mut admin, "k0", r#"[["here"]]"#);
     let mut seen: Vec<u32> = client
-        .answers(100)
+        .answers(MANY as usize)
         .into_iter()
         .map(|one| one.ok().opaque)
         .collect();
     seen.sort_unstable();
-    assert_eq!(seen, (0..100).collect::<Vec<u32>>());
+    assert_eq!(seen, (0..MANY).collect::<Vec<u32>>());
+}
+
+/// What a client has under way is prepared at once: nothing of it waits for the time of other
+/// writes to be over before its own begins.
+#[test]
+fn a_window_of_durable_writes_is_prepared_as_a_whole() {
+    const WINDOW: u32 = 512;
+    let (node, mut admin) = waiting_for_a_replica("k0");
+    let vb = vbucket("k0");
+    let features = sdk_and(&[Feature::UNORDERED_EXECUTION]);
+    let mut client = Client::with(node.ports().kv, &features);
+    let requests: Vec<Request> = (0..WINDOW)
+        .map(|index| {
+            let request = set(&format!("k{index}"), "x").vbucket(vb).opaque(index);
+            durable(request, MAJORITY, LONG_MS)
+        })
+        .collect();
+    // Nobody decides any of them before the last one was run, or this waits for ever.
+    client.pipeline(&requests);
+    let last = format!("k{}", WINDOW - 1);
+    let write = set(&last, "other").vbucket(vb);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while admin.call(&write).status != Status::SYNC_WRITE_IN_PROGRESS {
+        assert!(Instant::now() < deadline, "the last one still waits");
+    }
+    topology(&mut admin, "k0", r#"[["here"]]"#);
+    for answer in client.answers(WINDOW as usize) {
+        answer.ok();
+    }
 }
 
 #[test]
