@@ -85,9 +85,11 @@ impl CheckpointLog {
     pub(crate) fn begin_snapshot(&mut self, marker: &SnapshotMarker) -> Result<(), ReplicaError> {
         let high = self.open.last;
         marker.check(high)?;
+        // The rest of the first rows, told as a part of its own or by another stream.
+        let initial = self.open.kind == CheckpointKind::InitialDisk && !self.open.is_complete();
         let kind = match marker.kind {
             CheckpointKind::Memory => CheckpointKind::Memory,
-            _ if high == Seqno::ZERO => CheckpointKind::InitialDisk,
+            _ if high == Seqno::ZERO || initial => CheckpointKind::InitialDisk,
             _ => CheckpointKind::Disk,
         };
         // A snapshot of which only a part came is not whole before its end has passed: what was

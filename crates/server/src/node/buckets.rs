@@ -10,7 +10,7 @@ use model::{VbId, VbState};
 use super::{NodeState, open, random_vb_uuid};
 use crate::cluster_map::MapRevision;
 use crate::collections;
-use crate::config::{BucketSettings, StartError};
+use crate::config::{BucketKind, BucketSettings, HistorySettings, StartError};
 use crate::http::BucketsError;
 use crate::replication::{Group, bucket_map};
 use crate::served::ServedBucket;
@@ -96,10 +96,44 @@ impl NodeState {
         let mut kept = self.kept.lock();
         if kept.is_made(name) {
             kept.note_made(&settings).map_err(|error| failed(&error))?;
+        } else if kept.identities.history(name).is_some() {
+            let noted = kept.note_history(name, settings.history);
+            noted.map_err(|error| failed(&error))?;
         }
         drop(kept);
         served.set_settings(settings);
         Ok(())
+    }
+
+    /// The bucket keeps from now on what the one that it follows keeps of its history, over a
+    /// restart as well. Says whether that is news. Blocks for the disk.
+    ///
+    /// # Errors
+    /// Why it does not; nothing is changed then.
+    pub(crate) fn follow_history(
+        &self,
+        served: &ServedBucket,
+        history: HistorySettings,
+    ) -> Result<bool, BucketsError> {
+        let _turn = self.changing.lock();
+        let mut settings = served.settings();
+        let disk = settings.bucket.kind == BucketKind::Couchbase;
+        if !disk || settings.history == history {
+            return Ok(false);
+        }
+        settings.history = history;
+        let mut kept = self.kept.lock();
+        let noted = if kept.is_made(served.name()) {
+            kept.note_made(&settings).map(drop)
+        } else {
+            kept.note_history(served.name(), history)
+        };
+        noted.map_err(|error| failed(&error))?;
+        drop(kept);
+        let keeps = served.bucket.set_history_retention(history.retention());
+        keeps.map_err(|error| BucketsError::Failed(error.to_string()))?;
+        served.set_settings(settings);
+        Ok(true)
     }
 
     /// Removes a bucket and all that is in it; who is connected to it is let go. Blocks for the

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::made::MadeBucket;
 use super::random_uuid;
-use crate::config::{BucketSettings, StartError};
+use crate::config::{BucketSettings, HistorySettings, StartError};
 
 /// The version of `node.json` that this release reads and writes.
 const VERSION: u32 = 1;
@@ -38,6 +38,9 @@ pub(super) struct Identities {
     /// Buckets that were made while the node ran, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     made: BTreeMap<String, MadeBucket>,
+    /// What buckets that follow another node's were told of their history, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    histories: BTreeMap<String, HistorySettings>,
     /// Buckets whose stores are to be removed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     dropped: BTreeSet<String>,
@@ -54,6 +57,7 @@ impl Identities {
             buckets: BTreeMap::new(),
             epochs: BTreeMap::new(),
             made: BTreeMap::new(),
+            histories: BTreeMap::new(),
             dropped: BTreeSet::new(),
             changed: true,
         }
@@ -63,6 +67,11 @@ impl Identities {
     pub(super) fn made(&self) -> Vec<BucketSettings> {
         let settings = |(name, made): (&String, &MadeBucket)| made.settings(name);
         self.made.iter().map(settings).collect()
+    }
+
+    /// What a bucket was told of its history by the one that it followed.
+    pub(super) fn history(&self, name: &str) -> Option<HistorySettings> {
+        self.histories.get(name).copied()
     }
 
     /// The identity of a bucket, a new one if it has none.
@@ -126,6 +135,20 @@ impl Kept {
         Ok(uuid)
     }
 
+    /// Writes down what a bucket keeps of its history, as the one that it follows does.
+    ///
+    /// # Errors
+    /// It is not written.
+    pub(super) fn note_history(
+        &mut self,
+        name: &str,
+        history: HistorySettings,
+    ) -> Result<(), StartError> {
+        let before = self.identities.clone();
+        self.identities.histories.insert(name.to_owned(), history);
+        self.save_or_restore(before)
+    }
+
     /// Whether a bucket was made while a node ran.
     pub(super) fn is_made(&self, name: &str) -> bool {
         self.identities.made.contains_key(name)
@@ -140,6 +163,7 @@ impl Kept {
         self.identities.buckets.remove(name);
         self.identities.epochs.remove(name);
         self.identities.made.remove(name);
+        self.identities.histories.remove(name);
         self.identities.dropped.insert(name.to_owned());
         self.save_or_restore(before)
     }

@@ -91,7 +91,12 @@ pub(super) fn open_buckets(
 /// What is configured, then what was made while the node ran.
 fn wanted(config: &NodeConfig, kept: &Kept) -> Vec<BucketSettings> {
     let mut made = kept.identities.made();
-    let configured: Vec<_> = config.buckets.iter().cloned().map(Into::into).collect();
+    let mut configured: Vec<BucketSettings> =
+        config.buckets.iter().cloned().map(Into::into).collect();
+    for settings in &mut configured {
+        let told = kept.identities.history(&settings.bucket.name);
+        settings.history = told.unwrap_or(settings.history);
+    }
     made.retain(|one| {
         let same = |other: &BucketSettings| other.bucket.name == one.bucket.name;
         !configured.iter().any(same)

@@ -16,7 +16,7 @@ const WINDOW: &[u8] = b"connection_buffer_size";
 const FIRST_OPAQUE: u32 = 6;
 
 /// Settings, and whether the connection is of no use where they are refused.
-const CONTROLS: [(&[u8], bool); 14] = [
+const CONTROLS: [(&[u8], bool); 15] = [
     (b"enable_noop", true),
     (b"set_noop_interval", true),
     (WINDOW, true),
@@ -29,6 +29,8 @@ const CONTROLS: [(&[u8], bool); 14] = [
     (NEW_STATUSES, false),
     (b"max_marker_version", false),
     (b"flatbuffers_system_events", false),
+    // Every version where they are kept: a promoted replica has the same history.
+    (b"change_streams", false),
     (b"consumer_name", false),
     (SYNC_WRITES, false),
 ];

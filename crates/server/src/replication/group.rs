@@ -279,6 +279,7 @@ fn welcome(node: &NodeState, served: &ServedBucket) -> String {
         "epoch": revision.epoch,
         "rev": revision.rev,
         "nodes": nodes,
+        "history": served.settings().history,
     })
     .to_string()
 }
@@ -335,7 +336,13 @@ pub(super) fn registered(
         http_port,
     };
     let group = group_of(node, active, &answer["nodes"]);
-    let news = served.group() != group || served.map().revision != revision;
+    let history = serde_json::from_value(answer["history"].clone());
+    let kept = history.map(|history| node.follow_history(served, history));
+    let told = kept.unwrap_or(Ok(false)).unwrap_or_else(|error| {
+        tracing::error!(bucket = served.name(), ?error, "the history is not kept");
+        false
+    });
+    let news = told || served.group() != group || served.map().revision != revision;
     if news {
         served.set_group(group);
         publish(node, served, revision);

@@ -57,7 +57,26 @@ pub(super) enum Took {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Passive {
     last: Seqno,
-    snapshot: Option<(SnapshotRange, bool)>,
+    snapshot: Option<Announced>,
+}
+
+/// A snapshot of which more is to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Announced {
+    range: SnapshotRange,
+    /// The producer wants to hear of its end.
+    ack: bool,
+    /// It has every version from its begin, or from here on.
+    historical: bool,
+}
+
+impl Announced {
+    /// Whether a marker announces the rest of the same snapshot with every version: what is older
+    /// than a history is sent without, under a marker of its own with the same range.
+    fn goes_on_with(&self, marker: &SnapshotMarker) -> bool {
+        let historical = marker.flags.contains(MarkerFlags::HISTORY);
+        historical && !self.historical && self.range == marker.range
+    }
 }
 
 impl Passive {
@@ -83,13 +102,21 @@ impl Passive {
         if range.start > range.end || range.end.0 > SEQNO_MAX {
             return Err(Violation::Range);
         }
-        if self.snapshot.is_some() {
-            return Err(Violation::MarkerInSnapshot);
+        let mut ack = marker.flags.contains(MarkerFlags::ACK);
+        if let Some(announced) = self.snapshot {
+            if !announced.goes_on_with(marker) {
+                return Err(Violation::MarkerInSnapshot);
+            }
+            ack |= announced.ack;
         }
         if range.end <= self.last {
             return Err(Violation::OldMarker);
         }
-        self.snapshot = Some((range, marker.flags.contains(MarkerFlags::ACK)));
+        self.snapshot = Some(Announced {
+            range,
+            ack,
+            historical: marker.flags.contains(MarkerFlags::HISTORY),
+        });
         Ok(())
     }
 
@@ -98,7 +125,7 @@ impl Passive {
     /// # Errors
     /// It is not in its place; nothing is changed.
     pub(super) fn change(&mut self, seqno: Seqno) -> Result<Took, Violation> {
-        let Some((range, ack)) = self.snapshot else {
+        let Some(Announced { range, ack, .. }) = self.snapshot else {
             return Err(Violation::OutsideSnapshot);
         };
         if seqno <= self.last {
@@ -143,6 +170,28 @@ mod tests {
         assert_eq!(stream.marker(&marker(8, 8, acked)), Ok(()));
         assert_eq!(stream.change(Seqno(8)), Ok(Took::End { ack: true }));
         assert_eq!(stream, Passive::new(Seqno(8)));
+    }
+
+    /// What is older than a history comes first, under a marker with the same range.
+    #[test]
+    fn a_history_goes_on_with_the_snapshot_before_it() {
+        let disk = MarkerFlags::DISK.with(MarkerFlags::ACK);
+        let past = MarkerFlags::DISK.with(MarkerFlags::HISTORY);
+        let mut stream = Passive::new(Seqno(0));
+        assert_eq!(stream.marker(&marker(0, 9, disk)), Ok(()));
+        assert_eq!(stream.change(Seqno(2)), Ok(Took::Within));
+        for (start, end, flags) in [(0, 9, disk), (0, 8, past), (0, 10, past), (3, 9, past)] {
+            let refused = stream.marker(&marker(start, end, flags));
+            assert_eq!(refused, Err(Violation::MarkerInSnapshot));
+        }
+        assert_eq!(stream.marker(&marker(0, 9, past)), Ok(()));
+        assert!(!stream.is_between_snapshots());
+        let again = stream.marker(&marker(0, 9, past));
+        assert_eq!(again, Err(Violation::MarkerInSnapshot), "once");
+        assert_eq!(stream.change(Seqno(2)), Err(Violation::OutOfOrder));
+        assert_eq!(stream.change(Seqno(5)), Ok(Took::Within));
+        assert_eq!(stream.change(Seqno(9)), Ok(Took::End { ack: true }));
+        assert!(stream.is_between_snapshots());
     }
 
     #[test]

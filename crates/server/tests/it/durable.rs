@@ -252,12 +252,12 @@ fn whoever_waits_is_told_when_the_vbucket_goes() {
 
 #[test]
 fn many_wait_at_once_within_limits() {
+    // More than may be owed to one peer.
+    const MANY: u32 = 1100;
     let (node, mut admin) = waiting_for_a_replica("k0");
     let vb = vbucket("k0");
     let features = sdk_and(&[Feature::UNORDERED_EXECUTION]);
     let mut client = Client::with(node.ports().kv, &features);
-    // More than may be owed to one peer.
-    const MANY: u32 = 1100;
     let requests: Vec<Request> = (0..MANY)
         .map(|index| {
             let request = set(&format!("k{index}"), "x").vbucket(vb).opaque(index);

@@ -71,14 +71,19 @@ pub(crate) fn own() -> Node {
 
 /// A node that follows `default` of the one at `port`.
 pub(crate) fn replica_of(port: u16, data_dir: Option<&Path>) -> Node {
+    replica_of_bucket(port, "default", data_dir)
+}
+
+/// A node that follows one bucket of the one at `port`, and has no other.
+pub(crate) fn replica_of_bucket(port: u16, name: &str, data_dir: Option<&Path>) -> Node {
     let mut config = config(data_dir);
-    config.buckets.truncate(1);
+    config.buckets = vec![bucket(name)];
     config.replica_of = Some(server::ReplicaOf {
         host: "127.0.0.1".into(),
         port,
         username: USER.into(),
         password: PASSWORD.into(),
-        bucket: "default".into(),
+        bucket: name.into(),
         demote: false,
     });
     started(config)

@@ -687,6 +687,7 @@ scripts! {
     histories
     history_is_kept
     history_of_replicas
+    history_of_replicas_in_parts
     late_times
     joining
     metadata

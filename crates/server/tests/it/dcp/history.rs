@@ -10,7 +10,8 @@ use wire::{Opcode, Status};
 
 use super::consumer::{Ask, Consumer, Message, PRODUCER, control, open, read};
 use crate::client::{Client, Request, SDK, set};
-use crate::place::on_disk;
+use crate::durable::durable;
+use crate::place::{on_disk, replica_of_bucket};
 
 const MEMORY: u32 = 1;
 const DISK: u32 = 2;
@@ -176,6 +177,81 @@ fn every_version_is_streamed_from_memory_and_from_the_store() {
         std::thread::sleep(Duration::from_millis(50));
     }
     node.shutdown().unwrap();
+}
+
+/// Waits until the replica has everything up to `seqno`.
+fn until_followed(replica: &Node, seqno: u64) {
+    let mut client = client(replica);
+    let all = Request::new(Opcode::GET_ALL_VB_SEQNOS).extras(&[0, 0, 0, 2]);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let answer = client.call(&all).ok();
+        let mut entries = answer.value.chunks(10);
+        let ours = entries.find(|entry| entry[..2] == VB.to_be_bytes());
+        let high = ours.map(|entry| u64::from_be_bytes(entry[2..].try_into().unwrap()));
+        if high == Some(seqno) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "it stands at {high:?}");
+        std::thread::yield_now();
+    }
+}
+
+/// A replica gets the history as it gets the documents: from the store and from memory, with what
+/// is older before it; keeps it over a restart of its own; and streams it once it is active.
+#[test]
+fn a_promoted_replica_has_the_history() {
+    const MAJORITY: u8 = 1;
+    let place = tempfile::tempdir().unwrap();
+    let (one, two) = (place.path().join("1"), place.path().join("2"));
+    let active = on_disk(&one);
+    let port = active.ports().kv;
+    let form = "name=past&ramQuota=64&storageBackend=magma";
+    assert!(post(&active, "/pools/default/buckets", form).contains("202"));
+    let mut writer = client(&active);
+    put(&mut writer, "old", "2");
+    await_persisted(&mut writer, 2);
+    let path = "/pools/default/buckets/past";
+    assert!(post(&active, path, "historyRetentionSeconds=3600").contains("200"));
+    for (key, value) in [("a", "3"), ("a", "4"), ("b", "5"), ("a", "6")] {
+        put(&mut writer, key, value);
+    }
+    await_persisted(&mut writer, 6);
+    let replica = replica_of_bucket(port, "past", Some(&two));
+    until_followed(&replica, 6);
+    for value in ["7", "8"] {
+        put(&mut writer, "a", value);
+    }
+    until_followed(&replica, 8);
+    replica.shutdown().unwrap();
+    let replica = replica_of_bucket(port, "past", Some(&two));
+    put(&mut writer, "a", "9");
+    until_followed(&replica, 9);
+    let write = set("a", "11").vbucket(VB);
+    writer.call(&durable(write, MAJORITY, 30_000)).ok();
+    until_followed(&replica, 11);
+    drop(writer);
+    active.shutdown().unwrap();
+
+    let promote = Request::new(Opcode::IOCTL_SET).key("replication.promote");
+    let mut writer = client(&replica);
+    writer.call(&promote).ok();
+    put(&mut writer, "a", "12");
+    await_persisted(&mut writer, 12);
+    let mut all = consumer(&replica, "all", true);
+    all.stream(&Ask::all(VB).until(12));
+    let mut expected = vec![
+        marker(0, 12, DISK | CHECKPOINT),
+        Message::mutation(2, "old", "2"),
+        marker(0, 12, DISK | CHECKPOINT | HISTORY | REPEATS),
+    ];
+    expected.extend([a(3), a(4), Message::mutation(5, "b", "5")]);
+    expected.extend([6, 7, 8, 9, 11, 12].map(a));
+    expected.push(Message::End(0));
+    assert_eq!(messages(&mut all, expected.len()), expected);
+    let config = writer.call(&Request::new(Opcode::GET_CLUSTER_CONFIG)).ok();
+    assert!(config.text().contains("nonDedupedHistory"));
+    replica.shutdown().unwrap();
 }
 
 #[test]
