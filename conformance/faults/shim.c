@@ -2,11 +2,14 @@
 // makes the operation number FAULT_AT go wrong. What was written and not yet synced is remembered,
 // so that a loss of power can be played: all of that is undone before the process is killed.
 //
-// FAULT_OPS   write: writes, lengths, creations, renames; sync: fsync and fdatasync
+// FAULT_OPS   write: writes, lengths, creations, renames; sync: fsync and fdatasync; read
 // FAULT_KIND  full (ENOSPC), error (EIO; a sync also loses what it should have synced),
 //             torn (half is written, then killed), power (all that is not synced is lost, then killed)
 // FAULT_COUNT how many operations go wrong, with full and error
-// FAULT_TALLY a file of two 64-bit numbers: writes and syncs so far
+// FAULT_EVERY instead of FAULT_AT and FAULT_COUNT: every so many operations, while the tally says so
+// FAULT_FILES what the path of a file must contain for its operations to be counted
+// FAULT_THREAD the name that the thread must have
+// FAULT_TALLY a file of four 64-bit numbers: writes, syncs and reads so far; whether FAULT_EVERY holds
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -23,7 +26,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { WRITE, SYNC };
+enum { WRITE, SYNC, READ, SWITCH, TALLIES };
 
 struct undo {
     struct undo *older;
@@ -37,8 +40,8 @@ struct undo {
 
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 static struct undo *undos;
-static const char *root, *kind;
-static long at, count;
+static const char *root, *kind, *files, *thread;
+static long at, count, every;
 static int ops;
 static volatile long *tally;
 
@@ -49,11 +52,15 @@ __attribute__((constructor)) static void prepare(void) {
     kind = getenv("FAULT_KIND");
     at = getenv("FAULT_AT") ? atol(getenv("FAULT_AT")) : 0;
     count = getenv("FAULT_COUNT") ? atol(getenv("FAULT_COUNT")) : 1;
-    ops = getenv("FAULT_OPS") && !strcmp(getenv("FAULT_OPS"), "sync") ? SYNC : WRITE;
+    every = getenv("FAULT_EVERY") ? atol(getenv("FAULT_EVERY")) : 0;
+    files = getenv("FAULT_FILES");
+    thread = getenv("FAULT_THREAD");
+    const char *which = getenv("FAULT_OPS") ? getenv("FAULT_OPS") : "write";
+    ops = !strcmp(which, "sync") ? SYNC : !strcmp(which, "read") ? READ : WRITE;
     const char *name = getenv("FAULT_TALLY");
     int fd = name ? REAL(open64)(name, O_RDWR | O_CREAT, 0600) : -1;
-    if (fd >= 0 && REAL(ftruncate64)(fd, 16) == 0)
-        tally = mmap(NULL, 16, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd >= 0 && REAL(ftruncate64)(fd, TALLIES * 8) == 0)
+        tally = mmap(NULL, TALLIES * 8, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (!tally || tally == MAP_FAILED || !root) {
         root = NULL;
         tally = NULL;
@@ -62,7 +69,7 @@ __attribute__((constructor)) static void prepare(void) {
 }
 
 static int below(const char *path) {
-    return root && path && !strncmp(path, root, strlen(root));
+    return root && path && !strncmp(path, root, strlen(root)) && (!files || strstr(path, files));
 }
 
 static int ours(int fd) {
@@ -115,10 +122,17 @@ static void settle(const struct stat *file, int keep) {
     if (file && own >= 0) close(own);
 }
 
+static int of_thread(void) {
+    char name[16] = "";
+    return !thread || (!pthread_getname_np(pthread_self(), name, sizeof name) && !strcmp(name, thread));
+}
+
 // Whether this operation is to go wrong; does not return where the process dies of it.
 static int wrong(int op, int fd, const void *bytes, size_t length, off_t offset) {
-    long number = ++tally[op];
-    if (op != ops || !at || number < at || number >= at + count) return 0;
+    if (!of_thread()) return 0;
+    long number = __atomic_add_fetch(&tally[op], 1, __ATOMIC_SEQ_CST);
+    if (op != ops) return 0;
+    if (every ? !tally[SWITCH] || number % every : !at || number < at || number >= at + count) return 0;
     if (!strcmp(kind, "torn")) {
         if (bytes) (void)!REAL(pwrite64)(fd, bytes, length / 2, offset);
         kill(getpid(), SIGKILL);
@@ -177,6 +191,16 @@ ssize_t pwrite64(int fd, const void *bytes, size_t length, off64_t offset) {
     }
     pthread_mutex_unlock(&turn);
     return done;
+}
+
+ssize_t read(int fd, void *bytes, size_t length) {
+    if (ops == READ && ours(fd) && wrong(READ, fd, NULL, 0, 0)) return -1;
+    return REAL(read)(fd, bytes, length);
+}
+
+ssize_t pread64(int fd, void *bytes, size_t length, off64_t offset) {
+    if (ops == READ && ours(fd) && wrong(READ, fd, NULL, 0, 0)) return -1;
+    return REAL(pread64)(fd, bytes, length, offset);
 }
 
 int ftruncate64(int fd, off64_t size) {

@@ -46,6 +46,7 @@ SYNC_WRITE_IN_PROGRESS, SYNC_WRITE_AMBIGUOUS = 0xA2, 0xA3
 FEATURE_UNORDERED, FEATURE_ALT_REQUEST, FEATURE_SYNC_REPLICATION = 0x0E, 0x10, 0x11
 TIMEOUT_MS = 400
 ON_ACTIVE = bytes([0x13, 2]) + TIMEOUT_MS.to_bytes(2, "big")
+PATIENT = bytes([0x13, 2]) + (5_000).to_bytes(2, "big")
 KEYS = [b"fault-%d" % number for number in range(12)]
 ROUNDS = 6
 SAMPLES = 5
@@ -71,7 +72,13 @@ class Faulty(Node):
 
     def operations(self):
         """Writes and syncs so far."""
-        return struct.unpack("=qq", self.tally.read_bytes())
+        return struct.unpack("=4q", self.tally.read_bytes())[:2]
+
+    def switch(self, on):
+        """Lets the operations of a plan with EVERY fail, or no more."""
+        with self.tally.open("r+b") as file:
+            file.seek(24)
+            file.write(struct.pack("=q", on))
 
     def heal(self):
         """From the next start on the disk is a good one."""
@@ -297,6 +304,144 @@ def the_power_is_lost_at_a_write(world):
 @suite.test
 def the_power_is_lost_at_a_sync(world):
     attempts(world, "power", "sync")
+
+
+class Flood:
+    """Replaces large documents durably, again and again, and knows which versions may be there."""
+
+    BYTES, KEYS = 1_000_000, [b"large-%d" % number for number in range(16)]
+
+    def __init__(self):
+        self.version = 0
+        self.durable, self.newest = dict.fromkeys(self.KEYS, 0), dict.fromkeys(self.KEYS, 0)
+        self.refused = 0
+
+    def connect(self, node):
+        return Writer().connect(node)
+
+    def round(self, connection):
+        """Replaces every document; returns how many were answered as durable."""
+        sent = {}
+        for key in self.KEYS:
+            self.version += 1
+            sent[self.version] = key
+            self.newest[key] = self.version
+            value = b"%d " % self.version + b"x" * self.BYTES
+            where = {"vbucket": vbucket_of(key), "framing": PATIENT, "opaque": self.version}
+            connection.send(frame(SET, key, bytes(8), value, **where))
+        durable = 0
+        for _ in self.KEYS:
+            reply = connection.receive()
+            if reply.status == SUCCESS:
+                self.durable[sent[reply.opaque]] = reply.opaque
+                durable += 1
+            elif reply.status not in (TEMPORARY_FAILURE, SYNC_WRITE_IN_PROGRESS, SYNC_WRITE_AMBIGUOUS):
+                raise AssertionError(f"status {reply.status:#04x}")
+        return durable
+
+    def check(self, node):
+        connection = self.connect(node)
+        for key in self.KEYS:
+            found = int(key_call(connection, GET, key).value.split()[0])
+            assert self.durable[key] <= found <= self.newest[key], (
+                f"{key!r}: found {found}, durable was {self.durable[key]}"
+            )
+        connection.close()
+
+
+def stats(node):
+    connection = Writer().connect(node)
+    connection.send(frame(STAT))
+    rows = {}
+    while (row := connection.receive()).key:
+        rows[row.key.decode()] = row.value.decode()
+    connection.close()
+    return rows
+
+
+def merges_fail(world, plan):
+    """Merges fail under load, for a while: nothing else does, then nothing at all."""
+    node, flood = Faulty(world.shim), Flood()
+    node.plan = {"FILES": "/db/keyspaces/1/tables", **plan}
+    try:
+        node.start().ready()
+        node.switch(1)
+        connection = flood.connect(node)
+        equal(flood.round(connection), len(flood.KEYS), "durable before a merge")
+        # A run of tables is made of 32 MB, and 16 of them are merged.
+        for _ in range(60):
+            flood.round(connection)
+            if int(stats(node)["ep_store_merges_failed"]) > 1:
+                break
+        rows = stats(node)
+        assert int(rows["ep_store_merges_failed"]) > 1, "merges were to fail"
+        for _ in range(6):
+            equal(flood.round(connection), len(flood.KEYS), "durable while merges fail")
+        equal(stats(node)["ep_flusher_state"], "running", "flusher")
+        node.switch(0)
+        merges = int(rows["ep_store_merges"])
+        eventually("merges succeed", lambda: int(stats(node)["ep_store_merges"]) > merges, seconds=60)
+        files = len(list(node.data.glob("**/db/keyspaces/1/tables/*")))
+        assert files < 30, f"{files} tables: failed merges leave something"
+        equal(flood.round(connection), len(flood.KEYS), "durable after it")
+        connection.close()
+        end(node)
+        node.heal()
+        node.ports = {}
+        node.start().ready()
+        flood.check(node)
+    except AssertionError as error:
+        raise AssertionError(f"{plan}: {error}\n{node.tail()}") from None
+    finally:
+        end(node)
+        node.process = None
+        node.close()
+
+
+@suite.test
+def some_reads_fail_while_tables_are_merged(world):
+    merges_fail(world, {"OPS": "read", "KIND": "error", "EVERY": 50, "THREAD": "merge"})
+
+
+@suite.test
+def a_merge_finds_the_disk_full(world):
+    merges_fail(world, {"OPS": "write", "KIND": "full", "EVERY": 20, "THREAD": "merge"})
+
+
+@suite.test
+def a_merge_cannot_write(world):
+    merges_fail(world, {"OPS": "write", "KIND": "error", "EVERY": 20, "THREAD": "merge"})
+
+
+@suite.test
+def every_fiftieth_read_fails_under_load(world):
+    """Of any file: commits may be refused for a while, and go on when reads succeed again."""
+    node, flood = Faulty(world.shim), Flood()
+    node.plan = {"OPS": "read", "KIND": "error", "EVERY": 50}
+    try:
+        node.start().ready()
+        node.switch(1)
+        connection = flood.connect(node)
+        for _ in range(40):
+            flood.round(connection)
+        rows = stats(node)
+        failed = int(rows["ep_store_merges_failed"]) + int(rows["ep_store_runs_failed"])
+        assert failed > 0, "reads were to fail"
+        node.switch(0)
+        durable = lambda: flood.round(connection) == len(flood.KEYS)
+        eventually("writes are durable again", durable, seconds=40)
+        connection.close()
+        end(node)
+        node.heal()
+        node.ports = {}
+        node.start().ready()
+        flood.check(node)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{node.tail()}") from None
+    finally:
+        end(node)
+        node.process = None
+        node.close()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 use model::{Meta, Seqno, VbId, VbRecord};
 use storage::{
     CommitInfo, Compacted, DiskStore, DiskUsage, HistoryKept, HistoryLimits, Keep, KvStore,
-    LoadedVb, MemStore, Snapshot, StoreError, VbBatch, Want,
+    LoadedVb, MemStore, Snapshot, StoreError, Upkeep, VbBatch, Want,
 };
 
 /// Unit tests make it fail.
@@ -108,6 +108,10 @@ impl KvStore for Store {
 
     fn disk_usage(&self) -> Result<DiskUsage, StoreError> {
         either!(self, store => store.disk_usage())
+    }
+
+    fn upkeep(&self) -> Upkeep {
+        either!(self, store => store.upkeep())
     }
 
     fn close(&self) -> Result<(), StoreError> {

@@ -8,7 +8,8 @@ use model::VbId;
 /// What a failed call means for its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// A file could not be read or written. Reads may be tried again.
+    /// A file could not be read or written. Reads may be tried again; of a commit nothing counts, and
+    /// it may be tried again later, too.
     Io,
     /// Bytes that were read are not what was written. Trying again does not help.
     Corrupt,
@@ -23,6 +24,12 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Whether a commit that failed so may succeed later, in the same process.
+    #[must_use]
+    pub fn may_pass(self) -> bool {
+        matches!(self, Self::NoSpace | Self::Io)
+    }
+
     /// The words of messages.
     fn words(self) -> &'static str {
         match self {

@@ -6,7 +6,7 @@ use model::{Document, Meta, Seqno, VbId, VbRecord};
 use parking_lot::Mutex;
 
 use crate::port::{
-    CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, VbBatch, Want,
+    CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, Upkeep, VbBatch, Want,
 };
 use crate::{ErrorKind, HistoryKept, HistoryLimits, StoreError};
 
@@ -170,6 +170,10 @@ impl<S: KvStore> KvStore for FaultyStore<S> {
 
     fn disk_usage(&self) -> Result<DiskUsage, StoreError> {
         self.inner.disk_usage()
+    }
+
+    fn upkeep(&self) -> Upkeep {
+        self.inner.upkeep()
     }
 
     fn close(&self) -> Result<(), StoreError> {

@@ -156,6 +156,11 @@ pub trait KvStore: Send + Sync + 'static {
     /// `Io`, `Closed`.
     fn disk_usage(&self) -> Result<DiskUsage, StoreError>;
 
+    /// What was done in the background since the store was opened. Cost: none.
+    fn upkeep(&self) -> Upkeep {
+        Upkeep::default()
+    }
+
     /// Syncs everything and notes that the stop was a clean one. All later calls answer
     /// `Closed`; a second close is no error.
     ///
@@ -388,6 +393,17 @@ pub struct DiskUsage {
     pub data_bytes: u64,
     /// All files of the store.
     pub file_bytes: u64,
+}
+
+/// What a store did in the background.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Upkeep {
+    /// Merges of what lay side by side.
+    pub merges: u64,
+    /// Merges that failed; each is tried again.
+    pub merges_failed: u64,
+    /// Attempts to put away what commits left that failed; each is tried again.
+    pub runs_failed: u64,
 }
 
 /// What a rollback to `point` makes of a record, whatever the store.

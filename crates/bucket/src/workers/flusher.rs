@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use engine::{FlushBatch, FlushBudget, FlushItem};
 use model::VbId;
-use storage::{Change, Changes, ErrorKind, KvStore, StoreError, VbBatch};
+use storage::{Change, Changes, KvStore, StoreError, VbBatch};
 
 use crate::Bucket;
 use crate::holds::Hold;
@@ -208,7 +208,7 @@ impl<S: KvStore> Bucket<S> {
     fn commit_failed(&self, error: &StoreError) -> Flushed {
         Counters::add(&self.counters().commits_failed, 1);
         let last = self.failure.lock().replace(error.kind);
-        if error.kind == ErrorKind::NoSpace {
+        if error.kind.may_pass() {
             if last != Some(error.kind) {
                 tracing::error!(bucket = self.name(), %error, "commit failed; trying again");
             }

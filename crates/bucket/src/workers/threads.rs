@@ -132,10 +132,7 @@ impl<S: KvStore> Bucket<S> {
     /// so that whoever opens it begins new histories for what is lost.
     fn close(&self) -> Result<(), StoreError> {
         if self.warmup().stage() == WarmupStage::Done {
-            let failed_for_good = self
-                .failure
-                .lock()
-                .is_some_and(|kind| kind != ErrorKind::NoSpace);
+            let failed_for_good = self.failure.lock().is_some_and(|kind| !kind.may_pass());
             // An operation that was under way may have come after the flusher's last look.
             while self.mark_dirty() {
                 if failed_for_good || self.flush_step() != Flushed::Clean {

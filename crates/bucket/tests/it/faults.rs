@@ -82,14 +82,19 @@ fn a_poisoned_store_ends_acknowledgements_but_not_the_service() {
     assert_eq!(bucket.memory().used(), bucket.recount());
 }
 
+/// What is final, the store answers as `Poisoned`.
 #[test]
-fn an_error_of_the_device_is_final_even_if_the_device_recovers() {
+fn after_an_error_of_the_device_the_commit_is_made_again() {
     let bucket = warm(options(1, ROOMY), FaultyStore::new(Kept::default()), 1);
-    bucket.store().fail_next(1, Fault::Io);
+    bucket.store().fail_next(2, Fault::Io);
     bucket.set(0, "a", b"1");
-    assert_eq!(bucket.flush_step(), Flushed::Failed);
-    assert_eq!(bucket.flush_step(), Flushed::Failed);
-    assert_eq!(bucket.persisted(0), Seqno::ZERO);
+    for _ in 0..2 {
+        assert!(matches!(bucket.flush_step(), Flushed::Retry(pause) if !pause.is_zero()));
+        assert_eq!(bucket.flusher_state(), FlusherState::Retrying);
+        assert_eq!(bucket.persisted(0), Seqno::ZERO);
+    }
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert_eq!(bucket.persisted(0), Seqno(1));
 }
 
 #[test]

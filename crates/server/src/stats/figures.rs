@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use bucket::{Counters, Hold, WarmupStage};
 use engine::{CheckpointStats, CursorStats, DurabilityStats, HashStats, VBucket, VbStats};
 use model::{FailoverEntry, Now, VbId, VbState, VbUuid};
-use storage::{DiskUsage, HistoryKept, KvStore as _};
+use storage::{DiskUsage, HistoryKept, KvStore as _, Upkeep};
 use wire::Opcode;
 
 use super::timings::{Answer, Merged, Timings};
@@ -298,6 +298,11 @@ impl<'a> BucketFigures<'a> {
         *self
             .disk
             .get_or_init(|| self.served.bucket.store().disk_usage().unwrap_or_default())
+    }
+
+    /// What the store did in the background.
+    pub(super) fn upkeep(&self) -> Upkeep {
+        self.served.bucket.store().upkeep()
     }
 
     /// One of the workers' totals.

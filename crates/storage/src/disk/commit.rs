@@ -7,6 +7,7 @@ use super::drain::Direct;
 use super::engine::Engine;
 use super::history;
 use super::memo::{Memo, NextMemos};
+use super::merge::Stuck;
 use crate::StoreError;
 use crate::history::place_of;
 use crate::port::{Change, CommitInfo, VbBatch};
@@ -68,6 +69,8 @@ pub(crate) fn commit(store: &DiskStore, batches: &[VbBatch<'_>]) -> Result<Commi
 pub(crate) enum Unwritten {
     /// Nothing of it counts, and the journal can go on.
     Refused(fjall::Error),
+    /// Nothing of it counts, and it may succeed later.
+    Later(fjall::Error),
     /// The tables have to be opened again before that is known.
     Unknown(fjall::Error),
 }
@@ -140,5 +143,8 @@ fn write_large(
         info,
     };
     let drained = engine.room.drain_now(Some(direct));
-    drained.map_err(Unwritten::Unknown)
+    drained.map_err(|stuck| match stuck {
+        Stuck::Later(error) => Unwritten::Later(error),
+        Stuck::Final(error) => Unwritten::Unknown(error),
+    })
 }

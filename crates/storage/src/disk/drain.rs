@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fjall::{Database, Keyspace, PersistMode, Slice};
+use fjall::{Keyspace, Slice};
 use model::{Document, Seqno, VbId};
 use parking_lot::{Mutex, RwLock};
 
 use super::front::{Front, Layer, RowAt, VbFront};
 use super::journal::{Journal, Place, Sealed, Window, retire};
 use super::memo::Memo;
+use super::merge::{self, Stuck};
 use crate::history::place_of;
 use crate::port::{Change, CommitInfo, VbBatch};
 use crate::record::{encode_history, encode_row, encode_vb, row_key, vb_key};
@@ -62,8 +63,7 @@ pub(crate) struct Direct<'a> {
 /// What a drain works on; all of it is shared with the engine.
 #[derive(Clone)]
 pub(crate) struct Drain {
-    pub(crate) rows: Keyspace,
-    pub(crate) db: Database,
+    pub(crate) merging: Arc<merge::Shared>,
     pub(crate) front: Arc<RwLock<Front>>,
     pub(crate) journal: Arc<Mutex<Journal>>,
     /// Whether somebody waits for the drain that is under way, or will soon.
@@ -72,20 +72,38 @@ pub(crate) struct Drain {
 
 impl Drain {
     /// Writes everything that is in the sealed journal into the tables, together with a batch, if
-    /// one is given; then there is no sealed journal. All or nothing, and durable.
+    /// one is given; then nothing is in front of them but the current journal, and the sealed one
+    /// is to be retired. All or nothing, and durable.
     ///
     /// Cost: some nine syncs. While it writes, rows can be read, and the current journal is
     /// written into.
-    pub(crate) fn run(
-        &self,
-        sealed: Sealed,
-        direct: Option<Direct<'_>>,
-    ) -> Result<(), fjall::Error> {
-        self.wait_for_merging()?;
+    pub(crate) fn run(&self, sealed: &Sealed, direct: Option<Direct<'_>>) -> Result<(), Stuck> {
+        self.wait_for_merging();
         let Some(layer) = self.front.read().sealed.clone() else {
             return Ok(());
         };
-        let mut tables = self.rows.start_ingestion()?;
+        let counts = &self.merging.counts;
+        let added = self
+            .merging
+            .tables
+            .add(|| self.write(sealed.generation, &layer, direct));
+        if added.is_err() {
+            counts.runs_failed.fetch_add(1, Ordering::Relaxed);
+            return added;
+        }
+        // Only now: until here the same rows are seen twice, which does no harm.
+        drop(self.front.write().sealed.take());
+        self.merging.ring();
+        Ok(())
+    }
+
+    fn write(
+        &self,
+        generation: u64,
+        layer: &Layer,
+        direct: Option<Direct<'_>>,
+    ) -> Result<(), fjall::Error> {
+        let mut tables = self.merging.tables.rows.start_ingestion()?;
         let mut since_breath = 0;
         Run {
             write: &mut |key, value| {
@@ -103,23 +121,17 @@ impl Drain {
             window: Window::new(Arc::clone(&layer.file)),
             scratch: Vec::new(),
         }
-        .write_all(&layer, direct)?;
-        tables.write(DRAINED_KEY, Slice::from(sealed.generation.to_be_bytes()))?;
-        tables.finish()?;
-        // Only now: until here the same rows are seen twice, which does no harm.
-        let in_front = self.front.write().sealed.take();
-        drop((in_front, layer));
+        .write_all(layer, direct)?;
+        tables.write(DRAINED_KEY, Slice::from(generation.to_be_bytes()))?;
+        tables.finish()
+    }
+
+    /// Ends a journal that is in the tables.
+    pub(crate) fn retire(&self, sealed: Sealed) {
         let next = self.journal.lock().next_place();
         if let Some((file, generation)) = retire(sealed, &next) {
             self.journal.lock().recycled(file, generation);
         }
-        Ok(())
-    }
-
-    /// [`Drain::run`] of a journal that is handed over.
-    pub(crate) fn run_taking(&self, sealed: &Mutex<Option<Sealed>>) -> Result<(), fjall::Error> {
-        let sealed = sealed.lock().take();
-        sealed.map_or(Ok(()), |sealed| self.run(sealed, None))
     }
 
     fn breathe(&self) {
@@ -128,14 +140,9 @@ impl Drain {
         }
     }
 
-    /// Waits until merging has caught up somewhat; fails when it never will.
-    fn wait_for_merging(&self) -> Result<(), fjall::Error> {
-        loop {
-            // Fails when the thread that merges has failed.
-            self.db.persist(PersistMode::Buffer)?;
-            if self.rows.l0_table_count() <= RUNS_MAX {
-                return Ok(());
-            }
+    /// Waits until merging has caught up somewhat, unless it cannot.
+    fn wait_for_merging(&self) {
+        while self.merging.tables.rows.l0_table_count() > RUNS_MAX && !self.merging.is_failing() {
             std::thread::sleep(LOOK_AGAIN);
         }
     }

@@ -30,9 +30,11 @@ use super::drain::{self, Drain};
 use super::front::{Found, Front, Layer, RECORD, Staged, VbFront};
 use super::journal::{Entry, Group, Journal};
 use super::layout::Directory;
+use super::merge::{Counts, Merger, Rest, Stuck, Tables};
 use super::per_vb::PerVb;
 use super::room::Room;
 use super::view::View;
+use super::writer::is_shortage;
 use crate::history::{HISTORY_END, place_of};
 use crate::record::{DecodeError, StoredVb, VbValue, encode_vb, row_key, split_row_key};
 use crate::{ErrorKind, StoreError};
@@ -65,6 +67,8 @@ const OPEN_FILES_MAX: usize = 128;
 /// An open database. Dropping the last handle closes it. Fields drop in order: who drains first.
 pub(crate) struct Engine {
     pub(crate) room: Room,
+    /// Dropped after who drains, who may wait for it.
+    _merger: Merger,
     pub(crate) rows: Keyspace,
     pub(crate) db: Database,
     pub(crate) front: Arc<RwLock<Front>>,
@@ -114,10 +118,15 @@ pub(crate) fn read_error(error: fjall::Error, during: &'static str) -> StoreErro
 
 impl Engine {
     /// Opens or makes the database in `directory/db`, and the journal beside it.
-    pub(crate) fn open(directory: &Directory, options: &DiskOptions) -> Result<Self, fjall::Error> {
+    pub(crate) fn open(
+        directory: &Directory,
+        options: &DiskOptions,
+        counts: &Arc<Counts>,
+    ) -> Result<Self, fjall::Error> {
         directory.check_database()?;
         let db = Database::builder(directory.database())
-            .worker_threads(1)
+            // Its workers would take a failed merge for the end; see `merge`.
+            .worker_threads_unchecked(0)
             .cache_size(options.cache_bytes)
             .max_cached_files(Some(OPEN_FILES_MAX))
             .max_journaling_size(JOURNAL_BYTES_MAX)
@@ -167,15 +176,17 @@ impl Engine {
                 .map(|sealed| Arc::new(layer(&sealed.file, sealed.generation))),
         };
         let (front, journal) = (Arc::new(RwLock::new(front)), Arc::new(Mutex::new(journal)));
+        let tables = Tables::new(rows.clone(), db.clone());
+        let merger = Merger::start(tables, Arc::clone(counts), Rest::of(options))?;
         let drain = Drain {
-            rows: rows.clone(),
-            db: db.clone(),
+            merging: Arc::clone(&merger.shared),
             front: Arc::clone(&front),
             journal: Arc::clone(&journal),
             hurried: Arc::default(),
         };
         Ok(Self {
             room: Room::new(drain, sealed),
+            _merger: merger,
             rows,
             db,
             front,
@@ -201,7 +212,7 @@ impl Engine {
     }
 
     /// Makes room in the journal for another commit, and says whether that took waiting.
-    pub(crate) fn make_room(&self) -> Result<bool, fjall::Error> {
+    pub(crate) fn make_room(&self) -> Result<bool, Stuck> {
         self.room.make(self.journal_bytes_max)
     }
 
@@ -260,7 +271,8 @@ impl Engine {
             let end = stored
                 .as_ref()
                 .map_or(Seqno::ZERO, |one| one.record.high_seqno.next());
-            removed += self.remove_rows(&view, end)?;
+            let cleared = self.remove_rows(&view, end);
+            removed += cleared.map_err(Stuck::into_error)?;
             found.extend(stored.map(|one| (vb, one)));
         }
         if removed > 0 {
@@ -272,7 +284,10 @@ impl Engine {
 
     /// Removes the rows from seqno `from` on that `view` sees, those of the history as well, in
     /// several groups, not durably; tells how many.
-    pub(crate) fn remove_rows(&self, view: &View, from: Seqno) -> Result<usize, fjall::Error> {
+    ///
+    /// # Errors
+    /// `Later`: what was begun is finished by opening again.
+    pub(crate) fn remove_rows(&self, view: &View, from: Seqno) -> Result<usize, Stuck> {
         let mut removed = 0;
         let history = view.rows(place_of(from), HISTORY_END);
         let mut rows = view.rows(from, ROWS_END).chain(history).peekable();
@@ -280,10 +295,11 @@ impl Engine {
             self.make_room()?;
             let mut changes = self.changes();
             for row in rows.by_ref().take(ROWS_PER_GROUP) {
-                changes.remove(view.vb, row?.0)?;
+                let (seqno, _) = row.map_err(Stuck::Later)?;
+                changes.remove(view.vb, seqno).map_err(not_written)?;
                 removed += 1;
             }
-            changes.write()?;
+            changes.write().map_err(not_written)?;
         }
         Ok(removed)
     }
@@ -296,6 +312,14 @@ fn apart(bytes_min: u32) -> KvSeparationOptions {
         .separation_threshold(bytes_min)
         .file_target_size(1)
         .compression(CompressionType::None)
+}
+
+/// What it means that the journal took no more.
+fn not_written(error: fjall::Error) -> Stuck {
+    match &error {
+        fjall::Error::Io(io) if is_shortage(io) => Stuck::Later(error),
+        _ => Stuck::Final(error),
+    }
 }
 
 /// Filters for the runs that lie side by side.

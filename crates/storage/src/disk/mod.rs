@@ -13,9 +13,10 @@
 //! becomes tables at once, with what is journaled. Rows above the high seqno
 //! of their vBucket's record do not count; opening removes them.
 //!
-//! A failed sync poisons the store, because what the device holds is unknown from then on. A full
-//! file system does not: what was begun of the commit does not count. When the tables met it, the
-//! database is opened again before the next commit.
+//! A failed sync of the journal poisons the store, because what the device holds is unknown from then
+//! on. A full file system does not: what was begun of the commit does not count. What fails in the
+//! background (a journal that becomes tables, a merge of tables) is given up whole and tried again; commits
+//! go on while the journal has room.
 
 mod commit;
 mod drain;
@@ -27,6 +28,7 @@ mod layout;
 mod maintain;
 mod manifest;
 mod memo;
+mod merge;
 mod per_vb;
 mod room;
 mod salvage;
@@ -36,12 +38,14 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::{Document, Meta, Seqno, VbId, VbRecord};
 use parking_lot::{Mutex, RwLock};
 
 use crate::port::{
-    CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, VbBatch, VbNotice, Want,
+    CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, Upkeep, VbBatch, VbNotice,
+    Want,
 };
 use crate::{ErrorKind, HistoryKept, HistoryLimits, StoreError};
 use engine::{Engine, EngineError};
@@ -70,6 +74,10 @@ pub struct DiskOptions {
     /// a row of each run in memory, and writes all rows but these anew. A store keeps the number
     /// with which it was made.
     pub apart_bytes_min: u32,
+    /// When no tables were added for so long, what is dead in them is merged away, ...
+    pub quiet: Duration,
+    /// ... if it is at least so many bytes, and half of all.
+    pub dead_bytes_min: u64,
 }
 
 impl Default for DiskOptions {
@@ -80,6 +88,8 @@ impl Default for DiskOptions {
             free_bytes_min: 32 << 20,
             direct_rows_min: 30_000,
             apart_bytes_min: 1 << 20,
+            quiet: Duration::from_secs(2),
+            dead_bytes_min: 64 << 20,
         }
     }
 }
@@ -105,6 +115,7 @@ pub struct DiskStore {
     writer: Mutex<Writer>,
     /// `None` while it is opened again, and after closing.
     engine: RwLock<Option<Arc<Engine>>>,
+    counts: Arc<merge::Counts>,
 }
 
 impl DiskStore {
@@ -118,7 +129,8 @@ impl DiskStore {
     pub fn open(path: &Path, options: DiskOptions) -> Result<(Self, Opened), OpenError> {
         let mut directory = Directory::lock(path)?;
         let fresh = directory.is_fresh();
-        let engine = Engine::open(&directory, &options)
+        let counts = Arc::default();
+        let engine = Engine::open(&directory, &options, &counts)
             .map_err(|error| database_open_error(path, &error))?;
         let engine = Arc::new(engine);
         let found = engine
@@ -132,8 +144,9 @@ impl DiskStore {
         let store = Self {
             options,
             notices: notices.clone(),
-            writer: Mutex::new(Writer::new(directory, tails, &found)),
+            writer: Mutex::new(Writer::new(directory, tails, &found, &counts)),
             engine: RwLock::new(Some(engine)),
+            counts,
         };
         Ok((
             store,
@@ -264,6 +277,10 @@ impl KvStore for DiskStore {
             data_bytes,
             file_bytes,
         })
+    }
+
+    fn upkeep(&self) -> Upkeep {
+        self.counts.upkeep()
     }
 
     fn close(&self) -> Result<(), StoreError> {

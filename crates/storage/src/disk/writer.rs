@@ -13,6 +13,7 @@ use super::commit::Unwritten;
 use super::engine::{Engine, EngineError, read_error};
 use super::layout::{Directory, available_bytes};
 use super::memo::{Memo, Memos, Name, name};
+use super::merge::{Counts, Stuck};
 use super::tails::{Tail, Tails};
 use super::view::View;
 use crate::record::{StoredVb, row_meta};
@@ -20,9 +21,6 @@ use crate::{ErrorKind, StoreError};
 
 /// Bytes that must be free before a database is opened again: what opening itself may write.
 const REOPEN_BYTES_MIN: u64 = 16 << 20;
-
-/// Free bytes below which a failure in the background is put down to a full file system.
-const SCARCE_BYTES: u64 = 64 << 20;
 
 /// No descriptors are left in the system, or to this process. They have no `io::ErrorKind`.
 const ENFILE: i32 = 23;
@@ -58,10 +56,16 @@ pub(crate) struct Writer {
     last_commit: u64,
     last_epoch: u64,
     waited: bool,
+    counts: Arc<Counts>,
 }
 
 impl Writer {
-    pub(crate) fn new(directory: Directory, tails: Tails, found: &[(VbId, StoredVb)]) -> Self {
+    pub(crate) fn new(
+        directory: Directory,
+        tails: Tails,
+        found: &[(VbId, StoredVb)],
+        counts: &Arc<Counts>,
+    ) -> Self {
         let stored = found.iter().map(|(_, stored)| stored.commit);
         let last_commit = stored.chain(tails.all().map(|(_, tail)| tail.commit)).max();
         Self {
@@ -75,6 +79,7 @@ impl Writer {
             last_commit: last_commit.unwrap_or(0),
             last_epoch: 0,
             waited: false,
+            counts: Arc::clone(counts),
         }
     }
 
@@ -147,7 +152,10 @@ impl Writer {
         let engine = engine.read().clone();
         let engine = engine.ok_or_else(|| StoreError::new(ErrorKind::Closed, during))?;
         let room = engine.make_room();
-        self.waited = room.map_err(|error| self.failed(error, Step::Write, during))?;
+        self.waited = room.map_err(|stuck| match stuck {
+            Stuck::Later(error) => not_now(error, during),
+            Stuck::Final(error) => self.failed(error, Step::Write, during),
+        })?;
         Ok(engine)
     }
 
@@ -174,10 +182,6 @@ impl Writer {
             && match &error {
                 fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => {
                     is_shortage(io)
-                }
-                // A worker of the database failed before, and does not tell why.
-                fjall::Error::Poisoned => {
-                    available_bytes(self.path()).is_ok_and(|bytes| bytes < SCARCE_BYTES)
                 }
                 _ => false,
             };
@@ -206,6 +210,12 @@ impl Writer {
             Unwritten::Refused(fjall::Error::Io(io)) if is_shortage(&io) && !partly => {
                 StoreError::new(ErrorKind::NoSpace, during).because(io)
             }
+            Unwritten::Later(error) => {
+                if partly {
+                    self.mode = Mode::Reopen;
+                }
+                not_now(error, during)
+            }
             Unwritten::Refused(error) | Unwritten::Unknown(error) => {
                 self.failed(error, Step::Write, during)
             }
@@ -214,12 +224,14 @@ impl Writer {
 
     /// Clearing rows away failed in the middle, by reading or by writing; what was begun is
     /// finished by opening again.
-    pub(crate) fn interrupted(&mut self, error: fjall::Error, during: &'static str) -> StoreError {
-        if matches!(error, fjall::Error::Io(_) | fjall::Error::Poisoned) {
-            return self.failed(error, Step::Write, during);
+    pub(crate) fn interrupted(&mut self, stuck: Stuck, during: &'static str) -> StoreError {
+        match stuck {
+            Stuck::Final(error) => self.failed(error, Step::Write, during),
+            Stuck::Later(error) => {
+                self.mode = Mode::Reopen;
+                not_now(error, during)
+            }
         }
-        self.mode = Mode::Reopen;
-        read_error(error, during)
     }
 
     /// Makes everything written durable, and only then the new memos the acknowledged ones.
@@ -284,12 +296,12 @@ impl Writer {
         let Some(directory) = &self.directory else {
             return Err(StoreError::new(ErrorKind::Closed, during));
         };
-        let engine =
-            Engine::open(directory, options).map_err(|error| reopen_error(error, during))?;
+        let engine = Engine::open(directory, options, &self.counts)
+            .map_err(|error| not_now(error, during))?;
         let engine = Arc::new(engine);
         let found = match engine.recover() {
             Ok(found) => found,
-            Err(EngineError::Database(error)) => return Err(reopen_error(error, during)),
+            Err(EngineError::Database(error)) => return Err(not_now(error, during)),
             Err(error) => return Err(error.into_store_error(during)),
         };
         self.adopt(&engine, found, during)?;
@@ -376,7 +388,7 @@ impl Writer {
 }
 
 /// Whether the system lacked space, or descriptors for another file: it may have some later.
-fn is_shortage(error: &io::Error) -> bool {
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
     let no_space = matches!(
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
@@ -384,17 +396,16 @@ fn is_shortage(error: &io::Error) -> bool {
     no_space || matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
 }
 
-fn reopen_error(error: fjall::Error, during: &'static str) -> StoreError {
-    let no_space = match &error {
-        fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => is_shortage(io),
-        _ => false,
-    };
-    let kind = if no_space {
-        ErrorKind::NoSpace
-    } else {
-        ErrorKind::Io
-    };
-    StoreError::new(kind, during).because(error)
+/// What it means that something was not done and may be tried again.
+fn not_now(error: fjall::Error, during: &'static str) -> StoreError {
+    match &error {
+        fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io))
+            if is_shortage(io) =>
+        {
+            StoreError::new(ErrorKind::NoSpace, during).because(error)
+        }
+        _ => read_error(error, during),
+    }
 }
 
 /// Keys and seqnos of the rows above `after`, up to `high`.

@@ -1,16 +1,26 @@
 //! Room for commits: a full journal gives way to an empty one at once, and becomes tables beside
 //! the commits that go on.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use model::VbId;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::drain::{Direct, Drain};
 use super::front::Layer;
 use super::journal::Sealed;
+use super::merge::{Stuck, pause_after};
+use super::writer::is_shortage;
+
+/// A full journal may grow to so many times its size while those before it cannot become tables.
+const GROWTH_MAX: u64 = 2;
+
+/// How often it is looked whether a thread is still there.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A drain is hurried once the journal after it is full to this part.
 const HURRY_SHARE: u64 = 4;
@@ -30,19 +40,142 @@ enum State {
     /// It waits for a thread.
     Waiting(Sealed),
     /// A thread is at it.
-    Draining(JoinHandle<Result<(), fjall::Error>>),
+    Draining(Draining),
+}
+
+/// A thread that drains a journal, again and again until that succeeds.
+struct Draining {
+    /// Gives the journal back if it stays one.
+    thread: JoinHandle<Option<Sealed>>,
+    progress: Arc<Progress>,
+}
+
+/// How far the thread has come.
+#[derive(Default)]
+struct Progress {
+    now: Mutex<Now>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Now {
+    stop: bool,
+    ended: bool,
+    /// Why the last attempt failed.
+    failed: Option<Failure>,
+}
+
+/// A failure that can be told more than once.
+#[derive(Clone)]
+struct Failure {
+    kind: io::ErrorKind,
+    reason: String,
+    for_good: bool,
+}
+
+impl Failure {
+    fn of(stuck: &Stuck) -> Self {
+        let io = match stuck.error() {
+            fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => Some(io),
+            _ => None,
+        };
+        let kind = match io {
+            Some(io) if is_shortage(io) => io::ErrorKind::StorageFull,
+            _ => io::ErrorKind::Other,
+        };
+        Self {
+            kind,
+            reason: stuck.error().to_string(),
+            for_good: matches!(stuck, Stuck::Final(_)),
+        }
+    }
+
+    fn stuck(&self) -> Stuck {
+        let error = io::Error::new(self.kind, self.reason.clone()).into();
+        if self.for_good {
+            Stuck::Final(error)
+        } else {
+            Stuck::Later(error)
+        }
+    }
+}
+
+impl Progress {
+    /// Notes a failure; waits before the next attempt. `false` when there shall be none.
+    fn failed(&self, stuck: &Stuck, failures: u32) -> bool {
+        let mut now = self.now.lock();
+        let failure = Failure::of(stuck);
+        let goes_on = !failure.for_good;
+        now.failed = Some(failure);
+        self.changed.notify_all();
+        if goes_on && !now.stop {
+            let pause = pause_after(failures);
+            self.changed
+                .wait_while_for(&mut now, |now| !now.stop && now.failed.is_some(), pause);
+        }
+        goes_on && !now.stop
+    }
+
+    fn end(&self) {
+        self.now.lock().ended = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Draining {
+    /// Has it try at once if it makes a pause.
+    fn retry_now(&self) {
+        let mut now = self.progress.now.lock();
+        if now.failed.as_ref().is_some_and(|failed| !failed.for_good) {
+            now.failed = None;
+            self.progress.changed.notify_all();
+        }
+    }
+
+    /// Waits until the journal is in the tables, or an attempt has failed.
+    fn wait(&self) -> Result<(), Stuck> {
+        let mut now = self.progress.now.lock();
+        loop {
+            match &now.failed {
+                _ if now.ended || self.thread.is_finished() => return Ok(()),
+                Some(failure) => return Err(failure.stuck()),
+                None => self.progress.changed.wait_for(&mut now, LOOK_AGAIN),
+            };
+        }
+    }
+
+    /// Ends the thread; gives the journal, if it is one still.
+    fn join(self) -> Result<Option<Sealed>, Stuck> {
+        let gone = |_| Stuck::Final(fjall::Error::Poisoned);
+        let sealed = self.thread.join().map_err(gone)?;
+        match &self.progress.now.lock().failed {
+            Some(failure) if failure.for_good => Err(failure.stuck()),
+            _ => Ok(sealed),
+        }
+    }
 }
 
 impl State {
-    /// Waits for the thread, if there is one.
-    fn settle(&mut self) -> Result<(), fjall::Error> {
-        match std::mem::replace(self, Self::None) {
-            Self::Draining(thread) => thread.join().unwrap_or(Err(fjall::Error::Poisoned)),
-            other => {
-                *self = other;
-                Ok(())
-            }
+    fn retry_now(&self) {
+        if let Self::Draining(draining) = self {
+            draining.retry_now();
         }
+    }
+
+    /// Waits for the thread, if there is one: afterwards there is no sealed journal, or an error.
+    fn settle(&mut self) -> Result<(), Stuck> {
+        if let Self::Draining(draining) = self {
+            draining.wait()?;
+        }
+        match std::mem::replace(self, Self::None) {
+            Self::Draining(draining) => {
+                if let Some(sealed) = draining.join()? {
+                    *self = Self::Waiting(sealed);
+                }
+            }
+            other => *self = other,
+        }
+        Ok(())
     }
 }
 
@@ -57,12 +190,16 @@ impl Room {
     }
 
     /// Sees to it that the journal has fewer than `bytes_max` bytes; says whether that took
-    /// waiting, because the one before it is not in the tables yet. Tells of a drain that failed.
+    /// waiting, because the one before it is not in the tables yet. While that one cannot become
+    /// tables, the journal grows beyond.
+    ///
+    /// # Errors
+    /// `Later` when it has grown enough.
     ///
     /// Cost: mostly nothing. A new journal takes two syncs when there is no file to recycle.
-    pub(crate) fn make(&self, bytes_max: u64) -> Result<bool, fjall::Error> {
+    pub(crate) fn make(&self, bytes_max: u64) -> Result<bool, Stuck> {
         let mut state = self.sealed.lock();
-        if matches!(&*state, State::Draining(thread) if thread.is_finished()) {
+        if matches!(&*state, State::Draining(draining) if draining.thread.is_finished()) {
             state.settle()?;
         }
         self.start(&mut state)?;
@@ -74,7 +211,13 @@ impl Room {
         let waits = matches!(&*state, State::Draining(_));
         if waits {
             self.waits.fetch_add(1, Ordering::SeqCst);
-            state.settle()?;
+            if bytes >= GROWTH_MAX * bytes_max {
+                state.retry_now();
+            }
+            match state.settle() {
+                Err(Stuck::Later(_)) if bytes < GROWTH_MAX * bytes_max => return Ok(true),
+                settled => settled?,
+            }
         }
         *state = State::Waiting(self.rotate()?);
         self.start(&mut state)?;
@@ -83,19 +226,31 @@ impl Room {
 
     /// Writes all that is in front into the tables at once, together with a batch, if one is
     /// given. All or nothing, and durable.
-    pub(crate) fn drain_now(&self, direct: Option<Direct<'_>>) -> Result<(), fjall::Error> {
+    pub(crate) fn drain_now(&self, direct: Option<Direct<'_>>) -> Result<(), Stuck> {
         let mut state = self.sealed.lock();
         self.hurry(true);
         self.start(&mut state)?;
+        state.retry_now();
         state.settle()?;
         let sealed = self.rotate()?;
-        self.drain.run(sealed, direct)
+        let drained = self.drain.run(&sealed, direct);
+        match drained {
+            Ok(()) => self.drain.retire(sealed),
+            Err(_) => *state = State::Waiting(sealed),
+        }
+        drained
     }
 
     /// Bytes of the sealed journal.
     pub(crate) fn sealed_bytes(&self) -> u64 {
         let front = self.drain.front.read();
         front.sealed.as_ref().map_or(0, |sealed| sealed.bytes)
+    }
+
+    /// What merges.
+    #[cfg(test)]
+    pub(crate) fn merging(&self) -> &Arc<super::merge::Shared> {
+        &self.drain.merging
     }
 
     /// How often a writer waited for a drain.
@@ -110,9 +265,14 @@ impl Room {
     }
 
     /// Begins a new journal. There must be no sealed one.
-    fn rotate(&self) -> Result<Sealed, fjall::Error> {
+    fn rotate(&self) -> Result<Sealed, Stuck> {
         let mut journal = self.drain.journal.lock();
-        let sealed = journal.rotate()?;
+        let sealed = journal.rotate().map_err(|error| {
+            // A new journal that found no room is none; another error may be that of a sync.
+            let later = is_shortage(&error);
+            let stuck = if later { Stuck::Later } else { Stuck::Final };
+            stuck(error.into())
+        })?;
         // The journal is locked: nothing is added meanwhile, and readers wait for one at a time.
         let vbs: Vec<VbId> = self.drain.front.read().current.vbs.keys().collect();
         for vb in vbs {
@@ -130,33 +290,75 @@ impl Room {
     }
 
     /// Gives a waiting journal to a thread; where there can be none, it is drained here.
-    fn start(&self, state: &mut State) -> Result<(), fjall::Error> {
-        match std::mem::replace(state, State::None) {
-            State::Waiting(sealed) => {
-                let sealed = Arc::new(Mutex::new(Some(sealed)));
-                let (drain, given) = (self.drain.clone(), Arc::clone(&sealed));
-                match Builder::new()
-                    .name("drain".into())
-                    .spawn(move || drain.run_taking(&given))
-                {
-                    Ok(thread) => *state = State::Draining(thread),
-                    Err(error) => {
-                        tracing::warn!(%error, "no thread for a drain; commits wait for it");
-                        self.drain.run_taking(&sealed)?;
+    fn start(&self, state: &mut State) -> Result<(), Stuck> {
+        let sealed = match std::mem::replace(state, State::None) {
+            State::Waiting(sealed) => sealed,
+            other => {
+                *state = other;
+                return Ok(());
+            }
+        };
+        // Where the thread finds it, or where it stays.
+        let given = Arc::new(Mutex::new(Some(sealed)));
+        let progress = Arc::new(Progress::default());
+        let thread = Builder::new().name("drain".into()).spawn({
+            let (drain, given) = (self.drain.clone(), Arc::clone(&given));
+            let progress = Arc::clone(&progress);
+            move || {
+                let sealed = given.lock().take()?;
+                drain_until_done(&drain, sealed, &progress)
+            }
+        });
+        match thread {
+            Ok(thread) => *state = State::Draining(Draining { thread, progress }),
+            Err(error) => {
+                tracing::warn!(%error, "no thread for a drain; commits wait for it");
+                let sealed = given.lock().take();
+                if let Some(sealed) = sealed {
+                    let drained = self.drain.run(&sealed, None);
+                    match drained {
+                        Ok(()) => self.drain.retire(sealed),
+                        Err(_) => *state = State::Waiting(sealed),
                     }
+                    drained?;
                 }
             }
-            other => *state = other,
         }
         Ok(())
     }
 }
 
+/// Drains a journal, with pauses between attempts that fail; gives it back where that has no end.
+fn drain_until_done(drain: &Drain, sealed: Sealed, progress: &Progress) -> Option<Sealed> {
+    let mut failures: u32 = 0;
+    while let Err(stuck) = drain.run(&sealed, None) {
+        failures += 1;
+        if failures.is_power_of_two() {
+            let error = stuck.error();
+            tracing::warn!(%error, failures, "a journal did not become tables; trying again");
+        }
+        if !progress.failed(&stuck, failures) {
+            return Some(sealed);
+        }
+    }
+    if failures > 0 {
+        tracing::info!("journals become tables again");
+    }
+    drain.retire(sealed);
+    progress.end();
+    None
+}
+
 impl Drop for Room {
     fn drop(&mut self) {
         self.hurry(true);
-        if let Err(error) = self.sealed.lock().settle() {
-            tracing::warn!(%error, "a journal did not become tables; it is replayed at the start");
+        let state = std::mem::replace(&mut *self.sealed.lock(), State::None);
+        if let State::Draining(draining) = state {
+            draining.progress.now.lock().stop = true;
+            draining.progress.changed.notify_all();
+            if !matches!(draining.join(), Ok(None)) {
+                tracing::warn!("a journal did not become tables; it is replayed at the start");
+            }
         }
     }
 }

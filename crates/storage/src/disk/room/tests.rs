@@ -43,13 +43,27 @@ fn rows(store: &DiskStore) -> Vec<u64> {
 /// Puts a thread of the test in the place of the one that drains.
 fn drain_by(
     engine: &super::super::engine::Engine,
-    run: impl FnOnce(Drain, Sealed) -> Result<(), fjall::Error> + Send + 'static,
+    run: impl FnOnce(Drain, Sealed, &Progress) -> Option<Sealed> + Send + 'static,
 ) {
     let room = &engine.room;
-    let sealed = room.rotate().unwrap();
+    let sealed = room.rotate().ok().unwrap();
     let drain = room.drain.clone();
-    let thread = std::thread::spawn(move || run(drain, sealed));
-    *room.sealed.lock() = State::Draining(thread);
+    let progress = Arc::new(Progress::default());
+    let thread = std::thread::spawn({
+        let progress = Arc::clone(&progress);
+        move || run(drain, sealed, &progress)
+    });
+    *room.sealed.lock() = State::Draining(Draining { thread, progress });
+}
+
+/// Waits for what is under way.
+fn settle(engine: &super::super::engine::Engine) {
+    engine.room.sealed.lock().settle().ok().unwrap();
+}
+
+/// The files of tables of a store at `path`.
+fn tables(path: &Path) -> std::path::PathBuf {
+    path.join("db/keyspaces/1/tables")
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -86,9 +100,9 @@ fn a_crash_beside_a_drain_loses_and_doubles_nothing() {
     put_all(&store, 1..4);
     let engine = store.reader("testing").unwrap();
     let (go, wait) = mpsc::channel::<()>();
-    drain_by(&engine, move |drain, sealed| {
+    drain_by(&engine, move |drain, sealed, progress| {
         wait.recv().unwrap();
-        drain.run(sealed, None)
+        drain_until_done(&drain, sealed, progress)
     });
     copy(&at("store"), &at("rotated"));
     assert_eq!(rows(&store), [3], "a sealed journal is read");
@@ -99,7 +113,7 @@ fn a_crash_beside_a_drain_loses_and_doubles_nothing() {
     assert_eq!(engine.get(VB, Seqno(3)).unwrap(), None);
     copy(&at("store"), &at("written"));
     go.send(()).unwrap();
-    engine.room.sealed.lock().settle().unwrap();
+    settle(&engine);
     assert_eq!(rows(&store), [5]);
     assert_eq!(held.by_seqno(Seqno::ZERO).count(), 1);
     drop(held);
@@ -126,7 +140,7 @@ fn files_are_recycled_and_few() {
     }
     assert_eq!(rows(&store), [399]);
     let engine = store.reader("testing").unwrap();
-    engine.room.sealed.lock().settle().unwrap();
+    settle(&engine);
     assert!(engine.journal.lock().generation() > 5);
     drop(engine);
     let journals = super::super::journal::journals(dir.path()).unwrap();
@@ -144,9 +158,9 @@ fn a_damaged_sealed_journal_is_refused() {
     put_all(&store, 1..4);
     let engine = store.reader("testing").unwrap();
     let (go, wait) = mpsc::channel::<()>();
-    drain_by(&engine, move |_, _| {
+    drain_by(&engine, move |_, sealed, _| {
         wait.recv().unwrap();
-        Ok(())
+        Some(sealed)
     });
     put_all(&store, 4..6);
     let bytes = fs::read(at("store").join("journal-1")).unwrap();
@@ -170,39 +184,83 @@ fn a_damaged_sealed_journal_is_refused() {
     go.send(()).unwrap();
 }
 
+/// The journal takes what comes meanwhile, up to a limit; then commits are refused, and nothing
+/// needs a restart.
 #[test]
-fn a_drain_without_space_is_made_again() {
+fn a_drain_that_fails_is_made_again() {
     let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path());
+    let path = dir.path().join("store");
+    let store = open(&path);
     put(&store, 1);
+    fs::rename(tables(&path), dir.path().join("away")).unwrap();
+    let mut last = 1;
+    let error = loop {
+        let next = [(document(last + 1, "a", "1"), Seqno(last))];
+        match suite::try_put(&store, VB, &next) {
+            Ok(_) => last += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind, ErrorKind::Io, "{error}");
     let engine = store.reader("testing").unwrap();
-    drain_by(&engine, |_, _| {
-        Err(fjall::Error::Io(std::io::ErrorKind::StorageFull.into()))
-    });
-    while !matches!(&*engine.room.sealed.lock(), State::Draining(thread) if thread.is_finished()) {
+    assert_eq!(engine.journal.lock().generation(), 2);
+    let bytes = engine.journal.lock().bytes();
+    assert!(bytes >= 2 * options().journal_bytes, "{bytes}");
+    assert!(store.upkeep().runs_failed > 0);
+    assert_eq!(rows(&store), [last], "it can be read all the same");
+
+    fs::rename(dir.path().join("away"), tables(&path)).unwrap();
+    let next = [(document(last + 1, "a", "1"), Seqno(last))];
+    while let Err(error) = suite::try_put(&store, VB, &next) {
+        assert_eq!(error.kind, ErrorKind::Io, "{error}");
         std::thread::yield_now();
     }
+    put_all(&store, last + 2..last + 100);
+    assert!(engine.journal.lock().generation() > 3);
+    assert_eq!(rows(&store), [last + 99]);
     drop(engine);
-    let held = store.snapshot(VB).unwrap();
-    let one = [(document(2, "a", "1"), Seqno(1))];
-    let error = suite::try_put(&store, VB, &one).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::NoSpace);
-    assert_eq!(rows(&store), [1], "it can be read all the same");
-    drop(held);
-    put(&store, 2);
-    let engine = store.reader("testing").unwrap();
-    engine.room.sealed.lock().settle().unwrap();
-    assert_eq!(rows(&store), [2]);
+    drop(store);
+    check_crashed(&path, last + 99);
+}
+
+/// As above, with a batch that is to become tables at once.
+#[test]
+fn a_large_commit_that_fails_may_be_repeated() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let options = DiskOptions {
+        direct_rows_min: 1,
+        ..options()
+    };
+    let (store, _) = DiskStore::open(&path, options).unwrap();
+    put(&store, 1);
+    fs::rename(tables(&path), dir.path().join("away")).unwrap();
+    let next = [(document(2, "a", "1"), Seqno(1))];
+    for _ in 0..2 {
+        let error = suite::try_put(&store, VB, &next).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Io, "{error}");
+    }
+    fs::rename(dir.path().join("away"), tables(&path)).unwrap();
+    assert_eq!(rows(&store), [1]);
+    while suite::try_put(&store, VB, &next).is_err() {
+        std::thread::yield_now();
+    }
+    put(&store, 3);
+    assert_eq!(rows(&store), [3]);
+    drop(store);
+    check_crashed(&path, 3);
 }
 
 #[test]
-fn a_drain_whose_sync_fails_poisons_the_store_and_loses_nothing() {
+fn a_drain_after_which_nothing_is_known_poisons_the_store_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     put(&store, 1);
     let engine = store.reader("testing").unwrap();
-    drain_by(&engine, |_, _| {
-        Err(fjall::Error::Io(std::io::Error::from_raw_os_error(5)))
+    drain_by(&engine, |_, sealed, progress| {
+        let error = std::io::Error::from_raw_os_error(5);
+        progress.failed(&Stuck::Final(error.into()), 1);
+        Some(sealed)
     });
     // With the current one full, the next commit waits for the end of the drain.
     while engine.journal.lock().bytes() < options().journal_bytes {
@@ -232,12 +290,12 @@ fn commits_go_on_beside_a_drain_until_both_journals_are_full() {
     put(&store, 1);
     let engine = store.reader("testing").unwrap();
     let shared = Arc::clone(&engine);
-    drain_by(&engine, move |drain, sealed| {
+    drain_by(&engine, move |drain, sealed, progress| {
         while shared.room.waits() == 0 {
             std::thread::yield_now();
         }
         drop(shared);
-        drain.run(sealed, None)
+        drain_until_done(&drain, sealed, progress)
     });
     let (mut beside, mut hurried) = (0, 0);
     let waited = (2..1000).find(|seqno| {
@@ -266,7 +324,7 @@ fn what_is_sealed_is_durable() {
     changes.put(VB, Seqno(1), |out| out.push(1)).unwrap();
     changes.write().unwrap();
     assert!(!engine.journal.lock().is_synced());
-    let sealed = engine.room.rotate().unwrap();
+    let sealed = engine.room.rotate().ok().unwrap();
     assert!(sealed.bytes > 0 && engine.journal.lock().is_synced());
     *engine.room.sealed.lock() = State::Waiting(sealed);
 }

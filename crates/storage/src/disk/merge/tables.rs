@@ -1,0 +1,226 @@
+//! The tables, and what attempts that failed left among their files.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::ops::Range;
+
+use fjall::{AbstractTree, Database, Keyspace};
+use parking_lot::Mutex;
+
+/// The file that names the list of tables that counts.
+const CURRENT: &str = "current";
+
+/// The folders of the files of tables, and of large rows; both are named by their numbers.
+const FILES: &str = "tables";
+const LARGE: &str = "blobs";
+
+/// The database looks what is read after so many snapshots.
+const SNAPSHOTS_BEFORE_A_LOOK: u32 = 10_000;
+
+/// Numbers of tables that are remembered; an attempt uses far fewer.
+const INSTALLED_MAX: usize = 8_192;
+
+/// Why something that makes tables did not.
+pub(crate) enum Stuck {
+    /// Nothing of it counts, all that it was made of is there, and it may be tried again.
+    Later(fjall::Error),
+    /// What the disk says of the tables is not known any more.
+    Final(fjall::Error),
+}
+
+impl Stuck {
+    /// What happened.
+    pub(crate) fn error(&self) -> &fjall::Error {
+        match self {
+            Self::Later(error) | Self::Final(error) => error,
+        }
+    }
+
+    /// The same, of the caller's own.
+    pub(crate) fn into_error(self) -> fjall::Error {
+        match self {
+            Self::Later(error) | Self::Final(error) => error,
+        }
+    }
+}
+
+/// What is known beside what the database knows.
+#[derive(Default)]
+struct Lists {
+    /// Something failed since the list on disk was last seen to be the one in memory.
+    doubted: bool,
+    /// Numbers of tables that attempts which failed may have left.
+    left: Option<Range<u64>>,
+    /// Above the number of every file of a large row that ever counted; only runs add such files.
+    large_end: u64,
+}
+
+/// The tables. Runs are added one at a time, and beside that tables are merged, one merge at a
+/// time.
+pub(crate) struct Tables {
+    pub(crate) rows: Keyspace,
+    pub(crate) db: Database,
+    /// Held while a run is added.
+    lists: Mutex<Lists>,
+    /// Tables that counted when a merge began: somebody may still read one that does not any more.
+    pub(super) installed: Mutex<BTreeSet<u64>>,
+}
+
+impl Tables {
+    pub(crate) fn new(rows: Keyspace, db: Database) -> Self {
+        let tables = Self {
+            rows,
+            db,
+            lists: Mutex::default(),
+            installed: Mutex::default(),
+        };
+        tables.lists.lock().large_end = tables.large_end();
+        tables
+    }
+
+    /// Adds a run: what `write` makes counts as a whole or not at all.
+    pub(crate) fn add(
+        &self,
+        write: impl FnOnce() -> Result<(), fjall::Error>,
+    ) -> Result<(), Stuck> {
+        let mut lists = self.lists.lock();
+        self.settle(&mut lists)?;
+        let first = self.rows.tree.next_table_id();
+        write().map_err(|error| {
+            self.failed(&mut lists, first);
+            Stuck::Later(error)
+        })?;
+        lists.large_end = lists.large_end.max(self.large_end());
+        Ok(())
+    }
+
+    /// Merges tables by `merge`. When that fails, its inputs count as before, and its output is
+    /// removed, unless the disk does not even tell what counts; then that is done the next time.
+    pub(crate) fn merge(
+        &self,
+        merge: impl FnOnce() -> Result<(), fjall::Error>,
+    ) -> Result<(), Stuck> {
+        self.clear()?;
+        let first = self.rows.tree.next_table_id();
+        {
+            let mut installed = self.installed.lock();
+            installed.extend(self.ids());
+            while installed.len() > INSTALLED_MAX {
+                installed.pop_first();
+            }
+        }
+        merge().map_err(|error| {
+            self.failed(&mut self.lists.lock(), first);
+            match self.clear() {
+                Err(Stuck::Final(error)) => Stuck::Final(error),
+                _ => Stuck::Later(error),
+            }
+        })
+    }
+
+    /// Lets go of tables that nobody reads any more: their files are removed, and merges leave out
+    /// what only they had. Gives the number before which nobody reads.
+    ///
+    /// The database finds that out only when a run is added, and for what was there before that one.
+    /// So another number is given out and nothing written under it, and as many snapshots are
+    /// taken as make it look: a millisecond or two.
+    pub(crate) fn forget(&self) -> u64 {
+        let lists = self.lists.lock();
+        let readers = &self.db.supervisor.snapshot_tracker;
+        readers.publish(self.db.supervisor.seqno.next());
+        for _ in 0..SNAPSHOTS_BEFORE_A_LOOK {
+            drop(self.db.snapshot());
+        }
+        let unread = readers.get_seqno_safe_to_gc();
+        let mut versions = self.rows.tree.get_version_history_lock();
+        if let Err(error) = versions.maintenance(self.rows.path(), unread) {
+            tracing::warn!(%error, "cannot remove an old list of tables");
+        }
+        drop(lists);
+        unread
+    }
+
+    /// Removes what attempts that failed have left.
+    fn clear(&self) -> Result<(), Stuck> {
+        let mut lists = self.lists.lock();
+        self.settle(&mut lists)?;
+        let Some(left) = lists.left.take() else {
+            return Ok(());
+        };
+        let counting = self.ids();
+        let installed = self.installed.lock();
+        for number in left.filter(|number| !counting.contains(number)) {
+            if installed.contains(&number) {
+                continue;
+            }
+            self.remove(FILES, number);
+        }
+        let large = fs::read_dir(self.rows.path().join(LARGE));
+        for entry in large.into_iter().flatten().flatten() {
+            let number = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
+            if let Some(number) = number.filter(|number| *number >= lists.large_end) {
+                self.remove(LARGE, number);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&self, folder: &str, number: u64) {
+        let file = self.rows.path().join(folder).join(number.to_string());
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let file = file.display();
+                tracing::warn!(%error, %file, "cannot remove what failed; the next start does");
+            }
+            _ => {}
+        }
+    }
+
+    /// Above the numbers of the files of large rows that count.
+    fn large_end(&self) -> u64 {
+        let version = self.rows.tree.current_version();
+        let numbers = version.blob_files.iter().map(|file| file.id() + 1);
+        numbers.max().unwrap_or(0)
+    }
+
+    /// Numbers of the tables that count.
+    pub(super) fn ids(&self) -> BTreeSet<u64> {
+        let mut ids = BTreeSet::new();
+        for table in self.rows.tree.current_version().iter_tables() {
+            ids.insert(table.id());
+        }
+        ids
+    }
+
+    fn failed(&self, lists: &mut Lists, first: u64) {
+        lists.doubted = true;
+        let end = self.rows.tree.next_table_id();
+        let first = lists
+            .left
+            .as_ref()
+            .map_or(first, |left| left.start.min(first));
+        lists.left = Some(first..end);
+    }
+
+    /// Sees to it that the list on disk is the one in memory. A failed attempt may have put its own
+    /// there, without knowing whether it stays: the next one would be written over it.
+    fn settle(&self, lists: &mut Lists) -> Result<(), Stuck> {
+        if !lists.doubted {
+            return Ok(());
+        }
+        let mut number = [0; 8];
+        let read = File::open(self.rows.path().join(CURRENT))
+            .and_then(|mut file| file.read_exact(&mut number));
+        read.map_err(|error| Stuck::Later(error.into()))?;
+        if u64::from_le_bytes(number) != self.rows.tree.current_version().id() {
+            let reason = "a list of tables was written, and perhaps not for good";
+            return Err(Stuck::Final(io::Error::other(reason).into()));
+        }
+        lists.doubted = false;
+        Ok(())
+    }
+}
