@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::store::ModelStore;
 use engine::collections::Manifest;
-use model::{CollectionId, Document, Seqno, split_key};
+use model::{CollectionId, Document, Kind, Seqno, split_key};
 
 /// A change of a vBucket.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,6 +13,16 @@ pub(super) enum Change {
         key: Vec<u8>,
         gone: bool,
         expiry: u32,
+    },
+    /// A durable write that waits to be decided.
+    Prepared {
+        key: Vec<u8>,
+        gone: bool,
+        expiry: u32,
+    },
+    /// One that was given up. One that was committed is a document like any other.
+    GivenUp {
+        key: Vec<u8>,
     },
     Begun {
         id: u32,
@@ -25,6 +36,23 @@ pub(super) enum Change {
     Ended(u32),
     ScopeBegun(u32),
     ScopeEnded(u32),
+}
+
+impl Change {
+    /// The document that it is about, or may become one.
+    pub(super) fn key(&self) -> Option<&[u8]> {
+        match self {
+            Self::Document { key, .. } | Self::Prepared { key, .. } | Self::GivenUp { key } => {
+                Some(key)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether only replicas hear of it.
+    pub(super) fn is_prepared(&self) -> bool {
+        matches!(self, Self::Prepared { .. } | Self::GivenUp { .. })
+    }
 }
 
 pub(super) fn id_of(key: &[u8]) -> u32 {
@@ -46,6 +74,8 @@ pub(super) struct Open {
 pub(super) struct State {
     /// Live documents.
     pub(super) documents: BTreeMap<Vec<u8>, Seqno>,
+    /// Durable writes that wait, by key.
+    pub(super) prepared: BTreeMap<Vec<u8>, Seqno>,
     pub(super) open: BTreeMap<u32, Open>,
     pub(super) scopes: BTreeSet<u32>,
 }
@@ -60,6 +90,7 @@ impl Default for State {
         };
         Self {
             documents: BTreeMap::new(),
+            prepared: BTreeMap::new(),
             open: BTreeMap::from([(0, default)]),
             scopes: BTreeSet::from([0]),
         }
@@ -69,7 +100,14 @@ impl Default for State {
 impl State {
     pub(super) fn follow(&mut self, seqno: Seqno, change: &Change) {
         match change {
+            Change::Prepared { key, .. } => {
+                self.prepared.insert(key.clone(), seqno);
+            }
+            Change::GivenUp { key } => {
+                self.prepared.remove(key);
+            }
             Change::Document { key, gone, .. } => {
+                self.prepared.remove(key);
                 if *gone {
                     self.documents.remove(key);
                 } else {
@@ -99,6 +137,7 @@ impl State {
             Change::Ended(id) => {
                 self.open.remove(id);
                 self.documents.retain(|key, _| id_of(key) != *id);
+                self.prepared.retain(|key, _| id_of(key) != *id);
             }
             Change::ScopeBegun(id) => {
                 self.scopes.insert(*id);
@@ -107,6 +146,15 @@ impl State {
                 self.scopes.remove(id);
             }
         }
+    }
+
+    /// Seqnos of rows of collections that are not there. An abort may stay: it leaves with the
+    /// tombstones if nothing else ever was in its collection.
+    pub(super) fn rows_of_the_dead(&self, store: &ModelStore) -> Vec<Seqno> {
+        let of_it = |row: &&Document| row.key()[0] != 1 && row.kind() != Kind::Abort;
+        let dead = |row: &&Document| of_it(row) && !self.open.contains_key(&id_of(row.key()));
+        let found = store.rows.values().filter(dead);
+        found.map(Document::seqno).collect()
     }
 
     /// What must be noted to come to a manifest: what went before what came.
@@ -184,10 +232,21 @@ impl History {
     pub(super) fn change(&self, document: &Document) -> &Change {
         let change = self.changes.get(&document.seqno());
         let change = change.unwrap_or_else(|| panic!("{document:?} never happened"));
-        if let Change::Document { key, gone, expiry } = change {
+        let kind = document.kind();
+        if let Some(key) = change.key() {
             assert_eq!(key, document.key());
-            assert_eq!(*gone, document.kind().is_tombstone());
-            assert!(*gone || *expiry == document.expiry(), "{document:?}");
+        }
+        match change {
+            Change::Document { gone, expiry, .. } => {
+                assert!(!kind.is_prepared() && *gone == kind.is_tombstone());
+                assert!(*gone || *expiry == document.expiry(), "{document:?}");
+            }
+            Change::Prepared { gone, expiry, .. } => {
+                assert!(kind.is_prepare() && *gone == (kind == Kind::PrepareDeletion));
+                assert!(*gone || *expiry == document.expiry(), "{document:?}");
+            }
+            Change::GivenUp { .. } => assert_eq!(kind, Kind::Abort),
+            _ => assert!(!kind.is_durable()),
         }
         change
     }

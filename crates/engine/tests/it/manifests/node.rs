@@ -95,6 +95,8 @@ impl Node {
             high_seqno: Seqno(0),
             snapshot: SnapshotRange::default(),
             purge_seqno: Seqno(0),
+            high_prepared: Seqno(0),
+            high_completed: Seqno(0),
             ..self.vbucket.record()
         };
         self.store = ModelStore::default();

@@ -46,7 +46,8 @@ pub(super) struct Reader {
     snapshot: Option<Snapshot>,
     /// Before it has this it has no consistent state: it stopped inside of a snapshot.
     owed: Seqno,
-    seen: BTreeSet<Vec<u8>>,
+    /// Of the snapshot; a prepare and a document of one key stand side by side.
+    seen: BTreeSet<(bool, Vec<u8>)>,
     last: Seqno,
     pub(super) end: Option<StreamEnd>,
 }
@@ -234,7 +235,8 @@ impl Reader {
 
     fn open_view(&mut self, vbucket: &mut VBucket, store: &ModelStore) {
         let record = store.record.as_ref().expect("it was flushed once");
-        let last = store.rows.keys().next_back().copied();
+        let mut visible = store.rows.values().filter(|row| !row.kind().is_prepared());
+        let last = visible.next_back().map(Document::seqno);
         let view = StoreView {
             high: record.high_seqno,
             visible_end: last.unwrap_or(Seqno::ZERO),
@@ -287,12 +289,16 @@ impl Reader {
         let key = document.key().to_vec();
         // What was replaced while the store was read may come from there and from memory.
         let disk = self.snapshot.is_some_and(|snapshot| snapshot.disk);
-        let event = !matches!(change, Change::Document { .. });
-        let new = self.seen.insert(key);
+        let event = change.key().is_none();
+        let prepared = change.is_prepared();
+        assert!(!prepared || self.wanted == Wanted::Replica, "{change:?}");
+        let new = self.seen.insert((prepared, key));
         assert!(new || disk || event, "twice in a snapshot");
         let scope_of = |id: &u32| history.scopes.get(id).copied().unwrap_or(0);
         let (id, scope) = match &change {
-            Change::Document { key, .. } => (Some(id_of(key)), scope_of(&id_of(key))),
+            Change::Document { key, .. }
+            | Change::Prepared { key, .. }
+            | Change::GivenUp { key } => (Some(id_of(key)), scope_of(&id_of(key))),
             Change::Begun { id, .. } | Change::Modified { id, .. } | Change::Ended(id) => {
                 (Some(*id), scope_of(id))
             }
@@ -368,6 +374,10 @@ impl Reader {
             (wanted, Some(end)) => panic!("{wanted:?} ended: {end:?}"),
             (wanted, None) => {
                 assert_eq!(self.stream.figures().read, high);
+                let announced = self.snapshot.map_or(self.last, |last| last.range.end);
+                // Of a default collection that is gone a peer without collections hears nothing.
+                let deaf = *wanted == Wanted::Default && !state.open.contains_key(&0);
+                assert!(deaf || self.last == announced, "to {announced}");
                 match wanted {
                     Wanted::Collections(ids) => {
                         assert!(ids.iter().any(|id| state.open.contains_key(id)));
