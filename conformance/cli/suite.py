@@ -150,11 +150,6 @@ def keeps_to_the_loopback_without_a_password(world):
 
 
 @suite.test
-def refuses_what_is_not_built(world):
-    refused(serve(world, "--kv-tls-port", "0"), (USAGE, CONFIG, UNAVAILABLE), "--kv-tls-port")
-
-
-@suite.test
 def prefers_flag_to_environment_to_file(world):
     folder = world.folder()
     file = folder / "settee.toml"

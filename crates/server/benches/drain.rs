@@ -81,6 +81,9 @@ fn node() -> Node {
         kv_port: 0,
         http_port: 0,
         memcached_port: Some(0),
+        kv_tls_port: None,
+        https_port: None,
+        certificate: None,
         username: "Administrator".into(),
         password: "password".into(),
         buckets: vec![BucketConfig {

@@ -23,6 +23,12 @@ pub struct NodeConfig {
     pub kv_port: u16,
     /// Port of HTTP management; 0 takes a free one.
     pub http_port: u16,
+    /// Port of the KV protocol over TLS; 0 takes a free one, `None` is closed.
+    pub kv_tls_port: Option<u16>,
+    /// Port of HTTP management over TLS; 0 takes a free one, `None` is closed.
+    pub https_port: Option<u16>,
+    /// The certificate of the ports with TLS; `None` makes one.
+    pub certificate: Option<CertificateFiles>,
     /// Port for classic memcached clients, served without authentication; `None` is closed.
     pub memcached_port: Option<u16>,
     /// Name of the one user, an administrator.
@@ -49,6 +55,9 @@ impl fmt::Debug for NodeConfig {
             .field("listen", &self.listen)
             .field("kv_port", &self.kv_port)
             .field("http_port", &self.http_port)
+            .field("kv_tls_port", &self.kv_tls_port)
+            .field("https_port", &self.https_port)
+            .field("certificate", &self.certificate)
             .field("memcached_port", &self.memcached_port)
             .field("username", &self.username)
             .field("buckets", &self.buckets)
@@ -57,6 +66,15 @@ impl fmt::Debug for NodeConfig {
             .field("purge_age_s", &self.purge_age_s)
             .finish_non_exhaustive()
     }
+}
+
+/// A certificate and its key, both PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate of the node, then those of its authorities.
+    pub chain: PathBuf,
+    /// Its key, PKCS#8, PKCS#1 or SEC1, not encrypted.
+    pub key: PathBuf,
 }
 
 /// One bucket as configured.
@@ -172,6 +190,10 @@ pub struct Ports {
     pub http: u16,
     /// Classic memcached clients, where served.
     pub memcached: Option<u16>,
+    /// KV protocol over TLS, where served.
+    pub kv_tls: Option<u16>,
+    /// HTTP management over TLS, where served.
+    pub https: Option<u16>,
 }
 
 /// Why a node did not start. `Display` is one line that names what to change.
@@ -180,7 +202,7 @@ pub enum StartError {
     /// A port cannot be listened on: taken, not allowed, or not an address of this machine.
     #[error("cannot listen on {address} for {purpose}: {source}")]
     Listen {
-        /// What the port is for: `kv`, `http` or `memcached`.
+        /// What the port is for: `kv`, `http`, `memcached`, `kv over TLS` or `https`.
         purpose: &'static str,
         /// The address as configured.
         address: SocketAddr,
@@ -207,6 +229,9 @@ pub enum StartError {
         /// How many.
         active: usize,
     },
+    /// The certificate of the ports with TLS cannot be read, made or used.
+    #[error("{0}")]
+    Certificate(String),
     /// The operating system refused something else: a thread, memory, randomness.
     #[error("{0}")]
     System(String),

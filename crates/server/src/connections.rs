@@ -19,6 +19,7 @@ pub(crate) struct ConnectionInfo {
     pub(crate) id: u64,
     peer: SocketAddr,
     local: SocketAddr,
+    tls: bool,
     received_bytes: AtomicU64,
     sent_bytes: AtomicU64,
     commands: AtomicU64,
@@ -121,7 +122,7 @@ impl ConnectionInfo {
             "sockname": self.local.to_string(),
             "protocol": "memcached",
             "type": about.kind.unwrap_or("normal"),
-            "tls": false,
+            "tls": self.tls,
             "authenticated": about.user.is_some(),
             "user": {"name": about.user.as_deref().unwrap_or(""), "domain": "local"},
             "bucket": about.bucket,
@@ -186,7 +187,7 @@ impl Connections {
     /// Enters a connection that was admitted; `None` when its peer is gone already.
     pub(crate) fn register(
         &self,
-        stream: &TcpStream,
+        (stream, tls): (&TcpStream, bool),
         mailbox: &Arc<Mailbox>,
     ) -> Option<Arc<ConnectionInfo>> {
         let (peer, local) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
@@ -195,6 +196,7 @@ impl Connections {
             id,
             peer,
             local,
+            tls,
             received_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
             commands: AtomicU64::new(0),

@@ -20,11 +20,15 @@ mod session;
 mod stats;
 mod store;
 mod subdoc;
+mod tls;
 mod value;
 
 pub use commands::compatibility_page;
-pub use config::{BucketConfig, BucketKind, EvictionPolicy, NodeConfig, Ports, StartError};
+pub use config::{
+    BucketConfig, BucketKind, CertificateFiles, EvictionPolicy, NodeConfig, Ports, StartError,
+};
 pub use node::{Node, salvage};
 pub use replication::ReplicaOf;
 pub use stats::stats_page;
 pub use storage::{SalvageError, Salvaged};
+pub use tls::authority_file;

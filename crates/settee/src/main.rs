@@ -4,6 +4,7 @@
 //! is `wire`'s; here are flags, exit codes, output and the small client.
 
 mod bench;
+mod cert;
 mod client;
 mod collections;
 mod compact;
@@ -48,6 +49,7 @@ enum Command {
     Compact(compact::Args),
     Ctl(ctl::Args),
     Salvage(salvage::Args),
+    Cert(cert::Args),
     Get(kv::GetArgs),
     Set(kv::SetArgs),
     Del(kv::DelArgs),
@@ -81,6 +83,7 @@ fn main() -> ExitCode {
         Command::Compact(args) => compact::run(&args),
         Command::Ctl(args) => ctl::run(&args),
         Command::Salvage(args) => salvage::run(&args),
+        Command::Cert(args) => cert::run(&args),
         Command::Get(args) => kv::get(&args),
         Command::Set(args) => kv::set(&args),
         Command::Del(args) => kv::del(&args),

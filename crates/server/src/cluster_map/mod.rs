@@ -80,6 +80,17 @@ pub struct NodeAddress<'a> {
     pub kv_port: u16,
     /// Port of HTTP management.
     pub http_port: u16,
+    /// Ports of both over TLS.
+    pub tls: TlsPorts,
+}
+
+/// Ports over TLS, where they are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TlsPorts {
+    /// Of the KV protocol.
+    pub kv: Option<u16>,
+    /// Of HTTP management.
+    pub http: Option<u16>,
 }
 
 /// A bucket as its configuration shows it: of a single node, or of an active one and its replicas.
@@ -290,7 +301,9 @@ impl<'a> NodeExt<'a> {
     fn new((node, this_node): &(NodeAddress<'a>, bool)) -> Self {
         let services = Services {
             kv: node.kv_port,
+            kv_tls: node.tls.kv,
             mgmt: node.http_port,
+            mgmt_tls: node.tls.http,
         };
         Self {
             services,
@@ -303,5 +316,9 @@ impl<'a> NodeExt<'a> {
 #[derive(Serialize)]
 struct Services {
     kv: u16,
+    #[serde(rename = "kvSSL", skip_serializing_if = "Option::is_none")]
+    kv_tls: Option<u16>,
     mgmt: u16,
+    #[serde(rename = "mgmtSSL", skip_serializing_if = "Option::is_none")]
+    mgmt_tls: Option<u16>,
 }

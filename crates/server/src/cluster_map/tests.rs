@@ -6,6 +6,10 @@ const NODE: NodeAddress<'_> = NodeAddress {
     host: HOST_PLACEHOLDER,
     kv_port: 11210,
     http_port: 8091,
+    tls: TlsPorts {
+        kv: None,
+        http: None,
+    },
 };
 
 fn travel() -> BucketMap<'static> {
@@ -90,6 +94,7 @@ fn an_advertised_ipv6_address_has_brackets_before_a_port_only() {
         host: "fd00::7",
         kv_port: 1,
         http_port: 2,
+        tls: TlsPorts::default(),
     };
     let config = parse(&bucket_config(&BucketMap { node, ..travel() }));
     assert_eq!(
@@ -147,6 +152,7 @@ fn all_nodes_of_a_bucket_are_listed() {
         host,
         kv_port: 1,
         http_port: 2,
+        tls: TlsPorts::default(),
     };
     let peers = [at("10.0.0.2"), at("10.0.0.3")];
     let orders = [

@@ -8,13 +8,17 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 
 use super::NodeView;
 use super::routes::router;
+use crate::tls::HANDSHAKE_TIMEOUT;
 
 /// Connections served at a time, however many descriptors there are.
 pub const CONNECTIONS_MAX: usize = 512;
@@ -31,18 +35,53 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause after the system refused a connection, most likely for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves HTTP on `listener`, so many connections at a time (further ones wait in the listen
-/// queue), until `shutdown` turns true or its sender is dropped; then stops
+/// A socket on which HTTP is served.
+pub struct HttpDoor {
+    listener: TcpListener,
+    connections_max: usize,
+    tls: Option<TlsAcceptor>,
+}
+
+impl HttpDoor {
+    /// Serves so many connections at a time; further ones wait in the listen queue.
+    pub fn new(
+        listener: TcpListener,
+        connections_max: usize,
+        tls: Option<Arc<ServerConfig>>,
+    ) -> Self {
+        Self {
+            listener,
+            connections_max,
+            tls: tls.map(TlsAcceptor::from),
+        }
+    }
+}
+
+/// Serves HTTP on one socket or two, until `shutdown` turns true or its sender is dropped; then stops
 /// accepting, ends streams, and lets requests under way finish for up to two seconds.
 ///
 /// Runs on any Tokio runtime with time and I/O enabled. Cost: two tasks' worth of memory per
 /// connection, no thread.
 pub async fn serve(
-    (listener, connections_max): (TcpListener, usize),
+    (http, https): (HttpDoor, Option<HttpDoor>),
     view: Arc<dyn NodeView>,
     shutdown: watch::Receiver<bool>,
 ) {
     let app = router(view, shutdown.clone());
+    let serve_https = async {
+        if let Some(https) = https {
+            serve_door(https, app.clone(), shutdown.clone()).await;
+        }
+    };
+    tokio::join!(serve_door(http, app.clone(), shutdown.clone()), serve_https);
+}
+
+async fn serve_door(door: HttpDoor, app: Router, shutdown: watch::Receiver<bool>) {
+    let HttpDoor {
+        listener,
+        connections_max,
+        tls,
+    } = door;
     let slots = Arc::new(Semaphore::new(connections_max));
     let mut connections = JoinSet::new();
     let mut stopping = shutdown.clone();
@@ -53,7 +92,8 @@ pub async fn serve(
             accepted = accept(&listener, &slots) => accepted,
         };
         if let Some((stream, slot)) = accepted {
-            connections.spawn(converse(stream, app.clone(), shutdown.clone(), slot));
+            let tls = tls.clone();
+            connections.spawn(welcome((stream, tls), app.clone(), shutdown.clone(), slot));
         }
         while connections.try_join_next().is_some() {}
     }
@@ -86,8 +126,8 @@ async fn accept(
 }
 
 /// One connection, from its first byte to its last.
-async fn converse(
-    stream: TcpStream,
+async fn welcome(
+    (stream, tls): (TcpStream, Option<TlsAcceptor>),
     app: Router,
     mut shutdown: watch::Receiver<bool>,
     _slot: OwnedSemaphorePermit,
@@ -95,6 +135,25 @@ async fn converse(
     if let Err(error) = guard(&stream) {
         tracing::debug!(%error, "cannot set options of an HTTP connection");
     }
+    let Some(tls) = tls else {
+        return converse(stream, app, shutdown).await;
+    };
+    let shaken = tokio::select! {
+        shaken = time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => shaken,
+        () = stopped(&mut shutdown) => return,
+    };
+    match shaken {
+        Ok(Ok(stream)) => converse(stream, app, shutdown).await,
+        Ok(Err(error)) => tracing::debug!(%error, "no handshake of HTTPS"),
+        Err(_) => tracing::debug!("a handshake of HTTPS took too long"),
+    }
+}
+
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    app: Router,
+    mut shutdown: watch::Receiver<bool>,
+) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)

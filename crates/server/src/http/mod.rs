@@ -1,6 +1,6 @@
 //! HTTP management: what SDKs ask at bootstrap, and what operators probe.
 //!
-//! Everything but the two probes, and `/pools` in brief, needs credentials. Only the calls about buckets
+//! Everything but the two probes, `/pools` in brief, and the certificate, needs credentials. Only the calls about buckets
 //! and collections change anything.
 //!
 //! Source: protocol specification, section 12, and the observed clients' requests.
@@ -8,6 +8,7 @@
 mod access;
 mod answers;
 mod buckets;
+mod certificate;
 mod changes;
 mod collections;
 mod documents;
@@ -34,7 +35,7 @@ use crate::collections::CollectionsError;
 use crate::config::{BucketKind, BucketSettings, HistorySettings, Ports};
 use crate::identity::AuthenticatedUser;
 
-pub use listener::{CONNECTIONS_MAX, serve};
+pub use listener::{CONNECTIONS_MAX, HttpDoor, serve};
 pub use routes::router;
 
 /// What HTTP management needs to see of the node. Called on the threads that serve
@@ -94,6 +95,15 @@ pub trait NodeView: Send + Sync + 'static {
         bucket: &str,
         edit: &dyn Fn(&Manifest) -> Result<Manifest, ManifestError>,
     ) -> Option<Result<Arc<Manifest>, CollectionsError>>;
+
+    /// What clients of the ports with TLS are to trust, as PEM; `None` if there is no such port.
+    fn authority(&self) -> Option<Arc<str>>;
+
+    /// Reads the certificate again.
+    ///
+    /// # Errors
+    /// What is wrong with it, one line.
+    fn reload_certificate(&self) -> Result<(), String>;
 
     /// All metrics in the OpenMetrics text format, ending with `# EOF`.
     fn metrics(&self) -> String;

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 
 use super::host::{localize, requested_host};
-use super::{NodeView, access, answers, buckets, changes, collections, documents, streaming};
+use super::{
+    NodeView, access, answers, buckets, certificate, changes, collections, documents, streaming,
+};
 use super::{setup, users};
 use crate::clock::unix_ms;
 
@@ -26,7 +28,7 @@ pub(super) struct HttpState {
     pub(super) changes: Arc<Semaphore>,
 }
 
-/// All routes. Without credentials only the probes answer, and `/pools` in brief; open streams end
+/// All routes. Without credentials only the probes answer, `/pools` in brief, and the certificate; open streams end
 /// when `closing` turns true or its sender is dropped.
 pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router {
     let streams = Arc::new(Semaphore::new(streaming::STREAMS_MAX));
@@ -58,6 +60,7 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .merge(bucket_routes())
         .merge(users::routes())
         .merge(setup::routes())
+        .merge(certificate::routes())
         .fallback(async || answers::not_found())
         .method_not_allowed_fallback(not_built)
         .layer(middleware::from_fn(access::limit_body))
@@ -68,6 +71,7 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
     Router::new()
         .route("/livez", get(async || answers::line(StatusCode::OK, "ok")))
         .route("/readyz", get(readyz))
+        .route("/pools/default/certificate", get(certificate::show))
         .route("/pools", get(pools))
         .route("/pools/", get(pools))
         .merge(guarded)

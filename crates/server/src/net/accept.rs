@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use super::crew::Crew;
-use super::worker::Arrival;
+use super::worker::{Arrival, Door};
 use crate::config::StartError;
 use crate::node::NodeState;
 
@@ -54,11 +54,10 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Accepts connections and hands them to the crew. `classic` connections are
-    /// served without authentication.
+    /// Accepts connections and hands them to the crew, as they came.
     pub(crate) fn start(
         listener: TcpListener,
-        classic: bool,
+        door: Door,
         node: Arc<NodeState>,
         crew: Arc<Crew>,
     ) -> io::Result<Self> {
@@ -75,7 +74,7 @@ impl Listener {
                         return;
                     }
                     match arrived.and_then(prepare) {
-                        Ok(stream) => welcome(&node, &crew, stream, classic),
+                        Ok(stream) => welcome(&node, &crew, stream, door),
                         Err(error) => {
                             refusals.note(&error);
                             std::thread::sleep(REFUSED_PAUSE);
@@ -130,14 +129,14 @@ impl Refusals {
     }
 }
 
-fn welcome(node: &NodeState, crew: &Crew, stream: TcpStream, classic: bool) {
+fn welcome(node: &NodeState, crew: &Crew, stream: TcpStream, door: Door) {
     if !node.connections.admit() {
         return;
     }
     // Another may take this number first; then this one moves.
     let worker = crew.home(node.connections.counts().1 + 1, false);
     if crew
-        .hand_over(worker, Arrival::New { stream, classic })
+        .hand_over(worker, Arrival::New { stream, door })
         .is_err()
     {
         node.connections.give_up();

@@ -26,4 +26,4 @@ pub(crate) use buffers::{Buffers, SMALL_BYTES, watch as watch_buffers};
 pub(crate) use crew::Crew;
 pub(crate) use mailbox::Mailbox;
 pub(crate) use own_thread::OwnThreads;
-pub(crate) use worker::Workers;
+pub(crate) use worker::{Door, Workers};

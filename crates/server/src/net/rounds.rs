@@ -26,8 +26,9 @@ use crate::session::{Received, Session};
 const EVENTS: usize = 1024;
 /// Connections that are worked on as one group.
 const TOGETHER: usize = 8;
-/// The least room for the input of a connection that joins a group.
-const ROOM_BYTES: usize = 16 << 10;
+/// The least room for the input of a connection that joins a group: more than a record of TLS, of
+/// which a part may have come before.
+const ROOM_BYTES: usize = 24 << 10;
 /// Answers of a group beyond which they are sent before its next request is run.
 const ANSWERS_BYTES: usize = 64 << 10;
 /// So few that their worker often has nothing to do: it looks again without sleeping first. The
@@ -286,7 +287,8 @@ impl Rounds {
                 continue;
             }
             let connection = &mut seat.connection;
-            match connection.read(&mut self.scratch.input[read..]) {
+            let scratch = &mut self.scratch;
+            match connection.read(&mut scratch.input[read..], &mut scratch.sealed) {
                 Ok(Some(0)) => self.remove(number),
                 Ok(Some(count)) => {
                     let input = read..read + count;
@@ -294,6 +296,7 @@ impl Rounds {
                     let seat = number;
                     self.group.push(Member { seat, input });
                 }
+                Ok(None) if connection.has_more() => self.enqueue(number),
                 Ok(None) => {}
                 Err(error) => self.fail(number, &error),
             }
@@ -403,7 +406,8 @@ impl Rounds {
     }
 
     fn remove(&mut self, number: usize) {
-        if let Some(connection) = self.take(number) {
+        if let Some(mut connection) = self.take(number) {
+            connection.say_goodbye();
             connection.end(&self.node);
         }
     }

@@ -15,9 +15,20 @@ use crate::stats::timings::Timings;
 /// A connection that a worker is to serve.
 pub(crate) enum Arrival {
     /// A socket that was just accepted.
-    New { stream: TcpStream, classic: bool },
+    New { stream: TcpStream, door: Door },
     /// A connection from another worker.
     Moved(Box<Moving>),
+}
+
+/// Through which port a connection came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// The KV protocol.
+    Plain,
+    /// The same over TLS.
+    Tls,
+    /// Without authentication.
+    Classic,
 }
 
 /// Who serves a connection.

@@ -7,6 +7,7 @@ mod made;
 mod memory_watch;
 mod open;
 mod salvage;
+mod sockets;
 mod view;
 
 #[cfg(test)]
@@ -27,13 +28,16 @@ use crate::clock::SystemClock;
 use crate::cluster_map::MapRevision;
 use crate::config::{NodeConfig, Ports, StartError};
 use crate::connections::Connections;
+use crate::http::HttpDoor;
 use crate::identity::{Identity, NewUser, Role};
-use crate::net::{Buffers, Crew, Listener, OwnThreads, Workers, balance, bind, watch_buffers};
+use crate::net::{Buffers, Crew, Listener, OwnThreads, Workers, balance, watch_buffers};
 use crate::replication::{Follower, Group, bucket_map, global_map};
 use crate::served::{MapVersion, ServedBucket};
 use crate::stats::timings::Timings;
+use crate::tls::Tls;
 use data_dir::Kept;
 use descriptors::Descriptors;
+use sockets::Sockets;
 
 pub use salvage::salvage;
 
@@ -55,6 +59,8 @@ pub(crate) struct Waits {
     pub(crate) answer_room: Duration,
     /// For a peer that moves nothing of what is held for it, while others wait for that.
     pub(crate) stillness: Duration,
+    /// For the end of a handshake of TLS.
+    pub(crate) handshake: Duration,
     /// For a sign of life of a consumer of changes.
     pub(crate) silence: Duration,
 }
@@ -68,6 +74,7 @@ impl Default for Waits {
             fetch_room: Duration::from_millis(500),
             answer_room: Duration::from_secs(5),
             stillness: Duration::from_secs(2),
+            handshake: crate::tls::HANDSHAKE_TIMEOUT,
             silence: crate::session::dcp::SILENCE_MAX,
         }
     }
@@ -108,6 +115,8 @@ pub(crate) struct NodeState {
     pub(crate) crew: Arc<Crew>,
     pub(crate) counters: NodeCounters,
     pub(crate) ports: Ports,
+    /// Where a port is served over TLS.
+    pub(crate) tls: Option<Tls>,
     pub(crate) waits: Waits,
     pub(crate) started_unix_s: u32,
     /// 32 hex digits.
@@ -233,19 +242,8 @@ impl Node {
 
     fn start_with(config: &NodeConfig, waits: Waits) -> Result<Self, StartError> {
         let system = |error: std::io::Error| StartError::System(error.to_string());
-        let at = |port| std::net::SocketAddr::new(config.listen, port);
-        let kv = bind("kv", at(config.kv_port))?;
-        let http = bind("http", at(config.http_port))?;
-        let classic = config
-            .memcached_port
-            .map(|port| bind("memcached", at(port)))
-            .transpose()?;
-        let port_of = |listener: &std::net::TcpListener| listener.local_addr().map(|at| at.port());
-        let ports = Ports {
-            kv: port_of(&kv).map_err(system)?,
-            http: port_of(&http).map_err(system)?,
-            memcached: classic.as_ref().map(port_of).transpose().map_err(system)?,
-        };
+        let mut sockets = Sockets::bind(config)?;
+        let ports = sockets.ports;
         let (warmed, warm) = watch::channel(0);
         let (crew, doors) = Crew::new(config.threads).map_err(system)?;
         let crew = Arc::new(crew);
@@ -254,16 +252,9 @@ impl Node {
         // Not before: whoever is refused a start is told why, and nothing else.
         descriptors.tell();
         let (workers, threads) = Workers::start(&state, &state.timings, doors).map_err(system)?;
-        let mut listeners = Vec::new();
-        for (listener, trusted) in [(Some(kv), false), (classic, true)] {
-            if let Some(listener) = listener {
-                let (node, crew) = (Arc::clone(&state), Arc::clone(&crew));
-                let listener = Listener::start(listener, trusted, node, crew);
-                listeners.push(listener.map_err(system)?);
-            }
-        }
+        let listeners = sockets.accept(&state, &crew).map_err(system)?;
         let (stop_http, stopping) = watch::channel(false);
-        let http = (http, descriptors.http);
+        let http = (sockets, descriptors.http);
         let http = start_http(http, Arc::clone(&state), threads, stopping).map_err(system)?;
         let node = Self {
             state,
@@ -285,6 +276,19 @@ impl Node {
     /// The ports that are served.
     pub fn ports(&self) -> Ports {
         self.state.ports
+    }
+
+    /// What clients of its ports with TLS are to trust, as PEM; `None` where there is no such port.
+    pub fn authority(&self) -> Option<Arc<str>> {
+        self.state.tls.as_ref().map(Tls::authority)
+    }
+
+    /// Reads the certificate of its ports with TLS again; connections that are open keep theirs.
+    ///
+    /// # Errors
+    /// What is wrong with it, one line; then the one before stays. Never where there is no such port.
+    pub fn reload_certificate(&self) -> Result<(), String> {
+        self.state.tls.as_ref().map_or(Ok(()), Tls::reload)
     }
 
     /// Waits until warmup of every bucket has ended.
@@ -372,7 +376,7 @@ fn open_state(
         rev: i64::from(started_unix_s),
     };
     let followed = config.replica_of.as_ref();
-    let opened = open::open_buckets(config, &clock, warmed)?;
+    let mut opened = open::open_buckets(config, &clock, warmed)?;
     let mut buckets = BTreeMap::new();
     for bucket in opened.buckets {
         let name = bucket.bucket.name().to_owned();
@@ -404,6 +408,7 @@ fn open_state(
         crew: Arc::clone(crew),
         counters: NodeCounters::default(),
         ports,
+        tls: opened.tls.take(),
         waits,
         started_unix_s,
         uuid: opened.kept.identities.node_uuid.clone(),
@@ -434,12 +439,19 @@ fn start_follower(state: &Arc<NodeState>, config: &NodeConfig) -> std::io::Resul
 }
 
 fn start_http(
-    (listener, connections_max): (std::net::TcpListener, usize),
+    (sockets, connections_max): (Sockets, usize),
     state: Arc<NodeState>,
     workers: Vec<i32>,
     stopping: watch::Receiver<bool>,
 ) -> std::io::Result<JoinHandle<()>> {
-    listener.set_nonblocking(true)?;
+    let Sockets { http, https, .. } = sockets;
+    // Whoever fills one of them leaves the other alone.
+    let connections_max = connections_max.div_ceil(1 + usize::from(https.is_some()));
+    let tls = state.tls.as_ref().map(|tls| Arc::clone(&tls.config));
+    http.set_nonblocking(true)?;
+    https
+        .iter()
+        .try_for_each(|socket| socket.set_nonblocking(true))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -451,11 +463,14 @@ fn start_http(
                 drop(tokio::spawn(memory_watch::watch(Arc::clone(&state))));
                 drop(tokio::spawn(watch_buffers(Arc::clone(&state))));
                 drop(tokio::spawn(balance(Arc::clone(&state.crew), workers)));
-                match tokio::net::TcpListener::from_std(listener) {
-                    Ok(listener) => {
-                        let listener = (listener, connections_max);
-                        crate::http::serve(listener, state, stopping).await;
-                    }
+                let listen = tokio::net::TcpListener::from_std;
+                let door = |socket, tls| {
+                    let listener = listen(socket)?;
+                    std::io::Result::Ok(HttpDoor::new(listener, connections_max, tls))
+                };
+                let https = https.map(|socket| door(socket, tls)).transpose();
+                match door(http, None).and_then(|http| Ok((http, https?))) {
+                    Ok(doors) => crate::http::serve(doors, state, stopping).await,
                     Err(error) => tracing::error!(%error, "HTTP is not served"),
                 }
             });

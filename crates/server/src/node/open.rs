@@ -20,6 +20,7 @@ use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy};
 use crate::config::{NodeConfig, StartError};
 use crate::replication::ReplicaOf;
 use crate::store::Store;
+use crate::tls::Tls;
 use crate::value::{SYSTEM_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// vBuckets of every bucket.
@@ -48,6 +49,7 @@ pub(super) struct OpenedBucket {
 pub(super) struct Opened {
     pub(super) kept: Kept,
     pub(super) buckets: Vec<OpenedBucket>,
+    pub(super) tls: Option<Tls>,
 }
 
 /// Opens every bucket; `warmed` counts those whose warmup ended.
@@ -71,6 +73,8 @@ pub(super) fn open_buckets(
     for settings in &wanted {
         stores.push(open_store(&settings.bucket, kept.dir.as_ref())?);
     }
+    // Now the data directory is this node's, and nothing runs yet.
+    let tls = Tls::open(config)?;
     let mut buckets = Vec::new();
     for (settings, (store, clean)) in wanted.into_iter().zip(stores) {
         let name = &settings.bucket.name;
@@ -85,7 +89,7 @@ pub(super) fn open_buckets(
     if let Some(dir) = &kept.dir {
         dir.save(&kept.identities)?;
     }
-    Ok(Opened { kept, buckets })
+    Ok(Opened { kept, buckets, tls })
 }
 
 /// What is configured, then what was made while the node ran.

@@ -16,6 +16,7 @@ use crate::http::{BucketChange, BucketSummary, BucketsError, Eviction, NodeSumma
 use crate::identity::AuthenticatedUser;
 use crate::served::ServedBucket;
 use crate::stats;
+use crate::tls::Tls;
 
 impl NodeView for NodeState {
     fn authenticate(&self, name: &str, password: &[u8]) -> Option<AuthenticatedUser> {
@@ -152,6 +153,14 @@ impl NodeView for NodeState {
     ) -> Option<Result<Arc<Manifest>, CollectionsError>> {
         let served = Self::bucket(self, bucket)?;
         Some(collections::change(self, &served, edit))
+    }
+
+    fn authority(&self) -> Option<Arc<str>> {
+        self.tls.as_ref().map(Tls::authority)
+    }
+
+    fn reload_certificate(&self) -> Result<(), String> {
+        self.tls.as_ref().map_or(Ok(()), Tls::reload)
     }
 
     fn metrics(&self) -> String {

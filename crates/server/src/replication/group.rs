@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::ReplicaOf;
 use crate::cluster_map::{
     BUCKET_CAPABILITIES, BucketMap, DISK_BUCKET_CAPABILITIES, HISTORY_BUCKET_CAPABILITIES,
-    HOST_PLACEHOLDER, MapRevision, NodeAddress, bucket_config, global_config,
+    HOST_PLACEHOLDER, MapRevision, NodeAddress, TlsPorts, bucket_config, global_config,
 };
 use crate::collections::to_bytes;
 use crate::config::{BucketKind, BucketSettings, Ports};
@@ -36,6 +36,7 @@ pub(crate) struct Peer {
     pub(crate) host: String,
     pub(crate) kv_port: u16,
     pub(crate) http_port: u16,
+    tls: TlsPorts,
 }
 
 impl Peer {
@@ -53,6 +54,7 @@ impl Peer {
             host: &self.host,
             kv_port: self.kv_port,
             http_port: self.http_port,
+            tls: self.tls,
         }
     }
 
@@ -69,6 +71,7 @@ impl Peer {
             host: host.to_owned(),
             kv_port: port(about, "kv")?,
             http_port: port(about, "http")?,
+            tls: tls_ports(about),
         })
     }
 
@@ -78,6 +81,8 @@ impl Peer {
             "host": self.host,
             "kv": self.kv_port,
             "http": self.http_port,
+            "kv_tls": self.tls.kv,
+            "https": self.tls.http,
         })
     }
 }
@@ -98,6 +103,7 @@ impl Group {
             host: of.host.clone(),
             kv_port: of.port,
             http_port: HTTP_PORT_GUESS,
+            tls: TlsPorts::default(),
         };
         Self {
             peers: vec![active],
@@ -125,6 +131,10 @@ fn this_node(ports: Ports) -> NodeAddress<'static> {
         host: HOST_PLACEHOLDER,
         kv_port: ports.kv,
         http_port: ports.http,
+        tls: TlsPorts {
+            kv: ports.kv_tls,
+            http: ports.https,
+        },
     }
 }
 
@@ -194,6 +204,8 @@ pub(super) fn introduction(node: &NodeState, served: &ServedBucket, demote: bool
     json!({
         "kv": node.ports.kv,
         "http": node.ports.http,
+        "kv_tls": node.ports.kv_tls,
+        "https": node.ports.https,
         "node": node.uuid,
         "epoch": revision.epoch,
         "rev": revision.rev,
@@ -206,6 +218,13 @@ fn port(about: &Value, name: &str) -> Option<u16> {
     u16::try_from(about[name].as_u64()?)
         .ok()
         .filter(|port| *port != 0)
+}
+
+fn tls_ports(about: &Value) -> TlsPorts {
+    TlsPorts {
+        kv: port(about, "kv_tls"),
+        http: port(about, "https"),
+    }
 }
 
 fn revision(about: &Value) -> Option<MapRevision> {
@@ -270,7 +289,13 @@ pub(crate) fn register(
 /// What a registered replica is told: who all the nodes are.
 fn welcome(node: &NodeState, served: &ServedBucket) -> String {
     let revision = served.map().revision;
-    let this = json!({"node": node.uuid, "kv": node.ports.kv, "http": node.ports.http});
+    let this = json!({
+        "node": node.uuid,
+        "kv": node.ports.kv,
+        "http": node.ports.http,
+        "kv_tls": node.ports.kv_tls,
+        "https": node.ports.https,
+    });
     let mut nodes = vec![this];
     nodes.extend(served.group().peers.iter().map(Peer::to_json));
     json!({
@@ -326,14 +351,13 @@ pub(super) fn registered(
         check_bucket(served, of, uuid)?;
         served.show_uuid(uuid);
     }
+    let about = &answer["nodes"][0];
     let active = Peer {
-        node: answer["nodes"][0]["node"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned(),
+        node: about["node"].as_str().unwrap_or_default().to_owned(),
         host: at.0.clone(),
         kv_port: at.1,
         http_port,
+        tls: tls_ports(about),
     };
     let group = group_of(node, active, &answer["nodes"]);
     let history = serde_json::from_value(answer["history"].clone());

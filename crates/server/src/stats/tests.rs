@@ -32,6 +32,9 @@ impl Running {
             kv_port: 0,
             http_port: 0,
             memcached_port: Some(0),
+            kv_tls_port: None,
+            https_port: None,
+            certificate: None,
             username: "admin".into(),
             password: "secret".into(),
             buckets: vec![BucketConfig {

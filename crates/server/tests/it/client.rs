@@ -1,11 +1,17 @@
 //! A client that says exactly what a test wants said. It encodes frames itself, so that a
 //! mistake in `wire` is not made twice.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use model::VbId;
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, ClientConnection};
 use wire::{Decoded, Feature, Limits, Opcode, Response, Status, decode};
 
 /// No answer takes longer: a test fails instead of hanging.
@@ -174,9 +180,35 @@ impl Answer {
     }
 }
 
+/// Ports for which those with TLS are used, and what is trusted there.
+static SEALED: Mutex<BTreeMap<u16, (u16, Arc<ClientConfig>)>> = Mutex::new(BTreeMap::new());
+
+/// From now on whoever connects to `port` uses this one with TLS, trusting this certificate.
+pub(crate) fn seal(port: u16, (sealed, pem): (u16, &str)) {
+    let tls = Arc::new(trusting(pem, rustls::ALL_VERSIONS));
+    let mut ports = SEALED.lock().unwrap();
+    ports.insert(port, (sealed, tls));
+}
+
+/// What a client goes by that trusts this certificate.
+pub(crate) fn trusting(
+    pem: &str,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> ClientConfig {
+    let mut roots = rustls::RootCertStore::empty();
+    let root = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+    roots.add(root).unwrap();
+    ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth()
+}
+
 /// A connection to a node.
 pub(crate) struct Client {
     stream: TcpStream,
+    tls: Option<Box<ClientConnection>>,
     input: Vec<u8>,
     /// Bytes of `input` that were answers already.
     read: usize,
@@ -186,15 +218,34 @@ pub(crate) struct Client {
 impl Client {
     /// A connection on which nothing was said yet.
     pub(crate) fn connect(port: u16) -> Self {
+        let sealed = SEALED.lock().unwrap().get(&port).cloned();
+        if let Some((port, tls)) = sealed {
+            let name = "127.0.0.1".try_into().unwrap();
+            return Self::sealed(port, ClientConnection::new(tls, name).unwrap());
+        }
+        Self::open(port)
+    }
+
+    /// The same without TLS, whatever is said elsewhere.
+    pub(crate) fn open(port: u16) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).expect("the node listens");
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(ANSWER_LIMIT)).unwrap();
         stream.set_write_timeout(Some(ANSWER_LIMIT)).unwrap();
         Self {
             stream,
+            tls: None,
             input: Vec::new(),
             read: 0,
             opaque: 0,
+        }
+    }
+
+    /// The same over TLS; the handshake comes with the first words.
+    pub(crate) fn sealed(port: u16, tls: ClientConnection) -> Self {
+        Self {
+            tls: Some(tls.into()),
+            ..Self::open(port)
         }
     }
 
@@ -231,7 +282,11 @@ impl Client {
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).expect("the node reads");
+        let written = match &mut self.tls {
+            Some(tls) => rustls::Stream::new(&mut **tls, &mut self.stream).write_all(bytes),
+            None => self.stream.write_all(bytes),
+        };
+        written.expect("the node reads");
     }
 
     /// Sends all requests in one write.
@@ -286,7 +341,11 @@ impl Client {
             self.read = 0;
             let start = self.input.len();
             self.input.resize(start + (256 << 10), 0);
-            let count = self.stream.read(&mut self.input[start..]);
+            let room = &mut self.input[start..];
+            let count = match &mut self.tls {
+                Some(tls) => rustls::Stream::new(&mut **tls, &mut self.stream).read(room),
+                None => self.stream.read(room),
+            };
             self.input.truncate(start + *count.as_ref().unwrap_or(&0));
             match count {
                 Ok(0) => {
@@ -294,8 +353,15 @@ impl Client {
                     return None;
                 }
                 Ok(_) => {}
-                // It was closed with something unread.
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                // It was closed with something unread, or sealed and without a word.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof
+                    ) =>
+                {
+                    return None;
+                }
                 Err(error) => panic!("no answer: {error}"),
             }
         }
@@ -319,8 +385,10 @@ impl Client {
             stream,
             input,
             read,
+            tls,
             ..
         } = self;
+        assert!(tls.is_none(), "a socket alone does not do");
         (stream, input[read..].to_vec())
     }
 

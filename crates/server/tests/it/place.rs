@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use server::{BucketConfig, BucketKind, Node, NodeConfig};
 use wire::Opcode;
 
-use crate::client::{Client, PASSWORD, Request, USER};
+use crate::client::{self, Client, PASSWORD, Request, USER};
 
 fn config(data_dir: Option<&Path>) -> NodeConfig {
     NodeConfig {
@@ -15,6 +15,9 @@ fn config(data_dir: Option<&Path>) -> NodeConfig {
         kv_port: 0,
         http_port: 0,
         memcached_port: Some(0),
+        kv_tls_port: over_tls().then_some(0),
+        https_port: None,
+        certificate: None,
         username: USER.into(),
         password: PASSWORD.into(),
         buckets: ["default", "other"].map(bucket).to_vec(),
@@ -22,6 +25,11 @@ fn config(data_dir: Option<&Path>) -> NodeConfig {
         threads: 2,
         purge_age_s: 259_200,
     }
+}
+
+/// Whether all that can be is said over TLS: everything holds there as well.
+fn over_tls() -> bool {
+    std::env::var_os("SETTEE_TEST_OVER_TLS").is_some()
 }
 
 fn bucket(name: &str) -> BucketConfig {
@@ -45,6 +53,9 @@ fn started(config: NodeConfig) -> Node {
         .unwrap()
         .block_on(node.warmed_up())
         .expect("it loads");
+    if let (Some(sealed), Some(pem)) = (node.ports().kv_tls, node.authority()) {
+        client::seal(node.ports().kv, (sealed, &pem));
+    }
     node
 }
 

@@ -19,15 +19,24 @@ pub(crate) struct ServeArgs {
     /// Port of the KV protocol, 0 for a free one [default: 11210] [env: SETTEE_KV_PORT]
     #[arg(long, value_name = "N")]
     pub(crate) kv_port: Option<String>,
-    /// Port of the KV protocol over TLS; not supported yet [env: SETTEE_KV_TLS_PORT]
+    /// Port of the KV protocol over TLS (couchbases://), 0 for a free one; usually 11207
+    /// [default: closed] [env: SETTEE_KV_TLS_PORT]
     #[arg(long, value_name = "N")]
     pub(crate) kv_tls_port: Option<String>,
     /// Port of HTTP management, 0 for a free one [default: 8091] [env: SETTEE_HTTP_PORT]
     #[arg(long, value_name = "N")]
     pub(crate) http_port: Option<String>,
-    /// Port of HTTP management over TLS; not supported yet [env: SETTEE_HTTPS_PORT]
+    /// Port of HTTP management over TLS, 0 for a free one; usually 18091
+    /// [default: closed] [env: SETTEE_HTTPS_PORT]
     #[arg(long, value_name = "N")]
     pub(crate) https_port: Option<String>,
+    /// Certificate of the ports with TLS, PEM, followed by those of its authorities; SIGHUP reads
+    /// it again [default: one that the node makes, see settee cert] [env: SETTEE_TLS_CERT]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_cert: Option<String>,
+    /// Key of that certificate, PEM [env: SETTEE_TLS_KEY]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_key: Option<String>,
     /// Port for classic memcached clients, 0 for a free one, without authentication
     /// [default: closed] [env: SETTEE_MEMCACHED_PORT]
     #[arg(long, value_name = "N")]
@@ -92,6 +101,8 @@ impl ServeArgs {
             ("kv-tls-port", &self.kv_tls_port),
             ("http-port", &self.http_port),
             ("https-port", &self.https_port),
+            ("tls-cert", &self.tls_cert),
+            ("tls-key", &self.tls_key),
             ("memcached-port", &self.memcached_port),
             ("username", &self.username),
             ("password", &self.password),

@@ -50,7 +50,7 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::new(Sysexit::Os, error.to_string()))?;
     let node = Node::start(config.node.clone()).map_err(|error| refusal(&error))?;
     let served = waiting.block_on(attend(&node, &config, &mut signals, |running| {
-        reload(args, running, &logging);
+        reload(args, (&node, running), &logging);
     }));
     tracing::info!("stopping: draining connections and flushing");
     let stopped = node
@@ -122,7 +122,7 @@ fn resolve(args: &ServeArgs) -> Result<ServeConfig, Failure> {
 fn refusal(error: &StartError) -> Failure {
     let code = match error {
         StartError::Listen { .. } | StartError::DataInUse(_) => Sysexit::Unavailable,
-        StartError::NotReplica { .. } => Sysexit::Config,
+        StartError::NotReplica { .. } | StartError::Certificate(_) => Sysexit::Config,
         StartError::DataAccess(_) => Sysexit::CantCreate,
         StartError::DataFormat(_) => Sysexit::Data,
         StartError::System(_) => Sysexit::Os,
@@ -139,8 +139,15 @@ fn ready_line(config: &ServeConfig, ports: Ports) -> String {
         at(ports.kv),
         at(ports.http)
     );
-    if let Some(port) = ports.memcached {
-        write!(line, " memcached={}", at(port)).expect("writing to a string does not fail");
+    let others = [
+        ("kv-tls=", ports.kv_tls),
+        ("https=https://", ports.https),
+        ("memcached=", ports.memcached),
+    ];
+    for (name, port) in others {
+        if let Some(port) = port {
+            write!(line, " {name}{}", at(port)).expect("writing to a string does not fail");
+        }
     }
     let names: Vec<_> = config
         .node
@@ -169,8 +176,12 @@ fn announce(line: &str) -> Result<(), Failure> {
     }
 }
 
-/// Reads the configuration again. The log level changes at once; all else needs a restart.
-fn reload(args: &ServeArgs, running: &ServeConfig, logging: &Logging) {
+/// Reads the configuration and the certificate again. The log level changes at once; all else that
+/// is configured needs a restart.
+fn reload(args: &ServeArgs, (node, running): (&Node, &ServeConfig), logging: &Logging) {
+    if let Err(reason) = node.reload_certificate() {
+        tracing::error!(reason, "certificate not reloaded");
+    }
     let fresh = match resolve(args) {
         Ok(fresh) => fresh,
         Err(failure) => {
@@ -209,6 +220,8 @@ mod tests {
             kv: 11210,
             http: 8091,
             memcached: None,
+            kv_tls: None,
+            https: None,
         };
         let line = ready_line(&config(&[]), ports);
         let expected = "settee ready kv=127.0.0.1:11210 http=http://127.0.0.1:8091 \
@@ -224,9 +237,11 @@ mod tests {
             kv: 1,
             http: 2,
             memcached: Some(3),
+            kv_tls: Some(4),
+            https: Some(5),
         };
-        let expected =
-            "settee ready kv=[::1]:1 http=http://[::1]:2 memcached=[::1]:3 bucket=a,b data=memory";
+        let expected = "settee ready kv=[::1]:1 http=http://[::1]:2 kv-tls=[::1]:4 https=https://[::1]:5 \
+             memcached=[::1]:3 bucket=a,b data=memory";
         assert_eq!(ready_line(&config, ports), expected);
     }
 

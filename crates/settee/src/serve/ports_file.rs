@@ -7,7 +7,7 @@ use std::process;
 
 use server::Ports;
 
-/// Writes `{"kv":N,"http":N}`, and `"memcached"` where served, so that a reader sees the whole
+/// Writes `{"kv":N,"http":N}`, and `"memcached"`, `"kv_tls"` and `"https"` where served, so that a reader sees the whole
 /// text or no file: it is written next to its place and moved there.
 pub(super) fn write(path: &Path, ports: Ports) -> io::Result<()> {
     let name = path
@@ -25,12 +25,16 @@ pub(super) fn write(path: &Path, ports: Ports) -> io::Result<()> {
 }
 
 fn text(ports: Ports) -> String {
-    let memcached = ports.memcached.map(|port| format!(",\"memcached\":{port}"));
-    let memcached = memcached.unwrap_or_default();
-    format!(
-        "{{\"kv\":{},\"http\":{}{memcached}}}\n",
-        ports.kv, ports.http
-    )
+    let others = [
+        ("memcached", ports.memcached),
+        ("kv_tls", ports.kv_tls),
+        ("https", ports.https),
+    ];
+    let others: String = others
+        .iter()
+        .filter_map(|(name, port)| Some(format!(",\"{name}\":{}", (*port)?)))
+        .collect();
+    format!("{{\"kv\":{},\"http\":{}{others}}}\n", ports.kv, ports.http)
 }
 
 #[cfg(test)]
@@ -42,6 +46,8 @@ mod tests {
         kv: 40001,
         http: 40002,
         memcached: None,
+        kv_tls: None,
+        https: None,
     };
 
     #[test]
@@ -57,14 +63,15 @@ mod tests {
     }
 
     #[test]
-    fn the_memcached_port_is_there_if_served() {
+    fn other_ports_are_there_if_served() {
         let ports = Ports {
             memcached: Some(40003),
+            https: Some(40005),
             ..PORTS
         };
         assert_eq!(
             text(ports),
-            "{\"kv\":40001,\"http\":40002,\"memcached\":40003}\n"
+            "{\"kv\":40001,\"http\":40002,\"memcached\":40003,\"https\":40005}\n"
         );
     }
 

@@ -19,7 +19,7 @@ use tower::ServiceExt;
 
 use super::*;
 use crate::changes::{Feed, NoFeed, Wanted};
-use crate::cluster_map::{BUCKET_CAPABILITIES, BucketMap, MapRevision, NodeAddress};
+use crate::cluster_map::{BUCKET_CAPABILITIES, BucketMap, MapRevision, NodeAddress, TlsPorts};
 use crate::cluster_map::{HOST_PLACEHOLDER, bucket_config, global_config};
 use crate::collections::CollectionsError;
 use crate::identity::Role;
@@ -29,6 +29,10 @@ const NODE: NodeAddress<'_> = NodeAddress {
     host: HOST_PLACEHOLDER,
     kv_port: 11210,
     http_port: 8091,
+    tls: TlsPorts {
+        kv: None,
+        http: None,
+    },
 };
 
 /// A node with the bucket `travel` that a test can change.
@@ -86,6 +90,8 @@ impl NodeView for FakeNode {
                 kv: 11210,
                 http: 8091,
                 memcached: None,
+                kv_tls: None,
+                https: None,
             },
             memory_quota_bytes: 512 << 20,
             memory_used_bytes: 10,
@@ -179,6 +185,14 @@ impl NodeView for FakeNode {
             *manifest = Arc::clone(next);
         }
         Some(next.map_err(CollectionsError::Refused))
+    }
+
+    fn authority(&self) -> Option<Arc<str>> {
+        Some("-----BEGIN CERTIFICATE-----\n".into())
+    }
+
+    fn reload_certificate(&self) -> Result<(), String> {
+        Err("key.pem holds no key".into())
     }
 
     fn metrics(&self) -> String {
@@ -653,7 +667,7 @@ async fn served() -> io::Result<Served> {
     let address = listener.local_addr()?;
     let (stop, stopping) = watch::channel(false);
     let task = tokio::spawn(serve(
-        (listener, CONNECTIONS_MAX),
+        (HttpDoor::new(listener, CONNECTIONS_MAX, None), None),
         FakeNode::new(),
         stopping,
     ));

@@ -3,6 +3,9 @@
 //! A connection at rest holds no buffer: input is read into a buffer that the worker's
 //! connections share, and only what is incomplete, or cannot be sent yet, is kept apart.
 
+mod scratch;
+mod seal;
+mod sealed;
 mod sending;
 
 use std::io::{self, ErrorKind, Read};
@@ -19,11 +22,14 @@ use prefetch_index::prefetch_index;
 
 use super::buffers::Held;
 use super::mailbox::{HeldBells, Mailbox};
-use super::worker::{Arrival, Home, Place, serve_alone};
+use super::worker::{Arrival, Door, Home, Place, serve_alone};
 use crate::connections::ConnectionInfo;
 use crate::node::NodeState;
 use crate::session::dcp::Produced;
 use crate::session::{Received, Session, Verdict};
+use seal::Seal;
+
+pub(super) use scratch::Scratch;
 
 /// Bytes read at once.
 pub(super) const READ_BYTES: usize = 64 << 10;
@@ -39,30 +45,6 @@ const LINGER: Duration = Duration::from_secs(1);
 /// What a connection may do in one turn before others have theirs: a request that is tried again and
 /// again while streams of the same connection send would have no end.
 const TURNS: u32 = 16;
-
-/// Buffers that the connections of one worker share.
-pub(super) struct Scratch {
-    pub(super) input: Box<[u8]>,
-    pub(super) output: Vec<u8>,
-}
-
-impl Default for Scratch {
-    fn default() -> Self {
-        Self {
-            input: vec![0; READ_BYTES].into(),
-            output: Vec::new(),
-        }
-    }
-}
-
-impl Scratch {
-    /// Gives back what a large answer took.
-    pub(super) fn shrink(&mut self) {
-        if self.output.capacity() > KEEP_BYTES {
-            self.output = Vec::new();
-        }
-    }
-}
 
 /// What the system told of a socket. It tells of changes only, so each holds until it is found to be
 /// otherwise.
@@ -82,6 +64,8 @@ pub(super) struct Connection<S> {
     pub(super) session: Session,
     pub(super) info: Arc<ConnectionInfo>,
     pub(super) mailbox: Arc<Mailbox>,
+    /// Where it is over TLS. Then what is unsent is sealed.
+    tls: Option<Box<Seal>>,
     /// Input that was read but not consumed: part of a frame, or what waits behind a parked
     /// request or a full output.
     backlog: Vec<u8>,
@@ -103,6 +87,8 @@ pub(super) struct Connection<S> {
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
+    /// Nothing is said before the handshake of TLS is over.
+    Shake,
     Read,
     /// Run what is in the backlog.
     Backlog,
@@ -157,11 +143,18 @@ impl<S> Connection<S> {
         } else {
             Next::Read
         };
+        // Its peer may have ended what it sends without closing the socket, which nobody tells.
+        let readable = self.tls.as_ref().is_some_and(|tls| tls.is_closed());
+        let told = Told {
+            readable,
+            ..Told::default()
+        };
         Connection {
             stream: change(self.stream),
             session: self.session,
             info: self.info,
             mailbox: self.mailbox,
+            tls: self.tls,
             backlog: self.backlog,
             unsent: self.unsent,
             sent: self.sent,
@@ -170,14 +163,15 @@ impl<S> Connection<S> {
             next,
             until: None,
             unread_until: self.unread_until,
-            told: Told::default(),
+            told,
         }
     }
 
     /// Notes how much is set aside for the peer.
     fn note_held(&mut self) {
+        let sealed = self.tls.as_ref().map_or(0, |tls| tls.held());
         self.held
-            .note(self.backlog.capacity() + self.unsent.capacity());
+            .note(self.backlog.capacity() + self.unsent.capacity() + sealed);
     }
 
     pub(super) fn end(mut self, node: &NodeState) {
@@ -189,8 +183,8 @@ impl<S> Connection<S> {
 impl Connection<TcpStream> {
     /// What arrived, as a connection of this thread; `None` if its peer is gone.
     pub(super) fn admitted(arrival: Arrival, node: &Arc<NodeState>, home: &Home) -> Option<Self> {
-        let (stream, classic) = match arrival {
-            Arrival::New { stream, classic } => (stream, classic),
+        let (stream, door) = match arrival {
+            Arrival::New { stream, door } => (stream, door),
             Arrival::Moved(moving) => {
                 let mut connection = moving.connection.with(TcpStream::from_std);
                 connection.session.timings = Arc::clone(&home.timings);
@@ -198,12 +192,24 @@ impl Connection<TcpStream> {
             }
         };
         let mailbox = Arc::new(Mailbox::default());
-        let Some(info) = node.connections.register(&stream, &mailbox) else {
+        let tls = match door {
+            Door::Tls => Some(sealed::seal(node)?),
+            Door::Plain | Door::Classic => None,
+        };
+        let Some(info) = node
+            .connections
+            .register((&stream, tls.is_some()), &mailbox)
+        else {
             node.connections.give_up();
             return None;
         };
         let timings = Arc::clone(&home.timings);
+        let classic = door == Door::Classic;
         let session = Session::new(Arc::clone(node), Arc::clone(&info), timings, classic);
+        let (next, until) = match tls {
+            Some(_) => (Next::Shake, Some(Instant::now() + node.waits.handshake)),
+            None => (Next::Read, None),
+        };
         Some(Self {
             stream: TcpStream::from_std(stream),
             held: Held::nothing(&node.buffers, &info),
@@ -211,11 +217,12 @@ impl Connection<TcpStream> {
             session,
             info,
             mailbox,
+            tls,
             backlog: Vec::new(),
             unsent: Vec::new(),
             sent: 0,
-            next: Next::Read,
-            until: None,
+            next,
+            until,
             unread_until: None,
             told: Told::default(),
         })
@@ -290,8 +297,21 @@ impl Connection<TcpStream> {
             && self.place(home) == home.place
     }
 
-    /// Reads what there is, up to the buffer's length; 0 at the end, `None` if there is nothing.
-    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    /// Reads what there is, up to the buffer's length; 0 at the end, `None` if there is nothing, or
+    /// nothing whole of what is sealed. `sealed` is for TLS.
+    #[inline]
+    pub(super) fn read(
+        &mut self,
+        buffer: &mut [u8],
+        sealed: &mut Vec<u8>,
+    ) -> io::Result<Option<usize>> {
+        if self.tls.is_some() {
+            return self.read_sealed(buffer, sealed);
+        }
+        self.read_socket(buffer)
+    }
+
+    fn read_socket(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             match self.stream.read(buffer) {
                 Ok(count) => {
@@ -371,8 +391,13 @@ impl Connection<TcpStream> {
     /// Does what is next, and says what comes then; a step if that has to wait.
     fn step(&mut self, turns: u32, scratch: &mut Scratch) -> io::Result<Option<Step>> {
         self.next = match self.next {
+            Next::Shake => match self.shake(scratch)? {
+                Some(next) => next,
+                None => return Ok(Some(Step::Wait(self.until))),
+            },
             Next::Close => return Ok(Some(Step::Ended)),
             Next::Linger => {
+                self.say_goodbye();
                 self.stream.shutdown(Shutdown::Write)?;
                 self.until = Some(Instant::now() + LINGER);
                 Next::Drain
@@ -430,10 +455,10 @@ impl Connection<TcpStream> {
         if !self.told.readable {
             return Ok(None);
         }
-        Ok(match self.read(&mut scratch.input)? {
+        Ok(match self.read(&mut scratch.input, &mut scratch.sealed)? {
             Some(0) => Some(Next::Close),
             Some(count) => Some(self.take_input(count, scratch)?),
-            None => None,
+            None => self.told.readable.then_some(Next::Read),
         })
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 
-use super::{Connection, KEEP_BYTES, Scratch, Step};
+use super::{Connection, KEEP_BYTES, Next, Scratch, Step};
 
 /// How long a consumer of changes may take to read what one turn made for it.
 const UNREAD_LIMIT: Duration = Duration::from_mins(6);
@@ -39,6 +39,9 @@ impl Connection<TcpStream> {
     /// Sends what the socket takes, unless something else is before it. Gives how much it took.
     pub(super) fn send_some(&mut self, output: &[u8]) -> io::Result<usize> {
         self.info.count_sent(output.len());
+        if self.tls.is_some() {
+            return self.send_sealed(output);
+        }
         if self.unsent.is_empty() {
             write(&mut self.stream, output, &mut self.told.writable)
         } else {
@@ -53,15 +56,15 @@ impl Connection<TcpStream> {
             return Err(ErrorKind::ConnectionAborted.into());
         }
         if self.told.writable {
-            let rest = &self.unsent[self.sent..];
-            let count = write(&mut self.stream, rest, &mut self.told.writable)?;
+            let count = self.send_rest()?;
             self.info.count_taken(count);
-            self.sent += count;
-            if self.sent == self.unsent.len() {
-                (self.unsent, self.sent, self.unread_until) = (Vec::new(), 0, None);
+            if self.unsent.is_empty() {
                 self.note_held();
                 return Ok(None);
             }
+        }
+        if self.next == Next::Shake {
+            return self.awaits_handshake().map(Some);
         }
         if !self.session.is_dcp() {
             return Ok(Some(Step::Wait(None)));
@@ -75,6 +78,17 @@ impl Connection<TcpStream> {
         Ok(Some(Step::Wait(Some(until))))
     }
 
+    /// Sends what the socket takes of the rest. Gives how much it took.
+    pub(super) fn send_rest(&mut self) -> io::Result<usize> {
+        let rest = &self.unsent[self.sent..];
+        let count = write(&mut self.stream, rest, &mut self.told.writable)?;
+        self.sent += count;
+        if self.sent == self.unsent.len() {
+            (self.unsent, self.sent, self.unread_until) = (Vec::new(), 0, None);
+        }
+        Ok(count)
+    }
+
     /// Reads and drops what still comes, for a while. A socket that is closed with input unread
     /// makes the system take back what the peer has not read yet.
     pub(super) fn drain(&mut self, scratch: &mut Scratch) -> io::Result<Step> {
@@ -86,7 +100,7 @@ impl Connection<TcpStream> {
             if !self.told.readable {
                 return Ok(Step::Wait(Some(until)));
             }
-            if self.read(&mut scratch.input)? == Some(0) {
+            if self.read_socket(&mut scratch.input)? == Some(0) {
                 return Ok(Step::Ended);
             }
         }

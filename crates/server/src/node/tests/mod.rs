@@ -23,6 +23,7 @@ mod crowd;
 mod moves;
 mod room;
 mod streams;
+mod tls;
 
 const SOON: Duration = Duration::from_millis(50);
 
@@ -45,6 +46,9 @@ fn config(data_dir: Option<&Path>, buckets: Vec<BucketConfig>) -> NodeConfig {
         kv_port: 0,
         http_port: 0,
         memcached_port: None,
+        kv_tls_port: None,
+        https_port: None,
+        certificate: None,
         username: USER.into(),
         password: PASSWORD.into(),
         buckets,

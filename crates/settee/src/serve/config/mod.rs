@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::thread;
 
 use model::DurabilityLevel;
-use server::{BucketConfig, BucketKind, EvictionPolicy, NodeConfig, ReplicaOf};
+use server::{BucketConfig, BucketKind, CertificateFiles, EvictionPolicy, NodeConfig, ReplicaOf};
 
 use super::settings::{ConfigError, Given, Settings};
 use crate::client::Address;
@@ -68,12 +68,6 @@ impl ServeConfig {
     /// # Errors
     /// The first mistake found.
     pub(super) fn from_settings(settings: &Settings) -> Result<Self, ConfigError> {
-        for key in ["kv-tls-port", "https-port"] {
-            if let Some(given) = settings.get(key) {
-                let allowed = "must be left out, TLS is not supported yet";
-                return Err(mistake(key, given, &given.values[0], allowed));
-            }
-        }
         let node = NodeConfig {
             data_dir: data_dir(settings)?,
             listen: parse(settings, "listen", "must be an IP address", |v| {
@@ -83,6 +77,9 @@ impl ServeConfig {
             kv_port: port(settings, "kv-port")?.unwrap_or(11210),
             http_port: port(settings, "http-port")?.unwrap_or(8091),
             memcached_port: port(settings, "memcached-port")?,
+            kv_tls_port: port(settings, "kv-tls-port")?,
+            https_port: port(settings, "https-port")?,
+            certificate: certificate(settings)?,
             username: username(settings)?,
             password: password(settings)?,
             buckets: buckets(settings)?,
@@ -93,6 +90,7 @@ impl ServeConfig {
         check_levels(&node, settings)?;
         check_followed(&node, settings)?;
         check_exposure(&node, settings)?;
+        check_certificate(&node, settings)?;
         check_ports(&node, settings)?;
         let ports_file = parse(settings, "ports-file", "must be a path", path)?;
         Ok(Self {
@@ -131,6 +129,34 @@ fn parse<T>(
 fn port(settings: &Settings, key: &'static str) -> Result<Option<u16>, ConfigError> {
     let allowed = "must be a port number from 0 to 65535, 0 for a free one";
     parse(settings, key, allowed, |value| value.parse().ok())
+}
+
+/// Both files or none.
+fn certificate(settings: &Settings) -> Result<Option<CertificateFiles>, ConfigError> {
+    let chain = parse(settings, "tls-cert", "must be a path", path)?;
+    let key = parse(settings, "tls-key", "must be a path", path)?;
+    let lonely = match (chain, key) {
+        (Some(chain), Some(key)) => return Ok(Some(CertificateFiles { chain, key })),
+        (None, None) => return Ok(None),
+        (Some(_), None) => ("tls-cert", "needs --tls-key too"),
+        (None, Some(_)) => ("tls-key", "needs --tls-cert too"),
+    };
+    match settings.get(lonely.0) {
+        Some(given) => Err(mistake(lonely.0, given, &given.values[0], lonely.1)),
+        None => Ok(None),
+    }
+}
+
+/// A certificate that no port would show is a mistake.
+fn check_certificate(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
+    let served = node.kv_tls_port.is_some() || node.https_port.is_some();
+    match settings.get("tls-cert") {
+        Some(given) if !served => {
+            let allowed = "needs --kv-tls-port or --https-port";
+            Err(mistake("tls-cert", given, &given.values[0], allowed))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn path(value: &str) -> Option<PathBuf> {
@@ -411,6 +437,8 @@ fn check_ports(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError
         ("kv-port", node.kv_port),
         ("http-port", node.http_port),
         ("memcached-port", node.memcached_port.unwrap_or(0)),
+        ("kv-tls-port", node.kv_tls_port.unwrap_or(0)),
+        ("https-port", node.https_port.unwrap_or(0)),
     ];
     for (i, (later, port)) in ports.iter().enumerate() {
         let earlier = ports[..i]

@@ -77,6 +77,9 @@ fn every_setting_arrives() {
         kv_port: 0,
         http_port: 0,
         memcached_port: Some(0),
+        kv_tls_port: None,
+        https_port: None,
+        certificate: None,
         username: "u".into(),
         password: "p".into(),
         buckets: vec![
@@ -123,16 +126,9 @@ fn a_mistake_is_one_line_with_key_value_and_what_is_allowed() {
             "a:b",
             "must be 1 to 128 bytes without control characters or a colon",
         ),
-        (
-            "kv-tls-port",
-            "11207",
-            "must be left out, TLS is not supported yet",
-        ),
-        (
-            "https-port",
-            "0",
-            "must be left out, TLS is not supported yet",
-        ),
+        ("https-port", "65536", port),
+        ("tls-cert", "a.pem", "needs --tls-key too"),
+        ("tls-key", "a.pem", "needs --tls-cert too"),
     ] {
         assert_eq!(
             line(&[(key, value)]),

@@ -10,7 +10,7 @@ use super::args::ServeArgs;
 use crate::exit::Sysexit;
 
 /// Every setting, sorted. `config` itself names the file and so is no key of it.
-pub(super) const KEYS: [&str; 18] = [
+pub(super) const KEYS: [&str; 20] = [
     "bucket",
     "data-dir",
     "demote",
@@ -28,6 +28,8 @@ pub(super) const KEYS: [&str; 18] = [
     "purge-age",
     "replica-of",
     "threads",
+    "tls-cert",
+    "tls-key",
     "username",
 ];
 

@@ -1,0 +1,30 @@
+//! What the connections of one thread share.
+
+use super::{KEEP_BYTES, READ_BYTES};
+
+/// Buffers that the connections of one worker share.
+pub(in crate::net) struct Scratch {
+    pub(in crate::net) input: Box<[u8]>,
+    pub(in crate::net) output: Vec<u8>,
+    /// Input as it came, of connections over TLS; empty until there is one.
+    pub(in crate::net) sealed: Vec<u8>,
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self {
+            input: vec![0; READ_BYTES].into(),
+            output: Vec::new(),
+            sealed: Vec::new(),
+        }
+    }
+}
+
+impl Scratch {
+    /// Gives back what a large answer took.
+    pub(in crate::net) fn shrink(&mut self) {
+        if self.output.capacity() > KEEP_BYTES {
+            self.output = Vec::new();
+        }
+    }
+}

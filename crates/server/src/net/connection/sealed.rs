@@ -1,0 +1,136 @@
+//! A connection over TLS: the handshake, and bytes on their way through its [`Seal`].
+
+use std::io::{self, ErrorKind};
+use std::time::Instant;
+
+use mio::net::TcpStream;
+
+use super::seal::{PARTIAL_BYTES_MAX, Seal};
+use super::{Connection, Next, READ_BYTES, Scratch, Step};
+use crate::node::NodeState;
+
+/// What a new connection is sealed with; `None` if it cannot be served, and its place is given up.
+pub(super) fn seal(node: &NodeState) -> Option<Box<Seal>> {
+    let tls = node.tls.as_ref().map(|tls| Seal::new(&tls.config));
+    match tls {
+        Some(Ok(seal)) => Some(Box::new(seal)),
+        failed => {
+            let error = failed.and_then(Result::err);
+            tracing::error!(?error, "a connection over TLS cannot be served");
+            node.connections.give_up();
+            None
+        }
+    }
+}
+
+impl Connection<TcpStream> {
+    /// Whether the socket may hold more, although nothing whole came of what was read.
+    pub(in crate::net) fn has_more(&self) -> bool {
+        self.told.readable
+    }
+
+    /// Reads as [`Connection::read`] does. `buffer` must have room for more than a record.
+    pub(super) fn read_sealed(
+        &mut self,
+        buffer: &mut [u8],
+        sealed: &mut Vec<u8>,
+    ) -> io::Result<Option<usize>> {
+        if sealed.is_empty() {
+            sealed.resize(READ_BYTES, 0);
+        }
+        let kept = match &self.tls {
+            Some(tls) if !tls.is_closed() => tls.begin(sealed),
+            _ => return Ok(Some(0)),
+        };
+        debug_assert!(buffer.len() > PARTIAL_BYTES_MAX, "or nothing more is read");
+        let room = buffer.len().min(sealed.len());
+        let Some(count) = self.read_socket(&mut sealed[kept..room])? else {
+            return Ok(None);
+        };
+        let (Some(tls), 1..) = (&mut self.tls, count) else {
+            return Ok(Some(0));
+        };
+        let opened = tls.open(&mut sealed[..kept + count], buffer, &mut self.unsent);
+        let closed = tls.is_closed();
+        if !self.unsent.is_empty() {
+            self.send_rest()?;
+        }
+        let opened = opened?;
+        if closed {
+            // That it ends is found by the next look.
+            self.told.readable = true;
+        }
+        Ok((opened > 0 || closed).then_some(opened))
+    }
+
+    /// Seals and sends what the socket takes, and keeps the rest; so all of it is taken.
+    pub(super) fn send_sealed(&mut self, output: &[u8]) -> io::Result<usize> {
+        if let (Some(tls), false) = (&mut self.tls, output.is_empty()) {
+            tls.seal(output, &mut self.unsent)?;
+        }
+        self.send_rest()?;
+        self.note_held();
+        Ok(output.len())
+    }
+
+    /// Goes on with the handshake; `None` if it has to wait for the peer. Who cannot be understood is
+    /// told so, and that is the end.
+    pub(super) fn shake(&mut self, scratch: &mut Scratch) -> io::Result<Option<Next>> {
+        self.awaits_handshake()?;
+        if self.mailbox.has_mail() {
+            return self.on_mail(Next::Shake, scratch).map(Some);
+        }
+        if !self.told.readable {
+            return Ok(None);
+        }
+        let read = match self.read(&mut scratch.input, &mut scratch.sealed) {
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                tracing::debug!(connection = self.info.id, %error, "no handshake");
+                self.until = None;
+                return Ok(Some(Next::Linger));
+            }
+            read => read?,
+        };
+        self.note_held();
+        let shaking = self.tls.as_ref().is_some_and(|tls| tls.is_shaking());
+        match read {
+            Some(0) => Ok(Some(Next::Close)),
+            None if shaking => Ok(Some(Next::Shake)),
+            _ => {
+                self.until = None;
+                match read {
+                    Some(count) => self.take_input(count, scratch).map(Some),
+                    None => Ok(Some(Next::Read)),
+                }
+            }
+        }
+    }
+
+    /// How long the handshake may still take.
+    ///
+    /// # Errors
+    /// No longer.
+    pub(super) fn awaits_handshake(&self) -> io::Result<Step> {
+        if self.until.is_some_and(|until| Instant::now() >= until) {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        Ok(Step::Wait(self.until))
+    }
+
+    /// Tells the peer that nothing more comes, as far as the socket takes it.
+    pub(in crate::net) fn say_goodbye(&mut self) {
+        let Some(tls) = &mut self.tls else {
+            return;
+        };
+        // Behind what the peer does not take it would not come.
+        if tls.is_shaking() || !self.unsent.is_empty() {
+            return;
+        }
+        let told = tls.close(&mut self.unsent).and_then(|()| self.send_rest());
+        if let Err(error) = told {
+            tracing::debug!(connection = self.info.id, %error, "ends without a word");
+        }
+        self.unsent = Vec::new();
+        self.sent = 0;
+    }
+}

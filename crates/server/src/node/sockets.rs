@@ -1,0 +1,71 @@
+//! The sockets that a node listens on, all of them before anything else is begun.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use super::NodeState;
+use crate::config::{NodeConfig, Ports, StartError};
+use crate::net::{Crew, Door, Listener, bind};
+
+/// Sockets that listen; nothing is accepted yet.
+pub(super) struct Sockets {
+    kv: Vec<(TcpListener, Door)>,
+    pub(super) http: TcpListener,
+    pub(super) https: Option<TcpListener>,
+    pub(super) ports: Ports,
+}
+
+impl Sockets {
+    pub(super) fn bind(config: &NodeConfig) -> Result<Self, StartError> {
+        let at = |port| SocketAddr::new(config.listen, port);
+        let opened = |purpose, port: Option<u16>| port.map(|port| bind(purpose, at(port)));
+        let http = bind("http", at(config.http_port))?;
+        let https = opened("https", config.https_port).transpose()?;
+        let doors = [
+            (Door::Plain, "kv", Some(config.kv_port)),
+            (Door::Tls, "kv over TLS", config.kv_tls_port),
+            (Door::Classic, "memcached", config.memcached_port),
+        ];
+        let mut kv = Vec::new();
+        for (door, purpose, port) in doors {
+            if let Some(listener) = opened(purpose, port) {
+                kv.push((listener?, door));
+            }
+        }
+        let port_of = |listener: &TcpListener| {
+            let at = listener.local_addr().map(|at| at.port());
+            at.map_err(|error| StartError::System(error.to_string()))
+        };
+        let behind = |door| {
+            let found = kv.iter().find(|(_, other)| *other == door);
+            found.map(|(listener, _)| port_of(listener)).transpose()
+        };
+        let ports = Ports {
+            kv: behind(Door::Plain)?.unwrap_or_default(),
+            http: port_of(&http)?,
+            memcached: behind(Door::Classic)?,
+            kv_tls: behind(Door::Tls)?,
+            https: https.as_ref().map(port_of).transpose()?,
+        };
+        Ok(Self {
+            kv,
+            http,
+            https,
+            ports,
+        })
+    }
+
+    /// Begins to accept connections of the KV protocol.
+    pub(super) fn accept(
+        &mut self,
+        node: &Arc<NodeState>,
+        crew: &Arc<Crew>,
+    ) -> io::Result<Vec<Listener>> {
+        let start = |(listener, door)| {
+            let (node, crew) = (Arc::clone(node), Arc::clone(crew));
+            Listener::start(listener, door, node, crew)
+        };
+        self.kv.drain(..).map(start).collect()
+    }
+}

@@ -1,0 +1,201 @@
+//! What connections over TLS are served with: the node's certificate, given or made, and its key.
+//!
+//! A certificate is read again on request; connections that are open keep what they began with.
+
+mod made;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use rustls::ServerConfig;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use sha2::{Digest as _, Sha256};
+
+use crate::config::{CertificateFiles, NodeConfig, StartError};
+
+/// How long a peer may take for its handshake.
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The part of a data directory in which an authority that was made is kept.
+const DIRECTORY: &str = "tls";
+
+/// Where the certificate lies that clients of a node are to trust, if the node made it.
+pub fn authority_file(data_dir: &Path) -> PathBuf {
+    data_dir.join(DIRECTORY).join(made::CERTIFICATE_FILE)
+}
+
+/// What is read of a file at most: more is no certificate.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Where the certificate comes from.
+#[derive(Clone, Debug)]
+enum Source {
+    Files(CertificateFiles),
+    Made(made::Place),
+}
+
+/// A certificate that can be served.
+struct Loaded {
+    key: Arc<CertifiedKey>,
+    /// What clients are to trust, as PEM.
+    authority: Arc<str>,
+    fingerprint: String,
+}
+
+/// The certificate that is served now.
+struct Current(RwLock<Loaded>);
+
+impl std::fmt::Debug for Current {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "certificate below {}", self.0.read().fingerprint)
+    }
+}
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0.read().key))
+    }
+}
+
+/// What connections over TLS are served with.
+pub(crate) struct Tls {
+    pub(crate) config: Arc<ServerConfig>,
+    current: Arc<Current>,
+    source: Source,
+}
+
+impl Tls {
+    /// What a node that is configured so serves TLS with; `None` if it has no port for it. Where
+    /// no files are named, a certificate is made, below an authority that stays in the data
+    /// directory.
+    ///
+    /// # Errors
+    /// A file cannot be read or written, or is no certificate, or no key of it.
+    pub(crate) fn open(config: &NodeConfig) -> Result<Option<Self>, StartError> {
+        if config.kv_tls_port.is_none() && config.https_port.is_none() {
+            return Ok(None);
+        }
+        let source = match &config.certificate {
+            Some(files) => Source::Files(files.clone()),
+            None => Source::Made(made::Place {
+                directory: config.data_dir.as_ref().map(|dir| dir.join(DIRECTORY)),
+                listen: config.listen,
+            }),
+        };
+        let provider = Arc::new(ring::default_provider());
+        let loaded = load(&source, &provider).map_err(StartError::Certificate)?;
+        loaded.tell();
+        let current = Arc::new(Current(RwLock::new(loaded)));
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| StartError::System(error.to_string()))?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(&current) as _);
+        Ok(Some(Self {
+            config: Arc::new(config),
+            current,
+            source,
+        }))
+    }
+
+    /// Reads the certificate again, for connections that come from now on.
+    ///
+    /// # Errors
+    /// What is wrong with it, one line; the one before stays.
+    pub(crate) fn reload(&self) -> Result<(), String> {
+        let loaded = load(&self.source, self.config.crypto_provider())?;
+        loaded.tell();
+        *self.current.0.write() = loaded;
+        Ok(())
+    }
+
+    /// What clients are to trust, as PEM: the authority of a certificate that was made, the last
+    /// one of a chain that was given.
+    pub(crate) fn authority(&self) -> Arc<str> {
+        Arc::clone(&self.current.0.read().authority)
+    }
+}
+
+impl Loaded {
+    fn tell(&self) {
+        let sha256 = &self.fingerprint;
+        tracing::info!(sha256, "TLS: clients are to trust this certificate");
+    }
+}
+
+fn load(source: &Source, provider: &CryptoProvider) -> Result<Loaded, String> {
+    let (chain, key, authority) = match source {
+        Source::Files(files) => {
+            let (chain, key) = read_files(files)?;
+            let authority = chain.last().cloned();
+            let authority = authority.expect("a chain that was read is not empty");
+            (chain, key, authority)
+        }
+        Source::Made(place) => place.make()?,
+    };
+    let key = CertifiedKey::from_der(chain, key, provider).map_err(|error| match source {
+        Source::Files(files) => format!(
+            "{} and {}: {error}",
+            files.chain.display(),
+            files.key.display()
+        ),
+        Source::Made(_) => error.to_string(),
+    })?;
+    Ok(Loaded {
+        key: Arc::new(key),
+        fingerprint: fingerprint(&authority),
+        authority: to_pem(&authority).into(),
+    })
+}
+
+type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn read_files(files: &CertificateFiles) -> Result<Pair, String> {
+    let chain = read(&files.chain)?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&chain).collect();
+    let chain = chain.map_err(|error| format!("{}: {error}", files.chain.display()))?;
+    if chain.is_empty() {
+        return Err(format!("{} holds no certificate", files.chain.display()));
+    }
+    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?);
+    let key = key.map_err(|error| format!("{} holds no key: {error}", files.key.display()))?;
+    Ok((chain, key))
+}
+
+fn read(path: &PathBuf) -> Result<Vec<u8>, String> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path);
+    let read = file.and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes));
+    read.map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(bytes)
+}
+
+fn to_pem(certificate: &[u8]) -> String {
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::STANDARD.encode(certificate);
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    for line in text.as_bytes().chunks(64) {
+        pem.extend(line.iter().copied().map(char::from));
+        pem.push('\n');
+    }
+    pem.push_str("-----END CERTIFICATE-----\n");
+    pem
+}
+
+/// As other tools print it: `AB:CD:...`.
+fn fingerprint(certificate: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in Sha256::digest(certificate) {
+        let colon = if text.is_empty() { "" } else { ":" };
+        write!(text, "{colon}{byte:02X}").expect("writing to a string does not fail");
+    }
+    text
+}
