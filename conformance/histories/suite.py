@@ -1,13 +1,15 @@
 """What many clients see of few keys can have happened one after the other, whatever becomes of the node.
 
 Clients read, write, replace by CAS, count and delete, all on the same keys at the same time; `lib/linear.py`
-judges what they were answered, key by key. Once on a node alone; and once with durable writes on two nodes, of
-which the active one is killed and the other promoted.
+judges what they were answered, key by key. Once on a node alone; with durable writes on two nodes, of which the
+active one is killed and the other promoted; and while what lies between the two is slow, stands still or is cut, and
+either is killed and comes back.
 
 usage: suite.py [name of a test]
 """
 
 import random
+import selectors
 import struct
 import sys
 import threading
@@ -18,19 +20,30 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from harness import Node, Suite, equal, eventually
 from linear import Op, linearizable
-from mcbp import DELETE, EXISTS, GET, NOT_FOUND, REPLACE, SET, SUCCESS, Closed, Connection, key_call
+from mcbp import DELETE, EXISTS, GET, NOT_FOUND, REPLACE, SET, SUCCESS, Closed, Connection
+from mcbp import frame, key_call, vbucket_of
 from mcbp import FEATURE_MUTATION_SEQNO, FEATURE_SELECT_BUCKET, FEATURE_XERROR
-from pair import CATCH_UP_SECONDS, Pair, promote, stats
+from pair import Apart, Pair, log_in, promote
 
 INCREMENT = 0x05
 CLIENTS = 5
-MAJORITY = bytes([0x11, 1])
+NOT_MY_VBUCKET, TEMPORARY, IN_PROGRESS, IN_RECOMMIT, AMBIGUOUS = 0x07, 0x86, 0xA2, 0xA4, 0xA3
+# With these nothing happened, and nothing will.
+REFUSED = (NOT_MY_VBUCKET, TEMPORARY, IN_PROGRESS, IN_RECOMMIT)
 FEATURES = (FEATURE_MUTATION_SEQNO, FEATURE_XERROR, FEATURE_SELECT_BUCKET, 0x10, 0x11)  # framing, durable writes
 # Of each key, so many operations on average; several keys are in use at the same time.
 OPS_OF_A_KEY = 40
 KEYS_AT_ONCE = 4
 
 suite = Suite("histories")
+
+
+def level(number, milliseconds=30_000):
+    """The frame info of a durable write."""
+    return bytes([0x13, number]) + struct.pack(">H", milliseconds)
+
+
+MAJORITY, PERSIST_TO_MAJORITY = level(1), level(3)
 
 
 class Client(threading.Thread):
@@ -67,7 +80,7 @@ class Client(threading.Thread):
         self.written += 1
         number = self.number * 10_000_000 + self.written
         asked = {"kind": kind, "number": number if kind in ("set", "replace") else None}
-        more = {} if kind == "get" or not self.world.durable else {"framing": MAJORITY}
+        more = {} if kind == "get" or not self.world.durable else {"framing": self.world.durable}
         text, plain = str(number).encode(), bytes(8)
         call = {
             "get": (GET, b"", b""),
@@ -90,8 +103,10 @@ class Client(threading.Thread):
         if answer == "done" and kind in ("get", "add_one"):
             value = reply.value
             asked["number"] = int(value) if kind == "get" else struct.unpack(">Q", value)[0]
+        if reply.status in REFUSED:
+            return
         if answer is None:
-            # Refused or ambiguous: it may have happened all the same, or happen later.
+            # Ambiguous: it may have happened all the same, or happen later.
             self.world.note(key, Op(called=called, **asked))
             return
         cas = reply.cas if answer == "done" and kind != "delete" else None
@@ -103,7 +118,7 @@ class Client(threading.Thread):
 class World:
     """What clients share: the node, and the histories of all keys."""
 
-    def __init__(self, node, durable):
+    def __init__(self, node, durable=None):
         self.node, self.durable = node, durable
         self.turn = threading.Lock()
         self.begun, self.stopped = 0, False
@@ -132,6 +147,75 @@ class World:
         known = sum(op.answer != "unknown" for history in self.histories.values() for op in history)
         if known < least:
             raise AssertionError(f"{known} answers say nothing")
+
+
+class Crowd(threading.Thread):
+    """Many writers, each with a connection and a key of its own, and one durable write under way."""
+
+    def __init__(self, node, count, milliseconds):
+        super().__init__(daemon=True)
+        self.stopped, self.problem = False, None
+        self.framing = level(1, milliseconds)
+        self.selector = selectors.DefaultSelector()
+        self.sent, self.done, self.ambiguous = [0] * count, [0] * count, 0
+        self.writers = []
+        for number in range(count):
+            connection = Connection(node.kv, seconds=60)
+            connection.hello(*FEATURES)
+            connection.login()
+            self.selector.register(connection.socket, selectors.EVENT_READ, number)
+            self.writers.append(connection)
+        self.start()
+
+    def run(self):
+        try:
+            for number in range(len(self.writers)):
+                self.write(number)
+            while not self.stopped:
+                for ready, _ in self.selector.select(0.05):
+                    self.answered(ready.data)
+        except Exception as error:  # noqa: BLE001 - told by whoever waits
+            self.problem = error
+
+    def key(self, number):
+        return b"writer-%d" % number
+
+    def write(self, number):
+        self.sent[number] += 1
+        key, value = self.key(number), str(self.sent[number]).encode()
+        more = {"framing": self.framing, "vbucket": vbucket_of(key), "opaque": self.sent[number]}
+        self.writers[number].send(frame(SET, key, bytes(8), value, **more))
+
+    def answered(self, number):
+        reply = self.writers[number].receive()
+        equal(reply.opaque, self.sent[number], "opaque")
+        if reply.status == SUCCESS:
+            self.done[number] = self.sent[number]
+        elif reply.status == AMBIGUOUS:
+            self.ambiguous += 1
+        elif reply.status not in REFUSED:
+            raise AssertionError(f"{reply!r}")
+        self.write(number)
+
+    def each_succeeds(self):
+        """Waits until every writer had a write done that began after this was called."""
+        begun = list(self.sent)
+
+        def all_have():
+            equal(self.problem, None, "a writer's problem")
+            return all(done > before for done, before in zip(self.done, begun))
+
+        eventually("every writer gets through", all_have, 40)
+
+    def fails(self, count):
+        """Waits until so many more writes were not decided in time."""
+        wanted = self.ambiguous + count
+        eventually("writes are given up", lambda: self.ambiguous >= wanted, 40)
+
+    def end(self):
+        self.stopped = True
+        self.join(20)
+        equal((self.is_alive(), self.problem), (False, None), "the writers")
 
 
 @suite.test
@@ -171,7 +255,7 @@ def histories_that_cannot_have_happened_are_found():
 def clients_of_a_node_agree_on_what_happened():
     node = Node("--bucket", "default:128").start().ready()
     try:
-        world = World(node, durable=False)
+        world = World(node)
         world.work(15_000)
         world.judge(14_000)
     finally:
@@ -182,15 +266,90 @@ def clients_of_a_node_agree_on_what_happened():
 def clients_of_two_nodes_agree_through_a_kill_and_a_promotion():
     with Pair("--bucket", "default:128") as pair:
         # Before that a majority is the active node alone.
-        streaming = lambda: stats(pair.replica, "replication")["streams"] == "1024"
-        eventually("all streams are open", streaming, CATCH_UP_SECONDS)
-        world = World(pair.active, durable=True)
+        pair.streams()
+        world = World(pair.active, MAJORITY)
         eventually("durable writes are done", lambda: world.begun > 2000, 60)
         pair.active.kill()
         promote(pair.replica)
         world.node = pair.replica
         world.work(2000)
         world.judge(2000)
+
+
+@suite.test
+def clients_of_two_nodes_agree_through_partitions_and_a_promotion():
+    with Apart("--bucket", "default:128") as pair:
+        pair.streams()
+        world = World(pair.active, level(1, 250))
+        chance = random.Random(5)
+        for _ in range(3):
+            for disturb in chance.sample((pair.wire.freeze, pair.wire.cut, lambda: pair.wire.slow(0.005)), 3):
+                disturb()
+                world.work(150)
+                pair.wire.flow()
+                pair.streams()
+                world.work(300)
+        # Killed while it is cut off, it comes back and gets what it missed.
+        pair.wire.cut()
+        pair.replica.kill()
+        world.work(100)
+        pair.wire.flow()
+        pair.replica.start()
+        pair.streams()
+        world.work(300)
+        # Whatever was done is with the other one, also of what was under way when the wire was cut.
+        pair.wire.cut()
+        pair.active.kill()
+        promote(pair.replica)
+        world.node = pair.replica
+        world.work(500)
+        world.judge(2000)
+
+
+@suite.test
+def clients_of_two_nodes_agree_through_kills_of_either_where_writes_are_on_disk():
+    with Pair("--bucket", "default:128") as pair:
+        pair.streams()
+        world = World(pair.active, level(3, 1000))
+        for node in (pair.replica, pair.active, pair.replica, pair.active):
+            world.work(200)
+            node.kill()
+            # Nobody works without the active node.
+            world.work(60 if node is pair.replica else 5)
+            node.start().ready()
+            pair.streams()
+        world.work(300)
+        world.judge(500)
+
+
+@suite.test
+def five_hundred_durable_writers_and_a_replica_that_comes_and_goes():
+    with Apart("--bucket", "default:128") as pair:
+        pair.streams()
+        crowd = Crowd(pair.active, 500, 200)
+        crowd.each_succeeds()
+        for disturb in (pair.wire.cut, pair.wire.freeze, pair.replica.kill, pair.wire.cut):
+            disturb()
+            # Each of them waits once at least, and most of them again.
+            crowd.fails(600)
+            pair.wire.flow()
+            if not pair.replica.alive():
+                pair.replica.start()
+            pair.streams()
+            crowd.each_succeeds()
+        pair.wire.freeze()
+        crowd.fails(200)
+        crowd.end()
+        pair.active.kill()
+        promote(pair.replica)
+        reader = log_in(pair.replica)
+        for number, (done, sent) in enumerate(zip(crowd.done, crowd.sent)):
+            key = crowd.key(number)
+            # What was prepared last is decided by the new active node.
+            read = lambda k=key: next(r for r in [key_call(reader, GET, k)] if r.status == SUCCESS)
+            value = int(eventually("it can be read", read).value)
+            if not done <= value <= sent:
+                raise AssertionError(f"{key!r}: {done} was acknowledged, {sent} sent, {value} is there")
 
 
 if __name__ == "__main__":

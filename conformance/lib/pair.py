@@ -13,6 +13,7 @@ from mcbp import (
     Connection,
     frame,
 )
+from wire import Wire
 
 CATCH_UP_SECONDS = 60
 
@@ -23,13 +24,14 @@ def log_in(node):
     return connection.login()
 
 
-def address(node):
-    return f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
+def address(node, port=None):
+    """Where a node is followed: at its own port, or at one that leads there."""
+    return f"couchbase://Administrator:password@127.0.0.1:{port or node.kv}/default"
 
 
-def follower_of(node, *more):
+def follower_of(node, *more, port=None):
     """A node that follows `node`, started."""
-    return Node("--replica-of", address(node), *more).start()
+    return Node("--replica-of", address(node, port), *more).start()
 
 
 def stats(node, group):
@@ -74,12 +76,23 @@ class Pair:
 
     def __init__(self, *flags):
         self.nodes = [Node(*flags).start().ready()]
-        self.nodes.append(follower_of(self.nodes[0], *flags))
+        self.wire = self.between()
+        self.nodes.append(follower_of(self.nodes[0], *flags, port=self.wire and self.wire.port))
+
+    def between(self):
+        """What lies between the two: nothing."""
+
+    def streams(self):
+        """Waits until the replica follows all of the active node."""
+        all_open = lambda: stats(self.replica, "replication")["streams"] == "1024"
+        eventually("all streams are open", all_open, CATCH_UP_SECONDS)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
+        if self.wire:
+            self.wire.close()
         for node in self.nodes:
             if node.alive():
                 node.process.send_signal(signal.SIGCONT)
@@ -93,3 +106,10 @@ class Pair:
     @property
     def replica(self):
         return self.nodes[1]
+
+
+class Apart(Pair):
+    """Two nodes with a wire between them."""
+
+    def between(self):
+        return Wire(self.nodes[0].kv)
