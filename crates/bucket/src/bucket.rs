@@ -473,6 +473,15 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
+    /// Tells that a connection holds `after` bytes for its peer, and no longer `before`: requests and
+    /// answers count as used while they are in memory.
+    pub fn change_transit(&self, before: usize, after: usize) {
+        self.memory.change_transit(before, after);
+        if after > before && self.memory.is_pressed() {
+            self.relieve();
+        }
+    }
+
     pub(crate) fn relieve(&self) {
         if !self.relieving.swap(true, Ordering::SeqCst) {
             self.reliever_bell.ring();

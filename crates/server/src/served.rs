@@ -7,6 +7,7 @@ use bucket::{Bucket, Workers};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use crate::changes::Pieces;
 use crate::cluster_map::MapRevision;
 use crate::config::{BucketKind, BucketSettings};
 use crate::rate::Rate;
@@ -36,6 +37,8 @@ pub(crate) struct ServedBucket {
     pub(crate) claims: Claims,
     /// How many operations on documents there are.
     pub(crate) operations: Rate,
+    /// What HTTP streams of its changes have made and not sent.
+    pub(crate) pieces: Pieces,
     map: RwLock<MapVersion>,
     group: RwLock<Group>,
     /// What the map calls the bucket, when that is another node's name for it.
@@ -61,6 +64,7 @@ impl ServedBucket {
             gone: AtomicBool::new(false),
             dcp: DcpRegistry::default(),
             operations: Rate::default(),
+            pieces: Pieces::default(),
             map: RwLock::new(map),
             group: RwLock::default(),
             shown_uuid: RwLock::new(None),

@@ -97,7 +97,7 @@ impl BackfillBuffer {
 
     /// Bytes that may be read next for this connection; `None` for nothing.
     pub(crate) fn chunk(&self) -> Option<usize> {
-        if self.is_full() {
+        if self.is_full() || self.all.is_overfull() {
             return None;
         }
         let held = self.bytes.load(Ordering::SeqCst);

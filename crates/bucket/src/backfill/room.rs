@@ -65,6 +65,12 @@ impl BackfillAccount {
         usize::try_from(free).unwrap_or(usize::MAX)
     }
 
+    /// Whether nobody may read any more, not even who holds nothing: documents were larger than the
+    /// least pieces.
+    pub(crate) fn is_overfull(&self) -> bool {
+        self.bytes() > self.bytes_max().saturating_mul(2)
+    }
+
     pub(crate) fn add(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Ordering::SeqCst);
     }
@@ -122,7 +128,9 @@ mod tests {
         assert!(account.give_back(10));
         assert!(!account.give_back(10));
         assert_eq!((account.bytes(), account.free()), (40, 60));
+        account.set_bytes_max(20);
+        assert_eq!((account.free(), account.is_overfull()), (0, false));
         account.set_bytes_max(10);
-        assert_eq!(account.free(), 0);
+        assert!(account.is_overfull());
     }
 }

@@ -19,6 +19,9 @@ use crate::backfill::BackfillAccount;
 /// What backfills may hold: a share of the quota.
 const BACKFILLS: Share = Share::percent(12);
 
+/// What connections may hold in any case, as a part of the quota.
+const TRANSIT_LEAST_PART: u64 = 64;
+
 /// A limit that memory ran into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
@@ -125,6 +128,8 @@ pub struct Memory {
     checkpoints: AtomicI64,
     /// What the process takes beyond what is booked, as far as it is this bucket's.
     overhead: AtomicU64,
+    /// What connections hold of requests and answers.
+    transit: AtomicU64,
     /// What was read for streams and not yet sent; shared with whoever gives it back.
     backfills: Arc<BackfillAccount>,
     limits: Mutex<Limits>,
@@ -142,6 +147,7 @@ impl Memory {
             booked: AtomicI64::new(0),
             checkpoints: AtomicI64::new(0),
             overhead: AtomicU64::new(0),
+            transit: AtomicU64::new(0),
             backfills: Arc::new(BackfillAccount::new(BACKFILLS.of(quota_bytes))),
             limits: Mutex::new(limits),
             marks,
@@ -176,7 +182,7 @@ impl Memory {
     /// Books a change; says whether the reliever has something to do.
     pub(crate) fn add(&self, delta: MemoryDelta) -> bool {
         let booked = self.booked.fetch_add(delta.bytes, Ordering::Relaxed) + delta.bytes;
-        let others = self.overhead() + self.backfills();
+        let others = self.overhead() + self.backfills() + self.transit();
         let over = u64::try_from(booked).unwrap_or(0) + others > self.high_mark();
         if delta.checkpoint_bytes == 0 {
             return over;
@@ -229,13 +235,14 @@ impl Memory {
 
     /// Whether something may be read from the store into memory, for a client or a stream.
     ///
-    /// Only what is booked counts: while a full disk keeps changes in memory, and the allocator
+    /// Only what is booked and what connections hold counts: while a full disk keeps changes in memory, and the allocator
     /// keeps what left it, reads go on.
     ///
     /// # Errors
     /// `TemporaryFailure` or, at the quota, `OutOfMemory`.
     pub fn admit_fetch(&self) -> Result<(), MemoryRefusal> {
-        let (used, allowed) = (self.booked(), self.backfill_limit());
+        let used = self.booked() + self.transit();
+        let allowed = self.backfill_limit();
         if used < allowed {
             return Ok(());
         }
@@ -264,10 +271,35 @@ impl Memory {
         self.overhead.load(Ordering::Relaxed)
     }
 
-    /// Bytes in use: what is booked, and the overhead.
+    /// Takes over that a connection holds `after` bytes for its peer, and no longer `before`.
+    pub(crate) fn change_transit(&self, before: usize, after: usize) {
+        if after >= before {
+            self.transit
+                .fetch_add((after - before) as u64, Ordering::Relaxed);
+        } else {
+            self.transit
+                .fetch_sub((before - after) as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes that connections hold: requests that are not whole, answers that are not read.
+    #[must_use]
+    pub fn transit(&self) -> u64 {
+        self.transit.load(Ordering::Relaxed)
+    }
+
+    /// Whether connections hold so much of what there is that nobody should take more.
+    #[must_use]
+    #[inline]
+    pub fn is_transit_crowded(&self) -> bool {
+        let (transit, quota) = (self.transit(), self.quota());
+        transit > quota / TRANSIT_LEAST_PART && self.used() >= quota
+    }
+
+    /// Bytes in use: what is booked, what connections hold, and the overhead.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.booked() + self.overhead()
+        self.booked() + self.transit() + self.overhead()
     }
 
     /// Bytes of documents, tables, checkpoints and locks, and of what backfills hold.

@@ -26,6 +26,26 @@ fn the_marks_are_those_of_the_reference() {
     assert_eq!(memory.checkpoint_lower_mark(), 12_000);
 }
 
+#[test]
+fn what_connections_hold_counts_as_used_and_crowds_a_full_bucket() {
+    let memory = Memory::new(100_000);
+    memory.change_transit(0, 50_000);
+    assert_eq!((memory.used(), memory.booked()), (50_000, 0));
+    assert!(memory.admit(43_000).is_ok() && memory.admit(43_001).is_err());
+    assert!(!memory.is_transit_crowded(), "there is room");
+    assert!(memory.add(bytes(35_001)), "the reliever makes room for it");
+    memory.add(bytes(15_000));
+    assert!(memory.is_transit_crowded());
+    memory.change_transit(50_000, 1_500);
+    memory.set_overhead(60_000);
+    assert!(
+        !memory.is_transit_crowded(),
+        "a little is granted in any case"
+    );
+    memory.change_transit(1_500, 0);
+    assert_eq!(memory.transit(), 0);
+}
+
 /// The rows of the pressure matrix: memory in use, checkpoints in use, and what becomes of a
 /// write of one byte, a deletion, a fetch, and the reliever.
 #[test]

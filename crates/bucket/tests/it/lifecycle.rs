@@ -1,6 +1,7 @@
 //! vBuckets that come, change and go.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bucket::Flushed;
 use engine::{OpError, Outcome};
@@ -152,6 +153,27 @@ fn states_are_counted_kept_and_survive() {
         bucket.try_get(2, "a").unwrap_err(),
         OpError::WouldBlockPending
     );
+}
+
+#[test]
+fn a_document_that_many_wait_for_is_read_once() {
+    let bucket = warm(options(1, ROOMY), Kept::default(), 1);
+    bucket.set(0, "a", b"1");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    bucket.with_vbucket(VbId(0), |vbucket| {
+        vbucket.evict(b"\0a", model::Now::default())
+    });
+    let Ok(Outcome::NeedsFetch(wanted)) = bucket.try_get(0, "a") else {
+        panic!("it was evicted");
+    };
+    let ear = Ear::new();
+    for _ in 0..50 {
+        bucket.fetch(VbId(0), wanted.clone(), ear.clone());
+    }
+    bucket.fetch_step();
+    assert_eq!(ear.rings(), 50);
+    assert_eq!(bucket.counters().fetched.load(Ordering::Relaxed), 1);
+    assert_eq!(bucket.get(0, "a").unwrap(), b"1");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bucket::Wake;
 use model::{Now, Seqno, VbId};
@@ -10,12 +11,15 @@ use tokio::sync::Notify;
 use wire::dcp::{DcpControl, OpenFlags, StreamRequest};
 use wire::{Decoded, Feature, FeatureSet, Limits, Opaque, Opcode, Status, decode};
 
-use super::{Change, Collections, Place, Position, Streams, Told, take};
+use super::{Change, Collections, Piece, Place, Position, Streams, Told, take};
 use crate::clock::SystemClock;
 use crate::collections::to_json;
 use crate::served::ServedBucket;
 use crate::session::Refusal;
 use crate::session::dcp::{OpenedStream, Produced, Producer, SILENCE_MAX, SharedProducer};
+
+/// Buffers that a large document made larger than this are given back.
+const KEEP_BYTES: usize = 256 << 10;
 
 /// How long a stream waits that cannot be had for the moment.
 const AGAIN_NS: u64 = 500_000_000;
@@ -107,6 +111,7 @@ impl Wake for Doorbell {
 /// Nothing is read ahead: a feed that is not asked for more holds a cursor for each vBucket and
 /// one turn's frames at most.
 pub struct Feed {
+    served: Arc<ServedBucket>,
     producer: SharedProducer,
     /// What goes with each stream request.
     filter: Arc<str>,
@@ -183,6 +188,7 @@ impl Feed {
         let producer = Arc::new(Mutex::new(producer));
         served.dcp.enter_feed(&name, &producer);
         Ok(Self {
+            served: Arc::clone(served),
             producer,
             filter: filter.into(),
             features,
@@ -199,6 +205,17 @@ impl Feed {
     /// Rings when there is something after [`Fed::Idle`].
     pub(crate) fn bell(&self) -> Arc<Notify> {
         Arc::clone(&self.bell)
+    }
+
+    /// Whether there is room for what the next turn makes, for one who waits for so long already.
+    pub(crate) fn has_room(&self, waited: Duration) -> bool {
+        let quota = self.served.bucket.memory().quota();
+        self.served.pieces.have_room(quota, waited)
+    }
+
+    /// Text to be sent; it counts as used until it was.
+    pub(crate) fn piece(&self, text: Vec<u8>) -> Piece {
+        Piece::new(text, &self.served)
     }
 
     /// Where it is.
@@ -220,7 +237,9 @@ impl Feed {
         };
         let sound = self.read(&frames, now, &mut tell);
         frames.clear();
-        self.frames = frames;
+        if frames.capacity() <= KEEP_BYTES {
+            self.frames = frames;
+        }
         match produced {
             _ if !sound || self.streams.all_done() => Fed::Over,
             Produced::More => Fed::More,

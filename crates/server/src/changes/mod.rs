@@ -5,6 +5,7 @@
 mod collections;
 mod feed;
 mod message;
+mod piece;
 mod place;
 mod position;
 mod record;
@@ -13,6 +14,7 @@ mod streams;
 pub use collections::Collections;
 pub use feed::{Fed, Feed, News, NoFeed, Start, Wanted};
 pub use message::{DocumentChange, Told, take};
+pub(crate) use piece::{Piece, Pieces};
 pub use place::Place;
 pub use position::{Position, PositionError, TEXT_BYTES_MAX};
 pub use record::{Change, Event, Names, cloud_rollback, void_after};

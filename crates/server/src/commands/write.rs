@@ -1,13 +1,14 @@
 //! Commands that write documents.
 
-use engine::{OpError, StoreMode, Write};
-use model::{Draft, Meta};
+use engine::{OpError, Outcome, StoreMode, Write};
+use model::{Draft, Meta, Now, VbId};
 use wire::Frame;
 use wire::request::{
     Arithmetic, Concat, ConcatMode, Delete, Direction, Message, Store, StoreMode as Mode,
 };
 
 use super::documents::absolute_expiry;
+use crate::served::ServedBucket;
 use crate::session::{Context, Done, Refusal, StoredKey, value_refusal};
 use crate::value::{Stored, VALUE_BYTES_MAX, Values, inflate, to_store};
 
@@ -104,6 +105,20 @@ pub(super) fn arithmetic(context: &mut Context<'_>, frame: &Frame<'_>) -> Result
     })
 }
 
+/// Bytes of the value that is there and would be written anew; 0 where that is not in memory, or so
+/// much is free that it does not matter.
+fn stored_bytes(bucket: &ServedBucket, vb: VbId, key: &StoredKey<'_>, now: Now) -> usize {
+    let bucket = &bucket.bucket;
+    if bucket.memory().used() < bucket.memory().quota() / 2 {
+        return 0;
+    }
+    let found = bucket.read(vb, |vbucket| vbucket.get_or_tombstone(key.bytes(), now));
+    match found {
+        Ok(Outcome::Done(got)) => got.document.value().len(),
+        _ => 0,
+    }
+}
+
 /// APPEND, PREPEND and their quiet forms.
 pub(super) fn concat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
     let request = Concat::read(frame)?;
@@ -121,7 +136,9 @@ pub(super) fn concat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Don
     } else {
         request.value
     };
-    context.admit(&bucket, bytes.len() + ROOM_BYTES)?;
+    // Put together in one place, and copied into the document.
+    let there = stored_bytes(&bucket, vb, &key, now).saturating_mul(2);
+    context.admit(&bucket, there + bytes.len() + ROOM_BYTES)?;
     let change = engine::Concat {
         key: key.bytes(),
         bytes,

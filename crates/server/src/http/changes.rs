@@ -40,6 +40,8 @@ const ID_INTERVAL: Duration = Duration::from_secs(1);
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// An idle feed is looked at so often without a ring.
 const LOOK: Duration = Duration::from_millis(500);
+/// How often a stream that waits until others sent what they made looks again.
+const ROOM_LOOK: Duration = Duration::from_millis(50);
 
 /// What may stand behind the question mark.
 #[derive(Deserialize)]
@@ -168,7 +170,15 @@ impl Events {
     /// The next piece; asked for only once the one before it was written.
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
         let bell = self.feed.bell();
+        let began = Instant::now();
         while !self.over && !*self.closing.borrow() {
+            if !self.feed.has_room(began.elapsed()) {
+                tokio::select! {
+                    biased;
+                    () = stopped(&mut self.closing) => return None,
+                    () = time::sleep(ROOM_LOOK) => continue,
+                }
+            }
             let (mut text, fed) = self.turn();
             self.over = fed == Fed::Over;
             if text.is_empty() && self.sent_at.elapsed() >= HEARTBEAT {
@@ -176,7 +186,8 @@ impl Events {
             }
             if !text.is_empty() {
                 self.sent_at = Instant::now();
-                return Some((Ok(Bytes::from(text)), self));
+                let piece = Bytes::from_owner(self.feed.piece(text));
+                return Some((Ok(piece), self));
             }
             match fed {
                 Fed::More | Fed::Over => tokio::task::yield_now().await,

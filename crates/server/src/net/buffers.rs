@@ -11,13 +11,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bucket::Memory;
+
 use crate::connections::ConnectionInfo;
 use crate::node::NodeState;
+use crate::served::ServedBucket;
 
 /// What a connection may hold without it being counted; values below it never wait.
 pub(crate) const SMALL_BYTES: usize = 16 << 10;
-/// The least that all connections may hold together: a few of the largest documents.
+/// The least that all connections may hold together: a few of the largest documents; less with small
+/// quotas.
 const LEAST_BYTES: usize = 64 << 20;
+const LEAST_QUOTA_PART: u64 = 4;
 /// The most, as a part of the quotas.
 const QUOTA_PART: u64 = 16;
 
@@ -73,9 +78,11 @@ impl Buffers {
 
     /// Lets the limit follow the quotas of all buckets.
     pub(crate) fn follow_quota(&self, quota_bytes: u64) {
-        let part = usize::try_from(quota_bytes / QUOTA_PART).unwrap_or(usize::MAX);
+        let part = |of: u64| usize::try_from(quota_bytes / of).unwrap_or(usize::MAX);
         let least = self.least.load(Ordering::Relaxed);
-        self.limit.store(part.max(least), Ordering::Relaxed);
+        let least = least.min(part(LEAST_QUOTA_PART));
+        self.limit
+            .store(part(QUOTA_PART).max(least), Ordering::Relaxed);
     }
 
     /// Another least sum; it counts from the next look on.
@@ -93,11 +100,13 @@ impl Buffers {
     }
 }
 
-/// What one connection holds; given back when it is dropped.
+/// What one connection holds; given back when it is dropped. It counts against the quota of its
+/// bucket meanwhile.
 pub(super) struct Held {
     buffers: Arc<Buffers>,
     info: Arc<ConnectionInfo>,
     bytes: usize,
+    bucket: Option<Arc<ServedBucket>>,
 }
 
 impl Held {
@@ -106,16 +115,36 @@ impl Held {
             buffers: Arc::clone(buffers),
             info: Arc::clone(info),
             bytes: 0,
+            bucket: None,
         }
     }
 
-    /// Notes that it holds so many bytes now.
-    pub(super) fn note(&mut self, bytes: usize) {
+    /// Notes that it holds so many bytes now, for what is done in `bucket`.
+    pub(super) fn note(&mut self, bytes: usize, bucket: Option<&Arc<ServedBucket>>) {
         let bytes = if bytes <= SMALL_BYTES { 0 } else { bytes };
-        if bytes != self.bytes {
-            self.buffers.change(self.bytes, bytes);
-            self.info.note_held(bytes);
-            self.bytes = bytes;
+        if bytes == self.bytes {
+            return;
+        }
+        self.buffers.change(self.bytes, bytes);
+        self.info.note_held(bytes);
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        match (&self.bucket, bucket) {
+            (Some(old), Some(new)) if Arc::ptr_eq(old, new) => {
+                old.bucket.change_transit(before, bytes);
+            }
+            (old, new) => {
+                if let Some(old) = old {
+                    old.bucket.change_transit(before, 0);
+                }
+                if let Some(new) = new {
+                    new.bucket.change_transit(0, bytes);
+                }
+                self.bucket = new.cloned();
+            }
+        }
+        if bytes == 0 {
+            // A bucket that is dropped does not stay for the sake of a connection at rest.
+            self.bucket = None;
         }
     }
 
@@ -127,7 +156,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.note(0);
+        self.note(0, None);
     }
 }
 
@@ -148,16 +177,22 @@ pub(crate) async fn watch(node: Arc<NodeState>) {
     loop {
         ticks.tick().await;
         let buffers = &node.buffers;
-        let quotas = node.all_buckets();
-        buffers.follow_quota(quotas.iter().map(|b| b.bucket.memory().quota()).sum());
-        if !buffers.is_crowded() {
+        let buckets = node.all_buckets();
+        let memories = || buckets.iter().map(|served| served.bucket.memory());
+        buffers.follow_quota(memories().map(Memory::quota).sum());
+        let limit = if buffers.is_crowded() {
+            buffers.limit()
+        } else if memories().any(Memory::is_transit_crowded) {
+            // One at a time: the documents give way, too.
+            buffers.held()
+        } else {
             seen.clear();
             continue;
-        }
+        };
         let holders: Vec<_> = node.connections.all();
         let figures = holders.iter().map(|info| Holder::of(info));
         let closing = to_close(
-            (buffers.held(), buffers.limit()),
+            (buffers.held(), limit),
             granted,
             figures.collect(),
             &mut seen,
@@ -283,6 +318,8 @@ mod tests {
     fn the_limit_follows_the_quotas() {
         let buffers = Buffers::default();
         buffers.follow_quota(100 << 20);
+        assert_eq!(buffers.limit(), 25 << 20);
+        buffers.follow_quota(512 << 20);
         assert_eq!(buffers.limit(), LEAST_BYTES);
         buffers.follow_quota(16 << 30);
         assert_eq!(buffers.limit(), 1 << 30);

@@ -31,6 +31,9 @@ const STEP_DOWN_PERCENT: u64 = 2;
 /// room for documents, too.
 const FIXED_PERCENT: u64 = 20;
 
+/// Bytes for which the allocator takes a page of its own.
+const PAGE_BYTES: usize = 2 << 20;
+
 /// Looks at it for as long as the node serves.
 pub(super) async fn watch(node: Arc<NodeState>) {
     let mut ticks = tokio::time::interval(PERIOD);
@@ -38,6 +41,7 @@ pub(super) async fn watch(node: Arc<NodeState>) {
     let (mut overhead, mut least_unbooked) = (0, u64::MAX);
     loop {
         ticks.tick().await;
+        remind_allocator();
         let Some(resident) = resident_bytes() else {
             return tracing::debug!("this system does not tell what the process takes");
         };
@@ -57,6 +61,12 @@ pub(super) async fn watch(node: Arc<NodeState>) {
                 .set_memory_overhead(u64::try_from(share).unwrap_or(0));
         }
     }
+}
+
+/// Lets the allocator give back what was free for a second. It does so when memory of a page of its own
+/// becomes free, and in a node that has become idle nothing does.
+fn remind_allocator() {
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(PAGE_BYTES)));
 }
 
 /// The overhead to be told, after `overhead` was told and `resident` is taken all the same;

@@ -11,7 +11,7 @@ mod sockets;
 mod view;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -228,6 +228,12 @@ pub struct Node {
 }
 
 impl Node {
+    /// What it shares with its connections.
+    #[cfg(test)]
+    pub(crate) fn state(&self) -> &Arc<NodeState> {
+        &self.state
+    }
+
     /// Opens the data, binds the ports and serves. Warmup goes on in the background.
     ///
     /// # Errors

@@ -5,12 +5,14 @@
 
 use std::time::Duration;
 
+use bucket::Eviction;
 use engine::Outcome;
 use model::{Datatype, Now, VbId};
 use wire::{Frame, Opcode, Status};
 
 use super::{Done, Park, Refusal, Session, StoredKey};
 use crate::net::{Buffers, SMALL_BYTES};
+use crate::served::ServedBucket;
 use crate::value;
 
 /// How often a request that waits for others to hold less looks again.
@@ -27,9 +29,12 @@ pub(super) enum Crowd {
 }
 
 impl Crowd {
-    pub(super) fn of(buffers: &Buffers) -> Self {
+    pub(super) fn of(buffers: &Buffers, bucket: Option<&ServedBucket>) -> Self {
         if !buffers.is_crowded() {
-            Self::Little
+            match bucket {
+                Some(served) if served.bucket.memory().is_transit_crowded() => Self::Much,
+                _ => Self::Little,
+            }
         } else if buffers.is_full() {
             Self::Full
         } else {
@@ -51,6 +56,20 @@ impl Session {
             Ok(true) => Done::Parked(LOOK),
             Err(refusal) => self.refuse(frame, refusal, now, output),
         }
+    }
+
+    /// Whether the bucket has room for `bytes` of a document more, or will not have it however long
+    /// one waits.
+    pub(crate) fn bucket_has_room(&self, bytes: usize) -> bool {
+        let Some(served) = &self.bucket else {
+            return true;
+        };
+        let bucket = &served.bucket;
+        // What is read is copied once more, into the document.
+        let bytes = bytes.saturating_mul(2);
+        let never = bucket.options().eviction == Eviction::None
+            || bytes as u64 > bucket.memory().low_mark();
+        never || bucket.look_for_room(|memory| memory.admit(bytes)).is_ok()
     }
 
     /// Whether the request has to wait before it is run; an error once it has waited enough.

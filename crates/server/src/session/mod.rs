@@ -156,7 +156,7 @@ impl Session {
                 verdict: Verdict::Close,
             };
         }
-        let crowd = Crowd::of(&self.node.buffers);
+        let crowd = Crowd::of(&self.node.buffers, self.bucket.as_deref());
         if crowd == Crowd::Full && self.is_authenticated() {
             let verdict = Verdict::Parked(crowd::LOOK);
             return Received { consumed, verdict };

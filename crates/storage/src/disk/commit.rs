@@ -11,7 +11,7 @@ use super::merge::Stuck;
 use crate::StoreError;
 use crate::history::place_of;
 use crate::port::{Change, CommitInfo, VbBatch};
-use crate::record::{encode_history, encode_row};
+use crate::record::{encode_history, encode_row_head};
 
 const DURING: &str = "committing";
 
@@ -97,12 +97,17 @@ fn write_small(
                 memo.replaced(change, &mut |seqno| group.remove(vb, seqno))?;
                 if let Change::Put { document, .. } = change {
                     info.rows += 1;
-                    let encode = |out: &mut Vec<u8>| encode_row(vb, document, out);
-                    info.bytes += group.put(vb, document.seqno(), encode)? as u64;
+                    let put = group.put(vb, document.seqno(), |out| {
+                        encode_row_head(vb, document, out)
+                    });
+                    info.bytes += put? as u64;
                 }
                 if let Change::Keep { document, at_s } = change {
-                    let encode = |out: &mut Vec<u8>| encode_history(vb, document, at_s, out);
-                    info.bytes += group.put(vb, place_of(document.seqno()), encode)? as u64;
+                    let put = group.put(vb, place_of(document.seqno()), |out| {
+                        encode_history(vb, document, at_s, out);
+                        &[]
+                    });
+                    info.bytes += put? as u64;
                 }
                 Ok(())
             };

@@ -337,12 +337,12 @@ pub(crate) struct Changes<'a> {
 }
 
 impl Changes<'_> {
-    /// A row, or at [`RECORD`] a record: what `encode` adds to the buffer. Tells its bytes.
-    pub(crate) fn put(
+    /// A row, or at [`RECORD`] a record, as [`Journal::put`] takes it. Tells its bytes.
+    pub(crate) fn put<'v>(
         &mut self,
         vb: VbId,
         seqno: Seqno,
-        encode: impl FnOnce(&mut Vec<u8>),
+        encode: impl FnOnce(&mut Vec<u8>) -> &'v [u8],
     ) -> Result<usize, fjall::Error> {
         let key = row_key(vb, seqno);
         let place = self.journal.put(&mut self.group, &key, encode)?;
@@ -356,7 +356,10 @@ impl Changes<'_> {
         vb: VbId,
         value: VbValue<'_>,
     ) -> Result<usize, fjall::Error> {
-        self.put(vb, RECORD, |out| encode_vb(vb, value, out))
+        self.put(vb, RECORD, |out| {
+            encode_vb(vb, value, out);
+            &[]
+        })
     }
 
     /// Takes a row, or a record, away.

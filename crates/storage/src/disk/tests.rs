@@ -25,6 +25,50 @@ fn the_suite_passes_with_rows_apart_from_the_tables() {
     suite::run(&mut |case| DiskStore::open(&dir.path().join(case), options).unwrap().0);
 }
 
+/// Rows that are written from where they lie, and those apart from the tables, beside small ones.
+#[test]
+fn large_documents_are_read_back_from_the_journal_and_from_the_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let vb = VbId(3);
+    let values = [300 << 10, 5, 2 << 20, 1 << 20, 255 << 10]
+        .map(|length| "abcdefg".repeat(length / 7 + 1)[..length].to_owned());
+    let check = |store: &DiskStore| {
+        let found: Vec<_> = suite::scan(store, vb, 0).0;
+        assert_eq!(found.len(), values.len());
+        for ((_, found, meta), value) in found.iter().zip(&values) {
+            assert!(found == value.as_bytes(), "{}", meta.seqno);
+        }
+    };
+    let (store, _) = open(dir.path());
+    let rows: Vec<_> = (1..)
+        .zip(&values)
+        .map(|(seqno, value)| {
+            (
+                suite::document(seqno, &format!("k{seqno}"), value),
+                Seqno::ZERO,
+            )
+        })
+        .collect();
+    suite::put(&store, vb, &rows);
+    check(&store);
+    drop(store);
+    let (store, opened) = open(dir.path());
+    assert!(!opened.clean);
+    check(&store);
+    let engine = store.reader("draining").ok().unwrap();
+    assert!(engine.room.drain_now(None).is_ok());
+    drop(engine);
+    check(&store);
+    drop(store);
+    let blobs = dir.path().join("db/keyspaces/1/blobs");
+    assert_eq!(
+        std::fs::read_dir(blobs).unwrap().count(),
+        2,
+        "those of 1 MiB and more"
+    );
+    check(&open(dir.path()).0);
+}
+
 fn open(path: &Path) -> (DiskStore, Opened) {
     DiskStore::open(path, DiskOptions::default()).unwrap()
 }
@@ -190,7 +234,7 @@ fn rows_above_the_record_do_not_count_and_are_cleared_away() {
     let mut changes = engine.changes();
     for (vb, seqno) in [(1, 2), (1, 3), (2, 1)] {
         let late = suite::document(seqno, "b", "1");
-        let encode = |out: &mut Vec<u8>| crate::record::encode_row(VbId(vb), &late, out);
+        let encode = |out: &mut Vec<u8>| crate::record::encode_row_head(VbId(vb), &late, out);
         changes.put(VbId(vb), Seqno(seqno), encode).unwrap();
     }
     changes.write().unwrap();

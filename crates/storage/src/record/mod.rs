@@ -6,7 +6,9 @@
 mod row;
 mod vb;
 
-pub(crate) use row::{decode_row, encode_history, encode_row, history_time, open_row, row_meta};
+pub(crate) use row::{
+    decode_row, encode_history, encode_row, encode_row_head, history_time, open_row, row_meta,
+};
 pub(crate) use vb::{StoredVb, VbValue, decode_vb, encode_vb};
 
 use model::{Seqno, VbId};
@@ -57,16 +59,19 @@ pub(crate) enum DecodeError {
     Content(&'static str),
 }
 
-fn checksum(key: &RowKey, body: &[u8]) -> u32 {
+/// The checksum over a body in two parts, of which either may be empty.
+fn checksum(key: &RowKey, body: &[u8], rest: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(key);
     hasher.update(body);
+    hasher.update(rest);
     hasher.finalize()
 }
 
-/// Fills in the checksum of a value that was encoded with room for it.
-fn seal(key: &RowKey, value: &mut [u8]) {
-    let crc = checksum(key, &value[CRC_BYTES..]);
+/// Fills in the checksum of a value that was encoded with room for it, and of which `rest` lies
+/// elsewhere.
+fn seal(key: &RowKey, value: &mut [u8], rest: &[u8]) {
+    let crc = checksum(key, &value[CRC_BYTES..], rest);
     value[..CRC_BYTES].copy_from_slice(&crc.to_be_bytes());
 }
 
@@ -75,7 +80,7 @@ fn unseal<'a>(key: &RowKey, value: &'a [u8]) -> Result<&'a [u8], DecodeError> {
     let (crc, body) = value
         .split_first_chunk::<CRC_BYTES>()
         .ok_or(DecodeError::Checksum)?;
-    if u32::from_be_bytes(*crc) == checksum(key, body) {
+    if u32::from_be_bytes(*crc) == checksum(key, body, &[]) {
         Ok(body)
     } else {
         Err(DecodeError::Checksum)

@@ -14,18 +14,39 @@ const VERSION_HISTORY: u8 = 3;
 const LEVEL_SHIFT: u32 = 4;
 const KIND: u8 = 0x0f;
 
+/// Documents of so many bytes are not copied to be written.
+const LARGE_BYTES: usize = 256 << 10;
+
 /// Bytes before the key.
 pub(crate) const ROW_HEADER_BYTES: usize = CRC_BYTES + 28;
 
 /// Adds the value of `document`'s row to `out`. A commit becomes the row of a plain mutation or
 /// deletion.
 pub(crate) fn encode_row(vb: VbId, document: &Document, out: &mut Vec<u8>) {
-    let version = if document.kind().is_prepared() {
+    let version = version_of(document);
+    encode(vb, (document.seqno(), version, None), document, out);
+}
+
+fn version_of(document: &Document) -> u8 {
+    if document.kind().is_prepared() {
         VERSION_PREPARED
     } else {
         VERSION
-    };
-    encode(vb, (document.seqno(), version, None), document, out);
+    }
+}
+
+/// Adds the begin of that value to `out`, and gives the rest of it, which lies in the document: nothing, where a
+/// copy costs little.
+pub(crate) fn encode_row_head<'d>(vb: VbId, document: &'d Document, out: &mut Vec<u8>) -> &'d [u8] {
+    let rest = document.key_and_value();
+    if rest.len() < LARGE_BYTES || document.kind() == Kind::Abort {
+        encode_row(vb, document, out);
+        return &[];
+    }
+    let start = out.len();
+    encode_header((version_of(document), None), document, out);
+    seal(&row_key(vb, document.seqno()), &mut out[start..], rest);
+    rest
 }
 
 /// Adds the value of the row that `document` has in the history to `out`; `at_s` is when that is
@@ -41,14 +62,25 @@ fn encode(
     document: &Document,
     out: &mut Vec<u8>,
 ) {
+    let start = out.len();
+    out.reserve(ROW_HEADER_BYTES + document.key_and_value().len());
+    encode_header((version, at_s), document, out);
+    out.extend_from_slice(document.key_and_value());
+    let meta = document.meta();
+    if meta.kind == Kind::Abort {
+        out.extend_from_slice(&meta.prepare_seqno.0.to_be_bytes());
+    }
+    seal(&row_key(vb, place), &mut out[start..], &[]);
+}
+
+/// What comes before the key, with room for the checksum.
+fn encode_header((version, at_s): (u8, Option<u32>), document: &Document, out: &mut Vec<u8>) {
     assert!(
         document.is_resident(),
         "only a document with its value can be stored"
     );
     let meta = document.meta();
     let key_len = u8::try_from(document.key().len()).expect("a stored key has at most 251 bytes");
-    let start = out.len();
-    out.reserve(ROW_HEADER_BYTES + document.key_and_value().len());
     out.extend_from_slice(&[0; CRC_BYTES]);
     let level = meta.level.map_or(0, |level| level as u8);
     let kind = meta.kind.plain() as u8 | level << LEVEL_SHIFT;
@@ -60,11 +92,6 @@ fn encode(
     if let Some(at_s) = at_s {
         out.extend_from_slice(&at_s.to_be_bytes());
     }
-    out.extend_from_slice(document.key_and_value());
-    if meta.kind == Kind::Abort {
-        out.extend_from_slice(&meta.prepare_seqno.0.to_be_bytes());
-    }
-    seal(&row_key(vb, place), &mut out[start..]);
 }
 
 /// Reads the row that lies at `seqno` of `vb`: at the place of a row of the history, that one.

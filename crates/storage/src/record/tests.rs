@@ -99,9 +99,9 @@ proptest! {
             let mut value = vec![0; CRC_BYTES];
             value.push(version);
             value.extend_from_slice(&body);
-            seal(&row_key(VbId(0), Seqno(1)), &mut value);
+            seal(&row_key(VbId(0), Seqno(1)), &mut value, &[]);
             drop(decode_row(VbId(0), Seqno(1), &value));
-            seal(&vb_key(VbId(0)), &mut value);
+            seal(&vb_key(VbId(0)), &mut value, &[]);
             drop(decode_vb(VbId(0), &value));
         }
     }
@@ -163,7 +163,7 @@ fn a_later_version_is_named() {
     let mut out = Vec::new();
     encode_row(VbId(5), &document(9, "key", "v"), &mut out);
     out[CRC_BYTES] = 4;
-    seal(&row_key(VbId(5), Seqno(9)), &mut out);
+    seal(&row_key(VbId(5), Seqno(9)), &mut out, &[]);
     assert_eq!(
         decode_row(VbId(5), Seqno(9), &out).unwrap_err(),
         DecodeError::Version(4)

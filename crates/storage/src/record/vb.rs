@@ -78,7 +78,7 @@ pub(crate) fn encode_vb(vb: VbId, value: VbValue<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(&entry.seqno.0.to_be_bytes());
     }
     out.extend_from_slice(record.topology.as_bytes());
-    seal(&vb_key(vb), &mut out[start..]);
+    seal(&vb_key(vb), &mut out[start..], &[]);
 }
 
 /// Reads the record of `vb`.

@@ -3,10 +3,13 @@
 //! A connection at rest holds no buffer: input is read into a buffer that the worker's
 //! connections share, and only what is incomplete, or cannot be sent yet, is kept apart.
 
+mod room;
 mod scratch;
 mod seal;
 mod sealed;
 mod sending;
+#[cfg(test)]
+mod tests;
 
 use std::io::{self, ErrorKind, Read};
 use std::net::Shutdown;
@@ -20,6 +23,7 @@ use mio::event::Event;
 use mio::net::TcpStream;
 use prefetch_index::prefetch_index;
 
+use self::room::ROOM_WAIT;
 use super::buffers::Held;
 use super::mailbox::{HeldBells, Mailbox};
 use super::worker::{Arrival, Door, Home, Place, serve_alone};
@@ -165,13 +169,6 @@ impl<S> Connection<S> {
             unread_until: self.unread_until,
             told,
         }
-    }
-
-    /// Notes how much is set aside for the peer.
-    fn note_held(&mut self) {
-        let sealed = self.tls.as_ref().map_or(0, |tls| tls.held());
-        self.held
-            .note(self.backlog.capacity() + self.unsent.capacity() + sealed);
     }
 
     pub(super) fn end(mut self, node: &NodeState) {
@@ -432,15 +429,21 @@ impl Connection<TcpStream> {
                 }
             }
             Next::AwaitRoom(more) => {
-                let room = self.makes_room(more);
+                let now = Instant::now();
+                let until = *self.until.get_or_insert(now + ROOM_WAIT);
+                let room = self.makes_room(more, now < until);
                 self.info.note_waiting(!room);
-                if room {
+                let next = if room {
                     Next::Read
                 } else if self.mailbox.has_mail() {
                     self.on_mail(Next::AwaitRoom(more), scratch)?
                 } else {
-                    return Ok(Some(Step::Wait(Some(Instant::now() + LOOK_AGAIN))));
+                    return Ok(Some(Step::Wait(Some(now + LOOK_AGAIN))));
+                };
+                if next != Next::AwaitRoom(more) {
+                    self.until = None;
                 }
+                next
             }
         };
         Ok(None)
@@ -464,7 +467,7 @@ impl Connection<TcpStream> {
 
     /// How long one that streams may rest; `None` if its streams have to be looked at.
     fn rest(&mut self, turns: u32) -> Option<Step> {
-        if self.held_back && !self.held.all().is_crowded() {
+        if self.held_back && !self.is_crowded() {
             return None;
         }
         let mut limit = self.session.produce_within();
@@ -482,7 +485,7 @@ impl Connection<TcpStream> {
         if matches!(next, Next::Close | Next::Linger | Next::Drain) {
             return Ok(next);
         }
-        self.held_back = !self.session.is_consumer() && self.held.all().is_crowded();
+        self.held_back = !self.session.is_consumer() && self.is_crowded();
         if self.held_back {
             return Ok(match next {
                 Next::Produce => Next::Read,
@@ -535,7 +538,7 @@ impl Connection<TcpStream> {
         self.note_held();
         match received.verdict {
             Verdict::NeedInput(more) => {
-                if self.backlog.len().max(more) <= READ_BYTES || self.makes_room(more) {
+                if self.backlog.len().max(more) <= READ_BYTES || self.makes_room(more, true) {
                     Next::Read
                 } else {
                     Next::AwaitRoom(more)
@@ -545,19 +548,6 @@ impl Connection<TcpStream> {
             Verdict::Parked(limit) => Next::Park(limit),
             Verdict::Close => Next::Linger,
         }
-    }
-
-    /// Takes memory for `more` bytes of a frame, if there is room.
-    fn makes_room(&mut self, more: usize) -> bool {
-        if self.backlog.capacity() - self.backlog.len() < more {
-            if self.held.all().is_crowded() {
-                return false;
-            }
-            // With what may come behind the frame, so that it does not grow for that.
-            self.backlog.reserve_exact(more + READ_BYTES);
-            self.note_held();
-        }
-        true
     }
 
     fn on_mail(&mut self, otherwise: Next, scratch: &mut Scratch) -> io::Result<Next> {

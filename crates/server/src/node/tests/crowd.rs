@@ -95,6 +95,52 @@ fn the_rest_of_a_large_request_is_not_read_before_there_is_room() {
     node.shutdown().unwrap();
 }
 
+fn memory_of(node: &Node) -> std::sync::Arc<crate::served::ServedBucket> {
+    node.state.bucket("default").unwrap()
+}
+
+#[test]
+fn what_connections_hold_counts_against_the_quota_of_their_bucket() {
+    let node = node();
+    let served = memory_of(&node);
+    let memory = served.bucket.memory();
+    let mut deaf = crowded(&node);
+    let held = node.state.buffers.held() as u64;
+    assert_eq!(memory.transit(), held);
+    assert_eq!(memory.used() - memory.booked() - memory.overhead(), held);
+    assert_eq!(deaf.answer().ok().value.len(), LARGE_BYTES);
+    until("all of it is given back", || memory.transit() == 0);
+    drop(crowded(&node));
+    until("a connection that ends, too", || memory.transit() == 0);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn large_answers_and_requests_wait_while_a_full_bucket_is_held_by_others() {
+    let node = node();
+    let served = memory_of(&node);
+    let memory = served.bucket.memory();
+    let mut deaf = Client::ready(node.ports().kv);
+    deaf.set("large", vec![b'l'; LARGE_BYTES]).ok();
+    deaf.pipeline(&[get_large()]);
+    until("an answer is held", || {
+        memory.transit() > LARGE_BYTES as u64 / 8
+    });
+    assert!(!node.state.buffers.is_crowded(), "all of them hold little");
+    let mut late = Client::ready(node.ports().kv);
+    // As if the process took the rest: nothing but what is held can make room.
+    let full = || served.bucket.set_memory_overhead(memory.quota());
+    full();
+    until("it is crowded", || {
+        full();
+        memory.is_transit_crowded()
+    });
+    late.pipeline_and_wait(&[get_large()]);
+    assert_eq!(deaf.answer().ok().value.len(), LARGE_BYTES);
+    assert_eq!(late.answer().ok().value.len(), LARGE_BYTES);
+    node.shutdown().unwrap();
+}
+
 #[test]
 fn who_moves_nothing_of_too_much_is_closed_and_counted() {
     let node = node();

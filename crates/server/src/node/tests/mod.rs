@@ -18,7 +18,7 @@ mod buckets;
     dead_code,
     reason = "the client of the integration tests, of which this needs little"
 )]
-mod client;
+pub(crate) mod client;
 mod crowd;
 mod moves;
 mod room;
@@ -39,7 +39,7 @@ fn start() -> Node {
     )
 }
 
-fn config(data_dir: Option<&Path>, buckets: Vec<BucketConfig>) -> NodeConfig {
+pub(crate) fn config(data_dir: Option<&Path>, buckets: Vec<BucketConfig>) -> NodeConfig {
     NodeConfig {
         data_dir: data_dir.map(Path::to_path_buf),
         listen: "127.0.0.1".parse().unwrap(),
@@ -58,14 +58,14 @@ fn config(data_dir: Option<&Path>, buckets: Vec<BucketConfig>) -> NodeConfig {
     }
 }
 
-fn started(config: &NodeConfig, waits: Waits) -> Node {
+pub(crate) fn started(config: &NodeConfig, waits: Waits) -> Node {
     let node = Node::start_with(config, waits).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.unwrap().block_on(node.warmed_up()).unwrap();
     node
 }
 
-fn bucket(name: &str) -> BucketConfig {
+pub(crate) fn bucket(name: &str) -> BucketConfig {
     BucketConfig {
         name: name.into(),
         quota_bytes: 64 << 20,

@@ -48,12 +48,15 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
         |f| memory(f).checkpoint_upper_mark();
     MEMORY "ep_checkpoint_memory_recovery_lower_mark_bytes" Bytes "Down to this",
         |f| memory(f).checkpoint_lower_mark();
-    MEMORY "ep_mem_booked" Bytes "Memory in use but for the overhead",
+    MEMORY "ep_mem_booked" Bytes "Memory in use but for the overhead and what connections hold",
         |f| memory(f).booked();
     MEMORY "ep_mem_backfills" Bytes "Documents read for streams and not yet sent",
         |f| memory(f).backfills();
     MEMORY "ep_mem_backfills_max" Bytes "What these may take, all streams together",
         |f| memory(f).backfills_max();
+    MEMORY "ep_mem_transit" Bytes
+        "Requests that are not whole and answers that are not read; in use, too",
+        |f| memory(f).transit();
     MEMORY "ep_mem_overhead" Bytes
         "What the process takes beyond what is booked, as far as it is this bucket's"
         Gauge "bucket_memory_overhead",

@@ -250,22 +250,28 @@ impl Journal {
         }
     }
 
-    /// Adds a value under a row key: that which `encode` adds to the buffer.
-    pub(crate) fn put(
+    /// Adds a value under a row key: that which `encode` adds to the buffer, and then what it gives,
+    /// which is written from where it lies.
+    pub(crate) fn put<'v>(
         &mut self,
         group: &mut Group,
         key: &RowKey,
-        encode: impl FnOnce(&mut Vec<u8>),
+        encode: impl FnOnce(&mut Vec<u8>) -> &'v [u8],
     ) -> io::Result<Place> {
         self.buffer.push(PUT);
         self.buffer.extend_from_slice(key);
         self.buffer.extend_from_slice(&[0; 4]);
         let start = self.buffer.len();
-        encode(&mut self.buffer);
-        let length = self.buffer.len() - start;
+        let rest = encode(&mut self.buffer);
+        let length = self.buffer.len() - start + rest.len();
         let place = Place::at(group.at + start as u64, length);
         self.buffer[start - 4..start].copy_from_slice(&(length as u32).to_be_bytes());
-        self.write_when_full(group)?;
+        if rest.is_empty() {
+            self.write_when_full(group)?;
+        } else {
+            self.write_chunk(group, 0, rest)?;
+            self.begin_chunk();
+        }
         Ok(place)
     }
 
@@ -278,7 +284,7 @@ impl Journal {
 
     /// Writes the rest: the group counts from now on, and is durable after [`Journal::sync`].
     pub(crate) fn finish(&mut self, mut group: Group) -> io::Result<()> {
-        let written = self.write_chunk(&mut group, LAST);
+        let written = self.write_chunk(&mut group, LAST, &[]);
         if written.is_ok() {
             self.end = group.at;
             self.last_group += 1;
@@ -297,28 +303,31 @@ impl Journal {
 
     fn write_when_full(&mut self, group: &mut Group) -> io::Result<()> {
         if self.buffer.len() >= CHUNK_BYTES {
-            self.write_chunk(group, 0)?;
+            self.write_chunk(group, 0, &[])?;
             self.begin_chunk();
         }
         Ok(())
     }
 
-    fn write_chunk(&mut self, group: &mut Group, flags: u8) -> io::Result<()> {
+    /// Writes the buffer, and `rest` behind it, as a chunk.
+    fn write_chunk(&mut self, group: &mut Group, flags: u8, rest: &[u8]) -> io::Result<()> {
         if group.chunk == 0 && !self.synced {
             // So that whatever follows a damaged group shows that it was durable. Whatever the
             // error was, after a failed sync nothing is known of the file.
             self.sync().map_err(io::Error::other)?;
         }
         let header = Header {
-            length: (self.buffer.len() - HEADER_BYTES) as u32,
+            length: (self.buffer.len() - HEADER_BYTES + rest.len()) as u32,
             generation: self.generation,
             group: self.last_group + 1,
             chunk: group.chunk,
             flags,
         };
-        header.write(&mut self.buffer);
+        header.write(&mut self.buffer, rest);
         self.file.write_all_at(&self.buffer, group.at)?;
         group.at += self.buffer.len() as u64;
+        self.file.write_all_at(rest, group.at)?;
+        group.at += rest.len() as u64;
         group.chunk += 1;
         Ok(())
     }
@@ -343,14 +352,17 @@ struct Header {
 }
 
 impl Header {
-    /// Fills it in, with the checksum over all that follows the checksum.
-    fn write(self, chunk: &mut [u8]) {
+    /// Fills it in, with the checksum over all that follows the checksum, `rest` the last of it.
+    fn write(self, chunk: &mut [u8], rest: &[u8]) {
         chunk[4..8].copy_from_slice(&self.length.to_be_bytes());
         chunk[8..16].copy_from_slice(&self.generation.to_be_bytes());
         chunk[16..24].copy_from_slice(&self.group.to_be_bytes());
         chunk[24..28].copy_from_slice(&self.chunk.to_be_bytes());
         chunk[28] = self.flags;
-        let crc = crc32fast::hash(&chunk[4..]);
+        let mut crc = crc32fast::Hasher::new();
+        crc.update(&chunk[4..]);
+        crc.update(rest);
+        let crc = crc.finalize();
         chunk[..4].copy_from_slice(&crc.to_be_bytes());
     }
 

@@ -50,7 +50,10 @@ fn group(journal: &mut Journal, lengths: &[usize]) -> Vec<Entry> {
     let mut group = journal.begin();
     let mut entries = Vec::new();
     for (seqno, length) in (1..).zip(lengths) {
-        let encode = |out: &mut Vec<u8>| out.resize(out.len() + length, seqno as u8);
+        let encode = |out: &mut Vec<u8>| -> &[u8] {
+            out.resize(out.len() + length, seqno as u8);
+            &[]
+        };
         let place = journal.put(&mut group, &key(seqno), encode).unwrap();
         entries.push(Entry::Put(VbId(3), Seqno(seqno), place));
     }
@@ -135,7 +138,10 @@ fn chunks_of_a_torn_group_are_cleared_away() {
     let (mut journal, read) = open(dir.path(), 0);
     assert_eq!(read.len(), 0);
     let mut begun = journal.begin();
-    let encode = |out: &mut Vec<u8>| out.resize(out.len() + CHUNK_BYTES, 1);
+    let encode = |out: &mut Vec<u8>| -> &[u8] {
+        out.resize(out.len() + CHUNK_BYTES, 1);
+        &[]
+    };
     journal.put(&mut begun, &key(1), encode).unwrap();
     assert_eq!(
         begun.chunk, 1,
@@ -151,7 +157,10 @@ fn an_abandoned_group_never_was() {
     let first = group(&mut journal, &[5]);
     let mut abandoned = journal.begin();
     for seqno in 1..5 {
-        let encode = |out: &mut Vec<u8>| out.resize(out.len() + CHUNK_BYTES, 9);
+        let encode = |out: &mut Vec<u8>| -> &[u8] {
+            out.resize(out.len() + CHUNK_BYTES, 9);
+            &[]
+        };
         journal.put(&mut abandoned, &key(seqno), encode).unwrap();
     }
     let second = group(&mut journal, &[6]);
@@ -266,7 +275,10 @@ fn a_group_is_begun_when_those_before_it_are_durable() {
     group(&mut journal, &[1]);
     assert!(!journal.is_synced());
     let mut next = journal.begin();
-    let encode = |out: &mut Vec<u8>| out.resize(out.len() + CHUNK_BYTES, 1);
+    let encode = |out: &mut Vec<u8>| -> &[u8] {
+        out.resize(out.len() + CHUNK_BYTES, 1);
+        &[]
+    };
     journal.put(&mut next, &key(1), encode).unwrap();
     assert!(
         journal.is_synced(),

@@ -266,7 +266,10 @@ fn a_drain_after_which_nothing_is_known_poisons_the_store_and_loses_nothing() {
     while engine.journal.lock().bytes() < options().journal_bytes {
         let mut changes = engine.changes();
         changes
-            .put(VbId(9), Seqno(1), |out| out.resize(out.len() + 500, 1))
+            .put(VbId(9), Seqno(1), |out| {
+                out.resize(out.len() + 500, 1);
+                &[]
+            })
             .unwrap();
         changes.write().unwrap();
     }
@@ -321,7 +324,12 @@ fn what_is_sealed_is_durable() {
     let store = open(dir.path());
     let engine = store.reader("testing").unwrap();
     let mut changes = engine.changes();
-    changes.put(VB, Seqno(1), |out| out.push(1)).unwrap();
+    changes
+        .put(VB, Seqno(1), |out| {
+            out.push(1);
+            &[]
+        })
+        .unwrap();
     changes.write().unwrap();
     assert!(!engine.journal.lock().is_synced());
     let sealed = engine.room.rotate().ok().unwrap();

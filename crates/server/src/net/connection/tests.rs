@@ -1,0 +1,99 @@
+//! How far a connection goes in one turn.
+
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream as Socket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::node::tests::client::{Client, PASSWORD, Request, USER};
+use crate::node::tests::{bucket, config, started};
+use crate::node::{Node, Waits};
+use wire::Opcode;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const DOCUMENTS: u64 = 64;
+const DOCUMENT_BYTES: usize = 64 << 10;
+
+/// A connection that no worker serves, and its peer.
+fn alone(node: &Node) -> (Connection<TcpStream>, Home, Socket) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = Socket::connect(listener.local_addr().unwrap()).unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_nonblocking(true).unwrap();
+    let state = node.state();
+    let home = Home {
+        place: Place::Worker(0),
+        crew: Arc::clone(&state.crew),
+        timings: Arc::clone(&state.timings[0]),
+    };
+    let arrival = Arrival::New {
+        stream,
+        door: Door::Plain,
+    };
+    let connection = Connection::admitted(arrival, state, &home);
+    (connection.expect("there is room for it"), home, peer)
+}
+
+/// Everything of the vBucket, in small turns.
+fn stream() -> Vec<Request> {
+    let login = format!("\0{USER}\0{PASSWORD}");
+    let mut everything = [0; 48];
+    everything[16..24].fill(0xff);
+    vec![
+        Request::new(Opcode::SASL_AUTH).key("PLAIN").value(login),
+        Request::new(Opcode::SELECT_BUCKET).key("default"),
+        Request::new(Opcode::DCP_OPEN)
+            .key("c")
+            .extras(&1_u64.to_be_bytes()),
+        Request::new(Opcode::DCP_CONTROL)
+            .key("set_priority")
+            .value("low"),
+        Request::new(Opcode::DCP_STREAM_REQ).extras(&everything),
+    ]
+}
+
+#[test]
+fn a_request_that_waits_beside_streams_that_send_does_not_keep_others_waiting() {
+    let waits = Waits {
+        persistence: Duration::from_mins(5),
+        ..Waits::default()
+    };
+    let node = started(&config(None, vec![bucket("default")]), waits);
+    let mut writer = Client::ready(node.ports().kv);
+    for number in 0..DOCUMENTS {
+        let set = Request::of(Opcode::SET, &format!("k{number}")).vbucket(0);
+        writer
+            .call(&set.extras(&[0; 8]).value(vec![b'v'; DOCUMENT_BYTES]))
+            .ok();
+    }
+    let (mut connection, home, mut peer) = alone(&node);
+    let never = Request::new(Opcode::SEQNO_PERSISTENCE).extras(&(DOCUMENTS * 2).to_be_bytes());
+    let mut requests = stream();
+    requests.push(never);
+    let bytes: Vec<u8> = requests.iter().flat_map(Request::bytes).collect();
+    peer.write_all(&bytes).unwrap();
+    (connection.told.readable, connection.told.writable) = (true, true);
+    // The peer takes nothing, so all that is sent lies in the socket: far less than it holds.
+    let mut scratch = Scratch::default();
+    let began = Instant::now();
+    // What the stream sends first comes from the store, with mail.
+    while connection.advance(&home, &mut scratch).unwrap() != Step::Again {
+        assert!(
+            connection.unsent.is_empty(),
+            "it sent until nothing more could be sent"
+        );
+        while !connection.mailbox.has_mail() {
+            assert!(
+                began.elapsed() < PATIENCE,
+                "others have no turn before it waits"
+            );
+            std::thread::yield_now();
+        }
+    }
+    let next = connection.next;
+    assert!(matches!(next, Next::Park(_)), "{next:?}");
+    assert!(connection.unsent.is_empty());
+    connection.end(node.state());
+    node.shutdown().unwrap();
+}
