@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 import struct
 import sys
@@ -377,6 +378,48 @@ def tells_why_a_client_command_failed(world):
     refused(at(world.connect.replace("/default", "/no-such")), (NO_ACCESS, UNAVAILABLE, 66), "bucket")
     code, out, err = run(*at("gopher://x"))
     assert (code, out) == (USAGE, "") and "gopher" in err, f"an unknown scheme: {code} {err}"
+
+
+@suite.test
+def speaks_tls_to_whom_it_trusts(world):
+    node = Node("--kv-tls-port", "0", "--https-port", "0").start().ready()
+    other = Node("--kv-tls-port", "0").start()
+    try:
+        code, pem, _ = run("cert", "--data-dir", str(node.data))
+        equal((code, "BEGIN CERTIFICATE" in pem), (0, True), "settee cert")
+        ca, wrong = world.folder() / "ca.pem", other.data / "tls" / "ca.pem"
+        ca.write_text(pem)
+        url = f"https://localhost:{node.ports['https']}/pools/default/certificate"
+        told = urllib.request.urlopen(url, context=ssl.create_default_context(cafile=ca))
+        equal(told.read().decode(), pem, "what HTTP tells")
+        at = f"couchbases://Administrator:password@localhost:{node.ports['kv_tls']}/default"
+        trusting = ["--connect", at, "--ca", str(ca)]
+        equal(run("set", "k", "x" * 100_000, *trusting)[0], 0, "set")
+        for trust in (["--ca", str(ca)], ["--insecure"]):
+            code, out, err = run("get", "k", "--connect", at, *trust)
+            equal((code, out.strip()), (0, "x" * 100_000), f"get with {trust}: {err}")
+        for trust in (["--ca", str(wrong)], []):
+            refused(["get", "k", "--connect", at, *trust], (UNAVAILABLE,), "certificate")
+        plain = at.replace("couchbases", "couchbase")
+        equal(run("get", "k", "--connect", plain)[0] == 0, False, "plain words to TLS")
+        for flags in (["--dcp", "drain"], ["--verify"]):
+            brief = ["--keys", "2000", "--duration", "1", "--json", *flags]
+            code, out, err = run("bench", *brief, *trusting)
+            equal(code, 0, f"bench {flags}: {err}")
+            json.loads(out)
+        code, out, err = run("stat", "connections", *trusting)
+        assert '"tls":true' in out.replace(" ", ""), out
+    finally:
+        node.close()
+        other.close()
+
+
+@suite.test
+def refuses_certificates_that_do_not_do(world):
+    refused(serve(world, "--kv-tls-port=0", "--tls-cert=/nowhere.pem"), (CONFIG, USAGE), "--tls-key")
+    files = ["--tls-cert=/nowhere.pem", "--tls-key=/nowhere.key"]
+    refused(serve(world, *files), (CONFIG, USAGE), "--kv-tls-port")
+    refused(serve(world, "--https-port=0", *files), (CONFIG,), "/nowhere.pem")
 
 
 @suite.test

@@ -105,7 +105,7 @@ func (w *world) write(collection, key string) uint16 {
 
 // followsCollections streams a collection and a scope that come, change and go.
 func followsCollections(w *world) {
-	c := newConsumer(w.node.ports.KV, defaultBytes)
+	c := newConsumer(w.node.sdkPort(), defaultBytes)
 	defer c.close()
 	w.manage("POST", "", url.Values{"name": {"dcp"}})
 	w.manage("POST", "/dcp/collections", url.Values{"name": {"one"}})
@@ -166,7 +166,7 @@ func takesAnyOrder(w *world) {
 	must(w.node.stop(), "stop")
 	must(w.node.start(), "start")
 
-	c := newConsumerOf(w.node.ports.KV, gocbcore.DCPConfig{BufferSize: defaultBytes, UseExpiryOpcode: true, UseOSOBackfill: true})
+	c := newConsumerOf(w.node.sdkPort(), gocbcore.DCPConfig{BufferSize: defaultBytes, UseExpiryOpcode: true, UseOSOBackfill: true})
 	defer c.close()
 	filter := gocbcore.OpenStreamFilterOptions{CollectionIDs: []uint32{few}}
 	o := &observer{make(chan string, 1000)}

@@ -40,7 +40,7 @@ func newConsumerOf(port int, config gocbcore.DCPConfig) *consumer {
 	agent := must1(gocbcore.CreateDcpAgent(&gocbcore.DCPAgentConfig{
 		BucketName:       "default",
 		SeedConfig:       gocbcore.SeedConfig{MemdAddrs: []string{fmt.Sprintf("127.0.0.1:%d", port)}},
-		SecurityConfig:   security,
+		SecurityConfig:   security(port),
 		IoConfig:         gocbcore.IoConfig{UseCollections: true},
 		EnableCCCPPoller: true,
 		KVConfig:         gocbcore.KVConfig{ConnectTimeout: 10 * time.Second},

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -22,9 +23,17 @@ const (
 	defaultBytes = 1 << 20
 )
 
-var security = gocbcore.SecurityConfig{Auth: gocbcore.PasswordAuthProvider{
-	Username: "Administrator", Password: "password",
-}}
+// sealed has what is trusted at ports with TLS.
+var sealed = map[int]*x509.CertPool{}
+
+func security(port int) gocbcore.SecurityConfig {
+	pool, overTLS := sealed[port]
+	return gocbcore.SecurityConfig{
+		Auth:              gocbcore.PasswordAuthProvider{Username: "Administrator", Password: "password"},
+		UseTLS:            overTLS,
+		TLSRootCAProvider: func() *x509.CertPool { return pool },
+	}
+}
 
 type world struct {
 	node  *node
@@ -69,6 +78,9 @@ func newWorld() (*world, error) {
 			return nil, errors.Join(err, n.stop())
 		}
 	}
+	if overTLS {
+		sealed[n.ports.TLS] = n.authority()
+	}
 	agent, err := connect(n)
 	if err != nil {
 		return nil, errors.Join(err, n.stop())
@@ -80,8 +92,8 @@ func newWorld() (*world, error) {
 func connect(n *node) (*gocbcore.Agent, error) {
 	agent, err := gocbcore.CreateAgent(&gocbcore.AgentConfig{
 		BucketName:           "default",
-		SeedConfig:           gocbcore.SeedConfig{MemdAddrs: []string{fmt.Sprintf("127.0.0.1:%d", n.ports.KV)}},
-		SecurityConfig:       security,
+		SeedConfig:           gocbcore.SeedConfig{MemdAddrs: []string{fmt.Sprintf("127.0.0.1:%d", n.sdkPort())}},
+		SecurityConfig:       security(n.sdkPort()),
 		IoConfig:             gocbcore.IoConfig{UseMutationTokens: true, UseCollections: true},
 		DefaultRetryStrategy: gocbcore.NewBestEffortRetryStrategy(nil),
 	})
@@ -187,7 +199,7 @@ func (w *world) readsSome(keys <-chan change) error {
 }
 
 func streamsUnderLoad(w *world) {
-	c := newConsumer(w.node.ports.KV, defaultBytes)
+	c := newConsumer(w.node.sdkPort(), defaultBytes)
 	defer c.close()
 	w.load("load", 8_000, 40_000, func(*load) { c.streamAll() })
 	w.holds(c)
@@ -200,7 +212,7 @@ func streamsUnderLoad(w *world) {
 func streamsFromDisk(w *world) {
 	must(w.node.stop(), "stop")
 	must(w.node.start(), "start")
-	c := newConsumer(w.node.ports.KV, defaultBytes)
+	c := newConsumer(w.node.sdkPort(), defaultBytes)
 	defer c.close()
 	w.load("later", 2_000, 8_000, func(*load) { c.streamAll() })
 	w.holds(c)
@@ -234,7 +246,7 @@ func resumesAfterCuts(w *world) {
 }
 
 func smallBuffer(w *world) {
-	c := newConsumer(w.node.ports.KV, 16*1024)
+	c := newConsumer(w.node.sdkPort(), 16*1024)
 	defer c.close()
 	w.load("small", 500, 4_000, func(*load) { c.streamAll() })
 	w.holds(c)
@@ -249,7 +261,7 @@ func pauseLength() time.Duration {
 }
 
 func stoppedConsumer(w *world) {
-	c := newConsumer(w.node.ports.KV, 64*1024)
+	c := newConsumer(w.node.sdkPort(), 64*1024)
 	defer c.close()
 	gate := make(chan struct{})
 	stopped := make(chan struct{}, 1)
@@ -281,7 +293,7 @@ func stoppedConsumer(w *world) {
 }
 
 func tellsExpirations(w *world) {
-	c := newConsumer(w.node.ports.KV, defaultBytes)
+	c := newConsumer(w.node.sdkPort(), defaultBytes)
 	defer c.close()
 	c.streamAll()
 	for n := range 20 {
@@ -356,7 +368,7 @@ func (w *world) somewhere(key string) written {
 }
 
 func closesStream(w *world) {
-	c := newConsumer(w.node.ports.KV, defaultBytes)
+	c := newConsumer(w.node.sdkPort(), defaultBytes)
 	defer c.close()
 	vbucket := w.somewhere("closed").vbucket
 	e, _, err := c.single(vbucket, 0, place{}, noEnd, gocbcore.OpenStreamOptions{})
@@ -373,7 +385,7 @@ func closesStream(w *world) {
 }
 
 func endsStream(w *world) {
-	c := newConsumer(w.node.ports.KV, defaultBytes)
+	c := newConsumer(w.node.sdkPort(), defaultBytes)
 	defer c.close()
 	last := w.somewhere("ending")
 	w.somewhere("ending")
@@ -387,7 +399,7 @@ func endsStream(w *world) {
 }
 
 func filtersByCollection(w *world) {
-	c := newConsumer(w.node.ports.KV, defaultBytes)
+	c := newConsumer(w.node.sdkPort(), defaultBytes)
 	defer c.close()
 	last := w.somewhere("filtered")
 	filter := func(collections ...uint32) gocbcore.OpenStreamOptions {
@@ -408,7 +420,7 @@ func filtersByCollection(w *world) {
 }
 
 func tellsRollback(w *world) {
-	c := newConsumer(w.node.ports.KV, defaultBytes)
+	c := newConsumer(w.node.sdkPort(), defaultBytes)
 	defer c.close()
 	last := w.somewhere("rollback")
 	failovers := must1(await(func(done func([]gocbcore.FailoverEntry, error)) error {
@@ -443,7 +455,7 @@ func tellsRollback(w *world) {
 }
 
 func refusesWrongRequests(w *world) {
-	c := newConsumer(w.node.ports.KV, defaultBytes)
+	c := newConsumer(w.node.sdkPort(), defaultBytes)
 	defer c.close()
 	last := w.somewhere("wrong")
 	_, _, err := c.single(last.vbucket, 0, place{2, 2, 2}, 1, gocbcore.OpenStreamOptions{})
@@ -459,7 +471,7 @@ func refusesWrongRequests(w *world) {
 // rollsBackAfterKill kills the node under a load: what it had streamed and not persisted is gone,
 // and the consumer goes back with it.
 func rollsBackAfterKill(w *world) {
-	c := newConsumer(w.node.ports.KV, defaultBytes)
+	c := newConsumer(w.node.sdkPort(), defaultBytes)
 	defer c.close()
 	c.streamAll()
 	c.catchUp(catchUpLimit)

@@ -67,7 +67,12 @@ func newWorld() (*world, error) {
 }
 
 func connect(n *node, password string) (*gocb.Cluster, error) {
-	return gocb.Connect(fmt.Sprintf("couchbase://127.0.0.1:%d", n.ports.KV), gocb.ClusterOptions{
+	scheme := "couchbase"
+	if overTLS {
+		scheme = "couchbases"
+	}
+	return gocb.Connect(fmt.Sprintf("%s://127.0.0.1:%d", scheme, n.sdkPort()), gocb.ClusterOptions{
+		SecurityConfig: gocb.SecurityConfig{TLSRootCAs: n.authority()},
 		Authenticator:  gocb.PasswordAuthenticator{Username: "Administrator", Password: password},
 		TimeoutsConfig: gocb.TimeoutsConfig{KVTimeout: 10 * time.Second},
 	})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,14 +18,19 @@ const (
 	stopDeadline  = 30 * time.Second
 )
 
+// overTLS tells whether SDKs connect with couchbases://.
+var overTLS = os.Getenv("SETTEE_OVER_TLS") == "1"
+
 // node is one `settee serve` with a data directory of its own, on free ports.
 type node struct {
 	home    string
 	process *exec.Cmd
 	ended   chan error
 	ports   struct {
-		KV   int `json:"kv"`
-		HTTP int `json:"http"`
+		KV    int `json:"kv"`
+		HTTP  int `json:"http"`
+		TLS   int `json:"kv_tls"`
+		HTTPS int `json:"https"`
 	}
 }
 
@@ -53,6 +59,11 @@ func (n *node) start() error {
 		"--kv-port", fmt.Sprint(n.ports.KV),
 		"--http-port", fmt.Sprint(n.ports.HTTP),
 		"--ports-file", portsFile)
+	if overTLS {
+		n.process.Args = append(n.process.Args,
+			"--kv-tls-port", fmt.Sprint(n.ports.TLS),
+			"--https-port", fmt.Sprint(n.ports.HTTPS))
+	}
 	n.process.Stdout, n.process.Stderr = log, log
 	// The node does not outlive this process, however that ends.
 	n.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -74,6 +85,27 @@ func (n *node) start() error {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+}
+
+// sdkPort is where SDKs connect, with TLS or without.
+func (n *node) sdkPort() int {
+	if overTLS {
+		return n.ports.TLS
+	}
+	return n.ports.KV
+}
+
+// authority is what SDKs are to trust; nil without TLS.
+func (n *node) authority() *x509.CertPool {
+	if !overTLS {
+		return nil
+	}
+	text, err := os.ReadFile(filepath.Join(n.home, "data", "tls", "ca.pem"))
+	pool := x509.NewCertPool()
+	if err != nil || !pool.AppendCertsFromPEM(text) {
+		panic(fmt.Sprint("no authority: ", err))
+	}
+	return pool
 }
 
 // stop sends SIGTERM; the node must drain, flush and end with 0.

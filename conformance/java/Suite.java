@@ -60,9 +60,10 @@ public final class Suite {
 
   private Suite() throws Exception {
     node = new Node();
-    cluster = Cluster.connect("couchbase://127.0.0.1:" + node.kv(),
+    cluster = Cluster.connect(node.address(),
         ClusterOptions.clusterOptions("Administrator", "password")
             .environment(env -> env
+                .securityConfig(security -> node.authority().ifPresent(security::trustCertificate))
                 .timeoutConfig(t -> t.kvTimeout(LONG))
                 .transactionsConfig(config -> config
                     .cleanupConfig(cleanup -> cleanup.cleanupWindow(Duration.ofSeconds(2))))));
@@ -94,7 +95,7 @@ public final class Suite {
     tests.put("keeps_large_documents", this::large);
     tests.put("reads_parts_of_documents", this::looksUp);
     tests.put("changes_parts_of_documents", this::mutates);
-    Transactions transactions = new Transactions(node.kv(), cluster, collection);
+    Transactions transactions = new Transactions(node.place(), cluster, collection);
     tests.put("commits_transactions", transactions::commits);
     tests.put("rolls_transactions_back", transactions::rollsBack);
     tests.put("runs_transactions_in_conflict", transactions::conflict);

@@ -10,6 +10,7 @@ import com.couchbase.client.java.transactions.TransactionAttemptContext;
 import com.couchbase.client.java.transactions.TransactionGetResult;
 import com.couchbase.client.java.transactions.config.TransactionOptions;
 import com.couchbase.client.java.transactions.error.TransactionFailedException;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -27,12 +28,13 @@ final class Transactions {
   private static final int ROUNDS = 10;
   private static final int ACCOUNTS = 6;
 
-  private final int port;
+  /** Where to connect, then what to trust there, if anything. */
+  private final List<String> place;
   private final Cluster cluster;
   private final Collection collection;
 
-  Transactions(int port, Cluster cluster, Collection collection) {
-    this.port = port;
+  Transactions(List<String> place, Cluster cluster, Collection collection) {
+    this.place = place;
     this.cluster = cluster;
     this.collection = collection;
   }
@@ -162,7 +164,7 @@ final class Transactions {
 
   /** A client that ends in the middle of a transaction, as if it was killed. */
   public static void main(String[] arguments) {
-    Cluster cluster = connect(Integer.parseInt(arguments[0]));
+    Cluster cluster = connect(List.of(arguments));
     cluster.bucket("default").waitUntilReady(LONG);
     Collection collection = cluster.bucket("default").defaultCollection();
     cluster.transactions().run(context -> {
@@ -175,15 +177,17 @@ final class Transactions {
   /** A client goes away in the middle of a transaction: once its time is over others take its documents. */
   void cleansUp() throws Exception {
     collection.upsert("txn-left", n(1));
-    Process lost = new ProcessBuilder(
+    List<String> command = new ArrayList<>(List.of(
         ProcessHandle.current().info().command().orElse("java"),
-        "-cp", System.getProperty("java.class.path"), "Transactions", String.valueOf(port))
+        "-cp", System.getProperty("java.class.path"), "Transactions"));
+    command.addAll(place);
+    Process lost = new ProcessBuilder(command)
         .redirectErrorStream(true).redirectOutput(ProcessBuilder.Redirect.DISCARD).start();
     equal(lost.waitFor(), 0, "the end of the lost client");
     equal(attributes("txn-left").size(), 1, "attributes that are left");
     equal(number("txn-left"), 1, "seen from outside");
     equal(collection.exists("txn-left-over").exists(), false, "seen from outside");
-    try (Cluster helper = connect(port)) {
+    try (Cluster helper = connect(place)) {
       helper.bucket("default").waitUntilReady(LONG);
       Collection its = helper.bucket("default").defaultCollection();
       // It looks after the collection once it has changed something there.
@@ -200,9 +204,10 @@ final class Transactions {
     equal(number("txn-left") + number("txn-left-over"), 9, "the new ones");
   }
 
-  private static Cluster connect(int port) {
-    return Cluster.connect("couchbase://127.0.0.1:" + port,
+  private static Cluster connect(List<String> place) {
+    return Cluster.connect(place.get(0),
         ClusterOptions.clusterOptions("Administrator", "password").environment(env -> env
+            .securityConfig(security -> place.stream().skip(1).map(Path::of).forEach(security::trustCertificate))
             .transactionsConfig(config -> config
                 .cleanupConfig(cleanup -> cleanup.cleanupWindow(Duration.ofSeconds(2))))));
   }

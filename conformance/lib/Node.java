@@ -5,6 +5,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -14,11 +15,15 @@ import java.util.stream.Stream;
 final class Node implements AutoCloseable {
   private static final long START_SECONDS = 20;
   private static final long STOP_SECONDS = 30;
+  /** Whether the SDK connects with couchbases://. */
+  private static final boolean OVER_TLS = "1".equals(System.getenv("SETTEE_OVER_TLS"));
 
   private final Path home;
   private Process process;
   private int kv;
   private int http;
+  private int tls;
+  private int https;
 
   Node() throws Exception {
     home = Files.createTempDirectory("settee-conformance-");
@@ -27,6 +32,21 @@ final class Node implements AutoCloseable {
 
   int kv() {
     return kv;
+  }
+
+  /** Where the SDK connects, with TLS or without. */
+  String address() {
+    return OVER_TLS ? "couchbases://127.0.0.1:" + tls : "couchbase://127.0.0.1:" + kv;
+  }
+
+  /** Where the SDK connects, then what it trusts there, if anything. */
+  List<String> place() {
+    return Stream.concat(Stream.of(address()), authority().map(Path::toString).stream()).toList();
+  }
+
+  /** What the SDK trusts there, if that is over TLS. */
+  Optional<Path> authority() {
+    return Optional.of(home.resolve("data/tls/ca.pem")).filter(path -> OVER_TLS);
   }
 
   /** Waits until the node serves; later starts take the ports of the first. */
@@ -41,6 +61,9 @@ final class Node implements AutoCloseable {
         "--data-dir", home.resolve("data").toString(),
         "--kv-port", Integer.toString(kv), "--http-port", Integer.toString(http),
         "--ports-file", portsFile.toString()));
+    if (OVER_TLS) {
+      command.addAll(List.of("--kv-tls-port", Integer.toString(tls), "--https-port", Integer.toString(https)));
+    }
     process = new ProcessBuilder(command)
         .redirectErrorStream(true)
         .redirectOutput(ProcessBuilder.Redirect.appendTo(log))
@@ -55,6 +78,8 @@ final class Node implements AutoCloseable {
     String ports = Files.readString(portsFile);
     kv = port(ports, "kv");
     http = port(ports, "http");
+    tls = OVER_TLS ? port(ports, "kv_tls") : 0;
+    https = OVER_TLS ? port(ports, "https") : 0;
   }
 
   private static int port(String ports, String name) {

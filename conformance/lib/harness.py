@@ -22,6 +22,8 @@ from pathlib import Path
 START_SECONDS = 20
 STOP_SECONDS = 30
 TEST_SECONDS = 90
+# Whether SDKs connect with couchbases://.
+OVER_TLS = os.environ.get("SETTEE_OVER_TLS") == "1"
 
 
 class Suite:
@@ -148,8 +150,15 @@ class Node:
             binary(), "serve", "--data-dir", str(self.data),
             "--kv-port", str(self.ports.get("kv", 0)),
             "--http-port", str(self.ports.get("http", 0)),
-            "--ports-file", str(self.ports_file), *self.flags,
+            "--ports-file", str(self.ports_file), *self.tls_flags(), *self.flags,
         ]  # fmt: skip
+
+    def tls_flags(self):
+        """The ports with TLS, where SDKs are to use them."""
+        if not OVER_TLS:
+            return []
+        ports = {"--kv-tls-port": "kv_tls", "--https-port": "https"}
+        return [word for flag, name in ports.items() for word in (flag, str(self.ports.get(name, 0)))]
 
     def start(self, seconds=START_SECONDS):
         """Starts the node and waits until it serves; later starts take the ports of the first."""
@@ -188,7 +197,14 @@ class Node:
     @property
     def connection_string(self):
         """What an SDK is given."""
+        if OVER_TLS:
+            return f"couchbases://127.0.0.1:{self.ports['kv_tls']}"
         return f"couchbase://127.0.0.1:{self.kv}"
+
+    @property
+    def authority(self):
+        """What an SDK is to trust; None without TLS."""
+        return str(self.data / "tls" / "ca.pem") if OVER_TLS else None
 
     def stop(self):
         """SIGTERM; the node must drain, flush and end with 0."""

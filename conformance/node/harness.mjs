@@ -11,6 +11,8 @@ import { promisify } from 'node:util'
 const START_MS = 20_000
 const STOP_MS = 30_000
 const TEST_MS = 90_000
+// Whether the SDK connects with couchbases://.
+const OVER_TLS = process.env.SETTEE_OVER_TLS === '1'
 
 // One `settee serve` with a data directory of its own, on free ports.
 export class Node {
@@ -33,6 +35,8 @@ export class Node {
         ...['--kv-port', String(this.ports.kv)],
         ...['--http-port', String(this.ports.http)],
         ...['--ports-file', this.portsFile],
+        ...(OVER_TLS ? ['--kv-tls-port', String(this.ports.kv_tls ?? 0)] : []),
+        ...(OVER_TLS ? ['--https-port', String(this.ports.https ?? 0)] : []),
       ],
       { stdio: ['ignore', log, log] }
     )
@@ -53,6 +57,13 @@ export class Node {
     }
     this.ports = JSON.parse(readFileSync(this.portsFile, 'utf8'))
     return this
+  }
+
+  // Where the SDK connects, and what it trusts there.
+  get place() {
+    if (!OVER_TLS) return { address: `couchbase://127.0.0.1:${this.ports.kv}` }
+    const trustStorePath = join(this.home, 'data', 'tls', 'ca.pem')
+    return { address: `couchbases://127.0.0.1:${this.ports.kv_tls}`, security: { trustStorePath } }
   }
 
   // Whether every vBucket says that its newest change is on disk.

@@ -16,7 +16,9 @@ const RAW = { transcoder: new couchbase.RawBinaryTranscoder() }
 const UNICODE_KEY = 'k\u00fcche-\u6f22\u5b57-\u{1f6cb}'
 
 function connect(node, password = 'password') {
-  return couchbase.connect(`couchbase://127.0.0.1:${node.ports.kv}`, {
+  const { address, ...security } = node.place
+  return couchbase.connect(address, {
+    ...security,
     username: 'Administrator',
     password,
     timeouts: { kvTimeout: 10_000, bootstrapTimeout: 4_000, connectTimeout: 4_000 },

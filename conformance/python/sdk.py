@@ -92,9 +92,8 @@ def connect(node, password="password"):
     timeouts = ClusterTimeoutOptions(
         kv_timeout=timedelta(seconds=10), bootstrap_timeout=timedelta(seconds=4)
     )
-    options = ClusterOptions(
-        PasswordAuthenticator("Administrator", password), timeout_options=timeouts
-    )
+    login = PasswordAuthenticator("Administrator", password, cert_path=node.authority)
+    options = ClusterOptions(login, timeout_options=timeouts)
     return Cluster.connect(node.connection_string, options)
 
 

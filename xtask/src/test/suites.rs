@@ -31,6 +31,8 @@ pub(super) struct Suite {
     /// Programs that must be on the search path.
     pub(super) needs: &'static [&'static str],
     language: Language,
+    /// The clients connect with `couchbases://`.
+    tls: bool,
     /// Below `conformance/`: the script, or the folder of a module.
     entry: &'static str,
 }
@@ -45,28 +47,49 @@ const fn suite(
         name,
         needs,
         language,
+        tls: false,
         entry,
     }
 }
 
+/// The same suite, over TLS.
+const fn over_tls(name: &'static str, suite: Suite) -> Suite {
+    Suite {
+        name,
+        tls: true,
+        ..suite
+    }
+}
+
+const PYTHON: Suite = suite("python", &["python3"], Language::Python, "python/sdk.py");
+const GO: Suite = suite("go", &["go"], Language::Go, "go");
+const NODE: Suite = suite("node", &["node", "npm"], Language::Node, "node/suite.mjs");
+const JAVA: Suite = suite(
+    "java",
+    &["java", "javac", "mvn", "setpriv"],
+    Language::Java,
+    "java",
+);
+const DCP_GO: Suite = suite("dcp-go", &["go"], Language::Go, "dcp-go");
+
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 16] = [
-    suite("python", &["python3"], Language::Python, "python/sdk.py"),
+pub(super) const SUITES: [Suite; 21] = [
+    PYTHON,
     suite(
         "classic",
         &["python3"],
         Language::Python,
         "python/classic.py",
     ),
-    suite("go", &["go"], Language::Go, "go"),
-    suite("node", &["node", "npm"], Language::Node, "node/suite.mjs"),
-    suite(
-        "java",
-        &["java", "javac", "mvn", "setpriv"],
-        Language::Java,
-        "java",
-    ),
-    suite("dcp-go", &["go"], Language::Go, "dcp-go"),
+    GO,
+    NODE,
+    JAVA,
+    DCP_GO,
+    over_tls("python-tls", PYTHON),
+    over_tls("go-tls", GO),
+    over_tls("node-tls", NODE),
+    over_tls("java-tls", JAVA),
+    over_tls("dcp-go-tls", DCP_GO),
     suite(
         "dcp-java",
         &["java", "javac", "mvn", "setpriv"],
@@ -143,6 +166,9 @@ pub(super) fn start(workspace: &Workspace, suite: &Suite, arguments: &[String]) 
             command
         }
     };
+    if suite.tls {
+        command.env("SETTEE_OVER_TLS", "1");
+    }
     if std::env::var_os("SETTEE_BIN").is_none() {
         command.env("SETTEE_BIN", workspace.debug_binary());
     }

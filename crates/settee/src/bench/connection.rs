@@ -8,6 +8,7 @@ use wire::Opaque;
 
 use super::verify::Memory;
 use super::workload::{Kind, Request};
+use crate::client::Link;
 
 /// Least and most bytes of a fresh read buffer; it grows to the longest answer.
 const INPUT_BYTES: std::ops::RangeInclusive<usize> = 16 * 1024..=256 * 1024;
@@ -90,7 +91,7 @@ impl Input {
 #[derive(Debug)]
 pub(crate) struct Connection {
     /// The socket; registered for reading and writing, edge-triggered.
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Link<TcpStream>,
     /// Number among all connections to this server, from 1.
     pub(crate) number: u32,
     /// Requests whose answers are awaited, oldest first.
@@ -110,7 +111,12 @@ impl Connection {
     /// Takes over a socket on which nothing is outstanding.
     ///
     /// `depth` requests will be outstanding; their answers take about `answer_bytes` each.
-    pub(crate) fn new(stream: TcpStream, number: u32, depth: usize, answer_bytes: usize) -> Self {
+    pub(crate) fn new(
+        stream: Link<TcpStream>,
+        number: u32,
+        depth: usize,
+        answer_bytes: usize,
+    ) -> Self {
         Self {
             stream,
             number,
@@ -165,7 +171,10 @@ impl Connection {
         }
         self.output.clear();
         self.sent = 0;
-        Ok(())
+        match self.stream.flush() {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Reads once; `true` if there may be more to read.
@@ -173,7 +182,10 @@ impl Connection {
     /// # Errors
     /// The connection broke or was closed.
     pub(crate) fn fill(&mut self) -> io::Result<bool> {
-        self.input.fill(&mut self.stream)
+        let before = self.input.bytes().len();
+        let more = self.input.fill(&mut self.stream)?;
+        // One record comes at a time; there may be others.
+        Ok(more || (self.stream.is_sealed() && self.input.bytes().len() > before))
     }
 }
 

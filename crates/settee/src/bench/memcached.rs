@@ -77,6 +77,7 @@ impl Memcached {
             host: Ipv4Addr::LOCALHOST.to_string(),
             port: self.port,
             login: None,
+            tls: None,
         }
     }
 

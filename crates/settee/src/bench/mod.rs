@@ -86,12 +86,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn targets(args: &Args, memcached: Option<&Memcached>) -> Vec<Target> {
     let first = Target {
         name: "A".to_owned(),
-        address: args.connect.connect.clone(),
+        address: args.connect.address(),
         pid: args.server_pid,
     };
     let second = match (memcached, &args.vs) {
         (Some(memcached), _) => Some((memcached.address(), Some(memcached.pid()))),
-        (None, Some(address)) => Some((address.clone(), args.vs_pid)),
+        (None, Some(address)) => Some((args.connect.trusting(address), args.vs_pid)),
         (None, None) => None,
     };
     let second = second.map(|(address, pid)| Target {

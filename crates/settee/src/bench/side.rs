@@ -12,7 +12,7 @@ use super::measure::{Counts, Slice};
 use super::options::{Amount, Plan};
 use super::worker::{Done, Worker};
 use super::workload::Workload;
-use crate::client::{Address, Client, KeyForm, SaltedCache, code_of_status};
+use crate::client::{Address, Client, KeyForm, Link, SaltedCache, code_of_status};
 use crate::exit::{Failure, Sysexit};
 
 /// Where a server is and how it is called in the report.
@@ -213,7 +213,7 @@ impl Drop for Hand {
     }
 }
 
-fn connect_all(target: &Target, plan: &Plan) -> Result<(Vec<TcpStream>, KeyForm), Failure> {
+fn connect_all(target: &Target, plan: &Plan) -> Result<(Vec<Link<TcpStream>>, KeyForm), Failure> {
     let mut cache = SaltedCache::default();
     let mut sockets = Vec::with_capacity(plan.connections as usize);
     let mut key_form = KeyForm::default();

@@ -13,6 +13,7 @@ use super::measure::Counts;
 use super::options::Plan;
 use super::pace::Alarm;
 use super::workload::Workload;
+use crate::client::Link;
 
 /// Events taken at once.
 const EVENTS_MAX: usize = 1_024;
@@ -41,7 +42,7 @@ impl Worker {
     /// # Errors
     /// The system cannot watch them.
     pub(crate) fn new(
-        sockets: Vec<TcpStream>,
+        sockets: Vec<Link<TcpStream>>,
         first: u32,
         workload: Workload,
         plan: &Plan,
@@ -51,11 +52,11 @@ impl Worker {
         let alarm = Alarm::new(poll.registry(), ALARM)?;
         let mut connections = Vec::with_capacity(sockets.len());
         for (index, (socket, number)) in sockets.into_iter().zip(first..).enumerate() {
-            socket.set_nonblocking(true)?;
-            let mut stream = mio::net::TcpStream::from_std(socket);
+            socket.socket().set_nonblocking(true)?;
+            let mut stream = socket.map(mio::net::TcpStream::from_std);
             let interest = Interest::READABLE | Interest::WRITABLE;
             poll.registry()
-                .register(&mut stream, Token(index), interest)?;
+                .register(stream.socket_mut(), Token(index), interest)?;
             connections.push(Connection::new(stream, number, plan.depth, answer_bytes));
         }
         let events = Events::with_capacity(EVENTS_MAX);

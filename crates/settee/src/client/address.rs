@@ -3,14 +3,18 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::link::Trust;
+
 /// Port of a node's data service.
 const COUCHBASE_PORT: u16 = 11210;
+/// The same over TLS.
+const COUCHBASES_PORT: u16 = 11207;
 /// Port of memcached.
 const MEMCACHED_PORT: u16 = 11211;
 
 /// Where a client connects to and as whom.
 ///
-/// Shape: `couchbase://[USER:PASSWORD@]HOST[:PORT][/BUCKET]`, or `memcached://HOST[:PORT]`, or
+/// Shape: `couchbase[s]://[USER:PASSWORD@]HOST[:PORT][/BUCKET]`, or `memcached://HOST[:PORT]`, or
 /// just `HOST:PORT`, which means the latter. User, password and bucket are percent-decoded;
 /// an IPv6 host stands in brackets.
 #[derive(Clone, PartialEq, Eq)]
@@ -21,6 +25,8 @@ pub(crate) struct Address {
     pub(crate) port: u16,
     /// Whom to be and what to select; `None` for a plain memcached server.
     pub(crate) login: Option<Login>,
+    /// Whom to trust over TLS; `None` without.
+    pub(crate) tls: Option<Trust>,
 }
 
 /// User and bucket of a Couchbase connection.
@@ -44,14 +50,15 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
         match text.split_once("://") {
-            Some(("couchbase", rest)) => couchbase(rest),
+            Some(("couchbase", rest)) => couchbase(rest, COUCHBASE_PORT),
+            Some(("couchbases", rest)) => Ok(Self {
+                tls: Some(Trust::default()),
+                ..couchbase(rest, COUCHBASES_PORT)?
+            }),
             Some(("memcached", rest)) => memcached(rest),
             None => memcached(text),
-            Some(("couchbases", _)) => {
-                refuse("couchbases:// (TLS) is not supported by this client; use couchbase://")
-            }
             Some((scheme, _)) => refuse(format!(
-                "unknown scheme {scheme}://; use couchbase:// or memcached://"
+                "unknown scheme {scheme}://; use couchbase://, couchbases:// or memcached://"
             )),
         }
     }
@@ -61,7 +68,7 @@ fn refuse<T>(reason: impl Into<String>) -> Result<T, AddressError> {
     Err(AddressError(reason.into()))
 }
 
-fn couchbase(rest: &str) -> Result<Address, AddressError> {
+fn couchbase(rest: &str, default_port: u16) -> Result<Address, AddressError> {
     if rest.contains('?') {
         return refuse("options after ? are not supported");
     }
@@ -70,7 +77,7 @@ fn couchbase(rest: &str) -> Result<Address, AddressError> {
         None => (None, rest),
     };
     let (host, bucket) = rest.split_once('/').unwrap_or((rest, ""));
-    let (host, port) = host_and_port(host, COUCHBASE_PORT)?;
+    let (host, port) = host_and_port(host, default_port)?;
     let (user, password) = match credentials {
         None => ("Administrator".to_owned(), "password".to_owned()),
         Some(text) => match text.split_once(':') {
@@ -91,6 +98,7 @@ fn couchbase(rest: &str) -> Result<Address, AddressError> {
             password,
             bucket,
         }),
+        tls: None,
     })
 }
 
@@ -103,6 +111,7 @@ fn memcached(rest: &str) -> Result<Address, AddressError> {
         host,
         port,
         login: None,
+        tls: None,
     })
 }
 
@@ -171,10 +180,10 @@ impl Address {
 impl fmt::Display for Address {
     /// The connect string without user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.login.is_some() {
-            "couchbase"
-        } else {
-            "memcached"
+        let scheme = match (&self.login, &self.tls) {
+            (None, _) => "memcached",
+            (Some(_), None) => "couchbase",
+            (Some(_), Some(_)) => "couchbases",
         };
         let (open, close) = if self.host.contains(':') {
             ("[", "]")
@@ -250,7 +259,6 @@ mod tests {
     #[test]
     fn what_is_refused() {
         for (text, reason) in [
-            ("couchbases://h", "TLS"),
             ("http://h", "unknown scheme http://"),
             ("couchbase://user@h", "password"),
             ("couchbase://", "host is missing"),

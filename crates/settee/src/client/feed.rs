@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use wire::{Decoded, Envelope, Frame, Message, Response};
 
-use super::{ANSWER_LIMITS, Client, ClientError, READ_BYTES};
+use super::{ANSWER_LIMITS, Client, ClientError, Link, READ_BYTES};
 
 /// What goes wrong while frames come in is told with this word.
 const DURING: &str = "streaming";
@@ -14,7 +14,7 @@ const DURING: &str = "streaming";
 /// A connection whose frames are taken one after the other, answers and messages alike.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    stream: TcpStream,
+    stream: Link<TcpStream>,
     input: Vec<u8>,
     consumed: usize,
     output: Outgoing,
@@ -76,7 +76,8 @@ impl Feed {
     /// # Errors
     /// The connection broke.
     pub(crate) fn wait(&mut self, at_most: Duration) -> Result<bool, ClientError> {
-        self.stream.set_read_timeout(Some(at_most)).map_err(lost)?;
+        let socket = self.stream.socket();
+        socket.set_read_timeout(Some(at_most)).map_err(lost)?;
         self.input.drain(..self.consumed);
         self.consumed = 0;
         let len = self.input.len();

@@ -6,14 +6,17 @@
 mod address;
 mod error;
 mod feed;
+mod link;
 mod login;
 mod message;
 mod scram;
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use link::Trust;
 use model::VbId;
 use wire::response::CollectionIdReply;
 use wire::{Decoded, Limits, Magic, Opaque, Opcode, Status};
@@ -21,6 +24,7 @@ use wire::{Decoded, Limits, Magic, Opaque, Opcode, Status};
 pub(crate) use address::Address;
 pub(crate) use error::{ClientError, code_of_status};
 pub(crate) use feed::{Feed, Outgoing};
+pub(crate) use link::Link;
 pub(crate) use message::{Answer, Message};
 pub(crate) use scram::SaltedCache;
 
@@ -35,7 +39,8 @@ const READ_BYTES: usize = 64 * 1024;
 /// Flags that every client command takes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ConnectArgs {
-    /// Server: couchbase://USER:PASSWORD@HOST:PORT/BUCKET (parts percent-encoded),
+    /// Server: couchbase://USER:PASSWORD@HOST:PORT/BUCKET (parts percent-encoded), the same with
+    /// couchbases:// over TLS,
     /// memcached://HOST:PORT, or HOST:PORT, which means memcached
     #[arg(
         long,
@@ -45,6 +50,12 @@ pub(crate) struct ConnectArgs {
         default_value = "couchbase://Administrator:password@127.0.0.1:11210/default"
     )]
     pub(crate) connect: Address,
+    /// With couchbases://: certificates to trust, a PEM file [default: what the system trusts]
+    #[arg(long, env = "SETTEE_CA", value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// With couchbases://: trust anybody
+    #[arg(long, env = "SETTEE_INSECURE", conflicts_with = "ca")]
+    pub(crate) insecure: bool,
     /// How long to wait for a connection and for each answer, in seconds
     #[arg(long, env = "SETTEE_TIMEOUT", value_name = "SECONDS", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -57,7 +68,24 @@ impl ConnectArgs {
     /// # Errors
     /// As [`Client::connect`].
     pub(crate) fn connect(&self) -> Result<Client, ClientError> {
-        Client::connect(&self.connect, self.timeout(), &mut SaltedCache::default())
+        Client::connect(&self.address(), self.timeout(), &mut SaltedCache::default())
+    }
+
+    /// Where to connect, and whom to trust there.
+    pub(crate) fn address(&self) -> Address {
+        self.trusting(&self.connect)
+    }
+
+    /// Another address, with the same trust.
+    pub(crate) fn trusting(&self, address: &Address) -> Address {
+        let trust = || Trust {
+            ca: self.ca.clone(),
+            insecure: self.insecure,
+        };
+        Address {
+            tls: address.tls.as_ref().map(|_| trust()),
+            ..address.clone()
+        }
     }
 
     /// The time that the user is willing to wait.
@@ -91,7 +119,7 @@ impl KeyForm {
 /// One connection to a server.
 #[derive(Debug)]
 pub(crate) struct Client {
-    stream: TcpStream,
+    stream: Link<TcpStream>,
     input: Vec<u8>,
     consumed: usize,
     output: Vec<u8>,
@@ -136,7 +164,7 @@ impl Client {
     }
 
     /// Gives up the client for its socket, on which no answer is outstanding.
-    pub(crate) fn into_stream(self) -> TcpStream {
+    pub(crate) fn into_stream(self) -> Link<TcpStream> {
         self.stream
     }
 
@@ -315,7 +343,7 @@ fn accept(opcode: Opcode, about: &[u8], answer: Answer) -> Result<Answer, Client
 }
 
 /// A connected socket without delay and with time limits; the host's addresses are tried in turn.
-fn open(address: &Address, timeout: Duration) -> io::Result<TcpStream> {
+fn open(address: &Address, timeout: Duration) -> io::Result<Link<TcpStream>> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for candidate in address.host_port().to_socket_addrs()? {
         match TcpStream::connect_timeout(&candidate, timeout) {
@@ -323,7 +351,10 @@ fn open(address: &Address, timeout: Duration) -> io::Result<TcpStream> {
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(Some(timeout))?;
                 stream.set_write_timeout(Some(timeout))?;
-                return Ok(stream);
+                return match &address.tls {
+                    None => Ok(Link::Plain(stream)),
+                    Some(trust) => Link::seal(stream, &address.host, trust),
+                };
             }
             Err(error) => last = error,
         }

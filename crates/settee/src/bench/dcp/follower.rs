@@ -12,7 +12,7 @@ use wire::{Decoded, Envelope, Frame, Message as _, Opaque, Opcode, Response, Sta
 
 use crate::bench::connection::Input;
 use crate::bench::random_run;
-use crate::client::{ANSWER_LIMITS, Client, ClientError, Message, code_of_status};
+use crate::client::{ANSWER_LIMITS, Client, ClientError, Link, Message, code_of_status};
 use crate::exit::{Failure, Sysexit};
 
 /// Bytes that are read at once.
@@ -43,7 +43,7 @@ struct Place {
 
 /// The streams of one connection.
 pub(super) struct Follower {
-    stream: TcpStream,
+    stream: Link<TcpStream>,
     input: Input,
     output: Vec<u8>,
     places: Vec<Place>,
@@ -84,7 +84,7 @@ impl Follower {
             client.expect_success(&Message::with(Opcode::DCP_CONTROL, name, value))?;
         }
         let stream = client.into_stream();
-        stream.set_read_timeout(Some(TICK)).map_err(lost)?;
+        stream.socket().set_read_timeout(Some(TICK)).map_err(lost)?;
         Ok(Self {
             stream,
             input: Input::new(INPUT_BYTES),

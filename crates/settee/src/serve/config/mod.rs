@@ -187,6 +187,9 @@ fn replica_of(settings: &Settings) -> Result<Option<ReplicaOf>, ConfigError> {
     let address: Address = value
         .parse()
         .map_err(|error| fail(format!("must be a connect string: {error}")))?;
+    if address.tls.is_some() {
+        return Err(fail("cannot be couchbases:// yet; use couchbase://".into()));
+    }
     let Some(login) = address.login else {
         return Err(fail(
             "must be couchbase://USER:PASSWORD@HOST:PORT/BUCKET".into(),
