@@ -43,7 +43,7 @@ pub(super) fn stat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
     let scope = StatScope {
         node: &node,
         bucket: bucket.as_deref(),
-        connection: &context.session.info.clone(),
+        connection: Some(context.session.info.id),
     };
     let walk = context.session.walk.take();
     let start = context.output.len();

@@ -34,6 +34,7 @@ use crate::net::{Buffers, Crew, Listener, OwnThreads, Workers, balance, watch_bu
 use crate::replication::{Follower, Group, bucket_map, global_map};
 use crate::served::{MapVersion, ServedBucket};
 use crate::stats::timings::Timings;
+use crate::stats::{self, StatScope};
 use crate::tls::Tls;
 use data_dir::Kept;
 use descriptors::Descriptors;
@@ -319,6 +320,26 @@ impl Node {
             None if ended => Ok(()),
             None => Err("warmup was cut short".into()),
         }
+    }
+
+    /// Gives the rows of a group of statistics to `sink`, key and value, as STAT does for a
+    /// connection that selected `bucket`. `request` is the group's name and arguments, separated
+    /// by spaces. Says whether there are such a bucket and such a group.
+    ///
+    /// Cost: O(rows), all at once; of vBuckets at most one is locked at a time.
+    pub fn statistics(
+        &self,
+        bucket: &str,
+        request: &str,
+        sink: &mut dyn FnMut(&str, &str),
+    ) -> bool {
+        let served = self.state.bucket(bucket);
+        let scope = StatScope {
+            node: &self.state,
+            bucket: served.as_deref(),
+            connection: None,
+        };
+        served.is_some() && stats::collect(request, &scope, sink).is_ok()
     }
 
     /// Stops accepting, ends the connections, makes everything durable.

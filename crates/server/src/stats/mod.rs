@@ -36,7 +36,6 @@ use catalogue::{BucketRow, GROUPS, NODE, NodeRow, STATES};
 use figures::{BucketFigures, NodeFigures};
 use rows::Rows;
 
-use crate::connections::ConnectionInfo;
 use crate::node::NodeState;
 use crate::served::ServedBucket;
 
@@ -45,8 +44,8 @@ pub(crate) struct StatScope<'a> {
     pub(crate) node: &'a NodeState,
     /// The selected bucket.
     pub(crate) bucket: Option<&'a ServedBucket>,
-    /// Who asks.
-    pub(crate) connection: &'a ConnectionInfo,
+    /// Who asks, if it is a connection.
+    pub(crate) connection: Option<u64>,
 }
 
 /// Why there are no statistics.

@@ -27,7 +27,10 @@ pub(super) fn collect(
     let node = scope.node;
     match (group, arguments) {
         ("connections", []) => connections(scope, None, rows),
-        ("connections", ["self"]) => connections(scope, Some(scope.connection.id), rows),
+        ("connections", ["self"]) => {
+            let asks = scope.connection.ok_or(StatError::UnknownGroup)?;
+            connections(scope, Some(asks), rows);
+        }
         ("connections", [id]) => {
             let id = id
                 .parse()

@@ -1,0 +1,208 @@
+//! The reference's benchmarks of statistics, under their names: one JSON object a line. Arguments
+//! after `--` filter by name.
+//!
+//! Each gathers the rows of a group for somebody who throws them away: no network, nothing encoded.
+//! `StatsBench/CollectionStats/N`: one vBucket, N collections. `EngineStatsBench/*`: the general
+//! group and `uuid`; `MultiVBEngineStatsBench/VBucketDetailsStats/N`: the general group again, with
+//! N vBuckets, which is what the reference's measures. `VBucketDetailsBench/VBucketDurabilityState`: of
+//! one vBucket. `DcpStatsBench/ProducerStreamStats/Json0/Streams/N`: a connection that streams N
+//! vBuckets; streams are not told as JSON here. The bucket is on a disk, and has no documents.
+
+#![expect(clippy::unwrap_used, reason = "a benchmark fails where it unwraps")]
+
+use std::fmt::Write as _;
+use std::hint::black_box;
+use std::io::{Read, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::{Duration, Instant};
+
+use server::{BucketConfig, BucketKind, EvictionPolicy, Node, NodeConfig};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const VBUCKETS: u16 = 1024;
+const BATCHES: usize = 15;
+const BATCH: Duration = Duration::from_millis(20);
+
+/// A node with a disk, and a connection to it.
+struct Running {
+    node: Node,
+    client: TcpStream,
+    _place: tempfile::TempDir,
+}
+
+impl Running {
+    fn start() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let node = Node::start(NodeConfig {
+            data_dir: Some(place.path().join("data")),
+            listen: Ipv4Addr::LOCALHOST.into(),
+            kv_port: 0,
+            http_port: 0,
+            memcached_port: Some(0),
+            kv_tls_port: None,
+            https_port: None,
+            certificate: None,
+            username: "Administrator".into(),
+            password: "password".into(),
+            buckets: vec![BucketConfig {
+                name: "default".into(),
+                quota_bytes: 100 << 20,
+                kind: BucketKind::Couchbase,
+                eviction: EvictionPolicy::Values,
+                durability_min: None,
+            }],
+            replica_of: None,
+            threads: 2,
+            purge_age_s: 259_200,
+        })
+        .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.unwrap().block_on(node.warmed_up()).unwrap();
+        let port = node.ports().memcached.unwrap();
+        Self {
+            client: TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap(),
+            node,
+            _place: place,
+        }
+    }
+
+    /// Sends a request, and waits for a success; what else comes is passed over.
+    fn call(&mut self, opcode: u8, vb: u16, [extras, key, value]: [&[u8]; 3]) {
+        let mut out = vec![0x80, opcode];
+        out.extend((key.len() as u16).to_be_bytes());
+        out.extend([extras.len() as u8, 0]);
+        out.extend(vb.to_be_bytes());
+        out.extend(((extras.len() + key.len() + value.len()) as u32).to_be_bytes());
+        out.extend([0; 12]);
+        for part in [extras, key, value] {
+            out.extend_from_slice(part);
+        }
+        self.client.write_all(&out).unwrap();
+        loop {
+            let mut header = [0; 24];
+            self.client.read_exact(&mut header).unwrap();
+            let length = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
+            let mut body = vec![0; length as usize];
+            self.client.read_exact(&mut body).unwrap();
+            if header[..2] == [0x81, opcode] {
+                let text = String::from_utf8_lossy(&body);
+                assert_eq!(header[6..8], [0, 0], "opcode {opcode:#x}: {text}");
+                return;
+            }
+        }
+    }
+
+    /// Median of what it takes to gather a group, and how many rows that are.
+    fn measure(&self, name: &str, group: &str) {
+        let gather = || {
+            let mut rows = 0u64;
+            let mut sink = |key: &str, value: &str| {
+                black_box((key, value));
+                rows += 1;
+            };
+            assert!(self.node.statistics("default", group, &mut sink), "{group}");
+            rows
+        };
+        let started = Instant::now();
+        let (mut calls, mut rows) = (0u32, 0);
+        while started.elapsed() < BATCH {
+            rows = gather();
+            calls += 1;
+        }
+        let mut times: Vec<Duration> = (0..BATCHES)
+            .map(|_| {
+                let started = Instant::now();
+                (0..calls).for_each(|_| {
+                    gather();
+                });
+                started.elapsed() / calls
+            })
+            .collect();
+        times.sort_unstable();
+        let median_ns = times[BATCHES / 2].as_nanos();
+        #[expect(clippy::print_stdout, reason = "this is its purpose")]
+        {
+            println!("{{\"name\":\"{name}\",\"median_ns\":{median_ns},\"rows\":{rows}}}");
+        }
+    }
+
+    /// Makes collections in one go: so many with the default one.
+    fn make_collections(&mut self, count: u32) {
+        let mut others = String::new();
+        for number in 1..count {
+            let id = number + 7;
+            write!(
+                others,
+                ",{{\"name\":\"collection-{number}\",\"uid\":\"{id:x}\"}}"
+            )
+            .unwrap();
+        }
+        let manifest = format!(
+            "{{\"uid\":\"{count:x}\",\"scopes\":[{{\"name\":\"_default\",\"uid\":\"0\",\"collections\":\
+             [{{\"name\":\"_default\",\"uid\":\"0\"}}{others}]}}]}}"
+        );
+        self.call(0xb9, 0, [b"", b"", manifest.as_bytes()]);
+    }
+
+    /// Leaves only the first few vBuckets.
+    fn keep_vbuckets(&mut self, count: u16) {
+        for vb in count..VBUCKETS {
+            self.call(0x3f, vb, [b"", b"", b""]);
+        }
+    }
+
+    /// Opens a producer with so many streams, from nothing on.
+    fn stream(&mut self, count: u16) {
+        self.call(0x50, 0, [&[0, 0, 0, 0, 0, 0, 0, 1], b"bench", b""]);
+        let mut extras = [0; 48];
+        extras[16..24].fill(0xff);
+        for vb in 0..count {
+            self.call(0x53, vb, [&extras, b"", b""]);
+        }
+    }
+}
+
+fn main() {
+    let filter = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let wants = |name: &str| filter.as_ref().is_none_or(|filter| name.contains(filter));
+    for count in [1, 8, 64, 512, 1000] {
+        let name = format!("StatsBench/CollectionStats/{count}");
+        if wants(&name) {
+            let mut node = Running::start();
+            node.make_collections(count);
+            node.measure(&name, "collections-details 0");
+        }
+    }
+    for (name, group) in [
+        ("EngineStatsBench/EngineStats", ""),
+        ("EngineStatsBench/Uuid", "uuid"),
+        (
+            "VBucketDetailsBench/VBucketDurabilityState",
+            "vbucket-durability-state 0",
+        ),
+    ] {
+        if wants(name) {
+            let mut node = Running::start();
+            node.keep_vbuckets(1);
+            node.measure(name, group);
+        }
+    }
+    for count in [1, 8, 64, 512, 1024] {
+        let name = format!("MultiVBEngineStatsBench/VBucketDetailsStats/{count}");
+        if wants(&name) {
+            let mut node = Running::start();
+            node.keep_vbuckets(count);
+            node.measure(&name, "");
+        }
+    }
+    for count in [1, 10, 100, 1000] {
+        let name = format!("DcpStatsBench/ProducerStreamStats/Json0/Streams/{count}");
+        if wants(&name) {
+            let mut node = Running::start();
+            node.stream(count);
+            node.measure(&name, "dcp");
+        }
+    }
+}
