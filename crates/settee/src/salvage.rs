@@ -69,6 +69,12 @@ fn describe(bucket: &str, salvaged: &Salvaged, text: &mut String) {
     if salvaged.manifest_lost {
         line(format!("{bucket}: the manifest of its collections is lost"));
     }
+    if salvaged.history_left > 0 {
+        line(format!(
+            "{bucket}: its history is not copied: {} versions, the newest of each document among them",
+            salvaged.history_left
+        ));
+    }
     for (vb, wanted, found) in &salvaged.behind {
         line(format!(
             "{bucket}: {vb} had come to seqno {wanted}, {found} was found"
@@ -90,12 +96,14 @@ mod tests {
             without_record: vec![model::VbId(4)],
             behind: vec![(model::VbId(5), model::Seqno(9), model::Seqno(8))],
             manifest_lost: true,
+            history_left: 12,
         };
         let mut text = String::new();
         describe("default", &salvaged, &mut text);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 6);
+        assert_eq!(lines.len(), 7);
         assert_eq!(lines[0], "default: 7 rows of 2 vBuckets copied");
         assert_eq!(lines[1], "default: a/b: 3 damaged parts");
+        assert!(lines[5].contains("history is not copied: 12 versions"));
     }
 }

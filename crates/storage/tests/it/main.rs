@@ -7,5 +7,6 @@ mod crash;
 mod damage;
 mod directory;
 mod full;
+mod history;
 mod salvage;
 mod workload;

@@ -48,7 +48,7 @@ impl Rest {
 
 /// Bytes of tables above which it is not done: merging them all would take too long, should many
 /// runs come meanwhile. Dead rows are a smaller part of more.
-const QUIET_BYTES_MAX: u64 = 2 << 30;
+const QUIET_BYTES_MAX: u64 = 1 << 30;
 
 /// The pause after the first failure in a row; it doubles with each, up to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(100);

@@ -217,8 +217,8 @@ fn a_rest_is_used_when_half_is_dead() {
         // A removal of what is not there any more.
         (true, 1 << 20, 100, 200),
         (false, 1000, 100, 99),
-        (true, 2 << 30, 100, 60),
-        (false, 3 << 30, 100, 60),
+        (true, 1 << 30, 100, 60),
+        (false, 2 << 30, 100, 60),
     ] {
         assert_eq!(
             rest.is_due(bytes, rows, removals),

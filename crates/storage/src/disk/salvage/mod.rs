@@ -58,6 +58,8 @@ pub struct Salvaged {
     pub behind: Vec<(VbId, Seqno, Seqno)>,
     /// The manifest of the collections is damaged or missing; the new store has none.
     pub manifest_lost: bool,
+    /// Versions of a history, which is not copied: it begins anew, so that it has no hole.
+    pub history_left: u64,
 }
 
 impl Salvaged {
@@ -69,6 +71,7 @@ impl Salvaged {
             && self.without_record.is_empty()
             && self.behind.is_empty()
             && !self.manifest_lost
+            && self.history_left == 0
     }
 }
 
@@ -116,6 +119,8 @@ struct Found {
     rows: BTreeMap<Seqno, Version>,
     record: Option<StoredVb>,
     removed: bool,
+    /// Places of what is there of its history, and of what went.
+    history: BTreeMap<Seqno, bool>,
 }
 
 /// Copies every row of the store in `from` that can be read into a new store in `to`, which must
@@ -205,7 +210,11 @@ impl Old {
                         }
                     }
                     // The history is not copied: what it has beyond the rows was replaced.
-                    (Some((_, place)), _) if is_history(place) => {}
+                    (Some((vb, place)), Told { value, .. }) if is_history(place) => {
+                        // What went is never written anew but by a rollback, which begins anew.
+                        let history = &mut vbs.entry(vb).or_default().history;
+                        *history.entry(place).or_insert(true) &= value.is_some();
+                    }
                     (Some((vb, seqno)), Told { value, at, .. }) => {
                         file.add(vb, seqno, value.is_some().then_some(At::Block(at)));
                     }
@@ -257,7 +266,12 @@ impl Old {
                 Err(_) => self.report.rows_damaged += 1,
             },
             Entry::Remove(_, RECORD) => *found = Found::default(),
-            Entry::Put(_, place, _) | Entry::Remove(_, place) if is_history(place) => {}
+            Entry::Put(_, place, _) if is_history(place) => {
+                found.history.insert(place, true);
+            }
+            Entry::Remove(_, place) if is_history(place) => {
+                found.history.remove(&place);
+            }
             Entry::Put(_, seqno, place) => {
                 let at = Some(At::Journal(number, place));
                 found.rows.insert(seqno, Version { order: 0, at });
@@ -276,6 +290,8 @@ impl Old {
         files: &[Arc<File>],
         store: &DiskStore,
     ) -> Result<(), SalvageError> {
+        let left = found.history.values().filter(|there| **there).count();
+        self.report.history_left += left as u64;
         let documents = self.documents(vb, &found.rows, files);
         if found.record.is_none() && documents.is_empty() {
             return Ok(());
