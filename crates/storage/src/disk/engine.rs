@@ -136,8 +136,7 @@ impl Engine {
             KeyspaceCreateOptions::default()
                 .max_memtable_size(MEMTABLE_BYTES)
                 .filter_policy(filters())
-                // The indexes of the runs lie in memory whole; of what they were merged into only
-                // the tops do, and the rest is read through the cache.
+                // Of the indexes only the tops lie in memory; the rest is read through the cache.
                 .index_block_pinning_policy(PinningPolicy::new([true, false]))
                 .index_block_partitioning_policy(PartitioningPolicy::new([false, true]))
                 .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(RUNS_MERGED)))
@@ -328,10 +327,12 @@ fn not_written(error: fjall::Error) -> Stuck {
     }
 }
 
-/// Filters for the runs that lie side by side.
+/// Filters for the runs that lie side by side. To the database, what it is given as a sorted run
+/// is of level 1, wherever it then lies; what was merged is of the level where it lies, which is 1
+/// only in stores of many terabytes.
 fn filters() -> FilterPolicy {
-    let bloom = BloomConstructionPolicy::BitsPerKey(FILTER_BITS);
-    FilterPolicy::new([FilterPolicyEntry::Bloom(bloom), FilterPolicyEntry::None])
+    let bloom = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(FILTER_BITS));
+    FilterPolicy::new([bloom, bloom, FilterPolicyEntry::None])
 }
 
 /// A group of changes on its way. Dropped before [`Changes::write`], it never was.

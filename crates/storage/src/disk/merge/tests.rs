@@ -175,6 +175,27 @@ fn after_an_unknown_list_of_tables_nothing_is_added() {
     assert!(engine.room.drain_now(None).is_ok());
 }
 
+/// A read asks the runs one after the other; without their filters it would read a block of each.
+#[test]
+fn runs_have_filters_and_what_is_merged_has_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), u64::MAX);
+    for number in 1..4 {
+        add_run(&store, number);
+    }
+    let engine = store.reader("testing").unwrap();
+    let filters = || -> Vec<bool> {
+        let version = engine.rows.tree.current_version();
+        version
+            .iter_tables()
+            .map(|table| table.filter_size() > 0)
+            .collect()
+    };
+    assert_eq!(filters(), [true; 3]);
+    assert!(engine.rows.major_compact().is_ok());
+    assert_eq!(filters(), [false]);
+}
+
 #[test]
 fn what_is_dead_is_merged_away_in_a_rest() {
     let dir = tempfile::tempdir().unwrap();
