@@ -344,6 +344,23 @@ pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded<'_>, FrameError> {
     })
 }
 
+impl Frame<'_> {
+    /// The frame at the start of `input` as its header tells of it, without all that is behind the
+    /// header: to refuse it before that has come. `None` without a whole header.
+    #[must_use]
+    pub fn of_header(input: &[u8]) -> Option<Self> {
+        let header = Header::read(input.first_chunk()?).ok()?;
+        Some(Frame {
+            header,
+            frame_infos: &[],
+            extras: &[],
+            key: &[],
+            value: &[],
+            key_and_value: &[],
+        })
+    }
+}
+
 #[inline]
 fn split(header: Header, body: &[u8]) -> Option<Frame<'_>> {
     let (frame_infos, rest) = body.split_at_checked(usize::from(header.framing_len))?;

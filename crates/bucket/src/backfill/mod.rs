@@ -458,6 +458,20 @@ impl<S: KvStore> Bucket<S> {
         })
     }
 
+    /// Tells that readers of changes, to whom documents were handed, hold `after` bytes of them and no
+    /// longer `before`. It counts as what backfills hold.
+    pub fn change_lent(&self, before: usize, after: usize) {
+        let account = self.memory().backfill_account();
+        if after >= before {
+            account.add(after - before);
+            if self.memory().is_pressed() {
+                self.relieve();
+            }
+        } else if account.give_back(before - after) {
+            self.backfills.bell.ring();
+        }
+    }
+
     /// Asks for the documents of `range` as they are in the store; `ready` is marked as they
     /// come. Never blocks.
     pub fn backfill(

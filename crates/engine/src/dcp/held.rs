@@ -71,6 +71,17 @@ impl Held {
         }
     }
 
+    /// Whether [`Held::step`] has no more to give.
+    pub(super) fn is_over(&self) -> bool {
+        match self {
+            Self::Memory(taken) => {
+                let mut place = taken.places.next;
+                taken.batch.next(&mut place).is_none()
+            }
+            Self::Disk(chunk) => chunk.next >= chunk.rows.documents().len(),
+        }
+    }
+
     /// The change that [`Held::step`] gave last.
     pub(super) fn current(&self) -> Option<&Document> {
         match self {

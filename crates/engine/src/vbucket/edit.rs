@@ -74,13 +74,10 @@ impl VBucket {
             ConcatPlace::Append => (body, concat.bytes),
             ConcatPlace::Prepend => (concat.bytes, body),
         };
-        let key_and_value = [concat.key, section, first, second].concat();
-        let datatype = codec.classify(&key_and_value[concat.key.len() + section.len()..]);
-        let meta = Meta {
-            datatype: behind(section, datatype),
-            ..plain_meta(&document)
-        };
-        let draft = Draft::from_joined(&key_and_value, concat.key.len(), &meta);
+        let meta = plain_meta(&document);
+        let mut draft = Draft::of_parts(concat.key, &[section, first, second], &meta);
+        let datatype = codec.classify(&draft.document().value()[section.len()..]);
+        draft.set_datatype(behind(section, datatype));
         let outcome = self.write(place, draft, durable, now);
         self.count_write(concat.key, true);
         Ok(outcome)

@@ -1,22 +1,23 @@
 //! A bucket's changes inside of the node: the streams of a producer behind which no socket stands.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
 use bucket::Wake;
 use model::{Now, Seqno, VbId};
 use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 use wire::dcp::{DcpControl, OpenFlags, StreamRequest};
 use wire::{Decoded, Feature, FeatureSet, Limits, Opaque, Opcode, Status, decode};
 
-use super::{Change, Collections, Piece, Place, Position, Streams, Told, take};
+use super::record::Shown;
+use super::{Change, Collections, Loan, Piece, Place, Position, Streams, Told, take};
 use crate::clock::SystemClock;
 use crate::collections::to_json;
 use crate::served::ServedBucket;
 use crate::session::Refusal;
-use crate::session::dcp::{OpenedStream, Produced, Producer, SILENCE_MAX, SharedProducer};
+use crate::session::dcp::{
+    LargeValue, OpenedStream, Produced, Producer, SILENCE_MAX, SharedProducer,
+};
 
 /// Buffers that a large document made larger than this are given back.
 const KEEP_BYTES: usize = 256 << 10;
@@ -70,6 +71,8 @@ impl Wanted {
 pub enum News<'a> {
     /// A document changed.
     Change(Change<'a>),
+    /// A document changed, whose large value comes apart ([`Feed::take_large`]) and is shown so.
+    Large(Change<'a>, Shown),
     /// What was told of a vBucket after a seqno did not last.
     Rollback(VbId, Seqno),
 }
@@ -121,6 +124,8 @@ pub struct Feed {
     streams: Streams,
     collections: Collections,
     frames: Vec<u8>,
+    /// The value of the change told last, where that is large.
+    large: Option<LargeValue>,
     /// When streams that are wanted are asked for.
     ask_at_ns: Option<u64>,
     keys_only: bool,
@@ -197,6 +202,7 @@ impl Feed {
             streams,
             collections,
             frames: Vec::new(),
+            large: None,
             ask_at_ns: Some(0),
             keys_only,
         })
@@ -207,10 +213,26 @@ impl Feed {
         Arc::clone(&self.bell)
     }
 
-    /// Whether there is room for what the next turn makes, for one who waits for so long already.
-    pub(crate) fn has_room(&self, waited: Duration) -> bool {
+    /// Whether there is room for what the next turn makes. If there is none, it is taken from those who
+    /// do not read.
+    pub(crate) fn has_room(&self) -> bool {
         let quota = self.served.bucket.memory().quota();
-        self.served.pieces.have_room(quota, waited)
+        let pieces = &self.served.pieces;
+        if !pieces.have_room(quota) {
+            pieces.make_room(self.clock.mono_ns());
+        }
+        pieces.have_room(quota)
+    }
+
+    /// The large value of the change that the last turn told last, lent to its reader.
+    pub(crate) fn take_large(&mut self) -> Option<Arc<Loan>> {
+        let large = self.large.take()?;
+        Some(Loan::new(large, &self.served, self.clock.mono_ns()))
+    }
+
+    /// Monotonic time.
+    pub(crate) fn mono_ns(&self) -> u64 {
+        self.clock.mono_ns()
     }
 
     /// Text to be sent; it counts as used until it was.
@@ -231,10 +253,11 @@ impl Feed {
             return Fed::Over;
         }
         let mut frames = std::mem::take(&mut self.frames);
-        let produced = {
-            let mut producer = self.producer.lock();
-            producer.produce(self.features, now, &mut frames)
+        let (produced, large) = {
+            let mut streams = self.producer.lock();
+            streams.produce_apart(self.features, now, &mut frames)
         };
+        self.large = large;
         let sound = self.read(&frames, now, &mut tell);
         frames.clear();
         if frames.capacity() <= KEEP_BYTES {
@@ -258,11 +281,14 @@ impl Feed {
                 Ok(Told::Change(change)) => {
                     let names = self.collections.names(change.collection());
                     let change = change.named(names);
-                    tell(News::Change(if self.keys_only {
-                        change.without_value()
+                    let large = self.large.as_ref().filter(|_| frames.is_empty());
+                    tell(if let Some(large) = large {
+                        News::Large(change, Shown::of(large.bytes(), large.datatype))
+                    } else if self.keys_only {
+                        News::Change(change.without_value())
                     } else {
-                        change
-                    }));
+                        News::Change(change)
+                    });
                 }
                 Ok(Told::System(event)) => self.collections.learn(&event),
                 Ok(Told::Ended { again, .. }) => {

@@ -10,12 +10,14 @@ mod place;
 mod position;
 mod record;
 mod streams;
+mod telling;
 
 pub use collections::Collections;
 pub use feed::{Fed, Feed, News, NoFeed, Start, Wanted};
 pub use message::{DocumentChange, Told, take};
-pub(crate) use piece::{Piece, Pieces};
+pub(crate) use piece::{Loan, Piece, Pieces};
 pub use place::Place;
 pub use position::{Position, PositionError, TEXT_BYTES_MAX};
-pub use record::{Change, Event, Names, cloud_rollback, void_after};
+pub use record::{Change, Event, Names, Shown, cloud_rollback, void_after};
 pub use streams::{Streams, Violation};
+pub(crate) use telling::{Part, Telling};

@@ -75,14 +75,32 @@ impl Change<'_> {
     /// it does not fit the numbers of every reader), `rev`; of a mutation `flags` and `expiry`,
     /// else `delete_time` if it is known.
     pub fn write_json(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"{\"event\":\"");
-        out.extend_from_slice(self.event.name().as_bytes());
-        out.extend_from_slice(b"\",");
-        text_or_base64("key", self.key, out);
+        self.head(out);
         if let Some(value) = self.value.filter(|_| self.event == Event::Mutation) {
             out.push(b',');
             self.value(value, ["value", "value_base64"], out);
         }
+        self.tail(out);
+    }
+
+    /// The same object around a value that is told apart: what stands in front of it, and behind it.
+    pub(crate) fn write_json_around(&self, shown: Shown, head: &mut Vec<u8>, tail: &mut Vec<u8>) {
+        self.head(head);
+        head.push(b',');
+        member(shown.name(), head);
+        self.tail(tail);
+    }
+
+    /// What stands in front of the value.
+    fn head(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"event\":\"");
+        out.extend_from_slice(self.event.name().as_bytes());
+        out.extend_from_slice(b"\",");
+        text_or_base64("key", self.key, out);
+    }
+
+    /// What stands behind it.
+    fn tail(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b",\"scope\":");
         string(self.names.scope, out);
         out.extend_from_slice(b",\"collection\":");
@@ -150,15 +168,11 @@ impl Change<'_> {
     }
 
     fn value(&self, value: &[u8], [name, base64_name]: [&str; 2], out: &mut Vec<u8>) {
-        let json = self.datatype.contains(Datatype::JSON);
-        let text = std::str::from_utf8(value).ok();
-        let text = text.filter(|text| json && serde_json::from_str::<IgnoredAny>(text).is_ok());
-        match text {
-            Some(text) => {
-                member(name, out);
-                one_line(text, out);
-            }
-            None => text_or(name, base64_name, value, out),
+        if Shown::of(value, self.datatype) == Shown::Json {
+            member(name, out);
+            Compact::default().write(value, out);
+        } else {
+            text_or(name, base64_name, value, out);
         }
     }
 }
@@ -214,20 +228,59 @@ fn text_or(name: &str, base64_name: &str, bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends sound JSON without the space between its tokens, and so without line feeds. Numbers
-/// stay as they were written.
-fn one_line(json: &str, out: &mut Vec<u8>) {
-    let (mut in_string, mut escaped) = (false, false);
-    for byte in json.bytes() {
-        if in_string {
-            in_string = escaped || byte != b'"';
-            escaped = !escaped && byte == b'\\';
-        } else if byte.is_ascii_whitespace() {
-            continue;
-        } else {
-            in_string = byte == b'"';
+/// Writes sound JSON, which may come in parts, without the space between its tokens, and so without
+/// line feeds. Numbers stay as they were written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Compact {
+    in_string: bool,
+    escaped: bool,
+}
+
+impl Compact {
+    /// Appends what is left of the next part.
+    pub(crate) fn write(&mut self, part: &[u8], out: &mut Vec<u8>) {
+        for byte in part.iter().copied() {
+            if self.in_string {
+                self.in_string = self.escaped || byte != b'"';
+                self.escaped = !self.escaped && byte == b'\\';
+            } else if byte.is_ascii_whitespace() {
+                continue;
+            } else {
+                self.in_string = byte == b'"';
+            }
+            out.push(byte);
         }
-        out.push(byte);
+    }
+}
+
+/// How a value is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// Embedded.
+    Json,
+    /// As a string.
+    Text,
+    /// As what is no text.
+    Base64,
+}
+
+impl Shown {
+    /// How a value is shown whose datatype says that it is JSON, or does not.
+    pub(crate) fn of(value: &[u8], datatype: Datatype) -> Self {
+        let json = datatype.contains(Datatype::JSON);
+        match std::str::from_utf8(value) {
+            Ok(text) if json && serde_json::from_str::<IgnoredAny>(text).is_ok() => Self::Json,
+            Ok(_) => Self::Text,
+            Err(_) => Self::Base64,
+        }
+    }
+
+    /// The name in front of it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Json | Self::Text => "value",
+            Self::Base64 => "value_base64",
+        }
     }
 }
 
@@ -290,7 +343,7 @@ mod tests {
     fn numbers_and_strings_stay_as_they_are() {
         let mut out = Vec::new();
         let text = "{ \"a b\" : [ 12345678901234567890.10, \"x\\\" \\\\\" , \" y\\n\" ] }\r\n";
-        one_line(text, &mut out);
+        Compact::default().write(text.as_bytes(), &mut out);
         let expected = "{\"a b\":[12345678901234567890.10,\"x\\\" \\\\\",\" y\\n\"]}";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }

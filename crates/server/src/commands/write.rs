@@ -1,7 +1,7 @@
 //! Commands that write documents.
 
 use engine::{OpError, Outcome, StoreMode, Write};
-use model::{Draft, Meta, Now, VbId};
+use model::{Datatype, Draft, Meta, Now, VbId};
 use wire::Frame;
 use wire::request::{
     Arithmetic, Concat, ConcatMode, Delete, Direction, Message, Store, StoreMode as Mode,
@@ -10,7 +10,7 @@ use wire::request::{
 use super::documents::absolute_expiry;
 use crate::served::ServedBucket;
 use crate::session::{Context, Done, Refusal, StoredKey, value_refusal};
-use crate::value::{Stored, VALUE_BYTES_MAX, Values, inflate, to_store};
+use crate::value::{Stored, VALUE_BYTES_MAX, Values, inflate, inflated_bytes, to_store};
 
 /// Room that a small write takes beyond its key and value.
 const ROOM_BYTES: usize = 128;
@@ -44,7 +44,8 @@ pub(super) fn store(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done
     let vb = context.vbucket(frame, &key);
     let now = context.now;
     let expiry = absolute_expiry(request.expiry, now)?;
-    context.admit(&bucket, request.value.len() + ROOM_BYTES)?;
+    let plain = plain_bytes(request.value, frame.header.datatype);
+    let _aside = context.set_aside(&bucket, request.value.len() + ROOM_BYTES, plain)?;
     let meta = Meta {
         flags: request.flags,
         expiry,
@@ -105,17 +106,31 @@ pub(super) fn arithmetic(context: &mut Context<'_>, frame: &Frame<'_>) -> Result
     })
 }
 
-/// Bytes of the value that is there and would be written anew; 0 where that is not in memory, or so
-/// much is free that it does not matter.
+/// Bytes of the value that is there and would be written anew; 0 where that is not in memory, or there
+/// is room for several of the largest.
 fn stored_bytes(bucket: &ServedBucket, vb: VbId, key: &StoredKey<'_>, now: Now) -> usize {
     let bucket = &bucket.bucket;
-    if bucket.memory().used() < bucket.memory().quota() / 2 {
+    let several = 4 * VALUE_BYTES_MAX as u64;
+    if bucket.memory().used() + several <= bucket.memory().mutation_limit() {
         return 0;
     }
     let found = bucket.read(vb, |vbucket| vbucket.get_or_tombstone(key.bytes(), now));
     match found {
-        Ok(Outcome::Done(got)) => got.document.value().len(),
+        Ok(Outcome::Done(got)) => {
+            let value = got.document.value();
+            value.len() + plain_bytes(value, got.document.datatype())
+        }
         _ => 0,
+    }
+}
+
+/// Bytes of the plain form of a compressed value, which is in memory beside it while that is judged
+/// or changed.
+fn plain_bytes(value: &[u8], datatype: Datatype) -> usize {
+    if datatype.contains(Datatype::SNAPPY) {
+        inflated_bytes(value).min(VALUE_BYTES_MAX)
+    } else {
+        0
     }
 }
 
@@ -129,16 +144,17 @@ pub(super) fn concat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Don
     }
     let vb = context.vbucket(frame, &key);
     let now = context.now;
+    let datatype = frame.header.datatype;
+    let sent = request.value.len() + plain_bytes(request.value, datatype);
+    let there = stored_bytes(&bucket, vb, &key, now);
+    let _aside = context.set_aside(&bucket, ROOM_BYTES, there + sent)?;
     let inflated;
-    let bytes = if frame.header.datatype.contains(model::Datatype::SNAPPY) {
+    let bytes = if datatype.contains(Datatype::SNAPPY) {
         inflated = inflate(request.value).map_err(value_refusal)?;
         inflated.as_slice()
     } else {
         request.value
     };
-    // Put together in one place, and copied into the document.
-    let there = stored_bytes(&bucket, vb, &key, now).saturating_mul(2);
-    context.admit(&bucket, there + bytes.len() + ROOM_BYTES)?;
     let change = engine::Concat {
         key: key.bytes(),
         bytes,

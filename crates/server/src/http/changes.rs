@@ -26,7 +26,7 @@ use tokio::time::{self, Instant};
 use super::answers;
 use super::listener::stopped;
 use super::routes::HttpState;
-use crate::changes::{Fed, Feed, News, NoFeed, Start, Wanted, void_after};
+use crate::changes::{Fed, Feed, News, NoFeed, Part, Shown, Start, Telling, Wanted, void_after};
 
 /// Streams of changes open at a time; each holds a stream of every vBucket.
 pub(super) const CHANGES_MAX: usize = 64;
@@ -36,8 +36,9 @@ const VBUCKET_RANGES_MAX: usize = 1024;
 
 /// Time between positions while there is news.
 const ID_INTERVAL: Duration = Duration::from_secs(1);
-/// A quiet stream shows so often that it is alive.
+/// A quiet stream shows so often that it is alive, and so.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+const ALIVE: &[u8] = b":\n\n";
 /// An idle feed is looked at so often without a ring.
 const LOOK: Duration = Duration::from_millis(500);
 /// How often a stream that waits until others sent what they made looks again.
@@ -56,6 +57,8 @@ pub(super) struct Options {
 /// One open stream.
 struct Events {
     feed: Feed,
+    /// What is yet to be told of the last change.
+    telling: Option<Telling>,
     closing: watch::Receiver<bool>,
     /// When the last position was sent; `None` before the first.
     named_at: Option<Instant>,
@@ -101,6 +104,7 @@ pub(super) async fn open(
     };
     let events = Events {
         feed,
+        telling: None,
         closing: state.closing.clone(),
         named_at: None,
         unnamed: true,
@@ -170,9 +174,15 @@ impl Events {
     /// The next piece; asked for only once the one before it was written.
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
         let bell = self.feed.bell();
-        let began = Instant::now();
+        if let Some(telling) = self.telling.take() {
+            return self.go_on(telling);
+        }
         while !self.over && !*self.closing.borrow() {
-            if !self.feed.has_room(began.elapsed()) {
+            if !self.feed.has_room() {
+                if self.sent_at.elapsed() >= HEARTBEAT {
+                    self.sent_at = Instant::now();
+                    return Some((Ok(Bytes::from_static(ALIVE)), self));
+                }
                 tokio::select! {
                     biased;
                     () = stopped(&mut self.closing) => return None,
@@ -182,7 +192,7 @@ impl Events {
             let (mut text, fed) = self.turn();
             self.over = fed == Fed::Over;
             if text.is_empty() && self.sent_at.elapsed() >= HEARTBEAT {
-                text.extend_from_slice(b":\n\n");
+                text.extend_from_slice(ALIVE);
             }
             if !text.is_empty() {
                 self.sent_at = Instant::now();
@@ -202,16 +212,33 @@ impl Events {
         None
     }
 
-    /// One turn of the feed as text.
+    /// The next part of a large value.
+    fn go_on(mut self, mut telling: Telling) -> Option<(Result<Bytes, Infallible>, Self)> {
+        let mut text = Vec::new();
+        match telling.part(self.feed.mono_ns(), &mut text) {
+            Part::More => self.telling = Some(telling),
+            Part::Last => {}
+            Part::Gone => return None,
+        }
+        self.sent_at = Instant::now();
+        Some((Ok(text.into()), self))
+    }
+
+    /// One turn of the feed as text; where it ends within a change, the rest of that is told next.
     fn turn(&mut self) -> (Vec<u8>, Fed) {
         let (mut text, mut last, mut told) = (Vec::new(), 0, false);
+        let mut large = None;
         if self.named_at.is_none() {
             text.extend_from_slice(b"retry: 1000\n\n");
         }
         let fed = self.feed.turn(|news| {
             (last, told) = (text.len(), true);
-            event(&news, &mut text);
+            large = event(&news, &mut text);
         });
+        if let Some((shown, tail)) = large {
+            let loan = self.feed.take_large();
+            self.telling = loan.map(|loan| Telling::new(loan, shown, tail));
+        }
         self.unnamed |= told;
         let due = |at: Instant| at.elapsed() >= ID_INTERVAL;
         if self.unnamed && self.named_at.is_none_or(due) {
@@ -230,9 +257,20 @@ impl Events {
     }
 }
 
-fn event(news: &News<'_>, out: &mut Vec<u8>) {
+/// Appends an event, up to its value if that comes apart: then this tells how the value is shown, and
+/// what stands behind it.
+fn event(news: &News<'_>, out: &mut Vec<u8>) -> Option<(Shown, Vec<u8>)> {
+    const END: &[u8] = b"\n\n";
     out.extend_from_slice(b"event: ");
     match news {
+        News::Large(change, shown) => {
+            out.extend_from_slice(change.event.name().as_bytes());
+            out.extend_from_slice(b"\ndata: ");
+            let mut tail = Vec::new();
+            change.write_json_around(*shown, out, &mut tail);
+            tail.extend_from_slice(END);
+            return Some((*shown, tail));
+        }
         News::Change(change) => {
             out.extend_from_slice(change.event.name().as_bytes());
             out.extend_from_slice(b"\ndata: ");
@@ -243,7 +281,8 @@ fn event(news: &News<'_>, out: &mut Vec<u8>) {
             void_after(*vbucket, *seqno, out);
         }
     }
-    out.extend_from_slice(b"\n\n");
+    out.extend_from_slice(END);
+    None
 }
 
 #[cfg(test)]

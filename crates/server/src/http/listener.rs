@@ -28,6 +28,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// A position in a stream of changes is up to 14 KB of it.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 const HEADERS_MAX: usize = 64;
+/// What is made for a peer ahead of its reading.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
 /// How long a peer may leave sent bytes unacknowledged or unread.
 const UNREAD_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long requests under way may take once the node stops.
@@ -159,6 +161,7 @@ async fn converse(
         .header_read_timeout(HEAD_TIMEOUT)
         .max_header_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
+        .max_buf_size(BUFFER_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {

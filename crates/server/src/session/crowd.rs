@@ -8,7 +8,7 @@ use std::time::Duration;
 use bucket::Eviction;
 use engine::Outcome;
 use model::{Datatype, Now, VbId};
-use wire::{Frame, Opcode, Status};
+use wire::{Frame, Magic, Opcode, Status};
 
 use super::{Done, Park, Refusal, Session, StoredKey};
 use crate::net::{Buffers, SMALL_BYTES};
@@ -70,6 +70,26 @@ impl Session {
         let never = bucket.options().eviction == Eviction::None
             || bytes as u64 > bucket.memory().low_mark();
         never || bucket.look_for_room(|memory| memory.admit(bytes)).is_ok()
+    }
+
+    /// Refuses the request whose beginning `input` is, before the rest of it is read; `false` if that
+    /// cannot be done here.
+    pub(crate) fn refuse_unread(&mut self, input: &[u8], output: &mut Vec<u8>) -> bool {
+        let Some(frame) = Frame::of_header(input) else {
+            return false;
+        };
+        let asks = matches!(
+            frame.header.magic,
+            Magic::ClientRequest | Magic::AltClientRequest
+        );
+        if !asks || self.is_dcp() || self.owes() {
+            return false;
+        }
+        let context = "connections hold too much for a request of this size";
+        let now = self.node.clock.now();
+        let refusal = Refusal::because(Status::ETMPFAIL, context);
+        self.refuse(&frame, refusal, now, output);
+        true
     }
 
     /// Whether the request has to wait before it is run; an error once it has waited enough.

@@ -268,9 +268,7 @@ impl Stream {
                     .and_then(Held::current)
                     .map(Event::Change);
             }
-            self.held = None;
-            self.read = self.read.max(self.held_end.min(self.end));
-            self.finish_snapshot();
+            self.let_go();
         }
         if self.advanced != Seqno::ZERO {
             return Some(Event::Advanced(std::mem::take(&mut self.advanced)));
@@ -290,6 +288,19 @@ impl Stream {
             }
             _ => None,
         }
+    }
+
+    /// Lets go of what is held if none of it is left: for one who keeps the last change for long.
+    pub fn shed(&mut self) {
+        if self.held.as_ref().is_some_and(Held::is_over) {
+            self.let_go();
+        }
+    }
+
+    fn let_go(&mut self) {
+        self.held = None;
+        self.read = self.read.max(self.held_end.min(self.end));
+        self.finish_snapshot();
     }
 
     /// Moves to the next held change that the peer wants.

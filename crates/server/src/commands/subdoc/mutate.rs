@@ -3,6 +3,8 @@
 //! The document is read, changed outside of any lock, and written if it is still the one that was
 //! read; if not, all of it is done again.
 
+use std::sync::Arc;
+
 use engine::{Exchange, Got, Mutated, OpError, Outcome};
 use model::{Attributes, Cas, Datatype, Draft, Kind, Meta, Now, VbId};
 use wire::request::{DocFlags, Message, Subdoc, SubdocExtras, SubdocMulti};
@@ -350,12 +352,12 @@ struct Change<'a> {
 fn store(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-    (bucket, vb): (&ServedBucket, VbId),
+    (bucket, vb): (&Arc<ServedBucket>, VbId),
     change: &Change<'_>,
     raced: &mut bool,
 ) -> Result<Done, Refusal> {
     let changed = change.changed;
-    context.admit(bucket, changed.value.len() + ROOM_BYTES)?;
+    let _aside = context.set_aside(bucket, ROOM_BYTES, changed.value.len())?;
     let now = context.now;
     let mut exchange = Exchange {
         draft: Some(Draft::new(change.key.bytes(), &changed.value, &change.meta)),

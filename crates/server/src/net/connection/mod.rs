@@ -101,6 +101,8 @@ enum Next {
     Park(Duration),
     /// Others must hold less before the rest of a large request is read.
     AwaitRoom(usize),
+    /// So much of a request that was refused is still to come, and is dropped.
+    Skip(usize),
     /// The streams have more to send; whatever can be read goes first.
     Produce,
     /// Close once the peer has read what was sent.
@@ -344,11 +346,10 @@ impl Connection<TcpStream> {
     ) -> io::Result<()> {
         if part == (0..output.len()) {
             self.send(output)?;
-        } else if let Some(answer) = output.get(part) {
+        } else if let Some(answer) = output.get(part.clone()) {
             let sent = self.send_some(answer)?;
             if sent < answer.len() {
-                self.unsent.extend_from_slice(&answer[sent..]);
-                self.note_held();
+                self.keep(output, part.start + sent..part.end);
             }
         }
         self.next = self.after(received);
@@ -428,6 +429,10 @@ impl Connection<TcpStream> {
                     return Ok(Some(Step::Wait(Some(until))));
                 }
             }
+            Next::Skip(left) => match self.skip(left, scratch)? {
+                Some(next) => next,
+                None => return Ok(Some(Step::Wait(None))),
+            },
             Next::AwaitRoom(more) => {
                 let now = Instant::now();
                 let until = *self.until.get_or_insert(now + ROOM_WAIT);
@@ -435,6 +440,9 @@ impl Connection<TcpStream> {
                 self.info.note_waiting(!room);
                 let next = if room {
                     Next::Read
+                } else if self.has_waited(now, until) && self.refuse_unread(scratch)? {
+                    self.info.note_waiting(false);
+                    Next::Skip(more)
                 } else if self.mailbox.has_mail() {
                     self.on_mail(Next::AwaitRoom(more), scratch)?
                 } else {

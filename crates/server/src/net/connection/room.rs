@@ -1,10 +1,11 @@
 //! Whether there is room for what a peer asks for or sends, and what is held for it.
 
-use std::time::Duration;
+use std::io;
+use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 
-use super::{Connection, READ_BYTES};
+use super::{Connection, Next, READ_BYTES, Scratch};
 
 /// How long the rest of a large request waits for room in its bucket before it is read all the same, to
 /// be refused. Less than the timeout of most clients.
@@ -28,6 +29,48 @@ impl<S> Connection<S> {
 }
 
 impl Connection<TcpStream> {
+    /// Whether a large request that would be read, room in its bucket or not, from `until` on has waited
+    /// long enough for others to hold less.
+    pub(super) fn has_waited(&self, now: Instant, until: Instant) -> bool {
+        let waits = self.session.node.waits.answer_room;
+        now + ROOM_WAIT >= until + waits
+    }
+
+    /// Refuses the request of which the beginning came; `false` if it has to wait all the same. The rest
+    /// of it is to be dropped.
+    pub(super) fn refuse_unread(&mut self, scratch: &mut Scratch) -> io::Result<bool> {
+        let refused = self
+            .session
+            .refuse_unread(&self.backlog, &mut scratch.output);
+        if refused {
+            self.backlog = Vec::new();
+            self.send(&mut scratch.output)?;
+            self.note_held();
+        }
+        Ok(refused)
+    }
+
+    /// Drops what comes of a refused request, and goes on with what is behind it; `None` if nothing
+    /// came.
+    pub(super) fn skip(&mut self, left: usize, scratch: &mut Scratch) -> io::Result<Option<Next>> {
+        if self.mailbox.has_mail() {
+            return self.on_mail(Next::Skip(left), scratch).map(Some);
+        }
+        if !self.told.readable {
+            return Ok(None);
+        }
+        Ok(match self.read(&mut scratch.input, &mut scratch.sealed)? {
+            Some(0) => Some(Next::Close),
+            Some(count) if count < left => Some(Next::Skip(left - count)),
+            Some(count) if count == left => Some(Next::Read),
+            Some(count) => {
+                scratch.input.copy_within(left..count, 0);
+                Some(self.take_input(count - left, scratch)?)
+            }
+            None => self.told.readable.then_some(Next::Skip(left)),
+        })
+    }
+
     /// Takes memory for `more` bytes of a frame, if there is room; one that is `patient` waits also
     /// for what its bucket would have no room to keep.
     pub(super) fn makes_room(&mut self, more: usize, patient: bool) -> bool {

@@ -1,6 +1,7 @@
 //! Output: what the socket takes at once, what waits for the peer, and the end.
 
 use std::io::{self, ErrorKind, Write};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
@@ -22,18 +23,26 @@ impl Connection<TcpStream> {
         if let Ok(sent) = sent
             && sent < output.len()
         {
-            if sent == 0 && self.unsent.is_empty() {
-                std::mem::swap(&mut self.unsent, output);
-            } else {
-                self.unsent.extend_from_slice(&output[sent..]);
-            }
-            self.note_held();
+            self.keep(output, sent..output.len());
         }
         output.clear();
         if output.capacity() > KEEP_BYTES {
             *output = Vec::new();
         }
         sent.map(drop)
+    }
+
+    /// Keeps the rest of `output`, of which `part` was not sent: what is large in the memory where it
+    /// is, if that is the end of it, so that it is there once.
+    pub(super) fn keep(&mut self, output: &mut Vec<u8>, part: Range<usize>) {
+        let large = part.len() > KEEP_BYTES || part.start == 0;
+        if self.unsent.is_empty() && part.end == output.len() && large {
+            self.sent = part.start;
+            std::mem::swap(&mut self.unsent, output);
+        } else {
+            self.unsent.extend_from_slice(&output[part]);
+        }
+        self.note_held();
     }
 
     /// Sends what the socket takes, unless something else is before it. Gives how much it took.

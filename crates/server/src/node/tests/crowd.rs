@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use model::VbId;
-use wire::Opcode;
+use wire::{Opcode, Status};
 
 use super::client::{Client, Request};
 use super::{Node, Waits, bucket, config, started};
@@ -92,6 +92,29 @@ fn the_rest_of_a_large_request_is_not_read_before_there_is_room() {
         written.join().unwrap().ok();
     });
     until("nothing is held", || node.state.buffers.held() == 0);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn a_large_request_that_waited_long_enough_is_refused_unread() {
+    let waits = Waits {
+        answer_room: super::SOON,
+        stillness: LONG,
+        ..Waits::default()
+    };
+    let mut bucket = bucket("default");
+    bucket.quota_bytes = 128 << 20;
+    let node = started(&config(None, vec![bucket]), waits);
+    let mut deaf = crowded(&node);
+    let mut writer = Client::ready(node.ports().kv);
+    let refused = writer.set("other", vec![b'o'; LARGE_BYTES]);
+    let context = refused.is(Status::ETMPFAIL).context();
+    assert!(context.contains("connections hold too much"), "{context}");
+    // The rest of it was dropped, and the conversation goes on where it ended.
+    writer.set("small", "s").ok();
+    assert_eq!(writer.get("small").ok().value, b"s");
+    assert_eq!(writer.get("other").status, Status::KEY_ENOENT);
+    assert_eq!(deaf.answer().ok().value.len(), LARGE_BYTES);
     node.shutdown().unwrap();
 }
 

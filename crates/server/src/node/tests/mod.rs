@@ -13,6 +13,7 @@ use crate::served::{MapVersion, ServedBucket};
 use client::{Client, PASSWORD, Request, SDK, USER};
 
 mod buckets;
+mod changes;
 #[path = "../../../tests/it/client.rs"]
 #[expect(
     dead_code,

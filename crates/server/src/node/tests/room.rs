@@ -106,6 +106,30 @@ fn a_write_that_waited_in_vain_is_refused_with_the_limit_and_the_next_ones_are_t
 }
 
 #[test]
+fn an_append_needs_room_for_all_of_the_new_document() {
+    let mut large = bucket("default");
+    large.quota_bytes = 1 << 30;
+    let node = started(&config(None, vec![large]), waiting(SOON));
+    let mut client = Client::ready(node.ports().kv);
+    client.set("a", vec![b'a'; 19 << 20]).ok();
+    let served = node.state.bucket("default").unwrap();
+    let memory = served.bucket.memory();
+    until("the request is gone", || memory.transit() == 0);
+    // Room for half of such a document.
+    let millionths = (memory.used() + (10 << 20)) * 1_000_000 / memory.quota();
+    let ratio = format!("0.{millionths:06}");
+    set_param(&mut client, "mutation_mem_ratio", &ratio);
+    let append = || Request::of(Opcode::APPEND, "a").value(b"b");
+    client.call(&append()).is(Status::ETMPFAIL);
+    client.set("small", "s").ok();
+    assert_eq!(memory.transit(), 0, "nothing stays set aside");
+    give_room(&mut client);
+    client.call(&append()).ok();
+    assert_eq!(client.get("a").ok().value.last(), Some(&b'b'));
+    node.shutdown().unwrap();
+}
+
+#[test]
 fn who_quits_while_waiting_leaves_nothing_behind() {
     let node = ephemeral(SOON);
     let mut other = Client::ready(node.ports().kv);

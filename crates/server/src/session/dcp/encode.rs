@@ -15,6 +15,7 @@ use wire::{Envelope, Feature, FeatureSet, Opaque, Opcode, TooLong};
 
 use super::control::{MarkerVersion, Settings};
 use super::events::EventParts;
+use super::large::{LARGE_BYTES, LargeValue, Slot};
 use crate::value;
 
 /// What a reader without finer figures is told of how much a document is used.
@@ -65,6 +66,45 @@ impl Form<'_> {
             }
         };
         Ok(flow_bytes(opcode, out.len() - before))
+    }
+
+    /// The same, but a large value of a document goes into `slot`, and its message has none.
+    pub(super) fn event_apart(
+        &self,
+        event: &Event<'_>,
+        to: Address,
+        (out, slot): (&mut Vec<u8>, &mut Slot),
+    ) -> Result<usize, TooLong> {
+        let Some(value) = self.large_value(event) else {
+            return self.event(event, to, out);
+        };
+        let bare = Form {
+            flags: self.flags.with(OpenFlags::NO_VALUE),
+            ..*self
+        };
+        let counted = bare.event(event, to, out)?;
+        slot.put(value);
+        Ok(counted)
+    }
+
+    /// The value that [`Form::event`] would show, if it is large.
+    fn large_value(&self, event: &Event<'_>) -> Option<LargeValue> {
+        let Event::Change(document) = *event else {
+            return None;
+        };
+        let stored = document.value();
+        let packed = document.datatype().contains(Datatype::SNAPPY);
+        let claimed = if packed {
+            value::inflated_bytes(stored)
+        } else {
+            0
+        };
+        let plain = document.kind().plain() == Kind::Mutation;
+        if !plain || stored.len().max(claimed) < LARGE_BYTES {
+            return None;
+        }
+        let (value, datatype) = self.value(document);
+        (value.len() >= LARGE_BYTES).then(|| LargeValue::of(document, value, datatype))
     }
 
     fn marker(&self, snapshot: &Snapshot) -> SnapshotMarker {

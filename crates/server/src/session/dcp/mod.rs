@@ -16,6 +16,7 @@ mod encode;
 mod events;
 mod figures;
 mod filter;
+mod large;
 mod oso;
 mod producer;
 mod registry;
@@ -24,6 +25,7 @@ mod streams;
 
 pub(crate) use events::event_of;
 pub(crate) use figures::{ProducerFigures, StreamFigures};
+pub(crate) use large::LargeValue;
 pub(crate) use oso::OsoBackfill;
 pub(crate) use producer::{
     OpenedStream, Produced, Producer, SILENCE_MAX, SharedProducer, StreamKey,

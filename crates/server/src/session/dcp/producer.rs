@@ -19,6 +19,7 @@ use super::control::{Change, Settings};
 use super::encode::Form;
 use super::figures::{ProducerFigures, StreamFigures, Totals};
 use super::filter::{Filter, Limit};
+use super::large::{LargeValue, Slot};
 use super::streams::{Entry, Turn, Visited};
 use crate::served::ServedBucket;
 use crate::session::Refusal;
@@ -75,6 +76,8 @@ pub(crate) struct Producer {
     /// Where the streams of one vBucket begin, so that each is the first one at times.
     rotation: usize,
     totals: Totals,
+    /// Where large values go, for one who takes them apart.
+    apart: Option<Slot>,
     created_s: u32,
     closed: bool,
 }
@@ -104,6 +107,7 @@ impl Producer {
             next_vb: VbId(0),
             rotation: 0,
             totals: Totals::default(),
+            apart: None,
             created_s: now.unix_s(),
             closed: false,
         }
@@ -372,6 +376,20 @@ impl Producer {
         Ok(name.clone())
     }
 
+    /// [`Producer::produce`] for one who takes large values apart: the one of the last change, whose
+    /// message has none. The turn ends with it.
+    pub(crate) fn produce_apart(
+        &mut self,
+        features: FeatureSet,
+        now: Now,
+        output: &mut Vec<u8>,
+    ) -> (Produced, Option<LargeValue>) {
+        self.apart = Some(Slot::default());
+        let produced = self.produce(features, now, output);
+        let large = self.apart.take().and_then(|mut slot| slot.take());
+        (produced, large)
+    }
+
     /// Sends what there is and what there is room for: a bounded amount.
     pub(crate) fn produce(
         &mut self,
@@ -397,7 +415,7 @@ impl Producer {
         }
         let limit = output.len() + self.settings.priority.turn_bytes();
         let mut followed = Followed::default();
-        while output.len() < limit {
+        while output.len() < limit && !self.apart.as_ref().is_some_and(Slot::is_taken) {
             if !self.flow.has_room() {
                 return Produced::Idle;
             }
@@ -458,6 +476,7 @@ impl Producer {
                 flow: &mut self.flow,
                 totals: &mut self.totals,
                 output: out,
+                apart: self.apart.as_mut(),
                 now_ns: now.mono_ns,
             };
             match entry.drive(key, &name, limit, &mut turn) {

@@ -11,6 +11,7 @@ use wire::Opaque;
 
 use super::encode::{Address, Form};
 use super::figures::Totals;
+use super::large::Slot;
 use super::oso::OsoBackfill;
 use crate::node::random_vb_uuid;
 use crate::store::Store;
@@ -43,6 +44,8 @@ pub(super) struct Turn<'a> {
     pub(super) flow: &'a mut FlowControl,
     pub(super) totals: &'a mut Totals,
     pub(super) output: &'a mut Vec<u8>,
+    /// Where a large value goes that is not to be among the bytes; it ends the turn.
+    pub(super) apart: Option<&'a mut Slot>,
     /// When the turn began, monotonic.
     pub(super) now_ns: u64,
 }
@@ -100,16 +103,19 @@ impl Entry {
         }
         let mut last_look = Look::More;
         loop {
-            while turn.output.len() < limit && turn.flow.has_room() {
+            while turn.has_room(limit) {
                 let Some(event) = self.stream.next_event() else {
                     break;
                 };
                 turn.send(&event, address);
+                if turn.has_apart() {
+                    self.stream.shed();
+                }
             }
             if self.stream.is_over() {
                 return Visited::Over;
             }
-            if turn.output.len() >= limit || !turn.flow.has_room() {
+            if !turn.has_room(limit) {
                 return Visited::Unfinished;
             }
             // What was changed since the last look has marked the vBucket again.
@@ -233,9 +239,23 @@ impl Entry {
 }
 
 impl Turn<'_> {
+    /// Whether another message may be made, with output up to `limit`.
+    fn has_room(&self, limit: usize) -> bool {
+        self.output.len() < limit && self.flow.has_room() && !self.has_apart()
+    }
+
+    /// Whether it ended with a large value.
+    fn has_apart(&self) -> bool {
+        self.apart.as_ref().is_some_and(|slot| slot.is_taken())
+    }
+
     fn send(&mut self, event: &engine::dcp::Event<'_>, address: Address) {
         let before = self.output.len();
-        match self.form.event(event, address, self.output) {
+        let sent = match &mut self.apart {
+            Some(slot) => self.form.event_apart(event, address, (self.output, slot)),
+            None => self.form.event(event, address, self.output),
+        };
+        match sent {
             Ok(counted) => {
                 self.flow.sent(counted);
                 self.totals.count(event, self.output.len() - before);

@@ -50,8 +50,12 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
         |f| memory(f).checkpoint_lower_mark();
     MEMORY "ep_mem_booked" Bytes "Memory in use but for the overhead and what connections hold",
         |f| memory(f).booked();
-    MEMORY "ep_mem_backfills" Bytes "Documents read for streams and not yet sent",
+    MEMORY "ep_mem_backfills" Bytes
+        "Documents read for streams and not yet sent, and what readers of changes over HTTP hold",
         |f| memory(f).backfills();
+    MEMORY "ep_changes_taken_back" Count
+        "Streams of changes over HTTP that ended: their readers held much, and moved nothing",
+        |f| f.served.pieces.taken_back();
     MEMORY "ep_mem_backfills_max" Bytes "What these may take, all streams together",
         |f| memory(f).backfills_max();
     MEMORY "ep_mem_transit" Bytes
