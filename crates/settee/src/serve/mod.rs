@@ -1,5 +1,6 @@
 //! `settee serve`: flags, environment and file to a configuration, and a process around the node.
 
+mod allocator;
 mod args;
 mod config;
 mod log;
@@ -33,6 +34,7 @@ use signals::{Signal, Signals};
     reason = "they are the caller's last word"
 )]
 pub(crate) fn run(args: ServeArgs) -> ExitCode {
+    allocator::settle();
     match serve(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
