@@ -249,16 +249,19 @@ impl<T> Part<T> {
     /// Only entries that lie behind a full bucket are hashed: of the others the bucket that they
     /// are in says all that is needed.
     pub(super) fn shrink(&mut self, slots: usize, hasher: &impl Rehash<T>) {
-        let old = std::mem::replace(self, Self::with_slots(slots)).buckets;
+        let mut old = std::mem::replace(self, Self::with_slots(slots)).buckets;
         let Some(mut is_passed) = old.last().map(Bucket::is_passed) else {
             return;
         };
-        for (home, bucket) in old.into_iter().enumerate() {
+        for (home, bucket) in old.iter_mut().enumerate() {
             let may_be_guests = std::mem::replace(&mut is_passed, bucket.is_passed());
-            for (tag, entry) in bucket.tags.into_iter().zip(bucket.slots) {
-                match entry {
+            let mut full = bucket.word() & TAGS;
+            while full != 0 {
+                let slot = full.trailing_zeros() as usize / 8;
+                full &= full - 1;
+                match bucket.slots[slot].take() {
                     Some(entry) if may_be_guests => self.insert(hasher.hash(&entry), entry),
-                    Some(entry) => self.insert_at(home, tag, entry),
+                    Some(entry) => self.insert_at(home, bucket.tags[slot], entry),
                     None => {}
                 }
             }

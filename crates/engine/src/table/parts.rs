@@ -1,5 +1,7 @@
 //! A hash table that grows and shrinks a small part at a time.
 
+use prefetch_index::prefetch_index;
+
 use super::part::{Part, Rehash};
 
 /// Slots of a part at which it is split in two rather than doubled: what one insertion may cost
@@ -167,6 +169,7 @@ impl<T> Parts<T> {
         hasher: &impl Rehash<T>,
     ) -> Option<T> {
         let index = self.part_of(hash);
+        prefetch_index(&self.fills, index);
         let part = self.all.get_mut(index)?;
         let slot = part.find(hash, is_it)?;
         let entry = part.remove(hash, slot)?;
