@@ -36,7 +36,7 @@ pub trait KvStore: Send + Sync + 'static {
     /// written.
     ///
     /// # Errors
-    /// `NoSpace`: try again later. `Io`, `Poisoned`: this store acknowledges nothing any more.
+    /// `NoSpace`, `Io`: try again later. `Poisoned`: this store acknowledges nothing any more.
     /// `Closed`.
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<CommitInfo, StoreError>;
 

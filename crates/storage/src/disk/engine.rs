@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fjall::compaction::Leveled;
 use fjall::config::{
@@ -75,6 +76,8 @@ pub(crate) struct Engine {
     /// Taken before `front`.
     pub(crate) journal: Arc<Mutex<Journal>>,
     journal_bytes_max: u64,
+    /// Bytes of the journal that is written into, when somebody could look last.
+    journal_bytes: AtomicU64,
 }
 
 /// A record that cannot be decoded, or a database that does not answer.
@@ -191,6 +194,7 @@ impl Engine {
             front,
             journal,
             journal_bytes_max: options.journal_bytes,
+            journal_bytes: AtomicU64::new(0),
         })
     }
 
@@ -215,9 +219,13 @@ impl Engine {
         self.room.make(self.journal_bytes_max)
     }
 
-    /// Bytes of the journals.
+    /// Bytes of the journals; while one is written or synced, as of the last call before that. Waits
+    /// for neither.
     pub(crate) fn journal_bytes(&self) -> u64 {
-        self.journal.lock().bytes() + self.room.sealed_bytes()
+        if let Some(journal) = self.journal.try_lock() {
+            self.journal_bytes.store(journal.bytes(), Ordering::Relaxed);
+        }
+        self.journal_bytes.load(Ordering::Relaxed) + self.room.sealed_bytes()
     }
 
     /// The value of a row as it is now.

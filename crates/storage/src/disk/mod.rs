@@ -109,6 +109,7 @@ pub struct Opened {
 /// A [`KvStore`] in a directory, which is locked for this process until the store is dropped or
 /// closed.
 pub struct DiskStore {
+    path: PathBuf,
     options: DiskOptions,
     notices: Vec<VbNotice>,
     /// Held while something is written. Taken before `engine`.
@@ -142,6 +143,7 @@ impl DiskStore {
         let notices = lost_tails(&found, &tails);
         let clean = directory.begin().map_err(io)? || fresh;
         let store = Self {
+            path: path.to_owned(),
             options,
             notices: notices.clone(),
             writer: Mutex::new(Writer::new(directory, tails, &found, &counts)),
@@ -267,12 +269,16 @@ impl KvStore for DiskStore {
     }
 
     fn disk_usage(&self) -> Result<DiskUsage, StoreError> {
+        // Whoever asks serves clients: a commit is not waited for, nor the disk that holds it up.
         let during = "measuring";
-        let engine = self.reader(during)?;
+        let io = |why: &dyn std::fmt::Display| {
+            StoreError::new(ErrorKind::Io, during).because(why.to_string())
+        };
+        let opening = || io(&"the database is being opened");
+        let engine = self.engine.try_read().ok_or_else(opening)?.clone();
+        let engine = engine.map_or_else(|| self.reader(during), Ok)?;
         let data_bytes = engine.rows.disk_space() + engine.journal_bytes();
-        let path = self.writer.lock().path().to_owned();
-        let file_bytes = layout::bytes_below(&path)
-            .map_err(|error| StoreError::new(ErrorKind::Io, during).because(error))?;
+        let file_bytes = layout::bytes_below(&self.path).map_err(|error| io(&error))?;
         Ok(DiskUsage {
             data_bytes,
             file_bytes,

@@ -122,14 +122,17 @@ fn a_failed_sync_poisons_the_store_for_good() {
 
 /// A sync that fails for want of space is as bad as any: what the device holds is unknown.
 #[test]
-fn only_a_failed_write_for_want_of_space_asks_for_a_retry() {
+fn only_a_write_that_found_no_room_asks_for_a_retry() {
     let full = || fjall::Error::Io(std::io::ErrorKind::StorageFull.into());
     let no_descriptors = || fjall::Error::Io(std::io::Error::from_raw_os_error(24));
+    let read_only = || fjall::Error::Io(std::io::Error::from_raw_os_error(30));
     let other = || fjall::Error::Io(std::io::Error::from_raw_os_error(5));
     let cases = [
         (full(), writer::Step::Write, ErrorKind::NoSpace),
         (no_descriptors(), writer::Step::Write, ErrorKind::NoSpace),
+        (read_only(), writer::Step::Write, ErrorKind::Io),
         (full(), writer::Step::Sync, ErrorKind::Poisoned),
+        (read_only(), writer::Step::Sync, ErrorKind::Poisoned),
         (other(), writer::Step::Write, ErrorKind::Poisoned),
         (
             fjall::Error::InvalidTrailer,
@@ -147,7 +150,9 @@ fn only_a_failed_write_for_want_of_space_asks_for_a_retry() {
         let one = [(suite::document(1, "a", "1"), Seqno::ZERO)];
         let next = suite::try_put(&store, VbId(0), &one);
         match expected {
-            ErrorKind::NoSpace => assert_eq!(next.unwrap().rows, 1, "opened again"),
+            ErrorKind::NoSpace | ErrorKind::Io => {
+                assert_eq!(next.unwrap().rows, 1, "opened again");
+            }
             kind => assert_eq!(next.unwrap_err().kind, kind),
         }
     }
@@ -380,4 +385,24 @@ fn a_snapshot_outlives_its_journal() {
         .map(|row| row.2.seqno.0)
         .collect();
     assert_eq!(now, [3, 4]);
+}
+
+#[test]
+fn what_a_store_takes_is_told_while_a_commit_waits_for_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(open(dir.path()).0);
+    suite::put(
+        &*store,
+        VbId(1),
+        &[(suite::document(1, "a", "1"), Seqno::ZERO)],
+    );
+    let before = store.disk_usage().unwrap();
+    let engine = store.reader("looking").ok().unwrap();
+    // What a commit holds while its sync does not return.
+    let (_writer, _journal) = (store.writer.lock(), engine.journal.lock());
+    let (told, answer) = std::sync::mpsc::channel();
+    let asked = Arc::clone(&store);
+    std::thread::spawn(move || told.send(asked.disk_usage().map_err(|error| error.kind)));
+    let usage = answer.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert_eq!(usage, Ok(before));
 }

@@ -178,24 +178,16 @@ impl Writer {
         step: Step,
         during: &'static str,
     ) -> StoreError {
-        let no_space = step == Step::Write
-            && match &error {
-                fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => {
-                    is_shortage(io)
-                }
-                _ => false,
-            };
-        self.mode = if no_space {
-            Mode::Reopen
-        } else {
-            Mode::Poisoned
+        let shortage = match &error {
+            fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io))
+                if step == Step::Write =>
+            {
+                shortage(io)
+            }
+            _ => None,
         };
-        let kind = if no_space {
-            ErrorKind::NoSpace
-        } else {
-            ErrorKind::Poisoned
-        };
-        StoreError::new(kind, during).because(error)
+        self.mode = shortage.map_or(Mode::Poisoned, |_| Mode::Reopen);
+        StoreError::new(shortage.unwrap_or(ErrorKind::Poisoned), during).because(error)
     }
 
     /// What a write that did not succeed means. After one that the journal refused, and before
@@ -208,7 +200,7 @@ impl Writer {
     ) -> StoreError {
         match error {
             Unwritten::Refused(fjall::Error::Io(io)) if is_shortage(&io) && !partly => {
-                StoreError::new(ErrorKind::NoSpace, during).because(io)
+                StoreError::new(shortage(&io).unwrap_or(ErrorKind::Io), during).because(io)
             }
             Unwritten::Later(error) => {
                 if partly {
@@ -268,11 +260,7 @@ impl Writer {
             .and_then(|()| self.tails.sync());
         self.memos.remove(vb);
         noted.map_err(|error| {
-            let kind = if is_shortage(&error) {
-                ErrorKind::NoSpace
-            } else {
-                ErrorKind::Io
-            };
+            let kind = shortage(&error).unwrap_or(ErrorKind::Io);
             self.mode = Mode::Reopen;
             StoreError::new(kind, during).of(vb).because(error)
         })
@@ -377,23 +365,26 @@ impl Writer {
             .sync()
             .and_then(|()| directory.mark_clean())
             .map_err(|error| {
-                let kind = if is_shortage(&error) {
-                    ErrorKind::NoSpace
-                } else {
-                    ErrorKind::Io
-                };
+                let kind = shortage(&error).unwrap_or(ErrorKind::Io);
                 StoreError::new(kind, during).because(error)
             })
     }
 }
 
-/// Whether the system lacked space, or descriptors for another file: it may have some later.
+/// Whether the system took nothing just then, and may take it later.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
-    let no_space = matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    );
-    no_space || matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
+    shortage(error).is_some()
+}
+
+/// What the system lacked: space, descriptors for another file, or, with `Io`, a file system that
+/// takes writes at all. Something else is `None`.
+fn shortage(error: &io::Error) -> Option<ErrorKind> {
+    match (error.kind(), error.raw_os_error()) {
+        (io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded, _)
+        | (_, Some(EMFILE | ENFILE)) => Some(ErrorKind::NoSpace),
+        (io::ErrorKind::ReadOnlyFilesystem, _) => Some(ErrorKind::Io),
+        _ => None,
+    }
 }
 
 /// What it means that something was not done and may be tried again.
@@ -402,7 +393,7 @@ fn not_now(error: fjall::Error, during: &'static str) -> StoreError {
         fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io))
             if is_shortage(io) =>
         {
-            StoreError::new(ErrorKind::NoSpace, during).because(error)
+            StoreError::new(shortage(io).unwrap_or(ErrorKind::Io), during).because(error)
         }
         _ => read_error(error, during),
     }

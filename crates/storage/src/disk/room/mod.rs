@@ -80,6 +80,7 @@ impl Failure {
             _ => None,
         };
         let kind = match io {
+            Some(io) if io.kind() == io::ErrorKind::ReadOnlyFilesystem => io.kind(),
             Some(io) if is_shortage(io) => io::ErrorKind::StorageFull,
             _ => io::ErrorKind::Other,
         };
