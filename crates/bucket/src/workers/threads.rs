@@ -13,6 +13,7 @@ use super::compactor::pause_s;
 use super::flusher::Flushed;
 use crate::Bucket;
 use crate::collections::ERASE_AGAIN;
+use crate::signals::Bell;
 use crate::stats::{FlusherState, WarmupStage};
 
 /// How long the reliever rests when it could not free enough.
@@ -21,6 +22,9 @@ const RELIEVER_REST: Duration = Duration::from_millis(100);
 const BREATH: Duration = Duration::from_micros(20);
 /// How often a drain that finds no space is tried before the stop goes on without it.
 const DRAIN_TRIES: usize = 25;
+
+/// How often a stop that waits says so.
+const STOP_TOLD_EVERY: Duration = Duration::from_secs(5);
 
 /// Steps back behind the threads that answer clients: a flush may wait, a request may not.
 ///
@@ -118,12 +122,35 @@ impl<S: KvStore> Workers<S> {
         self.bucket.reliever_bell.ring();
         self.bucket.expiry_bell.ring();
         self.bucket.compactions.bell.ring();
-        for thread in self.threads.lock().drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a worker ended by a panic");
+        let stopped = Bell::default();
+        std::thread::scope(|scope| {
+            let told = Builder::new()
+                .name("stopping".into())
+                .spawn_scoped(scope, || self.tell_until(&stopped));
+            if let Err(error) = told {
+                tracing::warn!(%error, "nobody will tell what the stop waits for");
             }
+            for thread in self.threads.lock().drain(..) {
+                if thread.join().is_err() {
+                    tracing::error!("a worker ended by a panic");
+                }
+            }
+            let closed = self.bucket.close();
+            stopped.ring();
+            closed
+        })
+    }
+
+    /// Says now and then that the bucket has not stopped yet, until it has.
+    fn tell_until(&self, stopped: &Bell) {
+        while !stopped.wait(Some(STOP_TOLD_EVERY)) {
+            let flusher = self.bucket.flusher_state();
+            tracing::warn!(
+                bucket = self.bucket.name(),
+                ?flusher,
+                "still stopping: waiting for the disk"
+            );
         }
-        self.bucket.close()
     }
 }
 
