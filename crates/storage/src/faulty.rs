@@ -10,13 +10,15 @@ use crate::port::{
 };
 use crate::{ErrorKind, HistoryKept, HistoryLimits, StoreError};
 
-/// How a commit fails. In each case nothing of it reaches the store behind.
+/// How a commit fails. Nothing of it reaches the store behind, but for `Unanswered`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The file system is full; later commits may succeed.
     NoSpace,
     /// An input/output error that did not hurt the store; later commits may succeed.
     Io,
+    /// It succeeds, and the answer is the same as with `Io`.
+    Unanswered,
     /// The sync failed: this commit and all later ones answer `Poisoned`.
     Sync,
 }
@@ -108,6 +110,10 @@ impl<S: KvStore> KvStore for FaultyStore<S> {
             None => return self.inner.commit(batches),
             Some(Fault::NoSpace) => ErrorKind::NoSpace,
             Some(Fault::Io) => ErrorKind::Io,
+            Some(Fault::Unanswered) => {
+                self.inner.commit(batches)?;
+                ErrorKind::Io
+            }
             Some(Fault::Sync) => {
                 self.poisoned.store(true, Ordering::SeqCst);
                 ErrorKind::Poisoned

@@ -6,6 +6,7 @@ mod backfilling;
 mod backfills;
 mod chosen;
 mod compaction;
+mod crashes;
 mod crowd;
 mod ephemeral;
 mod expiry;
