@@ -4,12 +4,14 @@
 //
 // FAULT_OPS   write: writes, lengths, creations, renames; sync: fsync and fdatasync; read
 // FAULT_KIND  full (ENOSPC), error (EIO; a sync also loses what it should have synced),
-//             torn (half is written, then killed), power (all that is not synced is lost, then killed)
+//             torn (half is written, then killed), power (all that is not synced is lost, then killed),
+//             readonly (EROFS), hang (a sync does not return as long as the tally says so)
 // FAULT_COUNT how many operations go wrong, with full and error
 // FAULT_EVERY instead of FAULT_AT and FAULT_COUNT: every so many operations, while the tally says so
 // FAULT_FILES what the path of a file must contain for its operations to be counted
 // FAULT_THREAD the name that the thread must have
-// FAULT_TALLY a file of four 64-bit numbers: writes, syncs and reads so far; whether FAULT_EVERY holds
+// FAULT_TALLY a file of five 64-bit numbers: writes, syncs and reads so far; whether FAULT_EVERY holds;
+//             seconds by which the time of day is wrong
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,9 +26,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { WRITE, SYNC, READ, SWITCH, TALLIES };
+enum { WRITE, SYNC, READ, SWITCH, CLOCK, TALLIES };
 
 struct undo {
     struct undo *older;
@@ -49,7 +52,7 @@ static volatile long *tally;
 
 __attribute__((constructor)) static void prepare(void) {
     root = getenv("FAULT_PATH");
-    kind = getenv("FAULT_KIND");
+    kind = getenv("FAULT_KIND") ? getenv("FAULT_KIND") : "";
     at = getenv("FAULT_AT") ? atol(getenv("FAULT_AT")) : 0;
     count = getenv("FAULT_COUNT") ? atol(getenv("FAULT_COUNT")) : 1;
     every = getenv("FAULT_EVERY") ? atol(getenv("FAULT_EVERY")) : 0;
@@ -131,7 +134,7 @@ static int of_thread(void) {
 static int wrong(int op, int fd, const void *bytes, size_t length, off_t offset) {
     if (!of_thread()) return 0;
     long number = __atomic_add_fetch(&tally[op], 1, __ATOMIC_SEQ_CST);
-    if (op != ops) return 0;
+    if (op != ops || !strcmp(kind, "hang")) return 0;
     if (every ? !tally[SWITCH] || number % every : !at || number < at || number >= at + count) return 0;
     if (!strcmp(kind, "torn")) {
         if (bytes) (void)!REAL(pwrite64)(fd, bytes, length / 2, offset);
@@ -141,7 +144,7 @@ static int wrong(int op, int fd, const void *bytes, size_t length, off_t offset)
         settle(NULL, 0);
         kill(getpid(), SIGKILL);
     }
-    errno = strcmp(kind, "full") ? EIO : ENOSPC;
+    errno = !strcmp(kind, "full") ? ENOSPC : !strcmp(kind, "readonly") ? EROFS : EIO;
     return 1;
 }
 
@@ -239,6 +242,8 @@ int open64(const char *path, int flags, ...) {
 
 static int sync_file(int fd, int (*real)(int)) {
     if (!ours(fd)) return real(fd);
+    // Only this sync: who holds `turn` holds all others up.
+    while (ops == SYNC && !strcmp(kind, "hang") && tally[SWITCH]) usleep(2000);
     pthread_mutex_lock(&turn);
     struct stat file;
     int known = !fstat(fd, &file), done = -1;
@@ -255,3 +260,11 @@ static int sync_file(int fd, int (*real)(int)) {
 
 int fsync(int fd) { return sync_file(fd, REAL(fsync)); }
 int fdatasync(int fd) { return sync_file(fd, REAL(fdatasync)); }
+
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = REAL(clock_gettime);
+    int done = real(clock, time);
+    if (!done && clock == CLOCK_REALTIME && tally) time->tv_sec += tally[CLOCK];
+    return done;
+}

@@ -41,7 +41,7 @@ from mcbp import (
 )
 
 suite = Suite("faults")
-DELETE = 0x04
+DELETE, OUT_OF_MEMORY = 0x04, 0x82
 SYNC_WRITE_IN_PROGRESS, SYNC_WRITE_AMBIGUOUS = 0xA2, 0xA3
 FEATURE_UNORDERED, FEATURE_ALT_REQUEST, FEATURE_SYNC_REPLICATION = 0x0E, 0x10, 0x11
 TIMEOUT_MS = 400
@@ -57,8 +57,8 @@ ALL = os.environ.get("FAULTS") == "all"
 class Faulty(Node):
     """A node whose disk goes wrong as planned."""
 
-    def __init__(self, shim):
-        super().__init__("--bucket", "default:64")
+    def __init__(self, shim, quota_mib=64):
+        super().__init__("--bucket", f"default:{quota_mib}")
         self.shim = shim
         self.tally = self.home / "tally"
         self.plan = {}
@@ -72,13 +72,20 @@ class Faulty(Node):
 
     def operations(self):
         """Writes and syncs so far."""
-        return struct.unpack("=4q", self.tally.read_bytes())[:2]
+        return struct.unpack_from("=2q", self.tally.read_bytes())
 
     def switch(self, on):
         """Lets the operations of a plan with EVERY fail, or no more."""
+        self._tell(3, on)
+
+    def set_clock(self, seconds):
+        """Makes the time of day wrong by so much."""
+        self._tell(4, seconds)
+
+    def _tell(self, place, number):
         with self.tally.open("r+b") as file:
-            file.seek(24)
-            file.write(struct.pack("=q", on))
+            file.seek(place * 8)
+            file.write(struct.pack("=q", number))
 
     def heal(self):
         """From the next start on the disk is a good one."""
@@ -310,6 +317,7 @@ class Flood:
     """Replaces large documents durably, again and again, and knows which versions may be there."""
 
     BYTES, KEYS = 1_000_000, [b"large-%d" % number for number in range(16)]
+    PATIENCE = PATIENT
 
     def __init__(self):
         self.version = 0
@@ -327,7 +335,7 @@ class Flood:
             sent[self.version] = key
             self.newest[key] = self.version
             value = b"%d " % self.version + b"x" * self.BYTES
-            where = {"vbucket": vbucket_of(key), "framing": PATIENT, "opaque": self.version}
+            where = {"vbucket": vbucket_of(key), "framing": self.PATIENCE, "opaque": self.version}
             connection.send(frame(SET, key, bytes(8), value, **where))
         durable = 0
         for _ in self.KEYS:
@@ -335,7 +343,8 @@ class Flood:
             if reply.status == SUCCESS:
                 self.durable[sent[reply.opaque]] = reply.opaque
                 durable += 1
-            elif reply.status not in (TEMPORARY_FAILURE, SYNC_WRITE_IN_PROGRESS, SYNC_WRITE_AMBIGUOUS):
+            elif reply.status not in (TEMPORARY_FAILURE, OUT_OF_MEMORY, SYNC_WRITE_IN_PROGRESS,
+                                      SYNC_WRITE_AMBIGUOUS):  # fmt: skip
                 raise AssertionError(f"status {reply.status:#04x}")
         return durable
 
@@ -351,11 +360,16 @@ class Flood:
 
 def stats(node):
     connection = Writer().connect(node)
+    rows = stats_over(connection)
+    connection.close()
+    return rows
+
+
+def stats_over(connection):
     connection.send(frame(STAT))
     rows = {}
     while (row := connection.receive()).key:
         rows[row.key.decode()] = row.value.decode()
-    connection.close()
     return rows
 
 

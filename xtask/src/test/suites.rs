@@ -73,7 +73,7 @@ const JAVA: Suite = suite(
 const DCP_GO: Suite = suite("dcp-go", &["go"], Language::Go, "dcp-go");
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 21] = [
+pub(super) const SUITES: [Suite; 22] = [
     PYTHON,
     suite(
         "classic",
@@ -113,6 +113,12 @@ pub(super) const SUITES: [Suite; 21] = [
         &["python3", "gcc"],
         Language::PlainPython,
         "faults/suite.py",
+    ),
+    suite(
+        "lasting",
+        &["python3", "gcc"],
+        Language::PlainPython,
+        "lasting/suite.py",
     ),
     suite(
         "badinput",

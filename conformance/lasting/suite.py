@@ -1,0 +1,283 @@
+"""Faults that last: a disk that turns read-only, a sync that does not return, a directory that somebody
+removes, descriptors that run out, a clock that jumps. While they last the node says so, goes on with what
+it can, and answers nothing as durable that is not; when they are over it goes on by itself, or says why
+it cannot.
+"""
+
+import resource
+import shutil
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
+# Its nodes and writers; this file is `suite` to nobody.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "faults"))
+
+from harness import Node, Suite, binary, equal, eventually
+from mcbp import GET, SET, SUCCESS, TEMPORARY_FAILURE, frame, key_call, vbucket_of
+from suite import (
+    ON_ACTIVE,
+    OUT_OF_MEMORY,
+    SYNC_WRITE_AMBIGUOUS,
+    TIMEOUT_MS,
+    Faulty,
+    Flood,
+    World,
+    end,
+    stats,
+    stats_over,
+)
+
+suite = Suite("lasting")
+QUOTA_MIB = 32
+
+
+class Large(Flood):
+    """Large documents, of which two rounds fill a journal."""
+
+    PATIENCE = ON_ACTIVE
+
+    def whole(self, connection):
+        """Whether all of them are durable."""
+        return self.round(connection) == len(self.KEYS)
+
+
+class Small(Large):
+    """Small documents, for which nobody waits long."""
+
+    BYTES, KEYS = 100, [b"small-%d" % number for number in range(12)]
+
+
+def plain(connection, key, value=b"x"):
+    """Writes a document that nobody waits for; returns the status."""
+    return key_call(connection, SET, key, bytes(8), value).status
+
+
+def ends(node, seconds=30):
+    """Asks the node to stop; returns its exit code."""
+    node.process.send_signal(signal.SIGTERM)
+    return node.process.wait(seconds)
+
+
+def processor_seconds(node):
+    """What the process has taken so far."""
+    fields = Path(f"/proc/{node.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def of_node(node, story):
+    """Tells a story of a node; what it wrote is shown where the story ends badly."""
+    try:
+        story(node, Small())
+    except Exception as error:
+        raise AssertionError(f"{type(error).__name__}: {error}\n{node.tail()}") from error
+    finally:
+        end(node)
+        node.process = None
+        node.close()
+
+
+@suite.test
+def a_sync_hangs(world):
+    node = Faulty(world.shim, QUOTA_MIB)
+    node.plan = {"OPS": "sync", "KIND": "hang"}
+
+    def story(node, small):
+        node.start().ready()
+        connection = small.connect(node)
+        eventually("writes are durable", lambda: small.whole(connection))
+        node.switch(1)
+        # Who waits for the disk is told in time that nobody knows.
+        key = b"in doubt"
+        connection.send(frame(SET, key, bytes(8), b"1", vbucket=vbucket_of(key), framing=ON_ACTIVE))
+        started = time.monotonic()
+        equal(connection.receive().status, SYNC_WRITE_AMBIGUOUS)
+        took = time.monotonic() - started
+        assert TIMEOUT_MS / 1000 <= took + 0.01 < 3, f"after {took} s"
+        # Others go on, whatever they ask, up to the quota.
+        statuses = {plain(connection, b"plain-%d" % n, bytes(30_000)) for n in range(1_500)}
+        assert statuses <= {SUCCESS, TEMPORARY_FAILURE, OUT_OF_MEMORY}, statuses
+        assert statuses != {SUCCESS}, "what cannot be persisted must be bounded"
+        resident = node.resident_bytes() >> 20
+        assert resident < 64 + 2 * QUOTA_MIB, f"{resident} MiB"
+        equal(key_call(connection, GET, small.KEYS[0]).status, SUCCESS)
+        rows = stats(node)
+        assert int(rows["ep_diskqueue_items"]) > 300, rows["ep_diskqueue_items"]
+        # And when the disk goes on, so does everything.
+        node.switch(0)
+        eventually("writes are durable again", lambda: small.whole(connection))
+        eventually("all is persisted", lambda: stats(node)["ep_diskqueue_items"] == "0")
+        node.switch(1)
+        eventually("a write is taken", lambda: plain(connection, b"late") == SUCCESS)
+        node.process.send_signal(signal.SIGTERM)
+        eventually("it says what it waits for", lambda: "waiting for the disk" in node.tail(), seconds=30)
+        assert node.alive()
+        node.switch(0)
+        equal(node.process.wait(30), 0)
+        node.heal()
+        node.ports = {}
+        node.start(60).ready()
+        small.check(node)
+        equal(key_call(small.connect(node), GET, b"late").status, SUCCESS)
+
+    of_node(node, story)
+
+
+@suite.test
+def a_disk_turns_read_only(world):
+    node = Faulty(world.shim)
+    node.plan = {"OPS": "write", "KIND": "readonly", "EVERY": 1}
+
+    def story(node, small):
+        node.start().ready()
+        connection = small.connect(node)
+        eventually("writes are durable", lambda: small.whole(connection))
+        node.switch(1)
+        equal(small.round(connection), 0, "durable on a disk that takes nothing")
+        equal(plain(connection, b"plain"), SUCCESS)
+        equal(key_call(connection, GET, b"plain").status, SUCCESS)
+        equal(stats(node)["ep_flusher_state"], "retrying")
+        node.switch(0)
+        eventually("writes are durable again", lambda: small.whole(connection))
+        node.switch(1)
+        equal(plain(connection, b"late"), SUCCESS)
+        assert ends(node) != 0, "it stopped with what it could not persist"
+        node.heal()
+        node.ports = {}
+        node.start().ready()
+        small.check(node)
+
+    of_node(node, story)
+
+
+@suite.test
+def it_is_started_on_a_read_only_disk(world):
+    node = Faulty(world.shim)
+    read_only = {"OPS": "write", "KIND": "readonly", "AT": 1, "COUNT": 1_000_000}
+
+    def story(node, _):
+        # A new directory, then one with documents.
+        for _ in range(2):
+            node.plan = read_only
+            node.ports = {}
+            try:
+                node.start()
+            except AssertionError as error:
+                assert "Read-only file system" in str(error), error
+            else:
+                raise AssertionError("it serves what it cannot persist")
+            node.plan = {}
+            node.start().ready()
+            node.stop()
+
+    of_node(node, story)
+
+
+@suite.test
+def its_directory_is_removed(_):
+    def story(node, small):
+        node.start().ready()
+        connection = small.connect(node)
+        eventually("writes are durable", lambda: small.whole(connection))
+        shutil.rmtree(node.data)
+        equal(small.round(connection), 0, "durable in a directory that is not there")
+        equal(key_call(connection, GET, small.KEYS[0]).status, SUCCESS)
+        equal(stats(node)["ep_flusher_state"], "failed")
+        assert "was removed" in node.tail(), "it does not say what happened"
+        equal(plain(connection, b"plain"), SUCCESS)
+        connection.close()
+        assert ends(node) != 0, "it stopped with what it could not persist"
+
+    of_node(Node("--bucket", "default:64"), story)
+
+
+@suite.test
+def descriptors_run_out(_):
+    def story(node, small):
+        large = Large()
+        node.start().ready()
+        connection = small.connect(node)
+        eventually("writes are durable", lambda: small.whole(connection))
+        used = len(list(Path(f"/proc/{node.process.pid}/fd").iterdir()))
+        limits = resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE, (used, limits[1]))
+        crowd = [socket.create_connection(("127.0.0.1", node.kv)) for _ in range(20)]
+        before = processor_seconds(node)
+        time.sleep(1)
+        busy = processor_seconds(node) - before
+        assert busy < 0.5, f"{busy} s of processor time for connections that cannot be accepted"
+        # The next journal cannot be made: nothing more is durable, and nothing is lost.
+        for _ in range(4):
+            large.round(connection)
+        equal(large.round(connection), 0, "durable without a journal")
+        equal(stats_over(connection)["ep_flusher_state"], "retrying")
+        equal(key_call(connection, GET, small.KEYS[0]).status, SUCCESS)
+        for one in crowd:
+            one.close()
+        resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE, limits)
+        eventually("writes are durable again", lambda: large.whole(connection), seconds=40)
+        new = small.connect(node)
+        eventually("writes are durable", lambda: small.whole(new))
+        new.close()
+        node.kill()
+        node.ports = {}
+        node.start().ready()
+        small.check(node)
+        large.check(node)
+
+    of_node(Node("--bucket", "default:64"), story)
+
+
+@suite.test
+def the_time_of_day_jumps(world):
+    node = Faulty(world.shim)
+    node.plan = {}
+
+    def story(node, small):
+        node.start().ready()
+        connection = small.connect(node)
+        hour = 3600
+        cas = []
+
+        def write(key, expiry=0):
+            extras = (0).to_bytes(4, "big") + expiry.to_bytes(4, "big")
+            reply = key_call(connection, SET, key, extras, b"x")
+            equal(reply.status, SUCCESS)
+            if key == b"a":
+                cas.append(reply.cas)
+
+        def there(key):
+            return key_call(connection, GET, key).status == SUCCESS
+
+        write(b"a")
+        before = 0
+        for jump in (-24 * hour, 24 * hour, -2 * hour, 0):
+            write(b"hour-%d" % jump, hour)
+            write(b"absolute-%d" % jump, int(time.time()) + 10 * 24 * hour)
+            node.set_clock(jump)
+            eventually("the jump is seen", lambda: there(b"hour-%d" % jump) == (jump < before + hour))
+            before = jump
+            assert there(b"a") and there(b"absolute-%d" % jump), jump
+            write(b"a")
+            # What is waited for is waited for by another clock.
+            eventually("writes are durable", lambda: small.whole(connection))
+        assert cas == sorted(set(cas)), f"CAS values go up, whatever the clock says: {cas}"
+        node.set_clock(-24 * hour)
+        node.kill()
+        node.ports = {}
+        node.start().ready()
+        node.set_clock(-48 * hour)
+        connection = small.connect(node)
+        small.check(node)
+        write(b"a")
+        assert cas[-1] > cas[-2], "after a restart, too"
+
+    of_node(node, story)
+
+
+if __name__ == "__main__":
+    binary()
+    suite.main(World())
