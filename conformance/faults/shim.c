@@ -68,7 +68,6 @@ __attribute__((constructor)) static void prepare(void) {
         root = NULL;
         tally = NULL;
     }
-    unsetenv("LD_PRELOAD");
 }
 
 static int below(const char *path) {
