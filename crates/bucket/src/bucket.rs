@@ -108,6 +108,8 @@ pub struct Bucket<S> {
     pub(crate) relieve_busy: AtomicU64,
     /// Whether next to nothing can leave memory but what the store has just got.
     pub(crate) flooded: AtomicBool,
+    /// Whether keys leave memory with their values, by its settings or because keys alone take much of it.
+    pub(crate) keys_leave: AtomicBool,
     pub(crate) expiry_bell: Bell,
     /// Seconds between two passes, and whether there are any.
     pub(crate) expiry_pass_s: AtomicU32,
@@ -148,6 +150,7 @@ impl<S: KvStore> Bucket<S> {
         let loaded = store.load()?;
         let slots = lifecycle::slots(&options, &loaded, uuids);
         let histories = Histories::new(options.history, options.vbuckets);
+        let keys_leave = options.eviction == Eviction::Documents;
         let bucket = Arc::new(Self {
             memory: Memory::new(options.quota_bytes),
             dirty: DirtySet::new(usize::from(options.vbuckets)),
@@ -169,6 +172,7 @@ impl<S: KvStore> Bucket<S> {
             relieve_next: AtomicU16::new(0),
             relieve_busy: AtomicU64::new(0),
             flooded: AtomicBool::new(false),
+            keys_leave: AtomicBool::new(keys_leave),
             expiry_bell: Bell::default(),
             compactions: Compactions::default(),
             compaction: CompactionStats::default(),
@@ -416,10 +420,18 @@ impl<S: KvStore> Bucket<S> {
         answer
     }
 
-    /// Whether memory is full of changes that the store is being given: room comes with each
-    /// commit.
+    /// Whether memory is full of changes that wait for the store, as the reliever saw it last: they
+    /// leave memory with their commits.
     pub fn is_flooded(&self) -> bool {
         self.flooded.load(Ordering::Relaxed) && self.flusher_state() == FlusherState::Running
+    }
+
+    /// Whether the store is being given changes, which can leave memory afterwards: room comes with
+    /// each commit.
+    pub fn makes_room(&self) -> bool {
+        self.options.eviction.keeps_a_copy()
+            && self.flusher_state() == FlusherState::Running
+            && (self.writing.is_locked() || self.dirty.any())
     }
 
     /// Counts a refusal, and gives it back.

@@ -22,6 +22,13 @@ const PASSES_MAX: usize = 4;
 /// There is a flood when so many changes wait for the store for each document that can leave.
 const FLOOD_RATIO: u64 = 4;
 
+/// About what a document takes without its value.
+const BARE_BYTES: u64 = 96;
+/// Where only values leave, keys do, too, once documents without values take this part of the quota, until they
+/// take less than that part.
+const BARE_PART: u64 = 4;
+const BARE_PART_AFTER: u64 = 8;
+
 /// Cursors dropped under one lock hold.
 const CURSORS_PER_HOLD: usize = 8;
 
@@ -48,6 +55,8 @@ struct Survey {
     /// Changes that wait for the store, and their bytes.
     dirty: u64,
     queued: u64,
+    /// Documents without their values.
+    bare: u64,
     /// What the slowest cursor of each vBucket keeps, where it keeps anything.
     pinned: Vec<(usize, VbId)>,
     /// vBuckets with changes in memory.
@@ -109,9 +118,11 @@ impl<S: KvStore> Bucket<S> {
         let busy = self.relieve_busy.load(Ordering::Relaxed).max(1);
         let tenth = self.memory.checkpoint_quota() / CHECKPOINTS_PER_VBUCKET / busy;
         let bytes_max = tenth.clamp(CHECKPOINT_BYTES_MIN, CHECKPOINT_BYTES_MAX) as usize;
+        let keys_leave = self.keys_leave.load(Ordering::Relaxed);
         for vb in (0..self.vbuckets()).map(VbId) {
             let found = self.with_vbucket_for(Hold::Expel, vb, |vbucket| {
                 vbucket.set_checkpoint_bytes_max(bytes_max);
+                vbucket.set_evicts_keys(keys_leave);
                 (
                     vbucket.checkpoint_pressure(),
                     vbucket.stats(),
@@ -125,11 +136,15 @@ impl<S: KvStore> Bucket<S> {
             survey.dirty += figures.dirty_items;
             survey.queued += figures.dirty_bytes as u64;
             survey.busy += u64::from(figures.slot_bytes > 0);
+            let away = (figures.items + figures.tombstones).saturating_sub(entries);
+            survey.bare += figures.non_resident.saturating_sub(away);
             survey.evictable += match self.options.eviction {
-                Eviction::Values => {
+                Eviction::Values if !keys_leave => {
                     (figures.items - figures.non_resident).saturating_sub(figures.dirty_items)
                 }
-                Eviction::Documents => entries.saturating_sub(figures.dirty_items),
+                Eviction::Values | Eviction::Documents => {
+                    entries.saturating_sub(figures.dirty_items)
+                }
                 Eviction::Delete if state == VbState::Active => figures.items,
                 Eviction::Delete | Eviction::None => 0,
             };
@@ -142,7 +157,22 @@ impl<S: KvStore> Bucket<S> {
             && self.flusher_state() == FlusherState::Running
             && survey.evictable < survey.dirty / FLOOD_RATIO;
         self.flooded.store(flooded, Ordering::Relaxed);
+        if self.options.eviction == Eviction::Values {
+            self.look_at_keys(survey.bare * BARE_BYTES);
+        }
         survey
+    }
+
+    /// Where values leave, and the keys of `bare_bytes` stay: whether keys leave from now on.
+    fn look_at_keys(&self, bare_bytes: u64) {
+        let before = self.keys_leave.load(Ordering::Relaxed);
+        let part = if before { BARE_PART_AFTER } else { BARE_PART };
+        let after = bare_bytes > self.memory.quota() / part;
+        if before != after {
+            self.keys_leave.store(after, Ordering::Relaxed);
+            let bucket = self.name();
+            tracing::info!(bucket, after, "whether keys leave memory with their values");
+        }
     }
 
     /// What the ladder looks at. In a flood the flusher evicts: the clock would pass the whole

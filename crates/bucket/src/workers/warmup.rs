@@ -103,11 +103,18 @@ impl<S: KvStore> Bucket<S> {
             self.learn_event(event);
         }
         let now = self.clock.now();
+        let whole = match self.options.eviction {
+            Eviction::Documents => true,
+            // Even keys alone may be too much.
+            Eviction::Values => self.memory.used() > self.memory.high_mark(),
+            Eviction::Delete | Eviction::None => false,
+        };
         let odd = self.with_vbucket(vb, |vbucket| {
+            vbucket.set_evicts_keys(whole);
             let odd = rows.drain(..).filter_map(|row| {
                 let loaded = row.clone();
                 let odd = vbucket.load(row);
-                if self.options.eviction == Eviction::Documents && !loaded.is_resident() {
+                if whole && !loaded.is_resident() {
                     vbucket.evict(loaded.key(), now);
                 }
                 odd

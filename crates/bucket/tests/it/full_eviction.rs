@@ -8,7 +8,7 @@ use engine::{FetchKey, OpError, Outcome, StoreMode, VbConfig, Write};
 use model::{Cas, Draft, Meta, Seqno, VbId, VbState, VbUuid};
 use storage::{KvStore, MemStore};
 
-use crate::world::{Ops, ROOMY, options, read_through, rows, running, warm};
+use crate::world::{Ops, ROOMY, disk, options, read_through, rows, running, warm};
 
 const VB: VbId = VbId(0);
 
@@ -110,7 +110,10 @@ fn keys_leave_and_come_back() {
         (left.items, left.tombstones, left.non_resident),
         (999, 1, 999)
     );
-    assert!(bucket.memory().used() * 8 < before, "{left:?}");
+    assert!(
+        before > 150_000 && bucket.memory().used() < 40_000,
+        "{left:?}"
+    );
     assert_eq!(bucket.memory().used(), bucket.recount());
     assert_eq!(get(&bucket, "k1").unwrap(), [7; 100]);
     assert_eq!(get(&bucket, "k0"), None);
@@ -139,8 +142,7 @@ fn an_absent_key_asks_the_store_for_nothing() {
     for index in 0..10_000 {
         assert_eq!(get(&bucket, &format!("absent{index}")), None);
     }
-    // One of eight thousand is mistaken for one that was evicted.
-    assert!(fetches() < 50, "{}", fetches());
+    assert_eq!(fetches(), 0);
 }
 
 #[test]
@@ -255,19 +257,17 @@ fn random_operations_are_those_of_a_map() {
     assert_eq!(bucket.memory().used(), bucket.recount());
 }
 
-#[test]
-fn a_bucket_of_ten_times_its_quota_serves_all() {
-    let store = crate::world::Kept::default();
-    let (bucket, workers) = running(whole(4, 1 << 20), store, 1);
+/// Writes documents, waiting for room.
+fn fill<S: KvStore>(bucket: &Bucket<S>, count: u32, value: &[u8]) {
     let ear = crate::world::Ear::new();
-    for index in 0..10_000_u32 {
+    for index in 0..count {
         let (key, vb) = (format!("k{index}"), VbId((index % 4) as u16));
-        let (value, now) = ([7; 1000], bucket.clock().now());
+        let now = bucket.clock().now();
         let mut write = Write {
             mode: StoreMode::Set,
             draft: Some(Draft::new(
                 &crate::world::stored(&key),
-                &value,
+                value,
                 &Meta::default(),
             )),
             cas: Cas::ANY,
@@ -276,7 +276,7 @@ fn a_bucket_of_ten_times_its_quota_serves_all() {
         };
         for tries in 0.. {
             assert!(tries < 60_000, "nobody made room for {key}");
-            if bucket.admit(1100).is_err() {
+            if bucket.admit(value.len() + 100).is_err() {
                 ear.listen_for(std::time::Duration::from_millis(1));
                 continue;
             }
@@ -287,6 +287,13 @@ fn a_bucket_of_ten_times_its_quota_serves_all() {
             }
         }
     }
+}
+
+#[test]
+fn a_bucket_of_ten_times_its_quota_serves_all() {
+    let store = crate::world::Kept::default();
+    let (bucket, workers) = running(whole(4, 1 << 20), store, 1);
+    fill(&bucket, 10_000, &[7; 1000]);
     for index in (0..10_000_u32).step_by(37) {
         let value = read_through(&bucket, (index % 4) as u16, &format!("k{index}"));
         assert_eq!(value.unwrap(), [7; 1000], "{index}");
@@ -294,6 +301,45 @@ fn a_bucket_of_ten_times_its_quota_serves_all() {
     assert!(bucket.memory().used() <= bucket.memory().quota());
     workers.stop().unwrap();
     assert_eq!(bucket.memory().used(), bucket.recount());
+}
+
+#[test]
+fn keys_leave_a_bucket_of_which_only_values_do_where_they_alone_are_too_much() {
+    const COUNT: u32 = 15_000;
+    let quota = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let (bucket, workers) = running(options(4, quota), disk(dir.path()).0, 1);
+    fill(&bucket, 100, &[7; 100]);
+    let evicted_whole = |bucket: &Bucket<_>| {
+        (0..4).any(|vb| {
+            let found = bucket.with_vbucket(VbId(vb), |vb| (vb.stats(), vb.hash_stats()));
+            found.is_some_and(|(stats, table)| stats.items > table.entries as u64)
+        })
+    };
+    assert!(!evicted_whole(&bucket), "there is no need yet");
+    fill(&bucket, COUNT, &[7; 100]);
+    assert!(evicted_whole(&bucket));
+    assert!(bucket.memory().used() <= quota);
+    let check = |bucket: &Bucket<_>| {
+        for index in (0..COUNT).step_by(97) {
+            let value = read_through(bucket, (index % 4) as u16, &format!("k{index}"));
+            assert_eq!(value.unwrap(), [7; 100], "{index}");
+        }
+        let absent = bucket.try_get(0, "absent");
+        assert!(matches!(absent, Err(OpError::KeyNotFound)), "{absent:?}");
+    };
+    check(&bucket);
+    workers.stop().unwrap();
+    drop((bucket, workers));
+    let (again, workers) = running(options(4, quota), disk(dir.path()).0, 9);
+    let relieved = (0..8).any(|_| again.relieve_step());
+    assert!(relieved, "{:?}", again.memory());
+    let items: u64 = (0..4)
+        .filter_map(|vb| again.with_vbucket(VbId(vb), |vb| vb.items()))
+        .sum();
+    assert_eq!(items, u64::from(COUNT));
+    check(&again);
+    workers.stop().unwrap();
 }
 
 #[test]

@@ -59,6 +59,15 @@ pub struct FlushBatch {
     pub(crate) flight: FlightId,
 }
 
+/// How many changes ahead memory is asked for.
+const FORESEEN: usize = 3;
+
+fn foresee(slot: &Slot) {
+    if let Some(document) = &slot.document {
+        document.foresee();
+    }
+}
+
 /// Names one flush of one vBucket object, so that an answer is never taken for another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlightId {
@@ -140,7 +149,15 @@ impl Taken {
             .filter(|seqno| *seqno >= first)
             .collect();
         replaced.sort_unstable();
+        // Documents that were written long ago have left the processor's caches.
+        let mut ahead = self.slots();
+        for slot in ahead.by_ref().take(FORESEEN) {
+            foresee(slot);
+        }
         for slot in self.slots() {
+            if let Some(later) = ahead.next() {
+                foresee(later);
+            }
             let Some(document) = &slot.document else {
                 continue;
             };

@@ -156,6 +156,19 @@ impl CheckpointLog {
         self.push(document, Rows::new(supersedes, kept));
     }
 
+    /// The same of a change that replaces a durable one that no table holds any more: all that is
+    /// known of it is its row, and whether it was a durable write.
+    pub(crate) fn append_over(&mut self, document: &Document, supersedes: Seqno, committed: bool) {
+        let full = self.open_bytes >= self.bytes_max && self.open.is_complete();
+        let collides = committed
+            && self.open.kind == CheckpointKind::Memory
+            && supersedes >= self.open.checkpoint_start;
+        if full || collides {
+            self.close_checkpoint();
+        }
+        self.push(document, Rows::new(supersedes, false));
+    }
+
     /// Queues a change that no table holds: the row of `supersedes` (if not zero) goes when it is
     /// written, but in memory it replaces nothing. Readers never get both in one snapshot of an
     /// active vBucket; a replica keeps the checkpoints of its active one.

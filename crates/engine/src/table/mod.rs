@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, Hasher};
 
 pub use bare::{BareCounts, BareTable};
 use evicted::Evicted;
+pub(crate) use evicted::Remains;
 use foldhash::fast::FixedState;
 use model::{Document, Seqno};
 use part::Rehash;
@@ -102,6 +103,9 @@ impl TableCounts {
     }
 }
 
+/// What the keys of the prints of evicted keys are made of, with the seed.
+const PRINT_KEYS: [&[u8]; 2] = [b"the first key of prints", b"the second key of prints"];
+
 fn hash_of(hasher: &FixedState, key: &[u8]) -> u64 {
     let mut hasher = hasher.build_hasher();
     hasher.write(key);
@@ -129,7 +133,11 @@ impl Table {
     /// Asks for the memory that a look-up of `key` will look at first.
     #[inline]
     pub(crate) fn foresee(&self, key: &[u8]) {
-        self.documents.foresee(hash_of(&self.hasher, key));
+        let hash = hash_of(&self.hasher, key);
+        self.documents.foresee(hash);
+        if let Some(evicted) = &self.evicted {
+            evicted.foresee(hash);
+        }
     }
 
     /// Asks for the document of `key`, once the memory before it has come.
@@ -222,12 +230,15 @@ impl Table {
         let is_it = |other: &Document| other.same_as(&document);
         let rehash = ByKey(&self.hasher);
         self.documents.remove(place.hash, is_it, &rehash)?;
-        let tombstone = document.kind().is_tombstone();
+        let keys = || {
+            let [first, second] = PRINT_KEYS;
+            (hash_of(&self.hasher, first), hash_of(&self.hasher, second))
+        };
         self.evicted
-            .get_or_insert_default()
-            .insert(place.hash, document.seqno(), tombstone);
+            .get_or_insert_with(|| Box::new(Evicted::new(keys())))
+            .insert(place.hash, &document);
         self.counts.subtract(&document);
-        self.counts.add_evicted(tombstone);
+        self.counts.add_evicted(document.kind().is_tombstone());
         Some(document)
     }
 
@@ -237,13 +248,18 @@ impl Table {
         place.spot != Spot::NONE || self.evicted.is_none()
     }
 
-    /// The row that must be read before anything can be said of the key of `place`: it is not in
-    /// the table, but may have left it. `None` when all is known.
-    pub(crate) fn row_to_read(&self, place: Place) -> Option<Seqno> {
+    /// What is known of the document of `key`, whose place this is, when it has left the table.
+    /// `None` when it is there, or nowhere.
+    pub(crate) fn remains(&self, place: Place, key: &[u8]) -> Option<Remains> {
         if place.spot != Spot::NONE {
             return None;
         }
-        self.evicted.as_ref()?.candidate(place.hash)
+        self.evicted.as_ref()?.find(place.hash, key)
+    }
+
+    /// A revision that none of a document that left the table is above.
+    pub(crate) fn max_evicted_rev(&self) -> u64 {
+        self.evicted.as_ref().map_or(0, |evicted| evicted.max_rev())
     }
 
     /// Whether a row of the key with this hash is remembered as evicted.

@@ -60,9 +60,9 @@ impl VBucket {
         let place = self.table.place(key);
         if self.live(place, now).is_none() {
             // One that left memory is not locked: the locked ones stay.
-            return Err(match self.table.row_to_read(place) {
-                Some(_) => OpError::NotLocked,
-                None => OpError::KeyNotFound,
+            return Err(match self.table.remains(place, key) {
+                Some(remains) if !remains.tombstone => OpError::NotLocked,
+                _ => OpError::KeyNotFound,
             });
         }
         match self.locks.cas_of(place.hash, key, now) {

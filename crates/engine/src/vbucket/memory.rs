@@ -17,7 +17,13 @@ impl VBucket {
 
     /// A replica keeps its keys: what it is sent replaces rows that must be known by then.
     fn evicts_keys(&self) -> bool {
-        self.config.evicts_keys && self.state == VbState::Active
+        self.evicts_keys && self.state == VbState::Active
+    }
+
+    /// Lets keys leave memory with their values from now on, or only values. What has left stays away
+    /// until it is asked for.
+    pub fn set_evicts_keys(&mut self, evicts_keys: bool) {
+        self.evicts_keys = evicts_keys;
     }
 
     fn evict_document(&mut self, document: &Document, now: Now) -> bool {
@@ -47,7 +53,7 @@ impl VBucket {
     pub fn fetch_before_decisions(&self) -> Option<FetchKey> {
         self.durability.seqnos().find_map(|seqno| {
             let key = self.durability.get(seqno)?.document.key();
-            let seqno = self.table.row_to_read(self.table.place(key))?;
+            let seqno = self.table.remains(self.table.place(key), key)?.seqno;
             Some(FetchKey {
                 key: key.into(),
                 seqno,

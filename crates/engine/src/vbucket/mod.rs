@@ -1,6 +1,7 @@
 //! The vBucket: everything that is known of one partition of the keys, changed through `&mut`.
 
 mod attributes;
+mod blind;
 mod collections;
 mod counter;
 mod cursors;
@@ -96,6 +97,8 @@ pub struct VBucket {
     outbox: Outbox,
     /// Streams were told of changes, and none has looked since: those that slept have yet to.
     streams_told: bool,
+    /// Whether keys leave memory with their values.
+    evicts_keys: bool,
     counters: stats::Counters,
     /// Bytes of everything and of the checkpoints, as last told.
     reported: (usize, usize),
@@ -147,6 +150,7 @@ impl VBucket {
             table: Table::new(config.hash_seed),
             checkpoints,
             keeps_history: config.keeps_history,
+            evicts_keys: config.evicts_keys,
             config,
             locks: Locks::default(),
             hlc: Hlc::new(record.max_cas),
@@ -181,7 +185,10 @@ impl VBucket {
     /// The only door for a change: gives the draft its seqno, CAS and rev, queues it in the
     /// open checkpoint and puts it into the table. Cannot fail; whoever calls it has checked.
     fn commit(&mut self, place: Place, draft: Draft, now: Now) -> Mutated {
-        debug_assert!(self.table.row_to_read(place).is_none(), "its row is known");
+        debug_assert!(
+            self.table.remains(place, draft.document().key()).is_none(),
+            "its row is known"
+        );
         let old = self.table.at(place);
         let rev = old.map_or(self.max_deleted_rev, Document::rev) + 1;
         let heat = old.map_or(0, Document::heat).max(HEAT_WRITTEN);
@@ -306,13 +313,13 @@ impl VBucket {
 
     #[inline(never)]
     fn seek_evicted(&mut self, place: Place, key: &[u8]) -> Result<Place, FetchKey> {
-        let Some(seqno) = self.table.row_to_read(place) else {
+        let Some(remains) = self.table.remains(place, key) else {
             return Ok(place);
         };
         self.counters.fetches += 1;
         Err(FetchKey {
             key: key.into(),
-            seqno,
+            seqno: remains.seqno,
             whole: true,
         })
     }

@@ -54,6 +54,9 @@ pub(crate) struct Waits {
     pub(crate) pending: Duration,
     /// For memory for a write.
     pub(crate) room: Duration,
+    /// The same while the store is being given changes: room comes with each commit, and those who
+    /// are refused ask again and take the processors from whoever makes it.
+    pub(crate) stored_room: Duration,
     /// For memory for a value that is to be read from the store.
     pub(crate) fetch_room: Duration,
     /// For other connections to hold less, before a large answer is made.
@@ -72,6 +75,7 @@ impl Default for Waits {
             persistence: Duration::from_secs(30),
             pending: Duration::from_secs(30),
             room: Duration::from_millis(10),
+            stored_room: Duration::from_millis(100),
             fetch_room: Duration::from_millis(500),
             answer_room: Duration::from_secs(5),
             stillness: Duration::from_secs(2),

@@ -25,10 +25,7 @@ const ROOM_LOOK: Duration = Duration::from_millis(1);
 /// nothing can leave memory, everybody hears so at once.
 const NO_ROOM_NS: u64 = 50_000_000;
 /// The same while the store makes room all the time: those that came in behind it.
-const NO_ROOM_FLOODED_NS: u64 = 10_000;
-/// How long a write waits then, at most: short beside what a client notices, long beside what a refusal
-/// costs, so that the processors make room instead of refusing.
-const ROOM_FLOODED: Duration = Duration::from_millis(4);
+const NO_ROOM_STORING_NS: u64 = 10_000;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -528,11 +525,11 @@ impl Context<'_> {
         };
         let now_ns = self.now.mono_ns;
         if refusal.error == OpError::TemporaryFailure && now_ns >= self.session.no_room_until_ns {
-            let waits = self.session.node.waits.room;
-            let (longest, pause_ns) = if bucket.bucket.is_flooded() {
-                (waits.min(ROOM_FLOODED), NO_ROOM_FLOODED_NS)
+            let waits = &self.session.node.waits;
+            let (longest, pause_ns) = if bucket.bucket.makes_room() {
+                (waits.stored_room, NO_ROOM_STORING_NS)
             } else {
-                (waits, NO_ROOM_NS)
+                (waits.room, NO_ROOM_NS)
             };
             if self.waited_for_room() < longest {
                 return Err(Refusal::NoRoomYet);

@@ -1,0 +1,88 @@
+//! Writes that need nothing of the document that they replace but where its row is.
+
+use model::{Cas, Draft, Now};
+
+use super::{HEAT_WRITTEN, VBucket};
+use crate::durability::Requirement;
+use crate::error::OpError;
+use crate::table::{Place, Remains};
+use crate::types::{Mutated, Outcome, StoreMode, Write};
+
+impl VBucket {
+    /// What `write` replaces, if that has left memory whole and goes whatever it is: there is no
+    /// CAS to compare, and no attribute, expiry or version of it stays. `None` when its row is to
+    /// be read first, or when there is nothing.
+    ///
+    /// # Errors
+    /// Those of [`VBucket::check_undecided`].
+    #[inline(never)]
+    pub(super) fn blindly_replaced(
+        &self,
+        place: Place,
+        write: &Write,
+        durable: Option<Requirement>,
+    ) -> Result<Option<Remains>, OpError> {
+        let plain = write.mode == StoreMode::Set
+            && write.cas == Cas::ANY
+            && !write.preserve_expiry
+            && durable.is_none()
+            && !self.checkpoints.is_historical();
+        let Some(draft) = write.draft.as_ref().filter(|_| plain) else {
+            return Ok(None);
+        };
+        let key = draft.document().key();
+        let Some(remains) = self.table.remains(place, key) else {
+            return Ok(None);
+        };
+        self.check_undecided(place, key)?;
+        // Attributes of a document that was deleted do not come back.
+        let stays = remains.attributed && !remains.tombstone;
+        Ok((!stays).then_some(remains))
+    }
+
+    /// Stores over what [`VBucket::blindly_replaced`] found.
+    pub(super) fn store_over(
+        &mut self,
+        place: Place,
+        remains: Remains,
+        write: &mut Write,
+        now: Now,
+    ) -> Result<Outcome<Mutated>, OpError> {
+        let mut draft = write
+            .draft
+            .take()
+            .ok_or(OpError::InvalidArgument("nothing to store"))?;
+        let asked = draft.document();
+        let expiry = self.effective_expiry(asked.key(), asked.expiry(), now);
+        if expiry != asked.expiry() {
+            draft.set_expiry(expiry);
+        }
+        self.count_write(draft.document().key(), !remains.tombstone);
+        Ok(Outcome::Done(self.commit_over(place, remains, draft, now)))
+    }
+
+    /// As [`VBucket::commit`], over a document of which only this remains. Nobody knows its
+    /// revision: the new one is above all that it can be.
+    fn commit_over(&mut self, place: Place, remains: Remains, draft: Draft, now: Now) -> Mutated {
+        let rev = self.max_deleted_rev.max(self.table.max_evicted_rev()) + 1;
+        let seqno = self.high_seqno.next();
+        let document = draft.stamp(self.hlc.next(now), seqno, rev);
+        document.set_heat(HEAT_WRITTEN);
+        let key = document.key();
+        self.table.forget_evicted(place, remains.seqno);
+        self.collections.removed_evicted(key, remains.tombstone);
+        self.collections.replaced(&document, None);
+        self.high_seqno = seqno;
+        self.visible_seqno = seqno;
+        self.checkpoints
+            .append_over(&document, remains.seqno, remains.committed);
+        let mutated = self.mutated(&document);
+        self.table.put(place, document);
+        self.outbox.needs_flush = true;
+        self.outbox.changed = true;
+        mutated
+    }
+}
+
+#[cfg(test)]
+mod tests;
