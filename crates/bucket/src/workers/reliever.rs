@@ -24,8 +24,8 @@ const FLOOD_RATIO: u64 = 4;
 
 /// About what a document takes without its value.
 const BARE_BYTES: u64 = 96;
-/// Where only values leave, keys do, too, once documents without values take this part of the quota, until they
-/// take less than that part.
+/// Where only values leave, keys do, too, once those of documents without values would take this part of the
+/// quota, until they would take less than that part.
 const BARE_PART: u64 = 4;
 const BARE_PART_AFTER: u64 = 8;
 
@@ -55,8 +55,8 @@ struct Survey {
     /// Changes that wait for the store, and their bytes.
     dirty: u64,
     queued: u64,
-    /// Documents without their values.
-    bare: u64,
+    /// Documents whose values have left, or all of them.
+    away: u64,
     /// What the slowest cursor of each vBucket keeps, where it keeps anything.
     pinned: Vec<(usize, VbId)>,
     /// vBuckets with changes in memory.
@@ -136,8 +136,7 @@ impl<S: KvStore> Bucket<S> {
             survey.dirty += figures.dirty_items;
             survey.queued += figures.dirty_bytes as u64;
             survey.busy += u64::from(figures.slot_bytes > 0);
-            let away = (figures.items + figures.tombstones).saturating_sub(entries);
-            survey.bare += figures.non_resident.saturating_sub(away);
+            survey.away += figures.non_resident;
             survey.evictable += match self.options.eviction {
                 Eviction::Values if !keys_leave => {
                     (figures.items - figures.non_resident).saturating_sub(figures.dirty_items)
@@ -158,12 +157,12 @@ impl<S: KvStore> Bucket<S> {
             && survey.evictable < survey.dirty / FLOOD_RATIO;
         self.flooded.store(flooded, Ordering::Relaxed);
         if self.options.eviction == Eviction::Values {
-            self.look_at_keys(survey.bare * BARE_BYTES);
+            self.look_at_keys(survey.away * BARE_BYTES);
         }
         survey
     }
 
-    /// Where values leave, and the keys of `bare_bytes` stay: whether keys leave from now on.
+    /// Where values leave, and the keys that stay would take `bare_bytes`: whether they leave, too, from now on.
     fn look_at_keys(&self, bare_bytes: u64) {
         let before = self.keys_leave.load(Ordering::Relaxed);
         let part = if before { BARE_PART_AFTER } else { BARE_PART };
