@@ -18,14 +18,14 @@ const NOW: Now = Now {
 const LATER_S: u32 = 1_700_000_100;
 const KEY: &[u8] = b"\0key";
 
-fn vbucket(config: VbConfig) -> VBucket {
+fn vbucket(config: &VbConfig) -> VBucket {
     let first = FailoverEntry {
         uuid: VbUuid(1),
         seqno: Seqno::ZERO,
     };
     let config = Arc::new(VbConfig {
         evicts_keys: true,
-        ..config
+        ..config.clone()
     });
     let mut vbucket = VBucket::new(VbId(0), VbState::Active, first, config);
     let alone = Some(r#"[["a"]]"#.into());
@@ -43,12 +43,10 @@ fn asking(value: &[u8], meta: &Meta) -> Write {
     }
 }
 
-fn majority() -> Option<Requirement> {
-    Some(Requirement {
-        level: DurabilityLevel::Majority,
-        deadline_ns: u64::MAX,
-    })
-}
+const MAJORITY: Requirement = Requirement {
+    level: DurabilityLevel::Majority,
+    deadline_ns: u64::MAX,
+};
 
 fn done<T: std::fmt::Debug>(outcome: Result<Outcome<T>, OpError>) -> T {
     match outcome {
@@ -91,7 +89,7 @@ fn plain() -> Meta {
 
 #[test]
 fn a_plain_write_reads_nothing_and_its_row_takes_the_place_of_the_old_one() {
-    let mut vbucket = vbucket(VbConfig::default());
+    let mut vbucket = vbucket(&VbConfig::default());
     let old = gone(&mut vbucket, asking(b"old", &plain()));
     let before = vbucket.stats();
     let new = done(vbucket.store(&mut asking(b"new", &plain()), NOW));
@@ -111,7 +109,7 @@ fn a_plain_write_reads_nothing_and_its_row_takes_the_place_of_the_old_one() {
 
 #[test]
 fn a_deleted_document_is_replaced_blindly_and_counted_anew() {
-    let mut vbucket = vbucket(VbConfig::default());
+    let mut vbucket = vbucket(&VbConfig::default());
     done(vbucket.store(&mut asking(b"old", &plain()), NOW));
     let tombstone = done(vbucket.delete(KEY, Cas::ANY, NOW));
     flush(&mut vbucket);
@@ -160,11 +158,11 @@ fn what_needs_the_old_document_reads_it_first() {
         (
             "durability",
             asking(b"old", &plain()),
-            asked(|w| w.durability = majority()),
+            asked(|w| w.durability = Some(MAJORITY)),
         ),
         ("attributes", with_attributes, asked(|_| {})),
     ] {
-        let mut vbucket = vbucket(VbConfig::default());
+        let mut vbucket = vbucket(&VbConfig::default());
         let row = gone(&mut vbucket, old).seqno;
         let outcome = vbucket.store(&mut write, NOW);
         let Ok(Outcome::NeedsFetch(wanted)) = outcome else {
@@ -173,7 +171,7 @@ fn what_needs_the_old_document_reads_it_first() {
         assert_eq!((wanted.seqno, wanted.whole), (row, true), "{name}");
         assert!(write.draft.is_some(), "{name}: it will run again");
     }
-    let mut kept = vbucket(VbConfig {
+    let mut kept = vbucket(&VbConfig {
         keeps_history: true,
         ..VbConfig::default()
     });
@@ -184,8 +182,8 @@ fn what_needs_the_old_document_reads_it_first() {
 
 #[test]
 fn a_durable_write_and_what_replaces_it_blindly_are_in_checkpoints_of_their_own() {
-    for (durability, apart) in [(None, 0), (majority(), 1)] {
-        let mut vbucket = vbucket(VbConfig::default());
+    for (durability, apart) in [(None, 0), (Some(MAJORITY), 1)] {
+        let mut vbucket = vbucket(&VbConfig::default());
         let write = Write {
             durability,
             ..asking(b"old", &plain())
@@ -199,7 +197,7 @@ fn a_durable_write_and_what_replaces_it_blindly_are_in_checkpoints_of_their_own(
 
 #[test]
 fn an_expiry_of_the_bucket_holds() {
-    let mut vbucket = vbucket(VbConfig {
+    let mut vbucket = vbucket(&VbConfig {
         max_ttl_s: 100,
         ..VbConfig::default()
     });
