@@ -15,7 +15,7 @@ type InMemory = MemStore;
 /// Where the documents of a bucket live.
 pub(crate) enum Store {
     /// In a directory.
-    Disk(DiskStore),
+    Disk(Box<DiskStore>),
     /// In memory, gone with the process.
     Memory(InMemory),
 }

@@ -133,7 +133,7 @@ fn open_store(bucket: &BucketConfig, dir: Option<&DataDir>) -> Result<(Store, bo
             if !opened.clean {
                 tracing::warn!(bucket = bucket.name, "the last stop was not a clean one");
             }
-            Ok((Store::Disk(store), opened.clean))
+            Ok((Store::Disk(Box::new(store)), opened.clean))
         }
         _ => Ok((Store::in_memory(), true)),
     }

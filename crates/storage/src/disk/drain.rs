@@ -1,6 +1,7 @@
 //! A sealed journal becomes tables: one sorted run of all that it tells, atomic and durable.
 
 use std::fs::File;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,18 +11,23 @@ use model::{Document, Seqno, VbId};
 use parking_lot::{Mutex, RwLock};
 
 use super::front::{Front, Layer, RowAt, VbFront};
-use super::journal::{Journal, Place, Sealed, Window, retire};
+use super::journal::{Journal, Place, Sealed, Window, prepare, retire};
+use super::kept::Kept;
 use super::memo::Memo;
 use super::merge::{self, Stuck};
 use crate::history::place_of;
 use crate::port::{Change, CommitInfo, VbBatch};
-use crate::record::{encode_history, encode_row, encode_vb, row_key, vb_key};
+use crate::record::{
+    RowKey, encode_history, encode_reference, encode_row, encode_vb, row_key, vb_key,
+};
 
 /// Where the tables say which generations of the journal they contain: behind everything else.
 pub(crate) const DRAINED_KEY: [u8; 11] = [0xff; 11];
 
-/// Runs that may wait to be merged; a drain waits until there are fewer.
-const RUNS_MAX: usize = 40;
+/// Runs beyond those that are merged, at which drains wait for the merge. Before that they pause: for ever longer, up to
+/// `PAUSE_MAX` each, so that a merge which falls behind slows commits down instead of stopping them at once.
+const RUNS_MORE: usize = 32;
+const PAUSE_MAX: Duration = Duration::from_millis(400);
 
 /// Rows of so many bytes are read by themselves, so that they are in memory once.
 const READ_ALONE_BYTES: usize = 256 << 10;
@@ -68,6 +74,9 @@ pub(crate) struct Drain {
     pub(crate) journal: Arc<Mutex<Journal>>,
     /// Whether somebody waits for the drain that is under way, or will soon.
     pub(crate) hurried: Arc<AtomicBool>,
+    pub(crate) kept: Arc<Kept>,
+    /// Bytes of rows that runs refer to.
+    pub(crate) referred: Range<usize>,
 }
 
 impl Drain {
@@ -86,7 +95,7 @@ impl Drain {
         let added = self
             .merging
             .tables
-            .add(|| self.write(sealed.generation, &layer, direct));
+            .add(sealed.generation, || self.write(sealed, &layer, direct));
         if added.is_err() {
             counts.runs_failed.fetch_add(1, Ordering::Relaxed);
             return added;
@@ -99,10 +108,21 @@ impl Drain {
 
     fn write(
         &self,
-        generation: u64,
+        sealed: &Sealed,
         layer: &Layer,
         direct: Option<Direct<'_>>,
     ) -> Result<(), fjall::Error> {
+        let generation = sealed.generation;
+        let referred = if self.kept.is_begun() {
+            self.referred.clone()
+        } else {
+            0..0
+        };
+        let is_referred = |(_, place): (Seqno, Place)| referred.contains(&place.length());
+        let mut vbs = layer.vbs.iter();
+        if vbs.any(|(_, vb)| vb.rows_from(Seqno::ZERO).any(is_referred)) {
+            self.kept.keep(generation, sealed.bytes, &layer.file)?;
+        }
         let mut tables = self.merging.tables.rows.start_ingestion()?;
         let mut since_breath = 0;
         Run {
@@ -118,6 +138,8 @@ impl Drain {
                 }
             },
             file: &layer.file,
+            generation,
+            referred,
             window: Window::new(Arc::clone(&layer.file)),
             scratch: Vec::new(),
         }
@@ -126,10 +148,16 @@ impl Drain {
         tables.finish()
     }
 
-    /// Ends a journal that is in the tables.
+    /// Ends a journal that is in the tables, or leaves it to those who keep it; then there is the
+    /// file of the next generation, so that nobody has to wait for it.
     pub(crate) fn retire(&self, sealed: Sealed) {
         let next = self.journal.lock().next_place();
-        if let Some((file, generation)) = retire(sealed, &next) {
+        let next = if self.kept.has(sealed.generation) {
+            self.kept.spare(&next).or_else(|| prepare(&next))
+        } else {
+            retire(sealed, &next)
+        };
+        if let Some((file, generation)) = next {
             self.journal.lock().recycled(file, generation);
         }
     }
@@ -142,10 +170,28 @@ impl Drain {
 
     /// Waits until merging has caught up somewhat, unless it cannot.
     fn wait_for_merging(&self) {
-        while self.merging.tables.rows.l0_table_count() > RUNS_MAX && !self.merging.is_failing() {
+        let merged = usize::from(self.merging.runs_merged());
+        let mut waited = Duration::ZERO;
+        while !self.merging.is_failing() {
+            let more = self
+                .merging
+                .tables
+                .rows
+                .l0_table_count()
+                .saturating_sub(merged);
+            if more <= RUNS_MORE && waited >= pause_for(more) {
+                break;
+            }
             std::thread::sleep(LOOK_AGAIN);
+            waited += LOOK_AGAIN;
         }
     }
+}
+
+/// How long a drain pauses beside so many runs more than are merged.
+fn pause_for(more: usize) -> Duration {
+    let more = more.min(RUNS_MORE) as u32;
+    PAUSE_MAX * (more * more) / (RUNS_MORE * RUNS_MORE) as u32
 }
 
 /// Takes a key with its value, or with none when it goes.
@@ -156,6 +202,9 @@ struct Run<'a> {
     /// Adds a row, or its removal.
     write: &'a mut Write<'a>,
     file: &'a File,
+    generation: u64,
+    /// Bytes of rows that it refers to.
+    referred: Range<usize>,
     window: Window,
     scratch: Vec<u8>,
 }
@@ -190,7 +239,7 @@ impl Run<'_> {
                     (self.write)(&row_key(vb, before), None)?;
                 }
             }
-            self.copy(&row_key(vb, seqno), place)?;
+            self.row(&row_key(vb, seqno), place)?;
         }
         for seqno in gone {
             (self.write)(&row_key(vb, seqno), None)?;
@@ -200,6 +249,15 @@ impl Run<'_> {
             RowAt::Nowhere => (self.write)(&vb_key(vb), None),
             RowAt::Below => Ok(()),
         }
+    }
+
+    /// A row of the journal, or where it lies.
+    fn row(&mut self, key: &RowKey, place: Place) -> Result<(), fjall::Error> {
+        if self.referred.contains(&place.length()) {
+            let reference = encode_reference(key, self.generation, place.number());
+            return (self.write)(key, Some(Slice::from(&reference[..])));
+        }
+        self.copy(key, place)
     }
 
     fn copy(&mut self, key: &[u8], place: Place) -> Result<(), fjall::Error> {
@@ -240,7 +298,7 @@ impl Run<'_> {
                     (self.write)(&key, Some(Slice::from(&self.scratch[..])))?;
                 }
                 Source::Gone => (self.write)(&key, None)?,
-                Source::Old(place) => self.copy(&key, place)?,
+                Source::Old(place) => self.row(&key, place)?,
             }
         }
         self.scratch.clear();
@@ -296,6 +354,14 @@ fn merge(batch: &VbBatch<'_>, found: Option<&VbFront>, gone: Vec<Seqno>) -> Vec<
 mod tests {
     use super::*;
     use crate::suite::{document, record};
+
+    #[test]
+    fn drains_pause_ever_longer_beside_more_runs() {
+        assert_eq!(pause_for(0), Duration::ZERO);
+        assert_eq!(pause_for(RUNS_MORE / 2), PAUSE_MAX / 4);
+        assert_eq!(pause_for(RUNS_MORE), PAUSE_MAX);
+        assert_eq!(pause_for(1_000), PAUSE_MAX);
+    }
 
     #[test]
     fn rows_are_sorted_and_a_written_one_does_not_go() {

@@ -12,10 +12,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fjall::compaction::Leveled;
+use fjall::compaction::filter::Factory;
 use fjall::config::{
     BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
     PartitioningPolicy, PinningPolicy,
@@ -30,8 +31,9 @@ use super::DiskOptions;
 use super::drain::{self, Drain};
 use super::front::{Found, Front, Layer, RECORD, Staged, VbFront};
 use super::journal::{Entry, Group, Journal};
+use super::kept::{Kept, TakingOver};
 use super::layout::Directory;
-use super::merge::{Counts, Merger, Rest, Stuck, Tables};
+use super::merge::{Counts, Merger, Stuck, Tables};
 use super::per_vb::PerVb;
 use super::room::Room;
 use super::view::View;
@@ -53,11 +55,6 @@ const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of the tables' own memtable; only a store of an earlier format has anything in it.
 const MEMTABLE_BYTES: u64 = 4 << 20;
 
-/// Runs that lie side by side until they are merged with what is below. Each merge writes all
-/// that is there, so the more runs it takes, the less is written; a read that misses the journals
-/// asks each of them. A store keeps the number with which it was made.
-const RUNS_MERGED: u8 = 16;
-
 /// Bits of the filter that tells which of these runs a row is not in: one in a hundred is asked
 /// in vain. What they were merged into has no filters; a row that is looked for is there.
 const FILTER_BITS: f32 = 10.0;
@@ -72,6 +69,7 @@ pub(crate) struct Engine {
     _merger: Merger,
     pub(crate) rows: Keyspace,
     pub(crate) db: Database,
+    pub(crate) kept: Arc<Kept>,
     pub(crate) front: Arc<RwLock<Front>>,
     /// Taken before `front`.
     pub(crate) journal: Arc<Mutex<Journal>>,
@@ -127,27 +125,13 @@ impl Engine {
         counts: &Arc<Counts>,
     ) -> Result<Self, fjall::Error> {
         directory.check_database()?;
-        let db = Database::builder(directory.database())
-            // Its workers would take a failed merge for the end; see `merge`.
-            .worker_threads_unchecked(0)
-            .cache_size(options.cache_bytes)
-            .max_cached_files(Some(OPEN_FILES_MAX))
-            .max_journaling_size(JOURNAL_BYTES_MAX)
-            .manual_journal_persist(true)
-            .open()?;
-        let rows = db.keyspace("rows", || {
-            KeyspaceCreateOptions::default()
-                .max_memtable_size(MEMTABLE_BYTES)
-                .filter_policy(filters())
-                // Of the indexes only the tops lie in memory; the rest is read through the cache.
-                .index_block_pinning_policy(PinningPolicy::new([true, false]))
-                .index_block_partitioning_policy(PartitioningPolicy::new([false, true]))
-                .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(RUNS_MERGED)))
-                .data_block_compression_policy(CompressionPolicy::disabled())
-                .index_block_compression_policy(CompressionPolicy::disabled())
-                .with_kv_separation(Some(apart(options.apart_bytes_min)))
-        })?;
+        let kept = Arc::new(Kept::read(directory.path())?);
+        let (db, rows) = open_tables(directory, options, &kept)?;
         let drained = drain::generations_drained(&rows)?;
+        kept.open(drained)?;
+        if directory.keeps_journals() {
+            kept.begin();
+        }
         if directory.has_journal() {
             Journal::check(directory.path(), drained)?;
         }
@@ -155,6 +139,7 @@ impl Engine {
         let (sealed, journal) = Journal::open(
             directory.path(),
             (drained, options.journal_bytes),
+            &kept,
             &mut |generation, group| {
                 let vbs = told.entry(generation).or_default();
                 for entry in group {
@@ -178,19 +163,22 @@ impl Engine {
                 .map(|sealed| Arc::new(layer(&sealed.file, sealed.generation))),
         };
         let (front, journal) = (Arc::new(RwLock::new(front)), Arc::new(Mutex::new(journal)));
-        let tables = Tables::new(rows.clone(), db.clone());
-        let merger = Merger::start(tables, Arc::clone(counts), Rest::of(options))?;
+        let tables = Tables::new(rows.clone(), db.clone(), drained, Arc::clone(&kept));
+        let merger = Merger::start(tables, Arc::clone(counts), options)?;
         let drain = Drain {
             merging: Arc::clone(&merger.shared),
             front: Arc::clone(&front),
             journal: Arc::clone(&journal),
             hurried: Arc::default(),
+            kept: Arc::clone(&kept),
+            referred: options.refer_bytes_min as usize..options.apart_bytes_min as usize,
         };
         Ok(Self {
             room: Room::new(drain, sealed),
             _merger: merger,
             rows,
             db,
+            kept,
             front,
             journal,
             journal_bytes_max: options.journal_bytes,
@@ -234,7 +222,10 @@ impl Engine {
         match found {
             Found::Journal(file, place) => Ok(Some(place.read(&file)?)),
             Found::Gone => Ok(None),
-            Found::Tables => self.rows.get(row_key(vb, seqno)),
+            Found::Tables => {
+                let key = row_key(vb, seqno);
+                self.kept.look_up(&key, || self.rows.get(key))
+            }
         }
     }
 
@@ -316,6 +307,36 @@ impl Engine {
         }
         Ok(removed)
     }
+}
+
+/// Opens or makes the database, whose merges take over the rows of journals that are kept.
+fn open_tables(
+    directory: &Directory,
+    options: &DiskOptions,
+    kept: &Arc<Kept>,
+) -> Result<(Database, Keyspace), fjall::Error> {
+    let taking_over: Arc<dyn Factory> = Arc::new(TakingOver(AssertUnwindSafe(Arc::clone(kept))));
+    let db = Database::builder(directory.database())
+        .with_compaction_filter_factories(Arc::new(move |_| Some(Arc::clone(&taking_over))))
+        // Its workers would take a failed merge for the end; see `merge`.
+        .worker_threads_unchecked(0)
+        .cache_size(options.cache_bytes)
+        .max_cached_files(Some(OPEN_FILES_MAX))
+        .max_journaling_size(JOURNAL_BYTES_MAX)
+        .manual_journal_persist(true)
+        .open()?;
+    let rows = db.keyspace("rows", || {
+        KeyspaceCreateOptions::default()
+            .max_memtable_size(MEMTABLE_BYTES)
+            .filter_policy(filters())
+            // Of the indexes only the tops lie in memory; the rest is read through the cache.
+            .index_block_pinning_policy(PinningPolicy::new([true, false]))
+            .index_block_partitioning_policy(PartitioningPolicy::new([false, true]))
+            .data_block_compression_policy(CompressionPolicy::disabled())
+            .index_block_compression_policy(CompressionPolicy::disabled())
+            .with_kv_separation(Some(apart(options.apart_bytes_min)))
+    })?;
+    Ok((db, rows))
 }
 
 /// How large rows lie apart from the tables: each in a file, which goes once the row is gone from

@@ -6,24 +6,26 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::journal::journals;
-use super::manifest;
+use super::{kept, manifest};
 use crate::error::one_line;
 
 /// The version of a directory that never had a manifest.
-const FORMAT_VERSION: u32 = 3;
+const FORMAT_VERSION: u32 = 7;
 
-/// The version from the first manifest on: a directory of it that has none lost it.
-const FORMAT_WITH_MANIFEST: u32 = 4;
+/// What is added from the first manifest on: a directory that has none then lost it.
+const MANIFEST: u32 = 1;
 
-/// What is added to either version from the first row of a history on: releases that know of none
-/// would leave such rows behind.
+/// What is added from the first row of a history on: releases that know of none would leave such
+/// rows behind.
 const HISTORY: u32 = 2;
 
 /// The latest version that this release reads.
-const FORMAT_VERSION_MAX: u32 = FORMAT_WITH_MANIFEST + HISTORY;
+const FORMAT_VERSION_MAX: u32 = FORMAT_VERSION + MANIFEST + HISTORY;
 
-/// The earliest version that it reads, and makes one of its own: 1 had no journal, 2 a single one.
+/// The earlier versions that it reads, and makes ones of its own: 1 had no journal, 2 a single one;
+/// from 3 to 6 none was kept for its rows, and `MANIFEST` and `HISTORY` were added to 3.
 const FORMAT_VERSION_MIN: u32 = 1;
+const FORMAT_WITH_JOURNALS: u32 = 3;
 
 /// The first words of the format file.
 const FORMAT_WORDS: &str = "settee storage";
@@ -97,8 +99,9 @@ enum Content {
     Unfinished,
     /// A store of this version of the format, and what is noted of it.
     Store(Noted),
-    /// A store of an earlier version that can be read.
-    OldStore,
+    /// A store of an earlier version that can be read, what is noted of it, and whether there was
+    /// always a journal.
+    OldStore(Noted, bool),
 }
 
 /// What the format file says of a store.
@@ -111,21 +114,16 @@ struct Noted {
 }
 
 impl Noted {
-    fn of(version: u32) -> Option<Self> {
-        let above = version.checked_sub(FORMAT_VERSION)?;
-        (version <= FORMAT_VERSION_MAX).then_some(Self {
-            manifest: above % HISTORY > 0,
-            history: above >= HISTORY,
-        })
+    /// What was added to the first version of its kind.
+    fn of(added: u32) -> Self {
+        Self {
+            manifest: added & MANIFEST > 0,
+            history: added & HISTORY > 0,
+        }
     }
 
     fn version(self) -> u32 {
-        let base = if self.manifest {
-            FORMAT_WITH_MANIFEST
-        } else {
-            FORMAT_VERSION
-        };
-        base + if self.history { HISTORY } else { 0 }
+        FORMAT_VERSION + u32::from(self.manifest) * MANIFEST + u32::from(self.history) * HISTORY
     }
 }
 
@@ -139,6 +137,8 @@ pub(crate) struct Directory {
     fresh: bool,
     /// Whether the format file is still to be written.
     unmarked: bool,
+    /// Whether a journal belongs to it.
+    journaled: bool,
     noted: Noted,
 }
 
@@ -166,9 +166,10 @@ impl Directory {
             path: path.to_owned(),
             _lock: lock,
             fresh,
-            unmarked: fresh || content == Content::OldStore,
+            unmarked: fresh || matches!(content, Content::OldStore(..)),
+            journaled: matches!(content, Content::Store(_) | Content::OldStore(_, true)),
             noted: match content {
-                Content::Store(noted) => noted,
+                Content::Store(noted) | Content::OldStore(noted, _) => noted,
                 _ => Noted::default(),
             },
         })
@@ -203,6 +204,9 @@ impl Directory {
         if self.noted.manifest {
             there(&self.path.join(manifest::NAME))?;
         }
+        if self.keeps_journals() {
+            there(&self.path.join(kept::NAME))?;
+        }
         let database = self.database();
         let keyspaces = database.join("keyspaces");
         there(&database)?;
@@ -222,7 +226,12 @@ impl Directory {
 
     /// Whether a journal belongs to it: not before the first opening by a release that keeps one.
     pub(crate) fn has_journal(&self) -> bool {
-        !self.fresh && !self.unmarked
+        self.journaled
+    }
+
+    /// Whether journals may be kept for their rows: not before the directory is of this version.
+    pub(crate) fn keeps_journals(&self) -> bool {
+        !self.unmarked
     }
 
     /// The file of the last acknowledged commits.
@@ -239,8 +248,11 @@ impl Directory {
     /// whether there was one.
     pub(crate) fn begin(&mut self) -> io::Result<bool> {
         if self.unmarked {
+            if !self.path.join(kept::NAME).try_exists()? {
+                kept::make_list(&self.path)?;
+            }
             self.write_format(self.noted)?;
-            (self.fresh, self.unmarked) = (false, false);
+            (self.fresh, self.unmarked, self.journaled) = (false, false, true);
         }
         // A stop came in between, or a release that did not note it wrote the manifest.
         if self.path.join(manifest::NAME).try_exists()? {
@@ -304,7 +316,7 @@ pub(crate) fn tails_of(path: &Path) -> PathBuf {
 pub(crate) fn is_manifest_noted(path: &Path) -> bool {
     matches!(
         Place { path }.check_format(),
-        Ok(Content::Store(Noted { manifest: true, .. }))
+        Ok(Content::Store(noted) | Content::OldStore(noted, _)) if noted.manifest
     )
 }
 
@@ -372,11 +384,20 @@ impl Place<'_> {
                 .ok()
         });
         match version {
-            Some(FORMAT_VERSION_MIN..FORMAT_VERSION) => Ok(Content::OldStore),
-            Some(version @ 1..) => Noted::of(version).map(Content::Store).ok_or_else(|| {
+            Some(FORMAT_VERSION_MIN..FORMAT_WITH_JOURNALS) => {
+                Ok(Content::OldStore(Noted::default(), false))
+            }
+            Some(version @ FORMAT_WITH_JOURNALS..FORMAT_VERSION) => {
+                let noted = Noted::of(version - FORMAT_WITH_JOURNALS);
+                Ok(Content::OldStore(noted, true))
+            }
+            Some(version @ FORMAT_VERSION..=FORMAT_VERSION_MAX) => {
+                Ok(Content::Store(Noted::of(version - FORMAT_VERSION)))
+            }
+            Some(version @ 1..) => {
                 let reason = format!("format {version}, this release reads {FORMAT_VERSION_MAX}");
-                self.error(OpenErrorKind::NewerFormat, reason)
-            }),
+                Err(self.error(OpenErrorKind::NewerFormat, reason))
+            }
             _ => Err(self.error(OpenErrorKind::Foreign, "its FORMAT file is not ours")),
         }
     }
@@ -426,6 +447,7 @@ fn clear_unfinished(path: &Path) -> io::Result<()> {
     for (_, journal) in journals(path)? {
         fs::remove_file(journal)?;
     }
+    remove(path, kept::NAME)?;
     remove(path, TAILS).map(drop)
 }
 

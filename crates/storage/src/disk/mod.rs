@@ -21,9 +21,11 @@
 mod commit;
 mod drain;
 mod engine;
+mod framed;
 mod front;
 mod history;
 mod journal;
+mod kept;
 mod layout;
 mod maintain;
 mod manifest;
@@ -74,6 +76,9 @@ pub struct DiskOptions {
     /// a row of each run in memory, and writes all rows but these anew. A store keeps the number
     /// with which it was made.
     pub apart_bytes_min: u32,
+    /// Rows of at least so many bytes, and below those apart, are not copied when a journal becomes
+    /// tables: these refer to them until they are merged.
+    pub refer_bytes_min: u32,
     /// When no tables were added for so long, what is dead in them is merged away, ...
     pub quiet: Duration,
     /// ... if it is at least so many bytes, and half of all.
@@ -88,6 +93,7 @@ impl Default for DiskOptions {
             free_bytes_min: 32 << 20,
             direct_rows_min: 30_000,
             apart_bytes_min: 1 << 20,
+            refer_bytes_min: 512,
             quiet: Duration::from_secs(2),
             dead_bytes_min: 64 << 20,
         }
@@ -142,6 +148,7 @@ impl DiskStore {
         let tails = Tails::open(&directory.tails()).map_err(io)?;
         let notices = lost_tails(&found, &tails);
         let clean = directory.begin().map_err(io)? || fresh;
+        engine.kept.begin();
         let store = Self {
             path: path.to_owned(),
             options,
@@ -277,7 +284,7 @@ impl KvStore for DiskStore {
         let opening = || io(&"the database is being opened");
         let engine = self.engine.try_read().ok_or_else(opening)?.clone();
         let engine = engine.map_or_else(|| self.reader(during), Ok)?;
-        let data_bytes = engine.rows.disk_space() + engine.journal_bytes();
+        let data_bytes = engine.rows.disk_space() + engine.journal_bytes() + engine.kept.bytes();
         let file_bytes = layout::bytes_below(&self.path).map_err(|error| io(&error))?;
         Ok(DiskUsage {
             data_bytes,

@@ -10,6 +10,7 @@ use model::{Document, Seqno, VbId, VbRecord};
 use super::engine::{Engine, EngineError, read_error};
 use super::front::{Layer, RowAt, VbFront};
 use super::journal::Window;
+use super::kept::{Files, Values};
 use crate::history::{merged, place_of, seqno_at};
 use crate::port::{LookedAt, RowLooker, Snapshot, Want};
 use crate::record::{
@@ -24,6 +25,7 @@ pub(crate) struct View {
     tables: fjall::Snapshot,
     current: (VbFront, Arc<File>),
     sealed: Option<Arc<Layer>>,
+    kept: Arc<Files>,
     engine: Arc<Engine>,
 }
 
@@ -33,7 +35,9 @@ impl View {
     /// Cost: a copy of what the current journal knows of the vBucket, 16 bytes a row.
     pub(crate) fn open(engine: Arc<Engine>, vb: VbId) -> Self {
         // The tables too are looked at under the lock: the journal may become tables right after.
+        // What rows refer to is looked at before, and only the run of the sealed one can come between.
         let front = engine.front.read();
+        let kept = engine.kept.files();
         let (tables, file) = (engine.db.snapshot(), Arc::clone(&front.current.file));
         let current = front.current.vbs.get(vb).cloned().unwrap_or_default();
         let sealed = front.sealed.clone();
@@ -44,6 +48,7 @@ impl View {
             tables,
             current: (current, file),
             sealed,
+            kept,
             engine,
         }
     }
@@ -89,9 +94,15 @@ impl View {
                 None => Err(fjall::Error::Io(std::io::ErrorKind::InvalidData.into())),
             }
         });
+        let mut values = Values::new(Arc::clone(&self.kept));
+        let referred = move |row: Row| {
+            let (seqno, value) = row?;
+            let row = values.referred(&row_key(self.vb, seqno), &value)?;
+            Ok((seqno, row.unwrap_or(value)))
+        };
         let (current, file) = &self.current;
         let below = over(self.sealed(), from..end, tables);
-        over(Some((current, file)), from..end, below)
+        over(Some((current, file)), from..end, below.map(referred))
     }
 }
 

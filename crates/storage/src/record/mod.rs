@@ -3,9 +3,11 @@
 //! Numbers are big endian. Every value opens with a CRC-32 (IEEE) over its row key and the rest
 //! of the value, so a row that lies in a wrong place is found out as well as a damaged one.
 
+mod reference;
 mod row;
 mod vb;
 
+pub(crate) use reference::{REFERENCE_BYTES, decode_reference, encode_reference};
 pub(crate) use row::{
     decode_row, encode_history, encode_row, encode_row_head, history_time, open_row, row_meta,
 };

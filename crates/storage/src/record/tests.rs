@@ -275,3 +275,45 @@ fn golden_vb_record() {
     let read = decode_vb(VbId(5), &[&crc.to_be_bytes()[..], &first[..]].concat());
     assert_eq!(read.unwrap(), expected, "records of version 1 are read");
 }
+
+#[test]
+fn a_reference_is_told_from_a_row_and_every_flipped_bit_of_it_is_detected() {
+    let key = row_key(VbId(7), Seqno(9));
+    let value = encode_reference(&key, 0x0102, 0x0304_0506);
+    let golden = "0000000000000102000000000304 0506".replace(' ', "");
+    let bytes = u128::from_be_bytes(value[4..].try_into().unwrap());
+    assert_eq!(format!("{bytes:032x}"), golden);
+    assert_eq!(
+        decode_reference(&key, &value),
+        Ok(Some((0x0102, 0x0304_0506)))
+    );
+    let elsewhere = row_key(VbId(7), Seqno(8));
+    assert_eq!(
+        decode_reference(&elsewhere, &value),
+        Err(DecodeError::Checksum)
+    );
+    for bit in 0..value.len() * 8 {
+        let mut damaged = value;
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(
+            decode_reference(&key, &damaged),
+            Err(DecodeError::Checksum),
+            "{bit}"
+        );
+    }
+    // No row is so short, not even one of an empty key.
+    let row = document_row(VbId(7));
+    assert!(row.len() > REFERENCE_BYTES);
+    assert_eq!(decode_reference(&key, &row), Ok(None));
+}
+
+/// The shortest row there can be.
+fn document_row(vb: VbId) -> Vec<u8> {
+    let meta = Meta {
+        seqno: Seqno(9),
+        ..Meta::default()
+    };
+    let mut row = Vec::new();
+    encode_row(vb, &Document::from_parts(b"", b"", &meta), &mut row);
+    row
+}

@@ -113,11 +113,13 @@ fn a_directory_in_use_is_refused() {
 fn a_newer_format_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
-    fs::write(dir.path().join("FORMAT"), "settee storage 7\n").unwrap();
+    fs::write(dir.path().join("FORMAT"), "settee storage 11\n").unwrap();
     let error = refused_untouched(dir.path());
     assert_eq!(error.kind, OpenErrorKind::NewerFormat);
     assert!(
-        error.to_string().contains("format 7, this release reads 6"),
+        error
+            .to_string()
+            .contains("format 11, this release reads 10"),
         "{error}"
     );
 }
@@ -191,10 +193,14 @@ fn a_store_of_an_earlier_format_becomes_one_of_this() {
     let dir = tempfile::tempdir().unwrap();
     let world = filled(dir.path());
     let format = dir.path().join("FORMAT");
-    for earlier in ["settee storage 1\n", "settee storage 2\n"] {
+    for earlier in [
+        "settee storage 1\n",
+        "settee storage 2\n",
+        "settee storage 3\n",
+    ] {
         fs::write(&format, earlier).unwrap();
         let store = open(dir.path());
-        assert_eq!(fs::read_to_string(&format).unwrap(), "settee storage 3\n");
+        assert_eq!(fs::read_to_string(&format).unwrap(), "settee storage 7\n");
         for vb in VBS {
             assert_eq!(read(&store, vb).unwrap(), world.vbs[&vb]);
         }
@@ -206,13 +212,17 @@ fn a_store_of_an_earlier_format_becomes_one_of_this() {
 fn a_manifest_without_a_note_is_noted_when_the_store_is_opened() {
     let dir = tempfile::tempdir().unwrap();
     let (format, manifest) = (dir.path().join("FORMAT"), dir.path().join("manifest"));
-    let noted = || fs::read_to_string(&format).unwrap() == "settee storage 4\n";
+    let noted = || fs::read_to_string(&format).unwrap() == "settee storage 8\n";
     filled(dir.path());
     assert_eq!(open(dir.path()).manifest().unwrap(), None);
     assert!(!noted(), "there was none");
     open(dir.path()).set_manifest(MANIFEST).unwrap();
     assert!(noted());
-    for earlier in ["settee storage 2\n", "settee storage 3\n"] {
+    for earlier in [
+        "settee storage 2\n",
+        "settee storage 3\n",
+        "settee storage 7\n",
+    ] {
         fs::write(&format, earlier).unwrap();
         assert_eq!(
             open(dir.path()).manifest().unwrap().as_deref(),
@@ -304,6 +314,7 @@ fn without_any_one_of_its_files_a_store_has_everything_or_is_refused() {
     for needed in [
         "FORMAT",
         "manifest",
+        "kept",
         "db/version",
         "db/0.jnl",
         "db/keyspaces/0/current",

@@ -149,12 +149,14 @@ pub(crate) fn read(store: &dyn KvStore, vb: VbId) -> Result<Contents, StoreError
     Ok(contents)
 }
 
-/// A small journal, so that it often becomes tables; the longest rows lie apart from them.
+/// A small journal, so that it often becomes tables; the longest rows lie apart from them, and those
+/// in the middle stay in it at first.
 pub(crate) fn options() -> DiskOptions {
     DiskOptions {
         journal_bytes: 128 << 10,
         free_bytes_min: 0,
         apart_bytes_min: 330,
+        refer_bytes_min: 200,
         ..DiskOptions::default()
     }
 }

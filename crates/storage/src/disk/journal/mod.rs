@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use model::{Seqno, VbId};
 
+use super::kept::Kept;
 use crate::record::RowKey;
 use replay::Replay;
 
@@ -85,11 +86,14 @@ impl Journal {
     pub(crate) fn open(
         directory: &Path,
         (drained, bytes_max): (u64, u64),
+        in_use: &Kept,
         each: &mut dyn FnMut(u64, Vec<Entry>),
     ) -> io::Result<(Option<Sealed>, Self)> {
         let extent = bytes_max.min(EXTENT_MAX);
         let mut kept = chain(directory, drained, (true, each))?;
-        let is_kept = |number: u64| kept.iter().any(|(one, ..)| one.generation == number);
+        let is_kept = |number: u64| {
+            in_use.has(number) || kept.iter().any(|(one, ..)| one.generation == number)
+        };
         let others = journals(directory)?.into_iter();
         let others: Vec<_> = others.filter(|(number, _)| !is_kept(*number)).collect();
         for (_, path) in &others {
@@ -504,22 +508,40 @@ pub(crate) struct NextPlace {
 /// Cost: a sync. What fails here is cleared away by the next opening.
 pub(crate) fn retire(sealed: Sealed, next: &NextPlace) -> Option<(File, u64)> {
     let old = path_of(&next.directory, sealed.generation);
-    let recycle = |file: File| {
-        if file.metadata()?.len() > 2 * next.extent {
-            file.set_len(next.extent)?;
-        }
-        fs::rename(&old, path_of(&next.directory, next.generation))?;
-        sync_directory(&next.directory)?;
-        Ok(Some((file, next.generation)))
-    };
     let retired = match Arc::try_unwrap(sealed.file) {
-        Ok(file) => recycle(file),
+        Ok(file) => recycle(file, &old, next).map(Some),
         Err(_read) => fs::remove_file(&old).map(|()| None),
     };
     retired.unwrap_or_else(|error: io::Error| {
         tracing::warn!(%error, "cannot retire an old journal");
         None
     })
+}
+
+/// Makes a file that nobody reads that of the next generation.
+///
+/// Cost: a sync.
+pub(crate) fn recycle(file: File, old: &Path, next: &NextPlace) -> io::Result<(File, u64)> {
+    if file.metadata()?.len() > 2 * next.extent {
+        file.set_len(next.extent)?;
+    }
+    fs::rename(old, path_of(&next.directory, next.generation))?;
+    sync_directory(&next.directory)?;
+    Ok((file, next.generation))
+}
+
+/// Makes the file of the next generation before it is needed. What fails here is tried again then.
+///
+/// Cost: two syncs.
+pub(crate) fn prepare(next: &NextPlace) -> Option<(File, u64)> {
+    let made = create(&next.directory, next.generation, next.extent);
+    match made {
+        Ok(file) => Some((file, next.generation)),
+        Err(error) => {
+            tracing::warn!(%error, "cannot make the next journal yet");
+            None
+        }
+    }
 }
 
 fn create(directory: &Path, generation: u64, extent: u64) -> io::Result<File> {
@@ -539,17 +561,22 @@ fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-fn path_of(directory: &Path, generation: u64) -> PathBuf {
+pub(crate) fn path_of(directory: &Path, generation: u64) -> PathBuf {
     directory.join(format!("journal-{generation}"))
 }
 
 /// The journals in a directory, with their generations.
 pub(crate) fn journals(directory: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    numbered(directory, "journal-")
+}
+
+/// The files in a directory whose names are a prefix and a number, with their numbers.
+pub(crate) fn numbered(directory: &Path, prefix: &str) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix("journal-"));
+        let number = name.to_str().and_then(|name| name.strip_prefix(prefix));
         if let Some(number) = number.and_then(|number| number.parse().ok()) {
             found.push((number, entry.path()));
         }

@@ -28,6 +28,16 @@ impl Place {
         }
     }
 
+    /// As a number, which is never zero.
+    pub(crate) fn number(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The place of that number.
+    pub(crate) fn of_number(number: u64) -> Option<Self> {
+        NonZeroU64::new(number).map(Self)
+    }
+
     /// Where it begins.
     pub(crate) fn offset(self) -> u64 {
         self.0.get() >> Self::LENGTH_BITS

@@ -19,9 +19,14 @@ fn open_all(path: &Path, drained: u64) -> (Option<Sealed>, Journal, Groups) {
 
 fn try_open(path: &Path, drained: u64) -> io::Result<(Option<Sealed>, Journal, Groups)> {
     let mut groups = Vec::new();
-    let (sealed, journal) = Journal::open(path, (drained, EXTENT), &mut |generation, group| {
-        groups.push((generation, group));
-    })?;
+    let (sealed, journal) = Journal::open(
+        path,
+        (drained, EXTENT),
+        &Kept::read(path)?,
+        &mut |generation, group| {
+            groups.push((generation, group));
+        },
+    )?;
     Ok((sealed, journal, groups))
 }
 

@@ -12,6 +12,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use fjall::AbstractTree;
+use fjall::compaction::Leveled;
 use parking_lot::{Condvar, Mutex};
 
 use super::DiskOptions;
@@ -21,13 +22,13 @@ pub(crate) use tables::{Stuck, Tables};
 
 /// When dead rows are merged away though there are few runs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rest {
+struct Rest {
     quiet: Duration,
     dead_bytes_min: u64,
 }
 
 impl Rest {
-    pub(crate) fn of(options: &DiskOptions) -> Self {
+    fn of(options: &DiskOptions) -> Self {
         Self {
             quiet: options.quiet,
             dead_bytes_min: options.dead_bytes_min,
@@ -42,13 +43,29 @@ impl Rest {
     fn is_due(self, bytes: u64, rows: u64, removals: u64) -> bool {
         let dead = u128::from(bytes) * u128::from(removals.min(rows)) / u128::from(rows.max(1));
         let dead = u64::try_from(dead).expect("it is a part of the bytes");
-        dead >= self.dead_bytes_min.max(bytes / 2) && bytes <= QUIET_BYTES_MAX && removals > 0
+        let stays = bytes - dead;
+        dead >= self.dead_bytes_min.max(bytes / 2) && stays <= QUIET_BYTES_MAX && removals > 0
     }
 }
 
-/// Bytes of tables above which it is not done: merging them all would take too long, should many
+/// Bytes that stay, above which it is not done: merging them all would take too long, should many
 /// runs come meanwhile. Dead rows are a smaller part of more.
 const QUIET_BYTES_MAX: u64 = 1 << 30;
+
+/// Runs that lie side by side until they are merged with what is below. A merge writes all that is
+/// there, so the more runs it takes, the less is written; a read that misses the journals asks each
+/// of them, and what they refer to takes space.
+const RUNS_MIN: u64 = 16;
+const RUNS_MAX: u64 = 64;
+
+/// As many runs as have so many times the bytes that lie below: what a merge writes is at most half of what came
+/// since the last one.
+const TIMES_BELOW: u64 = 2;
+
+fn runs_for(bytes_below: u64, run_bytes: u64) -> u8 {
+    let runs = TIMES_BELOW * bytes_below / run_bytes.max(1);
+    u8::try_from(runs.clamp(RUNS_MIN, RUNS_MAX)).expect("it is within its bounds")
+}
 
 /// The pause after the first failure in a row; it doubles with each, up to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -93,7 +110,8 @@ struct Told {
 pub(crate) struct Shared {
     pub(crate) tables: Tables,
     pub(crate) counts: Arc<Counts>,
-    rest: Rest,
+    limits: Rest,
+    journal_bytes: u64,
     told: Mutex<Told>,
     bell: Condvar,
 }
@@ -140,6 +158,16 @@ impl Shared {
         if told.stop { Woken::Stop } else { Woken::Late }
     }
 
+    /// How many runs are merged with what is below.
+    pub(crate) fn runs_merged(&self) -> u8 {
+        let version = self.tables.rows.tree.current_version();
+        let mut bytes_below = 0;
+        for level in version.iter_levels().skip(1) {
+            bytes_below += level.size();
+        }
+        runs_for(bytes_below, self.journal_bytes)
+    }
+
     fn is_stopping(&self) -> bool {
         self.told.lock().stop
     }
@@ -148,13 +176,15 @@ impl Shared {
     fn merge_runs(&self) -> Result<(), Stuck> {
         let rows = &self.tables.rows;
         let version = || rows.tree.current_version().id();
-        while !self.is_stopping() {
+        // The database would move a single run down as it is, with what it refers to. Two are never
+        // moved: both have the key that tells their generations.
+        while !self.is_stopping() && rows.tree.l0_run_count() > 1 {
             let before = version();
-            let strategy = rows.config.compaction_strategy.clone();
+            let strategy = Leveled::default().with_l0_threshold(self.runs_merged());
             let readers = &self.tables.db.supervisor.snapshot_tracker;
             let unread = readers.get_seqno_safe_to_gc();
             self.tables
-                .merge(|| Ok(rows.tree.compact(strategy, unread)?))?;
+                .merge(|| Ok(rows.tree.compact(Arc::new(strategy), unread)?))?;
             if version() == before {
                 break;
             }
@@ -168,7 +198,7 @@ impl Shared {
     fn merge_all(&self) -> Result<(), Stuck> {
         self.tables.forget();
         self.tables.merge(|| self.tables.rows.major_compact())?;
-        if self.tables.rows.tree.stale_blob_bytes() >= self.rest.dead_bytes_min {
+        if self.tables.rows.tree.stale_blob_bytes() >= self.limits.dead_bytes_min {
             // Files of large rows go with the merge after the one that found the rows gone.
             self.tables.merge(|| self.tables.rows.major_compact())?;
         }
@@ -177,12 +207,28 @@ impl Shared {
         Ok(())
     }
 
+    /// What is done when no more comes.
+    fn rest(&self) -> Result<(), Stuck> {
+        self.tables.kept.drop_spares();
+        if self.is_mostly_dead() {
+            self.merge_all()?;
+            self.tables.kept.drop_spares();
+        }
+        Ok(())
+    }
+
+    /// Whether there is anything to do then.
+    fn needs_rest(&self) -> bool {
+        self.is_mostly_dead() || self.tables.kept.has_spares()
+    }
+
     /// Whether what is there shall be merged when no more comes.
     fn is_mostly_dead(&self) -> bool {
         let tree = &self.tables.rows.tree;
         let removals = tree.tombstone_count();
         let rows = (tree.approximate_len() as u64).saturating_sub(removals);
-        self.rest.is_due(tree.disk_space(), rows, removals)
+        let bytes = tree.disk_space() + self.tables.kept.bytes();
+        self.limits.is_due(bytes, rows, removals)
     }
 }
 
@@ -205,12 +251,17 @@ impl Merger {
     ///
     /// # Errors
     /// There is no thread to be had.
-    pub(crate) fn start(tables: Tables, counts: Arc<Counts>, rest: Rest) -> io::Result<Self> {
+    pub(crate) fn start(
+        tables: Tables,
+        counts: Arc<Counts>,
+        options: &DiskOptions,
+    ) -> io::Result<Self> {
         counts.failing.store(false, Ordering::SeqCst);
         let shared = Arc::new(Shared {
             tables,
             counts,
-            rest,
+            limits: Rest::of(options),
+            journal_bytes: options.journal_bytes,
             told: Mutex::new(Told {
                 rung: true,
                 stop: false,
@@ -255,7 +306,7 @@ fn run(shared: &Shared) {
         // Late after a failure is the time to try again, else that of a rest.
         let resting = woken == Woken::Late && failures == 0;
         let merged = if resting {
-            shared.merge_all()
+            shared.rest()
         } else {
             shared.merge_runs()
         };
@@ -265,7 +316,7 @@ fn run(shared: &Shared) {
                     tracing::info!("merges succeed again");
                 }
                 failures = 0;
-                (!resting && shared.is_mostly_dead()).then_some(shared.rest.quiet)
+                (!resting && shared.needs_rest()).then_some(shared.limits.quiet)
             }
             Err(stuck) => {
                 failures += 1;

@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::ops::Range;
+use std::sync::Arc;
 
 use fjall::{AbstractTree, Database, Keyspace};
 use parking_lot::Mutex;
+
+use super::super::kept::Kept;
 
 /// The file that names the list of tables that counts.
 const CURRENT: &str = "current";
@@ -54,6 +57,8 @@ struct Lists {
     left: Option<Range<u64>>,
     /// Above the number of every file of a large row that ever counted; only runs add such files.
     large_end: u64,
+    /// The last generation of the journal that is in the tables.
+    drained: u64,
 }
 
 /// The tables. Runs are added one at a time, and beside that tables are merged, one merge at a
@@ -65,23 +70,29 @@ pub(crate) struct Tables {
     lists: Mutex<Lists>,
     /// Tables that counted when a merge began: somebody may still read one that does not any more.
     pub(super) installed: Mutex<BTreeSet<u64>>,
+    pub(super) kept: Arc<Kept>,
 }
 
 impl Tables {
-    pub(crate) fn new(rows: Keyspace, db: Database) -> Self {
+    pub(crate) fn new(rows: Keyspace, db: Database, drained: u64, kept: Arc<Kept>) -> Self {
         let tables = Self {
             rows,
             db,
             lists: Mutex::default(),
             installed: Mutex::default(),
+            kept,
         };
-        tables.lists.lock().large_end = tables.large_end();
+        {
+            let mut lists = tables.lists.lock();
+            (lists.large_end, lists.drained) = (tables.large_end(), drained);
+        }
         tables
     }
 
-    /// Adds a run: what `write` makes counts as a whole or not at all.
+    /// Adds the run of a generation of the journal: what `write` makes counts as a whole or not at all.
     pub(crate) fn add(
         &self,
+        generation: u64,
         write: impl FnOnce() -> Result<(), fjall::Error>,
     ) -> Result<(), Stuck> {
         let mut lists = self.lists.lock();
@@ -92,6 +103,7 @@ impl Tables {
             Stuck::Later(error)
         })?;
         lists.large_end = lists.large_end.max(self.large_end());
+        lists.drained = generation;
         Ok(())
     }
 
@@ -110,13 +122,34 @@ impl Tables {
                 installed.pop_first();
             }
         }
+        let (runs, drained) = {
+            let lists = self.lists.lock();
+            (self.runs(), lists.drained)
+        };
         merge().map_err(|error| {
             self.failed(&mut self.lists.lock(), first);
             match self.clear() {
                 Err(Stuck::Final(error)) => Stuck::Final(error),
                 _ => Stuck::Later(error),
             }
-        })
+        })?;
+        // Only runs refer to journals, and what was merged has taken over what they refer to.
+        if self.runs().is_disjoint(&runs)
+            && let Err(error) = self.kept.release(drained)
+        {
+            tracing::warn!(%error, "cannot let go of journals; the next merge does");
+        }
+        Ok(())
+    }
+
+    /// Numbers of the tables that are runs, and were not merged.
+    fn runs(&self) -> BTreeSet<u64> {
+        let version = self.rows.tree.current_version();
+        let mut runs = BTreeSet::new();
+        for run in version.l0().iter() {
+            runs.extend(run.iter().map(lsm_tree::Table::id));
+        }
+        runs
     }
 
     /// Lets go of tables that nobody reads any more: their files are removed, and merges leave out

@@ -5,7 +5,7 @@
 //! content. So nothing is copied that was not written.
 //!
 //! ```text
-//! tables   each block that is whole: rows, and rows that went
+//! tables   each block that is whole: rows, rows that lie in journals, and rows that went
 //! journals as opening replays them, and what is whole behind damage -> newest row of each key
 //! ```
 //!
@@ -27,11 +27,12 @@ use model::{
 use super::drain::DRAINED_KEY;
 use super::front::RECORD;
 use super::journal::{Entry, Journal, Place, journals};
+use super::kept::{self, Files, Values};
 use super::memo::{Name, name};
 use super::{DiskOptions, DiskStore, OpenError, layout, manifest, tails};
 use crate::history::is_history;
 use crate::port::VbBatch;
-use crate::record::{StoredVb, decode_row, decode_vb, split_row_key};
+use crate::record::{REFERENCE_BYTES, StoredVb, decode_row, decode_vb, row_key, split_row_key};
 use crate::{KvStore, StoreError};
 use tables::{Tables, Told};
 
@@ -100,6 +101,8 @@ pub enum SalvageError {
 enum At {
     /// In this block of a table.
     Block(tables::BlockAt),
+    /// In a journal that was kept, where this block of a table says.
+    Kept(tables::BlockAt),
     /// In the journal of this number.
     Journal(usize, Place),
 }
@@ -175,6 +178,7 @@ fn lock(from: &Path) -> Result<Option<File>, SalvageError> {
 #[derive(Default)]
 struct Old {
     tables: Tables,
+    kept: Values,
     drained: u64,
     vbs: BTreeMap<VbId, Found>,
     /// High seqnos of what was copied.
@@ -184,6 +188,11 @@ struct Old {
 
 impl Old {
     fn read_tables(&mut self, from: &Path) -> io::Result<()> {
+        let mut files = Files::new();
+        for (generation, path) in journals(from)? {
+            files.insert(generation, Arc::new(File::open(path)?));
+        }
+        self.kept = Values::new(Arc::new(files));
         self.tables = Tables::find(&from.join("db"))?;
         for number in 0..self.tables.files.len() {
             let mut file = OneFile::default();
@@ -216,7 +225,11 @@ impl Old {
                         *history.entry(place).or_insert(true) &= value.is_some();
                     }
                     (Some((vb, seqno)), Told { value, at, .. }) => {
-                        file.add(vb, seqno, value.is_some().then_some(At::Block(at)));
+                        let at = value.map(|value| match value.len() {
+                            REFERENCE_BYTES => At::Kept(at),
+                            _ => At::Block(at),
+                        });
+                        file.add(vb, seqno, at);
                     }
                 }
             })?;
@@ -237,8 +250,11 @@ impl Old {
 
     /// Applies the journals on top; gives their files.
     fn read_journals(&mut self, from: &Path) -> io::Result<Vec<Arc<File>>> {
-        let oldest = journals(from)?.into_iter().map(|(number, _)| number).min();
-        // The tables may have lost the number; a journal that they contain is seldom there.
+        let kept = kept::read(from).unwrap_or_default();
+        let oldest = journals(from)?.into_iter().map(|(number, _)| number);
+        let oldest = oldest.filter(|number| !kept.contains_key(number)).min();
+        // The tables may have lost the number; a journal that they contain, and that is not kept, is
+        // seldom there.
         let drained = match oldest {
             Some(oldest) if self.drained == 0 => oldest.saturating_sub(1),
             _ => self.drained,
@@ -322,6 +338,10 @@ impl Old {
         for (seqno, version) in rows {
             let value = match version.at {
                 Some(At::Block(at)) => self.tables.value(at, vb, *seqno),
+                Some(At::Kept(at)) => self.tables.value(at, vb, *seqno).and_then(|value| {
+                    let row = self.kept.referred(&row_key(vb, *seqno), &value);
+                    row.ok().flatten().map(|row| row.to_vec())
+                }),
                 Some(At::Journal(number, place)) => {
                     let file = files.get(number);
                     file.and_then(|file| place.read(file).ok())
@@ -371,8 +391,10 @@ impl OneFile {
             let order = order.unwrap_or(if at.is_some() { 0 } else { u64::MAX });
             let rows = &mut vbs.entry(vb).or_default().rows;
             let known = rows.get(&seqno);
-            let counts = known.is_none_or(|known| {
-                known.order < order || known.order == order && known.at.is_some()
+            // Two files that tell the same are a run and what it was merged into.
+            let counts = known.is_none_or(|known| match known.at {
+                Some(_) if known.order == order => !matches!(at, Some(At::Kept(_))),
+                _ => known.order < order,
             });
             if counts {
                 rows.insert(seqno, Version { order, at });

@@ -1,0 +1,230 @@
+//! Journals that are kept for their rows, though the tables know of all of them.
+//!
+//! A run refers to the larger rows of its journal, which thus are written once; a merge takes them
+//! over, and then nothing refers to the journal any more.
+//!
+//! ```text
+//! journal --drain--> run: keys, and where the rows lie    the journal is kept
+//!                     |
+//!                     v merge
+//!                    tables with the rows themselves      it goes
+//! ```
+
+mod list;
+mod values;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use rustix::fs::{Advice, fadvise};
+
+use super::journal::{NextPlace, numbered, path_of, recycle};
+use list::Listed;
+
+pub(crate) use list::{NAME, read};
+
+pub(crate) use values::{TakingOver, Values};
+
+/// What the names of files begin with that are there to be used again.
+const SPARE: &str = "spare-";
+
+/// Journals by their generations.
+pub(crate) type Files = BTreeMap<u64, Arc<File>>;
+
+/// The journals that rows of the tables lie in.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    directory: PathBuf,
+    /// As on disk.
+    listed: Mutex<Listed>,
+    /// At least all that the runs there are refer to.
+    files: RwLock<Arc<Files>>,
+    /// Files of journals that were let go of, for the next ones.
+    spares: Mutex<Vec<(PathBuf, File)>>,
+    /// The directory is of a version of which that is known.
+    begun: AtomicBool,
+}
+
+impl Kept {
+    /// Reads the list.
+    ///
+    /// # Errors
+    /// `InvalidData`: it is damaged.
+    pub(crate) fn read(directory: &Path) -> io::Result<Self> {
+        Ok(Self {
+            directory: directory.to_owned(),
+            listed: Mutex::new(read(directory)?),
+            files: RwLock::default(),
+            spares: Mutex::default(),
+            begun: AtomicBool::new(false),
+        })
+    }
+
+    /// Opens those that are listed and in the tables, which is all up to generation `drained`.
+    ///
+    /// # Errors
+    /// `InvalidData`: one of them is missing or cut.
+    pub(crate) fn open(&self, drained: u64) -> io::Result<()> {
+        for (_, path) in numbered(&self.directory, SPARE)? {
+            fs::remove_file(path)?;
+        }
+        let mut files = Files::new();
+        for (generation, bytes) in self.listed.lock().range(..=drained) {
+            let file = open(&self.directory, *generation, *bytes)?;
+            // Whoever warms up reads most of it, though not in this order.
+            if let Err(error) = fadvise(&file, 0, NonZeroU64::new(*bytes), Advice::WillNeed) {
+                tracing::debug!(%error, generation, "a journal is not read ahead");
+            }
+            files.insert(*generation, Arc::new(file));
+        }
+        *self.files.write() = Arc::new(files);
+        Ok(())
+    }
+
+    /// Runs may refer to journals from now on.
+    pub(crate) fn begin(&self) {
+        self.begun.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether they may.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    /// Those that are kept now. What a look into the tables finds afterwards may refer to one that
+    /// is not among them only if its run was added since.
+    pub(crate) fn files(&self) -> Arc<Files> {
+        Arc::clone(&self.files.read())
+    }
+
+    /// Whether a journal is kept.
+    pub(crate) fn has(&self, generation: u64) -> bool {
+        self.files.read().contains_key(&generation)
+    }
+
+    /// Bytes of all of them.
+    pub(crate) fn bytes(&self) -> u64 {
+        let files = self.files();
+        let listed = self.listed.lock();
+        let kept = listed
+            .iter()
+            .filter(|(number, _)| files.contains_key(number));
+        kept.map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Keeps a journal, durably, before a run refers to it.
+    ///
+    /// Cost: two syncs.
+    pub(crate) fn keep(&self, generation: u64, bytes: u64, file: &Arc<File>) -> io::Result<()> {
+        let mut listed = self.listed.lock();
+        if listed.get(&generation) != Some(&bytes) {
+            let mut next = listed.clone();
+            next.insert(generation, bytes);
+            list::write(&self.directory, &next)?;
+            *listed = next;
+        }
+        let mut files = self.files.write();
+        let mut next = Files::clone(&files);
+        next.insert(generation, Arc::clone(file));
+        *files = Arc::new(next);
+        Ok(())
+    }
+
+    /// Lets go of all up to generation `last`, to which no run refers any more. What fails is done
+    /// with the next ones.
+    ///
+    /// Cost: two syncs, if there are any.
+    pub(crate) fn release(&self, last: u64) -> io::Result<()> {
+        let mut listed = self.listed.lock();
+        let mut going = listed.clone();
+        let staying = going.split_off(&(last + 1));
+        if going.is_empty() {
+            return Ok(());
+        }
+        list::write(&self.directory, &staying)?;
+        *listed = staying;
+        let mut going = Files::clone(&self.files.read());
+        let staying = going.split_off(&(last + 1));
+        *self.files.write() = Arc::new(staying);
+        for (generation, file) in going {
+            self.spare_or_remove(generation, file);
+        }
+        Ok(())
+    }
+
+    /// The file of a journal becomes one to use again, unless somebody reads it.
+    fn spare_or_remove(&self, generation: u64, file: Arc<File>) {
+        let path = path_of(&self.directory, generation);
+        let done = match Arc::try_unwrap(file) {
+            Ok(file) => {
+                let spare = self.directory.join(format!("{SPARE}{generation}"));
+                fs::rename(&path, &spare).map(|()| self.spares.lock().push((spare, file)))
+            }
+            Err(_read) => fs::remove_file(&path),
+        };
+        if let Err(error) = done {
+            let path = path.display();
+            tracing::warn!(%error, %path, "cannot remove a journal; the next start does");
+        }
+    }
+
+    /// Makes a file that was let go of that of the next generation, if there is one: its blocks are there and
+    /// written, so that syncs of new groups need not touch the file system's own journal.
+    pub(crate) fn spare(&self, next: &NextPlace) -> Option<(File, u64)> {
+        let (path, file) = self.spares.lock().pop()?;
+        recycle(file, &path, next)
+            .inspect_err(|error| tracing::warn!(%error, "cannot use an old journal again"))
+            .ok()
+    }
+
+    /// Whether there are files to use again.
+    pub(crate) fn has_spares(&self) -> bool {
+        !self.spares.lock().is_empty()
+    }
+
+    /// Removes them: nothing comes that would use them.
+    pub(crate) fn drop_spares(&self) {
+        for (path, _) in std::mem::take(&mut *self.spares.lock()) {
+            if let Err(error) = fs::remove_file(&path) {
+                let path = path.display();
+                tracing::warn!(%error, %path, "cannot remove an old journal; the next start does");
+            }
+        }
+    }
+}
+
+/// Makes the list of a store that has none yet: nothing is kept.
+pub(crate) fn make_list(directory: &Path) -> io::Result<()> {
+    list::write(directory, &Listed::new())
+}
+
+/// Opens a journal of which at least so many bytes must be there.
+fn open(directory: &Path, generation: u64, bytes: u64) -> io::Result<File> {
+    let path = path_of(directory, generation);
+    let bad = |what: &str| {
+        let reason = format!(
+            "{} is {what}, and rows of the tables lie in it",
+            path.display()
+        );
+        io::Error::new(io::ErrorKind::InvalidData, reason)
+    };
+    // To be used again, it must be one that can be written to.
+    let file = File::options().read(true).write(true).open(&path);
+    let file = file.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => bad("missing"),
+        _ => error,
+    })?;
+    if file.metadata()?.len() < bytes {
+        return Err(bad("cut"));
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests;

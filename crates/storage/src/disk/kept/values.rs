@@ -1,0 +1,128 @@
+//! Rows as they are, where the tables only tell where they lie.
+
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use fjall::Slice;
+use fjall::compaction::filter::{CompactionFilter, Context, Factory, ItemAccessor, Verdict};
+
+use super::super::journal::{Place, Window};
+use super::{Files, Kept};
+use crate::record::{DecodeError, RowKey, decode_reference};
+
+/// Rows of so many bytes are read by themselves, so that they are in memory once.
+const READ_ALONE_BYTES: usize = 256 << 10;
+
+/// Reads rows that mostly come in the order of their keys.
+#[derive(Default)]
+pub(crate) struct Values {
+    files: Arc<Files>,
+    /// Where the last one was read in each journal.
+    windows: Vec<(u64, Window)>,
+}
+
+impl Values {
+    pub(crate) fn new(files: Arc<Files>) -> Self {
+        Self {
+            files,
+            windows: Vec::new(),
+        }
+    }
+
+    /// The row of `key`, of which the tables have `value`; `None` when that is the row.
+    ///
+    /// # Errors
+    /// `InvalidData` when it is a reference, and damaged, or to a journal that is not kept.
+    pub(crate) fn referred(&mut self, key: &RowKey, value: &[u8]) -> io::Result<Option<Slice>> {
+        let Some((generation, place)) = reference(key, value)? else {
+            return Ok(None);
+        };
+        let Some(file) = self.files.get(&generation) else {
+            return Err(not_kept(generation));
+        };
+        if place.length() >= READ_ALONE_BYTES {
+            return place.read(file).map(Some);
+        }
+        let known = self.windows.iter().position(|(of, _)| *of == generation);
+        let at = known.unwrap_or_else(|| {
+            self.windows
+                .push((generation, Window::new(Arc::clone(file))));
+            self.windows.len() - 1
+        });
+        self.windows[at]
+            .1
+            .get(place)
+            .map(|row| Some(Slice::from(row)))
+    }
+}
+
+/// What a reference tells; `None` when it is none.
+fn reference(key: &RowKey, value: &[u8]) -> io::Result<Option<(u64, Place)>> {
+    let bad = |error: DecodeError| io::Error::new(io::ErrorKind::InvalidData, error);
+    let Some((generation, place)) = decode_reference(key, value).map_err(bad)? else {
+        return Ok(None);
+    };
+    let place = Place::of_number(place).ok_or_else(|| bad(DecodeError::Content("the place")))?;
+    Ok(Some((generation, place)))
+}
+
+fn not_kept(generation: u64) -> io::Error {
+    let reason = format!("a row lies in journal {generation}, which is not there");
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+impl Kept {
+    /// The row of `key`, which `look` finds in the tables.
+    pub(crate) fn look_up(
+        &self,
+        key: &RowKey,
+        look: impl Fn() -> Result<Option<Slice>, fjall::Error>,
+    ) -> Result<Option<Slice>, fjall::Error> {
+        loop {
+            let files = self.files();
+            let Some(value) = look()? else {
+                return Ok(None);
+            };
+            let Some((generation, place)) = reference(key, &value)? else {
+                return Ok(Some(value));
+            };
+            if let Some(file) = files.get(&generation) {
+                return Ok(Some(place.read(file)?));
+            }
+            // Its run was added in between, or was merged before the files were looked at.
+            if Arc::ptr_eq(&files, &self.files()) {
+                return Err(not_kept(generation).into());
+            }
+        }
+    }
+}
+
+/// Has merges take rows over.
+pub(crate) struct TakingOver(pub(crate) AssertUnwindSafe<Arc<Kept>>);
+
+impl Factory for TakingOver {
+    fn name(&self) -> &'static str {
+        "rows of journals"
+    }
+
+    fn make_filter(&self, _: &Context) -> Box<dyn CompactionFilter> {
+        Box::new(TakeOver(Values::new(self.0.files())))
+    }
+}
+
+struct TakeOver(Values);
+
+impl CompactionFilter for TakeOver {
+    fn filter_item(&mut self, item: ItemAccessor<'_>, _: &Context) -> lsm_tree::Result<Verdict> {
+        let key: Result<&RowKey, _> = (**item.key()).try_into();
+        let Ok(key) = key else {
+            return Ok(Verdict::Keep);
+        };
+        if item.is_indirection() {
+            return Ok(Verdict::Keep);
+        }
+        let row = self.0.referred(key, &item.value()?)?;
+        Ok(row.map_or(Verdict::Keep, Verdict::ReplaceValue))
+    }
+}
