@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::journal::journals;
 use super::{kept, manifest};
@@ -29,6 +30,11 @@ const FORMAT_WITH_JOURNALS: u32 = 3;
 
 /// The first words of the format file.
 const FORMAT_WORDS: &str = "settee storage";
+
+/// How often the lock is tried: whoever had it may be ending just now, or a program that it started may
+/// hold it for the moment between its beginning and its own files.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 const LOCK: &str = "LOCK";
 const FORMAT: &str = "FORMAT";
@@ -344,11 +350,17 @@ impl Place<'_> {
             .write(true)
             .open(self.path.join(LOCK));
         let file = self.io(file, "opening LOCK")?;
-        match file.try_lock() {
-            Ok(()) => Ok(file),
-            Err(TryLockError::WouldBlock) => Err(self.error(OpenErrorKind::InUse, "")),
-            Err(TryLockError::Error(error)) => self.io(Err(error), "locking LOCK"),
+        for tried in 1.. {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if tried < LOCK_TRIES => {
+                    std::thread::sleep(LOCK_PAUSE);
+                }
+                Err(TryLockError::WouldBlock) => return Err(self.error(OpenErrorKind::InUse, "")),
+                Err(TryLockError::Error(error)) => return self.io(Err(error), "locking LOCK"),
+            }
         }
+        Ok(file)
     }
 
     fn content(&self) -> Result<Content, OpenError> {
