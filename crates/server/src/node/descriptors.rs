@@ -9,8 +9,9 @@ use crate::http;
 
 /// For threads, listeners, links to other nodes and what consumers of changes have of their own.
 const NODE_OWN: usize = 256;
-/// For the files of one store: its tables, its journals, those that a merge reads and writes.
-const STORE_OWN: usize = 160;
+/// For the files of one store: its tables, its journals, those of them that it keeps, those that a merge reads and
+/// writes.
+const STORE_OWN: usize = 320;
 /// Of what is left to clients, HTTP gets this part.
 const HTTP_PART: usize = 8;
 
@@ -75,7 +76,7 @@ mod tests {
         };
         assert_eq!(Descriptors::shared_out(None, 1), all);
         assert_eq!(Descriptors::shared_out(Some(1 << 20), 10), all);
-        for (limit, stores) in [(1024, 1), (4096, 3), (20_000, 0)] {
+        for (limit, stores) in [(2048, 1), (4096, 3), (20_000, 0)] {
             let shares = Descriptors::shared_out(Some(limit), stores);
             let own = limit - shares.kv - shares.http;
             assert_eq!(own, NODE_OWN + stores * STORE_OWN, "{shares:?}");

@@ -46,7 +46,7 @@ pub(crate) struct Kept {
     /// At least all that the runs there are refer to.
     files: RwLock<Arc<Files>>,
     /// Files of journals that were let go of, for the next ones.
-    spares: Mutex<Vec<(PathBuf, File)>>,
+    spares: Mutex<Vec<PathBuf>>,
     /// The directory is of a version of which that is known.
     begun: AtomicBool,
 }
@@ -164,7 +164,8 @@ impl Kept {
         let done = match Arc::try_unwrap(file) {
             Ok(file) => {
                 let spare = self.directory.join(format!("{SPARE}{generation}"));
-                fs::rename(&path, &spare).map(|()| self.spares.lock().push((spare, file)))
+                drop(file);
+                fs::rename(&path, &spare).map(|()| self.spares.lock().push(spare))
             }
             Err(_read) => fs::remove_file(&path),
         };
@@ -177,8 +178,9 @@ impl Kept {
     /// Makes a file that was let go of that of the next generation, if there is one: its blocks are there and
     /// written, so that syncs of new groups need not touch the file system's own journal.
     pub(crate) fn spare(&self, next: &NextPlace) -> Option<(File, u64)> {
-        let (path, file) = self.spares.lock().pop()?;
-        recycle(file, &path, next)
+        let path = self.spares.lock().pop()?;
+        let file = File::options().read(true).write(true).open(&path);
+        file.and_then(|file| recycle(file, &path, next))
             .inspect_err(|error| tracing::warn!(%error, "cannot use an old journal again"))
             .ok()
     }
@@ -190,7 +192,7 @@ impl Kept {
 
     /// Removes them: nothing comes that would use them.
     pub(crate) fn drop_spares(&self) {
-        for (path, _) in std::mem::take(&mut *self.spares.lock()) {
+        for path in std::mem::take(&mut *self.spares.lock()) {
             if let Err(error) = fs::remove_file(&path) {
                 let path = path.display();
                 tracing::warn!(%error, %path, "cannot remove an old journal; the next start does");
@@ -214,9 +216,7 @@ fn open(directory: &Path, generation: u64, bytes: u64) -> io::Result<File> {
         );
         io::Error::new(io::ErrorKind::InvalidData, reason)
     };
-    // To be used again, it must be one that can be written to.
-    let file = File::options().read(true).write(true).open(&path);
-    let file = file.map_err(|error| match error.kind() {
+    let file = File::open(&path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => bad("missing"),
         _ => error,
     })?;
