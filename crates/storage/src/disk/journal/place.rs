@@ -94,6 +94,13 @@ impl Window {
         }
     }
 
+    /// Goes on with another file.
+    pub(crate) fn turn_to(&mut self, file: &Arc<File>) {
+        self.file = Arc::clone(file);
+        self.bytes.clear();
+        (self.start, self.ahead) = (0, 0);
+    }
+
     /// The value at a place.
     pub(crate) fn get(&mut self, place: Place) -> io::Result<&[u8]> {
         let inside = |window: &Self| {

@@ -18,15 +18,16 @@ const READ_ALONE_BYTES: usize = 256 << 10;
 #[derive(Default)]
 pub(crate) struct Values {
     files: Arc<Files>,
-    /// Where the last one was read in each journal.
-    windows: Vec<(u64, Window)>,
+    /// Where the last one was read. One is enough: the rows of a vBucket come journal by journal, and
+    /// those of the next one begin anew.
+    window: Option<(u64, Window)>,
 }
 
 impl Values {
     pub(crate) fn new(files: Arc<Files>) -> Self {
         Self {
             files,
-            windows: Vec::new(),
+            window: None,
         }
     }
 
@@ -44,16 +45,17 @@ impl Values {
         if place.length() >= READ_ALONE_BYTES {
             return place.read(file).map(Some);
         }
-        let known = self.windows.iter().position(|(of, _)| *of == generation);
-        let at = known.unwrap_or_else(|| {
-            self.windows
-                .push((generation, Window::new(Arc::clone(file))));
-            self.windows.len() - 1
-        });
-        self.windows[at]
-            .1
-            .get(place)
-            .map(|row| Some(Slice::from(row)))
+        let window = match &mut self.window {
+            Some((of, window)) => {
+                if *of != generation {
+                    window.turn_to(file);
+                    *of = generation;
+                }
+                window
+            }
+            none => &mut none.insert((generation, Window::new(Arc::clone(file)))).1,
+        };
+        window.get(place).map(|row| Some(Slice::from(row)))
     }
 }
 
