@@ -180,6 +180,50 @@ fn the_files_of_journals_are_used_again_until_no_more_come() {
     }
 }
 
+fn tables(path: &Path) -> BTreeSet<PathBuf> {
+    let entries = fs::read_dir(path.join("db/keyspaces/1/tables")).unwrap();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+/// A merge that fails, for want of space perhaps, does not leave space to files that are not needed.
+#[test]
+fn spare_files_go_when_a_merge_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = &dir.path().join("store");
+    let quiet = Duration::from_hours(1);
+    let store = DiskStore::open(path, DiskOptions { quiet, ..options() })
+        .unwrap()
+        .0;
+    let spares = || numbered(path, SPARE).unwrap().len();
+    let away = dir.path().join("away");
+    // Merges that cannot read one of the first runs let more of them gather.
+    let missing = |from: u64| {
+        let before = tables(path);
+        add_run(&store, from);
+        let table = tables(path).difference(&before).next().unwrap().clone();
+        fs::rename(&table, &away).unwrap();
+        table
+    };
+    add_run(&store, 1);
+    let table = missing(2);
+    for number in 3..=2 * RUNS {
+        add_run(&store, number);
+    }
+    until("a merge fails", || store.upkeep().merges_failed > 0);
+    fs::rename(&away, &table).unwrap();
+    until("runs are merged", || spares() == 2 * RUNS as usize);
+    let failed = store.upkeep().merges_failed;
+    add_run(&store, 2 * RUNS + 1);
+    let table = missing(2 * RUNS + 2);
+    for number in 2 * RUNS + 3..=3 * RUNS {
+        add_run(&store, number);
+    }
+    until("a merge fails", || store.upkeep().merges_failed > failed);
+    until("the files go", || spares() == 0);
+    fs::rename(&away, &table).unwrap();
+    check(&store, 3 * RUNS);
+}
+
 /// A run that failed, or a crash before it counts, leaves a journal that is listed and not in the
 /// tables; one between a merge and its end leaves journals that nothing refers to.
 #[test]

@@ -321,6 +321,8 @@ fn run(shared: &Shared) {
             Err(stuck) => {
                 failures += 1;
                 shared.counts.merges_failed.fetch_add(1, Ordering::Relaxed);
+                // It may have been for want of space.
+                shared.tables.kept.drop_spares();
                 if failures.is_power_of_two() {
                     let error = stuck.error();
                     tracing::warn!(%error, failures, "a merge failed and was given up; trying again");
