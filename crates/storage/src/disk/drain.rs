@@ -1,6 +1,5 @@
 //! A sealed journal becomes tables: one sorted run of all that it tells, atomic and durable.
 
-use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,9 +27,6 @@ pub(crate) const DRAINED_KEY: [u8; 11] = [0xff; 11];
 /// `PAUSE_MAX` each, so that a merge which falls behind slows commits down instead of stopping them at once.
 const RUNS_MORE: usize = 32;
 const PAUSE_MAX: Duration = Duration::from_millis(400);
-
-/// Rows of so many bytes are read by themselves, so that they are in memory once.
-const READ_ALONE_BYTES: usize = 256 << 10;
 
 /// How often a drain that waits for merging looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -137,7 +133,6 @@ impl Drain {
                     None => tables.write_tombstone(key),
                 }
             },
-            file: &layer.file,
             generation,
             referred,
             window: Window::new(Arc::clone(&layer.file)),
@@ -201,7 +196,6 @@ type Write<'a> = dyn FnMut(&[u8], Option<Slice>) -> Result<(), fjall::Error> + '
 struct Run<'a> {
     /// Adds a row, or its removal.
     write: &'a mut Write<'a>,
-    file: &'a File,
     generation: u64,
     /// Bytes of rows that it refers to.
     referred: Range<usize>,
@@ -261,11 +255,7 @@ impl Run<'_> {
     }
 
     fn copy(&mut self, key: &[u8], place: Place) -> Result<(), fjall::Error> {
-        let value = if place.length() < READ_ALONE_BYTES {
-            Slice::from(self.window.get(place)?)
-        } else {
-            place.read(self.file)?
-        };
+        let value = self.window.row(place)?;
         (self.write)(key, Some(value))
     }
 

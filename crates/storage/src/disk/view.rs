@@ -139,7 +139,7 @@ fn over<'a>(
             return below.next();
         }
         rows.next();
-        let value = window.get(place).map(Slice::from);
+        let value = window.row(place);
         Some(value.map(|value| (seqno, value)).map_err(Into::into))
     })
 }

@@ -84,6 +84,8 @@ impl Window {
     const AHEAD_MAX: usize = 32 << 10;
     /// Places follow one another when there are at most so many bytes between them.
     const GAP_MAX: u64 = 4096;
+    /// Values of so many bytes are read by themselves, so that they are in memory once.
+    const ALONE_MIN: usize = 256 << 10;
 
     pub(crate) fn new(file: Arc<File>) -> Self {
         Self {
@@ -99,6 +101,14 @@ impl Window {
         self.file = Arc::clone(file);
         self.bytes.clear();
         (self.start, self.ahead) = (0, 0);
+    }
+
+    /// The value at a place, in memory of its own; a large one is read right into that.
+    pub(crate) fn row(&mut self, place: Place) -> io::Result<Slice> {
+        if place.length() >= Self::ALONE_MIN {
+            return place.read(&self.file);
+        }
+        self.get(place).map(Slice::from)
     }
 
     /// The value at a place.

@@ -19,7 +19,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{Advice, fadvise};
@@ -45,6 +45,8 @@ pub(crate) struct Kept {
     listed: Mutex<Listed>,
     /// At least all that the runs there are refer to.
     files: RwLock<Arc<Files>>,
+    /// Bytes of these.
+    bytes: AtomicU64,
     /// Files of journals that were let go of, for the next ones.
     spares: Mutex<Vec<PathBuf>>,
     /// The directory is of a version of which that is known.
@@ -61,6 +63,7 @@ impl Kept {
             directory: directory.to_owned(),
             listed: Mutex::new(read(directory)?),
             files: RwLock::default(),
+            bytes: AtomicU64::new(0),
             spares: Mutex::default(),
             begun: AtomicBool::new(false),
         })
@@ -75,7 +78,8 @@ impl Kept {
             fs::remove_file(path)?;
         }
         let mut files = Files::new();
-        for (generation, bytes) in self.listed.lock().range(..=drained) {
+        let listed = self.listed.lock();
+        for (generation, bytes) in listed.range(..=drained) {
             let file = open(&self.directory, *generation, *bytes)?;
             // Whoever warms up reads most of it, though not in this order.
             if let Err(error) = fadvise(&file, 0, NonZeroU64::new(*bytes), Advice::WillNeed) {
@@ -83,7 +87,7 @@ impl Kept {
             }
             files.insert(*generation, Arc::new(file));
         }
-        *self.files.write() = Arc::new(files);
+        self.set_files(files, &listed);
         Ok(())
     }
 
@@ -108,14 +112,15 @@ impl Kept {
         self.files.read().contains_key(&generation)
     }
 
-    /// Bytes of all of them.
+    /// Bytes of all of them. Waits for no disk.
     pub(crate) fn bytes(&self) -> u64 {
-        let files = self.files();
-        let listed = self.listed.lock();
-        let kept = listed
-            .iter()
-            .filter(|(number, _)| files.contains_key(number));
-        kept.map(|(_, bytes)| bytes).sum()
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn set_files(&self, files: Files, listed: &Listed) {
+        let bytes = files.keys().filter_map(|generation| listed.get(generation));
+        self.bytes.store(bytes.sum(), Ordering::Relaxed);
+        *self.files.write() = Arc::new(files);
     }
 
     /// Keeps a journal, durably, before a run refers to it.
@@ -129,10 +134,9 @@ impl Kept {
             list::write(&self.directory, &next)?;
             *listed = next;
         }
-        let mut files = self.files.write();
-        let mut next = Files::clone(&files);
+        let mut next = Files::clone(&self.files());
         next.insert(generation, Arc::clone(file));
-        *files = Arc::new(next);
+        self.set_files(next, &listed);
         Ok(())
     }
 
@@ -149,9 +153,9 @@ impl Kept {
         }
         list::write(&self.directory, &staying)?;
         *listed = staying;
-        let mut going = Files::clone(&self.files.read());
+        let mut going = Files::clone(&self.files());
         let staying = going.split_off(&(last + 1));
-        *self.files.write() = Arc::new(staying);
+        self.set_files(staying, &listed);
         for (generation, file) in going {
             self.spare_or_remove(generation, file);
         }

@@ -92,6 +92,15 @@ fn tables_have_values(path: &Path) -> bool {
     })
 }
 
+/// A store of three runs; gives the journal of the second.
+fn three_runs(path: &Path) -> PathBuf {
+    let store = open_store(path);
+    for number in 1..4 {
+        add_run(&store, number);
+    }
+    path_of(path, 2)
+}
+
 fn refusal(path: &Path) -> String {
     let error = DiskStore::open(path, options()).err().expect("refused");
     assert_eq!(error.kind, OpenErrorKind::Damaged, "{error}");
@@ -264,12 +273,7 @@ fn the_list_may_name_more_or_fewer_than_there_are() {
 fn a_store_whose_rows_are_missing_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = &dir.path().join("store");
-    let store = open_store(path);
-    for number in 1..4 {
-        add_run(&store, number);
-    }
-    drop(store);
-    let journal = path_of(path, 2);
+    let journal = three_runs(path);
     let whole = fs::read(&journal).unwrap();
     fs::write(&journal, &whole[..100]).unwrap();
     assert!(refusal(path).contains("journal-2 is cut"));
@@ -292,12 +296,7 @@ fn a_store_whose_rows_are_missing_is_refused() {
 fn a_damaged_row_is_an_error_and_the_others_are_there() {
     let dir = tempfile::tempdir().unwrap();
     let path = &dir.path().join("store");
-    let store = open_store(path);
-    for number in 1..4 {
-        add_run(&store, number);
-    }
-    drop(store);
-    let journal = path_of(path, 2);
+    let journal = three_runs(path);
     let mut bytes = fs::read(&journal).unwrap();
     let mut windows = bytes.windows(VALUE.len());
     // That of the key which is replaced later comes first.
@@ -343,4 +342,23 @@ fn an_earlier_store_has_no_references_until_it_is_one_of_this() {
     add_run(&store, 1);
     assert!(!tables_have_values(path));
     check(&store, 1);
+}
+
+/// Who asks for statistics serves clients, and does not wait for a disk that holds up the list.
+#[test]
+fn what_is_kept_is_told_while_the_list_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_store(dir.path());
+    add_run(&store, 1);
+    let engine = store.reader("testing").unwrap();
+    let kept = Arc::clone(&engine.kept);
+    let written = kept.listed.lock();
+    let bytes: u64 = written.values().sum();
+    assert!(bytes > VALUE.len() as u64);
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn({
+        let kept = Arc::clone(&kept);
+        move || tell.send(kept.bytes())
+    });
+    assert_eq!(told.recv_timeout(Duration::from_secs(30)), Ok(bytes));
 }

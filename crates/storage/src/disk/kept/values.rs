@@ -11,9 +11,6 @@ use super::super::journal::{Place, Window};
 use super::{Files, Kept};
 use crate::record::{DecodeError, RowKey, decode_reference};
 
-/// Rows of so many bytes are read by themselves, so that they are in memory once.
-const READ_ALONE_BYTES: usize = 256 << 10;
-
 /// Reads rows that mostly come in the order of their keys.
 #[derive(Default)]
 pub(crate) struct Values {
@@ -42,9 +39,6 @@ impl Values {
         let Some(file) = self.files.get(&generation) else {
             return Err(not_kept(generation));
         };
-        if place.length() >= READ_ALONE_BYTES {
-            return place.read(file).map(Some);
-        }
         let window = match &mut self.window {
             Some((of, window)) => {
                 if *of != generation {
@@ -55,7 +49,7 @@ impl Values {
             }
             none => &mut none.insert((generation, Window::new(Arc::clone(file)))).1,
         };
-        window.get(place).map(|row| Some(Slice::from(row)))
+        window.row(place).map(Some)
     }
 }
 
