@@ -22,6 +22,7 @@ use crate::stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupS
 use crate::subscribers::ReadySet;
 use crate::subscribers::Subscribers;
 use crate::waiters::Waiters;
+use crate::workers::Finishing;
 
 /// How a bucket is made.
 #[derive(Clone, Debug)]
@@ -94,6 +95,12 @@ pub struct Bucket<S> {
     /// Whose turn it is to write into the store, and the vBuckets that are gone from memory but
     /// not yet from there. Taken before any slot.
     pub(crate) writing: Mutex<Vec<(VbId, VbRecord)>>,
+    /// Whether marks were taken of vBuckets that have not had their turn yet.
+    pub(crate) flushing: AtomicBool,
+    /// Commits whose vBuckets are yet to be told.
+    pub(crate) finishing: Finishing,
+    /// Bytes that became durable since the reliever was last told of such.
+    pub(crate) persisted_bytes: AtomicU64,
     pub(crate) urgent: AtomicBool,
     pub(crate) hurry_bell: Bell,
     pub(crate) stopping: AtomicBool,
@@ -106,7 +113,7 @@ pub struct Bucket<S> {
     pub(crate) relieve_next: AtomicU16,
     /// vBuckets that had changes in memory at the last look.
     pub(crate) relieve_busy: AtomicU64,
-    /// Whether next to nothing can leave memory but what the store has just got.
+    /// Whether fewer documents can leave memory than wait for the store: then they leave with their commits.
     pub(crate) flooded: AtomicBool,
     /// Whether keys leave memory with their values, by its settings or because keys alone take much of it.
     pub(crate) keys_leave: AtomicBool,
@@ -163,6 +170,9 @@ impl<S: KvStore> Bucket<S> {
             urgent: AtomicBool::new(false),
             hurry_bell: Bell::default(),
             writing: Mutex::default(),
+            flushing: AtomicBool::new(false),
+            finishing: Finishing::default(),
+            persisted_bytes: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             stop_bell: Bell::default(),
             fetches: Mutex::new(Vec::new()),
@@ -431,7 +441,9 @@ impl<S: KvStore> Bucket<S> {
     pub fn makes_room(&self) -> bool {
         self.options.eviction.keeps_a_copy()
             && self.flusher_state() == FlusherState::Running
-            && (self.writing.is_locked() || self.dirty.any())
+            && (self.dirty.any()
+                || self.flushing.load(Ordering::SeqCst)
+                || self.finishing.is_busy())
     }
 
     /// Counts a refusal, and gives it back.

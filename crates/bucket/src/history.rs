@@ -105,7 +105,7 @@ impl<S: KvStore> Bucket<S> {
     /// Cost: one lock hold for each vBucket; a look into the store for each when history begins.
     pub fn set_history_retention(&self, retention: HistoryRetention) -> Result<(), StoreError> {
         // What is on its way into the store comes before.
-        let turn = self.writing.lock();
+        let turn = self.turn_to_write();
         if retention.keeps() && !self.history_retention().keeps() {
             self.forget_histories()?;
         }

@@ -49,4 +49,4 @@ pub use scans::{
 pub use signals::{Bell, Clock, Wake};
 pub use stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};
 pub use subscribers::ReadySet;
-pub use workers::{Backfilled, Flushed, Workers, yield_to_front_end};
+pub use workers::{Backfilled, Flushed, LeavesCommits, Workers, yield_to_front_end};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use engine::{OpError, VBucket};
 use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use storage::{KvStore, LoadedVb, StoreError, VbBatch, VbNotice};
 
 use crate::bucket::{Bucket, BucketOptions, Slot};
@@ -66,7 +66,7 @@ impl<S: KvStore> Bucket<S> {
             return Ok(false);
         };
         // A batch of this vBucket that is on its way into the store would bring it back.
-        let mut owed = self.writing.lock();
+        let mut owed = self.turn_to_write();
         let Some(vbucket) = home.vbucket.lock().take() else {
             return Ok(false);
         };
@@ -85,6 +85,13 @@ impl<S: KvStore> Bucket<S> {
             self.dirty.mark(id);
         }
         settled.map(|()| true)
+    }
+
+    /// Waits until no batch of any vBucket is on its way, into the store or back from there.
+    pub(crate) fn turn_to_write(&self) -> MutexGuard<'_, Vec<(VbId, VbRecord)>> {
+        let owed = self.writing.lock();
+        self.finishing.settle();
+        owed
     }
 
     /// Takes out of the store what was deleted; what fails stays owed.

@@ -105,7 +105,7 @@ impl<S: KvStore> Bucket<S> {
         });
         if let Some(Ok(true)) = begun {
             // The history that is here has a hole from now on; nothing of it is on its way any more.
-            let turn = self.writing.lock();
+            let turn = self.turn_to_write();
             if let Err(error) = self.forget_history(id) {
                 tracing::warn!(bucket = self.name(), %error, "forgetting a history failed");
                 return Err(ReplicaError::NotReplica);
@@ -226,7 +226,7 @@ impl<S: KvStore> Bucket<S> {
             return Ok(Seqno::ZERO);
         };
         // A batch of the old state that is on its way into the store would bring it back.
-        let writing = self.writing.lock();
+        let writing = self.turn_to_write();
         let Some(mut vbucket) = slot.vbucket.lock().take() else {
             return Ok(Seqno::ZERO);
         };

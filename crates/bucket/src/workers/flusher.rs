@@ -1,6 +1,6 @@
 //! The flusher: takes what is dirty, commits it with one sync, tells the vBuckets.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use engine::{FlushBatch, FlushBudget, FlushItem};
@@ -13,11 +13,15 @@ use crate::stats::{Counters, FlusherState};
 
 /// One commit takes at most this much, so that a burst does not delay those behind it.
 const COMMIT_BYTES_MAX: usize = 16 << 20;
+/// In a flood, writes wait for the memory that a commit sets free: it comes in small parts.
+const FLOOD_COMMIT_BYTES_MAX: usize = 2 << 20;
 const COMMIT_ITEMS_MAX: usize = 1 << 20;
 /// So many vBuckets are visited without a breath, in some 100 us.
 const VISITS_PER_BREATH: usize = 64;
 /// A commit of more changes than that is done without a breath: there is much to do.
 const BREATHS_CHANGES_MAX: usize = 2048;
+/// In a flood, a commit of more changes is done so.
+const FLOOD_BREATHS_CHANGES_MAX: usize = 256;
 /// How long to wait before a failed commit is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 /// The part of the quota that must have become durable for the reliever to be woken from a rest.
@@ -66,6 +70,26 @@ impl Changes for Rows<'_> {
     }
 }
 
+/// Says that a flush is under way, while there is this.
+struct Flushing<'a>(&'a AtomicBool);
+
+impl<'a> Flushing<'a> {
+    fn begin(flushing: &'a AtomicBool) -> Self {
+        flushing.store(true, Ordering::SeqCst);
+        Self(flushing)
+    }
+}
+
+impl Drop for Flushing<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+fn changes(batches: &[FlushBatch]) -> usize {
+    batches.iter().map(FlushBatch::len).sum()
+}
+
 impl<S: KvStore> Bucket<S> {
     /// Makes what is dirty now durable: each vBucket that is marked gets its turn once, in as
     /// many commits as their limits ask for. Does nothing once the store has failed for good.
@@ -79,32 +103,22 @@ impl<S: KvStore> Bucket<S> {
         if self.flusher_state() == FlusherState::Failed {
             return Flushed::Failed;
         }
+        let _flushing = Flushing::begin(&self.flushing);
         let mut waiting = self.dirty.take();
         waiting.reverse();
-        let mut persisted_bytes = 0;
         while !waiting.is_empty() {
-            match self.flush_some(&mut waiting, breathe) {
-                Ok(bytes) => persisted_bytes += bytes,
-                Err(error) => {
-                    for vb in waiting {
-                        self.dirty.mark(vb);
-                    }
-                    return self.commit_failed(&error);
+            if let Err(error) = self.flush_some(&mut waiting, breathe) {
+                for vb in waiting {
+                    self.dirty.mark(vb);
                 }
+                return self.commit_failed(&error);
             }
-        }
-        // The reliever may rest because nothing could go; now there is something.
-        if persisted_bytes > self.memory.quota() / RELIEF_SHARE
-            && self.relieving.load(Ordering::SeqCst)
-        {
-            self.reliever_bell.ring();
         }
         Flushed::Clean
     }
 
-    /// One commit; tells the bytes that it made durable. What could not be written is marked
-    /// again, but for what is still in `waiting`.
-    fn flush_some(&self, waiting: &mut Vec<VbId>, breathe: &dyn Fn()) -> Result<u64, StoreError> {
+    /// One commit. What could not be written is marked again, but for what is still in `waiting`.
+    fn flush_some(&self, waiting: &mut Vec<VbId>, breathe: &dyn Fn()) -> Result<(), StoreError> {
         let mut owed = self.writing.lock();
         if let Err(error) = self.settle(&mut owed) {
             for (vb, _) in owed.iter() {
@@ -114,14 +128,28 @@ impl<S: KvStore> Bucket<S> {
         }
         let batches = self.collect(waiting, breathe);
         if batches.is_empty() {
-            return Ok(0);
+            return Ok(());
         }
         let result = self.commit(&batches);
-        let ok = result.is_ok();
-        let changes: usize = batches.iter().map(FlushBatch::len).sum();
+        if result.is_err() {
+            self.finish(batches, false, breathe);
+            return result;
+        }
+        self.commit_succeeded();
+        if changes(&batches) <= self.breaths_changes_max() {
+            self.finish(batches, true, breathe);
+        } else if let Err(batches) = self.finishing.hand_over(batches) {
+            self.finish(batches, true, breathe);
+        }
+        Ok(())
+    }
+
+    /// Tells the vBuckets what became of their batches, frees what was replaced since, and in a
+    /// flood lets what is durable now leave memory. Marks again what has more.
+    pub(crate) fn finish(&self, batches: Vec<FlushBatch>, ok: bool, breathe: &dyn Fn()) {
+        let breathes = changes(&batches) <= self.breaths_changes_max();
         for (visit, batch) in batches.into_iter().enumerate() {
-            if visit % VISITS_PER_BREATH == VISITS_PER_BREATH - 1 && changes <= BREATHS_CHANGES_MAX
-            {
+            if breathes && visit % VISITS_PER_BREATH == VISITS_PER_BREATH - 1 {
                 breathe();
             }
             let vb = batch.vb;
@@ -138,25 +166,44 @@ impl<S: KvStore> Bucket<S> {
             }
             self.evict_flushed(vb, &garbage);
         }
-        if ok {
-            self.commit_succeeded();
+        // The reliever may rest because nothing could go; now there is something.
+        let persisted = &self.persisted_bytes;
+        if persisted.load(Ordering::Relaxed) > self.memory.quota() / RELIEF_SHARE {
+            persisted.store(0, Ordering::Relaxed);
+            if self.relieving.load(Ordering::SeqCst) {
+                self.reliever_bell.ring();
+            }
         }
-        result
+    }
+
+    fn breaths_changes_max(&self) -> usize {
+        if self.flooded.load(Ordering::Relaxed) {
+            FLOOD_BREATHS_CHANGES_MAX
+        } else {
+            BREATHS_CHANGES_MAX
+        }
     }
 
     /// Takes batches off `waiting` until one commit is full.
     fn collect(&self, waiting: &mut Vec<VbId>, breathe: &dyn Fn()) -> Vec<FlushBatch> {
         let mut batches = Vec::new();
         let (mut visits, mut bytes, mut items) = (0, 0, 0);
-        while bytes < COMMIT_BYTES_MAX && items < COMMIT_ITEMS_MAX {
+        let flooded = self.flooded.load(Ordering::Relaxed);
+        let bytes_max = if flooded {
+            FLOOD_COMMIT_BYTES_MAX
+        } else {
+            COMMIT_BYTES_MAX
+        };
+        let breaths_changes_max = self.breaths_changes_max();
+        while bytes < bytes_max && items < COMMIT_ITEMS_MAX {
             let Some(vb) = waiting.pop() else { break };
             visits += 1;
-            if visits % VISITS_PER_BREATH == 0 && items <= BREATHS_CHANGES_MAX {
+            if visits % VISITS_PER_BREATH == 0 && items <= breaths_changes_max {
                 breathe();
             }
             let budget = FlushBudget {
                 items: COMMIT_ITEMS_MAX - items,
-                bytes: COMMIT_BYTES_MAX - bytes,
+                bytes: bytes_max - bytes,
             };
             let batch = self
                 .with_vbucket_for(Hold::Flush, vb, |vbucket| vbucket.begin_flush(budget))
@@ -170,8 +217,7 @@ impl<S: KvStore> Bucket<S> {
         batches
     }
 
-    /// Tells the bytes of the commit.
-    fn commit(&self, batches: &[FlushBatch]) -> Result<u64, StoreError> {
+    fn commit(&self, batches: &[FlushBatch]) -> Result<(), StoreError> {
         let started = self.clock.mono_ns();
         let at_s = self.clock.now().unix_s();
         let rows: Vec<Rows<'_>> = batches.iter().map(|batch| Rows(batch, at_s)).collect();
@@ -195,7 +241,9 @@ impl<S: KvStore> Bucket<S> {
         Counters::add(&counters.bytes_persisted, info.bytes);
         Counters::add(&counters.commit_us, took_us);
         counters.commit_last_us.store(took_us, Ordering::Relaxed);
-        Ok(info.bytes)
+        self.persisted_bytes
+            .fetch_add(info.bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     fn commit_succeeded(&self) {

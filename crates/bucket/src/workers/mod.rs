@@ -5,11 +5,14 @@ mod backfiller;
 mod compactor;
 mod expirer;
 mod fetcher;
+mod finisher;
 mod flusher;
 mod reliever;
 mod threads;
 mod warmup;
 
 pub use backfiller::Backfilled;
+pub(crate) use finisher::Finishing;
+pub use finisher::LeavesCommits;
 pub use flusher::Flushed;
 pub use threads::{Workers, yield_to_front_end};

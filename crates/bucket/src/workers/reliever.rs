@@ -19,9 +19,6 @@ const SLOTS_PER_HOLD: usize = 6;
 /// Passes over the whole bucket before giving up: the first ones cool documents down.
 const PASSES_MAX: usize = 4;
 
-/// There is a flood when so many changes wait for the store for each document that can leave.
-const FLOOD_RATIO: u64 = 4;
-
 /// About what a document takes without its value.
 const BARE_BYTES: u64 = 96;
 /// Where only values leave, keys do, too, once those of documents without values would take this part of the
@@ -154,7 +151,7 @@ impl<S: KvStore> Bucket<S> {
         self.relieve_busy.store(survey.busy, Ordering::Relaxed);
         let flooded = self.options.eviction.keeps_a_copy()
             && self.flusher_state() == FlusherState::Running
-            && survey.evictable < survey.dirty / FLOOD_RATIO;
+            && survey.evictable < survey.dirty;
         self.flooded.store(flooded, Ordering::Relaxed);
         if self.options.eviction == Eviction::Values {
             self.look_at_keys(survey.away * BARE_BYTES);

@@ -194,6 +194,30 @@ impl<S: KvStore> Bucket<S> {
             WarmupStage::Loading => return self.set_flusher_state(FlusherState::Stopped),
             WarmupStage::Failed => return,
         }
+        std::thread::scope(|scope| {
+            let leaves = self.leave_commits();
+            let finisher = Builder::new()
+                .name("finisher".into())
+                .stack_size(1 << 20)
+                .spawn_scoped(scope, || {
+                    while self.finishing.wait() {
+                        self.finish_step();
+                    }
+                });
+            let leaves = match finisher {
+                Ok(_) => Some(leaves),
+                Err(error) => {
+                    tracing::warn!(bucket = self.name(), %error, "the flusher works alone");
+                    None
+                }
+            };
+            self.flush_until_drained();
+            drop(leaves);
+        });
+        self.set_flusher_state(FlusherState::Stopped);
+    }
+
+    fn flush_until_drained(&self) {
         let interval_ns = self.options.flush_interval_ms * 1_000_000;
         let mut tries_left = DRAIN_TRIES;
         loop {
@@ -201,6 +225,7 @@ impl<S: KvStore> Bucket<S> {
             self.urgent.store(false, Ordering::SeqCst);
             let flushed = self.flush_step_with_breaths(&|| self.breathe());
             if self.is_stopping() {
+                self.finishing.settle();
                 let drained = flushed == Flushed::Clean && !self.dirty.any();
                 if drained || flushed == Flushed::Failed || tries_left == 0 {
                     break;
@@ -218,7 +243,6 @@ impl<S: KvStore> Bucket<S> {
                 }
             }
         }
-        self.set_flusher_state(FlusherState::Stopped);
     }
 
     /// Lets go of the processor for a moment, so that threads which answer clients do not wait for

@@ -52,13 +52,14 @@ fn a_commit_that_is_not_large_breathes_with_all_vbuckets_free() {
         let breaths = AtomicU64::new(0);
         let flushed = bucket.flush_step_with_breaths(&|| {
             breaths.fetch_add(1, Ordering::SeqCst);
+            assert!(bucket.makes_room(), "also with no mark left");
             // Would wait for ever for one that is locked.
             for vb in 0..256 {
                 bucket.with_vbucket(VbId(vb), |_| ()).unwrap();
             }
         });
         assert_eq!(flushed, Flushed::Clean);
-        assert!(!bucket.any_dirty());
+        assert!(!bucket.any_dirty() && !bucket.makes_room());
         breaths.into_inner()
     };
     assert!(breaths_of(1) >= 4, "on the way to the store and back");

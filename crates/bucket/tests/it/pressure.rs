@@ -76,6 +76,27 @@ fn in_a_flood_what_has_become_durable_leaves_with_its_commit_unless_it_was_read(
 }
 
 #[test]
+fn a_flood_is_committed_in_small_parts() {
+    let bucket = warm(options(4, 16 << 20), MemStore::new(), 1);
+    let step = || {
+        let before = Counters::read(&bucket.counters().bytes_persisted);
+        assert_eq!(bucket.flush_step(), Flushed::Clean);
+        Counters::read(&bucket.counters().bytes_persisted) - before
+    };
+    for index in 0..3000 {
+        bucket.set(1, &format!("calm{index}"), &[7; 1000]);
+    }
+    assert!(step() > 3_000_000 && !bucket.any_dirty());
+    assert!(fill(&bucket, 2, "k") > 8000);
+    assert!(!bucket.relieve_step());
+    assert!(bucket.is_flooded());
+    for _ in 0..3 {
+        assert!((1_000_000..3_000_000).contains(&step()));
+    }
+    assert!(bucket.any_dirty(), "the rest has its turn later");
+}
+
+#[test]
 fn eviction_takes_turns_between_vbuckets() {
     let bucket = warm(options(8, 4 << 20), MemStore::new(), 1);
     for index in 0..3200_u32 {
