@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "faults"))
 
 from harness import Node, Suite, binary, equal, eventually
-from mcbp import GET, SET, SUCCESS, TEMPORARY_FAILURE, frame, key_call, vbucket_of
+from mcbp import GET, SET, SUCCESS, TEMPORARY_FAILURE, Connection, frame, key_call, vbucket_of
 from suite import (
     ON_ACTIVE,
     OUT_OF_MEMORY,
@@ -277,6 +277,31 @@ def the_time_of_day_jumps(world):
         assert cas[-1] > cas[-2], "after a restart, too"
 
     of_node(node, story)
+
+
+@suite.test
+def documents_of_any_size_take_little_more_than_the_quota(_):
+    """Three times the quota of each size."""
+    quota = 100 << 20
+    for size in (20_000, 4_000, 200_000):
+        node = Node("--bucket", f"default:{quota >> 20}")
+        try:
+            node.start().ready()
+            connection = Connection(node.kv, seconds=30)
+            connection.login()
+            keys = [b"%d" % number for number in range(3 * quota // size)]
+            burst = (1 << 20) // size
+            for first in range(0, len(keys), burst):
+                some = keys[first : first + burst]
+                bursts = (frame(SET, key, bytes(8), bytes(size), vbucket=vbucket_of(key)) for key in some)
+                connection.send(b"".join(bursts))
+                for _ in some:
+                    status = connection.receive().status
+                    assert status in (SUCCESS, TEMPORARY_FAILURE), status
+            most = node.most_resident_bytes() >> 20
+            assert most < 1.5 * (quota >> 20), f"{most} MiB with documents of {size} bytes"
+        finally:
+            node.close()
 
 
 if __name__ == "__main__":

@@ -230,6 +230,11 @@ class Node:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) * 1024
 
+    def most_resident_bytes(self):
+        """The most resident memory that the process ever had."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) * 1024
+
     def tail(self, lines=30):
         """The end of what the node wrote."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""

@@ -115,6 +115,8 @@ pub struct Bucket<S> {
     pub(crate) relieve_busy: AtomicU64,
     /// Whether fewer documents can leave memory than wait for the store: then they leave with their commits.
     pub(crate) flooded: AtomicBool,
+    /// Whether any document could leave memory at the last look.
+    pub(crate) evictable: AtomicBool,
     /// Whether keys leave memory with their values, by its settings or because keys alone take much of it.
     pub(crate) keys_leave: AtomicBool,
     pub(crate) expiry_bell: Bell,
@@ -182,6 +184,7 @@ impl<S: KvStore> Bucket<S> {
             relieve_next: AtomicU16::new(0),
             relieve_busy: AtomicU64::new(0),
             flooded: AtomicBool::new(false),
+            evictable: AtomicBool::new(false),
             keys_leave: AtomicBool::new(keys_leave),
             expiry_bell: Bell::default(),
             compactions: Compactions::default(),
@@ -428,6 +431,12 @@ impl<S: KvStore> Bucket<S> {
             self.relieve();
         }
         answer
+    }
+
+    /// Whether reads bring documents into memory faster than the reliever lets others leave, which
+    /// can: who reads should wait for that a little.
+    pub fn reads_ahead_of_relief(&self) -> bool {
+        self.memory.used() >= self.memory.quota() && self.evictable.load(Ordering::Relaxed)
     }
 
     /// Whether memory is full of changes that wait for the store, as the reliever saw it last: they

@@ -153,6 +153,8 @@ impl<S: KvStore> Bucket<S> {
             && self.flusher_state() == FlusherState::Running
             && survey.evictable < survey.dirty;
         self.flooded.store(flooded, Ordering::Relaxed);
+        self.evictable
+            .store(survey.evictable > 0, Ordering::Relaxed);
         if self.options.eviction == Eviction::Values {
             self.look_at_keys(survey.away * BARE_BYTES);
         }

@@ -14,7 +14,7 @@ use super::flusher::Flushed;
 use crate::Bucket;
 use crate::collections::ERASE_AGAIN;
 use crate::signals::Bell;
-use crate::stats::{FlusherState, WarmupStage};
+use crate::stats::{Counters, FlusherState, WarmupStage};
 
 /// How long the reliever rests when it could not free enough.
 const RELIEVER_REST: Duration = Duration::from_millis(100);
@@ -331,8 +331,11 @@ impl<S: KvStore> Bucket<S> {
                 if self.is_stopping() {
                     return;
                 }
+                let evicted = Counters::read(&self.counters().evicted);
                 let relieved = self.relieve_step();
-                if self.memory.used() > self.memory.low_mark() {
+                let helped = Counters::read(&self.counters().evicted) > evicted;
+                let helps = helped && !self.flooded.load(Ordering::Relaxed);
+                if self.memory.used() > self.memory.low_mark() && !helps {
                     // It did all it could: another pass at once would find the same.
                     self.reliever_bell.wait(Some(RELIEVER_REST));
                 }

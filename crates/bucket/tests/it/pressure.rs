@@ -97,6 +97,38 @@ fn a_flood_is_committed_in_small_parts() {
 }
 
 #[test]
+fn reads_wait_at_the_quota_only_for_what_can_leave() {
+    let bucket = warm(options(4, 4 << 20), MemStore::new(), 1);
+    let (memory, quota) = (bucket.memory(), bucket.memory().quota());
+    for index in 0..1000 {
+        bucket.set(2, &format!("k{index}"), &[7; 1000]);
+    }
+    let above = |bytes| bucket.set_memory_overhead(quota - memory.booked() + bytes);
+    above(1);
+    assert!(!bucket.relieve_step());
+    assert!(
+        !bucket.reads_ahead_of_relief(),
+        "all of it waits for the store"
+    );
+    bucket.set_memory_overhead(0);
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    // As much as lets a part of them stay.
+    bucket.set_memory_overhead(quota - memory.booked());
+    assert!(bucket.relieve_step());
+    assert!(!bucket.reads_ahead_of_relief(), "there is room");
+    above(1);
+    assert!(bucket.reads_ahead_of_relief());
+    bucket.set_memory_overhead(quota - memory.booked() - 1);
+    assert!(!bucket.reads_ahead_of_relief());
+    above(quota);
+    assert!(!bucket.relieve_step());
+    assert!(
+        !bucket.reads_ahead_of_relief(),
+        "nothing is left that could leave"
+    );
+}
+
+#[test]
 fn eviction_takes_turns_between_vbuckets() {
     let bucket = warm(options(8, 4 << 20), MemStore::new(), 1);
     for index in 0..3200_u32 {

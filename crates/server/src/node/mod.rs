@@ -59,6 +59,8 @@ pub(crate) struct Waits {
     pub(crate) stored_room: Duration,
     /// For memory for a value that is to be read from the store.
     pub(crate) fetch_room: Duration,
+    /// The same while others are about to leave memory, and there is still room: the value is read then all the same.
+    pub(crate) relief: Duration,
     /// For other connections to hold less, before a large answer is made.
     pub(crate) answer_room: Duration,
     /// For a peer that moves nothing of what is held for it, while others wait for that.
@@ -77,6 +79,7 @@ impl Default for Waits {
             room: Duration::from_millis(10),
             stored_room: Duration::from_millis(100),
             fetch_room: Duration::from_millis(500),
+            relief: Duration::from_millis(50),
             answer_room: Duration::from_secs(5),
             stillness: Duration::from_secs(2),
             handshake: crate::tls::HANDSHAKE_TIMEOUT,

@@ -543,6 +543,10 @@ impl Context<'_> {
     /// can always leave again, so this waits longer.
     pub(crate) fn admit_fetch(&mut self, bucket: &ServedBucket) -> Result<(), Refusal> {
         let Err(refusal) = bucket.bucket.look_for_room(Memory::admit_fetch) else {
+            let longest = self.session.node.waits.relief;
+            if bucket.bucket.reads_ahead_of_relief() && self.waited_for_room() < longest {
+                return Err(Refusal::NoRoomYet);
+            }
             return Ok(());
         };
         if self.waited_for_room() < self.session.node.waits.fetch_room {
