@@ -227,13 +227,15 @@ class Node:
 
     def resident_bytes(self):
         """Resident memory of the process."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) * 1024
+        return self._status_bytes("VmRSS")
 
     def most_resident_bytes(self):
-        """The most resident memory that the process ever had."""
+        """The most that it ever had."""
+        return self._status_bytes("VmHWM")
+
+    def _status_bytes(self, name):
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) * 1024
+        return int(re.search(rf"{name}:\s+(\d+) kB", status).group(1)) * 1024
 
     def tail(self, lines=30):
         """The end of what the node wrote."""

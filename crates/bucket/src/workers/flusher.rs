@@ -31,8 +31,8 @@ const RELIEF_SHARE: u64 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a failed commit is to be tried again"]
 pub enum Flushed {
-    /// Everything that was dirty at the start is durable, or waits for the next step because a
-    /// commit was full.
+    /// Everything that was dirty at the start is durable (its vBuckets may be told by the finisher), or
+    /// waits for the next step: a commit was full, or an earlier one is not finished.
     Clean,
     /// The commit failed; try again after a pause.
     Retry(Duration),
