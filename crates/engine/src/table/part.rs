@@ -108,6 +108,11 @@ impl<T> Part<T> {
         }
     }
 
+    /// How many slots take so many bytes, a power of two.
+    pub(super) const fn slots_in(bytes: usize) -> usize {
+        bytes / size_of::<Bucket<T>>() * WIDTH
+    }
+
     /// Slots, empty ones included.
     pub(super) fn slots(&self) -> usize {
         self.buckets.len() * WIDTH

@@ -4,9 +4,10 @@ use prefetch_index::prefetch_index;
 
 use super::part::{Part, Rehash};
 
-/// Slots of a part at which it is split in two rather than doubled: what one insertion may cost
-/// is a rehash of this many. Sixty-four cache lines.
-const PART_SLOTS_MAX: usize = 448;
+/// Bytes of a part at which it is split in two rather than doubled: what one insertion may cost is
+/// a rehash of what they hold. An allocator gives no more than what is asked for up to a page, and
+/// up to a quarter more beyond.
+const PART_BYTES_MAX: usize = 4096;
 /// Parts of a table are at most `2^DEPTH_MAX`; beyond that they double.
 const DEPTH_MAX: u8 = 22;
 /// A part shrinks when it has room for so many times what it holds, to a quarter: seldom, since all
@@ -52,7 +53,7 @@ struct Fill {
 /// Entries by hash, in parts that a directory finds ("extendible hashing").
 ///
 /// Allocates nothing while it is empty. Cost: one look into the directory more than a plain
-/// table; growing splits one part, which hashes at most [`PART_SLOTS_MAX`] entries.
+/// table; growing splits one part, which hashes what [`PART_BYTES_MAX`] hold.
 #[repr(C)]
 pub(crate) struct Parts<T> {
     len: usize,
@@ -81,13 +82,16 @@ impl<T> Default for Parts<T> {
 }
 
 impl<T> Parts<T> {
+    /// Slots of a part at which it is split; of entries of 8 bytes 448.
+    const SLOTS_MAX: usize = Part::<T>::slots_in(PART_BYTES_MAX);
+
     /// An empty one with room for so many entries, most of which then make nothing grow.
     pub(crate) fn with_room(entries: usize) -> Self {
         let depth = (entries / PART_MEANT_FOR)
             .checked_ilog2()
             .map_or(0, |log| log + 1);
         let depth = (depth as u8).min(DEPTH_MAX);
-        let slots = Part::<T>::rounded((entries >> depth) * 4 / 3).min(PART_SLOTS_MAX);
+        let slots = Part::<T>::rounded((entries >> depth) * 4 / 3).min(Self::SLOTS_MAX);
         let mut parts = Self::default();
         for index in 0..1_u32 << depth {
             parts.add_part(Part::with_slots(slots), 0, depth);
@@ -149,7 +153,7 @@ impl<T> Parts<T> {
         while self.all[index].is_full_with(self.fills[index].len as usize) {
             self.resizes += 1;
             let slots = self.all[index].slots();
-            if slots >= PART_SLOTS_MAX && self.fills[index].depth < DEPTH_MAX {
+            if slots >= Self::SLOTS_MAX && self.fills[index].depth < DEPTH_MAX {
                 self.split(index, hash, hasher);
                 index = self.part_of(hash);
             } else {

@@ -12,35 +12,32 @@ use std::time::Duration;
 use storage::DiskOptions;
 
 use super::NodeState;
-use crate::served::ServedBucket;
 use crate::store::Store;
 
+/// How often it looks while the process takes less than its buckets may, and near that.
 const PERIOD: Duration = Duration::from_millis(250);
+const PERIOD_NEAR: Duration = Duration::from_millis(50);
+/// Resident memory from which it is near, percent of the quotas.
+const NEAR_PERCENT: u64 = 85;
 /// Resident memory above which there is an overhead, percent of the quotas.
-const UPPER_PERCENT: u64 = 104;
+const UPPER_PERCENT: u64 = 98;
 /// What the overhead is of what is above that, percent. More than all of it, since documents
 /// that leave give back only a part.
 const GAIN_PERCENT: u64 = 200;
 /// The most that it becomes, percent of the quotas, and the most that it changes by each time: a
 /// flood fills an empty bucket within a second. Without these, memory that comes back late would
 /// empty the buckets.
-const MOST_PERCENT: u64 = 30;
-const STEP_UP_PERCENT: u64 = 6;
-const STEP_DOWN_PERCENT: u64 = 2;
+const MOST_PERCENT: u64 = 50;
+const STEP_UP_PERCENT: u64 = 3;
+const STEP_DOWN_PERCENT: u64 = 1;
 /// The most that counts of what the process always takes: buckets with the least quotas need some
 /// room for documents, too.
-const FIXED_PERCENT: u64 = 20;
-
-/// Bytes for which the allocator takes a page of its own.
-const PAGE_BYTES: usize = 2 << 20;
+const FIXED_PERCENT: u64 = 25;
 
 /// Looks at it for as long as the node serves.
 pub(super) async fn watch(node: Arc<NodeState>) {
-    let mut ticks = tokio::time::interval(PERIOD);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (mut overhead, mut least_unbooked) = (0, u64::MAX);
     loop {
-        ticks.tick().await;
         remind_allocator();
         let Some(resident) = resident_bytes() else {
             return tracing::debug!("this system does not tell what the process takes");
@@ -49,10 +46,14 @@ pub(super) async fn watch(node: Arc<NodeState>) {
         let quota: u64 = buckets.iter().map(|b| b.bucket.memory().quota()).sum();
         let booked: u64 = buckets.iter().map(|b| b.bucket.memory().booked()).sum();
         least_unbooked = least_unbooked.min(resident.saturating_sub(booked));
-        let on_disk = |b: &&Arc<ServedBucket>| matches!(b.bucket.store(), Store::Disk(_));
-        let disks = buckets.iter().filter(on_disk).count() as u64;
-        let fixed = least_unbooked + disks * DiskOptions::default().cache_bytes;
-        overhead = next_overhead(overhead, fixed, resident, quota);
+        let (mut fixed, mut coming) = (least_unbooked, 0);
+        for served in &buckets {
+            if let Store::Disk(store) = served.bucket.store() {
+                fixed += DiskOptions::default().cache_bytes;
+                coming += store.cache_room();
+            }
+        }
+        overhead = next_overhead(overhead, fixed, resident + coming, quota);
         for served in &buckets {
             let own = u128::from(served.bucket.memory().quota()) * u128::from(overhead);
             let share = own.checked_div(u128::from(quota)).unwrap_or(0);
@@ -60,17 +61,25 @@ pub(super) async fn watch(node: Arc<NodeState>) {
                 .bucket
                 .set_memory_overhead(u64::try_from(share).unwrap_or(0));
         }
+        let is_near = resident > quota / 100 * NEAR_PERCENT;
+        tokio::time::sleep(if is_near { PERIOD_NEAR } else { PERIOD }).await;
     }
 }
 
-/// Lets the allocator give back what was free for a second. It does so when memory of a page of its own
-/// becomes free, and in a node that has become idle nothing does.
+/// Lets the allocator give back what has been free for a while. It does so by itself when a page of its
+/// own is filled, which in an idle node none is; and of two threads that do it at the same time, one may
+/// miss what the other has noted, after which none does it any more. A thread that ends always does.
 fn remind_allocator() {
-    drop(std::hint::black_box(Vec::<u8>::with_capacity(PAGE_BYTES)));
+    let begun = std::thread::Builder::new()
+        .name("purge".to_owned())
+        .spawn(|| drop(std::hint::black_box(Vec::<u8>::with_capacity(64))));
+    if let Err(error) = begun {
+        tracing::debug!(%error, "the allocator is not reminded of what is free");
+    }
 }
 
-/// The overhead to be told, after `overhead` was told and `resident` is taken all the same;
-/// `fixed` is what the process takes for other things than documents, whatever they do.
+/// The overhead to be told, after `overhead` was told and `resident` is taken all the same, what the
+/// stores' caches will grow by included; `fixed` is what the process takes for other things than documents, whatever they do.
 ///
 /// The rest follows from how far the process is above its quotas, and does not add up over time:
 /// what the allocator keeps is used again by the next documents, and need not come back.
@@ -103,20 +112,20 @@ mod tests {
     #[test]
     fn overhead_follows_what_the_process_takes_within_limits() {
         let (mut overhead, quota) = (0, 10_000);
-        overhead = next_overhead(overhead, 0, 10_400, quota);
+        overhead = next_overhead(overhead, 0, 9_800, quota);
         assert_eq!(overhead, 0, "about at the quota");
-        for expected in [600, 1200, 1200] {
-            overhead = next_overhead(overhead, 0, 11_000, quota);
+        for expected in [300, 600, 900, 1200, 1200] {
+            overhead = next_overhead(overhead, 0, 10_400, quota);
             assert_eq!(overhead, expected);
         }
-        for expected in [1000, 800, 800] {
-            overhead = next_overhead(overhead, 0, 10_800, quota);
-            assert_eq!(overhead, expected, "half of it came back");
+        for expected in [1100, 1000, 900, 800, 800] {
+            overhead = next_overhead(overhead, 0, 10_200, quota);
+            assert_eq!(overhead, expected, "a third of it came back");
         }
         for _ in 0..100 {
             overhead = next_overhead(overhead, 0, 50_000, quota);
         }
-        assert_eq!(overhead, 3_000, "never more");
+        assert_eq!(overhead, 5_000, "never more");
         for _ in 0..100 {
             overhead = next_overhead(overhead, 0, 5_000, quota);
         }
@@ -129,15 +138,15 @@ mod tests {
         assert_eq!(next_overhead(0, 1_500, 2_000, quota), 1_500);
         assert_eq!(
             next_overhead(0, 9_000, 9_500, quota),
-            2_000,
-            "a fifth at most"
+            2_500,
+            "a quarter at most"
         );
         let mut overhead = 1_500;
-        for expected in [1_900, 1_900] {
-            overhead = next_overhead(overhead, 1_500, 10_600, quota);
+        for expected in [1_800, 1_900, 1_900] {
+            overhead = next_overhead(overhead, 1_500, 10_000, quota);
             assert_eq!(overhead, expected, "and twice what is above");
         }
-        for expected in [1_700, 1_500, 1_500] {
+        for expected in [1_800, 1_700, 1_600, 1_500, 1_500] {
             overhead = next_overhead(overhead, 1_500, 9_000, quota);
             assert_eq!(overhead, expected);
         }

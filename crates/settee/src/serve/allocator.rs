@@ -9,7 +9,7 @@ use std::process::Command;
 /// milliseconds it keeps what is smaller.
 const SETTINGS: [(&str, &str); 2] = [
     ("MIMALLOC_ARENA_MAX_OBJECT_SIZE", "4M"),
-    ("MIMALLOC_PURGE_DELAY", "50"),
+    ("MIMALLOC_PURGE_DELAY", "10"),
 ];
 
 /// Begins this program anew, in this process, with the settings of its allocator: it reads them from

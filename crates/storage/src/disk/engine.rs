@@ -207,6 +207,12 @@ impl Engine {
         self.room.make(self.journal_bytes_max)
     }
 
+    /// Bytes that the cache of blocks may still grow by.
+    pub(crate) fn cache_room(&self) -> u64 {
+        let (all, taken) = (self.db.cache_capacity(), self.db.cache_size());
+        all.saturating_sub(taken)
+    }
+
     /// Bytes of the journals; while one is written or synced, as of the last call before that. Waits
     /// for neither.
     pub(crate) fn journal_bytes(&self) -> u64 {

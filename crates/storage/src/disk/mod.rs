@@ -188,6 +188,14 @@ impl DiskStore {
         };
         Err(StoreError::new(kind, during).because("the database is not open"))
     }
+
+    /// Bytes that the cache of blocks may still grow by; 0 while the database is being opened.
+    #[must_use]
+    pub fn cache_room(&self) -> u64 {
+        let engine = self.engine.try_read();
+        let engine = engine.as_deref().and_then(Option::as_ref);
+        engine.map_or(0, |engine| engine.cache_room())
+    }
 }
 
 impl KvStore for DiskStore {
