@@ -433,6 +433,17 @@ impl<S: KvStore> Bucket<S> {
         answer
     }
 
+    /// Whether `bytes` of a document would be let in. If not, the reliever makes room for them: ask
+    /// again soon, for as long as they are wanted.
+    pub fn has_room_for(&self, bytes: usize) -> bool {
+        let has_room = self.memory.admit(bytes).is_ok();
+        if !has_room {
+            self.memory.ask(bytes);
+            self.relieve();
+        }
+        has_room
+    }
+
     /// Whether reads bring documents into memory faster than the reliever lets others leave, which
     /// can: who reads should wait for that a little.
     pub fn reads_ahead_of_relief(&self) -> bool {

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use crate::changes::Pieces;
 use crate::cluster_map::MapRevision;
 use crate::config::{BucketKind, BucketSettings};
+use crate::net::Line;
 use crate::rate::Rate;
 use crate::replication::{Claims, Follower, Group};
 use crate::session::dcp::DcpRegistry;
@@ -39,6 +40,8 @@ pub(crate) struct ServedBucket {
     pub(crate) operations: Rate,
     /// What HTTP streams of its changes have made and not sent.
     pub(crate) pieces: Pieces,
+    /// Who waits for room for a large request.
+    pub(crate) line: Arc<Line>,
     map: RwLock<MapVersion>,
     group: RwLock<Group>,
     /// What the map calls the bucket, when that is another node's name for it.
@@ -65,6 +68,7 @@ impl ServedBucket {
             dcp: DcpRegistry::default(),
             operations: Rate::default(),
             pieces: Pieces::default(),
+            line: Arc::default(),
             map: RwLock::new(map),
             group: RwLock::default(),
             shown_uuid: RwLock::new(None),

@@ -130,6 +130,8 @@ pub struct Memory {
     overhead: AtomicU64,
     /// What connections hold of requests and answers.
     transit: AtomicU64,
+    /// What a large request waits for room for.
+    asked: AtomicU64,
     /// What was read for streams and not yet sent; shared with whoever gives it back.
     backfills: Arc<BackfillAccount>,
     limits: Mutex<Limits>,
@@ -148,6 +150,7 @@ impl Memory {
             checkpoints: AtomicI64::new(0),
             overhead: AtomicU64::new(0),
             transit: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
             backfills: Arc::new(BackfillAccount::new(BACKFILLS.of(quota_bytes))),
             limits: Mutex::new(limits),
             marks,
@@ -259,6 +262,17 @@ impl Memory {
         })
     }
 
+    /// Asks for room for `bytes`, more than relief leaves by itself: the next relief goes on until
+    /// they are let in, or nothing more can leave. Who still waits then asks again.
+    pub(crate) fn ask(&self, bytes: usize) {
+        self.asked.fetch_max(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Ends what was asked for.
+    pub(crate) fn forget_asked(&self) {
+        self.asked.store(0, Ordering::Relaxed);
+    }
+
     /// Sets what the process takes beyond what is booked: fragments of the allocator, buffers.
     /// It counts as used from now on.
     pub fn set_overhead(&self, bytes: u64) {
@@ -342,6 +356,14 @@ impl Memory {
     #[must_use]
     pub fn low_mark(&self) -> u64 {
         self.marks.low.load(Ordering::Relaxed)
+    }
+
+    /// Where this relief stops: the low mark, or lower for what was asked for.
+    #[must_use]
+    pub(crate) fn relief_mark(&self) -> u64 {
+        let asked = self.asked.load(Ordering::Relaxed);
+        let room = self.mutation_limit().saturating_sub(asked);
+        self.low_mark().min(room)
     }
 
     /// Where eviction starts.

@@ -68,7 +68,8 @@ struct Tried {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Does what the ladder says until memory is below its low marks or nothing more can go;
+    /// Does what the ladder says until memory is below its low marks, has room for what was asked for, or
+    /// nothing more can go;
     /// says whether the pressure is off then. Goes on where it stopped the last time.
     pub fn relieve_step(&self) -> bool {
         Counters::add(&self.counters().relief_steps, 1);
@@ -105,7 +106,8 @@ impl<S: KvStore> Bucket<S> {
                 }
             }
         }
-        !self.memory.is_pressed()
+        memory.forget_asked();
+        !memory.is_pressed()
     }
 
     /// Looks at every vBucket, and gives each its part of the memory for checkpoints: those that
@@ -180,7 +182,7 @@ impl<S: KvStore> Bucket<S> {
         let clock_rests = tried.evict || self.flooded.load(Ordering::Relaxed);
         let checkpoints = memory.checkpoints();
         Pressure {
-            excess: memory.used().saturating_sub(memory.low_mark()),
+            excess: memory.used().saturating_sub(memory.relief_mark()),
             checkpoint_excess: checkpoints.saturating_sub(checkpoint_goal),
             // Checkpoints that nobody needs leave by themselves.
             unreferenced: 0,
@@ -302,7 +304,7 @@ impl<S: KvStore> Bucket<S> {
             _ => 0,
         };
         let staying = self.memory.used().saturating_sub(leaving);
-        staying.saturating_sub(self.memory.low_mark())
+        staying.saturating_sub(self.memory.relief_mark())
     }
 
     /// One pass over one vBucket, a bounded hold at a time.

@@ -320,6 +320,28 @@ fn a_stop_is_seen_by_a_reliever_that_rests() {
 }
 
 #[test]
+fn relief_goes_on_until_there_is_room_for_what_was_asked_for() {
+    let bucket = warm(options(4, 4 << 20), MemStore::new(), 1);
+    fill(&bucket, 2, "k");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let memory = bucket.memory();
+    let bytes = 2 << 20;
+    assert!(!bucket.has_room_for(bytes));
+    assert!(memory.mutation_limit() - memory.low_mark() < bytes as u64);
+    assert!(bucket.relieve_step());
+    assert!(bucket.has_room_for(bytes), "{memory:?}");
+    assert!(
+        memory.used() + (bytes as u64) > memory.mutation_limit() / 2,
+        "{memory:?}"
+    );
+    // Who asked once and is gone does not keep memory empty.
+    let more = fill(&bucket, 2, "more");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert!(bucket.relieve_step() && more > 0);
+    assert!(!bucket.has_room_for(bytes), "{memory:?}");
+}
+
+#[test]
 fn a_smaller_quota_makes_room_at_once_and_a_larger_one_lets_more_in() {
     let (bucket, workers) = running(options(2, 8 << 20), Kept::default(), 1);
     let high = (0..3000_u32)

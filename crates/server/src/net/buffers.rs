@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bucket::Memory;
 
+use super::line::Place;
 use crate::connections::ConnectionInfo;
 use crate::node::NodeState;
 use crate::served::ServedBucket;
@@ -107,6 +108,8 @@ pub(super) struct Held {
     info: Arc<ConnectionInfo>,
     bytes: usize,
     bucket: Option<Arc<ServedBucket>>,
+    /// Where it stands among those who wait for room.
+    place: Option<Place>,
 }
 
 impl Held {
@@ -116,7 +119,19 @@ impl Held {
             info: Arc::clone(info),
             bytes: 0,
             bucket: None,
+            place: None,
         }
+    }
+
+    /// Stands in line for room in `bucket`; whether it is its turn.
+    pub(super) fn is_first_in_line(&mut self, bucket: &ServedBucket) -> bool {
+        let join = || bucket.line.join();
+        self.place.get_or_insert_with(join).is_first()
+    }
+
+    /// Has what it waited for, or waits no more.
+    pub(super) fn leave_line(&mut self) {
+        self.place = None;
     }
 
     /// Notes that it holds so many bytes now, for what is done in `bucket`.

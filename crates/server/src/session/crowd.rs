@@ -69,7 +69,7 @@ impl Session {
         let bytes = bytes.saturating_mul(2);
         let never = bucket.options().eviction == Eviction::None
             || bytes as u64 > bucket.memory().low_mark();
-        never || bucket.look_for_room(|memory| memory.admit(bytes)).is_ok()
+        never || bucket.has_room_for(bytes)
     }
 
     /// Refuses the request whose beginning `input` is, before the rest of it is read; `false` if that

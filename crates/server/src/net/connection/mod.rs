@@ -23,7 +23,7 @@ use mio::event::Event;
 use mio::net::TcpStream;
 use prefetch_index::prefetch_index;
 
-use self::room::ROOM_WAIT;
+use self::room::ROOM_LOOK;
 use super::buffers::Held;
 use super::mailbox::{HeldBells, Mailbox};
 use super::worker::{Arrival, Door, Home, Place, serve_alone};
@@ -435,7 +435,9 @@ impl Connection<TcpStream> {
             },
             Next::AwaitRoom(more) => {
                 let now = Instant::now();
-                let until = *self.until.get_or_insert(now + ROOM_WAIT);
+                let until = *self
+                    .until
+                    .get_or_insert(now + self.session.node.waits.large_room);
                 let room = self.makes_room(more, now < until);
                 self.info.note_waiting(!room);
                 let next = if room {
@@ -446,7 +448,7 @@ impl Connection<TcpStream> {
                 } else if self.mailbox.has_mail() {
                     self.on_mail(Next::AwaitRoom(more), scratch)?
                 } else {
-                    return Ok(Some(Step::Wait(Some(now + LOOK_AGAIN))));
+                    return Ok(Some(Step::Wait(Some(now + ROOM_LOOK))));
                 };
                 if next != Next::AwaitRoom(more) {
                     self.until = None;

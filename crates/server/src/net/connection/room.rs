@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 
 use super::{Connection, Next, READ_BYTES, Scratch};
+use crate::net::line::LARGE_BYTES;
 
-/// How long the rest of a large request waits for room in its bucket before it is read all the same, to
-/// be refused. Less than the timeout of most clients.
-pub(super) const ROOM_WAIT: Duration = Duration::from_secs(1);
+/// How often it looks whether there is room. The reliever takes a few milliseconds for it.
+pub(super) const ROOM_LOOK: Duration = Duration::from_millis(5);
 
 impl<S> Connection<S> {
     /// Notes how much is set aside for the peer.
@@ -32,8 +32,8 @@ impl Connection<TcpStream> {
     /// Whether a large request that would be read, room in its bucket or not, from `until` on has waited
     /// long enough for others to hold less.
     pub(super) fn has_waited(&self, now: Instant, until: Instant) -> bool {
-        let waits = self.session.node.waits.answer_room;
-        now + ROOM_WAIT >= until + waits
+        let waits = &self.session.node.waits;
+        now + waits.large_room >= until + waits.answer_room
     }
 
     /// Refuses the request of which the beginning came; `false` if it has to wait all the same. The rest
@@ -43,6 +43,7 @@ impl Connection<TcpStream> {
             .session
             .refuse_unread(&self.backlog, &mut scratch.output);
         if refused {
+            self.held.leave_line();
             self.backlog = Vec::new();
             self.send(&mut scratch.output)?;
             self.note_held();
@@ -75,13 +76,24 @@ impl Connection<TcpStream> {
     /// for what its bucket would have no room to keep.
     pub(super) fn makes_room(&mut self, more: usize, patient: bool) -> bool {
         if self.backlog.capacity() - self.backlog.len() < more {
-            if self.is_crowded() || patient && !self.session.bucket_has_room(more) {
+            if self.is_crowded() || patient && !self.may_take(more) {
                 return false;
             }
+            self.held.leave_line();
             // With what may come behind the frame, so that it does not grow for that.
             self.backlog.reserve_exact(more + READ_BYTES);
             self.note_held();
         }
         true
+    }
+
+    /// Whether it is its turn, and its bucket has room for `more` bytes. Large requests take turns.
+    fn may_take(&mut self, more: usize) -> bool {
+        let bucket = self.session.bucket.as_deref();
+        let turn = match bucket {
+            Some(bucket) if more >= LARGE_BYTES => self.held.is_first_in_line(bucket),
+            _ => true,
+        };
+        turn && self.session.bucket_has_room(more)
     }
 }

@@ -105,6 +105,69 @@ fn a_write_that_waited_in_vain_is_refused_with_the_limit_and_the_next_ones_are_t
     node.shutdown().unwrap();
 }
 
+/// A node for documents of which the quota holds three.
+fn with_little_room(path: &Path) -> Node {
+    let mut large = bucket("default");
+    large.kind = BucketKind::Couchbase;
+    large.eviction = EvictionPolicy::Values;
+    let waits = Waits {
+        large_room: LONG,
+        ..Waits::default()
+    };
+    started(&config(Some(path), vec![large]), waits)
+}
+
+#[test]
+fn a_large_request_gets_more_room_than_relief_leaves_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = with_little_room(dir.path());
+    let served = node.state.bucket("default").unwrap();
+    let memory = served.bucket.memory();
+    let bytes = 16 << 20;
+    let by_itself = memory.mutation_limit() - memory.low_mark();
+    assert!(2 * bytes as u64 > by_itself, "twice the request");
+    let mut client = Client::ready(node.ports().kv);
+    for index in 0..8 {
+        client.set(&format!("large{index}"), vec![b'l'; bytes]).ok();
+    }
+    assert_eq!(client.get("large0").ok().value.len(), bytes);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn large_requests_get_room_in_the_order_in_which_they_came() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = with_little_room(dir.path());
+    let served = node.state.bucket("default").unwrap();
+    let full = || served.bucket.set_memory_overhead(60 << 20);
+    let waiting = || {
+        let all = node.state.connections.all();
+        all.iter().filter(|info| info.waits_for_room()).count()
+    };
+    full();
+    std::thread::scope(|threads| {
+        let port = node.ports().kv;
+        // The later one would have room before the earlier one has.
+        let sizes = [16 << 20, 2 << 20];
+        let mut writers = Vec::new();
+        for (index, bytes) in sizes.into_iter().enumerate() {
+            writers.push(threads.spawn(move || {
+                let mut client = Client::ready(port);
+                client.set("large", vec![b'l'; bytes]).ok().cas
+            }));
+            until("it waits", || waiting() > index);
+        }
+        served.bucket.set_memory_overhead(40 << 20);
+        let mut looker = Client::ready(port);
+        looker.set("small", "s").ok();
+        assert_eq!(waiting(), 2, "there is room for the later one only");
+        served.bucket.set_memory_overhead(0);
+        let cas: Vec<_> = writers.into_iter().map(|w| w.join().unwrap()).collect();
+        assert!(cas[0] < cas[1], "{cas:?}");
+    });
+    node.shutdown().unwrap();
+}
+
 #[test]
 fn an_append_needs_room_for_all_of_the_new_document() {
     let mut large = bucket("default");
