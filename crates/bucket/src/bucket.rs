@@ -15,7 +15,7 @@ use crate::durable::{Alarms, DurableWaits};
 use crate::history::{Histories, HistoryRetention};
 use crate::holds::{Hold, Holds};
 use crate::lifecycle;
-use crate::memory::{Eviction, Memory, MemoryRefusal};
+use crate::memory::{Eviction, Memory};
 use crate::scans::Scans;
 use crate::signals::{Bell, Clock, DirtySet, Wake};
 use crate::stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};
@@ -389,104 +389,6 @@ impl<S: KvStore> Bucket<S> {
             self.deliver(id, left);
         }
         result
-    }
-
-    /// Says whether a write of `bytes` may go on, before anything is changed. This, with
-    /// [`Bucket::admit_removal`] and [`Bucket::admit_fetch`], is the only place that refuses
-    /// for lack of memory.
-    ///
-    /// # Errors
-    /// See [`Memory::admit`]; the reliever is at work then.
-    pub fn admit(&self, bytes: usize) -> Result<(), MemoryRefusal> {
-        self.noting_refusals(self.memory.admit(bytes))
-    }
-
-    /// The same for a deletion.
-    ///
-    /// # Errors
-    /// See [`Memory::admit_removal`].
-    pub fn admit_removal(&self) -> Result<(), MemoryRefusal> {
-        self.noting_refusals(self.memory.admit_removal())
-    }
-
-    /// Says whether something may be read back from the store, for a client or a stream.
-    ///
-    /// # Errors
-    /// See [`Memory::admit_fetch`].
-    pub fn admit_fetch(&self) -> Result<(), MemoryRefusal> {
-        self.noting_refusals(self.memory.admit_fetch())
-    }
-
-    /// Asks without refusing: for a write that can wait. If there is no room, the reliever is
-    /// at work; after waiting in vain, [`Bucket::note_refusal`].
-    ///
-    /// # Errors
-    /// That of `ask`.
-    pub fn look_for_room(
-        &self,
-        ask: impl Fn(&Memory) -> Result<(), MemoryRefusal>,
-    ) -> Result<(), MemoryRefusal> {
-        let answer = ask(&self.memory);
-        if answer.is_err() {
-            self.relieve();
-        }
-        answer
-    }
-
-    /// Whether `bytes` of a document would be let in. If not, the reliever makes room for them: ask
-    /// again soon, for as long as they are wanted.
-    pub fn has_room_for(&self, bytes: usize) -> bool {
-        let has_room = self.memory.admit(bytes).is_ok();
-        if !has_room {
-            self.memory.ask(bytes);
-            self.relieve();
-        }
-        has_room
-    }
-
-    /// Whether reads bring documents into memory faster than the reliever lets others leave, which
-    /// can: who reads should wait for that a little.
-    pub fn reads_ahead_of_relief(&self) -> bool {
-        self.memory.used() >= self.memory.quota() && self.evictable.load(Ordering::Relaxed)
-    }
-
-    /// Whether memory is full of changes that wait for the store, as the reliever saw it last: they
-    /// leave memory with their commits.
-    pub fn is_flooded(&self) -> bool {
-        self.flooded.load(Ordering::Relaxed) && self.flusher_state() == FlusherState::Running
-    }
-
-    /// Whether the store is being given changes, which can leave memory afterwards: room comes with
-    /// each commit.
-    pub fn makes_room(&self) -> bool {
-        self.options.eviction.keeps_a_copy()
-            && self.flusher_state() == FlusherState::Running
-            && (self.dirty.any()
-                || self.flushing.load(Ordering::SeqCst)
-                || self.finishing.is_busy())
-    }
-
-    /// Counts a refusal, and gives it back.
-    ///
-    /// # Errors
-    /// Always the refusal.
-    pub fn note_refusal(&self, refusal: MemoryRefusal) -> Result<(), MemoryRefusal> {
-        self.noting_refusals(Err(refusal))
-    }
-
-    fn noting_refusals(&self, answer: Result<(), MemoryRefusal>) -> Result<(), MemoryRefusal> {
-        if let Err(refusal) = &answer {
-            let counters = &self.counters;
-            Counters::add(
-                match refusal.error {
-                    OpError::OutOfMemory => &counters.refused_at_quota,
-                    _ => &counters.refused_for_memory,
-                },
-                1,
-            );
-            self.relieve();
-        }
-        answer
     }
 
     /// Whether the loaded state of a vBucket calls for a new history.

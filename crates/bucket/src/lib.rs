@@ -21,6 +21,7 @@ mod lifecycle;
 mod memory;
 mod pace;
 mod replica;
+mod room;
 mod scans;
 mod settings;
 mod signals;

@@ -8,6 +8,7 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use engine::{MemoryDelta, OpError};
 pub use ladder::{Eviction, Pressure, Relief, next_relief};
@@ -21,6 +22,9 @@ const BACKFILLS: Share = Share::percent(12);
 
 /// What connections may hold in any case, as a part of the quota.
 const TRANSIT_LEAST_PART: u64 = 64;
+
+/// How long who has just written rests at most; see [`Memory::write_rest`].
+const WRITE_REST_MAX: Duration = Duration::from_micros(300);
 
 /// A limit that memory ran into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -400,6 +404,18 @@ impl Memory {
     #[must_use]
     pub fn checkpoint_lower_mark(&self) -> u64 {
         self.marks.checkpoint_lower.load(Ordering::Relaxed)
+    }
+
+    /// How long who has just written should rest where writes come faster than memory is freed: nothing up to the
+    /// high mark, then more and more, up to [`WRITE_REST_MAX`] where nothing is let in any more.
+    pub(crate) fn write_rest(&self) -> Duration {
+        let (high, limit) = (self.high_mark(), self.mutation_limit());
+        let above = self.used().saturating_sub(high);
+        let part = (above * 1000)
+            .checked_div(limit.saturating_sub(high))
+            .map_or(0, |part| part.min(1000));
+        // With the third power there is next to none where there is still much room.
+        WRITE_REST_MAX * (part * part * part / 1_000_000) as u32 / 1000
     }
 
     /// Whether the reliever has something to do.

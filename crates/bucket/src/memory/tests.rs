@@ -127,6 +127,20 @@ fn a_refusal_names_its_limit() {
 }
 
 #[test]
+fn who_writes_rests_the_longer_the_less_room_is_left() {
+    let memory = Memory::new(100_000);
+    let rests: Vec<u128> = [85_000, 4_000, 2_000, 2_000, 5_000]
+        .into_iter()
+        .map(|more| {
+            memory.add(bytes(more));
+            memory.write_rest().as_micros()
+        })
+        .collect();
+    // At the high mark, half of the way from there to the limit for writes, three quarters, all, and beyond.
+    assert_eq!(rests, [0, 37, 126, 300, 300]);
+}
+
+#[test]
 fn overhead_counts_as_used() {
     let memory = Memory::new(100_000);
     memory.add(bytes(80_000));

@@ -52,11 +52,16 @@ fn in_a_flood_what_has_become_durable_leaves_with_its_commit_unless_it_was_read(
     fill(&bucket, 2, "k");
     bucket.get(2, "k0");
     assert!(!bucket.is_flooded(), "nobody has looked yet");
+    assert_eq!(bucket.write_rest(), None);
     assert!(!bucket.relieve_step());
     assert!(bucket.is_flooded(), "all that is there waits for the store");
+    let most = Duration::from_micros(300);
+    assert!(bucket.write_rest().is_some_and(|rest| rest <= most));
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     let memory = bucket.memory();
     assert!(memory.used() <= memory.low_mark(), "{memory:?}");
+    assert_eq!(bucket.write_rest(), None, "there is room");
+    assert_eq!(Counters::read(&bucket.counters().write_rests), 1);
     assert_eq!(memory.used(), bucket.recount());
     let resident = |key| matches!(bucket.try_get(2, key), Ok(Outcome::Done(_)));
     assert!(resident("k0") && !resident("k1"));

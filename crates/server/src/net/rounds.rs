@@ -35,6 +35,11 @@ const ANSWERS_BYTES: usize = 64 << 10;
 /// next request has often come by then, and a sleep less is worth more than the look.
 const FEW_CONNECTIONS: usize = 128;
 
+/// Waits shorter than that are no business of the system's, which counts in milliseconds.
+const SHORT: Duration = Duration::from_millis(1);
+/// How long nobody is heard at most while one who rests is waited for.
+const DOZE: Duration = Duration::from_micros(100);
+
 struct Seat {
     connection: Connection<mio::net::TcpStream>,
     /// It is on the list of those that are ready.
@@ -199,6 +204,7 @@ impl Rounds {
         } else {
             Some(Duration::ZERO)
         };
+        let patience = patience.map(|patience| doze(patience).unwrap_or(patience));
         let polled = self.poll.poll(&mut self.events, patience);
         if sleeps {
             self.inbox.wakes_up();
@@ -418,4 +424,14 @@ impl Rounds {
             connection.end(&self.node);
         }
     }
+}
+
+/// The system waits for whole milliseconds: what is shorter is slept for without listening, a little at a
+/// time. Gives how long to listen then.
+fn doze(patience: Duration) -> Option<Duration> {
+    if patience.is_zero() || patience >= SHORT {
+        return None;
+    }
+    std::thread::sleep(patience.min(DOZE));
+    Some(Duration::ZERO)
 }

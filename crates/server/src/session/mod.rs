@@ -105,6 +105,8 @@ pub(crate) struct Session {
     pub(crate) owed: Vec<Owed>,
     /// Until then, monotonic, writes that find no room do not wait for it.
     pub(crate) no_room_until_ns: u64,
+    /// It wrote since [`Session::rest`] was asked for.
+    pub(crate) wrote: bool,
     woken: bool,
 }
 
@@ -134,6 +136,7 @@ impl Session {
             inbound: None,
             owed: Vec::new(),
             no_room_until_ns: 0,
+            wrote: false,
             woken: false,
         };
         if classic {
@@ -242,6 +245,14 @@ impl Session {
             self.info.mailbox.shut_down();
         }
         self.bucket = bucket;
+    }
+
+    /// How long to rest before the next request, after a write for which others have to make room.
+    pub(crate) fn rest(&mut self) -> Option<Duration> {
+        if !std::mem::take(&mut self.wrote) {
+            return None;
+        }
+        self.bucket.as_ref()?.bucket.write_rest()
     }
 
     /// The parked request is worth another try.

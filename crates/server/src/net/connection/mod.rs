@@ -99,6 +99,8 @@ enum Next {
     /// There is more in the backlog; others go first.
     Again,
     Park(Duration),
+    /// Read again after this long: others have to make room for what is written.
+    Rest(Duration),
     /// Others must hold less before the rest of a large request is read.
     AwaitRoom(usize),
     /// So much of a request that was refused is still to come, and is dropped.
@@ -429,6 +431,10 @@ impl Connection<TcpStream> {
                     return Ok(Some(Step::Wait(Some(until))));
                 }
             }
+            Next::Rest(rest) => match self.rest_after_write(rest, scratch)? {
+                Some(next) => next,
+                None => return Ok(Some(Step::Wait(self.until))),
+            },
             Next::Skip(left) => match self.skip(left, scratch)? {
                 Some(next) => next,
                 None => return Ok(Some(Step::Wait(None))),
@@ -549,7 +555,7 @@ impl Connection<TcpStream> {
         match received.verdict {
             Verdict::NeedInput(more) => {
                 if self.backlog.len().max(more) <= READ_BYTES || self.makes_room(more, true) {
-                    Next::Read
+                    self.session.rest().map_or(Next::Read, Next::Rest)
                 } else {
                     Next::AwaitRoom(more)
                 }

@@ -87,6 +87,27 @@ impl Connection<TcpStream> {
         true
     }
 
+    /// Lets others make room for what it wrote; `None` as long as it rests.
+    pub(super) fn rest_after_write(
+        &mut self,
+        rest: Duration,
+        scratch: &mut Scratch,
+    ) -> io::Result<Option<Next>> {
+        let now = Instant::now();
+        let until = *self.until.get_or_insert(now + rest);
+        let next = if now >= until {
+            Next::Read
+        } else if self.mailbox.has_mail() {
+            self.on_mail(Next::Rest(rest), scratch)?
+        } else {
+            return Ok(None);
+        };
+        if next != Next::Rest(rest) {
+            self.until = None;
+        }
+        Ok(Some(next))
+    }
+
     /// Whether it is its turn, and its bucket has room for `more` bytes. Large requests take turns.
     fn may_take(&mut self, more: usize) -> bool {
         let bucket = self.session.bucket.as_deref();

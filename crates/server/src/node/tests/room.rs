@@ -135,6 +135,38 @@ fn a_large_request_gets_more_room_than_relief_leaves_by_itself() {
 }
 
 #[test]
+fn who_writes_faster_than_the_store_takes_rests_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = with_little_room(dir.path());
+    let served = node.state.bucket("default").unwrap();
+    let memory = served.bucket.memory();
+    let mut client = Client::ready(node.ports().kv);
+    // Between the high mark and the limit for writes: nothing that is written can stay.
+    let between = memory.high_mark().midpoint(memory.mutation_limit());
+    served.bucket.set_memory_overhead(between);
+    let rests = || bucket::Counters::read(&served.bucket.counters().write_rests);
+    let mut next = 0;
+    let mut write_some = || {
+        let sets = (next..next + 64).map(|index| {
+            let key = format!("k{index}");
+            client::set(&key, vec![b'v'; 1000]).opaque(index)
+        });
+        client.pipeline(&sets.collect::<Vec<_>>());
+        for (answer, index) in client.answers(64).into_iter().zip(next..) {
+            assert_eq!(answer.ok().opaque, index);
+        }
+        next += 64;
+    };
+    until("it rests", || {
+        write_some();
+        rests() > 3
+    });
+    served.bucket.set_memory_overhead(0);
+    write_some();
+    node.shutdown().unwrap();
+}
+
+#[test]
 fn large_requests_get_room_in_the_order_in_which_they_came() {
     let dir = tempfile::tempdir().unwrap();
     let node = with_little_room(dir.path());
