@@ -31,7 +31,7 @@ pub struct Counters {
     pub backfills_failed: AtomicU64,
     /// Times that the reliever went to work.
     pub relief_steps: AtomicU64,
-    /// Times that who wrote rested, so that the flusher keeps up.
+    /// Writes after which who made them rested, so that the flusher keeps up.
     pub write_rests: AtomicU64,
     /// Streams' cursors dropped to make room.
     pub cursors_dropped: AtomicU64,

@@ -8,7 +8,7 @@ use evicted::Evicted;
 pub(crate) use evicted::Remains;
 use foldhash::fast::FixedState;
 use model::{Document, Seqno};
-use part::Rehash;
+use part::{CacheLine, Rehash};
 use parts::Parts;
 pub(crate) use parts::Spot;
 
@@ -42,6 +42,12 @@ pub(crate) struct Table {
 
 /// How documents are found again when they move.
 struct ByKey<'a>(&'a FixedState);
+
+impl part::Entry for Document {
+    type Line = CacheLine;
+    /// Its key lies elsewhere.
+    const HASHES_QUICKLY: bool = false;
+}
 
 impl Rehash<Document> for ByKey<'_> {
     #[inline]

@@ -4,6 +4,8 @@ use std::hint::black_box;
 
 use prefetch_index::prefetch_index;
 
+use super::parts::PART_SHIFT;
+
 /// What a table must know of its entries to move them.
 pub(crate) trait Rehash<T> {
     /// Hash of the entry's key.
@@ -22,6 +24,25 @@ impl<T, F: Fn(&T) -> u64> Rehash<T> for F {
     }
 }
 
+/// How a part keeps its entries, by what they are.
+pub(crate) trait Entry {
+    /// What buckets are aligned as.
+    type Line;
+    /// Hashing one reads nothing but the entry itself. A part of such entries has any number of
+    /// buckets, and grows and shrinks by steps in which all of them move; of others, by doubling.
+    const HASHES_QUICKLY: bool;
+}
+
+/// What a processor reads at once.
+#[repr(align(64))]
+pub(crate) struct CacheLine;
+
+/// What the bits of a hash that choose the bucket, the lowest ones, stay below.
+const HOME: u64 = 1 << PART_SHIFT;
+
+/// Sizes between a power of two of bytes and the next one: as many as the allocator has.
+const STEPS: usize = 4;
+
 /// Slots of a bucket. With their tags and the count of guests they fill a cache line.
 const WIDTH: usize = 7;
 /// Where the count lies among the tags.
@@ -33,17 +54,19 @@ const TAGS: u64 = 0x0080_8080_8080_8080;
 const WITHOUT_COUNT: u64 = 0x00ff_ffff_ffff_ffff;
 
 /// Seven entries and their tags: what a look-up needs before it looks at an entry itself.
-#[repr(align(64))]
-struct Bucket<T> {
+#[repr(C)]
+struct Bucket<T: Entry> {
+    line: [T::Line; 0],
     /// Bits of each entry's hash, never zero, zero where there is none. The last byte counts
     /// the entries that belong here or before, but lie behind this bucket since it was full.
     tags: [u8; WIDTH + 1],
     slots: [Option<T>; WIDTH],
 }
 
-impl<T> Bucket<T> {
+impl<T: Entry> Bucket<T> {
     fn new() -> Self {
         Self {
+            line: [],
             tags: [0; WIDTH + 1],
             slots: [const { None }; WIDTH],
         }
@@ -70,16 +93,16 @@ impl<T> Bucket<T> {
     }
 }
 
-/// A part of a table: entries by hash, in a power of two of buckets. An entry lies in the bucket
+/// A part of a table: entries by hash, in a power of two of buckets unless they hash quickly. An entry lies in the bucket
 /// of its hash, or, if that was full, in one of those that follow.
 ///
 /// How many they are is counted beside it: what look-ups read is written only when a part grows,
 /// so that it stays in the caches of all processors.
-pub(super) struct Part<T> {
+pub(super) struct Part<T: Entry> {
     buckets: Box<[Bucket<T>]>,
 }
 
-impl<T> Default for Part<T> {
+impl<T: Entry> Default for Part<T> {
     fn default() -> Self {
         Self {
             buckets: Box::default(),
@@ -92,7 +115,7 @@ fn tag_of(hash: u64) -> u8 {
     (hash >> 57) as u8 | 0x80
 }
 
-impl<T> Part<T> {
+impl<T: Entry> Part<T> {
     /// An empty one of so many slots, a number that [`Part::rounded`] gave. None takes no memory.
     pub(super) fn with_slots(slots: usize) -> Self {
         Self {
@@ -102,9 +125,36 @@ impl<T> Part<T> {
 
     /// How many slots a part has that is to have this many.
     pub(super) fn rounded(slots: usize) -> usize {
-        match slots.div_ceil(WIDTH) {
-            0 => 0,
-            buckets => buckets.next_power_of_two() * WIDTH,
+        let buckets = slots.div_ceil(WIDTH);
+        if buckets == 0 {
+            return 0;
+        }
+        if !T::HASHES_QUICKLY {
+            return buckets.next_power_of_two() * WIDTH;
+        }
+        let bytes = buckets * size_of::<Bucket<T>>();
+        let step = (bytes.next_power_of_two() / 2 / STEPS).max(1);
+        Self::slots_in(bytes.next_multiple_of(step))
+    }
+
+    /// The bucket where an entry of this hash belongs.
+    #[inline]
+    fn home(&self, hash: u64) -> usize {
+        if T::HASHES_QUICKLY {
+            let part = hash & (HOME - 1);
+            (part * self.buckets.len() as u64 / HOME) as usize
+        } else {
+            hash as usize & self.buckets.len().wrapping_sub(1)
+        }
+    }
+
+    /// The bucket that follows this one.
+    #[inline]
+    fn after(&self, index: usize) -> usize {
+        if index + 1 == self.buckets.len() {
+            0
+        } else {
+            index + 1
         }
     }
 
@@ -127,18 +177,21 @@ impl<T> Part<T> {
         len * 10 >= self.slots() * 9
     }
 
+    /// How many slots are not full with so many entries.
+    pub(super) fn slots_for(len: usize) -> usize {
+        len * 10 / 9 + usize::from(len > 0)
+    }
+
     /// Asks for the memory that a look-up of this hash will look at first.
     #[inline]
     pub(super) fn foresee(&self, hash: u64) {
-        let mask = self.buckets.len().wrapping_sub(1);
-        prefetch_index(&self.buckets, hash as usize & mask);
+        prefetch_index(&self.buckets, self.home(hash));
     }
 
     /// The entries that a look-up of this hash will most likely look at.
     #[inline]
     pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = &T> {
-        let mask = self.buckets.len().wrapping_sub(1);
-        let bucket = self.buckets.get(hash as usize & mask);
+        let bucket = self.buckets.get(self.home(hash));
         let mut tagged = bucket.map_or(0, |bucket| bucket.tagged(tag_of(hash)));
         std::iter::from_fn(move || {
             let slot = (tagged != 0).then(|| tagged.trailing_zeros() as usize / 8)?;
@@ -151,8 +204,7 @@ impl<T> Part<T> {
     #[inline]
     pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(&T) -> bool) -> Option<usize> {
         let tag = tag_of(hash);
-        let mask = self.buckets.len().wrapping_sub(1);
-        let mut index = hash as usize & mask;
+        let mut index = self.home(hash);
         for _ in 0..self.buckets.len() {
             let bucket = self.buckets.get(index)?;
             let mut tagged = bucket.tagged(tag);
@@ -166,7 +218,7 @@ impl<T> Part<T> {
             if !bucket.is_passed() {
                 return None;
             }
-            index = (index + 1) & mask;
+            index = self.after(index);
         }
         None
     }
@@ -212,13 +264,12 @@ impl<T> Part<T> {
 
     /// Adds an entry to a part that is not full.
     pub(super) fn insert(&mut self, hash: u64, entry: T) {
-        self.insert_at(hash as usize, tag_of(hash), entry);
+        self.insert_at(self.home(hash), tag_of(hash), entry);
     }
 
-    /// The same, with what it takes of the hash: its lowest bits and its tag.
+    /// The same, with what it takes of the hash: the bucket where the entry belongs and its tag.
     fn insert_at(&mut self, home: usize, tag: u8, entry: T) {
-        let mask = self.buckets.len() - 1;
-        let mut index = home & mask;
+        let mut index = home;
         loop {
             let bucket = &mut self.buckets[index];
             if let Some(slot) = bucket.free() {
@@ -228,36 +279,51 @@ impl<T> Part<T> {
             }
             // One that counted that far counts no more: whoever looks goes on from it forever.
             bucket.tags[PASSED] = bucket.tags[PASSED].saturating_add(1);
-            index = (index + 1) & mask;
+            index = self.after(index);
         }
     }
 
     /// Takes the entry in a slot out; `hash` is its own.
     pub(super) fn remove(&mut self, hash: u64, number: usize) -> Option<T> {
-        let mask = self.buckets.len().wrapping_sub(1);
         let bucket = self.buckets.get_mut(number >> 3)?;
         let entry = bucket.slots.get_mut(number & 7)?.take()?;
         bucket.tags[number & 7] = 0;
-        let mut index = hash as usize & mask;
+        let mut index = self.home(hash);
         while index != number >> 3 {
             let passed = &mut self.buckets[index].tags[PASSED];
             if *passed < u8::MAX {
                 *passed -= 1;
             }
-            index = (index + 1) & mask;
+            index = self.after(index);
         }
         Some(entry)
     }
 
-    /// Makes it one of fewer slots, which must be enough, and a number from [`Part::rounded`].
+    /// Makes it one of another number of slots, which must be enough, and one that [`Part::rounded`] gave.
+    pub(super) fn resize(&mut self, slots: usize, hasher: &impl Rehash<T>) {
+        if !T::HASHES_QUICKLY && slots < self.slots() {
+            self.shrink(slots, hasher);
+        } else if !T::HASHES_QUICKLY {
+            self.double(hasher);
+        } else {
+            for bucket in std::mem::replace(self, Self::with_slots(slots)).buckets {
+                for entry in bucket.slots.into_iter().flatten() {
+                    self.insert(hasher.hash(&entry), entry);
+                }
+            }
+        }
+    }
+
+    /// Makes it one of fewer slots.
     ///
     /// Only entries that lie behind a full bucket are hashed: of the others the bucket that they
     /// are in says all that is needed.
-    pub(super) fn shrink(&mut self, slots: usize, hasher: &impl Rehash<T>) {
+    fn shrink(&mut self, slots: usize, hasher: &impl Rehash<T>) {
         let mut old = std::mem::replace(self, Self::with_slots(slots)).buckets;
         let Some(mut is_passed) = old.last().map(Bucket::is_passed) else {
             return;
         };
+        let mask = self.buckets.len().wrapping_sub(1);
         for (home, bucket) in old.iter_mut().enumerate() {
             let may_be_guests = std::mem::replace(&mut is_passed, bucket.is_passed());
             let mut full = bucket.word() & TAGS;
@@ -266,7 +332,7 @@ impl<T> Part<T> {
                 full &= full - 1;
                 match bucket.slots[slot].take() {
                     Some(entry) if may_be_guests => self.insert(hasher.hash(&entry), entry),
-                    Some(entry) => self.insert_at(home, bucket.tags[slot], entry),
+                    Some(entry) => self.insert_at(home & mask, bucket.tags[slot], entry),
                     None => {}
                 }
             }
@@ -274,7 +340,7 @@ impl<T> Part<T> {
     }
 
     /// Gives it twice as many buckets.
-    pub(super) fn double(&mut self, hasher: &impl Rehash<T>) {
+    fn double(&mut self, hasher: &impl Rehash<T>) {
         let half = self.buckets.len();
         let mut doubled = Self::with_slots(Self::rounded((self.slots() * 2).max(1)));
         for (new, old) in doubled.buckets.iter_mut().zip(&mut *self.buckets) {
@@ -287,13 +353,16 @@ impl<T> Part<T> {
         }
     }
 
-    /// Takes out the entries whose hash `goes`, and makes another part with as many slots of
+    /// Takes out the entries whose hash `goes`, and makes another part of
     /// them, the second one of the result; the first one is how many they are.
     pub(super) fn split(
         &mut self,
         goes: impl Fn(u64) -> bool,
         hasher: &impl Rehash<T>,
     ) -> (usize, Self) {
+        if T::HASHES_QUICKLY {
+            return self.divide_quickly(goes, hasher);
+        }
         let mut other = Self::with_slots(self.slots());
         let divided = divide(&mut self.buckets, &mut other.buckets, &goes, hasher);
         let mut gone = divided.gone;
@@ -305,6 +374,28 @@ impl<T> Part<T> {
                 self.insert(hash, entry);
             }
         }
+        (gone, other)
+    }
+
+    /// The same for entries that hash quickly: each part has as many slots as it needs.
+    fn divide_quickly(
+        &mut self,
+        goes: impl Fn(u64) -> bool,
+        hasher: &impl Rehash<T>,
+    ) -> (usize, Self) {
+        let len = self.entries().count();
+        let gone = self.entries().filter(|entry| goes(hasher.hash(entry)));
+        let gone = gone.count();
+        let room = |len: usize| Self::with_slots(Self::rounded(Self::slots_for(len + 1)));
+        let (mut stay, mut other) = (room(len - gone), room(gone));
+        for bucket in std::mem::take(self).buckets {
+            for entry in bucket.slots.into_iter().flatten() {
+                let hash = hasher.hash(&entry);
+                let part = if goes(hash) { &mut other } else { &mut stay };
+                part.insert(hash, entry);
+            }
+        }
+        *self = stay;
         (gone, other)
     }
 }
@@ -322,7 +413,7 @@ struct Divided<T> {
 ///
 /// First all are touched, then hashed, then they move: what hashing waits for is far away in
 /// memory, and most of it can be waited for at once, as long as nothing is decided by it.
-fn divide<T>(
+fn divide<T: Entry>(
     low: &mut [Bucket<T>],
     high: &mut [Bucket<T>],
     goes: impl Fn(u64) -> bool,

@@ -2,7 +2,7 @@
 
 use prefetch_index::prefetch_index;
 
-use super::part::{Part, Rehash};
+use super::part::{Entry, Part, Rehash};
 
 /// Bytes of a part at which it is split in two rather than doubled: what one insertion may cost is
 /// a rehash of what they hold. An allocator gives no more than what is asked for up to a page, and
@@ -13,11 +13,13 @@ const DEPTH_MAX: u8 = 22;
 /// A part shrinks when it has room for so many times what it holds, to a quarter: seldom, since all
 /// that it holds moves.
 const SPARSE: usize = 8;
+/// The same for entries that hash quickly, to a little more than what they need.
+const SPARSE_IF_QUICK: usize = 2;
 /// Entries that a part is meant for when room is taken at once: few parts will have to be split.
 const PART_MEANT_FOR: usize = 320;
-/// Which bits of a hash choose the part: neither the lowest ones, which choose the slot in it,
+/// Which bits of a hash choose the part: neither the lowest ones, which choose the bucket in it,
 /// nor the highest ones, which are the slot's tag.
-const PART_SHIFT: u32 = 24;
+pub(super) const PART_SHIFT: u32 = 24;
 
 /// A slot, good until the table changes.
 ///
@@ -55,7 +57,7 @@ struct Fill {
 /// Allocates nothing while it is empty. Cost: one look into the directory more than a plain
 /// table; growing splits one part, which hashes what [`PART_BYTES_MAX`] hold.
 #[repr(C)]
-pub(crate) struct Parts<T> {
+pub(crate) struct Parts<T: Entry> {
     len: usize,
     slots: usize,
     array_bytes: usize,
@@ -67,7 +69,7 @@ pub(crate) struct Parts<T> {
     fills: Vec<Fill>,
 }
 
-impl<T> Default for Parts<T> {
+impl<T: Entry> Default for Parts<T> {
     fn default() -> Self {
         Self {
             all: Vec::new(),
@@ -81,7 +83,7 @@ impl<T> Default for Parts<T> {
     }
 }
 
-impl<T> Parts<T> {
+impl<T: Entry> Parts<T> {
     /// Slots of a part at which it is split; of entries of 8 bytes 448.
     const SLOTS_MAX: usize = Part::<T>::slots_in(PART_BYTES_MAX);
 
@@ -181,7 +183,9 @@ impl<T> Parts<T> {
         self.len -= 1;
         self.fills[index].len -= 1;
         let len = self.fills[index].len as usize;
-        if len * SPARSE <= slots {
+        if T::HASHES_QUICKLY && len * SPARSE_IF_QUICK <= slots {
+            self.shrink(index, Part::<T>::slots_for(len + len / 4), hasher);
+        } else if len * SPARSE <= slots {
             self.shrink(index, len * 2, hasher);
         }
         Some(entry)
@@ -205,17 +209,17 @@ impl<T> Parts<T> {
         let (slots, part) = (Part::<T>::rounded(slots), &mut self.all[index]);
         let (slots_before, bytes_before) = (part.slots(), part.bytes());
         if slots < slots_before {
-            part.shrink(slots, hasher);
+            part.resize(slots, hasher);
             self.slots = self.slots + slots - slots_before;
             self.array_bytes = self.array_bytes + part.bytes() - bytes_before;
         }
     }
 
-    /// Gives a part twice as many slots.
+    /// Gives a part more slots, twice as many or one step.
     fn grow(&mut self, index: usize, hasher: &impl Rehash<T>) {
         let part = &mut self.all[index];
         let (slots_before, bytes_before) = (part.slots(), part.bytes());
-        part.double(hasher);
+        part.resize(Part::<T>::rounded(slots_before + 1), hasher);
         self.slots += part.slots() - slots_before;
         self.array_bytes += part.bytes() - bytes_before;
     }
@@ -233,7 +237,11 @@ impl<T> Parts<T> {
             self.directory.extend_from_within(..);
         }
         let goes = |hash: u64| (hash >> PART_SHIFT) as usize & bit != 0;
-        let (gone, part) = self.all[index].split(goes, hasher);
+        let split = &mut self.all[index];
+        let (slots_before, bytes_before) = (split.slots(), split.bytes());
+        let (gone, part) = split.split(goes, hasher);
+        self.slots = self.slots + split.slots() - slots_before;
+        self.array_bytes = self.array_bytes + split.bytes() - bytes_before;
         let fill = &mut self.fills[index];
         fill.len -= gone as u32;
         fill.depth = depth + 1;

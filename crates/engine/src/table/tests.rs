@@ -145,50 +145,109 @@ fn crowded(number: u64) -> u64 {
     scattered & 0xc000_0000_0f00_0003
 }
 
+/// An entry, and whether parts of its kind grow by steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Number<const QUICK: bool>(std::num::NonZeroU64);
+
+impl<const QUICK: bool> part::Entry for Number<QUICK> {
+    type Line = part::CacheLine;
+    const HASHES_QUICKLY: bool = QUICK;
+}
+
+/// Entries of a kind beside the set that they should be.
+struct Compared<const QUICK: bool> {
+    entries: Parts<Number<QUICK>>,
+    held: std::collections::BTreeSet<Number<QUICK>>,
+    hash: fn(u64) -> u64,
+}
+
+impl<const QUICK: bool> Compared<QUICK> {
+    fn new(hash: fn(u64) -> u64) -> Self {
+        Self {
+            entries: Parts::default(),
+            held: std::collections::BTreeSet::new(),
+            hash,
+        }
+    }
+
+    /// Whether it was there.
+    fn remove(&mut self, number: Number<QUICK>) -> bool {
+        let hash = self.hash;
+        let rehash = |other: &Number<QUICK>| hash(other.0.get());
+        let is_it = |other: &Number<QUICK>| *other == number;
+        let gone = self.entries.remove(hash(number.0.get()), is_it, &rehash);
+        let held = self.held.remove(&number);
+        assert_eq!(gone, held.then_some(number));
+        held
+    }
+
+    fn insert(&mut self, number: Number<QUICK>) {
+        let hash = self.hash;
+        let rehash = |other: &Number<QUICK>| hash(other.0.get());
+        self.entries.insert(hash(number.0.get()), number, &rehash);
+        self.held.insert(number);
+    }
+
+    fn find(&self, number: Number<QUICK>) -> Option<Number<QUICK>> {
+        let hash = (self.hash)(number.0.get());
+        let found = self.entries.find(hash, |&other| other == number);
+        self.entries.get(found).copied()
+    }
+
+    /// Takes part after part of numbers up to `most` in and out, then all of them out.
+    fn run(&mut self, steps: u64, most: u64) {
+        let mut random = 7_u64;
+        for step in 0..steps {
+            random = random.wrapping_mul(6_364_136_223_846_793_005) + 1;
+            let number = std::num::NonZeroU64::new(1 + (random >> 33) % most).unwrap();
+            let number = Number(number);
+            let held = self.held.get(&number).copied();
+            assert_eq!(self.find(number), held, "step {step}");
+            // Grows for a while, then shrinks, then again.
+            let grows = step / 10_000 % 2 == 0 || random >> 62 == 0;
+            if !self.remove(number) && grows {
+                self.insert(number);
+            }
+            assert_eq!(self.entries.len(), self.held.len());
+        }
+        for number in self.held.clone() {
+            assert!(self.remove(number));
+        }
+        assert_eq!((self.entries.len(), self.entries.slots()), (0, 0));
+    }
+}
+
 #[test]
 fn a_crowded_part_finds_what_it_holds_and_nothing_else() {
-    let mut entries = parts::Parts::<std::num::NonZeroU64>::default();
-    let mut held = std::collections::BTreeSet::new();
-    let mut random = 7_u64;
-    for step in 0..60_000_u64 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005) + 1;
-        let number = std::num::NonZeroU64::new(1 + (random >> 33) % 1500).unwrap();
-        let hash = crowded(number.get());
-        let found = entries.find(hash, |&other| other == number);
-        assert_eq!(found != Spot::NONE, held.contains(&number), "step {step}");
-        assert_eq!(
-            entries.get(found).copied(),
-            held.get(&number).copied(),
-            "step {step}"
-        );
-        // Grows for a while, then shrinks, then again.
-        let grows = step / 10_000 % 2 == 0 || random >> 62 == 0;
-        if held.remove(&number) {
-            let gone = entries.remove(
-                hash,
-                |&other| other == number,
-                &|n: &std::num::NonZeroU64| crowded(n.get()),
-            );
-            assert_eq!(gone, Some(number));
-        } else if grows {
-            held.insert(number);
-            entries.insert(hash, number, &|n: &std::num::NonZeroU64| crowded(n.get()));
+    Compared::<false>::new(crowded).run(60_000, 1500);
+}
+
+#[test]
+fn parts_that_grow_by_steps_find_what_they_hold_and_nothing_else() {
+    Compared::<true>::new(crowded).run(60_000, 1500);
+    let scattered = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Compared::<true>::new(scattered).run(60_000, 15_000);
+}
+
+#[test]
+fn a_key_that_left_takes_22_bytes() {
+    let mut table = Table::new(7);
+    let (mut sum, mut looks) = (0, 0);
+    for index in 1..=20_000_u32 {
+        let document = document(&index.to_be_bytes(), b"", Kind::Mutation);
+        let place = table.place(document.key());
+        table.put(place, document);
+        let place = table.place(&index.to_be_bytes());
+        assert!(table.evict(place).is_some());
+        // On the average of a doubling, parts are as full as they ever are.
+        if index > 10_000 {
+            let bytes = table.evicted.as_ref().map_or(0, |evicted| evicted.bytes());
+            sum += bytes * 100 / index as usize;
+            looks += 1;
         }
-        assert_eq!(entries.len(), held.len());
     }
-    for number in std::mem::take(&mut held) {
-        let hash = crowded(number.get());
-        assert!(
-            entries
-                .remove(
-                    hash,
-                    |&other| other == number,
-                    &|n: &std::num::NonZeroU64| crowded(n.get())
-                )
-                .is_some()
-        );
-    }
-    assert_eq!((entries.len(), entries.slots()), (0, 0));
+    let hundredths = sum / looks;
+    assert!((1600..2200).contains(&hundredths), "{hundredths}");
 }
 
 #[test]

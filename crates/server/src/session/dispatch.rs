@@ -521,7 +521,7 @@ impl Context<'_> {
         ask: impl Fn(&Memory) -> Result<(), MemoryRefusal>,
     ) -> Result<(), Refusal> {
         let Err(refusal) = bucket.bucket.look_for_room(&ask) else {
-            self.session.wrote = true;
+            self.session.rest = bucket.bucket.write_rest();
             return Ok(());
         };
         let now_ns = self.now.mono_ns;

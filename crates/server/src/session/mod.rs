@@ -105,8 +105,8 @@ pub(crate) struct Session {
     pub(crate) owed: Vec<Owed>,
     /// Until then, monotonic, writes that find no room do not wait for it.
     pub(crate) no_room_until_ns: u64,
-    /// It wrote since [`Session::rest`] was asked for.
-    pub(crate) wrote: bool,
+    /// How long to rest after what was written last.
+    pub(crate) rest: Option<Duration>,
     woken: bool,
 }
 
@@ -136,7 +136,7 @@ impl Session {
             inbound: None,
             owed: Vec::new(),
             no_room_until_ns: 0,
-            wrote: false,
+            rest: None,
             woken: false,
         };
         if classic {
@@ -247,12 +247,9 @@ impl Session {
         self.bucket = bucket;
     }
 
-    /// How long to rest before the next request, after a write for which others have to make room.
-    pub(crate) fn rest(&mut self) -> Option<Duration> {
-        if !std::mem::take(&mut self.wrote) {
-            return None;
-        }
-        self.bucket.as_ref()?.bucket.write_rest()
+    /// How long to rest before the next request, for others to make room for what was written.
+    pub(crate) fn take_rest(&mut self) -> Option<Duration> {
+        self.rest.take()
     }
 
     /// The parked request is worth another try.

@@ -439,28 +439,10 @@ impl Connection<TcpStream> {
                 Some(next) => next,
                 None => return Ok(Some(Step::Wait(None))),
             },
-            Next::AwaitRoom(more) => {
-                let now = Instant::now();
-                let until = *self
-                    .until
-                    .get_or_insert(now + self.session.node.waits.large_room);
-                let room = self.makes_room(more, now < until);
-                self.info.note_waiting(!room);
-                let next = if room {
-                    Next::Read
-                } else if self.has_waited(now, until) && self.refuse_unread(scratch)? {
-                    self.info.note_waiting(false);
-                    Next::Skip(more)
-                } else if self.mailbox.has_mail() {
-                    self.on_mail(Next::AwaitRoom(more), scratch)?
-                } else {
-                    return Ok(Some(Step::Wait(Some(now + ROOM_LOOK))));
-                };
-                if next != Next::AwaitRoom(more) {
-                    self.until = None;
-                }
-                next
-            }
+            Next::AwaitRoom(more) => match self.await_room(more, scratch)? {
+                Some(next) => next,
+                None => return Ok(Some(Step::Wait(Some(Instant::now() + ROOM_LOOK)))),
+            },
         };
         Ok(None)
     }
@@ -555,7 +537,7 @@ impl Connection<TcpStream> {
         match received.verdict {
             Verdict::NeedInput(more) => {
                 if self.backlog.len().max(more) <= READ_BYTES || self.makes_room(more, true) {
-                    self.session.rest().map_or(Next::Read, Next::Rest)
+                    self.session.take_rest().map_or(Next::Read, Next::Rest)
                 } else {
                     Next::AwaitRoom(more)
                 }

@@ -87,6 +87,33 @@ impl Connection<TcpStream> {
         true
     }
 
+    /// Goes on once there is room for `more` bytes of a large request; `None` as long as there is none.
+    pub(super) fn await_room(
+        &mut self,
+        more: usize,
+        scratch: &mut Scratch,
+    ) -> io::Result<Option<Next>> {
+        let now = Instant::now();
+        let longest = self.session.node.waits.large_room;
+        let until = *self.until.get_or_insert(now + longest);
+        let room = self.makes_room(more, now < until);
+        self.info.note_waiting(!room);
+        let next = if room {
+            Next::Read
+        } else if self.has_waited(now, until) && self.refuse_unread(scratch)? {
+            self.info.note_waiting(false);
+            Next::Skip(more)
+        } else if self.mailbox.has_mail() {
+            self.on_mail(Next::AwaitRoom(more), scratch)?
+        } else {
+            return Ok(None);
+        };
+        if next != Next::AwaitRoom(more) {
+            self.until = None;
+        }
+        Ok(Some(next))
+    }
+
     /// Lets others make room for what it wrote; `None` as long as it rests.
     pub(super) fn rest_after_write(
         &mut self,

@@ -71,7 +71,7 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
     MEMORY "ep_num_pager_runs" Count "Times that the reliever went to work",
         |f| f.counter(|c| &c.relief_steps);
     MEMORY "ep_write_rests" Count
-        "Times that a connection rested (up to 0.3 ms) after a write, for the store to keep up"
+        "Writes after which their connection rested (up to 0.3 ms), for the store to keep up"
         Counter "bucket_write_rests",
         |f| f.counter(|c| &c.write_rests);
     MEMORY "ep_cursors_dropped" Count "Streams sent back to the store to make room"
