@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 /// Requests with less to come do not stand in line: what they take does not keep others waiting.
-pub(super) const LARGE_BYTES: usize = 1 << 20;
+pub(super) const LARGE_BYTES: usize = 256 << 10;
 
 /// Who waits, in the order in which they came. Without it those who look again at the right moment get
 /// what others have waited for longer.

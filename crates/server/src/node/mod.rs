@@ -80,7 +80,7 @@ impl Default for Waits {
             persistence: Duration::from_secs(30),
             pending: Duration::from_secs(30),
             room: Duration::from_millis(10),
-            stored_room: Duration::from_millis(100),
+            stored_room: Duration::from_millis(250),
             large_room: Duration::from_secs(1),
             fetch_room: Duration::from_millis(500),
             relief: Duration::from_millis(50),
