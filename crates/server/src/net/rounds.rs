@@ -218,7 +218,10 @@ impl Rounds {
             let number = event.token().0;
             if let Some(Some(seat)) = self.seats.get_mut(number) {
                 seat.connection.heard(event);
-                self.enqueue(number);
+                // Its timer comes, and until then nothing is read.
+                if !seat.connection.rests() {
+                    self.enqueue(number);
+                }
             }
         }
         self.events = events;
@@ -239,6 +242,7 @@ impl Rounds {
                 && seat.timer == Some(at)
             {
                 seat.timer = None;
+                seat.connection.end_rest(now);
                 self.enqueue(number);
             }
         }

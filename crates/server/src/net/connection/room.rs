@@ -135,6 +135,19 @@ impl Connection<TcpStream> {
         Ok(Some(next))
     }
 
+    /// Whether it rests, and waits for the end of that only.
+    pub(in crate::net) fn rests(&self) -> bool {
+        matches!(self.next, Next::Rest(_)) && self.until.is_some() && self.unsent.is_empty()
+    }
+
+    /// Ends its rest if that is over: it just reads then, and may do so together with others.
+    pub(in crate::net) fn end_rest(&mut self, now: Instant) {
+        if self.rests() && self.until.is_some_and(|until| now >= until) {
+            self.next = Next::Read;
+            self.until = None;
+        }
+    }
+
     /// Whether it is its turn, and its bucket has room for `more` bytes. Large requests take turns.
     fn may_take(&mut self, more: usize) -> bool {
         let bucket = self.session.bucket.as_deref();
