@@ -33,6 +33,8 @@ pub enum Limit {
     Quota,
     /// The share of it up to which writes are let in.
     Mutation,
+    /// The same for a single write: it would not be let in if nothing else were in memory.
+    OneMutation,
     /// The share of it up to which values are read back.
     Backfill,
     /// The share of it that checkpoints may take.
@@ -45,7 +47,7 @@ impl Limit {
     pub fn name(self) -> &'static str {
         match self {
             Self::Quota => "ep_max_size",
-            Self::Mutation => "ep_mutation_mem_ratio",
+            Self::Mutation | Self::OneMutation => "ep_mutation_mem_ratio",
             Self::Backfill => "ep_backfill_mem_threshold",
             Self::Checkpoints => "ep_checkpoint_memory_ratio",
         }
@@ -59,7 +61,7 @@ pub struct MemoryRefusal {
     pub error: OpError,
     /// The limit.
     pub limit: Limit,
-    /// Bytes in use of what is limited.
+    /// Bytes in use of what is limited; of [`Limit::OneMutation`], those of the write.
     pub used: u64,
     /// Bytes allowed.
     pub allowed: u64,
@@ -77,6 +79,7 @@ impl fmt::Display for MemoryRefusal {
         let what = match self.limit {
             Limit::Quota => "the memory quota is used up",
             Limit::Mutation => "memory is above the limit for writes",
+            Limit::OneMutation => "the write takes more than the limit for all of them",
             Limit::Backfill => "memory is above the limit for reading from the store",
             Limit::Checkpoints => "checkpoints are above their share of memory",
         };
@@ -203,23 +206,25 @@ impl Memory {
     ///
     /// # Errors
     /// `TemporaryFailure` while there is hope that memory is freed; `OutOfMemory` at the quota,
-    /// and for what could never fit.
+    /// and for what could never fit ([`Limit::OneMutation`]).
     pub fn admit(&self, bytes: usize) -> Result<(), MemoryRefusal> {
         self.admit_removal()?;
-        let (used, allowed) = (self.used(), self.mutation_limit());
-        if used.saturating_add(bytes as u64) <= allowed {
+        let (bytes, used, allowed) = (bytes as u64, self.used(), self.mutation_limit());
+        if used.saturating_add(bytes) <= allowed {
             return Ok(());
         }
-        let refusal = |error, limit, allowed| MemoryRefusal {
+        let refusal = |error, limit, used, allowed| MemoryRefusal {
             error,
             limit,
             used,
             allowed,
         };
-        Err(if used >= self.quota() || bytes as u64 > allowed {
-            refusal(OpError::OutOfMemory, Limit::Quota, self.quota())
+        Err(if bytes > allowed {
+            refusal(OpError::OutOfMemory, Limit::OneMutation, bytes, allowed)
+        } else if used >= self.quota() {
+            refusal(OpError::OutOfMemory, Limit::Quota, used, self.quota())
         } else {
-            refusal(OpError::TemporaryFailure, Limit::Mutation, allowed)
+            refusal(OpError::TemporaryFailure, Limit::Mutation, used, allowed)
         })
     }
 

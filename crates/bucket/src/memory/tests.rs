@@ -111,8 +111,19 @@ fn the_pressure_matrix() {
 fn what_can_never_fit_is_not_asked_for_again() {
     let memory = Memory::new(100_000);
     let refusal = memory.admit(93_001).unwrap_err();
-    assert_eq!(refusal.error, OpError::OutOfMemory);
-    assert_eq!(memory.admit(usize::MAX), Err(refusal));
+    assert_eq!(
+        (refusal.error, refusal.limit),
+        (OpError::OutOfMemory, Limit::OneMutation)
+    );
+    assert_eq!(
+        refusal.to_string(),
+        "the write takes more than the limit for all of them: 93001 of 93000 bytes \
+         (ep_mutation_mem_ratio)"
+    );
+    memory.add(bytes(100_000));
+    assert_eq!(memory.admit(93_001), Err(refusal), "also at the quota");
+    memory.add(bytes(-100_000));
+    assert!(memory.admit(usize::MAX).is_err());
     assert_eq!(memory.admit(93_000), Ok(()));
 }
 

@@ -57,8 +57,8 @@ pub(crate) struct Waits {
     /// The same while the store is being given changes: room comes with each commit, and those who
     /// are refused ask again and take the processors from whoever makes it.
     pub(crate) stored_room: Duration,
-    /// For memory for a large request, before the rest of it is read all the same, to be refused. Less than
-    /// the timeout of most clients.
+    /// For memory for a large request, before it is refused unread. Less than the timeout of most
+    /// clients.
     pub(crate) large_room: Duration,
     /// For memory for a value that is to be read from the store.
     pub(crate) fetch_room: Duration,
@@ -81,7 +81,7 @@ impl Default for Waits {
             pending: Duration::from_secs(30),
             room: Duration::from_millis(10),
             stored_room: Duration::from_millis(250),
-            large_room: Duration::from_secs(1),
+            large_room: Duration::from_millis(1500),
             fetch_room: Duration::from_millis(500),
             relief: Duration::from_millis(50),
             answer_room: Duration::from_secs(5),

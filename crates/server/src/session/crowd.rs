@@ -65,16 +65,31 @@ impl Session {
             return true;
         };
         let bucket = &served.bucket;
-        // What is read is copied once more, into the document.
-        let bytes = bytes.saturating_mul(2);
+        let bytes = in_memory(bytes);
         let never = bucket.options().eviction == Eviction::None
             || bytes as u64 > bucket.memory().low_mark();
         never || bucket.has_room_for(bytes)
     }
 
+    /// What is said to a request that would bring `bytes` of a document, and waited for room long enough.
+    pub(crate) fn no_room_for(&self, bytes: usize) -> Refusal {
+        if let Some(served) = &self.bucket
+            && let Err(refusal) = served.bucket.admit(in_memory(bytes))
+        {
+            return refusal.into();
+        }
+        let context = "others have waited longer for room for large requests";
+        Refusal::because(Status::ETMPFAIL, context)
+    }
+
     /// Refuses the request whose beginning `input` is, before the rest of it is read; `false` if that
     /// cannot be done here.
-    pub(crate) fn refuse_unread(&mut self, input: &[u8], output: &mut Vec<u8>) -> bool {
+    pub(crate) fn refuse_unread(
+        &mut self,
+        input: &[u8],
+        why: Refusal,
+        output: &mut Vec<u8>,
+    ) -> bool {
         let Some(frame) = Frame::of_header(input) else {
             return false;
         };
@@ -85,10 +100,8 @@ impl Session {
         if !asks || self.is_dcp() || self.owes() {
             return false;
         }
-        let context = "connections hold too much for a request of this size";
         let now = self.node.clock.now();
-        let refusal = Refusal::because(Status::ETMPFAIL, context);
-        self.refuse(&frame, refusal, now, output);
+        self.refuse(&frame, why, now, output);
         true
     }
 
@@ -145,6 +158,11 @@ impl Session {
         };
         value.len().max(inflated) > SMALL_BYTES
     }
+}
+
+/// What is read is copied once more, into the document.
+fn in_memory(bytes: usize) -> usize {
+    bytes.saturating_mul(2)
 }
 
 fn sends_documents(opcode: Opcode) -> bool {

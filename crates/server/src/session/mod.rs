@@ -1,5 +1,6 @@
 //! One connection's conversation: bytes in, bytes out. No socket, no waiting.
 
+mod admission;
 mod aside;
 mod crowd;
 pub(crate) mod dcp;

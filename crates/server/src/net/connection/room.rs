@@ -4,9 +4,11 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
+use wire::Status;
 
 use super::{Connection, Next, READ_BYTES, Scratch};
 use crate::net::line::LARGE_BYTES;
+use crate::session::Refusal;
 
 /// How often it looks whether there is room. The reliever takes a few milliseconds for it.
 pub(super) const ROOM_LOOK: Duration = Duration::from_millis(5);
@@ -29,19 +31,30 @@ impl<S> Connection<S> {
 }
 
 impl Connection<TcpStream> {
-    /// Whether a large request that would be read, room in its bucket or not, from `until` on has waited
-    /// long enough for others to hold less.
-    pub(super) fn has_waited(&self, now: Instant, until: Instant) -> bool {
-        let waits = &self.session.node.waits;
-        now + waits.large_room >= until + waits.answer_room
+    /// Whether a large request goes on waiting for room: longer for others to hold less, which depends
+    /// on their peers, than for room in its bucket.
+    fn is_patient(&mut self) -> bool {
+        let (now, waits) = (Instant::now(), &self.session.node.waits);
+        let until = *self.until.get_or_insert(now + waits.large_room);
+        if self.is_crowded() {
+            now + waits.large_room < until + waits.answer_room
+        } else {
+            now < until
+        }
     }
 
-    /// Refuses the request of which the beginning came; `false` if it has to wait all the same. The rest
-    /// of it is to be dropped.
-    pub(super) fn refuse_unread(&mut self, scratch: &mut Scratch) -> io::Result<bool> {
+    /// Refuses the request of which the beginning came, and `more` bytes are to come; `false` if it has to
+    /// wait all the same. The rest of it is to be dropped.
+    fn refuse_unread(&mut self, more: usize, scratch: &mut Scratch) -> io::Result<bool> {
+        let why = if self.is_crowded() {
+            let context = "connections hold too much for a request of this size";
+            Refusal::because(Status::ETMPFAIL, context)
+        } else {
+            self.session.no_room_for(more)
+        };
         let refused = self
             .session
-            .refuse_unread(&self.backlog, &mut scratch.output);
+            .refuse_unread(&self.backlog, why, &mut scratch.output);
         if refused {
             self.held.leave_line();
             self.backlog = Vec::new();
@@ -93,16 +106,16 @@ impl Connection<TcpStream> {
         more: usize,
         scratch: &mut Scratch,
     ) -> io::Result<Option<Next>> {
-        let now = Instant::now();
-        let longest = self.session.node.waits.large_room;
-        let until = *self.until.get_or_insert(now + longest);
-        let room = self.makes_room(more, now < until);
-        self.info.note_waiting(!room);
-        let next = if room {
-            Next::Read
-        } else if self.has_waited(now, until) && self.refuse_unread(scratch)? {
-            self.info.note_waiting(false);
+        let patient = self.is_patient();
+        let room = self.makes_room(more, true);
+        let refused = !room && !patient && self.refuse_unread(more, scratch)?;
+        // Who cannot be refused unread is read all the same, room in the bucket or not.
+        let goes_on = room || refused || !patient && self.makes_room(more, false);
+        self.info.note_waiting(!goes_on);
+        let next = if refused {
             Next::Skip(more)
+        } else if goes_on {
+            Next::Read
         } else if self.mailbox.has_mail() {
             self.on_mail(Next::AwaitRoom(more), scratch)?
         } else {

@@ -81,6 +81,27 @@ fn a_write_waits_until_there_is_room_and_answers_keep_their_order() {
 }
 
 #[test]
+fn a_write_waits_also_when_the_quota_is_used_up_and_not_for_what_never_fits() {
+    let node = ephemeral(LONG);
+    let served = node.state.bucket("default").unwrap();
+    let mut writer = Client::ready(node.ports().kv);
+    let quota = served.bucket.memory().quota();
+    served.bucket.set_memory_overhead(quota);
+    writer.pipeline_and_wait(&[client::set("a", "new")]);
+    let mut other = Client::ready(node.ports().kv);
+    assert_eq!(other.get("a").status, Status::KEY_ENOENT, "it waits");
+    set_param(&mut other, "mutation_mem_ratio", "0.01");
+    let refused = other.set("b", vec![b'b'; PAD_BYTES + (PAD_BYTES >> 1)]);
+    let context = refused.is(Status::ENOMEM).context();
+    assert!(context.contains("the write takes more"), "{context}");
+    give_room(&mut other);
+    served.bucket.set_memory_overhead(0);
+    writer.answer().ok();
+    assert_eq!(other.get("a").ok().value, b"new");
+    node.shutdown().unwrap();
+}
+
+#[test]
 fn a_write_that_waited_in_vain_is_refused_with_the_limit_and_the_next_ones_are_too() {
     let node = ephemeral(SOON);
     let mut client = Client::ready(node.ports().kv);
@@ -106,12 +127,12 @@ fn a_write_that_waited_in_vain_is_refused_with_the_limit_and_the_next_ones_are_t
 }
 
 /// A node for documents of which the quota holds three.
-fn with_little_room(path: &Path) -> Node {
+fn with_little_room(path: &Path, large_room: Duration) -> Node {
     let mut large = bucket("default");
     large.kind = BucketKind::Couchbase;
     large.eviction = EvictionPolicy::Values;
     let waits = Waits {
-        large_room: LONG,
+        large_room,
         ..Waits::default()
     };
     started(&config(Some(path), vec![large]), waits)
@@ -120,7 +141,7 @@ fn with_little_room(path: &Path) -> Node {
 #[test]
 fn a_large_request_gets_more_room_than_relief_leaves_by_itself() {
     let dir = tempfile::tempdir().unwrap();
-    let node = with_little_room(dir.path());
+    let node = with_little_room(dir.path(), LONG);
     let served = node.state.bucket("default").unwrap();
     let memory = served.bucket.memory();
     let bytes = 16 << 20;
@@ -137,7 +158,7 @@ fn a_large_request_gets_more_room_than_relief_leaves_by_itself() {
 #[test]
 fn who_writes_faster_than_the_store_takes_rests_and_goes_on() {
     let dir = tempfile::tempdir().unwrap();
-    let node = with_little_room(dir.path());
+    let node = with_little_room(dir.path(), LONG);
     let served = node.state.bucket("default").unwrap();
     let memory = served.bucket.memory();
     let mut client = Client::ready(node.ports().kv);
@@ -169,7 +190,7 @@ fn who_writes_faster_than_the_store_takes_rests_and_goes_on() {
 #[test]
 fn large_requests_get_room_in_the_order_in_which_they_came() {
     let dir = tempfile::tempdir().unwrap();
-    let node = with_little_room(dir.path());
+    let node = with_little_room(dir.path(), LONG);
     let served = node.state.bucket("default").unwrap();
     let full = || served.bucket.set_memory_overhead(60 << 20);
     let waiting = || {
@@ -197,6 +218,26 @@ fn large_requests_get_room_in_the_order_in_which_they_came() {
         let cas: Vec<_> = writers.into_iter().map(|w| w.join().unwrap()).collect();
         assert!(cas[0] < cas[1], "{cas:?}");
     });
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn a_large_request_for_which_its_bucket_has_no_room_is_refused_unread() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = with_little_room(dir.path(), SOON);
+    let served = node.state.bucket("default").unwrap();
+    served.bucket.set_memory_overhead(50 << 20);
+    let mut client = Client::ready(node.ports().kv);
+    let request = client::set("large", vec![b'l'; 16 << 20]).bytes();
+    let (sent, unsent) = request.split_at(1 << 20);
+    client.send(sent);
+    let context = client.answer().is(Status::ETMPFAIL).context();
+    assert!(context.contains("ep_mutation_mem_ratio"), "{context}");
+    let refused = bucket::Counters::read(&served.bucket.counters().refused_for_memory);
+    assert_eq!(refused, 1);
+    client.send(unsent);
+    client.set("small", "s").ok();
+    assert_eq!(client.get("large").status, Status::KEY_ENOENT);
     node.shutdown().unwrap();
 }
 
