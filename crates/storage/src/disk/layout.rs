@@ -11,7 +11,7 @@ use super::{kept, manifest};
 use crate::error::one_line;
 
 /// The version of a directory that never had a manifest.
-const FORMAT_VERSION: u32 = 7;
+const FORMAT_VERSION: u32 = 11;
 
 /// What is added from the first manifest on: a directory that has none then lost it.
 const MANIFEST: u32 = 1;
@@ -24,9 +24,11 @@ const HISTORY: u32 = 2;
 const FORMAT_VERSION_MAX: u32 = FORMAT_VERSION + MANIFEST + HISTORY;
 
 /// The earlier versions that it reads, and makes ones of its own: 1 had no journal, 2 a single one;
-/// from 3 to 6 none was kept for its rows, and `MANIFEST` and `HISTORY` were added to 3.
+/// from 3 to 6 none was kept for its rows, and `MANIFEST` and `HISTORY` were added to 3; from 7 to 10 only runs
+/// refer to such rows, and a merge of those lets go of all.
 const FORMAT_VERSION_MIN: u32 = 1;
 const FORMAT_WITH_JOURNALS: u32 = 3;
+const FORMAT_WITH_KEPT: u32 = 7;
 
 /// The first words of the format file.
 const FORMAT_WORDS: &str = "settee storage";
@@ -105,9 +107,21 @@ enum Content {
     Unfinished,
     /// A store of this version of the format, and what is noted of it.
     Store(Noted),
-    /// A store of an earlier version that can be read, what is noted of it, and whether there was
-    /// always a journal.
-    OldStore(Noted, bool),
+    /// A store of an earlier version that can be read.
+    OldStore(Noted, Journals),
+}
+
+/// What journals are to a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Journals {
+    /// There may be none.
+    Unknown,
+    /// They are replayed by opening.
+    Replayed,
+    /// Runs may refer to rows in those that are kept.
+    Kept,
+    /// All tables may.
+    Left,
 }
 
 /// What the format file says of a store.
@@ -143,8 +157,7 @@ pub(crate) struct Directory {
     fresh: bool,
     /// Whether the format file is still to be written.
     unmarked: bool,
-    /// Whether a journal belongs to it.
-    journaled: bool,
+    journals: Journals,
     noted: Noted,
 }
 
@@ -173,7 +186,11 @@ impl Directory {
             _lock: lock,
             fresh,
             unmarked: fresh || matches!(content, Content::OldStore(..)),
-            journaled: matches!(content, Content::Store(_) | Content::OldStore(_, true)),
+            journals: match content {
+                Content::Store(_) => Journals::Left,
+                Content::OldStore(_, journals) => journals,
+                Content::Empty | Content::Unfinished => Journals::Unknown,
+            },
             noted: match content {
                 Content::Store(noted) | Content::OldStore(noted, _) => noted,
                 _ => Noted::default(),
@@ -210,7 +227,7 @@ impl Directory {
         if self.noted.manifest {
             there(&self.path.join(manifest::NAME))?;
         }
-        if self.keeps_journals() {
+        if self.journals >= Journals::Kept {
             there(&self.path.join(kept::NAME))?;
         }
         let database = self.database();
@@ -232,12 +249,12 @@ impl Directory {
 
     /// Whether a journal belongs to it: not before the first opening by a release that keeps one.
     pub(crate) fn has_journal(&self) -> bool {
-        self.journaled
+        self.journals >= Journals::Replayed
     }
 
-    /// Whether journals may be kept for their rows: not before the directory is of this version.
+    /// Whether tables may refer to journals: not before the directory is of this version.
     pub(crate) fn keeps_journals(&self) -> bool {
-        !self.unmarked
+        self.journals == Journals::Left
     }
 
     /// The file of the last acknowledged commits.
@@ -258,7 +275,7 @@ impl Directory {
                 kept::make_list(&self.path)?;
             }
             self.write_format(self.noted)?;
-            (self.fresh, self.unmarked, self.journaled) = (false, false, true);
+            (self.fresh, self.unmarked, self.journals) = (false, false, Journals::Left);
         }
         // A stop came in between, or a release that did not note it wrote the manifest.
         if self.path.join(manifest::NAME).try_exists()? {
@@ -397,11 +414,15 @@ impl Place<'_> {
         });
         match version {
             Some(FORMAT_VERSION_MIN..FORMAT_WITH_JOURNALS) => {
-                Ok(Content::OldStore(Noted::default(), false))
+                Ok(Content::OldStore(Noted::default(), Journals::Unknown))
             }
-            Some(version @ FORMAT_WITH_JOURNALS..FORMAT_VERSION) => {
+            Some(version @ FORMAT_WITH_JOURNALS..FORMAT_WITH_KEPT) => {
                 let noted = Noted::of(version - FORMAT_WITH_JOURNALS);
-                Ok(Content::OldStore(noted, true))
+                Ok(Content::OldStore(noted, Journals::Replayed))
+            }
+            Some(version @ FORMAT_WITH_KEPT..FORMAT_VERSION) => {
+                let noted = Noted::of(version - FORMAT_WITH_KEPT);
+                Ok(Content::OldStore(noted, Journals::Kept))
             }
             Some(version @ FORMAT_VERSION..=FORMAT_VERSION_MAX) => {
                 Ok(Content::Store(Noted::of(version - FORMAT_VERSION)))

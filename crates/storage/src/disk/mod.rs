@@ -79,6 +79,12 @@ pub struct DiskOptions {
     /// Rows of at least so many bytes, and below those apart, are not copied when a journal becomes
     /// tables: these refer to them until they are merged.
     pub refer_bytes_min: u32,
+    /// A merge of runs does not copy rows of the youngest journals either, as long as these hold at
+    /// most so many percent of what lives: most of them are dead by the time of a later one.
+    pub left_percent: u32,
+    /// Bytes that live, up to which a merge of runs takes all tables there are. Beyond that it takes some of
+    /// them, and leaves no rows in journals.
+    pub whole_bytes_max: u64,
     /// When no tables were added for so long, what is dead in them is merged away, ...
     pub quiet: Duration,
     /// ... if it is at least so many bytes, and half of all.
@@ -94,6 +100,8 @@ impl Default for DiskOptions {
             direct_rows_min: 30_000,
             apart_bytes_min: 1 << 20,
             refer_bytes_min: 512,
+            left_percent: 130,
+            whole_bytes_max: 2 << 30,
             quiet: Duration::from_secs(2),
             dead_bytes_min: 64 << 20,
         }

@@ -113,13 +113,13 @@ fn a_directory_in_use_is_refused() {
 fn a_newer_format_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
-    fs::write(dir.path().join("FORMAT"), "settee storage 11\n").unwrap();
+    fs::write(dir.path().join("FORMAT"), "settee storage 15\n").unwrap();
     let error = refused_untouched(dir.path());
     assert_eq!(error.kind, OpenErrorKind::NewerFormat);
     assert!(
         error
             .to_string()
-            .contains("format 11, this release reads 10"),
+            .contains("format 15, this release reads 14"),
         "{error}"
     );
 }
@@ -197,10 +197,11 @@ fn a_store_of_an_earlier_format_becomes_one_of_this() {
         "settee storage 1\n",
         "settee storage 2\n",
         "settee storage 3\n",
+        "settee storage 7\n",
     ] {
         fs::write(&format, earlier).unwrap();
         let store = open(dir.path());
-        assert_eq!(fs::read_to_string(&format).unwrap(), "settee storage 7\n");
+        assert_eq!(fs::read_to_string(&format).unwrap(), "settee storage 11\n");
         for vb in VBS {
             assert_eq!(read(&store, vb).unwrap(), world.vbs[&vb]);
         }
@@ -212,7 +213,7 @@ fn a_store_of_an_earlier_format_becomes_one_of_this() {
 fn a_manifest_without_a_note_is_noted_when_the_store_is_opened() {
     let dir = tempfile::tempdir().unwrap();
     let (format, manifest) = (dir.path().join("FORMAT"), dir.path().join("manifest"));
-    let noted = || fs::read_to_string(&format).unwrap() == "settee storage 8\n";
+    let noted = || fs::read_to_string(&format).unwrap() == "settee storage 12\n";
     filled(dir.path());
     assert_eq!(open(dir.path()).manifest().unwrap(), None);
     assert!(!noted(), "there was none");
@@ -222,6 +223,7 @@ fn a_manifest_without_a_note_is_noted_when_the_store_is_opened() {
         "settee storage 2\n",
         "settee storage 3\n",
         "settee storage 7\n",
+        "settee storage 11\n",
     ] {
         fs::write(&format, earlier).unwrap();
         assert_eq!(

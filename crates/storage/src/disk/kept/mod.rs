@@ -25,9 +25,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fs::{Advice, fadvise};
 
 use super::journal::{NextPlace, numbered, path_of, recycle};
-use list::Listed;
-
-pub(crate) use list::{NAME, read};
+pub(crate) use list::{Listed, NAME, read};
 
 pub(crate) use values::{TakingOver, Values};
 
@@ -51,6 +49,10 @@ pub(crate) struct Kept {
     spares: Mutex<Vec<PathBuf>>,
     /// The directory is of a version of which that is known.
     begun: AtomicBool,
+    /// The last generation whose rows a merge takes over.
+    taken: AtomicU64,
+    /// Bytes of rows that the merge under way left in younger journals.
+    left_bytes: AtomicU64,
 }
 
 impl Kept {
@@ -66,6 +68,8 @@ impl Kept {
             bytes: AtomicU64::new(0),
             spares: Mutex::default(),
             begun: AtomicBool::new(false),
+            taken: AtomicU64::new(u64::MAX),
+            left_bytes: AtomicU64::new(0),
         })
     }
 
@@ -115,6 +119,30 @@ impl Kept {
     /// Bytes of all of them. Waits for no disk.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The generations that are listed, ascending, with their bytes.
+    pub(crate) fn listed(&self) -> Listed {
+        self.listed.lock().clone()
+    }
+
+    /// Has the merges that begin now take over the rows of journals up to this generation.
+    pub(crate) fn take_over(&self, taken: u64) {
+        self.taken.store(taken, Ordering::Relaxed);
+        self.left_bytes.store(0, Ordering::Relaxed);
+    }
+
+    fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    fn note_left(&self, bytes: u64) {
+        self.left_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of rows that the last merge left in journals.
+    pub(crate) fn left_bytes(&self) -> u64 {
+        self.left_bytes.load(Ordering::Relaxed)
     }
 
     fn set_files(&self, files: Files, listed: &Listed) {

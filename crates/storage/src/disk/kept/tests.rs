@@ -19,6 +19,7 @@ const RUNS: u64 = 16;
 fn options() -> DiskOptions {
     DiskOptions {
         refer_bytes_min: 1,
+        left_percent: 0,
         free_bytes_min: 0,
         dead_bytes_min: u64::MAX,
         ..DiskOptions::default()
@@ -151,6 +152,92 @@ fn rows_lie_in_their_journals_until_they_are_merged() {
             .is_ok()
     );
     check(&store, RUNS + 1);
+}
+
+/// A store of which merges leave as much in journals.
+fn leaving(path: &Path, left_percent: u32, whole_bytes_max: u64) -> DiskStore {
+    let options = DiskOptions {
+        left_percent,
+        whole_bytes_max,
+        ..options()
+    };
+    DiskStore::open(path, options).unwrap().0
+}
+
+/// Adds runs up to that number, and waits for so many merges more.
+fn add_runs(store: &DiskStore, numbers: std::ops::RangeInclusive<u64>, merges: u64) {
+    let merged = store.upkeep().merges;
+    for number in numbers {
+        add_run(store, number);
+    }
+    until("runs are merged", || {
+        store.upkeep().merges >= merged + merges
+    });
+    let engine = store.reader("testing").unwrap();
+    until("and few are left", || {
+        engine.rows.l0_table_count() < RUNS as usize
+    });
+}
+
+#[test]
+fn a_merge_leaves_the_rows_of_young_journals_where_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    let store = leaving(path, 1000, u64::MAX);
+    add_runs(&store, 1..=RUNS, 1);
+    check(&store, RUNS);
+    assert!(!tables_have_values(path));
+    assert_eq!(store.reader("testing").unwrap().rows.l0_table_count(), 0);
+    assert!(generations(path).is_superset(&(1..=RUNS).collect()));
+    let data_bytes = store.disk_usage().unwrap().data_bytes;
+    assert!(data_bytes > RUNS * 2 * VALUE.len() as u64);
+    drop(store);
+    // What was left before an opening is taken over, too, when it is too old.
+    let store = leaving(path, 30, u64::MAX);
+    check(&store, RUNS);
+    let held = store.snapshot(VB).unwrap();
+    add_runs(&store, RUNS + 1..=2 * RUNS, 1);
+    check(&store, 2 * RUNS);
+    assert!(tables_have_values(path));
+    let first = *generations(path).first().unwrap();
+    assert!((RUNS..2 * RUNS).contains(&first), "{first}");
+    let seen = held
+        .by_seqno(Seqno::ZERO)
+        .map(|row| row.unwrap().value().to_vec());
+    assert!(seen.eq(vec![VALUE.as_bytes().to_vec(); RUNS as usize + 1]));
+    drop(held);
+    add_runs(&store, 2 * RUNS + 1..=3 * RUNS, 1);
+    check(&store, 3 * RUNS);
+    let then = *generations(path).first().unwrap();
+    assert!((first + RUNS / 2..3 * RUNS).contains(&then), "{then}");
+    drop(store);
+    let store = leaving(path, 30, u64::MAX);
+    check(&store, 3 * RUNS);
+    let next = *generations(path).first().unwrap();
+    assert_eq!(next, then, "nothing is let go of that is needed");
+}
+
+/// There merges take a part of the tables each, so none of those below runs may need a journal.
+#[test]
+fn nothing_stays_in_journals_of_a_store_that_has_become_large() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    let store = leaving(path, 1000, u64::MAX);
+    add_runs(&store, 1..=RUNS, 1);
+    assert!(!tables_have_values(path));
+    drop(store);
+    let store = leaving(path, 1000, 0);
+    add_runs(&store, RUNS + 1..=2 * RUNS, 1);
+    check(&store, 2 * RUNS);
+    until("all is taken over", || {
+        generations(path).first() > Some(&(2 * RUNS - 1))
+    });
+    // Now by the strategy of the database.
+    add_runs(&store, 2 * RUNS + 1..=3 * RUNS, 1);
+    check(&store, 3 * RUNS);
+    until("all is taken over", || {
+        generations(path).first() > Some(&(3 * RUNS - 1))
+    });
 }
 
 #[test]
@@ -342,6 +429,17 @@ fn an_earlier_store_has_no_references_until_it_is_one_of_this() {
     add_run(&store, 1);
     assert!(!tables_have_values(path));
     check(&store, 1);
+    drop(store);
+    // Of this version runs refer to journals, and no other tables.
+    fs::write(path.join("FORMAT"), "settee storage 7\n").unwrap();
+    let list = path.join(NAME);
+    fs::rename(&list, dir.path().join("away")).unwrap();
+    assert!(refusal(path).contains("kept is missing"));
+    fs::rename(dir.path().join("away"), &list).unwrap();
+    let store = leaving(path, 1000, u64::MAX);
+    check(&store, 1);
+    add_runs(&store, 2..=RUNS, 1);
+    check(&store, RUNS);
 }
 
 /// Who asks for statistics serves clients, and does not wait for a disk that holds up the list.

@@ -36,6 +36,11 @@ impl Values {
         let Some((generation, place)) = reference(key, value)? else {
             return Ok(None);
         };
+        self.row(generation, place).map(Some)
+    }
+
+    /// A row of a journal.
+    fn row(&mut self, generation: u64, place: Place) -> io::Result<Slice> {
         let Some(file) = self.files.get(&generation) else {
             return Err(not_kept(generation));
         };
@@ -49,7 +54,7 @@ impl Values {
             }
             none => &mut none.insert((generation, Window::new(Arc::clone(file)))).1,
         };
-        window.row(place).map(Some)
+        window.row(place)
     }
 }
 
@@ -103,11 +108,24 @@ impl Factory for TakingOver {
     }
 
     fn make_filter(&self, _: &Context) -> Box<dyn CompactionFilter> {
-        Box::new(TakeOver(Values::new(self.0.files())))
+        let kept = Arc::clone(&self.0);
+        Box::new(TakeOver {
+            values: Values::new(kept.files()),
+            taken: kept.taken(),
+            left_bytes: 0,
+            kept,
+        })
     }
 }
 
-struct TakeOver(Values);
+/// Takes over the rows of older journals, and adds up those that stay in younger ones.
+struct TakeOver {
+    values: Values,
+    /// The last generation that is taken over.
+    taken: u64,
+    left_bytes: u64,
+    kept: Arc<Kept>,
+}
 
 impl CompactionFilter for TakeOver {
     fn filter_item(&mut self, item: ItemAccessor<'_>, _: &Context) -> lsm_tree::Result<Verdict> {
@@ -118,7 +136,18 @@ impl CompactionFilter for TakeOver {
         if item.is_indirection() {
             return Ok(Verdict::Keep);
         }
-        let row = self.0.referred(key, &item.value()?)?;
-        Ok(row.map_or(Verdict::Keep, Verdict::ReplaceValue))
+        let Some((generation, place)) = reference(key, &item.value()?)? else {
+            return Ok(Verdict::Keep);
+        };
+        if generation > self.taken {
+            self.left_bytes += place.length() as u64;
+            return Ok(Verdict::Keep);
+        }
+        let row = self.values.row(generation, place)?;
+        Ok(Verdict::ReplaceValue(row))
+    }
+
+    fn finish(self: Box<Self>) {
+        self.kept.note_left(self.left_bytes);
     }
 }

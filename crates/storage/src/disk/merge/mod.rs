@@ -3,6 +3,7 @@
 //! The database would do it in a thread of its own, but takes no write any more once a merge has
 //! failed. Here a failed merge is given up whole and tried again.
 
+mod plan;
 mod tables;
 
 use std::io;
@@ -18,54 +19,11 @@ use parking_lot::{Condvar, Mutex};
 use super::DiskOptions;
 use crate::port::Upkeep;
 
+use plan::Sizes;
 pub(crate) use tables::{Stuck, Tables};
 
-/// When dead rows are merged away though there are few runs.
-#[derive(Clone, Copy, Debug)]
-struct Rest {
-    quiet: Duration,
-    dead_bytes_min: u64,
-}
-
-impl Rest {
-    fn of(options: &DiskOptions) -> Self {
-        Self {
-            quiet: options.quiet,
-            dead_bytes_min: options.dead_bytes_min,
-        }
-    }
-
-    /// Whether so much of `bytes` with so many rows and removals is dead that merging all of it is
-    /// worthwhile: then at least as much goes as is written.
-    ///
-    /// A removal stands for the row that it removes: a row that came and went within a journal is
-    /// in no table.
-    fn is_due(self, bytes: u64, rows: u64, removals: u64) -> bool {
-        let dead = u128::from(bytes) * u128::from(removals.min(rows)) / u128::from(rows.max(1));
-        let dead = u64::try_from(dead).expect("it is a part of the bytes");
-        let stays = bytes - dead;
-        dead >= self.dead_bytes_min.max(bytes / 2) && stays <= QUIET_BYTES_MAX && removals > 0
-    }
-}
-
-/// Bytes that stay, above which it is not done: merging them all would take too long, should many
-/// runs come meanwhile. Dead rows are a smaller part of more.
-const QUIET_BYTES_MAX: u64 = 1 << 30;
-
-/// Runs that lie side by side until they are merged with what is below. A merge writes all that is
-/// there, so the more runs it takes, the less is written; a read that misses the journals asks each
-/// of them, and what they refer to takes space.
-const RUNS_MIN: u64 = 16;
-const RUNS_MAX: u64 = 64;
-
-/// As many runs as have so many times the bytes that lie below: what a merge writes is at most half of what came
-/// since the last one.
-const TIMES_BELOW: u64 = 2;
-
-fn runs_for(bytes_below: u64, run_bytes: u64) -> u8 {
-    let runs = TIMES_BELOW * bytes_below / run_bytes.max(1);
-    u8::try_from(runs.clamp(RUNS_MIN, RUNS_MAX)).expect("it is within its bounds")
-}
+/// Bytes of a table that a merge writes; the next one begins another.
+const TABLE_BYTES: u64 = 64 << 20;
 
 /// The pause after the first failure in a row; it doubles with each, up to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -110,8 +68,7 @@ struct Told {
 pub(crate) struct Shared {
     pub(crate) tables: Tables,
     pub(crate) counts: Arc<Counts>,
-    limits: Rest,
-    journal_bytes: u64,
+    options: DiskOptions,
     told: Mutex<Told>,
     bell: Condvar,
 }
@@ -158,34 +115,55 @@ impl Shared {
         if told.stop { Woken::Stop } else { Woken::Late }
     }
 
+    /// What there is.
+    fn sizes(&self) -> Sizes {
+        let tree = &self.tables.rows.tree;
+        let version = tree.current_version();
+        let mut levels = version.iter_levels().map(|level| level.size());
+        let runs = levels.next().unwrap_or(0);
+        let left = self.tables.left();
+        let mut sizes = Sizes {
+            below: levels.sum(),
+            left: left.bytes,
+            new: runs,
+            removals: tree.tombstone_count(),
+            ..Sizes::default()
+        };
+        sizes.rows = (tree.approximate_len() as u64).saturating_sub(sizes.removals);
+        for (generation, bytes) in self.tables.kept.listed() {
+            if generation <= left.drained {
+                sizes.left_in += bytes;
+            } else {
+                sizes.new += bytes;
+            }
+        }
+        sizes
+    }
+
     /// How many runs are merged with what is below.
     pub(crate) fn runs_merged(&self) -> u8 {
-        let version = self.tables.rows.tree.current_version();
-        let mut bytes_below = 0;
-        for level in version.iter_levels().skip(1) {
-            bytes_below += level.size();
-        }
-        runs_for(bytes_below, self.journal_bytes)
+        self.sizes().runs_due(self.options.journal_bytes)
     }
 
     fn is_stopping(&self) -> bool {
         self.told.lock().stop
     }
 
-    /// Merges as long as the strategy finds something.
+    /// Merges as long as there are enough runs.
     fn merge_runs(&self) -> Result<(), Stuck> {
         let rows = &self.tables.rows;
-        let version = || rows.tree.current_version().id();
         // The database would move a single run down as it is, with what it refers to. Two are never
         // moved: both have the key that tells their generations.
         while !self.is_stopping() && rows.tree.l0_run_count() > 1 {
-            let before = version();
-            let strategy = Leveled::default().with_l0_threshold(self.runs_merged());
-            let readers = &self.tables.db.supervisor.snapshot_tracker;
-            let unread = readers.get_seqno_safe_to_gc();
-            self.tables
-                .merge(|| Ok(rows.tree.compact(Arc::new(strategy), unread)?))?;
-            if version() == before {
+            let is_small = self.sizes().living() <= self.options.whole_bytes_max;
+            let merged = if is_small && !self.tables.has_levels() {
+                self.merge_whole(self.last_taken())?
+            } else if self.tables.below_refers() {
+                self.merge_whole(u64::MAX)?
+            } else {
+                self.merge_levels()?
+            };
+            if !merged {
                 break;
             }
             self.tables.forget();
@@ -194,13 +172,55 @@ impl Shared {
         Ok(())
     }
 
+    /// The last generation of the journal whose rows a merge takes over now.
+    fn last_taken(&self) -> u64 {
+        let kept = &self.tables.kept;
+        if !kept.is_begun() {
+            return u64::MAX;
+        }
+        let percent = u128::from(self.options.left_percent);
+        let bytes = u128::from(self.sizes().living()) * percent / 100;
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        plan::last_taken(&kept.listed(), self.tables.drained(), bytes)
+    }
+
+    /// Merges runs with all tables, if there are enough, and tells whether.
+    fn merge_whole(&self, taken: u64) -> Result<bool, Stuck> {
+        let tree = &self.tables.rows.tree;
+        if tree.l0_run_count() < usize::from(self.runs_merged()) {
+            return Ok(false);
+        }
+        let unread = self.unread();
+        self.tables
+            .merge(taken, || Ok(tree.major_compact(TABLE_BYTES, unread)?))?;
+        Ok(true)
+    }
+
+    /// Merges what the strategy of the database finds, and tells whether that was anything.
+    fn merge_levels(&self) -> Result<bool, Stuck> {
+        let tree = &self.tables.rows.tree;
+        let before = tree.current_version().id();
+        let strategy = Arc::new(Leveled::default().with_l0_threshold(self.runs_merged()));
+        let unread = self.unread();
+        self.tables
+            .merge(u64::MAX, || Ok(tree.compact(strategy, unread)?))?;
+        Ok(tree.current_version().id() != before)
+    }
+
+    /// The number before which nobody reads.
+    fn unread(&self) -> u64 {
+        let readers = &self.tables.db.supervisor.snapshot_tracker;
+        readers.get_seqno_safe_to_gc()
+    }
+
     /// Merges all that there is into one run without dead rows.
     fn merge_all(&self) -> Result<(), Stuck> {
         self.tables.forget();
-        self.tables.merge(|| self.tables.rows.major_compact())?;
-        if self.tables.rows.tree.stale_blob_bytes() >= self.limits.dead_bytes_min {
+        let merge = || self.tables.rows.major_compact();
+        self.tables.merge(u64::MAX, merge)?;
+        if self.tables.rows.tree.stale_blob_bytes() >= self.options.dead_bytes_min {
             // Files of large rows go with the merge after the one that found the rows gone.
-            self.tables.merge(|| self.tables.rows.major_compact())?;
+            self.tables.merge(u64::MAX, merge)?;
         }
         self.tables.forget();
         self.counts.merges.fetch_add(1, Ordering::Relaxed);
@@ -224,11 +244,7 @@ impl Shared {
 
     /// Whether what is there shall be merged when no more comes.
     fn is_mostly_dead(&self) -> bool {
-        let tree = &self.tables.rows.tree;
-        let removals = tree.tombstone_count();
-        let rows = (tree.approximate_len() as u64).saturating_sub(removals);
-        let bytes = tree.disk_space() + self.tables.kept.bytes();
-        self.limits.is_due(bytes, rows, removals)
+        self.sizes().is_mostly_dead(self.options.dead_bytes_min)
     }
 }
 
@@ -260,8 +276,7 @@ impl Merger {
         let shared = Arc::new(Shared {
             tables,
             counts,
-            limits: Rest::of(options),
-            journal_bytes: options.journal_bytes,
+            options: *options,
             told: Mutex::new(Told {
                 rung: true,
                 stop: false,
@@ -316,7 +331,7 @@ fn run(shared: &Shared) {
                     tracing::info!("merges succeed again");
                 }
                 failures = 0;
-                (!resting && shared.needs_rest()).then_some(shared.limits.quiet)
+                (!resting && shared.needs_rest()).then_some(shared.options.quiet)
             }
             Err(stuck) => {
                 failures += 1;

@@ -1,6 +1,6 @@
 //! The tables, and what attempts that failed left among their files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::ops::Range;
@@ -59,6 +59,17 @@ struct Lists {
     large_end: u64,
     /// The last generation of the journal that is in the tables.
     drained: u64,
+    /// The first generation that each table may refer to.
+    refers: BTreeMap<u64, u64>,
+}
+
+/// What the last merge left in journals.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Left {
+    /// Bytes of the rows.
+    pub(super) bytes: u64,
+    /// The last generation that was in the tables when it began.
+    pub(super) drained: u64,
 }
 
 /// The tables. Runs are added one at a time, and beside that tables are merged, one merge at a
@@ -71,6 +82,7 @@ pub(crate) struct Tables {
     /// Tables that counted when a merge began: somebody may still read one that does not any more.
     pub(super) installed: Mutex<BTreeSet<u64>>,
     pub(super) kept: Arc<Kept>,
+    left: Mutex<Left>,
 }
 
 impl Tables {
@@ -81,12 +93,57 @@ impl Tables {
             lists: Mutex::default(),
             installed: Mutex::default(),
             kept,
+            left: Mutex::default(),
         };
         {
             let mut lists = tables.lists.lock();
             (lists.large_end, lists.drained) = (tables.large_end(), drained);
+            lists.refers = tables.first_referred();
         }
         tables
+    }
+
+    /// What is known of tables that were there before: any may refer to the first journal that is kept; but
+    /// below runs none does once there are several levels, since rows are left in journals
+    /// only as long as merges take all tables.
+    fn first_referred(&self) -> BTreeMap<u64, u64> {
+        let first = self.kept.listed().keys().next().copied();
+        let first = first.unwrap_or(u64::MAX);
+        let runs = self.runs();
+        let below = if self.has_levels() { u64::MAX } else { first };
+        let tables = self.ids().into_iter();
+        tables
+            .map(|id| (id, if runs.contains(&id) { first } else { below }))
+            .collect()
+    }
+
+    /// Whether tables below runs lie in more than one level.
+    pub(super) fn has_levels(&self) -> bool {
+        let version = self.rows.tree.current_version();
+        let last = version.level_count() - 1;
+        version
+            .iter_levels()
+            .take(last)
+            .skip(1)
+            .any(|level| !level.is_empty())
+    }
+
+    /// Whether tables below runs may refer to journals.
+    pub(super) fn below_refers(&self) -> bool {
+        let lists = self.lists.lock();
+        let runs = self.runs();
+        let mut below = lists.refers.iter().filter(|(id, _)| !runs.contains(id));
+        below.any(|(_, first)| *first <= lists.drained)
+    }
+
+    /// The last generation of the journal that is in the tables.
+    pub(super) fn drained(&self) -> u64 {
+        self.lists.lock().drained
+    }
+
+    /// What the last merge left in journals; nothing of what was before this opening.
+    pub(super) fn left(&self) -> Left {
+        *self.left.lock()
     }
 
     /// Adds the run of a generation of the journal: what `write` makes counts as a whole or not at all.
@@ -104,13 +161,18 @@ impl Tables {
         })?;
         lists.large_end = lists.large_end.max(self.large_end());
         lists.drained = generation;
+        for run in self.runs() {
+            lists.refers.entry(run).or_insert(generation);
+        }
         Ok(())
     }
 
-    /// Merges tables by `merge`. When that fails, its inputs count as before, and its output is
+    /// Merges tables by `merge`, which takes over the rows of journals up to generation `taken`. When that
+    /// fails, its inputs count as before, and its output is
     /// removed, unless the disk does not even tell what counts; then that is done the next time.
     pub(crate) fn merge(
         &self,
+        taken: u64,
         merge: impl FnOnce() -> Result<(), fjall::Error>,
     ) -> Result<(), Stuck> {
         self.clear()?;
@@ -126,6 +188,7 @@ impl Tables {
             let lists = self.lists.lock();
             (self.runs(), lists.drained)
         };
+        self.kept.take_over(taken);
         merge().map_err(|error| {
             self.failed(&mut self.lists.lock(), first);
             match self.clear() {
@@ -133,13 +196,29 @@ impl Tables {
                 _ => Stuck::Later(error),
             }
         })?;
-        // Only runs refer to journals, and what was merged has taken over what they refer to.
-        if self.runs().is_disjoint(&runs)
-            && let Err(error) = self.kept.release(drained)
-        {
+        let unreferred = self.note_merged(taken);
+        if self.runs().is_disjoint(&runs) {
+            *self.left.lock() = Left {
+                bytes: self.kept.left_bytes(),
+                drained,
+            };
+        }
+        if let Err(error) = self.kept.release(unreferred.min(drained)) {
             tracing::warn!(%error, "cannot let go of journals; the next merge does");
         }
         Ok(())
+    }
+
+    /// Notes what the tables that were made refer to, and tells up to which generation no table refers to any.
+    fn note_merged(&self, taken: u64) -> u64 {
+        let mut lists = self.lists.lock();
+        let ids = self.ids();
+        lists.refers.retain(|id, _| ids.contains(id));
+        for id in ids {
+            lists.refers.entry(id).or_insert(taken.saturating_add(1));
+        }
+        let first = lists.refers.values().min();
+        first.map_or(u64::MAX, |first| first.saturating_sub(1))
     }
 
     /// Numbers of the tables that are runs, and were not merged.

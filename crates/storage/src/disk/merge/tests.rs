@@ -121,7 +121,7 @@ fn what_attempts_left_is_removed_and_what_is_read_is_not() {
         Err(fjall::Error::Poisoned)
     });
     assert!(matches!(failed, Err(Stuck::Later(_))));
-    assert!(tables.merge(|| Ok(())).is_ok());
+    assert!(tables.merge(u64::MAX, || Ok(())).is_ok());
     assert!(
         files(path).len() > before,
         "what is read is there: {:?}",
@@ -220,40 +220,6 @@ fn what_is_dead_is_merged_away_in_a_rest() {
     });
     assert_eq!(suite::scan(&store, VB, 0).0.len(), 100);
     until("it is told", || store.upkeep().merges > 0);
-}
-
-#[test]
-fn a_rest_is_used_when_half_is_dead() {
-    let rest = Rest {
-        quiet: Duration::ZERO,
-        dead_bytes_min: 1000,
-    };
-    for (due, bytes, rows, removals) in [
-        (false, 1 << 20, 0, 0),
-        (false, 1 << 20, 100, 49),
-        (true, 1 << 20, 100, 50),
-        (true, 1 << 20, 100, 100),
-        // A removal of what is not there any more.
-        (true, 1 << 20, 100, 200),
-        (false, 1000, 100, 99),
-        (true, 1 << 30, 100, 60),
-        (true, 2 << 30, 100, 60),
-        (false, 3 << 30, 100, 60),
-    ] {
-        assert_eq!(
-            rest.is_due(bytes, rows, removals),
-            due,
-            "{bytes} {rows} {removals}"
-        );
-    }
-}
-
-#[test]
-fn a_merge_takes_as_many_runs_as_have_what_is_below() {
-    for (runs, bytes_below) in [(16, 0), (16, 8 << 25), (34, 17 << 25), (64, 1 << 40)] {
-        assert_eq!(runs_for(bytes_below, 32 << 20), runs, "{bytes_below}");
-    }
-    assert_eq!(runs_for(1, 0), 16);
 }
 
 #[test]

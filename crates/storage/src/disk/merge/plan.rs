@@ -1,0 +1,167 @@
+//! When runs are merged, and which rows a merge takes over from journals.
+
+use super::super::kept::Listed;
+
+/// Runs that lie side by side until they are merged with what is below. A merge writes all that is
+/// there but for what it leaves in young journals, so the more runs it takes, the less is written; a read that
+/// misses the journals asks each of them, and what they refer to takes space.
+const RUNS_MIN: u64 = 16;
+const RUNS_MAX: u64 = 64;
+
+/// Runs are merged once everything takes so many times the space of what lives.
+const TIMES_LIVING: u64 = 3;
+
+/// Journals that a merge leaves at most.
+const LEFT_MAX: usize = 64;
+
+/// Bytes that live, above which nothing is merged just because it is mostly dead: it would take too long, should many
+/// runs come meanwhile.
+const QUIET_BYTES_MAX: u64 = 1 << 30;
+
+/// What there is, in bytes, but for rows and removals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sizes {
+    /// Tables below the runs, ...
+    pub(super) below: u64,
+    /// ... rows that they refer to, all of which lived after the last merge, ...
+    pub(super) left: u64,
+    /// ... and the journals in which these lie.
+    pub(super) left_in: u64,
+    /// Runs, and the journals of theirs.
+    pub(super) new: u64,
+    /// Rows of all tables.
+    pub(super) rows: u64,
+    /// A removal stands for the row that it removes: a row that came and went within a journal is
+    /// in no table.
+    pub(super) removals: u64,
+}
+
+impl Sizes {
+    /// What all takes.
+    pub(super) fn all(self) -> u64 {
+        self.below + self.left_in + self.new
+    }
+
+    /// What lives of it, about.
+    pub(super) fn living(self) -> u64 {
+        let bytes = self.below + self.left + self.new;
+        let living = self.rows - self.removals.min(self.rows);
+        let part = u128::from(bytes) * u128::from(living) / u128::from(self.rows.max(1));
+        u64::try_from(part).expect("it is a part of the bytes")
+    }
+
+    /// How many runs are merged with what is below.
+    pub(super) fn runs_due(self, run_bytes: u64) -> u8 {
+        let then = (self.below + self.left) * TIMES_LIVING;
+        let room = then.saturating_sub(self.below + self.left_in);
+        let runs = room / run_bytes.max(1);
+        u8::try_from(runs.clamp(RUNS_MIN, RUNS_MAX)).expect("it is within its bounds")
+    }
+
+    /// Whether so much is dead that merging all is worthwhile: then at least as much goes as is written.
+    pub(super) fn is_mostly_dead(self, dead_bytes_min: u64) -> bool {
+        let (all, living) = (self.all(), self.living());
+        let dead = all.saturating_sub(living);
+        dead >= dead_bytes_min.max(all / 2) && living <= QUIET_BYTES_MAX && self.removals > 0
+    }
+}
+
+/// The last of the journals up to generation `drained` whose rows a merge takes over: the younger ones
+/// hold up to `bytes_max`. Many of their rows are dead by the time of the next merge, and are never copied.
+pub(super) fn last_taken(listed: &Listed, drained: u64, bytes_max: u64) -> u64 {
+    let mut bytes = 0;
+    let youngest = listed.range(..=drained).rev();
+    let mut taken = youngest.enumerate().skip_while(|(number, (_, more))| {
+        bytes += **more;
+        bytes <= bytes_max && *number < LEFT_MAX
+    });
+    taken.next().map_or(0, |(_, (generation, _))| *generation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rest_is_used_when_half_is_dead() {
+        for (due, bytes, rows, removals) in [
+            (false, 1 << 20, 0, 0),
+            (false, 1 << 20, 100, 49),
+            (true, 1 << 20, 100, 50),
+            (true, 1 << 20, 100, 100),
+            // A removal of what is not there any more.
+            (true, 1 << 20, 100, 200),
+            (false, 1000, 100, 99),
+            (true, 1 << 30, 100, 60),
+            (true, 2 << 30, 100, 60),
+            (false, 3 << 30, 100, 60),
+        ] {
+            for (below, new) in [(bytes, 0), (0, bytes)] {
+                let sizes = Sizes {
+                    below,
+                    new,
+                    rows,
+                    removals,
+                    ..Sizes::default()
+                };
+                assert_eq!(sizes.is_mostly_dead(1000), due, "{sizes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_dead_in_journals_that_a_merge_left_counts_as_dead() {
+        let mut sizes = Sizes {
+            below: 1000,
+            left: 1000,
+            left_in: 2000,
+            rows: 100,
+            removals: 1,
+            ..Sizes::default()
+        };
+        assert_eq!((sizes.all(), sizes.living()), (3000, 1980));
+        assert!(!sizes.is_mostly_dead(0));
+        sizes.left_in = 3000;
+        assert!(sizes.is_mostly_dead(0));
+    }
+
+    #[test]
+    fn a_merge_waits_until_all_takes_three_times_what_lives() {
+        let mib = 1 << 20;
+        for (runs, below, left, left_in) in [
+            (16, 0, 0, 0),
+            (16, 256, 0, 0),
+            (34, 544, 0, 0),
+            (64, 1 << 20, 0, 0),
+            // 3 * 1,000 - 270 - 1,300 MiB.
+            (44, 270, 730, 1300),
+            (16, 270, 730, 4000),
+        ] {
+            let sizes = Sizes {
+                below: below * mib,
+                left: left * mib,
+                left_in: left_in * mib,
+                ..Sizes::default()
+            };
+            assert_eq!(sizes.runs_due(32 * mib), runs, "{sizes:?}");
+        }
+        assert_eq!(Sizes::default().runs_due(0), 16);
+    }
+
+    #[test]
+    fn the_youngest_journals_stay() {
+        let listed: Listed = (1..=100).map(|generation| (generation, 10)).collect();
+        for (taken, drained, bytes_max) in [
+            (100, 100, 0),
+            (100, 100, 9),
+            (99, 100, 10),
+            (97, 100, 39),
+            (50, 53, 30),
+            (0, 53, 530),
+            (36, 100, u64::MAX),
+        ] {
+            assert_eq!(last_taken(&listed, drained, bytes_max), taken);
+        }
+        assert_eq!(last_taken(&Listed::new(), 5, 0), 0);
+    }
+}
