@@ -32,6 +32,9 @@ pub(crate) use values::{TakingOver, Values};
 /// What the names of files begin with that are there to be used again.
 const SPARE: &str = "spare-";
 
+/// Bytes of rows that live, by the generations of journals.
+pub(crate) type Living = BTreeMap<u64, u64>;
+
 /// Journals by their generations.
 pub(crate) type Files = BTreeMap<u64, Arc<File>>;
 
@@ -51,8 +54,8 @@ pub(crate) struct Kept {
     begun: AtomicBool,
     /// The last generation whose rows a merge takes over.
     taken: AtomicU64,
-    /// Bytes of rows that the merge under way left in younger journals.
-    left_bytes: AtomicU64,
+    /// What lived in journals when the last merge took rows over.
+    living: Mutex<Living>,
 }
 
 impl Kept {
@@ -69,7 +72,7 @@ impl Kept {
             spares: Mutex::default(),
             begun: AtomicBool::new(false),
             taken: AtomicU64::new(u64::MAX),
-            left_bytes: AtomicU64::new(0),
+            living: Mutex::default(),
         })
     }
 
@@ -129,20 +132,20 @@ impl Kept {
     /// Has the merges that begin now take over the rows of journals up to this generation.
     pub(crate) fn take_over(&self, taken: u64) {
         self.taken.store(taken, Ordering::Relaxed);
-        self.left_bytes.store(0, Ordering::Relaxed);
+        self.living.lock().clear();
     }
 
     fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 
-    fn note_left(&self, bytes: u64) {
-        self.left_bytes.store(bytes, Ordering::Relaxed);
+    fn note_living(&self, living: Living) {
+        *self.living.lock() = living;
     }
 
-    /// Bytes of rows that the last merge left in journals.
-    pub(crate) fn left_bytes(&self) -> u64 {
-        self.left_bytes.load(Ordering::Relaxed)
+    /// What lived in each journal when the last merge looked.
+    pub(crate) fn living(&self) -> Living {
+        self.living.lock().clone()
     }
 
     fn set_files(&self, files: Files, listed: &Listed) {

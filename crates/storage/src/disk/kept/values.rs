@@ -8,7 +8,7 @@ use fjall::Slice;
 use fjall::compaction::filter::{CompactionFilter, Context, Factory, ItemAccessor, Verdict};
 
 use super::super::journal::{Place, Window};
-use super::{Files, Kept};
+use super::{Files, Kept, Living};
 use crate::record::{DecodeError, RowKey, decode_reference};
 
 /// Reads rows that mostly come in the order of their keys.
@@ -112,19 +112,39 @@ impl Factory for TakingOver {
         Box::new(TakeOver {
             values: Values::new(kept.files()),
             taken: kept.taken(),
-            left_bytes: 0,
+            living: Living::default(),
+            last: (0, 0),
             kept,
         })
     }
 }
 
-/// Takes over the rows of older journals, and adds up those that stay in younger ones.
+/// Takes over the rows of older journals, and adds up what lives in each.
 struct TakeOver {
     values: Values,
     /// The last generation that is taken over.
     taken: u64,
-    left_bytes: u64,
+    living: Living,
+    /// A generation, and bytes that are not yet among those of it: mostly it is that of the row before.
+    last: (u64, u64),
     kept: Arc<Kept>,
+}
+
+impl TakeOver {
+    fn note_living(&mut self, generation: u64, bytes: usize) {
+        if generation != self.last.0 {
+            self.settle();
+            self.last.0 = generation;
+        }
+        self.last.1 += bytes as u64;
+    }
+
+    fn settle(&mut self) {
+        let (generation, bytes) = std::mem::take(&mut self.last);
+        if bytes > 0 {
+            *self.living.entry(generation).or_default() += bytes;
+        }
+    }
 }
 
 impl CompactionFilter for TakeOver {
@@ -139,15 +159,16 @@ impl CompactionFilter for TakeOver {
         let Some((generation, place)) = reference(key, &item.value()?)? else {
             return Ok(Verdict::Keep);
         };
+        self.note_living(generation, place.length());
         if generation > self.taken {
-            self.left_bytes += place.length() as u64;
             return Ok(Verdict::Keep);
         }
         let row = self.values.row(generation, place)?;
         Ok(Verdict::ReplaceValue(row))
     }
 
-    fn finish(self: Box<Self>) {
-        self.kept.note_left(self.left_bytes);
+    fn finish(mut self: Box<Self>) {
+        self.settle();
+        self.kept.note_living(self.living);
     }
 }

@@ -119,19 +119,19 @@ impl Shared {
     fn sizes(&self) -> Sizes {
         let tree = &self.tables.rows.tree;
         let version = tree.current_version();
-        let mut levels = version.iter_levels().map(|level| level.size());
-        let runs = levels.next().unwrap_or(0);
         let left = self.tables.left();
         let mut sizes = Sizes {
-            below: levels.sum(),
-            left: left.bytes,
-            new: runs,
+            left: left.map_or(0, |left| left.bytes),
+            new: version.l0().size(),
             removals: tree.tombstone_count(),
             ..Sizes::default()
         };
+        for level in version.iter_levels().skip(1) {
+            sizes.below += level.size();
+        }
         sizes.rows = (tree.approximate_len() as u64).saturating_sub(sizes.removals);
         for (generation, bytes) in self.tables.kept.listed() {
-            if generation <= left.drained {
+            if left.is_some_and(|left| generation <= left.drained) {
                 sizes.left_in += bytes;
             } else {
                 sizes.new += bytes;
@@ -157,9 +157,9 @@ impl Shared {
         while !self.is_stopping() && rows.tree.l0_run_count() > 1 {
             let is_small = self.sizes().living() <= self.options.whole_bytes_max;
             let merged = if is_small && !self.tables.has_levels() {
-                self.merge_whole(self.last_taken())?
+                self.merge_whole(true)?
             } else if self.tables.below_refers() {
-                self.merge_whole(u64::MAX)?
+                self.merge_whole(false)?
             } else {
                 self.merge_levels()?
             };
@@ -178,18 +178,26 @@ impl Shared {
         if !kept.is_begun() {
             return u64::MAX;
         }
+        let sizes = self.sizes();
         let percent = u128::from(self.options.left_percent);
-        let bytes = u128::from(self.sizes().living()) * percent / 100;
+        let bytes = u128::from(sizes.living()) * percent / 100;
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        plan::last_taken(&kept.listed(), self.tables.drained(), bytes)
+        let young = match self.tables.left() {
+            Some(left) => left.young,
+            None if sizes.below == 0 => u64::MAX,
+            // Nothing is known of how soon rows die that are written here.
+            None => 0,
+        };
+        plan::last_taken(&kept.listed(), self.tables.drained(), bytes.min(young))
     }
 
-    /// Merges runs with all tables, if there are enough, and tells whether.
-    fn merge_whole(&self, taken: u64) -> Result<bool, Stuck> {
+    /// Merges runs with all tables, if there are enough, and tells whether. It may leave rows in journals.
+    fn merge_whole(&self, leaves: bool) -> Result<bool, Stuck> {
         let tree = &self.tables.rows.tree;
         if tree.l0_run_count() < usize::from(self.runs_merged()) {
             return Ok(false);
         }
+        let taken = if leaves { self.last_taken() } else { u64::MAX };
         let unread = self.unread();
         self.tables
             .merge(taken, || Ok(tree.major_compact(TABLE_BYTES, unread)?))?;

@@ -1,6 +1,6 @@
 //! When runs are merged, and which rows a merge takes over from journals.
 
-use super::super::kept::Listed;
+use super::super::kept::{Listed, Living};
 
 /// Runs that lie side by side until they are merged with what is below. A merge writes all that is
 /// there but for what it leaves in young journals, so the more runs it takes, the less is written; a read that
@@ -63,6 +63,44 @@ impl Sizes {
         let (all, living) = (self.all(), self.living());
         let dead = all.saturating_sub(living);
         dead >= dead_bytes_min.max(all / 2) && living <= QUIET_BYTES_MAX && self.removals > 0
+    }
+}
+
+/// What a merge left in journals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Left {
+    /// The last generation that was in the tables when it began.
+    pub(super) drained: u64,
+    /// Bytes of the rows.
+    pub(super) bytes: u64,
+    /// Bytes of the youngest journals up to the first of which so little lived that copying it is cheaper than what it takes;
+    /// `u64::MAX` when there was none such.
+    pub(super) young: u64,
+}
+
+/// A journal is worth keeping while this part of it lives.
+const WORTH_PART: u64 = 4;
+
+impl Left {
+    /// After a merge of all that was in the tables up to generation `drained`, which took over the rows of journals up to
+    /// `taken`.
+    pub(super) fn of(listed: &Listed, living: &Living, taken: u64, drained: u64) -> Self {
+        let mut young = 0;
+        let mut found = false;
+        for (generation, bytes) in listed.range(..=drained).rev() {
+            let lives = living.get(generation).copied().unwrap_or_default();
+            found = lives < bytes / WORTH_PART;
+            if found {
+                break;
+            }
+            young += bytes;
+        }
+        let left = living.iter().filter(|(generation, _)| **generation > taken);
+        Self {
+            drained,
+            bytes: left.map(|(_, bytes)| bytes).sum(),
+            young: if found { young } else { u64::MAX },
+        }
     }
 }
 
@@ -163,5 +201,30 @@ mod tests {
             assert_eq!(last_taken(&listed, drained, bytes_max), taken);
         }
         assert_eq!(last_taken(&Listed::new(), 5, 0), 0);
+    }
+
+    #[test]
+    fn journals_of_which_little_lives_are_not_worth_keeping() {
+        let listed: Listed = (1..=4).map(|generation| (generation, 100)).collect();
+        for (young, bytes, living) in [
+            (u64::MAX, 150, [25, 50, 75, 75]),
+            (200, 150, [25, 24, 75, 75]),
+            (0, 99, [100, 100, 75, 24]),
+            (u64::MAX, 175, [100, 50, 75, 100]),
+        ] {
+            let living: Living = (1..=4).zip(living).collect();
+            let left = Left {
+                drained: 4,
+                bytes,
+                young,
+            };
+            assert_eq!(Left::of(&listed, &living, 2, 4), left);
+        }
+        // What was drained beside the merge is not known.
+        let living = Living::from([(1, 50), (2, 60)]);
+        let left = Left::of(&listed, &living, 0, 2);
+        assert_eq!((left.bytes, left.young), (110, u64::MAX));
+        let none = Left::of(&Listed::new(), &Living::new(), 0, 2);
+        assert_eq!((none.bytes, none.young), (0, u64::MAX));
     }
 }

@@ -10,6 +10,7 @@ use fjall::{AbstractTree, Database, Keyspace};
 use parking_lot::Mutex;
 
 use super::super::kept::Kept;
+use super::plan::Left;
 
 /// The file that names the list of tables that counts.
 const CURRENT: &str = "current";
@@ -63,15 +64,6 @@ struct Lists {
     refers: BTreeMap<u64, u64>,
 }
 
-/// What the last merge left in journals.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Left {
-    /// Bytes of the rows.
-    pub(super) bytes: u64,
-    /// The last generation that was in the tables when it began.
-    pub(super) drained: u64,
-}
-
 /// The tables. Runs are added one at a time, and beside that tables are merged, one merge at a
 /// time.
 pub(crate) struct Tables {
@@ -82,7 +74,7 @@ pub(crate) struct Tables {
     /// Tables that counted when a merge began: somebody may still read one that does not any more.
     pub(super) installed: Mutex<BTreeSet<u64>>,
     pub(super) kept: Arc<Kept>,
-    left: Mutex<Left>,
+    left: Mutex<Option<Left>>,
 }
 
 impl Tables {
@@ -141,8 +133,8 @@ impl Tables {
         self.lists.lock().drained
     }
 
-    /// What the last merge left in journals; nothing of what was before this opening.
-    pub(super) fn left(&self) -> Left {
+    /// What the last merge since the opening left in journals.
+    pub(super) fn left(&self) -> Option<Left> {
         *self.left.lock()
     }
 
@@ -198,10 +190,8 @@ impl Tables {
         })?;
         let unreferred = self.note_merged(taken);
         if self.runs().is_disjoint(&runs) {
-            *self.left.lock() = Left {
-                bytes: self.kept.left_bytes(),
-                drained,
-            };
+            let (listed, living) = (self.kept.listed(), self.kept.living());
+            *self.left.lock() = Some(Left::of(&listed, &living, taken, drained));
         }
         if let Err(error) = self.kept.release(unreferred.min(drained)) {
             tracing::warn!(%error, "cannot let go of journals; the next merge does");
