@@ -81,6 +81,13 @@ pub(crate) struct FetchRequest {
     pub(crate) wake: Arc<dyn Wake>,
 }
 
+impl FetchRequest {
+    /// Whether both want the same document.
+    pub(crate) fn is_for(&self, other: &Self) -> bool {
+        (self.vb, self.key.seqno) == (other.vb, other.key.seqno)
+    }
+}
+
 /// A keyspace with its memory quota, its store and what its workers share.
 ///
 /// The workers run once [`Workers::start`](crate::Workers::start) is called; without them
@@ -107,6 +114,12 @@ pub struct Bucket<S> {
     pub(crate) stop_bell: Bell,
     pub(crate) fetches: Mutex<Vec<FetchRequest>>,
     pub(crate) fetch_bell: Bell,
+    /// Rings where fetches wait for one who helps the fetcher.
+    pub(crate) fetch_help_bell: Bell,
+    /// Whether reads of the store wait for the disk, and others should help.
+    pub(crate) disk_is_slow: AtomicBool,
+    /// Whose turn it is to read what may be large.
+    pub(crate) fetch_turn: Mutex<()>,
     pub(crate) reliever_bell: Bell,
     pub(crate) relieving: AtomicBool,
     /// Where the next pass of eviction begins.
@@ -179,6 +192,9 @@ impl<S: KvStore> Bucket<S> {
             stop_bell: Bell::default(),
             fetches: Mutex::new(Vec::new()),
             fetch_bell: Bell::default(),
+            fetch_help_bell: Bell::default(),
+            disk_is_slow: AtomicBool::new(false),
+            fetch_turn: Mutex::default(),
             reliever_bell: Bell::default(),
             relieving: AtomicBool::new(false),
             relieve_next: AtomicU16::new(0),
@@ -394,13 +410,6 @@ impl<S: KvStore> Bucket<S> {
     /// Whether the loaded state of a vBucket calls for a new history.
     pub(crate) fn begins_anew(&self, id: VbId) -> bool {
         self.slot(id).is_some_and(|slot| slot.begins_anew)
-    }
-
-    /// Asks for a value that is only in the store; `wake` rings when it is worth trying again.
-    /// Whoever calls this has asked [`Bucket::admit_fetch`] whether there is room for it.
-    pub fn fetch(&self, vb: VbId, key: FetchKey, wake: Arc<dyn Wake>) {
-        self.fetches.lock().push(FetchRequest { vb, key, wake });
-        self.fetch_bell.ring();
     }
 
     /// Asks the flusher not to wait for more changes: somebody looks at what is durable.

@@ -65,6 +65,10 @@ impl KvStore for Store {
         either!(self, store => store.fetch(vb, wants))
     }
 
+    fn may_have_large(&self) -> bool {
+        either!(self, store => store.may_have_large())
+    }
+
     fn snapshot(&self, vb: VbId) -> Result<Box<dyn Snapshot>, StoreError> {
         either!(self, store => store.snapshot(vb))
     }

@@ -127,6 +127,10 @@ impl<S: KvStore> KvStore for FaultyStore<S> {
         self.inner.fetch(vb, wants)
     }
 
+    fn may_have_large(&self) -> bool {
+        self.inner.may_have_large()
+    }
+
     fn snapshot(&self, vb: VbId) -> Result<Box<dyn Snapshot>, StoreError> {
         self.check_read("opening a snapshot")?;
         self.inner.snapshot(vb)

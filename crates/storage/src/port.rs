@@ -50,6 +50,12 @@ pub trait KvStore: Send + Sync + 'static {
     /// its newest row down until the key turns up.
     fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Result<Vec<Option<Document>>, StoreError>;
 
+    /// Whether there may be documents of a MiB and more: of such no two should be read at the same time, since none is
+    /// counted before it is in memory.
+    fn may_have_large(&self) -> bool {
+        false
+    }
+
     /// A consistent view of one vBucket, which later commits do not change. A vBucket without a
     /// record is seen as empty.
     ///

@@ -1,29 +1,138 @@
 //! The fetcher: reads values back that left memory.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::Builder;
+
 use engine::FetchKey;
 use model::VbId;
 use storage::{KvStore, Want};
 
 use crate::Bucket;
+use crate::bucket::FetchRequest;
 use crate::holds::Hold;
+use crate::signals::Wake;
 use crate::stats::Counters;
 
+/// A read that takes longer waits for the disk; one from the system's page cache takes a tenth.
+const SLOW_NS: u64 = 60_000;
+
+/// So many more slow reads than others, and the disk is slow: one may be because its thread was interrupted.
+const SLOW_READS: u32 = 2;
+const SLOW_READS_MAX: u32 = 4;
+
+/// Those who help the fetcher at most. As many reads more are under way then, for which a disk has room.
+const HELPERS_MAX: usize = 3;
+
 impl<S: KvStore> Bucket<S> {
+    /// Asks for a value that is only in the store; `wake` rings when it is worth trying again.
+    /// Whoever calls this has asked [`Bucket::admit_fetch`] whether there is room for it.
+    pub fn fetch(&self, vb: VbId, key: FetchKey, wake: Arc<dyn Wake>) {
+        self.fetches.lock().push(FetchRequest { vb, key, wake });
+        self.fetch_bell.ring();
+        if self.disk_is_slow.load(Ordering::Relaxed) {
+            self.fetch_help_bell.ring();
+        }
+    }
+
     /// Serves every fetch that waits now: a document that many wait for is read once. Whoever finds no
     /// room any more, because of what was read before, is woken all the same, and waits for room.
     pub fn fetch_step(&self) {
-        let mut requests = std::mem::take(&mut *self.fetches.lock());
-        requests.sort_by_key(|request| (request.vb, request.key.seqno));
-        for group in requests.chunk_by(|a, b| a.vb == b.vb && a.key.seqno == b.key.seqno) {
-            if self.memory.admit_fetch().is_ok() {
-                self.fetch_key(group[0].vb, &group[0].key);
-            } else {
-                self.relieve();
-            }
-            for request in group {
-                request.wake.wake();
-            }
+        while self.fetch_waiting(&mut 0, &mut || ()) {}
+    }
+
+    /// Takes fetches that wait, and serves them; says whether there were any. While the disk is slow it takes those for one
+    /// document only, and calls `help` if there are more. `slow` counts reads.
+    fn fetch_waiting(&self, slow: &mut u32, help: &mut dyn FnMut()) -> bool {
+        let (mut requests, more) = self.take_fetches();
+        if more {
+            help();
         }
+        let mut at = 0;
+        while let Some(first) = requests.get(at) {
+            let same = |request: &&FetchRequest| request.is_for(first);
+            let end = at + requests[at..].iter().take_while(same).count();
+            let began_ns = self.clock.mono_ns();
+            self.fetch_group(&requests[at..end]);
+            let took_ns = self.clock.mono_ns().saturating_sub(began_ns);
+            *slow = if took_ns > SLOW_NS {
+                SLOW_READS_MAX.min(*slow + 1)
+            } else {
+                slow.saturating_sub(1)
+            };
+            let is_slow = *slow >= SLOW_READS;
+            self.disk_is_slow.store(is_slow, Ordering::Relaxed);
+            if is_slow {
+                self.fetches.lock().extend(requests.drain(end..));
+            }
+            at = end;
+        }
+        at > 0
+    }
+
+    /// Those who wait, in the order of the store; or those for one document while the disk is slow, and whether there are more.
+    fn take_fetches(&self) -> (Vec<FetchRequest>, bool) {
+        let mut waiting = self.fetches.lock();
+        let mut taken = std::mem::take(&mut *waiting);
+        if self.disk_is_slow.load(Ordering::Relaxed) && !taken.is_empty() {
+            let first = taken.swap_remove(0);
+            let (mut same, others): (Vec<_>, _) =
+                taken.into_iter().partition(|other| first.is_for(other));
+            *waiting = others;
+            let more = !waiting.is_empty();
+            drop(waiting);
+            same.push(first);
+            return (same, more);
+        }
+        drop(waiting);
+        taken.sort_by_key(|request| (request.vb, request.key.seqno));
+        (taken, false)
+    }
+
+    /// Serves those who wait for the same document.
+    fn fetch_group(&self, group: &[FetchRequest]) {
+        let turn = self.store.may_have_large().then(|| self.fetch_turn.lock());
+        if self.memory.admit_fetch().is_ok() {
+            self.fetch_key(group[0].vb, &group[0].key);
+        } else {
+            self.relieve();
+        }
+        drop(turn);
+        for request in group {
+            request.wake.wake();
+        }
+    }
+
+    /// Serves fetches until the bucket stops, with help while the disk is slow.
+    pub(crate) fn fetch_until_stopped(&self) {
+        std::thread::scope(|scope| {
+            let (mut slow, mut helpers) = (0, 0);
+            let mut help = || {
+                if helpers < HELPERS_MAX {
+                    let helper = Builder::new().name("fetcher".into()).stack_size(1 << 20);
+                    match helper.spawn_scoped(scope, || self.help_to_fetch()) {
+                        Ok(_) => helpers += 1,
+                        Err(error) => tracing::debug!(%error, "nobody helps the fetcher"),
+                    }
+                }
+                self.fetch_help_bell.ring();
+            };
+            while !self.is_stopping() {
+                self.fetch_bell.wait(None);
+                while self.fetch_waiting(&mut slow, &mut help) {}
+            }
+            self.fetch_help_bell.ring();
+        });
+    }
+
+    fn help_to_fetch(&self) {
+        let mut slow = 0;
+        while !self.is_stopping() {
+            self.fetch_help_bell.wait(None);
+            while self.fetch_waiting(&mut slow, &mut || self.fetch_help_bell.ring()) {}
+        }
+        // It wakes one only.
+        self.fetch_help_bell.ring();
     }
 
     /// Reads one document at once, without waiting for the fetcher: for those who may block.

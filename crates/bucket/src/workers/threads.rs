@@ -316,13 +316,6 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    fn fetch_until_stopped(&self) {
-        while !self.is_stopping() {
-            self.fetch_bell.wait(None);
-            self.fetch_step();
-        }
-    }
-
     fn relieve_until_stopped(&self) {
         // The ring that tells of the stop may have ended the rest below instead of this wait.
         while !self.is_stopping() {

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bucket::Flushed;
+use bucket::{Bucket, Flushed, Wake, Workers};
 use engine::{OpError, Outcome};
 use model::{Seqno, VbId, VbState, VbUuid};
 use storage::{ErrorKind, Fault, FaultyStore};
 
-use crate::world::{Ear, Gated, Kept, Ops, ROOMY, disk, options, rows, running, warm};
+use crate::world::{
+    Ear, Gated, HandClock, Kept, Ops, ROOMY, Slow, disk, options, rows, running, stored, uuids,
+    warm,
+};
 
 #[test]
 fn a_deleted_vbucket_is_gone_at_once_and_after_restarts() {
@@ -174,6 +177,45 @@ fn a_document_that_many_wait_for_is_read_once() {
     assert_eq!(ear.rings(), 50);
     assert_eq!(bucket.counters().fetched.load(Ordering::Relaxed), 1);
     assert_eq!(bucket.get(0, "a").unwrap(), b"1");
+}
+
+/// Documents that may be large are read one at a time: none is counted before it is in memory.
+#[test]
+fn others_help_the_fetcher_while_the_disk_is_slow() {
+    for (has_large, at_once) in [(false, 2), (true, 1)] {
+        let clock = Arc::new(HandClock::default());
+        let store = Slow::new(has_large, Arc::clone(&clock));
+        let bucket = Bucket::open(options(1, ROOMY), store, clock, &mut uuids(1)).unwrap();
+        let ear = Ear::new();
+        let warmed = Arc::clone(&ear);
+        let workers = Workers::start(&bucket, uuids(1000), move || warmed.wake()).unwrap();
+        ear.listen();
+        let keys: Vec<String> = (0..20).map(|index| format!("key{index}")).collect();
+        for key in &keys {
+            bucket.set(0, key, b"1");
+        }
+        bucket.await_persisted(VbId(0), Seqno(20), ear.clone());
+        ear.listen();
+        let read = Ear::new();
+        for key in &keys {
+            let evict =
+                |vbucket: &mut engine::VBucket| vbucket.evict(&stored(key), model::Now::default());
+            assert_eq!(bucket.with_vbucket(VbId(0), evict), Some(true));
+            let Ok(Outcome::NeedsFetch(wanted)) = bucket.try_get(0, key) else {
+                panic!("it was evicted");
+            };
+            bucket.fetch(VbId(0), wanted, read.clone());
+        }
+        while read.rings() < keys.len() {
+            read.listen();
+        }
+        for key in &keys {
+            assert_eq!(bucket.get(0, key).unwrap(), b"1");
+        }
+        let most = bucket.store().reads_at_once();
+        assert!(most >= at_once && (most == 1) == has_large, "{most}");
+        workers.stop().unwrap();
+    }
 }
 
 #[test]

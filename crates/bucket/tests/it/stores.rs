@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use bucket::Clock;
 use model::{Document, Meta, Seqno, VbId, VbRecord};
 use storage::{
     CommitInfo, Compacted, DiskUsage, HistoryKept, HistoryLimits, Keep, KvStore, LoadedVb,
     MemStore, Snapshot, StoreError, VbBatch, Want,
 };
 
-use crate::world::Ear;
+use parking_lot::{Condvar, Mutex};
+
+use crate::world::{Ear, HandClock, PATIENCE};
 
 /// A store that several buckets may use one after the other, as restarts do: closing it only
 /// notes that it was closed.
@@ -57,15 +60,11 @@ impl Gated {
 
 type Answer<T> = Result<T, StoreError>;
 
-/// All but `commit` and `close`, which the wrappers are about.
+/// All but `commit`, `fetch` and `close`, which the wrappers are about.
 macro_rules! hand_on {
     () => {
         fn load(&self) -> Answer<Vec<LoadedVb>> {
             self.inner.load()
-        }
-
-        fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
-            self.inner.fetch(vb, wants)
         }
 
         fn snapshot(&self, vb: VbId) -> Answer<Box<dyn Snapshot>> {
@@ -118,6 +117,10 @@ macro_rules! hand_on {
 impl KvStore for Kept {
     hand_on!();
 
+    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
+        self.inner.fetch(vb, wants)
+    }
+
     fn commit(&self, batches: &[VbBatch<'_>]) -> Answer<CommitInfo> {
         self.inner.commit(batches)
     }
@@ -131,9 +134,91 @@ impl KvStore for Kept {
 impl KvStore for Gated {
     hand_on!();
 
+    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
+        self.inner.fetch(vb, wants)
+    }
+
     fn commit(&self, batches: &[VbBatch<'_>]) -> Answer<CommitInfo> {
         self.pass();
         self.inner.commit(batches)
+    }
+
+    fn close(&self) -> Answer<()> {
+        self.inner.close()
+    }
+}
+
+/// A store on a slow disk: each read takes 100 us by a clock that is turned by hand. From the third on a read goes on once
+/// somebody else wants to read, too.
+pub(crate) struct Slow {
+    inner: Kept,
+    clock: Arc<HandClock>,
+    has_large: bool,
+    reads: Mutex<Reads>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Reads {
+    asked: usize,
+    begun: usize,
+    /// Under way at the same time, now and at most.
+    now: usize,
+    most: usize,
+}
+
+impl Slow {
+    pub(crate) fn new(has_large: bool, clock: Arc<HandClock>) -> Self {
+        Self {
+            inner: Kept::default(),
+            clock,
+            has_large,
+            reads: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Reads that were under way at the same time.
+    pub(crate) fn reads_at_once(&self) -> usize {
+        self.reads.lock().most
+    }
+}
+
+impl KvStore for Slow {
+    hand_on!();
+
+    fn commit(&self, batches: &[VbBatch<'_>]) -> Answer<CommitInfo> {
+        self.inner.commit(batches)
+    }
+
+    fn may_have_large(&self) -> bool {
+        self.reads.lock().asked += 1;
+        self.changed.notify_all();
+        self.has_large
+    }
+
+    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
+        for _ in 0..100 {
+            self.clock.now();
+        }
+        let mut reads = self.reads.lock();
+        reads.begun += 1;
+        reads.now += 1;
+        reads.most = reads.most.max(reads.now);
+        if reads.begun == 3 {
+            let alone = |reads: &mut Reads| reads.asked == 3;
+            let waited = self.changed.wait_while_for(&mut reads, alone, PATIENCE);
+            assert!(!waited.timed_out(), "nobody helps");
+        }
+        if !self.has_large && reads.begun >= 3 {
+            let alone = |reads: &mut Reads| reads.most == 1;
+            let waited = self.changed.wait_while_for(&mut reads, alone, PATIENCE);
+            assert!(!waited.timed_out(), "nobody reads beside");
+        }
+        self.changed.notify_all();
+        reads.now -= 1;
+        drop(reads);
+        self.inner.fetch(vb, wants)
     }
 
     fn close(&self) -> Answer<()> {

@@ -247,4 +247,4 @@ pub(crate) fn rows(store: &impl KvStore, vb: u16) -> Vec<Document> {
     rows
 }
 
-pub(crate) use crate::stores::{Gated, Kept};
+pub(crate) use crate::stores::{Gated, Kept, Slow};

@@ -11,7 +11,7 @@ use crate::http;
 const NODE_OWN: usize = 256;
 /// For the files of one store: its tables, its journals, those of them that it keeps, those that a merge reads and
 /// writes.
-const STORE_OWN: usize = 400;
+const STORE_OWN: usize = 512;
 /// Of what is left to clients, HTTP gets this part.
 const HTTP_PART: usize = 8;
 

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fjall::compaction::filter::Factory;
 use fjall::config::{
@@ -22,7 +22,8 @@ use fjall::config::{
     PartitioningPolicy, PinningPolicy,
 };
 use fjall::{
-    CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, Slice,
+    AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions,
+    Slice,
 };
 use model::{Seqno, VbId};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -76,6 +77,9 @@ pub(crate) struct Engine {
     journal_bytes_max: u64,
     /// Bytes of the journal that is written into, when somebody could look last.
     journal_bytes: AtomicU64,
+    apart_bytes_min: usize,
+    /// Whether any row of the journals may be one that will lie apart.
+    journaled_large: AtomicBool,
 }
 
 /// A record that cannot be decoded, or a database that does not answer.
@@ -136,6 +140,8 @@ impl Engine {
             Journal::check(directory.path(), drained)?;
         }
         let mut told: BTreeMap<u64, PerVb<VbFront>> = BTreeMap::new();
+        let apart_bytes_min = options.apart_bytes_min as usize;
+        let mut journaled_large = false;
         let (sealed, journal) = Journal::open(
             directory.path(),
             (drained, options.journal_bytes),
@@ -144,6 +150,9 @@ impl Engine {
                 let vbs = told.entry(generation).or_default();
                 for entry in group {
                     let (Entry::Put(vb, ..) | Entry::Remove(vb, _)) = entry;
+                    if let Entry::Put(.., place) = entry {
+                        journaled_large |= place.length() >= apart_bytes_min;
+                    }
                     vbs.slot(vb).get_or_insert_default().apply(entry);
                 }
             },
@@ -183,6 +192,8 @@ impl Engine {
             journal,
             journal_bytes_max: options.journal_bytes,
             journal_bytes: AtomicU64::new(0),
+            apart_bytes_min,
+            journaled_large: AtomicBool::new(journaled_large),
         })
     }
 
@@ -190,7 +201,7 @@ impl Engine {
     pub(crate) fn changes(&self) -> Changes<'_> {
         let mut journal = self.journal.lock();
         Changes {
-            front: &self.front,
+            engine: self,
             group: journal.begin(),
             journal,
             staged: Staged::default(),
@@ -205,6 +216,20 @@ impl Engine {
     /// Makes room in the journal for another commit, and says whether that took waiting.
     pub(crate) fn make_room(&self) -> Result<bool, Stuck> {
         self.room.make(self.journal_bytes_max)
+    }
+
+    /// Whether there may be rows that lie apart, or will.
+    pub(crate) fn may_have_large(&self) -> bool {
+        let apart = || {
+            self.rows
+                .tree
+                .current_version()
+                .blob_files
+                .iter()
+                .next()
+                .is_some()
+        };
+        self.journaled_large.load(Ordering::Relaxed) || apart()
     }
 
     /// Bytes that the cache of blocks may still grow by.
@@ -372,7 +397,7 @@ fn filters() -> FilterPolicy {
 
 /// A group of changes on its way. Dropped before [`Changes::write`], it never was.
 pub(crate) struct Changes<'a> {
-    front: &'a RwLock<Front>,
+    engine: &'a Engine,
     journal: MutexGuard<'a, Journal>,
     group: Group,
     staged: Staged,
@@ -388,6 +413,9 @@ impl Changes<'_> {
     ) -> Result<usize, fjall::Error> {
         let key = row_key(vb, seqno);
         let place = self.journal.put(&mut self.group, &key, encode)?;
+        if place.length() >= self.engine.apart_bytes_min {
+            self.engine.journaled_large.store(true, Ordering::Relaxed);
+        }
         self.staged.push(Entry::Put(vb, seqno, place));
         Ok(place.length())
     }
@@ -414,7 +442,8 @@ impl Changes<'_> {
     /// Writes the group: it is seen from now on, and durable after [`Engine::sync`].
     pub(crate) fn write(mut self) -> Result<(), fjall::Error> {
         self.journal.finish(self.group)?;
-        self.staged.apply(&mut self.front.write().current.vbs);
+        self.staged
+            .apply(&mut self.engine.front.write().current.vbs);
         Ok(())
     }
 }

@@ -101,7 +101,7 @@ impl Default for DiskOptions {
             apart_bytes_min: 1 << 20,
             refer_bytes_min: 512,
             left_percent: 130,
-            whole_bytes_max: 2 << 30,
+            whole_bytes_max: 6 << 30,
             quiet: Duration::from_secs(2),
             dead_bytes_min: 64 << 20,
         }
@@ -236,6 +236,12 @@ impl KvStore for DiskStore {
         let engine = self.reader("fetching documents")?;
         let fetch = |want| view::fetch(&engine, vb, want);
         wants.iter().map(fetch).collect()
+    }
+
+    fn may_have_large(&self) -> bool {
+        let engine = self.engine.try_read();
+        let engine = engine.as_deref().and_then(Option::as_ref);
+        engine.is_none_or(|engine| engine.may_have_large())
     }
 
     fn snapshot(&self, vb: VbId) -> Result<Box<dyn Snapshot>, StoreError> {

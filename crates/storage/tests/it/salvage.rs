@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use model::{Document, Seqno, VbId};
-use storage::{DiskStore, KvStore, SalvageError, Salvaged, VbBatch, salvage};
+use storage::{DiskOptions, DiskStore, KvStore, SalvageError, Salvaged, VbBatch, salvage};
 
 use crate::damage::{copy, files, has_large_table};
 use crate::directory::picture;
@@ -15,7 +15,11 @@ type History = BTreeMap<(VbId, u64), (String, Vec<u8>)>;
 
 /// A store with tables and journals that stopped uncleanly, and every row that it ever had.
 fn prepare(path: &Path) -> (World, History) {
-    let store = open(path);
+    prepare_with(path, options())
+}
+
+fn prepare_with(path: &Path, options: DiskOptions) -> (World, History) {
+    let store = DiskStore::open(path, options).unwrap().0;
     let mut world = World::default();
     let mut history = History::new();
     while !has_large_table(path) || world.commits % 7 != 0 {
@@ -87,7 +91,12 @@ fn a_whole_store_comes_over_whole_and_is_not_touched() {
 fn what_is_damaged_is_left_out_and_told() {
     let dir = tempfile::tempdir().unwrap();
     let origin = dir.path().join("origin");
-    let (world, history) = prepare(&origin);
+    // Which rows tables only refer to depends on when they were merged: here they have all but the longest.
+    let own = DiskOptions {
+        refer_bytes_min: options().apart_bytes_min,
+        ..options()
+    };
+    let (world, history) = prepare_with(&origin, own);
     let table = largest_table(&origin);
     let bytes = fs::read(&table).unwrap();
     let mut random = Random(11);

@@ -32,6 +32,9 @@ pub(crate) use values::{TakingOver, Values};
 /// What the names of files begin with that are there to be used again.
 const SPARE: &str = "spare-";
 
+/// Bytes of the youngest journals that opening reads ahead.
+const AHEAD_BYTES_MAX: u64 = 2 << 30;
+
 /// Bytes of rows that live, by the generations of journals.
 pub(crate) type Living = BTreeMap<u64, u64>;
 
@@ -56,6 +59,8 @@ pub(crate) struct Kept {
     taken: AtomicU64,
     /// What lived in journals when the last merge took rows over.
     living: Mutex<Living>,
+    /// Nobody waits for merges any more.
+    ending: AtomicBool,
 }
 
 impl Kept {
@@ -73,6 +78,7 @@ impl Kept {
             begun: AtomicBool::new(false),
             taken: AtomicU64::new(u64::MAX),
             living: Mutex::default(),
+            ending: AtomicBool::new(false),
         })
     }
 
@@ -85,11 +91,15 @@ impl Kept {
             fs::remove_file(path)?;
         }
         let mut files = Files::new();
+        let mut ahead = 0;
         let listed = self.listed.lock();
-        for (generation, bytes) in listed.range(..=drained) {
+        for (generation, bytes) in listed.range(..=drained).rev() {
             let file = open(&self.directory, *generation, *bytes)?;
             // Whoever warms up reads most of it, though not in this order.
-            if let Err(error) = fadvise(&file, 0, NonZeroU64::new(*bytes), Advice::WillNeed) {
+            ahead += bytes;
+            if ahead <= AHEAD_BYTES_MAX
+                && let Err(error) = fadvise(&file, 0, NonZeroU64::new(*bytes), Advice::WillNeed)
+            {
                 tracing::debug!(%error, generation, "a journal is not read ahead");
             }
             files.insert(*generation, Arc::new(file));
@@ -137,6 +147,15 @@ impl Kept {
 
     fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Has a merge that is under way fail, since the store stops: the next opening makes it.
+    pub(crate) fn give_up_merges(&self) {
+        self.ending.store(true, Ordering::Relaxed);
+    }
+
+    fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Relaxed)
     }
 
     fn note_living(&self, living: Living) {

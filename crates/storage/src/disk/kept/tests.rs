@@ -226,6 +226,27 @@ fn a_merge_leaves_the_rows_of_young_journals_where_they_are() {
     assert_eq!((report.rows, report.rows_damaged), all, "{report:?}");
 }
 
+/// A stop does not wait for a merge, which may take long.
+#[test]
+fn a_merge_under_way_is_given_up_when_the_store_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    let store = open_store(path);
+    for number in 1..RUNS {
+        add_run(&store, number);
+    }
+    store.reader("testing").unwrap().kept.give_up_merges();
+    add_run(&store, RUNS);
+    until("the merge is given up", || store.upkeep().merges_failed > 0);
+    drop(store);
+    let store = open_store(path);
+    until("it is made", || store.upkeep().merges > 0);
+    check(&store, RUNS);
+    let engine = store.reader("testing").unwrap();
+    let made = engine.rows.table_count();
+    until("nothing is left over", || tables(path).len() == made);
+}
+
 /// There merges take a part of the tables each, so none of those below runs may need a journal.
 #[test]
 fn nothing_stays_in_journals_of_a_store_that_has_become_large() {

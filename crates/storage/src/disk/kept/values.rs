@@ -149,6 +149,9 @@ impl TakeOver {
 
 impl CompactionFilter for TakeOver {
     fn filter_item(&mut self, item: ItemAccessor<'_>, _: &Context) -> lsm_tree::Result<Verdict> {
+        if self.kept.is_ending() {
+            return Err(io::Error::from(io::ErrorKind::Interrupted).into());
+        }
         let key: Result<&RowKey, _> = (**item.key()).try_into();
         let Ok(key) = key else {
             return Ok(Verdict::Keep);

@@ -264,7 +264,7 @@ enum Woken {
     Stop,
 }
 
-/// Merges in a thread until it is dropped, which waits for the merge under way.
+/// Merges in a thread until it is dropped, which gives up the merge under way.
 pub(crate) struct Merger {
     pub(crate) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -306,6 +306,7 @@ impl Drop for Merger {
     fn drop(&mut self) {
         self.shared.told.lock().stop = true;
         self.shared.bell.notify_one();
+        self.shared.tables.kept.give_up_merges();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -341,6 +342,7 @@ fn run(shared: &Shared) {
                 failures = 0;
                 (!resting && shared.needs_rest()).then_some(shared.options.quiet)
             }
+            Err(_) if shared.is_stopping() => return,
             Err(stuck) => {
                 failures += 1;
                 shared.counts.merges_failed.fetch_add(1, Ordering::Relaxed);

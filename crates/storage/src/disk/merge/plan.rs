@@ -12,7 +12,7 @@ const RUNS_MAX: u64 = 64;
 const TIMES_LIVING: u64 = 3;
 
 /// Journals that a merge leaves at most.
-const LEFT_MAX: usize = 64;
+const LEFT_MAX: usize = 192;
 
 /// Bytes that live, above which nothing is merged just because it is mostly dead: it would take too long, should many
 /// runs come meanwhile.
@@ -196,11 +196,13 @@ mod tests {
             (97, 100, 39),
             (50, 53, 30),
             (0, 53, 530),
-            (36, 100, u64::MAX),
+            (0, 100, u64::MAX),
         ] {
             assert_eq!(last_taken(&listed, drained, bytes_max), taken);
         }
         assert_eq!(last_taken(&Listed::new(), 5, 0), 0);
+        let many: Listed = (1..=300).map(|generation| (generation, 10)).collect();
+        assert_eq!(last_taken(&many, 300, u64::MAX), 300 - LEFT_MAX as u64);
     }
 
     #[test]
