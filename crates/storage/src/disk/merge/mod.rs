@@ -182,12 +182,8 @@ impl Shared {
         let percent = u128::from(self.options.left_percent);
         let bytes = u128::from(sizes.living()) * percent / 100;
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        let young = match self.tables.left() {
-            Some(left) => left.young,
-            None if sizes.below == 0 => u64::MAX,
-            // Nothing is known of how soon rows die that are written here.
-            None => 0,
-        };
+        // After an opening nothing is known of how soon rows die that are written here.
+        let young = self.tables.left().map_or(u64::MAX, |left| left.young);
         plan::last_taken(&kept.listed(), self.tables.drained(), bytes.min(young))
     }
 
