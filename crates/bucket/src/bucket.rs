@@ -104,6 +104,8 @@ pub struct Bucket<S> {
     pub(crate) writing: Mutex<Vec<(VbId, VbRecord)>>,
     /// Whether marks were taken of vBuckets that have not had their turn yet.
     pub(crate) flushing: AtomicBool,
+    /// When the commit that is under way began; 0 if none is.
+    pub(crate) commit_began_ns: AtomicU64,
     /// Commits whose vBuckets are yet to be told.
     pub(crate) finishing: Finishing,
     /// Bytes that became durable since the reliever was last told of such.
@@ -186,6 +188,7 @@ impl<S: KvStore> Bucket<S> {
             hurry_bell: Bell::default(),
             writing: Mutex::default(),
             flushing: AtomicBool::new(false),
+            commit_began_ns: AtomicU64::new(0),
             finishing: Finishing::default(),
             persisted_bytes: AtomicU64::new(0),
             stopping: AtomicBool::new(false),

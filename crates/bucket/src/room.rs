@@ -10,6 +10,9 @@ use crate::Bucket;
 use crate::memory::{Memory, MemoryRefusal};
 use crate::stats::{Counters, FlusherState};
 
+/// A commit that takes longer hangs. A disk of a virtual machine stands still for some hundred milliseconds now and then.
+const COMMIT_HANGS_NS: u64 = 1_000_000_000;
+
 impl<S: KvStore> Bucket<S> {
     /// Says whether a write of `bytes` may go on, before anything is changed. This, with
     /// [`Bucket::admit_removal`] and [`Bucket::admit_fetch`], is the only place that refuses
@@ -90,13 +93,20 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Whether the store is being given changes, which can leave memory afterwards: room comes with
-    /// each commit.
+    /// each commit, unless that hangs.
     pub fn makes_room(&self) -> bool {
         self.options.eviction.keeps_a_copy()
             && self.flusher_state() == FlusherState::Running
+            && !self.commit_hangs()
             && (self.dirty.any()
                 || self.flushing.load(Ordering::SeqCst)
                 || self.finishing.is_busy())
+    }
+
+    /// Whether the disk has kept a commit waiting for so long that nobody should wait for its end.
+    fn commit_hangs(&self) -> bool {
+        let began_ns = self.commit_began_ns.load(Ordering::Relaxed);
+        began_ns > 0 && self.clock.mono_ns().saturating_sub(began_ns) > COMMIT_HANGS_NS
     }
 
     /// Counts a refusal, and gives it back.

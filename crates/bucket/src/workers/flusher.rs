@@ -130,7 +130,10 @@ impl<S: KvStore> Bucket<S> {
         if batches.is_empty() {
             return Ok(());
         }
+        let began_ns = self.clock.mono_ns().max(1);
+        self.commit_began_ns.store(began_ns, Ordering::Relaxed);
         let result = self.commit(&batches);
+        self.commit_began_ns.store(0, Ordering::Relaxed);
         if result.is_err() {
             self.finish(batches, false, breathe);
             return result;

@@ -6,7 +6,7 @@ use bucket::{Counters, Flushed, FlusherState};
 use model::{Seqno, VbId};
 use storage::MemStore;
 
-use crate::world::{Ear, Ops, ROOMY, options, rows, running, warm};
+use crate::world::{Ear, Gated, Kept, Ops, ROOMY, options, rows, running, warm};
 
 #[test]
 fn a_flush_makes_rows_of_changes_and_one_row_of_a_key() {
@@ -38,6 +38,28 @@ fn a_flush_makes_rows_of_changes_and_one_row_of_a_key() {
         "nothing to write, no commit"
     );
     assert_eq!(bucket.flusher_state(), FlusherState::Running);
+}
+
+/// Who finds no room waits for a commit, and not for one that hangs.
+#[test]
+fn a_commit_that_hangs_makes_no_room() {
+    let bucket = warm(options(1, ROOMY), Gated::new(Kept::default()), 1);
+    bucket.set(0, "a", b"1");
+    assert!(bucket.makes_room());
+    bucket.store().shut();
+    std::thread::scope(|threads| {
+        let flushed = threads.spawn(|| bucket.flush_step());
+        bucket.store().reached.listen();
+        assert!(bucket.makes_room(), "it has just begun");
+        // The clock goes on by a microsecond with each look.
+        let began_ns = bucket.clock().mono_ns();
+        while bucket.clock().mono_ns() < began_ns + 1_000_000_000 {}
+        assert!(!bucket.makes_room());
+        bucket.store().open();
+        assert_eq!(flushed.join().unwrap(), Flushed::Clean);
+    });
+    bucket.set(0, "a", b"2");
+    assert!(bucket.makes_room(), "the next one is another");
 }
 
 #[test]
