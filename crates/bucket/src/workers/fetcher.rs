@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::Builder;
 
 use engine::FetchKey;
 use model::VbId;
@@ -20,9 +19,6 @@ const SLOW_NS: u64 = 60_000;
 /// So many more slow reads than others, and the disk is slow: one may be because its thread was interrupted.
 const SLOW_READS: u32 = 2;
 const SLOW_READS_MAX: u32 = 4;
-
-/// Those who help the fetcher at most. As many reads more are under way then, for which a disk has room.
-const HELPERS_MAX: usize = 3;
 
 impl<S: KvStore> Bucket<S> {
     /// Asks for a value that is only in the store; `wake` rings when it is worth trying again.
@@ -43,7 +39,7 @@ impl<S: KvStore> Bucket<S> {
 
     /// Takes fetches that wait, and serves them; says whether there were any. While the disk is slow it takes those for one
     /// document only, and calls `help` if there are more. `slow` counts reads.
-    fn fetch_waiting(&self, slow: &mut u32, help: &mut dyn FnMut()) -> bool {
+    pub(super) fn fetch_waiting(&self, slow: &mut u32, help: &mut dyn FnMut()) -> bool {
         let (mut requests, more) = self.take_fetches();
         if more {
             help();
@@ -101,38 +97,6 @@ impl<S: KvStore> Bucket<S> {
         for request in group {
             request.wake.wake();
         }
-    }
-
-    /// Serves fetches until the bucket stops, with help while the disk is slow.
-    pub(crate) fn fetch_until_stopped(&self) {
-        std::thread::scope(|scope| {
-            let (mut slow, mut helpers) = (0, 0);
-            let mut help = || {
-                if helpers < HELPERS_MAX {
-                    let helper = Builder::new().name("fetcher".into()).stack_size(1 << 20);
-                    match helper.spawn_scoped(scope, || self.help_to_fetch()) {
-                        Ok(_) => helpers += 1,
-                        Err(error) => tracing::debug!(%error, "nobody helps the fetcher"),
-                    }
-                }
-                self.fetch_help_bell.ring();
-            };
-            while !self.is_stopping() {
-                self.fetch_bell.wait(None);
-                while self.fetch_waiting(&mut slow, &mut help) {}
-            }
-            self.fetch_help_bell.ring();
-        });
-    }
-
-    fn help_to_fetch(&self) {
-        let mut slow = 0;
-        while !self.is_stopping() {
-            self.fetch_help_bell.wait(None);
-            while self.fetch_waiting(&mut slow, &mut || self.fetch_help_bell.ring()) {}
-        }
-        // It wakes one only.
-        self.fetch_help_bell.ring();
     }
 
     /// Reads one document at once, without waiting for the fetcher: for those who may block.

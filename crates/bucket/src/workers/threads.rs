@@ -23,6 +23,9 @@ const BREATH: Duration = Duration::from_micros(20);
 /// How often a drain that finds no space is tried before the stop goes on without it.
 const DRAIN_TRIES: usize = 25;
 
+/// Those who help the fetcher at most. As many reads more are under way then, for which a disk has room.
+const HELPERS_MAX: usize = 3;
+
 /// How often a stop that waits says so.
 const STOP_TOLD_EVERY: Duration = Duration::from_secs(5);
 
@@ -314,6 +317,38 @@ impl<S: KvStore> Bucket<S> {
                 self.history_step();
             }
         }
+    }
+
+    /// Serves fetches until the bucket stops, with help while the disk is slow.
+    fn fetch_until_stopped(&self) {
+        std::thread::scope(|scope| {
+            let (mut slow, mut helpers) = (0, 0);
+            let mut help = || {
+                if helpers < HELPERS_MAX {
+                    let helper = Builder::new().name("fetcher".into()).stack_size(1 << 20);
+                    match helper.spawn_scoped(scope, || self.help_to_fetch()) {
+                        Ok(_) => helpers += 1,
+                        Err(error) => tracing::debug!(%error, "nobody helps the fetcher"),
+                    }
+                }
+                self.fetch_help_bell.ring();
+            };
+            while !self.is_stopping() {
+                self.fetch_bell.wait(None);
+                while self.fetch_waiting(&mut slow, &mut help) {}
+            }
+            self.fetch_help_bell.ring();
+        });
+    }
+
+    fn help_to_fetch(&self) {
+        let mut slow = 0;
+        while !self.is_stopping() {
+            self.fetch_help_bell.wait(None);
+            while self.fetch_waiting(&mut slow, &mut || self.fetch_help_bell.ring()) {}
+        }
+        // It wakes one only.
+        self.fetch_help_bell.ring();
     }
 
     fn relieve_until_stopped(&self) {

@@ -1,13 +1,16 @@
 //! Journals that are kept for their rows, though the tables know of all of them.
 //!
-//! A run refers to the larger rows of its journal, which thus are written once; a merge takes them
-//! over, and then nothing refers to the journal any more.
+//! A run refers to the larger rows of its journal, which thus are written once. Merges leave them there
+//! while the journal is young; one takes over those that still live, and then nothing refers to the journal any more.
 //!
 //! ```text
-//! journal --drain--> run: keys, and where the rows lie    the journal is kept
-//!                     |
-//!                     v merge
-//!                    tables with the rows themselves      it goes
+//! journal --drain--> run: keys, and where the rows lie     the journal is kept
+//!                     | merge
+//!                     v
+//!                    tables: the same for young journals   it is still kept
+//!                     | merge
+//!                     v
+//!                    tables with the rows themselves       it goes
 //! ```
 
 mod list;
@@ -47,7 +50,7 @@ pub(crate) struct Kept {
     directory: PathBuf,
     /// As on disk.
     listed: Mutex<Listed>,
-    /// At least all that the runs there are refer to.
+    /// At least all that the tables there are refer to.
     files: RwLock<Arc<Files>>,
     /// Bytes of these.
     bytes: AtomicU64,
@@ -108,7 +111,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Runs may refer to journals from now on.
+    /// Tables may refer to journals from now on.
     pub(crate) fn begin(&self) {
         self.begun.store(true, Ordering::SeqCst);
     }
@@ -190,7 +193,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Lets go of all up to generation `last`, to which no run refers any more. What fails is done
+    /// Lets go of all up to generation `last`, to which no table refers any more. What fails is done
     /// with the next ones.
     ///
     /// Cost: two syncs, if there are any.
