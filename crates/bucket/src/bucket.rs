@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use engine::{FetchKey, MemoryDelta, OpError, Outbox, Outcome, VBucket, VbConfig};
 use model::{VbId, VbRecord, VbUuid};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use storage::{ErrorKind, KvStore, StoreError};
 
 use crate::backfill::Backfills;
@@ -249,9 +249,9 @@ impl<S: KvStore> Bucket<S> {
         Some(result)
     }
 
-    /// [`Bucket::with_vbucket`] for those who follow a vBucket that others write to: does not
-    /// sleep on its lock at once. Whoever lets go of a lock on which somebody sleeps must wake
-    /// him with a call of the system, which takes longer than a write.
+    /// [`Bucket::with_vbucket_for`] of [`Hold::Pull`], for those who follow a vBucket that others
+    /// write to: does not sleep on its lock at once. Whoever lets go of a lock on which somebody
+    /// sleeps must wake him with a call of the system, which takes longer than a write.
     pub fn with_vbucket_patiently<T>(
         &self,
         id: VbId,
@@ -266,13 +266,8 @@ impl<S: KvStore> Bucket<S> {
             (0..pauses).for_each(|_| std::hint::spin_loop());
             taken = slot.vbucket.try_lock();
         }
-        let mut locked = taken.unwrap_or_else(|| slot.vbucket.lock());
-        let vbucket = locked.as_mut()?;
-        let result = f(vbucket);
-        let left = self.collect_outbox(vbucket);
-        drop(locked);
-        self.deliver(id, left);
-        Some(result)
+        let locked = taken.unwrap_or_else(|| slot.vbucket.lock());
+        self.hold(Hold::Pull, id, locked, f)
     }
 
     /// [`Bucket::with_vbucket`], with the time that the lock is held noted under `hold`: for
@@ -283,8 +278,18 @@ impl<S: KvStore> Bucket<S> {
         id: VbId,
         f: impl FnOnce(&mut VBucket) -> T,
     ) -> Option<T> {
-        let mut slot = self.slot(id)?.vbucket.lock();
-        let vbucket = slot.as_mut()?;
+        let locked = self.slot(id)?.vbucket.lock();
+        self.hold(hold, id, locked, f)
+    }
+
+    fn hold<T>(
+        &self,
+        hold: Hold,
+        id: VbId,
+        mut locked: MutexGuard<'_, Option<Box<VBucket>>>,
+        f: impl FnOnce(&mut VBucket) -> T,
+    ) -> Option<T> {
+        let vbucket = locked.as_mut()?;
         let cpu = || self.clock.thread_cpu_ns();
         let cpu_since_ns = self.holds.samples_cpu().then(cpu).flatten();
         let since_ns = self.clock.mono_ns();
@@ -292,7 +297,7 @@ impl<S: KvStore> Bucket<S> {
         let left = self.collect_outbox(vbucket);
         let until_ns = self.clock.mono_ns();
         let cpu_until_ns = cpu_since_ns.and_then(|_| cpu());
-        drop(slot);
+        drop(locked);
         if let Some((since_ns, until_ns)) = cpu_since_ns.zip(cpu_until_ns) {
             self.holds
                 .record_cpu(hold, until_ns.saturating_sub(since_ns));

@@ -238,6 +238,13 @@ impl Document {
         }
     }
 
+    /// Asks for what [`Document::meta`] and [`Document::key`] look at, and nothing of the value.
+    #[inline]
+    pub fn foresee_head(&self) {
+        prefetch_index(std::slice::from_ref(self.header()), 0);
+        prefetch_index(&self.block.slice, 0);
+    }
+
     /// Collection prefix and user's key.
     #[must_use]
     pub fn key(&self) -> &[u8] {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use engine::{FlushBatch, FlushBudget, FlushItem};
+use engine::{FlushBatch, FlushBudget, FlushItem, Room};
 use model::VbId;
 use storage::{Change, Changes, KvStore, StoreError, VbBatch};
 
@@ -189,6 +189,7 @@ impl<S: KvStore> Bucket<S> {
 
     /// Takes batches off `waiting` until one commit is full.
     fn collect(&self, waiting: &mut Vec<VbId>, breathe: &dyn Fn()) -> Vec<FlushBatch> {
+        let mut room = Room::default();
         let mut batches = Vec::new();
         let (mut visits, mut bytes, mut items) = (0, 0, 0);
         let flooded = self.flooded.load(Ordering::Relaxed);
@@ -208,8 +209,11 @@ impl<S: KvStore> Bucket<S> {
                 items: COMMIT_ITEMS_MAX - items,
                 bytes: bytes_max - bytes,
             };
+            room.furnish();
             let batch = self
-                .with_vbucket_for(Hold::Flush, vb, |vbucket| vbucket.begin_flush(budget))
+                .with_vbucket_for(Hold::Flush, vb, |vbucket| {
+                    vbucket.begin_flush_in(budget, &mut room)
+                })
                 .flatten();
             if let Some(batch) = batch {
                 bytes += batch.bytes();

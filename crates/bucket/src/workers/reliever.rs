@@ -15,7 +15,7 @@ use crate::stats::{Counters, FlusherState};
 /// Table slots looked at under one lock hold: each costs a cache miss, and an allocation when
 /// it is evicted. Few: who is stopped by the system while it holds the lock holds it for long, and
 /// in shorter holds that happens to fewer of them.
-const SLOTS_PER_HOLD: usize = 6;
+const SLOTS_PER_HOLD: usize = 3;
 /// Passes over the whole bucket before giving up: the first ones cool documents down.
 const PASSES_MAX: usize = 4;
 
@@ -283,14 +283,30 @@ impl<S: KvStore> Bucket<S> {
         if !self.flooded.load(Ordering::Relaxed) {
             return;
         }
-        let mut documents = flushed.documents().peekable();
+        // The memory that a hold looks at is asked for in the one before it, what that takes yet one
+        // earlier: others wait while a holder waits for memory.
+        let documents: Vec<&Document> = flushed.documents().collect();
+        let mut holds = documents.chunks(SLOTS_PER_HOLD);
+        let mut later = move || {
+            let some = holds.next().unwrap_or_default();
+            for document in some {
+                document.foresee_head();
+            }
+            some
+        };
+        let (mut this, mut next) = (later(), later());
         let mut garbage = Vec::with_capacity(SLOTS_PER_HOLD);
-        while documents.peek().is_some() && self.bytes_to_evict() > 0 {
+        while !this.is_empty() && self.bytes_to_evict() > 0 {
+            let after = later();
             let now = self.clock.now();
-            let some = documents.by_ref().take(SLOTS_PER_HOLD);
             let evicted = self.with_vbucket_for(Hold::Evict, vb, |vbucket| {
-                vbucket.evict_flushed(some, now, &mut garbage)
+                let evicted = vbucket.evict_flushed(this.iter().copied(), now, &mut garbage);
+                for document in next {
+                    vbucket.foresee_key(document.key());
+                }
+                evicted
             });
+            (this, next) = (next, after);
             garbage.clear();
             Counters::add(&self.counters().evicted, evicted.unwrap_or(0) as u64);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::Seqno;
 
 use super::segment::{Facts, HINT_MAX, Piece, SLOTS_MIN, Slot};
-use super::{CheckpointLog, FlushBudget, Garbage, Taken};
+use super::{CheckpointLog, FlushBudget, Garbage, Room, Taken};
 
 /// Segments for which a flush takes room at once: as many as a million changes have.
 const PIECES_MEANT_FOR: usize = 32;
@@ -49,7 +49,7 @@ impl CheckpointLog {
     /// Hands out changes from the persistence cursor on.
     ///
     /// Cost: O(segments taken); the changes themselves are not looked at.
-    pub(crate) fn take_dirty(&mut self, budget: FlushBudget) -> (Taken, Flight) {
+    pub(crate) fn take_dirty(&mut self, budget: FlushBudget, room: &mut Room) -> (Taken, Flight) {
         let mut taken = Taken {
             failed_to: self.failed_to,
             commits: self.committed_to > self.persisted,
@@ -58,12 +58,16 @@ impl CheckpointLog {
             ..Taken::default()
         };
         self.tail_hint = self.tail.len().clamp(SLOTS_MIN, HINT_MAX);
+        if self.has_dirty() {
+            self.move_in(room);
+        }
         self.cut();
         self.seal_tail();
         let first = self
             .sealed
             .partition_point(|sealed| sealed.end_position <= self.persisted);
         let pieces = (self.sealed.len() - first).min(PIECES_MEANT_FOR);
+        taken.pieces = room.take_pieces();
         taken.pieces.reserve_exact(pieces);
         let mut end_position = self.persisted;
         let (mut items, mut bytes, mut last) = (0, 0, Seqno::ZERO);

@@ -18,6 +18,7 @@ mod batch;
 mod cursors;
 mod flight;
 mod replica;
+mod room;
 mod run;
 mod segment;
 mod stats;
@@ -39,6 +40,7 @@ pub(crate) use flight::Flight;
 use hashbrown::HashTable;
 use model::{Document, Seqno};
 pub use replica::{ReplicaError, SnapshotMarker};
+pub use room::Room;
 pub use run::CheckpointKind;
 pub(crate) use run::Origin;
 use run::Run;
@@ -277,7 +279,9 @@ impl CheckpointLog {
         );
         let mut slots = mem::take(&mut self.tail);
         let tail_bytes = slots_bytes(&slots);
-        if slots.len() <= SHRUNK_MAX && slots.len() < slots.capacity() / 2 {
+        // Without another reader it goes with the flush: an allocation and a copy for nothing.
+        let stays = !self.cursors.is_empty();
+        if stays && slots.len() <= SHRUNK_MAX && slots.len() < slots.capacity() / 2 {
             slots.shrink_to_fit();
         }
         if let Some(sealed) = Sealed::new(slots, facts) {

@@ -3,7 +3,7 @@
 use model::{SnapshotRange, VbRecord};
 
 use super::{Flight, VBucket};
-use crate::checkpoint::{FlightId, FlushBatch, FlushBudget, FlushDone, Garbage};
+use crate::checkpoint::{FlightId, FlushBatch, FlushBudget, FlushDone, Garbage, Room};
 
 /// A flush under way.
 #[derive(Clone, Copy, Debug)]
@@ -20,11 +20,16 @@ impl VBucket {
     ///
     /// Cost: O(segments) under the lock; see [`FlushBudget`] for what it may exceed.
     pub fn begin_flush(&mut self, budget: FlushBudget) -> Option<FlushBatch> {
+        self.begin_flush_in(budget, &mut Room::default())
+    }
+
+    /// [`VBucket::begin_flush`] for who holds a lock: takes what was made before it.
+    pub fn begin_flush_in(&mut self, budget: FlushBudget, room: &mut Room) -> Option<FlushBatch> {
         if self.flight.is_some() || !self.is_dirty() {
             return None;
         }
         let has_changes = self.checkpoints.has_dirty();
-        let (taken, changes) = self.checkpoints.take_dirty(budget);
+        let (taken, changes) = self.checkpoints.take_dirty(budget, room);
         let snapshot = if has_changes {
             let consistent = changes.consistent.max(self.durable.promised);
             let end = changes.snapshot_end;

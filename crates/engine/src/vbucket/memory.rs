@@ -108,7 +108,22 @@ impl VBucket {
                 document.set_heat(heat - 1);
             }
         }
+        self.foresee_slots(slots);
         progress
+    }
+
+    /// Asks for the documents that the clock's next step looks at: it would wait for each of them
+    /// under the lock.
+    fn foresee_slots(&self, slots: usize) {
+        let mut next = self.evict_next;
+        for _ in 0..slots {
+            let Some(slot) = self.table.step(&mut next) else {
+                break;
+            };
+            if let Some(document) = self.table.in_slot(slot) {
+                document.foresee_head();
+            }
+        }
     }
 
     /// Lets documents that have just become durable leave memory like [`VBucket::evict_cold`],

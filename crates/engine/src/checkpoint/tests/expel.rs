@@ -108,7 +108,7 @@ fn expel_in_every_state_of_a_checkpoint() {
 fn expelled_prepares_still_keep_their_key_apart() {
     let mut log = CheckpointLog::new(&Origin::default(), usize::MAX);
     let flush = |log: &mut CheckpointLog| {
-        let (taken, flight) = log.take_dirty(FlushBudget::ALL);
+        let (taken, flight) = log.take_dirty(FlushBudget::ALL, &mut Room::default());
         let count = taken.count();
         drop(taken);
         drop(log.finish(&flight, count));

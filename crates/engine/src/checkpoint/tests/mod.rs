@@ -1,5 +1,6 @@
 mod cursors;
 mod expel;
+mod room;
 
 use model::{Cas, Meta};
 
@@ -51,10 +52,11 @@ impl World {
 
     /// What a take would hand to the store, as text.
     fn take(&mut self, items: usize) -> (String, Taken, Flight) {
-        let (taken, flight) = self.log.take_dirty(FlushBudget {
+        let budget = FlushBudget {
             items,
             bytes: usize::MAX,
-        });
+        };
+        let (taken, flight) = self.log.take_dirty(budget, &mut Room::default());
         self.flying = taken.count();
         self.check();
         (told(&taken), taken, flight)

@@ -66,6 +66,11 @@ fn the_cursor_of_a_stream_is_among_the_statistics_of_checkpoints() {
     assert_eq!(row("cursor_seqno"), "1");
     assert_eq!(row("num_items_for_cursor"), "0");
     assert_eq!(rows["vb_7:num_conn_cursors"], "2");
+    let pulls = &stat(&mut writer, "timings")["lock_hold_pull_count"];
+    assert!(
+        pulls.parse::<u64>().unwrap() > 0,
+        "what a stream holds is noted"
+    );
     drop(consumer);
     let (mut left, deadline) = (rows, Instant::now() + Duration::from_secs(30));
     while left.keys().any(|name| name.contains("seen")) {
