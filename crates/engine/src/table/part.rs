@@ -185,7 +185,14 @@ impl<T: Entry> Part<T> {
     /// Asks for the memory that a look-up of this hash will look at first.
     #[inline]
     pub(super) fn foresee(&self, hash: u64) {
-        prefetch_index(&self.buckets, self.home(hash));
+        let home = self.home(hash);
+        prefetch_index(&self.buckets, home);
+        if let Some(bucket) = self.buckets.get(home)
+            && size_of::<Bucket<T>>() > align_of::<CacheLine>()
+        {
+            prefetch_index(&bucket.slots, WIDTH / 2);
+            prefetch_index(&bucket.slots, WIDTH - 1);
+        }
     }
 
     /// The entries that a look-up of this hash will most likely look at.
