@@ -206,6 +206,7 @@ fn others_help_the_fetcher_while_the_disk_is_slow() {
             };
             bucket.fetch(VbId(0), wanted, read.clone());
         }
+        bucket.store().all_asked_for();
         while read.rings() < keys.len() {
             read.listen();
         }

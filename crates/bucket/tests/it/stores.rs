@@ -148,8 +148,8 @@ impl KvStore for Gated {
     }
 }
 
-/// A store on a slow disk: each read takes 100 us by a clock that is turned by hand. From the third on a read goes on once
-/// somebody else wants to read, too.
+/// A store on a slow disk: each read takes 100 us by a clock that is turned by hand. The first one goes on once all have been
+/// asked for, from the third on a read goes on once somebody else wants to read, too.
 pub(crate) struct Slow {
     inner: Kept,
     clock: Arc<HandClock>,
@@ -160,6 +160,7 @@ pub(crate) struct Slow {
 
 #[derive(Default)]
 struct Reads {
+    all_asked_for: bool,
     asked: usize,
     begun: usize,
     /// Under way at the same time, now and at most.
@@ -176,6 +177,12 @@ impl Slow {
             reads: Mutex::default(),
             changed: Condvar::new(),
         }
+    }
+
+    /// All reads that are to come have been asked for.
+    pub(crate) fn all_asked_for(&self) {
+        self.reads.lock().all_asked_for = true;
+        self.changed.notify_all();
     }
 
     /// Reads that were under way at the same time.
@@ -205,6 +212,9 @@ impl KvStore for Slow {
         reads.begun += 1;
         reads.now += 1;
         reads.most = reads.most.max(reads.now);
+        let early = |reads: &mut Reads| !reads.all_asked_for;
+        let waited = self.changed.wait_while_for(&mut reads, early, PATIENCE);
+        assert!(!waited.timed_out(), "not all are asked for");
         if reads.begun == 3 {
             let alone = |reads: &mut Reads| reads.asked == 3;
             let waited = self.changed.wait_while_for(&mut reads, alone, PATIENCE);
