@@ -93,6 +93,13 @@ fn tag_of(hash: u64) -> u64 {
     hash >> (64 - TAG_BITS)
 }
 
+/// Which of so many tables a key lies in, by none of the bits that place it there.
+#[inline]
+fn index_of(tag: u64, tables: usize) -> usize {
+    let mixed = tag.wrapping_mul(0x85eb_ca6b) & u64::from(u32::MAX);
+    ((mixed * tables as u64) >> 32) as usize
+}
+
 fn spread(tag: u64) -> u64 {
     tag.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -104,17 +111,28 @@ fn spread(tag: u64) -> u64 {
 ///
 /// Cost: 16 bytes an entry, 21 with what is free.
 pub(super) struct Evicted {
-    entries: Parts<Entry>,
+    /// The keys are divided among these. How many there are differs from one vBucket to the next:
+    /// the parts of a table are all about as large, and the vBuckets of a node have about as many
+    /// keys. If all of their parts grew at once, each time the memory of those of the size before
+    /// would be of use to nobody until the last of them has grown.
+    tables: Box<[Parts<Entry>]>,
+    bytes: usize,
     keys: (u64, u64),
     /// No document that left has a higher revision.
     max_rev: u64,
 }
 
+/// Tables of a vBucket, at least; fewer than twice as many.
+const TABLES_MIN: u64 = 4;
+
 impl Evicted {
     /// With the keys of the prints, which clients must not be able to foresee.
     pub(super) fn new(keys: (u64, u64)) -> Self {
+        let tables = TABLES_MIN + keys.0 % TABLES_MIN;
+        let tables: Box<[_]> = (0..tables).map(|_| Parts::default()).collect();
         Self {
-            entries: Parts::default(),
+            bytes: size_of::<Self>() + size_of_val(&*tables),
+            tables,
             keys,
             max_rev: 0,
         }
@@ -129,40 +147,56 @@ impl Evicted {
         seqno.0 < GONE_BIT
     }
 
+    fn table(&self, tag: u64) -> &Parts<Entry> {
+        &self.tables[index_of(tag, self.tables.len())]
+    }
+
+    /// Changes the table of `tag`, and counts what it takes then.
+    fn change<T>(&mut self, tag: u64, change: impl FnOnce(&mut Parts<Entry>) -> T) -> T {
+        let table = &mut self.tables[index_of(tag, self.tables.len())];
+        let before = table.bytes();
+        let result = change(table);
+        self.bytes = self.bytes + table.bytes() - before;
+        result
+    }
+
     pub(super) fn insert(&mut self, hash: u64, document: &Document) {
         let entry = Entry::new(hash, self.print(document.key()), document);
         self.max_rev = self.max_rev.max(document.rev());
-        self.entries
-            .insert(entry.hash(), entry, &|other: &Entry| other.hash());
+        self.change(entry.tag(), |table| {
+            table.insert(entry.hash(), entry, &|other: &Entry| other.hash());
+        });
     }
 
     /// Asks for the memory that a look-up of this hash will look at first.
     #[inline]
     pub(super) fn foresee(&self, hash: u64) {
-        self.entries.foresee(spread(tag_of(hash)));
+        let tag = tag_of(hash);
+        self.table(tag).foresee(spread(tag));
     }
 
     /// What is known of a key with this hash.
     pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<Remains> {
         let (tag, print) = (tag_of(hash), self.print(key));
         let is_it = |entry: &Entry| entry.tag() == tag && entry.has_print(print);
-        let spot = self.entries.find(spread(tag), is_it);
-        Some(self.entries.get(spot)?.remains())
+        let table = self.table(tag);
+        let spot = table.find(spread(tag), is_it);
+        Some(table.get(spot)?.remains())
     }
 
     pub(super) fn contains(&self, hash: u64, seqno: Seqno) -> bool {
         let tag = tag_of(hash);
         let is_it = |entry: &Entry| entry.tag() == tag && entry.seqno() == seqno;
-        self.entries.find(spread(tag), is_it) != Spot::NONE
+        self.table(tag).find(spread(tag), is_it) != Spot::NONE
     }
 
     /// Forgets a row; tells whether it was that of a tombstone.
     pub(super) fn take(&mut self, hash: u64, seqno: Seqno) -> Option<bool> {
         let tag = tag_of(hash);
         let is_it = |entry: &Entry| entry.tag() == tag && entry.seqno() == seqno;
-        let entry = self
-            .entries
-            .remove(spread(tag), is_it, &|other: &Entry| other.hash())?;
+        let entry = self.change(tag, |table| {
+            table.remove(spread(tag), is_it, &|other: &Entry| other.hash())
+        })?;
         Some(entry.is_tombstone())
     }
 
@@ -171,6 +205,13 @@ impl Evicted {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.entries.bytes()
+        self.bytes
+    }
+
+    /// Bytes of a part, on average.
+    #[cfg(test)]
+    pub(super) fn part_bytes(&self) -> usize {
+        let bytes: usize = self.tables.iter().map(Parts::array_bytes).sum();
+        bytes / self.tables.iter().map(Parts::parts).sum::<usize>().max(1)
     }
 }

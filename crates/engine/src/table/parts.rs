@@ -295,6 +295,16 @@ impl<T: Entry> Parts<T> {
         self.slots
     }
 
+    #[cfg(test)]
+    pub(crate) fn parts(&self) -> usize {
+        self.all.len()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn array_bytes(&self) -> usize {
+        self.array_bytes
+    }
+
     /// How often a part grew or was split.
     pub(crate) fn resizes(&self) -> u64 {
         u64::from(self.resizes)

@@ -147,7 +147,8 @@ impl VBucket {
         Self {
             id,
             state: record.state,
-            table: Table::new(config.hash_seed),
+            // Tables of a bucket differ, so that they do not all grow at the same time.
+            table: Table::new(config.hash_seed.wrapping_add(u64::from(id.0))),
             checkpoints,
             keeps_history: config.keeps_history,
             evicts_keys: config.evicts_keys,
