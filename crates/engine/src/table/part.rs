@@ -88,16 +88,21 @@ impl<T: Entry> Bucket<T> {
         (free != 0).then(|| free.trailing_zeros() as usize / 8)
     }
 
+    /// Entries in it.
+    fn len(&self) -> usize {
+        (self.word() & TAGS).count_ones() as usize
+    }
+
     fn is_passed(&self) -> bool {
         self.tags[PASSED] > 0
     }
 }
 
-/// A part of a table: entries by hash, in a power of two of buckets unless they hash quickly. An entry lies in the bucket
-/// of its hash, or, if that was full, in one of those that follow.
+/// A part of a table: entries by hash, in a power of two of buckets unless they hash quickly. An
+/// entry lies in the bucket of its hash, or, if that was full, in one of those that follow.
 ///
-/// How many they are is counted beside it: what look-ups read is written only when a part grows,
-/// so that it stays in the caches of all processors.
+/// What look-ups read before the buckets is written only when a part grows or shrinks, so that it
+/// stays in the caches of all processors.
 pub(super) struct Part<T: Entry> {
     buckets: Box<[Bucket<T>]>,
 }
@@ -172,14 +177,26 @@ impl<T: Entry> Part<T> {
         size_of_val(&*self.buckets)
     }
 
-    /// Whether it takes no more than `len` entries: at nine tenths, where probes are still short.
-    pub(super) fn is_full_with(&self, len: usize) -> bool {
-        len * 10 >= self.slots() * 9
+    /// Entries in it. Cost: reads all buckets.
+    pub(super) fn len(&self) -> usize {
+        self.buckets.iter().map(Bucket::len).sum()
+    }
+
+    /// Whether it should grow once an entry found no room in reach: at seven eighths, or more.
+    /// Cost: as [`Part::len`].
+    pub(super) fn is_full(&self) -> bool {
+        self.len() * 8 >= self.slots() * 7
+    }
+
+    /// In how many buckets an entry may lie, its own included, before anybody looks how full the
+    /// part is. That happens some two times until a part is full, at nine tenths on average.
+    fn reach(&self) -> usize {
+        self.buckets.len().min(4 + self.buckets.len() / 8)
     }
 
     /// How many slots are not full with so many entries.
     pub(super) fn slots_for(len: usize) -> usize {
-        len * 10 / 9 + usize::from(len > 0)
+        len * 8 / 7 + usize::from(len > 0)
     }
 
     /// Asks for the memory that a look-up of this hash will look at first.
@@ -269,6 +286,20 @@ impl<T: Entry> Part<T> {
         ((index / WIDTH) << 3) | (index % WIDTH)
     }
 
+    /// Adds an entry unless all buckets in reach are full; then gives it back, and changes nothing.
+    pub(super) fn insert_near(&mut self, hash: u64, entry: T) -> Result<(), T> {
+        let home = self.home(hash);
+        let mut index = home;
+        for _ in 0..self.reach() {
+            if self.buckets[index].free().is_some() {
+                self.insert_at(home, tag_of(hash), entry);
+                return Ok(());
+            }
+            index = self.after(index);
+        }
+        Err(entry)
+    }
+
     /// Adds an entry to a part that is not full.
     pub(super) fn insert(&mut self, hash: u64, entry: T) {
         self.insert_at(self.home(hash), tag_of(hash), entry);
@@ -355,42 +386,27 @@ impl<T: Entry> Part<T> {
         }
         *self = doubled;
         let (low, high) = self.buckets.split_at_mut(half);
-        for (hash, entry) in divide(low, high, |hash| hash as usize & half != 0, hasher).guests {
+        for (hash, entry) in divide(low, high, |hash| hash as usize & half != 0, hasher) {
             self.insert(hash, entry);
         }
     }
 
-    /// Takes out the entries whose hash `goes`, and makes another part of
-    /// them, the second one of the result; the first one is how many they are.
-    pub(super) fn split(
-        &mut self,
-        goes: impl Fn(u64) -> bool,
-        hasher: &impl Rehash<T>,
-    ) -> (usize, Self) {
+    /// Takes out the entries whose hash `goes`, and makes another part of them.
+    pub(super) fn split(&mut self, goes: impl Fn(u64) -> bool, hasher: &impl Rehash<T>) -> Self {
         if T::HASHES_QUICKLY {
             return self.divide_quickly(goes, hasher);
         }
         let mut other = Self::with_slots(self.slots());
-        let divided = divide(&mut self.buckets, &mut other.buckets, &goes, hasher);
-        let mut gone = divided.gone;
-        for (hash, entry) in divided.guests {
-            if goes(hash) {
-                gone += 1;
-                other.insert(hash, entry);
-            } else {
-                self.insert(hash, entry);
-            }
+        for (hash, entry) in divide(&mut self.buckets, &mut other.buckets, &goes, hasher) {
+            let part = if goes(hash) { &mut other } else { &mut *self };
+            part.insert(hash, entry);
         }
-        (gone, other)
+        other
     }
 
     /// The same for entries that hash quickly: each part has as many slots as it needs.
-    fn divide_quickly(
-        &mut self,
-        goes: impl Fn(u64) -> bool,
-        hasher: &impl Rehash<T>,
-    ) -> (usize, Self) {
-        let len = self.entries().count();
+    fn divide_quickly(&mut self, goes: impl Fn(u64) -> bool, hasher: &impl Rehash<T>) -> Self {
+        let len = self.len();
         let gone = self.entries().filter(|entry| goes(hasher.hash(entry)));
         let gone = gone.count();
         let room = |len: usize| Self::with_slots(Self::rounded(Self::slots_for(len + 1)));
@@ -403,20 +419,12 @@ impl<T: Entry> Part<T> {
             }
         }
         *self = stay;
-        (gone, other)
+        other
     }
 }
 
-/// What [`divide`] did.
-struct Divided<T> {
-    /// Entries that went.
-    gone: usize,
-    /// Those that were not in the bucket of their hash, taken out.
-    guests: Vec<(u64, T)>,
-}
-
 /// Moves entries whose hash `goes` to the bucket of the same number in `high`, which is empty;
-/// `low` is a whole part.
+/// `low` is a whole part. Gives back those that were not in the bucket of their hash, taken out.
 ///
 /// First all are touched, then hashed, then they move: what hashing waits for is far away in
 /// memory, and most of it can be waited for at once, as long as nothing is decided by it.
@@ -425,12 +433,9 @@ fn divide<T: Entry>(
     high: &mut [Bucket<T>],
     goes: impl Fn(u64) -> bool,
     hasher: &impl Rehash<T>,
-) -> Divided<T> {
+) -> Vec<(u64, T)> {
     let mask = low.len().wrapping_sub(1);
-    let mut divided = Divided {
-        gone: 0,
-        guests: Vec::new(),
-    };
+    let mut taken = Vec::new();
     let touched = low.iter().flat_map(|bucket| bucket.slots.iter().flatten());
     black_box(touched.fold(0, |sum, entry| sum ^ hasher.touch(entry)));
     // For each bucket the tags' bits of those that go, and of guests.
@@ -451,7 +456,6 @@ fn divide<T: Entry>(
         let tags_of = |slots: u64| word & (slots * 0xff);
         to.tags = tags_of(going).to_le_bytes();
         from.tags = (word ^ tags_of(going | guests)).to_le_bytes();
-        divided.gone += going.count_ones() as usize;
         while going != 0 {
             let slot = going.trailing_zeros() as usize / 8;
             going &= going - 1;
@@ -461,10 +465,8 @@ fn divide<T: Entry>(
             let slot = guests.trailing_zeros() as usize / 8;
             guests &= guests - 1;
             let guest = from.slots[slot].take();
-            divided
-                .guests
-                .extend(guest.map(|guest| (hasher.hash(&guest), guest)));
+            taken.extend(guest.map(|guest| (hasher.hash(&guest), guest)));
         }
     }
-    divided
+    taken
 }

@@ -1,7 +1,5 @@
 //! A hash table that grows and shrinks a small part at a time.
 
-use prefetch_index::prefetch_index;
-
 use super::part::{Entry, Part, Rehash};
 
 /// Bytes of a part at which it is split in two rather than doubled: what one insertion may cost is
@@ -10,11 +8,13 @@ use super::part::{Entry, Part, Rehash};
 const PART_BYTES_MAX: usize = 4096;
 /// Parts of a table are at most `2^DEPTH_MAX`; beyond that they double.
 const DEPTH_MAX: u8 = 22;
-/// A part shrinks when it has room for so many times what it holds, to a quarter: seldom, since all
-/// that it holds moves.
-const SPARSE: usize = 8;
+/// Parts shrink when there is room for so many times what they hold, to a quarter: seldom, since all
+/// that they hold moves.
+const SPARSE_IF_SLOW: usize = 8;
 /// The same for entries that hash quickly, to a little more than what they need.
 const SPARSE_IF_QUICK: usize = 2;
+/// Parts that a removal looks at while parts shrink, at most.
+const LOOKS: usize = 4;
 /// Entries that a part is meant for when room is taken at once: few parts will have to be split.
 const PART_MEANT_FOR: usize = 320;
 /// Which bits of a hash choose the part: neither the lowest ones, which choose the bucket in it,
@@ -44,15 +44,11 @@ impl Spot {
     }
 }
 
-/// How a part is filled.
-struct Fill {
-    /// Entries in it.
-    len: u32,
-    /// How many of the deciding bits its entries share.
-    depth: u8,
-}
-
 /// Entries by hash, in parts that a directory finds ("extendible hashing").
+///
+/// How many entries a part has is not kept: an entry that comes or goes writes its own bucket, and
+/// the sums of the whole table. A part is counted when an entry has to lie far from its bucket, and
+/// when there is much more room than entries in the whole table.
 ///
 /// Allocates nothing while it is empty. Cost: one look into the directory more than a plain
 /// table; growing splits one part, which hashes what [`PART_BYTES_MAX`] hold.
@@ -62,23 +58,26 @@ pub(crate) struct Parts<T: Entry> {
     slots: usize,
     array_bytes: usize,
     resizes: u32,
+    /// The part to look at next when parts shrink.
+    next_sparse: u32,
     all: Vec<Part<T>>,
     /// The part of each value of the deciding bits; empty while there is only one part.
     directory: Vec<u32>,
-    /// What is written of each part more often than the part itself.
-    fills: Vec<Fill>,
+    /// How many of the deciding bits the entries of each part share.
+    depths: Vec<u8>,
 }
 
 impl<T: Entry> Default for Parts<T> {
     fn default() -> Self {
         Self {
             all: Vec::new(),
-            fills: Vec::new(),
+            depths: Vec::new(),
             directory: Vec::new(),
             len: 0,
             slots: 0,
             array_bytes: 0,
             resizes: 0,
+            next_sparse: 0,
         }
     }
 }
@@ -86,6 +85,11 @@ impl<T: Entry> Default for Parts<T> {
 impl<T: Entry> Parts<T> {
     /// Slots of a part at which it is split; of entries of 8 bytes 448.
     const SLOTS_MAX: usize = Part::<T>::slots_in(PART_BYTES_MAX);
+    const SPARSE: usize = if T::HASHES_QUICKLY {
+        SPARSE_IF_QUICK
+    } else {
+        SPARSE_IF_SLOW
+    };
 
     /// An empty one with room for so many entries, most of which then make nothing grow.
     pub(crate) fn with_room(entries: usize) -> Self {
@@ -96,7 +100,7 @@ impl<T: Entry> Parts<T> {
         let slots = Part::<T>::rounded((entries >> depth) * 4 / 3).min(Self::SLOTS_MAX);
         let mut parts = Self::default();
         for index in 0..1_u32 << depth {
-            parts.add_part(Part::with_slots(slots), 0, depth);
+            parts.add_part(Part::with_slots(slots), depth);
             if depth > 0 {
                 parts.directory.push(index);
             }
@@ -149,21 +153,27 @@ impl<T: Entry> Parts<T> {
     /// Adds an entry; whether there is another of its kind is the caller's business.
     pub(crate) fn insert(&mut self, hash: u64, entry: T, hasher: &impl Rehash<T>) {
         if self.all.is_empty() {
-            self.add_part(Part::default(), 0, 0);
+            self.add_part(Part::default(), 0);
         }
-        let mut index = self.part_of(hash);
-        while self.all[index].is_full_with(self.fills[index].len as usize) {
+        let mut entry = entry;
+        loop {
+            let index = self.part_of(hash);
+            let Err(back) = self.all[index].insert_near(hash, entry) else {
+                break;
+            };
+            entry = back;
+            if !self.all[index].is_full() {
+                self.all[index].insert(hash, entry);
+                break;
+            }
             self.resizes += 1;
             let slots = self.all[index].slots();
-            if slots >= Self::SLOTS_MAX && self.fills[index].depth < DEPTH_MAX {
+            if slots >= Self::SLOTS_MAX && self.depths[index] < DEPTH_MAX {
                 self.split(index, hash, hasher);
-                index = self.part_of(hash);
             } else {
                 self.grow(index, hasher);
             }
         }
-        self.all[index].insert(hash, entry);
-        self.fills[index].len += 1;
         self.len += 1;
     }
 
@@ -175,32 +185,54 @@ impl<T: Entry> Parts<T> {
         hasher: &impl Rehash<T>,
     ) -> Option<T> {
         let index = self.part_of(hash);
-        prefetch_index(&self.fills, index);
         let part = self.all.get_mut(index)?;
         let slot = part.find(hash, is_it)?;
         let entry = part.remove(hash, slot)?;
-        let slots = part.slots();
         self.len -= 1;
-        self.fills[index].len -= 1;
-        let len = self.fills[index].len as usize;
-        if T::HASHES_QUICKLY && len * SPARSE_IF_QUICK <= slots {
-            self.shrink(index, Part::<T>::slots_for(len + len / 4), hasher);
-        } else if len * SPARSE <= slots {
-            self.shrink(index, len * 2, hasher);
+        if self.len * Self::SPARSE <= self.slots {
+            self.shrink_one(hasher);
         }
         Some(entry)
     }
 
-    fn add_part(&mut self, part: Part<T>, len: u32, depth: u8) -> usize {
+    /// Makes the next part smaller that has much more room than entries, if it is among the next
+    /// few. Without any entries no part is left.
+    fn shrink_one(&mut self, hasher: &impl Rehash<T>) {
+        if self.len == 0 {
+            let resizes = self.resizes;
+            *self = Self {
+                resizes,
+                ..Self::default()
+            };
+            return;
+        }
+        for _ in 0..LOOKS {
+            let index = self.next_sparse as usize % self.all.len();
+            self.next_sparse = index as u32 + 1;
+            let part = &self.all[index];
+            let len = part.len();
+            if part.slots() > 0 && len * Self::SPARSE <= part.slots() {
+                let room = if T::HASHES_QUICKLY {
+                    Part::<T>::slots_for(len + len / 4)
+                } else {
+                    len * 2
+                };
+                self.shrink(index, room, hasher);
+                return;
+            }
+        }
+    }
+
+    fn add_part(&mut self, part: Part<T>, depth: u8) -> usize {
         self.slots += part.slots();
         self.array_bytes += part.bytes();
         if self.all.len() == self.all.capacity() {
             // Not doubled: its unused half would cost each document some tenths of a byte.
             self.all.reserve_exact(self.all.len() / 16 + 1);
-            self.fills.reserve_exact(self.all.len() / 16 + 1);
+            self.depths.reserve_exact(self.all.len() / 16 + 1);
         }
         self.all.push(part);
-        self.fills.push(Fill { len, depth });
+        self.depths.push(depth);
         self.all.len() - 1
     }
 
@@ -227,7 +259,7 @@ impl<T: Entry> Parts<T> {
     /// Makes two parts of one, to which `hash` belongs: the next of the deciding bits tells them
     /// apart.
     fn split(&mut self, index: usize, hash: u64, hasher: &impl Rehash<T>) {
-        let depth = self.fills[index].depth;
+        let depth = self.depths[index];
         let bit = 1_usize << depth;
         let bits = (hash >> PART_SHIFT) as usize;
         if self.directory.is_empty() {
@@ -239,13 +271,11 @@ impl<T: Entry> Parts<T> {
         let goes = |hash: u64| (hash >> PART_SHIFT) as usize & bit != 0;
         let split = &mut self.all[index];
         let (slots_before, bytes_before) = (split.slots(), split.bytes());
-        let (gone, part) = split.split(goes, hasher);
+        let part = split.split(goes, hasher);
         self.slots = self.slots + split.slots() - slots_before;
         self.array_bytes = self.array_bytes + split.bytes() - bytes_before;
-        let fill = &mut self.fills[index];
-        fill.len -= gone as u32;
-        fill.depth = depth + 1;
-        let new = self.add_part(part, gone as u32, depth + 1);
+        self.depths[index] = depth + 1;
+        let new = self.add_part(part, depth + 1);
         let first = (bits & (bit - 1)) | bit;
         for place in self.directory.iter_mut().skip(first).step_by(bit << 1) {
             *place = new as u32;
@@ -314,7 +344,7 @@ impl<T: Entry> Parts<T> {
     pub(crate) fn bytes(&self) -> usize {
         self.array_bytes
             + self.all.capacity() * size_of::<Part<T>>()
-            + self.fills.capacity() * size_of::<Fill>()
+            + self.depths.capacity()
             + self.directory.capacity() * size_of::<u32>()
     }
 }

@@ -103,17 +103,25 @@ fn grows_and_shrinks_in_small_parts() {
     assert!(most <= 1024, "{most} slots at once");
     assert_eq!(*table.counts(), recount(&table));
     assert_eq!(table.len(), COUNT as usize);
-    let bytes = table.array_bytes();
+    let filled = COUNT as usize * 100 / table.slots();
+    assert!((60..90).contains(&filled), "{filled} %");
     for index in 0..COUNT {
+        let slots = table.slots();
         let gone = table.remove(&index.to_be_bytes());
         assert!(gone.is_some(), "{index}");
+        let (len, left) = (table.len(), table.slots());
+        assert!(
+            len == 0 || slots - left <= 448,
+            "{slots} to {left} slots at once"
+        );
+        // All parts have been looked at since there was so much room.
+        assert!(left <= (len + 448) * 10, "{left} slots for {len}");
         if index % 1000 == 0 {
             let found = table.place(&(COUNT - 1).to_be_bytes());
             assert_eq!(table.at(found).is_some(), index != COUNT - 1);
         }
     }
-    assert_eq!(table.len(), 0);
-    assert!(table.array_bytes() * 4 < bytes, "{}", table.array_bytes());
+    assert_eq!((table.len(), table.array_bytes()), (0, 0));
     assert_eq!(*table.counts(), TableCounts::default());
 }
 
