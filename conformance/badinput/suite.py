@@ -50,7 +50,7 @@ KIB, MIB = 1024, 1024 * 1024
 GROWTH_MAX = 32 * MIB
 CONVERSATIONS_SECONDS = float(os.environ.get("CONVERSATIONS_SECONDS", "8"))
 FENCE = 0xFE4CE000
-SEED = int(os.environ.get("SEED", "0")) or int.from_bytes(os.urandom(4), "big")
+SEED = int(os.environ.get("SETTEE_SEED", "1"))
 
 SET_VBUCKET, DEL_VBUCKET = 0x3D, 0x3F
 BEFORE_LOGIN = {HELLO, SASL_LIST, SASL_AUTH, SASL_STEP, GET_ERROR_MAP}

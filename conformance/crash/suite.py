@@ -264,7 +264,7 @@ def main():
     parser = argparse.ArgumentParser(description="kill -9 at random moments")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--manifest-rounds", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "big"))
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("SETTEE_SEED", "1")))
     options = parser.parse_args()
     print(f"crash: seed {options.seed}")
     chance = random.Random(options.seed)

@@ -72,7 +72,7 @@ func newWorld() (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	seed := uint64(time.Now().UnixNano())
+	seed := uint64(1)
 	if text := os.Getenv("SETTEE_SEED"); text != "" {
 		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
 			return nil, errors.Join(err, n.stop())

@@ -50,7 +50,7 @@ PATIENT = bytes([0x13, 2]) + (5_000).to_bytes(2, "big")
 KEYS = [b"fault-%d" % number for number in range(12)]
 ROUNDS = 6
 SAMPLES = 5
-SEED = int(os.environ.get("SEED", "0")) or int.from_bytes(os.urandom(4), "big")
+SEED = int(os.environ.get("SETTEE_SEED", "1"))
 ALL = os.environ.get("FAULTS") == "all"
 
 

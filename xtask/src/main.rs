@@ -1,4 +1,4 @@
-//! The project's automation: `cargo xtask tidy`, `cargo xtask bench`, `cargo xtask test`.
+//! The project's automation: `cargo xtask tidy`, `bench`, `test`, `explore`.
 //!
 //! May not hold logic of the product: it reads the workspace, runs cargo and the conformance suites,
 //! and reports. Nothing depends on it.
@@ -8,6 +8,7 @@
 )]
 
 mod bench;
+mod explore;
 mod process;
 mod test;
 mod tidy;
@@ -25,7 +26,9 @@ usage: cargo xtask COMMAND
   tidy                     style as a test: sizes, crate graph, unsafe list, documents
   bench [FILTER] [--json]  every benchmark of the workspace; --json: one object a line
   test                     everything: format, lints, Rust tests, tidy, real-client suites
-  suite NAME [ARGS]        one conformance suite by itself; without a name it lists them";
+  suite NAME [ARGS]        one conformance suite by itself; without a name it lists them
+  explore [--minutes N] [--seed N] [FILTER]
+                           the random tests with new seeds, until the time is over or it is stopped";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -52,6 +55,7 @@ fn run(arguments: &[String]) -> Result<bool> {
         ("tidy", []) => tidy::run(&Workspace::load()?),
         ("bench", options) => bench::run(&Workspace::load()?, options),
         ("test", []) => test::run(&Workspace::load()?),
+        ("explore", options) => explore::run(&Workspace::load()?, options),
         ("suite", options) => test::run_suite(&Workspace::load()?, options),
         _ => bail!("unknown command `{}`\n{USAGE}", arguments.join(" ")),
     }

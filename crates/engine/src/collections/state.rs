@@ -331,13 +331,11 @@ impl VbCollections {
 
     /// The numbers of the collections of a scope.
     pub(crate) fn of_scope(&self, scope: ScopeId) -> Vec<CollectionId> {
-        let default =
-            (scope == ScopeId::DEFAULT && self.default_open).then_some(CollectionId::DEFAULT);
+        let default = scope == ScopeId::DEFAULT && self.default_open;
         let others = self.open.iter().filter(|open| open.scope == scope.0);
-        default
-            .into_iter()
-            .chain(others.map(|open| CollectionId(open.id)))
-            .collect()
+        let others = others.map(|open| CollectionId(open.id));
+        let default = default.then_some(CollectionId::DEFAULT).into_iter();
+        default.chain(others).collect()
     }
 
     /// Whether there are, or were, others than the default one.
@@ -372,15 +370,17 @@ impl VbCollections {
     pub(crate) fn erased(&mut self, end: Seqno) {
         if self.dead_end <= end {
             self.dead_end = Seqno::ZERO;
-            self.dead = CollectionCounts::default();
+            if self.dead.high_seqno <= end {
+                self.dead = CollectionCounts::default();
+            }
         }
     }
 
     /// Which rows mean something, with every change up to `up_to`.
     pub(crate) fn living(&self, up_to: Seqno) -> Living {
-        let default = self.default_open.then_some((0, Seqno::ZERO));
+        let default = self.default_open.then_some((0, Seqno::ZERO)).into_iter();
         let others = self.open.iter().map(|open| (open.id, open.start));
-        Living::new(up_to, default.into_iter().chain(others).collect())
+        Living::new(up_to, default.chain(others).collect())
     }
 
     // --- Changes ---
@@ -476,8 +476,8 @@ impl VbCollections {
             return;
         }
         let Ok(at) = self.place(id.0) else {
-            // A replica may get documents of a collection of whose beginning nothing is left.
-            if self.dead.memory_bytes > 0 {
+            // Of documents that came without a beginning the store may have rows.
+            if self.dead.high_seqno > Seqno::ZERO {
                 self.dead_end = seqno;
             }
             return;

@@ -454,7 +454,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..Default::default() })]
 
     #[test]
     fn durable_writes_keep_what_they_promise(

@@ -803,7 +803,7 @@ impl Says {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..Default::default() })]
 
     /// Whatever a producer says is taken in order, or ends the conversation; nothing that was not
     /// announced is taken, and no more is acknowledged than was sent.

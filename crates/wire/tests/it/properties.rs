@@ -574,7 +574,6 @@ fn encoded_sample(opcode: Opcode) -> Vec<u8> {
 fn config() -> ProptestConfig {
     ProptestConfig {
         cases: 128,
-        failure_persistence: None,
         ..ProptestConfig::default()
     }
 }

@@ -3,6 +3,7 @@
 //! feeds a replica. Whenever a reader is at the end of a snapshot it knows exactly what it may see of the state at that seqno.
 
 mod durable;
+mod found;
 mod history;
 mod node;
 mod reader;
@@ -619,19 +620,23 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     })
 }
 
+fn run(checkpoint_bytes_max: usize, ops: &[Op]) {
+    let mut world = World::new(checkpoint_bytes_max);
+    for op in ops {
+        world.run(op);
+        world.check();
+    }
+    world.drain();
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 120, ..Default::default() })]
 
     #[test]
     fn filtered_streams_are_prefixes_of_what_they_may_see(
         checkpoint_bytes_max in prop::sample::select(&[1, 2000, 1 << 20][..]),
         ops in ops(),
     ) {
-        let mut world = World::new(checkpoint_bytes_max);
-        for op in &ops {
-            world.run(op);
-            world.check();
-        }
-        world.drain();
+        run(checkpoint_bytes_max, &ops);
     }
 }

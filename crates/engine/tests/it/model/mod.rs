@@ -523,7 +523,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 150, ..Default::default() })]
 
     #[test]
     fn a_vbucket_behaves_like_a_map_with_history(

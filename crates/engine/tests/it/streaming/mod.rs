@@ -220,7 +220,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 60, ..Default::default() })]
 
     #[test]
     fn streams_are_prefixes_of_history(
