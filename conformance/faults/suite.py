@@ -23,6 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from harness import Node, Suite, binary, equal, eventually
+from manage import call, manage
 from mcbp import (
     FEATURE_MUTATION_SEQNO,
     FEATURE_SELECT_BUCKET,
@@ -456,6 +457,31 @@ def every_fiftieth_read_fails_under_load(world):
         flood.check(node)
     except AssertionError as error:
         raise AssertionError(f"{error}\n{node.tail()}") from None
+    finally:
+        end(node)
+        node.process = None
+        node.close()
+
+
+@suite.test
+def a_bucket_is_emptied_with_few_syncs(world):
+    """However many of its vBuckets hold something: nothing, the collections alone, documents."""
+    node, bucket = Faulty(world.shim), "/pools/default/buckets/default"
+    try:
+        node.start().ready()
+        equal(call(node, "POST", bucket, flushEnabled="1")[0], 200, "flushing allowed")
+        manage(node, "POST", "", name="shop")
+        manage(node, "POST", "/shop/collections", name="chairs")
+        writer = Writer()
+        for full in (False, True, False):
+            if full:
+                connection = writer.connect(node)
+                equal(writer.round(connection, random.Random(1)), len(KEYS), "durable")
+                connection.close()
+            _, before = node.operations()
+            equal(call(node, "POST", f"{bucket}/controller/doFlush")[0], 200, "flushed")
+            made = node.operations()[1] - before
+            assert made <= 10, f"{made} syncs, documents: {full}"
     finally:
         end(node)
         node.process = None

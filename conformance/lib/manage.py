@@ -18,8 +18,13 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 def asked(node, method, path, **form):
     """Status, headers and body of a request below the scopes of the bucket."""
+    return call(node, method, BUCKET + path, **form)
+
+
+def call(node, method, path, **form):
+    """Status, headers and body of a request."""
     request = urllib.request.Request(
-        f"http://127.0.0.1:{node.ports['http']}{BUCKET}{path}",
+        f"http://127.0.0.1:{node.ports['http']}{path}",
         method=method,
         data=urllib.parse.urlencode(form).encode() if form else None,
         headers={"Authorization": "Basic " + b64encode(b"Administrator:password").decode()},

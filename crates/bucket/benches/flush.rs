@@ -119,8 +119,8 @@ impl KvStore for Watched {
         self.inner.may_have_history()
     }
 
-    fn remove(&self, vb: VbId) -> Answer<()> {
-        self.inner.remove(vb)
+    fn remove(&self, vbs: &[VbId]) -> Answer<()> {
+        self.inner.remove(vbs)
     }
 
     fn manifest(&self) -> Answer<Option<Vec<u8>>> {

@@ -58,12 +58,25 @@ impl DurableWaits {
         }
     }
 
-    /// The vBucket is gone: nobody knows what becomes of what was prepared in it.
-    pub(crate) fn give_up(&self, vb: VbId) {
+    /// The vBucket is gone: takes all waits for it, which are to be told.
+    pub(crate) fn take(&self, vb: VbId) -> GivenUp {
         let range = (vb, Seqno::ZERO)..=(vb, Seqno(u64::MAX));
-        let gone: Vec<_> = self.waits.lock().extract_if(range, |_, _| true).collect();
+        let mut waits = self.waits.lock();
+        let gone = waits.extract_if(range, |_, _| true).map(|(_, wait)| wait);
+        let gone: Vec<_> = gone.collect();
         self.count.fetch_sub(gone.len(), Ordering::SeqCst);
-        for (_, wait) in gone {
+        GivenUp(gone)
+    }
+}
+
+/// Waits for durable writes of a vBucket that is gone.
+#[must_use = "each wait is to be told"]
+pub(crate) struct GivenUp(Vec<Arc<DurableWait>>);
+
+impl GivenUp {
+    /// What was prepared may be committed or not.
+    pub(crate) fn tell(self) {
+        for wait in self.0 {
             wait.end(Decision::Ambiguous);
         }
     }

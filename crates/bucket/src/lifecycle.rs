@@ -9,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use storage::{KvStore, LoadedVb, StoreError, VbBatch, VbNotice};
 
 use crate::bucket::{Bucket, BucketOptions, Slot};
+use crate::durable::GivenUp;
 use crate::stats::WarmupStage;
 use crate::subscribers::Subscribers;
 
@@ -77,14 +78,74 @@ impl<S: KvStore> Bucket<S> {
         let settled = self.settle(&mut owed);
         drop(owed);
         drop(vbucket);
-        self.end_scans_of(id);
-        self.waiters.wake(id, Seqno(u64::MAX));
-        home.subscribers.notify(id);
-        self.durable.give_up(id);
+        self.end_waits_of(id, self.durable.take(id));
         if settled.is_err() {
             self.dirty.mark(id);
         }
         settled.map(|()| true)
+    }
+
+    /// Empties vBuckets: each begins anew, with its state and the bucket's collections. They are
+    /// empty in memory at once, and in the store before this returns. Numbers without a vBucket are
+    /// passed over.
+    ///
+    /// # Errors
+    /// The store's. The vBuckets are empty all the same, and the flusher goes on trying to empty
+    /// them in the store; until that succeeds, a restart brings their documents back.
+    ///
+    /// Cost: as [`Bucket::delete_vbucket`], with two commits for all of them together.
+    pub fn empty_vbuckets(
+        &self,
+        ids: &[VbId],
+        uuids: &mut dyn FnMut() -> VbUuid,
+    ) -> Result<(), StoreError> {
+        let mut owed = self.turn_to_write();
+        owed.retain(|(of, _)| !ids.contains(of));
+        let mut emptied = Vec::with_capacity(ids.len());
+        for &id in ids {
+            if let Some(record) = self.empty(id, first_history(uuids())) {
+                owed.push((id, record));
+                emptied.push(id);
+            }
+        }
+        let settled = self.settle(&mut owed);
+        drop(owed);
+        for id in emptied {
+            self.bring_to_manifest(id);
+            self.dirty.mark(id);
+        }
+        settled
+    }
+
+    /// Puts an empty vBucket in the place of one; gives its record.
+    fn empty(&self, id: VbId, first: FailoverEntry) -> Option<VbRecord> {
+        let home = self.slot(id)?;
+        let mut slot = home.vbucket.lock();
+        let vbucket = slot.as_mut()?;
+        let config = Arc::clone(&self.options().vb);
+        let mut fresh = Box::new(VBucket::new(id, vbucket.state(), first, config));
+        fresh.set_keeps_history(self.history_retention().keeps());
+        let record = fresh.record();
+        let left = self.collect_outbox(&mut fresh);
+        let full = std::mem::replace(vbucket, fresh);
+        // A write into the new one may wait for the same seqno.
+        let durable = self.durable.take(id);
+        drop(slot);
+        self.memory.add(full.memory_to_give_back());
+        home.epoch.fetch_add(1, Ordering::SeqCst);
+        self.deliver(id, left);
+        self.end_waits_of(id, durable);
+        Some(record)
+    }
+
+    /// What waits for something of a vBucket that is gone waits no more.
+    fn end_waits_of(&self, id: VbId, durable: GivenUp) {
+        durable.tell();
+        self.end_scans_of(id);
+        self.waiters.wake(id, Seqno(u64::MAX));
+        if let Some(home) = self.slot(id) {
+            home.subscribers.notify(id);
+        }
     }
 
     /// Waits until no batch of any vBucket is on its way, into the store or back from there.
@@ -94,18 +155,21 @@ impl<S: KvStore> Bucket<S> {
         owed
     }
 
-    /// Takes out of the store what was deleted; what fails stays owed.
+    /// Takes out of the store what was deleted, and leaves the records; what fails stays owed.
     pub(crate) fn settle(&self, owed: &mut Vec<(VbId, VbRecord)>) -> Result<(), StoreError> {
-        while let Some((id, record)) = owed.last() {
-            self.store.remove(*id)?;
-            let nothing: &[(model::Document, Seqno)] = &[];
-            self.store.commit(&[VbBatch {
-                vb: *id,
-                record,
-                changes: &nothing,
-            }])?;
-            owed.pop();
+        if owed.is_empty() {
+            return Ok(());
         }
+        let ids: Vec<VbId> = owed.iter().map(|(id, _)| *id).collect();
+        self.store.remove(&ids)?;
+        let nothing: &[(model::Document, Seqno)] = &[];
+        let records = owed.iter().map(|(id, record)| VbBatch {
+            vb: *id,
+            record,
+            changes: &nothing,
+        });
+        self.store.commit(&records.collect::<Vec<_>>())?;
+        owed.clear();
         Ok(())
     }
 }

@@ -98,8 +98,8 @@ impl KvStore for Store {
         either!(self, store => store.may_have_history())
     }
 
-    fn remove(&self, vb: VbId) -> Result<(), StoreError> {
-        either!(self, store => store.remove(vb))
+    fn remove(&self, vbs: &[VbId]) -> Result<(), StoreError> {
+        either!(self, store => store.remove(vbs))
     }
 
     fn manifest(&self) -> Result<Option<Vec<u8>>, StoreError> {

@@ -28,6 +28,7 @@ pub enum Fault {
 pub struct FaultyStore<S> {
     inner: S,
     commits: AtomicUsize,
+    removals: AtomicUsize,
     poisoned: AtomicBool,
     faults: Mutex<Vec<(std::ops::Range<usize>, Fault)>>,
     unreadable: AtomicBool,
@@ -40,6 +41,7 @@ impl<S: KvStore> FaultyStore<S> {
         Self {
             inner,
             commits: AtomicUsize::new(0),
+            removals: AtomicUsize::new(0),
             poisoned: AtomicBool::new(false),
             faults: Mutex::default(),
             unreadable: AtomicBool::new(false),
@@ -54,6 +56,11 @@ impl<S: KvStore> FaultyStore<S> {
     /// How many commits were tried.
     pub fn commits(&self) -> usize {
         self.commits.load(Ordering::SeqCst)
+    }
+
+    /// How many removals were tried.
+    pub fn removals(&self) -> usize {
+        self.removals.load(Ordering::SeqCst)
     }
 
     /// Makes the commits of `range` fail; counted from the very first commit.
@@ -164,9 +171,10 @@ impl<S: KvStore> KvStore for FaultyStore<S> {
         self.inner.trim_history(vb, limits, dead)
     }
 
-    fn remove(&self, vb: VbId) -> Result<(), StoreError> {
+    fn remove(&self, vbs: &[VbId]) -> Result<(), StoreError> {
+        self.removals.fetch_add(1, Ordering::SeqCst);
         self.check_write("removing")?;
-        self.inner.remove(vb)
+        self.inner.remove(vbs)
     }
 
     fn manifest(&self) -> Result<Option<Vec<u8>>, StoreError> {

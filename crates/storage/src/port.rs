@@ -137,11 +137,12 @@ pub trait KvStore: Send + Sync + 'static {
     /// `Closed`.
     fn may_have_history(&self) -> Result<bool, StoreError>;
 
-    /// Forgets a vBucket, rows and record, durably. One that is not there is no error.
+    /// Forgets vBuckets, rows and records, durably, with one sync for all of them. One that is not
+    /// there is no error.
     ///
     /// # Errors
-    /// As [`KvStore::commit`].
-    fn remove(&self, vb: VbId) -> Result<(), StoreError>;
+    /// As [`KvStore::commit`]. Each may be there or gone then: remove them again.
+    fn remove(&self, vbs: &[VbId]) -> Result<(), StoreError>;
 
     /// The text last given to [`KvStore::set_manifest`]; `None` when there was none.
     ///

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bucket::{Bucket, Flushed, Wake, Workers};
+use engine::collections::Manifest;
 use engine::{OpError, Outcome};
 use model::{Seqno, VbId, VbState, VbUuid};
 use storage::{ErrorKind, Fault, FaultyStore};
@@ -61,6 +62,58 @@ fn a_vbucket_made_anew_begins_empty_and_stays() {
     );
     let uuid = bucket.with_vbucket(VbId(1), |vbucket| vbucket.failover_log().newest().uuid);
     assert_eq!(uuid, Some(VbUuid(77)));
+}
+
+#[test]
+fn many_vbuckets_are_emptied_with_two_commits() {
+    let kept = Kept::default();
+    let bucket = warm(options(64, ROOMY), FaultyStore::new(kept.clone()), 1);
+    let with_scope = |now: &Manifest| now.with_scope("shop");
+    bucket.change_manifest(with_scope, |_| Vec::new()).unwrap();
+    let only_collections =
+        |vb| bucket.with_vbucket(VbId(vb), |vbucket| vbucket.holds_only_collections());
+    assert_eq!(only_collections(3), Some(true));
+    for vb in 0..64 {
+        bucket.set(vb, "a", b"1");
+    }
+    assert_eq!(only_collections(3), Some(false));
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let (commits, removals) = (bucket.store().commits(), bucket.store().removals());
+    let all: Vec<VbId> = (0..64).map(VbId).collect();
+    bucket.empty_vbuckets(&all, &mut uuids(500)).unwrap();
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let made = bucket.store().commits() - commits + bucket.store().removals() - removals;
+    assert!(made <= 3, "{made}");
+    assert_eq!(bucket.memory().used(), bucket.recount());
+    for vb in 0..64 {
+        assert_eq!(only_collections(vb), Some(true));
+        assert_eq!(rows(&kept, vb).len(), 1, "the scope");
+        assert_eq!(bucket.get(vb, "a"), None);
+    }
+    bucket.set(5, "b", b"2");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let bucket = warm(options(64, ROOMY), kept, 5000);
+    assert_eq!((bucket.get(5, "a"), bucket.get(6, "a")), (None, None));
+    assert_eq!(bucket.get(5, "b").unwrap(), b"2");
+}
+
+/// Whatever step of it the store refuses, documents that came after stay, and those from before go.
+#[test]
+fn emptying_that_the_store_refuses_is_done_later() {
+    let kept = Kept::default();
+    let bucket = warm(options(2, ROOMY), FaultyStore::new(kept.clone()), 1);
+    bucket.set(0, "old", b"1");
+    bucket.set(1, "old", b"1");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    bucket.store().fail_next(2, Fault::NoSpace);
+    let error = bucket.empty_vbuckets(&[VbId(0), VbId(1)], &mut uuids(500));
+    assert_eq!(error.unwrap_err().kind, ErrorKind::NoSpace);
+    bucket.set(1, "new", b"2");
+    assert!(matches!(bucket.flush_step(), Flushed::Retry(_)));
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let bucket = warm(options(2, ROOMY), kept, 50);
+    assert_eq!((bucket.get(0, "old"), bucket.get(1, "old")), (None, None));
+    assert_eq!(bucket.get(1, "new").unwrap(), b"2");
 }
 
 #[test]

@@ -96,8 +96,8 @@ macro_rules! hand_on {
             self.inner.may_have_history()
         }
 
-        fn remove(&self, vb: VbId) -> Answer<()> {
-            self.inner.remove(vb)
+        fn remove(&self, vbs: &[VbId]) -> Answer<()> {
+            self.inner.remove(vbs)
         }
 
         fn manifest(&self) -> Answer<Option<Vec<u8>>> {

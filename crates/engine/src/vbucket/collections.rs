@@ -266,6 +266,16 @@ impl VBucket {
 
     // --- Figures ---
 
+    /// Whether it holds nothing but the beginnings of its collections, and never held more. O(collections).
+    pub fn holds_only_collections(&self) -> bool {
+        let others = self.collections.all().map(|one| one.counts.id);
+        let all = others.chain([CollectionId::DEFAULT]);
+        let rows = all.filter_map(|id| self.collections.rows_of(id)).flatten();
+        let rows = rows.filter(|seqno| *seqno != Seqno::ZERO).count();
+        let of_scopes = self.collections.scopes().len() - 1;
+        (rows + of_scopes) as u64 == self.high_seqno.0
+    }
+
     /// The newest manifest of which something is noted here.
     pub fn manifest_uid(&self) -> ManifestUid {
         self.collections.uid()

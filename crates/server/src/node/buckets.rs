@@ -181,19 +181,17 @@ impl NodeState {
         if bucket.warmup().stage() != WarmupStage::Done {
             return Err(BucketsError::Failed("the bucket is loading".into()));
         }
-        for id in (0..bucket.vbuckets()).map(VbId) {
-            let state = bucket.with_vbucket(id, |vb| (vb.state(), vb.high_seqno().0));
-            let Some((state, 1..)) = state else {
-                continue;
-            };
-            served.claims.revoke(id);
-            let deleted = bucket.delete_vbucket(id);
-            deleted.map_err(|error| BucketsError::Failed(error.to_string()))?;
-            let anew = bucket.set_vbucket(id, state, None, random_vb_uuid());
-            anew.map_err(|error| BucketsError::Failed(format!("{}: {error:?}", id.0)))?;
+        let mut full: Vec<VbId> = (0..bucket.vbuckets()).map(VbId).collect();
+        full.retain(|id| {
+            let blank = bucket.with_vbucket(*id, |vb| vb.holds_only_collections());
+            blank == Some(false)
+        });
+        for id in &full {
+            served.claims.revoke(*id);
         }
+        let emptied = bucket.empty_vbuckets(&full, &mut random_vb_uuid);
         self.wake_all();
-        Ok(())
+        emptied.map_err(|error| BucketsError::Failed(error.to_string()))
     }
 }
 

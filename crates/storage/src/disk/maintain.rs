@@ -52,24 +52,28 @@ pub(crate) fn rollback(store: &DiskStore, vb: VbId, to: Seqno) -> Result<VbRecor
     Ok(stored.record)
 }
 
-/// See `KvStore::remove`. The record goes first: rows without one do not count.
-pub(crate) fn remove(store: &DiskStore, vb: VbId) -> Result<(), StoreError> {
+/// See `KvStore::remove`. The records go first: rows without one do not count.
+pub(crate) fn remove(store: &DiskStore, vbs: &[VbId]) -> Result<(), StoreError> {
     let during = "removing";
     let mut writer = store.writer.lock();
     let engine = writer.ready(&store.engine, &store.options, during)?;
-    if writer.memos().get(vb).is_none() {
+    let mut there = vbs.to_vec();
+    there.retain(|vb| writer.memos().get(*vb).is_some());
+    if there.is_empty() {
         return Ok(());
     }
-    writer.forget(vb, during)?;
-    let view = View::open(Arc::clone(&engine), vb);
+    writer.forget(&there, during)?;
     let mut changes = engine.changes();
-    let removed = changes.remove(vb, RECORD);
+    let removed = there.iter().try_for_each(|vb| changes.remove(*vb, RECORD));
     removed
         .and_then(|()| changes.write())
-        .map_err(|error| writer.failed(error, Step::Write, during).of(vb))?;
-    engine
-        .remove_rows(&view, Seqno::ZERO)
-        .map_err(|error| writer.interrupted(error, during).of(vb))?;
+        .map_err(|error| writer.failed(error, Step::Write, during))?;
+    for &vb in &there {
+        let view = View::open(Arc::clone(&engine), vb);
+        engine
+            .remove_rows(&view, Seqno::ZERO)
+            .map_err(|error| writer.interrupted(error, during).of(vb))?;
+    }
     writer.acknowledge(&engine, [], during)
 }
 

@@ -280,8 +280,8 @@ impl KvStore for DiskStore {
         history::trim(self, vb, limits, dead)
     }
 
-    fn remove(&self, vb: VbId) -> Result<(), StoreError> {
-        maintain::remove(self, vb)
+    fn remove(&self, vbs: &[VbId]) -> Result<(), StoreError> {
+        maintain::remove(self, vbs)
     }
 
     fn manifest(&self) -> Result<Option<Vec<u8>>, StoreError> {

@@ -122,7 +122,7 @@ fn a_failed_sync_poisons_the_store_for_good() {
             ErrorKind::Poisoned
         );
     }
-    assert_eq!(store.remove(vb).unwrap_err().kind, ErrorKind::Poisoned);
+    assert_eq!(store.remove(&[vb]).unwrap_err().kind, ErrorKind::Poisoned);
     assert_eq!(suite::scan(&store, vb, 0).0.len(), 1, "reads go on");
     assert_eq!(store.close().unwrap_err().kind, ErrorKind::Poisoned);
     drop(store);

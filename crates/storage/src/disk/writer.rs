@@ -252,17 +252,19 @@ impl Writer {
         Ok(())
     }
 
-    /// Forgets a vBucket before its rows go, so that its absence is never taken for a loss.
-    pub(crate) fn forget(&mut self, vb: VbId, during: &'static str) -> Result<(), StoreError> {
+    /// Forgets vBuckets before their rows go, so that their absence is never taken for a loss.
+    pub(crate) fn forget(&mut self, vbs: &[VbId], during: &'static str) -> Result<(), StoreError> {
         let noted = self
             .tails
-            .note([(vb, None)].into_iter())
+            .note(vbs.iter().map(|vb| (*vb, None)))
             .and_then(|()| self.tails.sync());
-        self.memos.remove(vb);
+        for vb in vbs {
+            self.memos.remove(*vb);
+        }
         noted.map_err(|error| {
             let kind = shortage(&error).unwrap_or(ErrorKind::Io);
             self.mode = Mode::Reopen;
-            StoreError::new(kind, during).of(vb).because(error)
+            StoreError::new(kind, during).because(error)
         })
     }
 

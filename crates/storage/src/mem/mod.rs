@@ -245,10 +245,13 @@ impl KvStore for MemStore {
         })
     }
 
-    fn remove(&self, vb: VbId) -> MemResult<()> {
+    fn remove(&self, vbs: &[VbId]) -> MemResult<()> {
         // The rows are freed outside of the lock.
-        self.with_open("removing", |state| state.vbuckets.remove(&vb))
-            .map(drop)
+        self.with_open("removing", |state| {
+            let removed = vbs.iter().map(|vb| state.vbuckets.remove(vb));
+            removed.collect::<Vec<_>>()
+        })
+        .map(drop)
     }
 
     fn manifest(&self) -> MemResult<Option<Vec<u8>>> {

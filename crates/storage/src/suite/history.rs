@@ -99,7 +99,7 @@ fn versions_stay_beside_the_rows(store: &dyn KvStore) {
     keep(store, A, &[(document(6, "a", "3"), Seqno::ZERO, 121)]);
     assert_eq!(seen(store, A, 5), (vec![5, 6], Some(2)));
     drop(snapshot);
-    store.remove(A).expect("it goes");
+    store.remove(&[A]).expect("it goes");
     assert_eq!(seen(store, A, 0), (vec![], None));
     put(store, A, &[(document(1, "a", "1"), Seqno::ZERO)]);
     assert_eq!(seen(store, A, 0), (vec![1], None));

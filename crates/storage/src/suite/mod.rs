@@ -140,6 +140,7 @@ pub(crate) fn run<S: KvStore>(open: &mut dyn FnMut(&str) -> S) {
     a_rollback_goes_to_the_last_exact_state(&open("rollback"));
     a_rollback_over_an_overwrite_goes_to_zero(&open("rollback-zero"));
     compaction_drops_tombstones(&open("compact"));
+    many_are_removed_at_once(&open("removed"));
     large_batches_are_whole(&open("large"));
     history::run(open);
     the_later_of_two_batches_wins(&open("twice"));
@@ -161,7 +162,7 @@ fn a_new_store_is_empty(store: &dyn KvStore) {
         },
     ];
     assert!(store.fetch(A, &wants).unwrap().iter().all(Option::is_none));
-    store.remove(A).unwrap();
+    store.remove(&[A]).unwrap();
     assert_eq!(
         store.rollback(A, Seqno(1)).unwrap_err().kind,
         ErrorKind::Corrupt
@@ -413,7 +414,7 @@ fn removing_one_vbucket_leaves_the_others(store: &dyn KvStore) {
             ],
         );
     }
-    store.remove(VbId(1)).unwrap();
+    store.remove(&[VbId(1)]).unwrap();
     assert_eq!(
         store
             .load()
@@ -527,6 +528,18 @@ fn compaction_drops_tombstones(store: &dyn KvStore) {
     assert_eq!(store.rollback(A, Seqno(5)).unwrap().high_seqno, Seqno::ZERO);
 }
 
+fn many_are_removed_at_once(store: &dyn KvStore) {
+    for vb in 0..5 {
+        put(store, VbId(vb), &[(document(1, "a", "1"), Seqno::ZERO)]);
+    }
+    store.remove(&[0, 2, 9, 4].map(VbId)).unwrap();
+    let left = store.load().unwrap();
+    let left: Vec<_> = left.iter().map(|found| found.vb).collect();
+    assert_eq!(left, [1, 3].map(VbId));
+    assert_eq!(scan(store, VbId(2), 0).0, []);
+    expect_rows(store, VbId(3), &[document(1, "a", "1")]);
+}
+
 fn large_batches_are_whole(store: &dyn KvStore) {
     let count = 2_500;
     let first: Vec<_> = (1..=count)
@@ -542,7 +555,7 @@ fn large_batches_are_whole(store: &dyn KvStore) {
         .map(|(document, _)| document.clone())
         .collect();
     expect_rows(store, A, &all);
-    store.remove(A).unwrap();
+    store.remove(&[A]).unwrap();
     assert_eq!(scan(store, A, 0).0, []);
 }
 
@@ -579,6 +592,6 @@ fn a_closed_store_answers_closed(store: &dyn KvStore) {
     assert_eq!(try_put(store, A, &one).unwrap_err().kind, ErrorKind::Closed);
     assert_eq!(store.load().unwrap_err().kind, ErrorKind::Closed);
     assert_eq!(store.fetch(A, &[]).unwrap_err().kind, ErrorKind::Closed);
-    assert_eq!(store.remove(A).unwrap_err().kind, ErrorKind::Closed);
+    assert_eq!(store.remove(&[A]).unwrap_err().kind, ErrorKind::Closed);
     assert_eq!(store.disk_usage().unwrap_err().kind, ErrorKind::Closed);
 }

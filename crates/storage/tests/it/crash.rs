@@ -111,7 +111,7 @@ fn a_killed_process_loses_nothing_acknowledged() {
         if world.commits == acknowledged {
             // Some vBuckets may be one commit ahead: bring the others there.
             for vb in VBS {
-                store.remove(vb).unwrap();
+                store.remove(&[vb]).unwrap();
             }
             rebuild(&store, &world);
         }

@@ -142,11 +142,18 @@ fn a_flush_removes_documents_and_keeps_collections() {
         let uuid = |vb: &mut engine::VBucket| vb.failover_log().newest().uuid;
         served.bucket.with_vbucket(VbId(id), uuid).unwrap()
     };
-    let before = history(3);
+    let all = || (0..1024).map(history).collect::<Vec<_>>();
+    let before = all();
 
     flush_shop(&node).unwrap();
     client.get("a").is(Status::KEY_ENOENT);
-    assert_ne!(history(3), before);
+    // A vBucket with nothing but the collections is empty already.
+    let changed = all()
+        .iter()
+        .zip(&before)
+        .filter(|(is, was)| is != was)
+        .count();
+    assert_eq!(changed, 1);
     client.set("a", "2").ok();
     let manifest = client.call(&Request::new(Opcode::COLLECTIONS_GET_MANIFEST));
     assert!(manifest.ok().text().contains("goods"));
