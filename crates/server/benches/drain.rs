@@ -40,11 +40,17 @@ impl Counter {
     fn connect(port: u16) -> Self {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self {
+        let mut client = Self {
             stream,
             input: vec![0; 1 << 20],
             filled: 0,
-        }
+        };
+        let mut login = Vec::new();
+        let password = b"\0Administrator\0password";
+        frame(0x21, 0, [b"", b"PLAIN", password], &mut login);
+        client.send(&login);
+        client.expect(0x21, 1);
+        client
     }
 
     fn send(&mut self, bytes: &[u8]) {
@@ -80,7 +86,7 @@ fn node() -> Node {
         listen: Ipv4Addr::LOCALHOST.into(),
         kv_port: 0,
         http_port: 0,
-        memcached_port: Some(0),
+        memcached: None,
         kv_tls_port: None,
         https_port: None,
         certificate: None,
@@ -186,7 +192,7 @@ fn measure(name: &str, documents: u64, work: impl FnOnce()) {
 
 fn from_memory(documents: u64) {
     let node = node();
-    let port = node.ports().memcached.unwrap();
+    let port = node.ports().kv;
     let mut client = consumer(port, "1");
     open_streams(&mut client);
     client.expect(0x53, u64::from(VBUCKETS));
@@ -202,7 +208,7 @@ fn from_memory(documents: u64) {
 
 fn from_store(documents: u64) {
     let node = node();
-    let port = node.ports().memcached.unwrap();
+    let port = node.ports().kv;
     load(port, documents);
     // Long enough for the flusher to have everything: a pass is 50 ms and some.
     std::thread::sleep(std::time::Duration::from_secs(2));

@@ -40,7 +40,7 @@ impl Running {
             listen: Ipv4Addr::LOCALHOST.into(),
             kv_port: 0,
             http_port: 0,
-            memcached_port: Some(0),
+            memcached: None,
             kv_tls_port: None,
             https_port: None,
             certificate: None,
@@ -60,12 +60,15 @@ impl Running {
         .unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.unwrap().block_on(node.warmed_up()).unwrap();
-        let port = node.ports().memcached.unwrap();
-        Self {
+        let port = node.ports().kv;
+        let mut running = Self {
             client: TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap(),
             node,
             _place: place,
-        }
+        };
+        let password = b"\0Administrator\0password";
+        running.call(0x21, 0, [b"", b"PLAIN", password]);
+        running
     }
 
     /// Sends a request, and waits for a success; what else comes is passed over.

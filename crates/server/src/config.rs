@@ -29,8 +29,8 @@ pub struct NodeConfig {
     pub https_port: Option<u16>,
     /// The certificate of the ports with TLS; `None` makes one.
     pub certificate: Option<CertificateFiles>,
-    /// Port for classic memcached clients, served without authentication; `None` is closed.
-    pub memcached_port: Option<u16>,
+    /// The port for classic memcached clients; `None` is closed.
+    pub memcached: Option<MemcachedPort>,
     /// Name of the one user, an administrator.
     pub username: String,
     /// Password of that user.
@@ -58,7 +58,7 @@ impl fmt::Debug for NodeConfig {
             .field("kv_tls_port", &self.kv_tls_port)
             .field("https_port", &self.https_port)
             .field("certificate", &self.certificate)
-            .field("memcached_port", &self.memcached_port)
+            .field("memcached", &self.memcached)
             .field("username", &self.username)
             .field("buckets", &self.buckets)
             .field("replica_of", &self.replica_of)
@@ -66,6 +66,18 @@ impl fmt::Debug for NodeConfig {
             .field("purge_age_s", &self.purge_age_s)
             .finish_non_exhaustive()
     }
+}
+
+/// The port for classic memcached clients. They may use documents of one bucket and ask for its
+/// harmless statistics, and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemcachedPort {
+    /// Number of the port; 0 takes a free one.
+    pub port: u16,
+    /// Name of the bucket.
+    pub bucket: String,
+    /// Whether clients must log in with SASL.
+    pub login: bool,
 }
 
 /// A certificate and its key, both PEM.

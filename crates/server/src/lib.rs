@@ -25,7 +25,8 @@ mod value;
 
 pub use commands::compatibility_page;
 pub use config::{
-    BucketConfig, BucketKind, CertificateFiles, EvictionPolicy, NodeConfig, Ports, StartError,
+    BucketConfig, BucketKind, CertificateFiles, EvictionPolicy, MemcachedPort, NodeConfig, Ports,
+    StartError,
 };
 pub use node::{Node, salvage};
 pub use replication::ReplicaOf;

@@ -6,7 +6,7 @@ use wire::request::{GetClusterConfig, GetErrorMap, Hello, Message, Sasl, SelectB
 use wire::{FeatureSet, Frame, Status};
 
 use crate::cluster_map::MapRevision;
-use crate::identity::{AuthenticatedUser, SaslStep, list_mechanisms as mechanisms};
+use crate::identity::{AuthenticatedUser, Role, SaslStep, list_mechanisms as mechanisms};
 use crate::node::fill_random;
 use crate::session::{Context, Done, Refusal, Reply, Session, grant};
 
@@ -28,7 +28,7 @@ pub(super) fn hello(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done
     let granted = grant(asked);
     let session = &mut *context.session;
     session.features = granted;
-    if session.classic && !session.trusted {
+    if session.classic && session.role == Role::Admin {
         // It speaks Couchbase after all, and will select its bucket.
         session.select(None);
     }
@@ -119,8 +119,9 @@ fn log_in(session: &mut Session, user: AuthenticatedUser) {
     session
         .info
         .note(|about| about.user = Some(user.name.clone()));
-    // A client that logs in without HELLO knows no buckets: it gets the one of its name.
-    if session.features.is_empty() && session.bucket.is_none() {
+    // A client that logs in without HELLO knows no buckets: it gets the one of its name. That of
+    // the memcached port has its bucket already.
+    if session.role == Role::Admin && session.features.is_empty() && session.bucket.is_none() {
         let node = std::sync::Arc::clone(&session.node);
         let bucket = node.bucket(&user.name).or_else(|| node.bucket("default"));
         session.classic = bucket.is_some();

@@ -25,6 +25,7 @@ use std::fmt::Write as _;
 
 use wire::{Frame, Opcode, OpcodeInfo, Standing};
 
+use crate::identity::Role;
 use crate::session::{Context, Done, Refusal};
 
 pub(crate) use collections::UNKNOWN_COLLECTION_CONTEXT;
@@ -71,13 +72,25 @@ pub(crate) enum Privilege {
 pub(crate) struct Command {
     pub(crate) opcode: Opcode,
     pub(crate) scope: Scope,
-    /// All of them are needed. There is one role yet, the administrator, who has all.
+    /// All of them are needed. The administrator has all.
     pub(crate) privileges: &'static [Privilege],
+    /// Whether [`Role::Memcached`] may send it.
+    pub(crate) memcached: bool,
     /// Whether it may be sent before a login.
     pub(crate) before_login: bool,
     /// A word on what is different here, for the compatibility page.
     pub(crate) note: &'static str,
     pub(crate) run: fn(&mut Context<'_>, &Frame<'_>) -> Result<Done, Refusal>,
+}
+
+impl Command {
+    /// Whether a peer in this role may send it.
+    pub(crate) fn allows(&self, role: Role) -> bool {
+        match role {
+            Role::Admin => true,
+            Role::Memcached => self.memcached,
+        }
+    }
 }
 
 /// Row of each opcode in [`COMMANDS`], 0xff for none.
@@ -141,26 +154,29 @@ pub fn compatibility_page() -> String {
         page,
         "\n{served} of {known} opcodes are served. `-` answers `NotSupported` (0x83), an opcode \
          that is not listed `UnknownCommand` (0x81).\n\n\
-         | Opcode | Name | Served | Scope | Privileges | Note |\n|---|---|---|---|---|---|"
+         | Opcode | Name | Served | Scope | Privileges | memcached port | Note |\n\
+         |---|---|---|---|---|---|---|"
     );
     for info in OpcodeInfo::all() {
-        let (served, scope, privileges, note) = match find(info.opcode) {
+        let (served, scope, privileges, memcached, note) = match find(info.opcode) {
             Some(command) => {
                 let names: Vec<String> = command
                     .privileges
                     .iter()
                     .map(|one| format!("{one:?}"))
                     .collect();
-                ("yes", command.scope.name(), names.join(", "), command.note)
+                let memcached = if command.memcached { "yes" } else { "" };
+                let (scope, note) = (command.scope.name(), command.note);
+                ("yes", scope, names.join(", "), memcached, note)
             }
             None if info.standing == Standing::Removed => {
-                ("-", "", String::new(), "removed from the protocol")
+                ("-", "", String::new(), "", "removed from the protocol")
             }
-            None => ("-", "", String::new(), ""),
+            None => ("-", "", String::new(), "", ""),
         };
         let _infallible = writeln!(
             page,
-            "| 0x{:02x} | {} | {served} | {scope} | {privileges} | {note} |",
+            "| 0x{:02x} | {} | {served} | {scope} | {privileges} | {memcached} | {note} |",
             info.opcode.0, info.name
         );
     }

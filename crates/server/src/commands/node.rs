@@ -7,6 +7,7 @@ use wire::{Frame, Opcode, Status};
 
 use crate::node::COMPATIBLE_VERSION;
 use crate::session::{Context, Done, Refusal, Reply};
+use crate::stats;
 use crate::stats::timings::{Merged, Timings};
 use crate::stats::{StatError, StatScope, collect_part};
 
@@ -39,6 +40,12 @@ pub(super) fn stat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
     let request = Stat::read(frame)?;
     let text = std::str::from_utf8(request.group)
         .map_err(|_| Refusal::because(Status::EINVAL, "the group is no UTF-8 text"))?;
+    if !stats::allows(context.session.role, text) {
+        return Err(Refusal::because(
+            Status::EACCESS,
+            "the memcached port does not tell this group of statistics",
+        ));
+    }
     let (node, bucket) = (context.session.node.clone(), context.session.bucket.clone());
     let scope = StatScope {
         node: &node,

@@ -28,6 +28,7 @@ const fn document(opcode: Opcode, privileges: &'static [Privilege], run: Run) ->
         opcode,
         scope: Scope::Document,
         privileges,
+        memcached: true,
         before_login: false,
         note: "",
         run,
@@ -39,6 +40,7 @@ const fn bucket(opcode: Opcode, privileges: &'static [Privilege], run: Run) -> C
         opcode,
         scope: Scope::Bucket,
         privileges,
+        memcached: false,
         before_login: false,
         note: "",
         run,
@@ -50,6 +52,7 @@ const fn node(opcode: Opcode, privileges: &'static [Privilege], run: Run) -> Com
         opcode,
         scope: Scope::Node,
         privileges,
+        memcached: false,
         before_login: false,
         note: "",
         run,
@@ -61,10 +64,17 @@ const fn login(opcode: Opcode, run: Run) -> Command {
         opcode,
         scope: Scope::Node,
         privileges: FREE,
+        memcached: true,
         before_login: true,
         note: "",
         run,
     }
+}
+
+/// The role of the memcached port may send it, too.
+const fn open_to_memcached(mut command: Command) -> Command {
+    command.memcached = true;
+    command
 }
 
 const fn noted(mut command: Command, note: &'static str) -> Command {
@@ -161,7 +171,7 @@ const ROWS: [Command; 96] = [
         collections::scope_id,
     ),
     noted(
-        node(Opcode::STAT, STATS, node::stat),
+        open_to_memcached(node(Opcode::STAT, STATS, node::stat)),
         "groups: docs/stats.md",
     ),
     noted(
@@ -200,9 +210,9 @@ const ROWS: [Command; 96] = [
     node(Opcode::GET_CLUSTER_CONFIG, FREE, bootstrap::cluster_config),
     node(Opcode::SELECT_BUCKET, FREE, bootstrap::select_bucket),
     node(Opcode::LIST_BUCKETS, FREE, bootstrap::list_buckets),
-    node(Opcode::NOOP, FREE, node::noop),
+    open_to_memcached(node(Opcode::NOOP, FREE, node::noop)),
     noted(
-        node(Opcode::VERSION, FREE, node::version),
+        open_to_memcached(node(Opcode::VERSION, FREE, node::version)),
         "the level of compatibility",
     ),
     noted(
@@ -217,8 +227,8 @@ const ROWS: [Command; 96] = [
         bucket(Opcode::SET_PARAM, ADMIN, params::set),
         "settings of memory, checkpoints, expiry and streams, CAS of a vBucket; until the next start",
     ),
-    node(Opcode::QUIT, FREE, node::quit),
-    node(Opcode::QUITQ, FREE, node::quit),
+    open_to_memcached(node(Opcode::QUIT, FREE, node::quit)),
+    open_to_memcached(node(Opcode::QUITQ, FREE, node::quit)),
     login(Opcode::HELLO, bootstrap::hello),
     login(Opcode::SASL_LIST_MECHS, bootstrap::list_mechanisms),
     login(Opcode::SASL_AUTH, bootstrap::sasl),

@@ -34,6 +34,9 @@ pub const USER_NAME_BYTES_MAX: usize = 128;
 pub enum Role {
     /// Everything.
     Admin,
+    /// Documents and harmless statistics of one bucket: every client of the memcached port, whether
+    /// it logged in or not.
+    Memcached,
 }
 
 impl Role {
@@ -42,6 +45,7 @@ impl Role {
     pub fn name(self) -> &'static str {
         match self {
             Self::Admin => "admin",
+            Self::Memcached => "memcached",
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) enum Door {
     Plain,
     /// The same over TLS.
     Tls,
-    /// Without authentication.
+    /// Classic memcached clients.
     Classic,
 }
 

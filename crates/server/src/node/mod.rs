@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 use crate::clock::SystemClock;
 use crate::cluster_map::MapRevision;
-use crate::config::{NodeConfig, Ports, StartError};
+use crate::config::{MemcachedPort, NodeConfig, Ports, StartError};
 use crate::connections::Connections;
 use crate::http::HttpDoor;
 use crate::identity::{Identity, NewUser, Role};
@@ -127,6 +127,8 @@ pub(crate) struct NodeState {
     pub(crate) crew: Arc<Crew>,
     pub(crate) counters: NodeCounters,
     pub(crate) ports: Ports,
+    /// What clients of the memcached port may reach; `None` where it is closed.
+    pub(crate) memcached: Option<MemcachedPort>,
     /// Where a port is served over TLS.
     pub(crate) tls: Option<Tls>,
     pub(crate) waits: Waits,
@@ -150,9 +152,16 @@ impl NodeState {
         self.buckets.read().get(name).cloned()
     }
 
-    /// The bucket whose name sorts first.
-    pub(crate) fn first_bucket(&self) -> Option<Arc<ServedBucket>> {
-        self.buckets.read().values().next().cloned()
+    /// Clients of the memcached port would be told nothing else than that they have no bucket.
+    fn tell_of_missing_memcached_bucket(&self) {
+        let named = self.memcached.as_ref().map(|port| port.bucket.as_str());
+        if let Some(bucket) = named.filter(|name| self.bucket(name).is_none()) {
+            tracing::warn!(
+                bucket,
+                "the bucket of the memcached port is not here; make it, or name another one with \
+                 --memcached-bucket"
+            );
+        }
     }
 
     /// All buckets, sorted by name.
@@ -269,6 +278,7 @@ impl Node {
         let state = open_state(config, (ports, waits), (&crew, descriptors), &warmed)?;
         // Not before: whoever is refused a start is told why, and nothing else.
         descriptors.tell();
+        state.tell_of_missing_memcached_bucket();
         let (workers, threads) = Workers::start(&state, &state.timings, doors).map_err(system)?;
         let listeners = sockets.accept(&state, &crew).map_err(system)?;
         let (stop_http, stopping) = watch::channel(false);
@@ -446,6 +456,7 @@ fn open_state(
         crew: Arc::clone(crew),
         counters: NodeCounters::default(),
         ports,
+        memcached: config.memcached.clone(),
         tls: opened.tls.take(),
         waits,
         started_unix_s,

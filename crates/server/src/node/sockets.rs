@@ -22,10 +22,11 @@ impl Sockets {
         let opened = |purpose, port: Option<u16>| port.map(|port| bind(purpose, at(port)));
         let http = bind("http", at(config.http_port))?;
         let https = opened("https", config.https_port).transpose()?;
+        let memcached = config.memcached.as_ref().map(|memcached| memcached.port);
         let doors = [
             (Door::Plain, "kv", Some(config.kv_port)),
             (Door::Tls, "kv over TLS", config.kv_tls_port),
-            (Door::Classic, "memcached", config.memcached_port),
+            (Door::Classic, "memcached", memcached),
         ];
         let mut kv = Vec::new();
         for (door, purpose, port) in doors {

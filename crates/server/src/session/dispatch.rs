@@ -15,6 +15,7 @@ use wire::{
 
 use super::{Park, Reply, Session, StoredKey, admission, status};
 use crate::commands::{self, Command, Scope, UNKNOWN_COLLECTION_CONTEXT};
+use crate::identity::Role;
 use crate::served::ServedBucket;
 use crate::stats::timings::Answer;
 use crate::value::{self, InflateError};
@@ -216,6 +217,12 @@ impl Session {
         let command = commands::find(opcode);
         if !self.is_authenticated() && command.is_none_or(|command| !command.before_login) {
             return Err(Status::EACCESS.into());
+        }
+        if self.role != Role::Admin && !command.is_some_and(|row| row.allows(self.role)) {
+            return Err(Refusal::because(
+                Status::EACCESS,
+                "the memcached port serves documents and statistics of one bucket",
+            ));
         }
         let info = opcode.info().ok_or(Status::UNKNOWN_COMMAND)?;
         if info.standing == Standing::Removed {

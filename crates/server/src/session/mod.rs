@@ -34,7 +34,8 @@ pub(crate) use reply::Reply;
 use crate::cluster_map::MapRevision;
 use crate::commands::Scanning;
 use crate::connections::ConnectionInfo;
-use crate::identity::{AuthenticatedUser, SaslSession};
+use crate::identity::{AuthenticatedUser, Role, SaslSession};
+use crate::net::Door;
 use crate::node::NodeState;
 use crate::replication::Inbound;
 use crate::served::ServedBucket;
@@ -87,7 +88,9 @@ pub(crate) struct Session {
     pub(crate) bucket: Option<Arc<ServedBucket>>,
     /// The peer speaks plain memcached: it knows neither buckets nor vBuckets.
     pub(crate) classic: bool,
-    /// On the port that asks for no credentials.
+    /// What the port lets its clients do, whoever they log in as.
+    pub(crate) role: Role,
+    /// The port asks for no credentials.
     pub(crate) trusted: bool,
     /// The newest revision of the selected bucket's map that the peer has from us.
     pub(crate) known_map: Option<MapRevision>,
@@ -116,8 +119,12 @@ impl Session {
         node: Arc<NodeState>,
         info: Arc<ConnectionInfo>,
         timings: Arc<Timings>,
-        classic: bool,
+        door: Door,
     ) -> Self {
+        let memcached = node.memcached.as_ref().filter(|_| door == Door::Classic);
+        let bucket = memcached.and_then(|port| node.bucket(&port.bucket));
+        let role = memcached.map_or(Role::Admin, |_| Role::Memcached);
+        let trusted = memcached.is_some_and(|port| !port.login);
         let mut session = Self {
             node,
             info,
@@ -126,8 +133,9 @@ impl Session {
             sasl: SaslSession::default(),
             user: None,
             bucket: None,
-            classic,
-            trusted: classic,
+            classic: door == Door::Classic,
+            role,
+            trusted,
             known_map: None,
             map_host: None,
             park: None,
@@ -140,13 +148,7 @@ impl Session {
             rest: None,
             woken: false,
         };
-        if classic {
-            let bucket = session
-                .node
-                .bucket("default")
-                .or_else(|| session.node.first_bucket());
-            session.select(bucket);
-        }
+        session.select(bucket);
         session
     }
 

@@ -36,6 +36,7 @@ use catalogue::{BucketRow, GROUPS, NODE, NodeRow, STATES};
 use figures::{BucketFigures, NodeFigures};
 use rows::Rows;
 
+use crate::identity::Role;
 use crate::node::NodeState;
 use crate::served::ServedBucket;
 
@@ -62,6 +63,16 @@ pub(crate) enum StatError {
 
 /// Where rows go: key and value.
 pub(crate) type Sink<'a> = dyn FnMut(&str, &str) + 'a;
+
+/// Whether a peer in this role may ask for a group; of groups that are none, everybody may hear so.
+pub(crate) fn allows(role: Role, request: &str) -> bool {
+    let name = request.split_ascii_whitespace().next().unwrap_or("");
+    let group = GROUPS.iter().find(|group| group.name == name);
+    match role {
+        Role::Admin => true,
+        Role::Memcached => group.is_none_or(|group| group.memcached),
+    }
+}
 
 /// Gives the next rows of a group that may be long, from where `walk` stands; `None` for the
 /// beginning, and at the end. See [`collect`].

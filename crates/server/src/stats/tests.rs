@@ -31,7 +31,7 @@ impl Running {
             listen: Ipv4Addr::LOCALHOST.into(),
             kv_port: 0,
             http_port: 0,
-            memcached_port: Some(0),
+            memcached: None,
             kv_tls_port: None,
             https_port: None,
             certificate: None,
@@ -56,9 +56,14 @@ impl Running {
         Self { node, _dir: dir }
     }
 
-    /// A client of the port without logins; the bucket is selected.
+    /// A classic client that logged in; the bucket is selected.
     fn client(&self) -> Client {
-        Client::connect(self.node.ports().memcached.unwrap())
+        let mut client = Client::connect(self.node.ports().kv);
+        assert_eq!(
+            client.call(0x21, &[], b"PLAIN", b"\0admin\0secret"),
+            SUCCESS
+        );
+        client
     }
 
     fn metrics(&self) -> String {

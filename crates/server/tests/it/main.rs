@@ -15,6 +15,7 @@ mod hello;
 mod legacy;
 mod limits;
 mod manifests;
+mod memcached_port;
 mod observe;
 mod order;
 mod place;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-use server::{BucketConfig, BucketKind, Node, NodeConfig};
+use server::{BucketConfig, BucketKind, MemcachedPort, Node, NodeConfig};
 use wire::Opcode;
 
 use crate::client::{self, Client, PASSWORD, Request, USER};
@@ -14,7 +14,11 @@ fn config(data_dir: Option<&Path>) -> NodeConfig {
         listen: "127.0.0.1".parse().unwrap(),
         kv_port: 0,
         http_port: 0,
-        memcached_port: Some(0),
+        memcached: Some(MemcachedPort {
+            port: 0,
+            bucket: "default".into(),
+            login: false,
+        }),
         kv_tls_port: over_tls().then_some(0),
         https_port: None,
         certificate: None,
@@ -78,6 +82,16 @@ pub(crate) fn shared_classic() -> u16 {
 /// A node in memory of a test's own.
 pub(crate) fn own() -> Node {
     start(None)
+}
+
+/// A node in memory whose port for classic clients asks for a login.
+pub(crate) fn asking_for_logins() -> Node {
+    let mut config = config(None);
+    config.memcached = config.memcached.map(|memcached| MemcachedPort {
+        login: true,
+        ..memcached
+    });
+    started(config)
 }
 
 /// A node that follows `default` of the one at `port`.

@@ -8,6 +8,10 @@ use std::path::PathBuf;
 /// Every flag may also be given as SETTEE_<FLAG> in the environment (SETTEE_KV_PORT) and as a
 /// key of the TOML file (kv-port); a flag wins over the environment, that over the file.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag that is given or not"
+)]
 pub(crate) struct ServeArgs {
     /// Directory for the documents [default: ./settee-data] [env: SETTEE_DATA_DIR]
     #[arg(long, value_name = "DIR")]
@@ -37,10 +41,21 @@ pub(crate) struct ServeArgs {
     /// Key of that certificate, PEM [env: SETTEE_TLS_KEY]
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_key: Option<String>,
-    /// Port for classic memcached clients, 0 for a free one, without authentication
-    /// [default: closed] [env: SETTEE_MEMCACHED_PORT]
+    /// Port for classic memcached clients, 0 for a free one: documents and some statistics of one
+    /// bucket, nothing else [default: closed] [env: SETTEE_MEMCACHED_PORT]
     #[arg(long, value_name = "N")]
     pub(crate) memcached_port: Option<String>,
+    /// The bucket of that port [default: default] [env: SETTEE_MEMCACHED_BUCKET]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) memcached_bucket: Option<String>,
+    /// Clients of that port must log in with SASL, name and password; on the loopback they need
+    /// not, elsewhere it is this or --memcached-open [env: SETTEE_MEMCACHED_SASL=true]
+    #[arg(long)]
+    pub(crate) memcached_sasl: bool,
+    /// Clients of that port need no login, also those of other machines: whoever reaches it may read
+    /// and change the documents of its bucket [env: SETTEE_MEMCACHED_OPEN=true]
+    #[arg(long)]
+    pub(crate) memcached_open: bool,
     /// Name of the administrator [default: Administrator] [env: SETTEE_USERNAME]
     #[arg(long, value_name = "U")]
     pub(crate) username: Option<String>,
@@ -104,6 +119,7 @@ impl ServeArgs {
             ("tls-cert", &self.tls_cert),
             ("tls-key", &self.tls_key),
             ("memcached-port", &self.memcached_port),
+            ("memcached-bucket", &self.memcached_bucket),
             ("username", &self.username),
             ("password", &self.password),
             ("ports-file", &self.ports_file),
@@ -117,8 +133,16 @@ impl ServeArgs {
             .into_iter()
             .filter_map(|(key, value)| Some((key, value.clone()?)));
         let buckets = self.bucket.iter().map(|bucket| ("bucket", bucket.clone()));
-        let memory = self.memory.then(|| ("memory", "true".to_owned()));
-        let demote = self.demote.then(|| ("demote", "true".to_owned()));
-        single.chain(buckets).chain(memory).chain(demote).collect()
+        let switches = [
+            ("memory", self.memory),
+            ("demote", self.demote),
+            ("memcached-sasl", self.memcached_sasl),
+            ("memcached-open", self.memcached_open),
+        ];
+        let switches = switches
+            .into_iter()
+            .filter(|(_, on)| *on)
+            .map(|(key, _)| (key, "true".to_owned()));
+        single.chain(buckets).chain(switches).collect()
     }
 }

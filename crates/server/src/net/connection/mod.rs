@@ -205,8 +205,7 @@ impl Connection<TcpStream> {
             return None;
         };
         let timings = Arc::clone(&home.timings);
-        let classic = door == Door::Classic;
-        let session = Session::new(Arc::clone(node), Arc::clone(&info), timings, classic);
+        let session = Session::new(Arc::clone(node), Arc::clone(&info), timings, door);
         let (next, until) = match tls {
             Some(_) => (Next::Shake, Some(Instant::now() + node.waits.handshake)),
             None => (Next::Read, None),

@@ -46,7 +46,7 @@ pub(crate) fn config(data_dir: Option<&Path>, buckets: Vec<BucketConfig>) -> Nod
         listen: "127.0.0.1".parse().unwrap(),
         kv_port: 0,
         http_port: 0,
-        memcached_port: None,
+        memcached: None,
         kv_tls_port: None,
         https_port: None,
         certificate: None,

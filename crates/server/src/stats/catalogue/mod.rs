@@ -132,6 +132,8 @@ pub(super) struct Group {
     pub(super) arguments: &'static str,
     /// Whether a bucket must be selected.
     pub(super) of_bucket: bool,
+    /// Whether [`crate::identity::Role::Memcached`] may ask for it.
+    pub(super) memcached: bool,
     pub(super) help: &'static str,
 }
 
@@ -140,6 +142,7 @@ const fn bucket_group(name: &'static str, arguments: &'static str, help: &'stati
         name,
         arguments,
         of_bucket: true,
+        memcached: false,
         help,
     }
 }
@@ -149,13 +152,20 @@ const fn node_group(name: &'static str, arguments: &'static str, help: &'static 
         name,
         arguments,
         of_bucket: false,
+        memcached: false,
         help,
     }
 }
 
+/// The role of the memcached port may ask for it, too.
+const fn open_to_memcached(mut group: Group) -> Group {
+    group.memcached = true;
+    group
+}
+
 /// Every group, in the order of the page.
 pub(super) static GROUPS: &[Group] = &[
-    bucket_group("", "", "Totals of the bucket and of the node"),
+    open_to_memcached(bucket_group("", "", "Totals of the bucket and of the node")),
     bucket_group("vbucket", "[VB]", "State of every vBucket"),
     bucket_group(
         "prev-vbucket",
@@ -182,17 +192,17 @@ pub(super) static GROUPS: &[Group] = &[
     bucket_group("checkpoint", "[VB]", "Changes held in memory, by vBucket"),
     bucket_group("hash", "[detail]", "Hash table of every vBucket"),
     bucket_group("range-scans", "[VB]", "Range scans that are under way"),
-    bucket_group("memory", "", "Memory of the bucket"),
+    open_to_memcached(bucket_group("memory", "", "Memory of the bucket")),
     bucket_group(
         "timings",
         "",
         "How long commands took, of all buckets together, and commits",
     ),
-    bucket_group("warmup", "", "Progress of loading the bucket"),
+    open_to_memcached(bucket_group("warmup", "", "Progress of loading the bucket")),
     bucket_group("diskinfo", "[detail]", "Bytes on disk"),
     bucket_group("config", "", "Settings of the bucket"),
     bucket_group("workload", "", "Threads that work for the bucket"),
-    bucket_group("uuid", "", "Identity of the bucket"),
+    open_to_memcached(bucket_group("uuid", "", "Identity of the bucket")),
     bucket_group(
         "collections",
         "[SCOPE.COLLECTION]",
@@ -236,7 +246,7 @@ pub(super) static GROUPS: &[Group] = &[
         "VB NAME",
         "What is left to be sent before a vBucket can be handed over",
     ),
-    bucket_group("key", "KEY VB", "Metadata of a document"),
+    open_to_memcached(bucket_group("key", "KEY VB", "Metadata of a document")),
     bucket_group(
         "vkey",
         "KEY VB",

@@ -48,7 +48,9 @@ fn groups(page: &mut String) {
     add(page, format_args!("\n## Groups\n\n"));
     add(
         page,
-        format_args!("| Group | Arguments | Needs a bucket | Rows |\n|---|---|---|---|\n"),
+        format_args!(
+            "| Group | Arguments | Needs a bucket | memcached port | Rows |\n|---|---|---|---|---|\n"
+        ),
     );
     for group in GROUPS {
         let name = if group.name.is_empty() {
@@ -57,10 +59,11 @@ fn groups(page: &mut String) {
             format!("`{}`", group.name)
         };
         let bucket = if group.of_bucket { "yes" } else { "no" };
+        let memcached = if group.memcached { "yes" } else { "" };
         let (arguments, help) = (group.arguments, group.help);
         add(
             page,
-            format_args!("| {name} | {arguments} | {bucket} | {help} |\n"),
+            format_args!("| {name} | {arguments} | {bucket} | {memcached} | {help} |\n"),
         );
     }
 }

@@ -7,7 +7,10 @@ use std::path::PathBuf;
 use std::thread;
 
 use model::DurabilityLevel;
-use server::{BucketConfig, BucketKind, CertificateFiles, EvictionPolicy, NodeConfig, ReplicaOf};
+use server::{
+    BucketConfig, BucketKind, CertificateFiles, EvictionPolicy, MemcachedPort, NodeConfig,
+    ReplicaOf,
+};
 
 use super::settings::{ConfigError, Given, Settings};
 use crate::client::Address;
@@ -23,6 +26,7 @@ const QUOTA_MIB_MIN: u64 = 16;
 const QUOTA_MIB_MAX: u64 = 16 * 1024 * 1024;
 const BUCKETS_MAX: usize = 30;
 const THREADS_MAX: usize = 1024;
+const BUCKET_NAME: &str = "must be 1 to 100 of A-Z a-z 0-9 _ - . %, not starting with a dot";
 const PASSWORD_BYTES_MAX: usize = 1024;
 
 /// A configuration that was checked as a whole.
@@ -76,7 +80,7 @@ impl ServeConfig {
             .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             kv_port: port(settings, "kv-port")?.unwrap_or(11210),
             http_port: port(settings, "http-port")?.unwrap_or(8091),
-            memcached_port: port(settings, "memcached-port")?,
+            memcached: memcached(settings)?,
             kv_tls_port: port(settings, "kv-tls-port")?,
             https_port: port(settings, "https-port")?,
             certificate: certificate(settings)?,
@@ -90,6 +94,7 @@ impl ServeConfig {
         check_levels(&node, settings)?;
         check_followed(&node, settings)?;
         check_exposure(&node, settings)?;
+        check_memcached(&node, settings)?;
         check_certificate(&node, settings)?;
         check_ports(&node, settings)?;
         let ports_file = parse(settings, "ports-file", "must be a path", path)?;
@@ -129,6 +134,64 @@ fn parse<T>(
 fn port(settings: &Settings, key: &'static str) -> Result<Option<u16>, ConfigError> {
     let allowed = "must be a port number from 0 to 65535, 0 for a free one";
     parse(settings, key, allowed, |value| value.parse().ok())
+}
+
+/// The port for classic memcached clients; what is said of it without a port is a mistake.
+fn memcached(settings: &Settings) -> Result<Option<MemcachedPort>, ConfigError> {
+    let bucket = parse(settings, "memcached-bucket", BUCKET_NAME, |name| {
+        is_bucket_name(name).then(|| name.to_owned())
+    })?;
+    let login = switch(settings, "memcached-sasl")?.unwrap_or(false);
+    let open = switch(settings, "memcached-open")?.unwrap_or(false);
+    let Some(port) = port(settings, "memcached-port")? else {
+        let lonely = [
+            ("memcached-bucket", bucket.is_some()),
+            ("memcached-sasl", login),
+            ("memcached-open", open),
+        ];
+        for (key, said) in lonely {
+            if let Some(given) = settings.get(key).filter(|_| said) {
+                return Err(mistake(
+                    key,
+                    given,
+                    &given.values[0],
+                    "needs --memcached-port",
+                ));
+            }
+        }
+        return Ok(None);
+    };
+    match settings.get("memcached-open") {
+        Some(given) if open && login => {
+            let allowed = "must be left out where --memcached-sasl is given";
+            Err(mistake("memcached-open", given, &given.values[0], allowed))
+        }
+        _ => Ok(Some(MemcachedPort {
+            port,
+            bucket: bucket.unwrap_or_else(|| "default".into()),
+            login,
+        })),
+    }
+}
+
+/// Clients of other machines log in, unless it was said that they need not.
+fn check_memcached(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
+    let Some(memcached) = node.memcached.as_ref().filter(|memcached| !memcached.login) else {
+        return Ok(());
+    };
+    let open = switch(settings, "memcached-open")?.unwrap_or(false);
+    match settings.get("memcached-port") {
+        Some(given) if !node.listen.is_loopback() && !open => {
+            let allowed = format!(
+                "would let whoever reaches {} read and change the documents of bucket {} without a \
+                 login; give --memcached-sasl (clients log in), or --memcached-open (they need \
+                 not), or listen on loopback",
+                node.listen, memcached.bucket
+            );
+            Err(mistake("memcached-port", given, &given.values[0], allowed))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Both files or none.
@@ -359,13 +422,17 @@ fn buckets(settings: &Settings) -> Result<Vec<BucketConfig>, ConfigError> {
     Ok(buckets)
 }
 
+fn is_bucket_name(name: &str) -> bool {
+    let named = |c: char| c.is_ascii_alphanumeric() || "_-.%".contains(c);
+    (1..=100).contains(&name.len()) && !name.starts_with('.') && name.chars().all(named)
+}
+
 /// `NAME[:QUOTA_MIB[:KIND[:EVICTION[:LEVEL]]]]`; the error says what is allowed.
 fn bucket(text: &str) -> Result<BucketConfig, String> {
     let mut parts = text.split(':');
     let name = parts.next().unwrap_or_default();
-    let named = |c: char| c.is_ascii_alphanumeric() || "_-.%".contains(c);
-    if !(1..=100).contains(&name.len()) || name.starts_with('.') || !name.chars().all(named) {
-        return Err("name must be 1 to 100 of A-Z a-z 0-9 _ - . %, not starting with a dot".into());
+    if !is_bucket_name(name) {
+        return Err(format!("name {BUCKET_NAME}"));
     }
     let quota_mib = match parts.next() {
         None => QUOTA_MIB_DEFAULT,
@@ -436,10 +503,11 @@ fn check_exposure(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigEr
 
 /// Ports other than 0 must differ.
 fn check_ports(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
+    let memcached = node.memcached.as_ref().map(|memcached| memcached.port);
     let ports = [
         ("kv-port", node.kv_port),
         ("http-port", node.http_port),
-        ("memcached-port", node.memcached_port.unwrap_or(0)),
+        ("memcached-port", memcached.unwrap_or(0)),
         ("kv-tls-port", node.kv_tls_port.unwrap_or(0)),
         ("https-port", node.https_port.unwrap_or(0)),
     ];

@@ -23,8 +23,8 @@ fn defaults_are_the_documented_ones() {
     assert_eq!(node.data_dir, Some(PathBuf::from("./settee-data")));
     assert_eq!(node.listen, IpAddr::V4(Ipv4Addr::LOCALHOST));
     assert_eq!(
-        (node.kv_port, node.http_port, node.memcached_port),
-        (11210, 8091, None)
+        (node.kv_port, node.http_port, &node.memcached),
+        (11210, 8091, &None)
     );
     assert_eq!(
         (node.username.as_str(), node.password.as_str()),
@@ -54,6 +54,8 @@ fn every_setting_arrives() {
         ("kv-port", "0"),
         ("http-port", "0"),
         ("memcached-port", "0"),
+        ("memcached-bucket", "b"),
+        ("memcached-sasl", "true"),
         ("username", "u"),
         ("password", "p"),
         ("bucket", "a:64"),
@@ -76,7 +78,11 @@ fn every_setting_arrives() {
         listen: "::1".parse().unwrap(),
         kv_port: 0,
         http_port: 0,
-        memcached_port: Some(0),
+        memcached: Some(MemcachedPort {
+            port: 0,
+            bucket: "b".into(),
+            login: true,
+        }),
         kv_tls_port: None,
         https_port: None,
         certificate: None,
@@ -335,4 +341,34 @@ fn what_leaves_memory_depends_on_the_kind() {
             format!("--bucket {text:?}: {allowed}")
         );
     }
+}
+
+#[test]
+fn the_memcached_port_is_for_one_bucket_and_for_the_loopback() {
+    let port = ("memcached-port", "0");
+    let memcached = |more: &[(&str, &str)]| {
+        let given = [&[port], more].concat();
+        config(&given).node.memcached.unwrap()
+    };
+    let (plain, other) = (memcached(&[]), memcached(&[("memcached-bucket", "toys")]));
+    assert_eq!((plain.bucket.as_str(), plain.login), ("default", false));
+    assert_eq!(other.bucket, "toys");
+    for key in ["memcached-bucket", "memcached-sasl", "memcached-open"] {
+        let alone = line(&[(key, "true")]);
+        assert_eq!(alone, format!("--{key} \"true\": needs --memcached-port"));
+    }
+    assert!(line(&[port, ("memcached-bucket", "a b")]).contains("A-Z"));
+
+    let anywhere = [("listen", "0.0.0.0"), ("password", "p"), port];
+    let refused = line(&anywhere);
+    assert!(refused.starts_with("--memcached-port"), "{refused}");
+    for word in ["without a login", "--memcached-sasl", "--memcached-open"] {
+        assert!(refused.contains(word), "{refused}");
+    }
+    for (key, login) in [("memcached-sasl", true), ("memcached-open", false)] {
+        let given = [&anywhere[..], &[(key, "true")]].concat();
+        assert_eq!(config(&given).node.memcached.unwrap().login, login);
+    }
+    let both = line(&[port, ("memcached-sasl", "true"), ("memcached-open", "true")]);
+    assert!(both.contains("must be left out"), "{both}");
 }

@@ -10,7 +10,7 @@ use super::args::ServeArgs;
 use crate::exit::Sysexit;
 
 /// Every setting, sorted. `config` itself names the file and so is no key of it.
-pub(super) const KEYS: [&str; 20] = [
+pub(super) const KEYS: [&str; 23] = [
     "bucket",
     "data-dir",
     "demote",
@@ -21,7 +21,10 @@ pub(super) const KEYS: [&str; 20] = [
     "listen",
     "log-format",
     "log-level",
+    "memcached-bucket",
+    "memcached-open",
     "memcached-port",
+    "memcached-sasl",
     "memory",
     "password",
     "ports-file",
@@ -30,6 +33,18 @@ pub(super) const KEYS: [&str; 20] = [
     "threads",
     "tls-cert",
     "tls-key",
+    "username",
+];
+
+/// Settings that are true or false.
+const SWITCHES: [&str; 4] = ["demote", "memcached-open", "memcached-sasl", "memory"];
+
+/// Settings that are a text also where it looks like a number.
+const TEXTS: [&str; 5] = [
+    "bucket",
+    "memcached-bucket",
+    "password",
+    "replica-of",
     "username",
 ];
 
@@ -199,8 +214,8 @@ fn texts(key: &str, value: &toml::Value) -> Option<Vec<String>> {
             .map(|item| item.as_str().map(str::to_owned))
             .collect(),
         (_, toml::Value::String(text)) => Some(vec![text.clone()]),
-        ("demote" | "memory", toml::Value::Boolean(on)) => Some(vec![on.to_string()]),
-        ("bucket" | "demote" | "memory" | "password" | "replica-of" | "username", _) => None,
+        (key, toml::Value::Boolean(on)) if SWITCHES.contains(&key) => Some(vec![on.to_string()]),
+        (key, _) if SWITCHES.contains(&key) || TEXTS.contains(&key) => None,
         (_, toml::Value::Integer(number)) => Some(vec![number.to_string()]),
         _ => None,
     }
@@ -209,8 +224,8 @@ fn texts(key: &str, value: &toml::Value) -> Option<Vec<String>> {
 fn wrong_type(path: &Path, key: &str, value: &toml::Value) -> ConfigError {
     let allowed = match key {
         "bucket" => "a text or a list of texts such as \"default:256:couchbase\"",
-        "demote" | "memory" => "true or false",
-        "password" | "replica-of" | "username" => "a text",
+        key if SWITCHES.contains(&key) => "true or false",
+        key if TEXTS.contains(&key) => "a text",
         _ => "a text or a whole number",
     };
     let value = if matches!(key, "password" | "replica-of") {
