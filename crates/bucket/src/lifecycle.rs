@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use engine::{OpError, VBucket};
 use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid};
 use parking_lot::{Mutex, MutexGuard};
-use storage::{KvStore, LoadedVb, StoreError, VbBatch, VbNotice};
+use storage::{KvStore, LoadedVb, StoreError, VbBatch};
 
 use crate::bucket::{Bucket, BucketOptions, Slot};
 use crate::durable::GivenUp;
@@ -205,7 +205,6 @@ pub(crate) fn slots(
         let config = Arc::clone(&options.vb);
         let found = loaded.iter().find(|found| found.vb == id);
         let vbucket = if let Some(found) = found {
-            report(&options.name, &found.notices);
             let record = found.record.clone();
             (!was_deleted(&record)).then(|| VBucket::from_record(id, record, config))
         } else {
@@ -214,7 +213,7 @@ pub(crate) fn slots(
         };
         let begins_anew = found.is_some_and(|found| {
             let snapshot = found.record.snapshot;
-            !options.clean || snapshot.start != snapshot.end || !found.notices.is_empty()
+            !options.clean || snapshot.start != snapshot.end
         });
         slots.push(Slot {
             vbucket: Mutex::new(vbucket.map(Box::new)),
@@ -225,21 +224,4 @@ pub(crate) fn slots(
         });
     }
     slots
-}
-
-fn report(bucket: &str, notices: &[VbNotice]) {
-    for VbNotice::LostTail {
-        vb,
-        expected,
-        found,
-    } in notices
-    {
-        tracing::error!(
-            bucket,
-            vb = vb.0,
-            expected = expected.0,
-            found = found.0,
-            "the store lost acknowledged changes; clients will roll back"
-        );
-    }
 }

@@ -35,5 +35,5 @@ pub use history::{HistoryKept, HistoryLimits};
 pub use mem::MemStore;
 pub use port::{
     Change, Changes, CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, LookedAt,
-    RowLooker, ScanEnd, Snapshot, Upkeep, VbBatch, VbNotice, Want,
+    RowLooker, ScanEnd, Snapshot, Upkeep, VbBatch, Want,
 };

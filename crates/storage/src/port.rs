@@ -342,24 +342,6 @@ pub struct LoadedVb {
     pub vb: VbId,
     /// Its record.
     pub record: VbRecord,
-    /// What is odd about it.
-    pub notices: Vec<VbNotice>,
-}
-
-/// Something that opening found out about a vBucket and that its users should hear.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VbNotice {
-    /// Commits that were acknowledged are not there: the store went back from `expected` to
-    /// `found` (zero when nothing at all is left), for example because pages of the journal were
-    /// damaged. Clients that saw the lost seqnos must roll back.
-    LostTail {
-        /// The vBucket.
-        vb: VbId,
-        /// High seqno of the last commit that was acknowledged.
-        expected: Seqno,
-        /// High seqno that is there.
-        found: Seqno,
-    },
 }
 
 /// How far a scan's view reached.

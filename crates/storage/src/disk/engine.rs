@@ -10,9 +10,9 @@
 //! Nothing is written into the tables but sorted runs, so their own journal and memtable stay
 //! empty.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::panic::AssertUnwindSafe;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -29,25 +29,23 @@ use model::{Seqno, VbId};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::DiskOptions;
-use super::drain::{self, Drain};
-use super::front::{Found, Front, Layer, RECORD, Staged, VbFront};
+use super::drain::Drain;
+use super::front::{Found, Front, Layer, RECORD, Staged};
 use super::journal::{Entry, Group, Journal};
 use super::kept::{Kept, TakingOver};
 use super::layout::Directory;
 use super::merge::{Counts, Merger, Stuck, Tables};
 use super::per_vb::PerVb;
 use super::room::Room;
+use super::survey::{Acknowledged, ROWS_END, Survey, vbs};
 use super::view::View;
 use super::writer::is_shortage;
 use crate::history::{HISTORY_END, place_of};
-use crate::record::{DecodeError, StoredVb, VbValue, encode_vb, row_key, split_row_key, vb_key};
+use crate::record::{DecodeError, StoredVb, VbValue, encode_vb, row_key};
 use crate::{ErrorKind, StoreError};
 
 /// Rows that one group removes at most when many go.
 const ROWS_PER_GROUP: usize = 5_000;
-
-/// Above the seqno of every row.
-pub(crate) const ROWS_END: Seqno = Seqno(1 << 48);
 
 /// Bytes of the tables' own journals above which old ones are worked off; the least that the
 /// database takes.
@@ -122,47 +120,39 @@ pub(crate) fn read_error(error: fjall::Error, during: &'static str) -> StoreErro
 }
 
 impl Engine {
-    /// Opens or makes the database in `directory/db`, and the journal beside it.
+    /// Opens or makes the database in `directory/db`, and the journal beside it, once all that was
+    /// acknowledged is proven to be there.
+    ///
+    /// # Errors
+    /// Before that nothing is removed or written.
     pub(crate) fn open(
         directory: &Directory,
         options: &DiskOptions,
         counts: &Arc<Counts>,
-    ) -> Result<Self, fjall::Error> {
+        acknowledged: &Acknowledged,
+    ) -> Result<Self, EngineError> {
         directory.check_database()?;
         let kept = Arc::new(Kept::read(directory.path())?);
-        let (db, rows) = open_tables(directory, options, &kept)?;
-        let drained = drain::generations_drained(&rows)?;
-        kept.open(drained)?;
+        let Survey {
+            db,
+            rows,
+            drained,
+            journals,
+            mut layers,
+            journaled_large,
+        } = Survey::of(directory, options, &kept, acknowledged)?;
+        kept.clear_spares()?;
         if directory.keeps_journals() {
             kept.begin();
         }
-        if directory.has_journal() {
-            Journal::check(directory.path(), drained)?;
-        }
-        let mut told: BTreeMap<u64, PerVb<VbFront>> = BTreeMap::new();
-        let apart_bytes_min = options.apart_bytes_min as usize;
-        let mut journaled_large = false;
-        let (sealed, journal) = Journal::open(
-            directory.path(),
-            (drained, options.journal_bytes),
-            &kept,
-            &mut |generation, group| {
-                let vbs = told.entry(generation).or_default();
-                for entry in group {
-                    let (Entry::Put(vb, ..) | Entry::Remove(vb, _)) = entry;
-                    if let Entry::Put(.., place) = entry {
-                        journaled_large |= place.length() >= apart_bytes_min;
-                    }
-                    vbs.slot(vb).get_or_insert_default().apply(entry);
-                }
-            },
-        )?;
-        for vb in told.values_mut().flat_map(PerVb::values_mut) {
+        let (sealed, journal) =
+            Journal::open(directory.path(), journals, options.journal_bytes, &kept)?;
+        for vb in layers.values_mut().flat_map(PerVb::values_mut) {
             vb.settle();
         }
         let mut layer = |file: &Arc<File>, generation| Layer {
             file: Arc::clone(file),
-            vbs: told.remove(&generation).unwrap_or_default(),
+            vbs: layers.remove(&generation).unwrap_or_default(),
             bytes: sealed.as_ref().map_or(0, |sealed| sealed.bytes),
         };
         let front = Front {
@@ -192,7 +182,7 @@ impl Engine {
             journal,
             journal_bytes_max: options.journal_bytes,
             journal_bytes: AtomicU64::new(0),
-            apart_bytes_min,
+            apart_bytes_min: options.apart_bytes_min as usize,
             journaled_large: AtomicBool::new(journaled_large),
         })
     }
@@ -260,39 +250,6 @@ impl Engine {
         }
     }
 
-    /// The vBuckets of which there is anything, ascending.
-    ///
-    /// Cost: a look for the record of each; a seek, which passes over removed rows, only where there
-    /// is none.
-    fn vbs(&self) -> Result<BTreeSet<VbId>, EngineError> {
-        let mut vbs: BTreeSet<VbId> = BTreeSet::new();
-        for layer in self.front.read().layers() {
-            vbs.extend(layer.vbs.keys());
-        }
-        let mut next = Some(VbId(0));
-        while let Some(from) = next {
-            if self.rows.contains_key(vb_key(from))? {
-                vbs.insert(from);
-                next = from.0.checked_add(1).map(VbId);
-                continue;
-            }
-            let Some(first) = self.rows.range(row_key(from, Seqno::ZERO)..).next() else {
-                break;
-            };
-            let key = first.key()?;
-            if *key == drain::DRAINED_KEY {
-                break;
-            }
-            let Some((vb, _)) = split_row_key(&key) else {
-                let error = DecodeError::Content("a row key has a wrong length");
-                return Err(EngineError::Record(from, error));
-            };
-            vbs.insert(vb);
-            next = vb.0.checked_add(1).map(VbId);
-        }
-        Ok(vbs)
-    }
-
     /// Every vBucket with a record. Rows that count for none are removed: they lie above the high
     /// seqno of their record, or have none, because whatever removed them was cut short.
     ///
@@ -300,7 +257,10 @@ impl Engine {
     pub(crate) fn recover(self: &Arc<Self>) -> Result<Vec<(VbId, StoredVb)>, EngineError> {
         let mut found = Vec::new();
         let mut removed = 0;
-        for vb in self.vbs()? {
+        let layers = self.front.read();
+        let journaled = layers.layers().flat_map(|layer| layer.vbs.keys()).collect();
+        drop(layers);
+        for vb in vbs(&self.rows, journaled)? {
             let view = View::open(Arc::clone(self), vb);
             let stored = view.stored_vb()?;
             let end = stored
@@ -341,13 +301,13 @@ impl Engine {
 }
 
 /// Opens or makes the database, whose merges take over the rows of journals that are kept.
-fn open_tables(
-    directory: &Directory,
+pub(crate) fn open_tables(
+    database: &Path,
     options: &DiskOptions,
     kept: &Arc<Kept>,
 ) -> Result<(Database, Keyspace), fjall::Error> {
     let taking_over: Arc<dyn Factory> = Arc::new(TakingOver(AssertUnwindSafe(Arc::clone(kept))));
-    let db = Database::builder(directory.database())
+    let db = Database::builder(database)
         .with_compaction_filter_factories(Arc::new(move |_| Some(Arc::clone(&taking_over))))
         // Its workers would take a failed merge for the end; see `merge`.
         .worker_threads_unchecked(0)

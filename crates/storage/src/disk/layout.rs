@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::journal::journals;
-use super::{kept, manifest};
+use super::journal::{journals, path_of};
+use super::{kept, manifest, tails};
 use crate::error::one_line;
 
 /// The version of a directory that never had a manifest.
@@ -56,8 +56,7 @@ pub struct OpenError {
     pub reason: String,
 }
 
-/// Why a store could not be opened. In no case has data in it been changed; before it finds
-/// damage, the database may have cleared away superseded versions of its own lists of files.
+/// Why a store could not be opened. In no case has a file in it been changed or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpenErrorKind {
     /// Another process has it open.
@@ -88,11 +87,16 @@ impl fmt::Display for OpenError {
             OpenErrorKind::Io => "input/output error",
         };
         write!(f, "{}: {words}", self.path.display())?;
-        if self.reason.is_empty() {
-            Ok(())
-        } else {
-            write!(f, ": {}", one_line(&self.reason))
+        if !self.reason.is_empty() {
+            write!(f, ": {}", one_line(&self.reason))?;
         }
+        if self.kind == OpenErrorKind::Damaged {
+            write!(
+                f,
+                "; nothing was changed, settee salvage copies what is left"
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -175,6 +179,11 @@ impl Directory {
         // Again, now that nobody else changes it.
         let content = place.content()?;
         if content == Content::Unfinished {
+            let tails = tails::read(&path.join(TAILS));
+            if !place.io(tails, "reading tails")?.is_empty() {
+                let reason = format!("{} is missing", path.join(FORMAT).display());
+                return Err(place.error(OpenErrorKind::Damaged, reason));
+            }
             place.io(clear_unfinished(path), "clearing an unfinished store")?;
         }
         let fresh = matches!(content, Content::Empty | Content::Unfinished);
@@ -260,6 +269,11 @@ impl Directory {
     /// The file of the last acknowledged commits.
     pub(crate) fn tails(&self) -> PathBuf {
         self.path.join(TAILS)
+    }
+
+    /// The journal of a generation.
+    pub(crate) fn journal(&self, generation: u64) -> PathBuf {
+        path_of(&self.path, generation)
     }
 
     /// The directory itself.

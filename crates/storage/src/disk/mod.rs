@@ -27,6 +27,8 @@ mod history;
 mod journal;
 mod kept;
 mod layout;
+mod links;
+mod lists;
 mod maintain;
 mod manifest;
 mod memo;
@@ -34,6 +36,7 @@ mod merge;
 mod per_vb;
 mod room;
 mod salvage;
+mod survey;
 mod tails;
 mod view;
 mod writer;
@@ -46,13 +49,12 @@ use model::{Document, Meta, Seqno, VbId, VbRecord};
 use parking_lot::{Mutex, RwLock};
 
 use crate::port::{
-    CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, Upkeep, VbBatch, VbNotice,
-    Want,
+    CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, Upkeep, VbBatch, Want,
 };
 use crate::{ErrorKind, HistoryKept, HistoryLimits, StoreError};
 use engine::{Engine, EngineError};
 use layout::Directory;
-use tails::{Tail, Tails};
+use tails::Tails;
 use view::{DiskSnapshot, View};
 use writer::Writer;
 
@@ -109,15 +111,13 @@ impl Default for DiskOptions {
 }
 
 /// What opening a [`DiskStore`] found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
     /// Whether the store is a new one.
     pub fresh: bool,
     /// Whether the last stop was a clean one; after any other, every active vBucket begins a new
     /// history. A fresh store is clean.
     pub clean: bool,
-    /// Everything odd, also of vBuckets that are not there any more.
-    pub notices: Vec<VbNotice>,
 }
 
 /// A [`KvStore`] in a directory, which is locked for this process until the store is dropped or
@@ -125,7 +125,6 @@ pub struct Opened {
 pub struct DiskStore {
     path: PathBuf,
     options: DiskOptions,
-    notices: Vec<VbNotice>,
     /// Held while something is written. Taken before `engine`.
     writer: Mutex<Writer>,
     /// `None` while it is opened again, and after closing.
@@ -145,34 +144,26 @@ impl DiskStore {
         let mut directory = Directory::lock(path)?;
         let fresh = directory.is_fresh();
         let counts = Arc::default();
-        let engine = Engine::open(&directory, &options, &counts)
-            .map_err(|error| database_open_error(path, &error))?;
+        let io =
+            |error: std::io::Error| open_error(path, layout::io_kind(&error), &error.to_string());
+        let acknowledged = tails::read(&directory.tails()).map_err(io)?;
+        let engine = Engine::open(&directory, &options, &counts, &acknowledged)
+            .map_err(|error| engine_open_error(&directory, error))?;
         let engine = Arc::new(engine);
         let found = engine
             .recover()
-            .map_err(|error| engine_open_error(path, error))?;
-        let io =
-            |error: std::io::Error| open_error(path, layout::io_kind(&error), &error.to_string());
+            .map_err(|error| engine_open_error(&directory, error))?;
         let tails = Tails::open(&directory.tails()).map_err(io)?;
-        let notices = lost_tails(&found, &tails);
         let clean = directory.begin().map_err(io)? || fresh;
         engine.kept.begin();
         let store = Self {
             path: path.to_owned(),
             options,
-            notices: notices.clone(),
             writer: Mutex::new(Writer::new(directory, tails, &found, &counts)),
             engine: RwLock::new(Some(engine)),
             counts,
         };
-        Ok((
-            store,
-            Opened {
-                fresh,
-                clean,
-                notices,
-            },
-        ))
+        Ok((store, Opened { fresh, clean }))
     }
 
     /// The directory, unless the store is closed.
@@ -217,12 +208,9 @@ impl KvStore for DiskStore {
             let Some(stored) = stored.map_err(|error| error.into_store_error(during))? else {
                 continue;
             };
-            let about_it = |notice: &&VbNotice| matches!(notice, VbNotice::LostTail { vb: of, .. } if *of == vb);
-            let notices = self.notices.iter().filter(about_it).copied().collect();
             loaded.push(LoadedVb {
                 vb,
                 record: stored.record,
-                notices,
             });
         }
         Ok(loaded)
@@ -333,47 +321,40 @@ fn open_error(path: &Path, kind: OpenErrorKind, reason: &str) -> OpenError {
     }
 }
 
-fn engine_open_error(path: &Path, error: EngineError) -> OpenError {
-    match error {
-        EngineError::Record(vb, error) => open_error(
-            path,
-            OpenErrorKind::Damaged,
-            &format!("record of {vb}: {error}"),
-        ),
-        EngineError::Database(error) => database_open_error(path, &error),
+fn engine_open_error(directory: &Directory, error: EngineError) -> OpenError {
+    let path = directory.path();
+    let (kind, reason) = match error {
+        EngineError::Record(vb, error) => {
+            (OpenErrorKind::Damaged, format!("record of {vb}: {error}"))
+        }
+        EngineError::Database(error) => (database_error_kind(&error), error.to_string()),
+    };
+    if kind != OpenErrorKind::Damaged || reason.contains(&*path.to_string_lossy()) {
+        return open_error(path, kind, &reason);
     }
+    // The database does not tell which of its files it could not read.
+    let file = lists::damaged(&directory.database());
+    let file = file.map_or_else(
+        || directory.database().display().to_string(),
+        |error| error.to_string(),
+    );
+    open_error(path, kind, &format!("{file}: {reason}"))
 }
 
-fn database_open_error(path: &Path, error: &fjall::Error) -> OpenError {
-    let kind = match error {
+fn database_error_kind(error: &fjall::Error) -> OpenErrorKind {
+    match error {
         fjall::Error::Locked => OpenErrorKind::InUse,
         fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => match io.kind() {
             // The directory was there when it was locked: what is missing now is a part of it.
+            // The others come of places that cannot be.
             std::io::ErrorKind::NotFound
+            | std::io::ErrorKind::InvalidInput
             | std::io::ErrorKind::UnexpectedEof
             | std::io::ErrorKind::InvalidData => OpenErrorKind::Damaged,
             _ => layout::io_kind(io),
         },
         _ => OpenErrorKind::Damaged,
-    };
-    open_error(path, kind, &error.to_string())
-}
-
-/// The vBuckets of which an acknowledged commit is not there.
-fn lost_tails(found: &[(VbId, crate::record::StoredVb)], tails: &Tails) -> Vec<VbNotice> {
-    let lost = tails.all().filter_map(|(vb, tail)| {
-        let at = found.binary_search_by_key(&vb, |(vb, _)| *vb).ok();
-        let now = at.map_or(Tail::default(), |at| Tail {
-            high_seqno: found[at].1.record.high_seqno,
-            commit: found[at].1.commit,
-        });
-        (now.commit < tail.commit).then_some(VbNotice::LostTail {
-            vb,
-            expected: tail.high_seqno,
-            found: now.high_seqno,
-        })
-    });
-    lost.collect()
+    }
 }
 
 #[cfg(test)]

@@ -286,14 +286,14 @@ impl Writer {
         let Some(directory) = &self.directory else {
             return Err(StoreError::new(ErrorKind::Closed, during));
         };
-        let engine = Engine::open(directory, options, &self.counts)
-            .map_err(|error| not_now(error, during))?;
-        let engine = Arc::new(engine);
-        let found = match engine.recover() {
-            Ok(found) => found,
-            Err(EngineError::Database(error)) => return Err(not_now(error, during)),
-            Err(error) => return Err(error.into_store_error(during)),
+        let failed = |error| match error {
+            EngineError::Database(error) => not_now(error, during),
+            error @ EngineError::Record(..) => error.into_store_error(during),
         };
+        let acknowledged: Vec<_> = self.tails.all().collect();
+        let engine = Engine::open(directory, options, &self.counts, &acknowledged);
+        let engine = Arc::new(engine.map_err(failed)?);
+        let found = engine.recover().map_err(failed)?;
         self.adopt(&engine, found, during)?;
         *slot = Some(engine);
         self.mode = Mode::Ready;

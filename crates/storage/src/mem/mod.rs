@@ -119,7 +119,6 @@ impl KvStore for MemStore {
             let loaded = state.vbuckets.iter().map(|(vb, contents)| LoadedVb {
                 vb: *vb,
                 record: contents.record.clone(),
-                notices: Vec::new(),
             });
             loaded.collect()
         })

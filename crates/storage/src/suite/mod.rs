@@ -281,7 +281,6 @@ fn records_come_back(store: &dyn KvStore) {
     assert_eq!(loaded.iter().map(|one| one.vb).collect::<Vec<_>>(), [A, B]);
     assert_eq!(loaded[0].record, bare);
     assert_eq!(loaded[1].record, full);
-    assert_eq!(loaded[1].notices, []);
     assert_eq!(store.snapshot(B).unwrap().record(), Some(&full));
 
     let older = VbRecord {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::disallowed_methods, reason = "these tests damage files")]
 
+mod at_rest;
 mod crash;
 mod damage;
 mod directory;

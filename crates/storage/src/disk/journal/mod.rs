@@ -3,10 +3,10 @@
 //! Drawn in `docs/format/journal.md`. It holds whole groups: all changes of one group count, or
 //! none. What is read back of it is found by [`Place`].
 
+mod chain;
 mod place;
 mod replay;
 
-use std::cell::Cell;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -17,8 +17,9 @@ use model::{Seqno, VbId};
 
 use super::kept::Kept;
 use crate::record::RowKey;
-use replay::Replay;
+use chain::chain;
 
+pub(crate) use chain::Replayed;
 pub(crate) use place::{Place, Window};
 
 /// Bytes of a chunk's header: crc, length of the body, generation, group, chunk of it, flags.
@@ -29,6 +30,10 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// Bytes that a file has from the start, at most.
 const EXTENT_MAX: u64 = 64 << 20;
+
+/// Generations after those in the tables of which there is ever a file: one that is sealed, or its place in the
+/// tables is not known yet, and the next.
+const AHEAD_MAX: u64 = 2;
 
 const PUT: u8 = 1;
 const REMOVE: u8 = 2;
@@ -75,22 +80,40 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens what follows generation `drained`, all of which the tables contain: hands the
-    /// entries of each group to `each`, with their generation. Gives the journal to write into,
+    /// Reads what follows generation `drained`, all of which the tables contain, and changes nothing: hands the
+    /// entries of each group to `each`, with their generation.
+    ///
+    /// # Errors
+    /// `InvalidData`: something is damaged or missing that was durable.
+    pub(crate) fn replay(
+        directory: &Path,
+        drained: u64,
+        each: &mut dyn FnMut(u64, Vec<Entry>),
+    ) -> io::Result<Replayed> {
+        let last = journals(directory)?.into_iter().max();
+        if let Some((_, path)) = last.filter(|(number, _)| *number > drained + AHEAD_MAX) {
+            let reason = format!(
+                "{} does not follow the tables, which end with journal {drained}",
+                path.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
+        let chain = chain(directory, drained, (true, each))?;
+        Ok(Replayed { drained, chain })
+    }
+
+    /// Opens what was replayed: gives the journal to write into,
     /// which is made if there is none, and the sealed one before it, if there is one.
     ///
     /// Journals that count for nothing are removed, durably.
-    ///
-    /// # Errors
-    /// `InvalidData`, and nothing is changed: something is damaged that was durable.
     pub(crate) fn open(
         directory: &Path,
-        (drained, bytes_max): (u64, u64),
+        replayed: Replayed,
+        bytes_max: u64,
         in_use: &Kept,
-        each: &mut dyn FnMut(u64, Vec<Entry>),
     ) -> io::Result<(Option<Sealed>, Self)> {
         let extent = bytes_max.min(EXTENT_MAX);
-        let mut kept = chain(directory, drained, (true, each))?;
+        let (drained, mut kept) = (replayed.drained, replayed.chain);
         let is_kept = |number: u64| {
             in_use.has(number) || kept.iter().any(|(one, ..)| one.generation == number)
         };
@@ -391,107 +414,6 @@ pub(crate) type Groups = Vec<(u64, Vec<Entry>)>;
 
 /// Files with damage that was passed over, and how often.
 pub(crate) type Damaged = Vec<(PathBuf, u64)>;
-
-type Each<'a> = &'a mut dyn FnMut(u64, Vec<Entry>);
-
-/// The journals after generation `drained` that count, with their ends and last groups, oldest
-/// first; each group is handed on. Those to be written to must be whole as far as they were
-/// durable.
-fn chain(
-    directory: &Path,
-    drained: u64,
-    (writable, each): (bool, Each<'_>),
-) -> io::Result<Vec<(Existing, u64, u64)>> {
-    let first = Existing::open(directory, drained + 1, writable)?;
-    let next = Existing::open(directory, drained + 2, writable)?;
-    let mut kept = Vec::new();
-    let Some(first) = first else {
-        return Ok(kept);
-    };
-    let mut before = u64::MAX;
-    if let Some(next) = &next {
-        before = next.replay()?.first_group()?.unwrap_or(before);
-    }
-    let (end, last_group) = first.read(before, (!writable, each))?;
-    let follows = end > 0 && last_group.checked_add(1) == Some(before);
-    if writable && before != u64::MAX && !follows {
-        // It was durable as a whole when the next one was begun.
-        return Err(damaged(directory, first.generation, end));
-    }
-    let mut missing = (end > 0).then_some(last_group + 1);
-    if writable && first.replay()?.is_damaged(end, missing)? {
-        return Err(damaged(directory, first.generation, end));
-    }
-    kept.push((first, end, last_group));
-    let Some(next) = next else {
-        return Ok(kept);
-    };
-    let mut end = 0;
-    // The next one counts only if nothing between the two is missing.
-    if follows || !writable {
-        let (next_end, last_group) = next.read(u64::MAX, (!writable, each))?;
-        (end, missing) = (next_end, Some(last_group + 1));
-    }
-    if writable && next.replay()?.is_damaged(end, missing)? {
-        return Err(damaged(directory, next.generation, end));
-    }
-    if let (true, Some(missing)) = (follows || !writable, missing) {
-        kept.push((next, end, missing - 1));
-    }
-    Ok(kept)
-}
-
-fn damaged(directory: &Path, generation: u64, at: u64) -> io::Error {
-    let path = path_of(directory, generation);
-    let reason = format!(
-        "{} is damaged at byte {at}, and commits follow it; settee salvage copies what is left",
-        path.display()
-    );
-    io::Error::new(io::ErrorKind::InvalidData, reason)
-}
-
-/// A journal that is there.
-struct Existing {
-    file: File,
-    generation: u64,
-    /// How often [`Existing::read`] passed over damage.
-    damaged: Cell<u64>,
-}
-
-impl Existing {
-    fn open(directory: &Path, generation: u64, writable: bool) -> io::Result<Option<Self>> {
-        let path = path_of(directory, generation);
-        match File::options().read(true).write(writable).open(path) {
-            Ok(file) => Ok(Some(Self {
-                file,
-                generation,
-                damaged: Cell::new(0),
-            })),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn replay(&self) -> io::Result<Replay<'_>> {
-        Replay::new(&self.file, self.generation)
-    }
-
-    /// Hands all whole groups with numbers below `before` on; tells where they end, and the
-    /// number of the last one. Damage ends them, or is passed over.
-    fn read(&self, before: u64, (pass_over, each): (bool, Each<'_>)) -> io::Result<(u64, u64)> {
-        let mut replay = self.replay()?;
-        while replay.last_group + 1 < before {
-            match replay.next()? {
-                Some(entries) => each(self.generation, entries),
-                None if pass_over && replay.skip_damage()? => {
-                    self.damaged.set(self.damaged.get() + 1);
-                }
-                None => break,
-            }
-        }
-        Ok((replay.at, replay.last_group))
-    }
-}
 
 /// Where the file of a journal's next generation belongs.
 #[derive(Debug)]

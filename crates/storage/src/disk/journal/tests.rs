@@ -19,14 +19,10 @@ fn open_all(path: &Path, drained: u64) -> (Option<Sealed>, Journal, Groups) {
 
 fn try_open(path: &Path, drained: u64) -> io::Result<(Option<Sealed>, Journal, Groups)> {
     let mut groups = Vec::new();
-    let (sealed, journal) = Journal::open(
-        path,
-        (drained, EXTENT),
-        &Kept::read(path)?,
-        &mut |generation, group| {
-            groups.push((generation, group));
-        },
-    )?;
+    let replayed = Journal::replay(path, drained, &mut |generation, group| {
+        groups.push((generation, group));
+    })?;
+    let (sealed, journal) = Journal::open(path, replayed, EXTENT, &Kept::read(path)?)?;
     Ok((sealed, journal, groups))
 }
 

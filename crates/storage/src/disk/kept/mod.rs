@@ -87,15 +87,25 @@ impl Kept {
 
     /// Opens those that are listed and in the tables, which is all up to generation `drained`.
     ///
+    /// Changes nothing.
+    ///
     /// # Errors
-    /// `InvalidData`: one of them is missing or cut.
+    /// `InvalidData`: one of them is missing or cut, or the list is newer than the tables.
     pub(crate) fn open(&self, drained: u64) -> io::Result<()> {
-        for (_, path) in numbered(&self.directory, SPARE)? {
-            fs::remove_file(path)?;
-        }
         let mut files = Files::new();
         let mut ahead = 0;
         let listed = self.listed.lock();
+        if let Some(last) = listed
+            .keys()
+            .next_back()
+            .filter(|last| **last > drained + 1)
+        {
+            let reason = format!(
+                "{} has journal {last}, and the tables end with journal {drained}",
+                self.directory.join(NAME).display()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
         for (generation, bytes) in listed.range(..=drained).rev() {
             let file = open(&self.directory, *generation, *bytes)?;
             // Whoever warms up reads most of it, though not in this order.
@@ -108,6 +118,14 @@ impl Kept {
             files.insert(*generation, Arc::new(file));
         }
         self.set_files(files, &listed);
+        Ok(())
+    }
+
+    /// Removes the files that an earlier opening left to be used again.
+    pub(crate) fn clear_spares(&self) -> io::Result<()> {
+        for (_, path) in numbered(&self.directory, SPARE)? {
+            fs::remove_file(path)?;
+        }
         Ok(())
     }
 

@@ -290,10 +290,12 @@ fn the_files_of_journals_are_used_again_until_no_more_come() {
         if name == "quiet" {
             until("the files go", || spares() == 0);
         } else {
-            until("all are there", || spares() == RUNS as usize);
+            // The last run's may be read still when the merge ends: then it is removed.
+            let all = spares();
+            assert!(all + 1 >= RUNS as usize, "{all}");
             add_run(&store, RUNS + 1);
             add_run(&store, RUNS + 2);
-            assert_eq!(spares(), RUNS as usize - 2);
+            assert_eq!(spares(), all - 2);
         }
         drop(store);
         let store = open_store(path);
@@ -448,7 +450,8 @@ fn an_earlier_store_has_no_references_until_it_is_one_of_this() {
     fs::remove_file(path.join(NAME)).unwrap();
     let directory = super::super::layout::Directory::lock(path).unwrap();
     let kept = || {
-        let engine = super::super::engine::Engine::open(&directory, &options(), &Arc::default());
+        let engine =
+            super::super::engine::Engine::open(&directory, &options(), &Arc::default(), &[]);
         engine.ok().unwrap().kept.is_begun()
     };
     assert!(!kept());

@@ -74,6 +74,20 @@ fn not_kept(generation: u64) -> io::Error {
 }
 
 impl Kept {
+    /// Whether the journal is there that a value refers to, if it is a reference.
+    ///
+    /// # Errors
+    /// `InvalidData`: it is not.
+    pub(crate) fn prove(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        let Ok(key) = key.try_into() else {
+            return Ok(());
+        };
+        match reference(key, value)? {
+            Some((generation, _)) if !self.has(generation) => Err(not_kept(generation)),
+            _ => Ok(()),
+        }
+    }
+
     /// The row of `key`, which `look` finds in the tables.
     pub(crate) fn look_up(
         &self,

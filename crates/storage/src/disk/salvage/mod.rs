@@ -28,6 +28,7 @@ use super::drain::DRAINED_KEY;
 use super::front::RECORD;
 use super::journal::{Entry, Journal, Place, journals};
 use super::kept::{self, Files, Values};
+use super::lists::{CURRENT, KEYSPACES, List, ROWS};
 use super::memo::{Name, name};
 use super::{DiskOptions, DiskStore, OpenError, layout, manifest, tails};
 use crate::history::is_history;
@@ -47,8 +48,9 @@ pub struct Salvaged {
     pub vbuckets: u64,
     /// Rows copied, tombstones included.
     pub rows: u64,
-    /// Parts of files of tables and journals that are not what was written, by file; rows in them are lost, if
-    /// they are not elsewhere.
+    /// Parts of files of tables and journals that are not what was written, by file, and files that are missing;
+    /// rows in them are lost, if they are not elsewhere. Without the list of tables that counts
+    /// (`current`), rows that were removed may be back.
     pub damaged: Vec<(PathBuf, u64)>,
     /// Rows that are not what was written.
     pub rows_damaged: u64,
@@ -239,12 +241,26 @@ impl Old {
                 self.report.damaged.push((file, damaged));
             }
         }
+        self.look_for_tables(&from.join("db"))?;
         for found in self.vbs.values_mut() {
             found.rows.retain(|_, version| version.at.is_some());
             if found.removed && found.rows.is_empty() {
                 found.record = None;
             }
         }
+        Ok(())
+    }
+
+    /// Tells of the list of tables, or of tables of it, that are damaged or missing.
+    fn look_for_tables(&mut self, database: &Path) -> io::Result<()> {
+        let rows = database.join(KEYSPACES).join(ROWS);
+        let missing = match List::read(&rows) {
+            Ok(list) => list.missing(&rows),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => vec![rows.join(CURRENT)],
+            Err(error) => return Err(error),
+        };
+        let missing = missing.into_iter().map(|path| (path, 1));
+        self.report.damaged.extend(missing);
         Ok(())
     }
 
