@@ -49,6 +49,7 @@ suite = Suite("badinput")
 KIB, MIB = 1024, 1024 * 1024
 GROWTH_MAX = 32 * MIB
 CONVERSATIONS_SECONDS = float(os.environ.get("CONVERSATIONS_SECONDS", "8"))
+LOGIN_FLOOD_SECONDS = float(os.environ.get("LOGIN_FLOOD_SECONDS", "4"))
 FENCE = 0xFE4CE000
 SEED = int(os.environ.get("SETTEE_SEED", "1"))
 
@@ -349,9 +350,19 @@ def commands_before_login(world):
 
 @suite.test
 def sasl_out_of_order(world):
-    connection = world.connect(log_in=False)
+    connection = None
     plain = b"\0Administrator\0password"
     first = b"n,,n=Administrator,r=clientnonce"
+
+    def fresh():
+        """Some wrong logins end a connection and slow down the next ones; a right one ends that."""
+        nonlocal connection
+        if connection:
+            connection.close()
+        world.connect().close()
+        connection = world.connect(log_in=False)
+
+    fresh()
 
     def refused(opcode, mechanism, payload, *statuses):
         reply = connection.call(opcode, mechanism, b"", payload)
@@ -365,16 +376,20 @@ def sasl_out_of_order(world):
     for payload in (b"", b"\0", b"\0\0", b"\0\0\0", b"Administrator", b"\0Administrator",
                     b"\0Administrator\0", b"\0Administrator\0wrong", b"\0nobody\0password",
                     b"\0" + b"u" * 200 + b"\0password", b"\xff" * 300, bytes(12 * KIB)):  # fmt: skip
+        fresh()
         refused(SASL_AUTH, b"PLAIN", payload)
     for payload in (b"", b"n", b"n,,", b"n,,n=", b"n,,n=x", b"n,,n=x,r=", b"y,,n=x,r=1",
                     b"p=tls-unique,,n=x,r=1", b"n,,m=ext,n=x,r=1", b"n,,r=1,n=x", b"n,,n==,r=1",
                     b"n,,n=\xff,r=1", b"," * 500, b"n,,n=" + b"u" * 9000 + b",r=1"):  # fmt: skip
+        fresh()
         refused(SASL_AUTH, b"SCRAM-SHA512", payload, AUTH_ERROR, INVALID, AUTH_CONTINUE)
         refused(SASL_STEP, b"SCRAM-SHA512", b"c=biws,r=1,p=eA==", AUTH_ERROR, INVALID, 0x83)
     for step in (b"", b"c=", b"c=biws", b"c=biws,r=", b"c=biws,r=1,p=", b"c=biws,r=1,p=%%%",
                  b"x" * 9000, b"c=biws,r=clientnonce,p=" + b"A" * 100):  # fmt: skip
+        fresh()
         refused(SASL_AUTH, b"SCRAM-SHA1", first, AUTH_CONTINUE)
         refused(SASL_STEP, b"SCRAM-SHA1", step)
+    fresh()
     refused(SASL_AUTH, b"SCRAM-SHA256", first, AUTH_CONTINUE)
     refused(SASL_AUTH, b"SCRAM-SHA256", first, INVALID, AUTH_CONTINUE, AUTH_ERROR)
     refused(SASL_STEP, b"SCRAM-SHA512", b"c=biws,r=x,p=eA==", AUTH_ERROR, INVALID)
@@ -540,7 +555,7 @@ def mutated_conversations(world):
 @suite.test
 def bytes_that_are_no_protocol(world):
     chance = random.Random(SEED + 1)
-    for data in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01" + bytes(200),
+    for data in (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\x16\x03\x01\x02\x00\x01" + bytes(200),
                  b"get key\r\n", b"stats\r\n", bytes(100_000), b"\xff" * 100_000,
                  *(chance.randbytes(5000) for _ in range(50))):  # fmt: skip
         for log_in in (False, True):
@@ -560,8 +575,8 @@ def bytes_that_are_no_protocol(world):
 def http_that_is_wrong(world):
     port = world.node.ports["http"]
     for data in (b"\r\n" * 1000, b"NONSENSE\r\n\r\n", b"GET " + b"/" * 100_000, bytes(10_000),
-                 b"GET /pools HTTP/1.1\r\nHost: x\r\nAuthorization: Basic !!!\r\nConnection: close\r\n\r\n",
-                 b"POST /pools HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n",
+                 b"GET /pools HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic !!!\r\nConnection: close\r\n\r\n",
+                 b"POST /pools HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n",
                  b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 5000 + b"\r\n"):  # fmt: skip
         with socket.create_connection(("127.0.0.1", port), timeout=3) as connection:
             try:
@@ -571,6 +586,72 @@ def http_that_is_wrong(world):
             except OSError:
                 continue
             assert not answer or answer.startswith(b"HTTP/1.1 4"), f"{data[:30]!r}: {answer[:80]!r}"
+    world.fine()
+
+
+@suite.test
+def floods_of_wrong_logins_fill_no_log(world):
+    """Of both doors: connections that end are opened again at once, for a while."""
+    log, began = world.node.log, time.monotonic()
+    before = log.stat().st_size
+    until = began + LOGIN_FLOOD_SECONDS
+    wrong = frame(SASL_AUTH, b"PLAIN", b"", b"\0Administrator\0wrong")
+    request = (b"GET /pools/default HTTP/1.1\r\nHost: localhost\r\n"
+               b"Authorization: Basic QWRtaW5pc3RyYXRvcjp3cm9uZw==\r\n\r\n")  # fmt: skip
+
+    def flood(port, data):
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as one:
+                one.sendall(data * 50)
+                while one.recv(65536):
+                    pass
+
+    doors = ((world.node.kv, wrong), (world.node.ports["http"], request)) * 8
+    floods = [threading.Thread(target=flood, args=door) for door in doors]
+    for thread in floods:
+        thread.start()
+    for thread in floods:
+        thread.join(60)
+    took = time.monotonic() - began
+    lines = [line for line in log.read_bytes()[before:].splitlines() if b"authentication failed" in line]
+    assert 0 < len(lines) <= took + 2, f"{len(lines)} lines in {took:.0f} s"
+    print(f"     {log.stat().st_size - before} bytes of log in {took:.0f} s")
+    eventually("a right login gets in", lambda: logs_in(world), seconds=60)
+    world.fine()
+
+
+def logs_in(world):
+    try:
+        world.connect().close()
+    except (AssertionError, Closed, OSError):
+        return False
+    return True
+
+
+@suite.test
+def pages_of_others_and_bodies_without_end(world):
+    def status(head, body=b""):
+        login = b"Authorization: Basic QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==\r\n"
+        with socket.create_connection(("127.0.0.1", world.node.ports["http"]), timeout=30) as one:
+            try:
+                one.sendall(head + login + b"\r\n" + body)
+            except OSError:
+                pass  # it was refused before all of it was sent
+            try:
+                return one.recv(65536)[9:12]
+            except ConnectionResetError:
+                return b"413"
+
+    read = b"GET /pools/default HTTP/1.1\r\n"
+    make = b"POST /pools/default/buckets HTTP/1.1\r\nContent-Length: 0\r\nHost: localhost\r\n"
+    equal(status(read + b"Host: localhost:1\r\n"), b"200")
+    equal(status(read + b"Host: evil.example\r\n"), b"403", "a name that was let point here")
+    equal(status(make + b"Origin: http://evil.example\r\n"), b"403")
+    equal(status(make + b"Sec-Fetch-Site: cross-site\r\n"), b"403")
+    equal(status(make), b"400", "what is no browser goes on working")
+    chunks = (b"10000\r\n" + bytes(0x10000) + b"\r\n") * 500
+    chunked = make.replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    equal(status(chunked, chunks), b"413")
     world.fine()
 
 

@@ -375,7 +375,7 @@ fn is_final(refusal: &Refusal) -> bool {
                 Status::EINVAL | Status::ERANGE | Status::NOT_SUPPORTED | Status::KEY_EEXISTS
             )
         }
-        Refusal::UnknownCollection => true,
+        Refusal::UnknownCollection | Refusal::Last(..) => true,
         Refusal::NoRoomYet => false,
     }
 }

@@ -8,10 +8,12 @@ use wire::{FeatureSet, Frame, Status};
 use crate::cluster_map::MapRevision;
 use crate::identity::{AuthenticatedUser, Role, SaslStep, list_mechanisms as mechanisms};
 use crate::node::fill_random;
-use crate::session::{Context, Done, Refusal, Reply, Session, grant};
+use crate::session::{Context, Done, LoginStep, Refusal, Reply, Session, grant};
 
 /// Longest agent text that is kept.
 const AGENT_BYTES_MAX: usize = 256;
+/// Why a login is refused without a look at it.
+const TOO_MANY_FAILED: &str = "too many logins from this address failed; try again later";
 /// The name that takes a connection off its bucket.
 const NO_BUCKET_NAME: &[u8] = b"@no bucket@";
 
@@ -76,11 +78,22 @@ pub(super) fn sasl(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
     let request = Sasl::read(frame)?;
     let session = &mut *context.session;
     let node = std::sync::Arc::clone(&session.node);
+    let peer = session.info.peer().ip();
     let step = if request.step {
         session
             .sasl
             .step(&node.identity, request.mechanism, request.payload)
     } else {
+        // One turn for an exchange: its step has been waited for already.
+        let turn = || node.login_turn(peer);
+        match session.login.step(context.now.mono_ns, turn) {
+            LoginStep::Judge => {}
+            LoginStep::Wait(wait) => return Ok(Done::Parked(wait)),
+            LoginStep::Refuse => {
+                node.note_login(peer, false);
+                return Err(Refusal::Last(Status::AUTH_ERROR, TOO_MANY_FAILED));
+            }
+        }
         let mut random = fill_random;
         session.sasl.start(
             &node.identity,
@@ -103,19 +116,21 @@ pub(super) fn sasl(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
         }
         SaslStep::Failed => {
             session.user = None;
-            node.counters.count_auth(false);
-            tracing::warn!(peer = %session.info.peer(), "authentication failed");
-            Err(Refusal::because(
-                Status::AUTH_ERROR,
-                "authentication failed",
-            ))
+            node.note_login(peer, false);
+            let why = "authentication failed";
+            if session.login.failed() {
+                return Err(Refusal::Last(Status::AUTH_ERROR, why));
+            }
+            Err(Refusal::because(Status::AUTH_ERROR, why))
         }
         SaslStep::Invalid(reason) => Err(Refusal::because(Status::EINVAL, reason)),
     }
 }
 
 fn log_in(session: &mut Session, user: AuthenticatedUser) {
-    session.node.counters.count_auth(true);
+    let peer = session.info.peer().ip();
+    session.node.note_login(peer, true);
+    session.login.succeeded();
     session
         .info
         .note(|about| about.user = Some(user.name.clone()));

@@ -1,5 +1,9 @@
 //! Who may ask, and how much.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap};
@@ -7,53 +11,159 @@ use axum::middleware::Next;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use futures_util::StreamExt;
+use tokio::time;
 
-use super::answers;
+use super::peer::Peer;
 use super::routes::HttpState;
-use crate::identity::AuthenticatedUser;
+use super::{NodeView, answers};
+use crate::identity::{AuthenticatedUser, LoginTurn};
 
 /// Largest request body taken.
 pub(super) const BODY_BYTES_MAX: usize = 64 * 1024;
 
+/// Longest time that a body may take, and that it waits for others to hold less.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a body that waits for room looks again.
+const ROOM_LOOK: Duration = Duration::from_millis(50);
+
 /// Lets a request pass if its Basic credentials are right; the user travels with it.
 pub(super) async fn require_credentials(
     State(state): State<HttpState>,
+    peer: Peer,
     mut request: Request,
     next: Next,
 ) -> Response {
-    match authenticate(&state, request.headers()) {
-        Some(user) => {
+    match authenticate(&state, &peer, request.headers()).await {
+        Ok(user) => {
             request.extensions_mut().insert(user);
             next.run(request).await
         }
-        None => answers::unauthorized(),
+        Err(refusal) => refusal,
     }
 }
 
-/// Whose credentials a request brings, if they are right.
-pub(super) fn authenticate(state: &HttpState, headers: &HeaderMap) -> Option<AuthenticatedUser> {
+/// Whose credentials a request brings, if they are right. After wrong ones from the same address it may
+/// take a while.
+pub(super) async fn authenticate(
+    state: &HttpState,
+    peer: &Peer,
+    headers: &HeaderMap,
+) -> Result<AuthenticatedUser, Response> {
+    if !headers.contains_key(AUTHORIZATION) {
+        return Err(answers::unauthorized());
+    }
+    match state.view.login_turn(peer.address) {
+        LoginTurn::Now => {}
+        LoginTurn::After(wait) => time::sleep(wait).await,
+        LoginTurn::Refused(wait) => {
+            time::sleep(wait).await;
+            state.view.note_login(peer.address, false);
+            return Err(answers::closing(answers::line(
+                StatusCode::TOO_MANY_REQUESTS,
+                "Too many logins from this address failed; try again later.",
+            )));
+        }
+    }
+    let user =
+        credentials(headers).and_then(|(name, password)| state.view.authenticate(&name, &password));
+    state.view.note_login(peer.address, user.is_some());
+    match user {
+        Some(user) => Ok(user),
+        None if peer.failed() => Err(answers::closing(answers::unauthorized())),
+        None => Err(answers::unauthorized()),
+    }
+}
+
+/// The name and the password in the header for Basic credentials.
+fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
     let (scheme, encoded) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
-    let decoded = STANDARD.decode(encoded.trim()).ok()?;
-    let colon = decoded.iter().position(|byte| *byte == b':')?;
-    let name = std::str::from_utf8(&decoded[..colon]).ok()?;
-    state.view.authenticate(name, &decoded[colon + 1..])
+    let mut name = STANDARD.decode(encoded.trim()).ok()?;
+    let colon = name.iter().position(|byte| *byte == b':')?;
+    let password = name.split_off(colon + 1);
+    name.truncate(colon);
+    Some((String::from_utf8(name).ok()?, password))
 }
 
-/// Refuses a body over the limit before any of it is read.
-pub(super) async fn limit_body(request: Request, next: Next) -> Response {
+/// Bytes of a request's body, counted with what connections hold until they are given back.
+struct HeldBody {
+    view: Arc<dyn NodeView>,
+    bytes: usize,
+}
+
+impl HeldBody {
+    /// Counts so many more, once there is room for them.
+    async fn grow(&mut self, bytes: usize) {
+        while !self.view.hold_body(bytes) {
+            time::sleep(ROOM_LOOK).await;
+        }
+        self.bytes += bytes;
+    }
+}
+
+impl Drop for HeldBody {
+    fn drop(&mut self) {
+        self.view.release_body(self.bytes);
+    }
+}
+
+/// Reads the body of a request, up to the limit, and holds it until the request is answered.
+pub(super) async fn limit_body(
+    State(state): State<HttpState>,
+    request: Request,
+    next: Next,
+) -> Response {
     let announced = request
         .headers()
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.parse::<u64>().ok());
     if announced.is_some_and(|bytes| bytes > BODY_BYTES_MAX as u64) {
-        return answers::line(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "A request body may have 65536 bytes.",
-        );
+        return too_large();
     }
-    next.run(request).await
+    let mut held = HeldBody {
+        view: Arc::clone(&state.view),
+        bytes: 0,
+    };
+    let (head, body) = request.into_parts();
+    let body = match time::timeout(BODY_TIMEOUT, read(body, &mut held)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(refusal)) => return refusal,
+        Err(_) => {
+            return answers::closing(answers::line(
+                StatusCode::REQUEST_TIMEOUT,
+                "The request's body took too long, or others hold too much.",
+            ));
+        }
+    };
+    let response = next.run(Request::from_parts(head, body.into())).await;
+    drop(held);
+    response
+}
+
+async fn read(body: Body, held: &mut HeldBody) -> Result<Bytes, Response> {
+    let mut stream = body.into_data_stream();
+    let mut read = Vec::new();
+    while let Some(piece) = stream.next().await {
+        let piece = piece.map_err(|_| {
+            let broken = answers::line(StatusCode::BAD_REQUEST, "The request's body is broken.");
+            answers::closing(broken)
+        })?;
+        if read.len() + piece.len() > BODY_BYTES_MAX {
+            return Err(too_large());
+        }
+        held.grow(piece.len()).await;
+        read.extend_from_slice(&piece);
+    }
+    Ok(read.into())
+}
+
+fn too_large() -> Response {
+    answers::closing(answers::line(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "A request body may have 65536 bytes.",
+    ))
 }

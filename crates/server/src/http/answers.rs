@@ -1,7 +1,7 @@
 //! The few shapes an answer has.
 
 use axum::body::Body;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
@@ -36,6 +36,13 @@ pub(super) fn unauthorized() -> Response {
     );
     let challenge = HeaderValue::from_static("Basic realm=\"Settee\"");
     response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    response
+}
+
+/// For a request that is refused before all of it was read: the connection ends with the answer.
+pub(super) fn closing(mut response: Response) -> Response {
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(CONNECTION, close);
     response
 }
 

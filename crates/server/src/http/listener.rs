@@ -1,10 +1,14 @@
 //! Connections: who may hold one, and for how long.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use socket2::{SockRef, TcpKeepalive};
@@ -17,6 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
 use super::NodeView;
+use super::peer::Peer;
 use super::routes::router;
 use crate::tls::HANDSHAKE_TIMEOUT;
 
@@ -84,6 +89,8 @@ async fn serve_door(door: HttpDoor, app: Router, shutdown: watch::Receiver<bool>
         connections_max,
         tls,
     } = door;
+    let own = listener.local_addr();
+    let on_loopback = own.is_ok_and(|own| own.ip().to_canonical().is_loopback());
     let slots = Arc::new(Semaphore::new(connections_max));
     let mut connections = JoinSet::new();
     let mut stopping = shutdown.clone();
@@ -93,9 +100,10 @@ async fn serve_door(door: HttpDoor, app: Router, shutdown: watch::Receiver<bool>
             () = stopped(&mut stopping) => break,
             accepted = accept(&listener, &slots) => accepted,
         };
-        if let Some((stream, slot)) = accepted {
-            let tls = tls.clone();
-            connections.spawn(welcome((stream, tls), app.clone(), shutdown.clone(), slot));
+        if let Some((stream, address, slot)) = accepted {
+            let peer = Peer::new(address, on_loopback);
+            let about = (stream, tls.clone(), peer);
+            connections.spawn(welcome(about, app.clone(), shutdown.clone(), slot));
         }
         while connections.try_join_next().is_some() {}
     }
@@ -115,10 +123,10 @@ async fn serve_door(door: HttpDoor, app: Router, shutdown: watch::Receiver<bool>
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
-) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+) -> Option<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
     let slot = Arc::clone(slots).acquire_owned().await.ok()?;
     match listener.accept().await {
-        Ok((stream, _)) => Some((stream, slot)),
+        Ok((stream, peer)) => Some((stream, peer.ip(), slot)),
         Err(error) => {
             tracing::warn!(%error, "cannot accept an HTTP connection");
             time::sleep(ACCEPT_PAUSE).await;
@@ -129,7 +137,7 @@ async fn accept(
 
 /// One connection, from its first byte to its last.
 async fn welcome(
-    (stream, tls): (TcpStream, Option<TlsAcceptor>),
+    (stream, tls, peer): (TcpStream, Option<TlsAcceptor>, Peer),
     app: Router,
     mut shutdown: watch::Receiver<bool>,
     _slot: OwnedSemaphorePermit,
@@ -138,31 +146,36 @@ async fn welcome(
         tracing::debug!(%error, "cannot set options of an HTTP connection");
     }
     let Some(tls) = tls else {
-        return converse(stream, app, shutdown).await;
+        return converse((stream, peer), app, shutdown).await;
     };
     let shaken = tokio::select! {
         shaken = time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => shaken,
         () = stopped(&mut shutdown) => return,
     };
     match shaken {
-        Ok(Ok(stream)) => converse(stream, app, shutdown).await,
+        Ok(Ok(stream)) => converse((stream, peer), app, shutdown).await,
         Ok(Err(error)) => tracing::debug!(%error, "no handshake of HTTPS"),
         Err(_) => tracing::debug!("a handshake of HTTPS took too long"),
     }
 }
 
 async fn converse(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+    (stream, peer): (impl AsyncRead + AsyncWrite + Unpin, Peer),
     app: Router,
     mut shutdown: watch::Receiver<bool>,
 ) {
+    let routes = TowerToHyperService::new(app);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer.clone());
+        routes.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_header_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
         .max_buf_size(BUFFER_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -15,6 +15,8 @@ mod documents;
 mod form;
 pub(crate) mod host;
 mod listener;
+mod origin;
+mod peer;
 mod routes;
 mod setup;
 mod streaming;
@@ -23,6 +25,7 @@ mod users;
 #[cfg(test)]
 mod tests;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -33,7 +36,7 @@ use tokio::sync::watch;
 use crate::changes::{Feed, NoFeed, Wanted};
 use crate::collections::CollectionsError;
 use crate::config::{BucketKind, BucketSettings, HistorySettings, Ports};
-use crate::identity::AuthenticatedUser;
+use crate::identity::{AuthenticatedUser, LoginTurn};
 
 pub use listener::{CONNECTIONS_MAX, HttpDoor, serve};
 pub use routes::router;
@@ -43,6 +46,19 @@ pub use routes::router;
 pub trait NodeView: Send + Sync + 'static {
     /// The user these credentials belong to.
     fn authenticate(&self, name: &str, password: &[u8]) -> Option<AuthenticatedUser>;
+
+    /// When a login from this address may be judged; whoever asks takes the turn.
+    fn login_turn(&self, peer: IpAddr) -> LoginTurn;
+
+    /// Notes a login that was right, or one that was wrong or refused unjudged.
+    fn note_login(&self, peer: IpAddr, right: bool);
+
+    /// Counts bytes of a request's body that are held from now on; `false`, and nothing is counted,
+    /// if requests hold too much already.
+    fn hold_body(&self, bytes: usize) -> bool;
+
+    /// Gives bytes of a request's body back.
+    fn release_body(&self, bytes: usize);
 
     /// Whether the node serves data.
     ///

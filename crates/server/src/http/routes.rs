@@ -12,8 +12,10 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 
 use super::host::{localize, requested_host};
+use super::peer::Peer;
 use super::{
-    NodeView, access, answers, buckets, certificate, changes, collections, documents, streaming,
+    NodeView, access, answers, buckets, certificate, changes, collections, documents, origin,
+    streaming,
 };
 use super::{setup, users};
 use crate::clock::unix_ms;
@@ -63,7 +65,10 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .merge(certificate::routes())
         .fallback(async || answers::not_found())
         .method_not_allowed_fallback(not_built)
-        .layer(middleware::from_fn(access::limit_body))
+        .layer(middleware::from_fn_with_state(
+            state.clone(),
+            access::limit_body,
+        ))
         .layer(middleware::from_fn_with_state(
             state.clone(),
             access::require_credentials,
@@ -75,6 +80,7 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .route("/pools", get(pools))
         .route("/pools/", get(pools))
         .merge(guarded)
+        .layer(middleware::from_fn(origin::refuse_foreign_pages))
         .with_state(state)
 }
 
@@ -127,14 +133,14 @@ async fn root(State(state): State<HttpState>) -> Response {
 }
 
 /// Who brings no credentials is told in brief; wrong ones are refused.
-async fn pools(State(state): State<HttpState>, headers: HeaderMap) -> Response {
+async fn pools(State(state): State<HttpState>, peer: Peer, headers: HeaderMap) -> Response {
     if !headers.contains_key(AUTHORIZATION) {
         return setup::hello(&*state.view);
     }
-    if access::authenticate(&state, &headers).is_none() {
-        return answers::unauthorized();
+    match access::authenticate(&state, &peer, &headers).await {
+        Ok(_) => answers::json(StatusCode::OK, &documents::pools(&state.view.node())),
+        Err(refusal) => refusal,
     }
-    answers::json(StatusCode::OK, &documents::pools(&state.view.node()))
 }
 
 async fn pool(State(state): State<HttpState>, headers: HeaderMap) -> Response {

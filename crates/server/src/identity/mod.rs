@@ -3,6 +3,7 @@
 //! Sans I/O: randomness is a parameter, bytes come in and go out as values. Nothing here is a
 //! secret's last hiding place; what is kept of a password lives as long as the process.
 
+mod brake;
 mod sasl;
 mod scram;
 pub(crate) mod scram_client;
@@ -19,6 +20,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
+pub use brake::{FAILURES_PER_CONNECTION, LoginBrake, LoginTurn};
 pub use sasl::{SaslSession, SaslStep, list_mechanisms};
 use scram::{Hash, ScramKeys};
 

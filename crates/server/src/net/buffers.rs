@@ -27,6 +27,10 @@ const LEAST_QUOTA_PART: u64 = 4;
 /// The most, as a part of the quotas.
 const QUOTA_PART: u64 = 16;
 
+/// The most that bodies of HTTP requests may be, as a part of the limit: those who are slow with them
+/// leave clients of documents alone.
+const BODIES_PART: usize = 4;
+
 /// How often it is looked who moves nothing.
 const PERIOD: Duration = Duration::from_millis(250);
 /// A connection that moves fewer bytes than this in a period stands still: 32 KiB a second.
@@ -38,6 +42,8 @@ pub(crate) struct Buffers {
     limit: AtomicUsize,
     least: AtomicUsize,
     closed: AtomicU64,
+    /// What of it bodies of HTTP requests are.
+    bodies: AtomicUsize,
 }
 
 impl Default for Buffers {
@@ -47,6 +53,7 @@ impl Default for Buffers {
             limit: AtomicUsize::new(LEAST_BYTES),
             least: AtomicUsize::new(LEAST_BYTES),
             closed: AtomicU64::new(0),
+            bodies: AtomicUsize::new(0),
         }
     }
 }
@@ -75,6 +82,24 @@ impl Buffers {
     /// Whether even those wait who would take little.
     pub(crate) fn is_full(&self) -> bool {
         self.held() >= self.limit().saturating_mul(2)
+    }
+
+    /// Counts a part of an HTTP request's body, if there is room for it.
+    pub(crate) fn hold_body(&self, bytes: usize) -> bool {
+        let most = self.limit() / BODIES_PART;
+        let add = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= most);
+        let order = Ordering::Relaxed;
+        let fits = !self.is_crowded() && self.bodies.fetch_update(order, order, add).is_ok();
+        if fits {
+            self.change(0, bytes);
+        }
+        fits
+    }
+
+    /// Gives it back.
+    pub(crate) fn release_body(&self, bytes: usize) {
+        self.bodies.fetch_sub(bytes, Ordering::Relaxed);
+        self.change(bytes, 0);
     }
 
     /// Lets the limit follow the quotas of all buckets.
@@ -327,6 +352,18 @@ mod tests {
         let all = || vec![holder(1, 150, 3), holder(2, 60, 3)];
         assert!(to_close((210, 100), 8, all(), &mut seen).is_empty());
         assert_eq!(to_close((210, 100), 8, all(), &mut seen), [1]);
+    }
+
+    #[test]
+    fn bodies_of_requests_hold_a_part_and_give_it_back() {
+        let buffers = Buffers::default();
+        let most = LEAST_BYTES / BODIES_PART;
+        assert!(buffers.hold_body(most - 1) && !buffers.hold_body(2) && buffers.hold_body(1));
+        assert_eq!(buffers.held(), most);
+        buffers.release_body(most);
+        assert_eq!(buffers.held(), 0);
+        buffers.change(0, LEAST_BYTES);
+        assert!(!buffers.hold_body(1), "there is no room at all");
     }
 
     #[test]

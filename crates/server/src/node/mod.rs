@@ -3,6 +3,7 @@
 mod buckets;
 mod data_dir;
 mod descriptors;
+mod logins;
 mod made;
 mod memory_watch;
 mod open;
@@ -29,7 +30,7 @@ use crate::cluster_map::MapRevision;
 use crate::config::{MemcachedPort, NodeConfig, Ports, StartError};
 use crate::connections::Connections;
 use crate::http::HttpDoor;
-use crate::identity::{Identity, NewUser, Role};
+use crate::identity::{Identity, LoginBrake, NewUser, Role};
 use crate::net::{Buffers, Crew, Listener, OwnThreads, Workers, balance, watch_buffers};
 use crate::replication::{Follower, Group, bucket_map, global_map};
 use crate::served::{MapVersion, ServedBucket};
@@ -119,6 +120,8 @@ impl NodeCounters {
 pub(crate) struct NodeState {
     pub(crate) clock: Arc<SystemClock>,
     pub(crate) identity: Arc<Identity>,
+    /// Slows down those who guess passwords.
+    pub(crate) brake: LoginBrake,
     pub(crate) connections: Connections,
     pub(crate) buffers: Arc<Buffers>,
     /// Threads of connections that bring changes here.
@@ -449,6 +452,7 @@ fn open_state(
     Ok(Arc::new(NodeState {
         clock,
         identity,
+        brake: LoginBrake::default(),
         connections: Connections::new(descriptors.kv),
         buffers: Arc::default(),
         own_threads: OwnThreads::default(),
@@ -511,6 +515,7 @@ fn start_http(
                 // They end with the runtime.
                 drop(tokio::spawn(memory_watch::watch(Arc::clone(&state))));
                 drop(tokio::spawn(watch_buffers(Arc::clone(&state))));
+                drop(tokio::spawn(logins::watch(Arc::clone(&state))));
                 drop(tokio::spawn(balance(Arc::clone(&state.crew), workers)));
                 let listen = tokio::net::TcpListener::from_std;
                 let door = |socket, tls| {

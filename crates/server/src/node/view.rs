@@ -1,5 +1,6 @@
 //! What HTTP management sees of the node.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bucket::{FlusherState, WarmupStage};
@@ -13,7 +14,7 @@ use crate::changes::{Feed, NoFeed, Wanted};
 use crate::collections::{self, CollectionsError};
 use crate::config::{BucketSettings, EvictionPolicy};
 use crate::http::{BucketChange, BucketSummary, BucketsError, Eviction, NodeSummary, NodeView};
-use crate::identity::AuthenticatedUser;
+use crate::identity::{AuthenticatedUser, LoginTurn};
 use crate::served::ServedBucket;
 use crate::stats;
 use crate::tls::Tls;
@@ -21,6 +22,22 @@ use crate::tls::Tls;
 impl NodeView for NodeState {
     fn authenticate(&self, name: &str, password: &[u8]) -> Option<AuthenticatedUser> {
         self.identity.authenticate(name, password)
+    }
+
+    fn login_turn(&self, peer: IpAddr) -> LoginTurn {
+        NodeState::login_turn(self, peer)
+    }
+
+    fn note_login(&self, peer: IpAddr, right: bool) {
+        NodeState::note_login(self, peer, right);
+    }
+
+    fn hold_body(&self, bytes: usize) -> bool {
+        self.buffers.hold_body(bytes)
+    }
+
+    fn release_body(&self, bytes: usize) {
+        self.buffers.release_body(bytes);
     }
 
     fn ready(&self) -> Result<(), String> {

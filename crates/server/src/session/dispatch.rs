@@ -42,6 +42,8 @@ pub(crate) enum Refusal {
     Op(OpError),
     /// By the server, with a text for the error context.
     Status(Status, Option<Cow<'static, str>>),
+    /// The same, and the connection ends with the answer.
+    Last(Status, &'static str),
     /// The collection is not known here.
     UnknownCollection,
     /// There is no room in memory at this moment: the request waits a little for it.
@@ -311,6 +313,7 @@ impl Session {
         now: Now,
         output: &mut Vec<u8>,
     ) -> Done {
+        let ends = matches!(why, Refusal::Last(..));
         let manifest_uid = || Some(self.bucket.as_ref()?.bucket.manifest().uid());
         let (status, context, manifest) = match why {
             Refusal::Op(OpError::NotMyVbucket) | Refusal::Status(Status::NOT_MY_VBUCKET, _) => {
@@ -330,6 +333,7 @@ impl Session {
                 context,
             ) => (status, context, manifest_uid()),
             Refusal::Status(status, context) => (status, context, None),
+            Refusal::Last(status, context) => (status, Some(context.into()), None),
             Refusal::NoRoomYet => (Status::ETMPFAIL, None, None),
             Refusal::UnknownCollection => (
                 Status::UNKNOWN_COLLECTION,
@@ -370,7 +374,7 @@ impl Session {
             now,
             output,
         );
-        Done::Next
+        if ends { Done::Close } else { Done::Next }
     }
 
     /// The answer that carries the cluster map, unless the peer has it already.
@@ -513,7 +517,7 @@ fn damaged_value_first(frame: &Frame<'_>, refusal: Refusal) -> Refusal {
             *status,
             Status::UNKNOWN_FRAME_INFO | Status::DURABILITY_INVALID_LEVEL | Status::NOT_SUPPORTED
         ),
-        Refusal::Op(_) | Refusal::NoRoomYet => false,
+        Refusal::Op(_) | Refusal::Last(..) | Refusal::NoRoomYet => false,
     };
     let served = commands::find(frame.header.opcode).is_some();
     if !later || !served || !frame.header.datatype.contains(Datatype::SNAPPY) {

@@ -8,6 +8,7 @@ mod dispatch;
 mod features;
 mod foresight;
 mod key;
+mod login;
 mod owed;
 mod park;
 mod reply;
@@ -27,6 +28,7 @@ use dcp::{Produced, SharedProducer};
 pub(crate) use dispatch::{Context, Done, Refusal, value_refusal};
 pub(crate) use features::grant;
 pub(crate) use key::StoredKey;
+pub(crate) use login::{LoginAttempts, LoginStep};
 pub(crate) use owed::Owed;
 pub(crate) use park::Park;
 pub(crate) use reply::Reply;
@@ -84,6 +86,7 @@ pub(crate) struct Session {
     pub(crate) timings: Arc<Timings>,
     pub(crate) features: FeatureSet,
     pub(crate) sasl: SaslSession,
+    pub(crate) login: LoginAttempts,
     pub(crate) user: Option<AuthenticatedUser>,
     pub(crate) bucket: Option<Arc<ServedBucket>>,
     /// The peer speaks plain memcached: it knows neither buckets nor vBuckets.
@@ -131,6 +134,7 @@ impl Session {
             timings,
             features: FeatureSet::EMPTY,
             sasl: SaslSession::default(),
+            login: LoginAttempts::default(),
             user: None,
             bucket: None,
             classic: door == Door::Classic,

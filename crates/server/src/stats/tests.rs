@@ -71,7 +71,7 @@ impl Running {
         let login = base64::engine::general_purpose::STANDARD.encode("admin:secret");
         write!(
             stream,
-            "GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {login}\r\nConnection: close\r\n\r\n"
+            "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {login}\r\nConnection: close\r\n\r\n"
         )
         .unwrap();
         let mut answer = String::new();

@@ -14,6 +14,7 @@ mod golden;
 mod hello;
 mod legacy;
 mod limits;
+mod logins;
 mod manifests;
 mod memcached_port;
 mod observe;

@@ -1,3 +1,4 @@
+mod doors;
 mod management;
 
 use std::io;
@@ -22,7 +23,7 @@ use crate::changes::{Feed, NoFeed, Wanted};
 use crate::cluster_map::{BUCKET_CAPABILITIES, BucketMap, MapRevision, NodeAddress, TlsPorts};
 use crate::cluster_map::{HOST_PLACEHOLDER, bucket_config, global_config};
 use crate::collections::CollectionsError;
-use crate::identity::Role;
+use crate::identity::{FAILURES_PER_CONNECTION, Role};
 
 const UUID: &str = "5f6a00112233445566778899aabbccdd";
 const NODE: NodeAddress<'_> = NodeAddress {
@@ -40,6 +41,7 @@ struct FakeNode {
     rev: watch::Sender<u64>,
     not_ready: Mutex<Option<String>>,
     bucket_is_gone: Mutex<bool>,
+    held_bodies: Mutex<usize>,
     manifest: Mutex<Arc<Manifest>>,
 }
 
@@ -50,6 +52,7 @@ impl FakeNode {
             rev,
             not_ready: Mutex::default(),
             bucket_is_gone: Mutex::default(),
+            held_bodies: Mutex::default(),
             manifest: Mutex::default(),
         })
     }
@@ -73,6 +76,21 @@ impl NodeView for FakeNode {
             name: name.into(),
             role: Role::Admin,
         })
+    }
+
+    fn login_turn(&self, _: IpAddr) -> LoginTurn {
+        LoginTurn::Now
+    }
+
+    fn note_login(&self, _: IpAddr, _: bool) {}
+
+    fn hold_body(&self, bytes: usize) -> bool {
+        *self.held_bodies.lock() += bytes;
+        true
+    }
+
+    fn release_body(&self, bytes: usize) {
+        *self.held_bodies.lock() -= bytes;
     }
 
     fn ready(&self) -> Result<(), String> {
@@ -696,13 +714,13 @@ async fn shutdown_ends_open_streams_and_idle_connections() -> io::Result<()> {
     let mut streaming = TcpStream::connect(served.address).await?;
     let authorization = credentials("Administrator:pass:word");
     let head = format!(
-        "GET /pools/default/bs/travel HTTP/1.1\r\nHost: h\r\nAuthorization: {authorization}\r\n\r\n"
+        "GET /pools/default/bs/travel HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\n\r\n"
     );
     streaming.write_all(head.as_bytes()).await?;
     let answer = read_until(&mut streaming, "\n\n\n\n\r\n").await?;
     assert!(answer.contains("transfer-encoding: chunked"), "{answer}");
     let mut idle = TcpStream::connect(served.address).await?;
-    idle.write_all(b"GET /livez HTTP/1.1\r\nHost: h\r\n\r\n")
+    idle.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .await?;
     assert!(
         read_until(&mut idle, "ok\n")
@@ -732,7 +750,7 @@ async fn an_unfinished_head_loses_its_connection() -> io::Result<()> {
     // The head has arrived before the clock is moved: another connection was served since.
     let mut other = TcpStream::connect(served.address).await?;
     other
-        .write_all(b"GET /livez HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        .write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         .await?;
     let mut answer = String::new();
     other.read_to_string(&mut answer).await?;
@@ -757,7 +775,7 @@ async fn a_head_over_the_limit_is_refused() -> io::Result<()> {
     let served = served().await?;
     let mut greedy = TcpStream::connect(served.address).await?;
     let head = format!(
-        "GET /livez HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n",
+        "GET /livez HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n",
         "x".repeat(40_000)
     );
     greedy.write_all(head.as_bytes()).await?;

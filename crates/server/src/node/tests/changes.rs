@@ -28,7 +28,7 @@ fn reader(node: &Node) -> BufReader<TcpStream> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let login = base64(format!("{USER}:{PASSWORD}").as_bytes());
     let request = format!(
-        "GET /changes/default?since=beginning HTTP/1.0\r\nHost: x\r\nAuthorization: Basic {login}\r\n\r\n"
+        "GET /changes/default?since=beginning HTTP/1.0\r\nHost: localhost\r\nAuthorization: Basic {login}\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).unwrap();
     BufReader::new(stream)

@@ -25,7 +25,7 @@ fn post(node: &Node, path: &str, form: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", node.ports().http)).unwrap();
     let login = "QWRtaW5pc3RyYXRvcjpzZWNyZXQgd29yZA==";
     let request = format!(
-        "POST {path} HTTP/1.1\r\nHost: here\r\nAuthorization: Basic {login}\r\nConnection: close\r\n\
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {login}\r\nConnection: close\r\n\
          Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
         form.len()
     );

@@ -1,0 +1,64 @@
+//! Pages in browsers: what those of others may not do here.
+//!
+//! A page of any site may send forms to a node on the reader's own machine, and with a name that it lets point
+//! there (DNS rebinding) read the answers, too. Browsers tell of it in `Host`, `Origin` and `Sec-Fetch-Site`
+//! ([Fetch Metadata](https://www.w3.org/TR/fetch-metadata/)); other clients send no such headers but `Host`.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use axum::extract::Request;
+use axum::http::header::{HOST, HeaderMap, HeaderValue, ORIGIN};
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+use serde_json::json;
+
+use super::answers;
+use super::peer::Peer;
+
+/// Refuses requests under a foreign name, and what pages of others must not cause.
+pub(super) async fn refuse_foreign_pages(peer: Peer, request: Request, next: Next) -> Response {
+    let (headers, path) = (request.headers(), request.uri().path());
+    let reads = [Method::GET, Method::HEAD].contains(request.method());
+    let reason = if peer.on_loopback && !names_loopback(headers) {
+        "The node listens on the loopback, and is asked under another name."
+    } else if (!reads || path.starts_with("/changes/")) && is_of_foreign_page(headers) {
+        "The request comes from a page of another origin."
+    } else {
+        return next.run(request).await;
+    };
+    let body = json!({ "errors": { "_": reason } });
+    answers::closing(answers::json(StatusCode::FORBIDDEN, &body))
+}
+
+/// Whether every `Host` is a name of the loopback, or there is none.
+fn names_loopback(headers: &HeaderMap) -> bool {
+    headers.get_all(HOST).iter().all(|host| {
+        let text = host.to_str().unwrap_or_default();
+        if let Some((address, _)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            let address = address.parse::<Ipv6Addr>();
+            return address.is_ok_and(|address| address.to_canonical().is_loopback());
+        }
+        let name = text.split_once(':').map_or(text, |(name, _)| name);
+        let address = name.parse::<Ipv4Addr>();
+        name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+    })
+}
+
+/// Whether a browser sent it for a page that is not the node's own.
+fn is_of_foreign_page(headers: &HeaderMap) -> bool {
+    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    // A page of the same site has another port or another name: an origin of its own.
+    if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
+        return true;
+    }
+    let own = headers.get(HOST).and_then(|host| host.to_str().ok());
+    headers.get_all(ORIGIN).iter().any(|origin| {
+        let origin = origin.to_str().ok();
+        let origin = origin.and_then(|origin| origin.split_once("://"));
+        let (Some((_, authority)), Some(own)) = (origin, own) else {
+            return true;
+        };
+        !authority.eq_ignore_ascii_case(own)
+    })
+}

@@ -1,0 +1,45 @@
+//! Who is at the other end of an HTTP connection.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+
+use crate::identity::FAILURES_PER_CONNECTION;
+
+/// The peer of a connection, as each of its requests carries it.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub(super) address: IpAddr,
+    /// The port listens on the loopback only.
+    pub(super) on_loopback: bool,
+    failures: Arc<AtomicU32>,
+}
+
+impl Peer {
+    pub(super) fn new(address: IpAddr, on_loopback: bool) -> Self {
+        Self {
+            address,
+            on_loopback,
+            failures: Arc::default(),
+        }
+    }
+
+    /// Notes a wrong login; whether the connection has had as many as it may have.
+    pub(super) fn failed(&self) -> bool {
+        self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= FAILURES_PER_CONNECTION
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Peer {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        // A request that came over no socket is one of this process; it has any name.
+        let own = || Self::new(Ipv4Addr::LOCALHOST.into(), false);
+        Ok(parts.extensions.get().cloned().unwrap_or_else(own))
+    }
+}
