@@ -49,7 +49,7 @@ suite = Suite("badinput")
 KIB, MIB = 1024, 1024 * 1024
 GROWTH_MAX = 32 * MIB
 CONVERSATIONS_SECONDS = float(os.environ.get("CONVERSATIONS_SECONDS", "8"))
-LOGIN_FLOOD_SECONDS = float(os.environ.get("LOGIN_FLOOD_SECONDS", "4"))
+LOGIN_FLOOD_SECONDS = float(os.environ.get("LOGIN_FLOOD_SECONDS", "2"))
 FENCE = 0xFE4CE000
 SEED = int(os.environ.get("SETTEE_SEED", "1"))
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -221,6 +222,16 @@ impl Connections {
     /// Everybody who is connected now.
     pub(crate) fn all(&self) -> Vec<Arc<ConnectionInfo>> {
         self.open.lock().values().cloned().collect()
+    }
+
+    /// At most `count` connections in the order of their ids, from the one behind `id` on.
+    pub(crate) fn some_after(&self, id: u64, count: usize) -> Vec<Arc<ConnectionInfo>> {
+        let open = self.open.lock();
+        let behind = open.range((Bound::Excluded(id), Bound::Unbounded));
+        behind
+            .take(count)
+            .map(|(_, info)| Arc::clone(info))
+            .collect()
     }
 
     /// How many are connected, were ever connected, were turned away.

@@ -9,7 +9,7 @@ use crate::node::COMPATIBLE_VERSION;
 use crate::session::{Context, Done, Refusal, Reply};
 use crate::stats;
 use crate::stats::timings::{Merged, Timings};
-use crate::stats::{StatError, StatScope, collect_part};
+use crate::stats::{StatError, StatScope, Walk, collect_part};
 
 /// NOOP.
 pub(super) fn noop(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
@@ -52,7 +52,15 @@ pub(super) fn stat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
         bucket: bucket.as_deref(),
         connection: Some(context.session.info.id),
     };
-    let walk = context.session.walk.take();
+    let walk = match context.session.walk.take() {
+        Some(Walk::Begin) => None,
+        // Others first, and only one connection of a thread goes on at a time: see `net::rounds`.
+        None => {
+            context.session.walk = Some(Walk::Begin);
+            return Ok(Done::More);
+        }
+        walk => walk,
+    };
     let start = context.output.len();
     let mut row = |key: &str, value: &str| {
         let row = StatRow {

@@ -128,7 +128,7 @@ pub(super) async fn limit_body(
         view: Arc::clone(&state.view),
         bytes: 0,
     };
-    let (head, body) = request.into_parts();
+    let (parts, body) = request.into_parts();
     let body = match time::timeout(BODY_TIMEOUT, read(body, &mut held)).await {
         Ok(Ok(body)) => body,
         Ok(Err(refusal)) => return refusal,
@@ -139,7 +139,7 @@ pub(super) async fn limit_body(
             ));
         }
     };
-    let response = next.run(Request::from_parts(head, body.into())).await;
+    let response = next.run(Request::from_parts(parts, body.into())).await;
     drop(held);
     response
 }

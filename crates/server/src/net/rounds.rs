@@ -72,6 +72,9 @@ pub(super) struct Rounds {
     seats: Vec<Option<Box<Seat>>>,
     free: Vec<usize>,
     ready: VecDeque<usize>,
+    /// Those with a part of a long answer to give: one of them in a round, so that however many there are,
+    /// others wait for one part at most.
+    long: VecDeque<usize>,
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     group: Vec<Member>,
     answered: Vec<Answered>,
@@ -90,6 +93,7 @@ impl Rounds {
             seats: Vec::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
+            long: VecDeque::new(),
             timers: BinaryHeap::new(),
             group: Vec::new(),
             answered: Vec::new(),
@@ -189,15 +193,23 @@ impl Rounds {
             && !seat.queued
         {
             seat.queued = true;
-            self.ready.push_back(number);
+            if seat.connection.session.is_in_long_answer() {
+                self.long.push_back(number);
+            } else {
+                self.ready.push_back(number);
+            }
         }
+    }
+
+    fn has_none_ready(&self) -> bool {
+        self.ready.is_empty() && self.long.is_empty()
     }
 
     /// Asks the system what is ready; sleeps if there is nothing to do.
     fn look(&mut self, worked: bool) -> io::Result<()> {
         let few = self.seats.len() - self.free.len() <= FEW_CONNECTIONS;
         let sleeps =
-            self.ready.is_empty() && !(worked && few) && self.inbox.falls_asleep(&self.letters);
+            self.has_none_ready() && !(worked && few) && self.inbox.falls_asleep(&self.letters);
         let patience = if sleeps {
             let next = self.timers.peek();
             next.map(|Reverse((at, _))| at.saturating_duration_since(Instant::now()))
@@ -250,6 +262,7 @@ impl Rounds {
 
     /// A turn for everybody who is ready now. False if nobody is.
     fn round(&mut self) -> bool {
+        self.ready.extend(self.long.pop_front());
         let mut left = self.ready.len();
         let worked = left > 0;
         while left > 0 {
@@ -337,7 +350,12 @@ impl Rounds {
         self.answer();
         drop(held);
         for member in &group {
-            self.advance(member.seat);
+            let seat = self.seats.get(member.seat).and_then(Option::as_ref);
+            if seat.is_some_and(|seat| seat.connection.session.is_in_long_answer()) {
+                self.enqueue(member.seat);
+            } else {
+                self.advance(member.seat);
+            }
         }
         self.group = group;
         self.group.clear();

@@ -34,19 +34,18 @@ pub(crate) enum LoginStep {
 impl LoginAttempts {
     /// What to do with the login at the front of the input; `turn` is asked once for each.
     pub(crate) fn step(&mut self, now_ns: u64, turn: impl FnOnce() -> LoginTurn) -> LoginStep {
-        let waiting = match self.waits.take() {
-            Some(waiting) => waiting,
-            None => {
-                let (wait, refused) = match turn() {
-                    LoginTurn::Now => return LoginStep::Judge,
-                    LoginTurn::After(wait) => (wait, false),
-                    LoginTurn::Refused(wait) => (wait, true),
-                };
-                let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-                Waiting {
-                    until_ns: now_ns.saturating_add(wait_ns),
-                    refused,
-                }
+        let waiting = if let Some(waiting) = self.waits.take() {
+            waiting
+        } else {
+            let (wait, refused) = match turn() {
+                LoginTurn::Now => return LoginStep::Judge,
+                LoginTurn::After(wait) => (wait, false),
+                LoginTurn::Refused(wait) => (wait, true),
+            };
+            let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+            Waiting {
+                until_ns: now_ns.saturating_add(wait_ns),
+                refused,
             }
         };
         if now_ns < waiting.until_ns {

@@ -200,7 +200,10 @@ impl Session {
                     now.mono_ns = self.node.clock.mono_ns();
                     match done {
                         Done::Parked(limit) => break Verdict::Parked(limit),
-                        Done::More => break Verdict::OutputFull,
+                        Done::More => {
+                            self.info.count_yield();
+                            break Verdict::OutputFull;
+                        }
                         _ => {}
                     }
                     self.park = None;
@@ -252,6 +255,11 @@ impl Session {
             self.info.mailbox.shut_down();
         }
         self.bucket = bucket;
+    }
+
+    /// Whether the request at the front of the input has a long answer, of which a part comes next.
+    pub(crate) fn is_in_long_answer(&self) -> bool {
+        self.walk.is_some()
     }
 
     /// How long to rest before the next request, for others to make room for what was written.

@@ -13,7 +13,7 @@ use crate::served::ServedBucket;
 
 /// Bytes of rows after which a part of a long answer ends. Other requests of the thread wait for
 /// a part, some 15 us: a thousand collections in every vBucket are a gigabyte.
-const PART_BYTES: usize = 4 << 10;
+pub(super) const PART_BYTES: usize = 4 << 10;
 /// Collections that are looked at under one lock of a vBucket.
 const COLLECTIONS_A_HOLD: usize = 32;
 /// vBuckets whose figures one part adds up.

@@ -6,10 +6,11 @@ use model::VbId;
 
 use super::StatError;
 use super::catalogue::{CONSUMERS, PREFIX_SUMS, PRODUCERS, STREAMS, TOTALS};
+use super::collections::PART_BYTES;
 use super::rows::Rows;
 use super::vbuckets::number;
 use crate::served::ServedBucket;
-use crate::session::dcp::ProducerFigures;
+use crate::session::dcp::{ProducerFigures, SharedProducer};
 
 /// Sums over connections.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,22 +32,26 @@ impl DcpTotals {
     }
 }
 
-/// All producers; what their streams have still to send is asked of one vBucket at a time.
+/// All producers.
 fn producers(served: &ServedBucket) -> Vec<ProducerFigures> {
-    let mut found = Vec::new();
-    for producer in served.dcp.all() {
-        let mut figures = producer.lock().figures();
-        for stream in &mut figures.streams {
-            let read = stream.stream.read.0;
-            let high = served
-                .bucket
-                .with_vbucket(stream.key.vb, |vb| vb.high_seqno().0);
-            let wanted = high.unwrap_or(0).min(stream.stream.end.0);
-            stream.items_remaining = wanted.saturating_sub(read);
-        }
-        found.push(figures);
+    let all = served.dcp.all();
+    all.iter()
+        .map(|producer| figures(producer, served))
+        .collect()
+}
+
+/// Figures of a producer; what its streams have still to send is asked of one vBucket at a time.
+fn figures(producer: &SharedProducer, served: &ServedBucket) -> ProducerFigures {
+    let mut figures = producer.lock().figures();
+    for stream in &mut figures.streams {
+        let read = stream.stream.read.0;
+        let high = served
+            .bucket
+            .with_vbucket(stream.key.vb, |vb| vb.high_seqno().0);
+        let wanted = high.unwrap_or(0).min(stream.stream.end.0);
+        stream.items_remaining = wanted.saturating_sub(read);
     }
-    found
+    figures
 }
 
 /// One of the groups.
@@ -57,11 +62,6 @@ pub(super) fn collect(
     rows: &mut Rows<'_, '_>,
 ) -> Result<(), StatError> {
     match (group, arguments) {
-        // The reference takes a JSON text that narrows the rows; here everything is shown.
-        ("dcp", _) => {
-            all(served, rows);
-            Ok(())
-        }
         ("dcpagg", []) => {
             by_prefix(":", served, rows);
             Ok(())
@@ -75,40 +75,86 @@ pub(super) fn collect(
     }
 }
 
-fn all(served: &ServedBucket, rows: &mut Rows<'_, '_>) {
-    let mut totals = DcpTotals {
-        running_backfills: served.bucket.running_backfills(),
-        ..DcpTotals::default()
-    };
-    for producer in producers(served) {
-        totals.add(&producer);
+/// Where the group `dcp` stands. The reference takes a JSON text that narrows the rows; here everything is
+/// shown.
+pub(crate) struct Walk {
+    /// Producers that were not looked at.
+    left: std::vec::IntoIter<SharedProducer>,
+    /// The one that is being told, and how many of its streams were.
+    current: Option<(ProducerFigures, usize)>,
+    totals: DcpTotals,
+}
+
+impl Walk {
+    /// From the beginning.
+    pub(super) fn new(served: &ServedBucket) -> Self {
+        Self {
+            left: served.dcp.all().into_iter(),
+            current: None,
+            totals: DcpTotals {
+                running_backfills: served.bucket.running_backfills(),
+                ..DcpTotals::default()
+            },
+        }
+    }
+
+    /// The next part; where it goes on.
+    pub(super) fn part(mut self, served: &ServedBucket, rows: &mut Rows<'_, '_>) -> Option<Self> {
+        if let Some((producer, told)) = self.current.take() {
+            let told = streams((&producer, told), rows);
+            if told < producer.streams.len() {
+                self.current = Some((producer, told));
+            }
+            return Some(self);
+        }
+        let Some(producer) = self.left.next() else {
+            self.end(served, rows);
+            return None;
+        };
+        let producer = figures(&producer, served);
+        self.totals.add(&producer);
         rows.prefix(format_args!("{}:", producer.name));
         for row in PRODUCERS {
             rows.value(row.about.name, &(row.value)(&producer));
         }
-        for stream in &producer.streams {
-            let (vb, id) = (stream.key.vb.0, stream.key.id);
-            if id == 0 {
-                rows.prefix(format_args!("{}:stream_{vb}_", producer.name));
-            } else {
-                rows.prefix(format_args!("{}:stream_{vb}_{id}_", producer.name));
-            }
-            for row in STREAMS {
-                rows.value(row.about.name, &(row.value)(stream));
+        self.current = Some((producer, 0));
+        Some(self)
+    }
+
+    fn end(mut self, served: &ServedBucket, rows: &mut Rows<'_, '_>) {
+        for (name, consumer) in served.dcp.consumers() {
+            self.totals.consumers += 1;
+            rows.prefix(format_args!("eq_dcpq:{name}:"));
+            for row in CONSUMERS {
+                rows.value(row.about.name, &(row.value)(&consumer));
             }
         }
-    }
-    for (name, consumer) in served.dcp.consumers() {
-        totals.consumers += 1;
-        rows.prefix(format_args!("eq_dcpq:{name}:"));
-        for row in CONSUMERS {
-            rows.value(row.about.name, &(row.value)(&consumer));
+        rows.prefix("");
+        for row in TOTALS {
+            rows.value(row.about.name, &(row.value)(&self.totals));
         }
     }
-    rows.prefix("");
-    for row in TOTALS {
-        rows.value(row.about.name, &(row.value)(&totals));
+}
+
+/// Rows of some streams behind those that were told; how many were then.
+fn streams((producer, mut told): (&ProducerFigures, usize), rows: &mut Rows<'_, '_>) -> usize {
+    let full = rows.bytes() + PART_BYTES;
+    for stream in producer.streams.iter().skip(told) {
+        if rows.bytes() >= full {
+            break;
+        }
+        told += 1;
+        let (vb, id) = (stream.key.vb.0, stream.key.id);
+        if id == 0 {
+            rows.prefix(format_args!("{}:stream_{vb}_", producer.name));
+        } else {
+            rows.prefix(format_args!("{}:stream_{vb}_{id}_", producer.name));
+        }
+        for row in STREAMS {
+            rows.value(row.about.name, &(row.value)(stream));
+        }
     }
+    told
 }
 
 fn by_prefix(separator: &str, served: &ServedBucket, rows: &mut Rows<'_, '_>) {

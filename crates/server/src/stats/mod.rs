@@ -15,6 +15,7 @@ mod collections;
 mod dcp;
 mod document;
 mod figures;
+mod long;
 mod metrics;
 mod moment;
 mod node;
@@ -28,7 +29,7 @@ mod tests;
 pub(crate) mod timings;
 
 pub use catalogue::stats_page;
-pub(crate) use collections::Walk;
+pub(crate) use long::Walk;
 pub(crate) use metrics::metrics;
 pub(crate) use moment::utc;
 
@@ -77,7 +78,7 @@ pub(crate) fn allows(role: Role, request: &str) -> bool {
 /// Gives the next rows of a group that may be long, from where `walk` stands; `None` for the
 /// beginning, and at the end. See [`collect`].
 ///
-/// Cost: some 128 KiB of rows, or figures of some vBuckets.
+/// Cost: some 4 KiB of rows, or figures of some vBuckets.
 pub(crate) fn collect_part(
     request: &str,
     scope: &StatScope<'_>,
@@ -86,12 +87,18 @@ pub(crate) fn collect_part(
 ) -> Result<Option<Walk>, StatError> {
     let mut words = request.split_ascii_whitespace();
     let name = words.next().unwrap_or("");
-    if !collections::is_long(name) {
-        return collect(request, scope, sink).map(|()| None);
-    }
-    let served = scope.bucket.ok_or(StatError::NoBucket)?;
     let arguments: Vec<&str> = words.collect();
-    collections::part(name, &arguments, served, walk, &mut Rows::new(sink))
+    let group = GROUPS
+        .iter()
+        .find(|group| group.name == name)
+        .ok_or(StatError::UnknownGroup)?;
+    if group.arguments.is_empty() && !arguments.is_empty() {
+        return Err(StatError::UnknownGroup);
+    }
+    if group.of_bucket && scope.bucket.is_none() {
+        return Err(StatError::NoBucket);
+    }
+    long::part((name, &arguments), scope, walk, &mut Rows::new(sink))
 }
 
 /// Gives the rows of a group; `request` is its name and arguments, separated by spaces.
@@ -103,26 +110,29 @@ pub(crate) fn collect(
     scope: &StatScope<'_>,
     sink: &mut Sink<'_>,
 ) -> Result<(), StatError> {
-    let mut words = request.split_ascii_whitespace();
-    let name = words.next().unwrap_or("");
-    let arguments: Vec<&str> = words.collect();
-    let group = GROUPS
-        .iter()
-        .find(|group| group.name == name)
-        .ok_or(StatError::UnknownGroup)?;
-    if group.arguments.is_empty() && !arguments.is_empty() {
-        return Err(StatError::UnknownGroup);
+    let mut walk = collect_part(request, scope, None, sink)?;
+    while walk.is_some() {
+        walk = collect_part(request, scope, walk, sink)?;
     }
-    let mut rows = Rows::new(sink);
-    if group.of_bucket {
-        let served = scope.bucket.ok_or(StatError::NoBucket)?;
-        of_bucket(name, &arguments, (scope.node, served), &mut rows)
-    } else {
-        node::collect(name, &arguments, scope, &mut rows)
+    Ok(())
+}
+
+/// All rows of a short group.
+fn whole(
+    (name, arguments): (&str, &[&str]),
+    scope: &StatScope<'_>,
+    rows: &mut Rows<'_, '_>,
+) -> Result<(), StatError> {
+    let of_bucket = GROUPS
+        .iter()
+        .any(|group| group.name == name && group.of_bucket);
+    match scope.bucket {
+        Some(served) if of_bucket => bucket_group(name, arguments, (scope.node, served), rows),
+        _ => node::collect(name, arguments, scope, rows),
     }
 }
 
-fn of_bucket(
+fn bucket_group(
     name: &str,
     arguments: &[&str],
     (node, served): (&NodeState, &ServedBucket),
@@ -141,31 +151,12 @@ fn of_bucket(
             bucket_rows(name, &figures, rows);
             Ok(())
         }
-        name if collections::is_long(name) => {
-            let mut walk = collections::part(name, arguments, served, None, rows)?;
-            while walk.is_some() {
-                walk = collections::part(name, arguments, served, walk, rows)?;
-            }
-            Ok(())
-        }
         "manifest" => collections::manifest(arguments, served, rows),
-        "replication" => {
-            replication::collect(served, rows);
-            Ok(())
-        }
         "range-scans" => scans::collect(arguments, served, rows),
         "key" | "vkey" => document::key(name == "vkey", arguments, &figures, rows),
-        "hash" => match arguments {
-            [] | ["detail"] => vbuckets::collect(name, &[], served, rows),
-            _ => Err(StatError::UnknownGroup),
-        },
         "diskinfo" => match arguments {
             [] => {
                 bucket_rows(name, &figures, rows);
-                Ok(())
-            }
-            ["detail"] => {
-                vbuckets::disk(served, figures.disk(), rows);
                 Ok(())
             }
             _ => Err(StatError::UnknownGroup),
@@ -174,8 +165,8 @@ fn of_bucket(
             bucket_rows(name, &figures, rows);
             Ok(())
         }
-        "dcp" | "dcpagg" | "dcp-vbtakeover" => dcp::collect(name, arguments, served, rows),
-        _ => vbuckets::collect(name, arguments, served, rows),
+        "dcpagg" | "dcp-vbtakeover" => dcp::collect(name, arguments, served, rows),
+        _ => Err(StatError::UnknownGroup),
     }
 }
 

@@ -26,16 +26,15 @@ pub(super) fn collect(
 ) -> Result<(), StatError> {
     let node = scope.node;
     match (group, arguments) {
-        ("connections", []) => connections(scope, None, rows),
         ("connections", ["self"]) => {
             let asks = scope.connection.ok_or(StatError::UnknownGroup)?;
-            connections(scope, Some(asks), rows);
+            connection(asks, scope, rows);
         }
         ("connections", [id]) => {
             let id = id
                 .parse()
                 .map_err(|_| StatError::Argument("the connection is not a number"))?;
-            connections(scope, Some(id), rows);
+            connection(id, scope, rows);
         }
         ("bucket_details", []) => rows.row("bucket details", bucket_details(node)),
         ("threads", []) => {
@@ -51,12 +50,26 @@ pub(super) fn collect(
     Ok(())
 }
 
-fn connections(scope: &StatScope<'_>, only: Option<u64>, rows: &mut Rows<'_, '_>) {
-    let all = scope.node.connections.all();
-    for info in all
-        .iter()
-        .filter(|info| only.is_none_or(|id| info.id == id))
-    {
+/// Connections whose rows one part has.
+const PART_CONNECTIONS: usize = 8;
+
+/// Rows of some connections behind this one; the last of them, if there are more.
+pub(super) fn some_connections(
+    after: u64,
+    scope: &StatScope<'_>,
+    rows: &mut Rows<'_, '_>,
+) -> Option<u64> {
+    let some = scope.node.connections.some_after(after, PART_CONNECTIONS);
+    for info in &some {
+        rows.row("", info.to_json());
+    }
+    let last = some.last().filter(|_| some.len() == PART_CONNECTIONS);
+    last.map(|info| info.id)
+}
+
+fn connection(id: u64, scope: &StatScope<'_>, rows: &mut Rows<'_, '_>) {
+    let some = scope.node.connections.some_after(id.saturating_sub(1), 1);
+    if let Some(info) = some.first().filter(|info| info.id == id) {
         rows.row("", info.to_json());
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::VbId;
 
+use super::collections::PART_BYTES;
 use super::rows::Rows;
 use crate::replication::Progress;
 use crate::served::ServedBucket;
@@ -11,8 +12,8 @@ use crate::served::ServedBucket;
 /// Picks one of the replica's counters.
 type Counter = fn(&Progress) -> &AtomicU64;
 
-/// All rows; what only a replica has is 0 elsewhere. One vBucket is locked at a time.
-pub(super) fn collect(served: &ServedBucket, rows: &mut Rows<'_, '_>) {
+/// Rows of the bucket; what only a replica has is 0 elsewhere.
+pub(super) fn totals(served: &ServedBucket, rows: &mut Rows<'_, '_>) {
     let group = served.group();
     rows.row("role", group.role());
     let peers = group.peers.iter();
@@ -39,7 +40,17 @@ pub(super) fn collect(served: &ServedBucket, rows: &mut Rows<'_, '_>) {
             progress.map_or(0, |one| of(one).load(Ordering::Relaxed)),
         );
     }
-    for id in (0..served.bucket.vbuckets()).map(VbId) {
+}
+
+/// The next part of the rows of vBuckets, from `next` on; where it goes on. One vBucket is locked at a
+/// time.
+pub(super) fn part(served: &ServedBucket, mut next: u16, rows: &mut Rows<'_, '_>) -> Option<u16> {
+    let progress = served.follower().map(|follower| &follower.progress);
+    let full = rows.bytes() + PART_BYTES;
+    let end = served.bucket.vbuckets();
+    while next < end && rows.bytes() < full {
+        let id = VbId(next);
+        next += 1;
         let found = served
             .bucket
             .with_vbucket(id, |vb| (vb.state(), vb.high_seqno()));
@@ -51,5 +62,5 @@ pub(super) fn collect(served: &ServedBucket, rows: &mut Rows<'_, '_>) {
         rows.row("active_seqno", active);
         rows.row("lag", active.0.saturating_sub(high.0));
     }
-    rows.prefix("");
+    (next < end).then_some(next)
 }

@@ -107,9 +107,14 @@ impl Client {
     }
 
     fn send(&mut self, opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) {
+        self.send_to(0, opcode, [extras, key, value]);
+    }
+
+    fn send_to(&mut self, vb: u16, opcode: u8, [extras, key, value]: [&[u8]; 3]) {
         let mut frame = vec![0x80, opcode];
         frame.extend((key.len() as u16).to_be_bytes());
-        frame.extend([extras.len() as u8, 0, 0, 0]);
+        frame.extend([extras.len() as u8, 0]);
+        frame.extend(vb.to_be_bytes());
         frame.extend(((extras.len() + key.len() + value.len()) as u32).to_be_bytes());
         frame.extend([0; 12]);
         for part in [extras, key, value] {
@@ -221,6 +226,7 @@ fn every_row_is_in_the_catalogue_and_the_other_way_round() {
     assert_eq!(client.call(0x3d, &[1], b"", topology), SUCCESS);
     let mut inbound = running.client();
     assert_eq!(inbound.call(0x1f, &[], b"it", &[0, 0x12]), SUCCESS);
+    assert_eq!(inbound.call(0x89, &[], b"default", b""), SUCCESS);
     assert_eq!(inbound.call(0x50, &[0; 8], b"CONSUMER", b""), SUCCESS);
     let one = vb_of("one");
     // Range scans: `it/scans.rs`.
@@ -596,4 +602,72 @@ fn metrics_are_documented_and_few() {
     for line in expected {
         assert!(series.contains(&line), "{line} in\n{page}");
     }
+}
+
+#[test]
+fn every_group_comes_in_small_parts() {
+    const PART_BYTES_MAX: usize = 24 << 10;
+    let running = Running::start();
+    let mut clients: Vec<Client> = (0..40).map(|_| running.client()).collect();
+    let producer = &mut clients[0];
+    assert_eq!(
+        producer.call(0x50, &[0, 0, 0, 0, 0, 0, 0, 1], b"parts", b""),
+        SUCCESS
+    );
+    let mut extras = [0; 48];
+    extras[16..24].fill(0xff);
+    for vb in 0..100 {
+        producer.send_to(vb, 0x53, [&extras, b"", b""]);
+        assert_eq!(producer.receive().status, SUCCESS);
+    }
+    let state = running.node.state();
+    let served = state.bucket("default").unwrap();
+    let scope = crate::stats::StatScope {
+        node: state,
+        bucket: Some(&served),
+        connection: None,
+    };
+    for group in GROUPS.iter().filter(|group| group.name != "reset") {
+        for arguments in ["", " detail", " 7"] {
+            let request = format!("{}{arguments}", group.name);
+            let mut walk = None;
+            let mut parts = 0;
+            loop {
+                let mut bytes = 0;
+                let mut sink = |key: &str, value: &str| bytes += 24 + key.len() + value.len();
+                // Refused arguments are no matter here.
+                let Ok(next) = crate::stats::collect_part(&request, &scope, walk, &mut sink) else {
+                    break;
+                };
+                parts += 1;
+                assert!(bytes <= PART_BYTES_MAX, "{request}: {bytes} at once");
+                walk = next;
+                if walk.is_none() {
+                    break;
+                }
+            }
+            if request == "vbucket-details" || request == "dcp" {
+                assert!(parts > 4, "{request} has {parts} parts");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_connection_yields_with_each_part_of_a_long_answer() {
+    let running = Running::start();
+    let mut client = running.client();
+    let yields = |client: &mut Client| {
+        let row = client.try_rows("connections self").unwrap().remove(0).1;
+        let row: serde_json::Value = serde_json::from_str(&row).unwrap();
+        row["yields"].as_u64().unwrap()
+    };
+    let before = yields(&mut client);
+    let rows = client.rows("vbucket-details");
+    let bytes: usize = rows
+        .iter()
+        .map(|(key, value)| key.len() + value.len())
+        .sum();
+    let parts = (yields(&mut client) - before) as usize;
+    assert!(bytes / parts < 24 << 10, "{bytes} bytes in {parts} parts");
 }

@@ -6,32 +6,54 @@ use storage::DiskUsage;
 
 use super::StatError;
 use super::catalogue::{VBUCKETS, VbRow};
+use super::collections::PART_BYTES;
 use super::figures::VbFigures;
 use super::rows::Rows;
 use crate::served::ServedBucket;
 
-/// A group of vBuckets: of one, or of all that are here.
+/// vBuckets that one part looks at.
+const PART_VBUCKETS: u16 = 64;
+
+/// Whether a group has rows for every vBucket, of their figures.
+pub(super) fn is_group(name: &str) -> bool {
+    matches!(
+        name,
+        "vbucket"
+            | "prev-vbucket"
+            | "vbucket-details"
+            | "vbucket-seqno"
+            | "durability-monitor"
+            | "vbucket-durability-state"
+            | "failovers"
+            | "checkpoint"
+            | "hash"
+    )
+}
+
+/// The next part of a group of vBuckets, of one or of all that are here from `first` on; the vBucket at
+/// which it goes on.
 ///
 /// Every vBucket is looked at under its own lock; rows are written without it.
-pub(super) fn collect(
+pub(super) fn part(
     group: &str,
     arguments: &[&str],
-    served: &ServedBucket,
+    (served, first): (&ServedBucket, u16),
     rows: &mut Rows<'_, '_>,
-) -> Result<(), StatError> {
-    let selected: Vec<&VbRow> = VBUCKETS
-        .iter()
-        .filter(|row| row.about.groups.contains(&group))
-        .collect();
-    let (wanted, all) = match arguments {
-        [] => (0..served.bucket.vbuckets(), true),
+) -> Result<Option<u16>, StatError> {
+    let selected = rows_of(group);
+    let (mut next, end, all) = match arguments {
+        [] => (first, served.bucket.vbuckets(), true),
         [vb] => {
             let id = number(vb)?.0;
-            (id..id.saturating_add(1), false)
+            (id, id.saturating_add(1), false)
         }
         _ => return Err(StatError::Argument("one vBucket at most")),
     };
-    for id in wanted.map(VbId) {
+    let full = rows.bytes() + PART_BYTES;
+    let last = end.min(next.saturating_add(PART_VBUCKETS));
+    while next < last && rows.bytes() < full {
+        let id = VbId(next);
+        next += 1;
         let found = served
             .bucket
             .with_vbucket_for(Hold::Stat, id, |vb| VbFigures::of(vb, group));
@@ -44,31 +66,71 @@ pub(super) fn collect(
         figures.history = served.bucket.history_kept(id);
         one(group, &selected, &figures, rows);
     }
-    Ok(())
+    Ok((next < end).then_some(next))
 }
 
-/// What each vBucket takes of the store. All lie in the same files, which nobody counts apart, so
-/// it is told by their shares of the rows.
-pub(super) fn disk(served: &ServedBucket, whole: DiskUsage, rows: &mut Rows<'_, '_>) {
-    const GROUP: &str = "diskinfo";
+fn rows_of(group: &str) -> Vec<&'static VbRow> {
+    let of_group = |row: &&VbRow| row.about.groups.contains(&group);
+    VBUCKETS.iter().filter(of_group).collect()
+}
+
+/// The group of what each vBucket takes of the store.
+const DISK: &str = "diskinfo";
+
+/// Where the figures of vBuckets on disk stand. All lie in the same files, which nobody counts apart,
+/// so what each takes is told by its share of the rows.
+pub(crate) struct Shares {
+    whole: DiskUsage,
+    /// Rows of all vBuckets, or so far.
+    total: u64,
+    /// The next vBucket to be counted; after the last one all are told.
+    counted: u16,
+    told: u16,
+}
+
+impl Shares {
+    /// Of a store that takes so much.
+    pub(super) fn new(whole: DiskUsage) -> Self {
+        Self {
+            whole,
+            total: 0,
+            counted: 0,
+            told: 0,
+        }
+    }
+}
+
+/// The next part of what each vBucket takes of the store; where it goes on.
+pub(super) fn disk(
+    mut shares: Shares,
+    served: &ServedBucket,
+    rows: &mut Rows<'_, '_>,
+) -> Option<Shares> {
     let look = |id| {
         served
             .bucket
-            .with_vbucket_for(Hold::Stat, id, |vb| VbFigures::of(vb, GROUP))
+            .with_vbucket_for(Hold::Stat, VbId(id), |vb| VbFigures::of(vb, DISK))
     };
-    let ids = (0..served.bucket.vbuckets()).map(VbId);
-    let mut found: Vec<VbFigures> = ids.filter_map(look).collect();
-    let total = found.iter().map(VbFigures::rows).sum();
-    let of_group = |row: &&VbRow| row.about.groups.contains(&GROUP);
-    let selected: Vec<&VbRow> = VBUCKETS.iter().filter(of_group).collect();
-    for figures in &mut found {
-        let part = |bytes| share(bytes, figures.rows(), total);
-        figures.disk = DiskUsage {
-            data_bytes: part(whole.data_bytes),
-            file_bytes: part(whole.file_bytes),
-        };
-        one(GROUP, &selected, figures, rows);
+    let all = served.bucket.vbuckets();
+    if shares.counted < all {
+        let next = shares.counted.saturating_add(PART_VBUCKETS).min(all);
+        let some = (shares.counted..next).filter_map(look);
+        shares.total += some.map(|figures| figures.rows()).sum::<u64>();
+        shares.counted = next;
+        return Some(shares);
     }
+    let selected = rows_of(DISK);
+    let next = shares.told.saturating_add(PART_VBUCKETS).min(all);
+    for mut figures in (shares.told..next).filter_map(look) {
+        let part = |bytes| share(bytes, figures.rows(), shares.total);
+        figures.disk = DiskUsage {
+            data_bytes: part(shares.whole.data_bytes),
+            file_bytes: part(shares.whole.file_bytes),
+        };
+        one(DISK, &selected, &figures, rows);
+    }
+    shares.told = next;
+    (next < all).then_some(shares)
 }
 
 /// `bytes * rows / total`, 0 without rows.
