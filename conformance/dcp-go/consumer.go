@@ -36,16 +36,19 @@ func newConsumer(port int, bufferBytes int) *consumer {
 }
 
 func newConsumerOf(port int, config gocbcore.DCPConfig) *consumer {
-	flags := memd.DcpOpenFlagProducer | memd.DcpOpenFlagIncludeDeleteTimes
-	agent := must1(gocbcore.CreateDcpAgent(&gocbcore.DCPAgentConfig{
-		BucketName:       "default",
+	return connectConsumer(gocbcore.DCPAgentConfig{
 		SeedConfig:       gocbcore.SeedConfig{MemdAddrs: []string{fmt.Sprintf("127.0.0.1:%d", port)}},
 		SecurityConfig:   security(port),
 		IoConfig:         gocbcore.IoConfig{UseCollections: true},
 		EnableCCCPPoller: true,
-		KVConfig:         gocbcore.KVConfig{ConnectTimeout: 10 * time.Second},
 		DCPConfig:        config,
-	}, fmt.Sprintf("settee-%d", time.Now().UnixNano()), flags))
+	}, memd.DcpOpenFlagProducer|memd.DcpOpenFlagIncludeDeleteTimes)
+}
+
+func connectConsumer(config gocbcore.DCPAgentConfig, flags memd.DcpOpenFlag) *consumer {
+	config.BucketName = "default"
+	config.KVConfig.ConnectTimeout = 10 * time.Second
+	agent := must1(gocbcore.CreateDcpAgent(&config, fmt.Sprintf("settee-%d", time.Now().UnixNano()), flags))
 	c := &consumer{agent: agent}
 	_, err := await(func(done func(*gocbcore.WaitUntilReadyResult, error)) error {
 		_, err := agent.WaitUntilReady(time.Now().Add(20*time.Second), gocbcore.WaitUntilReadyOptions{
@@ -234,11 +237,12 @@ func (s *stream) Mutation(m gocbcore.DcpMutation) {
 }
 
 func (s *stream) Deletion(d gocbcore.DcpDeletion) {
-	s.note(d.VbID, change{key: string(d.Key), seqno: d.SeqNo, cas: d.Cas, deleted: true})
+	s.note(d.VbID, change{key: string(d.Key), seqno: d.SeqNo, cas: d.Cas, deleted: true, deletedAt: d.DeleteTime})
 }
 
 func (s *stream) Expiration(e gocbcore.DcpExpiration) {
-	s.note(e.VbID, change{key: string(e.Key), seqno: e.SeqNo, cas: e.Cas, deleted: true, expired: true})
+	s.note(e.VbID, change{key: string(e.Key), seqno: e.SeqNo, cas: e.Cas, deleted: true, expired: true,
+		deletedAt: e.DeleteTime})
 }
 
 func (s *stream) SeqNoAdvanced(a gocbcore.DcpSeqNoAdvanced) {

@@ -116,6 +116,7 @@ var tests = []test{
 	{"keeps_to_a_buffer_of_16_kib", smallBuffer},
 	{"waits_for_a_consumer_that_stops_reading", stoppedConsumer},
 	{"tells_expirations", tellsExpirations},
+	{"serves_connectors_that_ask_for_expirations_only", servesConnectors},
 	{"ends_a_stream_that_is_closed", closesStream},
 	{"ends_a_stream_at_its_end", endsStream},
 	{"filters_by_collection", filtersByCollection},

@@ -19,7 +19,9 @@ type change struct {
 	cas     uint64
 	deleted bool
 	expired bool
-	value   string
+	// When it was deleted, Unix seconds, as far as the stream tells.
+	deletedAt uint32
+	value     string
 }
 
 // vbucketView is what the streams of one vBucket came to: everything they said, in its order, and

@@ -167,6 +167,7 @@ def expires_documents(world):
             return True
         return False
 
+    written = time.monotonic()
     c.upsert("expiry", {"n": 1}, UpsertOptions(expiry=timedelta(seconds=1)))
     c.upsert("touched", {"n": 1})
     c.touch("touched", timedelta(seconds=1))
@@ -177,6 +178,8 @@ def expires_documents(world):
     for key in ("expiry", "touched", "got-and-touched"):
         eventually(f"{key} expires", lambda key=key: gone(key), seconds=6)
         equal(c.exists(key).exists, False, f"exists {key}")
+        lived = time.monotonic() - written
+        assert lived >= 1, f"{key} lived for {lived} s"
     equal(content(c.get("saved")), {"n": 1})
     c.insert("expiry", {"n": 2})
 
@@ -279,6 +282,7 @@ def reads_parts_of_documents(world):
     equal(found.content_as[str](0), "Lyon")
     equal(found.content_as[str](1), "x,]}")
     equal([found.exists(2), found.exists(3)], [True, False])
+    equal(c.lookup_in("parts", (SD.get("tags.[1]"),)).content_as[str](0), "x,]}")
     equal(found.content_as[int](4), 2)
     equal(found.content_as[dict](5), document)
     raises(PathNotFoundException, lambda: c.lookup_in("parts", (SD.get("a.b"),)).content_as[str](0))
@@ -323,6 +327,8 @@ def attributes_lie_beside_documents(world):
         return found.content_as[dict](3)
 
     equal(attributes()["value_bytes"], len(b'{"n": 2}'))
+    dotted = c.lookup_in("attributed", (SD.get("tags.a.[0]", xattr=True),))
+    equal(dotted.content_as[int](0), 1)
     # Whatever happens to the body, they stay.
     c.upsert("attributed", 41)
     c.binary().increment("attributed")
@@ -668,6 +674,10 @@ def scans_collections(world):
         options = ScanOptions(consistent_with=seen, timeout=timedelta(seconds=30), **options)
         return list(c.scan(what, options))
 
+    # Told of no write, a scan sees what was acknowledged before it.
+    c.upsert("fresh", {"n": 0})
+    equal([one.id for one in c.scan(PrefixScan("fresh"))], ["fresh"])
+    c.remove("fresh")
     found = scan(PrefixScan("a"))
     expected = {key: value for key, value in written.items() if key[0] == "a"}
     equal({one.id: one.content_as[dict] for one in found}, expected)

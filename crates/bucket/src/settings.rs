@@ -37,7 +37,12 @@ impl<S: KvStore> Bucket<S> {
         self.backfills.bell.ring();
     }
 
-    /// How many backfills of one connection read at the same time; at least one.
+    /// How many backfills of one connection read at the same time.
+    pub fn backfills_at_once(&self) -> usize {
+        self.memory.backfill_account().at_once()
+    }
+
+    /// Sets that number; at least one.
     pub fn set_backfills_at_once(&self, count: usize) {
         self.memory.backfill_account().set_at_once(count.max(1));
         self.backfills.bell.ring();

@@ -19,6 +19,8 @@ pub struct Counters {
     pub commit_us: AtomicU64,
     /// The last commit's time.
     pub commit_last_us: AtomicU64,
+    /// The times of all commits.
+    pub commit_times: Durations,
     /// Documents read back from the store.
     pub fetched: AtomicU64,
     /// Reads of clients that waited for a fetch, each counted once.
@@ -45,6 +47,28 @@ pub struct Counters {
     pub refused_for_memory: AtomicU64,
     /// Operations refused because the quota is used up.
     pub refused_at_quota: AtomicU64,
+}
+
+/// Steps of [`Durations`]: the last one has whatever took longer than half an hour.
+const STEPS: usize = 32;
+
+/// A histogram of microseconds, one step for each power of two.
+#[derive(Debug, Default)]
+pub struct Durations([AtomicU64; STEPS]);
+
+impl Durations {
+    pub(crate) fn record(&self, us: u64) {
+        let step = us.checked_ilog2().map_or(0, |power| power as usize + 1);
+        self.0[step.min(STEPS - 1)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Steps with entries, ascending: from these to below those microseconds, so many.
+    pub fn steps(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        let edge = |step: usize| if step == 0 { 0 } else { 1 << (step - 1) };
+        let all = self.0.iter().enumerate();
+        all.map(move |(step, count)| (edge(step), edge(step + 1), count.load(Ordering::Relaxed)))
+            .filter(|(_, _, count)| *count > 0)
+    }
 }
 
 impl Counters {
@@ -158,5 +182,22 @@ impl WarmupStats {
 
     pub(crate) fn set_stage(&self, stage: WarmupStage) {
         self.stage.store(stage as u8, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_lie_in_steps_of_powers_of_two() {
+        let durations = Durations::default();
+        for us in [0, 1, 2, 3, 1000, 1023, 1024, u64::MAX] {
+            durations.record(us);
+        }
+        let steps: Vec<_> = durations.steps().collect();
+        assert_eq!(steps[..3], [(0, 1, 1), (1, 2, 1), (2, 4, 2)]);
+        assert_eq!(steps[3..5], [(512, 1024, 2), (1024, 2048, 1)]);
+        assert_eq!(steps[5], (1 << 30, 1 << 31, 1));
     }
 }

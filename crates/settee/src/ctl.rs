@@ -1,5 +1,6 @@
 //! `settee ctl`: settings of a running bucket.
 
+use model::VbId;
 use wire::Opcode;
 
 use crate::client::{ConnectArgs, Message};
@@ -23,7 +24,11 @@ enum Action {
     /// mem_high_wat_percent, mutation_mem_ratio (0 to 1), backfill_mem_threshold (percent),
     /// exp_pager_enabled (true or false), exp_pager_stime (seconds). checkpoint_param:
     /// checkpoint_memory_ratio, checkpoint_memory_recovery_upper_mark,
-    /// checkpoint_memory_recovery_lower_mark (0 to 1). Other servers know others.
+    /// checkpoint_memory_recovery_lower_mark (0 to 1). dcp_param: dcp_oso_backfill (auto,
+    /// enabled or disabled), dcp_backfill_byte_limit, dcp_flow_control_buffer_size (bytes),
+    /// dcp_backfill_in_progress_per_connection_limit, dcp_consumer_buffer_ratio (0 to 1),
+    /// dcp_idle_timeout (seconds), dcp_noop_mandatory_for_v5_features (true or false).
+    /// vbucket_param: max_cas (a number). Other servers know others.
     Set {
         /// Family of the setting
         #[arg(value_enum)]
@@ -32,6 +37,9 @@ enum Action {
         name: String,
         /// What it becomes
         value: String,
+        /// The vBucket of a vbucket_param
+        #[arg(long, value_name = "VB", required_if_eq("family", "vbucket_param"))]
+        vbucket: Option<u16>,
         #[command(flatten)]
         connect: ConnectArgs,
     },
@@ -49,6 +57,9 @@ enum Family {
     /// Change streams
     #[value(name = "dcp_param")]
     Dcp = 4,
+    /// One vBucket, which --vbucket names
+    #[value(name = "vbucket_param")]
+    VBucket = 5,
     /// Whatever is shown by: settee stat config
     #[value(name = "config_param")]
     Config = 6,
@@ -63,11 +74,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         family,
         name,
         value,
+        vbucket,
         connect,
     } = &args.action;
     let extras = (*family as u32).to_be_bytes();
     connect.connect()?.expect_success(&Message {
         extras: &extras,
+        vbucket: VbId(vbucket.unwrap_or(0)),
         ..Message::with(Opcode::SET_PARAM, name.as_bytes(), value.as_bytes())
     })?;
     output::print(format!("set {name} to {value}\n").as_bytes())
@@ -91,11 +104,17 @@ mod tests {
             ("flush_param", 1),
             ("checkpoint_param", 3),
             ("dcp_param", 4),
+            ("vbucket_param", 5),
         ] {
-            let words = ["ctl", "set", name, "max_size", "100"];
+            let words = ["ctl", "set", name, "max_size", "100", "--vbucket", "7"];
             let Action::Set { family, .. } = Wrapper::try_parse_from(words).unwrap().args.action;
             assert_eq!(family as u32, number, "{name}");
         }
-        assert!(Wrapper::try_parse_from(["ctl", "set", "other", "a", "b"]).is_err());
+        for words in [
+            ["ctl", "set", "other", "a", "b"],
+            ["ctl", "set", "vbucket_param", "max_cas", "1"],
+        ] {
+            assert!(Wrapper::try_parse_from(words).is_err(), "{words:?}");
+        }
     }
 }

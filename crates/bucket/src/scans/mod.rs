@@ -360,6 +360,11 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// How long a scan may take.
+    pub fn scan_lifetime(&self) -> Duration {
+        Duration::from_nanos(self.scans.lifetime_ns.load(Ordering::Relaxed))
+    }
+
+    /// Sets how long a scan may take.
     pub fn set_scan_lifetime(&self, lifetime: Duration) {
         let ns = u64::try_from(lifetime.as_nanos()).unwrap_or(u64::MAX);
         self.scans.lifetime_ns.store(ns, Ordering::Relaxed);

@@ -248,6 +248,7 @@ impl<S: KvStore> Bucket<S> {
         Counters::add(&counters.bytes_persisted, info.bytes);
         Counters::add(&counters.commit_us, took_us);
         counters.commit_last_us.store(took_us, Ordering::Relaxed);
+        counters.commit_times.record(took_us);
         self.persisted_bytes
             .fetch_add(info.bytes, Ordering::Relaxed);
         Ok(())

@@ -222,6 +222,11 @@ impl Table {
     }
 
     /// Number of slots, empty ones included.
+    /// Buckets by how many documents they have. Cost: a look at every bucket.
+    pub(crate) fn bucket_fill(&self) -> [u64; 8] {
+        self.documents.bucket_fill()
+    }
+
     pub(crate) fn slots(&self) -> usize {
         self.documents.slots()
     }

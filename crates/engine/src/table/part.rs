@@ -44,7 +44,7 @@ const HOME: u64 = 1 << PART_SHIFT;
 const STEPS: usize = 4;
 
 /// Slots of a bucket. With their tags and the count of guests they fill a cache line.
-const WIDTH: usize = 7;
+pub(super) const WIDTH: usize = 7;
 /// Where the count lies among the tags.
 const PASSED: usize = 7;
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
@@ -180,6 +180,14 @@ impl<T: Entry> Part<T> {
     /// Entries in it. Cost: reads all buckets.
     pub(super) fn len(&self) -> usize {
         self.buckets.iter().map(Bucket::len).sum()
+    }
+
+    /// Counts its buckets by how many entries they have.
+    /// Cost: as [`Part::len`].
+    pub(super) fn count_buckets(&self, counts: &mut [u64; WIDTH + 1]) {
+        for bucket in &self.buckets {
+            counts[bucket.len()] += 1;
+        }
     }
 
     /// Whether it should grow once an entry found no room in reach: at seven eighths, or more.

@@ -1,6 +1,6 @@
 //! A hash table that grows and shrinks a small part at a time.
 
-use super::part::{Entry, Part, Rehash};
+use super::part::{Entry, Part, Rehash, WIDTH};
 
 /// Bytes of a part at which it is split in two rather than doubled: what one insertion may cost is
 /// a rehash of what they hold. An allocator gives no more than what is asked for up to a page, and
@@ -318,6 +318,15 @@ impl<T: Entry> Parts<T> {
     /// Entries.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Buckets by how many entries they have. Cost: a look at every bucket.
+    pub(crate) fn bucket_fill(&self) -> [u64; WIDTH + 1] {
+        let mut counts = [0; WIDTH + 1];
+        for part in &self.all {
+            part.count_buckets(&mut counts);
+        }
+        counts
     }
 
     /// Slots, empty ones included.

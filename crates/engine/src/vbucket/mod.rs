@@ -339,7 +339,7 @@ impl VBucket {
         if max_ttl_s == 0 {
             return expiry;
         }
-        let latest = now.unix_s().saturating_add(max_ttl_s);
+        let latest = now.expiry_after(max_ttl_s).unwrap_or(u32::MAX);
         if expiry == 0 {
             latest
         } else {

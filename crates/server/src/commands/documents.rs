@@ -29,8 +29,7 @@ pub(super) fn absolute_expiry(expiry: u32, now: Now) -> Result<u32, Refusal> {
     if expiry == 0 || expiry > RELATIVE_EXPIRY_MAX {
         return Ok(expiry);
     }
-    now.unix_s()
-        .checked_add(expiry)
+    now.expiry_after(expiry)
         .ok_or_else(|| Status::EXPIRY_OVERFLOW.into())
 }
 
@@ -173,6 +172,11 @@ mod tests {
         };
         let absolute = |expiry| absolute_expiry(expiry, now).ok();
         assert_eq!(absolute(0), Some(0));
+        let later = Now {
+            unix_ns: now.unix_ns + 1,
+            mono_ns: 0,
+        };
+        assert_eq!(absolute_expiry(1, later).ok(), Some(1_700_000_002));
         assert_eq!(absolute(1), Some(1_700_000_001));
         assert_eq!(absolute(2_592_000), Some(1_702_592_000));
         assert_eq!(absolute(2_592_001), Some(2_592_001), "a time long past");

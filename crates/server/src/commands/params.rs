@@ -290,3 +290,18 @@ fn boolean(text: &str) -> Result<bool, Wrong> {
         _ => Err("true or false is needed"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_of_a_bucket_is_told_by_a_statistic() {
+        let page = crate::stats::stats_page();
+        for param in &PARAMS {
+            let row = format!("| `ep_{}` |", param.name);
+            let is_told = param.family == Family::VBucket || page.contains(&row);
+            assert!(is_told, "{} is not told", param.name);
+        }
+    }
+}

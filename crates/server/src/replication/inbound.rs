@@ -362,7 +362,7 @@ impl Drop for Inbound {
 }
 
 /// What each consumer of a bucket may have on its way: they share a part of the quota.
-fn window_bytes(served: &ServedBucket) -> u32 {
+pub(crate) fn window_bytes(served: &ServedBucket) -> u32 {
     let (dcp, quota) = (&served.dcp, served.bucket.memory().quota());
     let shared = || share_of(dcp.settings.windows_of(quota), dcp.consumer_count() as u64);
     dcp.settings.window_bytes().unwrap_or_else(shared)

@@ -46,7 +46,7 @@ pub(crate) use claims::Claims;
 pub(crate) use group::{
     Group, bucket_map, forget_replicas, global_map, manifest_changed, promote, register,
 };
-pub(crate) use inbound::{Inbound, Opener};
+pub(crate) use inbound::{Inbound, Opener, window_bytes};
 pub(crate) use progress::{Progress, Stage};
 pub(crate) use setup::REGISTER;
 

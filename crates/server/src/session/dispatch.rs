@@ -449,6 +449,7 @@ impl Session {
             value: reply.value,
         };
         response.encode(output);
+        self.timings.responded(reply.status);
     }
 
     /// Whether values may be sent compressed to this peer.

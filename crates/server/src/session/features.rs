@@ -3,7 +3,7 @@
 use wire::{Feature, FeatureSet};
 
 /// Everything that this node does when asked.
-pub(crate) const GRANTED: [Feature; 28] = [
+pub(crate) const GRANTED: [Feature; 29] = [
     Feature::TCP_NODELAY,
     Feature::MUTATION_SEQNO,
     Feature::XATTR,
@@ -32,6 +32,7 @@ pub(crate) const GRANTED: [Feature; 28] = [
     Feature::SUBDOC_BINARY_XATTR,
     Feature::RANGE_SCAN_INCLUDE_XATTR,
     Feature::SUBDOC_ALLOW_REPLICA_READ_ON_DELETED_DOCS,
+    Feature::DCP_SKIP_DELETES_IN_INITIAL_BACKFILL,
 ];
 
 /// The features of a request that are granted.

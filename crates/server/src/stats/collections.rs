@@ -207,12 +207,7 @@ fn items<'a>(
                 .collect())
         }
         ("collections", [path]) => {
-            let (scope, name) = path.split_once('.').unwrap_or((*path, ""));
-            let name = if name.is_empty() { "_default" } else { name };
-            let scope = manifest.scope_named(scope);
-            let scope = scope.ok_or(StatError::UnknownScope)?;
-            let found = scope.collections.iter().find(|one| &*one.name == name);
-            let found = found.ok_or(StatError::UnknownCollection)?;
+            let (scope, found) = named(manifest, path)?;
             Ok(vec![Item::Collection(scope, found)])
         }
         ("collections-byid", [id]) => {
@@ -244,8 +239,24 @@ fn items<'a>(
     }
 }
 
+/// The collection of a path `scope.collection`; each name may be missing for the default one.
+pub(super) fn named<'a>(
+    manifest: &'a Manifest,
+    path: &str,
+) -> Result<(&'a Scope, &'a Collection), StatError> {
+    fn or_default(name: &str) -> &str {
+        if name.is_empty() { "_default" } else { name }
+    }
+    let (scope, name) = path.split_once('.').unwrap_or((path, ""));
+    let scope = manifest.scope_named(or_default(scope));
+    let scope = scope.ok_or(StatError::UnknownScope)?;
+    let name = or_default(name);
+    let found = scope.collections.iter().find(|one| &*one.name == name);
+    Ok((scope, found.ok_or(StatError::UnknownCollection)?))
+}
+
 /// A number as `0x8` or `8`, hexadecimal.
-fn hex(word: &str) -> Result<u32, StatError> {
+pub(super) fn hex(word: &str) -> Result<u32, StatError> {
     let digits = word.strip_prefix("0x").unwrap_or(word);
     u32::from_str_radix(digits, 16).map_err(|_| StatError::Argument("the id is not hexadecimal"))
 }

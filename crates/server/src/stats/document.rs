@@ -1,16 +1,14 @@
 //! Groups about one document.
 
 use engine::{FetchKey, ObserveState, OpError};
-use model::{Meta, VbId, VbState, default_collection_key};
+use model::{CollectionId, Meta, VbId, VbState, collection_key};
 use storage::{KvStore as _, Want};
 
 use super::StatError;
+use super::collections::{hex, named};
 use super::figures::BucketFigures;
 use super::rows::Rows;
 use super::vbuckets::number;
-
-/// Longest key of a user.
-const USER_KEY_BYTES_MAX: usize = model::KEY_BYTES_MAX - 1;
 
 /// What the vBucket knows of a document.
 struct Found {
@@ -27,13 +25,19 @@ pub(super) fn key(
     figures: &BucketFigures<'_>,
     rows: &mut Rows<'_, '_>,
 ) -> Result<(), StatError> {
-    let [key, vb] = arguments else {
-        return Err(StatError::Argument("a key and its vBucket are needed"));
+    let (key, vb, collection) = match arguments {
+        [key, vb] => (key, vb, CollectionId::DEFAULT),
+        [key, vb, collection] => (key, vb, collection_of(collection, figures)?),
+        _ => {
+            let needed = "a key and its vBucket are needed, and its collection if that is not the default one";
+            return Err(StatError::Argument(needed));
+        }
     };
-    if key.len() > USER_KEY_BYTES_MAX {
+    let key = collection_key(collection, key.as_bytes());
+    if key.len() > model::KEY_BYTES_MAX {
         return Err(StatError::Argument("the key is too long"));
     }
-    let (key, vb) = (default_collection_key(key.as_bytes()), number(vb)?);
+    let vb = number(vb)?;
     let found = find(&key, vb, figures)?;
     rows.row("key_is_dirty", found.dirty);
     rows.row("key_exptime", found.meta.expiry);
@@ -46,6 +50,17 @@ pub(super) fn key(
         rows.row("key_valid", validity(&key, vb, &found, figures));
     }
     Ok(())
+}
+
+/// A collection as `scope.collection`, or by its id as `0x8`.
+fn collection_of(word: &str, figures: &BucketFigures<'_>) -> Result<CollectionId, StatError> {
+    let manifest = figures.served.bucket.manifest();
+    if !word.contains('.') && word.starts_with("0x") {
+        let found = manifest.collection(CollectionId(hex(word)?));
+        let (_, collection) = found.ok_or(StatError::UnknownCollection)?;
+        return Ok(collection.id);
+    }
+    Ok(named(&manifest, word)?.1.id)
 }
 
 fn find(key: &[u8], vb: VbId, figures: &BucketFigures<'_>) -> Result<Found, StatError> {

@@ -148,7 +148,7 @@ fn bucket_group(
         }
         "timings" => {
             node::timings(node, rows);
-            bucket_rows(name, &figures, rows);
+            node::commit_timings(served, rows);
             Ok(())
         }
         "manifest" => collections::manifest(arguments, served, rows),
@@ -161,7 +161,7 @@ fn bucket_group(
             }
             _ => Err(StatError::UnknownGroup),
         },
-        "memory" | "warmup" | "config" | "workload" | "uuid" => {
+        "memory" | "locks" | "warmup" | "config" | "workload" | "uuid" => {
             bucket_rows(name, &figures, rows);
             Ok(())
         }

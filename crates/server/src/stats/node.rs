@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bucket::WarmupStage;
+use bucket::{Counters, WarmupStage};
 use serde_json::{Value, json};
-use wire::Opcode;
+use wire::{Opcode, Status};
 
 use super::figures::{NodeFigures, workers};
 use super::rows::Rows;
@@ -13,6 +13,7 @@ use super::timings::Merged;
 use super::{StatError, StatScope, node_rows};
 use crate::config::BucketKind;
 use crate::node::NodeState;
+use crate::served::ServedBucket;
 
 /// Looks at a clock that are timed together.
 const LOOKS: u64 = 64;
@@ -44,6 +45,8 @@ pub(super) fn collect(
             }
         }
         ("clocks", []) => clocks(node, rows),
+        ("responses", []) => responses(node, false, rows),
+        ("responses", ["all"]) => responses(node, true, rows),
         ("reset", [] | ["timings"]) => workers(node).for_each(super::timings::Timings::reset),
         _ => return Err(StatError::UnknownGroup),
     }
@@ -136,6 +139,30 @@ pub(super) fn timings(node: &NodeState, rows: &mut Rows<'_, '_>) {
         }
     }
     rows.prefix("");
+}
+
+/// The same of commits.
+pub(super) fn commit_timings(served: &ServedBucket, rows: &mut Rows<'_, '_>) {
+    let counters = served.bucket.counters();
+    let [took_us, commits] = [&counters.commit_us, &counters.commits].map(Counters::read);
+    if let Some(mean_us) = took_us.checked_div(commits) {
+        rows.row("disk_commit_mean", mean_us);
+    }
+    for (low_us, high_us, count) in counters.commit_times.steps() {
+        rows.row(format_args!("disk_commit_{low_us},{high_us}"), count);
+    }
+}
+
+/// How often each status was answered.
+fn responses(node: &NodeState, all: bool, rows: &mut Rows<'_, '_>) {
+    let mut counts = serde_json::Map::new();
+    for status in Status::all() {
+        let count: u64 = workers(node).map(|timings| timings.responses(status)).sum();
+        if count > 0 || all {
+            counts.insert(format!("{:x}", status.0), count.into());
+        }
+    }
+    rows.row("responses", Value::Object(counts));
 }
 
 /// Lower edge (included), upper edge (excluded), commands; those without commands are left out.

@@ -189,7 +189,7 @@ fn fold(group: &str, key: &str) -> String {
             folded.push('N');
         }
     }
-    let folded = folded.replace("Nx", "0x");
+    let folded = folded.replace("Nx", "0x").replace("_vN_", "_v5_");
     if let ("dcpagg", Some(at)) = (group, folded.rfind(':')) {
         return format!("NAME{}", &folded[at..]);
     }

@@ -86,6 +86,8 @@ impl Answer {
 pub(crate) struct Timings {
     opcodes: Box<[OnceLock<Box<Histogram>>; 256]>,
     answers: Box<[[AtomicU64; ANSWERS]; 256]>,
+    /// By status; all that there are fit a byte.
+    responses: Box<[AtomicU64; 256]>,
 }
 
 impl Timings {
@@ -93,6 +95,7 @@ impl Timings {
         Self {
             opcodes: Box::new(std::array::from_fn(|_| OnceLock::new())),
             answers: Box::new(std::array::from_fn(|_| Default::default())),
+            responses: Box::new(std::array::from_fn(|_| AtomicU64::new(0))),
         }
     }
 
@@ -105,6 +108,18 @@ impl Timings {
     /// Notes how a command was answered.
     pub(crate) fn answered(&self, opcode: u8, answer: Answer) {
         self.answers[usize::from(opcode)][answer as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that a response with this status was made.
+    pub(crate) fn responded(&self, status: Status) {
+        // Mostly one thread writes: what two threads lose against each other costs less than a locked addition.
+        let count = &self.responses[usize::from(status.0).min(255)];
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// How many responses had this status.
+    pub(super) fn responses(&self, status: Status) -> u64 {
+        self.responses[usize::from(status.0).min(255)].load(Ordering::Relaxed)
     }
 
     /// How many commands of an opcode got this answer.
@@ -123,7 +138,7 @@ impl Timings {
 
     /// Forgets everything.
     pub(crate) fn reset(&self) {
-        for count in self.answers.iter().flatten() {
+        for count in self.answers.iter().flatten().chain(&*self.responses) {
             count.store(0, Ordering::Relaxed);
         }
         for histogram in self.opcodes.iter().filter_map(OnceLock::get) {

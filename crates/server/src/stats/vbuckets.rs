@@ -167,6 +167,11 @@ fn one(group: &str, selected: &[&VbRow], figures: &VbFigures, rows: &mut Rows<'_
             cursors(figures, rows);
         }
         "durability-monitor" => chains(figures, rows),
+        "hash" => {
+            for (documents, buckets) in figures.fill.iter().enumerate().filter(|one| *one.1 > 0) {
+                rows.row(format_args!("histo_{documents},{}", documents + 1), buckets);
+            }
+        }
         _ => {}
     }
 }

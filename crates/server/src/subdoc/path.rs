@@ -1,4 +1,4 @@
-//! Paths as clients write them: `a.b[3]`, `` `a.b`[-1] ``.
+//! Paths as clients write them: `a.b[3]`, `a.b.[3]`, `` `a.b`[-1] ``.
 
 use std::borrow::Cow;
 
@@ -53,8 +53,8 @@ impl<'a> Path<'a> {
             components.push(component);
             rest = match after {
                 [] | [b'[', ..] => after,
-                // Nothing may end with a dot, and an index does not follow one.
-                [b'.', next, ..] if *next != b'[' => &after[1..],
+                // Nothing may end with a dot. `a.[0]` means `a[0]`.
+                [b'.', _, ..] => &after[1..],
                 _ => return Err(Status::SUBDOC_PATH_EINVAL),
             };
         }

@@ -167,6 +167,13 @@ fn tombstones_are_made_changed_and_revived() {
     client
         .call(&revive)
         .is(Status::SUBDOC_CAN_ONLY_REVIVE_DELETED_DOCUMENTS);
+    // Someone else revived it: the caller hears that its CAS is stale.
+    client
+        .call(&revive.clone().cas(made.cas))
+        .is(Status::KEY_EEXISTS);
+    client
+        .call(&revive.cas(got.cas))
+        .is(Status::SUBDOC_CAN_ONLY_REVIVE_DELETED_DOCUMENTS);
     let lives = client.call(&with_flags(lookups(key, &[(0, 0, "")]), ACCESS_DELETED));
     assert_eq!(lives.status, Status::SUCCESS);
 }

@@ -397,6 +397,20 @@ impl Client {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
 
+    /// The rows of a group of statistics.
+    pub(crate) fn stats(&mut self, group: &str) -> BTreeMap<String, String> {
+        self.pipeline(&[Request::new(Opcode::STAT).key(group)]);
+        let mut rows = BTreeMap::new();
+        loop {
+            let row = self.answer().ok();
+            if row.key.is_empty() {
+                return rows;
+            }
+            let [name, value] = [row.key, row.value].map(|text| String::from_utf8(text).unwrap());
+            rows.insert(name, value);
+        }
+    }
+
     pub(crate) fn set(&mut self, key: &str, value: impl AsRef<[u8]>) -> Answer {
         self.call(&set(key, value))
     }

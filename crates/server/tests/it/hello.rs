@@ -37,6 +37,7 @@ fn what_is_granted() {
         0x19, 0x1c, 0x1d, 0x1e, 0x1f,
     ];
     assert_eq!(granted(&mut client, &go), expected);
+    assert_eq!(granted(&mut client, &[0x26]), [0x26], "of change streams");
     assert_eq!(granted(&mut client, &[7, 7, 7]), [7], "once");
     assert_eq!(granted(&mut client, &[]), [0; 0]);
     assert_eq!(granted(&mut client, &[0, 1, 2, 5, 9, 0x16, 0x7fff]), [0; 0]);

@@ -23,6 +23,7 @@ mod place;
 mod promotion;
 mod quiet;
 mod scans;
+mod statistics;
 mod subdoc;
 mod values;
 mod vbuckets;

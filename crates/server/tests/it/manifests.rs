@@ -11,7 +11,7 @@ use crate::place::{on_disk, own, replica_of, set_vbucket};
 const SYSTEM_EVENT: u8 = 0x5f;
 
 /// A manifest in the default scope: names with numbers.
-fn manifest(uid: &str, collections: &[(&str, &str)]) -> Value {
+pub(crate) fn manifest(uid: &str, collections: &[(&str, &str)]) -> Value {
     let mut all = vec![json!({ "name": "_default", "uid": "0" })];
     let named = collections
         .iter()
@@ -20,7 +20,7 @@ fn manifest(uid: &str, collections: &[(&str, &str)]) -> Value {
     json!({ "uid": uid, "scopes": [{ "name": "_default", "uid": "0", "collections": all }] })
 }
 
-fn apply(manifest: &Value) -> Request {
+pub(crate) fn apply(manifest: &Value) -> Request {
     Request::new(Opcode::COLLECTIONS_SET_MANIFEST).value(manifest.to_string())
 }
 
@@ -29,7 +29,7 @@ fn of(opcode: Opcode, id: u8, key: &str) -> Request {
     Request::new(opcode).key([&[id], key.as_bytes()].concat())
 }
 
-fn write(id: u8, key: &str) -> Request {
+pub(crate) fn write(id: u8, key: &str) -> Request {
     of(Opcode::SET, id, key).extras(&[0; 8]).value("v")
 }
 

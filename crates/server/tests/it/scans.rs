@@ -116,6 +116,29 @@ fn all_keys(client: &mut Client, vb: u16, ask: &Value) -> Vec<String> {
     keys_in(&answers)
 }
 
+/// The keys of a scan that names no change.
+fn keys_now(client: &mut Client, vb: u16) -> Vec<String> {
+    let range = json!({ "start": "", "end": STANDARD.encode([0xff]) });
+    all_keys(client, vb, &json!({ "range": range }))
+}
+
+#[test]
+fn a_scan_sees_whatever_was_acknowledged_before_it_was_asked_for() {
+    on_both(|port| {
+        let [mut writer, mut reader] = [Client::ready(port), Client::ready(port)];
+        // Between two commits and right behind one.
+        for number in 0..20 {
+            let key = format!("fresh-{number:02}");
+            put(&mut writer, VB + 3, &key, "{}");
+            let seen = keys_now(&mut reader, VB + 3);
+            assert_eq!(seen.last(), Some(&key));
+            assert_eq!(seen.len(), number + 1);
+        }
+        delete(&mut writer, VB + 3, "fresh-19");
+        assert_eq!(keys_now(&mut reader, VB + 3).len(), 19);
+    });
+}
+
 #[test]
 fn documents_come_by_key_with_all_that_they_are() {
     on_both(|port| {

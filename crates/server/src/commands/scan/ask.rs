@@ -62,8 +62,9 @@ struct SnapshotJson {
 
 /// What the view must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Needs {
-    pub(super) uuid: VbUuid,
+pub(crate) struct Needs {
+    /// The history that the seqno is of; `None` for the vBucket's own, whatever it is.
+    pub(super) uuid: Option<VbUuid>,
     pub(super) seqno: Seqno,
     pub(super) wait: Duration,
 }
@@ -118,7 +119,7 @@ pub(super) fn read(vb: VbId, text: &[u8]) -> Result<(ScanAsk, Option<Needs>), Wr
 fn needs(json: &SnapshotJson) -> Result<Needs, Wrong> {
     let uuid = json.vb_uuid.parse();
     Ok(Needs {
-        uuid: VbUuid(uuid.map_err(|_| "vb_uuid is not a decimal number")?),
+        uuid: Some(VbUuid(uuid.map_err(|_| "vb_uuid is not a decimal number")?)),
         seqno: Seqno(json.seqno),
         wait: json
             .timeout_ms
@@ -170,7 +171,10 @@ mod tests {
         assert!(ask.keys_only && ask.attributes && ask.sampling.is_none());
         assert_eq!((ask.exists, ask.name.as_str()), (Some(Seqno(7)), "mine"));
         let needs = needs.unwrap();
-        assert_eq!((needs.uuid, needs.seqno), (VbUuid(u64::MAX), Seqno(7)));
+        assert_eq!(
+            (needs.uuid, needs.seqno),
+            (Some(VbUuid(u64::MAX)), Seqno(7))
+        );
         assert_eq!(needs.wait, Duration::from_millis(u64::MAX));
     }
 

@@ -18,7 +18,7 @@ use crate::served::ServedBucket;
 use crate::session::{Context, Done, Refusal, Reply};
 use crate::store::Store;
 use answers::Answers;
-use ask::Needs;
+pub(crate) use ask::Needs;
 
 /// How long the opening of a view is waited for.
 const OPEN_WAIT: Duration = Duration::from_mins(1);
@@ -31,6 +31,8 @@ const OUTPUT_BYTES: usize = 256 << 10;
 
 /// The range scan that a waiting request is about.
 pub(crate) enum Scanning {
+    /// Its view must have what it needs first.
+    Awaiting(Needs),
     Opening(Opening),
     Continuing(Continuing),
 }
@@ -63,8 +65,11 @@ pub(crate) struct Continuing {
 /// RANGE_SCAN_CREATE: answered with the name of the scan once its view is open.
 pub(super) fn create(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
     let bucket = context.bucket()?;
-    if let Some(Scanning::Opening(opening)) = context.session.scan.take().map(|scan| *scan) {
-        return opened(context, frame, opening);
+    let mut awaited = None;
+    match context.session.scan.take().map(|scan| *scan) {
+        Some(Scanning::Opening(opening)) => return opened(context, frame, opening),
+        Some(Scanning::Awaiting(needs)) => awaited = Some(needs),
+        Some(Scanning::Continuing(_)) | None => {}
     }
     let request = RangeScanCreate::read(frame)?;
     let wrong = |reason: &'static str| Refusal::because(Status::EINVAL, reason);
@@ -84,12 +89,25 @@ pub(super) fn create(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Don
     if !bucket.bucket.knows_collection(ask.collection) {
         return Err(Refusal::UnknownCollection);
     }
-    if let Some(needs) = needs
-        && let Some(done) = await_needs(context, &bucket, ask.vb, needs)?
-    {
+    let needs = match awaited.or(needs) {
+        Some(needs) => needs,
+        None => everything(&bucket, ask.vb)?,
+    };
+    if let Some(done) = await_needs(context, &bucket, ask.vb, needs)? {
+        context.session.scan = Some(Box::new(Scanning::Awaiting(needs)));
         return Ok(done);
     }
     begin(context, &bucket, ask)
+}
+
+/// What a scan needs that names no change: whatever was acknowledged before it was asked for.
+fn everything(bucket: &ServedBucket, vb: VbId) -> Result<Needs, Refusal> {
+    let seqno = bucket.bucket.run(vb, |vbucket| Ok(vbucket.high_seqno()))?;
+    Ok(Needs {
+        uuid: None,
+        seqno,
+        wait: OPEN_WAIT,
+    })
 }
 
 /// Waits until the view can have what it must; `None` once it can.
@@ -106,7 +124,7 @@ fn await_needs(
         )),
         _ => Err(OpError::NotMyVbucket),
     })?;
-    if uuid != needs.uuid {
+    if needs.uuid.is_some_and(|needed| needed != uuid) {
         return Err(Refusal::because(
             Status::VB_UUID_NOT_EQUAL,
             "the vBucket has another history",

@@ -146,11 +146,14 @@ impl Asked<'_> {
                 Err(OpError::KeyNotFound.into())
             };
         };
-        if live && self.has(DocFlags::REVIVE) {
-            return Err(Status::SUBDOC_CAN_ONLY_REVIVE_DELETED_DOCUMENTS.into());
-        }
-        if !live && self.cas != Cas::ANY && self.cas != got.document.cas() {
+        let revives = self.has(DocFlags::REVIVE);
+        // The CAS of another live document is compared when it is written: it may be locked.
+        let judged_here = !live || revives;
+        if judged_here && self.cas != Cas::ANY && self.cas != got.document.cas() {
             return Err(OpError::KeyExists.into());
+        }
+        if live && revives {
+            return Err(Status::SUBDOC_CAN_ONLY_REVIVE_DELETED_DOCUMENTS.into());
         }
         Ok(Some(got))
     }

@@ -61,6 +61,9 @@ pub(crate) struct Settings {
     pub(crate) hifi_mfu: bool,
     pub(crate) end_on_close: bool,
     pub(crate) expiry_opcode: bool,
+    /// Deletions carry their time, too: where the connection was opened with delete times, and once expirations were
+    /// asked for, which always carry it.
+    pub(crate) delete_times: bool,
     pub(crate) stream_ids: bool,
     pub(crate) sync_writes: bool,
     pub(crate) marker: MarkerVersion,
@@ -109,13 +112,20 @@ fn text<'a>(control: &DcpControl<'a>) -> Result<&'a str, Refusal> {
 }
 
 impl Settings {
+    /// What a connection begins with.
+    pub(crate) fn of(flags: OpenFlags) -> Self {
+        Self {
+            delete_times: flags.contains(OpenFlags::INCLUDE_DELETE_TIMES),
+            ..Self::default()
+        }
+    }
+
     /// Applies one control.
     ///
     /// Source: engine specification section 6. Test: `dcp_control` of the integration tests.
     pub(crate) fn apply(
         &mut self,
         control: &DcpControl<'_>,
-        flags: OpenFlags,
         features: FeatureSet,
     ) -> Result<Change, Refusal> {
         match control.name {
@@ -143,11 +153,8 @@ impl Settings {
             b"supports_hifi_MFU" => self.hifi_mfu = flag(control)?,
             b"send_stream_end_on_client_close_stream" => self.end_on_close = only_true(control)?,
             b"enable_expiry_opcode" => {
-                let on = flag(control)?;
-                if on && !flags.contains(OpenFlags::INCLUDE_DELETE_TIMES) {
-                    return Err(invalid("the connection has no delete times"));
-                }
-                self.expiry_opcode = on;
+                self.expiry_opcode = flag(control)?;
+                self.delete_times |= self.expiry_opcode;
             }
             _ => return self.apply_newer(control),
         }

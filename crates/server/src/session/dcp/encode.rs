@@ -192,7 +192,7 @@ impl Form<'_> {
                     };
                     return encode(&expiration, &envelope, out);
                 }
-                let timed = self.flags.contains(OpenFlags::INCLUDE_DELETE_TIMES);
+                let timed = self.settings.delete_times;
                 let deletion = Deletion {
                     seqno,
                     rev,

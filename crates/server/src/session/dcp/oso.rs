@@ -31,6 +31,14 @@ impl OsoBackfill {
         }
     }
 
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Enabled => "enabled",
+            Self::Disabled => "disabled",
+        }
+    }
+
     /// How the rows are to be read.
     pub(super) fn choose(self, rows: OnlyRows) -> ChosenRows {
         let by_key = rows.by_key && self != Self::Disabled;

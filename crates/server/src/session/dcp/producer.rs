@@ -98,7 +98,7 @@ impl Producer {
             name: format!("{PREFIX}{name}").into(),
             served,
             flags,
-            settings: Settings::default(),
+            settings: Settings::of(flags),
             flow: FlowControl::default(),
             keepalive: Keepalive::new(NOOP_INTERVAL_NS, silence_ns, now.mono_ns),
             ready: Arc::new(ReadySet::new(wake)),
@@ -123,7 +123,7 @@ impl Producer {
         control: &DcpControl<'_>,
         features: FeatureSet,
     ) -> Result<(), Refusal> {
-        match self.settings.apply(control, self.flags, features)? {
+        match self.settings.apply(control, features)? {
             Change::None => {}
             Change::Noop(on) => self.keepalive.enable(on),
             Change::NoopIntervalNs(interval) => self.keepalive.set_interval(interval),
@@ -143,6 +143,10 @@ impl Producer {
     ) -> Result<OpenedStream, Refusal> {
         if self.closed {
             return Err(Status::ETMPFAIL.into());
+        }
+        // A client that asks for a vBucket that is not here gets a newer map, whatever else is wrong with its request.
+        if self.bucket().with_vbucket(vb, |_| ()).is_none() {
+            return Err(Status::NOT_MY_VBUCKET.into());
         }
         self.check_noop(features)?;
         let known = StreamFlags::ALL.without(StreamFlags::CACHE_TRANSFER);

@@ -70,6 +70,11 @@ impl DcpSettings {
         u64::try_from(bytes).unwrap_or(quota)
     }
 
+    /// The share of a quota that the windows of all consumers may take.
+    pub(crate) fn window_share(&self) -> f64 {
+        f64::from(self.window_share_ppm.load(Ordering::Relaxed)) / 1e6
+    }
+
     /// A share in parts of a million.
     pub(crate) fn set_window_share(&self, ppm: u32) {
         self.window_share_ppm.store(ppm, Ordering::Relaxed);

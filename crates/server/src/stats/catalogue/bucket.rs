@@ -16,7 +16,6 @@ const ONLY_WARMUP: &[&str] = &["warmup"];
 const DISK: &[&str] = &["", "diskinfo"];
 const UUID: &[&str] = &["uuid"];
 const WORKLOAD: &[&str] = &["workload"];
-const TIMINGS: &[&str] = &["timings"];
 
 /// In the order in which they are shown.
 pub(in crate::stats) static BUCKET: &[BucketRow] = rows! {
@@ -175,13 +174,11 @@ pub(in crate::stats) static BUCKET: &[BucketRow] = rows! {
         |f| f.counter(|c| &c.commit_last_us) / 1000;
     GENERAL "ep_commit_time_total" Millis "Time of all commits",
         |f| f.counter(|c| &c.commit_us) / 1000;
-    TIMINGS "disk_commit_count" Count "Commits that succeeded",
+    GENERAL "disk_commit_count" Count "Commits that succeeded",
         |f| f.counter(|c| &c.commits);
-    TIMINGS "disk_commit_mean" Micros "Mean time of a commit",
-        |f| f.counter(|c| &c.commit_us).checked_div(f.counter(|c| &c.commits)).unwrap_or(0);
-    TIMINGS "disk_commit_last" Micros "Time of the last commit",
+    GENERAL "disk_commit_last" Micros "Time of the last commit",
         |f| f.counter(|c| &c.commit_last_us);
-    TIMINGS "disk_commit_total" Micros "Time of all commits" Counter "bucket_commit",
+    GENERAL "disk_commit_total" Micros "Time of all commits" Counter "bucket_commit",
         |f| f.counter(|c| &c.commit_us);
     GENERAL "ep_bg_fetched" Count "Documents read back from the store" Counter "bucket_fetched",
         |f| f.counter(|c| &c.fetched);

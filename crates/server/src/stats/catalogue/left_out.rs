@@ -52,9 +52,8 @@ pub(in crate::stats) static LEFT_OUT: &[LeftOut] = left_out! {
         "ep_max_num_*" "ep_max_threads" "ep_executor_pool_backend" "ep_bucket_priority"
         "ep_concurrent_pagers" "ep_expiry_pager_concurrency" "ep_expiry_pager_task_time"
         "ep_exp_pager_initial_run_time" "ep_connection_manager_interval" "ep_pager_sleep_time_ms";
-    "a vBucket has one lock, buckets of the table one size, and figures are never recounted":
-        "ep_ht_*" "vb_N:locks" "vb_N:min_depth" "vb_N:max_depth" "vb_N:histo_*" "vb_N:counted"
-        "vb_N:mem_size_counted" "vb_N:num_system_items";
+    "tables have no settings, and do not tell system events from documents":
+        "ep_ht_*" "vb_N:num_system_items";
     "what is being fetched has no place in the table":
         "curr_temp_items" "vb_N:num_temp_items" "vb_N:ht_num_temp_items" "ep_bg_meta_fetched";
     "clocks of other nodes are not compared":
@@ -75,7 +74,7 @@ pub(in crate::stats) static LEFT_OUT: &[LeftOut] = left_out! {
     "checkpoints are one log of segments, each of which leaves once nobody needs it":
         "ep_chk_expel_enabled" "ep_chk_max_items" "ep_chk_period" "ep_chk_remover_stime"
         "ep_checkpoint_destruction_tasks" "ep_checkpoint_remover_task_count"
-        "ep_checkpoint_memory_recovery_*" "ep_checkpoint_removal_mode"
+        "ep_checkpoint_removal_mode"
         "ep_item_num_based_new_chk" "ep_max_checkpoints" "*checkpoint_memory_unreferenced"
         "ep_checkpoint_memory_pending_destruction" "ep_items_expelled_from_checkpoints"
         "ep_items_rm_from_checkpoints" "ep_mem_freed_by_*" "vb_N:num_open_checkpoint_items"
@@ -84,7 +83,7 @@ pub(in crate::stats) static LEFT_OUT: &[LeftOut] = left_out! {
     "a flush is one commit of many vBuckets, which is timed as one (`disk_commit_*`)":
         "ep_item_begin_failed" "ep_item_flush_*" "ep_uncommitted_items" "ep_flush_duration_total"
         "ep_persist_vbstate_total" "ep_flusher_total_batch_limit" "disk_update_*" "disk_del_*"
-        "disk_commit_N,N" "persistence_cursor_*" "dcp_cursors_*" "notify_io_*";
+        "persistence_cursor_*" "dcp_cursors_*" "notify_io_*";
     "commands are counted and timed by opcode (`timings`)":
         "ep_num_ops_*" "set_with_meta_*" "sync_write_commit_*" "cmd_flush" "cmd_subdoc_*"
         "bytes_subdoc_*" "cas_hits" "cmd_lookup_*" "cmd_mutation_10s_*";
@@ -105,9 +104,9 @@ pub(in crate::stats) static LEFT_OUT: &[LeftOut] = left_out! {
         "ep_durability_timeout_mode" "ep_sync_writes_max_allowed_replicas"
         "config ep_data_traffic_enabled";
     "a consumer sets it for its connection, or it is fixed":
-        "ep_dcp_backfill_byte_limit" "ep_dcp_conn_buffer_size*" "ep_dcp_consumer_control_enabled"
+        "ep_dcp_conn_buffer_size*" "ep_dcp_consumer_control_enabled"
         "ep_dcp_consumer_process_*" "ep_dcp_enable_noop" "ep_dcp_flow_control_policy"
-        "ep_dcp_idle_timeout" "ep_dcp_noop_*" "ep_dcp_producer_snapshot_*" "ep_dcp_scan_*"
+        "ep_dcp_noop_tx_interval" "ep_dcp_producer_snapshot_*" "ep_dcp_scan_*"
         "ep_dcp_takeover_max_time" "ep_dcp_max_running_backfills";
     "a connection that is gone is forgotten, and why one pauses is told of now only":
         "eq_dcpq:NAME:pending_disconnect" "eq_dcpq:NAME:reserved" "ep_dcp_dead_conn_count"

@@ -11,6 +11,7 @@ mod node;
 mod others;
 mod page;
 mod pressure;
+mod settings;
 mod vbuckets;
 
 pub(super) use bucket::STATES;
@@ -198,6 +199,7 @@ pub(super) static GROUPS: &[Group] = &[
         "",
         "How long commands took, of all buckets together, and commits",
     ),
+    bucket_group("locks", "", "How long vBuckets were locked"),
     open_to_memcached(bucket_group("warmup", "", "Progress of loading the bucket")),
     bucket_group("diskinfo", "[detail]", "Bytes on disk"),
     bucket_group("config", "", "Settings of the bucket"),
@@ -246,10 +248,14 @@ pub(super) static GROUPS: &[Group] = &[
         "VB NAME",
         "What is left to be sent before a vBucket can be handed over",
     ),
-    open_to_memcached(bucket_group("key", "KEY VB", "Metadata of a document")),
+    open_to_memcached(bucket_group(
+        "key",
+        "KEY VB [SCOPE.COLLECTION \\| 0xID]",
+        "Metadata of a document",
+    )),
     bucket_group(
         "vkey",
-        "KEY VB",
+        "KEY VB [SCOPE.COLLECTION \\| 0xID]",
         "Metadata of a document, and whether the store has it too",
     ),
     node_group(
@@ -265,6 +271,11 @@ pub(super) static GROUPS: &[Group] = &[
     ),
     node_group("clocks", "", "What reading the clocks costs"),
     node_group(
+        "responses",
+        "[all]",
+        "How often each status was answered; with `all` those that never were, too",
+    ),
+    node_group(
         "reset",
         "[timings]",
         "Not statistics: forgets timings and counts of commands",
@@ -276,7 +287,8 @@ const GENERAL: &[&str] = &[""];
 
 /// Every row of a bucket.
 pub(super) fn bucket_rows() -> impl Iterator<Item = &'static BucketRow> {
-    bucket::BUCKET.iter().chain(pressure::PRESSURE)
+    let buckets = bucket::BUCKET.iter().chain(pressure::PRESSURE);
+    buckets.chain(settings::SETTINGS)
 }
 
 /// Every statistic of every group.

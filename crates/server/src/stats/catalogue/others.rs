@@ -22,6 +22,8 @@ const FAILOVERS: &[&str] = &["failovers"];
 const MONITORED: &[&str] = &["durability-monitor"];
 const CHECKPOINT: &[&str] = &["checkpoint"];
 const TIMINGS: &[&str] = &["timings"];
+const RESPONSES: &[&str] = &["responses"];
+const HASH: &[&str] = &["hash"];
 const BOTH: &[&str] = &["collections", "scopes", "manifest"];
 const ONE: &[&str] = &["collections", "collections-byid", "scopes-byid"];
 const NAMED: &[&str] = &[
@@ -171,6 +173,30 @@ pub(in crate::stats) static OTHERS: &[About] = &[
         "vb_N:eq_dcpq:NAME:pinned_bytes",
         Unit::Bytes,
         "Bytes that it holds back and persistence does not",
+    ),
+    about(
+        TIMINGS,
+        "disk_commit_mean",
+        Unit::Micros,
+        "Mean time of a commit",
+    ),
+    about(
+        TIMINGS,
+        "disk_commit_N,N",
+        Unit::Count,
+        "Commits that took from the first to below the second number of microseconds",
+    ),
+    about(
+        RESPONSES,
+        "responses",
+        Unit::Json,
+        "How often each status was answered, by its hexadecimal number",
+    ),
+    about(
+        HASH,
+        "vb_N:histo_N,N",
+        Unit::Count,
+        "Buckets of seven slots with so many documents, the second number not included",
     ),
     about(
         TIMINGS,

@@ -11,7 +11,7 @@ const CONFIG: &[&str] = &["", "config"];
 const MEMORY: &[&str] = &["", "memory"];
 const QUOTA: &[&str] = &["", "memory", "config"];
 const GENERAL: &[&str] = &[""];
-const TIMINGS: &[&str] = &["timings"];
+const LOCKS: &[&str] = &["locks"];
 
 /// In the order in which they are shown.
 pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
@@ -85,84 +85,84 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
         |f| f.counter(|c| &c.expired);
     GENERAL "ep_num_expiry_pager_runs" Count "Expiry passes over the whole bucket",
         |f| f.counter(|c| &c.expiry_passes);
-    TIMINGS "lock_hold_tail" Nanos
+    LOCKS "lock_hold_tail" Nanos
         "Time below which 99.9 % of the holds stayed, of the reason where it is longest"
         Gauge "bucket_lock_hold_tail",
         |f| HOLDS.map(|hold| quantile(f, hold, 999)).into_iter().max().unwrap_or(0);
-    TIMINGS "lock_hold_pull_count" Count "Times that a stream held a vBucket's lock",
+    LOCKS "lock_hold_pull_count" Count "Times that a stream held a vBucket's lock",
         |f| count(f, Hold::Pull);
-    TIMINGS "lock_hold_pull_tail" Nanos "Time below which 99.9 % of them stayed",
+    LOCKS "lock_hold_pull_tail" Nanos "Time below which 99.9 % of them stayed",
         |f| quantile(f, Hold::Pull, 999);
-    TIMINGS "lock_hold_pull_max" Nanos "The longest",
+    LOCKS "lock_hold_pull_max" Nanos "The longest",
         |f| quantile(f, Hold::Pull, 1000);
-    TIMINGS "lock_hold_pull_cpu_tail" Nanos
+    LOCKS "lock_hold_pull_cpu_tail" Nanos
         "Processor time of the holder below which 99.9 % of them stayed, of one in 64",
         |f| cpu_quantile(f, Hold::Pull, 999);
-    TIMINGS "lock_hold_flush_count" Count "Times that the flusher held a vBucket's lock",
+    LOCKS "lock_hold_flush_count" Count "Times that the flusher held a vBucket's lock",
         |f| count(f, Hold::Flush);
-    TIMINGS "lock_hold_flush_tail" Nanos "Time below which 99.9 % of them stayed",
+    LOCKS "lock_hold_flush_tail" Nanos "Time below which 99.9 % of them stayed",
         |f| quantile(f, Hold::Flush, 999);
-    TIMINGS "lock_hold_flush_max" Nanos "The longest",
+    LOCKS "lock_hold_flush_max" Nanos "The longest",
         |f| quantile(f, Hold::Flush, 1000);
-    TIMINGS "lock_hold_flush_cpu_tail" Nanos
+    LOCKS "lock_hold_flush_cpu_tail" Nanos
         "Processor time of the holder below which 99.9 % of them stayed, of one in 64",
         |f| cpu_quantile(f, Hold::Flush, 999);
-    TIMINGS "lock_hold_expel_count" Count
+    LOCKS "lock_hold_expel_count" Count
         "Times that a vBucket's lock was held to let go of changes",
         |f| count(f, Hold::Expel);
-    TIMINGS "lock_hold_expel_tail" Nanos "Time below which 99.9 % of them stayed",
+    LOCKS "lock_hold_expel_tail" Nanos "Time below which 99.9 % of them stayed",
         |f| quantile(f, Hold::Expel, 999);
-    TIMINGS "lock_hold_expel_max" Nanos "The longest",
+    LOCKS "lock_hold_expel_max" Nanos "The longest",
         |f| quantile(f, Hold::Expel, 1000);
-    TIMINGS "lock_hold_expel_cpu_tail" Nanos
+    LOCKS "lock_hold_expel_cpu_tail" Nanos
         "Processor time of the holder below which 99.9 % of them stayed, of one in 64",
         |f| cpu_quantile(f, Hold::Expel, 999);
-    TIMINGS "lock_hold_evict_count" Count "Times that a vBucket's lock was held to evict",
+    LOCKS "lock_hold_evict_count" Count "Times that a vBucket's lock was held to evict",
         |f| count(f, Hold::Evict);
-    TIMINGS "lock_hold_evict_tail" Nanos "Time below which 99.9 % of them stayed",
+    LOCKS "lock_hold_evict_tail" Nanos "Time below which 99.9 % of them stayed",
         |f| quantile(f, Hold::Evict, 999);
-    TIMINGS "lock_hold_evict_max" Nanos "The longest",
+    LOCKS "lock_hold_evict_max" Nanos "The longest",
         |f| quantile(f, Hold::Evict, 1000);
-    TIMINGS "lock_hold_evict_cpu_tail" Nanos
+    LOCKS "lock_hold_evict_cpu_tail" Nanos
         "Processor time of the holder below which 99.9 % of them stayed, of one in 64",
         |f| cpu_quantile(f, Hold::Evict, 999);
-    TIMINGS "lock_hold_expire_count" Count
+    LOCKS "lock_hold_expire_count" Count
         "Times that a vBucket's lock was held to look for expired documents",
         |f| count(f, Hold::Expire);
-    TIMINGS "lock_hold_expire_tail" Nanos "Time below which 99.9 % of them stayed",
+    LOCKS "lock_hold_expire_tail" Nanos "Time below which 99.9 % of them stayed",
         |f| quantile(f, Hold::Expire, 999);
-    TIMINGS "lock_hold_expire_max" Nanos "The longest",
+    LOCKS "lock_hold_expire_max" Nanos "The longest",
         |f| quantile(f, Hold::Expire, 1000);
-    TIMINGS "lock_hold_expire_cpu_tail" Nanos
+    LOCKS "lock_hold_expire_cpu_tail" Nanos
         "Processor time of the holder below which 99.9 % of them stayed, of one in 64",
         |f| cpu_quantile(f, Hold::Expire, 999);
-    TIMINGS "lock_hold_restore_count" Count
+    LOCKS "lock_hold_restore_count" Count
         "Times that a vBucket's lock was held to put a document back",
         |f| count(f, Hold::Restore);
-    TIMINGS "lock_hold_restore_tail" Nanos "Time below which 99.9 % of them stayed",
+    LOCKS "lock_hold_restore_tail" Nanos "Time below which 99.9 % of them stayed",
         |f| quantile(f, Hold::Restore, 999);
-    TIMINGS "lock_hold_restore_max" Nanos "The longest",
+    LOCKS "lock_hold_restore_max" Nanos "The longest",
         |f| quantile(f, Hold::Restore, 1000);
-    TIMINGS "lock_hold_restore_cpu_tail" Nanos
+    LOCKS "lock_hold_restore_cpu_tail" Nanos
         "Processor time of the holder below which 99.9 % of them stayed, of one in 64",
         |f| cpu_quantile(f, Hold::Restore, 999);
-    TIMINGS "lock_hold_stat_count" Count "Times that statistics held a vBucket's lock",
+    LOCKS "lock_hold_stat_count" Count "Times that statistics held a vBucket's lock",
         |f| count(f, Hold::Stat);
-    TIMINGS "lock_hold_stat_tail" Nanos "Time below which 99.9 % of them stayed",
+    LOCKS "lock_hold_stat_tail" Nanos "Time below which 99.9 % of them stayed",
         |f| quantile(f, Hold::Stat, 999);
-    TIMINGS "lock_hold_stat_max" Nanos "The longest",
+    LOCKS "lock_hold_stat_max" Nanos "The longest",
         |f| quantile(f, Hold::Stat, 1000);
-    TIMINGS "lock_hold_stat_cpu_tail" Nanos
+    LOCKS "lock_hold_stat_cpu_tail" Nanos
         "Processor time of the holder below which 99.9 % of them stayed, of one in 64",
         |f| cpu_quantile(f, Hold::Stat, 999);
-    TIMINGS "lock_hold_collections_count" Count
+    LOCKS "lock_hold_collections_count" Count
         "Times that a vBucket's lock was held to begin, end or erase collections",
         |f| count(f, Hold::Collections);
-    TIMINGS "lock_hold_collections_tail" Nanos "Time below which 99.9 % of them stayed",
+    LOCKS "lock_hold_collections_tail" Nanos "Time below which 99.9 % of them stayed",
         |f| quantile(f, Hold::Collections, 999);
-    TIMINGS "lock_hold_collections_max" Nanos "The longest",
+    LOCKS "lock_hold_collections_max" Nanos "The longest",
         |f| quantile(f, Hold::Collections, 1000);
-    TIMINGS "lock_hold_collections_cpu_tail" Nanos
+    LOCKS "lock_hold_collections_cpu_tail" Nanos
         "Processor time of the holder below which 99.9 % of them stayed, of one in 64",
         |f| cpu_quantile(f, Hold::Collections, 999);
 };

@@ -150,14 +150,23 @@ pub(in crate::stats) static VBUCKETS: &[VbRow] = rows! {
         |f| f.checkpoints.next_position - f.checkpoints.persistence_position;
     CHECKPOINT "persistence:num_items_for_cursor" Count "Changes that this reader has yet to take",
         |f| f.checkpoints.dirty_items;
-    HASH "size" Count "Slots",
-        |f| f.hash.slots;
+    HASH "size" Count "Slots, seven to a bucket; 7 of a table that takes no memory yet",
+        |f| f.hash.slots.max(7);
+    HASH "locks" Count "Always 1: the vBucket's", |_f| 1_u64;
+    HASH "min_depth" Count "Documents in the emptiest bucket",
+        |f| f.fill.iter().position(|buckets| *buckets > 0).unwrap_or(0);
+    HASH "max_depth" Count "Documents in the fullest bucket, of seven that fit",
+        |f| f.fill.iter().rposition(|buckets| *buckets > 0).unwrap_or(0);
+    HASH "histo_mean" Count "Documents in a bucket, rounded down",
+        |f| f.counted().1.checked_div(f.counted().0).unwrap_or(0);
+    HASH "counted" Count "Documents and tombstones in the table, counted anew",
+        |f| f.counted().1;
     HASH "reported" Count "Documents and tombstones",
         |f| f.hash.entries;
     HASH "resized" Count "How often the table grew",
         |f| f.hash.resizes;
-    HASH "table_size" Bytes "The table's own array",
-        |f| f.hash.table_bytes;
     HASH "mem_size" Bytes "Documents and tombstones in the table",
+        |f| f.stats.document_bytes;
+    HASH "mem_size_counted" Bytes "The same: it is not counted anew",
         |f| f.stats.document_bytes;
 };

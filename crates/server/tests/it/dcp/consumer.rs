@@ -8,6 +8,7 @@ pub(crate) const PRODUCER: u32 = 1;
 pub(crate) const XATTRS: u32 = 4;
 pub(crate) const NO_VALUE: u32 = 8;
 pub(crate) const DELETE_TIMES: u32 = 0x20;
+pub(crate) const SKIP_DELETES: u32 = 0x200;
 pub(crate) const END: u64 = u64::MAX;
 
 /// A message of a stream, as far as tests look at it.

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use server::Node;
-use wire::{Opcode, Status};
+use wire::{Feature, Opcode, Status};
 
-use super::consumer::{Ask, Consumer, DELETE_TIMES, Message, NO_VALUE, PRODUCER, buffer_ack};
-use crate::client::{Client, Request, set, store};
+use super::consumer::{
+    Ask, Consumer, DELETE_TIMES, Message, NO_VALUE, PRODUCER, SKIP_DELETES, buffer_ack,
+};
+use crate::client::{Client, Request, sdk_and, set, store};
 use crate::place::{on_disk, own, set_vbucket};
 
 const MEMORY: u32 = 1;
@@ -39,20 +41,6 @@ fn kv(node: &Node) -> u16 {
     node.ports().kv
 }
 
-/// The rows of a group of statistics.
-fn stat(client: &mut Client, group: &str) -> BTreeMap<String, String> {
-    client.pipeline(&[Request::new(Opcode::STAT).key(group)]);
-    let mut rows = BTreeMap::new();
-    loop {
-        let row = client.answer().ok();
-        if row.key.is_empty() {
-            return rows;
-        }
-        let [name, value] = [row.key, row.value].map(|text| String::from_utf8(text).unwrap());
-        rows.insert(name, value);
-    }
-}
-
 #[test]
 fn the_cursor_of_a_stream_is_among_the_statistics_of_checkpoints() {
     let node = own();
@@ -61,12 +49,12 @@ fn the_cursor_of_a_stream_is_among_the_statistics_of_checkpoints() {
     consumer.stream(&Ask::all(7));
     writer.call(&set("a", "1").vbucket(7)).ok();
     consumer.messages(2);
-    let rows = stat(&mut writer, "checkpoint 7");
+    let rows = writer.stats("checkpoint 7");
     let row = |name: &str| rows[&format!("vb_7:eq_dcpq:seen:{name}")].as_str();
     assert_eq!(row("cursor_seqno"), "1");
     assert_eq!(row("num_items_for_cursor"), "0");
     assert_eq!(rows["vb_7:num_conn_cursors"], "2");
-    let pulls = &stat(&mut writer, "timings")["lock_hold_pull_count"];
+    let pulls = &writer.stats("locks")["lock_hold_pull_count"];
     assert!(
         pulls.parse::<u64>().unwrap() > 0,
         "what a stream holds is noted"
@@ -75,7 +63,7 @@ fn the_cursor_of_a_stream_is_among_the_statistics_of_checkpoints() {
     let (mut left, deadline) = (rows, Instant::now() + Duration::from_secs(30));
     while left.keys().any(|name| name.contains("seen")) {
         assert!(Instant::now() < deadline, "the cursor stays: {left:?}");
-        left = stat(&mut writer, "checkpoint 7");
+        left = writer.stats("checkpoint 7");
     }
     node.shutdown().unwrap();
 }
@@ -140,6 +128,29 @@ fn what_memory_no_longer_has_comes_from_the_store() {
             ]
         );
     }
+}
+
+#[test]
+fn deletions_are_left_out_of_the_first_backfill_where_that_was_negotiated() {
+    let node = own();
+    let mut writer = Client::ready(kv(&node));
+    for key in ["a", "b"] {
+        writer.call(&set(key, "1").vbucket(3)).ok();
+    }
+    writer.call(&delete("a").vbucket(3)).ok();
+    await_persisted(&mut writer, 3, 3);
+    let features = sdk_and(&[Feature::DCP_SKIP_DELETES_IN_INITIAL_BACKFILL]);
+    let flags = PRODUCER | SKIP_DELETES;
+    let mut consumer = Consumer::with(kv(&node), "skips", flags, &features);
+    consumer.stream(&Ask::all(3));
+    let first = [
+        marker(0, 3, DISK | CHECKPOINT),
+        Message::mutation(2, "b", "1"),
+        Message::Advanced(3),
+    ];
+    assert_eq!(consumer.messages(3), first);
+    writer.call(&delete("b").vbucket(3)).ok();
+    assert_eq!(consumer.messages(2)[1], deletion(4, "b"));
 }
 
 #[test]
@@ -328,27 +339,30 @@ fn deletions_and_expirations_take_the_form_that_was_agreed() {
     let mut timed = Consumer::open(kv(&node), "timed", PRODUCER | DELETE_TIMES);
     timed.control("enable_expiry_opcode", "true").ok();
     let mut plain = Consumer::open(kv(&node), "plain", PRODUCER | NO_VALUE);
-    plain
-        .control("enable_expiry_opcode", "true")
-        .is(Status::EINVAL);
+    // Who asks for expirations gets times of deletions with them, whatever it was opened with.
+    let mut asked = Consumer::open(kv(&node), "asked", PRODUCER);
+    asked.control("enable_expiry_opcode", "true").ok();
     timed.stream(&Ask::all(2));
     plain.stream(&Ask::all(2));
+    asked.stream(&Ask::all(2));
     writer.call(&set("gone", "1").vbucket(2)).ok();
     assert_eq!(timed.messages(2)[1], Message::mutation(1, "gone", "1"));
     assert_eq!(plain.messages(2)[1], Message::mutation(1, "gone", ""));
+    assert_eq!(asked.messages(2)[1], Message::mutation(1, "gone", "1"));
     writer.call(&delete("gone").vbucket(2)).ok();
-    let lengths = [&mut timed, &mut plain].map(|consumer| {
+    let lengths = [&mut timed, &mut plain, &mut asked].map(|consumer| {
         consumer.message();
         let frame = consumer.frame();
         assert_eq!(super::consumer::read(&frame), deletion(2, "gone"));
         frame.extras.len()
     });
-    assert_eq!(lengths, [21, 18]);
+    assert_eq!(lengths, [21, 18, 21]);
     // Expired at once, since long ago; whoever looks makes it a tombstone.
     let expired = store(Opcode::SET, "short", "1", 0, 1_000_000_000);
     writer.call(&expired.vbucket(2)).ok();
     timed.messages(2);
     plain.messages(2);
+    asked.messages(2);
     let get = Request::of(Opcode::GET, "short").vbucket(2);
     writer.call(&get).is(Status::KEY_ENOENT);
     let expiration = Message::Expiration {
@@ -356,5 +370,6 @@ fn deletions_and_expirations_take_the_form_that_was_agreed() {
         key: "short".into(),
     };
     assert_eq!(timed.messages(2)[1], expiration);
+    assert_eq!(asked.messages(2)[1], expiration);
     assert_eq!(plain.messages(2)[1], deletion(4, "short"));
 }
