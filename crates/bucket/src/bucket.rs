@@ -16,6 +16,7 @@ use crate::history::{Histories, HistoryRetention};
 use crate::holds::{Hold, Holds};
 use crate::lifecycle;
 use crate::memory::{Eviction, Memory};
+use crate::quarantine::Quarantine;
 use crate::scans::Scans;
 use crate::signals::{Bell, Clock, DirtySet, Wake};
 use crate::stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};
@@ -148,6 +149,7 @@ pub struct Bucket<S> {
     pub(crate) durable: DurableWaits,
     pub(crate) collections: Collections,
     pub(crate) histories: Histories,
+    pub(crate) quarantine: Quarantine,
     pub(crate) alarms: Alarms,
     pub(crate) flusher_state: AtomicU8,
     /// Why the last commit failed, until one succeeds.
@@ -216,6 +218,7 @@ impl<S: KvStore> Bucket<S> {
             durable: DurableWaits::default(),
             collections: Collections::default(),
             histories,
+            quarantine: Quarantine::default(),
             alarms: Alarms::default(),
             flusher_state: AtomicU8::new(FlusherState::Running as u8),
             failure: Mutex::default(),

@@ -127,7 +127,9 @@ impl<S: KvStore> Bucket<S> {
     pub(crate) fn forget_histories(&self) -> Result<(), StoreError> {
         if self.store.may_have_history()? {
             for id in (0..self.vbuckets()).map(VbId) {
-                self.forget_history(id)?;
+                if self.quarantined(id).is_none() {
+                    self.forget_history(id)?;
+                }
             }
         }
         Ok(())
@@ -135,6 +137,7 @@ impl<S: KvStore> Bucket<S> {
 
     /// Drops the history of a vBucket: something will be missing in it.
     pub(crate) fn forget_history(&self, id: VbId) -> Result<(), StoreError> {
+        self.check_quarantine(id, "dropping a history")?;
         let grown = self.histories.of(id).grown;
         let kept = self
             .store
@@ -175,6 +178,7 @@ impl<S: KvStore> Bucket<S> {
         id: VbId,
         living: Option<&Living>,
     ) -> Result<HistoryKept, StoreError> {
+        self.check_quarantine(id, "trimming a history")?;
         let now = self.clock.now().unix_s();
         let limits = self.history_limits(now);
         let grown = self.histories.of(id).grown;
@@ -225,7 +229,8 @@ impl<S: KvStore> Bucket<S> {
                 return;
             }
             let now_s = u64::from(self.clock.now().unix_s());
-            if !is_due(&known, retention, self.vbuckets(), now_s) {
+            if self.quarantined(id).is_some() || !is_due(&known, retention, self.vbuckets(), now_s)
+            {
                 continue;
             }
             if let Err(error) = self.trim_history(id, None) {

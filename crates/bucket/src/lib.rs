@@ -20,6 +20,7 @@ mod holds;
 mod lifecycle;
 mod memory;
 mod pace;
+mod quarantine;
 mod replica;
 mod room;
 mod scans;
@@ -44,6 +45,7 @@ pub use memory::{
     Eviction, Limit, Limits, Memory, MemoryRefusal, Pressure, Relief, Share, next_relief,
 };
 pub use pace::Pace;
+pub use quarantine::Quarantined;
 pub use scans::{
     Sampling, Scan, ScanAsk, ScanError, ScanId, ScanInfo, ScanNext, ScanRun, ScanStage, ScanTaken,
 };

@@ -17,7 +17,7 @@ impl<S: KvStore> Bucket<S> {
     /// Creates a vBucket or changes its state.
     ///
     /// # Errors
-    /// `TemporaryFailure` during warmup, `NotMyVbucket` for a number that there cannot be.
+    /// `TemporaryFailure` during warmup, `NotMyVbucket` for a number that there cannot be, and in quarantine.
     pub fn set_vbucket(
         &self,
         id: VbId,
@@ -29,6 +29,9 @@ impl<S: KvStore> Bucket<S> {
             return Err(OpError::TemporaryFailure);
         }
         let home = self.slot(id).ok_or(OpError::NotMyVbucket)?;
+        if self.quarantined(id).is_some() {
+            return Err(OpError::NotMyVbucket);
+        }
         let mut slot = home.vbucket.lock();
         let mut other = false;
         let vbucket = slot.get_or_insert_with(|| {
@@ -69,7 +72,7 @@ impl<S: KvStore> Bucket<S> {
         // A batch of this vBucket that is on its way into the store would bring it back.
         let mut owed = self.turn_to_write();
         let Some(vbucket) = home.vbucket.lock().take() else {
-            return Ok(false);
+            return self.delete_quarantined(id, &mut owed);
         };
         self.memory.add(vbucket.memory_to_give_back());
         home.epoch.fetch_add(1, Ordering::SeqCst);
@@ -146,6 +149,24 @@ impl<S: KvStore> Bucket<S> {
         if let Some(home) = self.slot(id) {
             home.subscribers.notify(id);
         }
+    }
+
+    /// The same for a vBucket in quarantine, which is not in memory.
+    fn delete_quarantined(
+        &self,
+        id: VbId,
+        owed: &mut Vec<(VbId, VbRecord)>,
+    ) -> Result<bool, StoreError> {
+        let Some(known) = self.quarantined(id) else {
+            return Ok(false);
+        };
+        owed.push((id, deleted_record(known.record.clone())));
+        let settled = self.settle(owed);
+        self.quarantine.remove(id);
+        if settled.is_err() {
+            self.dirty.mark(id);
+        }
+        settled.map(|()| true)
     }
 
     /// Waits until no batch of any vBucket is on its way, into the store or back from there.

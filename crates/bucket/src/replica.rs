@@ -275,6 +275,7 @@ impl<S: KvStore> Bucket<S> {
 
     /// `None` when the store knows no such vBucket yet.
     fn roll_back_store(&self, id: VbId, to: Seqno) -> Result<Option<VbRecord>, StoreError> {
+        self.check_quarantine(id, "rolling back")?;
         if self.store.snapshot(id)?.record().is_none() {
             return Ok(None);
         }

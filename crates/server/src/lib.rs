@@ -28,7 +28,7 @@ pub use config::{
     BucketConfig, BucketKind, CertificateFiles, EvictionPolicy, MemcachedPort, NodeConfig, Ports,
     StartError,
 };
-pub use node::{Node, salvage};
+pub use node::{Node, SalvageStep, salvage};
 pub use replication::ReplicaOf;
 pub use stats::stats_page;
 pub use storage::{SalvageError, Salvaged};

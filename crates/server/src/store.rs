@@ -2,8 +2,8 @@
 
 use model::{Meta, Seqno, VbId, VbRecord};
 use storage::{
-    CommitInfo, Compacted, DiskStore, DiskUsage, HistoryKept, HistoryLimits, Keep, KvStore,
-    LoadedVb, MemStore, Snapshot, StoreError, Upkeep, VbBatch, Want,
+    CommitInfo, Compacted, DamagedRow, DiskStore, DiskUsage, HistoryKept, HistoryLimits, Keep,
+    KvStore, LoadedVb, MemStore, Snapshot, StoreError, Upkeep, VbBatch, Want,
 };
 
 /// Unit tests make it fail.
@@ -108,6 +108,10 @@ impl KvStore for Store {
 
     fn set_manifest(&self, text: &[u8]) -> Result<(), StoreError> {
         either!(self, store => store.set_manifest(text))
+    }
+
+    fn locate(&self, vb: VbId, after: Seqno, high: Seqno) -> DamagedRow {
+        either!(self, store => store.locate(vb, after, high))
     }
 
     fn disk_usage(&self) -> Result<DiskUsage, StoreError> {

@@ -1,8 +1,9 @@
 //! `settee salvage`: copies what can be read of a damaged data directory into a new one.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use server::Salvaged;
+use server::{SalvageError, SalvageStep, Salvaged};
 
 use crate::exit::{Failure, Sysexit};
 use crate::output;
@@ -10,7 +11,8 @@ use crate::output;
 /// Copy everything that can still be read of a damaged data directory into a new one.
 ///
 /// For a node that refuses to start because a file is damaged. Every document that is copied
-/// passed its checksum. The damaged directory stays as it is; no node may be running on it.
+/// passed its checksum. A node that starts on the copy has the identity and the buckets of the
+/// damaged one. The damaged directory stays as it is; no node may be running on it.
 /// Documents of which the newest version is lost may come back in an older one.
 ///
 /// Exit code 65 when something is damaged or missing; it is listed.
@@ -29,20 +31,46 @@ pub(crate) struct Args {
 /// # Errors
 /// The one cannot be read or the other written, or something is lost.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let (mut text, mut whole) = (String::new(), true);
-    let done = server::salvage(&args.data_dir, &args.to, &mut |bucket, salvaged| {
-        whole &= salvaged.is_whole();
-        describe(bucket, salvaged, &mut text);
+    crate::serve::keep_files_private();
+    let (mut text, mut whole, mut failed) = (String::new(), true, None::<String>);
+    let done = server::salvage(&args.data_dir, &args.to, &mut |step| match step {
+        SalvageStep::NodeLost(why) => {
+            whole = false;
+            writeln!(
+                text,
+                "{why}: the copy is another node, its buckets have default settings"
+            )
+            .expect("writing to a string does not fail");
+        }
+        SalvageStep::Bucket(bucket, salvaged) => {
+            whole &= salvaged.is_whole();
+            describe(bucket, salvaged, &mut text);
+        }
+        SalvageStep::BucketFailed(bucket, error) => {
+            whole = false;
+            writeln!(text, "{bucket}: not copied, or not all: {error}")
+                .expect("writing to a string does not fail");
+            failed = failed.take().or_else(|| not_damage(error));
+        }
     });
     output::print(text.as_bytes())?;
     done.map_err(|error| Failure::new(Sysexit::Os, error.to_string()))?;
-    if whole {
-        return Ok(());
+    match failed {
+        Some(reason) => Err(Failure::new(Sysexit::Os, reason)),
+        None if whole => Ok(()),
+        None => Err(Failure::new(
+            Sysexit::Data,
+            "not everything could be copied",
+        )),
     }
-    Err(Failure::new(
-        Sysexit::Data,
-        "not everything could be copied",
-    ))
+}
+
+/// Why a bucket was not copied, where that is no damage of it.
+fn not_damage(error: &SalvageError) -> Option<String> {
+    match error {
+        SalvageError::Read(..) => None,
+        _ => Some(error.to_string()),
+    }
 }
 
 fn describe(bucket: &str, salvaged: &Salvaged, text: &mut String) {

@@ -32,6 +32,7 @@ pub struct FaultyStore<S> {
     poisoned: AtomicBool,
     faults: Mutex<Vec<(std::ops::Range<usize>, Fault)>>,
     unreadable: AtomicBool,
+    damaged: Mutex<Vec<VbId>>,
 }
 
 impl<S: KvStore> FaultyStore<S> {
@@ -45,6 +46,7 @@ impl<S: KvStore> FaultyStore<S> {
             poisoned: AtomicBool::new(false),
             faults: Mutex::default(),
             unreadable: AtomicBool::new(false),
+            damaged: Mutex::default(),
         }
     }
 
@@ -82,6 +84,19 @@ impl<S: KvStore> FaultyStore<S> {
     /// Makes fetches, snapshots and scans answer `Io`, or work again.
     pub fn set_unreadable(&self, unreadable: bool) {
         self.unreadable.store(unreadable, Ordering::SeqCst);
+    }
+
+    /// Makes fetches, snapshots and scans of a vBucket answer `Corrupt`.
+    pub fn damage(&self, vb: VbId) {
+        self.damaged.lock().push(vb);
+    }
+
+    fn check_damage(&self, vb: VbId, during: &'static str) -> Result<(), StoreError> {
+        self.check_read(during)?;
+        if self.damaged.lock().contains(&vb) {
+            return Err(StoreError::new(ErrorKind::Corrupt, during).of(vb));
+        }
+        Ok(())
     }
 
     fn check_read(&self, during: &'static str) -> Result<(), StoreError> {
@@ -130,7 +145,7 @@ impl<S: KvStore> KvStore for FaultyStore<S> {
     }
 
     fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Result<Vec<Option<Document>>, StoreError> {
-        self.check_read("fetching documents")?;
+        self.check_damage(vb, "fetching documents")?;
         self.inner.fetch(vb, wants)
     }
 
@@ -139,7 +154,7 @@ impl<S: KvStore> KvStore for FaultyStore<S> {
     }
 
     fn snapshot(&self, vb: VbId) -> Result<Box<dyn Snapshot>, StoreError> {
-        self.check_read("opening a snapshot")?;
+        self.check_damage(vb, "opening a snapshot")?;
         self.inner.snapshot(vb)
     }
 

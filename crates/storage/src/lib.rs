@@ -34,6 +34,6 @@ pub use faulty::{Fault, FaultyStore};
 pub use history::{HistoryKept, HistoryLimits};
 pub use mem::MemStore;
 pub use port::{
-    Change, Changes, CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, LookedAt,
-    RowLooker, ScanEnd, Snapshot, Upkeep, VbBatch, Want,
+    Change, Changes, CommitInfo, Compacted, DamagedRow, DiskUsage, Keep, KvStore, LoadedVb,
+    LookedAt, RowLooker, ScanEnd, Snapshot, Upkeep, VbBatch, Want,
 };

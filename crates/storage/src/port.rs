@@ -1,6 +1,7 @@
 //! The port: what a bucket may ask of the store that keeps its history.
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 use model::{Document, Meta, Seqno, SnapshotRange, VbId, VbRecord};
 
@@ -156,6 +157,15 @@ pub trait KvStore: Send + Sync + 'static {
     /// # Errors
     /// `NoSpace`, `Io`: the last one is still there. `Closed`.
     fn set_manifest(&self, text: &[u8]) -> Result<(), StoreError>;
+
+    /// Looks for what is damaged of a vBucket's rows behind seqno `after` and up to `high`, to tell it: the
+    /// first such row, and the files.
+    ///
+    /// Cost: up to a read of all tables.
+    fn locate(&self, vb: VbId, after: Seqno, high: Seqno) -> DamagedRow {
+        let (_, _, _) = (vb, after, high);
+        DamagedRow::default()
+    }
 
     /// Bytes that the store takes.
     ///
@@ -342,6 +352,15 @@ pub struct LoadedVb {
     pub vb: VbId,
     /// Its record.
     pub record: VbRecord,
+}
+
+/// Where something is damaged, as far as is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DamagedRow {
+    /// The row.
+    pub seqno: Option<Seqno>,
+    /// The files.
+    pub files: Vec<PathBuf>,
 }
 
 /// How far a scan's view reached.

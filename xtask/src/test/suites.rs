@@ -73,7 +73,7 @@ const JAVA: Suite = suite(
 const DCP_GO: Suite = suite("dcp-go", &["go"], Language::Go, "dcp-go");
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 22] = [
+pub(super) const SUITES: [Suite; 23] = [
     PYTHON,
     suite(
         "classic",
@@ -101,6 +101,12 @@ pub(super) const SUITES: [Suite; 22] = [
         &["python3"],
         Language::PlainPython,
         "crash/suite.py",
+    ),
+    suite(
+        "damage",
+        &["python3"],
+        Language::PlainPython,
+        "damage/suite.py",
     ),
     suite(
         "diskfull",

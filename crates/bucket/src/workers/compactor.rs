@@ -115,6 +115,7 @@ impl<S: KvStore> Bucket<S> {
     }
 
     fn look_through(&self, vb: VbId, rules: CompactionRules) -> Result<Compacted, StoreError> {
+        self.check_quarantine(vb, "compacting")?;
         let stats = self.compaction();
         let _running = stats.begin();
         let now_s = self.clock.now().unix_s();

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use engine::collections::SystemEvent;
-use model::{Document, VbId, VbState, VbUuid};
+use model::{Document, Seqno, VbId, VbState, VbUuid};
 use storage::{ErrorKind, KvStore, StoreError};
 
 use crate::Bucket;
@@ -14,19 +14,32 @@ use crate::stats::{Counters, FlusherState, WarmupStage};
 const ROWS_PER_HOLD: usize = 256;
 
 impl<S: KvStore> Bucket<S> {
-    /// Loads all vBuckets, then lets data operations in. `uuids` is as for [`Bucket::open`].
+    /// Loads all vBuckets, then lets data operations in. `uuids` is as for [`Bucket::open`]. A vBucket with a
+    /// row that cannot be read goes into quarantine, and is not served.
     ///
     /// When the workers are told to stop, it ends early and lets nothing in.
     pub fn warm_up(&self, uuids: &mut dyn FnMut() -> VbUuid) {
         let started = self.clock.mono_ns();
         let warmup = self.warmup();
         Counters::add(&warmup.vbuckets, u64::from(self.vbuckets()));
+        let mut any_read = false;
         for index in 0..self.vbuckets() {
-            if let Err(error) = self.load_vbucket(VbId(index)) {
-                tracing::error!(bucket = self.name(), %error, "warmup failed");
-                self.set_flusher_state(FlusherState::Failed);
-                warmup.set_stage(WarmupStage::Failed);
-                return;
+            let mut after = Seqno::ZERO;
+            match self.load_vbucket(VbId(index), &mut after) {
+                Ok(()) => any_read |= after > Seqno::ZERO,
+                // A disk that gives nothing at all is no damage of a vBucket.
+                Err(error)
+                    if error.kind == ErrorKind::Corrupt
+                        || any_read && error.kind == ErrorKind::Io =>
+                {
+                    self.put_in_quarantine(VbId(index), after, &error);
+                }
+                Err(error) => {
+                    tracing::error!(bucket = self.name(), %error, "warmup failed");
+                    self.set_flusher_state(FlusherState::Failed);
+                    warmup.set_stage(WarmupStage::Failed);
+                    return;
+                }
             }
             if self.is_stopping() {
                 return;
@@ -49,14 +62,16 @@ impl<S: KvStore> Bucket<S> {
         warmup.set_stage(WarmupStage::Done);
     }
 
-    fn load_vbucket(&self, vb: VbId) -> Result<(), StoreError> {
+    /// Loads the rows of a vBucket; `after` is the seqno of the last one that could be read.
+    fn load_vbucket(&self, vb: VbId, after: &mut Seqno) -> Result<(), StoreError> {
         let known = self.with_vbucket(vb, |vbucket| vbucket.high_seqno().0 != 0);
         if known != Some(true) {
             return Ok(());
         }
         let mut rows: Vec<Document> = Vec::with_capacity(ROWS_PER_HOLD);
         let mut bytes = 0;
-        self.store.scan(vb, model::Seqno(1), &mut |document| {
+        self.store.scan(vb, Seqno(1), &mut |document| {
+            *after = document.seqno();
             if rows.is_empty() {
                 bytes = 0;
             }

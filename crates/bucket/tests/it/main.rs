@@ -18,6 +18,7 @@ mod history;
 mod lifecycle;
 mod policy;
 mod pressure;
+mod quarantine;
 mod replica;
 mod restart;
 mod stores;

@@ -7,7 +7,7 @@ use bucket::WarmupStage;
 use engine::collections::Manifest;
 use model::{VbId, VbState};
 
-use super::{NodeState, open, random_vb_uuid};
+use super::{NodeState, address_space, open, random_vb_uuid};
 use crate::cluster_map::MapRevision;
 use crate::collections;
 use crate::config::{BucketKind, BucketSettings, HistorySettings, StartError};
@@ -51,6 +51,7 @@ impl NodeState {
             }
         };
         self.buckets.write().insert(name, served);
+        address_space::tell(self.quota_bytes());
         Ok(())
     }
 
@@ -188,6 +189,13 @@ impl NodeState {
         });
         for id in &full {
             served.claims.revoke(*id);
+        }
+        for (id, _) in bucket.all_quarantined() {
+            // What is damaged goes as well.
+            let deleted = bucket.delete_vbucket(id);
+            deleted.map_err(|error| BucketsError::Failed(error.to_string()))?;
+            let anew = bucket.set_vbucket(id, VbState::Active, None, random_vb_uuid());
+            anew.map_err(|error| BucketsError::Failed(format!("{}: {error:?}", id.0)))?;
         }
         let emptied = bucket.empty_vbuckets(&full, &mut random_vb_uuid);
         self.wake_all();

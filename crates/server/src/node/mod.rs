@@ -1,12 +1,15 @@
 //! The node: what all connections share, how it starts and how it stops.
 
+mod address_space;
 mod buckets;
 mod data_dir;
 mod descriptors;
 mod logins;
 mod made;
 mod memory_watch;
+mod node_file;
 mod open;
+mod private;
 mod salvage;
 mod sockets;
 mod view;
@@ -41,7 +44,7 @@ use data_dir::Kept;
 use descriptors::Descriptors;
 use sockets::Sockets;
 
-pub use salvage::salvage;
+pub use salvage::{SalvageStep, salvage};
 
 /// The release of the reference server whose behaviour clients may expect.
 pub(crate) const COMPATIBLE_VERSION: &str = "7.6.2-1000";
@@ -201,6 +204,12 @@ impl NodeState {
         }
     }
 
+    /// Quotas of all buckets.
+    fn quota_bytes(&self) -> u64 {
+        let quotas = self.all_buckets().into_iter();
+        quotas.map(|served| served.bucket.memory().quota()).sum()
+    }
+
     /// Lets every parked request be tried again.
     pub(crate) fn wake_all(&self) {
         for info in self.connections.all() {
@@ -271,7 +280,10 @@ impl Node {
     }
 
     fn start_with(config: &NodeConfig, waits: Waits) -> Result<Self, StartError> {
-        let system = |error: std::io::Error| StartError::System(error.to_string());
+        let system = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::WouldBlock => StartError::System(address_space::no_thread(&error)),
+            _ => StartError::System(error.to_string()),
+        };
         let mut sockets = Sockets::bind(config)?;
         let ports = sockets.ports;
         let (warmed, warm) = watch::channel(0);
@@ -282,6 +294,7 @@ impl Node {
         // Not before: whoever is refused a start is told why, and nothing else.
         descriptors.tell();
         state.tell_of_missing_memcached_bucket();
+        address_space::tell(state.quota_bytes());
         let (workers, threads) = Workers::start(&state, &state.timings, doors).map_err(system)?;
         let listeners = sockets.accept(&state, &crew).map_err(system)?;
         let (stop_http, stopping) = watch::channel(false);

@@ -13,7 +13,7 @@ use storage::{
 use tokio::sync::watch;
 
 use super::data_dir::{DataDir, Identities, Kept};
-use super::{random_u64, random_vb_uuid};
+use super::{address_space, random_u64, random_vb_uuid};
 use crate::clock::SystemClock;
 use crate::collections;
 use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy};
@@ -60,7 +60,7 @@ pub(super) fn open_buckets(
 ) -> Result<Opened, StartError> {
     let (dir, identities) = match &config.data_dir {
         Some(path) => {
-            let (dir, identities) = DataDir::examine(path)?;
+            let (dir, identities) = DataDir::open(path)?;
             (Some(dir), identities)
         }
         None => (None, Identities::new()),
@@ -68,15 +68,19 @@ pub(super) fn open_buckets(
     let mut kept = Kept { dir, identities };
     kept.remove_dropped()?;
     let wanted = wanted(config, &kept);
-    // All stores first: nothing runs, and nothing is written, if one of them is refused.
-    let mut stores = Vec::new();
+    kept.note_new(&wanted)?;
+    // All stores first: nothing runs if one of them is refused.
+    let mut stores = Stores::default();
     for settings in &wanted {
-        stores.push(open_store(&settings.bucket, kept.dir.as_ref())?);
+        let opened = open_store(&settings.bucket, kept.dir.as_ref());
+        stores
+            .0
+            .push(opened.map_err(|error| stores.refused(error))?);
     }
-    // Now the data directory is this node's, and nothing runs yet.
-    let tls = Tls::open(config)?;
+    let tls = Tls::open(config).map_err(|error| stores.refused(error))?;
     let mut buckets = Vec::new();
-    for (settings, (store, clean)) in wanted.into_iter().zip(stores) {
+    for settings in wanted {
+        let (store, clean) = stores.0.remove(0);
         let name = &settings.bucket.name;
         let uuid = (kept.identities.bucket(name), kept.identities.epoch(name));
         let of = config.replica_of.as_ref();
@@ -84,12 +88,44 @@ pub(super) fn open_buckets(
         let how = (clean, of, config.purge_age_s);
         let warmed = warmed.clone();
         let done = move || warmed.send_modify(|count| *count += 1);
-        buckets.push(start(settings, store, how, (uuid, clock, done))?);
+        match start(settings, store, how, (uuid, clock, done)) {
+            Ok(opened) => buckets.push(opened),
+            Err(error) => {
+                stop(&buckets);
+                return Err(stores.refused(error));
+            }
+        }
     }
     if let Some(dir) = &kept.dir {
         dir.save(&kept.identities)?;
     }
     Ok(Opened { kept, buckets, tls })
+}
+
+/// Stores that nothing uses yet, and whether their last stop was a clean one.
+#[derive(Default)]
+struct Stores(Vec<(Store, bool)>);
+
+impl Stores {
+    /// Leaves them as they were found: a refused start is no unclean stop of those that are not to blame.
+    fn refused(&self, error: StartError) -> StartError {
+        for (store, clean) in &self.0 {
+            if *clean && let Err(error) = store.close() {
+                tracing::warn!(%error, "a store did not close well");
+            }
+        }
+        error
+    }
+}
+
+/// Ends buckets that run already.
+fn stop(buckets: &[OpenedBucket]) {
+    for opened in buckets {
+        if let Err(error) = opened.workers.stop() {
+            let bucket = opened.bucket.name();
+            tracing::warn!(bucket, %error, "a bucket did not stop well");
+        }
+    }
 }
 
 /// What is configured, then what was made while the node ran.
@@ -150,7 +186,9 @@ fn open_behind_front_end(path: &Path) -> Result<(DiskStore, OpenedStore), StartE
             bucket::yield_to_front_end();
             DiskStore::open(&path, DiskOptions::default())
         });
-    let opened = thread.map_err(|error| system(error.to_string()))?.join();
+    let opened = thread
+        .map_err(|error| system(address_space::no_thread(&error)))?
+        .join();
     opened
         .map_err(|_| system("its thread panicked".into()))?
         .map_err(|error| start_error(&error))
@@ -259,7 +297,7 @@ fn start(
         forget_manifest(&bucket)?;
     }
     let workers = Workers::start(&bucket, random_vb_uuid, done)
-        .map_err(|error| StartError::System(error.to_string()))?;
+        .map_err(|error| StartError::System(address_space::no_thread(&error)))?;
     Ok(OpenedBucket {
         bucket,
         workers,

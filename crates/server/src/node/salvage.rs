@@ -1,4 +1,4 @@
-//! Salvage of a node's data directory, bucket by bucket.
+//! Salvage of a node's data directory: who the node and its buckets are, then bucket by bucket.
 
 use std::fs;
 use std::io;
@@ -6,31 +6,87 @@ use std::path::Path;
 
 use storage::{SalvageError, Salvaged};
 
-use super::data_dir::BUCKETS;
+use super::data_dir::{BUCKETS, Identities, stores};
+use super::{node_file, private};
+use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy};
 
-/// Copies what can be read of every bucket in the data directory `from` into `to`, which must be
-/// empty or missing; changes nothing in `from`. Tells `each` of every bucket that is done.
+/// The quota of a bucket whose settings are lost.
+const QUOTA_BYTES: u64 = 256 << 20;
+
+/// What a salvage tells as it goes on.
+#[derive(Debug)]
+pub enum SalvageStep<'a> {
+    /// The node's own file, `node.json`, is lost, and why; in the copy the node is a new one, and its buckets
+    /// have the settings that buckets have by default.
+    NodeLost(String),
+    /// A bucket is done.
+    Bucket(&'a str, &'a Salvaged),
+    /// Nothing, or not all that can be read, of a bucket was copied.
+    BucketFailed(&'a str, &'a SalvageError),
+}
+
+/// Copies what can be read of every bucket in the data directory `from` into `to`, which must hold none
+/// of them; changes nothing in `from`. A node that starts on `to` serves every bucket that was copied, with the
+/// settings that it had. Tells `each` how it goes.
 ///
 /// # Errors
-/// See [`SalvageError`]; buckets that `each` was told of are done.
+/// The one cannot be read at all, or the other not written.
 ///
 /// Cost: reads everything twice; some 100 bytes of memory a row of the largest bucket.
 pub fn salvage(
     from: &Path,
     to: &Path,
-    each: &mut dyn FnMut(&str, &Salvaged),
+    each: &mut dyn FnMut(SalvageStep<'_>),
 ) -> Result<(), SalvageError> {
     let buckets = from.join(BUCKETS);
     let read = |error: io::Error| SalvageError::Read(buckets.clone(), error);
     let mut names = Vec::new();
     for entry in fs::read_dir(&buckets).map_err(read)? {
-        names.push(entry.map_err(read)?.file_name());
+        let entry = entry.map_err(read)?;
+        if entry.path().is_dir() && entry.file_name() != "lost+found" {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
     }
     names.sort();
-    for name in names {
-        let target = to.join(BUCKETS).join(&name);
-        let salvaged = storage::salvage(&buckets.join(&name), &target)?;
-        each(&name.to_string_lossy(), &salvaged);
+    let write = |error: io::Error| SalvageError::Read(to.to_owned(), error);
+    private::make_directory(to).map_err(write)?;
+    if let Some(name) = stores(to).map_err(write)?.first() {
+        return Err(SalvageError::Occupied(to.join(BUCKETS).join(name)));
+    }
+    let mut identities = identities_of(from).unwrap_or_else(|why| {
+        each(SalvageStep::NodeLost(why));
+        Identities::new()
+    });
+    names.retain(|name| !identities.is_dropped(name));
+    identities.forget_dropped();
+    for name in &names {
+        if !identities.knows(name) {
+            identities.add_made(&default_settings(name));
+        }
+    }
+    identities.write_into(to).map_err(write)?;
+    for name in &names {
+        let target = to.join(BUCKETS).join(name);
+        match storage::salvage(&buckets.join(name), &target) {
+            Ok(salvaged) => each(SalvageStep::Bucket(name, &salvaged)),
+            Err(error) => each(SalvageStep::BucketFailed(name, &error)),
+        }
     }
     Ok(())
+}
+
+fn identities_of(from: &Path) -> Result<Identities, String> {
+    let file = from.join(node_file::NAME);
+    let bytes = fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    Identities::parse(&bytes).map_err(|why| format!("{}: {why}", file.display()))
+}
+
+fn default_settings(name: &str) -> BucketSettings {
+    BucketSettings::from(BucketConfig {
+        name: name.to_owned(),
+        quota_bytes: QUOTA_BYTES,
+        kind: BucketKind::Couchbase,
+        eviction: EvictionPolicy::Values,
+        durability_min: None,
+    })
 }

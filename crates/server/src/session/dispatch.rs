@@ -317,9 +317,12 @@ impl Session {
         let manifest_uid = || Some(self.bucket.as_ref()?.bucket.manifest().uid());
         let (status, context, manifest) = match why {
             Refusal::Op(OpError::NotMyVbucket) | Refusal::Status(Status::NOT_MY_VBUCKET, _) => {
-                self.timings
-                    .answered(frame.header.opcode.0, Answer::Refused);
-                return self.not_my_vbucket(frame, now, output);
+                let Some(reason) = self.quarantined(frame) else {
+                    self.timings
+                        .answered(frame.header.opcode.0, Answer::Refused);
+                    return self.not_my_vbucket(frame, now, output);
+                };
+                (Status::CHECKSUM_MISMATCH, Some(Cow::Owned(reason)), None)
             }
             Refusal::Op(error) => {
                 let context = match error {
@@ -378,6 +381,17 @@ impl Session {
     }
 
     /// The answer that carries the cluster map, unless the peer has it already.
+    /// Why the request's vBucket is not served, where it is damaged: no other node has it, so a client must not
+    /// look for one.
+    fn quarantined(&self, frame: &Frame<'_>) -> Option<String> {
+        let id = frame.vbucket();
+        let known = self.bucket.as_ref()?.bucket.quarantined(id)?;
+        let reason = &known.reason;
+        Some(format!(
+            "{id} is damaged and in quarantine: {reason}; settee salvage copies what can be read"
+        ))
+    }
+
     fn not_my_vbucket(&mut self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
         let map = self.bucket.as_ref().map(|bucket| bucket.map());
         let known = self.has(Feature::DEDUPE_NOT_MY_VBUCKET_CLUSTERMAP)

@@ -58,10 +58,12 @@ pub(super) fn part(
             .bucket
             .with_vbucket_for(Hold::Stat, id, |vb| VbFigures::of(vb, group));
         let Some(mut figures) = found else {
-            if all {
-                continue;
+            match served.bucket.quarantined(id) {
+                Some(known) => quarantined(group, id, &known.reason, rows),
+                None if all => {}
+                None => return Err(StatError::NoVbucket),
             }
-            return Err(StatError::NoVbucket);
+            continue;
         };
         figures.history = served.bucket.history_kept(id);
         one(group, &selected, &figures, rows);
@@ -145,6 +147,19 @@ pub(super) fn number(word: &str) -> Result<VbId, StatError> {
         .parse()
         .map_err(|_| StatError::Argument("the vBucket is not a number"))?;
     Ok(VbId(number))
+}
+
+/// A vBucket that is not in memory, because something of it in the store is damaged.
+fn quarantined(group: &str, id: VbId, reason: &str, rows: &mut Rows<'_, '_>) {
+    rows.prefix(id);
+    match group {
+        "vbucket" | "vbucket-details" | "vbucket-durability-state" => rows.row("", "quarantined"),
+        "prev-vbucket" => rows.row("", "dead"),
+        _ => {}
+    }
+    if group == "vbucket-details" {
+        rows.row(":quarantine_reason", reason);
+    }
 }
 
 fn one(group: &str, selected: &[&VbRow], figures: &VbFigures, rows: &mut Rows<'_, '_>) {

@@ -91,34 +91,99 @@ impl Place {
 impl Authority {
     fn new() -> Result<Self, rcgen::Error> {
         let key = KeyPair::generate()?;
-        let certificate = authority_params(&key).self_signed(&key)?;
-        let certificate = certificate.der().clone();
+        let certificate = Self::certify(&key)?;
         Ok(Self { key, certificate })
+    }
+
+    fn certify(key: &KeyPair) -> Result<CertificateDer<'static>, rcgen::Error> {
+        Ok(authority_params(key).self_signed(key)?.der().clone())
     }
 
     /// The one in this directory, which is made if there is none.
     fn kept(directory: &Path) -> Result<Self, String> {
-        let at = |name: &str| directory.join(name);
-        let fail =
-            |name: &str, error: &dyn std::fmt::Display| format!("{}: {error}", at(name).display());
-        let key = match fs::read_to_string(at(KEY_FILE)) {
-            Ok(text) => KeyPair::from_pem(&text).map_err(|error| fail(KEY_FILE, &error))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let made = Self::new().map_err(|error| error.to_string())?;
-                // The key last: while it is missing, all is made anew.
-                let pem = super::to_pem(&made.certificate);
-                let kept = write(directory, CERTIFICATE_FILE, &pem, 0o644)
-                    .and_then(|()| write(directory, KEY_FILE, &made.key.serialize_pem(), 0o600));
-                kept.map_err(|error| format!("{}: {error}", directory.display()))?;
-                return Ok(made);
-            }
-            Err(error) => return Err(fail(KEY_FILE, &error)),
+        let (key_file, certificate_file) =
+            (directory.join(KEY_FILE), directory.join(CERTIFICATE_FILE));
+        let Some(text) = read(&key_file)? else {
+            return Self::made_in(directory, &certificate_file);
         };
-        let text = fs::read(at(CERTIFICATE_FILE));
-        let text = text.map_err(|error| fail(CERTIFICATE_FILE, &error))?;
-        let certificate = CertificateDer::from_pem_slice(&text);
-        let certificate = certificate.map_err(|error| fail(CERTIFICATE_FILE, &error))?;
-        Ok(Self { key, certificate })
+        let (pem, sum) = text
+            .split_once(SUM)
+            .map_or((&*text, None), |(pem, sum)| (pem, Some(sum)));
+        let damaged = |file: &Path, error: &dyn std::fmt::Display| {
+            format!("{}: damaged: {error}", file.display())
+        };
+        let key = KeyPair::from_pem(pem).map_err(|error| damaged(&key_file, &error))?;
+        // The key is written first. Whoever trusts its authority trusts every certificate of that.
+        let Some(certificate) = read(&certificate_file)? else {
+            let certificate = Self::certify(&key).map_err(|error| error.to_string())?;
+            let authority = Self { key, certificate };
+            authority.write_into(directory)?;
+            tracing::warn!(file = %certificate_file.display(), "was missing, and is made anew of its key");
+            return Ok(authority);
+        };
+        if sum.is_some_and(|sum| sum.trim() != sum_of(pem, &certificate)) {
+            return Err(format!(
+                "{} or {}: damaged: checksum mismatch; put the right ones back, or remove both: then the node makes \
+                 an authority that clients do not know yet",
+                certificate_file.display(),
+                key_file.display()
+            ));
+        }
+        let parsed = CertificateDer::from_pem_slice(certificate.as_bytes());
+        let certificate = parsed.map_err(|error| damaged(&certificate_file, &error))?;
+        let authority = Self { key, certificate };
+        if sum.is_none() {
+            // Of an earlier release, or of a start that was cut short.
+            authority.write_into(directory)?;
+        }
+        Ok(authority)
+    }
+
+    /// A new one, where there is none.
+    fn made_in(directory: &Path, certificate_file: &Path) -> Result<Self, String> {
+        if certificate_file.exists() {
+            return Err(format!(
+                "{}: is missing, and clients may trust its {CERTIFICATE_FILE}; put it back, or remove {}: then the \
+                 node makes an authority that clients do not know yet",
+                directory.join(KEY_FILE).display(),
+                certificate_file.display()
+            ));
+        }
+        let made = Self::new().map_err(|error| error.to_string())?;
+        made.write_into(directory)?;
+        Ok(made)
+    }
+
+    /// Keeps it in a directory: the key first, and once more with the checksum of both.
+    fn write_into(&self, directory: &Path) -> Result<(), String> {
+        let (key, certificate) = (self.key.serialize_pem(), super::to_pem(&self.certificate));
+        let sealed = format!("{key}{SUM}{}\n", sum_of(&key, &certificate));
+        let write = |name, text: &str, mode| write(directory, name, text, mode);
+        write(KEY_FILE, &key, 0o600)
+            .and_then(|()| write(CERTIFICATE_FILE, &certificate, 0o644))
+            .and_then(|()| write(KEY_FILE, &sealed, 0o600))
+            .map_err(|error| format!("{}: {error}", directory.display()))
+    }
+}
+
+/// The words before the checksum, behind the key.
+const SUM: &str = "# settee authority 1 ";
+
+fn sum_of(key: &str, certificate: &str) -> String {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(key.as_bytes());
+    sum.update(certificate.as_bytes());
+    format!("{:08x}", sum.finalize())
+}
+
+/// The text of a file; `None` when there is none.
+fn read(path: &Path) -> Result<Option<String>, String> {
+    match fs::read(path) {
+        Ok(bytes) => String::from_utf8(bytes)
+            .map(Some)
+            .map_err(|_| format!("{}: damaged: it is no text", path.display())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{}: {error}", path.display())),
     }
 }
 
@@ -150,7 +215,7 @@ fn lasting(mut params: CertificateParams) -> CertificateParams {
 /// Puts a file in its place as a whole.
 fn write(directory: &Path, name: &str, text: &str, mode: u32) -> io::Result<()> {
     let mut private = fs::DirBuilder::new();
-    private.recursive(true).mode(0o755).create(directory)?;
+    private.recursive(true).mode(0o700).create(directory)?;
     let beside = directory.join(format!("{name}.tmp"));
     match fs::remove_file(&beside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -14,7 +14,8 @@ use std::path::Path;
 use std::pin::pin;
 use std::process::ExitCode;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use tokio::runtime;
 
 pub(crate) use args::ServeArgs;
@@ -44,6 +45,7 @@ pub(crate) fn run(args: ServeArgs) -> ExitCode {
 fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let config = resolve(args)?;
     let logging = Logging::start(config.log_level, config.log_format);
+    keep_files_private();
     raise_descriptors();
     // Before anything that takes time: a signal during start-up must not be lost.
     let mut signals = signals::watch()?;
@@ -59,6 +61,12 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
         .shutdown()
         .map_err(|error| Failure::new(Sysexit::Os, error));
     served.and(stopped)
+}
+
+/// Whatever this process makes from now on is for its user alone: documents, certificates, keys.
+pub(crate) fn keep_files_private() {
+    let others = Mode::RWXG | Mode::RWXO;
+    umask(others);
 }
 
 /// Takes as many descriptors as the system lets this process have: the usual limit is for programs

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process;
 
@@ -16,7 +17,11 @@ pub(super) fn write(path: &Path, ports: Ports) -> io::Result<()> {
     let mut beside = name.to_owned();
     beside.push(format!(".{}.tmp", process::id()));
     let beside = path.with_file_name(beside);
-    let done = fs::write(&beside, text(ports)).and_then(|()| fs::rename(&beside, path));
+    // It is for other users, too, however private the node's own files are.
+    let readable = || fs::set_permissions(&beside, fs::Permissions::from_mode(0o644));
+    let done = fs::write(&beside, text(ports))
+        .and_then(|()| readable())
+        .and_then(|()| fs::rename(&beside, path));
     if done.is_err() {
         // What counts is why it failed; that nothing is left behind is a courtesy.
         drop(fs::remove_file(&beside));

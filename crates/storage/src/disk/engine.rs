@@ -11,6 +11,7 @@
 //! empty.
 
 use std::fs::File;
+use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
@@ -113,7 +114,13 @@ impl EngineError {
 /// What a failed read of the database means.
 pub(crate) fn read_error(error: fjall::Error, during: &'static str) -> StoreError {
     let kind = match &error {
-        fjall::Error::Io(_) | fjall::Error::Storage(fjall::LsmError::Io(_)) => ErrorKind::Io,
+        fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => {
+            match error.kind() {
+                // Parts of files that were there when they were written.
+                io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => ErrorKind::Corrupt,
+                _ => ErrorKind::Io,
+            }
+        }
         _ => ErrorKind::Corrupt,
     };
     StoreError::new(kind, during).because(error)

@@ -29,6 +29,7 @@ mod kept;
 mod layout;
 mod links;
 mod lists;
+mod locate;
 mod maintain;
 mod manifest;
 mod memo;
@@ -49,7 +50,8 @@ use model::{Document, Meta, Seqno, VbId, VbRecord};
 use parking_lot::{Mutex, RwLock};
 
 use crate::port::{
-    CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, Upkeep, VbBatch, Want,
+    CommitInfo, Compacted, DamagedRow, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, Upkeep,
+    VbBatch, Want,
 };
 use crate::{ErrorKind, HistoryKept, HistoryLimits, StoreError};
 use engine::{Engine, EngineError};
@@ -283,6 +285,12 @@ impl KvStore for DiskStore {
             return Err(StoreError::new(ErrorKind::Closed, manifest::WRITING));
         };
         directory.note_manifest().map_err(manifest::not_written)
+    }
+
+    fn locate(&self, vb: VbId, after: Seqno, high: Seqno) -> DamagedRow {
+        self.reader("looking for damage")
+            .map(|engine| locate::locate(&engine, &self.path, vb, (after, high)))
+            .unwrap_or_default()
     }
 
     fn disk_usage(&self) -> Result<DiskUsage, StoreError> {

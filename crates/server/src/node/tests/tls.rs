@@ -342,9 +342,44 @@ fn the_authority_stays_and_the_certificate_is_read_again() {
     std::fs::write(&key, "damaged").unwrap();
     let refused = Node::start(tls_config(Some(place.path()))).err().unwrap();
     assert!(refused.to_string().contains("ca-key.pem"), "{refused}");
+    // A certificate without its key: clients that trust it would trust this node no more.
     std::fs::remove_file(&key).unwrap();
+    let refused = Node::start(tls_config(Some(place.path()))).err().unwrap();
+    assert!(
+        refused.to_string().contains("ca-key.pem: is missing"),
+        "{refused}"
+    );
+    std::fs::remove_file(place.path().join("tls/ca.pem")).unwrap();
     let node = with_tls(Some(place.path()), LONG);
     assert_ne!(authority(&node), pem);
+}
+
+#[test]
+fn a_damaged_authority_is_refused_and_a_lost_certificate_is_made_again() {
+    let place = tempfile::tempdir().unwrap();
+    let start = || Node::start(tls_config(Some(place.path())));
+    drop(start().map(|node| node.shutdown()).unwrap());
+    let [key, certificate] = ["tls/ca-key.pem", "tls/ca.pem"].map(|name| place.path().join(name));
+    let whole = [&key, &certificate].map(|file| std::fs::read(file).unwrap());
+    for (file, whole) in [&key, &certificate].into_iter().zip(&whole) {
+        for at in (0..whole.len()).step_by(97).chain([whole.len() - 2]) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            std::fs::write(file, damaged).unwrap();
+            let refused = start().err().map(|error| error.to_string());
+            let refused = refused.unwrap_or_else(|| panic!("byte {at} of {}", file.display()));
+            assert!(refused.contains(&*file.to_string_lossy()), "{refused}");
+        }
+        std::fs::write(file, whole).unwrap();
+    }
+    // A key of an earlier release has no checksum, and gets one.
+    let text = String::from_utf8(whole[0].clone()).unwrap();
+    std::fs::write(&key, text.split('#').next().unwrap()).unwrap();
+    drop(start().map(|node| node.shutdown()).unwrap());
+    assert_eq!(std::fs::read(&key).unwrap(), whole[0]);
+    std::fs::remove_file(&certificate).unwrap();
+    drop(start().map(|node| node.shutdown()).unwrap());
+    assert!(certificate.exists());
 }
 
 #[test]

@@ -220,6 +220,10 @@ pub(in crate::stats) static BUCKET: &[BucketRow] = rows! {
         |f| f.served.bucket.compactions_waiting();
     GENERAL "ep_degraded_mode" Bool "Whether data operations are refused because of warmup",
         |f| !f.is_warm();
+    GENERAL "ep_vb_quarantined" Count
+        "vBuckets that are not served, because something of them in the store is damaged; vbucket-details tells what"
+        Gauge "bucket_vbuckets_quarantined",
+        |f| f.served.bucket.all_quarantined().len() as u64;
     GENERAL "ep_data_traffic_enabled" Bool "Whether data operations are let in"
         Gauge "bucket_ready",
         |f| f.is_warm();

@@ -37,6 +37,8 @@ use crate::record::{REFERENCE_BYTES, StoredVb, decode_row, decode_vb, row_key, s
 use crate::{KvStore, StoreError};
 use tables::{Tables, Told};
 
+pub(super) use tables::APART_HEADER_BYTES;
+
 /// Documents and bytes that one commit into the new store takes.
 const COMMIT_ROWS: usize = 10_000;
 const COMMIT_BYTES: usize = 8 << 20;
@@ -162,6 +164,13 @@ pub fn salvage(from: &Path, to: &Path) -> Result<Salvaged, SalvageError> {
         }
     }
     Ok(old.report)
+}
+
+/// The tables of the store in `path` that are not what was written.
+///
+/// Cost: reads all of them.
+pub(super) fn damaged_tables(path: &Path) -> Vec<PathBuf> {
+    tables::damaged(&path.join("db"))
 }
 
 /// Nobody else may have the store open meanwhile. Changes nothing.

@@ -20,7 +20,7 @@ const MAGIC: [u8; 4] = [b'L', b'S', b'M', 3];
 const VERSION: [u8; 1] = [3];
 
 /// What stands before the key and the value of a row that lies apart: magic, checksum, number, three lengths.
-const APART_HEADER_BYTES: u64 = 4 + 16 + 8 + 2 + 4 + 4;
+pub(crate) const APART_HEADER_BYTES: u64 = 4 + 16 + 8 + 2 + 4 + 4;
 
 /// What a table lists of each file of a row that lies apart: its number, and three sums.
 const LISTED_BYTES: usize = 4 * 8;
@@ -141,6 +141,23 @@ impl Tables {
         }
         Ok(self.file.as_ref().map_or(&[], |(_, bytes)| bytes))
     }
+}
+
+/// The tables of a store that are not what was written.
+pub(crate) fn damaged(database: &Path) -> Vec<PathBuf> {
+    let Ok(mut tables) = Tables::find(database) else {
+        return vec![database.to_owned()];
+    };
+    let mut found = Vec::new();
+    for number in 0..tables.files.len() {
+        if tables
+            .read(number, &mut |_| {})
+            .map_or(true, |gaps| gaps > 0)
+        {
+            found.push(tables.files[number].clone());
+        }
+    }
+    found
 }
 
 /// Whether bytes are what may lie between two blocks: nothing or, once, a list of the files of rows that lie

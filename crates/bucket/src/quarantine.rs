@@ -1,0 +1,102 @@
+//! vBuckets that are not served, because something of them in the store is damaged.
+//!
+//! Such a vBucket is not in memory, so nothing of it is flushed, purged, compacted, erased or streamed: what is
+//! left of it in the store stays as it is, for salvage. It leaves by being deleted, or by a restart on a store that
+//! is whole again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::{Seqno, VbId, VbRecord};
+use parking_lot::Mutex;
+use storage::{ErrorKind, KvStore, StoreError};
+
+use crate::Bucket;
+
+/// What is known of such a vBucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quarantined {
+    /// What is damaged: the row, the files, and what the store said; one line.
+    pub reason: String,
+    /// Its record, which could be read.
+    pub(crate) record: VbRecord,
+}
+
+/// All of a bucket.
+#[derive(Debug, Default)]
+pub(crate) struct Quarantine(Mutex<BTreeMap<VbId, Arc<Quarantined>>>);
+
+impl Quarantine {
+    pub(crate) fn get(&self, id: VbId) -> Option<Arc<Quarantined>> {
+        self.0.lock().get(&id).cloned()
+    }
+
+    pub(crate) fn remove(&self, id: VbId) -> Option<Arc<Quarantined>> {
+        self.0.lock().remove(&id)
+    }
+}
+
+impl<S: KvStore> Bucket<S> {
+    /// Why a vBucket is in quarantine; `None` when it is not.
+    pub fn quarantined(&self, id: VbId) -> Option<Arc<Quarantined>> {
+        self.quarantine.get(id)
+    }
+
+    /// Every vBucket in quarantine, ascending.
+    pub fn all_quarantined(&self) -> Vec<(VbId, Arc<Quarantined>)> {
+        let all = self.quarantine.0.lock();
+        all.iter().map(|(id, why)| (*id, Arc::clone(why))).collect()
+    }
+
+    /// Refuses what would change the store of a vBucket in quarantine.
+    pub(crate) fn check_quarantine(
+        &self,
+        id: VbId,
+        during: &'static str,
+    ) -> Result<(), StoreError> {
+        match self.quarantined(id) {
+            None => Ok(()),
+            Some(_) => Err(StoreError::new(ErrorKind::Corrupt, during)
+                .of(id)
+                .because("the vBucket is in quarantine")),
+        }
+    }
+
+    /// Takes a vBucket out of memory whose rows behind seqno `after` cannot be read.
+    pub(crate) fn put_in_quarantine(&self, id: VbId, after: Seqno, error: &StoreError) {
+        let Some(slot) = self.slot(id) else { return };
+        let Some(vbucket) = slot.vbucket.lock().take() else {
+            return;
+        };
+        self.memory.add(vbucket.memory_to_give_back());
+        let record = vbucket.record();
+        drop(vbucket);
+        let place = self.store.locate(id, after, record.high_seqno);
+        let row = match place.seqno {
+            Some(seqno) => format!("row {seqno}"),
+            None => format!("a row behind seqno {after}"),
+        };
+        let files: Vec<String> = place
+            .files
+            .iter()
+            .map(|file| file.display().to_string())
+            .collect();
+        let files = files.join(", ");
+        tracing::error!(
+            bucket = self.name(),
+            vb = id.0,
+            row,
+            files,
+            %error,
+            "a damaged row: the vBucket is in quarantine and is not served; \
+             settee salvage copies what can be read"
+        );
+        let reason = if files.is_empty() {
+            format!("{row}: {error}")
+        } else {
+            format!("{row} in {files}: {error}")
+        };
+        let known = Arc::new(Quarantined { reason, record });
+        self.quarantine.0.lock().insert(id, known);
+    }
+}

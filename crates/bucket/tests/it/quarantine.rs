@@ -1,0 +1,79 @@
+//! A damaged row costs its vBucket alone, and nothing of that is touched.
+
+use bucket::{CompactionRules, Flushed, WarmupStage};
+use engine::OpError;
+use model::{Seqno, VbId, VbState, VbUuid};
+use storage::{FaultyStore, KvStore};
+
+use crate::world::{Kept, Ops, ROOMY, options, rows, warm};
+
+const DAMAGED: VbId = VbId(1);
+
+/// A store with a document in each of four vBuckets, and what reads it: one of them is damaged.
+fn damaged() -> (Kept, FaultyStore<Kept>) {
+    let kept = Kept::default();
+    let bucket = warm(options(4, ROOMY), kept.clone(), 1);
+    for vb in 0..4 {
+        bucket.set(vb, "key", b"value");
+    }
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let store = FaultyStore::new(kept.clone());
+    store.damage(DAMAGED);
+    (kept, store)
+}
+
+#[test]
+fn a_damaged_vbucket_is_not_served_and_the_others_are() {
+    let (_, store) = damaged();
+    let bucket = warm(options(4, ROOMY), store, 50);
+    assert_eq!(bucket.warmup().stage(), WarmupStage::Done);
+    let all = bucket.all_quarantined();
+    assert_eq!(all.len(), 1);
+    assert_eq!(all[0].0, DAMAGED);
+    assert!(
+        all[0].1.reason.contains("row behind seqno"),
+        "{:?}",
+        all[0].1
+    );
+    for vb in [0, 2, 3] {
+        assert_eq!(bucket.get(vb, "key").as_deref(), Some(b"value".as_slice()));
+        bucket.set(vb, "key", b"another");
+    }
+    assert_eq!(bucket.try_set(1, "key", b"x"), Err(OpError::NotMyVbucket));
+    assert!(bucket.try_get(1, "key").is_err());
+    let active = bucket.set_vbucket(DAMAGED, VbState::Active, None, VbUuid(9));
+    assert_eq!(active, Err(OpError::NotMyVbucket), "it would be a new one");
+    assert_eq!(bucket.memory().used(), bucket.recount());
+}
+
+#[test]
+fn nothing_of_a_damaged_vbucket_is_changed() {
+    let (kept, store) = damaged();
+    let bucket = warm(options(4, ROOMY), store, 50);
+    bucket.set(0, "new", b"1");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert!(bucket.compact(DAMAGED, CompactionRules::default()).is_err());
+    assert!(bucket.trim_history(DAMAGED, None).is_err());
+    assert!(bucket.erase_step());
+    drop(bucket);
+    let rows = rows(&kept, DAMAGED.0);
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0].value(), b"value");
+    let loaded = kept.load().unwrap();
+    assert_eq!(loaded[1].record.high_seqno, Seqno(1));
+    assert_eq!(loaded[1].record.state, VbState::Active);
+}
+
+#[test]
+fn a_damaged_vbucket_leaves_by_being_deleted() {
+    let (kept, store) = damaged();
+    let bucket = warm(options(4, ROOMY), store, 50);
+    assert!(bucket.delete_vbucket(DAMAGED).unwrap());
+    assert!(bucket.quarantined(DAMAGED).is_none());
+    assert!(!bucket.delete_vbucket(DAMAGED).unwrap(), "it is gone");
+    bucket
+        .set_vbucket(DAMAGED, VbState::Active, None, VbUuid(9))
+        .unwrap();
+    assert_eq!(bucket.set(1, "key", b"new"), Seqno(1));
+    assert!(rows(&kept, DAMAGED.0).is_empty());
+}

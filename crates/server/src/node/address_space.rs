@@ -1,0 +1,56 @@
+//! Whether the process may have the memory that its buckets were promised.
+//!
+//! Memory that the system refuses ends the process: it has no other answer to a block that every operation may
+//! need. So a limit that lets this happen is told before.
+
+use rustix::process::{Resource, getrlimit};
+
+/// What the process takes beside its buckets: code, stacks, blocks that the allocator keeps in reserve.
+const OWN_BYTES: u64 = 1 << 30;
+/// The allocator's blocks of different sizes lie in different places, so documents take more addresses than bytes.
+const ADDRESSES_PER_BYTE: u64 = 2;
+
+/// Says so where buckets with these quotas together may meet a limit of this process.
+pub(super) fn tell(quota_bytes: u64) {
+    for (resource, option) in [(Resource::As, "ulimit -v"), (Resource::Data, "ulimit -d")] {
+        let Some(limit) = getrlimit(resource).current else {
+            continue;
+        };
+        let enough = enough_for(quota_bytes);
+        if limit < enough {
+            tracing::warn!(
+                limit_mib = limit >> 20,
+                quotas_mib = quota_bytes >> 20,
+                enough_mib = enough >> 20,
+                "the memory of this process is limited ({option}) to less than its buckets may need: \
+                 when the system refuses it memory, the process ends at once; raise the limit or lower the quotas"
+            );
+        }
+    }
+}
+
+fn enough_for(quota_bytes: u64) -> u64 {
+    quota_bytes
+        .saturating_mul(ADDRESSES_PER_BYTE)
+        .saturating_add(OWN_BYTES)
+}
+
+/// What it means that a thread could not be started.
+pub(super) fn no_thread(error: &std::io::Error) -> String {
+    format!(
+        "the system gives this process no further thread, or no memory for one: {error} \
+         (look at ulimit -u and ulimit -v)"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_enough_grows_with_the_quotas_and_never_overflows() {
+        assert_eq!(enough_for(0), OWN_BYTES);
+        assert_eq!(enough_for(256 << 20), (1 << 30) + (512 << 20));
+        assert_eq!(enough_for(u64::MAX), u64::MAX);
+    }
+}

@@ -1,0 +1,39 @@
+//! Directories and files that are for the node's user alone.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+const DIRECTORY: u32 = 0o700;
+const FILE: u32 = 0o600;
+/// What others than the user may do.
+const OTHERS: u32 = 0o077;
+
+/// Makes a directory with all that are missing above it, and takes it from others if it was there and open to them.
+pub(super) fn make_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(DIRECTORY)
+        .create(path)?;
+    let mode = fs::metadata(path)?.permissions().mode();
+    if mode & OTHERS == 0 {
+        return Ok(());
+    }
+    let directory = path.display();
+    match fs::set_permissions(path, Permissions::from_mode(mode & !OTHERS)) {
+        Ok(()) => {
+            tracing::info!(%directory, "the data directory was open to other users, and is not any more")
+        }
+        // Of another user, who lets this one in.
+        Err(error) => tracing::warn!(%directory, %error, "other users may read the data directory"),
+    }
+    Ok(())
+}
+
+/// Makes a file, in place of one that may be there.
+pub(super) fn make_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(FILE);
+    options.open(path)
+}
