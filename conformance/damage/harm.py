@@ -1,5 +1,6 @@
 """One damage to one place of one file."""
 
+import fnmatch
 import os
 import re
 import shutil
@@ -50,7 +51,7 @@ def is_kept(data, path):
 def clone(data, to, damaged):
     """Copies a data directory cheaply: what is never written again in its place is linked.
 
-    Returns nothing; the file `damaged` is a copy, whatever it is.
+    What the pattern `damaged` matches is a copy, whatever it is.
     """
     for folder, _, names in os.walk(data):
         below = os.path.relpath(folder, data)
@@ -59,7 +60,7 @@ def clone(data, to, damaged):
         for name in names:
             path = os.path.normpath(os.path.join(below, name))
             source, target = os.path.join(folder, name), os.path.join(to, path)
-            if path != damaged and re.search(r"keyspaces/\d+/(tables|blobs)/", path):
+            if not fnmatch.fnmatch(path, damaged) and re.search(r"keyspaces/\d+/(tables|blobs)/", path):
                 os.link(source, target)
             else:
                 copy_sparse(source, target)

@@ -37,6 +37,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import stories
 from harm import clone, files_of, harm
 from harness import binary, clean_environment
 from world import BUCKETS, LIVES, At, World, copy_sparse
@@ -166,6 +167,8 @@ class Case:
         for name in ("node", "buckets"):
             if truth[name] != found[name]:
                 differs(f"{name}: {found[name]}", ("node.json",))
+        if truth["authority"] != found["authority"]:
+            differs(f"authority: {found['authority']}", ("tls/",))
         for bucket in BUCKETS:
             if bucket not in found["settings"]:
                 continue
@@ -208,7 +211,7 @@ def mend(case):
         node.start(START_SECONDS)
         found = case.world.look(node)
         lines = lines_that_tell(node.told())
-        if found != case.world.truth or lines:
+        if {**found, "authority": True} != case.world.truth or lines:
             case.verdict.add("destroyed", f"with the file mended not all is there: {lines}")
     except Exception as error:  # noqa: BLE001 - told
         case.verdict.add("destroyed", f"with the file mended: {error}")
@@ -236,6 +239,9 @@ def salvage(case):
     finally:
         node.discard()
     truth = case.world.truth
+    for name, file in (("node", "node.json"), ("authority", "authority")):
+        if found[name] != truth[name] and file not in told:
+            verdict.add("silent", f"salvage: {name}: {found[name]}")
     for bucket in BUCKETS:
         if bucket not in found["settings"]:
             if done.returncode == 0 or (bucket not in told and "node.json" not in told):
@@ -315,12 +321,13 @@ def main():
         kinds = files_of(world.data)
         print(f"damage: {LIVES} lives made it in {time.monotonic() - started:.0f} s: "
               + ", ".join(f"{len(paths)} {kind}" for kind, paths in kinds.items()))  # fmt: skip
+        wrong = stories.tell(world, place) if options.first == 0 and not options.only else 0
         counts = run(world, place, options)
     finally:
         if not options.keep:
             shutil.rmtree(place, ignore_errors=True)
-    failed = sum(counts[kind] for kind in BAD)
-    total = sum(counts.values())
+    failed = sum(counts[kind] for kind in BAD) + wrong
+    total = sum(counts.values()) + wrong
     print("damage: " + ", ".join(f"{counts[kind]} {kind}" for kind in ("ok", "told", *BAD)))
     print(f"{total - failed} passed, {failed} failed", flush=True)
     return 1 if failed or not total else 0

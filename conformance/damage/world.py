@@ -9,6 +9,8 @@ import hashlib
 import json
 import os
 import shutil
+import socket
+import ssl
 import struct
 import urllib.error
 import urllib.parse
@@ -260,6 +262,7 @@ class World:
         known = [name for name in BUCKETS if name in names]
         return {
             "node": json.loads(must(http(node, "GET", "/pools")))["uuid"],
+            "authority": node.trusted_by(self.data / "tls" / "ca.pem"),
             "buckets": sorted(names),
             "settings": {name: settings_of(node, name) for name in known},
             "documents": {name: self.buckets[name].look(node) for name in known},
@@ -276,6 +279,16 @@ class At(Node):
         self.home, self.data = home, data
         self.ports_file, self.log = home / "ports.json", home / "log"
         self.log.unlink(missing_ok=True)
+
+    def trusted_by(self, authority):
+        """Whether a client that trusts a certificate trusts the node."""
+        trust = ssl.create_default_context(cafile=authority)
+        try:
+            with socket.create_connection(("127.0.0.1", self.ports["kv_tls"]), timeout=20) as plain:
+                trust.wrap_socket(plain, server_hostname="localhost").close()
+        except ssl.SSLError as error:
+            return str(error)
+        return True
 
     def discard(self):
         """Kills it if it runs, and forgets it."""

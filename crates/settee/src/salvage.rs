@@ -42,6 +42,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             )
             .expect("writing to a string does not fail");
         }
+        SalvageStep::AuthorityLost(why) => {
+            whole = false;
+            writeln!(
+                text,
+                "{why}: the copy makes an authority that clients do not know yet"
+            )
+            .expect("writing to a string does not fail");
+        }
         SalvageStep::Bucket(bucket, salvaged) => {
             whole &= salvaged.is_whole();
             describe(bucket, salvaged, &mut text);

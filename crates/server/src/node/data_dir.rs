@@ -263,6 +263,13 @@ impl Kept {
         Ok(())
     }
 
+    /// Lets another node have the directory.
+    pub(super) fn release(&mut self) {
+        if let Some(dir) = &mut self.dir {
+            dir.lock = None;
+        }
+    }
+
     fn save_or_restore(&mut self, before: Identities) -> Result<(), StartError> {
         self.identities.changed = true;
         if let Some(dir) = &self.dir
@@ -280,7 +287,7 @@ impl Kept {
 pub(super) struct DataDir {
     path: PathBuf,
     /// Held for the lock on it; `None` where the file system has no locks.
-    _lock: Option<File>,
+    lock: Option<File>,
 }
 
 impl DataDir {
@@ -293,7 +300,7 @@ impl DataDir {
         super::private::make_directory(path).map_err(|error| access(&error))?;
         let dir = Self {
             path: path.to_owned(),
-            _lock: lock(path)?,
+            lock: lock(path)?,
         };
         let identities = match fs::read(path.join(node_file::NAME)) {
             Ok(bytes) => Identities::parse(&bytes).map_err(|why| dir.unusable(&why))?,

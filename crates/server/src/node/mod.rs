@@ -409,6 +409,7 @@ impl Node {
                 failed.push(format!("bucket {}: {error}", served.name()));
             }
         }
+        self.state.kept.lock().release();
         if failed.is_empty() {
             Ok(())
         } else {

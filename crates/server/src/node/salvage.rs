@@ -9,6 +9,7 @@ use storage::{SalvageError, Salvaged};
 use super::data_dir::{BUCKETS, Identities, stores};
 use super::{node_file, private};
 use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy};
+use crate::tls;
 
 /// The quota of a bucket whose settings are lost.
 const QUOTA_BYTES: u64 = 256 << 20;
@@ -19,6 +20,8 @@ pub enum SalvageStep<'a> {
     /// The node's own file, `node.json`, is lost, and why; in the copy the node is a new one, and its buckets
     /// have the settings that buckets have by default.
     NodeLost(String),
+    /// The authority of the node's certificates is lost, and why; the copy makes one that clients do not know yet.
+    AuthorityLost(String),
     /// A bucket is done.
     Bucket(&'a str, &'a Salvaged),
     /// Nothing, or not all that can be read, of a bucket was copied.
@@ -65,6 +68,9 @@ pub fn salvage(
         }
     }
     identities.write_into(to).map_err(write)?;
+    if let Err(why) = tls::copy_authority(from, to) {
+        each(SalvageStep::AuthorityLost(why));
+    }
     for name in &names {
         let target = to.join(BUCKETS).join(name);
         match storage::salvage(&buckets.join(name), &target) {

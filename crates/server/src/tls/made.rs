@@ -166,6 +166,34 @@ impl Authority {
     }
 }
 
+/// Copies the authority in one directory into another one, if there is one; changes nothing in the first.
+///
+/// # Errors
+/// It is damaged, or cannot be copied; one line.
+pub(super) fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    let (key, certificate) = (
+        read(&from.join(KEY_FILE))?,
+        read(&from.join(CERTIFICATE_FILE))?,
+    );
+    let (key, certificate) = match (key, certificate) {
+        (None, None) => return Ok(()),
+        (Some(key), Some(certificate)) => (key, certificate),
+        _ => {
+            return Err(format!(
+                "{}: a file of the authority is missing",
+                from.display()
+            ));
+        }
+    };
+    let (pem, sum) = key.split_once(SUM).unwrap_or((&key, ""));
+    if !sum.is_empty() && sum.trim() != sum_of(pem, &certificate) {
+        return Err(format!("{}: the authority is damaged", from.display()));
+    }
+    write(to, CERTIFICATE_FILE, &certificate, 0o644)
+        .and_then(|()| write(to, KEY_FILE, &key, 0o600))
+        .map_err(|error| format!("{}: {error}", to.display()))
+}
+
 /// The words before the checksum, behind the key.
 const SUM: &str = "# settee authority 1 ";
 

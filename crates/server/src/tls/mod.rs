@@ -31,6 +31,14 @@ pub fn authority_file(data_dir: &Path) -> PathBuf {
     data_dir.join(DIRECTORY).join(made::CERTIFICATE_FILE)
 }
 
+/// Copies the authority that the node of one data directory made into another one, if it did.
+///
+/// # Errors
+/// It is damaged, or cannot be copied; one line.
+pub(crate) fn copy_authority(from: &Path, to: &Path) -> Result<(), String> {
+    made::copy(&from.join(DIRECTORY), &to.join(DIRECTORY))
+}
+
 /// What is read of a file at most: more is no certificate.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 

@@ -164,3 +164,66 @@ fn a_flush_removes_documents_and_keeps_collections() {
     assert_eq!(shopper(&node).get("a").ok().value, b"2");
     node.shutdown().unwrap();
 }
+
+#[test]
+fn a_refused_start_leaves_other_buckets_clean() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on(place.path());
+    make(&node, shop(false)).unwrap();
+    let mut toys = shop(false);
+    toys.bucket.name = "toys".into();
+    make(&node, toys).unwrap();
+    shopper(&node).set("a", "1").ok();
+    node.shutdown().unwrap();
+    drop(node);
+    let of = |bucket: &str, file: &str| place.path().join("buckets").join(bucket).join(file);
+    let whole = std::fs::read(of("toys", "FORMAT")).unwrap();
+    std::fs::write(of("toys", "FORMAT"), "damaged").unwrap();
+    let refused = Node::start(config(Some(place.path()), vec![bucket("default")]));
+    assert!(refused.is_err());
+    assert!(of("shop", "CLEAN").exists(), "its stop was a clean one");
+    std::fs::write(of("toys", "FORMAT"), whole).unwrap();
+    let node = on(place.path());
+    assert_eq!(shopper(&node).get("a").ok().value, b"1");
+}
+
+#[test]
+fn a_salvaged_directory_is_the_same_node() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on(place.path());
+    make(&node, shop(true)).unwrap();
+    shopper(&node).set("a", "1").ok();
+    let uuids = |node: &Node| {
+        let all = node.state.all_buckets();
+        let of: Vec<String> = all.iter().map(|served| served.uuid.clone()).collect();
+        (node.state.uuid.clone(), of)
+    };
+    let known = uuids(&node);
+    node.shutdown().unwrap();
+    drop(node);
+    let copy = |to: &Path| {
+        let mut told = Vec::new();
+        super::super::salvage(place.path(), to, &mut |step| told.push(format!("{step:?}")))
+            .unwrap();
+        told
+    };
+    let copied = tempfile::tempdir().unwrap();
+    let told = copy(copied.path());
+    assert_eq!(told.len(), 1, "{told:?}");
+    let node = on(copied.path());
+    assert_eq!(uuids(&node), known);
+    assert_eq!(shopper(&node).get("a").ok().value, b"1");
+    let kept = node.state.bucket_settings("shop").unwrap();
+    assert_eq!(kept, shop(true));
+    node.shutdown().unwrap();
+    drop(node);
+
+    std::fs::write(place.path().join("node.json"), "").unwrap();
+    assert!(Node::start(config(Some(place.path()), vec![bucket("default")])).is_err());
+    let copied = tempfile::tempdir().unwrap();
+    let told = copy(copied.path());
+    assert!(told[0].contains("NodeLost"), "{told:?}");
+    let node = on(copied.path());
+    assert_ne!(uuids(&node), known);
+    assert_eq!(shopper(&node).get("a").ok().value, b"1");
+}

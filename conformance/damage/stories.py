@@ -1,0 +1,119 @@
+"""What is shown once, of a damage that is known: a quarantine and its end, modes of files, limits of memory."""
+
+import os
+import re
+import resource
+import shutil
+import struct
+import subprocess
+
+from harm import change, clone, is_kept
+from harness import clean_environment, equal
+from mcbp import GET, NOT_FOUND, SET, SUCCESS, collection_key, key_call, vbucket_of
+from world import At, connect, http, must, stats, value_of
+
+CHECKSUM_MISMATCH = 0x27
+OS_ERROR = 71
+MIB = 1 << 20
+
+
+def damage_a_kept_row(world, data):
+    """Flips a bit of a row that lies in a journal which is kept; gives its key and the file."""
+    bucket = world.buckets["shop"]
+    folder = world.data / "buckets" / "shop"
+    kept = [name for name in sorted(os.listdir(folder)) if is_kept(world.data, f"buckets/shop/{name}")]
+    for name in kept:
+        content = (folder / name).read_bytes()
+        for (collection, key), version in bucket.now.items():
+            if collection != 0 or version is None:
+                continue
+            at = content.find(value_of("shop", key, version, 0)[4:])
+            if at > 0:
+                change(data / "buckets" / "shop" / name, at + 5_000, b"\xff\x00\xff")
+                return key, name
+    raise AssertionError("no row lies in a journal that is kept")
+
+
+def a_damaged_row_costs_its_vbucket_alone(world, place):
+    data = place / "data"
+    clone(world.data, data, "buckets/shop/*")
+    key, name = damage_a_kept_row(world, data)
+    vb = vbucket_of(key)
+    node = At(data, place / "home").start(120)
+    try:
+        connection = connect(node, "shop")
+        for opcode, extras, value in ((GET, b"", b""), (SET, bytes(8), b"1")):
+            reply = key_call(connection, opcode, collection_key(0, key), extras, value, vbucket=vb)
+            equal(reply.status, CHECKSUM_MISMATCH, "status in quarantine")
+            for word in ("settee salvage", name, "row "):
+                assert word in reply.value.decode(), (word, reply.value)
+        rows = stats(connection, "vbucket-details")
+        equal(rows[f"vb_{vb}"], "quarantined")
+        assert name in rows[f"vb_{vb}:quarantine_reason"], rows[f"vb_{vb}:quarantine_reason"]
+        equal(stats(connection)["ep_vb_quarantined"], "1")
+        told = [line for line in node.told().splitlines() if " ERROR " in line]
+        for word in ('bucket="shop"', f"vb={vb} ", name, "settee salvage"):
+            assert any(word in line for line in told), (word, told)
+        others = [k for (c, k), v in world.buckets["shop"].now.items() if c == 0 and vbucket_of(k) != vb]
+        for other in others[:50]:
+            equal(key_call(connection, GET, collection_key(0, other), vbucket=vbucket_of(other)).status, SUCCESS)
+        must(http(node, "POST", "/pools/default/buckets/shop/controller/doFlush"))
+        equal(key_call(connection, GET, collection_key(0, key), vbucket=vb).status, NOT_FOUND)
+        stored = key_call(connection, SET, collection_key(0, key), struct.pack(">II", 0, 0), b"1", vbucket=vb)
+        equal(stored.status, SUCCESS)
+        equal(stats(connection)["ep_vb_quarantined"], "0")
+        node.stop()
+    finally:
+        node.discard()
+
+
+def all_files_are_for_their_user_alone(world, place):
+    for folder, _, names in os.walk(world.data):
+        for path in [folder, *(os.path.join(folder, name) for name in names)]:
+            mode = os.stat(path).st_mode & 0o777
+            private = mode & 0o077 == 0 or path.endswith("/tls/ca.pem")
+            assert private, f"{path} has mode {mode:o}"
+
+
+def a_limit_of_memory_is_told(world, place):
+    def limited(mib):
+        resource.setrlimit(resource.RLIMIT_AS, (mib * MIB, mib * MIB))
+
+    for mib in (200, 250, 300):
+        node = At(place / f"data{mib}", place / f"home{mib}")
+        done = subprocess.run(
+            node.command(), capture_output=True, text=True, env=clean_environment(),
+            preexec_fn=lambda: limited(mib), timeout=60,
+        )  # fmt: skip
+        told = done.stderr + done.stdout
+        words = "ulimit -v" in told or re.search(r"memory allocation of \d+ bytes failed", told)
+        assert done.returncode not in (0, 64) and words, (mib, done.returncode, told[-600:])
+    node = At(place / "data900", place / "home900")
+    starting = node.command
+    node.command = lambda: ["prlimit", f"--as={900 * MIB}", *starting()]
+    try:
+        node.start(120)
+        assert "ulimit -v" in node.told(), node.told()
+        node.stop()
+    finally:
+        node.discard()
+
+
+STORIES = (a_damaged_row_costs_its_vbucket_alone, all_files_are_for_their_user_alone, a_limit_of_memory_is_told)
+
+
+def tell(world, place):
+    """Tells all of them; returns how many went wrong."""
+    failed = 0
+    for story in STORIES:
+        home = place / story.__name__
+        home.mkdir()
+        try:
+            story(world, home)
+        except Exception as error:  # noqa: BLE001 - one that fails does not stop the others
+            failed += 1
+            print(f"FAIL damage: {story.__name__}: {type(error).__name__}: {str(error)[:900]}")
+        else:
+            print(f"ok   damage: {story.__name__}")
+        shutil.rmtree(home, ignore_errors=True)
+    return failed
