@@ -23,7 +23,7 @@ pub(super) fn make_directory(path: &Path) -> io::Result<()> {
     let directory = path.display();
     match fs::set_permissions(path, Permissions::from_mode(mode & !OTHERS)) {
         Ok(()) => {
-            tracing::info!(%directory, "the data directory was open to other users, and is not any more")
+            tracing::info!(%directory, "the data directory was open to other users, and is not any more");
         }
         // Of another user, who lets this one in.
         Err(error) => tracing::warn!(%directory, %error, "other users may read the data directory"),
