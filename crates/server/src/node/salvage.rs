@@ -35,7 +35,7 @@ pub enum SalvageStep<'a> {
 /// # Errors
 /// The one cannot be read at all, or the other not written.
 ///
-/// Cost: reads everything twice; some 100 bytes of memory a row of the largest bucket.
+/// Cost: reads everything three times; some 100 bytes of memory a row of the largest bucket.
 pub fn salvage(
     from: &Path,
     to: &Path,

@@ -114,10 +114,8 @@ impl List {
             _ => error,
         })?;
         if bytes[CURRENT_BYTES - 1] != 0 || checksum(&mut file)? != sum {
-            return Err(bad(
-                &current,
-                format_args!("does not match the list v{number}"),
-            ));
+            let why = format_args!("does not match its checksum in {}", current.display());
+            return Err(bad(&path, why));
         }
         Self::parse(number, &mut file).map_err(|error| bad(&path, error))
     }
@@ -170,27 +168,35 @@ impl List {
     }
 
     /// Reads all files that are listed.
+    ///
+    /// # Errors
+    /// `InvalidData` names one that is missing or not what was written.
     fn check_content(&self, keyspace: &Path) -> io::Result<()> {
+        match self.damaged(keyspace)?.first() {
+            Some(path) => Err(bad(path, "is not what was written")),
+            None => Ok(()),
+        }
+    }
+
+    /// The files that are listed, and missing or not what was written.
+    ///
+    /// Cost: reads all of them.
+    pub(super) fn damaged(&self, keyspace: &Path) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
         for (folder, listed) in [(TABLES, &self.tables), (APART, &self.apart)] {
             for (number, sum) in listed {
                 let path = keyspace.join(folder).join(number.to_string());
-                let mut file = File::open(&path).map_err(|error| missing(error, &path))?;
-                if checksum(&mut file)? != *sum {
-                    return Err(bad(&path, "is not what was written"));
+                let whole = match File::open(&path) {
+                    Ok(mut file) => checksum(&mut file)? == *sum,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+                    Err(error) => return Err(error),
+                };
+                if !whole {
+                    found.push(path);
                 }
             }
         }
-        Ok(())
-    }
-
-    /// The files that are listed and missing.
-    pub(super) fn missing(&self, keyspace: &Path) -> Vec<PathBuf> {
-        let folders = [(TABLES, &self.tables), (APART, &self.apart)].into_iter();
-        let files = folders.flat_map(|(folder, listed)| {
-            let numbers = listed.keys().map(u64::to_string);
-            numbers.map(move |number| keyspace.join(folder).join(number))
-        });
-        files.filter(|path| !path.exists()).collect()
+        Ok(found)
     }
 }
 

@@ -330,23 +330,35 @@ fn open_error(path: &Path, kind: OpenErrorKind, reason: &str) -> OpenError {
 }
 
 fn engine_open_error(directory: &Directory, error: EngineError) -> OpenError {
-    let path = directory.path();
+    let (path, database) = (directory.path(), directory.database());
+    let mut file = None;
     let (kind, reason) = match error {
         EngineError::Record(vb, error) => {
             (OpenErrorKind::Damaged, format!("record of {vb}: {error}"))
         }
-        EngineError::Database(error) => (database_error_kind(&error), error.to_string()),
+        EngineError::Database(error) => {
+            if matches!(error, fjall::Error::InvalidVersion(_)) {
+                file = Some(database.join("version").display().to_string());
+            }
+            (database_error_kind(&error), database_reason(&error))
+        }
     };
     if kind != OpenErrorKind::Damaged || reason.contains(&*path.to_string_lossy()) {
         return open_error(path, kind, &reason);
     }
     // The database does not tell which of its files it could not read.
-    let file = lists::damaged(&directory.database());
-    let file = file.map_or_else(
-        || directory.database().display().to_string(),
-        |error| error.to_string(),
-    );
+    let file = file
+        .or_else(|| lists::damaged(&database).map(|error| error.to_string()))
+        .unwrap_or_else(|| database.display().to_string());
     open_error(path, kind, &format!("{file}: {reason}"))
+}
+
+/// Without what is around an error that has words of its own.
+fn database_reason(error: &fjall::Error) -> String {
+    match error {
+        fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => io.to_string(),
+        _ => error.to_string(),
+    }
 }
 
 fn database_error_kind(error: &fjall::Error) -> OpenErrorKind {
