@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 def damage_a_kept_row(world, data):
-    """Flips a bit of a row that lies in a journal which is kept; gives its key and the file."""
+    """Changes some bytes of a row that lies in a journal which is kept; gives its key and the file."""
     bucket = world.buckets["shop"]
     folder = world.data / "buckets" / "shop"
     kept = [name for name in sorted(os.listdir(folder)) if is_kept(world.data, f"buckets/shop/{name}")]
@@ -25,9 +25,12 @@ def damage_a_kept_row(world, data):
         for (collection, key), version in bucket.now.items():
             if collection != 0 or version is None:
                 continue
-            at = content.find(value_of("shop", key, version, 0)[4:])
-            if at > 0:
+            head = re.escape(value_of("shop", key, version, 0)[4:])
+            # As the row of its key, and as one of the history.
+            places = [found.start() for found in re.finditer(head, content, re.DOTALL)]
+            for at in places:
                 change(data / "buckets" / "shop" / name, at + 5_000, b"\xff\x00\xff")
+            if places:
                 return key, name
     raise AssertionError("no row lies in a journal that is kept")
 
