@@ -142,6 +142,7 @@ class Node:
         self.ports_file = self.home / "ports.json"
         self.log = self.home / "log"
         self.process = None
+        self.environment = {}
         self.ports = {}
 
     def command(self):
@@ -169,7 +170,7 @@ class Node:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=clean_environment(),
+                env={**clean_environment(), **self.environment},
                 preexec_fn=end_with_parent,
             )
         deadline = time.monotonic() + seconds

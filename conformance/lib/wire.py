@@ -6,6 +6,7 @@ import threading
 import time
 
 CHUNK = 65536
+SEEN_BYTES = 1 << 22
 
 
 class Wire(threading.Thread):
@@ -13,7 +14,8 @@ class Wire(threading.Thread):
 
     `flow`: everything passes. `freeze`: connections stay open and nothing comes any more.
     `slow`: what comes lies so many seconds. `cut`: what was there is reset, perhaps in the middle of a
-    message, and nobody gets through.
+    message, and nobody gets through. `stall_after`: a connection stays open and stands still once so many bytes came
+    back on it; others are not touched. `seen` is the end of what passed.
     """
 
     def __init__(self, to):
@@ -25,6 +27,9 @@ class Wire(threading.Thread):
         self.selector = selectors.DefaultSelector()
         self.selector.register(self.listener, selectors.EVENT_READ)
         self.ends = {}
+        self.far = set()
+        self.allowed = None
+        self.seen = b""
         self.closed = False
         self.start()
 
@@ -39,6 +44,10 @@ class Wire(threading.Thread):
 
     def cut(self):
         self._become("cut")
+
+    def stall_after(self, count):
+        with self.turn:
+            self.allowed = count
 
     def close(self):
         self.closed = True
@@ -79,6 +88,7 @@ class Wire(threading.Thread):
         except OSError:
             near.close()
             return
+        self.far.add(far)
         for end, other in ((near, far), (far, near)):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             end.settimeout(5)
@@ -91,15 +101,29 @@ class Wire(threading.Thread):
         try:
             data = end.recv(CHUNK)
             if data:
-                self.ends[end].sendall(data)
+                self.seen = (self.seen + data)[-SEEN_BYTES:]
+                self._send(end, data)
                 return
         except OSError:
             pass
         self._drop(end)
 
+    def _send(self, end, data):
+        other = self.ends[end]
+        if self.allowed is not None and end in self.far:
+            data = data[: self.allowed]
+            self.allowed -= len(data)
+            if self.allowed == 0:
+                self.allowed = None
+                for one in (end, other):
+                    self.selector.unregister(one)
+        other.sendall(data)
+
     def _drop(self, end):
         for one in (end, self.ends.get(end)):
             if one in self.ends:
-                self.selector.unregister(one)
+                if one.fileno() in self.selector.get_map():
+                    self.selector.unregister(one)
                 del self.ends[one]
+                self.far.discard(one)
                 one.close()

@@ -40,7 +40,8 @@ from mcbp import (
     key_call,
     vbucket_of,
 )
-from pair import CATCH_UP_SECONDS, Pair, address, caught_up, follower_of, high_seqnos, log_in, promote, stats
+from wire import Wire
+from pair import CATCH_UP_SECONDS, Apart, Pair, address, caught_up, follower_of, high_seqnos, log_in, promote, stats
 
 GET_REPLICA = 0x83
 NOT_MY_VBUCKET = 0x07
@@ -616,6 +617,280 @@ def a_node_that_lost_its_data_is_not_followed():
             equal(mixed, set(), "versions while it is rolled back")
         equal(versions(pair.replica, keys, GET_REPLICA), dict.fromkeys(keys), "documents of before")
         equal(versions(pair.replica, names(b"new", 50), GET_REPLICA), dict.fromkeys(names(b"new", 50), 1), "new documents")
+
+
+GET_CLUSTER_CONFIG, SET_PARAM, DCP_PARAM = 0xB5, 0x82, 4
+
+
+def set_param(node, name, value):
+    reply = log_in(node).call(SET_PARAM, name.encode(), struct.pack(">I", DCP_PARAM), value.encode())
+    equal(reply.status, SUCCESS, f"status of SET_PARAM {name}")
+
+
+def role_of(node):
+    return stats(node, "replication")["role"]
+
+
+def gives_way(node):
+    eventually("the old active node gives way", lambda: role_of(node) == "superseded", CATCH_UP_SECONDS)
+
+
+def map_in_refusal(node, key=b"k"):
+    """The map that comes with the refusal of a write."""
+    reply = key_call(log_in(node), SET, key, bytes(8), b"v")
+    equal(reply.status, NOT_MY_VBUCKET, "status of a write to a node that gave way")
+    return json.loads(reply.value)
+
+
+def servers_in(config):
+    return config["vBucketServerMap"]["serverList"]
+
+
+def ended_with(node):
+    """Exit code and last words of a node that does not start."""
+    done = subprocess.run(node.command(), capture_output=True, text=True, timeout=60, env=clean_environment())
+    return done.returncode, done.stderr
+
+
+@suite.test
+def the_old_active_node_gives_way_once_it_hears_of_a_promotion():
+    with Apart() as pair:
+        old, new = pair.nodes
+        common, lost, kept = names(b"common", 200), names(b"lost", 200), names(b"kept", 200)
+        fill(old, common)
+        caught_up(old, new)
+        pair.wire.cut()
+        promote(new)
+        # Neither knows of the other: both take plain writes.
+        fill(old, lost)
+        fill(new, kept)
+        equal((role_of(old), role_of(new)), ("active", "alone"), "roles while the line is cut")
+        untold = lambda: "was not told of the promotion" in stats(new, "replication")["last_error"]
+        eventually("the promoted node says whom it could not tell", untold, CATCH_UP_SECONDS)
+        pair.wire.flow()
+        gives_way(old)
+        config = map_in_refusal(old)
+        equal(config["revEpoch"], 2, "epoch of the map that the old active node tells")
+        equal(servers_in(config)[0], f"127.0.0.1:{new.kv}", "the active node in it")
+        if "own_changes=\"200\"" not in old.log.read_text() and "own_changes=200" not in old.log.read_text():
+            raise AssertionError(f"the log does not count what only the old active node has:\n{old.tail()}")
+        told = lambda: stats(new, "replication")["last_error"] == ""
+        eventually("the promoted node knows that all have heard", told, CATCH_UP_SECONDS)
+        # What it learned outlives it, and nothing is given up by it.
+        for end in (old.stop, old.kill):
+            end()
+            old.start()
+            equal(role_of(old), "superseded", "role after a restart")
+            map_in_refusal(old)
+        equal(versions(old, lost, GET_REPLICA), dict.fromkeys(lost, 1), "what only the old active node has")
+        old.stop()
+        old.flags = ["--replica-of", address(new)]
+        code, words = ended_with(old)
+        if code != 78 or "--demote" not in words:
+            raise AssertionError(f"it follows only when told to give up what it has: {code} {words}")
+        old.flags.append("--demote")
+        old.start()
+        caught_up(new, old)
+        expected = {**dict.fromkeys(common + kept, 1), **dict.fromkeys(lost)}
+        equal(versions(old, list(expected), GET_REPLICA), expected, "documents once it follows")
+        old.stop()
+        old.flags.remove("--demote")
+        old.start()
+        caught_up(new, old)
+        equal(role_of(old), "replica", "role without --demote from then on")
+
+
+@suite.test
+def a_client_with_a_later_map_has_the_old_active_node_give_way():
+    with Apart() as pair:
+        old, new = pair.nodes
+        fill(old, names(b"common", 50))
+        caught_up(old, new)
+        pair.wire.cut()
+        # Restarted, it still knows that there was a replica which may have been promoted.
+        old.stop()
+        old.start()
+        promote(new)
+        own = log_in(new).call(GET_CLUSTER_CONFIG)
+        config = json.loads(own.value)
+        known = struct.pack(">qq", config["revEpoch"], config["rev"])
+        reply = log_in(old).call(GET_CLUSTER_CONFIG, extras=known)
+        equal((reply.status, reply.value), (SUCCESS, b""), "the client's map is the newer one")
+        equal(role_of(old), "superseded", "role of the old active node")
+        config = map_in_refusal(old)
+        equal((config["revEpoch"], len(servers_in(config))), (2, 2), "its map")
+
+
+@suite.test
+def a_node_that_had_no_replica_believes_no_client():
+    node = Node().start().ready()
+    try:
+        reply = log_in(node).call(GET_CLUSTER_CONFIG, extras=struct.pack(">qq", 7, 7))
+        equal(reply.status, SUCCESS, "status")
+        equal(role_of(node), "alone", "role")
+        fill(node, names(b"k", 10))
+    finally:
+        node.close()
+
+
+@suite.test
+def a_promoted_node_starts_as_the_active_one_whatever_its_settings_say():
+    with Pair() as pair:
+        old, new = pair.nodes
+        fill(old, names(b"common", 50))
+        caught_up(old, new)
+        old.stop()
+        promote(new)
+        for end in (new.stop, new.kill):
+            end()
+            new.start()
+            equal(role_of(new), "alone", "role after a restart")
+            fill(new, names(b"new", 50))
+        if "was promoted: it starts as the active one" not in new.log.read_text():
+            raise AssertionError(f"the log does not say so:\n{new.tail()}")
+        # The old one comes back as if nothing had happened, and is told.
+        old.start()
+        gives_way(old)
+        # Even without a document, and by force the old one is active again.
+        command = [binary(), "promote", "--connect", address(old)]
+        refused = subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment())
+        if refused.returncode == 0 or "another node was promoted" not in refused.stderr:
+            raise AssertionError(f"{refused}")
+        subprocess.run([*command, "--force"], check=True, capture_output=True, timeout=60, env=clean_environment())
+        equal(role_of(old), "alone", "role of the one that was promoted by force")
+        fill(old, names(b"again", 10))
+
+
+@suite.test
+def a_switch_over_takes_all_nodes_along():
+    with Pair() as trio:
+        old, new = trio.nodes
+        other = follower_of(old)
+        trio.nodes.append(other)
+        everybody = lambda: all(len(served_nodes(node)) == 3 for node in trio.nodes)
+        eventually("all are in all maps", everybody, CATCH_UP_SECONDS)
+        fill(old, names(b"common", 50))
+        caught_up(old, new)
+        promote(new)
+        gives_way(old)
+        follows = lambda: str(new.kv) in stats(other, "replication")["peer"] and streams_are_open(other)
+        eventually("the other replica follows the promoted one", follows, CATCH_UP_SECONDS)
+        fill(new, names(b"after", 50))
+        caught_up(new, other)
+
+
+@suite.test
+def a_replica_is_listed_where_it_listens_or_as_it_advertises():
+    active = Node().start().ready()
+    nodes = [active]
+    try:
+        nodes.append(follower_of(active, "--listen", "127.0.0.2"))
+        listed = lambda: servers_in(json.loads(log_in(active).call(GET_CLUSTER_CONFIG).value))
+        here = lambda: f"127.0.0.2:{nodes[1].kv}" in listed()
+        eventually("the map names the address that the replica listens on", here, CATCH_UP_SECONDS)
+        nodes.append(follower_of(active, "--advertise", "couch.example"))
+        named = lambda: f"couch.example:{nodes[2].kv}" in listed()
+        eventually("the map names what the replica advertises", named, CATCH_UP_SECONDS)
+    finally:
+        for node in nodes:
+            node.close()
+
+
+def over_tls(node, port):
+    return address(node, port).replace("couchbase://", "couchbases://")
+
+
+@suite.test
+def the_link_between_nodes_may_be_over_tls():
+    old = Node("--kv-tls-port", "0").start().ready()
+    nodes, wire = [old], Wire(old.ports["kv_tls"])
+    try:
+        fill(old, names(b"visible-key", 200))
+        trusted = ["--peer-ca", str(old.data / "tls" / "ca.pem")]
+        stranger = Node("--kv-tls-port", "0", "--replica-of", over_tls(old, wire.port), "--peer-ca", "/dev/null")
+        nodes.append(stranger.start())
+        why = lambda: "no certificate" in stats(stranger, "replication")["last_error"]
+        eventually("a node that is not trusted is not followed", why, CATCH_UP_SECONDS)
+        equal(stats(stranger, "replication")["changes"], "0", "changes from a node that is not trusted")
+        stranger.stop()
+        stranger.flags[-1] = str(stranger.data / "tls" / "ca.pem")
+        stranger.start()
+        why = lambda: "certificate" in stats(stranger, "replication")["last_error"]
+        eventually("a certificate of another authority is refused", why, CATCH_UP_SECONDS)
+        stranger.stop()
+        stranger.flags[-2:] = trusted
+        new = stranger.start()
+        caught_up(old, new)
+        equal(versions(new, names(b"visible-key", 200), GET_REPLICA), dict.fromkeys(names(b"visible-key", 200), 1), "copy")
+        # Cut in the middle, it goes on.
+        wire.cut()
+        fill(old, names(b"visible-key", 200), version=2)
+        wire.flow()
+        caught_up(old, new)
+        if b"visible-key" in wire.seen or b"Administrator" in wire.seen or not wire.seen:
+            raise AssertionError("the link shows what passes")
+        promote(new)
+        gives_way(old)
+        equal(map_in_refusal(old)["revEpoch"], 2, "epoch")
+    finally:
+        wire.close()
+        for node in nodes:
+            node.close()
+
+
+@suite.test
+def passwords_are_in_no_process_list_statistic_or_log():
+    secret = "open-sesame-17"
+    active = Node("--username", "clerk")
+    active.environment["SETTEE_PASSWORD"] = secret
+    nodes = [active.start().ready()]
+    try:
+        at = f"couchbase://clerk@127.0.0.1:{active.kv}/default"
+        file = active.home / "secret"
+        file.write_text(secret + "\n")
+        by_file = Node("--replica-of", at, "--peer-password-file", str(file))
+        by_environment = Node("--replica-of", at)
+        by_environment.environment["SETTEE_PEER_PASSWORD"] = secret
+        nodes += [by_file.start(), by_environment.start()]
+        command = [binary(), "stat", "replication", "--connect", at]
+
+        def shown(*more, **environment):
+            environment = {**clean_environment(), **environment}
+            done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=60, env=environment)
+            equal(done.returncode, 0, f"settee stat: {done.stderr}")
+            return done.stdout
+
+        both = lambda: f":{by_file.kv}" in shown("--password-file", str(file)) and f":{by_environment.kv}" in shown(
+            SETTEE_CONNECT_PASSWORD=secret
+        )
+        eventually("both follow", both, CATCH_UP_SECONDS)
+        refused = subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment())
+        if refused.returncode != 64 or "no password" not in refused.stderr:
+            raise AssertionError(f"{refused}")
+        for node in nodes:
+            line = Path(f"/proc/{node.process.pid}/cmdline").read_bytes()
+            if secret.encode() in line or secret in node.log.read_text():
+                raise AssertionError(f"the password is shown: {line}")
+        if secret in shown("--password-file", str(file)):
+            raise AssertionError("statistics show the password")
+    finally:
+        for node in nodes:
+            node.close()
+
+
+@suite.test
+def a_body_that_never_comes_costs_the_connection():
+    with Apart() as pair:
+        pair.streams()
+        set_param(pair.replica, "dcp_idle_timeout", "8")
+        connects = int(stats(pair.replica, "replication")["connects"])
+        pair.wire.stall_after(100_000)
+        connection = log_in(pair.active)
+        large = b"x" * 1_000_000
+        equal(key_call(connection, SET, b"large", bytes(8), large).status, SUCCESS, "status of a large document")
+        again = lambda: int(stats(pair.replica, "replication")["connects"]) > connects
+        eventually("the replica connects again", again, CATCH_UP_SECONDS)
+        caught_up(pair.active, pair.replica)
 
 
 @suite.test

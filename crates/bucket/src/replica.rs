@@ -46,6 +46,26 @@ impl<S: KvStore> Bucket<S> {
         Ok(())
     }
 
+    /// How many vBuckets have ever changed.
+    pub fn changed_vbuckets(&self) -> usize {
+        let changed = |id: &VbId| {
+            let high = self.with_vbucket(*id, |vbucket| vbucket.high_seqno());
+            high.is_some_and(|high| high != Seqno::ZERO)
+        };
+        (0..self.vbuckets()).map(VbId).filter(changed).count()
+    }
+
+    /// Makes every replica active, with a history of its own. To be called before the workers start.
+    pub fn become_active(&self, uuid: VbUuid) {
+        for id in (0..self.vbuckets()).map(VbId) {
+            self.with_vbucket(id, |vbucket| {
+                if vbucket.state() == VbState::Replica {
+                    vbucket.set_state(VbState::Active, Some(String::new()), uuid);
+                }
+            });
+        }
+    }
+
     /// High seqno, snapshot and histories of a replica vBucket: what a stream is asked for with.
     /// `None` when it is neither a replica nor pending.
     pub fn replica_position(&self, id: VbId) -> Option<(Seqno, SnapshotRange, FailoverLog)> {

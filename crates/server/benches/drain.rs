@@ -84,6 +84,7 @@ fn node() -> Node {
     let node = Node::start(NodeConfig {
         data_dir: None,
         listen: Ipv4Addr::LOCALHOST.into(),
+        advertise: None,
         kv_port: 0,
         http_port: 0,
         memcached: None,

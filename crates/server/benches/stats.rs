@@ -38,6 +38,7 @@ impl Running {
         let node = Node::start(NodeConfig {
             data_dir: Some(place.path().join("data")),
             listen: Ipv4Addr::LOCALHOST.into(),
+            advertise: None,
             kv_port: 0,
             http_port: 0,
             memcached: None,

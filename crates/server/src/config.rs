@@ -19,6 +19,9 @@ pub struct NodeConfig {
     pub data_dir: Option<PathBuf>,
     /// Address every port listens on.
     pub listen: IpAddr,
+    /// Host under which other nodes and their clients reach this one; `None` for the address that it listens
+    /// on, or where its connections come from.
+    pub advertise: Option<String>,
     /// Port of the KV protocol; 0 takes a free one.
     pub kv_port: u16,
     /// Port of HTTP management; 0 takes a free one.
@@ -53,6 +56,7 @@ impl fmt::Debug for NodeConfig {
         f.debug_struct("NodeConfig")
             .field("data_dir", &self.data_dir)
             .field("listen", &self.listen)
+            .field("advertise", &self.advertise)
             .field("kv_port", &self.kv_port)
             .field("http_port", &self.http_port)
             .field("kv_tls_port", &self.kv_tls_port)
@@ -232,14 +236,14 @@ pub enum StartError {
     DataFormat(String),
     /// A bucket that is to follow another node's has changes of its own.
     #[error(
-        "bucket {bucket} has {active} active vBuckets with changes of their own, which following \
-         another node may undo; add --demote if that is wanted"
+        "bucket {bucket} has {own} vBuckets with changes of their own, which following another node may \
+         undo; add --demote if that is wanted"
     )]
     NotReplica {
         /// The bucket.
         bucket: String,
         /// How many.
-        active: usize,
+        own: usize,
     },
     /// The certificate of the ports with TLS cannot be read, made or used.
     #[error("{0}")]

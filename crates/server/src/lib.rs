@@ -29,7 +29,7 @@ pub use config::{
     StartError,
 };
 pub use node::{Node, SalvageStep, salvage};
-pub use replication::ReplicaOf;
+pub use replication::{ReplicaOf, is_host};
 pub use stats::stats_page;
 pub use storage::{SalvageError, Salvaged};
-pub use tls::authority_file;
+pub use tls::{Trust, authority_file};

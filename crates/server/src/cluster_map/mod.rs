@@ -10,7 +10,7 @@ mod tests;
 
 use std::fmt::Write;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What clients replace by the name they reached the node under.
 pub const HOST_PLACEHOLDER: &str = "$HOST";
@@ -71,6 +71,15 @@ pub struct MapRevision {
     pub rev: i64,
 }
 
+impl MapRevision {
+    /// The first of an epoch: newer than all of the epoch before, older than whatever the node tells that began
+    /// this one.
+    #[must_use]
+    pub fn first_of(epoch: i64) -> Self {
+        Self { epoch, rev: 1 }
+    }
+}
+
 /// What names one node in a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeAddress<'a> {
@@ -85,7 +94,7 @@ pub struct NodeAddress<'a> {
 }
 
 /// Ports over TLS, where they are served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct TlsPorts {
     /// Of the KV protocol.
     pub kv: Option<u16>,

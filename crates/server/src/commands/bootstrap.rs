@@ -8,6 +8,7 @@ use wire::{FeatureSet, Frame, Status};
 use crate::cluster_map::MapRevision;
 use crate::identity::{AuthenticatedUser, Role, SaslStep, list_mechanisms as mechanisms};
 use crate::node::fill_random;
+use crate::replication::heard_of_epoch;
 use crate::session::{Context, Done, LoginStep, Refusal, Reply, Session, grant};
 
 /// Longest agent text that is kept.
@@ -192,6 +193,13 @@ pub(super) fn cluster_config(
 ) -> Result<Done, Refusal> {
     let request = GetClusterConfig::read(frame)?;
     let session = &mut *context.session;
+    let administers = session
+        .user
+        .as_ref()
+        .is_some_and(|user| user.role == Role::Admin);
+    if let (Some(bucket), Some(known), true) = (&session.bucket, request.known, administers) {
+        heard_of_epoch(&session.node, bucket, known.epoch);
+    }
     let map = match &session.bucket {
         Some(bucket) => bucket.map(),
         None => session.node.global_map(),

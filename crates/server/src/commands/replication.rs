@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use wire::{Frame, Status};
 
-use crate::replication::{self, PROMOTE, REGISTER, Stage, forget_replicas, register};
+use crate::replication::{
+    self, PROMOTE, PROMOTED, REGISTER, Stage, forget_replicas, hear, register,
+};
 use crate::served::ServedBucket;
 use crate::session::{Context, Done, Park, Refusal, Reply};
 
@@ -13,7 +15,7 @@ const PROMOTION_LIMIT: Duration = Duration::from_secs(30);
 /// How often it is looked at whether a promotion is on disk.
 const DURABLE_LOOK: Duration = Duration::from_millis(2);
 
-/// IOCTL_SET: the two settings that groups of nodes know.
+/// IOCTL_SET: the settings that groups of nodes know.
 pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
     match frame.key {
         REGISTER => {
@@ -21,6 +23,14 @@ pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<
             let (node, host) = (&context.session.node, context.session.info.peer().ip());
             let answer = register(node, &bucket, host, frame.value).ok_or_else(|| {
                 Refusal::because(Status::EINVAL, "this node takes no such replica")
+            })?;
+            Ok(context.reply(frame, &Reply::value(answer.as_bytes())))
+        }
+        PROMOTED => {
+            let bucket = context.bucket()?;
+            let (node, host) = (&context.session.node, context.session.info.peer().ip());
+            let answer = hear(node, &bucket, host, frame.value).ok_or_else(|| {
+                Refusal::because(Status::EINVAL, "the news of a promotion make no sense")
             })?;
             Ok(context.reply(frame, &Reply::value(answer.as_bytes())))
         }
@@ -46,14 +56,21 @@ fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal
             return Err(Refusal::because(Status::EINVAL, reason));
         }
     };
-    let Some(follower) = bucket.follower() else {
+    let group = bucket.group();
+    let follower = bucket.follower().filter(|_| !group.is_superseded());
+    let Some(follower) = follower else {
         if bucket.bucket.has_replicas() {
+            if !force && group.is_superseded() {
+                let reason = "another node was promoted since this one was active: two active nodes \
+                    are two histories";
+                return Err(Refusal::because(Status::ETMPFAIL, reason));
+            }
             if !force {
                 let reason = "the bucket was a replica, and this node does not follow another \
                     one now: what others have and this one has not cannot be fetched";
                 return Err(Refusal::because(Status::ETMPFAIL, reason));
             }
-            replication::promote(&context.session.node, &bucket);
+            replication::promote(&context.session.node, &bucket, group.peers);
         } else if park.runs == 1 {
             let reason = "the bucket follows no other node";
             return Err(Refusal::because(Status::EINVAL, reason));

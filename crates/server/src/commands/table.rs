@@ -221,7 +221,7 @@ const ROWS: [Command; 96] = [
     ),
     noted(
         bucket(Opcode::IOCTL_SET, ADMIN, replication::ioctl_set),
-        "replication.replica and replication.promote",
+        "replication.replica, replication.promoted and replication.promote",
     ),
     noted(
         bucket(Opcode::SET_PARAM, ADMIN, params::set),

@@ -76,10 +76,8 @@ pub(super) async fn flush(State(state): State<HttpState>, Path(name): Path<Strin
 /// Makes a change away from the thread that serves connections: it waits for the disk.
 async fn change(state: HttpState, change: BucketChange) -> Result<(), BucketsError> {
     let view = Arc::clone(&state.view);
-    let cut_short = |_| Err(BucketsError::Failed("the change was cut short".into()));
-    tokio::task::spawn_blocking(move || view.change_buckets(change))
-        .await
-        .unwrap_or_else(cut_short)
+    let done = state.bucket_turn.run(move || view.change_buckets(change));
+    done.await.unwrap_or(Err(BucketsError::Stopping))
 }
 
 fn answer(done: Result<(), BucketsError>, good: StatusCode) -> Response {
@@ -95,6 +93,9 @@ fn answer(done: Result<(), BucketsError>, good: StatusCode) -> Response {
         }
         BucketsError::TooMany(_) | BucketsError::FlushDisabled | BucketsError::Follows => {
             answers::json(bad, &json!({ "_": text }))
+        }
+        BucketsError::Stopping => {
+            answers::json(StatusCode::SERVICE_UNAVAILABLE, &json!({ "_": text }))
         }
         BucketsError::Failed(_) => {
             answers::json(StatusCode::INTERNAL_SERVER_ERROR, &json!({ "_": text }))

@@ -49,19 +49,17 @@ type Edit = Box<dyn Fn(&Manifest) -> Result<Manifest, ManifestError> + Send>;
 /// Makes a change away from the thread that serves connections: it waits for the disk.
 async fn change(state: HttpState, uri: &Uri, bucket: String, edit: Edit) -> Response {
     let view = Arc::clone(&state.view);
-    let changed = tokio::task::spawn_blocking(move || view.change_manifest(&bucket, &*edit)).await;
-    match changed {
-        Ok(None) => answers::not_found(),
-        Ok(Some(Ok(manifest))) => {
+    let changed = state
+        .manifest_turn
+        .run(move || view.change_manifest(&bucket, &*edit));
+    match changed.await {
+        Some(None) => answers::not_found(),
+        Some(Some(Ok(manifest))) => {
             let uid = format!("{:x}", manifest.uid().0);
             answers::json(StatusCode::OK, &json!({ "uid": uid }))
         }
-        Ok(Some(Err(error))) => refused(&error, uri),
-        Err(_) => error(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "_",
-            "the change was cut short",
-        ),
+        Some(Some(Err(error))) => refused(&error, uri),
+        None => error(StatusCode::SERVICE_UNAVAILABLE, "_", "The node is stopping"),
     }
 }
 

@@ -20,6 +20,7 @@ mod peer;
 mod routes;
 mod setup;
 mod streaming;
+mod turn;
 mod users;
 
 #[cfg(test)]
@@ -224,6 +225,9 @@ pub enum BucketsError {
     /// It has what another node's bucket has.
     #[error("The bucket follows another node's")]
     Follows,
+    /// It was not begun.
+    #[error("The node is stopping")]
+    Stopping,
     /// The disk or the system refused.
     #[error("{0}")]
     Failed(String),

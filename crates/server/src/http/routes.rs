@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::host::{localize, requested_host};
 use super::peer::Peer;
+use super::turn::Turn;
 use super::{
     NodeView, access, answers, buckets, certificate, changes, collections, documents, origin,
     streaming,
@@ -28,6 +29,10 @@ pub(super) struct HttpState {
     pub(super) closing: watch::Receiver<bool>,
     pub(super) streams: Arc<Semaphore>,
     pub(super) changes: Arc<Semaphore>,
+    /// Buckets are made, changed and dropped one at a time.
+    pub(super) bucket_turn: Turn,
+    /// Collections likewise.
+    pub(super) manifest_turn: Turn,
 }
 
 /// All routes. Without credentials only the probes answer, `/pools` in brief, and the certificate; open streams end
@@ -36,6 +41,8 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
     let streams = Arc::new(Semaphore::new(streaming::STREAMS_MAX));
     let state = HttpState {
         view,
+        bucket_turn: Turn::new(closing.clone()),
+        manifest_turn: Turn::new(closing.clone()),
         closing,
         streams,
         changes: Arc::new(Semaphore::new(changes::CHANGES_MAX)),

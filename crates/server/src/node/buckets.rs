@@ -142,7 +142,7 @@ impl NodeState {
     pub(super) fn drop_bucket(&self, name: &str) -> Result<(), BucketsError> {
         let _turn = self.changing.lock();
         let served = self.bucket(name).ok_or(BucketsError::Unknown)?;
-        if served.follower().is_some() {
+        if served.group().active().is_some() {
             return Err(BucketsError::Follows);
         }
         let noted = self.kept.lock().note_dropped(name);
@@ -175,7 +175,7 @@ impl NodeState {
         if !served.settings().flush_enabled {
             return Err(BucketsError::FlushDisabled);
         }
-        if served.follower().is_some() {
+        if served.group().active().is_some() {
             return Err(BucketsError::Follows);
         }
         let bucket = &served.bucket;

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::made::MadeBucket;
 use super::{node_file, random_uuid};
 use crate::config::{BucketSettings, HistorySettings, StartError};
+use crate::replication::Standing;
 
 /// The version of `node.json` that this release reads and writes.
 const VERSION: u32 = 1;
@@ -46,6 +47,9 @@ pub(super) struct Identities {
     /// What buckets that follow another node's were told of their history, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     histories: BTreeMap<String, HistorySettings>,
+    /// What is kept of the groups of buckets that have other nodes, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    standings: BTreeMap<String, Standing>,
     /// Buckets whose stores are to be removed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     dropped: BTreeSet<String>,
@@ -95,6 +99,7 @@ impl Identities {
             epochs: BTreeMap::new(),
             made: BTreeMap::new(),
             histories: BTreeMap::new(),
+            standings: BTreeMap::new(),
             dropped: BTreeSet::new(),
             changed: true,
         }
@@ -150,6 +155,26 @@ impl Identities {
         self.epochs.get(name).copied().unwrap_or(1)
     }
 
+    /// What is kept of the group of a bucket.
+    pub(super) fn standing(&self, name: &str) -> Standing {
+        self.standings.get(name).cloned().unwrap_or_default()
+    }
+
+    fn note_standing(&mut self, name: &str, standing: Standing, epoch: i64) {
+        if self.standing(name) != standing {
+            if standing.is_plain() {
+                self.standings.remove(name);
+            } else {
+                self.standings.insert(name.to_owned(), standing);
+            }
+            self.changed = true;
+        }
+        if self.epoch(name) != epoch {
+            self.epochs.insert(name.to_owned(), epoch);
+            self.changed = true;
+        }
+    }
+
     /// Notes what a bucket is from now on.
     fn note(&mut self, name: &str, uuid: &str, epoch: i64) {
         if self.epoch(name) != epoch {
@@ -200,6 +225,25 @@ impl Kept {
         self.save_or_restore(before)
     }
 
+    /// Notes what is kept of the group of a bucket, and the epoch of its map, and writes it down if that is
+    /// news.
+    ///
+    /// # Errors
+    /// It is not written; the next call tries again.
+    pub(super) fn note_standing(
+        &mut self,
+        name: &str,
+        standing: Standing,
+        epoch: i64,
+    ) -> Result<(), StartError> {
+        self.identities.note_standing(name, standing, epoch);
+        if let Some(dir) = &self.dir {
+            dir.save(&self.identities)?;
+        }
+        self.identities.changed = false;
+        Ok(())
+    }
+
     /// Writes down that a bucket was made, or made differently; tells its identity.
     ///
     /// # Errors
@@ -240,6 +284,7 @@ impl Kept {
         self.identities.epochs.remove(name);
         self.identities.made.remove(name);
         self.identities.histories.remove(name);
+        self.identities.standings.remove(name);
         self.identities.dropped.insert(name.to_owned());
         self.save_or_restore(before)
     }

@@ -18,6 +18,7 @@ mod view;
 pub(crate) mod tests;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -35,7 +36,7 @@ use crate::connections::Connections;
 use crate::http::HttpDoor;
 use crate::identity::{Identity, LoginBrake, NewUser, Role};
 use crate::net::{Buffers, Crew, Listener, OwnThreads, Workers, balance, watch_buffers};
-use crate::replication::{Follower, Group, bucket_map, global_map};
+use crate::replication::{Follower, Standing, StartAs, bucket_map, global_map};
 use crate::served::{MapVersion, ServedBucket};
 use crate::stats::timings::Timings;
 use crate::stats::{self, StatScope};
@@ -135,6 +136,9 @@ pub(crate) struct NodeState {
     pub(crate) ports: Ports,
     /// What clients of the memcached port may reach; `None` where it is closed.
     pub(crate) memcached: Option<MemcachedPort>,
+    pub(crate) listen: IpAddr,
+    /// The host under which others are to reach this node, if that was said.
+    pub(crate) advertise: Option<String>,
     /// Where a port is served over TLS.
     pub(crate) tls: Option<Tls>,
     pub(crate) waits: Waits,
@@ -208,6 +212,18 @@ impl NodeState {
     fn quota_bytes(&self) -> u64 {
         let quotas = self.all_buckets().into_iter();
         quotas.map(|served| served.bucket.memory().quota()).sum()
+    }
+
+    /// What is kept of the group of a bucket.
+    pub(crate) fn standing(&self, bucket: &str) -> Standing {
+        self.kept.lock().identities.standing(bucket)
+    }
+
+    /// Writes down what is to be kept of the group of a bucket, and the epoch of its map.
+    pub(crate) fn note_standing(&self, bucket: &str, standing: Standing, epoch: i64) {
+        if let Err(error) = self.kept.lock().note_standing(bucket, standing, epoch) {
+            tracing::error!(bucket, %error, "what the bucket is in its group is not written down");
+        }
     }
 
     /// Lets every parked request be tried again.
@@ -440,28 +456,16 @@ fn open_state(
         epoch: 1,
         rev: i64::from(started_unix_s),
     };
-    let followed = config.replica_of.as_ref();
     let mut opened = open::open_buckets(config, &clock, warmed)?;
+    let of = config.replica_of.as_ref();
     let mut buckets = BTreeMap::new();
+    let mut first_group = None;
     for bucket in opened.buckets {
         let name = bucket.bucket.name().to_owned();
-        let followed = followed.filter(|of| of.bucket == name);
-        let group = followed.map_or_else(Group::default, Group::following);
-        let revision = MapRevision {
-            epoch: bucket.epoch,
-            ..revision
-        };
-        let about = (
-            name.as_str(),
-            bucket.uuid.as_str(),
-            bucket.bucket.vbuckets(),
-            bucket.bucket.manifest().uid(),
-        );
-        let map = bucket_map(about, &bucket.settings, ports, &group, revision);
-        let identity = (bucket.uuid, bucket.settings);
-        let served = ServedBucket::new(bucket.bucket, bucket.workers, identity, map);
-        served.set_group(group);
-        buckets.insert(name, Arc::new(served));
+        if of.is_some_and(|of| of.bucket == name) {
+            first_group = Some(bucket.group.clone());
+        }
+        buckets.insert(name, Arc::new(served_at_first(bucket, ports, revision.rev)));
     }
     Ok(Arc::new(NodeState {
         clock,
@@ -475,6 +479,8 @@ fn open_state(
         counters: NodeCounters::default(),
         ports,
         memcached: config.memcached.clone(),
+        listen: config.listen,
+        advertise: config.advertise.clone(),
         tls: opened.tls.take(),
         waits,
         started_unix_s,
@@ -486,11 +492,33 @@ fn open_state(
         buckets: RwLock::new(buckets),
         global_map: RwLock::new(global_map(
             ports,
-            &followed.map_or_else(Group::default, Group::following),
+            &first_group.unwrap_or_default(),
             revision,
         )),
         global_changed: watch::channel(0).0,
     }))
+}
+
+/// A bucket with the first map of this start.
+fn served_at_first(opened: open::OpenedBucket, ports: Ports, rev: i64) -> ServedBucket {
+    let (bucket, group, epoch) = (opened.bucket, opened.group, opened.epoch);
+    let revision = if group.is_superseded() {
+        MapRevision::first_of(epoch)
+    } else {
+        MapRevision { epoch, rev }
+    };
+    let manifest = bucket.manifest().uid();
+    let about = (
+        bucket.name(),
+        opened.uuid.as_str(),
+        bucket.vbuckets(),
+        manifest,
+    );
+    let map = bucket_map(about, &opened.settings, ports, &group, revision);
+    let identity = (opened.uuid, opened.settings);
+    let served = ServedBucket::new(bucket, opened.workers, identity, map);
+    served.set_group(group);
+    served
 }
 
 /// Starts to follow another node, where that is configured.
@@ -499,7 +527,8 @@ fn start_follower(state: &Arc<NodeState>, config: &NodeConfig) -> std::io::Resul
         return Ok(());
     };
     if let Some(served) = state.bucket(&of.bucket) {
-        let follower = Follower::start(state, &served, of.clone())?;
+        let promoted = state.standing(&of.bucket).start_as(Some(of)) == StartAs::Promoted;
+        let follower = Follower::start(state, &served, (of.clone(), promoted))?;
         served.set_follower(follower);
     }
     Ok(())

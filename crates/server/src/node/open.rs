@@ -18,7 +18,7 @@ use crate::clock::SystemClock;
 use crate::collections;
 use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy};
 use crate::config::{NodeConfig, StartError};
-use crate::replication::ReplicaOf;
+use crate::replication::{Group, ReplicaOf, Standing, StartAs};
 use crate::store::Store;
 use crate::tls::Tls;
 use crate::value::{SYSTEM_BYTES_MAX, VALUE_BYTES_MAX};
@@ -43,6 +43,8 @@ pub(super) struct OpenedBucket {
     pub(super) settings: BucketSettings,
     /// Of its map.
     pub(super) epoch: i64,
+    /// The nodes that have it, as far as they are known by now.
+    pub(super) group: Group,
 }
 
 /// All of them.
@@ -85,7 +87,8 @@ pub(super) fn open_buckets(
         let uuid = (kept.identities.bucket(name), kept.identities.epoch(name));
         let of = config.replica_of.as_ref();
         let of = of.filter(|of| of.bucket == *name);
-        let how = (clean, of, config.purge_age_s);
+        let part = (kept.identities.standing(name), of);
+        let how = (clean, part, config.purge_age_s);
         let warmed = warmed.clone();
         let done = move || warmed.send_modify(|count| *count += 1);
         match start(settings, store, how, (uuid, clock, done)) {
@@ -154,7 +157,7 @@ pub(super) fn open_new(
     let (store, clean) = open_store(&settings.bucket, dir)?;
     let (done, warm) = mpsc::channel();
     let done = move || drop(done);
-    let how = (clean, None, purge_age_s);
+    let how = (clean, (Standing::default(), None), purge_age_s);
     let opened = start(settings, store, how, ((uuid, 1), clock, done))?;
     // An empty store is loaded at once. Nothing is ever sent: the channel ends with the warmup.
     for () in warm {}
@@ -245,7 +248,7 @@ fn forget_manifest(bucket: &Bucket<Store>) -> Result<(), StartError> {
 fn start(
     settings: BucketSettings,
     store: Store,
-    (clean, of, purge_age_s): (bool, Option<&ReplicaOf>, u64),
+    (clean, part, purge_age_s): (bool, (Standing, Option<&ReplicaOf>), u64),
     ((uuid, epoch), clock, done): (
         (String, i64),
         &Arc<SystemClock>,
@@ -285,17 +288,7 @@ fn start(
     let clock = Arc::clone(clock) as Arc<dyn Clock>;
     let bucket = Bucket::open(options, store, clock, &mut random_vb_uuid)
         .map_err(|error| StartError::DataFormat(format!("bucket {}: {error}", config.name)))?;
-    if of.is_none() {
-        restore_manifest(&bucket)?;
-    }
-    if let Some(of) = of {
-        let followed = bucket.become_replica(of.demote, random_vb_uuid());
-        followed.map_err(|active| StartError::NotReplica {
-            bucket: config.name.clone(),
-            active,
-        })?;
-        forget_manifest(&bucket)?;
-    }
+    let group = take_part(&bucket, &part)?;
     let workers = Workers::start(&bucket, random_vb_uuid, done)
         .map_err(|error| StartError::System(address_space::no_thread(&error)))?;
     Ok(OpenedBucket {
@@ -304,5 +297,52 @@ fn start(
         uuid,
         settings,
         epoch,
+        group,
     })
+}
+
+/// Makes of the vBuckets what they are in the group of nodes that have the bucket.
+fn take_part(
+    bucket: &Bucket<Store>,
+    (standing, of): &(Standing, Option<&ReplicaOf>),
+) -> Result<Group, StartError> {
+    let name = bucket.name();
+    let not_replica = |own| StartError::NotReplica {
+        bucket: name.to_owned(),
+        own,
+    };
+    let become_replica = |demote| {
+        let done = bucket.become_replica(demote, random_vb_uuid());
+        done.map_err(not_replica)
+    };
+    match (standing.start_as(*of), of) {
+        (StartAs::Replica, Some(of)) => {
+            let own = bucket.changed_vbuckets();
+            if standing.superseded && !of.demote && own > 0 {
+                return Err(not_replica(own));
+            }
+            become_replica(of.demote)?;
+            forget_manifest(bucket)?;
+        }
+        (StartAs::Superseded, _) => {
+            tracing::warn!(
+                bucket = name,
+                "another node was promoted: the bucket is not active here. It follows that node when \
+                 started with --replica-of and --demote; settee promote --force makes it active"
+            );
+            restore_manifest(bucket)?;
+            become_replica(true)?;
+        }
+        (StartAs::Promoted, _) => {
+            tracing::warn!(
+                bucket = name,
+                "this node was promoted: it starts as the active one and does not follow the node that \
+                 --replica-of names; --demote would make it follow"
+            );
+            restore_manifest(bucket)?;
+            bucket.become_active(random_vb_uuid());
+        }
+        _ => restore_manifest(bucket)?,
+    }
+    Ok(standing.group(*of))
 }

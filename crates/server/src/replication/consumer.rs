@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::VbId;
 use wire::dcp::StreamFlags;
@@ -19,8 +20,9 @@ use super::progress::{Progress, Stage};
 use super::setup::{Introduction, REGISTER};
 use super::target::Target;
 
-/// A connection on which nothing was heard for this long is dead: the producer sends no-ops.
-const SILENCE_NS: u64 = 3 * NOOP_INTERVAL_S as u64 * SECOND_NS;
+/// A connection on which nothing was heard for this long is dead, in the middle of a message too: the producer
+/// sends no-ops.
+const SILENCE: Duration = Duration::from_secs(3 * NOOP_INTERVAL_S as u64);
 const SECOND_NS: u64 = 1_000_000_000;
 /// When to ask again for a stream that was refused or ended for now.
 const RETRY_NS: u64 = SECOND_NS;
@@ -132,7 +134,8 @@ impl<'a, T: Target> Consumer<'a, T> {
     /// As [`Consumer::receive`].
     pub(super) fn tick(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Result<(), Broken> {
         self.now_ns = now_ns;
-        if now_ns.saturating_sub(self.heard_ns) > SILENCE_NS {
+        let silence = Duration::from_nanos(now_ns.saturating_sub(self.heard_ns));
+        if silence > self.intake.target().idle_timeout().unwrap_or(SILENCE) {
             return Err(Broken::Silent);
         }
         if !self.opening.is_done() {

@@ -1,6 +1,8 @@
 //! The vBuckets of a bucket of this node, as what a consumer fills.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use engine::{CheckpointKind, OpError, ReplicaError};
 use model::{Document, FailoverLog, Seqno, VbId, VbState};
@@ -16,8 +18,17 @@ use crate::served::ServedBucket;
 pub(super) struct Followed {
     pub(super) node: Arc<NodeState>,
     pub(super) served: Arc<ServedBucket>,
-    /// What was configured, and the host and port that this connection is to.
-    pub(super) active: Option<(ReplicaOf, (String, u16))>,
+    pub(super) active: Option<Active>,
+}
+
+/// The node that is followed.
+pub(super) struct Active {
+    /// What was configured.
+    pub(super) of: ReplicaOf,
+    /// Host and port that this connection is to.
+    pub(super) at: (String, u16),
+    /// Whether what is here may be given up; until a node was followed.
+    pub(super) demote: Arc<AtomicBool>,
 }
 
 impl Target for Followed {
@@ -92,11 +103,21 @@ impl Target for Followed {
         self.served.bucket.memory().admit(0).is_ok()
     }
 
+    fn idle_timeout(&self) -> Option<Duration> {
+        self.served.dcp.settings.idle_timeout()
+    }
+
     fn registered(&self, answer: &[u8]) -> Result<(), NotThere> {
-        match &self.active {
-            Some((of, at)) => group::registered(&self.node, &self.served, (of, at), answer),
-            None => Ok(()),
-        }
+        let Some(active) = &self.active else {
+            return Ok(());
+        };
+        let of = ReplicaOf {
+            demote: active.demote.load(Ordering::Relaxed),
+            ..active.of.clone()
+        };
+        group::registered(&self.node, &self.served, (&of, &active.at), answer)?;
+        active.demote.store(false, Ordering::Relaxed);
+        Ok(())
     }
 }
 

@@ -11,9 +11,12 @@ use std::sync::Arc;
 
 use model::ManifestUid;
 use model::{Seqno, VbId};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::ReplicaOf;
+use super::standing::Standing;
+use super::supersede::{Later, give_way};
 use crate::cluster_map::{
     BUCKET_CAPABILITIES, BucketMap, DISK_BUCKET_CAPABILITIES, HISTORY_BUCKET_CAPABILITIES,
     HOST_PLACEHOLDER, MapRevision, NodeAddress, TlsPorts, bucket_config, global_config,
@@ -25,11 +28,15 @@ use crate::served::{MapVersion, ServedBucket};
 
 /// Where HTTP management is until the node itself says so.
 const HTTP_PORT_GUESS: u16 = 8091;
+/// Where the KV port without TLS is until the node itself says so.
+const KV_PORT_GUESS: u16 = 11210;
+/// Longest name of a host.
+const HOST_BYTES_MAX: usize = 255;
 /// Replicas of a bucket at most: the protocol knows no more.
 const REPLICAS_MAX: usize = 3;
 
 /// Another node that has the bucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub(crate) struct Peer {
     /// Its name in topologies, 32 hex digits; empty if it is not known.
     node: String,
@@ -49,6 +56,46 @@ impl Peer {
         }
     }
 
+    /// The node that settings name.
+    pub(super) fn configured(of: &ReplicaOf) -> Self {
+        let (kv_port, kv_tls) = match of.tls {
+            Some(_) => (KV_PORT_GUESS, Some(of.port)),
+            None => (of.port, None),
+        };
+        Self {
+            node: String::new(),
+            host: of.host.clone(),
+            kv_port,
+            http_port: HTTP_PORT_GUESS,
+            tls: TlsPorts {
+                kv: kv_tls,
+                http: None,
+            },
+        }
+    }
+
+    /// The active node as it tells of itself to a replica that reached it at `at`.
+    fn active(about: &Value, at: &(String, u16), over_tls: bool) -> Option<Self> {
+        let mut active = Self::read(about, &at.0)?;
+        let advertised = about["advertised"] == true;
+        if let Some(host) = about["host"]
+            .as_str()
+            .filter(|host| advertised && is_host(host))
+        {
+            host.clone_into(&mut active.host);
+        } else if over_tls {
+            active.tls.kv = Some(at.1);
+        } else {
+            active.kv_port = at.1;
+        }
+        Some(active)
+    }
+
+    /// `host:port`, for people.
+    pub(crate) fn name(&self) -> String {
+        format!("{}:{}", self.host, self.kv_port)
+    }
+
     fn address(&self) -> NodeAddress<'_> {
         NodeAddress {
             host: &self.host,
@@ -59,12 +106,12 @@ impl Peer {
     }
 
     /// Whether both mean the same node, which may have moved.
-    fn is(&self, other: &Self) -> bool {
+    pub(super) fn is(&self, other: &Self) -> bool {
         let named = !self.node.is_empty() && self.node == other.node;
         named || (self.host == other.host && self.kv_port == other.kv_port)
     }
 
-    fn read(about: &Value, host: &str) -> Option<Self> {
+    pub(super) fn read(about: &Value, host: &str) -> Option<Self> {
         let node = about["node"].as_str().filter(|name| is_uuid(name));
         Some(Self {
             node: node.unwrap_or_default().to_owned(),
@@ -75,7 +122,13 @@ impl Peer {
         })
     }
 
-    fn to_json(&self) -> Value {
+    /// Where it is followed, and told of a promotion.
+    pub(super) fn endpoint(&self, over_tls: bool) -> Option<(String, u16)> {
+        let port = if over_tls { self.tls.kv? } else { self.kv_port };
+        Some((self.host.clone(), port))
+    }
+
+    pub(super) fn to_json(&self) -> Value {
         json!({
             "node": self.node,
             "host": self.host,
@@ -93,22 +146,36 @@ impl Peer {
 pub(crate) struct Group {
     pub(crate) peers: Vec<Peer>,
     place: usize,
+    /// This node was the active one, and another one was promoted since.
+    superseded: bool,
 }
 
 impl Group {
     /// Of a replica that has not met its active node yet.
     pub(crate) fn following(of: &ReplicaOf) -> Self {
-        let active = Peer {
-            node: String::new(),
-            host: of.host.clone(),
-            kv_port: of.port,
-            http_port: HTTP_PORT_GUESS,
-            tls: TlsPorts::default(),
-        };
+        Self::replica(vec![Peer::configured(of)])
+    }
+
+    /// Of a replica that follows the first of `peers`.
+    pub(super) fn replica(peers: Vec<Peer>) -> Self {
         Self {
-            peers: vec![active],
-            place: 1,
+            place: peers.len(),
+            peers,
+            superseded: false,
         }
+    }
+
+    /// Of a node that was the active one until one of `peers` was promoted, most likely the first.
+    pub(super) fn superseded(peers: Vec<Peer>) -> Self {
+        Self {
+            superseded: true,
+            ..Self::replica(peers)
+        }
+    }
+
+    /// Whether this node was the active one until another one was promoted.
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.superseded
     }
 
     /// The node that this one follows.
@@ -119,6 +186,7 @@ impl Group {
     /// What this node is.
     pub(crate) fn role(&self) -> &'static str {
         match (self.peers.len(), self.place) {
+            _ if self.superseded => "superseded",
             (0, _) => "alone",
             (_, 0) => "active",
             _ => "replica",
@@ -186,7 +254,7 @@ pub(crate) fn manifest_changed(node: &NodeState, served: &ServedBucket) {
     publish(node, served, MapRevision { epoch, rev });
 }
 
-fn publish(node: &NodeState, served: &ServedBucket, revision: MapRevision) {
+pub(super) fn publish(node: &NodeState, served: &ServedBucket, revision: MapRevision) {
     let group = served.group();
     let uuid = served.shown_uuid();
     node.remember(served.name(), &uuid, revision.epoch);
@@ -200,18 +268,53 @@ fn publish(node: &NodeState, served: &ServedBucket, revision: MapRevision) {
 
 /// What a replica tells its active node about itself.
 pub(super) fn introduction(node: &NodeState, served: &ServedBucket, demote: bool) -> String {
-    let revision = served.map().revision;
-    json!({
+    let mut about = about_bucket(node, served);
+    about["demote"] = demote.into();
+    about.to_string()
+}
+
+/// This node and where its bucket stands.
+pub(super) fn about_bucket(node: &NodeState, served: &ServedBucket) -> Value {
+    let MapRevision { epoch, rev } = served.map().revision;
+    let mut about = about_this(node);
+    about["epoch"] = epoch.into();
+    about["rev"] = rev.into();
+    about["uuid"] = served.shown_uuid().as_ref().into();
+    about
+}
+
+/// What a node tells others about itself. `host` is left out where it listens on every address:
+/// others see where its connections come from.
+fn about_this(node: &NodeState) -> Value {
+    let mut about = json!({
+        "node": node.uuid,
         "kv": node.ports.kv,
         "http": node.ports.http,
         "kv_tls": node.ports.kv_tls,
         "https": node.ports.https,
-        "node": node.uuid,
-        "epoch": revision.epoch,
-        "rev": revision.rev,
-        "demote": demote,
-    })
-    .to_string()
+    });
+    let listen = Some(node.listen).filter(|listen| !listen.is_unspecified());
+    let listen = listen.map(|listen| listen.to_string());
+    if let Some(host) = node.advertise.clone().or(listen) {
+        about["host"] = host.into();
+        about["advertised"] = node.advertise.is_some().into();
+    }
+    about
+}
+
+/// The host of a node that tells about itself on a connection from `source`.
+pub(super) fn host_of(about: &Value, source: IpAddr) -> String {
+    let told = about["host"].as_str().filter(|host| is_host(host));
+    let loopback = |host: &str| host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    // A loopback address means something on its own machine only.
+    let told = told.filter(|host| source.is_loopback() || !loopback(host));
+    told.map_or_else(|| source.to_string(), str::to_owned)
+}
+
+/// Whether a text may be the name or the address of a host.
+pub fn is_host(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
+    (1..=HOST_BYTES_MAX).contains(&text.len()) && text.chars().all(plain)
 }
 
 fn port(about: &Value, name: &str) -> Option<u16> {
@@ -227,7 +330,7 @@ fn tls_ports(about: &Value) -> TlsPorts {
     }
 }
 
-fn revision(about: &Value) -> Option<MapRevision> {
+pub(super) fn revision(about: &Value) -> Option<MapRevision> {
     let (epoch, rev) = (about["epoch"].as_i64()?, about["rev"].as_i64()?);
     (epoch >= 1 && rev >= 1).then_some(MapRevision { epoch, rev })
 }
@@ -242,14 +345,16 @@ pub(crate) fn register(
 ) -> Option<String> {
     let about: Value = serde_json::from_slice(about).ok()?;
     let theirs = revision(&about)?;
-    let peer = Peer::read(&about, &host.to_string())?;
+    let peer = Peer::read(&about, &host_of(&about, host))?;
     let mut group = served.group();
     if let Some(active) = group.active() {
-        let follows = json!({"host": active.host, "kv": active.kv_port});
-        return Some(json!({ "follows": follows }).to_string());
+        return Some(json!({ "follows": active.to_json() }).to_string());
     }
     let ours = served.map().revision;
     if theirs.epoch > ours.epoch && about["demote"] != true {
+        if about["uuid"] == served.shown_uuid().as_ref() {
+            give_way(node, served, &Later::epoch(theirs.epoch));
+        }
         let reason = "another node was promoted since this one was the active one";
         return Some(json!({ "refused": reason }).to_string());
     }
@@ -278,6 +383,9 @@ pub(crate) fn register(
             let topology = json!([chain]).to_string();
             served.bucket.set_topology(&topology, random_vb_uuid());
         }
+        let mut standing = node.standing(served.name());
+        standing.peers.clone_from(&group.peers);
+        node.note_standing(served.name(), standing, ours.epoch);
         served.set_group(group);
         let newest = ours.max(theirs);
         let rev = newest.rev.saturating_add(1);
@@ -289,14 +397,7 @@ pub(crate) fn register(
 /// What a registered replica is told: who all the nodes are.
 fn welcome(node: &NodeState, served: &ServedBucket) -> String {
     let revision = served.map().revision;
-    let this = json!({
-        "node": node.uuid,
-        "kv": node.ports.kv,
-        "http": node.ports.http,
-        "kv_tls": node.ports.kv_tls,
-        "https": node.ports.https,
-    });
-    let mut nodes = vec![this];
+    let mut nodes = vec![about_this(node)];
     nodes.extend(served.group().peers.iter().map(Peer::to_json));
     json!({
         "http": node.ports.http,
@@ -335,11 +436,20 @@ pub(super) fn registered(
     if let Some(reason) = answer["refused"].as_str() {
         return Err(NotThere::Refused(reason.to_owned()));
     }
+    let over_tls = of.tls.is_some();
     let follows = &answer["follows"];
-    if let (Some(host), Some(kv)) = (follows["host"].as_str(), port(follows, "kv")) {
-        return Err(NotThere::Elsewhere(host.to_owned(), kv));
+    let there = port(follows, if over_tls { "kv_tls" } else { "kv" });
+    if let (Some(host), Some(there)) = (follows["host"].as_str(), there) {
+        return Err(NotThere::Elsewhere(host.to_owned(), there));
     }
-    let (Some(revision), Some(http_port)) = (revision(&answer), port(&answer, "http")) else {
+    if !follows.is_null() {
+        let reason = "the node that it follows has no port for TLS";
+        return Err(NotThere::Refused(reason.to_owned()));
+    }
+    let Some(revision) = revision(&answer) else {
+        return Ok(());
+    };
+    let Some(active) = Peer::active(&answer["nodes"][0], at, over_tls) else {
         return Ok(());
     };
     if !of.demote && revision.epoch < served.map().revision.epoch {
@@ -351,14 +461,6 @@ pub(super) fn registered(
         check_bucket(served, of, uuid)?;
         served.show_uuid(uuid);
     }
-    let about = &answer["nodes"][0];
-    let active = Peer {
-        node: about["node"].as_str().unwrap_or_default().to_owned(),
-        host: at.0.clone(),
-        kv_port: at.1,
-        http_port,
-        tls: tls_ports(about),
-    };
     let group = group_of(node, active, &answer["nodes"]);
     let history = serde_json::from_value(answer["history"].clone());
     let kept = history.map(|history| node.follow_history(served, history));
@@ -366,6 +468,10 @@ pub(super) fn registered(
         tracing::error!(bucket = served.name(), ?error, "the history is not kept");
         false
     });
+    if !node.standing(served.name()).is_plain() {
+        // From here on this node gives up what it had of its own.
+        node.note_standing(served.name(), Standing::default(), revision.epoch);
+    }
     let news = told || served.group() != group || served.map().revision != revision;
     if news {
         served.set_group(group);
@@ -387,7 +493,11 @@ fn group_of(node: &NodeState, active: Peer, nodes: &Value) -> Group {
         }
     }
     let place = place.unwrap_or(peers.len());
-    Group { peers, place }
+    Group {
+        peers,
+        place,
+        superseded: false,
+    }
 }
 
 /// A node that lost its data is no active node of what is here: following it would take the last
@@ -419,14 +529,28 @@ pub(crate) fn forget_replicas(node: &Arc<NodeState>, served: &ServedBucket) -> b
     if served.group().role() != "active" {
         return false;
     }
+    let mut standing = node.standing(served.name());
+    standing.peers.clear();
+    let alone = next_epoch(served);
+    node.note_standing(served.name(), standing, alone.epoch);
     served.bucket.set_topology("", random_vb_uuid());
-    publish_promoted(node, served);
+    served.set_group(Group::default());
+    publish(node, served, alone);
     true
 }
 
 /// Every vBucket that is a replica becomes active with a history of its own, and clients are told.
-pub(crate) fn promote(node: &Arc<NodeState>, served: &ServedBucket) {
+/// `others` are the nodes that may not know of it.
+pub(crate) fn promote(node: &Arc<NodeState>, served: &ServedBucket, others: Vec<Peer>) {
     let bucket = &served.bucket;
+    // First, so that a node that is killed now comes back as the active one whatever its settings.
+    let standing = Standing {
+        promoted: true,
+        superseded: false,
+        peers: others,
+    };
+    let alone = next_epoch(served);
+    node.note_standing(served.name(), standing, alone.epoch);
     let mut promoted = 0;
     for id in (0..bucket.vbuckets()).map(VbId) {
         match bucket.promote_vbucket(id, random_vb_uuid()) {
@@ -439,7 +563,8 @@ pub(crate) fn promote(node: &Arc<NodeState>, served: &ServedBucket) {
         // The vBuckets tell of everything in it.
         tracing::error!(bucket = served.name(), %error, "the manifest could not be kept");
     }
-    publish_promoted(node, served);
+    served.set_group(Group::default());
+    publish(node, served, alone);
     tracing::info!(
         bucket = served.name(),
         promoted,
@@ -447,11 +572,11 @@ pub(crate) fn promote(node: &Arc<NodeState>, served: &ServedBucket) {
     );
 }
 
-/// This node is the active one now, and alone.
-fn publish_promoted(node: &Arc<NodeState>, served: &ServedBucket) {
+/// The first revision of the map of a node that is the active one from now on, and alone.
+fn next_epoch(served: &ServedBucket) -> MapRevision {
     let known = served.map().revision;
-    served.set_group(Group::default());
-    let epoch = known.epoch.saturating_add(1);
-    let rev = known.rev.saturating_add(1);
-    publish(node, served, MapRevision { epoch, rev });
+    MapRevision {
+        epoch: known.epoch.saturating_add(1),
+        rev: known.rev.saturating_add(1),
+    }
 }

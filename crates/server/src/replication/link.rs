@@ -1,22 +1,24 @@
 //! The replica's connection: connects, reads, writes, connects again.
 
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bucket::{ReadySet, Wake, WarmupStage};
 use model::VbId;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 
 use super::catch_up::CatchUp;
 use super::consumer::{Broken, Consumer};
 use super::controls::Wishes;
-use super::followed::Followed;
+use super::followed::{Active, Followed};
+use super::group::Peer;
 use super::progress::{Progress, Stage};
 use super::setup::Introduction;
+use super::socket::{connect, send, timed_out};
 use super::{Order, ReplicaOf, group};
 use crate::node::{NodeState, random_u64};
 use crate::served::ServedBucket;
@@ -25,14 +27,14 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// How long a connection may stand still before its clock is looked at.
 const TICK: Duration = Duration::from_millis(100);
 /// Between two connections: doubled with each that brought nothing.
-const BACKOFF_MIN: Duration = Duration::from_millis(100);
-const BACKOFF_MAX: Duration = Duration::from_secs(5);
+pub(super) const BACKOFF_MIN: Duration = Duration::from_millis(100);
+pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// A peer that takes nothing is as good as gone.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
 /// The same of a node that is asked for what it has before a promotion.
-const FETCH_CONNECT_LIMIT: Duration = Duration::from_secs(2);
-const FETCH_STALL_LIMIT: Duration = Duration::from_secs(5);
-const READ_BYTES: usize = 256 << 10;
+pub(super) const FETCH_CONNECT_LIMIT: Duration = Duration::from_secs(2);
+pub(super) const FETCH_STALL_LIMIT: Duration = Duration::from_secs(5);
+pub(super) const READ_BYTES: usize = 256 << 10;
 /// The flow-control window: a share of the quota, within bounds.
 const WINDOW_SHARE: u64 = 20;
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
@@ -43,14 +45,27 @@ pub(super) struct Link {
     pub(super) node: Arc<NodeState>,
     pub(super) served: Arc<ServedBucket>,
     pub(super) of: ReplicaOf,
+    /// Whether what is here may still be given up for a node of an earlier epoch, or for another bucket: until
+    /// one was followed.
+    pub(super) demote: Arc<AtomicBool>,
     pub(super) progress: Arc<Progress>,
 }
 
 /// Why a conversation ended.
-enum End {
+pub(super) enum End {
     Ordered,
     Lost(io::Error),
     Broken(Broken),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ordered => f.write_str("there is another order"),
+            Self::Lost(error) => error.fmt(f),
+            Self::Broken(broken) => broken.fmt(f),
+        }
+    }
 }
 
 impl From<io::Error> for End {
@@ -83,7 +98,8 @@ impl Link {
                     if let Some(asked) = self.fetch_from_others(&mut orders).await
                         && self.may_promote(asked, force)
                     {
-                        return self.promote();
+                        let others = self.promote();
+                        return self.tell_others(others, true, orders).await;
                     }
                     continue;
                 }
@@ -137,8 +153,11 @@ impl Link {
     /// the replicas may be the active node by now.
     fn another_than(&self, at: &(String, u16)) -> (String, u16) {
         let mut nodes = vec![self.configured()];
+        let over_tls = self.of.tls.is_some();
         for peer in self.served.group().peers {
-            let node = (peer.host, peer.kv_port);
+            let Some(node) = peer.endpoint(over_tls) else {
+                continue;
+            };
             if !nodes.contains(&node) {
                 nodes.push(node);
             }
@@ -147,7 +166,7 @@ impl Link {
         nodes.swap_remove(place.map_or(0, |place| (place + 1) % nodes.len()))
     }
 
-    async fn pause(&self, length: Duration, orders: &mut watch::Receiver<Order>) {
+    pub(super) async fn pause(&self, length: Duration, orders: &mut watch::Receiver<Order>) {
         tokio::select! {
             () = tokio::time::sleep(length) => {}
             _ = orders.changed() => {}
@@ -160,19 +179,21 @@ impl Link {
         orders: &mut watch::Receiver<Order>,
     ) -> Result<(), End> {
         let to = (at.0.as_str(), at.1);
-        let connected = tokio::time::timeout(CONNECT_LIMIT, TcpStream::connect(to));
         let mut stream = tokio::select! {
-            connected = connected => connected.map_err(|_| timed_out("connecting"))??,
+            connected = connect(to, self.of.tls.as_ref(), CONNECT_LIMIT) => connected?,
             _ = orders.changed() => return Err(End::Ordered),
         };
-        stream.set_nodelay(true)?;
         Progress::add(&self.progress.connects, 1);
         self.progress.set_stage(Stage::Introducing);
         let about = self.introduction(at);
         let target = Followed {
             node: Arc::clone(&self.node),
             served: Arc::clone(&self.served),
-            active: Some((self.of.clone(), at.clone())),
+            active: Some(Active {
+                of: self.of.clone(),
+                at: at.clone(),
+                demote: Arc::clone(&self.demote),
+            }),
         };
         let progress = Arc::clone(&self.progress);
         let mut output = Vec::new();
@@ -187,9 +208,8 @@ impl Link {
                 consumer.acknowledge_prepares(vb, &mut output);
             }
             if !output.is_empty() {
-                let written = tokio::time::timeout(WRITE_LIMIT, stream.write_all(&output));
                 tokio::select! {
-                    written = written => written.map_err(|_| timed_out("sending"))??,
+                    sent = send(&mut stream, &output, WRITE_LIMIT) => sent?,
                     _ = orders.changed() => return Err(End::Ordered),
                 }
                 output.clear();
@@ -198,13 +218,14 @@ impl Link {
             let read = tokio::select! {
                 biased;
                 _ = orders.changed() => return Err(End::Ordered),
-                read = tokio::time::timeout(TICK, stream.read_buf(&mut input)) => read,
-                () = news.0.notified() => continue,
+                read = tokio::time::timeout(TICK, stream.read_buf(&mut input)) => read.map(Some),
+                () = news.0.notified() => Ok(None),
             };
             let now_ns = self.node.clock.mono_ns();
             match read {
-                Err(_) => consumer.tick(now_ns, &mut output)?,
-                Ok(read) => {
+                // News or not: time goes on.
+                Err(_) | Ok(None) => consumer.tick(now_ns, &mut output)?,
+                Ok(Some(read)) => {
                     if read? == 0 {
                         return Err(End::Lost(ErrorKind::UnexpectedEof.into()));
                     }
@@ -218,7 +239,7 @@ impl Link {
         }
     }
 
-    fn introduction(&self, at: &(String, u16)) -> Introduction {
+    pub(super) fn introduction(&self, at: &(String, u16)) -> Introduction {
         let quota = self.served.bucket.memory().quota();
         let window = (quota / WINDOW_SHARE).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
         Introduction {
@@ -231,8 +252,13 @@ impl Link {
                 window_bytes: window as u32,
                 consumer: self.node.uuid.clone(),
             },
-            about: group::introduction(&self.node, &self.served, self.of.demote),
+            about: group::introduction(
+                &self.node,
+                &self.served,
+                self.demote.load(Ordering::Relaxed),
+            ),
             must_register: *at != self.configured(),
+            tells: false,
         }
     }
 
@@ -259,8 +285,17 @@ impl Link {
     /// reached, and tells how many were; `None` when there is another order.
     async fn fetch_from_others(&self, orders: &mut watch::Receiver<Order>) -> Option<usize> {
         let mut asked = 0;
+        let over_tls = self.of.tls.is_some();
         for peer in self.served.group().peers {
-            let from = (peer.host, peer.kv_port);
+            let Some(from) = peer.endpoint(over_tls) else {
+                let (bucket, node) = (self.served.name(), peer.name());
+                tracing::warn!(
+                    bucket,
+                    node,
+                    "that node has no port for TLS and is not asked"
+                );
+                continue;
+            };
             let fetched = tokio::select! {
                 fetched = self.fetch_from(&from) => fetched,
                 _ = orders.changed() => return None,
@@ -277,13 +312,8 @@ impl Link {
                     tracing::warn!(bucket, node, changes, vbuckets, "{reason}");
                 }
                 Err(why) => {
-                    let why = match why {
-                        End::Ordered => continue,
-                        End::Lost(error) => error.to_string(),
-                        End::Broken(broken) => broken.to_string(),
-                    };
                     let told = "what only that node has is not part of the promotion";
-                    tracing::warn!(bucket, node, reason = why, "{told}");
+                    tracing::warn!(bucket, node, reason = %why, "{told}");
                 }
             }
         }
@@ -293,9 +323,7 @@ impl Link {
     /// Tells how many changes came, and how many vBuckets could not be had.
     async fn fetch_from(&self, from: &(String, u16)) -> Result<(u64, usize), End> {
         let to = (from.0.as_str(), from.1);
-        let connected = tokio::time::timeout(FETCH_CONNECT_LIMIT, TcpStream::connect(to)).await;
-        let mut stream = connected.map_err(|_| timed_out("connecting"))??;
-        stream.set_nodelay(true)?;
+        let mut stream = connect(to, self.of.tls.as_ref(), FETCH_CONNECT_LIMIT).await?;
         let mut about = self.introduction(from);
         about.name = format!("catch-up:{}:{}", self.node.uuid, self.of.bucket);
         about.about.clear();
@@ -311,8 +339,7 @@ impl Link {
         let streams = Arc::clone(&progress);
         let mut catch_up = CatchUp::new(&target, &about, streams, now_ns, &mut output)?;
         while !catch_up.is_done() {
-            let written = tokio::time::timeout(FETCH_STALL_LIMIT, stream.write_all(&output));
-            written.await.map_err(|_| timed_out("sending"))??;
+            send(&mut stream, &output, FETCH_STALL_LIMIT).await?;
             output.clear();
             input.reserve(READ_BYTES);
             let read = tokio::time::timeout(FETCH_STALL_LIMIT, stream.read_buf(&mut input));
@@ -327,10 +354,14 @@ impl Link {
         Ok((changes, catch_up.refused()))
     }
 
-    fn promote(&self) {
-        group::promote(&self.node, &self.served);
+    /// Gives the nodes that are to be told.
+    fn promote(&self) -> Vec<Peer> {
+        let mut others = self.served.group().peers;
+        self.with_configured(&mut others);
+        group::promote(&self.node, &self.served, others.clone());
         self.progress.set_stage(Stage::Promoted);
         self.node.wake_all();
+        others
     }
 }
 
@@ -342,8 +373,4 @@ impl Wake for News {
     fn wake(&self) {
         self.0.notify_one();
     }
-}
-
-fn timed_out(during: &str) -> io::Error {
-    io::Error::new(ErrorKind::TimedOut, format!("{during} took too long"))
 }

@@ -24,9 +24,13 @@ mod group;
 mod inbound;
 mod intake;
 mod link;
+mod notice;
 mod passive;
 mod progress;
 mod setup;
+mod socket;
+mod standing;
+mod supersede;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -41,14 +45,18 @@ use tokio::sync::watch;
 
 use crate::node::NodeState;
 use crate::served::ServedBucket;
+use crate::tls::Trust;
 
 pub(crate) use claims::Claims;
+pub use group::is_host;
 pub(crate) use group::{
     Group, bucket_map, forget_replicas, global_map, manifest_changed, promote, register,
 };
 pub(crate) use inbound::{Inbound, Opener, window_bytes};
 pub(crate) use progress::{Progress, Stage};
 pub(crate) use setup::REGISTER;
+pub(crate) use standing::{Standing, StartAs};
+pub(crate) use supersede::{PROMOTED, hear, heard_of_epoch};
 
 /// Path of the setting that makes a replica active.
 pub(crate) const PROMOTE: &[u8] = b"replication.promote";
@@ -66,6 +74,8 @@ pub struct ReplicaOf {
     pub password: String,
     /// Name of the bucket, there and here.
     pub bucket: String,
+    /// Whom to trust over TLS, to this node and to others of its group; `None` without TLS.
+    pub tls: Option<Trust>,
     /// Whether documents that this node has as the active one may become a replica's, which
     /// gives up what the other node does not have.
     pub demote: bool,
@@ -79,6 +89,7 @@ impl fmt::Debug for ReplicaOf {
             .field("port", &self.port)
             .field("username", &self.username)
             .field("bucket", &self.bucket)
+            .field("tls", &self.tls)
             .field("demote", &self.demote)
             .finish_non_exhaustive()
     }
@@ -103,14 +114,15 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Starts following. The vBuckets must be replicas by now.
+    /// Starts following, for which the vBuckets must be replicas by now; or, of a bucket that was `promoted`,
+    /// telling others of it.
     ///
     /// # Errors
     /// The thread cannot be started.
     pub(crate) fn start(
         node: &Arc<NodeState>,
         served: &Arc<ServedBucket>,
-        of: ReplicaOf,
+        (of, promoted): (ReplicaOf, bool),
     ) -> std::io::Result<Arc<Self>> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -120,12 +132,22 @@ impl Follower {
         let link = link::Link {
             node: Arc::clone(node),
             served: Arc::clone(served),
+            demote: Arc::new(of.demote.into()),
             of,
             progress: Arc::clone(&progress),
         };
+        if promoted {
+            progress.set_stage(Stage::Promoted);
+        }
         let thread = std::thread::Builder::new()
             .name("replica".into())
-            .spawn(move || runtime.block_on(link.follow(received)))?;
+            .spawn(move || {
+                if promoted {
+                    runtime.block_on(link.tell_again(received));
+                } else {
+                    runtime.block_on(link.follow(received));
+                }
+            })?;
         Ok(Arc::new(Self {
             progress,
             orders,

@@ -6,6 +6,7 @@ use wire::request::{Hello, Sasl, SelectBucket};
 use wire::{Envelope, Feature, FeatureList, Message, Opaque, Opcode, Status, TooLong, encode_raw};
 
 use super::controls::{Controls, Wishes};
+use super::supersede::PROMOTED;
 use crate::identity::scram_client::{MECHANISM, Proof, ScramClient};
 
 /// Path of the setting under which a replica makes itself known to its active node.
@@ -45,6 +46,8 @@ pub(super) struct Introduction {
     pub(super) about: String,
     /// Whether it is only followed if it knows what that means.
     pub(super) must_register: bool,
+    /// Nothing is followed: the other node is told `about` as the news of a promotion.
+    pub(super) tells: bool,
 }
 
 /// One step.
@@ -66,6 +69,7 @@ pub(super) struct Setup {
     controls: Controls,
     registers: bool,
     must_register: bool,
+    tells: bool,
     login: ScramClient,
     proof: Option<Proof>,
 }
@@ -77,6 +81,7 @@ impl Setup {
             controls: Controls::default(),
             registers: !about.about.is_empty(),
             must_register: about.must_register,
+            tells: about.tells,
             login: ScramClient::new(&about.user, &about.password, &about.nonce),
             proof: None,
         }
@@ -130,7 +135,8 @@ impl Setup {
                 SelectBucket { name }.encode(&envelope, out)
             }
             Step::Register => {
-                let parts = [&[], REGISTER, about.about.as_bytes()];
+                let path = if self.tells { PROMOTED } else { REGISTER };
+                let parts = [&[], path, about.about.as_bytes()];
                 encode_raw(Opcode::IOCTL_SET, &envelope, parts, out)
             }
             Step::Open => {
@@ -207,6 +213,13 @@ impl Setup {
             Step::Select if ok => Step::Open,
             Step::Select => return refused("the bucket"),
             Step::Register if !ok && self.must_register => return refused("the registration"),
+            Step::Register if self.tells => {
+                if !ok {
+                    return refused("the news of the promotion");
+                }
+                told = Some(value);
+                Step::Done
+            }
             // A node that knows no replicas can be followed all the same.
             Step::Register => {
                 told = ok.then_some(value);

@@ -1,5 +1,7 @@
 //! What a consumer does to the vBuckets of its bucket.
 
+use std::time::Duration;
+
 use model::{Document, FailoverLog, Seqno, SnapshotRange, VbId, VbState, VbUuid};
 use wire::dcp::SnapshotMarker;
 
@@ -95,6 +97,9 @@ pub(super) trait Target {
     /// Whether there is memory for more; if not, something is done about it.
     fn has_room(&self) -> bool;
 
+    /// How long the producer may be silent, where that was changed.
+    fn idle_timeout(&self) -> Option<Duration>;
+
     /// The active node answered to the registration.
     fn registered(&self, answer: &[u8]) -> Result<(), NotThere>;
 }
@@ -138,6 +143,10 @@ impl<T: Target> Target for &T {
 
     fn has_room(&self) -> bool {
         (**self).has_room()
+    }
+
+    fn idle_timeout(&self) -> Option<Duration> {
+        (**self).idle_timeout()
     }
 
     fn registered(&self, answer: &[u8]) -> Result<(), NotThere> {

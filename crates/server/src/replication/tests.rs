@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use model::{
     Cas, Datatype, Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbState,
@@ -45,6 +46,7 @@ struct Fake {
     room: Cell<bool>,
     refuse: Cell<bool>,
     prepared: Cell<u64>,
+    idle_timeout: Cell<Option<Duration>>,
 }
 
 impl Fake {
@@ -63,6 +65,7 @@ impl Fake {
             room: Cell::new(true),
             refuse: Cell::new(false),
             prepared: Cell::new(0),
+            idle_timeout: Cell::new(None),
         }
     }
 
@@ -140,6 +143,10 @@ impl Target for Fake {
         self.room.get()
     }
 
+    fn idle_timeout(&self) -> Option<Duration> {
+        self.idle_timeout.get()
+    }
+
     fn registered(&self, answer: &[u8]) -> Result<(), NotThere> {
         self.note(format!("registered {}", String::from_utf8_lossy(answer)));
         Ok(())
@@ -159,6 +166,7 @@ fn introduction() -> Introduction {
         },
         about: "{}".into(),
         must_register: false,
+        tells: false,
     }
 }
 
@@ -626,6 +634,28 @@ fn nonsense_and_silence_end_the_connection() {
     assert_eq!(set.consumer.tick(60 * SECOND_NS, &mut set.out), Ok(()));
     let silent = set.consumer.tick(61 * SECOND_NS, &mut set.out);
     assert_eq!(silent, Err(Broken::Silent));
+    // Half a message is followed by nothing: that is silence, too.
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    let whole = answer(
+        Opcode::GET_ALL_VB_SEQNOS,
+        Opaque::default(),
+        Status::SUCCESS,
+        &[0; 100],
+    );
+    for (bytes, heard_s) in [(50, 1), (60, 59)] {
+        let heard = set
+            .consumer
+            .receive(&whole[..bytes], heard_s * SECOND_NS, &mut set.out);
+        assert_eq!(heard, Ok(0));
+        fake.idle_timeout.set(Some(Duration::from_secs(2)));
+        let soon = set.consumer.tick((heard_s + 2) * SECOND_NS, &mut set.out);
+        assert_eq!(soon, Ok(()));
+        let late = set.consumer.tick((heard_s + 3) * SECOND_NS, &mut set.out);
+        assert_eq!(late, Err(Broken::Silent));
+        fake.idle_timeout.set(None);
+        let unchanged = set.consumer.tick((heard_s + 60) * SECOND_NS, &mut set.out);
+        assert_eq!(unchanged, Ok(()));
+    }
     let mut set = Set::up(&fake, &about, None).expect("a connection");
     let opaque = set.opaque;
     let odd = answer(Opcode::DCP_STREAM_REQ, opaque, Status::SUCCESS, &[0; 15]);

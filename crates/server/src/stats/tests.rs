@@ -29,6 +29,7 @@ impl Running {
         let node = Node::start(NodeConfig {
             data_dir: Some(dir.path().join("data")),
             listen: Ipv4Addr::LOCALHOST.into(),
+            advertise: None,
             kv_port: 0,
             http_port: 0,
             memcached: None,

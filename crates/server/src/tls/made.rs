@@ -27,6 +27,8 @@ pub(super) struct Place {
     /// `None` keeps nothing.
     pub(super) directory: Option<PathBuf>,
     pub(super) listen: IpAddr,
+    /// Another name of the node.
+    pub(super) advertise: Option<String>,
 }
 
 /// A chain, its key, and the certificate of the authority.
@@ -79,6 +81,11 @@ impl Place {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
         if !host.is_empty() && host.chars().all(plain) {
             names.push(host);
+        }
+        if let Some(name) = &self.advertise
+            && !names.contains(name)
+        {
+            names.push(name.clone());
         }
         let listen = self.listen.to_string();
         if !self.listen.is_unspecified() && !names.contains(&listen) {

@@ -3,6 +3,7 @@
 //! A certificate is read again on request; connections that are open keep what they began with.
 
 mod made;
+mod trust;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,8 @@ use rustls::sign::CertifiedKey;
 use sha2::{Digest as _, Sha256};
 
 use crate::config::{CertificateFiles, NodeConfig, StartError};
+
+pub use trust::Trust;
 
 /// How long a peer may take for its handshake.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -95,6 +98,7 @@ impl Tls {
             None => Source::Made(made::Place {
                 directory: config.data_dir.as_ref().map(|dir| dir.join(DIRECTORY)),
                 listen: config.listen,
+                advertise: config.advertise.clone(),
             }),
         };
         let provider = Arc::new(ring::default_provider());

@@ -12,6 +12,7 @@ fn config(data_dir: Option<&Path>) -> NodeConfig {
     NodeConfig {
         data_dir: data_dir.map(Path::to_owned),
         listen: "127.0.0.1".parse().unwrap(),
+        advertise: None,
         kv_port: 0,
         http_port: 0,
         memcached: Some(MemcachedPort {
@@ -109,6 +110,7 @@ pub(crate) fn replica_of_bucket(port: u16, name: &str, data_dir: Option<&Path>) 
         username: USER.into(),
         password: PASSWORD.into(),
         bucket: name.into(),
+        tls: None,
         demote: false,
     });
     started(config)

@@ -28,6 +28,7 @@ mod workload;
 
 pub(crate) use options::Args;
 
+use crate::client::ClientError;
 use crate::exit::{Failure, Sysexit};
 use crate::output::{self, Progress, Style};
 use memcached::Memcached;
@@ -46,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return dcp::run(scenario, args, plan);
     }
     if let Some(times) = args.overcommit {
-        plan.keys = pressure::keys(&targets(args, None)[0], &plan, times)?;
+        plan.keys = pressure::keys(&targets(args, None)?[0], &plan, times)?;
     }
     let memcached = match &args.vs_memcached {
         Some(program) => Some(Memcached::start(program, &plan)?),
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let progress = Progress::new(args.json);
     let mut sides = Vec::new();
-    for target in targets(args, memcached.as_ref()) {
+    for target in targets(args, memcached.as_ref())? {
         progress.show(&format!("connecting to {}", target.address));
         sides.push(Side::open(target, &plan, random_run()?)?);
     }
@@ -83,15 +84,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     verdict(&report)
 }
 
-fn targets(args: &Args, memcached: Option<&Memcached>) -> Vec<Target> {
+fn targets(args: &Args, memcached: Option<&Memcached>) -> Result<Vec<Target>, ClientError> {
     let first = Target {
         name: "A".to_owned(),
-        address: args.connect.address(),
+        address: args.connect.address()?,
         pid: args.server_pid,
     };
     let second = match (memcached, &args.vs) {
         (Some(memcached), _) => Some((memcached.address(), Some(memcached.pid()))),
-        (None, Some(address)) => Some((args.connect.trusting(address), args.vs_pid)),
+        (None, Some(address)) => Some((args.connect.trusting(address)?, args.vs_pid)),
         (None, None) => None,
     };
     let second = second.map(|(address, pid)| Target {
@@ -99,7 +100,7 @@ fn targets(args: &Args, memcached: Option<&Memcached>) -> Vec<Target> {
         address,
         pid,
     });
-    std::iter::once(first).chain(second).collect()
+    Ok(std::iter::once(first).chain(second).collect())
 }
 
 /// Loads and warms up every side, then lets them take turns: A, B, A, B.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::link::Trust;
+use server::Trust;
 
 /// Port of a node's data service.
 const COUCHBASE_PORT: u16 = 11210;
@@ -14,7 +14,7 @@ const MEMCACHED_PORT: u16 = 11211;
 
 /// Where a client connects to and as whom.
 ///
-/// Shape: `couchbase[s]://[USER:PASSWORD@]HOST[:PORT][/BUCKET]`, or `memcached://HOST[:PORT]`, or
+/// Shape: `couchbase[s]://[USER[:PASSWORD]@]HOST[:PORT][/BUCKET]`, or `memcached://HOST[:PORT]`, or
 /// just `HOST:PORT`, which means the latter. User, password and bucket are percent-decoded;
 /// an IPv6 host stands in brackets.
 #[derive(Clone, PartialEq, Eq)]
@@ -36,8 +36,21 @@ pub(crate) struct Login {
     pub(crate) user: String,
     /// Password of the user; never printed.
     pub(crate) password: String,
+    /// Where that password comes from.
+    pub(crate) source: PasswordSource,
     /// Bucket to select.
     pub(crate) bucket: String,
+}
+
+/// Where a password comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PasswordSource {
+    /// It was given.
+    Given,
+    /// Neither user nor password were given: it is the default one.
+    Default,
+    /// A user was given without one.
+    Missing,
 }
 
 /// Why a connect string cannot be used; one line for the user.
@@ -78,11 +91,23 @@ fn couchbase(rest: &str, default_port: u16) -> Result<Address, AddressError> {
     };
     let (host, bucket) = rest.split_once('/').unwrap_or((rest, ""));
     let (host, port) = host_and_port(host, default_port)?;
-    let (user, password) = match credentials {
-        None => ("Administrator".to_owned(), "password".to_owned()),
+    let (user, password, source) = match credentials {
+        None => (
+            "Administrator".to_owned(),
+            "password".to_owned(),
+            PasswordSource::Default,
+        ),
         Some(text) => match text.split_once(':') {
-            Some((user, password)) => (percent_decode(user)?, percent_decode(password)?),
-            None => return refuse("the user has no password: write USER:PASSWORD@HOST"),
+            Some((user, password)) => (
+                percent_decode(user)?,
+                percent_decode(password)?,
+                PasswordSource::Given,
+            ),
+            None => (
+                percent_decode(text)?,
+                String::new(),
+                PasswordSource::Missing,
+            ),
         },
     };
     let bucket = if bucket.is_empty() {
@@ -96,6 +121,7 @@ fn couchbase(rest: &str, default_port: u16) -> Result<Address, AddressError> {
         login: Some(Login {
             user,
             password,
+            source,
             bucket,
         }),
         tls: None,
@@ -171,6 +197,25 @@ fn percent_decode(text: &str) -> Result<String, AddressError> {
 }
 
 impl Address {
+    /// Takes a password that was given beside the address, unless the address has one.
+    ///
+    /// # Errors
+    /// There is none at all.
+    pub(crate) fn with_password(mut self, beside: Option<String>) -> Result<Self, AddressError> {
+        let Some(login) = &mut self.login else {
+            return Ok(self);
+        };
+        match (login.source, beside) {
+            (PasswordSource::Given, _) | (PasswordSource::Default, None) => {}
+            (_, Some(password)) => {
+                login.password = password;
+                login.source = PasswordSource::Given;
+            }
+            (PasswordSource::Missing, None) => return refuse("the user has no password"),
+        }
+        Ok(self)
+    }
+
     /// Host and port as a socket wants them.
     pub(crate) fn host_port(&self) -> (&str, u16) {
         (&self.host, self.port)
@@ -216,6 +261,7 @@ mod tests {
         Login {
             user,
             password,
+            source: PasswordSource::Given,
             bucket,
         }
     }
@@ -232,7 +278,11 @@ mod tests {
     fn what_is_left_out_has_defaults() {
         let address = parse("couchbase://10.0.0.1");
         assert_eq!(address.host_port(), ("10.0.0.1", 11210));
-        assert!(address.login == Some(with("Administrator", "password", "default")));
+        let login = Login {
+            source: PasswordSource::Default,
+            ..with("Administrator", "password", "default")
+        };
+        assert!(address.login == Some(login));
         assert!(parse("couchbase://a:b@h/").login == Some(with("a", "b", "default")));
         assert!(parse("couchbase://a:@h").login == Some(with("a", "", "default")));
     }
@@ -260,7 +310,6 @@ mod tests {
     fn what_is_refused() {
         for (text, reason) in [
             ("http://h", "unknown scheme http://"),
-            ("couchbase://user@h", "password"),
             ("couchbase://", "host is missing"),
             ("couchbase://h:0", "port"),
             ("couchbase://h:65536", "port"),
@@ -280,6 +329,28 @@ mod tests {
                 Ok(address) => assert!(reason.is_empty(), "{text} gave {address}"),
             }
         }
+    }
+
+    #[test]
+    fn a_password_may_be_given_beside_the_address() {
+        for (text, beside, expected) in [
+            ("couchbase://u@h", Some("p"), Ok(("u", "p"))),
+            ("couchbase://u:p@h", Some("other"), Ok(("u", "p"))),
+            ("couchbase://u:@h", Some("other"), Ok(("u", ""))),
+            ("couchbase://h", Some("p"), Ok(("Administrator", "p"))),
+            ("couchbase://h", None, Ok(("Administrator", "password"))),
+            ("couchbase://u@h", None, Err("the user has no password")),
+        ] {
+            let found = parse(text).with_password(beside.map(str::to_owned));
+            let found = found.map(|address| address.login.map(|one| (one.user, one.password)));
+            let found = found.map_err(|error| error.to_string());
+            let expected = expected.map(|(user, password)| Some((user.into(), password.into())));
+            assert_eq!(found, expected.map_err(str::to_owned), "{text}");
+        }
+        assert!(
+            parse("h:1").with_password(None).is_ok(),
+            "memcached has none"
+        );
     }
 
     #[test]

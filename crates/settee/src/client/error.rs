@@ -10,6 +10,9 @@ use crate::exit::{Failure, Sysexit};
 /// Why a request has no useful answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
+    /// There is no password, or it cannot be read.
+    #[error("--connect: {0}")]
+    Password(String),
     /// No connection could be made.
     #[error("cannot connect to {address}: {source}")]
     Unreachable {
@@ -86,6 +89,7 @@ impl ClientError {
             Self::Unreachable { .. } | Self::Lost { .. } => Sysexit::Unavailable,
             Self::Protocol { .. } | Self::Scram(ScramError::Malformed(_)) => Sysexit::Protocol,
             Self::Scram(ScramError::ServerNotGenuine) | Self::Mechanisms(_) => Sysexit::NoPerm,
+            Self::Password(_) => Sysexit::Usage,
             Self::TooLong(_) => Sysexit::Data,
             Self::Refused { status, .. } => code_of_status(*status),
         }

@@ -3,29 +3,11 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-    StreamOwned,
-};
-
-/// Where systems keep what they trust.
-const SYSTEM_FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
-
-/// Whom a connection over TLS trusts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Trust {
-    /// File with certificates, PEM; `None` for what the system trusts.
-    pub(crate) ca: Option<PathBuf>,
-    /// Anybody.
-    pub(crate) insecure: bool,
-}
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+use server::Trust;
 
 /// A socket, with TLS or without.
 pub(crate) enum Link<S: Read + Write> {
@@ -114,86 +96,5 @@ impl<S: Read + Write> Write for Link<S> {
             Self::Plain(socket) => socket.flush(),
             Self::Sealed(stream) => stream.flush(),
         }
-    }
-}
-
-impl Trust {
-    fn config(&self) -> io::Result<ClientConfig> {
-        let provider = Arc::new(ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(io::Error::other)?;
-        if self.insecure {
-            let anybody = Arc::new(Anybody(provider));
-            let builder = builder
-                .dangerous()
-                .with_custom_certificate_verifier(anybody);
-            return Ok(builder.with_no_client_auth());
-        }
-        let builder = builder.with_root_certificates(self.roots()?);
-        Ok(builder.with_no_client_auth())
-    }
-
-    fn roots(&self) -> io::Result<RootCertStore> {
-        let path = self.ca.clone().unwrap_or_else(|| SYSTEM_FILE.into());
-        let fail = |why: &dyn fmt::Display| {
-            let hint = "--ca FILE names what to trust, settee cert prints it";
-            io::Error::other(format!("{}: {why}; {hint}", path.display()))
-        };
-        let text = std::fs::read(&path).map_err(|error| fail(&error))?;
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(&text) {
-            let certificate = certificate.map_err(|error| fail(&error))?;
-            // Systems trust some that are too old to be understood.
-            let added = roots.add(certificate);
-            if self.ca.is_some() {
-                added.map_err(|error| fail(&error))?;
-            }
-        }
-        if roots.is_empty() {
-            return Err(fail(&"holds no certificate"));
-        }
-        Ok(roots)
-    }
-}
-
-/// Takes any certificate: whoever asked for it knows.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _certificate: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _name: &ServerName<'_>,
-        _ocsp: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -16,8 +16,8 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use link::Trust;
 use model::VbId;
+use server::Trust;
 use wire::response::CollectionIdReply;
 use wire::{Decoded, Limits, Magic, Opaque, Opcode, Status};
 
@@ -33,6 +33,9 @@ pub(crate) const ANSWER_LIMITS: Limits = Limits {
     body_bytes_max: 128 * 1024 * 1024,
 };
 
+/// Variable of the environment that holds the password of an address without one.
+const PASSWORD_VARIABLE: &str = "SETTEE_CONNECT_PASSWORD";
+
 /// How many bytes are asked of the socket at once.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -41,7 +44,8 @@ const READ_BYTES: usize = 64 * 1024;
 pub(crate) struct ConnectArgs {
     /// Server: couchbase://USER:PASSWORD@HOST:PORT/BUCKET (parts percent-encoded), the same with
     /// couchbases:// over TLS,
-    /// memcached://HOST:PORT, or HOST:PORT, which means memcached
+    /// memcached://HOST:PORT, or HOST:PORT, which means memcached. Without :PASSWORD it is that of
+    /// --password-file or of the environment's SETTEE_CONNECT_PASSWORD; there process lists do not show it
     #[arg(
         long,
         env = "SETTEE_CONNECT",
@@ -50,6 +54,9 @@ pub(crate) struct ConnectArgs {
         default_value = "couchbase://Administrator:password@127.0.0.1:11210/default"
     )]
     pub(crate) connect: Address,
+    /// File with the password of the user, in its first line; for an address without one
+    #[arg(long, env = "SETTEE_CONNECT_PASSWORD_FILE", value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
     /// With couchbases://: certificates to trust, a PEM file [default: what the system trusts]
     #[arg(long, env = "SETTEE_CA", value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
@@ -68,30 +75,62 @@ impl ConnectArgs {
     /// # Errors
     /// As [`Client::connect`].
     pub(crate) fn connect(&self) -> Result<Client, ClientError> {
-        Client::connect(&self.address(), self.timeout(), &mut SaltedCache::default())
+        Client::connect(
+            &self.address()?,
+            self.timeout(),
+            &mut SaltedCache::default(),
+        )
     }
 
-    /// Where to connect, and whom to trust there.
-    pub(crate) fn address(&self) -> Address {
+    /// Where to connect, as whom, and whom to trust there.
+    ///
+    /// # Errors
+    /// The password is missing, or cannot be read.
+    pub(crate) fn address(&self) -> Result<Address, ClientError> {
         self.trusting(&self.connect)
     }
 
-    /// Another address, with the same trust.
-    pub(crate) fn trusting(&self, address: &Address) -> Address {
+    fn password(&self) -> Result<Option<String>, ClientError> {
+        let Some(path) = &self.password_file else {
+            let variable = std::env::var(PASSWORD_VARIABLE);
+            return Ok(variable.ok().filter(|password| !password.is_empty()));
+        };
+        let text = std::fs::read_to_string(path);
+        let text =
+            text.map_err(|error| ClientError::Password(format!("{}: {error}", path.display())))?;
+        Ok(Some(first_line(&text).to_owned()))
+    }
+
+    /// Another address, with the same trust and the same password, if it has none.
+    ///
+    /// # Errors
+    /// As [`ConnectArgs::address`].
+    pub(crate) fn trusting(&self, address: &Address) -> Result<Address, ClientError> {
         let trust = || Trust {
             ca: self.ca.clone(),
             insecure: self.insecure,
         };
-        Address {
+        let address = address.clone().with_password(self.password()?);
+        let address = address.map_err(|error| {
+            let hint =
+                "write USER:PASSWORD@HOST, or give --password-file or SETTEE_CONNECT_PASSWORD";
+            ClientError::Password(format!("{error}: {hint}"))
+        })?;
+        Ok(Address {
             tls: address.tls.as_ref().map(|_| trust()),
-            ..address.clone()
-        }
+            ..address
+        })
     }
 
     /// The time that the user is willing to wait.
     pub(crate) fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout)
     }
+}
+
+/// What a file that holds a password holds: its first line.
+pub(crate) fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
 }
 
 /// How keys are sent on a connection.

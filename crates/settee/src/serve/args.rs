@@ -20,6 +20,10 @@ pub(crate) struct ServeArgs {
     /// [default: 127.0.0.1] [env: SETTEE_LISTEN]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<String>,
+    /// Host under which other nodes of a group, and their clients, reach this one
+    /// [default: what --listen says, or where its connections come from] [env: SETTEE_ADVERTISE]
+    #[arg(long, value_name = "HOST")]
+    pub(crate) advertise: Option<String>,
     /// Port of the KV protocol, 0 for a free one [default: 11210] [env: SETTEE_KV_PORT]
     #[arg(long, value_name = "N")]
     pub(crate) kv_port: Option<String>,
@@ -74,10 +78,22 @@ pub(crate) struct ServeArgs {
     /// Keep documents in memory only, without a data directory [env: SETTEE_MEMORY=true]
     #[arg(long)]
     pub(crate) memory: bool,
-    /// Follow a bucket of another node: the bucket of the same name here becomes its replica
+    /// Follow a bucket of another node: the bucket of the same name here becomes its replica;
+    /// couchbases:// for TLS. Without :PASSWORD it is that of --peer-password-file, or of
+    /// SETTEE_PEER_PASSWORD in the environment or peer-password in the file: process lists show none of them
     /// [env: SETTEE_REPLICA_OF]
-    #[arg(long, value_name = "couchbase://USER:PASSWORD@HOST:PORT/BUCKET")]
+    #[arg(long, value_name = "couchbase[s]://USER[:PASSWORD]@HOST:PORT/BUCKET")]
     pub(crate) replica_of: Option<String>,
+    /// File with the password for --replica-of, in its first line [env: SETTEE_PEER_PASSWORD_FILE]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) peer_password_file: Option<String>,
+    /// With --replica-of couchbases://: certificates to trust, a PEM file with those of all nodes of
+    /// the group [default: what the system trusts] [env: SETTEE_PEER_CA]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) peer_ca: Option<String>,
+    /// With --replica-of couchbases://: trust anybody [env: SETTEE_PEER_INSECURE=true]
+    #[arg(long)]
+    pub(crate) peer_insecure: bool,
     /// With --replica-of: also if the bucket here has changes of its own, which are given up as
     /// far as the other node does not have them [env: SETTEE_DEMOTE=true]
     #[arg(long)]
@@ -112,6 +128,7 @@ impl ServeArgs {
         let single = [
             ("data-dir", &self.data_dir),
             ("listen", &self.listen),
+            ("advertise", &self.advertise),
             ("kv-port", &self.kv_port),
             ("kv-tls-port", &self.kv_tls_port),
             ("http-port", &self.http_port),
@@ -128,6 +145,8 @@ impl ServeArgs {
             ("log-level", &self.log_level),
             ("log-format", &self.log_format),
             ("replica-of", &self.replica_of),
+            ("peer-password-file", &self.peer_password_file),
+            ("peer-ca", &self.peer_ca),
         ];
         let single = single
             .into_iter()
@@ -138,6 +157,7 @@ impl ServeArgs {
             ("demote", self.demote),
             ("memcached-sasl", self.memcached_sasl),
             ("memcached-open", self.memcached_open),
+            ("peer-insecure", self.peer_insecure),
         ];
         let switches = switches
             .into_iter()

@@ -110,7 +110,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 /// The server cannot be reached or refuses, the state file cannot be used, or standard output
 /// cannot be written.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let mut address = args.connect.address();
+    let mut address = args.connect.address()?;
     let Some(login) = &mut address.login else {
         return Err(Failure::usage(
             "--connect: memcached has no changes to follow; use couchbase://",

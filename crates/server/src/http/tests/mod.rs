@@ -1,5 +1,6 @@
 mod doors;
 mod management;
+mod turns;
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use axum::http::{Method, Request, Response, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -43,6 +44,10 @@ struct FakeNode {
     bucket_is_gone: Mutex<bool>,
     held_bodies: Mutex<usize>,
     manifest: Mutex<Arc<Manifest>>,
+    /// While it is shut no change of a bucket gets on.
+    shut: (Mutex<bool>, Condvar),
+    /// Changes of buckets that were begun.
+    begun: watch::Sender<Vec<BucketChange>>,
 }
 
 impl FakeNode {
@@ -54,6 +59,8 @@ impl FakeNode {
             bucket_is_gone: Mutex::default(),
             held_bodies: Mutex::default(),
             manifest: Mutex::default(),
+            shut: Default::default(),
+            begun: watch::channel(Vec::new()).0,
         })
     }
 
@@ -151,7 +158,12 @@ impl NodeView for FakeNode {
         None
     }
 
-    fn change_buckets(&self, _: BucketChange) -> Result<(), BucketsError> {
+    fn change_buckets(&self, change: BucketChange) -> Result<(), BucketsError> {
+        self.begun.send_modify(|begun| begun.push(change));
+        let (shut, opened) = &self.shut;
+        let mut shut = shut.lock();
+        opened.wait_while(&mut shut, |shut| *shut);
+        drop(shut);
         Err(BucketsError::Unknown)
     }
 
@@ -675,6 +687,7 @@ async fn streams_are_limited_and_give_their_place_back() {
 
 /// A node on a real socket.
 struct Served {
+    node: Arc<FakeNode>,
     address: std::net::SocketAddr,
     stop: watch::Sender<bool>,
     task: tokio::task::JoinHandle<()>,
@@ -684,12 +697,12 @@ async fn served() -> io::Result<Served> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let (stop, stopping) = watch::channel(false);
-    let task = tokio::spawn(serve(
-        (HttpDoor::new(listener, CONNECTIONS_MAX, None), None),
-        FakeNode::new(),
-        stopping,
-    ));
+    let node = FakeNode::new();
+    let view = Arc::clone(&node) as Arc<dyn NodeView>;
+    let door = HttpDoor::new(listener, CONNECTIONS_MAX, None);
+    let task = tokio::spawn(serve((door, None), view, stopping));
     Ok(Served {
+        node,
         address,
         stop,
         task,

@@ -44,6 +44,7 @@ pub(crate) fn config(data_dir: Option<&Path>, buckets: Vec<BucketConfig>) -> Nod
     NodeConfig {
         data_dir: data_dir.map(Path::to_path_buf),
         listen: "127.0.0.1".parse().unwrap(),
+        advertise: None,
         kv_port: 0,
         http_port: 0,
         memcached: None,

@@ -349,7 +349,12 @@ pub(in crate::stats) static OTHERS: &[About] = &[
         Unit::Text,
         "valid, dirty (not durable yet), or what is wrong with the store's row",
     ),
-    about(REPLICATION, "role", Unit::Text, "alone, active or replica"),
+    about(
+        REPLICATION,
+        "role",
+        Unit::Text,
+        "alone, active, replica, or superseded: active until another node was promoted",
+    ),
     about(
         REPLICATION,
         "peer",
@@ -366,7 +371,7 @@ pub(in crate::stats) static OTHERS: &[About] = &[
         REPLICATION,
         "last_error",
         Unit::Text,
-        "Why the last connection to the active node ended; empty if none did",
+        "Why the last connection to the active node ended, or which nodes were not told of the promotion here yet; else empty",
     ),
     about(
         REPLICATION,

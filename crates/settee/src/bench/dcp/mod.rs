@@ -75,7 +75,7 @@ const RATE: f64 = 20_000.0;
 pub(super) fn run(scenario: Scenario, args: &Args, plan: Plan) -> Result<(), Failure> {
     let progress = Progress::new(args.json);
     let mut bench = Bench {
-        target: targets(args, None).swap_remove(0),
+        target: targets(args, None)?.swap_remove(0),
         plan,
         progress,
         cache: SaltedCache::default(),

@@ -9,7 +9,7 @@ use std::thread;
 use model::DurabilityLevel;
 use server::{
     BucketConfig, BucketKind, CertificateFiles, EvictionPolicy, MemcachedPort, NodeConfig,
-    ReplicaOf,
+    ReplicaOf, Trust,
 };
 
 use super::settings::{ConfigError, Given, Settings};
@@ -78,6 +78,7 @@ impl ServeConfig {
                 v.parse().ok()
             })?
             .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            advertise: advertise(settings)?,
             kv_port: port(settings, "kv-port")?.unwrap_or(11210),
             http_port: port(settings, "http-port")?.unwrap_or(8091),
             memcached: memcached(settings)?,
@@ -108,7 +109,7 @@ impl ServeConfig {
 }
 
 fn mistake(key: &str, given: &Given, value: &str, allowed: impl Display) -> ConfigError {
-    let secret = matches!(key, "password" | "replica-of");
+    let secret = matches!(key, "password" | "peer-password" | "replica-of");
     let value = if secret { "***" } else { value };
     let written = given.written(key);
     ConfigError::new(given.exit_code(), format!("{written} {value:?}: {allowed}"))
@@ -250,22 +251,55 @@ fn replica_of(settings: &Settings) -> Result<Option<ReplicaOf>, ConfigError> {
     let address: Address = value
         .parse()
         .map_err(|error| fail(format!("must be a connect string: {error}")))?;
-    if address.tls.is_some() {
-        return Err(fail("cannot be couchbases:// yet; use couchbase://".into()));
-    }
+    let beside = peer_password(settings)?;
+    let address = address.with_password(beside).map_err(|error| {
+        let hint = "write USER:PASSWORD@HOST, or give --peer-password-file or SETTEE_PEER_PASSWORD";
+        fail(format!("{error}: {hint}"))
+    })?;
     let Some(login) = address.login else {
         return Err(fail(
-            "must be couchbase://USER:PASSWORD@HOST:PORT/BUCKET".into(),
+            "must be couchbase[s]://USER[:PASSWORD]@HOST:PORT/BUCKET".into(),
         ));
     };
+    let tls = peer_trust(settings, address.tls.is_some())?;
     Ok(Some(ReplicaOf {
         host: address.host,
         port: address.port,
         username: login.user,
         password: login.password,
         bucket: login.bucket,
+        tls,
         demote,
     }))
+}
+
+fn peer_password(settings: &Settings) -> Result<Option<String>, ConfigError> {
+    let allowed = "must be 1 to 1024 bytes without control characters";
+    parse(settings, "peer-password", allowed, a_password)
+}
+
+/// Whom to trust of other nodes; `None` for a link without TLS.
+fn peer_trust(settings: &Settings, over_tls: bool) -> Result<Option<Trust>, ConfigError> {
+    let ca = parse(settings, "peer-ca", "must be a path", path)?;
+    let insecure = switch(settings, "peer-insecure")?.unwrap_or(false);
+    match settings.get("peer-ca") {
+        Some(given) if !over_tls || insecure => {
+            let allowed = if over_tls {
+                "must be left out where --peer-insecure is given"
+            } else {
+                "needs --replica-of couchbases://"
+            };
+            Err(mistake("peer-ca", given, &given.values[0], allowed))
+        }
+        _ => Ok(over_tls.then_some(Trust { ca, insecure })),
+    }
+}
+
+fn advertise(settings: &Settings) -> Result<Option<String>, ConfigError> {
+    let allowed = "must be a host name or an IP address, without port and brackets";
+    parse(settings, "advertise", allowed, |value| {
+        server::is_host(value).then(|| value.to_owned())
+    })
 }
 
 /// Without a data directory nothing is on a disk, so no bucket may ask for it.
@@ -341,11 +375,13 @@ fn username(settings: &Settings) -> Result<String, ConfigError> {
 
 fn password(settings: &Settings) -> Result<String, ConfigError> {
     let allowed = "must be 1 to 1024 bytes without control characters";
-    let password = parse(settings, "password", allowed, |value| {
-        let fits = (1..=PASSWORD_BYTES_MAX).contains(&value.len());
-        (fits && !value.contains(char::is_control)).then(|| value.to_owned())
-    })?;
+    let password = parse(settings, "password", allowed, a_password)?;
     Ok(password.unwrap_or_else(|| "password".into()))
+}
+
+fn a_password(value: &str) -> Option<String> {
+    let fits = (1..=PASSWORD_BYTES_MAX).contains(&value.len());
+    (fits && !value.contains(char::is_control)).then(|| value.to_owned())
 }
 
 fn threads(settings: &Settings) -> Result<usize, ConfigError> {

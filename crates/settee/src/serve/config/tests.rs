@@ -76,6 +76,7 @@ fn every_setting_arrives() {
     let node = NodeConfig {
         data_dir: Some("/srv/couch".into()),
         listen: "::1".parse().unwrap(),
+        advertise: None,
         kv_port: 0,
         http_port: 0,
         memcached: Some(MemcachedPort {
@@ -103,6 +104,45 @@ fn every_setting_arrives() {
         log_format: LogFormat::Json,
     };
     assert_eq!(config, expected);
+}
+
+#[test]
+fn a_followed_bucket_has_its_password_and_trust_from_beside() {
+    let at = "couchbases://u@h:1/default";
+    let given = [
+        ("replica-of", at),
+        ("peer-password", "p"),
+        ("peer-ca", "/ca.pem"),
+    ];
+    let config = ServeConfig::from_settings(&from_flags(&given)).unwrap();
+    let of = config.node.replica_of.unwrap();
+    assert_eq!(
+        (of.username.as_str(), of.password.as_str(), of.port),
+        ("u", "p", 1)
+    );
+    let ca = Some("/ca.pem".into());
+    let insecure = false;
+    assert_eq!(of.tls, Some(Trust { ca, insecure }));
+    for (given, part) in [
+        (&[("replica-of", at)][..], "no password"),
+        (
+            &[("replica-of", "couchbase://u:p@h"), ("peer-ca", "/ca.pem")],
+            "couchbases://",
+        ),
+        (
+            &[
+                ("replica-of", at),
+                ("peer-password", "p"),
+                ("peer-ca", "c"),
+                ("peer-insecure", "true"),
+            ],
+            "--peer-insecure",
+        ),
+        (&[("advertise", "http://h")], "host name"),
+    ] {
+        let error = ServeConfig::from_settings(&from_flags(given)).unwrap_err();
+        assert!(error.line.contains(part), "{}", error.line);
+    }
 }
 
 #[test]

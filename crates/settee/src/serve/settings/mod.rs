@@ -7,10 +7,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::args::ServeArgs;
+use crate::client::first_line;
 use crate::exit::Sysexit;
 
 /// Every setting, sorted. `config` itself names the file and so is no key of it.
-pub(super) const KEYS: [&str; 23] = [
+pub(super) const KEYS: [&str; 28] = [
+    "advertise",
     "bucket",
     "data-dir",
     "demote",
@@ -27,6 +29,10 @@ pub(super) const KEYS: [&str; 23] = [
     "memcached-sasl",
     "memory",
     "password",
+    "peer-ca",
+    "peer-insecure",
+    "peer-password",
+    "peer-password-file",
     "ports-file",
     "purge-age",
     "replica-of",
@@ -37,13 +43,20 @@ pub(super) const KEYS: [&str; 23] = [
 ];
 
 /// Settings that are true or false.
-const SWITCHES: [&str; 4] = ["demote", "memcached-open", "memcached-sasl", "memory"];
+const SWITCHES: [&str; 5] = [
+    "demote",
+    "memcached-open",
+    "memcached-sasl",
+    "memory",
+    "peer-insecure",
+];
 
 /// Settings that are a text also where it looks like a number.
-const TEXTS: [&str; 5] = [
+const TEXTS: [&str; 6] = [
     "bucket",
     "memcached-bucket",
     "password",
+    "peer-password",
     "replica-of",
     "username",
 ];
@@ -146,7 +159,32 @@ pub(super) fn gather(
             .push(value);
     }
     settings.extend(flags);
+    read_peer_password(&mut settings, read_file)?;
     Ok(settings)
+}
+
+/// The password that a file holds, as if it had been given where the file was named.
+fn read_peer_password(settings: &mut Settings, read_file: ReadFile<'_>) -> Result<(), ConfigError> {
+    let Some(given) = settings.get("peer-password-file").cloned() else {
+        return Ok(());
+    };
+    let written = given.written("peer-password-file");
+    if let Some(other) = settings.get("peer-password") {
+        let other = other.written("peer-password");
+        let line = format!("{written}: must be left out where {other} is given");
+        return Err(ConfigError::new(given.exit_code(), line));
+    }
+    let path = &given.values[0];
+    let text = read_file(Path::new(path)).map_err(|error| {
+        let line = format!("{written} {path}: must be a readable file: {error}");
+        ConfigError::new(Sysexit::NoInput, line)
+    })?;
+    let password = Given {
+        values: vec![first_line(&text).to_owned()],
+        ..given
+    };
+    settings.insert("peer-password", password);
+    Ok(())
 }
 
 fn environment_name(key: &str) -> String {
@@ -228,7 +266,7 @@ fn wrong_type(path: &Path, key: &str, value: &toml::Value) -> ConfigError {
         key if TEXTS.contains(&key) => "a text",
         _ => "a text or a whole number",
     };
-    let value = if matches!(key, "password" | "replica-of") {
+    let value = if matches!(key, "password" | "peer-password" | "replica-of") {
         "***".to_owned()
     } else {
         value.to_string()

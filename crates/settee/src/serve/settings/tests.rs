@@ -16,6 +16,9 @@ pub(in crate::serve) fn from_flags(given: &[(&str, &str)]) -> Settings {
     settings
 }
 
+/// A file that is there.
+const SECRET_FILE: &str = "true";
+
 #[derive(Parser)]
 struct Line {
     #[command(flatten)]
@@ -40,6 +43,7 @@ impl Places<'_> {
         };
         let read_file = |path: &Path| match self.file {
             Some(text) if path == Path::new("settee.toml") => Ok(text.to_owned()),
+            _ if path == Path::new(SECRET_FILE) => Ok("open-sesame\nmore\n".to_owned()),
             _ => Err(io::Error::from(io::ErrorKind::NotFound)),
         };
         gather(&args, &environment, &read_file)
@@ -116,14 +120,16 @@ fn the_file_named_by_the_flag_is_the_one_read() {
 fn every_key_is_a_flag_a_variable_and_a_key_of_the_file() {
     for key in KEYS {
         let (flag, variable) = (format!("--{key}"), environment_name(key));
-        let flags: &[&str] = if matches!(key, "demote" | "memory") {
-            &[&flag]
-        } else {
-            &[&flag, "true"]
+        let flags: &[&str] = match key {
+            key if SWITCHES.contains(&key) => &[&flag],
+            // Process lists show flags.
+            "peer-password" => &["--config", "settee.toml"],
+            _ => &[&flag, "true"],
         };
         assert_eq!(
             Places {
                 flags,
+                file: (key == "peer-password").then_some("peer-password = \"true\""),
                 ..Places::default()
             }
             .values(key),
@@ -149,6 +155,32 @@ fn every_key_is_a_flag_a_variable_and_a_key_of_the_file() {
         };
         assert_eq!(places.values(key), ["true"], "{key}");
     }
+}
+
+#[test]
+fn the_password_of_a_peer_comes_from_one_place() {
+    let places = Places {
+        flags: &["--peer-password-file", SECRET_FILE],
+        ..Places::default()
+    };
+    assert_eq!(places.values("peer-password"), ["open-sesame"]);
+    let places = Places {
+        flags: &["--peer-password-file", "nowhere"],
+        ..Places::default()
+    };
+    assert_eq!(places.gather().unwrap_err().code, Sysexit::NoInput);
+    let places = Places {
+        flags: &["--peer-password-file", SECRET_FILE],
+        environment: &[("SETTEE_PEER_PASSWORD", "hush")],
+        ..Places::default()
+    };
+    let error = places.gather().unwrap_err();
+    assert!(
+        error.line.contains("SETTEE_PEER_PASSWORD"),
+        "{}",
+        error.line
+    );
+    assert!(!error.line.contains("hush"), "{}", error.line);
 }
 
 #[test]
@@ -263,7 +295,7 @@ fn an_unknown_key_gets_the_nearest_one() {
     }
     let line = file_error("colour = 1");
     assert!(
-        line.starts_with("settee.toml: colour: is no setting; there are bucket, "),
+        line.starts_with("settee.toml: colour: is no setting; there are advertise, "),
         "{line}"
     );
     assert!(file_error("config = \"x\"").contains("config: is no setting"));

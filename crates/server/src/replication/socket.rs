@@ -1,0 +1,53 @@
+//! The connection to another node, with TLS or without.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use crate::tls::Trust;
+
+/// Bytes both ways.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// A connected socket.
+pub(super) type Socket = Box<dyn Stream>;
+
+/// Connects, over TLS where there is something to trust, within `limit`.
+pub(super) async fn connect(
+    (host, port): (&str, u16),
+    tls: Option<&Trust>,
+    limit: Duration,
+) -> io::Result<Socket> {
+    let connected = timeout(limit, async {
+        let stream = TcpStream::connect((host, port)).await?;
+        stream.set_nodelay(true)?;
+        let Some(trust) = tls else {
+            return Ok(Box::new(stream) as Socket);
+        };
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        let connector = TlsConnector::from(Arc::new(trust.config()?));
+        Ok(Box::new(connector.connect(name, stream).await?) as Socket)
+    });
+    connected.await.map_err(|_| timed_out("connecting"))?
+}
+
+/// Sends all of `bytes` within `limit`.
+pub(super) async fn send(socket: &mut Socket, bytes: &[u8], limit: Duration) -> io::Result<()> {
+    let sent = timeout(limit, async {
+        socket.write_all(bytes).await?;
+        socket.flush().await
+    });
+    sent.await.map_err(|_| timed_out("sending"))?
+}
+
+pub(super) fn timed_out(during: &str) -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, format!("{during} took too long"))
+}

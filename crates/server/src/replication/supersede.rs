@@ -1,0 +1,228 @@
+//! A node that hears of a later epoch of its bucket gives way: another node was promoted, and there
+//! may be one active node only. It hears of it from the promoted node, which tells all others; from
+//! a replica that followed that one; or from a client that has its map.
+//!
+//! Nothing is given up by it: what only this node has stays until it follows the promoted node.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bucket::WarmupStage;
+use model::{VbId, VbState};
+use serde_json::{Value, json};
+
+use super::group::{Group, Peer, about_bucket, host_of, publish, revision};
+use super::standing::Standing;
+use crate::cluster_map::MapRevision;
+use crate::node::{NodeState, random_vb_uuid};
+use crate::served::ServedBucket;
+
+/// Path of the setting with which a promoted node tells the others.
+pub(crate) const PROMOTED: &[u8] = b"replication.promoted";
+/// A client that knows of so many epochs more has no map of this bucket.
+const EPOCHS_AHEAD_MAX: i64 = 1 << 20;
+
+/// What was heard of a later epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Later {
+    pub(super) epoch: i64,
+    /// The node that was promoted, if that was told.
+    pub(super) promoted: Option<Peer>,
+    /// Seqnos at which its histories begin, by vBucket; empty if they were not told.
+    began: Vec<u64>,
+}
+
+impl Later {
+    /// Of which nothing else is known.
+    pub(super) fn epoch(epoch: i64) -> Self {
+        Self {
+            epoch,
+            promoted: None,
+            began: Vec::new(),
+        }
+    }
+
+    /// Of which a peer tells.
+    pub(super) fn by(epoch: i64, promoted: Option<Peer>) -> Self {
+        Self {
+            promoted,
+            ..Self::epoch(epoch)
+        }
+    }
+}
+
+/// What a promoted node tells the others. With `began` it tells where its histories begin, too: right after the
+/// promotion.
+pub(super) fn news(node: &NodeState, served: &ServedBucket, began: bool) -> String {
+    let mut about = about_bucket(node, served);
+    if began {
+        let newest = |id| {
+            let bucket = &served.bucket;
+            let seqno = bucket.with_vbucket(VbId(id), |vb| vb.failover_log().newest().seqno.0);
+            seqno.unwrap_or_default()
+        };
+        about["began"] = (0..served.bucket.vbuckets()).map(newest).collect();
+    }
+    about.to_string()
+}
+
+/// What came of telling another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// It is not active.
+    Yes,
+    /// Another node was promoted later than this one.
+    Later(Later),
+    /// It is active and will stay so, for this reason.
+    No(String),
+}
+
+/// A promoted node at `host` tells of itself; gives the answer, `None` if it cannot be understood.
+pub(crate) fn hear(
+    node: &Arc<NodeState>,
+    served: &ServedBucket,
+    host: IpAddr,
+    told: &[u8],
+) -> Option<String> {
+    let told: Value = serde_json::from_slice(told).ok()?;
+    let theirs = revision(&told)?;
+    let promoted = Peer::read(&told, &host_of(&told, host))?;
+    let uuid = served.shown_uuid();
+    if told["uuid"] != uuid.as_ref() {
+        return Some(json!({ "uuid": uuid.as_ref() }).to_string());
+    }
+    let began = told["began"].as_array().map_or(&[][..], Vec::as_slice);
+    let later = Later {
+        epoch: theirs.epoch,
+        promoted: Some(promoted),
+        began: began.iter().filter_map(Value::as_u64).collect(),
+    };
+    give_way(node, served, &later);
+    let mut answer = about_bucket(node, served);
+    if let Some(active) = served.group().active() {
+        answer["follows"] = active.to_json();
+    }
+    Some(answer.to_string())
+}
+
+/// What the answer of the node at `host` means to a promoted one.
+pub(super) fn heard(served: &ServedBucket, host: &str, answer: &[u8]) -> Heard {
+    let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
+    let Some(theirs) = revision(&answer) else {
+        return Heard::No("that node has another bucket of this name".into());
+    };
+    let ours = served.map().revision.epoch;
+    let follows = &answer["follows"];
+    if theirs.epoch > ours {
+        let there = follows["host"].as_str().unwrap_or(host);
+        let active = if follows.is_null() { &answer } else { follows };
+        return Heard::Later(Later::by(theirs.epoch, Peer::read(active, there)));
+    }
+    if follows.is_null() {
+        return Heard::No(
+            "that node is active in the same epoch: decide which one is to go on, and start the \
+             other one with --replica-of and --demote"
+                .into(),
+        );
+    }
+    Heard::Yes
+}
+
+/// A client has a map of a later epoch. Believed only where another node may have been promoted.
+pub(crate) fn heard_of_epoch(node: &Arc<NodeState>, served: &ServedBucket, epoch: i64) {
+    let ours = served.map().revision.epoch;
+    let plausible = epoch > ours && epoch.saturating_sub(ours) <= EPOCHS_AHEAD_MAX;
+    if plausible && !node.standing(served.name()).peers.is_empty() {
+        give_way(node, served, &Later::epoch(epoch));
+    }
+}
+
+/// If what was heard is news: this node is not active any more, also after a restart, and tells a map of the
+/// later epoch. A replica only takes note, and looks for the promoted node by itself.
+pub(super) fn give_way(node: &Arc<NodeState>, served: &ServedBucket, later: &Later) {
+    let loaded = served.bucket.warmup().stage() == WarmupStage::Done;
+    if later.epoch <= served.map().revision.epoch || !loaded {
+        return;
+    }
+    let before = served.group();
+    let was_active = before.active().is_none();
+    let mut standing = node.standing(served.name());
+    let peers = promoted_first(later.promoted.as_ref(), known_peers(&before, &standing));
+    let group = if was_active || before.is_superseded() {
+        standing = Standing {
+            superseded: true,
+            peers: peers.clone(),
+            ..standing
+        };
+        // On disk before anything else: it stays so whatever happens now.
+        node.note_standing(served.name(), standing, later.epoch);
+        Group::superseded(peers)
+    } else {
+        Group::replica(peers)
+    };
+    if was_active {
+        cease(served);
+    }
+    served.set_group(group);
+    publish(node, served, MapRevision::first_of(later.epoch));
+    node.wake_all();
+    if was_active {
+        tell(served, later);
+    }
+}
+
+fn known_peers(group: &Group, standing: &Standing) -> Vec<Peer> {
+    if group.peers.is_empty() {
+        standing.peers.clone()
+    } else {
+        group.peers.clone()
+    }
+}
+
+fn promoted_first(promoted: Option<&Peer>, mut peers: Vec<Peer>) -> Vec<Peer> {
+    if let Some(promoted) = promoted {
+        peers.retain(|peer| !peer.is(promoted));
+        peers.insert(0, promoted.clone());
+    }
+    peers
+}
+
+/// No vBucket is active any more.
+fn cease(served: &ServedBucket) {
+    let bucket = &served.bucket;
+    for id in (0..bucket.vbuckets()).map(VbId) {
+        let state = bucket.with_vbucket(id, |vb| vb.state());
+        if state != Some(VbState::Active) {
+            continue;
+        }
+        let none = Some(String::new());
+        if let Err(error) = bucket.set_vbucket(id, VbState::Replica, none, random_vb_uuid()) {
+            tracing::error!(vb = id.0, ?error, "a vBucket is still active");
+        }
+    }
+}
+
+fn tell(served: &ServedBucket, later: &Later) {
+    let (bucket, epoch) = (served.name(), later.epoch);
+    let group = served.group();
+    let active = group.active().map(Peer::name).unwrap_or_default();
+    let own = |(id, began): (u16, &u64)| {
+        let high = served.bucket.with_vbucket(VbId(id), |vb| vb.high_seqno().0);
+        high.unwrap_or_default().saturating_sub(*began)
+    };
+    let changes: u64 = (0..).zip(&later.began).map(own).sum();
+    let own_changes = if later.began.is_empty() {
+        "not known".to_owned()
+    } else {
+        changes.to_string()
+    };
+    tracing::warn!(
+        bucket,
+        epoch,
+        active,
+        own_changes,
+        "another node was promoted: this one is not active any more. Started with --replica-of \
+         that node and --demote it follows, and gives up the changes that only it has; \
+         settee promote --force makes it active again"
+    );
+}
