@@ -103,6 +103,7 @@ fn node() -> Node {
         replica_of: None,
         threads: 2,
         purge_age_s: 259_200,
+        journal_bytes: 32 << 20,
     })
     .unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build();

@@ -57,6 +57,7 @@ impl Running {
             replica_of: None,
             threads: 2,
             purge_age_s: 259_200,
+            journal_bytes: 32 << 20,
         })
         .unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build();

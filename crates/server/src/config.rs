@@ -48,6 +48,8 @@ pub struct NodeConfig {
     /// Age at which tombstones of buckets with a disk are purged, seconds: as long as a consumer
     /// of changes may be away without starting anew.
     pub purge_age_s: u64,
+    /// Bytes of a bucket's journal at which it becomes tables.
+    pub journal_bytes: u64,
 }
 
 impl fmt::Debug for NodeConfig {
@@ -68,6 +70,7 @@ impl fmt::Debug for NodeConfig {
             .field("replica_of", &self.replica_of)
             .field("threads", &self.threads)
             .field("purge_age_s", &self.purge_age_s)
+            .field("journal_bytes", &self.journal_bytes)
             .finish_non_exhaustive()
     }
 }

@@ -31,5 +31,6 @@ pub use config::{
 pub use node::{Node, SalvageStep, salvage};
 pub use replication::{ReplicaOf, is_host};
 pub use stats::stats_page;
+pub use storage::names;
 pub use storage::{SalvageError, Salvaged};
 pub use tls::{Trust, authority_file};

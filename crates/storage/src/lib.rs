@@ -25,6 +25,7 @@ mod record;
 mod suite;
 
 pub use by_key::{KeyLook, KeyRange, KeyRow, KeyRows};
+pub use disk::names;
 pub use disk::{
     DiskOptions, DiskStore, OpenError, OpenErrorKind, Opened, SalvageError, Salvaged, salvage,
 };

@@ -73,7 +73,7 @@ const JAVA: Suite = suite(
 const DCP_GO: Suite = suite("dcp-go", &["go"], Language::Go, "dcp-go");
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 23] = [
+pub(super) const SUITES: [Suite; 24] = [
     PYTHON,
     suite(
         "classic",
@@ -119,6 +119,12 @@ pub(super) const SUITES: [Suite; 23] = [
         &["python3", "gcc"],
         Language::PlainPython,
         "faults/suite.py",
+    ),
+    suite(
+        "images",
+        &["python3", "gcc"],
+        Language::PlainPython,
+        "images/suite.py",
     ),
     suite(
         "lasting",

@@ -6,6 +6,7 @@
 mod conformance;
 mod documents;
 mod graph;
+mod names;
 mod orphans;
 mod sizes;
 mod text;
@@ -35,12 +36,13 @@ impl Findings {
 
 type Check = fn(&Workspace, &mut Findings) -> Result<()>;
 
-const CHECKS: [(&str, Check); 10] = [
+const CHECKS: [(&str, Check); 11] = [
     ("sizes", sizes::check),
     ("crate graph", graph::check),
     ("crate rules", graph::check_rules),
     ("unsafe list", text::check_unsafe),
     ("source text", text::check_text),
+    ("names on disk", names::check),
     ("orphan files", orphans::check),
     ("decision records", documents::check_records),
     ("opcode table", documents::check_compatibility),

@@ -39,8 +39,9 @@ impl NodeState {
                 return Err(BucketsError::Occupied(path));
             }
             let uuid = kept.note_made(&settings).map_err(|error| failed(&error))?;
-            let how = (uuid, &self.clock, self.purge_age_s);
-            let opened = open::open_new(settings, kept.dir.as_ref(), how);
+            let how = (self.purge_age_s, self.journal_bytes);
+            let who = (uuid, &self.clock);
+            let opened = open::open_new(settings, kept.dir.as_ref(), who, how);
             match opened.and_then(with_history) {
                 Ok(opened) => self.serve(opened),
                 Err(error) => {

@@ -8,11 +8,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use storage::names;
 
 use super::made::MadeBucket;
 use super::{node_file, random_uuid};
@@ -82,12 +83,8 @@ impl Identities {
 
     /// Writes them into a directory: whole or not at all.
     pub(super) fn write_into(&self, path: &Path) -> std::io::Result<()> {
-        let temporary = path.join("node.json.new");
-        let mut file = super::private::make_file(&temporary)?;
-        file.write_all(&node_file::seal(&serde_json::to_vec_pretty(self)?))?;
-        file.sync_data()?;
-        fs::rename(temporary, path.join(node_file::NAME))?;
-        File::open(path)?.sync_all()
+        let sealed = node_file::seal(&serde_json::to_vec_pretty(self)?);
+        names::replace(&path.join(node_file::NAME), &sealed)
     }
 
     /// Identities of a node that keeps nothing.
@@ -412,11 +409,8 @@ impl DataDir {
         let path = self.bucket(name);
         let mut tries = 0;
         loop {
-            match fs::remove_dir_all(&path) {
+            match names::remove_tree(&path) {
                 Ok(()) => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::NotFound && !path.exists() => {
-                    return Ok(());
-                }
                 Err(error) if tries == REMOVALS_MAX => return Err(self.access(&error)),
                 Err(_) => tries += 1,
             }

@@ -151,6 +151,7 @@ pub(crate) struct NodeState {
     /// The highest revision that a map of a dropped bucket had.
     revs: AtomicI64,
     purge_age_s: u64,
+    journal_bytes: u64,
     buckets: RwLock<BTreeMap<String, Arc<ServedBucket>>>,
     global_map: RwLock<MapVersion>,
     global_changed: watch::Sender<u64>,
@@ -489,6 +490,7 @@ fn open_state(
         changing: Mutex::new(()),
         revs: AtomicI64::new(0),
         purge_age_s: config.purge_age_s,
+        journal_bytes: config.journal_bytes,
         buckets: RwLock::new(buckets),
         global_map: RwLock::new(global_map(
             ports,

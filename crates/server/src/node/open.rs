@@ -74,7 +74,7 @@ pub(super) fn open_buckets(
     // All stores first: nothing runs if one of them is refused.
     let mut stores = Stores::default();
     for settings in &wanted {
-        let opened = open_store(&settings.bucket, kept.dir.as_ref());
+        let opened = open_store(&settings.bucket, kept.dir.as_ref(), config.journal_bytes);
         stores
             .0
             .push(opened.map_err(|error| stores.refused(error))?);
@@ -152,9 +152,10 @@ fn wanted(config: &NodeConfig, kept: &Kept) -> Vec<BucketSettings> {
 pub(super) fn open_new(
     settings: BucketSettings,
     dir: Option<&DataDir>,
-    (uuid, clock, purge_age_s): (String, &Arc<SystemClock>, u64),
+    (uuid, clock): (String, &Arc<SystemClock>),
+    (purge_age_s, journal_bytes): (u64, u64),
 ) -> Result<OpenedBucket, StartError> {
-    let (store, clean) = open_store(&settings.bucket, dir)?;
+    let (store, clean) = open_store(&settings.bucket, dir, journal_bytes)?;
     let (done, warm) = mpsc::channel();
     let done = move || drop(done);
     let how = (clean, (Standing::default(), None), purge_age_s);
@@ -164,11 +165,15 @@ pub(super) fn open_new(
     Ok(opened)
 }
 
-fn open_store(bucket: &BucketConfig, dir: Option<&DataDir>) -> Result<(Store, bool), StartError> {
+fn open_store(
+    bucket: &BucketConfig,
+    dir: Option<&DataDir>,
+    journal_bytes: u64,
+) -> Result<(Store, bool), StartError> {
     match (bucket.kind, dir) {
         (BucketKind::Couchbase, Some(dir)) => {
             let path = dir.bucket(&bucket.name);
-            let (store, opened) = open_behind_front_end(&path)?;
+            let (store, opened) = open_behind_front_end(&path, journal_bytes)?;
             if !opened.clean {
                 tracing::warn!(bucket = bucket.name, "the last stop was not a clean one");
             }
@@ -180,14 +185,21 @@ fn open_store(bucket: &BucketConfig, dir: Option<&DataDir>) -> Result<(Store, bo
 
 /// Opens a store in a thread that has stepped back, so that the store's own threads, which
 /// inherit its priority, merge tables behind the threads that answer clients.
-fn open_behind_front_end(path: &Path) -> Result<(DiskStore, OpenedStore), StartError> {
+fn open_behind_front_end(
+    path: &Path,
+    journal_bytes: u64,
+) -> Result<(DiskStore, OpenedStore), StartError> {
     let system = |reason: String| StartError::System(format!("opening the store: {reason}"));
     let path = path.to_owned();
     let thread = std::thread::Builder::new()
         .name("open-store".into())
         .spawn(move || {
             bucket::yield_to_front_end();
-            DiskStore::open(&path, DiskOptions::default())
+            let options = DiskOptions {
+                journal_bytes,
+                ..DiskOptions::default()
+            };
+            DiskStore::open(&path, options)
         });
     let opened = thread
         .map_err(|error| system(address_space::no_thread(&error)))?

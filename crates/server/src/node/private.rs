@@ -1,21 +1,18 @@
 //! Directories and files that are for the node's user alone.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-const DIRECTORY: u32 = 0o700;
-const FILE: u32 = 0o600;
+use storage::names;
+
 /// What others than the user may do.
 const OTHERS: u32 = 0o077;
 
 /// Makes a directory with all that are missing above it, and takes it from others if it was there and open to them.
 pub(super) fn make_directory(path: &Path) -> io::Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(DIRECTORY)
-        .create(path)?;
+    names::make_directories(path)?;
     let mode = fs::metadata(path)?.permissions().mode();
     if mode & OTHERS == 0 {
         return Ok(());
@@ -29,11 +26,4 @@ pub(super) fn make_directory(path: &Path) -> io::Result<()> {
         Err(error) => tracing::warn!(%directory, %error, "other users may read the data directory"),
     }
     Ok(())
-}
-
-/// Makes a file, in place of one that may be there.
-pub(super) fn make_file(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(FILE);
-    options.open(path)
 }

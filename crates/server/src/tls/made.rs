@@ -5,9 +5,8 @@
 //! reached then, so clients need not be told again when the node listens elsewhere.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rcgen::{
@@ -17,6 +16,7 @@ use rcgen::{
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use sha2::{Digest as _, Sha256};
+use storage::names;
 
 const KEY_FILE: &str = "ca-key.pem";
 pub(super) const CERTIFICATE_FILE: &str = "ca.pem";
@@ -165,10 +165,10 @@ impl Authority {
     fn write_into(&self, directory: &Path) -> Result<(), String> {
         let (key, certificate) = (self.key.serialize_pem(), super::to_pem(&self.certificate));
         let sealed = format!("{key}{SUM}{}\n", sum_of(&key, &certificate));
-        let write = |name, text: &str, mode| write(directory, name, text, mode);
-        write(KEY_FILE, &key, 0o600)
-            .and_then(|()| write(CERTIFICATE_FILE, &certificate, 0o644))
-            .and_then(|()| write(KEY_FILE, &sealed, 0o600))
+        let write = |name, text: &str| write(directory, name, text);
+        write(KEY_FILE, &key)
+            .and_then(|()| write(CERTIFICATE_FILE, &certificate))
+            .and_then(|()| write(KEY_FILE, &sealed))
             .map_err(|error| format!("{}: {error}", directory.display()))
     }
 }
@@ -196,8 +196,8 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<(), String> {
     if !sum.is_empty() && sum.trim() != sum_of(pem, &certificate) {
         return Err(format!("{}: the authority is damaged", from.display()));
     }
-    write(to, CERTIFICATE_FILE, &certificate, 0o644)
-        .and_then(|()| write(to, KEY_FILE, &key, 0o600))
+    write(to, CERTIFICATE_FILE, &certificate)
+        .and_then(|()| write(to, KEY_FILE, &key))
         .map_err(|error| format!("{}: {error}", to.display()))
 }
 
@@ -248,22 +248,7 @@ fn lasting(mut params: CertificateParams) -> CertificateParams {
 }
 
 /// Puts a file in its place as a whole.
-fn write(directory: &Path, name: &str, text: &str, mode: u32) -> io::Result<()> {
-    let mut private = fs::DirBuilder::new();
-    private.recursive(true).mode(0o700).create(directory)?;
-    let beside = directory.join(format!("{name}.tmp"));
-    match fs::remove_file(&beside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut options = fs::OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(&beside)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&beside, directory.join(name))?;
-    fs::File::open(directory)?.sync_all()
+fn write(directory: &Path, name: &str, text: &str) -> io::Result<()> {
+    names::make_directories(directory)?;
+    names::replace(&directory.join(name), text.as_bytes())
 }

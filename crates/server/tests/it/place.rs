@@ -29,6 +29,7 @@ fn config(data_dir: Option<&Path>) -> NodeConfig {
         replica_of: None,
         threads: 2,
         purge_age_s: 259_200,
+        journal_bytes: 32 << 20,
     }
 }
 

@@ -109,6 +109,10 @@ pub(crate) struct ServeArgs {
     /// long [default: 259200, three days] [env: SETTEE_PURGE_AGE]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) purge_age: Option<String>,
+    /// MiB that are journaled before they become tables; a start reads up to four times as many
+    /// of each bucket [default: 32] [env: SETTEE_JOURNAL]
+    #[arg(long, value_name = "MIB")]
+    pub(crate) journal: Option<String>,
     /// Threads that serve connections [default: one per processor] [env: SETTEE_THREADS]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<String>,
@@ -141,6 +145,7 @@ impl ServeArgs {
             ("password", &self.password),
             ("ports-file", &self.ports_file),
             ("purge-age", &self.purge_age),
+            ("journal", &self.journal),
             ("threads", &self.threads),
             ("log-level", &self.log_level),
             ("log-format", &self.log_format),

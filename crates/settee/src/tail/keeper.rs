@@ -7,17 +7,14 @@ use server::changes::Streams;
 use super::state::StateFile;
 use crate::exit::Failure;
 
-/// A kill loses no more of the state than this: so much is told again afterwards.
+/// A kill or a power cut loses no more of the state than this: so much is told again afterwards.
 const INTERVAL: Duration = Duration::from_millis(200);
-/// A power cut loses no more than this.
-const DURABLE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Keeps the position of what was written, if the user wants it kept.
 #[derive(Debug)]
 pub(super) struct Keeper {
     file: Option<StateFile>,
     kept_at: Option<Instant>,
-    durable_at: Option<Instant>,
 }
 
 impl Keeper {
@@ -26,7 +23,6 @@ impl Keeper {
         Self {
             file,
             kept_at: None,
-            durable_at: None,
         }
     }
 
@@ -37,11 +33,12 @@ impl Keeper {
     /// The file cannot be written.
     pub(super) fn keep(&mut self, streams: &Streams) -> Result<(), Failure> {
         let now = Instant::now();
-        let due = |last: Option<Instant>, interval| last.is_none_or(|last| now - last >= interval);
-        if !due(self.kept_at, INTERVAL) {
-            return Ok(());
+        let due = self.kept_at.is_none_or(|last| now - last >= INTERVAL);
+        if due {
+            self.write(streams, now)
+        } else {
+            Ok(())
         }
-        self.write(streams, due(self.durable_at, DURABLE_INTERVAL), now)
     }
 
     /// Writes the position down for good.
@@ -49,18 +46,15 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::keep`].
     pub(super) fn finish(&mut self, streams: &Streams) -> Result<(), Failure> {
-        self.write(streams, true, Instant::now())
+        self.write(streams, Instant::now())
     }
 
-    fn write(&mut self, streams: &Streams, durable: bool, now: Instant) -> Result<(), Failure> {
+    fn write(&mut self, streams: &Streams, now: Instant) -> Result<(), Failure> {
         let Some(file) = &self.file else {
             return Ok(());
         };
-        file.save(&streams.position(), durable)?;
+        file.save(&streams.position())?;
         self.kept_at = Some(now);
-        if durable {
-            self.durable_at = Some(now);
-        }
         Ok(())
     }
 }

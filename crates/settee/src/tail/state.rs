@@ -3,10 +3,10 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process;
 
 use serde::{Deserialize, Serialize};
 use server::changes::Position;
+use server::names;
 
 use super::target::Target;
 use crate::exit::{Failure, Sysexit};
@@ -76,46 +76,22 @@ impl StateFile {
         }
     }
 
-    /// Replaces the file: whoever reads it sees the old text or the new one.
-    ///
-    /// `durable` also waits until it would survive a power cut.
+    /// Replaces the file: whoever reads it sees the old text or the new one, also after a power cut.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn save(&self, position: &Position, durable: bool) -> Result<(), Failure> {
+    pub(super) fn save(&self, position: &Position) -> Result<(), Failure> {
         let saved = Saved {
             settee_tail: VERSION,
             target: self.target.clone(),
             position: position.to_string(),
         };
         let text = serde_json::to_string(&saved).map_err(io::Error::from);
-        let written = text.and_then(|text| self.replace(&(text + "\n"), durable));
+        let written = text.and_then(|text| names::replace(&self.path, (text + "\n").as_bytes()));
         written.map_err(|error| {
             let path = self.path.display();
             Failure::new(Sysexit::CantCreate, format!("state file {path}: {error}"))
         })
-    }
-
-    fn replace(&self, text: &str, durable: bool) -> io::Result<()> {
-        let name = self.path.file_name();
-        let name = name.ok_or_else(|| io::Error::other("names no file"))?;
-        let mut beside = name.to_owned();
-        beside.push(format!(".{}.tmp", process::id()));
-        let beside = self.path.with_file_name(beside);
-        let done = fs::write(&beside, text)
-            .and_then(|()| {
-                if durable {
-                    fs::File::open(&beside)?.sync_all()
-                } else {
-                    Ok(())
-                }
-            })
-            .and_then(|()| fs::rename(&beside, &self.path));
-        if done.is_err() {
-            // What counts is why it failed; that nothing is left behind is a courtesy.
-            drop(fs::remove_file(&beside));
-        }
-        done
     }
 }
 
@@ -136,9 +112,9 @@ mod tests {
         let state = file(&folder, "travel");
         assert_eq!(state.load().unwrap(), None);
         let mut position = Position::beginning(64);
-        for durable in [false, true] {
-            position.places[3] = Place::at(VbUuid(7), Seqno(8 + u64::from(durable)));
-            state.save(&position, durable).unwrap();
+        for seqno in [8, 9] {
+            position.places[3] = Place::at(VbUuid(7), Seqno(seqno));
+            state.save(&position).unwrap();
             assert_eq!(state.load().unwrap().as_ref(), Some(&position));
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -148,7 +124,7 @@ mod tests {
     fn what_is_refused_and_why() {
         let folder = tempfile::tempdir().unwrap();
         let state = file(&folder, "travel");
-        state.save(&Position::beginning(4), false).unwrap();
+        state.save(&Position::beginning(4)).unwrap();
         let code = |state: &StateFile| state.load().unwrap_err().code();
         let other = file(&folder, "travel.inventory");
         assert_eq!(code(&other), Sysexit::Usage);
@@ -180,7 +156,7 @@ mod tests {
             &"travel".parse().unwrap(),
         );
         assert_eq!(nowhere.load().unwrap(), None);
-        let refused = nowhere.save(&Position::beginning(1), true).unwrap_err();
+        let refused = nowhere.save(&Position::beginning(1)).unwrap_err();
         assert_eq!(refused.code(), Sysexit::CantCreate);
     }
 }

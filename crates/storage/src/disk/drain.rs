@@ -140,6 +140,7 @@ impl Drain {
         }
         .write_all(layer, direct)?;
         tables.write(DRAINED_KEY, Slice::from(generation.to_be_bytes()))?;
+        self.merging.tables.sync_large()?;
         tables.finish()
     }
 

@@ -139,6 +139,13 @@ impl Engine {
         acknowledged: &Acknowledged,
     ) -> Result<Self, EngineError> {
         directory.check_database()?;
+        if !directory.is_fresh() {
+            // Before anything is removed or written that depends on them.
+            directory.sync_names()?;
+            if !directory.is_clean() {
+                Journal::write_again(directory.path())?;
+            }
+        }
         let kept = Arc::new(Kept::read(directory.path())?);
         let Survey {
             db,
@@ -149,6 +156,9 @@ impl Engine {
             journaled_large,
         } = Survey::of(directory, options, &kept, acknowledged)?;
         kept.clear_spares()?;
+        if directory.is_fresh() {
+            directory.sync_names()?;
+        }
         if directory.keeps_journals() {
             kept.begin();
         }

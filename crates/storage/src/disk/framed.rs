@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::layout;
+use super::names;
 
 /// The text of file `name`, whose first line begins with `words`; `None` when there is no file.
 ///
@@ -30,7 +30,7 @@ pub(super) fn read(directory: &Path, name: &str, words: &str) -> io::Result<Opti
 /// Replaces the text; after a crash the old or the new one is there.
 pub(super) fn write(directory: &Path, name: &str, words: &str, text: &[u8]) -> io::Result<()> {
     let content = [first_line(words, text).as_bytes(), b"\n", text].concat();
-    layout::write_durably(directory, name, &content)
+    names::replace(&directory.join(name), &content)
 }
 
 fn first_line(words: &str, text: &[u8]) -> String {

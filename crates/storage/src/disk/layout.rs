@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::journal::{journals, path_of};
-use super::{kept, manifest, tails};
+use super::{kept, manifest, names, tails};
 use crate::error::one_line;
 
 /// The version of a directory that never had a manifest.
@@ -42,6 +42,7 @@ const LOCK: &str = "LOCK";
 const FORMAT: &str = "FORMAT";
 const CREATING: &str = "CREATING";
 const CLEAN: &str = "CLEAN";
+const POISONED: &str = "POISONED";
 const TAILS: &str = "tails";
 const DATABASE: &str = "db";
 
@@ -159,6 +160,10 @@ pub(crate) struct Directory {
     _lock: File,
     /// Whether the store is a new one.
     fresh: bool,
+    /// Whether the last stop was one in order, and nothing was written since.
+    clean: bool,
+    /// What failed, if that stop came after a failed sync.
+    poisoned: Option<String>,
     /// Whether the format file is still to be written.
     unmarked: bool,
     journals: Journals,
@@ -173,7 +178,13 @@ impl Directory {
     /// the path were made.
     pub(crate) fn lock(path: &Path) -> Result<Self, OpenError> {
         let place = Place { path };
-        place.io(fs::create_dir_all(path), "making the directory")?;
+        // Also those above: nothing says that whoever made them lived until their names were synced.
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        place.io(
+            above.map_or(Ok(()), names::make_directories),
+            "making the directory",
+        )?;
+        place.io(names::make_directories(path), "making the directory")?;
         place.content()?;
         let lock = place.take_lock()?;
         // Again, now that nobody else changes it.
@@ -187,13 +198,21 @@ impl Directory {
             place.io(clear_unfinished(path), "clearing an unfinished store")?;
         }
         let fresh = matches!(content, Content::Empty | Content::Unfinished);
+        let poisoned = match fs::read(path.join(POISONED)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            read => Some(place.io(read, "reading POISONED")?),
+        };
+        let poisoned = poisoned.map(|text| String::from_utf8_lossy(&text).into_owned());
         if fresh {
-            place.io(create_durably(path, CREATING), "marking a new store")?;
+            place.io(names::create(&path.join(CREATING)), "marking a new store")?;
         }
         Ok(Self {
             path: path.to_owned(),
             _lock: lock,
             fresh,
+            clean: place.io(path.join(CLEAN).try_exists(), "looking for CLEAN")?
+                && poisoned.is_none(),
+            poisoned,
             unmarked: fresh || matches!(content, Content::OldStore(..)),
             journals: match content {
                 Content::Store(_) => Journals::Left,
@@ -296,12 +315,50 @@ impl Directory {
             self.note_manifest()?;
         }
         // Beside FORMAT it means nothing: should it come back, that is no harm.
-        remove(&self.path, CREATING)?;
-        let clean = remove(&self.path, CLEAN)?;
-        if clean {
-            sync_directory(&self.path)?;
+        names::remove_unsynced(&self.path.join(CREATING))?;
+        names::remove_unsynced(&self.path.join(CLEAN))?;
+        names::remove_unsynced(&self.path.join(POISONED))?;
+        names::sync(&self.path)?;
+        Ok(std::mem::take(&mut self.clean))
+    }
+
+    /// Whether the last stop was one in order, and nothing was written since. If not, files may
+    /// read as they are in memory only, even when a sync of them succeeds now.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.clean
+    }
+
+    /// What failed, if the last stop came after a failed sync.
+    pub(crate) fn poisoned(&self) -> Option<&str> {
+        self.poisoned.as_deref()
+    }
+
+    /// Notes, as well as that can be done, that a sync failed.
+    pub(crate) fn note_poisoned(&self, reason: &str) {
+        let path = self.path.join(POISONED);
+        if let Err(error) = names::replace(&path, one_line(&reason).as_bytes()) {
+            tracing::warn!(%error, "cannot note that a sync failed");
         }
-        Ok(clean)
+    }
+
+    /// Makes all names durable, also those that the database gave: it does not do so for each, and
+    /// the process that gave them may have died before it did.
+    pub(crate) fn sync_names(&self) -> io::Result<()> {
+        let database = self.database();
+        let keyspaces = database.join("keyspaces");
+        for entry in fs::read_dir(&keyspaces)? {
+            let keyspace = entry?.path();
+            for folder in fs::read_dir(&keyspace)? {
+                let folder = folder?.path();
+                if folder.is_dir() {
+                    names::sync(&folder)?;
+                }
+            }
+            names::sync(&keyspace)?;
+        }
+        names::sync(&keyspaces)?;
+        names::sync(&database)?;
+        names::sync(&self.path)
     }
 
     /// Notes, unless that was done before, that a manifest belongs to the store; it is there by now.
@@ -335,12 +392,12 @@ impl Directory {
 
     fn write_format(&self, noted: Noted) -> io::Result<()> {
         let text = format!("{FORMAT_WORDS} {}\n", noted.version());
-        write_durably(&self.path, FORMAT, text.as_bytes())
+        names::replace(&self.path.join(FORMAT), text.as_bytes())
     }
 
     /// Notes that the store stopped in order.
     pub(crate) fn mark_clean(&self) -> io::Result<()> {
-        create_durably(&self.path, CLEAN)
+        names::create(&self.path.join(CLEAN)).map(drop)
     }
 }
 
@@ -375,11 +432,7 @@ impl Place<'_> {
     }
 
     fn take_lock(&self) -> Result<File, OpenError> {
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(self.path.join(LOCK));
+        let file = names::open_or_create(&self.path.join(LOCK));
         let file = self.io(file, "opening LOCK")?;
         for tried in 1.. {
             match file.try_lock() {
@@ -487,42 +540,10 @@ pub(crate) fn bytes_below(path: &Path) -> io::Result<u64> {
 }
 
 fn clear_unfinished(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path.join(DATABASE)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    names::remove_tree(&path.join(DATABASE))?;
     for (_, journal) in journals(path)? {
-        fs::remove_file(journal)?;
+        names::remove_unsynced(&journal)?;
     }
-    remove(path, kept::NAME)?;
-    remove(path, TAILS).map(drop)
-}
-
-/// Makes a file whose content is there whenever its name is.
-pub(crate) fn write_durably(path: &Path, name: &str, content: &[u8]) -> io::Result<()> {
-    let draft = path.join(format!("{name}.tmp"));
-    let mut file = File::create(&draft)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&draft, path.join(name))?;
-    sync_directory(path)
-}
-
-/// Makes an empty file that is there for good.
-fn create_durably(path: &Path, name: &str) -> io::Result<()> {
-    File::create(path.join(name))?;
-    sync_directory(path)
-}
-
-/// Removes a file; tells whether there was one.
-fn remove(path: &Path, name: &str) -> io::Result<bool> {
-    match fs::remove_file(path.join(name)) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
+    names::remove_unsynced(&path.join(kept::NAME))?;
+    names::remove(&path.join(TAILS)).map(drop)
 }

@@ -34,6 +34,7 @@ mod maintain;
 mod manifest;
 mod memo;
 mod merge;
+pub mod names;
 mod per_vb;
 mod room;
 mod salvage;
@@ -120,6 +121,8 @@ pub struct Opened {
     /// Whether the last stop was a clean one; after any other, every active vBucket begins a new
     /// history. A fresh store is clean.
     pub clean: bool,
+    /// Whether it came after a failed sync. What was read of the files then is on disk by now.
+    pub poisoned: bool,
 }
 
 /// A [`KvStore`] in a directory, which is locked for this process until the store is dropped or
@@ -155,7 +158,15 @@ impl DiskStore {
         let found = engine
             .recover()
             .map_err(|error| engine_open_error(&directory, error))?;
-        let tails = Tails::open(&directory.tails()).map_err(io)?;
+        let mut tails = Tails::open(&directory.tails()).map_err(io)?;
+        if !directory.is_clean() {
+            tails.write_again().map_err(io)?;
+        }
+        if let Some(reason) = directory.poisoned() {
+            let path = path.display();
+            tracing::warn!(%path, reason, "a sync failed before the last stop; what was read of it is written again");
+        }
+        let poisoned = directory.poisoned().is_some();
         let clean = directory.begin().map_err(io)? || fresh;
         engine.kept.begin();
         let store = Self {
@@ -165,7 +176,12 @@ impl DiskStore {
             engine: RwLock::new(Some(engine)),
             counts,
         };
-        Ok((store, Opened { fresh, clean }))
+        let opened = Opened {
+            fresh,
+            clean,
+            poisoned,
+        };
+        Ok((store, opened))
     }
 
     /// The directory, unless the store is closed.

@@ -10,6 +10,8 @@ use std::path::Path;
 
 use model::{Seqno, VbId};
 
+use super::names;
+
 /// Bytes of a slot: high seqno, commit number, CRC-32 over vBucket and both, four zero bytes.
 const SLOT_BYTES: usize = 24;
 
@@ -39,12 +41,7 @@ pub(crate) struct Tails {
 impl Tails {
     /// Opens the file, or makes it.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .open(path)?;
+        let file = names::open_or_create(path)?;
         let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
         let mut bytes = vec![0; length.next_multiple_of(SLOT_BYTES)];
         file.read_exact_at(&mut bytes[..length], 0)?;
@@ -99,6 +96,12 @@ impl Tails {
         } else {
             Ok(())
         }
+    }
+
+    /// Writes all of it again, durably: it may read as it never reached the disk.
+    pub(crate) fn write_again(&mut self) -> io::Result<()> {
+        self.file.write_all_at(&self.bytes, 0)?;
+        self.sync()
     }
 
     /// Puts everything on the device.

@@ -127,8 +127,12 @@ fn a_failed_sync_poisons_the_store_for_good() {
     assert_eq!(store.close().unwrap_err().kind, ErrorKind::Poisoned);
     drop(store);
     let (store, opened) = open(dir.path());
-    assert!(!opened.clean);
+    assert!(!opened.clean && opened.poisoned);
     assert_eq!(suite::scan(&store, vb, 0).0.len(), 1);
+    store.close().unwrap();
+    drop(store);
+    let (_, opened) = open(dir.path());
+    assert!(opened.clean && !opened.poisoned, "it was told once");
 }
 
 /// A sync that fails for want of space is as bad as any: what the device holds is unknown.

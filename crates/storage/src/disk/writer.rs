@@ -187,6 +187,9 @@ impl Writer {
             _ => None,
         };
         self.mode = shortage.map_or(Mode::Poisoned, |_| Mode::Reopen);
+        if let (Mode::Poisoned, Some(directory)) = (self.mode, &self.directory) {
+            directory.note_poisoned(&format!("{during}: {error}"));
+        }
         StoreError::new(shortage.unwrap_or(ErrorKind::Poisoned), during).because(error)
     }
 

@@ -15,6 +15,9 @@ use server::{
 use super::settings::{ConfigError, Given, Settings};
 use crate::client::Address;
 
+/// MiB that are journaled before they become tables.
+const JOURNAL_MIB_DEFAULT: u64 = 32;
+
 /// Age at which tombstones are purged, seconds: three days, and at most sixty.
 const PURGE_AGE_S_DEFAULT: u64 = 3 * 24 * 60 * 60;
 const PURGE_AGE_S_MAX: u64 = 60 * 24 * 60 * 60;
@@ -91,6 +94,7 @@ impl ServeConfig {
             replica_of: replica_of(settings)?,
             threads: threads(settings)?,
             purge_age_s: purge_age(settings)?,
+            journal_bytes: journal_bytes(settings)?,
         };
         check_levels(&node, settings)?;
         check_followed(&node, settings)?;
@@ -409,6 +413,14 @@ fn purge_age(settings: &Settings) -> Result<u64, ConfigError> {
         |value| value.parse().ok().filter(|age| *age <= PURGE_AGE_S_MAX),
     )?;
     Ok(given.unwrap_or(PURGE_AGE_S_DEFAULT))
+}
+
+fn journal_bytes(settings: &Settings) -> Result<u64, ConfigError> {
+    let allowed = "must be a number of MiB from 1 to 1024";
+    let given = parse(settings, "journal", allowed, |value| {
+        value.parse().ok().filter(|mib| (1..=1024).contains(mib))
+    })?;
+    Ok(given.unwrap_or(JOURNAL_MIB_DEFAULT) << 20)
 }
 
 fn log_level(settings: &Settings) -> Result<LogLevel, ConfigError> {

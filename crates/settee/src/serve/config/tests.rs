@@ -63,6 +63,7 @@ fn every_setting_arrives() {
         ("ports-file", "/run/ports.json"),
         ("threads", "3"),
         ("purge-age", "5184000"),
+        ("journal", "3"),
         ("log-level", "trace"),
         ("log-format", "json"),
     ]);
@@ -96,6 +97,7 @@ fn every_setting_arrives() {
         replica_of: None,
         threads: 3,
         purge_age_s: 5_184_000,
+        journal_bytes: 3 << 20,
     };
     let expected = ServeConfig {
         node,

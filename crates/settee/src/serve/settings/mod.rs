@@ -11,13 +11,14 @@ use crate::client::first_line;
 use crate::exit::Sysexit;
 
 /// Every setting, sorted. `config` itself names the file and so is no key of it.
-pub(super) const KEYS: [&str; 28] = [
+pub(super) const KEYS: [&str; 29] = [
     "advertise",
     "bucket",
     "data-dir",
     "demote",
     "http-port",
     "https-port",
+    "journal",
     "kv-port",
     "kv-tls-port",
     "listen",

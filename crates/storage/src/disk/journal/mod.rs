@@ -16,8 +16,9 @@ use std::sync::Arc;
 use model::{Seqno, VbId};
 
 use super::kept::Kept;
+use super::names;
 use crate::record::RowKey;
-use chain::chain;
+use chain::{Existing, chain};
 
 pub(crate) use chain::Replayed;
 pub(crate) use place::{Place, Window};
@@ -27,6 +28,9 @@ const HEADER_BYTES: usize = 29;
 
 /// A chunk is written once it has so many bytes; only a large value makes a larger one.
 const CHUNK_BYTES: usize = 64 << 10;
+
+/// Bytes that are read and written at once when a journal is written again.
+const REWRITTEN_BYTES: usize = 64 << 10;
 
 /// Bytes that a file has from the start, at most.
 const EXTENT_MAX: u64 = 64 << 20;
@@ -120,11 +124,11 @@ impl Journal {
         let others = journals(directory)?.into_iter();
         let others: Vec<_> = others.filter(|(number, _)| !is_kept(*number)).collect();
         for (_, path) in &others {
-            fs::remove_file(path)?;
+            names::remove_unsynced(path)?;
         }
         if !others.is_empty() {
             // Before anything is written that one of them might seem to follow.
-            sync_directory(directory)?;
+            names::sync(directory)?;
         }
         let Some((last, end, last_group)) = kept.pop() else {
             let file = create(directory, drained + 1, extent)?;
@@ -179,6 +183,24 @@ impl Journal {
             files.push((one.generation, Arc::new(one.file)));
         }
         Ok((files, groups, damaged))
+    }
+
+    /// Writes the newest journal that has anything once more, as it reads, and durably: after a failed sync its pages may
+    /// read as they never reached the disk, and the system takes them for written. Those before it were durable as a
+    /// whole when it was begun.
+    ///
+    /// Cost: reads and writes it all, [`DiskOptions::journal_bytes`](super::DiskOptions::journal_bytes) and one commit.
+    pub(crate) fn write_again(directory: &Path) -> io::Result<()> {
+        let mut generations: Vec<u64> = journals(directory)?.iter().map(|one| one.0).collect();
+        generations.sort_unstable();
+        for generation in generations.into_iter().rev() {
+            if let Some(journal) = Existing::open(directory, generation, true)?
+                && journal.replay()?.first_group()?.is_some()
+            {
+                return rewrite(&journal.file);
+            }
+        }
+        Ok(())
     }
 
     fn at(directory: &Path, (file, generation): (File, u64), extent: u64) -> Self {
@@ -432,7 +454,7 @@ pub(crate) fn retire(sealed: Sealed, next: &NextPlace) -> Option<(File, u64)> {
     let old = path_of(&next.directory, sealed.generation);
     let retired = match Arc::try_unwrap(sealed.file) {
         Ok(file) => recycle(file, &old, next).map(Some),
-        Err(_read) => fs::remove_file(&old).map(|()| None),
+        Err(_read) => names::remove_unsynced(&old).map(|_| None),
     };
     retired.unwrap_or_else(|error: io::Error| {
         tracing::warn!(%error, "cannot retire an old journal");
@@ -447,8 +469,7 @@ pub(crate) fn recycle(file: File, old: &Path, next: &NextPlace) -> io::Result<(F
     if file.metadata()?.len() > 2 * next.extent {
         file.set_len(next.extent)?;
     }
-    fs::rename(old, path_of(&next.directory, next.generation))?;
-    sync_directory(&next.directory)?;
+    names::rename(old, &path_of(&next.directory, next.generation))?;
     Ok((file, next.generation))
 }
 
@@ -466,21 +487,28 @@ pub(crate) fn prepare(next: &NextPlace) -> Option<(File, u64)> {
     }
 }
 
-fn create(directory: &Path, generation: u64, extent: u64) -> io::Result<File> {
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(path_of(directory, generation))?;
-    file.set_len(extent)?;
-    file.sync_all()?;
-    sync_directory(directory)?;
-    Ok(file)
+/// Writes a file over itself, but for what reads as zeros, and syncs it.
+fn rewrite(file: &File) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    let mut buffer = vec![0; REWRITTEN_BYTES];
+    let mut at = 0;
+    while at < length {
+        let left = usize::try_from(length - at).unwrap_or(usize::MAX);
+        let piece = &mut buffer[..left.min(REWRITTEN_BYTES)];
+        file.read_exact_at(piece, at)?;
+        if piece.iter().any(|byte| *byte != 0) {
+            file.write_all_at(piece, at)?;
+        }
+        at += piece.len() as u64;
+    }
+    file.sync_data()
 }
 
-fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
+fn create(directory: &Path, generation: u64, extent: u64) -> io::Result<File> {
+    let file = names::create(&path_of(directory, generation))?;
+    file.set_len(extent)?;
+    file.sync_all()?;
+    Ok(file)
 }
 
 pub(crate) fn path_of(directory: &Path, generation: u64) -> PathBuf {

@@ -383,3 +383,40 @@ fn a_renamed_journal_does_not_count() {
     fs::rename(path_of(dir.path(), 1), path_of(dir.path(), 2)).unwrap();
     assert_eq!(open(dir.path(), 1).1.len(), 0);
 }
+
+#[test]
+fn the_newest_journal_that_has_anything_is_written_again_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = open(dir.path(), 0);
+    for vb in 1..=2 {
+        let mut group = journal.begin();
+        let key = crate::record::row_key(VbId(vb), Seqno(1));
+        let put = |out: &mut Vec<u8>| {
+            out.resize(out.len() + 100_000, 7);
+            &[][..]
+        };
+        journal.put(&mut group, &key, put).unwrap();
+        journal.finish(group).unwrap();
+        journal.sync().unwrap();
+        if vb == 1 {
+            journal.rotate().unwrap();
+        }
+    }
+    prepare(&journal.next_place()).unwrap();
+    drop(journal);
+    let past = std::time::SystemTime::UNIX_EPOCH;
+    let journals: Vec<PathBuf> = (1..=3).map(|one| path_of(dir.path(), one)).collect();
+    let before: Vec<Vec<u8>> = journals.iter().map(|one| fs::read(one).unwrap()).collect();
+    for path in &journals {
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(past).unwrap();
+    }
+    Journal::write_again(dir.path()).unwrap();
+    let written = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap() != past;
+    assert_eq!(
+        journals.iter().map(written).collect::<Vec<_>>(),
+        [false, true, false]
+    );
+    let after: Vec<Vec<u8>> = journals.iter().map(|one| fs::read(one).unwrap()).collect();
+    assert!(before == after, "as they were");
+}

@@ -17,7 +17,7 @@ mod list;
 mod values;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fs::{Advice, fadvise};
 
 use super::journal::{NextPlace, numbered, path_of, recycle};
+use super::names;
 pub(crate) use list::{Listed, NAME, read};
 
 pub(crate) use values::{TakingOver, Values};
@@ -124,7 +125,7 @@ impl Kept {
     /// Removes the files that an earlier opening left to be used again.
     pub(crate) fn clear_spares(&self) -> io::Result<()> {
         for (_, path) in numbered(&self.directory, SPARE)? {
-            fs::remove_file(path)?;
+            names::remove_unsynced(&path)?;
         }
         Ok(())
     }
@@ -240,9 +241,9 @@ impl Kept {
             Ok(file) => {
                 let spare = self.directory.join(format!("{SPARE}{generation}"));
                 drop(file);
-                fs::rename(&path, &spare).map(|()| self.spares.lock().push(spare))
+                names::rename_unsynced(&path, &spare).map(|()| self.spares.lock().push(spare))
             }
-            Err(_read) => fs::remove_file(&path),
+            Err(_read) => names::remove_unsynced(&path).map(drop),
         };
         if let Err(error) = done {
             let path = path.display();
@@ -268,7 +269,7 @@ impl Kept {
     /// Removes them: nothing comes that would use them.
     pub(crate) fn drop_spares(&self) {
         for path in std::mem::take(&mut *self.spares.lock()) {
-            if let Err(error) = fs::remove_file(&path) {
+            if let Err(error) = names::remove_unsynced(&path) {
                 let path = path.display();
                 tracing::warn!(%error, %path, "cannot remove an old journal; the next start does");
             }

@@ -10,6 +10,7 @@ use fjall::{AbstractTree, Database, Keyspace};
 use parking_lot::Mutex;
 
 use super::super::kept::Kept;
+use super::super::names;
 use super::plan::Left;
 
 /// The file that names the list of tables that counts.
@@ -243,6 +244,13 @@ impl Tables {
         unread
     }
 
+    /// Makes the names of the files of large rows durable, which the database does not do.
+    ///
+    /// Cost: a sync, which has nothing to do where there are no new ones.
+    pub(crate) fn sync_large(&self) -> io::Result<()> {
+        names::sync(&self.rows.path().join(LARGE))
+    }
+
     /// Removes what attempts that failed have left.
     fn clear(&self) -> Result<(), Stuck> {
         let mut lists = self.lists.lock();
@@ -273,12 +281,9 @@ impl Tables {
 
     fn remove(&self, folder: &str, number: u64) {
         let file = self.rows.path().join(folder).join(number.to_string());
-        match fs::remove_file(&file) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let file = file.display();
-                tracing::warn!(%error, %file, "cannot remove what failed; the next start does");
-            }
-            _ => {}
+        if let Err(error) = names::remove_unsynced(&file) {
+            let file = file.display();
+            tracing::warn!(%error, %file, "cannot remove what failed; the next start does");
         }
     }
 
