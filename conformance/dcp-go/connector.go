@@ -14,12 +14,12 @@ import (
 // newConnector connects as the DCP client of Trendyol's connectors does (github.com/Trendyol/go-dcp, which drives this
 // agent): seeds of HTTP, opened as a producer and nothing else, with expirations asked for, values compressed.
 func newConnector(n *node, collections bool) *consumer {
-	scheme, port := "http", n.ports.HTTP
+	port := n.ports.HTTP
 	if overTLS {
-		scheme, port = "https", n.ports.HTTPS
+		port = n.ports.HTTPS
 	}
 	return connectConsumer(gocbcore.DCPAgentConfig{
-		SeedConfig:        gocbcore.SeedConfig{HTTPAddrs: []string{fmt.Sprintf("%s://127.0.0.1:%d", scheme, port)}},
+		SeedConfig:        gocbcore.SeedConfig{HTTPAddrs: []string{fmt.Sprintf("127.0.0.1:%d", port)}},
 		SecurityConfig:    security(n.sdkPort()),
 		CompressionConfig: gocbcore.CompressionConfig{Enabled: true},
 		IoConfig:          gocbcore.IoConfig{UseCollections: collections},
