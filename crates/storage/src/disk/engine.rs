@@ -45,7 +45,7 @@ use crate::history::{HISTORY_END, place_of};
 use crate::record::{DecodeError, StoredVb, VbValue, encode_vb, row_key};
 use crate::{ErrorKind, StoreError};
 
-/// Rows that one group removes at most when many go.
+/// Rows that one group removes at most when many go: some 100 kB.
 const ROWS_PER_GROUP: usize = 5_000;
 
 /// Bytes of the tables' own journals above which old ones are worked off; the least that the
@@ -314,6 +314,37 @@ impl Engine {
             changes.write().map_err(not_written)?;
         }
         Ok(removed)
+    }
+
+    /// Removes records and rows of vBuckets, not durably, in as few groups as their rows fill: each
+    /// new group syncs the one before.
+    ///
+    /// # Errors
+    /// As [`Engine::remove_rows`], with the vBucket.
+    pub(crate) fn remove_vbs(self: &Arc<Self>, vbs: &[VbId]) -> Result<(), (VbId, Stuck)> {
+        let mut changes = self.changes();
+        let mut in_group = 0;
+        for &vb in vbs {
+            let view = View::open(Arc::clone(self), vb);
+            let history = view.rows(place_of(Seqno::ZERO), HISTORY_END);
+            let rows = view.rows(Seqno::ZERO, ROWS_END).chain(history);
+            let rows = rows.map(|row| row.map(|(seqno, _)| seqno));
+            // The record goes first: rows without one do not count.
+            for seqno in std::iter::once(Ok(RECORD)).chain(rows) {
+                let seqno = seqno.map_err(|error| (vb, Stuck::Later(error)))?;
+                if in_group == ROWS_PER_GROUP {
+                    changes.write().map_err(|error| (vb, not_written(error)))?;
+                    self.make_room().map_err(|stuck| (vb, stuck))?;
+                    changes = self.changes();
+                    in_group = 0;
+                }
+                let removed = changes.remove(vb, seqno);
+                removed.map_err(|error| (vb, not_written(error)))?;
+                in_group += 1;
+            }
+        }
+        let last = vbs.last().copied().unwrap_or_default();
+        changes.write().map_err(|error| (last, not_written(error)))
     }
 }
 

@@ -7,7 +7,6 @@ use model::{Kind, Meta, Seqno, VbId, VbRecord};
 use super::DiskStore;
 use super::commit::Unwritten;
 use super::engine::Engine;
-use super::front::RECORD;
 use super::memo::Memo;
 use super::view::{DiskSnapshot, View, corrupt};
 use super::writer::Step;
@@ -63,17 +62,9 @@ pub(crate) fn remove(store: &DiskStore, vbs: &[VbId]) -> Result<(), StoreError> 
         return Ok(());
     }
     writer.forget(&there, during)?;
-    let mut changes = engine.changes();
-    let removed = there.iter().try_for_each(|vb| changes.remove(*vb, RECORD));
-    removed
-        .and_then(|()| changes.write())
-        .map_err(|error| writer.failed(error, Step::Write, during))?;
-    for &vb in &there {
-        let view = View::open(Arc::clone(&engine), vb);
-        engine
-            .remove_rows(&view, Seqno::ZERO)
-            .map_err(|error| writer.interrupted(error, during).of(vb))?;
-    }
+    engine
+        .remove_vbs(&there)
+        .map_err(|(vb, stuck)| writer.interrupted(stuck, during).of(vb))?;
     writer.acknowledge(&engine, [], during)
 }
 
