@@ -23,6 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from harness import Node, Suite, binary, clean_environment, equal, eventually
+from manage import BUCKET, call
 from mcbp import DELETE, GET, NOT_FOUND, SEQNO_PERSISTENCE, SET, SUCCESS, Connection, key_call
 
 suite = Suite("cli")
@@ -347,6 +348,33 @@ def manages_collections_by_hand(world):
     equal(run("collections", "drop", "hands", *at)[0], 0, "drop")
     assert run("get", "k", "--collection", "hands.left", *at)[0] != 0, "a dropped collection"
     equal(run("collections", "drop", "hands", *at)[0], 65, "drop what is gone")
+
+
+@suite.test
+def puts_a_whole_manifest(world):
+    """A text names every scope and collection that there are to be; documents of those that stay stay."""
+    at = ["--connect", world.connect]
+
+    def put(*names, query=""):
+        collections = [{"name": name, "maxTTL": 900} for name in names]
+        scopes = [{"name": "_default", "collections": [{"name": "_default"}]},
+                  {"name": "whole", "collections": collections}]  # fmt: skip
+        body = json.dumps({"scopes": scopes}).encode()
+        status, _, text = call(world.node, "PUT", f"{BUCKET}{query}", body)
+        return status, json.loads(text)
+
+    status, told = put("a", "b")
+    equal(status, 200, told)
+    equal(run("set", "k", "there", "--collection", "whole.a", *at)[0], 0, "set")
+    equal(put("a", "b"), (200, told), "the same again")
+    status, refusal = put("a", "c", query="?valid_on_uid=fffff")
+    assert status == 400 and "valid_on_uid" in refusal["errors"]["_"], refusal
+    status, newer = put("a", "c", query=f"?valid_on_uid={told['uid']}")
+    assert status == 200 and int(newer["uid"], 16) > int(told["uid"], 16), newer
+    equal(run("get", "k", "--collection", "whole.a", *at)[1].rstrip("\n"), "there", "what stayed")
+    assert run("get", "k", "--collection", "whole.b", *at)[0] != 0, "a dropped collection"
+    equal(run("get", "k", "--collection", "whole.c", *at)[0], 66, "a new collection")
+    equal(run("collections", "drop", "whole", *at)[0], 0, "drop")
 
 
 @suite.test

@@ -21,12 +21,12 @@ def asked(node, method, path, **form):
     return call(node, method, BUCKET + path, **form)
 
 
-def call(node, method, path, **form):
-    """Status, headers and body of a request."""
+def call(node, method, path, body=None, **form):
+    """Status, headers and body of a request with a body, or with a form."""
     request = urllib.request.Request(
         f"http://127.0.0.1:{node.ports['http']}{path}",
         method=method,
-        data=urllib.parse.urlencode(form).encode() if form else None,
+        data=urllib.parse.urlencode(form).encode() if form else body,
         headers={"Authorization": "Basic " + b64encode(b"Administrator:password").decode()},
     )
     try:

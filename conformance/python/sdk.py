@@ -35,6 +35,7 @@ from couchbase.exceptions import (
     DocumentExistsException,
     DocumentLockedException,
     DocumentNotFoundException,
+    InvalidArgumentException,
     PathExistsException,
     PathMismatchException,
     PathNotFoundException,
@@ -42,10 +43,12 @@ from couchbase.exceptions import (
     ScopeNotFoundException,
     TimeoutException,
     UnAmbiguousTimeoutException,
+    UserNotFoundException,
 )
 from couchbase.kv_range_scan import PrefixScan, RangeScan, SamplingScan, ScanTerm
 from couchbase.management.buckets import CreateBucketSettings
 from couchbase.management.collections import CreateCollectionSettings, UpdateCollectionSettings
+from couchbase.management.users import Role, User
 from couchbase.mutation_state import MutationState
 from couchbase.options import (
     ClusterOptions,
@@ -547,6 +550,17 @@ def back_after(world, end):
 
 def in_scope(world, scope, collection):
     return world.cluster.bucket("default").scope(scope).collection(collection)
+
+
+@suite.test
+def users_are_refused_with_the_reason(world):
+    """There is one user; the SDK hands the reason on instead of an "internal server failure"."""
+    manager = world.cluster.users()
+    equal(manager.get_all_users(), [])
+    clerk = User(username="clerk", password="secret", roles=[Role("admin")])
+    error = raises(InvalidArgumentException, lambda: manager.upsert_user(clerk))
+    assert "the administrator is the only user" in str(error), error
+    raises(UserNotFoundException, lambda: manager.drop_user("clerk"))
 
 
 @suite.test

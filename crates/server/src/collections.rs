@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bucket::SetManifestError;
-use engine::collections::{Collection, Scope};
+use engine::collections::{Collection, Scope, WantedCollection, WantedScope};
 pub use engine::collections::{CollectionSettings, Manifest, ManifestError};
 use model::{CollectionId, ManifestUid, ScopeId};
 use serde_json::{Map, Value, json};
@@ -153,6 +153,78 @@ pub fn of_json(text: &[u8]) -> Result<Manifest, ManifestError> {
     let scopes = list(&json, "scopes").ok_or(invalid("the manifest has no scopes"))?;
     let scopes: Result<Vec<Scope>, _> = scopes.iter().map(scope_of).collect();
     Manifest::new(ManifestUid(uid), scopes?)
+}
+
+/// Reads what a management client wants a manifest to be: names and settings, without numbers.
+///
+/// # Errors
+/// What is wrong, and the field that is.
+pub(crate) fn wanted_of_json(text: &[u8]) -> Result<Vec<WantedScope>, (String, &'static str)> {
+    let of_it = |what| Err(("_".to_owned(), what));
+    let Ok(json) = serde_json::from_slice::<Value>(text) else {
+        return of_it("The body is not JSON");
+    };
+    let Some(scopes) = list(&json, "scopes") else {
+        return Err(("scopes".into(), "The value must be supplied, a list"));
+    };
+    let scopes = scopes.iter().enumerate().map(|(at, json)| {
+        let place = format!("scopes[{at}]");
+        let name = wanted_name(json, &place)?;
+        let collections = match json.get("collections") {
+            None => &[],
+            Some(_) => list(json, "collections")
+                .ok_or_else(|| (format!("{place}.collections"), "The value must be a list"))?,
+        };
+        let collections = collections.iter().enumerate().map(|(at, json)| {
+            let place = format!("{place}.collections[{at}]");
+            Ok(WantedCollection {
+                name: wanted_name(json, &place)?,
+                max_ttl_s: json
+                    .get("maxTTL")
+                    .map(|ttl| management_ttl(ttl.as_i64().unwrap_or(i64::MAX)))
+                    .transpose()
+                    .map_err(|what| (format!("{place}.maxTTL"), what))?,
+                history: json
+                    .get("history")
+                    .map(|value| {
+                        let bad = || (format!("{place}.history"), "The value must be a boolean");
+                        value.as_bool().ok_or_else(bad)
+                    })
+                    .transpose()?,
+            })
+        });
+        let collections = collections.collect::<Result<_, _>>()?;
+        Ok(WantedScope { name, collections })
+    });
+    scopes.collect()
+}
+
+fn wanted_name(json: &Value, place: &str) -> Result<Box<str>, (String, &'static str)> {
+    let name = json.get("name").and_then(Value::as_str);
+    let bad = || {
+        (
+            format!("{place}.name"),
+            "The value must be supplied, a text",
+        )
+    };
+    name.map(Into::into).ok_or_else(bad)
+}
+
+const TTL_RANGE: &str = "The value must be in range from -1 to 2147483647";
+
+/// The limit of a collection as HTTP management says it: 0 for the bucket's, -1 for none.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn management_ttl(ttl: i64) -> Result<Option<u32>, &'static str> {
+    match ttl {
+        -1 => Ok(Some(0)),
+        0 => Ok(None),
+        1.. => i32::try_from(ttl)
+            .map(|ttl| Some(ttl.unsigned_abs()))
+            .map_err(|_| TTL_RANGE),
+        _ => Err(TTL_RANGE),
+    }
 }
 
 fn scope_of(json: &Value) -> Result<Scope, ManifestError> {

@@ -137,6 +137,20 @@ pub struct BucketSettings {
     pub history: HistorySettings,
 }
 
+/// vBuckets of every bucket.
+pub(crate) const VBUCKETS: u16 = 1024;
+
+/// What the management calls may change of the node as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct ClusterSettings {
+    /// What its administrator calls it; empty for nothing.
+    #[serde(default)]
+    pub name: String,
+    /// What the quotas of all buckets may come to, MiB; `None` for no limit.
+    #[serde(default)]
+    pub memory_quota_mib: Option<u64>,
+}
+
 /// History of a bucket. There is one store; the name under which the reference has its newer one
 /// is told back to those who gave it, and allows history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]

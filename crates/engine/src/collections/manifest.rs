@@ -16,6 +16,7 @@ pub const NAME_BYTES_MAX: usize = 251;
 const FIRST_NUMBERS: u64 = CollectionId::USER_MIN.0 as u64 - 1;
 /// The name of the scope and of the collection that every bucket begins with.
 const DEFAULT: &str = "_default";
+const NO_DEFAULT_SCOPE: &str = "Deleting _default scope is not allowed";
 
 /// Settings of a collection that may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +48,27 @@ pub struct Scope {
     pub name: Box<str>,
     /// What is in it, by number.
     pub collections: Vec<Collection>,
+}
+
+/// A scope that a whole manifest is to have, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedScope {
+    /// Its name.
+    pub name: Box<str>,
+    /// What is to be in it.
+    pub collections: Vec<WantedCollection>,
+}
+
+/// A collection that a whole manifest is to have, by name. Settings that are not said stay as they
+/// are, or are those of a new collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedCollection {
+    /// Its name.
+    pub name: Box<str>,
+    /// As [`CollectionSettings::max_ttl_s`].
+    pub max_ttl_s: Option<Option<u32>>,
+    /// As [`CollectionSettings::history`].
+    pub history: Option<bool>,
 }
 
 /// Everything that exists in a bucket at one time. Always valid; scopes and collections are in
@@ -314,9 +336,7 @@ impl Manifest {
     pub fn without_scope(&self, name: &str) -> Result<Self, ManifestError> {
         let index = self.index_of(name)?;
         if self.scopes[index].id == ScopeId::DEFAULT {
-            return Err(ManifestError::Invalid(
-                "Deleting _default scope is not allowed",
-            ));
+            return Err(ManifestError::Invalid(NO_DEFAULT_SCOPE));
         }
         self.edited(|scopes| {
             scopes.remove(index);
@@ -370,6 +390,67 @@ impl Manifest {
     ) -> Result<Self, ManifestError> {
         let (index, at) = self.place_of(scope, name)?;
         self.edited(|scopes| change(&mut scopes[index].collections[at].settings))
+    }
+
+    /// The next manifest, with these scopes and no others: those of names that are known stay what
+    /// they are, others are new, collections with the settings `new` unless they say more. The same
+    /// manifest, if it has just these.
+    ///
+    /// # Errors
+    /// `Invalid`, also without the default scope, and for a default collection that was dropped.
+    pub fn with_scopes(
+        &self,
+        wanted: &[WantedScope],
+        new: CollectionSettings,
+    ) -> Result<Self, ManifestError> {
+        let mut next_number = self.next_number();
+        let mut number = || {
+            next_number = next_number.saturating_add(1);
+            next_number - 1
+        };
+        let mut scopes = Vec::with_capacity(wanted.len());
+        for scope in wanted {
+            let there = self.scopes.iter().find(|is| is.name == scope.name);
+            let id = match there {
+                Some(is) => is.id,
+                None => ScopeId(check_user_name(&scope.name).map(|()| number())?),
+            };
+            let mut collections = Vec::with_capacity(scope.collections.len());
+            for collection in &scope.collections {
+                let mut all = there.iter().flat_map(|is| &is.collections);
+                let is = all.find(|is| is.name == collection.name);
+                let id = match is {
+                    Some(is) => is.id,
+                    None => CollectionId(check_user_name(&collection.name).map(|()| number())?),
+                };
+                let settings = is.map_or(new, |is| is.settings);
+                collections.push(Collection {
+                    id,
+                    name: collection.name.clone(),
+                    settings: CollectionSettings {
+                        max_ttl_s: collection.max_ttl_s.unwrap_or(settings.max_ttl_s),
+                        history: collection.history.unwrap_or(settings.history),
+                    },
+                });
+            }
+            let name = scope.name.clone();
+            scopes.push(Scope {
+                id,
+                name,
+                collections,
+            });
+        }
+        if !scopes.iter().any(|scope| scope.id == ScopeId::DEFAULT) {
+            return Err(ManifestError::Invalid(NO_DEFAULT_SCOPE));
+        }
+        let same = Self::new(self.uid, scopes)?;
+        if same == *self {
+            return Ok(same);
+        }
+        Ok(Self {
+            uid: self.next_uid(),
+            ..same
+        })
     }
 
     fn place_of(&self, scope: &str, name: &str) -> Result<(usize, usize), ManifestError> {

@@ -21,7 +21,7 @@ pub use event::{CollectionChange, SystemEvent};
 pub use living::Living;
 pub use manifest::{
     COLLECTIONS_MAX, Collection, CollectionSettings, Manifest, ManifestError, NAME_BYTES_MAX,
-    SCOPES_MAX, Scope, is_valid_name,
+    SCOPES_MAX, Scope, WantedCollection, WantedScope, is_valid_name,
 };
 pub(crate) use state::VbCollections;
 pub use state::{CollectionCounts, OpenCollection};

@@ -266,3 +266,45 @@ fn a_name_that_comes_again_ends_who_had_it_before() {
         Some(ScopeId(14))
     );
 }
+
+/// Whatever came before, numbers are new ones, and what has a name that was there keeps its own.
+#[test]
+fn a_whole_manifest_is_one_step() {
+    let wanted = |scopes: &[(&str, &[&str])]| -> Vec<WantedScope> {
+        let scope = |(name, collections): &(&str, &[&str])| WantedScope {
+            name: (*name).into(),
+            collections: collections
+                .iter()
+                .map(|name| WantedCollection {
+                    name: (*name).into(),
+                    max_ttl_s: None,
+                    history: None,
+                })
+                .collect(),
+        };
+        scopes.iter().map(scope).collect()
+    };
+    let new = CollectionSettings::default();
+    let start = Manifest::default();
+    let default: (&str, &[&str]) = ("_default", &["_default"]);
+    let steps = [
+        wanted(&[("a", &["x", "y"]), default, ("b", &["x"])]),
+        wanted(&[default, ("b", &["x", "z"])]),
+        wanted(&[default, ("a", &["x"]), ("b", &["z"])]),
+        wanted(&[("_default", &["x"])]),
+    ];
+    let mut seen = std::collections::BTreeSet::from([CollectionId::DEFAULT]);
+    let mut now = start;
+    for step in steps {
+        let next = now.with_scopes(&step, new).unwrap();
+        assert_eq!(now.check_successor(&next), Ok(true));
+        assert_eq!(next.with_scopes(&step, new).unwrap(), next, "nothing to do");
+        for (_, collection) in next.collections() {
+            let kept = now.collection(collection.id).is_some();
+            assert_ne!(seen.insert(collection.id), kept, "{collection:?}");
+        }
+        now = next;
+    }
+    let again = now.with_scopes(&wanted(&[default]), new);
+    assert!(matches!(again, Err(ManifestError::Invalid(_))));
+}

@@ -59,7 +59,7 @@ pub(super) async fn authenticate(
         LoginTurn::Refused(wait) => {
             time::sleep(wait).await;
             state.view.note_login(peer.address, false);
-            return Err(answers::closing(answers::line(
+            return Err(answers::closing(answers::refusal(
                 StatusCode::TOO_MANY_REQUESTS,
                 "Too many logins from this address failed; try again later.",
             )));
@@ -133,7 +133,7 @@ pub(super) async fn limit_body(
         Ok(Ok(body)) => body,
         Ok(Err(refusal)) => return refusal,
         Err(_) => {
-            return answers::closing(answers::line(
+            return answers::closing(answers::refusal(
                 StatusCode::REQUEST_TIMEOUT,
                 "The request's body took too long, or others hold too much.",
             ));
@@ -149,7 +149,7 @@ async fn read(body: Body, held: &mut HeldBody) -> Result<Bytes, Response> {
     let mut read = Vec::new();
     while let Some(piece) = stream.next().await {
         let piece = piece.map_err(|_| {
-            let broken = answers::line(StatusCode::BAD_REQUEST, "The request's body is broken.");
+            let broken = answers::refusal(StatusCode::BAD_REQUEST, "The request's body is broken.");
             answers::closing(broken)
         })?;
         if read.len() + piece.len() > BODY_BYTES_MAX {
@@ -162,7 +162,7 @@ async fn read(body: Body, held: &mut HeldBody) -> Result<Bytes, Response> {
 }
 
 fn too_large() -> Response {
-    answers::closing(answers::line(
+    answers::closing(answers::refusal(
         StatusCode::PAYLOAD_TOO_LARGE,
         "A request body may have 65536 bytes.",
     ))

@@ -1,10 +1,15 @@
 //! The few shapes an answer has.
 
-use axum::body::Body;
-use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use axum::body::{Body, to_bytes};
+use axum::http::header::{
+    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE,
+};
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+
+/// Longest text of a refusal that is handed on.
+const TEXT_BYTES_MAX: usize = 4096;
 
 /// An answer whose body is JSON text already.
 pub(super) fn json_text(status: StatusCode, body: impl Into<Body>) -> Response {
@@ -19,18 +24,26 @@ pub(super) fn json(status: StatusCode, value: &Value) -> Response {
     json_text(status, value.to_string())
 }
 
-/// An answer for humans and scripts: one line of text.
+/// An answer of a probe, for humans and scripts: one line of text.
 pub(super) fn line(status: StatusCode, text: &str) -> Response {
     (status, format!("{text}\n")).into_response()
 }
 
+/// A refusal that concerns no field of its own.
+pub(super) fn refusal(status: StatusCode, text: &str) -> Response {
+    json(status, &json!({ "errors": { "_": text } }))
+}
+
 /// The text is the one SDKs look for.
 pub(super) fn not_found() -> Response {
-    line(StatusCode::NOT_FOUND, "Requested resource not found.")
+    json(
+        StatusCode::NOT_FOUND,
+        &json!("Requested resource not found."),
+    )
 }
 
 pub(super) fn unauthorized() -> Response {
-    let mut response = line(
+    let mut response = refusal(
         StatusCode::UNAUTHORIZED,
         "User name and password are needed.",
     );
@@ -49,8 +62,26 @@ pub(super) fn closing(mut response: Response) -> Response {
 /// A management call that is known but not served.
 pub(super) fn not_built(method: &Method, uri: &Uri) -> Response {
     let text = format!("{method} {} is not supported by Settee yet.", uri.path());
-    json(
-        StatusCode::NOT_IMPLEMENTED,
-        &json!({ "errors": { "_": text } }),
-    )
+    refusal(StatusCode::NOT_IMPLEMENTED, &text)
+}
+
+/// Refusals that the library words, as of a path that is no text, become JSON as all others are.
+pub(super) async fn refusals_in_json(response: Response) -> Response {
+    let status = response.status();
+    let refused = status.is_client_error() || status.is_server_error();
+    let kind = response.headers().get(CONTENT_TYPE);
+    if !refused || kind.is_some_and(|kind| kind == "application/json") {
+        return response;
+    }
+    let (mut head, body) = response.into_parts();
+    let text = to_bytes(body, TEXT_BYTES_MAX).await.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let said = match text.trim() {
+        "" => status.canonical_reason().unwrap_or_default(),
+        said => said,
+    };
+    let (answer, body) = refusal(status, said).into_parts();
+    head.headers.remove(CONTENT_LENGTH);
+    head.headers.extend(answer.headers);
+    Response::from_parts(head, body)
 }

@@ -9,21 +9,102 @@ use axum::response::{IntoResponse, Response};
 use model::DurabilityLevel;
 use serde_json::{Map, Value, json};
 
-use super::form::field;
+use super::form::{field, fields};
 use super::routes::HttpState;
 use super::{BucketChange, BucketsError, answers};
-use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy, HistorySettings};
+use crate::config::{
+    BucketConfig, BucketKind, BucketSettings, EvictionPolicy, HistorySettings, VBUCKETS,
+};
 
 const MIB: u64 = 1024 * 1024;
 /// Quotas are what the command line takes too.
 const QUOTA_MIB_MIN: u64 = 16;
-const QUOTA_MIB_MAX: u64 = 16 * 1024 * 1024;
+pub(super) const QUOTA_MIB_MAX: u64 = 16 * 1024 * 1024;
 const QUOTA_MIB_DEFAULT: u64 = 256;
 const REPLICAS_MAX: u8 = 3;
 const NAME_BYTES_MAX: usize = 100;
 /// The least that is worth keeping: each of 1,024 vBuckets has its part.
 const HISTORY_BYTES_MIN: u64 = 2 << 30;
 const MAX_TTL_S_MAX: u32 = i32::MAX as u32;
+
+/// Fields that are read.
+const READ: [&str; 15] = [
+    "name",
+    "bucketType",
+    "ramQuota",
+    "ramQuotaMB",
+    "replicaNumber",
+    "evictionPolicy",
+    "durabilityMinLevel",
+    "maxTTL",
+    "flushEnabled",
+    "storageBackend",
+    "conflictResolutionType",
+    "compressionMode",
+    "historyRetentionCollectionDefault",
+    "historyRetentionBytes",
+    "historyRetentionSeconds",
+];
+/// A setting that the node cannot have another way: names, values that it has, and the reason.
+type Fixed = (
+    &'static [&'static str],
+    &'static [&'static str],
+    &'static str,
+);
+const NO: [&str; 2] = ["false", "0"];
+const COMPACTS_ITSELF: &str = "Settee decides itself when to compact";
+/// All that clients send although it is as they ask anyway.
+const FIXED: [Fixed; 10] = [
+    // There are no views whose indexes replicas could have, so either is true.
+    (
+        &["replicaIndex"],
+        &["0", "1", "false", "true"],
+        "The value must be 0 or 1",
+    ),
+    (&["authType"], &["sasl"], "Clients log in with SASL"),
+    (
+        &["saslPassword", "proxyPort"],
+        &[],
+        "Buckets have no passwords and ports of their own",
+    ),
+    (
+        &["threadsNumber"],
+        &["3"],
+        "Settee has as many threads as it needs",
+    ),
+    (&["rank"], &["0"], "Buckets have no order"),
+    (
+        &["autoCompactionDefined", "parallelDBAndViewCompaction"],
+        &NO,
+        COMPACTS_ITSELF,
+    ),
+    (
+        &[
+            "databaseFragmentationThreshold",
+            "viewFragmentationThreshold",
+            "magmaFragmentationPercentage",
+            "allowedTimePeriod",
+            "purgeInterval",
+        ],
+        &[],
+        COMPACTS_ITSELF,
+    ),
+    (
+        &["durabilityImpossibleFallback"],
+        &["disabled"],
+        "A durable write that cannot be durable is refused",
+    ),
+    (
+        &["enableCrossClusterVersioning"],
+        &NO,
+        "Version vectors are not built",
+    ),
+    (
+        &["versionPruningWindowHrs"],
+        &["720"],
+        "Version vectors are not built",
+    ),
+];
 
 /// What is wrong with the fields of a form, by field.
 type Wrong = Map<String, Value>;
@@ -91,6 +172,13 @@ fn answer(done: Result<(), BucketsError>, good: StatusCode) -> Response {
         BucketsError::Exists | BucketsError::Occupied(_) => {
             answers::json(bad, &json!({ "errors": { "name": text } }))
         }
+        BucketsError::QuotaTooLarge(_) => answers::json(
+            bad,
+            &json!({ "errors": { "ramQuota": text }, "summaries": {} }),
+        ),
+        BucketsError::QuotaTooSmall(_) => {
+            answers::json(bad, &json!({ "errors": { "memoryQuota": text } }))
+        }
         BucketsError::TooMany(_) | BucketsError::FlushDisabled | BucketsError::Follows => {
             answers::json(bad, &json!({ "_": text }))
         }
@@ -144,6 +232,42 @@ impl<'a> Form<'a> {
     /// Wants a field, if it is there, to be one of `words`.
     fn one_of(&mut self, name: &str, words: &[&str]) {
         self.or(name, (), |text| words.contains(&text).then_some(()));
+    }
+
+    fn compression(&mut self) {
+        if self
+            .text("compressionMode")
+            .is_some_and(|mode| mode != "passive")
+        {
+            let text =
+                "Settee compresses nothing itself and keeps what clients compressed: passive";
+            self.complain("compressionMode", text);
+        }
+    }
+
+    /// Wants settings of the reference that are not built to be what this node does anyway, and no
+    /// others than those that are known.
+    fn only_what_is_done(&mut self) {
+        let vbuckets = VBUCKETS.to_string();
+        for (field, value) in fields(self.body) {
+            let name = field.split('[').next().unwrap_or_default();
+            if READ.contains(&name) || value.is_empty() {
+                continue;
+            }
+            let (fixed, reason) = match name {
+                "numVBuckets" => (
+                    &[&*vbuckets][..],
+                    "The number of vBuckets is the same for all buckets",
+                ),
+                _ => match FIXED.iter().find(|(names, ..)| names.contains(&name)) {
+                    Some((_, fixed, reason)) => (*fixed, *reason),
+                    None => (&[][..], "Unsupported key"),
+                },
+            };
+            if !fixed.contains(&&*value) {
+                self.complain(&field, reason);
+            }
+        }
     }
 
     fn flag(&mut self, name: &str, otherwise: bool) -> bool {
@@ -267,7 +391,8 @@ fn read_new(body: &[u8]) -> Result<BucketSettings, Wrong> {
     let flush_enabled = form.flag("flushEnabled", false);
     let history = form.history(durable);
     form.one_of("conflictResolutionType", &["seqno"]);
-    form.one_of("compressionMode", &["off", "passive", "active"]);
+    form.compression();
+    form.only_what_is_done();
     let bucket = BucketConfig {
         name,
         quota_bytes: form.quota(QUOTA_MIB_DEFAULT * MIB),
@@ -306,7 +431,10 @@ fn read_update(body: &[u8], now: BucketSettings) -> Result<BucketSettings, Wrong
     form.one_of("durabilityMinLevel", &[least]);
     let ttl = settings.max_ttl_s.to_string();
     form.one_of("maxTTL", &[&ttl]);
-    form.one_of("compressionMode", &["off", "passive", "active"]);
+    form.compression();
+    form.one_of("name", &[&bucket.name]);
+    form.one_of("conflictResolutionType", &["seqno"]);
+    form.only_what_is_done();
     form.one_of("storageBackend", &[backend(settings.history)]);
     settings.history = form.retention(settings.history);
     settings.flush_enabled = form.flag("flushEnabled", settings.flush_enabled);
@@ -343,6 +471,24 @@ mod tests {
         assert_eq!(changed.max_ttl_s, 60);
     }
 
+    /// What the bucket managers of SDKs and the reference's tools send on their own account.
+    #[test]
+    fn what_clients_always_send_is_taken() {
+        for body in [
+            "name=a&ramQuotaMB=100&replicaNumber=1&flushEnabled=0&replicaIndex=1&bucketType=membase",
+            "name=a&ramQuotaMB=100&flushEnabled=1&maxTTL=0&compressionMode=passive\
+             &durabilityMinLevel=none&storageBackend=couchstore&evictionPolicy=valueOnly\
+             &conflictResolutionType=seqno&numVBuckets=1024",
+            "name=a&bucketType=couchbase&ramQuota=100&authType=sasl&saslPassword=&threadsNumber=3\
+             &replicaIndex=0&autoCompactionDefined=false&durabilityImpossibleFallback=disabled",
+            "name=a&bucketType=ephemeral&evictionPolicy=noEviction&rank=0\
+             &enableCrossClusterVersioning=false&versionPruningWindowHrs=720",
+        ] {
+            let made = read_new(body.as_bytes()).expect(body);
+            read_update(body.as_bytes(), made).expect(body);
+        }
+    }
+
     #[test]
     fn what_cannot_be_is_named() {
         let field_of = |body: &str| {
@@ -368,6 +514,26 @@ mod tests {
             ("historyRetentionCollectionDefault", "true"),
         ] {
             assert_eq!(field_of(&format!("name=a&{name}={value}")), name);
+        }
+        // All that is not done, and nothing that is unknown, is passed over in silence.
+        for (name, value) in [
+            ("compressionMode", "off"),
+            ("compressionMode", "active"),
+            ("numVBuckets", "128"),
+            ("durabilityImpossibleFallback", "fallbackToActiveAck"),
+            ("enableCrossClusterVersioning", "true"),
+            ("autoCompactionDefined", "true"),
+            ("databaseFragmentationThreshold[percentage]", "30"),
+            ("purgeInterval", "3"),
+            ("threadsNumber", "8"),
+            ("authType", "none"),
+            ("nonsense", "1"),
+        ] {
+            let body = format!("{name}={value}");
+            assert_eq!(field_of(&format!("name=a&{body}")), name);
+            let now = read_new(b"name=a").unwrap();
+            let wrong = read_update(body.as_bytes(), now).expect_err(name);
+            assert_eq!(wrong.keys().collect::<Vec<_>>(), [name]);
         }
         let disk = "name=a&bucketType=ephemeral&durabilityMinLevel=persistToMajority";
         assert_eq!(field_of(disk), "durabilityMinLevel");

@@ -78,10 +78,10 @@ pub(super) async fn open(
 ) -> Response {
     let wanted = match wanted(&headers, options) {
         Ok(wanted) => wanted,
-        Err(reason) => return answers::line(StatusCode::BAD_REQUEST, &reason),
+        Err(reason) => return answers::refusal(StatusCode::BAD_REQUEST, &reason),
     };
     let Ok(slot) = std::sync::Arc::clone(&state.changes).try_acquire_owned() else {
-        return answers::line(
+        return answers::refusal(
             StatusCode::SERVICE_UNAVAILABLE,
             "Too many streams of changes are open.",
         );
@@ -91,15 +91,15 @@ pub(super) async fn open(
         Err(NoFeed::NoBucket) => return answers::not_found(),
         Err(NoFeed::NoPart) => {
             let reason = "The bucket has no such scope or collection.";
-            return answers::line(StatusCode::NOT_FOUND, reason);
+            return answers::refusal(StatusCode::NOT_FOUND, reason);
         }
         Err(NoFeed::NoVbucket) => {
             let reason = "The bucket has no vBucket of such a number.";
-            return answers::line(StatusCode::BAD_REQUEST, reason);
+            return answers::refusal(StatusCode::BAD_REQUEST, reason);
         }
         Err(NoFeed::OtherBucket) => {
             let reason = "The position is of a bucket with another number of vBuckets.";
-            return answers::line(StatusCode::BAD_REQUEST, reason);
+            return answers::refusal(StatusCode::BAD_REQUEST, reason);
         }
     };
     let events = Events {

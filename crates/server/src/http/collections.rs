@@ -4,27 +4,25 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use axum::routing::{delete, get, post};
 use engine::collections::{CollectionSettings, Manifest, ManifestError};
+use serde::Deserialize;
 use serde_json::json;
 
 use super::answers;
 use super::form::field;
 use super::routes::HttpState;
-use crate::collections::{CollectionsError, to_management_json};
-
-/// Longest time to live that a collection may ask for.
-const MAX_TTL_S_MAX: i64 = i32::MAX as i64;
+use crate::collections::{CollectionsError, management_ttl, to_management_json, wanted_of_json};
 
 /// The routes below `/pools/default/buckets/B`.
 pub(super) fn routes(bucket: &str) -> Router<HttpState> {
     let scopes = format!("{bucket}/scopes");
     let collections = format!("{scopes}/{{scope}}/collections");
     Router::new()
-        .route(&scopes, get(list).post(create_scope))
+        .route(&scopes, get(list).post(create_scope).put(replace))
         .route(
             &format!("{scopes}/@ensureManifest/{{uid}}"),
             post(ensure_manifest),
@@ -63,9 +61,10 @@ async fn change(state: HttpState, uri: &Uri, bucket: String, edit: Edit) -> Resp
     }
 }
 
-/// Who followed another node's bucket is sent there: it has the same path, and takes the same body.
+/// Who followed another node's bucket is sent there: it has the same path and query, and takes the
+/// same body.
 fn elsewhere(error: &CollectionsError, there: &str, uri: &Uri) -> Response {
-    let location = HeaderValue::try_from(format!("{there}{}", uri.path()));
+    let location = HeaderValue::try_from(format!("{there}{uri}"));
     let mut response = self::error(StatusCode::TEMPORARY_REDIRECT, "_", &error.to_string());
     if let Ok(location) = location {
         response.headers_mut().insert(header::LOCATION, location);
@@ -82,9 +81,8 @@ fn refused(error: &CollectionsError, uri: &Uri) -> Response {
             ManifestError::ScopeExists(_) | ManifestError::CollectionExists(..) => {
                 (StatusCode::BAD_REQUEST, "_")
             }
-            ManifestError::Invalid(_) | ManifestError::NoSuccessor(_) => {
-                (StatusCode::BAD_REQUEST, "name")
-            }
+            ManifestError::NoSuccessor(_) => (StatusCode::BAD_REQUEST, "_"),
+            ManifestError::Invalid(_) => (StatusCode::BAD_REQUEST, "name"),
         },
         CollectionsError::Follows(there) => return elsewhere(error, there, uri),
         CollectionsError::NotNow(_) => (StatusCode::SERVICE_UNAVAILABLE, "_"),
@@ -118,6 +116,53 @@ async fn create_scope(
     .await
 }
 
+/// What the query of a whole manifest may say.
+#[derive(Deserialize)]
+struct Validity {
+    /// The manifest that it is to follow, hexadecimal.
+    valid_on_uid: Option<String>,
+}
+
+/// `PUT .../scopes`: the scopes and collections that there are to be, all at once.
+async fn replace(
+    State(state): State<HttpState>,
+    Path(bucket): Path<String>,
+    Query(validity): Query<Validity>,
+    uri: Uri,
+    body: Bytes,
+) -> Response {
+    let bad = StatusCode::BAD_REQUEST;
+    let valid_on = validity
+        .valid_on_uid
+        .map(|uid| u64::from_str_radix(&uid, 16));
+    let Ok(valid_on) = valid_on.transpose() else {
+        return error(bad, "valid_on_uid", "The uid is not hexadecimal");
+    };
+    let wanted = match wanted_of_json(&body) {
+        Ok(wanted) => wanted,
+        Err((about, text)) => return error(bad, &about, text),
+    };
+    let new = new_collection(&state, &bucket);
+    let edit = move |now: &Manifest| {
+        if valid_on.is_some_and(|uid| uid != now.uid().0) {
+            return Err(ManifestError::NoSuccessor(
+                "valid_on_uid is not the uid of the current manifest",
+            ));
+        }
+        now.with_scopes(&wanted, new)
+    };
+    change(state, &uri, bucket, Box::new(edit)).await
+}
+
+/// Settings of a collection of which nothing else is said.
+fn new_collection(state: &HttpState, bucket: &str) -> CollectionSettings {
+    let of_bucket = state.view.bucket_settings(bucket);
+    CollectionSettings {
+        history: of_bucket.is_some_and(|bucket| bucket.history.of_new_collections()),
+        ..CollectionSettings::default()
+    }
+}
+
 async fn drop_scope(
     State(state): State<HttpState>,
     Path((bucket, scope)): Path<(String, String)>,
@@ -145,11 +190,7 @@ async fn create_collection(
             "The value must be supplied",
         );
     };
-    let of_bucket = state.view.bucket_settings(&bucket);
-    let mut settings = CollectionSettings {
-        history: of_bucket.is_some_and(|bucket| bucket.history.of_new_collections()),
-        ..CollectionSettings::default()
-    };
+    let mut settings = new_collection(&state, &bucket);
     if let Err((about, text)) = read_settings(&body, &mut settings) {
         return error(StatusCode::BAD_REQUEST, about, text);
     }
@@ -209,12 +250,8 @@ fn read_settings(
     settings: &mut CollectionSettings,
 ) -> Result<(), (&'static str, &'static str)> {
     if let Some(text) = field(body, "maxTTL") {
-        settings.max_ttl_s = match text.parse::<i64>() {
-            Ok(-1) => Some(0),
-            Ok(0) => None,
-            Ok(ttl @ 1..=MAX_TTL_S_MAX) => u32::try_from(ttl).ok(),
-            _ => return Err(("maxTTL", "The value must be in range from -1 to 2147483647")),
-        };
+        let ttl = management_ttl(text.parse().unwrap_or(i64::MAX));
+        settings.max_ttl_s = ttl.map_err(|what| ("maxTTL", what))?;
     }
     if let Some(text) = field(body, "history") {
         settings.history = match &*text {

@@ -54,11 +54,11 @@ pub(super) fn pool(node: &NodeSummary, ready: bool, buckets: &[(String, String)]
             .iter()
             .map(|(name, uuid)| json!({ "bucketName": name, "uuid": uuid }))
             .collect::<Vec<_>>(),
-        "clusterName": "",
+        "clusterName": node.cluster.name,
         "balanced": true,
         "rebalanceStatus": "none",
         "rebalanceProgressUri": "/pools/default/rebalanceProgress",
-        "memoryQuota": node.memory_quota_bytes / MIB,
+        "memoryQuota": quota_bytes(node) / MIB,
         "maxBucketCount": 30,
         "storageTotals": storage_totals(node),
         "counters": {},
@@ -67,21 +67,27 @@ pub(super) fn pool(node: &NodeSummary, ready: bool, buckets: &[(String, String)]
 
 /// `/pools/nodes`: the part of `/pools/default` that tools read.
 pub(super) fn nodes(node: &NodeSummary, ready: bool) -> Value {
-    json!({ "name": "default", "clusterName": "", "nodes": [node_entry(node, ready)] })
+    json!({ "name": "default", "clusterName": node.cluster.name, "nodes": [node_entry(node, ready)] })
 }
 
 /// `/nodes/self`: the entry of a list of nodes, with what the node takes.
 pub(super) fn this_node(node: &NodeSummary, ready: bool) -> Value {
     let mut entry = node_entry(node, ready);
-    entry["memoryQuota"] = json!(node.memory_quota_bytes / MIB);
+    entry["memoryQuota"] = json!(quota_bytes(node) / MIB);
     entry["storageTotals"] = storage_totals(node);
     entry
+}
+
+/// What the buckets may take together.
+fn quota_bytes(node: &NodeSummary) -> u64 {
+    let limit = node.cluster.memory_quota_mib;
+    limit.map_or(node.memory_quota_bytes, |mib| mib * MIB)
 }
 
 fn storage_totals(node: &NodeSummary) -> Value {
     json!({
         "ram": {
-            "quotaTotal": node.memory_quota_bytes,
+            "quotaTotal": quota_bytes(node),
             "quotaUsed": node.memory_quota_bytes,
             "used": node.memory_used_bytes,
             "usedByData": node.memory_used_bytes,

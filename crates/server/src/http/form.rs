@@ -1,5 +1,7 @@
 //! Fields of bodies that are forms.
 
+use serde_json::{Map, Value};
+
 /// A field of a form body.
 pub(super) fn field(body: &[u8], name: &str) -> Option<String> {
     fields(body)
@@ -14,6 +16,15 @@ pub(super) fn fields(body: &[u8]) -> impl Iterator<Item = (String, String)> {
         let (key, value) = (&pair[..at], &pair[at + 1..]);
         Some((decoded(key)?, decoded(value)?))
     })
+}
+
+/// Complains of fields that are not among those that the call reads.
+pub(super) fn refuse_unknown(body: &[u8], known: &[&str], wrong: &mut Map<String, Value>) {
+    for (name, _) in fields(body) {
+        if !known.contains(&&*name) {
+            wrong.entry(name).or_insert("Unsupported key".into());
+        }
+    }
 }
 
 fn decoded(text: &[u8]) -> Option<String> {

@@ -36,7 +36,7 @@ use tokio::sync::watch;
 
 use crate::changes::{Feed, NoFeed, Wanted};
 use crate::collections::CollectionsError;
-use crate::config::{BucketKind, BucketSettings, HistorySettings, Ports};
+use crate::config::{BucketKind, BucketSettings, ClusterSettings, HistorySettings, Ports};
 use crate::identity::{AuthenticatedUser, LoginTurn};
 
 pub use listener::{CONNECTIONS_MAX, HttpDoor, serve};
@@ -84,6 +84,12 @@ pub trait NodeView: Send + Sync + 'static {
     /// # Errors
     /// Why it was not done.
     fn change_buckets(&self, change: BucketChange) -> Result<(), BucketsError>;
+
+    /// Changes the node as a whole. Blocks for the disk.
+    ///
+    /// # Errors
+    /// Why it was not done.
+    fn change_cluster(&self, change: ClusterChange) -> Result<(), BucketsError>;
 
     /// The current configuration of one bucket as [`crate::cluster_map::bucket_config`] made
     /// it; `None` if there is no such bucket.
@@ -141,6 +147,8 @@ pub struct NodeSummary {
     pub uptime_s: u64,
     /// The ports in use.
     pub ports: Ports,
+    /// What the node is and may take as a whole.
+    pub cluster: ClusterSettings,
     /// Sum of the quotas of all buckets, in bytes.
     pub memory_quota_bytes: u64,
     /// Memory in use by all buckets, in bytes.
@@ -201,6 +209,15 @@ pub enum BucketChange {
     Flush(String),
 }
 
+/// What is to be changed of the node as a whole; `None` leaves it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterChange {
+    /// What it is called.
+    pub name: Option<String>,
+    /// What the quotas of its buckets may come to, MiB.
+    pub memory_quota_mib: Option<u64>,
+}
+
 /// Why a bucket was not changed. `Display` is for clients; they look for some of these texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BucketsError {
@@ -228,6 +245,14 @@ pub enum BucketsError {
     /// It was not begun.
     #[error("The node is stopping")]
     Stopping,
+    /// The node's quota, MiB, is not enough for it.
+    #[error(
+        "RAM quota specified is too large to be provisioned into this cluster: {0} MiB for all buckets"
+    )]
+    QuotaTooLarge(u64),
+    /// The quotas of the buckets come to more MiB than the node is to have.
+    #[error("The buckets that there are have quotas of {0} MiB")]
+    QuotaTooSmall(u64),
     /// The disk or the system refused.
     #[error("{0}")]
     Failed(String),

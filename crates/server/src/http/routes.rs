@@ -52,7 +52,7 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .route("/metrics", get(metrics))
         .route("/changes/{bucket}", get(changes::open))
         .route("/pools/nodes", get(nodes))
-        .route("/pools/default", get(pool).post(setup::quotas))
+        .route("/pools/default", get(pool).post(setup::cluster))
         // The old Java SDKs ask with a slash at the end.
         .route("/pools/default/", get(pool))
         .route("/pools/default/nodeServices", get(node_services))
@@ -79,7 +79,8 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .layer(middleware::from_fn_with_state(
             state.clone(),
             access::require_credentials,
-        ));
+        ))
+        .layer(middleware::map_response(answers::refusals_in_json));
     Router::new()
         .route("/livez", get(async || answers::line(StatusCode::OK, "ok")))
         .route("/readyz", get(readyz))
@@ -110,6 +111,7 @@ fn bucket_routes() -> Router<HttpState> {
         )
         .route(&format!("{one}/controller/doFlush"), post(buckets::flush))
         .route(&format!("{one}/stats"), get(bucket_stats))
+        .route(&format!("{one}/ddocs"), get(design_documents))
         .merge(collections::routes(one))
         .route(&format!("{one}/controller/{{*path}}"), any(not_built))
 }
@@ -219,6 +221,14 @@ async fn bucket(
 async fn bucket_stats(State(state): State<HttpState>, Path(name): Path<String>) -> Response {
     match state.view.bucket(&name) {
         Some(bucket) => answers::json(StatusCode::OK, &documents::samples(&bucket, unix_ms())),
+        None => answers::not_found(),
+    }
+}
+
+/// There are no views, so no bucket has a design document.
+async fn design_documents(State(state): State<HttpState>, Path(name): Path<String>) -> Response {
+    match state.view.manifest(&name) {
+        Some(_) => answers::json(StatusCode::OK, &json!({ "rows": [] })),
         None => answers::not_found(),
     }
 }

@@ -1,8 +1,10 @@
 //! The calls by which scripts set a new cluster up.
 //!
-//! A node is set up by how it is started, so nothing is changed here: a call that asks for what
-//! already holds is answered as if it had been done, so that scripts go on; any other is refused
-//! with how to get what it asks for.
+//! A node is set up by how it is started; over HTTP it gets a name and a quota for all buckets. Else a
+//! call that asks for what already holds is answered as if it had been done, so that scripts go on;
+//! any other is refused with how to get what it asks for.
+
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -12,13 +14,28 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use serde_json::{Map, Value, json};
 
-use super::form::{field, fields};
+use super::buckets::QUOTA_MIB_MAX;
+use super::form::{field, fields, refuse_unknown};
 use super::host::{localize, requested_host};
 use super::routes::HttpState;
-use super::{NodeView, answers, documents};
+use super::{BucketsError, ClusterChange, NodeView, answers, documents};
 
 /// What is wrong with the fields of a form, by field.
 type Wrong = Map<String, Value>;
+
+const NAME_BYTES_MAX: usize = 256;
+const CLUSTER_FIELDS: [&str; 2] = ["clusterName", "memoryQuota"];
+/// Clients name the node by the host that they used, so any `hostname` is right.
+const INIT_FIELDS: [&str; 8] = [
+    "clusterName",
+    "hostname",
+    "memoryQuota",
+    "password",
+    "port",
+    "sendStats",
+    "services",
+    "username",
+];
 
 const NAMED_AT_START: &str =
     "The administrator is named by --username and --password when the node is started.";
@@ -53,11 +70,29 @@ pub(super) fn hello(view: &dyn NodeView) -> Response {
     answers::json(StatusCode::OK, &value)
 }
 
-/// `POST /pools/default`: the quotas of a cluster.
-pub(super) async fn quotas(body: Bytes) -> Response {
+/// `POST /pools/default`: the name and the quota of a cluster.
+pub(super) async fn cluster(State(state): State<HttpState>, body: Bytes) -> Response {
     let mut wrong = Wrong::new();
-    check_quotas(&body, &mut wrong);
+    let change = read_cluster(&body, &mut wrong);
+    refuse_unknown(&body, &CLUSTER_FIELDS, &mut wrong);
+    change_cluster(&state, change, &mut wrong).await;
     done(&wrong, StatusCode::OK.into_response())
+}
+
+/// Makes the change if nothing is wrong, away from the thread that serves connections.
+async fn change_cluster(state: &HttpState, change: ClusterChange, wrong: &mut Wrong) {
+    if !wrong.is_empty() || change == ClusterChange::default() {
+        return;
+    }
+    let view = Arc::clone(&state.view);
+    let changed = tokio::task::spawn_blocking(move || view.change_cluster(change)).await;
+    let (about, text) = match changed {
+        Ok(Ok(())) => return,
+        Ok(Err(error @ BucketsError::QuotaTooSmall(_))) => ("memoryQuota", error.to_string()),
+        Ok(Err(error)) => ("_", error.to_string()),
+        Err(_) => ("_", "the change was cut short".to_owned()),
+    };
+    wrong.insert(about.into(), text.into());
 }
 
 /// Clients name the node by the host that they used, so any name is right.
@@ -84,10 +119,7 @@ async fn services(body: Bytes) -> Response {
 async fn alternate_addresses() -> Response {
     let text = "Other addresses of a node are not supported by Settee yet: publish its ports \
                 under their own numbers.";
-    answers::json(
-        StatusCode::NOT_IMPLEMENTED,
-        &json!({ "errors": { "_": text } }),
-    )
+    answers::refusal(StatusCode::NOT_IMPLEMENTED, text)
 }
 
 async fn web(State(state): State<HttpState>) -> Response {
@@ -119,8 +151,10 @@ async fn init(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> R
     if field(&body, "services").is_some() {
         check_services(&body, &mut wrong);
     }
-    check_quotas(&body, &mut wrong);
     check_reports(&body, &mut wrong);
+    let change = read_cluster(&body, &mut wrong);
+    refuse_unknown(&body, &INIT_FIELDS, &mut wrong);
+    change_cluster(&state, change, &mut wrong).await;
     done(&wrong, base_uri(&state, &head))
 }
 
@@ -161,15 +195,28 @@ fn check_services(body: &[u8], wrong: &mut Wrong) {
     }
 }
 
-/// Buckets have quotas; their sum is the node's, so any number will do.
-fn check_quotas(body: &[u8], wrong: &mut Wrong) {
-    for (name, value) in fields(body).filter(|(name, _)| name.ends_with("emoryQuota")) {
-        if name != "memoryQuota" {
-            wrong.insert(name, "Settee serves kv only.".into());
-        } else if value.parse::<u64>().is_err() {
-            wrong.insert(name, "The value must be an integer".into());
+fn read_cluster(body: &[u8], wrong: &mut Wrong) -> ClusterChange {
+    let mut change = ClusterChange::default();
+    for (field, value) in fields(body) {
+        match &*field {
+            "clusterName" if value.len() > NAME_BYTES_MAX => {
+                let text = format!("A name may have {NAME_BYTES_MAX} bytes.");
+                wrong.insert(field, text.into());
+            }
+            "clusterName" => change.name = Some(value),
+            "memoryQuota" => match value.parse() {
+                Ok(mib) if mib <= QUOTA_MIB_MAX => change.memory_quota_mib = Some(mib),
+                _ => {
+                    wrong.insert(field, "The value must be an integer, MiB".into());
+                }
+            },
+            other if other.ends_with("MemoryQuota") => {
+                wrong.insert(field, "Settee serves kv only.".into());
+            }
+            _ => {}
         }
     }
+    change
 }
 
 fn check_credentials(body: &[u8], view: &dyn NodeView, wrong: &mut Wrong) {

@@ -42,7 +42,7 @@ pub(super) fn open(state: &HttpState, bucket: Option<String>, headers: &HeaderMa
         return answers::not_found();
     };
     let Ok(slot) = Arc::clone(&state.streams).try_acquire_owned() else {
-        return answers::line(
+        return answers::refusal(
             StatusCode::SERVICE_UNAVAILABLE,
             "Too many streams are open.",
         );

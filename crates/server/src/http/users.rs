@@ -76,8 +76,6 @@ async fn refused(method: Method, uri: Uri) -> Response {
          when the node is started.",
         uri.path()
     );
-    answers::json(
-        StatusCode::NOT_IMPLEMENTED,
-        &json!({ "errors": { "_": text } }),
-    )
+    // Of other statuses SDKs show no text, but "internal server failure".
+    answers::refusal(StatusCode::BAD_REQUEST, &text)
 }

@@ -11,10 +11,11 @@ use super::{NodeState, address_space, open, random_vb_uuid};
 use crate::cluster_map::MapRevision;
 use crate::collections;
 use crate::config::{BucketKind, BucketSettings, HistorySettings, StartError};
-use crate::http::BucketsError;
+use crate::http::{BucketsError, ClusterChange};
 use crate::replication::{Group, bucket_map};
 use crate::served::ServedBucket;
 
+const MIB: u64 = 1 << 20;
 /// Buckets of a node at most.
 const BUCKETS_MAX: usize = 30;
 
@@ -29,6 +30,7 @@ impl NodeState {
         if self.bucket_names().len() >= BUCKETS_MAX {
             return Err(BucketsError::TooMany(BUCKETS_MAX));
         }
+        self.check_quota(settings.bucket.quota_bytes, None)?;
         let served = {
             let mut kept = self.kept.lock();
             kept.remove_dropped().map_err(|error| failed(&error))?;
@@ -53,6 +55,49 @@ impl NodeState {
         };
         self.buckets.write().insert(name, served);
         address_space::tell(self.quota_bytes());
+        Ok(())
+    }
+
+    /// Bytes of the quotas of all buckets, but for one.
+    fn quotas_bytes(&self, without: Option<&str>) -> u64 {
+        let all = self.all_buckets();
+        let others = all.iter().filter(|one| Some(one.name()) != without);
+        others.map(|one| one.bucket.memory().quota()).sum()
+    }
+
+    /// A bucket with this quota, `name` or a new one, must fit into that of the node.
+    fn check_quota(&self, bytes: u64, name: Option<&str>) -> Result<(), BucketsError> {
+        let Some(limit_mib) = self.cluster.read().memory_quota_mib else {
+            return Ok(());
+        };
+        let others = self.quotas_bytes(name);
+        if others.saturating_add(bytes) > limit_mib.saturating_mul(MIB) {
+            return Err(BucketsError::QuotaTooLarge(limit_mib));
+        }
+        Ok(())
+    }
+
+    /// Names the node, or limits what its buckets may take together; both outlive a restart. Blocks
+    /// for the disk.
+    pub(super) fn change_cluster_settings(
+        &self,
+        change: ClusterChange,
+    ) -> Result<(), BucketsError> {
+        let _turn = self.changing.lock();
+        let mut cluster = self.cluster.read().clone();
+        if let Some(name) = change.name {
+            cluster.name = name;
+        }
+        if let Some(quota_mib) = change.memory_quota_mib {
+            let least_mib = self.quotas_bytes(None).div_ceil(MIB);
+            if quota_mib < least_mib {
+                return Err(BucketsError::QuotaTooSmall(least_mib));
+            }
+            cluster.memory_quota_mib = Some(quota_mib);
+        }
+        let noted = self.kept.lock().note_cluster(cluster.clone());
+        noted.map_err(|error| failed(&error))?;
+        *self.cluster.write() = cluster;
         Ok(())
     }
 
@@ -86,6 +131,9 @@ impl NodeState {
         let name = &settings.bucket.name;
         let served = self.bucket(name).ok_or(BucketsError::Unknown)?;
         let quota_bytes = settings.bucket.quota_bytes;
+        if quota_bytes > served.bucket.memory().quota() {
+            self.check_quota(quota_bytes, Some(name))?;
+        }
         let changed = served.bucket.change_limits(|limits| {
             limits.quota_bytes = quota_bytes;
             Ok(())

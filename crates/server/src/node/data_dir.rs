@@ -17,7 +17,7 @@ use storage::names;
 
 use super::made::MadeBucket;
 use super::{node_file, random_uuid};
-use crate::config::{BucketSettings, HistorySettings, StartError};
+use crate::config::{BucketSettings, ClusterSettings, HistorySettings, StartError};
 use crate::replication::Standing;
 
 /// The version of `node.json` that this release reads and writes.
@@ -54,6 +54,9 @@ pub(super) struct Identities {
     /// Buckets whose stores are to be removed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     dropped: BTreeSet<String>,
+    /// What management clients said of the node as a whole.
+    #[serde(default)]
+    pub(super) cluster: ClusterSettings,
     #[serde(skip)]
     changed: bool,
 }
@@ -98,6 +101,7 @@ impl Identities {
             histories: BTreeMap::new(),
             standings: BTreeMap::new(),
             dropped: BTreeSet::new(),
+            cluster: ClusterSettings::default(),
             changed: true,
         }
     }
@@ -263,6 +267,16 @@ impl Kept {
     ) -> Result<(), StartError> {
         let before = self.identities.clone();
         self.identities.histories.insert(name.to_owned(), history);
+        self.save_or_restore(before)
+    }
+
+    /// Writes down what the node is as a whole.
+    ///
+    /// # Errors
+    /// It is not written.
+    pub(super) fn note_cluster(&mut self, cluster: ClusterSettings) -> Result<(), StartError> {
+        let before = self.identities.clone();
+        self.identities.cluster = cluster;
         self.save_or_restore(before)
     }
 

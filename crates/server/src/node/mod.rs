@@ -31,7 +31,7 @@ use tokio::sync::watch;
 
 use crate::clock::SystemClock;
 use crate::cluster_map::MapRevision;
-use crate::config::{MemcachedPort, NodeConfig, Ports, StartError};
+use crate::config::{ClusterSettings, MemcachedPort, NodeConfig, Ports, StartError};
 use crate::connections::Connections;
 use crate::http::HttpDoor;
 use crate::identity::{Identity, LoginBrake, NewUser, Role};
@@ -146,6 +146,8 @@ pub(crate) struct NodeState {
     /// 32 hex digits.
     pub(crate) uuid: String,
     kept: Mutex<Kept>,
+    /// What is kept of the node as a whole; to be read without waiting for the disk.
+    cluster: RwLock<ClusterSettings>,
     /// Held while buckets are made, changed and dropped: one at a time.
     changing: Mutex<()>,
     /// The highest revision that a map of a dropped bucket had.
@@ -486,6 +488,7 @@ fn open_state(
         waits,
         started_unix_s,
         uuid: opened.kept.identities.node_uuid.clone(),
+        cluster: RwLock::new(opened.kept.identities.cluster.clone()),
         kept: Mutex::new(opened.kept),
         changing: Mutex::new(()),
         revs: AtomicI64::new(0),

@@ -17,14 +17,12 @@ use super::{address_space, random_u64, random_vb_uuid};
 use crate::clock::SystemClock;
 use crate::collections;
 use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy};
-use crate::config::{NodeConfig, StartError};
+use crate::config::{NodeConfig, StartError, VBUCKETS};
 use crate::replication::{Group, ReplicaOf, Standing, StartAs};
 use crate::store::Store;
 use crate::tls::Tls;
 use crate::value::{SYSTEM_BYTES_MAX, VALUE_BYTES_MAX};
 
-/// vBuckets of every bucket.
-const VBUCKETS: u16 = 1024;
 /// Least time between two commits that nobody waits for: what a crash may cost of writes that
 /// nobody asked about. Whoever observes persistence makes the flusher hurry.
 const FLUSH_INTERVAL_MS: u64 = 50;

@@ -13,7 +13,9 @@ use super::{COMPATIBLE_VERSION, NodeState};
 use crate::changes::{Feed, NoFeed, Wanted};
 use crate::collections::{self, CollectionsError};
 use crate::config::{BucketSettings, EvictionPolicy};
-use crate::http::{BucketChange, BucketSummary, BucketsError, Eviction, NodeSummary, NodeView};
+use crate::http::{
+    BucketChange, BucketSummary, BucketsError, ClusterChange, Eviction, NodeSummary, NodeView,
+};
 use crate::identity::{AuthenticatedUser, LoginTurn};
 use crate::served::ServedBucket;
 use crate::stats;
@@ -74,6 +76,7 @@ impl NodeView for NodeState {
             settee_version: env!("CARGO_PKG_VERSION").into(),
             uptime_s: self.uptime_s(),
             ports: self.ports,
+            cluster: self.cluster.read().clone(),
             memory_quota_bytes: sum(|served| served.bucket.memory().quota()),
             memory_used_bytes: sum(|served| served.bucket.memory().used()),
             disk_used_bytes: sum(|served| disk_bytes(served).1),
@@ -137,6 +140,10 @@ impl NodeView for NodeState {
             BucketChange::Drop(name) => self.drop_bucket(&name),
             BucketChange::Flush(name) => self.flush_bucket(&name),
         }
+    }
+
+    fn change_cluster(&self, change: ClusterChange) -> Result<(), BucketsError> {
+        self.change_cluster_settings(change)
     }
 
     fn bucket_config(&self, name: &str) -> Option<Arc<str>> {

@@ -49,6 +49,24 @@ async fn setting_up_what_is_so_is_done_and_the_rest_is_refused() {
         ("/pools/default", "memoryQuota=512", 200, ""),
         ("/pools/default", "memoryQuota=much", 400, "integer"),
         ("/pools/default", "ftsMemoryQuota=512", 400, "kv only"),
+        (
+            "/pools/default",
+            "memoryQuota=255",
+            400,
+            r#"{"errors":{"memoryQuota":"#,
+        ),
+        (
+            "/pools/default",
+            "nonsense=1",
+            400,
+            r#"{"errors":{"nonsense":"#,
+        ),
+        (
+            "/clusterInit",
+            "nonsense=1",
+            400,
+            r#""nonsense":"Unsupported key""#,
+        ),
         ("/settings/web", admin, 200, "http://couch.example:8091/"),
         (
             "/settings/web",
@@ -85,6 +103,28 @@ async fn setting_up_what_is_so_is_done_and_the_rest_is_refused() {
 }
 
 #[tokio::test]
+async fn a_cluster_has_the_name_and_the_quota_that_were_given() {
+    let fixture = Fixture::new();
+    let form = "clusterName=my%20couch&memoryQuota=700";
+    let (status, _) = call(&fixture, Method::POST, "/pools/default", form).await;
+    assert_eq!(status, 200);
+    let pool = fixture.get_json("/pools/default").await;
+    assert_eq!(
+        (&pool["clusterName"], &pool["memoryQuota"]),
+        (&"my couch".into(), &700.into())
+    );
+    let ram = &pool["storageTotals"]["ram"];
+    assert_eq!(
+        (&ram["quotaTotal"], &ram["quotaUsed"]),
+        (&(700 << 20).into(), &(512 << 20).into())
+    );
+    assert_eq!(
+        fixture.get_json("/pools/nodes").await["clusterName"],
+        "my couch"
+    );
+}
+
+#[tokio::test]
 async fn nobody_else_may_log_in_and_clients_are_told_so() {
     let fixture = Fixture::new();
     for path in [
@@ -103,20 +143,20 @@ async fn nobody_else_may_log_in_and_clients_are_told_so() {
     for (method, path, status, part) in [
         (Method::GET, one, 404, "Unknown user."),
         (Method::DELETE, one, 404, "Unknown user."),
-        (Method::PUT, one, 501, "only user"),
-        (Method::PATCH, one, 501, "only user"),
+        (Method::PUT, one, 400, "only user"),
+        (Method::PATCH, one, 400, "only user"),
         (
             Method::GET,
             "/settings/rbac/groups/g",
             404,
             "Unknown group.",
         ),
-        (Method::PUT, "/settings/rbac/groups/g", 501, "only user"),
+        (Method::PUT, "/settings/rbac/groups/g", 400, "only user"),
         (Method::GET, "/settings/rbac/users/odd", 404, "domain"),
         (
             Method::POST,
             "/controller/changePassword",
-            501,
+            400,
             "--password",
         ),
     ] {

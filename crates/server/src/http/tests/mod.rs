@@ -48,6 +48,7 @@ struct FakeNode {
     shut: (Mutex<bool>, Condvar),
     /// Changes of buckets that were begun.
     begun: watch::Sender<Vec<BucketChange>>,
+    cluster: Mutex<ClusterSettings>,
 }
 
 impl FakeNode {
@@ -61,6 +62,7 @@ impl FakeNode {
             manifest: Mutex::default(),
             shut: Default::default(),
             begun: watch::channel(Vec::new()).0,
+            cluster: Mutex::default(),
         })
     }
 
@@ -118,6 +120,7 @@ impl NodeView for FakeNode {
                 kv_tls: None,
                 https: None,
             },
+            cluster: self.cluster.lock().clone(),
             memory_quota_bytes: 512 << 20,
             memory_used_bytes: 10,
             disk_used_bytes: 20,
@@ -165,6 +168,16 @@ impl NodeView for FakeNode {
         opened.wait_while(&mut shut, |shut| *shut);
         drop(shut);
         Err(BucketsError::Unknown)
+    }
+
+    fn change_cluster(&self, change: ClusterChange) -> Result<(), BucketsError> {
+        let mut cluster = self.cluster.lock();
+        if change.memory_quota_mib.is_some_and(|mib| mib < 256) {
+            return Err(BucketsError::QuotaTooSmall(256));
+        }
+        cluster.name = change.name.unwrap_or_default();
+        cluster.memory_quota_mib = change.memory_quota_mib;
+        Ok(())
     }
 
     fn bucket_config(&self, name: &str) -> Option<Arc<str>> {
@@ -505,7 +518,7 @@ async fn what_is_not_there_is_404_and_what_is_not_built_says_so() {
         assert_eq!(response.status(), StatusCode::NOT_FOUND, "{path}");
         assert_eq!(
             text(response).await,
-            "Requested resource not found.\n",
+            r#""Requested resource not found.""#,
             "{path}"
         );
     }
@@ -515,7 +528,7 @@ async fn what_is_not_there_is_404_and_what_is_not_built_says_so() {
             Method::POST,
             "/pools/default/buckets/travel/controller/compactBucket",
         ),
-        (Method::PUT, "/pools/default/buckets/travel/scopes"),
+        (Method::PUT, "/pools/default/buckets/travel"),
     ] {
         let response = fixture.send(request(method.clone(), path)).await;
         assert_eq!(response.status(), StatusCode::NOT_IMPLEMENTED, "{path}");
@@ -525,6 +538,72 @@ async fn what_is_not_there_is_404_and_what_is_not_built_says_so() {
             expected
         );
     }
+}
+
+/// Clients parse what they are told, whatever they asked for.
+#[tokio::test]
+async fn every_refusal_is_json() {
+    let fixture = Fixture::new();
+    let odd = [
+        "/pools/default/buckets/%ff",
+        "/changes/travel?since=%ff",
+        "/changes/travel?since=never",
+        "/changes/travel?scope=nope",
+        "/pools/default/buckets/travel/scopes/%ff/collections",
+        "/pools/default/buckets/travel/scopes?valid_on_uid=x",
+        "/pools/default/buckets/nope/ddocs",
+        "/settings/rbac/users/local/u",
+        "/node/controller/rename",
+    ];
+    let (mut answers, mut refusals) = (0, 0);
+    for path in GUARDED.into_iter().chain(odd) {
+        for method in [
+            Method::GET,
+            Method::POST,
+            Method::PUT,
+            Method::PATCH,
+            Method::DELETE,
+        ] {
+            for length in [0, access::BODY_BYTES_MAX + 1] {
+                let mut request = request(method.clone(), path);
+                let length = length.to_string().parse().unwrap();
+                request.headers_mut().insert(CONTENT_LENGTH, length);
+                for known in [true, false] {
+                    let mut request = Request::from_parts(request_parts(&request), Body::empty());
+                    if !known {
+                        request.headers_mut().remove(AUTHORIZATION);
+                    }
+                    let response = fixture.send(request).await;
+                    answers += 1;
+                    if response.status().is_success() {
+                        continue;
+                    }
+                    refusals += 1;
+                    let what = format!("{method} {path} {}", response.status());
+                    assert_eq!(
+                        response.headers()[CONTENT_TYPE],
+                        "application/json",
+                        "{what}"
+                    );
+                    let said: Value = serde_json::from_str(&text(response).await).expect(&what);
+                    assert!(!said.is_null(), "{what}");
+                }
+            }
+        }
+    }
+    assert!(
+        refusals < answers && refusals > 400,
+        "{refusals} of {answers}"
+    );
+}
+
+/// The head of a request, again.
+fn request_parts(request: &Request<Body>) -> axum::http::request::Parts {
+    let (mut parts, ()) = Request::new(()).into_parts();
+    parts.method = request.method().clone();
+    parts.uri = request.uri().clone();
+    parts.headers = request.headers().clone();
+    parts
 }
 
 /// Calls below `scopes`, each with its body, status, and a part of what is said.
@@ -561,6 +640,81 @@ async fn scopes_come_and_go() {
         (Method::DELETE, "/s", "", 404, "Scope with name"),
     ];
     scope_calls(&fixture, &calls).await;
+}
+
+#[tokio::test]
+async fn a_whole_manifest_comes_at_once() {
+    let fixture = Fixture::new();
+    let put = || Method::PUT;
+    let default = r#"{"name":"_default","collections":[{"name":"_default"}]}"#;
+    let with = |scope: &str| format!(r#"{{"scopes":[{default},{scope}]}}"#);
+    let shop = r#"{"name":"s","uid":"77","collections":[{"name":"c","maxTTL":9,"history":true},{"name":"d"}]}"#;
+    let (first, second) = (
+        with(shop),
+        with(r#"{"name":"s","collections":[{"name":"c"}]}"#),
+    );
+    let wrong = |collection: &str| with(&format!(r#"{{"name":"s","collections":[{collection}]}}"#));
+    let (ttl, history, name) = (
+        wrong(r#"{"name":"c","maxTTL":-2}"#),
+        wrong(r#"{"name":"c","history":1}"#),
+        wrong(r#"{"name":"_c"}"#),
+    );
+    let twice = wrong(r#"{"name":"c"},{"name":"c"}"#);
+    let calls = [
+        (put(), "", &*first, 200, r#"{"uid":"1"}"#),
+        (put(), "", &*first, 200, r#"{"uid":"1"}"#),
+        (put(), "?valid_on_uid=2", &*second, 400, "valid_on_uid"),
+        (put(), "?valid_on_uid=1", &*second, 200, r#"{"uid":"#),
+        (
+            put(),
+            "?valid_on_uid=x",
+            &*second,
+            400,
+            r#"{"errors":{"valid_on_uid":"#,
+        ),
+        (put(), "", "scopes=s", 400, "not JSON"),
+        (put(), "", "{}", 400, r#"{"errors":{"scopes":"#),
+        (put(), "", r#"{"scopes":[{}]}"#, 400, "scopes[0].name"),
+        (
+            put(),
+            "",
+            r#"{"scopes":[]}"#,
+            400,
+            "Deleting _default scope",
+        ),
+        (put(), "", &*ttl, 400, "scopes[1].collections[0].maxTTL"),
+        (
+            put(),
+            "",
+            &*history,
+            400,
+            "scopes[1].collections[0].history",
+        ),
+        (put(), "", &*name, 400, "may not begin with _"),
+        (put(), "", &*twice, 400, "same name"),
+    ];
+    scope_calls(&fixture, &calls).await;
+    let manifest = Arc::clone(&fixture.node.manifest.lock());
+    let left: Vec<_> = manifest.collections().collect();
+    assert_eq!(left.len(), 2);
+    let (scope, collection) = left[1];
+    assert_eq!((&*scope.name, &*collection.name), ("s", "c"));
+    assert_eq!(
+        collection.settings.max_ttl_s,
+        Some(9),
+        "what is not said stays"
+    );
+    assert!(collection.settings.history);
+}
+
+#[tokio::test]
+async fn no_bucket_has_design_documents() {
+    let fixture = Fixture::new();
+    let path = "/pools/default/buckets/travel/ddocs";
+    assert_eq!(
+        fixture.get_json(path).await,
+        serde_json::json!({ "rows": [] })
+    );
 }
 
 #[tokio::test]

@@ -7,8 +7,10 @@ use wire::{Opcode, Status};
 
 use super::client::{Client, Request, SDK};
 use super::{Node, Waits, bucket, config, started};
-use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy, HistorySettings};
-use crate::http::{BucketChange, BucketsError, NodeView as _};
+use crate::config::{
+    BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy, HistorySettings,
+};
+use crate::http::{BucketChange, BucketsError, ClusterChange, NodeView as _};
 
 fn on(place: &Path) -> Node {
     let buckets = vec![bucket("default")];
@@ -226,4 +228,39 @@ fn a_salvaged_directory_is_the_same_node() {
     let node = on(copied.path());
     assert_ne!(uuids(&node), known);
     assert_eq!(shopper(&node).get("a").ok().value, b"1");
+    node.shutdown().unwrap();
+}
+
+/// What is said of the node as a whole holds from then on, over a restart as well.
+#[test]
+fn buckets_fit_into_the_quota_of_the_node() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on(place.path());
+    let taken_mib = node.state.node().memory_quota_bytes >> 20;
+    let limit = |node: &Node, mib| {
+        node.state.change_cluster(ClusterChange {
+            name: Some("my couch".into()),
+            memory_quota_mib: Some(mib),
+        })
+    };
+    let too_small = Err(BucketsError::QuotaTooSmall(taken_mib));
+    assert_eq!(limit(&node, taken_mib - 1), too_small);
+    assert_eq!(node.state.node().cluster, ClusterSettings::default());
+    limit(&node, taken_mib + 63).unwrap();
+    let too_large = Err(BucketsError::QuotaTooLarge(taken_mib + 63));
+    assert_eq!(make(&node, shop(false)), too_large);
+    limit(&node, taken_mib + 64).unwrap();
+    make(&node, shop(false)).unwrap();
+    node.shutdown().unwrap();
+
+    let node = on(place.path());
+    assert_eq!(node.state.node().cluster.name, "my couch");
+    let mut more = shop(false);
+    more.bucket.quota_bytes += 1 << 20;
+    let adjust = |settings| node.state.change_buckets(BucketChange::Adjust(settings));
+    let too_large = Err(BucketsError::QuotaTooLarge(taken_mib + 64));
+    assert_eq!(adjust(more.clone()), too_large);
+    limit(&node, taken_mib + 65).unwrap();
+    adjust(more).unwrap();
+    node.shutdown().unwrap();
 }
