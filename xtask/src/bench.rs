@@ -28,6 +28,12 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<bool> {
     let mut failed = Vec::new();
     for package in workspace.members() {
         for target in package.targets.iter().filter(|target| target.is_bench()) {
+            let source = target.src_path.as_std_path();
+            if let Some(filter) = &options.filter
+                && !names_rows(&sources(source)?, filter)
+            {
+                continue;
+            }
             let name = format!("{}/{}", package.name, target.name);
             eprintln!("running {name}");
             let mut command = process::cargo(&workspace.root);
@@ -73,6 +79,39 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<bool> {
         eprintln!("xtask: benchmark {name} failed");
     }
     Ok(failed.is_empty())
+}
+
+/// The text of a benchmark: its file, and where it has a folder of its own, all in that.
+fn sources(main: &Path) -> Result<String> {
+    let read = |path: &Path| {
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    let folder = main.parent().filter(|_| main.ends_with("main.rs"));
+    let Some(folder) = folder else {
+        return read(main);
+    };
+    let mut all = String::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|kind| kind == "rs") {
+            all += &read(&path)?;
+        }
+    }
+    Ok(all)
+}
+
+/// Whether a benchmark may have rows whose names hold the filter. Names are put together of the
+/// texts in its source, so the first part of the filter that is no number is looked for in these.
+fn names_rows(source: &str, filter: &str) -> bool {
+    let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let Some(part) = filter.split('/').find(|part| !is_number(part)) else {
+        return true;
+    };
+    source
+        .split('"')
+        .skip(1)
+        .step_by(2)
+        .any(|text| text.contains(part))
 }
 
 fn parse(arguments: &[String]) -> Result<Options> {
@@ -221,6 +260,30 @@ mod tests {
         assert!(passed_through(r#"{"name":"a","median_ns":1}"#).is_some());
         assert!(passed_through(r#"{"reason":"compiler"}"#).is_none());
         assert!(passed_through("running 3 tests").is_none());
+    }
+
+    /// What is compiled and run for a filter; a full name finds its own benchmark.
+    #[test]
+    fn only_benchmarks_that_have_the_name_are_run() {
+        let workspace = Workspace::load().expect("there is one");
+        let chosen = |filter: &str| -> Vec<String> {
+            let members = workspace.members();
+            let targets = members.iter().flat_map(|package| &package.targets);
+            let benches = targets.filter(|target| target.is_bench());
+            let named = benches.filter(|target| {
+                let text = sources(target.src_path.as_std_path()).expect("it has a source");
+                names_rows(&text, filter)
+            });
+            named.map(|target| target.name.clone()).collect()
+        };
+        assert_eq!(chosen("FlushVBucket/insert/10000"), ["flush"]);
+        assert_eq!(chosen("FlushVBucket"), ["flush"]);
+        assert_eq!(chosen("perf_latency_core/alone/get/1"), ["streams"]);
+        assert_eq!(chosen("no_such_row"), [""; 0]);
+        assert!(
+            chosen("1000").len() > 5,
+            "a number alone may be in any name"
+        );
     }
 
     #[test]

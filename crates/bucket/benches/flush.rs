@@ -321,21 +321,20 @@ fn warmup(items: u64) {
 }
 
 fn main() {
-    let named = |name: &str| {
-        let mut names = std::env::args().skip(1).filter(|arg| !arg.starts_with('-'));
-        names.next().is_none_or(|filter| name.contains(&filter))
-    };
-    if named("FlushVBucket") {
-        for (items, rounds) in [(1, 20), (100, 20), (10_000, 5), (1_000_000, 1)] {
+    let filter = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let wants = |name: String| filter.as_ref().is_none_or(|filter| name.contains(filter));
+    for (items, rounds) in [(1, 20), (100, 20), (10_000, 5), (1_000_000, 1)] {
+        let of = |what| format!("FlushVBucket/{what}/{items}");
+        if wants(of("insert")) || wants(of("replace")) {
             flushes(items, rounds);
         }
     }
-    if named("FlushNode") {
-        for items in [100, 500, 2_000] {
+    for items in [100, 500, 2_000] {
+        if wants(format!("FlushNode/replace/{items}")) {
             node(items, 100);
         }
     }
-    if named("Warmup") {
+    if wants("Warmup/100000".to_owned()) {
         warmup(100_000);
     }
 }

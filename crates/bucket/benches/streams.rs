@@ -494,7 +494,10 @@ fn latency() {
         let side = name.strip_prefix("perf_latency_core/");
         side.map(str::to_owned)
     });
-    let wanted = |side: &str| only.as_deref().is_none_or(|only| only == side);
+    let wanted = |side: &str| {
+        let only = only.as_deref().and_then(|only| only.split('/').next());
+        only.is_none_or(|only| side.contains(only))
+    };
     for round in ["first", "1", "2", "3"] {
         let mut sides = Vec::new();
         if wanted("alone") {
@@ -535,7 +538,8 @@ fn main() {
         let mut names = std::env::args()
             .skip(1)
             .filter(|name| !name.starts_with('-'));
-        names.all(|name| part.contains(name.split('/').next().unwrap_or_default()))
+        // A part runs for each row of it.
+        names.all(|name| part.contains(&*name) || name.starts_with(&format!("{part}/")))
     };
     if asked("VBReadyQueueBench") {
         ready_queue();

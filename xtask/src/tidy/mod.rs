@@ -4,6 +4,7 @@
 //! that one run shows all of them.
 
 mod conformance;
+mod dependencies;
 mod documents;
 mod graph;
 mod names;
@@ -40,6 +41,7 @@ const CHECKS: [(&str, Check); 11] = [
     ("sizes", sizes::check),
     ("crate graph", graph::check),
     ("crate rules", graph::check_rules),
+    ("dependencies", dependencies::check),
     ("unsafe list", text::check_unsafe),
     ("source text", text::check_text),
     ("names on disk", names::check),

@@ -606,6 +606,57 @@ fn metrics_are_documented_and_few() {
     }
 }
 
+/// Names as Prometheus wants them: lower case, no word twice, the unit once and at the end, then
+/// `_total` of a counter; a base unit, told beside the name.
+#[test]
+fn metrics_have_names_by_the_rules() {
+    let running = Running::start();
+    running.client().set("a", "1");
+    let page = running.metrics();
+    let told = |what: &str, name: &str| {
+        let line = format!("# {what} {name} ");
+        let mut lines = page.lines().filter_map(|text| text.strip_prefix(&line));
+        let first = lines.next();
+        assert!(lines.next().is_none(), "{what} of {name} is told twice");
+        first
+    };
+    let mut families = 0;
+    for family in page.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+        let (name, kind) = family.split_once(' ').unwrap();
+        families += 1;
+        let words: Vec<&str> = name.split('_').collect();
+        assert_eq!(words[0], "settee", "{name}");
+        let plain = |word: &&str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase());
+        assert!(words.iter().all(|word| plain(word)), "{name}");
+        let mut once = words.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), words.len(), "{name}: a word comes twice");
+        let units = ["bytes", "seconds", "ratio", "ms", "us", "ns", "mib", "kib"];
+        let found: Vec<usize> = (0..words.len())
+            .filter(|at| units.contains(&words[*at]))
+            .collect();
+        let unit = told("UNIT", name);
+        match unit {
+            Some(unit) => assert_eq!(words[found[0]..], [unit], "{name}"),
+            None => assert!(found.is_empty(), "{name}"),
+        }
+        assert!(!words.contains(&"total"), "{name}: only a sample has it");
+        assert!(
+            told("HELP", name).is_some_and(|help| help.ends_with('.')),
+            "{name}"
+        );
+        let sample = match kind {
+            "counter" => format!("\n{name}_total"),
+            "histogram" => format!("\n{name}_bucket{{"),
+            "gauge" => format!("\n{name}"),
+            _ => panic!("{name}: {kind}"),
+        };
+        assert!(page.contains(&sample), "{name} has no sample");
+    }
+    assert!(families > 60, "{families}");
+}
+
 #[test]
 fn every_group_comes_in_small_parts() {
     const PART_BYTES_MAX: usize = 24 << 10;

@@ -39,10 +39,10 @@ pub(in crate::stats) static NODE: &[NodeRow] = rows! {
         Counter "connections_rejected",
         |f| f.connections.2;
     GENERAL "connections_held" Bytes "Half-received requests and unread answers that connections hold"
-        Gauge "connections_held_bytes",
+        Gauge "connections_held",
         |f| f.node.buffers.held();
     GENERAL "connections_held_limit" Bytes "Above it large requests and answers wait for others"
-        Gauge "connections_held_limit_bytes",
+        Gauge "connections_held_limit",
         |f| f.node.buffers.limit();
     GENERAL "connections_closed_full" Count "Connections closed that moved nothing while they held too much"
         Counter "connections_closed_full",
