@@ -627,7 +627,7 @@ fn metrics_have_names_by_the_rules() {
         let words: Vec<&str> = name.split('_').collect();
         assert_eq!(words[0], "settee", "{name}");
         let plain = |word: &&str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase());
-        assert!(words.iter().all(|word| plain(word)), "{name}");
+        assert!(words.iter().all(plain), "{name}");
         let mut once = words.clone();
         once.sort_unstable();
         once.dedup();
