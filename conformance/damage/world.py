@@ -238,6 +238,8 @@ class World:
         self.fill(node, "default", dict.fromkeys(gone))
         shop = {(self.collection(node), b"c%d" % n): 200 for n in range(life * 10, life * 10 + 60)}
         shop |= {(0, b"d%d" % n): 20 * KIB for n in range(400)}
+        if life == 0:
+            shop[0, b"large"] = 1200 * KIB
         self.fill(node, "shop", shop)
         full = {(0, b"f%d" % n): 12 * KIB for n in range(life * 100, life * 100 + 600)}
         self.fill(node, "full", full)
