@@ -161,12 +161,13 @@ impl<S: KvStore> Bucket<S> {
             return Ok(false);
         };
         owed.push((id, deleted_record(known.record.clone())));
-        let settled = self.settle(owed);
-        self.quarantine.remove(id);
-        if settled.is_err() {
-            self.dirty.mark(id);
+        if let Err(error) = self.settle(owed) {
+            // It stays where it is, rather than being tried for ever.
+            owed.retain(|(of, _)| *of != id);
+            return Err(error);
         }
-        settled.map(|()| true)
+        self.quarantine.remove(id);
+        Ok(true)
     }
 
     /// Waits until no batch of any vBucket is on its way, into the store or back from there.
