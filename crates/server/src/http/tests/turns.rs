@@ -22,8 +22,9 @@ impl Served {
     async fn drop_bucket(&self, name: &str) -> io::Result<TcpStream> {
         let authorization = credentials("Administrator:pass:word");
         let path = format!("/pools/default/buckets/{name}");
-        let head =
-            format!("DELETE {path} HTTP/1.1\r\nHost: h\r\nAuthorization: {authorization}\r\n\r\n");
+        let head = format!(
+            "DELETE {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\n\r\n"
+        );
         let mut client = TcpStream::connect(self.address).await?;
         client.write_all(head.as_bytes()).await?;
         Ok(client)
@@ -33,7 +34,7 @@ impl Served {
     async fn look_around(&self) -> io::Result<()> {
         for _ in 0..3 {
             let mut client = TcpStream::connect(self.address).await?;
-            let ask = b"GET /livez HTTP/1.1\r\nHost: h\r\n\r\n";
+            let ask = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
             client.write_all(ask).await?;
             read_until(&mut client, "ok\n").await?;
         }
