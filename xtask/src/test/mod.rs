@@ -1,5 +1,6 @@
 //! The one test command: format, lints, Rust tests, tidy, then real clients against a real node.
 
+mod fuzz;
 mod install;
 mod suites;
 
@@ -49,6 +50,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
     let started = Instant::now();
     let (passed, failed) = tidy::count(workspace)?;
     tallies.push(tally("tidy", (passed, failed), started));
+    tallies.push(fuzz_step(workspace)?);
     for suite in SUITES.iter().filter(|_| runnable) {
         tallies.push(suite_step(workspace, suite, &[]));
     }
@@ -125,6 +127,18 @@ fn rust_tests(workspace: &Workspace) -> Result<Tally> {
         failed = 1;
     }
     Ok(tally("Rust tests", (passed, failed), started))
+}
+
+fn fuzz_step(workspace: &Workspace) -> Result<Tally> {
+    headline("fuzz targets");
+    let started = Instant::now();
+    let ran = fuzz::run(workspace, in_ci())?;
+    let mut step = tally("fuzz targets", ran.unwrap_or_default(), started);
+    if ran.is_none() {
+        step.note = "left out: cargo-fuzz is not installed; their bodies ran with the Rust tests"
+            .to_owned();
+    }
+    Ok(step)
 }
 
 /// Adds up the result lines of all test binaries.
