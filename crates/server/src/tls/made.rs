@@ -113,22 +113,30 @@ impl Authority {
         let Some(text) = read(&key_file)? else {
             return Self::made_in(directory, &certificate_file);
         };
-        let (pem, sum) = text
-            .split_once(SUM)
-            .map_or((&*text, None), |(pem, sum)| (pem, Some(sum)));
-        let damaged = |file: &Path, error: &dyn std::fmt::Display| {
-            format!("{}: damaged: {error}", file.display())
-        };
-        let key = KeyPair::from_pem(pem).map_err(|error| damaged(&key_file, &error))?;
         // The key is written first. Whoever trusts its authority trusts every certificate of that.
         let Some(certificate) = read(&certificate_file)? else {
+            let key = key_of(&key_file, &text)?;
             let certificate = Self::certify(&key).map_err(|error| error.to_string())?;
             let authority = Self { key, certificate };
             authority.write_into(directory)?;
             tracing::warn!(file = %certificate_file.display(), "was missing, and is made anew of its key");
             return Ok(authority);
         };
-        if sum.is_some_and(|sum| sum.trim() != sum_of(pem, &certificate)) {
+        let authority = Self::parse(directory, &text, &certificate)?;
+        if !text.contains(SUM) {
+            // Of an earlier release, or of a start that was cut short.
+            authority.write_into(directory)?;
+        }
+        Ok(authority)
+    }
+
+    /// The authority of the texts of both files.
+    fn parse(directory: &Path, text: &str, certificate: &str) -> Result<Self, String> {
+        let (key_file, certificate_file) =
+            (directory.join(KEY_FILE), directory.join(CERTIFICATE_FILE));
+        let key = key_of(&key_file, text)?;
+        let sum = text.split_once(SUM);
+        if sum.is_some_and(|(pem, sum)| sum.trim() != sum_of(pem, certificate)) {
             return Err(format!(
                 "{} or {}: damaged: checksum mismatch; put the right ones back, or remove both: then the node makes \
                  an authority that clients do not know yet",
@@ -136,14 +144,9 @@ impl Authority {
                 key_file.display()
             ));
         }
-        let parsed = CertificateDer::from_pem_slice(certificate.as_bytes());
-        let certificate = parsed.map_err(|error| damaged(&certificate_file, &error))?;
-        let authority = Self { key, certificate };
-        if sum.is_none() {
-            // Of an earlier release, or of a start that was cut short.
-            authority.write_into(directory)?;
-        }
-        Ok(authority)
+        let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())
+            .map_err(|error| format!("{}: damaged: {error}", certificate_file.display()))?;
+        Ok(Self { key, certificate })
     }
 
     /// A new one, where there is none.
@@ -192,13 +195,16 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<(), String> {
             ));
         }
     };
-    let (pem, sum) = key.split_once(SUM).unwrap_or((&key, ""));
-    if !sum.is_empty() && sum.trim() != sum_of(pem, &certificate) {
-        return Err(format!("{}: the authority is damaged", from.display()));
-    }
+    Authority::parse(from, &key, &certificate)?;
     write(to, CERTIFICATE_FILE, &certificate)
         .and_then(|()| write(to, KEY_FILE, &key))
         .map_err(|error| format!("{}: {error}", to.display()))
+}
+
+/// The key in the text of its file.
+fn key_of(file: &Path, text: &str) -> Result<KeyPair, String> {
+    let pem = text.split_once(SUM).map_or(text, |(pem, _)| pem);
+    KeyPair::from_pem(pem).map_err(|error| format!("{}: damaged: {error}", file.display()))
 }
 
 /// The words before the checksum, behind the key.
@@ -251,4 +257,27 @@ fn lasting(mut params: CertificateParams) -> CertificateParams {
 fn write(directory: &Path, name: &str, text: &str) -> io::Result<()> {
     names::make_directories(directory)?;
     names::replace(&directory.join(name), text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_authority_is_not_copied() {
+        let home = tempfile::tempdir().unwrap();
+        let (from, to) = (home.path().join("from"), home.path().join("to"));
+        Authority::kept(&from).unwrap();
+        for name in [KEY_FILE, CERTIFICATE_FILE] {
+            let whole = fs::read(from.join(name)).unwrap();
+            for damaged in [&[][..], &whole[..whole.len() / 2], &[0; 64]] {
+                fs::write(from.join(name), damaged).unwrap();
+                assert!(copy(&from, &to).is_err());
+                assert!(!to.exists(), "nothing of it");
+            }
+            fs::write(from.join(name), whole).unwrap();
+        }
+        copy(&from, &to).unwrap();
+        Authority::kept(&to).unwrap();
+    }
 }
