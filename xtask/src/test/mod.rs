@@ -135,8 +135,8 @@ fn fuzz_step(workspace: &Workspace) -> Result<Tally> {
     let ran = fuzz::run(workspace, in_ci())?;
     let mut step = tally("fuzz targets", ran.unwrap_or_default(), started);
     if ran.is_none() {
-        step.note = "left out: cargo-fuzz is not installed; their bodies ran with the Rust tests"
-            .to_owned();
+        "left out: cargo-fuzz is not installed; their bodies ran with the Rust tests"
+            .clone_into(&mut step.note);
     }
     Ok(step)
 }
