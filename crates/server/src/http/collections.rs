@@ -61,8 +61,8 @@ async fn change(state: HttpState, uri: &Uri, bucket: String, edit: Edit) -> Resp
     }
 }
 
-/// Who followed another node's bucket is sent there: it has the same path and query, and takes the
-/// same body.
+/// Redirects a request about a bucket that follows another node's to that node, with the same path,
+/// query and body.
 fn elsewhere(error: &CollectionsError, there: &str, uri: &Uri) -> Response {
     let location = HeaderValue::try_from(format!("{there}{uri}"));
     let mut response = self::error(StatusCode::TEMPORARY_REDIRECT, "_", &error.to_string());

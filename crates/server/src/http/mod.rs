@@ -48,7 +48,7 @@ pub trait NodeView: Send + Sync + 'static {
     /// The user these credentials belong to.
     fn authenticate(&self, name: &str, password: &[u8]) -> Option<AuthenticatedUser>;
 
-    /// When a login from this address may be judged; whoever asks takes the turn.
+    /// When a login from this address may be judged. The call reserves that turn.
     fn login_turn(&self, peer: IpAddr) -> LoginTurn;
 
     /// Notes a login that was right, or one that was wrong or refused unjudged.

@@ -1,4 +1,4 @@
-//! Who is at the other end of an HTTP connection.
+//! The address of an HTTP connection's peer.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};

@@ -1,9 +1,9 @@
 //! Slows down logins of addresses from which wrong ones came.
 //!
 //! Exponential back-off per address: after some wrong logins in a row, those that follow are judged
-//! one after the other, at a distance that doubles with each wrong one up to half a second. Who comes
-//! early waits for its turn; who would wait for too long is refused unjudged, late as well, so
-//! that asking again and again costs time. A right login ends it. What is remembered is bounded.
+//! one after the other, at a distance that doubles with each wrong one up to half a second. An early
+//! login waits for its turn. One that would wait for too long is refused unjudged and with a delay, so
+//! that a repeated attempt costs time. A right login ends it. What is remembered is bounded.
 //!
 //! Sans I/O: time is a parameter, in monotonic nanoseconds.
 
@@ -84,7 +84,7 @@ pub struct LoginBrake {
 }
 
 impl LoginBrake {
-    /// When a login from `address` may be judged; whoever asks takes the turn.
+    /// When a login from `address` may be judged. The call reserves that turn.
     pub fn turn(&self, address: IpAddr, now_ns: u64) -> LoginTurn {
         let mut peers = self.peers.lock();
         let Some(peer) = peers.get_mut(&key(address)) else {

@@ -27,8 +27,8 @@ const LEAST_QUOTA_PART: u64 = 4;
 /// The most, as a part of the quotas.
 const QUOTA_PART: u64 = 16;
 
-/// The most that bodies of HTTP requests may be, as a part of the limit: those who are slow with them
-/// leave clients of documents alone.
+/// The share of the limit that bodies of HTTP requests may take, so that slow requests leave the rest
+/// to clients of documents.
 const BODIES_PART: usize = 4;
 
 /// How often it is looked who moves nothing.

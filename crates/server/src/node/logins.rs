@@ -11,7 +11,7 @@ use crate::identity::LoginTurn;
 const PERIOD: Duration = Duration::from_millis(500);
 
 impl NodeState {
-    /// When a login from `peer` may be judged; whoever asks takes the turn.
+    /// When a login from `peer` may be judged. The call reserves that turn.
     pub(crate) fn login_turn(&self, peer: IpAddr) -> LoginTurn {
         self.brake.turn(peer, self.clock.mono_ns())
     }
