@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use engine::collections::{
     Collection, CollectionChange, CollectionCounts, CollectionSettings, Manifest, ManifestError,
-    OpenCollection, Scope, SystemEvent,
+    ManifestPlanner, OpenCollection, Scope, SharedCollections, SystemEvent, events_of,
 };
 use model::{CollectionId, Document, ManifestUid, ScopeId, VbId, VbState};
 use parking_lot::{Mutex, RwLock};
@@ -46,6 +46,8 @@ pub(crate) struct Collections {
     dropped: Mutex<Dropped>,
     /// What vBuckets told of, also of what has ended.
     names: Mutex<Names>,
+    /// The collections of most vBuckets. May be taken under the lock of one.
+    shared: Mutex<SharedCollections>,
 }
 
 /// Names of scopes; names of collections, and whether they keep history.
@@ -197,8 +199,9 @@ impl<S: KvStore> Bucket<S> {
         self.collections.dropped.lock().note(&current, &next);
         let next = Arc::new(next);
         // Who asks for a collection's number gets one only when it can be used everywhere.
+        let mut planner = ManifestPlanner::new(&next, STEPS_PER_HOLD);
         for id in (0..self.vbuckets()).map(VbId) {
-            self.apply_manifest(id, &next);
+            self.apply_manifest(id, &mut planner);
         }
         self.publish_manifest(Arc::clone(&next));
         self.end_scans_of_dropped();
@@ -215,11 +218,11 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Brings an active vBucket to a manifest, in steps.
-    fn apply_manifest(&self, id: VbId, manifest: &Manifest) {
+    fn apply_manifest(&self, id: VbId, planner: &mut ManifestPlanner<'_>) {
         loop {
             let now = self.clock.now();
             let finished = self.with_vbucket_for(Hold::Collections, id, |vbucket| {
-                vbucket.apply_manifest(manifest, STEPS_PER_HOLD, now)
+                vbucket.apply_manifest(planner, now)
             });
             if finished != Some(false) {
                 return;
@@ -230,12 +233,29 @@ impl<S: KvStore> Bucket<S> {
     /// Brings an active vBucket to the current manifest: one that was made, promoted or loaded.
     pub(crate) fn bring_to_manifest(&self, id: VbId) {
         let active = self.with_vbucket(id, |vbucket| vbucket.state() == VbState::Active);
-        if active != Some(true) {
-            return;
+        if active == Some(true) {
+            self.bring_all_to_manifest(std::iter::once(id));
         }
-        // A manifest that is being applied may have passed this vBucket while it was a replica.
-        let _turn = self.collections.changing.lock();
-        self.apply_manifest(id, &self.manifest());
+    }
+
+    /// The same of some vBuckets.
+    pub(crate) fn bring_all_to_manifest(&self, ids: impl Iterator<Item = VbId>) {
+        // A manifest that is being applied may have passed a vBucket while it was a replica.
+        let turn = self.collections.changing.lock();
+        let manifest = self.manifest();
+        let mut planner = ManifestPlanner::new(&manifest, STEPS_PER_HOLD);
+        for id in ids {
+            self.apply_manifest(id, &mut planner);
+            self.share_collections(id);
+        }
+        drop(turn);
+    }
+
+    /// Has a vBucket share what it knows of its collections with others.
+    pub(crate) fn share_collections(&self, id: VbId) {
+        self.with_vbucket(id, |vbucket| {
+            vbucket.share_collections(&mut self.collections.shared.lock());
+        });
     }
 
     /// Takes a manifest over that was kept, before the workers start.
@@ -260,8 +280,8 @@ impl<S: KvStore> Bucket<S> {
     /// never were; `events` is what it has left. The manifest becomes that of the vBucket that
     /// is ahead of all others.
     pub(crate) fn relearn(&self, events: &[Document]) {
-        for row in events {
-            self.note_names(SystemEvent::parse(row.key(), row.kind(), row.value()));
+        for event in events.iter().flat_map(events_of) {
+            self.note_names(&event);
         }
         let _turn = self.collections.changing.lock();
         let mut ahead = (ManifestUid(0), VbId(0));
@@ -295,36 +315,40 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    fn note_names(&self, event: Option<SystemEvent<'_>>) {
+    fn note_names(&self, event: &SystemEvent<'_>) {
         let mut names = self.collections.names.lock();
-        match event.map(|event| event.change) {
-            Some(CollectionChange::ScopeBegun { scope, name }) => {
+        match event.change {
+            CollectionChange::ScopeBegun { scope, name } => {
                 names.scopes.entry(scope).or_insert_with(|| name.into());
             }
-            Some(
-                CollectionChange::Begun {
-                    id, name, settings, ..
+            CollectionChange::Begun {
+                id, name, settings, ..
+            }
+            | CollectionChange::Modified {
+                id, name, settings, ..
+            } => {
+                // Every vBucket tells the same.
+                let known = names.collections.get(&id);
+                let told = (name, settings.history);
+                if known.map(|(name, history)| (&**name, *history)) != Some(told) {
+                    let of_it = (name.into(), settings.history);
+                    names.collections.insert(id, of_it);
                 }
-                | CollectionChange::Modified {
-                    id, name, settings, ..
-                },
-            ) => {
-                names
-                    .collections
-                    .insert(id, (name.into(), settings.history));
             }
             _ => {}
         }
     }
 
-    /// Takes note of an event that came from the store or from another node: the manifest
-    /// follows it, if it is not behind it.
+    /// Takes note of events that came from the store or from another node: the manifest
+    /// follows them, if it is not behind them.
     pub(crate) fn learn_event(&self, document: &Document) {
-        let event = SystemEvent::parse(document.key(), document.kind(), document.value());
-        let Some(event) = event else {
-            return;
-        };
-        self.note_names(Some(event));
+        for event in events_of(document) {
+            self.learn(&event);
+        }
+    }
+
+    fn learn(&self, event: &SystemEvent<'_>) {
+        self.note_names(event);
         match event.change {
             CollectionChange::Ended { id, .. } => {
                 self.collections.dropped.lock().collections.insert(id);
@@ -339,7 +363,7 @@ impl<S: KvStore> Bucket<S> {
             return;
         }
         let _turn = self.collections.changing.lock();
-        if let Some(learned) = self.manifest().learned(&event) {
+        if let Some(learned) = self.manifest().learned(event) {
             self.publish_manifest(Arc::new(learned));
         }
     }

@@ -156,6 +156,7 @@ impl<S: KvStore> Bucket<S> {
             match applied {
                 Some(Ok(applied)) => {
                     if applied.is_ok() && SystemEvent::is_key(document.key()) {
+                        self.share_collections(id);
                         self.learn_event(document);
                     }
                     return applied;

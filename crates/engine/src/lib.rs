@@ -30,7 +30,7 @@ mod vbucket;
 pub use checkpoint::{
     BatchPlace, CheckpointKind, CheckpointPressure, CheckpointStats, CursorBatch, CursorId,
     CursorRead, CursorStats, FlushBatch, FlushBudget, FlushDone, FlushItem, Garbage, Registered,
-    ReplicaError, Room, SnapshotMarker,
+    Released, ReplicaError, Room, SnapshotMarker,
 };
 pub use codec::Codec;
 pub use durability::{Decided, Decision, Requirement};

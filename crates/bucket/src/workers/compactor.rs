@@ -132,8 +132,8 @@ impl<S: KvStore> Bucket<S> {
                 if first && is_expired(meta, now_s) && expired.len() < PURGED_PER_WALK {
                     expired.push(key.into());
                 }
-                // That the default collection was dropped is remembered for good.
-                let kept = SystemEvent::ends_default(key);
+                // Some collections would come back if their ends were forgotten.
+                let kept = SystemEvent::is_kept(key, meta);
                 if kept || !goes(meta, rules) || purged.len() >= PURGED_PER_WALK {
                     return Keep::Keep;
                 }

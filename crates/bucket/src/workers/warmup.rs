@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use engine::collections::SystemEvent;
+use engine::collections::{SharedCollections, SystemEvent};
 use model::{Document, Seqno, VbId, VbState, VbUuid};
 use storage::{ErrorKind, KvStore, StoreError};
 
@@ -12,6 +12,14 @@ use crate::stats::{Counters, FlusherState, WarmupStage};
 
 /// Rows put into the table under one lock hold.
 const ROWS_PER_HOLD: usize = 256;
+
+/// What vBuckets that were loaded told of their collections.
+#[derive(Default)]
+struct Told {
+    /// The last group of events.
+    group: Option<Document>,
+    shared: SharedCollections,
+}
 
 impl<S: KvStore> Bucket<S> {
     /// Loads all vBuckets, then lets data operations in. `uuids` is as for [`Bucket::open`]. A vBucket with a
@@ -23,9 +31,10 @@ impl<S: KvStore> Bucket<S> {
         let warmup = self.warmup();
         Counters::add(&warmup.vbuckets, u64::from(self.vbuckets()));
         let mut any_read = false;
+        let mut told = Told::default();
         for index in 0..self.vbuckets() {
             let mut after = Seqno::ZERO;
-            match self.load_vbucket(VbId(index), &mut after) {
+            match self.load_vbucket(VbId(index), (&mut after, &mut told)) {
                 Ok(()) => any_read |= after > Seqno::ZERO,
                 // A disk that gives nothing at all is no damage of a vBucket.
                 Err(error)
@@ -50,20 +59,24 @@ impl<S: KvStore> Bucket<S> {
                 let begin_anew = active && self.begins_anew(VbId(index));
                 vbucket.finish_warmup(begin_anew.then_some(uuid));
             });
+            self.share_collections(VbId(index));
             Counters::add(&warmup.vbuckets_done, 1);
         }
-        for index in 0..self.vbuckets() {
-            // Some may have stopped before they noted what the manifest had already.
-            self.bring_to_manifest(VbId(index));
-        }
+        // Some may have stopped before they noted what the manifest had already.
+        self.bring_all_to_manifest((0..self.vbuckets()).map(VbId));
         self.erase_soon();
         let took_us = self.clock.mono_ns().saturating_sub(started) / 1000;
         Counters::add(&warmup.time_us, took_us);
         warmup.set_stage(WarmupStage::Done);
     }
 
-    /// Loads the rows of a vBucket; `after` is the seqno of the last one that could be read.
-    fn load_vbucket(&self, vb: VbId, after: &mut Seqno) -> Result<(), StoreError> {
+    /// Loads the rows of a vBucket; `after` is the seqno of the last one that could be read, `told` what
+    /// vBuckets told of collections.
+    fn load_vbucket(
+        &self,
+        vb: VbId,
+        (after, told): (&mut Seqno, &mut Told),
+    ) -> Result<(), StoreError> {
         let known = self.with_vbucket(vb, |vbucket| vbucket.high_seqno().0 != 0);
         if known != Some(true) {
             return Ok(());
@@ -79,14 +92,14 @@ impl<S: KvStore> Bucket<S> {
             bytes += row.memory_bytes() as u64;
             rows.push(row);
             if rows.len() == ROWS_PER_HOLD {
-                self.load_rows(vb, &mut rows);
+                self.load_rows(vb, &mut rows, told);
             }
             if self.is_stopping() {
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())
         })?;
-        self.load_rows(vb, &mut rows);
+        self.load_rows(vb, &mut rows, told);
         while let Some(Some(wanted)) = self.with_vbucket(vb, |vb| vb.fetch_before_decisions()) {
             if !self.fetch_now(vb, &wanted) {
                 let error = StoreError::new(ErrorKind::Corrupt, "warming up").of(vb);
@@ -113,8 +126,16 @@ impl<S: KvStore> Bucket<S> {
         row
     }
 
-    fn load_rows(&self, vb: VbId, rows: &mut Vec<Document>) {
+    fn load_rows(&self, vb: VbId, rows: &mut Vec<Document>, told: &mut Told) {
         for event in rows.iter().filter(|row| SystemEvent::is_key(row.key())) {
+            // Most vBuckets have the same groups.
+            if SystemEvent::is_group(event.key()) {
+                let known = told.group.as_ref();
+                if known.is_some_and(|known| known.value() == event.value()) {
+                    continue;
+                }
+                told.group = Some(event.clone());
+            }
             self.learn_event(event);
         }
         let now = self.clock.now();
@@ -128,7 +149,7 @@ impl<S: KvStore> Bucket<S> {
             vbucket.set_evicts_keys(whole);
             let odd = rows.drain(..).filter_map(|row| {
                 let loaded = row.clone();
-                let odd = vbucket.load(row);
+                let odd = vbucket.load_shared(row, &mut told.shared);
                 if whole && !loaded.is_resident() {
                     vbucket.evict(loaded.key(), now);
                 }

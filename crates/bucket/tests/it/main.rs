@@ -5,6 +5,7 @@
 mod backfilling;
 mod backfills;
 mod chosen;
+mod collections;
 mod compaction;
 mod crashes;
 mod crowd;

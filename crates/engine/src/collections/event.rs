@@ -1,6 +1,6 @@
 //! What a vBucket notes when a collection or a scope comes, changes or goes.
 
-use model::{CollectionId, Kind, ManifestUid, ScopeId, push_leb128, split_key};
+use model::{CollectionId, Kind, ManifestUid, Meta, ScopeId, push_leb128, split_key};
 
 use super::CollectionSettings;
 
@@ -8,6 +8,10 @@ use super::CollectionSettings;
 const COLLECTION: u8 = 0;
 const SCOPE: u8 = 1;
 const MODIFIED: u8 = 2;
+/// Of beginnings that have one row together.
+pub(super) const GROUP: u8 = 3;
+/// Flag of the row of an end whose beginning lies in a group.
+const ENDS_GROUPED: u32 = 1;
 
 /// Version of the stored value.
 const VERSION: u8 = 1;
@@ -86,6 +90,25 @@ impl<'a> SystemEvent<'a> {
     #[must_use]
     pub fn ends_default(key: &[u8]) -> bool {
         key.starts_with(&[CollectionId::SYSTEM.0 as u8, COLLECTION, 0])
+    }
+
+    /// Whether a stored key is that of a group of beginnings.
+    #[inline]
+    #[must_use]
+    pub fn is_group(key: &[u8]) -> bool {
+        key.starts_with(&[CollectionId::SYSTEM.0 as u8, GROUP])
+    }
+
+    /// The flags of its row: [`SystemEvent::is_kept`].
+    pub(crate) fn flags(ends_grouped: bool) -> u32 {
+        if ends_grouped { ENDS_GROUPED } else { 0 }
+    }
+
+    /// Whether a row is never purged: without that end the default collection, or one whose beginning
+    /// has a row together with others, would come back.
+    #[must_use]
+    pub fn is_kept(key: &[u8], meta: &Meta) -> bool {
+        Self::ends_default(key) || Self::is_key(key) && meta.flags & ENDS_GROUPED != 0
     }
 
     /// The collection whose modification a stored key tells; `None` for any other key.

@@ -6,22 +6,32 @@
 //!        | VBucket::apply_manifest   the difference, one SystemEvent each
 //!   changes of the vBucket           in line with the documents: store, streams, replicas
 //!        | opened, closed
-//!   VbCollections                    which collections are here, since when, how many documents
+//!   VbCollections                    since when collections are here, how many documents
+//!        | shared by vBuckets
+//!   Table                            which collections there are
 //! ```
 
 mod event;
+mod group;
 mod learn;
 mod living;
 mod manifest;
+mod plan;
+mod seqnos;
 mod state;
+mod table;
 #[cfg(test)]
 mod tests;
 
 pub use event::{CollectionChange, SystemEvent};
+pub use group::events_of;
+pub(crate) use group::{EventGroup, GroupReader};
 pub use living::Living;
 pub use manifest::{
     COLLECTIONS_MAX, Collection, CollectionSettings, Manifest, ManifestError, NAME_BYTES_MAX,
     SCOPES_MAX, Scope, WantedCollection, WantedScope, is_valid_name,
 };
-pub(crate) use state::VbCollections;
-pub use state::{CollectionCounts, OpenCollection};
+pub use plan::ManifestPlanner;
+pub(crate) use plan::Steps;
+pub use state::{CollectionCounts, OpenCollection, SharedCollections};
+pub(crate) use state::{Superseded, VbCollections};

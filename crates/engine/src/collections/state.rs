@@ -1,27 +1,14 @@
 //! What a vBucket keeps of its collections.
 
+use std::sync::Arc;
+
 use model::{CollectionId, Document, ManifestUid, ScopeId, Seqno, split_key};
 
-use super::{Collection, CollectionChange, CollectionSettings, Living, Manifest, SystemEvent};
-
-/// In [`Open::ttl`]: the bucket's limit holds.
-const NO_TTL: u32 = u32::MAX;
-/// In [`Open::counts`]: nothing was counted yet.
-const UNTOUCHED: u32 = u32::MAX;
-
-/// A collection that is here. 32 bytes, since there may be a thousand in each vBucket.
-#[derive(Clone, Copy, Debug)]
-struct Open {
-    /// Its beginning; the seqno of the row that says so.
-    start: Seqno,
-    /// Seqno of the row of its last modification, zero for none.
-    modified: Seqno,
-    id: u32,
-    scope: u32,
-    ttl: u32,
-    /// Where its figures are.
-    counts: u32,
-}
+use super::group::GroupEvents;
+use super::plan::{ManifestPlanner, Plan};
+use super::seqnos::{StepNumber, StepSeqnos};
+use super::table::{NO_TTL, Open, Table};
+use super::{CollectionChange, Living, SystemEvent};
 
 /// Figures of a collection in a vBucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,50 +42,33 @@ pub struct OpenCollection {
     pub counts: CollectionCounts,
 }
 
+/// What vBuckets share of their collections: see
+/// [`VBucket::share_collections`](crate::VBucket::share_collections) and
+/// [`VBucket::load_shared`](crate::VBucket::load_shared).
+#[derive(Clone, Debug, Default)]
+pub struct SharedCollections {
+    table: Arc<Table>,
+    /// A table, the row of a group, and the table that follows from both.
+    loaded: Option<(Arc<Table>, Document, Arc<Table>)>,
+}
+
 /// The collections of a vBucket.
 ///
-/// Cost: nothing is allocated while there is only the default collection; else 32 bytes for a
-/// collection, and 56 for one that was ever used here.
-#[derive(Clone, Debug)]
+/// Cost: 24 bytes a collection for all vBuckets that share a table; for each vBucket 16 bytes for each run of
+/// changes of collections without documents in between, and 56 for a collection that was ever used there.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct VbCollections {
     /// The newest manifest of which something is noted here.
     uid: ManifestUid,
-    default_open: bool,
-    default_ttl: u32,
-    default_modified: Seqno,
+    table: Arc<Table>,
+    seqnos: StepSeqnos,
     default_high: Seqno,
-    /// By number, without the default collection.
-    open: Vec<Open>,
-    /// By number, without the default scope; with the rows that say so.
-    scopes: Vec<(u32, Seqno)>,
+    /// Of collections that were ever used here, by number; without the default one.
     counts: Vec<CollectionCounts>,
-    /// Numbers of those whose replaced versions are kept, ascending; the default one as well.
-    historical: Box<[u32]>,
     /// Figures of what was dropped and is still in the table.
     dead: CollectionCounts,
     /// The newest end of a collection whose rows may still be in the store; zero for none.
     dead_end: Seqno,
-}
-
-/// What went, and what came.
-type Differences<'a> = (Vec<CollectionChange<'a>>, Vec<CollectionChange<'a>>);
-
-impl Default for VbCollections {
-    fn default() -> Self {
-        Self {
-            uid: ManifestUid(0),
-            default_open: true,
-            default_ttl: NO_TTL,
-            default_modified: Seqno::ZERO,
-            default_high: Seqno::ZERO,
-            open: Vec::new(),
-            scopes: Vec::new(),
-            counts: Vec::new(),
-            historical: Box::default(),
-            dead: CollectionCounts::default(),
-            dead_end: Seqno::ZERO,
-        }
-    }
 }
 
 fn id_of(key: &[u8]) -> u32 {
@@ -109,21 +79,13 @@ fn is_default(key: &[u8]) -> bool {
     key.first() == Some(&0)
 }
 
-fn ttl_of(settings: CollectionSettings) -> u32 {
-    settings.max_ttl_s.unwrap_or(NO_TTL)
-}
-
 impl VbCollections {
-    fn place(&self, id: u32) -> Result<usize, usize> {
-        self.open.binary_search_by_key(&id, |open| open.id)
-    }
-
     /// Whether the collection is here.
     pub(crate) fn is_open(&self, id: CollectionId) -> bool {
         if id == CollectionId::DEFAULT {
-            self.default_open
+            self.table.default_open
         } else {
-            self.place(id.0).is_ok()
+            self.table.place(id.0).is_ok()
         }
     }
 
@@ -131,9 +93,9 @@ impl VbCollections {
     #[inline]
     pub(crate) fn has(&self, key: &[u8]) -> bool {
         if is_default(key) {
-            self.default_open
+            self.table.default_open
         } else {
-            self.place(id_of(key)).is_ok()
+            self.table.place(id_of(key)).is_ok()
         }
     }
 
@@ -141,38 +103,23 @@ impl VbCollections {
     #[inline]
     pub(crate) fn max_ttl_s(&self, key: &[u8]) -> Option<u32> {
         let ttl = if is_default(key) {
-            self.default_ttl
+            self.table.default_ttl
         } else {
-            self.place(id_of(key))
-                .map_or(NO_TTL, |at| self.open[at].ttl)
+            self.table.find(id_of(key)).map_or(NO_TTL, |open| open.ttl)
         };
         (ttl != NO_TTL).then_some(ttl)
     }
 
     /// Whether replaced versions of a key's documents are kept, where the bucket keeps any.
     pub(crate) fn keeps_history(&self, key: &[u8]) -> bool {
-        !self.historical.is_empty() && self.is_historical(id_of(key))
-    }
-
-    fn is_historical(&self, id: u32) -> bool {
-        self.historical.binary_search(&id).is_ok()
-    }
-
-    fn set_historical(&mut self, id: u32, historical: bool) {
-        if self.is_historical(id) == historical {
-            return;
-        }
-        let others = self.historical.iter().copied().filter(|one| *one != id);
-        let mut all: Vec<u32> = others.chain(historical.then_some(id)).collect();
-        all.sort_unstable();
-        self.historical = all.into();
+        self.table.any_history && self.table.is_historical(id_of(key))
     }
 
     /// Whether an event begins or ends the history of a collection that is here.
     pub(crate) fn switches_history(&self, change: &CollectionChange<'_>) -> bool {
         match change {
             CollectionChange::Modified { id, settings, .. } => {
-                settings.history != self.is_historical(id.0)
+                settings.history != self.table.is_historical(id.0)
             }
             _ => false,
         }
@@ -193,24 +140,24 @@ impl VbCollections {
     /// The figures of a key's collection, or of all that is dead. Not of the default collection:
     /// those are what the vBucket's have beyond all others.
     fn counts_mut(&mut self, key: &[u8]) -> &mut CollectionCounts {
-        let id = id_of(key);
-        let Ok(at) = self.open.binary_search_by_key(&id, |open| open.id) else {
-            return &mut self.dead;
-        };
-        let open = &mut self.open[at];
-        if open.counts == UNTOUCHED {
-            open.counts = self.counts.len() as u32;
-            self.counts.push(CollectionCounts {
-                id: CollectionId(id),
-                ..CollectionCounts::default()
-            });
+        let id = CollectionId(id_of(key));
+        match self.counts.binary_search_by_key(&id, |counts| counts.id) {
+            Ok(at) => &mut self.counts[at],
+            Err(at) if self.table.place(id.0).is_ok() => {
+                let untouched = CollectionCounts {
+                    id,
+                    ..CollectionCounts::default()
+                };
+                self.counts.insert(at, untouched);
+                &mut self.counts[at]
+            }
+            Err(_) => &mut self.dead,
         }
-        &mut self.counts[open.counts as usize]
     }
 
     /// Whether the figures of a key's collection are not kept, but what others leave over.
     fn derives(&self, key: &[u8]) -> bool {
-        is_default(key) && self.default_open
+        is_default(key) && self.table.default_open
     }
 
     /// Of a key the table held `old`, and holds `new` from now on.
@@ -272,9 +219,15 @@ impl VbCollections {
         }
     }
 
-    /// Figures of the collections that were ever used here, but for the default one; in no order.
+    /// Figures of the collections that were ever used here, but for the default one; by number.
     pub(crate) fn counts(&self) -> &[CollectionCounts] {
         &self.counts
+    }
+
+    /// Figures of one of them, if it was ever used here.
+    pub(crate) fn counts_of(&self, id: CollectionId) -> Option<&CollectionCounts> {
+        let at = self.counts.binary_search_by_key(&id, |counts| counts.id);
+        self.counts.get(at.ok()?)
     }
 
     /// Figures of what was dropped and is still in memory.
@@ -291,48 +244,69 @@ impl VbCollections {
     /// is not here.
     pub(crate) fn high_seqno(&self, id: CollectionId) -> Option<Seqno> {
         if id == CollectionId::DEFAULT {
-            return self.default_open.then_some(self.default_high);
+            return self.table.default_open.then_some(self.default_high);
         }
-        let open = &self.open[self.place(id.0).ok()?];
-        let counts = self.counts.get(open.counts as usize);
-        let high = counts.map_or(Seqno::ZERO, |counts| counts.high_seqno);
-        Some(high.max(open.start).max(open.modified))
+        let counted = self.counts_of(id).map_or(Seqno::ZERO, |one| one.high_seqno);
+        Some(counted.max(self.newest_event(self.table.find(id.0)?)))
+    }
+
+    /// The newest event of a collection.
+    fn newest_event(&self, open: &Open) -> Seqno {
+        let [begun, modified] = [open.begun, open.modified].map(|step| self.seqnos.seqno(step));
+        begun.max(modified)
+    }
+
+    fn steps_of(&self, id: CollectionId) -> Option<[StepNumber; 2]> {
+        if id == CollectionId::DEFAULT {
+            let modified = self.table.default_modified;
+            return self.table.default_open.then_some([modified, 0]);
+        }
+        self.table
+            .find(id.0)
+            .map(|open| [open.begun, open.modified])
     }
 
     /// The rows that say what became of a collection, zero for none. `None` when it is not here.
     pub(crate) fn rows_of(&self, id: CollectionId) -> Option<[Seqno; 2]> {
-        if id == CollectionId::DEFAULT {
-            return self
-                .default_open
-                .then_some([self.default_modified, Seqno::ZERO]);
-        }
-        let open = &self.open[self.place(id.0).ok()?];
-        Some([open.start, open.modified])
+        Some(self.steps_of(id)?.map(|step| self.seqnos.row(step).0))
+    }
+
+    /// Events that say which collections and scopes are here.
+    pub(crate) fn events_in_use(&self) -> usize {
+        self.table.steps_in_use().len()
     }
 
     /// Every collection but the default one, with its figures.
     pub(crate) fn all(&self) -> impl Iterator<Item = OpenCollection> {
-        self.open.iter().map(|open| {
+        let mut counted = self.counts.iter().peekable();
+        self.table.open.iter().map(move |open| {
             let id = CollectionId(open.id);
             let untouched = CollectionCounts {
                 id,
                 ..CollectionCounts::default()
             };
-            let mut counts = *self.counts.get(open.counts as usize).unwrap_or(&untouched);
-            counts.high_seqno = counts.high_seqno.max(open.start).max(open.modified);
+            while counted.next_if(|counts| counts.id < id).is_some() {}
+            let found = counted.next_if(|counts| counts.id == id);
+            let mut counts = *found.unwrap_or(&untouched);
+            counts.high_seqno = counts.high_seqno.max(self.newest_event(open));
             OpenCollection {
                 scope: ScopeId(open.scope),
-                start_seqno: open.start,
+                start_seqno: self.seqnos.seqno(open.begun),
                 max_ttl_s: (open.ttl != NO_TTL).then_some(open.ttl),
                 counts,
             }
         })
     }
 
+    /// How many collections there are besides the default one.
+    pub(crate) fn len(&self) -> usize {
+        self.table.open.len()
+    }
+
     /// The numbers of the collections of a scope.
     pub(crate) fn of_scope(&self, scope: ScopeId) -> Vec<CollectionId> {
-        let default = scope == ScopeId::DEFAULT && self.default_open;
-        let others = self.open.iter().filter(|open| open.scope == scope.0);
+        let default = scope == ScopeId::DEFAULT && self.table.default_open;
+        let others = self.table.open.iter().filter(|open| open.scope == scope.0);
         let others = others.map(|open| CollectionId(open.id));
         let default = default.then_some(CollectionId::DEFAULT).into_iter();
         default.chain(others).collect()
@@ -340,12 +314,12 @@ impl VbCollections {
 
     /// Whether there are, or were, others than the default one.
     pub(crate) fn is_plain(&self) -> bool {
-        self.uid == ManifestUid(0) && self.open.is_empty() && self.default_open
+        self.uid == ManifestUid(0) && self.table.open.is_empty() && self.table.default_open
     }
 
     /// The numbers of all scopes, ascending.
     pub(crate) fn scopes(&self) -> Vec<ScopeId> {
-        let others = self.scopes.iter().map(|scope| ScopeId(scope.0));
+        let others = self.table.scopes.iter().map(|scope| ScopeId(scope.0));
         std::iter::once(ScopeId::DEFAULT).chain(others).collect()
     }
 
@@ -378,125 +352,142 @@ impl VbCollections {
 
     /// Which rows mean something, with every change up to `up_to`.
     pub(crate) fn living(&self, up_to: Seqno) -> Living {
-        let default = self.default_open.then_some((0, Seqno::ZERO)).into_iter();
-        let others = self.open.iter().map(|open| (open.id, open.start));
+        let default = self.table.default_open.then_some((0, Seqno::ZERO));
+        let default = default.into_iter();
+        let others = self.table.open.iter();
+        let others = others.map(|open| (open.id, self.seqnos.seqno(open.begun)));
         Living::new(up_to, default.chain(others).collect())
     }
 
     // --- Changes ---
 
-    /// The row that an event takes the place of; zero for none.
-    pub(crate) fn superseded(&self, change: &CollectionChange<'_>) -> Seqno {
-        match change {
-            CollectionChange::Begun { .. } | CollectionChange::ScopeBegun { .. } => Seqno::ZERO,
-            CollectionChange::Modified { id, .. } if *id == CollectionId::DEFAULT => {
-                self.default_modified
-            }
-            CollectionChange::Modified { id, .. } => self
-                .place(id.0)
-                .map_or(Seqno::ZERO, |at| self.open[at].modified),
-            CollectionChange::Ended { id, .. } => self
-                .place(id.0)
-                .map_or(Seqno::ZERO, |at| self.open[at].start),
-            CollectionChange::ScopeEnded { scope } => {
-                let found = self.scopes.binary_search_by_key(&scope.0, |one| one.0);
-                found.map_or(Seqno::ZERO, |at| self.scopes[at].1)
-            }
+    /// What comes before an event of the same key.
+    pub(crate) fn superseded(&self, change: &CollectionChange<'_>) -> Superseded {
+        let step = self.table.superseded(change);
+        let (row, grouped) = self.seqnos.row(step);
+        Superseded {
+            seqno: self.seqnos.seqno(step),
+            row: if grouped { Seqno::ZERO } else { row },
+            grouped,
         }
     }
 
     /// Takes note of an event at `seqno`. One that says what is known already changes little.
     pub(crate) fn apply(&mut self, event: &SystemEvent<'_>, seqno: Seqno) {
+        self.note(event, (self.table.steps + 1, seqno));
+        Arc::make_mut(&mut self.table).apply(&event.change);
+    }
+
+    /// The same of what an event does beside the table, with its step and its seqno.
+    fn note(&mut self, event: &SystemEvent<'_>, (step, seqno): (StepNumber, Seqno)) {
         self.uid = self.uid.max(event.manifest);
-        match event.change {
-            CollectionChange::Begun {
-                scope,
-                id,
-                settings,
-                ..
-            } => self.begin(scope, id, settings, seqno),
-            CollectionChange::Modified { id, settings, .. } => self.modify(id, settings, seqno),
-            CollectionChange::Ended { id, .. } => self.end(id, seqno),
-            CollectionChange::ScopeBegun { scope, .. } => {
-                match self.scopes.binary_search_by_key(&scope.0, |one| one.0) {
-                    Ok(at) => self.scopes[at].1 = seqno,
-                    Err(at) => self.scopes.insert(at, (scope.0, seqno)),
-                }
-            }
-            CollectionChange::ScopeEnded { scope } => self.scopes.retain(|one| one.0 != scope.0),
+        self.push((step, seqno), 0);
+        if let CollectionChange::Ended { id, .. } = event.change {
+            self.end(id, seqno);
         }
     }
 
-    fn begin(
-        &mut self,
-        scope: ScopeId,
-        id: CollectionId,
-        settings: CollectionSettings,
-        seqno: Seqno,
-    ) {
-        if id == CollectionId::DEFAULT {
-            // It does not come back.
-            return;
-        }
-        let begun = Open {
-            start: seqno,
-            modified: Seqno::ZERO,
-            id: id.0,
-            scope: scope.0,
-            ttl: ttl_of(settings),
-            counts: UNTOUCHED,
+    fn push(&mut self, (step, seqno): (StepNumber, Seqno), grouped: u32) {
+        let table = &self.table;
+        let in_use = || {
+            // Those that the table does not know yet are the newest.
+            let mut steps = table.steps_in_use();
+            steps.extend(table.steps + 1..step);
+            steps
         };
-        self.set_historical(id.0, settings.history);
-        match self.place(id.0) {
-            Ok(at) => self.open[at].ttl = begun.ttl,
-            Err(at) => self.open.insert(at, begun),
-        }
+        self.seqnos.push(step, seqno, grouped, in_use);
     }
 
-    fn modify(&mut self, id: CollectionId, settings: CollectionSettings, seqno: Seqno) {
-        if id == CollectionId::DEFAULT {
-            self.default_ttl = ttl_of(settings);
-            self.default_modified = seqno;
-        } else if let Ok(at) = self.place(id.0) {
-            self.open[at].ttl = ttl_of(settings);
-            self.open[at].modified = seqno;
+    /// Takes note of the group in a row of the store; `false` when it cannot be read.
+    ///
+    /// Cost: O(1) if it follows the same table as the last one that was loaded, and is the same.
+    pub(crate) fn load_group(&mut self, row: &Document, shared: &mut SharedCollections) -> bool {
+        let Some(events) = GroupEvents::parse(row.value()) else {
+            return false;
+        };
+        let before = u64::from(events.left().saturating_sub(1));
+        let Some(first) = row.seqno().0.checked_sub(before).map(Seqno) else {
+            return false;
+        };
+        let (step, count) = (self.table.steps + 1, events.left());
+        let known = shared.loaded.as_ref().filter(|(from, known, _)| {
+            known.value() == row.value() && (Arc::ptr_eq(from, &self.table) || *from == self.table)
+        });
+        let table = if let Some((_, _, to)) = known {
+            Arc::clone(to)
+        } else if count > 0 && events.is_whole() {
+            let mut table = Table::clone(&self.table);
+            events.clone().for_each(|event| table.apply(&event.change));
+            let table = Arc::new(table);
+            shared.loaded = Some((Arc::clone(&self.table), row.clone(), Arc::clone(&table)));
+            table
         } else {
+            return false;
+        };
+        self.uid = self.uid.max(events.manifest());
+        self.push((step, first), count);
+        self.table = table;
+        true
+    }
+
+    // --- Plans ---
+
+    /// The next steps towards a manifest.
+    pub(crate) fn plan<'m>(&self, planner: &mut ManifestPlanner<'m>) -> Arc<Plan<'m>> {
+        planner.plan(&self.table)
+    }
+
+    /// Takes note of an event of a plan, the `index`th, but not in the table.
+    pub(crate) fn note_planned(&mut self, event: &SystemEvent<'_>, index: usize, seqno: Seqno) {
+        self.note(event, (self.table.steps + 1 + index as u32, seqno));
+    }
+
+    /// Takes note of the group of a plan, but not in the table.
+    pub(crate) fn note_planned_group(&mut self, uid: ManifestUid, events: u32, first: Seqno) {
+        self.uid = self.uid.max(uid);
+        self.push((self.table.steps + 1, first), events);
+    }
+
+    /// All steps of a plan were taken.
+    pub(crate) fn finish_plan(&mut self, plan: &Plan<'_>) {
+        self.table = Arc::clone(&plan.to);
+    }
+
+    /// Shares the table with other vBuckets if theirs is the same, else offers it.
+    pub(crate) fn share(&mut self, shared: &mut SharedCollections) {
+        if Arc::ptr_eq(&self.table, &shared.table) {
             return;
         }
-        self.set_historical(id.0, settings.history);
+        if *self.table == *shared.table {
+            self.table = Arc::clone(&shared.table);
+        } else {
+            shared.table = Arc::clone(&self.table);
+        }
     }
 
     fn end(&mut self, id: CollectionId, seqno: Seqno) {
-        self.set_historical(id.0, false);
         if id == CollectionId::DEFAULT {
-            if self.default_open && self.default_high > Seqno::ZERO {
+            if self.table.default_open && self.default_high > Seqno::ZERO {
                 self.dead_end = seqno;
             }
-            self.default_open = false;
             return;
         }
-        let Ok(at) = self.place(id.0) else {
+        let Some(open) = self.table.find(id.0) else {
             // Of documents that came without a beginning the store may have rows.
             if self.dead.high_seqno > Seqno::ZERO {
                 self.dead_end = seqno;
             }
             return;
         };
-        let open = self.open.remove(at);
-        if open.modified > Seqno::ZERO {
+        if open.modified > 0 {
             self.dead_end = seqno;
         }
-        if open.counts == UNTOUCHED {
-            return;
-        }
-        self.dead_end = seqno;
-        let counts = self.counts.swap_remove(open.counts as usize);
-        self.dead.items += counts.items;
-        self.dead.memory_bytes += counts.memory_bytes;
-        if let Some(moved) = self.counts.get(open.counts as usize)
-            && let Ok(at) = self.place(moved.id.0)
-        {
-            self.open[at].counts = open.counts;
+        let counted = self.counts.binary_search_by_key(&id, |counts| counts.id);
+        if let Ok(at) = counted {
+            self.dead_end = seqno;
+            let counts = self.counts.remove(at);
+            self.dead.items += counts.items;
+            self.dead.memory_bytes += counts.memory_bytes;
         }
     }
 
@@ -506,95 +497,19 @@ impl VbCollections {
         self.dead.memory_bytes += memory_bytes;
     }
 
-    /// The next few events that lead to `manifest`: what went, what came, what changed.
-    ///
-    /// Cost: O(collections).
-    pub(crate) fn differences<'a>(
-        &self,
-        manifest: &'a Manifest,
-        most: usize,
-    ) -> Vec<CollectionChange<'a>> {
-        let (mut changes, came) = self.collection_differences(manifest);
-        for &(scope, _) in &self.scopes {
-            if manifest.scope(ScopeId(scope)).is_none() {
-                changes.push(CollectionChange::ScopeEnded {
-                    scope: ScopeId(scope),
-                });
-            }
-        }
-        for scope in manifest.scopes() {
-            let known = self.scopes.binary_search_by_key(&scope.id.0, |one| one.0);
-            if scope.id != ScopeId::DEFAULT && known.is_err() {
-                changes.push(CollectionChange::ScopeBegun {
-                    scope: scope.id,
-                    name: &scope.name,
-                });
-            }
-        }
-        changes.extend(came);
-        changes.truncate(most);
-        changes
-    }
-
-    /// Which collections went; which ones came or changed. Both sides are in the same order.
-    fn collection_differences<'a>(&self, manifest: &'a Manifest) -> Differences<'a> {
-        let (mut went, mut came) = (Vec::new(), Vec::new());
-        let ended = |open: &Open| CollectionChange::Ended {
-            scope: ScopeId(open.scope),
-            id: CollectionId(open.id),
-        };
-        if self.default_open && manifest.collection(CollectionId::DEFAULT).is_none() {
-            went.push(CollectionChange::Ended {
-                scope: ScopeId::DEFAULT,
-                id: CollectionId::DEFAULT,
-            });
-        }
-        let mut here = self.open.iter().peekable();
-        for (scope, collection) in manifest.collections() {
-            while let Some(open) = here.next_if(|open| open.id < collection.id.0) {
-                went.push(ended(open));
-            }
-            let open = here.next_if(|open| open.id == collection.id.0);
-            came.extend(self.difference(scope.id, collection, open));
-        }
-        went.extend(here.map(ended));
-        (went, came)
-    }
-
-    fn difference<'a>(
-        &self,
-        scope: ScopeId,
-        collection: &'a Collection,
-        open: Option<&Open>,
-    ) -> Option<CollectionChange<'a>> {
-        let (id, name, settings) = (collection.id, &*collection.name, collection.settings);
-        let ttl = if id == CollectionId::DEFAULT {
-            // One that was dropped does not come back.
-            self.default_open.then_some(self.default_ttl)?
-        } else if let Some(open) = open {
-            open.ttl
-        } else {
-            return Some(CollectionChange::Begun {
-                scope,
-                id,
-                name,
-                settings,
-            });
-        };
-        let same = ttl == ttl_of(settings) && self.is_historical(id.0) == settings.history;
-        (!same).then_some(CollectionChange::Modified {
-            scope,
-            id,
-            name,
-            settings,
-        })
-    }
-
-    /// Bytes beyond the vBucket's own.
+    /// Bytes beyond the vBucket's own, without the table, which is shared.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.open.capacity() * size_of::<Open>()
-            + self.scopes.capacity() * size_of::<(u32, Seqno)>()
-            + self.counts.capacity() * size_of::<CollectionCounts>()
-            + size_of_val(&*self.historical)
+        self.seqnos.memory_bytes() + self.counts.capacity() * size_of::<CollectionCounts>()
     }
+}
+
+/// What an event follows that has its key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Superseded {
+    /// Seqno of that event; zero for none.
+    pub(crate) seqno: Seqno,
+    /// The row that goes when the event is written; zero for none.
+    pub(crate) row: Seqno,
+    /// The event before has a row together with others, which stays.
+    pub(crate) grouped: bool,
 }

@@ -1,13 +1,17 @@
 //! Collections of a vBucket: how they come and go, and what becomes of their documents.
 
+use std::sync::Arc;
+
 use model::{
-    CollectionId, Document, Draft, Kind, ManifestUid, Meta, Now, ScopeId, Seqno, VbState, split_key,
+    Cas, CollectionId, Document, Draft, Kind, ManifestUid, Meta, Now, ScopeId, Seqno, VbState,
+    split_key,
 };
 
 use super::{Applied, VBucket};
 use crate::checkpoint::ReplicaError;
 use crate::collections::{
-    CollectionChange, CollectionCounts, Living, Manifest, OpenCollection, SystemEvent,
+    CollectionChange, CollectionCounts, EventGroup, Living, ManifestPlanner, OpenCollection,
+    SharedCollections, Steps, Superseded, SystemEvent,
 };
 use crate::error::OpError;
 use crate::table::Spot;
@@ -40,34 +44,50 @@ impl VBucket {
         }
     }
 
-    /// Brings the collections some steps closer to `manifest`; `true` once they are there. Each
+    /// Brings the collections some steps closer to the planner's manifest; `true` once they are there. Each
     /// step is a change like any other: stored, streamed, followed by replicas. Does nothing
     /// unless active, and says so with `true`.
     ///
     /// Documents of a collection that was dropped are not found any more; durable writes of it
     /// that wait are given up. [`VBucket::erase_dead`] and a compaction take them away.
     ///
-    /// Cost: O(collections) and the steps; O(prepares) for a collection that is dropped.
-    pub fn apply_manifest(&mut self, manifest: &Manifest, steps: usize, now: Now) -> bool {
-        if self.state != VbState::Active || self.collections.uid() > manifest.uid() {
+    /// Cost: O(steps), and O(1) for all that begins together, once the planner has met the same collections in another vBucket;
+    /// else O(collections). O(prepares) for a collection that is dropped.
+    pub fn apply_manifest(&mut self, planner: &mut ManifestPlanner<'_>, now: Now) -> bool {
+        let uid = planner.manifest().uid();
+        if self.state != VbState::Active || self.collections.uid() > uid {
             return true;
         }
-        let changes = self.collections.differences(manifest, steps);
-        let finished = changes.len() < steps;
-        for change in changes {
-            let event = SystemEvent {
-                manifest: manifest.uid(),
-                change,
-            };
-            if let CollectionChange::Ended { id, .. } = change {
-                self.give_up_prepares(id);
+        let plan = self.collections.plan(planner);
+        let finished = match &plan.steps {
+            Steps::None => true,
+            Steps::Events(events) => {
+                for (index, event) in events.iter().enumerate() {
+                    if let CollectionChange::Ended { id, .. } = event.change {
+                        self.give_up_prepares(id);
+                    }
+                    self.note_event(event, index, now);
+                }
+                events.len() < planner.steps_max()
             }
-            self.note_event(&event, now);
-        }
+            Steps::Group(group) => {
+                self.note_group(uid, group, now);
+                false
+            }
+        };
+        self.collections.finish_plan(&plan);
         if finished {
-            self.collections.caught_up(manifest.uid());
+            self.collections.caught_up(uid);
         }
         finished
+    }
+
+    /// Has one table of collections for this vBucket and others that have the same ones: keeps that of
+    /// `shared` if it is the same as its own, else puts its own there.
+    ///
+    /// Cost: O(collections) unless it has that one already.
+    pub fn share_collections(&mut self, shared: &mut SharedCollections) {
+        self.collections.share(shared);
     }
 
     fn give_up_prepares(&mut self, id: CollectionId) {
@@ -85,7 +105,9 @@ impl VBucket {
         }
     }
 
-    fn note_event(&mut self, event: &SystemEvent<'_>, now: Now) {
+    /// Makes the event that a plan has at `index`.
+    fn note_event(&mut self, event: &SystemEvent<'_>, index: usize, now: Now) {
+        let superseded = self.collections.superseded(&event.change);
         let meta = Meta {
             kind: event.kind(),
             expiry: if event.kind() == Kind::Deletion {
@@ -93,32 +115,66 @@ impl VBucket {
             } else {
                 0
             },
+            flags: SystemEvent::flags(superseded.grouped),
             ..Meta::default()
         };
         let draft = Draft::new(&event.key(), &event.value(), &meta);
         let seqno = self.high_seqno.next();
         let document = draft.stamp(self.hlc.next(now), seqno, 1);
-        self.take_event(event, &document);
+        self.queue_event(event, &document, superseded);
+        self.before_event(event);
+        self.collections.note_planned(event, index, seqno);
+    }
+
+    /// Makes all events of a group.
+    fn note_group(&mut self, uid: ManifestUid, group: &Arc<EventGroup>, now: Now) {
+        let events = group.events();
+        let (first, first_cas) = (self.high_seqno.next(), self.hlc.next(now));
+        let others = u64::from(events.saturating_sub(1));
+        let (last, last_cas) = (Seqno(first.0 + others), Cas(first_cas.0 + others));
+        self.hlc.observe(last_cas);
+        let marker = EventGroup::marker(last, last_cas);
+        self.checkpoints.append_group(&marker, group);
+        self.changed_to(last);
+        self.collections.note_planned_group(uid, events, first);
     }
 
     /// Queues an event that has its place, and follows it.
     fn take_event(&mut self, event: &SystemEvent<'_>, document: &Document) {
-        let seqno = document.seqno();
-        let supersedes = self.collections.superseded(&event.change);
+        let superseded = self.collections.superseded(&event.change);
+        self.queue_event(event, document, superseded);
+        self.follow_event(event, document.seqno());
+    }
+
+    fn queue_event(
+        &mut self,
+        event: &SystemEvent<'_>,
+        document: &Document,
+        superseded: Superseded,
+    ) {
         let active = self.state == VbState::Active;
         if active && self.collections.switches_history(&event.change) {
             // In one checkpoint all changes of a collection are kept, or none.
             self.checkpoints.close_checkpoint();
         }
-        self.checkpoints.append_apart(document, supersedes, active);
+        self.checkpoints.append_apart(document, superseded, active);
+        self.changed_to(document.seqno());
+    }
+
+    fn changed_to(&mut self, seqno: Seqno) {
         self.high_seqno = seqno;
         self.visible_seqno = seqno;
         self.outbox.needs_flush = true;
         self.outbox.changed = true;
-        self.follow_event(event, seqno);
     }
 
     fn follow_event(&mut self, event: &SystemEvent<'_>, seqno: Seqno) {
+        self.before_event(event);
+        self.collections.apply(event, seqno);
+    }
+
+    /// What is to be done as long as the collections are what they were.
+    fn before_event(&mut self, event: &SystemEvent<'_>) {
         if let CollectionChange::Ended { id, .. } = event.change {
             if id == CollectionId::DEFAULT && self.collections.is_open(id) {
                 let counts = self.default_counts();
@@ -129,7 +185,6 @@ impl VBucket {
                 self.give_up_prepares(id);
             }
         }
-        self.collections.apply(event, seqno);
     }
 
     /// Takes an event of the active vBucket that this one follows. See [`VBucket::apply`].
@@ -138,26 +193,44 @@ impl VBucket {
         let event = event.ok_or(ReplicaError::Marker("a system event makes no sense"))?;
         self.checkpoints.check_next(document, None, false)?;
         self.hlc.observe(document.cas());
-        let timed = self.with_time(document);
-        self.take_event(&event, timed.as_ref().unwrap_or(document));
+        let noted = self.as_noted_here(&event, document);
+        self.take_event(&event, noted.as_ref().unwrap_or(document));
         Ok(self.applied())
     }
 
-    /// An end that came without its time gets the one of the newest change: it is purged by it.
-    fn with_time(&self, document: &Document) -> Option<Document> {
+    /// An end that came without its time gets the one of the newest change: it is purged by it. And whether
+    /// it is purged at all depends on the rows that are here.
+    fn as_noted_here(&self, event: &SystemEvent<'_>, document: &Document) -> Option<Document> {
         let untimed = document.kind().is_tombstone() && document.expiry() == 0;
+        let flags = SystemEvent::flags(self.collections.superseded(&event.change).grouped);
+        if !untimed && document.flags() == flags {
+            return None;
+        }
         let seconds = self.hlc.max().0 / 1_000_000_000;
+        let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
         let meta = Meta {
-            expiry: u32::try_from(seconds).unwrap_or(u32::MAX),
+            expiry: if untimed { seconds } else { document.expiry() },
+            flags,
             ..document.meta()
         };
-        untimed
-            .then(|| Document::from_joined(document.key_and_value(), document.key().len(), &meta))
+        let key_len = document.key().len();
+        Some(Document::from_joined(
+            document.key_and_value(),
+            key_len,
+            &meta,
+        ))
     }
 
     /// Takes an event from the store; `false` when it cannot be read.
-    pub(super) fn load_event(&mut self, document: &Document) -> bool {
+    pub(super) fn load_event(
+        &mut self,
+        document: &Document,
+        shared: &mut SharedCollections,
+    ) -> bool {
         self.hlc.observe(document.cas());
+        if SystemEvent::is_group(document.key()) {
+            return self.collections.load_group(document, shared);
+        }
         match SystemEvent::parse(document.key(), document.kind(), document.value()) {
             Some(event) => {
                 self.follow_event(&event, document.seqno());
@@ -268,12 +341,7 @@ impl VBucket {
 
     /// Whether it holds nothing but the beginnings of its collections, and never held more. O(collections).
     pub fn holds_only_collections(&self) -> bool {
-        let others = self.collections.all().map(|one| one.counts.id);
-        let all = others.chain([CollectionId::DEFAULT]);
-        let rows = all.filter_map(|id| self.collections.rows_of(id)).flatten();
-        let rows = rows.filter(|seqno| *seqno != Seqno::ZERO).count();
-        let of_scopes = self.collections.scopes().len() - 1;
-        (rows + of_scopes) as u64 == self.high_seqno.0
+        self.collections.events_in_use() as u64 == self.high_seqno.0
     }
 
     /// The newest manifest of which something is noted here.
@@ -325,9 +393,8 @@ impl VBucket {
         if id == CollectionId::DEFAULT {
             return self.default_counts().items;
         }
-        let mut all = self.collections.counts().iter();
-        all.find(|counts| counts.id == id)
-            .map_or(0, |counts| counts.items)
+        let counted = self.collections.counts_of(id);
+        counted.map_or(0, |counts| counts.items)
     }
 
     /// Adds the figures of every collection that was ever used here to `out`, in no order.
@@ -376,7 +443,7 @@ impl VBucket {
     /// How many collections and scopes are here.
     pub fn collection_lengths(&self) -> (usize, usize) {
         let default = usize::from(self.collections.is_open(CollectionId::DEFAULT));
-        let others = self.collections.all().count();
+        let others = self.collections.len();
         (others + default, self.collections.scopes().len())
     }
 }

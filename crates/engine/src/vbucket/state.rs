@@ -3,7 +3,7 @@
 use model::{Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbState, VbUuid};
 
 use super::VBucket;
-use crate::collections::SystemEvent;
+use crate::collections::{SharedCollections, SystemEvent};
 
 impl VBucket {
     /// Takes a row of the store, in ascending seqno order; a later row of a key wins.
@@ -11,12 +11,22 @@ impl VBucket {
     /// Returns the seqno of a row that should not be in the store: the older one of two of the
     /// same key, or one above the record's high seqno.
     pub fn load(&mut self, document: Document) -> Option<Seqno> {
+        self.load_shared(document, &mut SharedCollections::default())
+    }
+
+    /// [`VBucket::load`] of one of many vBuckets that mostly have the same collections: `shared` goes from one to
+    /// the next.
+    pub fn load_shared(
+        &mut self,
+        document: Document,
+        shared: &mut SharedCollections,
+    ) -> Option<Seqno> {
         let seqno = document.seqno();
         if seqno > self.high_seqno {
             return Some(seqno);
         }
         if SystemEvent::is_key(document.key()) {
-            return (!self.load_event(&document)).then_some(seqno);
+            return (!self.load_event(&document, shared)).then_some(seqno);
         }
         if !self.collections.has(document.key()) {
             // Its collection was dropped before this row was taken out of the store.

@@ -45,6 +45,7 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use model::{Document, Meta, Seqno, VbId, VbRecord};
@@ -135,6 +136,8 @@ pub struct DiskStore {
     /// `None` while it is opened again, and after closing.
     engine: RwLock<Option<Arc<Engine>>>,
     counts: Arc<merge::Counts>,
+    /// The directory says that there is a manifest.
+    manifest_noted: AtomicBool,
 }
 
 impl DiskStore {
@@ -175,6 +178,7 @@ impl DiskStore {
             writer: Mutex::new(Writer::new(directory, tails, &found, &counts)),
             engine: RwLock::new(Some(engine)),
             counts,
+            manifest_noted: AtomicBool::new(false),
         };
         let opened = Opened {
             fresh,
@@ -295,12 +299,22 @@ impl KvStore for DiskStore {
     }
 
     fn set_manifest(&self, text: &[u8]) -> Result<(), StoreError> {
+        // A commit holds the writer through its sync, and it is only needed for the first manifest.
+        let is_open = self
+            .engine
+            .try_read()
+            .is_some_and(|engine| engine.is_some());
+        if is_open && self.manifest_noted.load(Ordering::Acquire) {
+            return manifest::write(&self.path, text);
+        }
         manifest::write(&self.open_path(manifest::WRITING)?, text)?;
         let mut writer = self.writer.lock();
         let Some(directory) = writer.directory_mut() else {
             return Err(StoreError::new(ErrorKind::Closed, manifest::WRITING));
         };
-        directory.note_manifest().map_err(manifest::not_written)
+        directory.note_manifest().map_err(manifest::not_written)?;
+        self.manifest_noted.store(true, Ordering::Release);
+        Ok(())
     }
 
     fn locate(&self, vb: VbId, after: Seqno, high: Seqno) -> DamagedRow {

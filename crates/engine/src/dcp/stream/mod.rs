@@ -443,6 +443,7 @@ impl Stream {
         }
         let (mut place, mut last) = (BatchPlace::default(), Seqno::ZERO);
         while let Some(document) = batch.next(&mut place) {
+            // Of a group the filters that such a peer may have want all events, or none.
             if self.filter.wants(document) && !document.kind().is_prepared() {
                 last = document.seqno();
             }

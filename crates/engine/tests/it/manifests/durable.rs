@@ -139,10 +139,10 @@ impl World {
 
     /// Notes the next two of `steps`, each with the writes that are given up with it. Tells how
     /// many those were.
-    pub(super) fn note_steps(&mut self, steps: Vec<Change>) -> u64 {
+    pub(super) fn note_steps(&mut self, steps: Vec<Change>, most: usize) -> u64 {
         let mut given_up = VecDeque::from(self.active.vbucket.take_outbox().decided);
         let count = given_up.len() as u64;
-        for step in steps.into_iter().take(2) {
+        for step in steps.into_iter().take(most) {
             if let Change::Ended(id) = step {
                 let of_it = |world: &Self, one: &Decided| {
                     let change = world.history.changes.get(&one.prepare);

@@ -177,6 +177,7 @@ impl State {
                 .difference(&self.scopes)
                 .map(|id| Change::ScopeBegun(*id)),
         );
+        let mut modified = Vec::new();
         for (scope, collection) in manifest.collections() {
             let (id, ttl) = (collection.id.0, collection.settings.max_ttl_s);
             match self.open.get(&id) {
@@ -185,10 +186,11 @@ impl State {
                     scope: scope.id.0,
                     ttl,
                 }),
-                Some(open) if open.ttl != ttl => changes.push(Change::Modified { id, ttl }),
+                Some(open) if open.ttl != ttl => modified.push(Change::Modified { id, ttl }),
                 Some(_) => {}
             }
         }
+        changes.extend(modified);
         changes
     }
 }

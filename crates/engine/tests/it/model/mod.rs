@@ -6,7 +6,9 @@ mod ops;
 
 use std::sync::Arc;
 
-use engine::collections::{Collection, CollectionSettings, Manifest, Scope, SystemEvent};
+use engine::collections::{
+    Collection, CollectionSettings, Manifest, ManifestPlanner, Scope, SystemEvent,
+};
 use engine::{
     Arithmetic, Codec, Concat, ConcatPlace, FlushBatch, FlushBudget, OpError, Outcome, StoreMode,
     VBucket, VbConfig, Write,
@@ -87,7 +89,8 @@ impl World {
             collections: vec![default],
         };
         let manifest = Manifest::new(ManifestUid(1), vec![scope]).expect("a valid manifest");
-        assert!(self.vbucket.apply_manifest(&manifest, 9, self.now));
+        let mut planner = ManifestPlanner::new(&manifest, 9);
+        assert!(self.vbucket.apply_manifest(&mut planner, self.now));
         self.flush_begin(0);
         self.expected.high = Seqno(1);
         self.expected.max_cas = self.vbucket.max_cas();

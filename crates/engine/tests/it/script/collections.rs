@@ -2,7 +2,7 @@
 
 use engine::VBucket;
 use engine::collections::{
-    Collection, CollectionChange, CollectionSettings, Manifest, Scope, SystemEvent,
+    Collection, CollectionChange, CollectionSettings, Manifest, ManifestPlanner, Scope, SystemEvent,
 };
 use model::{CollectionId, Document, ManifestUid, Meta, Now, ScopeId, Seqno};
 
@@ -14,7 +14,8 @@ pub(crate) fn run(vbucket: &mut VBucket, words: &[&str], now: Now) -> String {
     if words[0] == "manifest" {
         let manifest = manifest(words);
         let mut steps = 1;
-        while !vbucket.apply_manifest(&manifest, 2, now) {
+        let mut planner = ManifestPlanner::new(&manifest, 2);
+        while !vbucket.apply_manifest(&mut planner, now) {
             steps += 1;
         }
         return format!("seqno {} in {steps}", vbucket.high_seqno());

@@ -1,0 +1,116 @@
+//! How vBuckets get to a manifest: found out once for all that stand at the same point.
+
+use std::sync::Arc;
+
+use super::group::EventGroup;
+use super::table::Table;
+use super::{CollectionChange, Manifest, SystemEvent};
+
+/// The next steps of a vBucket towards a manifest.
+#[derive(Clone, Debug)]
+pub(crate) enum Steps<'m> {
+    /// It is there.
+    None,
+    /// Some events, one row each.
+    Events(Vec<SystemEvent<'m>>),
+    /// Beginnings that have one row together.
+    Group(Arc<EventGroup>),
+}
+
+/// Steps from one table to another.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan<'m> {
+    from: Arc<Table>,
+    pub(super) to: Arc<Table>,
+    pub(crate) steps: Steps<'m>,
+}
+
+/// Brings vBuckets to one manifest. Those whose collections are the same take the same steps, and have
+/// the same table afterwards.
+///
+/// Cost: O(collections) for each different table that is met, and each time that
+/// [`VBucket::apply_manifest`](crate::VBucket::apply_manifest) is to be called again.
+#[derive(Debug)]
+pub struct ManifestPlanner<'m> {
+    manifest: &'m Manifest,
+    steps_max: usize,
+    plans: Vec<Arc<Plan<'m>>>,
+}
+
+/// Plans that are remembered. More are only met while collections are dropped, some in each step.
+const PLANS_MAX: usize = 128;
+
+impl<'m> ManifestPlanner<'m> {
+    /// To `manifest`, by at most so many events under one lock hold; more beginnings than that come
+    /// as one group.
+    #[must_use]
+    pub fn new(manifest: &'m Manifest, steps_max: usize) -> Self {
+        Self {
+            manifest,
+            steps_max,
+            plans: Vec::new(),
+        }
+    }
+
+    /// Where it leads.
+    #[must_use]
+    pub fn manifest(&self) -> &'m Manifest {
+        self.manifest
+    }
+
+    pub(crate) fn steps_max(&self) -> usize {
+        self.steps_max
+    }
+
+    /// The next steps of a vBucket with this table.
+    pub(super) fn plan(&mut self, from: &Arc<Table>) -> Arc<Plan<'m>> {
+        let known = |plan: &&Arc<Plan<'_>>| Arc::ptr_eq(&plan.from, from);
+        let known = self.plans.iter().find(known);
+        let same = || self.plans.iter().find(|plan| plan.from == *from);
+        if let Some(plan) = known.or_else(same) {
+            return Arc::clone(plan);
+        }
+        let plan = Arc::new(self.make(from));
+        if self.plans.len() == PLANS_MAX {
+            self.plans.clear();
+        }
+        self.plans.push(Arc::clone(&plan));
+        plan
+    }
+
+    fn make(&self, from: &Arc<Table>) -> Plan<'m> {
+        let mut changes = from.differences(self.manifest);
+        let begins = |change: &CollectionChange<'_>| {
+            matches!(
+                change,
+                CollectionChange::Begun { .. } | CollectionChange::ScopeBegun { .. }
+            )
+        };
+        let begun = changes.iter().take_while(|change| begins(change)).count();
+        let grouped = begun > self.steps_max;
+        changes.truncate(if grouped { begun } else { self.steps_max });
+        let mut to = Table::clone(from);
+        to.open.reserve_exact(changes.len());
+        for change in &changes {
+            to.apply(change);
+        }
+        let manifest = self.manifest.uid();
+        let steps = if changes.is_empty() {
+            Steps::None
+        } else if grouped {
+            Steps::Group(Arc::new(EventGroup::new(manifest, &changes)))
+        } else {
+            let event = |change| SystemEvent { manifest, change };
+            Steps::Events(changes.into_iter().map(event).collect())
+        };
+        let to = match steps {
+            Steps::None => Arc::clone(from),
+            _ => Arc::new(to),
+        };
+        Plan {
+            from: Arc::clone(from),
+            to,
+            steps,
+        }
+    }
+}

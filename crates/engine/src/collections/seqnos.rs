@@ -1,0 +1,136 @@
+//! Seqnos of the changes of collections in one vBucket.
+
+use model::Seqno;
+
+/// A step of a table of collections: its changes are numbered, alike in all vBuckets. 0 is none.
+pub(super) type StepNumber = u32;
+
+/// Fewer runs than that are never looked through for some that are of no use any more.
+const RUNS_MIN: usize = 8;
+
+/// Consecutive steps with consecutive seqnos.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    first: StepNumber,
+    /// Steps, if they have one row together; zero if each has a row.
+    grouped: u32,
+    seqno: Seqno,
+}
+
+/// Which seqno each step has here: a run-length encoding, since the changes of one manifest mostly follow each
+/// other.
+///
+/// Cost: 16 bytes for each run that a collection refers to, 32 at most.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StepSeqnos {
+    runs: Vec<Run>,
+}
+
+impl StepSeqnos {
+    fn run_of(&self, step: StepNumber) -> Option<&Run> {
+        let begun = self.runs.partition_point(|run| run.first <= step);
+        self.runs.get(begun.checked_sub(1)?).filter(|_| step > 0)
+    }
+
+    /// The seqno of a step; zero for none.
+    pub(super) fn seqno(&self, step: StepNumber) -> Seqno {
+        self.run_of(step).map_or(Seqno::ZERO, |run| {
+            Seqno(run.seqno.0 + u64::from(step - run.first))
+        })
+    }
+
+    /// Seqno of the row that tells of a step, and whether it tells of others too.
+    pub(super) fn row(&self, step: StepNumber) -> (Seqno, bool) {
+        match self.run_of(step) {
+            Some(run) if run.grouped > 0 => (Seqno(run.seqno.0 + u64::from(run.grouped) - 1), true),
+            _ => (self.seqno(step), false),
+        }
+    }
+
+    /// Adds steps from `first` on, above all others; `grouped` of them with one row, or one if it
+    /// is zero. `in_use` gives the steps that still mean something.
+    pub(super) fn push(
+        &mut self,
+        first: StepNumber,
+        seqno: Seqno,
+        grouped: u32,
+        in_use: impl FnOnce() -> Vec<StepNumber>,
+    ) {
+        if let Some(last) = self.runs.last()
+            && last.grouped == 0
+            && grouped == 0
+            && seqno.0.checked_sub(last.seqno.0) == Some(u64::from(first - last.first))
+        {
+            return;
+        }
+        if self.runs.len() == self.runs.capacity() && self.runs.len() >= RUNS_MIN {
+            self.prune(&in_use());
+        }
+        self.runs.push(Run {
+            first,
+            grouped,
+            seqno,
+        });
+    }
+
+    /// Drops the runs, but for the last one, that no step of `in_use` belongs to.
+    fn prune(&mut self, in_use: &[StepNumber]) {
+        let mut used = vec![false; self.runs.len()];
+        for step in in_use {
+            let begun = self.runs.partition_point(|run| run.first <= *step);
+            if let Some(at) = begun.checked_sub(1) {
+                used[at] = true;
+            }
+        }
+        if let Some(last) = used.last_mut() {
+            *last = true;
+        }
+        let mut used = used.into_iter();
+        self.runs.retain(|_| used.next().unwrap_or(true));
+    }
+
+    /// Bytes allocated.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.runs.capacity() * size_of::<Run>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_have_the_seqnos_they_were_given() {
+        let mut seqnos = StepSeqnos::default();
+        let none = || panic!("it is not full");
+        seqnos.push(1, Seqno(5), 0, none);
+        seqnos.push(2, Seqno(6), 0, none);
+        seqnos.push(3, Seqno(10), 4, none);
+        seqnos.push(7, Seqno(14), 0, none);
+        assert_eq!(seqnos.runs.len(), 3);
+        let found: Vec<u64> = (0..=7).map(|step| seqnos.seqno(step).0).collect();
+        assert_eq!(found, [0, 5, 6, 10, 11, 12, 13, 14]);
+        let rows: Vec<_> = (1..=7).map(|step| seqnos.row(step)).collect();
+        let grouped = (Seqno(13), true);
+        assert_eq!(rows[..2], [(Seqno(5), false), (Seqno(6), false)]);
+        assert_eq!(rows[2..6], [grouped; 4]);
+        assert_eq!(rows[6], (Seqno(14), false));
+    }
+
+    #[test]
+    fn what_nothing_refers_to_is_dropped() {
+        let mut seqnos = StepSeqnos::default();
+        for step in 1..=10_000 {
+            // Each lies between documents, and only the last two and the third are still there.
+            let in_use = || vec![3, step - 1, step];
+            seqnos.push(step, Seqno(u64::from(step) * 3), 0, in_use);
+            assert_eq!(seqnos.seqno(step), Seqno(u64::from(step) * 3));
+        }
+        assert_eq!(seqnos.seqno(3), Seqno(9));
+        assert!(
+            seqnos.memory_bytes() <= 16 * 16,
+            "{}",
+            seqnos.memory_bytes()
+        );
+    }
+}

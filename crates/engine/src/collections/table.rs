@@ -1,0 +1,270 @@
+//! Which collections there are, as all vBuckets that followed the same manifests have it.
+
+use model::{CollectionId, ScopeId};
+
+use super::seqnos::StepNumber;
+use super::{Collection, CollectionChange, CollectionSettings, Manifest};
+
+/// As a limit of the time to live: the bucket's holds.
+pub(super) const NO_TTL: u32 = u32::MAX;
+
+/// A collection that is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Open {
+    pub(super) id: u32,
+    pub(super) scope: u32,
+    pub(super) ttl: u32,
+    /// The step that began it.
+    pub(super) begun: StepNumber,
+    /// The step that modified it last, zero for none.
+    pub(super) modified: StepNumber,
+    /// Whether its replaced versions are kept.
+    pub(super) history: bool,
+}
+
+/// Scopes and collections, and the steps that led to them. No seqnos: those differ from vBucket
+/// to vBucket, so that one table serves all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Table {
+    pub(super) default_open: bool,
+    pub(super) default_ttl: u32,
+    pub(super) default_history: bool,
+    pub(super) default_modified: StepNumber,
+    /// By number, without the default collection.
+    pub(super) open: Vec<Open>,
+    /// By number, without the default scope; with the steps that began them.
+    pub(super) scopes: Vec<(u32, StepNumber)>,
+    /// The last step.
+    pub(super) steps: StepNumber,
+    /// Whether any collection keeps its replaced versions.
+    pub(super) any_history: bool,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self {
+            default_open: true,
+            default_ttl: NO_TTL,
+            default_history: false,
+            default_modified: 0,
+            open: Vec::new(),
+            scopes: Vec::new(),
+            steps: 0,
+            any_history: false,
+        }
+    }
+}
+
+fn ttl_of(settings: CollectionSettings) -> u32 {
+    settings.max_ttl_s.unwrap_or(NO_TTL)
+}
+
+impl Table {
+    pub(super) fn place(&self, id: u32) -> Result<usize, usize> {
+        self.open.binary_search_by_key(&id, |open| open.id)
+    }
+
+    pub(super) fn find(&self, id: u32) -> Option<&Open> {
+        Some(&self.open[self.place(id).ok()?])
+    }
+
+    /// Whether replaced versions of a collection are kept.
+    pub(super) fn is_historical(&self, id: u32) -> bool {
+        if id == CollectionId::DEFAULT.0 {
+            return self.default_history;
+        }
+        self.find(id).is_some_and(|open| open.history)
+    }
+
+    /// The step that began a scope, zero for none.
+    pub(super) fn scope_begun(&self, scope: ScopeId) -> StepNumber {
+        let found = self.scopes.binary_search_by_key(&scope.0, |one| one.0);
+        found.map_or(0, |at| self.scopes[at].1)
+    }
+
+    /// The step whose row an event takes the place of, zero for none.
+    pub(super) fn superseded(&self, change: &CollectionChange<'_>) -> StepNumber {
+        match change {
+            CollectionChange::Begun { .. } | CollectionChange::ScopeBegun { .. } => 0,
+            CollectionChange::Modified { id, .. } if *id == CollectionId::DEFAULT => {
+                self.default_modified
+            }
+            CollectionChange::Modified { id, .. } => {
+                self.find(id.0).map_or(0, |open| open.modified)
+            }
+            CollectionChange::Ended { id, .. } => self.find(id.0).map_or(0, |open| open.begun),
+            CollectionChange::ScopeEnded { scope } => self.scope_begun(*scope),
+        }
+    }
+
+    /// All steps that something refers to.
+    pub(super) fn steps_in_use(&self) -> Vec<StepNumber> {
+        let of_open = self
+            .open
+            .iter()
+            .flat_map(|open| [open.begun, open.modified]);
+        let of_scopes = self.scopes.iter().map(|scope| scope.1);
+        let all = of_open.chain(of_scopes).chain([self.default_modified]);
+        all.filter(|step| *step > 0).collect()
+    }
+
+    /// Makes a change, as the next step. One that says what is known already changes little.
+    pub(super) fn apply(&mut self, change: &CollectionChange<'_>) {
+        self.steps += 1;
+        let step = self.steps;
+        match *change {
+            CollectionChange::Begun {
+                scope,
+                id,
+                settings,
+                ..
+            } => self.begin(scope, id, settings),
+            CollectionChange::Modified { id, settings, .. } => {
+                self.modify(id, settings);
+            }
+            CollectionChange::Ended { id, .. } if id == CollectionId::DEFAULT => {
+                self.default_open = false;
+                self.default_history = false;
+            }
+            CollectionChange::Ended { id, .. } => {
+                if let Ok(at) = self.place(id.0) {
+                    self.open.remove(at);
+                }
+            }
+            CollectionChange::ScopeBegun { scope, .. } => {
+                match self.scopes.binary_search_by_key(&scope.0, |one| one.0) {
+                    Ok(at) => self.scopes[at].1 = step,
+                    Err(at) => self.scopes.insert(at, (scope.0, step)),
+                }
+            }
+            CollectionChange::ScopeEnded { scope } => self.scopes.retain(|one| one.0 != scope.0),
+        }
+        let begins =
+            matches!(change, CollectionChange::Begun { settings, .. } if !settings.history);
+        if !begins && !matches!(change, CollectionChange::ScopeBegun { .. }) {
+            let any = self.open.iter().any(|open| open.history);
+            self.any_history = self.default_history || any;
+        }
+    }
+
+    fn begin(&mut self, scope: ScopeId, id: CollectionId, settings: CollectionSettings) {
+        if id == CollectionId::DEFAULT {
+            // It does not come back.
+            return;
+        }
+        let begun = Open {
+            id: id.0,
+            scope: scope.0,
+            ttl: ttl_of(settings),
+            begun: self.steps,
+            modified: 0,
+            history: settings.history,
+        };
+        match self.place(id.0) {
+            Ok(at) => {
+                let there = &mut self.open[at];
+                (there.ttl, there.history) = (begun.ttl, begun.history);
+            }
+            Err(at) => self.open.insert(at, begun),
+        }
+    }
+
+    fn modify(&mut self, id: CollectionId, settings: CollectionSettings) {
+        let (ttl, history, step) = (ttl_of(settings), settings.history, self.steps);
+        if id == CollectionId::DEFAULT {
+            self.default_ttl = ttl;
+            self.default_modified = step;
+            self.default_history = history;
+        } else if let Ok(at) = self.place(id.0) {
+            let there = &mut self.open[at];
+            (there.ttl, there.modified, there.history) = (ttl, step, history);
+        }
+    }
+
+    /// The events that lead to `manifest`: what went, which scopes and which collections came, what
+    /// changed.
+    ///
+    /// Cost: O(collections).
+    pub(super) fn differences<'a>(&self, manifest: &'a Manifest) -> Vec<CollectionChange<'a>> {
+        let (mut changes, came) = self.collection_differences(manifest);
+        for &(scope, _) in &self.scopes {
+            let scope = ScopeId(scope);
+            if manifest.scope(scope).is_none() {
+                changes.push(CollectionChange::ScopeEnded { scope });
+            }
+        }
+        for scope in manifest.scopes() {
+            let known = self.scopes.binary_search_by_key(&scope.id.0, |one| one.0);
+            if scope.id != ScopeId::DEFAULT && known.is_err() {
+                changes.push(CollectionChange::ScopeBegun {
+                    scope: scope.id,
+                    name: &scope.name,
+                });
+            }
+        }
+        let (begun, modified): (Vec<_>, Vec<_>) = came
+            .into_iter()
+            .partition(|change| matches!(change, CollectionChange::Begun { .. }));
+        changes.extend(begun);
+        changes.extend(modified);
+        changes
+    }
+
+    /// Which collections went; which ones came or changed. Both sides are in the same order.
+    fn collection_differences<'a>(&self, manifest: &'a Manifest) -> Differences<'a> {
+        let (mut went, mut came) = (Vec::new(), Vec::new());
+        let ended = |open: &Open| CollectionChange::Ended {
+            scope: ScopeId(open.scope),
+            id: CollectionId(open.id),
+        };
+        if self.default_open && manifest.collection(CollectionId::DEFAULT).is_none() {
+            went.push(CollectionChange::Ended {
+                scope: ScopeId::DEFAULT,
+                id: CollectionId::DEFAULT,
+            });
+        }
+        let mut here = self.open.iter().peekable();
+        for (scope, collection) in manifest.collections() {
+            while let Some(open) = here.next_if(|open| open.id < collection.id.0) {
+                went.push(ended(open));
+            }
+            let open = here.next_if(|open| open.id == collection.id.0);
+            came.extend(self.difference(scope.id, collection, open));
+        }
+        went.extend(here.map(ended));
+        (went, came)
+    }
+
+    fn difference<'a>(
+        &self,
+        scope: ScopeId,
+        collection: &'a Collection,
+        open: Option<&Open>,
+    ) -> Option<CollectionChange<'a>> {
+        let (id, name, settings) = (collection.id, &*collection.name, collection.settings);
+        let (ttl, history) = if id == CollectionId::DEFAULT {
+            // One that was dropped does not come back.
+            let known = (self.default_ttl, self.default_history);
+            self.default_open.then_some(known)?
+        } else if let Some(open) = open {
+            (open.ttl, open.history)
+        } else {
+            return Some(CollectionChange::Begun {
+                scope,
+                id,
+                name,
+                settings,
+            });
+        };
+        let same = (ttl, history) == (ttl_of(settings), settings.history);
+        (!same).then_some(CollectionChange::Modified {
+            scope,
+            id,
+            name,
+            settings,
+        })
+    }
+}
+
+/// What went, and what came.
+type Differences<'a> = (Vec<CollectionChange<'a>>, Vec<CollectionChange<'a>>);
