@@ -378,6 +378,65 @@ def puts_a_whole_manifest(world):
 
 
 @suite.test
+def shows_a_huge_answer_as_it_comes(world):
+    """More rows than are sorted without being asked for: of every vBucket 38."""
+    arguments = ["stat", "vbucket-details", "--connect", world.connect]
+    code, out, err = run(*arguments)
+    equal((code, err), (0, ""))
+    rows = [line.split()[0].removesuffix(":") for line in out.splitlines()]
+    assert len(rows) > 30_000, len(rows)
+    natural = [[int(part) if part.isdigit() else part for part in re.split(r"(\d+)", row)] for row in rows]
+    code, out, err = run(*arguments, "--sort")
+    ordered = [line.split()[0].removesuffix(":") for line in out.splitlines()]
+    equal(ordered, [row for _, row in sorted(zip(natural, rows))], "sorted rows")
+    columns = {found.end() for line in out.splitlines() if (found := re.match(r" \S+ +(?=\S)", line))}
+    equal(len(columns), 1, "columns in which values begin")
+    for more in ([], ["--sort"]):
+        code, out, err = run(*arguments, "--json", *more)
+        equal((code, err), (0, ""))
+        told = json.loads(out)
+        equal(set(told), set(rows), "names in JSON")
+        equal(told["vb_1023:num_items"], 0, "a number")
+
+
+@suite.test
+def statistics_end_with_their_reader(world):
+    arguments = [binary(), "stat", "vbucket-details", "--connect", world.connect]
+    for more in ([], ["--json"], ["--sort"]):
+        shown = subprocess.Popen(
+            [*arguments, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment()
+        )
+        assert shown.stdout.read(10), "the first bytes"
+        shown.stdout.close()
+        equal((shown.wait(30), shown.stderr.read()), (0, b""), f"end of stat {more} behind a pipe that was closed")
+        shown.stderr.close()
+
+
+@suite.test
+def statistics_that_break_off_are_told(world):
+    """The rows that came are shown, and that there are more."""
+
+    def answer(listener):
+        with listener.accept()[0] as one:
+            opaque = one.recv(4096)[12:16]
+            for number in range(20_000):
+                key, value = b"row_%d" % number, b"%d" % number
+                head = struct.pack(">BBHBBHI", 0x81, 0x10, len(key), 0, 0, 0, len(key) + len(value))
+                one.sendall(head + opaque + bytes(8) + key + value)
+
+    for more in ([], ["--json"]):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            server = threading.Thread(target=answer, args=(listener,))
+            server.start()
+            port = listener.getsockname()[1]
+            code, out, err = run("stat", "rows", "--connect", f"memcached://127.0.0.1:{port}", *more)
+            server.join()
+        equal(code, UNAVAILABLE, err)
+        assert "connection lost" in err and "STAT" in err, err
+        equal(err.count("\n"), 1, "lines of the message")
+
+
+@suite.test
 def shows_statistics(world):
     groups = ("", "vbucket", "vbucket-details", "vbucket-seqno", "checkpoint", "memory", "hash",
               "timings", "warmup", "diskinfo", "connections", "config")  # fmt: skip

@@ -1,28 +1,48 @@
 //! Standard output and the terminal: what is printed, and whether it may be coloured.
 
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 use crate::exit::{Failure, Sysexit};
+
+/// Standard output itself, for long answers in large pieces.
+///
+/// # Errors
+/// There is no standard output.
+pub(crate) fn stdout() -> Result<File, Failure> {
+    let descriptor = io::stdout().as_fd().try_clone_to_owned();
+    descriptor.map(File::from).map_err(|error| broken(&error))
+}
 
 /// Writes `bytes` to standard output at once.
 ///
 /// # Errors
-/// Standard output cannot be written. A reader that went away (`settee stat | head`) is no error.
+/// As [`ended`].
 pub(crate) fn print(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(
-            Sysexit::Os,
-            format!("standard output: {error}"),
-        )),
+    ended(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+}
+
+/// What it means for the command how writing to standard output ended.
+///
+/// # Errors
+/// Standard output cannot be written. A reader that went away (`settee stat | head`) is no error.
+pub(crate) fn ended(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(broken(&error)),
         _ => Ok(()),
     }
+}
+
+fn broken(error: &io::Error) -> Failure {
+    Failure::new(Sysexit::Os, format!("standard output: {error}"))
 }
 
 /// Writes one JSON value and a newline to standard output.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`ended`].
 pub(crate) fn print_json(value: &serde_json::Value) -> Result<(), Failure> {
     let mut text = format!("{value:#}");
     text.push('\n');

@@ -3,7 +3,7 @@
 use model::Datatype;
 use wire::request::{GetCmdTimer, Message, Quit, Stat};
 use wire::response::StatRow;
-use wire::{Frame, Opcode, Status};
+use wire::{Feature, Frame, Opcode, Response, Status};
 
 use crate::node::COMPATIBLE_VERSION;
 use crate::session::{Context, Done, Refusal, Reply};
@@ -62,23 +62,24 @@ pub(super) fn stat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
         walk => walk,
     };
     let start = context.output.len();
+    let json = if context.session.has(Feature::JSON) {
+        Datatype::JSON
+    } else {
+        Datatype::RAW
+    };
+    // The rows of a part tell the same duration: there may be millions of them.
+    let answer = Response {
+        server_duration: context.session.server_duration(context.now.mono_ns),
+        ..Response::new(Opcode::STAT, frame.header.opaque, Status::SUCCESS)
+    };
     let mut row = |key: &str, value: &str| {
         let row = StatRow {
             key: key.as_bytes(),
             value: value.as_bytes(),
         };
-        context.reply(
-            frame,
-            &Reply {
-                key: row.key,
-                datatype: if row.key.is_empty() {
-                    Datatype::JSON
-                } else {
-                    Datatype::RAW
-                },
-                ..Reply::value(row.value)
-            },
-        );
+        let datatype = if key.is_empty() { json } else { Datatype::RAW };
+        let row = row.in_response(Response { datatype, ..answer });
+        row.encode(context.output);
     };
     match collect_part(text, &scope, walk, &mut row) {
         Ok(None) => Ok(context.reply(frame, &Reply::EMPTY)),

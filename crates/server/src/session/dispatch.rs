@@ -446,24 +446,28 @@ impl Session {
         if !self.has(Feature::JSON) {
             datatype = datatype.without(Datatype::JSON);
         }
-        let took = || {
-            let ns = self.node.clock.mono_ns().saturating_sub(since_ns);
-            // Never 0: a client takes that for a duration that was not told.
-            encode_server_duration(ns.div_ceil(1000).max(1))
-        };
         let response = Response {
             opcode: reply.opcode.unwrap_or(header.opcode),
             status: reply.status,
             opaque: header.opaque,
             cas: reply.cas,
             datatype,
-            server_duration: self.has(Feature::TRACING).then(took),
+            server_duration: self.server_duration(since_ns),
             extras: reply.extras,
             key: reply.key,
             value: reply.value,
         };
         response.encode(output);
         self.timings.responded(reply.status);
+    }
+
+    /// How long a request took that was run at `since_ns`, for a peer that asked to be told.
+    pub(crate) fn server_duration(&self, since_ns: u64) -> Option<u16> {
+        self.has(Feature::TRACING).then(|| {
+            let ns = self.node.clock.mono_ns().saturating_sub(since_ns);
+            // Never 0: a client takes that for a duration that was not told.
+            encode_server_duration(ns.div_ceil(1000).max(1))
+        })
     }
 
     /// Whether values may be sent compressed to this peer.

@@ -78,7 +78,7 @@ pub(crate) fn allows(role: Role, request: &str) -> bool {
 /// Gives the next rows of a group that may be long, from where `walk` stands; `None` for the
 /// beginning, and at the end. See [`collect`].
 ///
-/// Cost: some 4 KiB of rows, or figures of some vBuckets.
+/// Cost: some 8 KiB of rows, or figures of some vBuckets.
 pub(crate) fn collect_part(
     request: &str,
     scope: &StatScope<'_>,

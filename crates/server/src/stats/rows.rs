@@ -1,8 +1,93 @@
 //! Writing rows: keys and values are put together in two buffers that are used again.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::{Arguments, Write as _};
+
+use model::{Seqno, VbId};
 
 use super::Sink;
+
+/// What keys and values are made of. Texts and numbers, of which there may be millions, go without
+/// formatting.
+pub(super) trait Text {
+    fn write(&self, out: &mut String);
+}
+
+impl Text for str {
+    fn write(&self, out: &mut String) {
+        out.push_str(self);
+    }
+}
+
+impl Text for String {
+    fn write(&self, out: &mut String) {
+        out.push_str(self);
+    }
+}
+
+impl<T: Text + ?Sized> Text for Box<T> {
+    fn write(&self, out: &mut String) {
+        T::write(self, out);
+    }
+}
+
+impl<T: Text + ?Sized> Text for &T {
+    fn write(&self, out: &mut String) {
+        T::write(self, out);
+    }
+}
+
+/// One after the other.
+impl<const N: usize> Text for [&dyn Text; N] {
+    fn write(&self, out: &mut String) {
+        for part in self {
+            part.write(out);
+        }
+    }
+}
+
+macro_rules! numbers {
+    ($($type:ty)*) => {$(
+        impl Text for $type {
+            fn write(&self, out: &mut String) {
+                out.push_str(itoa::Buffer::new().format(*self));
+            }
+        }
+    )*};
+}
+
+numbers! { u16 u32 u64 u128 usize }
+
+macro_rules! formatted {
+    ($($type:ty)*) => {$(
+        impl Text for $type {
+            fn write(&self, out: &mut String) {
+                write!(out, "{self}").expect("a string takes everything");
+            }
+        }
+    )*};
+}
+
+formatted! { Arguments<'_> VbId bool f64 serde_json::Value }
+
+impl Text for Seqno {
+    fn write(&self, out: &mut String) {
+        self.0.write(out);
+    }
+}
+
+/// An identifier, as `0x8`.
+pub(super) struct Hex(pub(super) u32);
+
+impl Text for Hex {
+    fn write(&self, out: &mut String) {
+        out.push_str("0x");
+        let digits = (32 - self.0.leading_zeros()).div_ceil(4).max(1);
+        for digit in (0..digits).rev() {
+            let digit = (self.0 >> (4 * digit)) & 0xf;
+            out.extend(char::from_digit(digit, 16));
+        }
+    }
+}
 
 /// What a statistic says.
 pub(crate) enum Value {
@@ -79,24 +164,24 @@ impl<'a, 's> Rows<'a, 's> {
     }
 
     /// What the keys of the following rows begin with.
-    pub(super) fn prefix(&mut self, prefix: impl Display) {
+    pub(super) fn prefix(&mut self, prefix: impl Text) {
         self.key.clear();
-        write(&mut self.key, prefix);
+        prefix.write(&mut self.key);
         self.prefix_len = self.key.len();
     }
 
     /// One row.
-    pub(super) fn row(&mut self, name: impl Display, value: impl Display) {
+    pub(super) fn row(&mut self, name: impl Text, value: impl Text) {
         self.value.clear();
-        write(&mut self.value, value);
+        value.write(&mut self.value);
         self.key.truncate(self.prefix_len);
-        write(&mut self.key, name);
+        name.write(&mut self.key);
         self.bytes += self.key.len() + self.value.len() + ROW_OVERHEAD_BYTES;
         (self.sink)(&self.key, &self.value);
     }
 
     /// One row of any value.
-    pub(super) fn value(&mut self, name: impl Display, value: &Value) {
+    pub(super) fn value(&mut self, name: impl Text, value: &Value) {
         match value {
             Value::Number(number) => self.row(name, number),
             Value::Flag(flag) => self.row(name, flag),
@@ -105,8 +190,4 @@ impl<'a, 's> Rows<'a, 's> {
             Value::Ratio(ratio) => self.row(name, ratio),
         }
     }
-}
-
-fn write(buffer: &mut String, what: impl Display) {
-    write!(buffer, "{what}").expect("a string takes everything");
 }

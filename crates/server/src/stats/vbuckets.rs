@@ -203,7 +203,7 @@ fn chains(figures: &VbFigures, rows: &mut Rows<'_, '_>) {
 
 fn failovers(figures: &VbFigures, rows: &mut Rows<'_, '_>) {
     rows.row("num_entries", figures.failovers.len());
-    rows.row("num_erroneous_entries_erased", 0);
+    rows.row("num_erroneous_entries_erased", 0_u32);
     for (index, entry) in figures.failovers.iter().enumerate() {
         rows.row(format_args!("{index}:id"), entry.uuid.0);
         rows.row(format_args!("{index}:seq"), entry.seqno);

@@ -1,12 +1,12 @@
 //! A connection on which a server sends without being asked each time: a change stream.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use wire::{Decoded, Envelope, Frame, Message, Response};
+use wire::{Envelope, Frame, Message, Response};
 
-use super::{ANSWER_LIMITS, Client, ClientError, Link, READ_BYTES};
+use super::{Client, ClientError, Input, Link};
 
 /// What goes wrong while frames come in is told with this word.
 const DURING: &str = "streaming";
@@ -15,8 +15,7 @@ const DURING: &str = "streaming";
 #[derive(Debug)]
 pub(crate) struct Feed {
     stream: Link<TcpStream>,
-    input: Vec<u8>,
-    consumed: usize,
+    input: Input,
     output: Outgoing,
 }
 
@@ -49,7 +48,6 @@ impl Feed {
         Self {
             stream: client.stream,
             input: client.input,
-            consumed: client.consumed,
             output: Outgoing::default(),
         }
     }
@@ -78,18 +76,8 @@ impl Feed {
     pub(crate) fn wait(&mut self, at_most: Duration) -> Result<bool, ClientError> {
         let socket = self.stream.socket();
         socket.set_read_timeout(Some(at_most)).map_err(lost)?;
-        self.input.drain(..self.consumed);
-        self.consumed = 0;
-        let len = self.input.len();
-        self.input.resize(len + READ_BYTES, 0);
-        let read = self.stream.read(&mut self.input[len..]);
-        self.input.truncate(len + *read.as_ref().unwrap_or(&0));
-        match read {
-            Ok(0) => Err(lost(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the server closed it",
-            ))),
-            Ok(_) => Ok(true),
+        match self.input.fill(&mut self.stream) {
+            Ok(()) => Ok(true),
             Err(error) if is_timeout(&error) => Ok(false),
             Err(error) => Err(lost(error)),
         }
@@ -103,15 +91,10 @@ impl Feed {
         &mut self,
         on: impl FnOnce(&Frame<'_>, &mut Outgoing) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
-        let input = &self.input[self.consumed..];
-        let decoded = wire::decode(input, ANSWER_LIMITS)
-            .map_err(|error| ClientError::broken(DURING, &error))?;
-        match decoded {
-            Decoded::Incomplete { .. } => Ok(None),
-            Decoded::Frame { frame, consumed } => {
-                self.consumed += consumed;
-                on(&frame, &mut self.output).map(Some)
-            }
+        let broken = |error| ClientError::broken(DURING, &error);
+        match self.input.next().map_err(broken)? {
+            None => Ok(None),
+            Some(frame) => on(&frame, &mut self.output).map(Some),
         }
     }
 }

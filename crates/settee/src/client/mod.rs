@@ -6,12 +6,13 @@
 mod address;
 mod error;
 mod feed;
+mod input;
 mod link;
 mod login;
 mod message;
 mod scram;
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,25 +20,19 @@ use std::time::Duration;
 use model::VbId;
 use server::Trust;
 use wire::response::CollectionIdReply;
-use wire::{Decoded, Limits, Magic, Opaque, Opcode, Status};
+use wire::{Frame, Magic, Opaque, Opcode, Status};
 
 pub(crate) use address::Address;
 pub(crate) use error::{ClientError, code_of_status};
 pub(crate) use feed::{Feed, Outgoing};
+pub(crate) use input::ANSWER_LIMITS;
+use input::Input;
 pub(crate) use link::Link;
 pub(crate) use message::{Answer, Message};
 pub(crate) use scram::SaltedCache;
 
-/// Longest answer that is read: well above the largest document.
-pub(crate) const ANSWER_LIMITS: Limits = Limits {
-    body_bytes_max: 128 * 1024 * 1024,
-};
-
 /// Variable of the environment that holds the password of an address without one.
 const PASSWORD_VARIABLE: &str = "SETTEE_CONNECT_PASSWORD";
-
-/// How many bytes are asked of the socket at once.
-const READ_BYTES: usize = 64 * 1024;
 
 /// Flags that every client command takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -159,8 +154,7 @@ impl KeyForm {
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: Link<TcpStream>,
-    input: Vec<u8>,
-    consumed: usize,
+    input: Input,
     output: Vec<u8>,
     next_opaque: u32,
     key_form: KeyForm,
@@ -184,8 +178,7 @@ impl Client {
         })?;
         let mut client = Self {
             stream,
-            input: Vec::new(),
-            consumed: 0,
+            input: Input::default(),
             output: Vec::new(),
             next_opaque: 1,
             key_form: KeyForm::default(),
@@ -285,23 +278,35 @@ impl Client {
             .collect()
     }
 
-    /// Statistics of a group, one call of `row` for each name and value as they arrive.
+    /// Statistics of a group, one call of `row` for each name and value as they arrive. When `row` refuses one, the
+    /// connection is of no use any more.
+    ///
+    /// Cost: nothing is allocated or copied for a row.
     ///
     /// # Errors
-    /// As [`Client::expect_success`]; rows that came before an error were delivered.
-    pub(crate) fn stat(
+    /// As [`Client::expect_success`], and that of `row`; rows that came before an error were delivered.
+    pub(crate) fn stat<E: From<ClientError>>(
         &mut self,
         group: &str,
-        mut row: impl FnMut(&[u8], &[u8]),
-    ) -> Result<(), ClientError> {
-        let opaque = self.send(&Message::with(Opcode::STAT, group.as_bytes(), b""))?;
+        mut row: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let about = group.as_bytes();
+        let opaque = self.send(&Message::with(Opcode::STAT, about, b""))?;
         loop {
-            let answer = self.receive(Opcode::STAT, opaque)?;
-            let answer = accept(Opcode::STAT, group.as_bytes(), answer)?;
-            if answer.key.is_empty() && answer.value.is_empty() {
-                return Ok(());
+            let broken = |error| ClientError::broken(Opcode::STAT.name(), &error);
+            while let Some(frame) = self.input.next().map_err(broken)? {
+                if !is_answer(&frame, Opcode::STAT, opaque)? {
+                    continue;
+                }
+                if frame.status() != Status::SUCCESS {
+                    accept(Opcode::STAT, about, Answer::of(&frame))?;
+                }
+                if frame.key.is_empty() && frame.value.is_empty() {
+                    return Ok(());
+                }
+                row(frame.key, frame.value)?;
             }
-            row(&answer.key, &answer.value);
+            self.fill(Opcode::STAT)?;
         }
     }
 
@@ -318,48 +323,38 @@ impl Client {
 
     /// Reads on until an answer is whole; what servers push unasked is skipped.
     fn receive(&mut self, opcode: Opcode, opaque: Opaque) -> Result<Answer, ClientError> {
-        let during = opcode.name();
-        let broken = |reason: String| ClientError::Protocol { during, reason };
         loop {
-            let input = &self.input[self.consumed..];
-            match wire::decode(input, ANSWER_LIMITS).map_err(|error| broken(error.to_string()))? {
-                Decoded::Incomplete { .. } => {
-                    self.fill()
-                        .map_err(|source| ClientError::Lost { during, source })?;
-                }
-                Decoded::Frame { frame, consumed } => {
-                    self.consumed += consumed;
-                    let header = frame.header;
-                    if header.magic == Magic::ServerRequest {
-                        continue;
-                    }
-                    if !header.magic.is_client_response() {
-                        return Err(broken(format!("a frame of kind {:?}", header.magic)));
-                    }
-                    if header.opaque != opaque || header.opcode != opcode {
-                        return Err(broken("an answer to another request".to_owned()));
-                    }
+            let broken = |error| ClientError::broken(opcode.name(), &error);
+            while let Some(frame) = self.input.next().map_err(broken)? {
+                if is_answer(&frame, opcode, opaque)? {
                     return Ok(Answer::of(&frame));
                 }
             }
+            self.fill(opcode)?;
         }
     }
 
-    fn fill(&mut self) -> io::Result<()> {
-        self.input.drain(..self.consumed);
-        self.consumed = 0;
-        let len = self.input.len();
-        self.input.resize(len + READ_BYTES, 0);
-        let read = self.stream.read(&mut self.input[len..]);
-        self.input.truncate(len + *read.as_ref().unwrap_or(&0));
-        match read? {
-            0 => Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the server closed it",
-            )),
-            _ => Ok(()),
-        }
+    fn fill(&mut self, during: Opcode) -> Result<(), ClientError> {
+        let during = during.name();
+        let filled = self.input.fill(&mut self.stream);
+        filled.map_err(|source| ClientError::Lost { during, source })
     }
+}
+
+/// Whether a frame is the answer to a request; `false` for what servers push unasked.
+fn is_answer(frame: &Frame<'_>, opcode: Opcode, opaque: Opaque) -> Result<bool, ClientError> {
+    let (header, during) = (&frame.header, opcode.name());
+    if header.magic == Magic::ServerRequest {
+        return Ok(false);
+    }
+    if !header.magic.is_client_response() {
+        let kind = format!("a frame of kind {:?}", header.magic);
+        return Err(ClientError::broken(during, &kind));
+    }
+    if header.opaque != opaque || header.opcode != opcode {
+        return Err(ClientError::broken(during, &"an answer to another request"));
+    }
+    Ok(true)
 }
 
 fn accept(opcode: Opcode, about: &[u8], answer: Answer) -> Result<Answer, ClientError> {

@@ -52,10 +52,15 @@ fn statistics_are_streamed() {
     let server = FakeServer::start(true, Fault::None);
     let mut client = connect(&server.connect_string()).unwrap();
     let mut rows = Vec::new();
-    let mut collect = |name: &[u8], value: &[u8]| rows.push((name.to_vec(), value.to_vec()));
+    let mut collect = |name: &[u8], value: &[u8]| {
+        rows.push((name.to_vec(), value.to_vec()));
+        Ok(())
+    };
     client.stat("vbucket 3", &mut collect).unwrap();
     assert_eq!(code(client.stat("bad", &mut collect)), Sysexit::NoInput);
-    client.stat("again", |_, _| ()).unwrap();
+    client
+        .stat("again", |_, _| Ok::<_, ClientError>(()))
+        .unwrap();
     let expected: [(&[u8], &[u8]); 3] = [(b"group", b"vbucket 3"), (b"", b"{}"), (b"count", b"7")];
     assert_eq!(
         rows,

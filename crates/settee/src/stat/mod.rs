@@ -1,12 +1,17 @@
 //! `settee stat`: a server's statistics, for eyes and for programs.
 
+mod held;
 mod natural;
+mod report;
 
-use serde_json::{Map, Value};
+use std::io::{self, Write};
 
-use crate::client::ConnectArgs;
+use crate::client::{ClientError, ConnectArgs};
 use crate::exit::Failure;
 use crate::output;
+
+use held::Held;
+use report::{Report, Shape};
 
 /// Show statistics of a server.
 ///
@@ -26,15 +31,37 @@ pub(crate) struct Args {
     /// Print one JSON object; numbers are numbers
     #[arg(long, env = "SETTEE_JSON")]
     json: bool,
+    /// Sort and align any number of rows; without it more than 10,000 are printed as they come
+    #[arg(long)]
+    sort: bool,
 }
 
-/// One statistic: name and value as the server sent them.
-type Row = (String, String);
+/// Rows up to which an answer is sorted and aligned without being asked to be.
+const SORTED_ROWS: usize = 10_000;
+
+/// Why an answer was not printed to its end.
+#[derive(Debug)]
+enum Stop {
+    Client(ClientError),
+    Output(io::Error),
+}
+
+impl From<ClientError> for Stop {
+    fn from(error: ClientError) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
 
 /// Runs the command.
 ///
 /// # Errors
-/// The server cannot be asked, or does not know the group.
+/// The server cannot be asked, does not know the group, or its answer ends early.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let words: Vec<&str> = args
         .group
@@ -43,131 +70,142 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .chain(args.arg.iter().map(String::as_str))
         .collect();
     let mut client = args.connect.connect()?;
-    let mut rows: Vec<Row> = Vec::new();
-    client.stat(&words.join(" "), |name, value| {
-        let [name, value] = [name, value].map(|text| String::from_utf8_lossy(text).into_owned());
-        rows.push((name, value));
-    })?;
-    if args.json {
-        output::print_json(&to_json(rows))
-    } else {
-        output::print(&to_text(rows))
+    let mut printer = Printer::new(output::stdout()?, args.json, args.sort);
+    let ended = client
+        .stat(&words.join(" "), |name, value| printer.row(name, value))
+        .and_then(|()| printer.end());
+    match ended {
+        Ok(_) => Ok(()),
+        Err(Stop::Client(error)) => Err(error.into()),
+        Err(Stop::Output(error)) => output::ended(Err(error)),
     }
 }
 
-/// ` name:   value`, values aligned, names in natural order; a row without name is its value.
-fn to_text(mut rows: Vec<Row>) -> Vec<u8> {
-    rows.sort_by(|a, b| natural::compare(&a.0, &b.0));
-    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let bytes = rows.iter().map(|(_, value)| value.len() + width + 6).sum();
-    let mut text = String::with_capacity(bytes);
-    // There may be millions of them.
-    for (name, value) in rows {
-        text.push(' ');
-        if !name.is_empty() {
-            text.push_str(&name);
-            text.push(':');
-            text.extend(std::iter::repeat_n(' ', width - name.len() + 3));
+/// Prints rows: sorted and aligned while they are few, or as they come.
+struct Printer<W> {
+    report: Report<W>,
+    /// Rows that wait for the others; `None` once rows are printed as they come.
+    held: Option<Held>,
+    json: bool,
+    sort: bool,
+}
+
+impl<W: Write> Printer<W> {
+    fn new(to: W, json: bool, sort: bool) -> Self {
+        Self {
+            report: Report::new(to),
+            held: Some(Held::default()),
+            json,
+            sort,
         }
-        text.push_str(&value);
-        text.push('\n');
     }
-    text.into_bytes()
-}
 
-/// An object by name; a name that occurs more than once holds an array, and rows that have no
-/// name at all are an array alone.
-fn to_json(rows: Vec<Row>) -> Value {
-    if !rows.is_empty() && rows.iter().all(|(name, _)| name.is_empty()) {
-        return rows
-            .into_iter()
-            .map(|(_, value)| to_value(&value))
-            .collect();
+    fn row(&mut self, name: &[u8], value: &[u8]) -> Result<(), Stop> {
+        let Some(held) = &mut self.held else {
+            return Ok(self.report.row(name, value)?);
+        };
+        held.push(name, value);
+        if held.len() > SORTED_ROWS && !self.sort {
+            self.print_held(0)?;
+        }
+        Ok(())
     }
-    let mut grouped: std::collections::BTreeMap<String, Vec<Value>> =
-        std::collections::BTreeMap::new();
-    for (name, value) in rows {
-        grouped.entry(name).or_default().push(to_value(&value));
-    }
-    let single = |mut values: Vec<Value>| match values.len() {
-        1 => values.remove(0),
-        _ => Value::Array(values),
-    };
-    grouped
-        .into_iter()
-        .map(|(name, values)| (name, single(values)))
-        .collect::<Map<_, _>>()
-        .into()
-}
 
-/// Numbers, booleans, objects and arrays as such; anything else as text.
-fn to_value(text: &str) -> Value {
-    match serde_json::from_str(text) {
-        Ok(Value::Number(number)) if !is_exact(&number, text) => text.into(),
-        Ok(Value::String(_) | Value::Null) | Err(_) => text.into(),
-        Ok(value) => value,
+    /// Ends the answer; gives back what it was printed to.
+    fn end(mut self) -> Result<W, Stop> {
+        if let Some(held) = &mut self.held {
+            held.sort();
+            let width = held.width();
+            self.print_held(width)?;
+        }
+        Ok(self.report.end()?)
     }
-}
 
-/// Whether an integer survived: one beyond 64 bits would have become an inexact fraction.
-fn is_exact(number: &serde_json::Number, text: &str) -> bool {
-    !number.is_f64() || text.contains(['.', 'e', 'E'])
+    /// Prints what was held, with names of `width`.
+    fn print_held(&mut self, width: usize) -> Result<(), Stop> {
+        let held = self.held.take().unwrap_or_default();
+        self.report.begin(match self.json {
+            false => Shape::Text { width },
+            true if held.is_nameless() => Shape::Array,
+            true => Shape::Object,
+        });
+        for (name, value) in held.rows() {
+            self.report.row(name, value)?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn rows(rows: &[(&str, &str)]) -> Vec<Row> {
-        rows.iter()
-            .map(|&(name, value)| (name.to_owned(), value.to_owned()))
-            .collect()
+    fn printed(rows: &[(&str, &str)], json: bool, sort: bool) -> String {
+        let mut printer = Printer::new(Vec::new(), json, sort);
+        for (name, value) in rows {
+            printer.row(name.as_bytes(), value.as_bytes()).unwrap();
+        }
+        String::from_utf8(printer.end().unwrap()).unwrap()
     }
 
     #[test]
-    fn text_is_aligned_and_in_natural_order() {
-        let text = to_text(rows(&[
-            ("vb_10", "active"),
-            ("vb_9:queue", "0"),
-            ("vb_9", "dead"),
-        ]));
+    fn few_rows_are_aligned_and_in_natural_order() {
+        let rows = [("vb_10", "active"), ("vb_9:queue", "0"), ("vb_9", "dead")];
         let expected = " vb_9:         dead\n vb_9:queue:   0\n vb_10:        active\n";
-        assert_eq!(String::from_utf8(text).unwrap(), expected);
-        assert_eq!(to_text(rows(&[("", "{}")])), b" {}\n");
-        assert_eq!(to_text(Vec::new()), b"");
+        assert_eq!(printed(&rows, false, false), expected);
+        assert_eq!(printed(&[("", "{}")], false, false), " {}\n");
+        assert_eq!(printed(&[], false, false), "");
+        assert_eq!(printed(&[], true, false), "{}\n");
+        assert_eq!(printed(&[("", "1")], true, false), "[\n  1\n]\n");
+        let apart = [("a", "1"), ("b", "3"), ("a", "2")];
+        let expected = "{\n  \"a\": [1, 2],\n  \"b\": 3\n}\n";
+        assert_eq!(printed(&apart, true, false), expected);
     }
 
     #[test]
-    fn json_converts_numbers_but_never_changes_them() {
-        let json = to_json(rows(&[
-            ("count", "18446744073709551615"),
-            ("negative", "-3"),
-            ("fraction", "1.5"),
-            ("too_long", "18446744073709551616"),
-            ("version", "1.6.18"),
-            ("hex", "0x8"),
-            ("leading", "007"),
-            ("flag", "true"),
-            ("empty", ""),
-            ("object", r#"{"a":[1]}"#),
-            ("quoted", "\"x\""),
-            ("null", "null"),
-        ]));
-        let expected = serde_json::json!({
-            "count": u64::MAX, "negative": -3, "fraction": 1.5,
-            "too_long": "18446744073709551616", "version": "1.6.18", "hex": "0x8",
-            "leading": "007", "flag": true, "empty": "", "object": {"a": [1]},
-            "quoted": "\"x\"", "null": "null",
+    fn many_rows_come_as_they_are_unless_asked_for_in_order() {
+        let names: Vec<String> = (0..=SORTED_ROWS)
+            .rev()
+            .map(|row| format!("r{row}"))
+            .collect();
+        let rows: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "0")).collect();
+        let as_it_came = printed(&rows, false, false);
+        assert!(as_it_came.starts_with(" r10000:   0\n r9999:   0\n"));
+        assert_eq!(as_it_came.lines().count(), rows.len());
+        let sorted = printed(&rows, false, true);
+        assert!(sorted.starts_with(" r0:       0\n r1:       0\n"));
+        for sort in [false, true] {
+            let json: serde_json::Value =
+                serde_json::from_str(&printed(&rows, true, sort)).unwrap();
+            assert_eq!(json.as_object().unwrap().len(), rows.len());
+        }
+    }
+
+    /// An output whose reader has gone after so many bytes.
+    struct Gone(usize);
+
+    impl Write for Gone {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let left = self.0.min(bytes.len());
+            self.0 -= left;
+            if left == 0 {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            Ok(left)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_output_without_a_reader_ends_the_answer_early() {
+        let mut printer = Printer::new(Gone(1000), false, false);
+        let refused = (0..1_000_000).find(|row| {
+            let name = format!("name {row}");
+            printer.row(name.as_bytes(), b"1").is_err()
         });
-        assert_eq!(json, expected);
-    }
-
-    #[test]
-    fn rows_without_name_are_an_array() {
-        let json = to_json(rows(&[("", r#"{"socket":1}"#), ("", r#"{"socket":2}"#)]));
-        assert_eq!(json, serde_json::json!([{"socket": 1}, {"socket": 2}]));
-        let json = to_json(rows(&[("a", "1"), ("a", "2"), ("b", "3")]));
-        assert_eq!(json, serde_json::json!({"a": [1, 2], "b": 3}));
-        assert_eq!(to_json(Vec::new()), serde_json::json!({}));
+        assert!(refused.is_some_and(|row| row < 100_000), "{refused:?}");
     }
 }

@@ -177,6 +177,7 @@ fn unpersisted(client: &mut Client) -> Result<u64, ClientError> {
         } else if name.ends_with(b":last_persisted_seqno") {
             persisted += number().unwrap_or(0);
         }
+        Ok::<_, ClientError>(())
     })?;
     Ok(high.saturating_sub(persisted))
 }

@@ -46,7 +46,10 @@ impl Figures {
     fn ask(client: &mut Client) -> Result<Self, ClientError> {
         let mut figures = Self::default();
         for group in ["", "memory"] {
-            client.stat(group, |name, value| figures.note(name, value))?;
+            client.stat(group, |name, value| {
+                figures.note(name, value);
+                Ok::<_, ClientError>(())
+            })?;
         }
         if figures.booked == 0 {
             figures.booked = figures.used;
