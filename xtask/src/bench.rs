@@ -58,12 +58,14 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<bool> {
         }
     }
     gather_criterion(&workspace.target.join("criterion"), started, &mut figures)?;
-    figures.retain(|figure| {
-        options
-            .filter
-            .as_ref()
-            .is_none_or(|filter| name_of(figure).contains(filter))
-    });
+    if let Some(filter) = &options.filter {
+        // A whole name is one row, though others begin with it.
+        let whole = figures.iter().any(|figure| name_of(figure) == filter);
+        figures.retain(|figure| {
+            let name = name_of(figure);
+            name == filter || !whole && name.contains(filter)
+        });
+    }
     figures.sort_by(|a, b| name_of(a).cmp(name_of(b)));
     for figure in &figures {
         println!(
@@ -101,17 +103,17 @@ fn sources(main: &Path) -> Result<String> {
 }
 
 /// Whether a benchmark may have rows whose names hold the filter. Names are put together of the
-/// texts in its source, so the first part of the filter that is no number is looked for in these.
+/// texts in its source, so the first part of the filter that is no number is looked for in these, and
+/// what else is a name with a capital letter.
 fn names_rows(source: &str, filter: &str) -> bool {
     let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    let Some(part) = filter.split('/').find(|part| !is_number(part)) else {
-        return true;
-    };
-    source
-        .split('"')
-        .skip(1)
-        .step_by(2)
-        .any(|text| text.contains(part))
+    let texts: Vec<&str> = source.split('"').skip(1).step_by(2).collect();
+    let parts = filter
+        .split('/')
+        .filter(|part| !is_number(part))
+        .enumerate();
+    let mut named = parts.filter(|(at, part)| *at == 0 || part.starts_with(char::is_uppercase));
+    named.all(|(_, part)| texts.iter().any(|text| text.contains(part)))
 }
 
 fn parse(arguments: &[String]) -> Result<Options> {
@@ -278,6 +280,8 @@ mod tests {
         };
         assert_eq!(chosen("FlushVBucket/insert/10000"), ["flush"]);
         assert_eq!(chosen("FlushVBucket"), ["flush"]);
+        let whole = "MemTrackingVBucketBench/FlushVBucket/0/10000/1";
+        assert_eq!(chosen(whole), ["flush"]);
         assert_eq!(chosen("perf_latency_core/alone/get/1"), ["streams"]);
         assert_eq!(chosen("no_such_row"), [""; 0]);
         assert!(

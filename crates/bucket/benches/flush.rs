@@ -1,22 +1,23 @@
 //! What it costs to make changes durable and to load them again: one JSON object a line.
 //!
-//! `FlushVBucket/{insert,replace}/N` flushes N changes of one vBucket into a store on disk, with
-//! real syncs; `bytes_per_item` is the most that was held during the flush beyond what was held
-//! before it, so without the documents themselves. `FlushNode/replace/N` replaces N documents at
+//! `MemTrackingVBucketBench/FlushVBucket/0/N/{0,1}` is the reference's: flushes N changes of one vBucket, new documents
+//! (0) or changed ones (1), with values of one byte, into a store on disk, with real syncs.
+//! `FlushVBucket/{insert,replace}/N` is the same with values of 100 bytes. `PeakFlushBytes` is the most that was held during the
+//! flush beyond what was held before it, so without the documents themselves. `FlushNode/replace/N` replaces N documents at
 //! random among 100,000 in 1,024 vBuckets and flushes them: most vBuckets have one change, which
 //! is what a node that answers many clients one at a time has. `Warmup/N` loads N keys with their
 //! values.
-//! `cpu_items_per_second` counts the time of the calling thread only (Linux).
+//! `cpu_items_per_second` counts the processor time of all threads (Linux). Ten repetitions, of which times are told as mean,
+//! median, standard deviation and coefficient of variation; rates are of the median.
 
 use std::alloc::System;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bucket::{Bucket, BucketOptions, Clock, Eviction, Flushed};
 use engine::{Outcome, StoreMode, VbConfig, Write};
-use model::{Cas, Document, Draft, Meta, Now, Seqno, VbId, VbRecord, VbUuid};
+use model::{Cas, Datatype, Document, Draft, Meta, Now, Seqno, VbId, VbRecord, VbState, VbUuid};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use storage::{
     Change, Changes, CommitInfo, Compacted, DiskOptions, DiskStore, DiskUsage, HistoryKept,
@@ -26,7 +27,8 @@ use storage::{
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-const VALUE: [u8; 100] = [b'v'; 100];
+const VALUE: [u8; 100] = [b'1'; 100];
+const REPETITIONS: u64 = 10;
 const VB: VbId = VbId(0);
 const NODE_DOCUMENTS: u64 = 100_000;
 
@@ -178,12 +180,17 @@ fn warm_up(bucket: &Bucket<Watched>) {
     bucket.warm_up(&mut || VbUuid(2));
 }
 
-fn write(bucket: &Bucket<Watched>, keys: impl Iterator<Item = u64>) {
+/// Sets these keys to values of so many bytes, which are JSON.
+fn write(bucket: &Bucket<Watched>, value_bytes: usize, keys: impl Iterator<Item = u64>) {
+    let meta = Meta {
+        datatype: Datatype::JSON,
+        ..Meta::default()
+    };
     for key in keys {
-        let key = format!("\0k{key:09}");
+        let key = format!("\0key{key}");
         let mut write = Write {
             mode: StoreMode::Set,
-            draft: Some(Draft::new(key.as_bytes(), &VALUE, &Meta::default())),
+            draft: Some(Draft::new(key.as_bytes(), &VALUE[..value_bytes], &meta)),
             cas: Cas::ANY,
             preserve_expiry: false,
             durability: None,
@@ -205,11 +212,11 @@ fn flush(bucket: &Bucket<Watched>) {
     }
 }
 
-/// Processor time of this thread, nanoseconds; 0 where it is not known.
+/// Processor time of all threads, nanoseconds; 0 where it is not known.
 fn cpu_ns() -> u64 {
     #[cfg(target_os = "linux")]
     {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).unwrap_or(0)
     }
     #[cfg(not(target_os = "linux"))]
@@ -242,12 +249,18 @@ fn measure(bucket: &Bucket<Watched>, work: impl FnOnce()) -> Sample {
 fn report(name: &str, items: u64, mut samples: Vec<Sample>) {
     samples.sort_by_key(|sample| sample.wall_ns);
     let median = samples[samples.len() / 2];
+    let times = samples.iter().map(|sample| sample.wall_ns as f64);
+    let mean = times.clone().sum::<f64>() / samples.len() as f64;
+    let squares = times.map(|time| (time - mean).powi(2)).sum::<f64>();
+    let deviation = (squares / (samples.len().max(2) - 1) as f64).sqrt();
     let per_second = |ns: u64| items as f64 * 1e9 / ns.max(1) as f64;
     let most = samples.iter().map(|sample| sample.bytes).max().unwrap_or(0);
     let line = format!(
-        "{{\"name\":\"{name}/{items}\",\"median_ns\":{},\"items_per_second\":{:.0},\
-         \"cpu_items_per_second\":{:.0},\"bytes_per_item\":{:.2}}}",
+        "{{\"name\":\"{name}\",\"mean_ns\":{mean:.0},\"median_ns\":{},\"stddev_ns\":{deviation:.0},\
+         \"cv\":{:.3},\"items_per_second\":{:.0},\"cpu_items_per_second\":{:.0},\
+         \"PeakFlushBytes\":{most},\"PeakBytesPerItem\":{:.2}}}",
         median.wall_ns,
+        deviation / mean,
         per_second(median.wall_ns),
         per_second(median.cpu_ns),
         most as f64 / items as f64,
@@ -258,22 +271,34 @@ fn report(name: &str, items: u64, mut samples: Vec<Sample>) {
     }
 }
 
-/// Flushes `rounds` times `items` new documents, then as often that many changed ones.
-fn flushes(items: u64, rounds: u64) {
+/// Flushes `items` new documents into a vBucket that was made anew for each repetition.
+fn inserts(items: u64, value_bytes: usize) -> Vec<Sample> {
     let dir = tempfile::tempdir().expect("a directory");
     let bucket = open(dir.path(), 1);
     warm_up(&bucket);
-    flush(&bucket);
-    let run = |keys: &dyn Fn(u64) -> Range<u64>| -> Vec<Sample> {
-        let sample = |round: u64| {
-            write(&bucket, keys(round));
-            measure(&bucket, || flush(&bucket))
-        };
-        (0..rounds).map(sample).collect()
+    let sample = |repetition| {
+        bucket.delete_vbucket(VB).expect("it goes");
+        let made = bucket.set_vbucket(VB, VbState::Active, None, VbUuid(repetition));
+        made.expect("it comes");
+        flush(&bucket);
+        write(&bucket, value_bytes, 0..items);
+        measure(&bucket, || flush(&bucket))
     };
-    let inserts = run(&|round| round * items..(round + 1) * items);
-    report("FlushVBucket/insert", items, inserts);
-    report("FlushVBucket/replace", items, run(&|_| 0..items));
+    (1..=REPETITIONS).map(sample).collect()
+}
+
+/// Flushes changes of `items` documents that were flushed before.
+fn replacements(items: u64, value_bytes: usize) -> Vec<Sample> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bucket = open(dir.path(), 1);
+    warm_up(&bucket);
+    write(&bucket, value_bytes, 0..items);
+    flush(&bucket);
+    let sample = |_| {
+        write(&bucket, value_bytes, 0..items);
+        measure(&bucket, || flush(&bucket))
+    };
+    (0..REPETITIONS).map(sample).collect()
 }
 
 /// Replaces `items` random documents of a node's worth of them, and flushes, `rounds` times.
@@ -281,7 +306,7 @@ fn node(items: u64, rounds: u64) {
     let dir = tempfile::tempdir().expect("a directory");
     let bucket = open(dir.path(), 1024);
     warm_up(&bucket);
-    write(&bucket, 0..NODE_DOCUMENTS);
+    write(&bucket, VALUE.len(), 0..NODE_DOCUMENTS);
     flush(&bucket);
     let sample = |round: u64| {
         let mut number = round;
@@ -289,7 +314,7 @@ fn node(items: u64, rounds: u64) {
             number = (number ^ (number >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
             (number >> 20) % NODE_DOCUMENTS
         };
-        write(&bucket, (0..items).map(|_| next()));
+        write(&bucket, VALUE.len(), (0..items).map(|_| next()));
         // What clients do between two flushes leaves little in the processor's caches.
         std::hint::black_box(vec![round; 1 << 20]);
         measure(&bucket, || {
@@ -297,7 +322,7 @@ fn node(items: u64, rounds: u64) {
         })
     };
     let samples = (1..=rounds).map(sample).collect();
-    report("FlushNode/replace", items, samples);
+    report(&format!("FlushNode/replace/{items}"), items, samples);
 }
 
 fn warmup(items: u64) {
@@ -305,7 +330,7 @@ fn warmup(items: u64) {
     {
         let bucket = open(dir.path(), 1);
         warm_up(&bucket);
-        write(&bucket, 0..items);
+        write(&bucket, VALUE.len(), 0..items);
         flush(&bucket);
         bucket.store().close().expect("it closes");
     }
@@ -317,24 +342,40 @@ fn warmup(items: u64) {
         assert_eq!(keys, Some(items));
         sample
     };
-    report("Warmup", items, (0..5).map(sample).collect());
+    report(
+        &format!("Warmup/{items}"),
+        items,
+        (0..5).map(sample).collect(),
+    );
 }
 
 fn main() {
     let filter = std::env::args().skip(1).find(|word| !word.starts_with('-'));
-    let wants = |name: String| filter.as_ref().is_none_or(|filter| name.contains(filter));
-    for (items, rounds) in [(1, 20), (100, 20), (10_000, 5), (1_000_000, 1)] {
-        let of = |what| format!("FlushVBucket/{what}/{items}");
-        if wants(of("insert")) || wants(of("replace")) {
-            flushes(items, rounds);
+    let wants = |name: &str| filter.as_ref().is_none_or(|filter| name.contains(filter));
+    for items in [1, 100, 10_000, 1_000_000] {
+        for (kind, what) in ["insert", "replace"].into_iter().enumerate() {
+            let rows = [
+                (
+                    format!("MemTrackingVBucketBench/FlushVBucket/0/{items}/{kind}"),
+                    1,
+                ),
+                (format!("FlushVBucket/{what}/{items}"), VALUE.len()),
+            ];
+            for (name, value_bytes) in rows.into_iter().filter(|row| wants(&row.0)) {
+                let samples = match what {
+                    "insert" => inserts(items, value_bytes),
+                    _ => replacements(items, value_bytes),
+                };
+                report(&name, items, samples);
+            }
         }
     }
     for items in [100, 500, 2_000] {
-        if wants(format!("FlushNode/replace/{items}")) {
+        if wants(&format!("FlushNode/replace/{items}")) {
             node(items, 100);
         }
     }
-    if wants("Warmup/100000".to_owned()) {
+    if wants("Warmup/100000") {
         warmup(100_000);
     }
 }

@@ -6,6 +6,7 @@ use model::{Document, Seqno, VbId, VbRecord};
 
 use super::run::Run;
 use super::segment::{Facts, Piece, Sealed, Slot};
+use crate::collections::{EventGroup, SystemEvent};
 
 /// How much a reader may take. The end of the last segment is estimated from its averages, so
 /// bytes may be exceeded somewhat; at least one change is taken.
@@ -120,7 +121,21 @@ impl Taken {
     }
 
     pub(crate) fn first_seqno(&self) -> Option<Seqno> {
-        Some(self.pieces.first()?.slots().first()?.seqno)
+        self.pieces.first()?.first_seqno()
+    }
+
+    /// The group that a slot stands for.
+    fn group_of(&self, slot: &Slot) -> Option<&EventGroup> {
+        let grouped = self.pieces.iter().filter(|piece| piece.group.is_some());
+        let mut of_it =
+            grouped.filter(|piece| piece.slots().first().map(|one| one.seqno) == Some(slot.seqno));
+        of_it.next()?.group.as_deref()
+    }
+
+    /// Bytes of rows of groups, which the log holds without their values.
+    fn group_bytes(&self) -> usize {
+        let groups = self.pieces.iter().filter_map(|piece| piece.group.as_ref());
+        groups.map(|group| group.bytes()).sum()
     }
 
     pub(crate) fn last_seqno(&self) -> Option<Seqno> {
@@ -168,6 +183,15 @@ impl Taken {
             if slot.rows.is_kept() && slot.seqno >= self.kept_from {
                 f(FlushItem::Keep(document));
             }
+            if SystemEvent::is_group(document.key())
+                && let Some(group) = self.group_of(slot)
+            {
+                f(FlushItem::Put {
+                    document: &group.row(document),
+                    supersedes: Seqno::ZERO,
+                });
+                continue;
+            }
             if replaced.is_empty() || replaced.binary_search(&slot.seqno).is_err() {
                 f(FlushItem::Put {
                     document,
@@ -201,7 +225,7 @@ impl FlushBatch {
     /// Bytes of the documents that [`FlushBatch::len`] counts, as allocated.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.taken.count().1
+        self.taken.count().1 + self.taken.group_bytes()
     }
 
     /// Seqnos of the first and the last change; `None` when only the record changed.

@@ -7,6 +7,7 @@ use model::{Document, Seqno, SnapshotRange};
 
 use super::segment::{HINT_MAX, Piece, SLOTS_MIN};
 use super::{CheckpointKind, CheckpointLog, FlushBudget, Garbage};
+use crate::collections::EventGroup;
 
 /// A reader that wants no more changes than this gets copies of the slots: the tail goes on
 /// taking changes, and de-duplicating them.
@@ -109,7 +110,13 @@ pub struct BatchPlace {
 }
 
 impl CursorBatch {
-    /// The changes. Those that were replaced before they were taken are not among them.
+    /// The group that the change stands for to which [`CursorBatch::next`] moved `place`.
+    pub(crate) fn group(&self, place: BatchPlace) -> Option<&Arc<EventGroup>> {
+        self.pieces.get(place.piece as usize)?.group.as_ref()
+    }
+
+    /// The changes, a group of events as one. Those that were replaced before they were taken are not
+    /// among them.
     pub fn documents(&self) -> impl Iterator<Item = &Document> {
         let slots = self.pieces.iter().flat_map(Piece::slots);
         slots.filter_map(|slot| slot.document.as_ref())
@@ -264,7 +271,9 @@ impl CheckpointLog {
             return Garbage::default();
         }
         self.lowest = lowest;
-        self.release()
+        let (garbage, released) = self.release();
+        self.removed += released;
+        garbage
     }
 
     /// Changes that the cursor has still to get, at most.
@@ -289,11 +298,11 @@ impl CheckpointLog {
         let run = *self.run(self.run_at(position));
         let last = pieces.last().and_then(|piece| piece.slots().last());
         let last = last.map_or(run.last, |slot| slot.seqno);
-        let first = pieces.first().and_then(|piece| piece.slots().first());
+        let first = pieces.first().and_then(Piece::first_seqno);
         let start = if position <= run.first_position {
             run.range.start
         } else {
-            first.map_or(run.range.start, |slot| slot.seqno)
+            first.unwrap_or(run.range.start)
         };
         let prepared = run
             .high_prepared
@@ -394,7 +403,7 @@ impl CheckpointLog {
             items = items.saturating_add(count);
             let bytes_each = sealed.facts.live_bytes / sealed.facts.live.max(1);
             bytes = bytes.saturating_add(bytes_each.saturating_mul(count));
-            pieces.push(Piece::new(Arc::clone(&sealed.slots), from, from + count));
+            pieces.push(sealed.piece(from, from + count));
             at = begin + (from + count) as u64;
             next += 1;
             // A part ends the batch: what is left of the segment comes before the next one.

@@ -1,10 +1,8 @@
 //! The persistence cursor: what a flush takes, and how it ends.
 
-use std::sync::Arc;
-
 use model::Seqno;
 
-use super::segment::{Facts, HINT_MAX, Piece, SLOTS_MIN, Slot};
+use super::segment::{Facts, HINT_MAX, SLOTS_MIN, Slot};
 use super::{CheckpointLog, FlushBudget, Garbage, Room, Taken};
 
 /// Segments for which a flush takes room at once: as many as a million changes have.
@@ -95,10 +93,7 @@ impl CheckpointLog {
                 let live = sealed.slots[from..to].iter().rposition(Slot::is_live);
                 to = live.map_or(to, |live| from + live + 1);
             }
-            taken.push(
-                Piece::new(Arc::clone(&sealed.slots), from, to),
-                &sealed.facts,
-            );
+            taken.push(sealed.piece(from, to), &sealed.facts);
             // The whole segment's figures stand for a part of it; only the last one may be one.
             items = items.saturating_add(sealed.facts.live);
             bytes = bytes.saturating_add(sealed.facts.live_bytes);

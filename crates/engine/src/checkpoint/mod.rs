@@ -48,7 +48,9 @@ use segment::{
     Facts, Rows, SEGMENT_BYTES_MIN, SLOTS_MAX, SLOTS_MIN, Sealed, Slot, Slots, home_of, index_of,
     slots_bytes,
 };
-pub use stats::CheckpointStats;
+pub use stats::{CheckpointStats, Released};
+
+use crate::collections::{EventGroup, Superseded};
 
 /// The log of one vBucket. Allocates nothing while it is empty.
 #[derive(Debug)]
@@ -88,6 +90,8 @@ pub(crate) struct CheckpointLog {
     slot_bytes: usize,
     stale_bytes: usize,
     deduplicated: u64,
+    removed: Released,
+    expelled: Released,
 }
 
 /// Two keys of one hash only cost a checkpoint more.
@@ -135,6 +139,8 @@ impl CheckpointLog {
             slot_bytes: 0,
             stale_bytes: 0,
             deduplicated: 0,
+            removed: Released::default(),
+            expelled: Released::default(),
         }
     }
 
@@ -171,18 +177,56 @@ impl CheckpointLog {
         self.push(document, Rows::new(supersedes, false));
     }
 
-    /// Queues a change that no table holds: the row of `supersedes` (if not zero) goes when it is
+    /// Queues a change that no table holds: the row that it supersedes goes when it is
     /// written, but in memory it replaces nothing. Readers never get both in one snapshot of an
     /// active vBucket; a replica keeps the checkpoints of its active one.
-    pub(crate) fn append_apart(&mut self, document: &Document, supersedes: Seqno, active: bool) {
+    pub(crate) fn append_apart(
+        &mut self,
+        document: &Document,
+        superseded: Superseded,
+        active: bool,
+    ) {
         let full = self.open_bytes >= self.bytes_max && self.open.is_complete();
-        let meets = supersedes > Seqno::ZERO && supersedes >= self.open.checkpoint_start;
+        let older = superseded.seqno;
+        let meets = older > Seqno::ZERO && older >= self.open.checkpoint_start;
         if full || active && meets {
             self.close_checkpoint();
         }
-        self.push(document, Rows::new(supersedes, false));
+        self.push(document, Rows::new(superseded.row, false));
         // Only the log holds it.
         self.note_evicted(document);
+    }
+
+    /// Queues a group of events, for which `marker` stands, as a segment of its own: it is one slot, with the
+    /// seqno of the last of them.
+    pub(crate) fn append_group(&mut self, marker: &Document, group: &Arc<EventGroup>) {
+        if self.open_bytes >= self.bytes_max && self.open.is_complete() {
+            self.close_checkpoint();
+        }
+        if !self.tail.is_empty() {
+            self.seal_tail();
+        }
+        let bytes = marker.memory_bytes();
+        let facts = Facts {
+            first_position: self.next_position(),
+            live: 1,
+            live_bytes: bytes,
+            stale_bytes: bytes,
+        };
+        let slot = Slot {
+            seqno: marker.seqno(),
+            document: Some(marker.clone()),
+            rows: Rows::default(),
+        };
+        let Some(sealed) = Sealed::new(vec![slot], facts) else {
+            return;
+        };
+        self.slot_bytes += sealed.slot_bytes;
+        self.stale_bytes += bytes;
+        let group = Some(Arc::clone(group));
+        self.sealed.push_back(Sealed { group, ..sealed });
+        self.tail_facts.first_position += 1;
+        self.note_pushed(marker);
     }
 
     fn push(&mut self, document: &Document, rows: Rows) {
@@ -196,6 +240,12 @@ impl CheckpointLog {
         });
         self.tail_facts.live += 1;
         self.tail_facts.live_bytes += bytes;
+        self.note_pushed(document);
+    }
+
+    /// Counts a change that has its slot.
+    fn note_pushed(&mut self, document: &Document) {
+        let bytes = document.memory_bytes();
         self.open_bytes += bytes + size_of::<Slot>();
         self.open.add(document);
         if document.kind().is_commit() {
@@ -491,7 +541,9 @@ impl CheckpointLog {
     /// Detaches what every cursor has passed.
     ///
     /// Cost: O(segments detached), whatever is in them; and the logarithm of the runs held.
-    fn release(&mut self) -> Garbage {
+    fn release(&mut self) -> (Garbage, Released) {
+        let held = |log: &Self| (log.items, log.slot_bytes + log.stale_bytes);
+        let (items, bytes) = held(self);
         let lowest = self.lowest;
         if self.tail_facts.first_position < lowest && self.next_position() == lowest {
             self.seal_tail();
@@ -511,12 +563,19 @@ impl CheckpointLog {
         let passed = self.run_at(lowest);
         self.closed.drain(..passed);
         self.shrink(&mut garbage);
-        garbage
+        let (items_left, bytes_left) = held(self);
+        let released = Released {
+            items: items.saturating_sub(items_left) as u64,
+            bytes: bytes.saturating_sub(bytes_left) as u64,
+        };
+        (garbage, released)
     }
 
     /// Detaches what every cursor has passed.
     pub(crate) fn expel(&mut self) -> Garbage {
-        self.release()
+        let (garbage, released) = self.release();
+        self.expelled += released;
+        garbage
     }
 
     /// Gives cursors numbers that those of `other` never had.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use model::{Document, Seqno};
 
+use crate::collections::EventGroup;
+
 /// Slots of the first segment of a busy period, and of the longest ones.
 pub(crate) const SLOTS_MIN: usize = 16;
 pub(crate) const SLOTS_MAX: usize = 1 << 16;
@@ -88,6 +90,8 @@ pub(crate) struct Sealed {
     pub(crate) end_position: u64,
     /// Bytes without the documents.
     pub(crate) slot_bytes: usize,
+    /// What its only slot stands for, if that is a group of events.
+    pub(crate) group: Option<Arc<EventGroup>>,
 }
 
 impl Sealed {
@@ -101,7 +105,16 @@ impl Sealed {
             end_position: facts.first_position + slots.len() as u64,
             slot_bytes: SEALED_BYTES + slots_bytes(&slots),
             slots: Arc::new(slots),
+            group: None,
         })
+    }
+
+    /// A part of it.
+    pub(crate) fn piece(&self, from: usize, to: usize) -> Piece {
+        Piece {
+            group: self.group.clone(),
+            ..Piece::new(Arc::clone(&self.slots), from, to)
+        }
     }
 }
 
@@ -111,16 +124,30 @@ pub(crate) struct Piece {
     slots: Arc<Slots>,
     from: usize,
     to: usize,
+    /// As [`Sealed::group`].
+    pub(crate) group: Option<Arc<EventGroup>>,
 }
 
 impl Piece {
     pub(crate) fn new(slots: Arc<Slots>, from: usize, to: usize) -> Self {
         debug_assert!(from < to && to <= slots.len());
-        Self { slots, from, to }
+        Self {
+            slots,
+            from,
+            to,
+            group: None,
+        }
     }
 
     pub(crate) fn slots(&self) -> &[Slot] {
         &self.slots[self.from..self.to]
+    }
+
+    /// Seqno of its first change.
+    pub(crate) fn first_seqno(&self) -> Option<Seqno> {
+        let first = self.slots().first()?.seqno;
+        let others = self.group.as_ref().map_or(1, |group| group.events().max(1)) - 1;
+        Some(Seqno(first.0 - u64::from(others)))
     }
 
     /// Whether it is all of its segment.

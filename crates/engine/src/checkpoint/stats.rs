@@ -1,5 +1,7 @@
 //! What the log can tell about itself without looking at its changes.
 
+use std::ops::AddAssign;
+
 use model::{Seqno, SnapshotRange};
 
 use super::cursors::Cursor;
@@ -42,6 +44,26 @@ pub struct CheckpointStats {
     pub cursors: u64,
     /// Cursors that were dropped to free memory.
     pub cursors_dropped: u64,
+    /// What left because the last cursor had passed it.
+    pub removed: Released,
+    /// What left when memory was short.
+    pub expelled: Released,
+}
+
+/// Changes that left the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Released {
+    /// How many, without those that a later one had replaced.
+    pub items: u64,
+    /// Bytes of their slots, and of documents that only the log held.
+    pub bytes: u64,
+}
+
+impl AddAssign for Released {
+    fn add_assign(&mut self, other: Self) {
+        self.items += other.items;
+        self.bytes += other.bytes;
+    }
 }
 
 impl CheckpointLog {
@@ -82,6 +104,8 @@ impl CheckpointLog {
             deduplicated: self.deduplicated,
             cursors: self.cursors.len() as u64,
             cursors_dropped: self.cursors_dropped,
+            removed: self.removed,
+            expelled: self.expelled,
         }
     }
 

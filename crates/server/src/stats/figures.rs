@@ -180,6 +180,8 @@ impl StateSums {
         sum.stale_bytes += checkpoints.stale_bytes;
         sum.next_position += checkpoints.next_position;
         sum.deduplicated += checkpoints.deduplicated;
+        sum.removed += checkpoints.removed;
+        sum.expelled += checkpoints.expelled;
     }
 
     fn merge(&mut self, other: &Self) {

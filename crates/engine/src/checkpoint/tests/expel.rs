@@ -89,6 +89,9 @@ fn expel_in_every_state_of_a_checkpoint() {
                 }
                 world.check();
                 assert_eq!(world.log.stats().items, 0, "to the empty log: {case}");
+                let removed = world.log.stats().removed;
+                assert_eq!(removed.items, ITEMS, "{case}");
+                assert!(removed.bytes > 0, "{case}");
                 let late = world.log.register("late", Seqno(0));
                 assert_eq!(late.gap, Some(range(1, ITEMS)), "{case}");
                 let level = world.log.register("level", Seqno(ITEMS));

@@ -142,6 +142,17 @@ pub(in crate::stats) static BUCKET: &[BucketRow] = rows! {
         |f| f.sums().all.checkpoints.checkpoints;
     GENERAL "ep_checkpoint_items" Count "Changes in memory" Gauge "bucket_checkpoint_items",
         |f| f.sums().all.checkpoints.items;
+    GENERAL "ep_items_rm_from_checkpoints" Count
+        "Changes that left memory once every reader had passed them",
+        |f| f.sums().all.checkpoints.removed.items;
+    GENERAL "ep_items_expelled_from_checkpoints" Count
+        "Changes that every reader had passed and that left when memory was short",
+        |f| f.sums().all.checkpoints.expelled.items;
+    GENERAL "ep_mem_freed_by_checkpoint_removal" Bytes
+        "Places of the removed changes in the queue, and documents that only it held",
+        |f| f.sums().all.checkpoints.removed.bytes;
+    GENERAL "ep_mem_freed_by_checkpoint_item_expel" Bytes "The same of the expelled changes",
+        |f| f.sums().all.checkpoints.expelled.bytes;
     GENERAL "ep_flusher_state" Text "running; retrying after an error; failed for good; stopped",
         |f| f.served.bucket.flusher_state().name();
     GENERAL "ep_total_persisted" Count "Rows made durable" Counter "bucket_rows_persisted",

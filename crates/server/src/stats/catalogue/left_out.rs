@@ -76,8 +76,7 @@ pub(in crate::stats) static LEFT_OUT: &[LeftOut] = left_out! {
         "ep_checkpoint_destruction_tasks" "ep_checkpoint_remover_task_count"
         "ep_checkpoint_removal_mode"
         "ep_item_num_based_new_chk" "ep_max_checkpoints" "*checkpoint_memory_unreferenced"
-        "ep_checkpoint_memory_pending_destruction" "ep_items_expelled_from_checkpoints"
-        "ep_items_rm_from_checkpoints" "ep_mem_freed_by_*" "vb_N:num_open_checkpoint_items"
+        "ep_checkpoint_memory_pending_destruction" "vb_N:num_open_checkpoint_items"
         "*:num_visits" "vb_N:persistence:cursor_checkpoint_id" "*:queued_items_mem_usage"
         "*_allocator_bytes" "*:visible_snap_end" "chk_items";
     "a flush is one commit of many vBuckets, which is timed as one (`disk_commit_*`)":
