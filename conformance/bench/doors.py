@@ -102,7 +102,20 @@ def main():
                 break
             except (AssertionError, Closed, OSError):
                 continue
+    stop_after_a_flood(node)
     node.close()
+
+
+def stop_after_a_flood(node):
+    """Prints how long a stop takes once many who asked for changes of buckets have gone."""
+    for number in range(60):
+        form = b"name=b%d&ramQuota=100&flushEnabled=1" % number
+        head = b"POST /pools/default/buckets HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+        with socket.create_connection(("127.0.0.1", node.ports["http"]), timeout=5) as one:
+            one.sendall(head + b"Content-Length: %d\r\n" % len(form) + RIGHT + b"\r\n" + form)
+    began = time.monotonic()
+    node.stop()
+    print(f"stop behind 60 new buckets of clients that have gone: {time.monotonic() - began:.1f} s")
 
 
 if __name__ == "__main__":

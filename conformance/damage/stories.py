@@ -5,33 +5,33 @@ import re
 import shutil
 
 from harm import change, clone
-from harness import equal
-from mcbp import GET, SET, SUCCESS, collection_key, key_call, vbucket_of
+from harness import equal, eventually
+from mcbp import GET, NOT_FOUND, SET, SUCCESS, collection_key, key_call, vbucket_of
 from world import At, connect, http, must, stats, value_of
 
-CHECKSUM_MISMATCH = 0x27
+CHECKSUM_MISMATCH, SET_PARAM, FLUSH_PARAM = 0x27, 0x82, b"\0\0\0\1"
 MIB = 1 << 20
 
 
-def damage_a_large_row(world, data):
-    """Changes some bytes of a row that lies apart from the tables; gives its key and the files' folder."""
-    key = b"large"
-    head = value_of("shop", key, world.buckets["shop"].now[0, key], 0)[4:]
+def damage_a_large_row(world, data, bucket, key):
+    """Changes some bytes of a row that lies apart from the tables; gives the folder of its files."""
+    head = value_of(bucket, key, world.buckets[bucket].now[0, key], 0)[4:]
     damaged = 0
-    for folder, _, names in os.walk(data / "buckets" / "shop" / "db"):
+    for folder, _, names in os.walk(data / "buckets" / bucket / "db"):
         for name in names if folder.endswith("/blobs") else []:
             # As the row of its key, and as one of the history.
             with open(os.path.join(folder, name), "rb") as file:
                 at = file.read().find(head)
             damaged += at > 0 and change(os.path.join(folder, name), at + 500_000, b"\xff\x00\xff")
     assert damaged, "no row lies apart"
-    return key, "/blobs/"
+    return "/blobs/"
 
 
 def a_damaged_row_costs_its_vbucket_alone(world, place):
     data = place / "data"
     clone(world.data, data, "buckets/shop/*")
-    key, name = damage_a_large_row(world, data)
+    key = b"large"
+    name = damage_a_large_row(world, data, "shop", key)
     vb = vbucket_of(key)
     node = At(data, place / "home").start(120)
     try:
@@ -51,8 +51,44 @@ def a_damaged_row_costs_its_vbucket_alone(world, place):
         others = [k for (c, k), v in world.buckets["shop"].now.items() if c == 0 and vbucket_of(k) != vb]
         for other in others[:50]:
             equal(key_call(connection, GET, collection_key(0, other), vbucket=vbucket_of(other)).status, SUCCESS)
+        must(http(node, "POST", "/pools/default/buckets/shop/controller/doFlush"))
+        equal(key_call(connection, SET, collection_key(0, key), bytes(8), b"1", vbucket=vb).status, SUCCESS)
+        equal(stats(connection)["ep_vb_quarantined"], "0")
         must(http(node, "DELETE", "/pools/default/buckets/shop"))
         assert not (data / "buckets" / "shop").exists(), "the bucket was dropped"
+        node.stop()
+    finally:
+        node.discard()
+
+
+def damage_met_by_a_read_names_its_file(world, place):
+    data = place / "read"
+    clone(world.data, data, "buckets/default/*")
+    node = At(data, place / "home-read").start(120)
+    try:
+        key = b"large0"
+        name = damage_a_large_row(world, data, "default", key)
+        connection = connect(node, "default")
+        for mark, low in ((b"mem_low_wat", b"1000000"), (b"mem_high_wat", b"2000000")):
+            equal(key_call(connection, SET_PARAM, mark, FLUSH_PARAM, low).status, SUCCESS, mark)
+
+        def get(one):
+            return key_call(connection, GET, collection_key(0, one), vbucket=vbucket_of(one)).status
+
+        def it_is_read():
+            # What was read lately is remembered; all the others take its place.
+            for _, other in world.buckets["default"].now:
+                if other != key:
+                    get(other)
+            return get(key) != SUCCESS
+
+        eventually("the row is read from the disk and not served", it_is_read, 60)
+        for _ in range(3):
+            assert get(key) not in (SUCCESS, NOT_FOUND)
+        named = [line for line in node.told().splitlines() if " ERROR " in line and name in line]
+        equal(len(named), 1, "lines that name the file")
+        for word in ('bucket="default"', f"vb={vbucket_of(key)} ", "settee salvage", "row "):
+            assert word in named[0], (word, named)
         node.stop()
     finally:
         node.discard()
@@ -84,7 +120,12 @@ def a_limit_of_memory_is_told(world, place):
             node.discard()
 
 
-STORIES = (a_damaged_row_costs_its_vbucket_alone, all_files_are_for_their_user_alone, a_limit_of_memory_is_told)
+STORIES = (
+    a_damaged_row_costs_its_vbucket_alone,
+    damage_met_by_a_read_names_its_file,
+    all_files_are_for_their_user_alone,
+    a_limit_of_memory_is_told,
+)
 
 
 def tell(world, place):

@@ -4,7 +4,7 @@
 //! left of it in the store stays as it is, for salvage. It leaves by being deleted, or by a restart on a store that
 //! is whole again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::{Seqno, VbId, VbRecord};
@@ -24,15 +24,19 @@ pub struct Quarantined {
 
 /// All of a bucket.
 #[derive(Debug, Default)]
-pub(crate) struct Quarantine(Mutex<BTreeMap<VbId, Arc<Quarantined>>>);
+pub(crate) struct Quarantine {
+    vbs: Mutex<BTreeMap<VbId, Arc<Quarantined>>>,
+    /// Those that are served, and in which damage was met and its file told.
+    located: Mutex<BTreeSet<VbId>>,
+}
 
 impl Quarantine {
     pub(crate) fn get(&self, id: VbId) -> Option<Arc<Quarantined>> {
-        self.0.lock().get(&id).cloned()
+        self.vbs.lock().get(&id).cloned()
     }
 
     pub(crate) fn remove(&self, id: VbId) -> Option<Arc<Quarantined>> {
-        self.0.lock().remove(&id)
+        self.vbs.lock().remove(&id)
     }
 }
 
@@ -44,7 +48,7 @@ impl<S: KvStore> Bucket<S> {
 
     /// Every vBucket in quarantine, ascending.
     pub fn all_quarantined(&self) -> Vec<(VbId, Arc<Quarantined>)> {
-        let all = self.quarantine.0.lock();
+        let all = self.quarantine.vbs.lock();
         all.iter().map(|(id, why)| (*id, Arc::clone(why))).collect()
     }
 
@@ -71,17 +75,7 @@ impl<S: KvStore> Bucket<S> {
         self.memory.add(vbucket.memory_to_give_back());
         let record = vbucket.record();
         drop(vbucket);
-        let place = self.store.locate(id, after, record.high_seqno);
-        let row = match place.seqno {
-            Some(seqno) => format!("row {seqno}"),
-            None => format!("a row behind seqno {after}"),
-        };
-        let files: Vec<String> = place
-            .files
-            .iter()
-            .map(|file| file.display().to_string())
-            .collect();
-        let files = files.join(", ");
+        let (row, files) = self.locate(id, after, record.high_seqno);
         tracing::error!(
             bucket = self.name(),
             vb = id.0,
@@ -97,6 +91,34 @@ impl<S: KvStore> Bucket<S> {
             format!("{row} in {files}: {error}")
         };
         let known = Arc::new(Quarantined { reason, record });
-        self.quarantine.0.lock().insert(id, known);
+        self.quarantine.vbs.lock().insert(id, known);
+    }
+    /// Tells of damage that was met in a vBucket that is served: where it lies, once for each vBucket, for looking takes a
+    /// while.
+    pub(crate) fn tell_damage(&self, id: VbId, after: Seqno, error: &StoreError) {
+        if error.kind != ErrorKind::Corrupt || !self.quarantine.located.lock().insert(id) {
+            return;
+        }
+        let high = self.with_vbucket(id, |vbucket| vbucket.high_seqno());
+        let Some(high) = high else { return };
+        let (row, files) = self.locate(id, after, high);
+        tracing::error!(
+            bucket = self.name(),
+            vb = id.0,
+            row,
+            files,
+            "a damaged row; settee salvage copies what can be read"
+        );
+    }
+
+    /// The first damaged row of a range, and the files in which it may lie, in words.
+    fn locate(&self, id: VbId, after: Seqno, high: Seqno) -> (String, String) {
+        let place = self.store.locate(id, after, high);
+        let row = match place.seqno {
+            Some(seqno) => format!("row {seqno}"),
+            None => format!("a row behind seqno {after}"),
+        };
+        let files = place.files.iter().map(|file| file.display().to_string());
+        (row, files.collect::<Vec<_>>().join(", "))
     }
 }

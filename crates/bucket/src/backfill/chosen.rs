@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use engine::collections::SystemEvent;
 use engine::{FoundRow, RowWalk, Walked};
 use model::{CollectionId, Document, Seqno, VbId};
 use storage::{KvStore, Snapshot, StoreError};
@@ -62,6 +63,8 @@ pub(super) struct Chosen {
     rows: Vec<FoundRow>,
     next: usize,
     up_to: Seqno,
+    /// Rows past the end were met.
+    past_end: bool,
     booked: Booked,
 }
 
@@ -88,6 +91,7 @@ impl Chosen {
             rows: Vec::new(),
             next: 0,
             up_to: after,
+            past_end: false,
             booked: Booked { account, bytes: 0 },
         }
     }
@@ -168,6 +172,11 @@ impl Chosen {
             }
             self.next += 1;
             if wanted > to {
+                if !std::mem::replace(&mut self.past_end, true) && !self.by_key {
+                    // It may be the row of a group, with events that are wanted.
+                    let row = snapshot.by_seqno(wanted).next().transpose()?;
+                    documents.extend(row.filter(|row| SystemEvent::is_group(row.key())));
+                }
                 continue;
             }
             let near = at.is_some_and(|at| at < wanted && wanted.0 - at.0 <= PASSED_OVER_MAX);

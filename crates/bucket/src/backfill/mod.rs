@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use engine::collections::SystemEvent;
 use model::{Document, Seqno, SnapshotRange, VbId};
 use parking_lot::Mutex;
 use storage::{KvStore, Snapshot, StoreError};
@@ -334,6 +335,11 @@ impl Job {
         for document in rows {
             let document = document?;
             if document.seqno() > to {
+                if SystemEvent::is_group(document.key()) {
+                    // Events that are wanted may be among those of this row.
+                    bytes += document.memory_bytes();
+                    documents.push(document);
+                }
                 break;
             }
             bytes += document.memory_bytes();

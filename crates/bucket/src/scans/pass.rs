@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use model::{Document, Meta};
+use model::{Document, Meta, Seqno};
 use storage::{KeyLook, KeyRange, KeyRow, KvStore, Snapshot, StoreError};
 
 use super::sample::{hash, threshold};
@@ -37,6 +37,7 @@ impl<S: KvStore> Bucket<S> {
         };
         if let Err(error) = self.read_for(&scan) {
             tracing::error!(bucket = self.name(), vb = scan.ask.vb.0, %error, "a scan failed");
+            self.tell_damage(scan.ask.vb, Seqno::ZERO, &error);
             self.end_scan(&scan, ScanError::Failed);
         }
         true

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use model::Seqno;
 use storage::KvStore;
 
 use crate::Bucket;
@@ -70,6 +71,7 @@ impl<S: KvStore> Bucket<S> {
             Err(error) => {
                 Counters::add(&self.counters().backfills_failed, 1);
                 tracing::error!(bucket = self.name(), vb = job.vb().0, %error, "backfill failed");
+                self.tell_damage(job.vb(), Seqno::ZERO, &error);
                 job.fail();
                 job.end();
             }

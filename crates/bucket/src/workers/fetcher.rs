@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use engine::FetchKey;
-use model::VbId;
+use model::{Seqno, VbId};
 use storage::{KvStore, Want};
 
 use crate::Bucket;
@@ -117,6 +117,8 @@ impl<S: KvStore> Bucket<S> {
             Err(error) => {
                 Counters::add(&self.counters().fetch_failed, 1);
                 tracing::error!(bucket = self.name(), %error, "a document could not be read");
+                let before = Seqno(wanted.seqno.0.saturating_sub(1));
+                self.tell_damage(vb, before, &error);
                 return false;
             }
         };

@@ -24,6 +24,8 @@ pub(super) const BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// Longest time that a body may take, and that it waits for others to hold less.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a body that is too large waits for its refusal, so that a flood of them costs neighbours nothing.
+const REFUSAL_PAUSE: Duration = Duration::from_millis(500);
 /// How often a body that waits for room looks again.
 const ROOM_LOOK: Duration = Duration::from_millis(50);
 
@@ -122,7 +124,7 @@ pub(super) async fn limit_body(
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.parse::<u64>().ok());
     if announced.is_some_and(|bytes| bytes > BODY_BYTES_MAX as u64) {
-        return too_large();
+        return too_large().await;
     }
     let mut held = HeldBody {
         view: Arc::clone(&state.view),
@@ -153,7 +155,7 @@ async fn read(body: Body, held: &mut HeldBody) -> Result<Bytes, Response> {
             answers::closing(broken)
         })?;
         if read.len() + piece.len() > BODY_BYTES_MAX {
-            return Err(too_large());
+            return Err(too_large().await);
         }
         held.grow(piece.len()).await;
         read.extend_from_slice(&piece);
@@ -161,7 +163,8 @@ async fn read(body: Body, held: &mut HeldBody) -> Result<Bytes, Response> {
     Ok(read.into())
 }
 
-fn too_large() -> Response {
+async fn too_large() -> Response {
+    time::sleep(REFUSAL_PAUSE).await;
     answers::closing(answers::refusal(
         StatusCode::PAYLOAD_TOO_LARGE,
         "A request body may have 65536 bytes.",

@@ -35,6 +35,8 @@ const HEAD_BYTES_MAX: usize = 32 * 1024;
 const HEADERS_MAX: usize = 64;
 /// What is made for a peer ahead of its reading.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
+/// What the system keeps of a peer's bytes ahead of our reading.
+const UNTAKEN_BYTES_MAX: usize = 64 << 10;
 /// How long a peer may leave sent bytes unacknowledged or unread.
 const UNREAD_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long requests under way may take once the node stops.
@@ -200,6 +202,7 @@ fn guard(stream: &TcpStream) -> std::io::Result<()> {
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new().with_time(UNREAD_TIMEOUT);
     socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_recv_buffer_size(UNTAKEN_BYTES_MAX)?;
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(UNREAD_TIMEOUT))?;
     Ok(())

@@ -301,13 +301,13 @@ impl Engine {
     /// `Later`: what was begun is finished by opening again.
     pub(crate) fn remove_rows(&self, view: &View, from: Seqno) -> Result<usize, Stuck> {
         let mut removed = 0;
-        let history = view.rows(place_of(from), HISTORY_END);
-        let mut rows = view.rows(from, ROWS_END).chain(history).peekable();
+        let history = view.seqnos(place_of(from), HISTORY_END);
+        let mut rows = view.seqnos(from, ROWS_END).chain(history).peekable();
         while rows.peek().is_some() {
             self.make_room()?;
             let mut changes = self.changes();
             for row in rows.by_ref().take(ROWS_PER_GROUP) {
-                let (seqno, _) = row.map_err(Stuck::Later)?;
+                let seqno = row.map_err(Stuck::Later)?;
                 changes.remove(view.vb, seqno).map_err(not_written)?;
                 removed += 1;
             }
@@ -326,9 +326,8 @@ impl Engine {
         let mut in_group = 0;
         for &vb in vbs {
             let view = View::open(Arc::clone(self), vb);
-            let history = view.rows(place_of(Seqno::ZERO), HISTORY_END);
-            let rows = view.rows(Seqno::ZERO, ROWS_END).chain(history);
-            let rows = rows.map(|row| row.map(|(seqno, _)| seqno));
+            let history = view.seqnos(place_of(Seqno::ZERO), HISTORY_END);
+            let rows = view.seqnos(Seqno::ZERO, ROWS_END).chain(history);
             // The record goes first: rows without one do not count.
             for seqno in std::iter::once(Ok(RECORD)).chain(rows) {
                 let seqno = seqno.map_err(|error| (vb, Stuck::Later(error)))?;

@@ -495,7 +495,9 @@ impl Place<'_> {
                 Ok(Content::Store(Noted::of(version - FORMAT_VERSION)))
             }
             Some(version @ 1..) => {
-                let reason = format!("format {version}, this release reads {FORMAT_VERSION_MAX}");
+                let reason = format!(
+                    "its FORMAT file has format {version}, this release reads {FORMAT_VERSION_MAX}"
+                );
                 Err(self.error(OpenErrorKind::NewerFormat, reason))
             }
             _ => Err(self.error(OpenErrorKind::Foreign, "its FORMAT file is not ours")),

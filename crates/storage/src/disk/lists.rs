@@ -82,6 +82,17 @@ pub(super) fn check(database: &Path) -> io::Result<Leftovers> {
     Ok(found)
 }
 
+/// Where the tables of the store in `directory` end, for a refusal: with the file that says so.
+pub(super) fn end_of_tables(directory: &Path, drained: u64) -> String {
+    let current = directory
+        .join("db")
+        .join(KEYSPACES)
+        .join(ROWS)
+        .join(CURRENT);
+    let current = current.display();
+    format!("the tables end with journal {drained}, as {current} has it")
+}
+
 /// The first file of the rows that is not what was written, as far as that can be told.
 ///
 /// Cost: reads all tables.

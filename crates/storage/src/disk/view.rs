@@ -104,6 +104,34 @@ impl View {
         let below = over(self.sealed(), from..end, tables);
         over(Some((current, file)), from..end, below.map(referred))
     }
+
+    /// The seqnos of the rows in a range, each once and in no order. No row is read, so a damaged one counts as well.
+    pub(crate) fn seqnos<'a>(
+        &'a self,
+        from: Seqno,
+        end: Seqno,
+    ) -> impl Iterator<Item = Result<Seqno, fjall::Error>> + 'a {
+        let current = &self.current.0;
+        let sealed = self.sealed().map(|(front, _)| front);
+        let keys = row_key(self.vb, from)..row_key(self.vb, end.max(from));
+        let tables = self.tables.range(&self.engine.rows, keys).map(|row| {
+            let known = split_row_key(&row.key()?).map(|(_, seqno)| seqno);
+            known.ok_or_else(|| fjall::Error::Io(std::io::ErrorKind::InvalidData.into()))
+        });
+        let hides = move |front: Option<&VbFront>, seqno: &Result<Seqno, _>| {
+            let known = front.zip(seqno.as_ref().ok());
+            known.is_some_and(|(front, seqno)| front.hides(*seqno))
+        };
+        let written = |front: Option<&'a VbFront>| {
+            let rows = front
+                .into_iter()
+                .flat_map(move |front| front.rows_from(from));
+            let seqnos = rows.map(|(seqno, _)| seqno);
+            seqnos.take_while(move |seqno| *seqno < end).map(Ok)
+        };
+        let below = written(sealed).chain(tables.filter(move |seqno| !hides(sealed, seqno)));
+        written(Some(current)).chain(below.filter(move |seqno| !hides(Some(current), seqno)))
+    }
 }
 
 /// A row as it is stored.

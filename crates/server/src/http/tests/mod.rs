@@ -541,7 +541,7 @@ async fn what_is_not_there_is_404_and_what_is_not_built_says_so() {
 }
 
 /// Clients parse what they are told, whatever they asked for.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_refusal_is_json() {
     let fixture = Fixture::new();
     let odd = [

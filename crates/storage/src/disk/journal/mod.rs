@@ -16,7 +16,7 @@ use std::sync::Arc;
 use model::{Seqno, VbId};
 
 use super::kept::Kept;
-use super::names;
+use super::{lists, names};
 use crate::record::RowKey;
 use chain::{Existing, chain};
 
@@ -96,10 +96,8 @@ impl Journal {
     ) -> io::Result<Replayed> {
         let last = journals(directory)?.into_iter().max();
         if let Some((_, path)) = last.filter(|(number, _)| *number > drained + AHEAD_MAX) {
-            let reason = format!(
-                "{} does not follow the tables, which end with journal {drained}",
-                path.display()
-            );
+            let tables = lists::end_of_tables(directory, drained);
+            let reason = format!("{} does not follow the tables: {tables}", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
         let chain = chain(directory, drained, (true, each))?;

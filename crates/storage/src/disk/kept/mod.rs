@@ -28,7 +28,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fs::{Advice, fadvise};
 
 use super::journal::{NextPlace, numbered, path_of, recycle};
-use super::names;
+use super::{lists, names};
 pub(crate) use list::{Listed, NAME, read};
 
 pub(crate) use values::{TakingOver, Values};
@@ -101,10 +101,9 @@ impl Kept {
             .next_back()
             .filter(|last| **last > drained + 1)
         {
-            let reason = format!(
-                "{} has journal {last}, and the tables end with journal {drained}",
-                self.directory.join(NAME).display()
-            );
+            let tables = lists::end_of_tables(&self.directory, drained);
+            let kept = self.directory.join(NAME);
+            let reason = format!("{} has journal {last}, and {tables}", kept.display());
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
         for (generation, bytes) in listed.range(..=drained).rev() {
