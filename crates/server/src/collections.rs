@@ -7,7 +7,8 @@ use bucket::SetManifestError;
 use engine::collections::{Collection, Scope, WantedCollection, WantedScope};
 pub use engine::collections::{CollectionSettings, Manifest, ManifestError};
 use model::{CollectionId, ManifestUid, ScopeId};
-use serde_json::{Map, Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::node::NodeState;
 use crate::replication::manifest_changed;
@@ -77,18 +78,50 @@ pub(crate) fn change(
     }
 }
 
+/// A manifest as JSON.
+#[derive(Serialize)]
+pub struct ManifestForm<'a> {
+    scopes: Vec<ScopeForm<'a>>,
+    uid: Hex,
+}
+
+#[derive(Serialize)]
+struct ScopeForm<'a> {
+    collections: Vec<CollectionForm<'a>>,
+    name: &'a str,
+    uid: Hex,
+}
+
+#[derive(Serialize)]
+struct CollectionForm<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history: Option<bool>,
+    #[serde(rename = "maxTTL", skip_serializing_if = "Option::is_none")]
+    max_ttl: Option<i64>,
+    name: &'a str,
+    uid: Hex,
+}
+
+struct Hex(u64);
+
+impl Serialize for Hex {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{:x}", self.0))
+    }
+}
+
+impl fmt::Display for ManifestForm<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
+
 /// The manifest as the KV protocol and the store have it.
 #[must_use]
-pub fn to_json(manifest: &Manifest) -> Value {
-    form(manifest, |collection| {
-        let mut fields = named(&collection.name, collection.id.0);
-        if let Some(ttl) = collection.settings.max_ttl_s {
-            fields.insert("maxTTL".into(), ttl.into());
-        }
-        if collection.settings.history {
-            fields.insert("history".into(), true.into());
-        }
-        fields
+pub fn to_json(manifest: &Manifest) -> ManifestForm<'_> {
+    form(manifest, |settings| {
+        let history = settings.history.then_some(true);
+        (history, settings.max_ttl_s.map(i64::from))
     })
 }
 
@@ -98,44 +131,41 @@ pub(crate) fn to_bytes(manifest: &Manifest) -> Vec<u8> {
 }
 
 /// The manifest as HTTP management has it: 0 stands for the bucket's limit, -1 for none.
-pub(crate) fn to_management_json(manifest: &Manifest) -> Value {
-    form(manifest, |collection| {
-        let mut fields = named(&collection.name, collection.id.0);
-        let ttl = match collection.settings.max_ttl_s {
-            None => json!(0),
-            Some(0) => json!(-1),
-            Some(ttl) => json!(ttl),
+pub(crate) fn to_management_json(manifest: &Manifest) -> ManifestForm<'_> {
+    form(manifest, |settings| {
+        let ttl = match settings.max_ttl_s {
+            None => 0,
+            Some(0) => -1,
+            Some(ttl) => i64::from(ttl),
         };
-        fields.insert("maxTTL".into(), ttl);
-        fields.insert("history".into(), collection.settings.history.into());
-        fields
+        (Some(settings.history), Some(ttl))
     })
 }
 
-fn named(name: &str, id: u32) -> Map<String, Value> {
-    let fields = [
-        ("name".to_owned(), Value::from(name)),
-        ("uid".to_owned(), format!("{id:x}").into()),
-    ];
-    fields.into_iter().collect()
-}
-
-fn form(manifest: &Manifest, one: impl Fn(&Collection) -> Map<String, Value>) -> Value {
-    let scopes: Vec<Value> = manifest
-        .scopes()
-        .iter()
-        .map(|scope| {
-            let mut fields = named(&scope.name, scope.id.0);
-            let collections: Vec<Value> = scope
-                .collections
-                .iter()
-                .map(|collection| Value::Object(one(collection)))
-                .collect();
-            fields.insert("collections".into(), collections.into());
-            Value::Object(fields)
-        })
-        .collect();
-    json!({ "uid": format!("{:x}", manifest.uid().0), "scopes": scopes })
+fn form(
+    manifest: &Manifest,
+    settings: impl Fn(&CollectionSettings) -> (Option<bool>, Option<i64>),
+) -> ManifestForm<'_> {
+    let mut scopes = Vec::with_capacity(manifest.scopes().len());
+    for scope in manifest.scopes() {
+        let mut collections = Vec::with_capacity(scope.collections.len());
+        for collection in &scope.collections {
+            let (history, max_ttl) = settings(&collection.settings);
+            collections.push(CollectionForm {
+                history,
+                max_ttl,
+                name: &collection.name,
+                uid: Hex(collection.id.0.into()),
+            });
+        }
+        scopes.push(ScopeForm {
+            collections,
+            name: &scope.name,
+            uid: Hex(scope.id.0.into()),
+        });
+    }
+    let uid = Hex(manifest.uid().0);
+    ManifestForm { scopes, uid }
 }
 
 /// Reads a manifest. Members that are not known are passed over.
@@ -302,7 +332,7 @@ mod tests {
             .unwrap();
         let json = to_json(&manifest);
         assert_eq!(of_json(json.to_string().as_bytes()).unwrap(), manifest);
-        let http = to_management_json(&manifest);
+        let http = serde_json::to_value(to_management_json(&manifest)).unwrap();
         let of = |scope: usize, at: usize| &http["scopes"][scope]["collections"][at];
         assert_eq!(of(0, 0)["maxTTL"], 0);
         assert_eq!(of(0, 1)["maxTTL"], -1);

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
 use server::collections::{CollectionSettings, Manifest, ManifestError, of_json, to_json};
 use wire::{Opcode, Status};
 
@@ -143,10 +142,6 @@ fn change(
             let why = context.unwrap_or_else(|| answer.status.description().to_owned());
             return Err(Failure::new(Sysexit::Unavailable, why));
         }
-        let uid = to_json(&next)["uid"].take();
-        return match uid {
-            Value::String(uid) => output::print(format!("manifest {uid}\n").as_bytes()),
-            other => output::print_json(&json!({ "manifest": other })),
-        };
+        return output::print(format!("manifest {:x}\n", next.uid().0).as_bytes());
     }
 }

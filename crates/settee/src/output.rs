@@ -43,8 +43,8 @@ fn broken(error: &io::Error) -> Failure {
 ///
 /// # Errors
 /// As [`ended`].
-pub(crate) fn print_json(value: &serde_json::Value) -> Result<(), Failure> {
-    let mut text = format!("{value:#}");
+pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let mut text = serde_json::to_string_pretty(value).expect("what is printed has texts as keys");
     text.push('\n');
     print(text.as_bytes())
 }

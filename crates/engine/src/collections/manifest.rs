@@ -1,6 +1,5 @@
 //! The manifest: which scopes and collections a bucket has.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use model::{CollectionId, ManifestUid, ScopeId};
@@ -164,23 +163,21 @@ impl Manifest {
             return invalid("there are too many scopes");
         }
         scopes.sort_unstable_by_key(|scope| scope.id);
-        let mut names = BTreeSet::new();
         for scope in &mut scopes {
             check_number(scope.id.0, &scope.name)?;
-            if !names.insert(&*scope.name) {
-                return invalid("two scopes have the same name");
-            }
             scope.collections.sort_unstable_by_key(|one| one.id);
-            let mut names = BTreeSet::new();
             for collection in &scope.collections {
                 check_number(collection.id.0, &collection.name)?;
                 if collection.id == CollectionId::DEFAULT && scope.id != ScopeId::DEFAULT {
                     return invalid("the default collection is in another scope");
                 }
-                if !names.insert(&*collection.name) {
-                    return invalid("two collections of a scope have the same name");
-                }
             }
+            if any_twice(scope.collections.iter().map(|one| &*one.name)) {
+                return invalid("two collections of a scope have the same name");
+            }
+        }
+        if any_twice(scopes.iter().map(|scope| &*scope.name)) {
+            return invalid("two scopes have the same name");
         }
         if scopes.first().map(|scope| scope.id) != Some(ScopeId::DEFAULT) {
             return invalid("there is no default scope");
@@ -216,7 +213,16 @@ impl Manifest {
 
     /// All collections by number, with their scopes.
     pub fn collections(&self) -> impl Iterator<Item = (&Scope, &Collection)> {
-        self.places.iter().map(|&(_, scope, index)| {
+        self.collections_from(CollectionId::DEFAULT)
+    }
+
+    /// Every collection whose number is not below one, by number, with its scope.
+    pub fn collections_from(
+        &self,
+        first: CollectionId,
+    ) -> impl Iterator<Item = (&Scope, &Collection)> {
+        let from = self.places.partition_point(|place| place.0 < first);
+        self.places[from..].iter().map(|&(_, scope, index)| {
             let scope = &self.scopes[scope as usize];
             (scope, &scope.collections[index as usize])
         })
@@ -470,6 +476,12 @@ fn places(scopes: &[Scope]) -> Vec<(CollectionId, u32, u32)> {
     }
     places.sort_unstable();
     places
+}
+
+fn any_twice<'a>(names: impl Iterator<Item = &'a str>) -> bool {
+    let mut names: Vec<_> = names.collect();
+    names.sort_unstable();
+    names.windows(2).any(|two| two[0] == two[1])
 }
 
 /// The default name belongs to number 0 and to nothing else; 1 to 7 are nobody's.

@@ -276,10 +276,12 @@ impl VbCollections {
         self.table.steps_in_use().len()
     }
 
-    /// Every collection but the default one, with its figures.
-    pub(crate) fn all(&self) -> impl Iterator<Item = OpenCollection> {
-        let mut counted = self.counts.iter().peekable();
-        self.table.open.iter().map(move |open| {
+    /// Every collection whose number is above one, but the default one, with its figures.
+    pub(crate) fn after(&self, after: CollectionId) -> impl Iterator<Item = OpenCollection> {
+        let from = self.table.open.partition_point(|open| open.id <= after.0);
+        let counted = self.counts.partition_point(|counts| counts.id <= after);
+        let mut counted = self.counts[counted..].iter().peekable();
+        self.table.open[from..].iter().map(move |open| {
             let id = CollectionId(open.id);
             let untouched = CollectionCounts {
                 id,

@@ -1,12 +1,14 @@
 //! The few shapes an answer has.
 
+use std::fmt::Display;
+
 use axum::body::{Body, to_bytes};
 use axum::http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE,
 };
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// Longest text of a refusal that is handed on.
 const TEXT_BYTES_MAX: usize = 4096;
@@ -20,7 +22,8 @@ pub(super) fn json_text(status: StatusCode, body: impl Into<Body>) -> Response {
     (status, headers, body.into()).into_response()
 }
 
-pub(super) fn json(status: StatusCode, value: &Value) -> Response {
+/// An answer whose text is JSON.
+pub(super) fn json(status: StatusCode, value: &impl Display) -> Response {
     json_text(status, value.to_string())
 }
 

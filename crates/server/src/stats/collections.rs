@@ -352,6 +352,9 @@ fn of_vbucket(
             rows.row("collections", open);
         }
     }
+    let mut named = manifest
+        .collections_from(after.unwrap_or_default())
+        .peekable();
     for one in collections.iter().take(COLLECTIONS_A_HOLD) {
         if scopes_only {
             let (scope, id) = (Hex(one.scope.0), Hex(one.counts.id.0));
@@ -360,7 +363,14 @@ fn of_vbucket(
                 one.counts.items,
             );
         } else {
-            of_collection(one, (id, persisted), manifest, rows);
+            // Both are in the same order, and one may have collections that the other has not.
+            while named
+                .next_if(|(_, known)| known.id < one.counts.id)
+                .is_some()
+            {}
+            let known = named.next_if(|(_, known)| known.id == one.counts.id);
+            let name = known.map(|(_, collection)| &*collection.name);
+            of_collection(one, name, (id, persisted), rows);
         }
     }
     let more = collections.len() > COLLECTIONS_A_HOLD;
@@ -369,14 +379,14 @@ fn of_vbucket(
 
 fn of_collection(
     one: &OpenCollection,
+    name: Option<&str>,
     (id, persisted): (VbId, Seqno),
-    manifest: &Manifest,
     rows: &mut Rows<'_, '_>,
 ) {
     let counts = &one.counts;
     rows.prefix([&"vb_" as &dyn Text, &id.0, &":", &Hex(counts.id.0), &":"]);
-    if let Some((_, collection)) = manifest.collection(counts.id) {
-        rows.row("name", &collection.name);
+    if let Some(name) = name {
+        rows.row("name", name);
     }
     rows.row("scope", Hex(one.scope.0));
     rows.row("start_seqno", one.start_seqno);

@@ -10,29 +10,49 @@ use super::Sink;
 /// formatting.
 pub(super) trait Text {
     fn write(&self, out: &mut String);
+
+    /// The whole of it, in `buffer` unless it stands somewhere already.
+    #[inline]
+    fn shown<'a>(&'a self, buffer: &'a mut String) -> &'a str {
+        buffer.clear();
+        self.write(buffer);
+        buffer
+    }
 }
 
 impl Text for str {
+    #[inline]
     fn write(&self, out: &mut String) {
         out.push_str(self);
     }
+
+    #[inline]
+    fn shown<'a>(&'a self, _: &'a mut String) -> &'a str {
+        self
+    }
 }
+
+macro_rules! as_what_it_holds {
+    ($($holder:ty: $held:ident),*) => {$(
+        impl<$held: Text + ?Sized> Text for $holder {
+            #[inline]
+            fn write(&self, out: &mut String) {
+                $held::write(self, out);
+            }
+
+            #[inline]
+            fn shown<'a>(&'a self, buffer: &'a mut String) -> &'a str {
+                $held::shown(self, buffer)
+            }
+        }
+    )*};
+}
+
+as_what_it_holds! { Box<T>: T, &T: T }
 
 impl Text for String {
     fn write(&self, out: &mut String) {
         out.push_str(self);
-    }
-}
-
-impl<T: Text + ?Sized> Text for Box<T> {
-    fn write(&self, out: &mut String) {
-        T::write(self, out);
-    }
-}
-
-impl<T: Text + ?Sized> Text for &T {
-    fn write(&self, out: &mut String) {
-        T::write(self, out);
     }
 }
 
@@ -45,11 +65,26 @@ impl<const N: usize> Text for [&dyn Text; N] {
     }
 }
 
+/// Most counters of a thousand collections are one of these.
+const DIGITS: &str = "0123456789";
+
 macro_rules! numbers {
     ($($type:ty)*) => {$(
         impl Text for $type {
+            #[inline]
             fn write(&self, out: &mut String) {
                 out.push_str(itoa::Buffer::new().format(*self));
+            }
+
+            #[inline]
+            fn shown<'a>(&'a self, buffer: &'a mut String) -> &'a str {
+                if *self < 10 {
+                    let digit = *self as usize;
+                    return &DIGITS[digit..=digit];
+                }
+                buffer.clear();
+                self.write(buffer);
+                buffer
             }
         }
     )*};
@@ -73,6 +108,11 @@ impl Text for Seqno {
     fn write(&self, out: &mut String) {
         self.0.write(out);
     }
+
+    #[inline]
+    fn shown<'a>(&'a self, buffer: &'a mut String) -> &'a str {
+        self.0.shown(buffer)
+    }
 }
 
 /// An identifier, as `0x8`.
@@ -80,11 +120,11 @@ pub(super) struct Hex(pub(super) u32);
 
 impl Text for Hex {
     fn write(&self, out: &mut String) {
-        out.push_str("0x");
         let digits = (32 - self.0.leading_zeros()).div_ceil(4).max(1);
+        out.push_str("0x");
         for digit in (0..digits).rev() {
             let digit = (self.0 >> (4 * digit)) & 0xf;
-            out.extend(char::from_digit(digit, 16));
+            out.push(char::from(b"0123456789abcdef"[digit as usize]));
         }
     }
 }
@@ -171,13 +211,13 @@ impl<'a, 's> Rows<'a, 's> {
     }
 
     /// One row.
+    #[inline]
     pub(super) fn row(&mut self, name: impl Text, value: impl Text) {
-        self.value.clear();
-        value.write(&mut self.value);
+        let value = value.shown(&mut self.value);
         self.key.truncate(self.prefix_len);
         name.write(&mut self.key);
-        self.bytes += self.key.len() + self.value.len() + ROW_OVERHEAD_BYTES;
-        (self.sink)(&self.key, &self.value);
+        self.bytes += self.key.len() + value.len() + ROW_OVERHEAD_BYTES;
+        (self.sink)(&self.key, value);
     }
 
     /// One row of any value.
