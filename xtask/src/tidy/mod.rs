@@ -6,8 +6,8 @@
 mod conformance;
 mod dependencies;
 mod documents;
+mod doors;
 mod graph;
-mod names;
 mod orphans;
 mod sizes;
 mod text;
@@ -44,7 +44,7 @@ const CHECKS: [(&str, Check); 12] = [
     ("dependencies", dependencies::check),
     ("unsafe list", text::check_unsafe),
     ("source text", text::check_text),
-    ("names on disk", names::check),
+    ("doors", doors::check),
     ("orphan files", orphans::check),
     ("decision records", documents::check_records),
     ("opcode table", documents::check_compatibility),

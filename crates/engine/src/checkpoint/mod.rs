@@ -14,6 +14,7 @@
 //! open run and takes segments by reference, or, of a short one, copies of its slots; so what
 //! was handed out, and what was announced, stays whole.
 
+mod append;
 mod batch;
 mod cursors;
 mod flight;
@@ -26,10 +27,10 @@ mod stats;
 mod tests;
 
 use std::collections::VecDeque;
-use std::hash::BuildHasher;
 use std::mem;
 use std::sync::Arc;
 
+pub(crate) use append::Entry;
 pub(crate) use batch::{FlightId, Taken};
 pub use batch::{FlushBatch, FlushBudget, FlushDone, FlushItem, Garbage};
 use cursors::Cursor;
@@ -45,12 +46,10 @@ pub use run::CheckpointKind;
 pub(crate) use run::Origin;
 use run::Run;
 use segment::{
-    Facts, Rows, SEGMENT_BYTES_MIN, SLOTS_MAX, SLOTS_MIN, Sealed, Slot, Slots, home_of, index_of,
+    Facts, SEGMENT_BYTES_MIN, SLOTS_MAX, SLOTS_MIN, Sealed, Slot, Slots, home_of, index_of,
     slots_bytes,
 };
 pub use stats::{CheckpointStats, Released};
-
-use crate::collections::{EventGroup, Superseded};
 
 /// The log of one vBucket. Allocates nothing while it is empty.
 #[derive(Debug)]
@@ -92,11 +91,6 @@ pub(crate) struct CheckpointLog {
     deduplicated: u64,
     removed: Released,
     expelled: Released,
-}
-
-/// Two keys of one hash only cost a checkpoint more.
-fn key_hash(key: &[u8]) -> u64 {
-    foldhash::fast::FixedState::with_seed(0).hash_one(key)
 }
 
 /// Sealed segments of so few slots give unused room back; more would take long to move.
@@ -141,150 +135,6 @@ impl CheckpointLog {
             deduplicated: 0,
             removed: Released::default(),
             expelled: Released::default(),
-        }
-    }
-
-    /// Queues a change whose seqno is above all others. `old` is what the table held before, in
-    /// the same namespace: of a prepare or an abort, the prepare.
-    ///
-    /// Cost: O(1) while no number was left out; else the logarithm of the segments held.
-    #[inline]
-    pub(crate) fn append(&mut self, document: &Document, old: Option<&Document>) {
-        self.append_as(document, old, false);
-    }
-
-    /// The same of a change that is `kept`: it is never replaced in memory, and stays in the store
-    /// when it is replaced there.
-    pub(crate) fn append_as(&mut self, document: &Document, old: Option<&Document>, kept: bool) {
-        if self.open_bytes >= self.bytes_max && self.open.is_complete() {
-            self.close_checkpoint();
-        }
-        self.keep_apart(document, old, kept);
-        let supersedes = old.map_or(Seqno::ZERO, |old| self.replace(old));
-        self.push(document, Rows::new(supersedes, kept));
-    }
-
-    /// The same of a change that replaces a durable one that no table holds any more: all that is
-    /// known of it is its row, and whether it was a durable write.
-    pub(crate) fn append_over(&mut self, document: &Document, supersedes: Seqno, committed: bool) {
-        let full = self.open_bytes >= self.bytes_max && self.open.is_complete();
-        let collides = committed
-            && self.open.kind == CheckpointKind::Memory
-            && supersedes >= self.open.checkpoint_start;
-        if full || collides {
-            self.close_checkpoint();
-        }
-        self.push(document, Rows::new(supersedes, false));
-    }
-
-    /// Queues a change that no table holds: the row that it supersedes goes when it is
-    /// written, but in memory it replaces nothing. Readers never get both in one snapshot of an
-    /// active vBucket; a replica keeps the checkpoints of its active one.
-    pub(crate) fn append_apart(
-        &mut self,
-        document: &Document,
-        superseded: Superseded,
-        active: bool,
-    ) {
-        let full = self.open_bytes >= self.bytes_max && self.open.is_complete();
-        let older = superseded.seqno;
-        let meets = older > Seqno::ZERO && older >= self.open.checkpoint_start;
-        if full || active && meets {
-            self.close_checkpoint();
-        }
-        self.push(document, Rows::new(superseded.row, false));
-        // Only the log holds it.
-        self.note_evicted(document);
-    }
-
-    /// Queues a group of events, for which `marker` stands, as a segment of its own: it is one slot, with the
-    /// seqno of the last of them.
-    pub(crate) fn append_group(&mut self, marker: &Document, group: &Arc<EventGroup>) {
-        if self.open_bytes >= self.bytes_max && self.open.is_complete() {
-            self.close_checkpoint();
-        }
-        if !self.tail.is_empty() {
-            self.seal_tail();
-        }
-        let bytes = marker.memory_bytes();
-        let facts = Facts {
-            first_position: self.next_position(),
-            live: 1,
-            live_bytes: bytes,
-            stale_bytes: bytes,
-        };
-        let slot = Slot {
-            seqno: marker.seqno(),
-            document: Some(marker.clone()),
-            rows: Rows::default(),
-        };
-        let Some(sealed) = Sealed::new(vec![slot], facts) else {
-            return;
-        };
-        self.slot_bytes += sealed.slot_bytes;
-        self.stale_bytes += bytes;
-        let group = Some(Arc::clone(group));
-        self.sealed.push_back(Sealed { group, ..sealed });
-        self.tail_facts.first_position += 1;
-        self.note_pushed(marker);
-    }
-
-    fn push(&mut self, document: &Document, rows: Rows) {
-        let bytes = document.memory_bytes();
-        let seqno = document.seqno();
-        self.make_room();
-        self.tail.push(Slot {
-            seqno,
-            document: Some(document.clone()),
-            rows,
-        });
-        self.tail_facts.live += 1;
-        self.tail_facts.live_bytes += bytes;
-        self.note_pushed(document);
-    }
-
-    /// Counts a change that has its slot.
-    fn note_pushed(&mut self, document: &Document) {
-        let bytes = document.memory_bytes();
-        self.open_bytes += bytes + size_of::<Slot>();
-        self.open.add(document);
-        if document.kind().is_commit() {
-            self.committed_to = self.next_position();
-        }
-        self.items += 1;
-        self.live_bytes += bytes;
-        self.dirty_items += 1;
-        self.dirty_bytes += bytes;
-    }
-
-    /// Whether the open checkpoint has a change of the same key and namespace, and one of the
-    /// two belongs to a durable write, or is kept: then neither may replace the other.
-    fn collides(&self, document: &Document, old: Option<&Document>, kept: bool) -> bool {
-        if document.kind().is_prepared() {
-            let hash = key_hash(document.key());
-            return self
-                .prepared_keys
-                .find(hash, |&held| held == hash)
-                .is_some();
-        }
-        old.is_some_and(|old| {
-            let durable = document.kind().is_commit() || old.kind().is_commit();
-            (durable || kept) && old.seqno() >= self.open.checkpoint_start
-        })
-    }
-
-    /// Begins a new checkpoint rather than to have two changes of a key in one that may not
-    /// replace each other.
-    fn keep_apart(&mut self, document: &Document, old: Option<&Document>, kept: bool) {
-        if self.open.kind != CheckpointKind::Memory {
-            return;
-        }
-        if self.collides(document, old, kept) {
-            self.close_checkpoint();
-        }
-        if document.kind().is_prepared() {
-            let hash = key_hash(document.key());
-            self.prepared_keys.insert_unique(hash, hash, |&hash| hash);
         }
     }
 

@@ -7,6 +7,7 @@ use model::{
     split_key,
 };
 
+use super::change::Change;
 use super::{Applied, VBucket};
 use crate::checkpoint::ReplicaError;
 use crate::collections::{
@@ -121,7 +122,7 @@ impl VBucket {
         let draft = Draft::new(&event.key(), &event.value(), &meta);
         let seqno = self.high_seqno.next();
         let document = draft.stamp(self.hlc.next(now), seqno, 1);
-        self.queue_event(event, &document, superseded);
+        self.queue_event(event, document, superseded);
         self.before_event(event);
         self.collections.note_planned(event, index, seqno);
     }
@@ -134,38 +135,23 @@ impl VBucket {
         let (last, last_cas) = (Seqno(first.0 + others), Cas(first_cas.0 + others));
         self.hlc.observe(last_cas);
         let marker = EventGroup::marker(last, last_cas);
-        self.checkpoints.append_group(&marker, group);
-        self.changed_to(last);
+        self.change(marker, Change::Group(group));
         self.collections.note_planned_group(uid, events, first);
     }
 
     /// Queues an event that has its place, and follows it.
     fn take_event(&mut self, event: &SystemEvent<'_>, document: &Document) {
         let superseded = self.collections.superseded(&event.change);
-        self.queue_event(event, document, superseded);
+        self.queue_event(event, document.clone(), superseded);
         self.follow_event(event, document.seqno());
     }
 
-    fn queue_event(
-        &mut self,
-        event: &SystemEvent<'_>,
-        document: &Document,
-        superseded: Superseded,
-    ) {
-        let active = self.state == VbState::Active;
-        if active && self.collections.switches_history(&event.change) {
+    fn queue_event(&mut self, event: &SystemEvent<'_>, document: Document, superseded: Superseded) {
+        if self.state == VbState::Active && self.collections.switches_history(&event.change) {
             // In one checkpoint all changes of a collection are kept, or none.
             self.checkpoints.close_checkpoint();
         }
-        self.checkpoints.append_apart(document, superseded, active);
-        self.changed_to(document.seqno());
-    }
-
-    fn changed_to(&mut self, seqno: Seqno) {
-        self.high_seqno = seqno;
-        self.visible_seqno = seqno;
-        self.outbox.needs_flush = true;
-        self.outbox.changed = true;
+        self.change(document, Change::Event(superseded));
     }
 
     fn follow_event(&mut self, event: &SystemEvent<'_>, seqno: Seqno) {

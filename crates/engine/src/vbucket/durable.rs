@@ -2,6 +2,7 @@
 
 use model::{Document, Draft, DurabilityLevel, Kind, Meta, Now, Seqno, VbState};
 
+use super::change::Change;
 use super::{Applied, VBucket};
 use crate::checkpoint::{CheckpointKind, ReplicaError};
 use crate::durability::{
@@ -117,7 +118,14 @@ impl VBucket {
         let document = draft.stamp(self.hlc.next(now), seqno, rev);
         self.locks.remove(place.hash, document.key());
         let mutated = self.mutated(&document);
-        self.queue_prepare(place.hash, document, None, requirement.deadline_ns);
+        self.change(
+            document,
+            Change::Prepare {
+                hash: place.hash,
+                older: None,
+                deadline_ns: requirement.deadline_ns,
+            },
+        );
         self.outbox.hurry |= requirement.level.persists_on_active();
         self.decide();
         let ours = |decided: &mut Decided| decided.prepare == seqno;
@@ -128,27 +136,6 @@ impl VBucket {
         }
         self.outbox.deadline_ns = self.durability.arm().or(self.outbox.deadline_ns);
         Outcome::Prepared(mutated)
-    }
-
-    /// Queues a prepare; `older` is one of the same key that it replaces.
-    fn queue_prepare(
-        &mut self,
-        hash: u64,
-        document: Document,
-        older: Option<&Document>,
-        deadline_ns: u64,
-    ) {
-        self.checkpoints.append(&document, older);
-        self.high_seqno = document.seqno();
-        self.outbox.needs_flush = true;
-        self.outbox.changed = true;
-        self.durability.counts.accepted += 1;
-        self.durability.track(Tracked {
-            document,
-            hash,
-            deadline_ns,
-            maybe_visible: false,
-        });
     }
 
     /// Commits what can be committed, in order. Does nothing unless active.
@@ -179,23 +166,12 @@ impl VBucket {
         let prepare = self.durability.untrack(seqno)?.document;
         let document = prepare.committed(at);
         document.set_heat(super::HEAT_WRITTEN);
-        self.publish(self.table.place(document.key()), document.clone());
+        let place = self.table.place(document.key());
+        self.change(document.clone(), Change::Commit(place));
         self.completed(&prepare);
         self.durability.counts.committed += 1;
         self.durability.counts.last_committed = seqno;
         Some(document)
-    }
-
-    /// Queues an abort; `prepare` is what it gives up, if that is here.
-    fn queue_abort(&mut self, abort: &Document, prepare: Option<&Document>) {
-        self.checkpoints.append(abort, prepare);
-        self.checkpoints.note_evicted(abort);
-        self.high_seqno = abort.seqno();
-        self.outbox.needs_flush = true;
-        self.outbox.changed = true;
-        self.durability.counts.aborted += 1;
-        self.durability.counts.last_aborted = abort.prepare_seqno();
-        self.note_completed(abort.prepare_seqno().min(abort.seqno()));
     }
 
     /// The log alone holds a prepare once it is decided.
@@ -205,7 +181,7 @@ impl VBucket {
     }
 
     /// Every prepare up to here was decided.
-    fn note_completed(&mut self, seqno: Seqno) {
+    pub(super) fn note_completed(&mut self, seqno: Seqno) {
         self.durability.high_completed = self.durability.high_completed.max(seqno);
     }
 
@@ -215,7 +191,8 @@ impl VBucket {
         let Some(tracked) = self.durability.untrack(seqno) else {
             return;
         };
-        self.queue_abort(&tracked.document.aborted(at), Some(&tracked.document));
+        let prepare = &tracked.document;
+        self.change(prepare.aborted(at), Change::Abort(Some(prepare)));
         self.outbox.decided.push(Decided {
             prepare: seqno,
             decision: Decision::Ambiguous,
@@ -338,12 +315,17 @@ impl VBucket {
         let gone = waiting.filter(|seqno| !aborts || *seqno == document.prepare_seqno());
         let gone = gone.and_then(|seqno| self.durability.untrack(seqno));
         let gone = gone.map(|tracked| tracked.document);
-        if aborts {
-            self.queue_abort(document, gone.as_ref());
+        let change = if aborts {
+            Change::Abort(gone.as_ref())
         } else {
             self.outbox.hurry |= document.level() == Some(DurabilityLevel::PersistToMajority);
-            self.queue_prepare(place.hash, document.clone(), gone.as_ref(), NEVER);
-        }
+            Change::Prepare {
+                hash: place.hash,
+                older: gone.as_ref(),
+                deadline_ns: NEVER,
+            }
+        };
+        self.change(document.clone(), change);
         if let Some(gone) = gone {
             self.completed(&gone);
         }

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod blind;
+mod change;
 mod collections;
 mod counter;
 mod cursors;
@@ -25,8 +26,7 @@ use std::sync::Arc;
 
 pub use durable::{DurabilityChain, DurabilityStats};
 use model::{
-    Cas, Document, Draft, FailoverEntry, FailoverLog, Now, Seqno, SnapshotRange, VbId, VbRecord,
-    VbState,
+    Cas, Document, FailoverEntry, FailoverLog, Now, Seqno, SnapshotRange, VbId, VbRecord, VbState,
 };
 pub use replica::Applied;
 pub use rows::{FoundRow, RowWalk, Walked};
@@ -39,7 +39,7 @@ use crate::error::OpError;
 use crate::hlc::Hlc;
 use crate::locks::Locks;
 use crate::table::{Place, Spot, Table};
-use crate::types::{FetchKey, Mutated, Outbox, Outcome, VbConfig};
+use crate::types::{FetchKey, Outbox, Outcome, VbConfig};
 
 /// Heat of a document that was just read, and of one that was just written.
 const HEAT_READ: u8 = 3;
@@ -183,63 +183,10 @@ impl VBucket {
         }
     }
 
-    /// The only door for a change: gives the draft its seqno, CAS and rev, queues it in the
-    /// open checkpoint and puts it into the table. Cannot fail; whoever calls it has checked.
-    fn commit(&mut self, place: Place, draft: Draft, now: Now) -> Mutated {
-        debug_assert!(
-            self.table.remains(place, draft.document().key()).is_none(),
-            "its row is known"
-        );
-        let old = self.table.at(place);
-        let rev = old.map_or(self.max_deleted_rev, Document::rev) + 1;
-        let heat = old.map_or(0, Document::heat).max(HEAT_WRITTEN);
-        let seqno = self.high_seqno.next();
-        let cas = self.hlc.next(now);
-        let document = draft.stamp(cas, seqno, rev);
-        document.set_heat(heat);
-        self.publish(place, document);
-        Mutated {
-            cas,
-            seqno,
-            vb_uuid: self.failover_log.newest().uuid,
-        }
-    }
-
-    /// Makes a change that has its place the newest of its key, for readers too.
-    fn publish(&mut self, place: Place, document: Document) {
-        if document.kind().is_tombstone() {
-            self.max_deleted_rev = self.max_deleted_rev.max(document.rev());
-        }
-        self.locks.remove(place.hash, document.key());
-        self.collections.replaced(&document, self.table.at(place));
-        self.high_seqno = document.seqno();
-        self.visible_seqno = document.seqno();
-        let kept = self.keeps(&document);
-        self.checkpoints
-            .append_as(&document, self.table.at(place), kept);
-        self.table.put(place, document);
-        self.outbox.needs_flush = true;
-        self.outbox.changed = true;
-    }
-
-    /// Whether a change stays after it was replaced: its collection, and the bucket, keep history.
-    #[inline]
-    fn keeps(&self, document: &Document) -> bool {
-        self.checkpoints.is_historical() && self.collections.keeps_history(document.key())
-    }
-
     /// Marks the record as changed besides its documents.
     fn touch_record(&mut self) {
         self.record_version += 1;
         self.outbox.needs_flush = true;
-    }
-
-    fn mutated(&self, document: &Document) -> Mutated {
-        Mutated {
-            cas: document.cas(),
-            seqno: document.seqno(),
-            vb_uuid: self.failover_log.newest().uuid,
-        }
     }
 
     /// Whether clients' operations are served here.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use model::{Document, Seqno, SnapshotRange, VbRecord, VbState};
 
+use super::change::Change;
 use super::{HEAT_WRITTEN, VBucket};
 use crate::checkpoint::{CheckpointKind, ReplicaError, SnapshotMarker};
 use crate::collections::SystemEvent;
@@ -70,9 +71,6 @@ impl VBucket {
         let kept = !prepared && self.keeps(document);
         self.checkpoints.check_next(document, old, kept)?;
         self.hlc.observe(document.cas());
-        if document.kind().is_tombstone() {
-            self.max_deleted_rev = self.max_deleted_rev.max(document.rev());
-        }
         let heat = old.map_or(0, Document::heat).max(HEAT_WRITTEN);
         if prepared {
             self.follow_prepared(place, document);
@@ -80,16 +78,10 @@ impl VBucket {
             let prepare = self.follow_committed(place, document.key());
             let committed = prepare.filter(|_| !kind.is_commit());
             let committed = committed.map(|prepare| document.as_commit_of(prepare.seqno()));
-            let document = committed.as_ref().unwrap_or(document);
+            let document = committed.unwrap_or_else(|| document.clone());
             document.set_heat(heat);
-            let old = self.table.put(place, document.clone());
-            self.collections.replaced(document, old.as_ref());
-            self.checkpoints.append_as(document, old.as_ref(), kept);
-            self.high_seqno = document.seqno();
-            self.visible_seqno = document.seqno();
+            self.change(document, Change::Commit(place));
         }
-        self.outbox.needs_flush = true;
-        self.outbox.changed = true;
         Ok(self.applied())
     }
 

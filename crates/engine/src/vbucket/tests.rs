@@ -1,8 +1,8 @@
-use model::{Datatype, Meta, VbUuid};
+use model::{Datatype, Draft, Meta, VbUuid};
 
 use super::*;
 use crate::checkpoint::FlushBudget;
-use crate::types::{ObserveState, StoreMode, Write};
+use crate::types::{Mutated, ObserveState, StoreMode, Write};
 
 const NOW: Now = Now {
     unix_ns: 1_700_000_000_000_000_000,

@@ -314,7 +314,7 @@ fn rows_of_a_store_are_not_de_duplicated() {
     world.set_at("a", 5);
     let prepare = durable("b", 7, Kind::Prepare);
     assert_eq!(world.log.check_next(&prepare, None, false), Ok(()));
-    world.log.append(&prepare, None);
+    world.log.append(&prepare, Entry::over(None));
     let again = durable("b", 8, Kind::Prepare);
     assert_eq!(
         world.log.check_next(&again, None, false),
@@ -348,19 +348,19 @@ fn changes_of_durable_writes_are_kept_apart() {
     let mut log = CheckpointLog::new(&Origin::default(), usize::MAX);
     let ids = |log: &CheckpointLog| log.stats().open_id;
     let one = change("A", 1);
-    log.append(&one, None);
-    log.append(&durable("A", 2, Kind::Prepare), None);
+    log.append(&one, Entry::over(None));
+    log.append(&durable("A", 2, Kind::Prepare), Entry::over(None));
     assert_eq!(ids(&log), 1, "two namespaces");
     let three = durable("A", 3, Kind::Commit);
-    log.append(&three, Some(&one));
+    log.append(&three, Entry::over(Some(&one)));
     assert_eq!(ids(&log), 2, "a commit over a change");
-    log.append(&durable("A", 4, Kind::Prepare), None);
+    log.append(&durable("A", 4, Kind::Prepare), Entry::over(None));
     assert_eq!(ids(&log), 2);
-    log.append(&durable("A", 5, Kind::Abort), None);
+    log.append(&durable("A", 5, Kind::Abort), Entry::over(None));
     assert_eq!(ids(&log), 3, "an abort over its prepare");
-    log.append(&change("A", 6), Some(&three));
+    log.append(&change("A", 6), Entry::over(Some(&three)));
     assert_eq!(ids(&log), 3, "the commit lies in another checkpoint");
-    log.append(&durable("B", 7, Kind::Prepare), None);
+    log.append(&durable("B", 7, Kind::Prepare), Entry::over(None));
     assert_eq!(ids(&log), 3);
     assert_eq!(log.stats().deduplicated, 0);
     assert_eq!(log.open.high_prepared, Seqno(7));

@@ -116,18 +116,18 @@ fn expelled_prepares_still_keep_their_key_apart() {
         drop(taken);
         drop(log.finish(&flight, count));
     };
-    log.append(&durable("A", 1, Kind::Prepare), None);
-    log.append(&change("B", 2), None);
+    log.append(&durable("A", 1, Kind::Prepare), Entry::over(None));
+    log.append(&change("B", 2), Entry::over(None));
     flush(&mut log);
     assert_eq!((log.stats().items, log.stats().open_id), (0, 1));
     // The consumer of the open checkpoint has had a prepare of A already.
-    log.append(&durable("A", 3, Kind::Abort), None);
+    log.append(&durable("A", 3, Kind::Abort), Entry::over(None));
     assert_eq!(log.stats().open_id, 2, "an abort over an expelled prepare");
     flush(&mut log);
-    log.append(&durable("A", 4, Kind::Prepare), None);
+    log.append(&durable("A", 4, Kind::Prepare), Entry::over(None));
     assert_eq!(log.stats().open_id, 3, "a prepare over an expelled abort");
     flush(&mut log);
-    log.append(&change("B", 5), None);
-    log.append(&change("B", 6), None);
+    log.append(&change("B", 5), Entry::over(None));
+    log.append(&change("B", 6), Entry::over(None));
     assert_eq!(log.stats().open_id, 3, "plain changes are of no matter");
 }

@@ -40,7 +40,7 @@ impl World {
         self.high = seqno;
         let document = change(key, seqno);
         let old = self.table.insert(key.into(), document.clone());
-        self.log.append(&document, old.as_ref());
+        self.log.append(&document, Entry::over(old.as_ref()));
         if seqno % 16 < 2 {
             self.check();
         }

@@ -25,13 +25,13 @@ fn a_flush_allocates_neither_segments_nor_runs_under_the_lock() {
     assert_eq!(rooms(&room, &log), furnished, "nothing to take");
     drop((taken, log.finish(&flight, (0, 0))));
 
-    log.append(&change("A", 1), None);
+    log.append(&change("A", 1), Entry::over(None));
     let (taken, flight) = log.take_dirty(FlushBudget::ALL, &mut room);
     let [segments, runs, ..] = furnished;
     assert_eq!(rooms(&room, &log), [0, 0, segments, runs], "moved in");
 
     room.furnish();
-    log.append(&change("B", 2), None);
+    log.append(&change("B", 2), Entry::over(None));
     let count = taken.count();
     drop((taken, log.finish(&flight, count)));
     assert_eq!(log.sealed.capacity(), 0, "an idle log keeps none");
@@ -39,7 +39,7 @@ fn a_flush_allocates_neither_segments_nor_runs_under_the_lock() {
     assert_eq!(rooms(&room, &log), [0, 0, segments, runs]);
 
     room.furnish();
-    log.append(&change("C", 3), None);
+    log.append(&change("C", 3), Entry::over(None));
     let before = rooms(&room, &log);
     let (more, _) = log.take_dirty(FlushBudget::ALL, &mut room);
     assert_eq!(rooms(&room, &log), before, "it had its own");

@@ -1,8 +1,8 @@
 //! Writes that need nothing of the document that they replace but where its row is.
 
-use model::{Cas, Draft, Now};
+use model::{Cas, Now};
 
-use super::{HEAT_WRITTEN, VBucket};
+use super::VBucket;
 use crate::durability::Requirement;
 use crate::error::OpError;
 use crate::table::{Place, Remains};
@@ -59,28 +59,6 @@ impl VBucket {
         }
         self.count_write(draft.document().key(), !remains.tombstone);
         Ok(Outcome::Done(self.commit_over(place, remains, draft, now)))
-    }
-
-    /// As [`VBucket::commit`], over a document of which only this remains. Nobody knows its
-    /// revision: the new one is above all that it can be.
-    fn commit_over(&mut self, place: Place, remains: Remains, draft: Draft, now: Now) -> Mutated {
-        let rev = self.max_deleted_rev.max(self.table.max_evicted_rev()) + 1;
-        let seqno = self.high_seqno.next();
-        let document = draft.stamp(self.hlc.next(now), seqno, rev);
-        document.set_heat(HEAT_WRITTEN);
-        let key = document.key();
-        self.table.forget_evicted(place, remains.seqno);
-        self.collections.removed_evicted(key, remains.tombstone);
-        self.collections.replaced(&document, None);
-        self.high_seqno = seqno;
-        self.visible_seqno = seqno;
-        self.checkpoints
-            .append_over(&document, remains.seqno, remains.committed);
-        let mutated = self.mutated(&document);
-        self.table.put(place, document);
-        self.outbox.needs_flush = true;
-        self.outbox.changed = true;
-        mutated
     }
 }
 

@@ -1,0 +1,159 @@
+//! The one door for a change: whatever goes on in the order of a vBucket comes through here.
+
+use std::sync::Arc;
+
+use model::{Document, Draft, Now, VbState};
+
+use super::{HEAT_WRITTEN, VBucket};
+use crate::checkpoint::Entry;
+use crate::collections::{EventGroup, Superseded};
+use crate::durability::Tracked;
+use crate::table::{Place, Remains};
+use crate::types::Mutated;
+
+/// What kind of change it is, and where it belongs.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change<'a> {
+    /// The newest document or tombstone of its key, for readers too.
+    Commit(Place),
+    /// The same, over a document of which only this remains in memory.
+    CommitOver(Place, Remains),
+    /// A durable write that waits to be decided.
+    Prepare {
+        hash: u64,
+        /// One of the same key that it replaces.
+        older: Option<&'a Document>,
+        deadline_ns: u64,
+    },
+    /// The end of a durable write that is given up, which is this one if it is here.
+    Abort(Option<&'a Document>),
+    /// An event of a collection or a scope, after one of the same key.
+    Event(Superseded),
+    /// What stands for a group of events.
+    Group(&'a Arc<EventGroup>),
+}
+
+impl VBucket {
+    /// Gives the draft its seqno, CAS and rev, and makes it the newest of its key. Cannot fail: the
+    /// caller has checked everything.
+    pub(super) fn commit(&mut self, place: Place, draft: Draft, now: Now) -> Mutated {
+        debug_assert!(
+            self.table.remains(place, draft.document().key()).is_none(),
+            "its row is known"
+        );
+        let old = self.table.at(place);
+        let rev = old.map_or(self.max_deleted_rev, Document::rev) + 1;
+        let heat = old.map_or(0, Document::heat).max(HEAT_WRITTEN);
+        let document = draft.stamp(self.hlc.next(now), self.high_seqno.next(), rev);
+        document.set_heat(heat);
+        let mutated = self.mutated(&document);
+        self.change(document, Change::Commit(place));
+        mutated
+    }
+
+    /// As [`VBucket::commit`], over a document of which only this remains. Its revision is not known:
+    /// the new one is above all that it can be.
+    pub(super) fn commit_over(
+        &mut self,
+        place: Place,
+        remains: Remains,
+        draft: Draft,
+        now: Now,
+    ) -> Mutated {
+        let rev = self.max_deleted_rev.max(self.table.max_evicted_rev()) + 1;
+        let document = draft.stamp(self.hlc.next(now), self.high_seqno.next(), rev);
+        document.set_heat(HEAT_WRITTEN);
+        let mutated = self.mutated(&document);
+        self.change(document, Change::CommitOver(place, remains));
+        mutated
+    }
+
+    /// Makes a change that has its seqno, which is above all others: it is logged, and what follows from
+    /// it in the table, in the counters and for those that wait is done.
+    ///
+    /// Cost: O(1).
+    #[inline]
+    pub(super) fn change(&mut self, document: Document, change: Change<'_>) {
+        self.high_seqno = document.seqno();
+        if !document.kind().is_prepared() {
+            self.visible_seqno = document.seqno();
+        }
+        self.outbox.needs_flush = true;
+        self.outbox.changed = true;
+        match change {
+            Change::Commit(place) => self.put_newest(place, document),
+            Change::CommitOver(place, remains) => self.put_over(place, remains, document),
+            Change::Prepare {
+                hash,
+                older,
+                deadline_ns,
+            } => {
+                self.checkpoints.append(&document, Entry::over(older));
+                self.durability.counts.accepted += 1;
+                self.durability.track(Tracked {
+                    document,
+                    hash,
+                    deadline_ns,
+                    maybe_visible: false,
+                });
+            }
+            Change::Abort(prepare) => {
+                self.checkpoints.append(&document, Entry::over(prepare));
+                self.checkpoints.note_evicted(&document);
+                let counts = &mut self.durability.counts;
+                counts.aborted += 1;
+                counts.last_aborted = document.prepare_seqno();
+                self.note_completed(document.prepare_seqno().min(document.seqno()));
+            }
+            Change::Event(before) => {
+                let active = self.state == VbState::Active;
+                self.checkpoints
+                    .append(&document, Entry::Event { before, active });
+            }
+            Change::Group(group) => self.checkpoints.append(&document, Entry::Group(group)),
+        }
+    }
+
+    #[inline]
+    fn put_newest(&mut self, place: Place, document: Document) {
+        if document.kind().is_tombstone() {
+            self.max_deleted_rev = self.max_deleted_rev.max(document.rev());
+        }
+        self.locks.remove(place.hash, document.key());
+        let old = self.table.at(place);
+        self.collections.replaced(&document, old);
+        let kept = self.keeps(&document);
+        self.checkpoints
+            .append(&document, Entry::Document { old, kept });
+        self.table.put(place, document);
+    }
+
+    #[inline(never)]
+    fn put_over(&mut self, place: Place, remains: Remains, document: Document) {
+        let entry = Entry::OverEvicted {
+            row: remains.seqno,
+            committed: remains.committed,
+        };
+        self.table.forget_evicted(place, remains.seqno);
+        self.collections
+            .removed_evicted(document.key(), remains.tombstone);
+        self.collections.replaced(&document, None);
+        self.checkpoints.append(&document, entry);
+        self.table.put(place, document);
+    }
+
+    /// Whether a change stays after it was replaced: its collection, and the bucket, keep history.
+    #[inline]
+    pub(super) fn keeps(&self, document: &Document) -> bool {
+        self.checkpoints.is_historical() && self.collections.keeps_history(document.key())
+    }
+
+    /// What a client is told of its change.
+    pub(super) fn mutated(&self, document: &Document) -> Mutated {
+        Mutated {
+            cas: document.cas(),
+            seqno: document.seqno(),
+            vb_uuid: self.failover_log.newest().uuid,
+        }
+    }
+}
