@@ -10,7 +10,6 @@ mod commands;
 pub mod config;
 mod connections;
 pub mod http;
-pub mod identity;
 mod net;
 mod node;
 mod rate;

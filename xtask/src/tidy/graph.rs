@@ -10,19 +10,23 @@ use super::Findings;
 use crate::workspace::Workspace;
 
 /// Crate of ours, and the crates of ours it may depend on. A new crate needs a decision record.
-const ALLOWED: [(&str, &[&str]); 8] = [
+const ALLOWED: [(&str, &[&str]); 9] = [
     ("model", &[]),
     ("wire", &["model"]),
     ("engine", &["model"]),
     ("storage", &["model"]),
     ("bucket", &["engine", "storage", "model"]),
-    ("server", &["bucket", "engine", "storage", "wire", "model"]),
-    ("settee", &["server", "wire", "model"]),
+    ("identity", &[]),
+    (
+        "server",
+        &["bucket", "engine", "identity", "storage", "wire", "model"],
+    ),
+    ("settee", &["server", "identity", "wire", "model"]),
     ("xtask", &[]),
 ];
 
 /// Crates that must run without a runtime and without sockets.
-const WITHOUT_RUNTIME: [&str; 5] = ["model", "wire", "engine", "storage", "bucket"];
+const WITHOUT_RUNTIME: [&str; 6] = ["model", "wire", "engine", "storage", "bucket", "identity"];
 
 /// Runtimes, HTTP stacks and socket crates.
 const RUNTIMES: [&str; 14] = [
@@ -43,7 +47,7 @@ const RUNTIMES: [&str; 14] = [
 ];
 
 /// Crates with their own list of banned clocks, threads and files.
-const WITH_BANS: [&str; 3] = ["engine", "bucket", "storage"];
+const WITH_BANS: [&str; 4] = ["engine", "bucket", "storage", "identity"];
 
 /// Every edge between crates of ours is one of [`ALLOWED`]; no runtime below `server`.
 pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {

@@ -6,10 +6,10 @@ use wire::request::{GetClusterConfig, GetErrorMap, Hello, Message, Sasl, SelectB
 use wire::{FeatureSet, Frame, Status};
 
 use crate::cluster_map::MapRevision;
-use crate::identity::{AuthenticatedUser, Role, SaslStep, list_mechanisms as mechanisms};
 use crate::node::fill_random;
 use crate::replication::heard_of_epoch;
 use crate::session::{Context, Done, LoginStep, Refusal, Reply, Session, grant};
+use identity::{AuthenticatedUser, Role, SaslStep, list_mechanisms as mechanisms};
 
 /// Longest agent text that is kept.
 const AGENT_BYTES_MAX: usize = 256;

@@ -25,8 +25,8 @@ use std::fmt::Write as _;
 
 use wire::{Frame, Opcode, OpcodeInfo, Standing};
 
-use crate::identity::Role;
 use crate::session::{Context, Done, Refusal};
+use identity::Role;
 
 pub(crate) use collections::UNKNOWN_COLLECTION_CONTEXT;
 pub(crate) use scan::Scanning;

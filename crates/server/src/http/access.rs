@@ -17,7 +17,7 @@ use tokio::time;
 use super::peer::Peer;
 use super::routes::HttpState;
 use super::{NodeView, answers};
-use crate::identity::{AuthenticatedUser, LoginTurn};
+use identity::{AuthenticatedUser, LoginTurn};
 
 /// Largest request body taken.
 pub(super) const BODY_BYTES_MAX: usize = 64 * 1024;

@@ -37,7 +37,7 @@ use tokio::sync::watch;
 use crate::changes::{Feed, NoFeed, Wanted};
 use crate::collections::CollectionsError;
 use crate::config::{BucketKind, BucketSettings, ClusterSettings, HistorySettings, Ports};
-use crate::identity::{AuthenticatedUser, LoginTurn};
+use identity::{AuthenticatedUser, LoginTurn};
 
 pub use listener::{CONNECTIONS_MAX, HttpDoor, serve};
 pub use routes::router;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
-use crate::identity::FAILURES_PER_CONNECTION;
+use identity::FAILURES_PER_CONNECTION;
 
 /// The peer of a connection, as each of its requests carries it.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::answers;
 use super::routes::HttpState;
-use crate::identity::{AuthenticatedUser, Role};
+use identity::{AuthenticatedUser, Role};
 
 /// What there is below `/settings/rbac`, and who asks.
 pub(super) fn routes() -> Router<HttpState> {

@@ -2,13 +2,27 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
+use identity::{Identity, LoginTurn};
+
 use super::NodeState;
-use crate::identity::LoginTurn;
 
 /// How often it is looked for lines that are due.
 const PERIOD: Duration = Duration::from_millis(500);
+
+/// Derives the keys of all users in a thread of its own, so that the start does not wait for it. Without a
+/// thread they are derived when they are needed.
+pub(super) fn prepare(identity: &Arc<Identity>) {
+    let identity = Arc::clone(identity);
+    let spawned = thread::Builder::new()
+        .name("scram-keys".into())
+        .spawn(move || identity.prepare());
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "no thread to derive credentials in; first logins will be slower");
+    }
+}
 
 impl NodeState {
     /// When a login from `peer` may be judged. The call reserves that turn.

@@ -34,7 +34,6 @@ use crate::cluster_map::MapRevision;
 use crate::config::{ClusterSettings, MemcachedPort, NodeConfig, Ports, StartError};
 use crate::connections::Connections;
 use crate::http::HttpDoor;
-use crate::identity::{Identity, LoginBrake, NewUser, Role};
 use crate::net::{Buffers, Crew, Listener, OwnThreads, Workers, balance, watch_buffers};
 use crate::replication::{Follower, Standing, StartAs, bucket_map, global_map};
 use crate::served::{MapVersion, ServedBucket};
@@ -43,6 +42,7 @@ use crate::stats::{self, StatScope};
 use crate::tls::Tls;
 use data_dir::Kept;
 use descriptors::Descriptors;
+use identity::{Identity, LoginBrake, NewUser, Role};
 use sockets::Sockets;
 
 pub use salvage::{SalvageStep, salvage};
@@ -453,7 +453,7 @@ fn open_state(
         role: Role::Admin,
     };
     let identity = Arc::new(Identity::new([user], secret));
-    identity.prepare_in_background();
+    logins::prepare(&identity);
     // The revision counts seconds, so a restarted node never serves an older one.
     let revision = MapRevision {
         epoch: 1,

@@ -16,10 +16,10 @@ use crate::config::{BucketSettings, EvictionPolicy};
 use crate::http::{
     BucketChange, BucketSummary, BucketsError, ClusterChange, Eviction, NodeSummary, NodeView,
 };
-use crate::identity::{AuthenticatedUser, LoginTurn};
 use crate::served::ServedBucket;
 use crate::stats;
 use crate::tls::Tls;
+use identity::{AuthenticatedUser, LoginTurn};
 
 impl NodeView for NodeState {
     fn authenticate(&self, name: &str, password: &[u8]) -> Option<AuthenticatedUser> {

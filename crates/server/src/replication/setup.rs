@@ -7,7 +7,7 @@ use wire::{Envelope, Feature, FeatureList, Message, Opaque, Opcode, Status, TooL
 
 use super::controls::{Controls, Wishes};
 use super::supersede::PROMOTED;
-use crate::identity::scram_client::{MECHANISM, Proof, ScramClient};
+use identity::{Hash, Proof, SaltedCache, ScramClient};
 
 /// Path of the setting under which a replica makes itself known to its active node.
 pub(crate) const REGISTER: &[u8] = b"replication.replica";
@@ -63,6 +63,9 @@ enum Step {
     Done,
 }
 
+/// The hash of the login's SCRAM; there is no falling back to a weaker one.
+const HASH: Hash = Hash::Sha512;
+
 /// The introduction under way.
 pub(super) struct Setup {
     step: Step,
@@ -82,7 +85,7 @@ impl Setup {
             registers: !about.about.is_empty(),
             must_register: about.must_register,
             tells: about.tells,
-            login: ScramClient::new(&about.user, &about.password, &about.nonce),
+            login: ScramClient::new(HASH, &about.user, &about.password, &about.nonce),
             proof: None,
         }
     }
@@ -113,10 +116,10 @@ impl Setup {
                 Hello { agent, features }.encode(&envelope, out)
             }
             Step::Login => {
-                let first = self.login.first();
+                let first = self.login.first_message();
                 let login = Sasl {
                     step: false,
-                    mechanism: MECHANISM,
+                    mechanism: HASH.mechanism().as_bytes(),
                     payload: first.as_bytes(),
                 };
                 login.encode(&envelope, out)
@@ -125,7 +128,7 @@ impl Setup {
                 let message = self.proof.as_ref().map_or("", |proof| &proof.message);
                 let proof = Sasl {
                     step: true,
-                    mechanism: MECHANISM,
+                    mechanism: HASH.mechanism().as_bytes(),
                     payload: message.as_bytes(),
                 };
                 proof.encode(&envelope, out)
@@ -195,15 +198,14 @@ impl Setup {
             }
             Step::Hello => return refused("the greeting"),
             Step::Login if status == Status::AUTH_CONTINUE => {
-                self.proof = self.login.answer(value);
-                if self.proof.is_none() {
-                    return Err("the active node's challenge is not valid".into());
-                }
+                let proof = self.login.answer(value, &mut SaltedCache::default());
+                let invalid = |_| "the active node's challenge is not valid";
+                self.proof = Some(proof.map_err(invalid)?);
                 Step::Prove
             }
             Step::Prove if ok => {
-                let genuine = self.proof.take().is_some_and(|proof| proof.verify(value));
-                if !genuine {
+                let proof = self.proof.take();
+                if proof.is_none_or(|proof| proof.verify(value).is_err()) {
                     return Err("the active node does not know the password".into());
                 }
                 Step::Select

@@ -26,7 +26,7 @@ use super::passive::Violation;
 use super::progress::{Progress, Stage};
 use super::setup::Introduction;
 use super::target::{NotTaken, Position, Resolved, Target};
-use crate::identity::{Identity, NewUser, Role, SaslSession, SaslStep};
+use identity::{Identity, NewUser, Role, SaslSession, SaslStep};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const UUID: VbUuid = VbUuid(0xaaaa);

@@ -15,10 +15,10 @@ use wire::{
 
 use super::{Park, Reply, Session, StoredKey, admission, status};
 use crate::commands::{self, Command, Scope, UNKNOWN_COLLECTION_CONTEXT};
-use crate::identity::Role;
 use crate::served::ServedBucket;
 use crate::stats::timings::Answer;
 use crate::value::{self, InflateError};
+use identity::Role;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::identity::{FAILURES_PER_CONNECTION, LoginTurn};
+use identity::{FAILURES_PER_CONNECTION, LoginTurn};
 
 /// What is remembered of a connection's logins.
 #[derive(Debug, Default)]

@@ -36,13 +36,13 @@ pub(crate) use reply::Reply;
 use crate::cluster_map::MapRevision;
 use crate::commands::Scanning;
 use crate::connections::ConnectionInfo;
-use crate::identity::{AuthenticatedUser, Role, SaslSession};
 use crate::net::Door;
 use crate::node::NodeState;
 use crate::replication::Inbound;
 use crate::served::ServedBucket;
 use crate::stats::Walk;
 use crate::stats::timings::Timings;
+use identity::{AuthenticatedUser, Role, SaslSession};
 
 /// Output beyond which nothing more is run until the peer took some of it.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;

@@ -37,9 +37,9 @@ use catalogue::{BucketRow, GROUPS, NODE, NodeRow, STATES};
 use figures::{BucketFigures, NodeFigures};
 use rows::Rows;
 
-use crate::identity::Role;
 use crate::node::NodeState;
 use crate::served::ServedBucket;
+use identity::Role;
 
 /// What a request for statistics may look at.
 pub(crate) struct StatScope<'a> {

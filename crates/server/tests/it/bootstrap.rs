@@ -1,9 +1,6 @@
 //! What SDKs send before their first document, in the flights in which they send it.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::{Digest, Sha512};
+use identity::{Hash, Proof, SaltedCache, ScramClient};
 use wire::{Feature, Opcode, Status};
 
 use crate::client::{Client, PASSWORD, Request, SDK, USER, hello, plain};
@@ -11,64 +8,25 @@ use crate::place::{own, shared};
 
 const NONCE: &str = "fyko+d2lbbFgONRv9qkxdawL";
 
-fn hmac(key: &[u8], message: &[u8]) -> Vec<u8> {
-    let mut mac = Hmac::<Sha512>::new_from_slice(key).unwrap();
-    mac.update(message);
-    mac.finalize().into_bytes().to_vec()
-}
-
-/// The client's side of SCRAM-SHA512 (RFC 5802).
-struct Scram {
-    first: String,
-    salted: Vec<u8>,
-    signed: String,
-}
+/// The client's side of SCRAM-SHA512.
+struct Scram(ScramClient);
 
 impl Scram {
-    fn start(user: &str) -> (Self, Request) {
-        let first = format!("n={user},r={NONCE}");
+    fn start(user: &str, password: &str) -> (Self, Request) {
+        let client = ScramClient::new(Hash::Sha512, user, password, NONCE);
         let request = Request::new(Opcode::SASL_AUTH)
             .key("SCRAM-SHA512")
-            .value(format!("n,,{first}"));
-        let (salted, signed) = Default::default();
-        (
-            Self {
-                first,
-                salted,
-                signed,
-            },
-            request,
-        )
+            .value(client.first_message());
+        (Self(client), request)
     }
 
-    fn step(&mut self, challenge: &str, password: &str) -> Request {
-        let field = |name| {
-            challenge
-                .split(',')
-                .find_map(|part| part.strip_prefix(name))
-                .unwrap()
-        };
-        let (nonce, salt, rounds) = (field("r="), field("s="), field("i="));
-        assert!(nonce.starts_with(NONCE) && nonce.len() > NONCE.len());
-        let salt = BASE64.decode(salt).unwrap();
-        self.salted = vec![0; 64];
-        let rounds = rounds.parse().unwrap();
-        pbkdf2::pbkdf2_hmac::<Sha512>(password.as_bytes(), &salt, rounds, &mut self.salted);
-        let last = format!("c=biws,r={nonce}");
-        self.signed = format!("{},{challenge},{last}", self.first);
-        let client = hmac(&self.salted, b"Client Key");
-        let signature = hmac(&Sha512::digest(&client), self.signed.as_bytes());
-        let proof: Vec<u8> = client.iter().zip(signature).map(|(a, b)| a ^ b).collect();
-        let value = format!("{last},p={}", BASE64.encode(proof));
-        Request::new(Opcode::SASL_STEP)
+    fn step(&self, challenge: &str) -> (Proof, Request) {
+        let mut cache = SaltedCache::default();
+        let proof = self.0.answer(challenge.as_bytes(), &mut cache).unwrap();
+        let request = Request::new(Opcode::SASL_STEP)
             .key("SCRAM-SHA512")
-            .value(value)
-    }
-
-    /// What the server must answer to the step.
-    fn server_signature(&self) -> String {
-        let key = hmac(&self.salted, b"Server Key");
-        format!("v={}", BASE64.encode(hmac(&key, self.signed.as_bytes())))
+            .value(proof.message.clone());
+        (proof, request)
     }
 }
 
@@ -79,7 +37,7 @@ fn error_map(version: u16) -> Request {
 #[test]
 fn as_the_cxx_core_does() {
     let mut client = Client::connect(shared());
-    let (mut scram, auth) = Scram::start(USER);
+    let (scram, auth) = Scram::start(USER, PASSWORD);
     let flight = [hello(&SDK), Request::new(Opcode::SASL_LIST_MECHS), auth];
     client.pipeline(&numbered(&flight));
     let answers = client.answers(3);
@@ -89,8 +47,9 @@ fn as_the_cxx_core_does() {
         "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN"
     );
     assert_eq!(answers[2].status, Status::AUTH_CONTINUE);
-    let done = client.call(&scram.step(&answers[2].text(), PASSWORD)).ok();
-    assert_eq!(done.text(), scram.server_signature());
+    let (proof, step) = scram.step(&answers[2].text());
+    let done = client.call(&step).ok();
+    proof.verify(done.text().as_bytes()).unwrap();
     let flight = [
         error_map(2),
         Request::new(Opcode::SELECT_BUCKET).key("default"),
@@ -157,10 +116,10 @@ fn wrong_credentials_keep_the_connection() {
         .is(Status::AUTH_ERROR);
     client.call(&Request::new(Opcode::NOOP)).is(Status::EACCESS);
     for (user, password) in [(USER, "wrong"), ("nobody", PASSWORD)] {
-        let (mut scram, auth) = Scram::start(user);
+        let (scram, auth) = Scram::start(user, password);
         let challenge = client.call(&auth).is(Status::AUTH_CONTINUE).text();
         client
-            .call(&scram.step(&challenge, password))
+            .call(&scram.step(&challenge).1)
             .is(Status::AUTH_ERROR);
     }
     client.log_in().ok();
@@ -177,7 +136,7 @@ fn sasl_steps_out_of_order() {
         .key("SCRAM-SHA512")
         .value("c=biws,r=x,p=eA==");
     client.call(&step).is(Status::EINVAL);
-    let (_, auth) = Scram::start(USER);
+    let (_, auth) = Scram::start(USER, PASSWORD);
     client.call(&auth).is(Status::AUTH_CONTINUE);
     client.call(&auth).is(Status::EINVAL);
     let unknown = Request::new(Opcode::SASL_AUTH).key("CRAM-MD5").value("x");

@@ -1,6 +1,6 @@
 //! Wrong passwords: how many a connection may try, and who else suffers.
 
-use server::identity::FAILURES_PER_CONNECTION;
+use identity::FAILURES_PER_CONNECTION;
 use wire::{Opcode, Status};
 
 use crate::client::{Client, PASSWORD, Request, USER, plain};

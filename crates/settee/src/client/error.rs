@@ -1,10 +1,10 @@
 //! What can go wrong between a client command and its server.
 
+use identity::ScramError;
 use std::io;
 
 use wire::{Status, TooLong};
 
-use super::scram::ScramError;
 use crate::exit::{Failure, Sysexit};
 
 /// Why a request has no useful answer.

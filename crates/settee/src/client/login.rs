@@ -1,9 +1,9 @@
 //! What a client says before its first operation: HELLO, SASL, bucket, cluster map.
 
+use identity::{Hash, SaltedCache, ScramClient};
 use wire::{Feature, Opcode, Status};
 
 use super::address::Login;
-use super::scram::{Hash, SaltedCache, Scram};
 use super::{Answer, Client, ClientError, KeyForm, Message};
 
 /// Features that the client asks for; it can do without any of them.
@@ -82,7 +82,7 @@ fn scram(
     cache: &mut SaltedCache,
 ) -> Result<(), ClientError> {
     let mechanism = hash.mechanism().as_bytes();
-    let scram = Scram::new(hash, &login.user, &login.password, &nonce()?);
+    let scram = ScramClient::new(hash, &login.user, &login.password, &nonce()?);
     let first = scram.first_message();
     let challenge = client.request(&Message::with(
         Opcode::SASL_AUTH,

@@ -10,7 +10,6 @@ mod input;
 mod link;
 mod login;
 mod message;
-mod scram;
 
 use std::io::{self, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -25,11 +24,11 @@ use wire::{Frame, Magic, Opaque, Opcode, Status};
 pub(crate) use address::Address;
 pub(crate) use error::{ClientError, code_of_status};
 pub(crate) use feed::{Feed, Outgoing};
+pub(crate) use identity::SaltedCache;
 pub(crate) use input::ANSWER_LIMITS;
 use input::Input;
 pub(crate) use link::Link;
 pub(crate) use message::{Answer, Message};
-pub(crate) use scram::SaltedCache;
 
 /// Variable of the environment that holds the password of an address without one.
 const PASSWORD_VARIABLE: &str = "SETTEE_CONNECT_PASSWORD";

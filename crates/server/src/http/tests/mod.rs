@@ -24,7 +24,7 @@ use crate::changes::{Feed, NoFeed, Wanted};
 use crate::cluster_map::{BUCKET_CAPABILITIES, BucketMap, MapRevision, NodeAddress, TlsPorts};
 use crate::cluster_map::{HOST_PLACEHOLDER, bucket_config, global_config};
 use crate::collections::CollectionsError;
-use crate::identity::{FAILURES_PER_CONNECTION, Role};
+use identity::{FAILURES_PER_CONNECTION, Role};
 
 const UUID: &str = "5f6a00112233445566778899aabbccdd";
 const NODE: NodeAddress<'_> = NodeAddress {

@@ -133,7 +133,7 @@ pub(super) struct Group {
     pub(super) arguments: &'static str,
     /// Whether a bucket must be selected.
     pub(super) of_bucket: bool,
-    /// Whether [`crate::identity::Role::Memcached`] may ask for it.
+    /// Whether [`identity::Role::Memcached`] may ask for it.
     pub(super) memcached: bool,
     pub(super) help: &'static str,
 }

@@ -371,7 +371,7 @@ fn username(settings: &Settings) -> Result<String, ConfigError> {
     let allowed = "must be 1 to 128 bytes without control characters or a colon";
     let name = parse(settings, "username", allowed, |value| {
         let plain = |c: char| !c.is_control() && c != ':';
-        let fits = (1..=server::identity::USER_NAME_BYTES_MAX).contains(&value.len());
+        let fits = (1..=identity::USER_NAME_BYTES_MAX).contains(&value.len());
         (fits && value.chars().all(plain)).then(|| value.to_owned())
     })?;
     Ok(name.unwrap_or_else(|| "Administrator".into()))

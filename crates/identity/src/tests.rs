@@ -490,7 +490,6 @@ fn preparing_derives_every_key_once() {
                 .get(hash, || panic!("{hash:?} was not prepared"));
         }
     }
-    identity.prepare_in_background();
     let (end, _) = login(
         &identity,
         &Client::new("SCRAM-SHA512", "Administrator", "password"),

@@ -1,81 +1,20 @@
-//! The client's side of SCRAM (RFC 5802) as Couchbase servers speak it.
+//! The client's side of SCRAM (RFC 5802), for links to other nodes and for tools: the password never
+//! leaves.
 
 use std::fmt;
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
-use hmac::{Hmac, KeyInit as _, Mac as _};
-use sha2::Digest as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use subtle::ConstantTimeEq;
 
-/// Hash function of the exchange, strongest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hash {
-    /// SHA-512.
-    Sha512,
-    /// SHA-256.
-    Sha256,
-    /// SHA-1.
-    Sha1,
-}
+use super::Hash;
 
-/// Highest iteration count that the client is willing to work for.
-const ITERATIONS_MAX: u32 = 10_000_000;
-
-impl Hash {
-    /// Every hash, strongest first.
-    pub(crate) const ALL: [Self; 3] = [Self::Sha512, Self::Sha256, Self::Sha1];
-
-    /// Name of the mechanism as servers spell it.
-    pub(crate) fn mechanism(self) -> &'static str {
-        match self {
-            Self::Sha512 => "SCRAM-SHA512",
-            Self::Sha256 => "SCRAM-SHA256",
-            Self::Sha1 => "SCRAM-SHA1",
-        }
-    }
-
-    fn digest(self, bytes: &[u8]) -> Vec<u8> {
-        match self {
-            Self::Sha512 => sha2::Sha512::digest(bytes).to_vec(),
-            Self::Sha256 => sha2::Sha256::digest(bytes).to_vec(),
-            Self::Sha1 => sha1::Sha1::digest(bytes).to_vec(),
-        }
-    }
-
-    fn mac(self, key: &[u8], bytes: &[u8]) -> Vec<u8> {
-        macro_rules! mac {
-            ($hash:ty) => {{
-                let mut mac = Hmac::<$hash>::new_from_slice(key).expect("any key length is legal");
-                mac.update(bytes);
-                mac.finalize().into_bytes().to_vec()
-            }};
-        }
-        match self {
-            Self::Sha512 => mac!(sha2::Sha512),
-            Self::Sha256 => mac!(sha2::Sha256),
-            Self::Sha1 => mac!(sha1::Sha1),
-        }
-    }
-
-    fn salted_password(self, password: &[u8], salt: &[u8], iterations: u32) -> Vec<u8> {
-        let mut salted = vec![0; self.digest(b"").len()];
-        match self {
-            Self::Sha512 => {
-                pbkdf2::pbkdf2_hmac::<sha2::Sha512>(password, salt, iterations, &mut salted);
-            }
-            Self::Sha256 => {
-                pbkdf2::pbkdf2_hmac::<sha2::Sha256>(password, salt, iterations, &mut salted);
-            }
-            Self::Sha1 => {
-                pbkdf2::pbkdf2_hmac::<sha1::Sha1>(password, salt, iterations, &mut salted);
-            }
-        }
-        salted
-    }
-}
+/// More rounds than this are no server's need but a waste of the client's time.
+const ITERATIONS_MAX: u32 = 1_000_000;
 
 /// Why an exchange cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ScramError {
+pub enum ScramError {
     /// The server's first message is not of the agreed form.
     #[error("the server's SCRAM challenge is malformed ({0})")]
     Malformed(&'static str),
@@ -86,7 +25,7 @@ pub(crate) enum ScramError {
 
 /// The last salted password, kept so that many connections do not repeat the costly part.
 #[derive(Clone, Default)]
-pub(crate) struct SaltedCache {
+pub struct SaltedCache {
     entry: Option<Salted>,
 }
 
@@ -123,54 +62,54 @@ impl SaltedCache {
             salt: salt.to_vec(),
             iterations,
             password: password.to_vec(),
-            key: hash.salted_password(password, salt, iterations),
+            key: hash.salted(password, salt, iterations),
         });
         &entry.key
     }
 }
 
-/// One exchange, after its first message was made.
-pub(crate) struct Scram<'a> {
+/// One exchange.
+#[derive(Clone)]
+pub struct ScramClient {
     hash: Hash,
-    password: &'a str,
+    password: String,
     first_bare: String,
     nonce: String,
 }
 
-/// The client's last message and what the server must answer.
-pub(crate) struct Proof {
+/// The client's last message, and how the server proves that it knows the password.
+#[derive(Clone)]
+pub struct Proof {
     /// Payload of the SASL step.
-    pub(crate) message: String,
-    server_final: String,
+    pub message: String,
+    signature: Vec<u8>,
 }
 
-impl<'a> Scram<'a> {
+impl ScramClient {
     /// Begins an exchange; `nonce` is random printable text without commas.
-    pub(crate) fn new(hash: Hash, user: &str, password: &'a str, nonce: &str) -> Self {
+    #[must_use]
+    pub fn new(hash: Hash, user: &str, password: &str, nonce: &str) -> Self {
         let user = user.replace('=', "=3D").replace(',', "=2C");
-        let first_bare = format!("n={user},r={nonce}");
         Self {
             hash,
-            password,
-            first_bare,
+            password: password.to_owned(),
+            first_bare: format!("n={user},r={nonce}"),
             nonce: nonce.to_owned(),
         }
     }
 
     /// Payload of the SASL start.
-    pub(crate) fn first_message(&self) -> String {
+    #[must_use]
+    pub fn first_message(&self) -> String {
         format!("n,,{}", self.first_bare)
     }
 
-    /// Answers the server's challenge. Cost: the server's iteration count, unless cached.
+    /// Answers the server's challenge. Cost: the server's iteration count, at most a million, unless
+    /// cached.
     ///
     /// # Errors
     /// [`ScramError::Malformed`]: the challenge lacks a part, or its nonce does not begin with ours.
-    pub(crate) fn answer(
-        &self,
-        challenge: &[u8],
-        cache: &mut SaltedCache,
-    ) -> Result<Proof, ScramError> {
+    pub fn answer(&self, challenge: &[u8], cache: &mut SaltedCache) -> Result<Proof, ScramError> {
         let challenge =
             std::str::from_utf8(challenge).map_err(|_| ScramError::Malformed("not UTF-8"))?;
         let part = |name: &str| {
@@ -182,7 +121,7 @@ impl<'a> Scram<'a> {
             .filter(|nonce| nonce.len() > self.nonce.len() && nonce.starts_with(&self.nonce))
             .ok_or(ScramError::Malformed("nonce"))?;
         let salt = part("s=")
-            .and_then(|salt| BASE64_STANDARD.decode(salt).ok())
+            .and_then(|salt| STANDARD.decode(salt).ok())
             .ok_or(ScramError::Malformed("salt"))?;
         let iterations = part("i=")
             .and_then(|count| count.parse::<u32>().ok())
@@ -191,19 +130,18 @@ impl<'a> Scram<'a> {
         let without_proof = format!("c=biws,r={nonce}");
         let signed = format!("{},{challenge},{without_proof}", self.first_bare);
         let salted = cache.salted(self.hash, self.password.as_bytes(), &salt, iterations);
-        let client_key = self.hash.mac(salted, b"Client Key");
+        let client_key = self.hash.hmac(salted, b"Client Key");
         let stored_key = self.hash.digest(&client_key);
-        let signature = self.hash.mac(&stored_key, signed.as_bytes());
+        let signature = self.hash.hmac(&stored_key, signed.as_bytes());
         let proof: Vec<u8> = client_key
             .iter()
             .zip(&signature)
             .map(|(a, b)| a ^ b)
             .collect();
-        let server_key = self.hash.mac(salted, b"Server Key");
-        let server_signature = self.hash.mac(&server_key, signed.as_bytes());
+        let server_key = self.hash.hmac(salted, b"Server Key");
         Ok(Proof {
-            message: format!("{without_proof},p={}", BASE64_STANDARD.encode(proof)),
-            server_final: format!("v={}", BASE64_STANDARD.encode(server_signature)),
+            message: format!("{without_proof},p={}", STANDARD.encode(proof)),
+            signature: self.hash.hmac(&server_key, signed.as_bytes()),
         })
     }
 }
@@ -213,18 +151,21 @@ impl Proof {
     ///
     /// # Errors
     /// [`ScramError::ServerNotGenuine`]: the signature is not the one that the password yields.
-    pub(crate) fn verify(&self, server_final: &[u8]) -> Result<(), ScramError> {
-        if server_final == self.server_final.as_bytes() {
-            Ok(())
-        } else {
-            Err(ScramError::ServerNotGenuine)
-        }
+    pub fn verify(&self, last: &[u8]) -> Result<(), ScramError> {
+        let signature = last.strip_prefix(b"v=");
+        let signature = signature.and_then(|text| STANDARD.decode(text).ok());
+        let genuine =
+            signature.is_some_and(|signature| bool::from(signature.ct_eq(&self.signature)));
+        genuine.then_some(()).ok_or(ScramError::ServerNotGenuine)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Identity, NewUser, Role, SaslSession, SaslStep};
+
+    const MECHANISM: &str = "SCRAM-SHA512";
 
     const CHALLENGE: &str = "r=clientnonceservernonce,s=MDEyMzQ1Njc4OWFiY2RlZg==,i=4096";
 
@@ -256,7 +197,7 @@ mod tests {
     #[test]
     fn known_exchanges() {
         for (hash, proof, signature) in VECTORS {
-            let scram = Scram::new(hash, "user", "pencil", "clientnonce");
+            let scram = ScramClient::new(hash, "user", "pencil", "clientnonce");
             assert_eq!(scram.first_message(), "n,,n=user,r=clientnonce");
             let answer = scram
                 .answer(CHALLENGE.as_bytes(), &mut SaltedCache::default())
@@ -276,7 +217,7 @@ mod tests {
     fn the_cache_never_crosses_passwords_or_salts() {
         let mut cache = SaltedCache::default();
         let mut message = |password: &str, challenge: &str| {
-            let scram = Scram::new(Hash::Sha1, "user", password, "clientnonce");
+            let scram = ScramClient::new(Hash::Sha1, "user", password, "clientnonce");
             scram
                 .answer(challenge.as_bytes(), &mut cache)
                 .ok()
@@ -293,13 +234,13 @@ mod tests {
 
     #[test]
     fn names_are_escaped() {
-        let scram = Scram::new(Hash::Sha1, "a=b,c", "", "x");
+        let scram = ScramClient::new(Hash::Sha1, "a=b,c", "", "x");
         assert_eq!(scram.first_message(), "n,,n=a=3Db=2Cc,r=x");
     }
 
     #[test]
     fn malformed_challenges() {
-        let scram = Scram::new(Hash::Sha256, "user", "pencil", "clientnonce");
+        let scram = ScramClient::new(Hash::Sha256, "user", "pencil", "clientnonce");
         for challenge in [
             "",
             "r=clientnonce,s=AAAA,i=1",
@@ -316,5 +257,39 @@ mod tests {
                 "{challenge}"
             );
         }
+    }
+
+    fn exchange(password: &str) -> Option<bool> {
+        let user = NewUser {
+            name: "a=b,c".into(),
+            password: "pencil".into(),
+            role: Role::Admin,
+        };
+        let identity = Identity::with_iterations([user], [7; 32], 16);
+        let client = ScramClient::new(Hash::Sha512, "a=b,c", password, "clientnonce");
+        let mut session = SaslSession::default();
+        let mut random = |bytes: &mut [u8]| bytes.fill(9);
+        let first = client.first_message();
+        let SaslStep::Continue(challenge) = session.start(
+            &identity,
+            MECHANISM.as_bytes(),
+            first.as_bytes(),
+            &mut random,
+        ) else {
+            panic!("no challenge");
+        };
+        let proof = client
+            .answer(&challenge, &mut SaltedCache::default())
+            .expect("a valid challenge");
+        match session.step(&identity, MECHANISM.as_bytes(), proof.message.as_bytes()) {
+            SaslStep::Done { payload, .. } => Some(proof.verify(&payload).is_ok()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn both_sides_prove_that_they_know_the_password() {
+        assert_eq!(exchange("pencil"), Some(true));
+        assert_eq!(exchange("pencils"), None);
     }
 }

@@ -3,8 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::scram::{ClientFirst, Exchange, Hash, is_user_name};
-use super::{AuthenticatedUser, Identity};
+use super::scram::{ClientFirst, Exchange, is_user_name};
+use super::{AuthenticatedUser, Hash, Identity};
 
 /// Longest challenge looked at; more than the longest name, nonce and proof need.
 const PAYLOAD_BYTES_MAX: usize = 4096;
@@ -45,16 +45,10 @@ enum Mechanism {
 
 impl Mechanism {
     fn parse(name: &[u8]) -> Option<Self> {
-        const NAMES: [(&[u8], Mechanism); 4] = [
-            (b"SCRAM-SHA512", Mechanism::Scram(Hash::Sha512)),
-            (b"SCRAM-SHA256", Mechanism::Scram(Hash::Sha256)),
-            (b"SCRAM-SHA1", Mechanism::Scram(Hash::Sha1)),
-            (b"PLAIN", Mechanism::Plain),
-        ];
-        NAMES
-            .into_iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name))
-            .map(|(_, m)| m)
+        let is = |known: &str| known.as_bytes().eq_ignore_ascii_case(name);
+        let hash = Hash::ALL.into_iter().find(|hash| is(hash.mechanism()));
+        let plain = is("PLAIN").then_some(Self::Plain);
+        hash.map(Self::Scram).or(plain)
     }
 }
 

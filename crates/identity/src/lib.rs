@@ -1,12 +1,15 @@
 //! Who a peer is: users, their credentials, and the SASL exchange that proves them.
 //!
-//! Sans I/O: randomness is a parameter, bytes come in and go out as values. Nothing here is a
-//! secret's last hiding place; what is kept of a password lives as long as the process.
+//! Both sides of the exchange: a node's ([`SaslSession`]) and that of links and tools
+//! ([`ScramClient`]). Knows no sockets, no buckets and no HTTP; reads no clock and starts no thread:
+//! randomness and time are parameters, bytes come in and go out as values. What is kept of a
+//! password lives as long as the process.
 
 mod brake;
+mod client;
+mod hash;
 mod sasl;
 mod scram;
-pub(crate) mod scram_client;
 
 #[cfg(test)]
 mod tests;
@@ -14,15 +17,16 @@ mod tests;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::thread;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
 pub use brake::{FAILURES_PER_CONNECTION, LoginBrake, LoginTurn};
+pub use client::{Proof, SaltedCache, ScramClient, ScramError};
+pub use hash::Hash;
 pub use sasl::{SaslSession, SaslStep, list_mechanisms};
-use scram::{Hash, ScramKeys};
+use scram::ScramKeys;
 
 /// Rounds of PBKDF2 that SCRAM asks of clients; the count the reference uses.
 pub const SCRAM_ITERATIONS: u32 = 15_000;
@@ -32,7 +36,6 @@ pub const USER_NAME_BYTES_MAX: usize = 128;
 
 /// What a user may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Role {
     /// Everything.
     Admin,
@@ -102,7 +105,7 @@ pub struct Identity {
 
 impl Identity {
     /// The users of a node. `secret` is 32 random bytes that live as long as the process; salts
-    /// come from it. Cost: no key is derived yet, see [`Identity::prepare_in_background`].
+    /// come from it. Cost: no key is derived yet, see [`Identity::prepare`].
     #[must_use]
     pub fn new(users: impl IntoIterator<Item = NewUser>, secret: [u8; 32]) -> Self {
         Self::with_iterations(users, secret, SCRAM_ITERATIONS)
@@ -155,19 +158,6 @@ impl Identity {
             for account in self.accounts.values().chain([&self.decoy]) {
                 self.keys(account, hash);
             }
-        }
-    }
-
-    /// [`Identity::prepare`] in a thread of its own, so that start-up does not wait for it.
-    ///
-    /// If no thread is to be had, the keys are derived when they are needed.
-    pub fn prepare_in_background(self: &Arc<Self>) {
-        let identity = Arc::clone(self);
-        let spawned = thread::Builder::new()
-            .name("scram-keys".into())
-            .spawn(move || identity.prepare());
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "no thread to derive credentials in; first logins will be slower");
         }
     }
 
