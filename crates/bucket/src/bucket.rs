@@ -14,14 +14,13 @@ use crate::compactions::Compactions;
 use crate::durable::{Alarms, DurableWaits};
 use crate::history::{Histories, HistoryRetention};
 use crate::holds::{Hold, Holds};
-use crate::lifecycle;
 use crate::memory::{Eviction, Memory};
 use crate::quarantine::Quarantine;
 use crate::scans::Scans;
 use crate::signals::{Bell, Clock, DirtySet, Wake};
+use crate::slot::{self, Slot};
 use crate::stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};
 use crate::subscribers::ReadySet;
-use crate::subscribers::Subscribers;
 use crate::waiters::Waiters;
 use crate::workers::Finishing;
 
@@ -58,22 +57,6 @@ pub type OpenBucketError = StoreError;
 /// How often a lock is asked for before one sleeps on it, and the pauses in between: some tens of
 /// microseconds, longer than any lock is held but by one whose thread had to wait.
 const PAUSES: [u16; 12] = [2, 4, 8, 16, 32, 64, 64, 64, 64, 64, 64, 64];
-
-/// What a write touches of it lies in one cache line, which it shares with no other vBucket.
-#[repr(align(64))]
-pub(crate) struct Slot {
-    pub(crate) vbucket: Mutex<Option<Box<VBucket>>>,
-    /// Whether what was loaded may lack changes that were seen: an active vBucket then begins
-    /// a new history.
-    pub(crate) begins_anew: bool,
-    pub(crate) subscribers: Subscribers,
-    /// Counts what ends every stream of the vBucket: other states, removals, new objects.
-    pub(crate) epoch: AtomicU64,
-    /// Low bits of the newest seqno; see [`Bucket::newest`].
-    pub(crate) newest: AtomicU32,
-}
-
-const _: () = assert!(size_of::<Slot>() == 64, "one cache line");
 
 /// A fetch that somebody waits for.
 pub(crate) struct FetchRequest {
@@ -174,7 +157,7 @@ impl<S: KvStore> Bucket<S> {
         uuids: &mut dyn FnMut() -> VbUuid,
     ) -> Result<Arc<Self>, OpenBucketError> {
         let loaded = store.load()?;
-        let slots = lifecycle::slots(&options, &loaded, uuids);
+        let slots = slot::slots(&options.vb, options.vbuckets, &loaded, options.clean, uuids);
         let histories = Histories::new(options.history, options.vbuckets);
         let keys_leave = options.eviction == Eviction::Documents;
         let bucket = Arc::new(Self {

@@ -26,6 +26,7 @@ mod room;
 mod scans;
 mod settings;
 mod signals;
+mod slot;
 mod stats;
 mod subscribers;
 mod waiters;

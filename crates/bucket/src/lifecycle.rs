@@ -1,17 +1,17 @@
-//! vBuckets come and go: what opening makes of the store's records, creation, deletion.
+//! vBuckets come and go: creation, deletion, emptying.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use engine::{OpError, VBucket};
-use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid};
-use parking_lot::{Mutex, MutexGuard};
-use storage::{KvStore, LoadedVb, StoreError, VbBatch};
+use model::{FailoverEntry, Seqno, VbId, VbRecord, VbState, VbUuid};
+use parking_lot::MutexGuard;
+use storage::{KvStore, StoreError, VbBatch};
 
-use crate::bucket::{Bucket, BucketOptions, Slot};
+use crate::bucket::Bucket;
 use crate::durable::GivenUp;
+use crate::slot::{deleted_record, first_history};
 use crate::stats::WarmupStage;
-use crate::subscribers::Subscribers;
 
 impl<S: KvStore> Bucket<S> {
     /// Creates a vBucket or changes its state.
@@ -194,56 +194,4 @@ impl<S: KvStore> Bucket<S> {
         owed.clear();
         Ok(())
     }
-}
-
-fn first_history(uuid: VbUuid) -> FailoverEntry {
-    FailoverEntry {
-        uuid,
-        seqno: Seqno::ZERO,
-    }
-}
-
-/// What stays in the store of a vBucket that was taken away, so that it stays away.
-fn deleted_record(mut record: VbRecord) -> VbRecord {
-    record.state = VbState::Dead;
-    record.high_seqno = Seqno::ZERO;
-    record.snapshot = SnapshotRange::default();
-    record
-}
-
-fn was_deleted(record: &VbRecord) -> bool {
-    record.state == VbState::Dead && record.high_seqno == Seqno::ZERO
-}
-
-/// The vBuckets as the store remembers them; those it does not know are new and active.
-pub(crate) fn slots(
-    options: &BucketOptions,
-    loaded: &[LoadedVb],
-    uuids: &mut dyn FnMut() -> VbUuid,
-) -> Vec<Slot> {
-    let mut slots = Vec::with_capacity(usize::from(options.vbuckets));
-    for index in 0..options.vbuckets {
-        let id = VbId(index);
-        let config = Arc::clone(&options.vb);
-        let found = loaded.iter().find(|found| found.vb == id);
-        let vbucket = if let Some(found) = found {
-            let record = found.record.clone();
-            (!was_deleted(&record)).then(|| VBucket::from_record(id, record, config))
-        } else {
-            let first = first_history(uuids());
-            Some(VBucket::new(id, VbState::Active, first, config))
-        };
-        let begins_anew = found.is_some_and(|found| {
-            let snapshot = found.record.snapshot;
-            !options.clean || snapshot.start != snapshot.end
-        });
-        slots.push(Slot {
-            vbucket: Mutex::new(vbucket.map(Box::new)),
-            begins_anew,
-            subscribers: Subscribers::default(),
-            epoch: AtomicU64::new(0),
-            newest: AtomicU32::new(0),
-        });
-    }
-    slots
 }

@@ -23,6 +23,7 @@ mod durability;
 mod error;
 mod hlc;
 mod locks;
+mod mutated;
 mod table;
 mod types;
 mod vbucket;
@@ -35,11 +36,11 @@ pub use checkpoint::{
 pub use codec::Codec;
 pub use durability::{Decided, Decision, Requirement};
 pub use error::OpError;
+pub use mutated::Mutated;
 pub use table::{BareCounts, BareTable};
 pub use types::{
-    Arithmetic, Concat, ConcatPlace, Exchange, FetchKey, Got, GotMeta, MemoryDelta, Mutated,
-    ObserveSeqno, ObserveState, Observed, Outbox, Outcome, ScanProgress, StoreMode, VbConfig,
-    Write,
+    Arithmetic, Concat, ConcatPlace, Exchange, FetchKey, Got, GotMeta, MemoryDelta, ObserveSeqno,
+    ObserveState, Observed, Outbox, Outcome, ScanProgress, StoreMode, VbConfig, Write,
 };
 pub use vbucket::{
     Applied, DurabilityChain, DurabilityStats, FoundRow, HashStats, RowWalk, VBucket, VbStats,

@@ -98,17 +98,6 @@ pub struct GotMeta {
     pub cas: Cas,
 }
 
-/// What a change got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mutated {
-    /// The new CAS; of a delete, the tombstone's.
-    pub cas: Cas,
-    /// The seqno of the change.
-    pub seqno: Seqno,
-    /// The history in which `seqno` counts.
-    pub vb_uuid: VbUuid,
-}
-
 /// When a [`Write`] applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreMode {

@@ -18,7 +18,7 @@ use model::{Document, DurabilityLevel, Seqno};
 pub(crate) use position::{SnapshotEnd, Snapshots};
 pub(crate) use topology::Topology;
 
-use crate::types::Mutated;
+use crate::mutated::Mutated;
 
 /// A deadline that never comes.
 pub(crate) const NEVER: u64 = u64::MAX;

@@ -4,7 +4,9 @@ use std::hint::black_box;
 
 use prefetch_index::prefetch_index;
 
-use super::parts::PART_SHIFT;
+/// Which bits of a hash choose the part: neither the lowest ones, which choose the bucket in it,
+/// nor the highest ones, which are the slot's tag.
+pub(super) const PART_SHIFT: u32 = 24;
 
 /// What a table must know of its entries to move them.
 pub(crate) trait Rehash<T> {

@@ -1,6 +1,6 @@
 //! A hash table that grows and shrinks a small part at a time.
 
-use super::part::{Entry, Part, Rehash, WIDTH};
+use super::part::{Entry, PART_SHIFT, Part, Rehash, WIDTH};
 
 /// Bytes of a part at which it is split in two rather than doubled: what one insertion may cost is
 /// a rehash of what they hold. An allocator gives no more than what is asked for up to a page, and
@@ -17,9 +17,6 @@ const SPARSE_IF_QUICK: usize = 2;
 const LOOKS: usize = 4;
 /// Entries that a part is meant for when room is taken at once: few parts will have to be split.
 const PART_MEANT_FOR: usize = 320;
-/// Which bits of a hash choose the part: neither the lowest ones, which choose the bucket in it,
-/// nor the highest ones, which are the slot's tag.
-pub(super) const PART_SHIFT: u32 = 24;
 
 /// A slot, good until the table changes.
 ///

@@ -2,11 +2,37 @@
 
 use std::borrow::Cow;
 
-use model::{Attributes, Datatype, Document, Draft, Kind, Meta, Now, body_at, system_section};
+use model::{
+    Attributes, Datatype, Document, Draft, Kind, Meta, Now, Seqno, body_at, system_section,
+};
 
-use super::edit::{plain_meta, plain_value};
 use crate::codec::Codec;
 use crate::error::OpError;
+
+/// The bytes of a stored value without compression.
+pub(super) fn plain_value<'a>(
+    document: &'a Document,
+    codec: &dyn Codec,
+) -> Result<Cow<'a, [u8]>, OpError> {
+    let datatype = document.datatype();
+    if !datatype.contains(Datatype::SNAPPY) {
+        return Ok(Cow::Borrowed(document.value()));
+    }
+    let plain = codec.inflate(document.value());
+    plain.map(Cow::Owned).ok_or(OpError::InvalidArgument(
+        "the stored value does not inflate",
+    ))
+}
+
+/// Metadata of a document for a change made of it: how it came about is forgotten.
+pub(super) fn plain_meta(document: &Document) -> Meta {
+    let meta = document.meta();
+    Meta {
+        kind: meta.kind.plain(),
+        prepare_seqno: Seqno::ZERO,
+        ..meta
+    }
+}
 
 /// A value in its plain form, and where its body begins.
 pub(super) struct Plain<'a> {

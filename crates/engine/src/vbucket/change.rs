@@ -8,8 +8,8 @@ use super::{HEAT_WRITTEN, VBucket};
 use crate::checkpoint::Entry;
 use crate::collections::{EventGroup, Superseded};
 use crate::durability::Tracked;
+use crate::mutated::Mutated;
 use crate::table::{Place, Remains};
-use crate::types::Mutated;
 
 /// What kind of change it is, and where it belongs.
 #[derive(Clone, Copy, Debug)]

@@ -3,12 +3,13 @@
 use model::{Cas, Datatype, Draft, KEY_BYTES_MAX, Meta, Now};
 
 use super::VBucket;
+use super::attributes::plain_meta;
 use super::attributes::{Plain, behind};
-use super::edit::plain_meta;
 use crate::codec::Codec;
 use crate::durability::Requirement;
 use crate::error::OpError;
-use crate::types::{Arithmetic, Mutated, Outcome};
+use crate::mutated::Mutated;
+use crate::types::{Arithmetic, Outcome};
 
 impl VBucket {
     /// Counts up or down, or creates the counter. Returns the new number.

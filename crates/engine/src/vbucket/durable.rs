@@ -9,8 +9,9 @@ use crate::durability::{
     Decided, Decision, Durability, NEVER, Pending, Requirement, SnapshotEnd, Tracked,
 };
 use crate::error::OpError;
+use crate::mutated::Mutated;
 use crate::table::Place;
-use crate::types::{Mutated, Outcome};
+use crate::types::Outcome;
 
 /// Figures of the durable writes of a vBucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

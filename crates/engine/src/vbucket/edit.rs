@@ -1,39 +1,13 @@
 //! Append and prepend: a new value made of the old one.
 
-use std::borrow::Cow;
-
-use model::{Attributes, Datatype, Document, Draft, Meta, Now, Seqno};
+use model::{Attributes, Draft, Now};
 
 use super::VBucket;
-use super::attributes::{Plain, behind};
+use super::attributes::{Plain, behind, plain_meta};
 use crate::codec::Codec;
 use crate::error::OpError;
-use crate::types::{Concat, ConcatPlace, Mutated, Outcome};
-
-/// The bytes of a stored value without compression.
-pub(super) fn plain_value<'a>(
-    document: &'a Document,
-    codec: &dyn Codec,
-) -> Result<Cow<'a, [u8]>, OpError> {
-    let datatype = document.datatype();
-    if !datatype.contains(Datatype::SNAPPY) {
-        return Ok(Cow::Borrowed(document.value()));
-    }
-    let plain = codec.inflate(document.value());
-    plain.map(Cow::Owned).ok_or(OpError::InvalidArgument(
-        "the stored value does not inflate",
-    ))
-}
-
-/// Metadata of a document for a change made of it: how it came about is forgotten.
-pub(super) fn plain_meta(document: &Document) -> Meta {
-    let meta = document.meta();
-    Meta {
-        kind: meta.kind.plain(),
-        prepare_seqno: Seqno::ZERO,
-        ..meta
-    }
-}
+use crate::mutated::Mutated;
+use crate::types::{Concat, ConcatPlace, Outcome};
 
 impl VBucket {
     /// Appends or prepends. Flags, expiry and attributes stay; the joined value is stored uncompressed.

@@ -4,7 +4,8 @@ use model::{Cas, Document, Now, Seqno, VbState};
 
 use super::VBucket;
 use crate::error::OpError;
-use crate::types::{Exchange, Got, Mutated, Outcome};
+use crate::mutated::Mutated;
+use crate::types::{Exchange, Got, Outcome};
 
 impl VBucket {
     /// Reads a document or, where there is none, its tombstone.

@@ -2,7 +2,8 @@ use model::{Datatype, Draft, Meta, VbUuid};
 
 use super::*;
 use crate::checkpoint::FlushBudget;
-use crate::types::{Mutated, ObserveState, StoreMode, Write};
+use crate::mutated::Mutated;
+use crate::types::{ObserveState, StoreMode, Write};
 
 const NOW: Now = Now {
     unix_ns: 1_700_000_000_000_000_000,

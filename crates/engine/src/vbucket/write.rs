@@ -3,13 +3,14 @@
 use model::{Cas, Datatype, Document, Draft, Kind, Meta, Now};
 
 use super::VBucket;
+use super::attributes::plain_meta;
 use super::attributes::{tombstone_of, with_attributes_of};
-use super::edit::plain_meta;
 use crate::codec::{Codec, NoCodec};
 use crate::durability::Requirement;
 use crate::error::OpError;
+use crate::mutated::Mutated;
 use crate::table::Place;
-use crate::types::{FetchKey, Got, Mutated, Outcome, StoreMode, Write};
+use crate::types::{FetchKey, Got, Outcome, StoreMode, Write};
 
 impl VBucket {
     /// Stores a whole document. The draft is taken only when it is done. A document that exists

@@ -5,8 +5,9 @@ use model::{Cas, Now};
 use super::VBucket;
 use crate::durability::Requirement;
 use crate::error::OpError;
+use crate::mutated::Mutated;
 use crate::table::{Place, Remains};
-use crate::types::{Mutated, Outcome, StoreMode, Write};
+use crate::types::{Outcome, StoreMode, Write};
 
 impl VBucket {
     /// What `write` replaces, if that has left memory whole and goes whatever it is: there is no

@@ -8,7 +8,8 @@ use model::{
 use crate::checkpoint::FlushBudget;
 use crate::durability::Requirement;
 use crate::error::OpError;
-use crate::types::{Mutated, Outcome, StoreMode, VbConfig, Write};
+use crate::mutated::Mutated;
+use crate::types::{Outcome, StoreMode, VbConfig, Write};
 use crate::vbucket::VBucket;
 
 const NOW: Now = Now {

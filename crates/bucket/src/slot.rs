@@ -1,0 +1,81 @@
+//! The homes of vBuckets, and what opening makes of the store's records.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use engine::{VBucket, VbConfig};
+use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid};
+use parking_lot::Mutex;
+use storage::LoadedVb;
+
+use crate::subscribers::Subscribers;
+
+/// What a write touches of it lies in one cache line, which it shares with no other vBucket.
+#[repr(align(64))]
+pub(crate) struct Slot {
+    pub(crate) vbucket: Mutex<Option<Box<VBucket>>>,
+    /// Whether what was loaded may lack changes that were seen: an active vBucket then begins
+    /// a new history.
+    pub(crate) begins_anew: bool,
+    pub(crate) subscribers: Subscribers,
+    /// Counts what ends every stream of the vBucket: other states, removals, new objects.
+    pub(crate) epoch: AtomicU64,
+    /// Low bits of the newest seqno; see [`Bucket::newest`].
+    pub(crate) newest: AtomicU32,
+}
+
+const _: () = assert!(size_of::<Slot>() == 64, "one cache line");
+
+pub(crate) fn first_history(uuid: VbUuid) -> FailoverEntry {
+    FailoverEntry {
+        uuid,
+        seqno: Seqno::ZERO,
+    }
+}
+
+/// What stays in the store of a vBucket that was taken away, so that it stays away.
+pub(crate) fn deleted_record(mut record: VbRecord) -> VbRecord {
+    record.state = VbState::Dead;
+    record.high_seqno = Seqno::ZERO;
+    record.snapshot = SnapshotRange::default();
+    record
+}
+
+fn was_deleted(record: &VbRecord) -> bool {
+    record.state == VbState::Dead && record.high_seqno == Seqno::ZERO
+}
+
+/// The vBuckets as the store remembers them; those it does not know are new and active.
+pub(crate) fn slots(
+    config: &Arc<VbConfig>,
+    vbuckets: u16,
+    loaded: &[LoadedVb],
+    clean: bool,
+    uuids: &mut dyn FnMut() -> VbUuid,
+) -> Vec<Slot> {
+    let mut slots = Vec::with_capacity(usize::from(vbuckets));
+    for index in 0..vbuckets {
+        let id = VbId(index);
+        let config = Arc::clone(config);
+        let found = loaded.iter().find(|found| found.vb == id);
+        let vbucket = if let Some(found) = found {
+            let record = found.record.clone();
+            (!was_deleted(&record)).then(|| VBucket::from_record(id, record, config))
+        } else {
+            let first = first_history(uuids());
+            Some(VBucket::new(id, VbState::Active, first, config))
+        };
+        let begins_anew = found.is_some_and(|found| {
+            let snapshot = found.record.snapshot;
+            !clean || snapshot.start != snapshot.end
+        });
+        slots.push(Slot {
+            vbucket: Mutex::new(vbucket.map(Box::new)),
+            begins_anew,
+            subscribers: Subscribers::default(),
+            epoch: AtomicU64::new(0),
+            newest: AtomicU32::new(0),
+        });
+    }
+    slots
+}
