@@ -1,21 +1,29 @@
 //! Bytes, as the program asks its allocator for them: one JSON object a line.
+//!
+//! `CheckpointBench/FreeExpelled/N` and `FreeRemoved/N` are no benchmarks of the reference: what it costs to free changes that left the
+//! log, N of one checkpoint and N checkpoints of one change, by another thread than the one that made
+//! them. Their documents (values of 1 KiB) have left the table before, so that they are freed, too. Times include
+//! counting the bytes: two atomic additions for each block.
 
 mod common;
 
-use std::alloc::System;
+use std::alloc::GlobalAlloc;
+use std::sync::Arc;
 
-use benchkit::{Figures, Rows, Summary, per};
-use common::{filled, flush, key, set, vbucket};
-use engine::VBucket;
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use benchkit::{Figures, REPETITIONS, Rows, Summary, per, timed};
+use common::{FIRST, NOW, filled, flush, key, set, vbucket};
+use engine::{Garbage, VBucket, VbConfig};
+use mimalloc::MiMalloc;
+use model::{Seqno, VbId, VbState};
+use stats_alloc::{Region, StatsAlloc};
 
 #[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+static ALLOCATOR: StatsAlloc<MiMalloc> = StatsAlloc::new(MiMalloc);
 
 const VALUE: [u8; 100] = [b'v'; 100];
 
 /// Bytes allocated and not freed since `region` began.
-fn held(region: &Region<'_, System>) -> usize {
+fn held(region: &Region<'_, impl GlobalAlloc>) -> usize {
     let change = region.change();
     change.bytes_allocated - change.bytes_deallocated
 }
@@ -32,7 +40,7 @@ fn mean(samples: &[usize], documents: &[u64]) -> f64 {
 /// it does not matter where in its growth the table is caught; and the same as the vBucket counts them.
 fn overhead_per_document() -> Figures {
     let (first, last) = (131_072u64, 262_144u64);
-    let region = Region::new(ALLOCATOR);
+    let region = Region::new(&ALLOCATOR);
     let mut vbucket = vbucket();
     let (mut samples, mut counts, mut counted) = (Vec::new(), Vec::new(), Vec::new());
     let mut next = 0;
@@ -55,7 +63,7 @@ fn overhead_per_document() -> Figures {
 fn queued_document() -> Figures {
     const COUNT: u64 = 100_000;
     let mut vbucket = filled(COUNT, &VALUE);
-    let region = Region::new(ALLOCATOR);
+    let region = Region::new(&ALLOCATOR);
     (0..COUNT).for_each(|index| set(&mut vbucket, &key(index), &VALUE));
     Figures::default().and("bytes_per_item", per(held(&region) as u64, COUNT))
 }
@@ -64,7 +72,7 @@ fn queued_document() -> Figures {
 /// of them; the documents are in it, and the table, which grows meanwhile.
 fn queue_dirty(count: u64) -> Figures {
     let mut vbucket = vbucket();
-    let region = Region::new(ALLOCATOR);
+    let region = Region::new(&ALLOCATOR);
     let mut peak = 0;
     for index in 0..count {
         // As in the reference: one in ten keys is an older one.
@@ -82,12 +90,49 @@ fn queue_dirty(count: u64) -> Figures {
 /// A vBucket without documents, and how much of that is the value itself.
 fn idle_vbucket() -> Figures {
     const COUNT: usize = 1024;
-    let region = Region::new(ALLOCATOR);
+    let region = Region::new(&ALLOCATOR);
     let mut vbuckets: Vec<VBucket> = (0..COUNT).map(|_| vbucket()).collect();
     vbuckets.iter_mut().for_each(flush);
     Figures::default()
         .and("bytes_per_vbucket", per(held(&region) as u64, COUNT as u64))
         .and("value_bytes", per(size_of::<VBucket>() as u64, 1))
+}
+
+/// So many durable changes that only the log held, in checkpoints of one change or in one
+/// checkpoint, after their last reader left.
+fn garbage(count: u64, expelled: bool) -> Garbage {
+    let config = VbConfig {
+        checkpoint_bytes_max: if expelled { 1_000_000_000 } else { 1 },
+        evicts_keys: true,
+        ..VbConfig::default()
+    };
+    let mut vbucket = VBucket::new(VbId(0), VbState::Active, FIRST, Arc::new(config));
+    let reader = vbucket.register_cursor("reader", Seqno(0)).cursor;
+    (0..count).for_each(|index| set(&mut vbucket, &key(index), &[b'v'; 1024]));
+    flush(&mut vbucket);
+    (0..count).for_each(|index| assert!(vbucket.evict(&key(index), NOW)));
+    vbucket.remove_cursor(reader)
+}
+
+/// Time that another thread takes to free them, and the bytes given back.
+fn freeing(count: u64, expelled: bool) -> Figures {
+    let mut freed = 0;
+    let free = |_| {
+        let garbage = garbage(count, expelled);
+        let drop_it = move || {
+            let before = ALLOCATOR.stats().bytes_deallocated;
+            let ((), took_ns) = timed(|| drop(garbage));
+            (ALLOCATOR.stats().bytes_deallocated - before, took_ns)
+        };
+        let (bytes, took_ns) =
+            std::thread::scope(|scope| scope.spawn(drop_it).join().expect("it frees"));
+        freed = bytes;
+        took_ns
+    };
+    let samples: Vec<f64> = (0..REPETITIONS).map(free).collect();
+    Figures::of_times(&samples)
+        .and("ns_per_item", Summary::of(&samples).median * per(1, count))
+        .and("bytes_freed", per(freed as u64, 1))
 }
 
 fn main() {
@@ -99,5 +144,11 @@ fn main() {
         rows.add(name, move || queue_dirty(count));
     }
     rows.add("memory/idle_vbucket", idle_vbucket);
+    for count in [1, 10, 100, 1_000, 10_000, 100_000] {
+        for (what, expelled) in [("FreeExpelled", true), ("FreeRemoved", false)] {
+            let name = format!("CheckpointBench/{what}/{count}");
+            rows.add(name, move || freeing(count, expelled));
+        }
+    }
     rows.run();
 }
