@@ -7,14 +7,14 @@
 //! random among 100,000 in 1,024 vBuckets and flushes them: most vBuckets have one change, which
 //! is what a node that answers many clients one at a time has. `Warmup/N` loads N keys with their
 //! values.
-//! `cpu_items_per_second` counts the processor time of all threads (Linux). Ten repetitions, of which times are told as mean,
-//! median, standard deviation and coefficient of variation; rates are of the median.
+//! `cpu_items_per_second` counts the processor time of all threads (Linux). Rates are of the median.
 
 use std::alloc::System;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use benchkit::{Figures, REPETITIONS, Rows, Summary, per, process_cpu_ns, timed};
 use bucket::{Bucket, BucketOptions, Clock, Eviction, Flushed};
 use engine::{Outcome, StoreMode, VbConfig, Write};
 use model::{Cas, Datatype, Document, Draft, Meta, Now, Seqno, VbId, VbRecord, VbState, VbUuid};
@@ -28,7 +28,6 @@ use storage::{
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const VALUE: [u8; 100] = [b'1'; 100];
-const REPETITIONS: u64 = 10;
 const VB: VbId = VbId(0);
 const NODE_DOCUMENTS: u64 = 100_000;
 
@@ -212,21 +211,10 @@ fn flush(bucket: &Bucket<Watched>) {
     }
 }
 
-/// Processor time of all threads, nanoseconds; 0 where it is not known.
-fn cpu_ns() -> u64 {
-    #[cfg(target_os = "linux")]
-    {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).unwrap_or(0)
-    }
-    #[cfg(not(target_os = "linux"))]
-    0
-}
-
-/// One measurement.
+/// One measurement: bytes held at most beyond what was held before.
 #[derive(Clone, Copy)]
 struct Sample {
-    wall_ns: u64,
+    wall_ns: f64,
     cpu_ns: u64,
     bytes: usize,
 }
@@ -234,61 +222,46 @@ struct Sample {
 fn measure(bucket: &Bucket<Watched>, work: impl FnOnce()) -> Sample {
     let before = held();
     bucket.store().peak.store(before, Ordering::Relaxed);
-    let cpu = cpu_ns();
-    #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
-    let start = std::time::Instant::now();
-    work();
+    let cpu = process_cpu_ns();
+    let ((), wall_ns) = timed(work);
     Sample {
-        wall_ns: u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX),
-        cpu_ns: cpu_ns() - cpu,
+        wall_ns,
+        cpu_ns: process_cpu_ns() - cpu,
         bytes: bucket.store().peak.load(Ordering::Relaxed) - before,
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-fn report(name: &str, items: u64, mut samples: Vec<Sample>) {
-    samples.sort_by_key(|sample| sample.wall_ns);
-    let median = samples[samples.len() / 2];
-    let times = samples.iter().map(|sample| sample.wall_ns as f64);
-    let mean = times.clone().sum::<f64>() / samples.len() as f64;
-    let squares = times.map(|time| (time - mean).powi(2)).sum::<f64>();
-    let deviation = (squares / (samples.len().max(2) - 1) as f64).sqrt();
-    let per_second = |ns: u64| items as f64 * 1e9 / ns.max(1) as f64;
-    let most = samples.iter().map(|sample| sample.bytes).max().unwrap_or(0);
-    let line = format!(
-        "{{\"name\":\"{name}\",\"mean_ns\":{mean:.0},\"median_ns\":{},\"stddev_ns\":{deviation:.0},\
-         \"cv\":{:.3},\"items_per_second\":{:.0},\"cpu_items_per_second\":{:.0},\
-         \"PeakFlushBytes\":{most},\"PeakBytesPerItem\":{:.2}}}",
-        median.wall_ns,
-        deviation / mean,
-        per_second(median.wall_ns),
-        per_second(median.cpu_ns),
-        most as f64 / items as f64,
-    );
-    #[expect(clippy::print_stdout, reason = "this is its purpose")]
-    {
-        println!("{line}");
-    }
+fn figures(items: u64, samples: &[Sample]) -> Figures {
+    let wall: Vec<f64> = samples.iter().map(|sample| sample.wall_ns).collect();
+    let cpu: Vec<f64> = samples.iter().map(|sample| per(sample.cpu_ns, 1)).collect();
+    let per_second = |times: &[f64]| per(items, 1) * 1e9 / Summary::of(times).median.max(1.0);
+    let most = samples.iter().map(|sample| sample.bytes).max().unwrap_or(0) as u64;
+    Figures::of_times(&wall)
+        .and("items_per_second", per_second(&wall))
+        .and("cpu_items_per_second", per_second(&cpu))
+        .and("PeakFlushBytes", per(most, 1))
+        .and("PeakBytesPerItem", per(most, items))
 }
 
 /// Flushes `items` new documents into a vBucket that was made anew for each repetition.
-fn inserts(items: u64, value_bytes: usize) -> Vec<Sample> {
+fn inserts(items: u64, value_bytes: usize) -> Figures {
     let dir = tempfile::tempdir().expect("a directory");
     let bucket = open(dir.path(), 1);
     warm_up(&bucket);
-    let sample = |repetition| {
+    let sample = |repetition: usize| {
         bucket.delete_vbucket(VB).expect("it goes");
-        let made = bucket.set_vbucket(VB, VbState::Active, None, VbUuid(repetition));
+        let made = bucket.set_vbucket(VB, VbState::Active, None, VbUuid(repetition as u64));
         made.expect("it comes");
         flush(&bucket);
         write(&bucket, value_bytes, 0..items);
         measure(&bucket, || flush(&bucket))
     };
-    (1..=REPETITIONS).map(sample).collect()
+    let samples: Vec<_> = (1..=REPETITIONS).map(sample).collect();
+    figures(items, &samples)
 }
 
 /// Flushes changes of `items` documents that were flushed before.
-fn replacements(items: u64, value_bytes: usize) -> Vec<Sample> {
+fn replacements(items: u64, value_bytes: usize) -> Figures {
     let dir = tempfile::tempdir().expect("a directory");
     let bucket = open(dir.path(), 1);
     warm_up(&bucket);
@@ -298,11 +271,12 @@ fn replacements(items: u64, value_bytes: usize) -> Vec<Sample> {
         write(&bucket, value_bytes, 0..items);
         measure(&bucket, || flush(&bucket))
     };
-    (0..REPETITIONS).map(sample).collect()
+    let samples: Vec<_> = (0..REPETITIONS).map(sample).collect();
+    figures(items, &samples)
 }
 
 /// Replaces `items` random documents of a node's worth of them, and flushes, `rounds` times.
-fn node(items: u64, rounds: u64) {
+fn node(items: u64, rounds: u64) -> Figures {
     let dir = tempfile::tempdir().expect("a directory");
     let bucket = open(dir.path(), 1024);
     warm_up(&bucket);
@@ -321,11 +295,11 @@ fn node(items: u64, rounds: u64) {
             assert_eq!(bucket.flush_step(), Flushed::Clean);
         })
     };
-    let samples = (1..=rounds).map(sample).collect();
-    report(&format!("FlushNode/replace/{items}"), items, samples);
+    let samples: Vec<_> = (1..=rounds).map(sample).collect();
+    figures(items, &samples)
 }
 
-fn warmup(items: u64) {
+fn warmup(items: u64) -> Figures {
     let dir = tempfile::tempdir().expect("a directory");
     {
         let bucket = open(dir.path(), 1);
@@ -342,40 +316,31 @@ fn warmup(items: u64) {
         assert_eq!(keys, Some(items));
         sample
     };
-    report(
-        &format!("Warmup/{items}"),
-        items,
-        (0..5).map(sample).collect(),
-    );
+    let samples: Vec<_> = (0..REPETITIONS).map(sample).collect();
+    figures(items, &samples)
 }
 
 fn main() {
-    let filter = std::env::args().skip(1).find(|word| !word.starts_with('-'));
-    let wants = |name: &str| filter.as_ref().is_none_or(|filter| name.contains(filter));
+    let mut rows = Rows::default();
     for items in [1, 100, 10_000, 1_000_000] {
         for (kind, what) in ["insert", "replace"].into_iter().enumerate() {
-            let rows = [
+            for (name, value_bytes) in [
                 (
                     format!("MemTrackingVBucketBench/FlushVBucket/0/{items}/{kind}"),
                     1,
                 ),
                 (format!("FlushVBucket/{what}/{items}"), VALUE.len()),
-            ];
-            for (name, value_bytes) in rows.into_iter().filter(|row| wants(&row.0)) {
-                let samples = match what {
-                    "insert" => inserts(items, value_bytes),
-                    _ => replacements(items, value_bytes),
-                };
-                report(&name, items, samples);
+            ] {
+                let measure = if kind == 0 { inserts } else { replacements };
+                rows.add(name, move || measure(items, value_bytes));
             }
         }
     }
     for items in [100, 500, 2_000] {
-        if wants(&format!("FlushNode/replace/{items}")) {
-            node(items, 100);
-        }
+        rows.add(format!("FlushNode/replace/{items}"), move || {
+            node(items, 100)
+        });
     }
-    if wants("Warmup/100000") {
-        warmup(100_000);
-    }
+    rows.add("Warmup/100000", || warmup(100_000));
+    rows.run();
 }

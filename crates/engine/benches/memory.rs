@@ -1,50 +1,46 @@
 //! Bytes, as the program asks its allocator for them: one JSON object a line.
+//!
+//! `CheckpointBench/FreeExpelled/N` and `FreeRemoved/N` are no benchmarks of the reference: what it costs to free changes that left the
+//! log, N of one checkpoint and N checkpoints of one change, by another thread than the one that made
+//! them. Their documents (values of 1 KiB) have left the table before, so that they are freed, too. Times include
+//! counting the bytes: two atomic additions for each block.
 
 mod common;
 
-use std::alloc::System;
+use std::alloc::GlobalAlloc;
+use std::sync::Arc;
 
-use common::{filled, flush, key, set, vbucket};
-use engine::VBucket;
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use benchkit::{Figures, REPETITIONS, Rows, Summary, per, timed};
+use common::{FIRST, NOW, filled, flush, key, set, vbucket};
+use engine::{Garbage, VBucket, VbConfig};
+use mimalloc::MiMalloc;
+use model::{Seqno, VbId, VbState};
+use stats_alloc::{Region, StatsAlloc};
 
 #[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+static ALLOCATOR: StatsAlloc<MiMalloc> = StatsAlloc::new(MiMalloc);
 
 const VALUE: [u8; 100] = [b'v'; 100];
 
 /// Bytes allocated and not freed since `region` began.
-fn held(region: &Region<'_, System>) -> usize {
+fn held(region: &Region<'_, impl GlobalAlloc>) -> usize {
     let change = region.change();
     change.bytes_allocated - change.bytes_deallocated
 }
 
-fn report(name: &str, counter: &str, value: f64) {
-    let line = format!("{{\"name\":\"{name}\",\"median_ns\":null,\"{counter}\":{value:.2}}}");
-    #[expect(
-        clippy::print_stdout,
-        clippy::disallowed_macros,
-        reason = "this is its purpose"
-    )]
-    {
-        println!("{line}");
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
 fn mean(samples: &[usize], documents: &[u64]) -> f64 {
-    let each = samples
-        .iter()
-        .zip(documents)
-        .map(|(&bytes, &count)| bytes as f64 / count as f64);
-    each.sum::<f64>() / samples.len() as f64
+    let each = samples.iter().zip(documents);
+    let each: Vec<f64> = each
+        .map(|(&bytes, &count)| per(bytes as u64, count))
+        .collect();
+    Summary::of(&each).mean
 }
 
 /// Bytes beyond key and value per document, averaged over a doubling of their number, so that
-/// it does not matter where in its growth the table is caught.
-fn overhead_per_document() {
+/// it does not matter where in its growth the table is caught; and the same as the vBucket counts them.
+fn overhead_per_document() -> Figures {
     let (first, last) = (131_072u64, 262_144u64);
-    let region = Region::new(ALLOCATOR);
+    let region = Region::new(&ALLOCATOR);
     let mut vbucket = vbucket();
     let (mut samples, mut counts, mut counted) = (Vec::new(), Vec::new(), Vec::new());
     let mut next = 0;
@@ -58,80 +54,101 @@ fn overhead_per_document() {
         counted.push(vbucket.memory_bytes() - payload);
         counts.push(count);
     }
-    report(
-        "memory/document_overhead",
-        "bytes_per_item",
-        mean(&samples, &counts),
-    );
-    report(
-        "memory/document_overhead_counted",
-        "bytes_per_item",
-        mean(&counted, &counts),
-    );
+    Figures::default()
+        .and("bytes_per_item", mean(&samples, &counts))
+        .and("counted_bytes_per_item", mean(&counted, &counts))
 }
 
 /// What a document that waits to be flushed takes more than one that is durable.
-#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-fn queued_document() {
+fn queued_document() -> Figures {
     const COUNT: u64 = 100_000;
     let mut vbucket = filled(COUNT, &VALUE);
-    let region = Region::new(ALLOCATOR);
+    let region = Region::new(&ALLOCATOR);
     (0..COUNT).for_each(|index| set(&mut vbucket, &key(index), &VALUE));
-    report(
-        "memory/queued_change",
-        "bytes_per_item",
-        held(&region) as f64 / COUNT as f64,
-    );
+    Figures::default().and("bytes_per_item", per(held(&region) as u64, COUNT))
 }
 
 /// `MemTrackingVBucketBench/QueueDirty`: the most that was held after any of the changes, for each
 /// of them; the documents are in it, and the table, which grows meanwhile.
-#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-fn queue_dirty() {
-    for count in [1, 100, 10_000, 1_000_000] {
-        let mut vbucket = vbucket();
-        let region = Region::new(ALLOCATOR);
-        let mut peak = 0;
-        for index in 0..count {
-            // As in the reference: one in ten keys is an older one.
-            let number = if index % 10 == 9 {
-                u64::div_ceil(index, 2)
-            } else {
-                index
-            };
-            set(&mut vbucket, format!("\0key{number}").as_bytes(), b"1");
-            peak = held(&region).max(peak);
-        }
-        report(
-            &format!("MemTrackingVBucketBench/QueueDirty/0/{count}/PeakBytesPerItem"),
-            "bytes_per_item",
-            peak as f64 / count as f64,
-        );
+fn queue_dirty(count: u64) -> Figures {
+    let mut vbucket = vbucket();
+    let region = Region::new(&ALLOCATOR);
+    let mut peak = 0;
+    for index in 0..count {
+        // As in the reference: one in ten keys is an older one.
+        let number = if index % 10 == 9 {
+            u64::div_ceil(index, 2)
+        } else {
+            index
+        };
+        set(&mut vbucket, format!("\0key{number}").as_bytes(), b"1");
+        peak = held(&region).max(peak);
     }
+    Figures::default().and("bytes_per_item", per(peak as u64, count))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-fn idle_vbucket() {
+/// A vBucket without documents, and how much of that is the value itself.
+fn idle_vbucket() -> Figures {
     const COUNT: usize = 1024;
-    let region = Region::new(ALLOCATOR);
+    let region = Region::new(&ALLOCATOR);
     let mut vbuckets: Vec<VBucket> = (0..COUNT).map(|_| vbucket()).collect();
     vbuckets.iter_mut().for_each(flush);
-    let bytes = held(&region);
-    report(
-        "memory/idle_vbucket",
-        "bytes_per_vbucket",
-        bytes as f64 / COUNT as f64,
-    );
-    report(
-        "memory/vbucket_value",
-        "bytes_per_vbucket",
-        size_of::<VBucket>() as f64,
-    );
+    Figures::default()
+        .and("bytes_per_vbucket", per(held(&region) as u64, COUNT as u64))
+        .and("value_bytes", per(size_of::<VBucket>() as u64, 1))
+}
+
+/// So many durable changes that only the log held, in checkpoints of one change or in one
+/// checkpoint, after their last reader left.
+fn garbage(count: u64, expelled: bool) -> Garbage {
+    let config = VbConfig {
+        checkpoint_bytes_max: if expelled { 1_000_000_000 } else { 1 },
+        evicts_keys: true,
+        ..VbConfig::default()
+    };
+    let mut vbucket = VBucket::new(VbId(0), VbState::Active, FIRST, Arc::new(config));
+    let reader = vbucket.register_cursor("reader", Seqno(0)).cursor;
+    (0..count).for_each(|index| set(&mut vbucket, &key(index), &[b'v'; 1024]));
+    flush(&mut vbucket);
+    (0..count).for_each(|index| assert!(vbucket.evict(&key(index), NOW)));
+    vbucket.remove_cursor(reader)
+}
+
+/// Time that another thread takes to free them, and the bytes given back.
+fn freeing(count: u64, expelled: bool) -> Figures {
+    let mut freed = 0;
+    let free = |_| {
+        let garbage = garbage(count, expelled);
+        let drop_it = move || {
+            let before = ALLOCATOR.stats().bytes_deallocated;
+            let ((), took_ns) = timed(|| drop(garbage));
+            (ALLOCATOR.stats().bytes_deallocated - before, took_ns)
+        };
+        let (bytes, took_ns) =
+            std::thread::scope(|scope| scope.spawn(drop_it).join().expect("it frees"));
+        freed = bytes;
+        took_ns
+    };
+    let samples: Vec<f64> = (0..REPETITIONS).map(free).collect();
+    Figures::of_times(&samples)
+        .and("ns_per_item", Summary::of(&samples).median * per(1, count))
+        .and("bytes_freed", per(freed as u64, 1))
 }
 
 fn main() {
-    overhead_per_document();
-    queued_document();
-    queue_dirty();
-    idle_vbucket();
+    let mut rows = Rows::default();
+    rows.add("memory/document_overhead", overhead_per_document);
+    rows.add("memory/queued_change", queued_document);
+    for count in [1, 100, 10_000, 1_000_000] {
+        let name = format!("MemTrackingVBucketBench/QueueDirty/0/{count}/PeakBytesPerItem");
+        rows.add(name, move || queue_dirty(count));
+    }
+    rows.add("memory/idle_vbucket", idle_vbucket);
+    for count in [1, 10, 100, 1_000, 10_000, 100_000] {
+        for (what, expelled) in [("FreeExpelled", true), ("FreeRemoved", false)] {
+            let name = format!("CheckpointBench/{what}/{count}");
+            rows.add(name, move || freeing(count, expelled));
+        }
+    }
+    rows.run();
 }

@@ -33,7 +33,8 @@ fn held(region: &Region<'_, System>) -> usize {
         .saturating_sub(change.bytes_deallocated)
 }
 
-fn manifest(collections: usize) -> Manifest {
+/// The manifest that follows `from`, with so many collections.
+fn manifest(from: &Manifest, collections: usize) -> Manifest {
     let wanted = |name: String| WantedCollection {
         name: name.into(),
         max_ttl_s: None,
@@ -45,7 +46,7 @@ fn manifest(collections: usize) -> Manifest {
         name: "_default".into(),
         collections: all.map(wanted).collect(),
     };
-    let made = Manifest::default().with_scopes(&[scope], CollectionSettings::default());
+    let made = from.with_scopes(&[scope], CollectionSettings::default());
     made.expect("it is valid")
 }
 
@@ -100,7 +101,7 @@ fn a_thousand_empty_collections_cost_next_to_nothing() {
     let config = Arc::new(VbConfig::default());
     let mut all = vbuckets(&config);
     flush(&mut all);
-    let manifest = manifest(COLLECTIONS);
+    let manifest = manifest(&Manifest::default(), COLLECTIONS);
 
     let region = Region::new(ALLOCATOR);
     apply(&mut all, &manifest);
@@ -150,4 +151,33 @@ fn a_thousand_empty_collections_cost_next_to_nothing() {
     let restarted = held(&region);
     // An idle vBucket takes 1.5 KiB.
     assert!(restarted < 2 * MIB, "{restarted}");
+    drop(loaded);
+    several_groups_are_loaded_once(&config);
+}
+
+/// Of several groups, each is read once for all vBuckets.
+fn several_groups_are_loaded_once(config: &Arc<VbConfig>) {
+    let mut all = vbuckets(config);
+    flush(&mut all);
+    let (mut last, mut rows) = (Manifest::default(), Vec::new());
+    for collections in [300, 600, COLLECTIONS] {
+        last = manifest(&last, collections);
+        apply(&mut all, &last);
+        rows.extend(flush(&mut all));
+    }
+    assert_eq!(rows.len(), 3);
+    let records: Vec<_> = all.iter().map(VBucket::record).collect();
+    let region = Region::new(ALLOCATOR);
+    let mut shared = SharedCollections::default();
+    for (id, record) in (0..).zip(records) {
+        let mut vbucket = VBucket::from_record(VbId(id), record, Arc::clone(config));
+        for row in &rows {
+            assert_eq!(vbucket.load_shared(row.clone(), &mut shared), None);
+        }
+        vbucket.share_collections(&mut shared);
+        assert_eq!(vbucket.collection_lengths().0, COLLECTIONS + 1);
+    }
+    let allocated = region.change().bytes_allocated;
+    // A table alone takes 24 KiB.
+    assert!(allocated < 4 * MIB, "{allocated}");
 }

@@ -9,8 +9,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::time::Instant;
 
+use benchkit::{Figures, REPETITIONS, Rows, Summary, per, process_cpu_ns, timed};
 use model::VbId;
 use server::{BucketConfig, BucketKind, EvictionPolicy, Node, NodeConfig};
 
@@ -159,72 +159,76 @@ fn open_streams(client: &mut Counter) {
     client.send(&out);
 }
 
-fn cpu_ns() -> u64 {
-    let mut all = 0;
-    for entry in std::fs::read_dir("/proc/self/task")
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
-        let text = std::fs::read_to_string(entry.path().join("schedstat")).unwrap_or_default();
-        let first = text
-            .split(' ')
-            .next()
-            .and_then(|word| word.parse::<u64>().ok());
-        all += first.unwrap_or(0);
-    }
-    all
+/// Wall-clock and processor time of some work, in nanoseconds.
+fn measure(work: impl FnOnce()) -> (f64, u64) {
+    let cpu = process_cpu_ns();
+    let ((), wall_ns) = timed(work);
+    (wall_ns, process_cpu_ns() - cpu)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-fn measure(name: &str, documents: u64, work: impl FnOnce()) {
-    let (cpu, start) = (cpu_ns(), Instant::now());
-    work();
-    let (wall, cpu) = (start.elapsed().as_nanos() as f64, (cpu_ns() - cpu) as f64);
-    let per_second = documents as f64 * 1e9 / wall;
-    let each = cpu / documents as f64;
-    #[expect(clippy::print_stdout, reason = "this is its purpose")]
-    {
-        println!(
-            "{{\"name\":\"dcp_drain/{name}/{documents}\",\"items_per_second\":{per_second:.0},\
-             \"cpu_ns_per_item\":{each:.0}}}"
-        );
-    }
-}
-
-fn from_memory(documents: u64) {
+fn from_memory(documents: u64) -> (f64, u64) {
     let node = node();
     let port = node.ports().kv;
     let mut client = consumer(port, "1");
     open_streams(&mut client);
     client.expect(0x53, u64::from(VBUCKETS));
     load(port, documents);
-    measure("memory", documents, || {
+    let took = measure(|| {
         let mut out = Vec::new();
         frame(0x5e, 0, [b"", b"connection_buffer_size", b"0"], &mut out);
         client.send(&out);
         client.expect(0x57, documents);
     });
     node.shutdown().unwrap();
+    took
 }
 
-fn from_store(documents: u64) {
+fn from_store(documents: u64) -> (f64, u64) {
     let node = node();
     let port = node.ports().kv;
     load(port, documents);
-    // Long enough for the flusher to have everything: a pass is 50 ms and some.
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    while !is_flushed(&node) {
+        std::thread::yield_now();
+    }
     let mut client = consumer(port, "0");
-    measure("store", documents, || {
+    let took = measure(|| {
         open_streams(&mut client);
         client.expect(0x57, documents);
     });
     node.shutdown().unwrap();
+    took
+}
+
+fn is_flushed(node: &Node) -> bool {
+    let mut flushed = false;
+    let mut sink = |key: &str, value: &str| flushed |= key == "ep_queue_size" && value == "0";
+    assert!(node.statistics("default", "", &mut sink));
+    flushed
+}
+
+fn figures(documents: u64, drain: fn(u64) -> (f64, u64)) -> Figures {
+    let samples: Vec<_> = (0..REPETITIONS).map(|_| drain(documents)).collect();
+    let wall: Vec<f64> = samples.iter().map(|sample| sample.0).collect();
+    let cpu: Vec<f64> = samples
+        .iter()
+        .map(|sample| per(sample.1, documents))
+        .collect();
+    Figures::of_times(&wall)
+        .and(
+            "items_per_second",
+            per(documents, 1) * 1e9 / Summary::of(&wall).median,
+        )
+        .and("cpu_ns_per_item", Summary::of(&cpu).median)
 }
 
 fn main() {
-    for documents in [500_000, 500_000] {
-        from_memory(documents);
-        from_store(documents);
-    }
+    const DOCUMENTS: u64 = 500_000;
+    let mut rows = Rows::default();
+    rows.add(format!("dcp_drain/memory/{DOCUMENTS}"), || {
+        figures(DOCUMENTS, from_memory)
+    });
+    rows.add(format!("dcp_drain/store/{DOCUMENTS}"), || {
+        figures(DOCUMENTS, from_store)
+    });
+    rows.run();
 }

@@ -1,5 +1,5 @@
-//! The reference's benchmarks of statistics, under their names: one JSON object a line. Arguments
-//! after `--` filter by name.
+//! The reference's benchmarks of statistics, under their names: one JSON object a line. The
+//! argument after `--` filters by name.
 //!
 //! Each gathers the rows of a group for somebody who throws them away: no network, nothing encoded.
 //! `StatsBench/CollectionStats/N`: one vBucket, N collections. `EngineStatsBench/*`: the general
@@ -14,16 +14,16 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 use std::io::{Read, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
-use std::time::{Duration, Instant};
 
+use benchkit::{Figures, REPETITIONS, Rows, per, timed};
 use server::{BucketConfig, BucketKind, EvictionPolicy, Node, NodeConfig};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const VBUCKETS: u16 = 1024;
-const BATCHES: usize = 15;
-const BATCH: Duration = Duration::from_millis(20);
+/// A repetition gathers as often as takes about this long.
+const BATCH_NS: f64 = 20e6;
 
 /// A node with a disk, and a connection to it.
 struct Running {
@@ -99,8 +99,8 @@ impl Running {
         }
     }
 
-    /// Median of what it takes to gather a group, and how many rows that are.
-    fn measure(&self, name: &str, group: &str) {
+    /// What it takes to gather a group, and how many rows that are.
+    fn measure(&self, group: &str) -> Figures {
         let gather = || {
             let mut rows = 0u64;
             let mut sink = |key: &str, value: &str| {
@@ -110,27 +110,17 @@ impl Running {
             assert!(self.node.statistics("default", group, &mut sink), "{group}");
             rows
         };
-        let started = Instant::now();
-        let (mut calls, mut rows) = (0u32, 0);
-        while started.elapsed() < BATCH {
-            rows = gather();
-            calls += 1;
+        let (mut calls, mut spent_ns, mut rows) = (0, 0.0, 0);
+        while spent_ns < BATCH_NS {
+            let (found, took_ns) = timed(gather);
+            (calls, spent_ns, rows) = (calls + 1, spent_ns + took_ns, found);
         }
-        let mut times: Vec<Duration> = (0..BATCHES)
-            .map(|_| {
-                let started = Instant::now();
-                (0..calls).for_each(|_| {
-                    gather();
-                });
-                started.elapsed() / calls
-            })
-            .collect();
-        times.sort_unstable();
-        let median_ns = times[BATCHES / 2].as_nanos();
-        #[expect(clippy::print_stdout, reason = "this is its purpose")]
-        {
-            println!("{{\"name\":\"{name}\",\"median_ns\":{median_ns},\"rows\":{rows}}}");
-        }
+        let batch = |_| {
+            let all = || (0..calls).map(|_| gather()).sum::<u64>();
+            timed(|| black_box(all())).1 * per(1, calls)
+        };
+        let samples: Vec<f64> = (0..REPETITIONS).map(batch).collect();
+        Figures::of_times(&samples).and("rows", per(rows, 1))
     }
 
     /// Makes collections in one go: so many with the default one.
@@ -170,15 +160,13 @@ impl Running {
 }
 
 fn main() {
-    let filter = std::env::args().skip(1).find(|word| !word.starts_with('-'));
-    let wants = |name: &str| filter.as_ref().is_none_or(|filter| name.contains(filter));
+    let mut rows = Rows::default();
     for count in [1, 8, 64, 512, 1000] {
-        let name = format!("StatsBench/CollectionStats/{count}");
-        if wants(&name) {
+        rows.add(format!("StatsBench/CollectionStats/{count}"), move || {
             let mut node = Running::start();
             node.make_collections(count);
-            node.measure(&name, "collections-details 0");
-        }
+            node.measure("collections-details 0")
+        });
     }
     for (name, group) in [
         ("EngineStatsBench/EngineStats", ""),
@@ -188,26 +176,27 @@ fn main() {
             "vbucket-durability-state 0",
         ),
     ] {
-        if wants(name) {
+        rows.add(name, move || {
             let mut node = Running::start();
             node.keep_vbuckets(1);
-            node.measure(name, group);
-        }
+            node.measure(group)
+        });
     }
     for count in [1, 8, 64, 512, 1024] {
         let name = format!("MultiVBEngineStatsBench/VBucketDetailsStats/{count}");
-        if wants(&name) {
+        rows.add(name, move || {
             let mut node = Running::start();
             node.keep_vbuckets(count);
-            node.measure(&name, "");
-        }
+            node.measure("")
+        });
     }
     for count in [1, 10, 100, 1000] {
         let name = format!("DcpStatsBench/ProducerStreamStats/Json0/Streams/{count}");
-        if wants(&name) {
+        rows.add(name, move || {
             let mut node = Running::start();
             node.stream(count);
-            node.measure(&name, "dcp");
-        }
+            node.measure("dcp")
+        });
     }
+    rows.run();
 }

@@ -73,7 +73,7 @@ const JAVA: Suite = suite(
 const DCP_GO: Suite = suite("dcp-go", &["go"], Language::Go, "dcp-go");
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 24] = [
+pub(super) const SUITES: [Suite; 25] = [
     PYTHON,
     suite(
         "classic",
@@ -149,6 +149,12 @@ pub(super) const SUITES: [Suite; 24] = [
         &["python3"],
         Language::PlainPython,
         "replica/suite.py",
+    ),
+    suite(
+        "collections",
+        &["python3"],
+        Language::PlainPython,
+        "collections/suite.py",
     ),
     suite(
         "histories",

@@ -13,11 +13,14 @@ use crate::stats::{Counters, FlusherState, WarmupStage};
 /// Rows put into the table under one lock hold.
 const ROWS_PER_HOLD: usize = 256;
 
+/// Groups of events that are remembered.
+const GROUPS_MAX: usize = 32;
+
 /// What vBuckets that were loaded told of their collections.
 #[derive(Default)]
 struct Told {
-    /// The last group of events.
-    group: Option<Document>,
+    /// Groups of events.
+    groups: Vec<Document>,
     shared: SharedCollections,
 }
 
@@ -130,11 +133,13 @@ impl<S: KvStore> Bucket<S> {
         for event in rows.iter().filter(|row| SystemEvent::is_key(row.key())) {
             // Most vBuckets have the same groups.
             if SystemEvent::is_group(event.key()) {
-                let known = told.group.as_ref();
-                if known.is_some_and(|known| known.value() == event.value()) {
+                if told.groups.iter().any(|it| it.value() == event.value()) {
                     continue;
                 }
-                told.group = Some(event.clone());
+                if told.groups.len() == GROUPS_MAX {
+                    told.groups.clear();
+                }
+                told.groups.push(event.clone());
             }
             self.learn_event(event);
         }

@@ -6,11 +6,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use benchkit::{Figures, REPETITIONS, Rows, per, timed};
 use engine::{CheckpointKind, CursorId, FlushBudget, SnapshotMarker, VBucket, VbConfig};
 use model::{Cas, Document, FailoverEntry, Meta, Seqno, VbId, VbState, VbUuid};
 
 use crate::common::{flush, key, set};
-use crate::{Run, nanoseconds, report};
+
+/// Of changes or checkpoints: those of the reference, and one more to see the growth.
+const COUNTS: [u64; 6] = [1, 10, 100, 1_000, 10_000, 100_000];
 
 fn vbucket(state: VbState, checkpoint_bytes_max: usize) -> VBucket {
     let config = VbConfig {
@@ -95,19 +98,16 @@ fn change(vbucket: &mut VBucket, follows: bool, seqno: u64, value: &[u8]) {
 
 /// Takes all the changes that every reader has passed out of the checkpoint. Here this happens
 /// when the last reader passes them: the visit in which it leaves is measured.
-fn extract_items_to_expel(run: &Run) {
+fn extract_items_to_expel(rows: &mut Rows<'_>) {
     for (kind, type_name) in [
         (CheckpointKind::Disk, "Disk"),
         (CheckpointKind::Memory, "Memory"),
     ] {
         for (closed, state_name) in [(false, "Open"), (true, "Closed")] {
-            for items in [1, 100, 10_000, 1_000_000] {
-                run.single(
-                    &format!(
-                        "CheckpointBench/ExtractItemsToExpel/{type_name}/{state_name}/{items}"
-                    ),
-                    if items >= 100_000 { 3 } else { 11 },
-                    || to_expel(kind, closed, items),
+            for items in [1, 10, 100, 1_000, 10_000, 1_000_000] {
+                rows.add_timed(
+                    format!("CheckpointBench/ExtractItemsToExpel/{type_name}/{state_name}/{items}"),
+                    move || to_expel(kind, closed, items),
                     |(vbucket, cursor)| {
                         let garbage = vbucket.remove_cursor(*cursor);
                         assert!(!garbage.is_empty());
@@ -129,13 +129,12 @@ fn many_checkpoints(count: u64) -> (VBucket, CursorId) {
     (vbucket, cursor)
 }
 
-/// Finds the cursor that holds most back. In the reference nobody is behind; here one is.
-fn cursors_to_drop(run: &Run) {
-    for count in [1, 100, 10_000, 100_000] {
-        run.single(
-            &format!("CheckpointBench/GetCursorsToDrop/{count}"),
-            11,
-            || many_checkpoints(count),
+/// Finds the cursor that holds most back. In the reference none is behind; here one is.
+fn cursors_to_drop(rows: &mut Rows<'_>) {
+    for count in COUNTS {
+        rows.add_timed(
+            format!("CheckpointBench/GetCursorsToDrop/{count}"),
+            move || many_checkpoints(count),
             |(vbucket, cursor)| {
                 let slowest = vbucket.checkpoint_pressure().slowest;
                 assert_eq!(slowest.map(|(slowest, _)| slowest), Some(*cursor));
@@ -144,103 +143,95 @@ fn cursors_to_drop(run: &Run) {
     }
 }
 
-/// Takes closed checkpoints that nobody needs out of the log: the visit that drops their last
+/// Takes closed checkpoints that no reader needs out of the log: the visit that drops their last
 /// reader.
-fn closed_unreferenced(run: &Run) {
-    for count in [1, 100, 10_000, 100_000] {
-        run.single(
-            &format!("CheckpointBench/ExtractClosedUnrefCheckpoints/{count}"),
-            11,
-            || many_checkpoints(count),
+fn closed_unreferenced(rows: &mut Rows<'_>) {
+    for count in COUNTS {
+        rows.add_timed(
+            format!("CheckpointBench/ExtractClosedUnrefCheckpoints/{count}"),
+            move || many_checkpoints(count),
             |(vbucket, cursor)| vbucket.drop_cursor(*cursor),
         );
     }
 }
 
 /// Looks whether the lowest cursor lets anything go.
-fn lowest_cursor(run: &Run) {
-    const LOOKS: u32 = 10_000;
-    for items in [1, 100, 10_000, 100_000] {
-        let name = format!("CheckpointBench/GetLowestCursor/{items}");
-        if !run.wants(&name) {
-            continue;
-        }
-        let mut vbucket = vbucket(VbState::Active, 1_000_000_000);
-        let cursor = pin(&mut vbucket);
-        (0..items).for_each(|index| set(&mut vbucket, &key(index), b""));
-        flush(&mut vbucket);
-        drop(vbucket.take_from(cursor, FlushBudget::ALL));
-        let started = Instant::now();
-        for _ in 0..LOOKS {
-            assert!(black_box(&mut vbucket).expel().is_empty());
-        }
-        let each = nanoseconds(started.elapsed()) / f64::from(LOOKS);
-        report(&name, each, &[]);
-    }
+fn lowest_cursor(items: u64) -> Figures {
+    const LOOKS: u64 = 10_000;
+    let mut vbucket = vbucket(VbState::Active, 1_000_000_000);
+    let cursor = pin(&mut vbucket);
+    (0..items).for_each(|index| set(&mut vbucket, &key(index), b""));
+    flush(&mut vbucket);
+    drop(vbucket.take_from(cursor, FlushBudget::ALL));
+    let look = |_| {
+        let all = || (0..LOOKS).for_each(|_| assert!(black_box(&mut vbucket).expel().is_empty()));
+        timed(all).1 * per(1, LOOKS)
+    };
+    let samples: Vec<f64> = (0..REPETITIONS).map(look).collect();
+    Figures::of_times(&samples)
 }
 
-/// Writes while another thread flushes a hundred thousand checkpoints of one change, a thousand
-/// at a time, and so removes them.
-fn queue_while_removing(run: &Run) {
-    const CHECKPOINTS: u64 = 100_000;
-    let name = format!("CheckpointBench/QueueDirtyWithManyClosedUnrefCheckpoints/{CHECKPOINTS}");
-    if !run.wants(&name) {
-        return;
-    }
+/// Checkpoints that are removed while others are written.
+const REMOVED: u64 = 100_000;
+
+/// Writes while another thread flushes checkpoints of one change, a thousand at a time, and so removes
+/// them: time of a write, number of writes, longest write.
+fn queue_while_removing() -> (f64, u64, f64) {
     let mut vbucket = vbucket(VbState::Active, 1);
-    (0..CHECKPOINTS).for_each(|index| set(&mut vbucket, &key(index), b""));
+    (0..REMOVED).for_each(|index| set(&mut vbucket, &key(index), b""));
     let (shared, done) = (Mutex::new(vbucket), AtomicBool::new(false));
     let lock = || {
         shared
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     };
-    let (mut queued, mut worst) = (0_u32, Duration::ZERO);
-    let took = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let budget = FlushBudget {
-                items: 1_000,
-                bytes: usize::MAX,
-            };
-            for _ in 0..CHECKPOINTS / 1_000 {
-                let batch = lock().begin_flush(budget);
-                let garbage = batch.map(|batch| {
-                    let done = batch.done(true);
-                    lock().finish_flush(done)
-                });
-                drop(garbage);
+    let (mut queued, mut worst) = (0, Duration::ZERO);
+    let ((), took_ns) = timed(|| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let budget = FlushBudget {
+                    items: 1_000,
+                    bytes: usize::MAX,
+                };
+                for _ in 0..REMOVED / 1_000 {
+                    let batch = lock().begin_flush(budget);
+                    let garbage = batch.map(|batch| {
+                        let done = batch.done(true);
+                        lock().finish_flush(done)
+                    });
+                    drop(garbage);
+                }
+                done.store(true, Ordering::Release);
+            });
+            while !done.load(Ordering::Acquire) {
+                let before = Instant::now();
+                let key = key(REMOVED + queued);
+                set(&mut lock(), &key, b"");
+                worst = worst.max(before.elapsed());
+                queued += 1;
             }
-            done.store(true, Ordering::Release);
         });
-        let started = Instant::now();
-        while !done.load(Ordering::Acquire) {
-            let before = Instant::now();
-            let key = key(CHECKPOINTS + u64::from(queued));
-            set(&mut lock(), &key, b"");
-            worst = worst.max(before.elapsed());
-            queued += 1;
-        }
-        started.elapsed()
     });
-    let each = nanoseconds(took) / f64::from(queued.max(1));
-    report(
-        &name,
-        each,
-        &[
-            ("items", f64::from(queued)),
-            ("longest_ns", nanoseconds(worst)),
-        ],
-    );
+    (took_ns * per(1, queued), queued, worst.as_secs_f64() * 1e9)
+}
+
+fn queue_with_many_closed() -> Figures {
+    let samples: Vec<_> = (0..REPETITIONS).map(|_| queue_while_removing()).collect();
+    let times: Vec<f64> = samples.iter().map(|sample| sample.0).collect();
+    let items = samples.iter().map(|sample| sample.1).sum();
+    let longest = samples.iter().map(|sample| sample.2).fold(0.0, f64::max);
+    Figures::of_times(&times)
+        .and("items", per(items, REPETITIONS as u64))
+        .and("longest_ns", longest)
 }
 
 /// Both visits of a flush under the lock, as they grow with what is flushed.
-fn flush_visits(run: &Run) {
+fn flush_visits(rows: &mut Rows<'_>) {
     for items in [100, 10_000, 1_000_000] {
         for visit in ["begin", "finish"] {
-            run.single(
-                &format!("CheckpointBench/Flush/{visit}/{items}"),
-                if items >= 100_000 { 3 } else { 11 },
-                || {
+            rows.add_timed(
+                format!("CheckpointBench/Flush/{visit}/{items}"),
+                move || {
                     let mut vbucket = vbucket(VbState::Active, 256 << 10);
                     (0..items).for_each(|index| set(&mut vbucket, &key(index), b"v"));
                     let done = (visit == "finish").then(|| {
@@ -258,11 +249,15 @@ fn flush_visits(run: &Run) {
     }
 }
 
-pub(crate) fn run(run: &Run) {
-    extract_items_to_expel(run);
-    cursors_to_drop(run);
-    closed_unreferenced(run);
-    lowest_cursor(run);
-    queue_while_removing(run);
-    flush_visits(run);
+pub(crate) fn add(rows: &mut Rows<'_>) {
+    extract_items_to_expel(rows);
+    cursors_to_drop(rows);
+    closed_unreferenced(rows);
+    for items in COUNTS {
+        let name = format!("CheckpointBench/GetLowestCursor/{items}");
+        rows.add(name, move || lowest_cursor(items));
+    }
+    let name = format!("CheckpointBench/QueueDirtyWithManyClosedUnrefCheckpoints/{REMOVED}");
+    rows.add(name, queue_with_many_closed);
+    flush_visits(rows);
 }

@@ -9,16 +9,13 @@
 use std::hint::black_box;
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 
+use benchkit::{Figures, REPETITIONS, Rows, Summary, per, thread_cpu_ns};
 use engine::{BareCounts, BareTable};
 use model::{CollectionId, Document, Meta, Seqno};
-
-use crate::cpu::cpu_ns;
-use crate::{Run, report};
 
 pub(crate) const THREADS: u64 = 2;
 pub(crate) const ITEMS: u64 = 100_000;
 const VBUCKETS: usize = 47;
-pub(crate) const ROUNDS: u64 = 8;
 
 /// A thing with its lock, which begins a cache line as a vBucket's slot does.
 #[repr(align(64))]
@@ -78,24 +75,36 @@ fn taken_once(documents: Vec<(usize, Document)>) -> Vec<(usize, Option<Document>
         .collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-pub(crate) fn per_operation(ns: u64, operations: u64) -> f64 {
-    ns as f64 / operations as f64
+/// Processor time of this thread for each of [`ITEMS`] operations, ten times.
+pub(crate) fn each_of_items(mut all: impl FnMut()) -> Figures {
+    let one = |_| {
+        let before = thread_cpu_ns();
+        all();
+        per(thread_cpu_ns() - before, ITEMS)
+    };
+    let samples: Vec<f64> = (0..REPETITIONS).map(one).collect();
+    Figures::of_times(&samples)
 }
 
-/// CPU time for each of `operation`'s calls, by two threads at once. `build` makes what they
-/// share, `items` in each thread what that one needs, both outside of the measured time.
-pub(crate) fn measure<T: Send, I>(
-    run: &Run,
+/// Adds a row of the processor time for each of `operation`'s calls, by two threads at once. `build` makes
+/// what they share, `items` in each thread what that one needs, both outside of the measured time.
+pub(crate) fn add_shared<'a, T: Send, I>(
+    rows: &mut Rows<'a>,
     name: &str,
-    build: impl Fn() -> Shared<T>,
-    items: impl Fn(&Shared<T>, u64) -> Vec<(usize, I)> + Sync,
-    operation: impl Fn(&Shared<T>, usize, &mut I) + Sync,
+    build: impl Fn() -> Shared<T> + 'a,
+    items: impl Fn(&Shared<T>, u64) -> Vec<(usize, I)> + Sync + 'a,
+    operation: impl Fn(&Shared<T>, usize, &mut I) + Sync + 'a,
 ) {
-    let name = format!("{name}/threads:{THREADS}");
-    if !run.wants(&name) {
-        return;
-    }
+    rows.add(format!("{name}/threads:{THREADS}"), move || {
+        measure(&build, &items, &operation)
+    });
+}
+
+fn measure<T: Send, I>(
+    build: &impl Fn() -> Shared<T>,
+    items: &(impl Fn(&Shared<T>, u64) -> Vec<(usize, I)> + Sync),
+    operation: &(impl Fn(&Shared<T>, usize, &mut I) + Sync),
+) -> Figures {
     let round = |shared: &Shared<T>, thread, begin: &Barrier| {
         let mut items = items(shared, thread);
         if thread % 2 == 1 {
@@ -103,44 +112,37 @@ pub(crate) fn measure<T: Send, I>(
             items.reverse();
         }
         begin.wait();
-        let before = cpu_ns();
+        let before = thread_cpu_ns();
         for (index, item) in &mut items {
             operation(shared, *index, item);
         }
-        let took = cpu_ns() - before;
+        let took = thread_cpu_ns() - before;
         begin.wait();
         took
     };
-    let mut rounds: Vec<u64> = (0..ROUNDS)
+    let samples: Vec<f64> = (0..REPETITIONS)
         .map(|_| {
             let (shared, begin) = (build(), Barrier::new(THREADS as usize));
             let round = |thread| round(&shared, thread, &begin);
-            std::thread::scope(|scope| {
+            let taken = std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..THREADS)
                     .map(|thread| scope.spawn(move || round(thread)))
                     .collect();
                 let taken = threads.into_iter().filter_map(|thread| thread.join().ok());
                 taken.sum::<u64>()
-            })
+            });
+            per(taken, THREADS * ITEMS)
         })
         .collect();
-    rounds.sort_unstable();
-    let each = |total| per_operation(total, THREADS * ITEMS);
-    let median = each(rounds[rounds.len() / 2]);
-    let counters = [
-        ("items_per_second", 1e9 / median),
-        ("least_ns", each(rounds[0])),
-    ];
-    report(&name, median, &counters);
+    Figures::of_times(&samples).and("items_per_second", 1e9 / Summary::of(&samples).median)
 }
 
-fn hash_table(run: &Run) {
+fn hash_table(rows: &mut Rows<'_>) {
     // All threads look for the keys of the first one.
     for name in ["FindForRead", "FindForWrite"] {
-        let name = format!("HashTableBench/{name}");
-        measure(
-            run,
-            &name,
+        add_shared(
+            rows,
+            &format!("HashTableBench/{name}"),
             || {
                 let shared = tables();
                 put_all(&shared, 0);
@@ -165,11 +167,11 @@ fn hash_table(run: &Run) {
         taken_once(documents(keys(thread)))
     };
     let small = || Shared::new(|| BareTable::new(0));
-    measure(run, "HashTableBench/Insert", tables, new, put);
-    measure(run, "HashTableBench/InsertGrowing", small, new, put);
-    measure(run, "HashTableBench/Replace", tables, stored, put);
-    measure(
-        run,
+    add_shared(rows, "HashTableBench/Insert", tables, new, put);
+    add_shared(rows, "HashTableBench/InsertGrowing", small, new, put);
+    add_shared(rows, "HashTableBench/Replace", tables, stored, put);
+    add_shared(
+        rows,
         "HashTableBench/Delete",
         tables,
         |shared, thread| {
@@ -183,10 +185,10 @@ fn hash_table(run: &Run) {
     );
     for collections in [1, 8, 64, 512, 1000] {
         let name = format!("HashTableBench/MultiCollectionInsert/{collections}");
-        let spread = |_: &Shared<BareTable>, thread| {
+        let spread = move |_: &Shared<BareTable>, thread| {
             taken_once(documents(keys_of_collections(thread, collections)))
         };
-        measure(run, &name, tables, spread, put);
+        add_shared(rows, &name, tables, spread, put);
     }
 }
 
@@ -204,7 +206,7 @@ fn keys_of_collections(thread: u64, collections: usize) -> Vec<(usize, Vec<u8>)>
 
 /// `HashTableBench/Clear`: 100,000 documents with values of 1 to 256 bytes are freed.
 /// `MultiCollectionClear` spreads them over collections, which tables do not tell apart.
-fn clear(run: &Run) {
+fn clear(rows: &mut Rows<'_>) {
     let build = |keys: Vec<(usize, Vec<u8>)>| {
         let mut table = BareTable::new(0);
         for (index, key) in keys {
@@ -214,42 +216,35 @@ fn clear(run: &Run) {
         Some(table)
     };
     let clear = |table: &mut Option<BareTable>| drop(table.take());
-    run.single("HashTableBench/Clear", 11, || build(keys(0)), clear);
+    rows.add_timed("HashTableBench/Clear", move || build(keys(0)), clear);
     for collections in [100, 512, 1000] {
         let name = format!("HashTableBench/MultiCollectionClear/{collections}");
-        let build = || build(keys_of_collections(0, collections));
-        run.single(&name, 11, build, clear);
+        let build = move || build(keys_of_collections(0, collections));
+        rows.add_timed(name, build, clear);
     }
 }
 
 /// `HashTableBench/HTStatsEpilogue`: what is counted when a document takes the place of another,
 /// and nothing else. The argument is the number of collections that exist.
-fn stats_epilogue(run: &Run) {
-    for collections in [1, 8, 64, 512, 1000] {
-        let name = format!("HashTableBench/HTStatsEpilogue/{collections}");
-        if !run.wants(&name) {
-            continue;
-        }
-        let ids = (0..collections).map(|index| CollectionId(128 + index));
-        let mut counts = BareCounts::new(ids);
-        let documents = documents(keys_of_collections(0, collections as usize));
-        for (_, document) in &documents {
-            counts.replaced(document, None);
-        }
-        let before = cpu_ns();
-        for _ in 0..ROUNDS {
-            for (_, document) in &documents {
-                black_box(&mut counts).replaced(document, Some(document));
-            }
-        }
-        let each = per_operation(cpu_ns() - before, ROUNDS * ITEMS);
-        assert_eq!(counts.items(), ITEMS);
-        report(&name, each, &[]);
+fn stats_epilogue(collections: u32) -> Figures {
+    let ids = (0..collections).map(|index| CollectionId(128 + index));
+    let mut counts = BareCounts::new(ids);
+    let documents = documents(keys_of_collections(0, collections as usize));
+    for (_, document) in &documents {
+        counts.replaced(document, None);
     }
+    each_of_items(|| {
+        for (_, document) in &documents {
+            black_box(&mut counts).replaced(document, Some(document));
+        }
+    })
 }
 
-pub(crate) fn run(run: &Run) {
-    hash_table(run);
-    clear(run);
-    stats_epilogue(run);
+pub(crate) fn add(rows: &mut Rows<'_>) {
+    hash_table(rows);
+    clear(rows);
+    for collections in [1, 8, 64, 512, 1000] {
+        let name = format!("HashTableBench/HTStatsEpilogue/{collections}");
+        rows.add(name, move || stats_epilogue(collections));
+    }
 }

@@ -1,14 +1,13 @@
 //! `MemTrackingVBucketBench/QueueDirty`: rate, and how the time of single changes is spread. The
 //! bytes are counted in `benches/memory.rs`, since counting takes time.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use benchkit::{Figures, REPETITIONS, Rows, Summary, per, thread_cpu_ns};
 use engine::{Outcome, StoreMode, Write};
 use model::{Cas, Datatype, Draft, Meta};
 
 use crate::common::{NOW, vbucket};
-use crate::cpu::cpu_ns;
-use crate::{Run, nanoseconds, report};
 
 /// The reference's workload: one in ten keys is an older one.
 pub(crate) fn write(index: u64) -> Write {
@@ -30,53 +29,46 @@ pub(crate) fn write(index: u64) -> Write {
     }
 }
 
-/// Makes the documents first, then stores them: CPU time of that, and of each if `times` is given.
-fn queue(items: u64, times: Option<&mut Vec<Duration>>) -> u64 {
+/// Makes the documents, then stores them: processor time of a change. `look` is called before the
+/// first and after each.
+fn queue(items: u64, mut look: impl FnMut()) -> f64 {
     let mut writes: Vec<Write> = (0..items).map(write).collect();
     let mut vbucket = vbucket();
-    let started = cpu_ns();
-    if let Some(times) = times {
-        let mut before = Instant::now();
-        for write in &mut writes {
-            assert!(matches!(vbucket.store(write, NOW), Ok(Outcome::Done(_))));
-            let now = Instant::now();
-            times.push(now - before);
-            before = now;
-        }
-    } else {
-        for write in &mut writes {
-            assert!(matches!(vbucket.store(write, NOW), Ok(Outcome::Done(_))));
-        }
+    let started = thread_cpu_ns();
+    look();
+    for write in &mut writes {
+        assert!(matches!(vbucket.store(write, NOW), Ok(Outcome::Done(_))));
+        look();
     }
-    cpu_ns() - started
+    per(thread_cpu_ns() - started, items)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-pub(crate) fn run(run: &Run) {
+fn measure(items: u64) -> Figures {
+    let mut times: Vec<f64> = Vec::new();
+    for _ in 0..REPETITIONS {
+        let mut last: Option<Instant> = None;
+        queue(items, || {
+            let now = Instant::now();
+            let before = last.replace(now);
+            times.extend(before.map(|before| (now - before).as_secs_f64() * 1e9));
+        });
+    }
+    let each: Vec<f64> = if items < 1_000 {
+        // Too short for the clock of processor time.
+        let repetitions = times.chunks(items as usize);
+        repetitions.map(|times| Summary::of(times).mean).collect()
+    } else {
+        (0..REPETITIONS).map(|_| queue(items, || ())).collect()
+    };
+    times.sort_by(f64::total_cmp);
+    Figures::of_times(&each)
+        .and("items_per_second", 1e9 / Summary::of(&each).median)
+        .and("p999_ns", times[times.len() - 1 - times.len() / 1000])
+}
+
+pub(crate) fn add(rows: &mut Rows<'_>) {
     for items in [1, 100, 10_000, 1_000_000] {
         let name = format!("MemTrackingVBucketBench/QueueDirty/0/{items}");
-        if !run.wants(&name) {
-            continue;
-        }
-        // Many enough that the clock's steps do not matter; the sum of all, thus a mean.
-        let repetitions = (1_000_000 / items).clamp(3, 100);
-        let mut times = Vec::new();
-        for _ in 0..repetitions {
-            queue(items, Some(&mut times));
-        }
-        times.sort_unstable();
-        let each = if items < 1_000 {
-            // Too short for the clock of CPU time.
-            nanoseconds(times[times.len() / 2])
-        } else {
-            let total: u64 = (0..repetitions).map(|_| queue(items, None)).sum();
-            total as f64 / (repetitions * items) as f64
-        };
-        let tail = times[times.len() - 1 - times.len() / 1000];
-        let counters = [
-            ("items_per_second", 1e9 / each.max(1.0)),
-            ("p999_ns", nanoseconds(tail)),
-        ];
-        report(&name, each, &counters);
+        rows.add(name, move || measure(items));
     }
 }

@@ -3,13 +3,12 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
+use benchkit::Rows;
 use engine::{OpError, Outcome, Requirement, StoreMode, VBucket, VbConfig, Write};
 use model::{Cas, Draft, DurabilityLevel, Meta, VbId, VbState, VbUuid};
 
 use crate::common::{FIRST, NOW, flush, set, vbucket};
-use crate::cpu::cpu_ns;
-use crate::table::{ITEMS, ROUNDS, Shared, keys, measure, per_operation};
-use crate::{Run, report};
+use crate::table::{ITEMS, Shared, add_shared, each_of_items, keys};
 
 fn vbuckets() -> Shared<VBucket> {
     Shared::new(vbucket)
@@ -55,9 +54,9 @@ fn half_prepared() -> Shared<VBucket> {
 /// `WholeWrite/*`: all that a vBucket does for an operation of a client: checks, seqno and CAS,
 /// log. `Refused` is a deletion that finds another CAS, or a durable write that waits, as it does
 /// for half of the keys: what a write looks up before it changes anything.
-fn whole_writes(run: &Run) {
-    measure(
-        run,
+fn whole_writes(rows: &mut Rows<'_>) {
+    add_shared(
+        rows,
         "WholeWrite/Refused",
         half_prepared,
         |_, _| keys(0),
@@ -76,8 +75,8 @@ fn whole_writes(run: &Run) {
         set_all(shared, thread);
         keys(thread)
     };
-    measure(
-        run,
+    add_shared(
+        rows,
         "WholeWrite/Get",
         || {
             let shared = vbuckets();
@@ -89,22 +88,22 @@ fn whole_writes(run: &Run) {
             assert!(shared.of(index).get(key, NOW).is_ok());
         },
     );
-    measure(
-        run,
+    add_shared(
+        rows,
         "WholeWrite/Insert",
         vbuckets,
         |_, thread| keys(thread),
         |shared, index, key| set(&mut shared.of(index), key, b"x"),
     );
-    measure(
-        run,
+    add_shared(
+        rows,
         "WholeWrite/Replace",
         vbuckets,
         stored,
         |shared, index, key| set(&mut shared.of(index), key, b"y"),
     );
-    measure(
-        run,
+    add_shared(
+        rows,
         "WholeWrite/Delete",
         vbuckets,
         stored,
@@ -112,19 +111,6 @@ fn whole_writes(run: &Run) {
             assert!(shared.of(index).delete(key, Cas::ANY, NOW).is_ok());
         },
     );
-}
-
-/// `VBucketBench/CreateDeleteStoredValue`: a document is made and freed.
-fn create_delete(run: &Run) {
-    let name = "VBucketBench/CreateDeleteStoredValue";
-    if !run.wants(name) {
-        return;
-    }
-    let before = cpu_ns();
-    for _ in 0..ROUNDS * ITEMS {
-        drop(black_box(Draft::new(b"\0key", b"value", &Meta::default())));
-    }
-    report(name, per_operation(cpu_ns() - before, ROUNDS * ITEMS), &[]);
 }
 
 /// A vBucket that holds `mib`, in documents of 1 KiB with keys of so many characters, all durable.
@@ -155,18 +141,18 @@ fn key_of(index: usize, chars: usize) -> Vec<u8> {
 /// `SingleVBucket`: every document is evicted whole. `PagerIteration`: all are too warm.
 /// `NoopIteration`: the pass that looks for expired ones, which finds none; nothing is traced.
 /// `EvictAllWithoutPager`: each key is evicted by name.
-fn paging_visitor(run: &Run, key_chars: usize, mib: usize) {
+fn paging_visitor(rows: &mut Rows<'_>, key_chars: usize, mib: usize) {
     const SLOTS_A_STEP: usize = 16;
     let name = |what| format!("PagingVisitorBench/{what}/{key_chars}/{mib}");
-    let build = || full_vbucket(key_chars, mib);
-    run.single(&name("SingleVBucket"), 5, build, |vbucket| {
+    let build = move || full_vbucket(key_chars, mib);
+    rows.add_timed(name("SingleVBucket"), build, |vbucket| {
         let mut garbage = Vec::new();
         while vbucket.hash_stats().entries > 0 {
             vbucket.evict_cold(SLOTS_A_STEP, usize::MAX, NOW, &mut garbage);
             garbage.clear();
         }
     });
-    run.single(&name("PagerIteration"), 5, build, |vbucket| {
+    rows.add_timed(name("PagerIteration"), build, |vbucket| {
         let mut garbage = Vec::new();
         while !vbucket
             .evict_cold(SLOTS_A_STEP, usize::MAX, NOW, &mut garbage)
@@ -174,31 +160,33 @@ fn paging_visitor(run: &Run, key_chars: usize, mib: usize) {
         {}
         assert!(garbage.is_empty(), "what was just written is warm");
     });
-    run.single(&name("NoopIteration"), 5, build, |vbucket| {
+    rows.add_timed(name("NoopIteration"), build, |vbucket| {
         while !vbucket.expire_due(SLOTS_A_STEP, NOW).finished {}
     });
-    let build = || {
+    let build = move || {
         let vbucket = full_vbucket(key_chars, mib);
         let entries = vbucket.hash_stats().entries;
         let keys: Vec<_> = (0..entries).map(|index| key_of(index, key_chars)).collect();
         (vbucket, keys)
     };
-    run.single(
-        &name("EvictAllWithoutPager"),
-        5,
-        build,
-        |(vbucket, keys)| {
-            for key in keys {
-                assert!(vbucket.evict(key, NOW));
-            }
-        },
-    );
+    rows.add_timed(name("EvictAllWithoutPager"), build, |(vbucket, keys)| {
+        for key in keys {
+            assert!(vbucket.evict(key, NOW));
+        }
+    });
 }
 
-pub(crate) fn run(run: &Run) {
-    whole_writes(run);
-    create_delete(run);
+pub(crate) fn add(rows: &mut Rows<'_>) {
+    whole_writes(rows);
+    // A document is made and freed.
+    rows.add("VBucketBench/CreateDeleteStoredValue", || {
+        each_of_items(|| {
+            for _ in 0..ITEMS {
+                drop(black_box(Draft::new(b"\0key", b"value", &Meta::default())));
+            }
+        })
+    });
     for (key_chars, mib) in [(24, 8), (24, 102), (24, 205), (3, 8), (3, 205)] {
-        paging_visitor(run, key_chars, mib);
+        paging_visitor(rows, key_chars, mib);
     }
 }

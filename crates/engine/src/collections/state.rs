@@ -48,9 +48,20 @@ pub struct OpenCollection {
 #[derive(Clone, Debug, Default)]
 pub struct SharedCollections {
     table: Arc<Table>,
-    /// A table, the row of a group, and the table that follows from both.
-    loaded: Option<(Arc<Table>, Document, Arc<Table>)>,
+    loaded: Vec<LoadedGroup>,
 }
+
+/// A group of events that was loaded.
+#[derive(Clone, Debug)]
+struct LoadedGroup {
+    from: Arc<Table>,
+    row: Document,
+    /// The table that follows from both.
+    to: Arc<Table>,
+}
+
+/// Groups that are remembered: at most 24 bytes a collection each.
+const LOADED_GROUPS_MAX: usize = 32;
 
 /// The collections of a vBucket.
 ///
@@ -402,7 +413,7 @@ impl VbCollections {
 
     /// Takes note of the group in a row of the store; `false` when it cannot be read.
     ///
-    /// Cost: O(1) if it follows the same table as the last one that was loaded, and is the same.
+    /// Cost: O(1) if the same group was loaded after the same table before.
     pub(crate) fn load_group(&mut self, row: &Document, shared: &mut SharedCollections) -> bool {
         let Some(events) = GroupEvents::parse(row.value()) else {
             return false;
@@ -412,16 +423,24 @@ impl VbCollections {
             return false;
         };
         let (step, count) = (self.table.steps + 1, events.left());
-        let known = shared.loaded.as_ref().filter(|(from, known, _)| {
-            known.value() == row.value() && (Arc::ptr_eq(from, &self.table) || *from == self.table)
+        let known = shared.loaded.iter().find(|known| {
+            known.row.value() == row.value()
+                && (Arc::ptr_eq(&known.from, &self.table) || known.from == self.table)
         });
-        let table = if let Some((_, _, to)) = known {
-            Arc::clone(to)
+        let table = if let Some(known) = known {
+            Arc::clone(&known.to)
         } else if count > 0 && events.is_whole() {
             let mut table = Table::clone(&self.table);
             events.clone().for_each(|event| table.apply(&event.change));
             let table = Arc::new(table);
-            shared.loaded = Some((Arc::clone(&self.table), row.clone(), Arc::clone(&table)));
+            if shared.loaded.len() == LOADED_GROUPS_MAX {
+                shared.loaded.clear();
+            }
+            shared.loaded.push(LoadedGroup {
+                from: Arc::clone(&self.table),
+                row: row.clone(),
+                to: Arc::clone(&table),
+            });
             table
         } else {
             return false;
