@@ -687,8 +687,13 @@ def bench_measures_change_streams(world):
     assert figures["get_p50_us"]["without"] > 0 < figures["set_p50_us"]["with"], figures
     figures = measured(world, "idle", "--connections", "2", "--duration", "0.1")
     equal(figures["streams"], 2048, "streams")
+    figures = measured(world, "consumer", "--connections", "2", "--snapshot-changes", "7")
+    equal((figures["changes"], figures["streams"]), (500, 1024), "changes brought to the node")
+    assert figures["changes_per_second"] > 0 < figures["snapshot_to_ack_p50_us"], figures
     refused(["bench", "--dcp", "idle", "--connect", world.connect], {USAGE}, "--server-pid")
     refused(["bench", "--dcp", "drain", "--connect", "127.0.0.1:1"], {UNAVAILABLE})
+    few = ["bench", "--dcp", "dropped", "--connect", world.connect, "--keys", "10"]
+    refused(few, {USAGE}, "no cursor was dropped")
 
 
 @suite.test
