@@ -661,12 +661,12 @@ def compacts_by_hand(world):
         node.close()
 
 
-def measured(world, scenario, *flags):
-    """Figures of one `bench --dcp` on a node of its own, with 500 keys."""
-    node = Node().start().ready()
+def measured(world, scenario, *flags, keys=500, serve=()):
+    """Figures of one `bench --dcp` on a node of its own, started with the flags `serve`."""
+    node = Node(*serve).start().ready()
     at = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
     code, out, err = run(
-        "bench", "--connect", at, "--keys", "500", "--value-size", "66", "--warmup", "0", "--json",
+        "bench", "--connect", at, "--keys", str(keys), "--value-size", "66", "--warmup", "0", "--json",
         "--server-pid", str(node.process.pid), "--dcp", scenario, *flags,
     )  # fmt: skip
     node.close()
@@ -687,8 +687,17 @@ def bench_measures_change_streams(world):
     assert figures["get_p50_us"]["without"] > 0 < figures["set_p50_us"]["with"], figures
     figures = measured(world, "idle", "--connections", "2", "--duration", "0.1")
     equal(figures["streams"], 2048, "streams")
+    figures = measured(world, "consumer", "--connections", "2", "--snapshot-changes", "7")
+    equal((figures["changes"], figures["streams"]), (500, 1024), "changes brought to the node")
+    assert figures["changes_per_second"] > 0 < figures["snapshot_to_ack_p50_us"], figures
     refused(["bench", "--dcp", "idle", "--connect", world.connect], {USAGE}, "--server-pid")
     refused(["bench", "--dcp", "drain", "--connect", "127.0.0.1:1"], {UNAVAILABLE})
+    figures = measured(world, "dropped", keys=50_000, serve=("--bucket", "default:16"))
+    equal((figures["changes"], figures["missing"]), (50_000, 0), "documents after a dropped cursor")
+    assert figures["cursors_dropped"] > 0 < figures["changes_from_disk"], figures
+    equal((figures["live_changes"], figures["live_changes_from_disk"]), (1024, 0), "then live")
+    few = ["bench", "--dcp", "dropped", "--connect", world.connect, "--keys", "10"]
+    refused(few, {USAGE}, "no cursor was dropped")
 
 
 @suite.test

@@ -1,4 +1,4 @@
-//! CPU time of another process, where the kernel tells it.
+//! CPU time of another process and of its threads, where the kernel tells it.
 
 use std::time::Duration;
 
@@ -9,6 +9,20 @@ const TICKS_PER_SECOND: u64 = 100;
 pub(crate) fn process_cpu(pid: u32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_stat(&stat)
+}
+
+/// The same of all its threads with this name that are running now.
+pub(crate) fn threads_cpu(pid: u32, name: &str) -> Option<Duration> {
+    let mut sum = Duration::ZERO;
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+        let path = thread.ok()?.path();
+        // A thread may end meanwhile.
+        let read = |file: &str| std::fs::read_to_string(path.join(file)).unwrap_or_default();
+        if read("comm").trim_end() == name {
+            sum += parse_stat(&read("stat")).unwrap_or_default();
+        }
+    }
+    Some(sum)
 }
 
 /// Fields 14 and 15 (`utime`, `stime`); the name in field 2 may hold spaces and parentheses.
@@ -40,5 +54,7 @@ mod tests {
     fn this_process_has_a_cpu_time() {
         assert!(process_cpu(std::process::id()).is_some());
         assert_eq!(process_cpu(u32::MAX), None);
+        assert!(threads_cpu(std::process::id(), "no such name").is_some());
+        assert_eq!(threads_cpu(u32::MAX, "x"), None);
     }
 }

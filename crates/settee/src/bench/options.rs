@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use model::DurabilityLevel;
 
-use super::dcp::{Origin, Scenario};
+use super::dcp::{Load, Origin, Scenario};
 use super::distribution::Distribution;
 use super::sizes::Sizes;
 use super::verify;
@@ -125,7 +125,7 @@ pub(crate) struct Args {
           action = clap::ArgAction::Set)]
     load_first: bool,
     /// Measure change streams: how fast one drains, how soon it has a write, what idle ones
-    /// cost, or what one costs those who read and write
+    /// cost, what one costs those who read and write, or how fast a node takes changes
     #[arg(long, env = "SETTEE_BENCH_DCP", value_name = "SCENARIO", value_enum,
           conflicts_with_all = ["vs", "vs_memcached", "verify"])]
     pub(crate) dcp: Option<Scenario>,
@@ -140,6 +140,15 @@ pub(crate) struct Args {
         requires = "dcp"
     )]
     pub(crate) from: Origin,
+    /// Streams that --dcp consumer sends changes on, divided among the connections [default: one
+    /// for each vBucket]
+    #[arg(long, env = "SETTEE_BENCH_STREAMS", value_name = "N", requires = "dcp",
+          value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    streams: Option<u32>,
+    /// Changes in one snapshot that --dcp consumer sends
+    #[arg(long, env = "SETTEE_BENCH_SNAPSHOT_CHANGES", value_name = "N", default_value_t = 100,
+          requires = "dcp", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    snapshot_changes: u64,
     /// Second server to compare with, in the form of --connect
     #[arg(
         long,
@@ -274,6 +283,14 @@ impl Args {
         })
     }
 
+    /// What `--dcp consumer` sends.
+    pub(crate) fn load(&self) -> Load {
+        Load {
+            streams: self.streams,
+            snapshot: self.snapshot_changes,
+        }
+    }
+
     fn sizes(&self) -> Result<Sizes, Failure> {
         let most = self.value_size_max.unwrap_or(self.value_size);
         if most < self.value_size {
@@ -402,6 +419,16 @@ mod tests {
         let by_time = plan(&["--duration=1", "--slices=4", "--load-first=false"]);
         assert_eq!(by_time.slice, Amount::Time(Duration::from_millis(250)));
         assert!(!by_time.load_first);
+    }
+
+    #[test]
+    fn streams_and_snapshots_of_a_consumer() {
+        let load = args(&["--dcp=consumer"]).unwrap().load();
+        assert_eq!((load.streams, load.snapshot), (None, 100));
+        let flags = ["--dcp=consumer", "--streams=128", "--snapshot-changes=1"];
+        let load = args(&flags).unwrap().load();
+        assert_eq!((load.streams, load.snapshot), (Some(128), 1));
+        assert!(args(&["--streams=128"]).is_err(), "only with --dcp");
     }
 
     #[test]

@@ -48,6 +48,12 @@ pub(crate) fn key_of(number: u64) -> [u8; KEY_BYTES] {
     key
 }
 
+/// The number of a user's key that [`key_of`] made.
+pub(crate) fn number_of(key: &[u8]) -> Option<u64> {
+    let digits = key.strip_prefix(KEY_PREFIX)?;
+    str::from_utf8(digits).ok()?.parse().ok()
+}
+
 /// Makes requests; one for each worker.
 #[derive(Debug)]
 pub(crate) struct Workload {
@@ -204,7 +210,7 @@ fn template(
 }
 
 /// Letters and signs: nothing that compresses well or could be JSON.
-fn printable(random: &mut Random, len: usize) -> Vec<u8> {
+pub(crate) fn printable(random: &mut Random, len: usize) -> Vec<u8> {
     const SIGNS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ!#$%&*+<>?@^";
     (0..len)
         .map(|_| SIGNS[(random.next_u64() >> 58) as usize])
@@ -258,6 +264,8 @@ mod tests {
     fn keys_have_nine_digits() {
         assert_eq!(&key_of(42), b"settee:000000042");
         assert_eq!(&key_of(999_999_999), b"settee:999999999");
+        assert_eq!(number_of(&key_of(42)), Some(42));
+        assert_eq!(number_of(b"touch:1"), None);
     }
 
     #[test]

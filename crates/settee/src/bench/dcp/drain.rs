@@ -8,7 +8,7 @@ use crate::bench::to_f64;
 use crate::exit::Failure;
 
 /// Bytes that a server may send before its streams are let go: next to nothing.
-const CLOSED_WINDOW: u32 = 1;
+pub(super) const CLOSED_WINDOW: u32 = 1;
 
 /// Writes all documents, then drains them from where they were told to be.
 pub(super) fn run(bench: &mut Bench, from: Origin) -> Result<Sheet, Failure> {

@@ -151,11 +151,20 @@ impl Follower {
 
     /// Reads until every stream is granted.
     pub(super) fn follow_to_grants(&mut self) -> Result<(), Failure> {
-        self.read_until(|follower| follower.unanswered == 0)
+        self.read_until(|follower| follower.unanswered == 0, &mut |_, _| {})
     }
 
     /// Reads until every stream has come as far as `wanted` says.
     pub(super) fn follow_to(&mut self, wanted: &[(VbId, Seqno)]) -> Result<(), Failure> {
+        self.follow_to_with(wanted, &mut |_, _| {})
+    }
+
+    /// The same; `on_mutation` gets key and value of every mutation.
+    pub(super) fn follow_to_with(
+        &mut self,
+        wanted: &[(VbId, Seqno)],
+        on_mutation: &mut impl FnMut(&[u8], &[u8]),
+    ) -> Result<(), Failure> {
         self.behind = 0;
         for (vb, seqno) in wanted {
             if let Some(place) = self.places.get_mut(usize::from(vb.0)) {
@@ -163,13 +172,17 @@ impl Follower {
                 self.behind += usize::from(place.reached < *seqno);
             }
         }
-        self.read_until(|follower| follower.behind == 0)
+        self.read_until(|follower| follower.behind == 0, on_mutation)
     }
 
-    fn read_until(&mut self, done: impl Fn(&Self) -> bool) -> Result<(), Failure> {
+    fn read_until(
+        &mut self,
+        done: impl Fn(&Self) -> bool,
+        on_mutation: &mut impl FnMut(&[u8], &[u8]),
+    ) -> Result<(), Failure> {
         let mut heard = Instant::now();
         while !done(self) {
-            if self.read(&mut |_| {})? {
+            if self.read(on_mutation)? {
                 heard = Instant::now();
             } else if heard.elapsed() > self.timeout {
                 let reason = format!("the streams stand still for {:?}", self.timeout);
@@ -179,9 +192,12 @@ impl Follower {
         Ok(())
     }
 
-    /// Reads once, waiting a little, and takes all messages; `on_value` gets the value of every
-    /// mutation. Whether anything came.
-    pub(super) fn read(&mut self, on_value: &mut impl FnMut(&[u8])) -> Result<bool, Failure> {
+    /// Reads once, waiting a little, and takes all messages; `on_mutation` gets key and
+    /// value of every mutation. Whether anything came.
+    pub(super) fn read(
+        &mut self,
+        on_mutation: &mut impl FnMut(&[u8], &[u8]),
+    ) -> Result<bool, Failure> {
         let before = self.input.bytes().len();
         self.input.fill(&mut self.stream).map_err(lost)?;
         let came = self.input.bytes().len() > before;
@@ -203,7 +219,7 @@ impl Follower {
                         behind: &mut self.behind,
                         unanswered: &mut self.unanswered,
                     };
-                    taker.take(&frame, on_value)?;
+                    taker.take(&frame, on_mutation)?;
                     self.unacknowledged += flow_bytes_of(&frame);
                 }
             }
@@ -246,7 +262,11 @@ struct Taker<'a> {
 }
 
 impl Taker<'_> {
-    fn take(&mut self, frame: &Frame<'_>, on_value: &mut impl FnMut(&[u8])) -> Result<(), Failure> {
+    fn take(
+        &mut self,
+        frame: &Frame<'_>,
+        on_mutation: &mut impl FnMut(&[u8], &[u8]),
+    ) -> Result<(), Failure> {
         let header = frame.header;
         if header.magic.is_client_response() {
             return self.take_answer(frame);
@@ -262,7 +282,7 @@ impl Taker<'_> {
                 Ok(())
             }
             Opcode::DCP_MUTATION => {
-                on_value(frame.value);
+                on_mutation(frame.key, frame.value);
                 self.change(frame)
             }
             Opcode::DCP_DELETION | Opcode::DCP_EXPIRATION => self.change(frame),
@@ -335,11 +355,11 @@ fn ended(frame: &Frame<'_>) -> Failure {
     }
 }
 
-fn broken(reason: &str) -> Failure {
+pub(super) fn broken(reason: &str) -> Failure {
     ClientError::broken("streaming", &reason).into()
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the form that map_err takes")]
-fn lost(error: std::io::Error) -> Failure {
+pub(super) fn lost(error: std::io::Error) -> Failure {
     Failure::new(Sysexit::Unavailable, format!("streaming: {error}"))
 }

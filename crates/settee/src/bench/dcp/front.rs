@@ -86,7 +86,7 @@ fn streamed(
     thread::scope(|scope| {
         let reading = scope.spawn(|| {
             while !over.load(Ordering::SeqCst) {
-                follower.read(&mut |_| {})?;
+                follower.read(&mut |_, _| {})?;
             }
             Ok(follower.figures().changes)
         });

@@ -20,7 +20,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Sheet, Failure> {
     // Whatever the first connection alone makes the server set up does not count.
     drop(bench.caught_up()?);
     let high = bench.high_seqnos()?;
-    let empty = resident(pid)?;
+    let empty = status_bytes(pid, RESIDENT)?;
     let mut followers = Vec::new();
     for number in 1..=bench.plan.connections {
         bench
@@ -33,7 +33,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Sheet, Failure> {
         followers.push(follower);
     }
     let streams: usize = followers.iter().map(super::Follower::streams).sum();
-    let opened = resident(pid)?;
+    let opened = status_bytes(pid, RESIDENT)?;
     let before = Cpu::now(Some(pid));
     let watched = match bench.plan.slice {
         Amount::Time(time) => time * bench.plan.slices,
@@ -46,7 +46,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Sheet, Failure> {
     for follower in &mut followers {
         follower.follow_to(&high)?;
     }
-    let touched = resident(pid)?;
+    let touched = status_bytes(pid, RESIDENT)?;
     let streams = to_f64(streams as u64);
     let grown = |now: u64| to_f64(now.saturating_sub(empty));
     let mut sheet = Sheet::new("idle streams", &[]);
@@ -75,7 +75,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Sheet, Failure> {
 }
 
 /// Writes one document of every vBucket.
-fn touch_every_vbucket(bench: &mut Bench) -> Result<(), Failure> {
+pub(super) fn touch_every_vbucket(bench: &mut Bench) -> Result<(), Failure> {
     let mut client = bench.client()?;
     let vbuckets = client.key_form().vbuckets.unwrap_or(0);
     let mut untouched = vec![true; usize::from(vbuckets)];
@@ -97,30 +97,36 @@ fn touch_every_vbucket(bench: &mut Bench) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Resident memory of a process in bytes.
-fn resident(pid: u32) -> Result<u64, Failure> {
+/// Field of a process's status file with its resident memory.
+pub(super) const RESIDENT: &str = "VmRSS:";
+/// The same for the most that it ever was.
+pub(super) const RESIDENT_PEAK: &str = "VmHWM:";
+
+/// An amount of memory in a process's status file, in bytes.
+pub(super) fn status_bytes(pid: u32, field: &str) -> Result<u64, Failure> {
     let told = std::fs::read_to_string(format!("/proc/{pid}/status"));
-    let found = told.ok().and_then(|text| parse_resident(&text));
+    let found = told.ok().and_then(|text| parse_status(&text, field));
     found.ok_or_else(|| {
         let reason = format!("cannot read how much memory process {pid} has");
         Failure::new(Sysexit::Os, reason)
     })
 }
 
-fn parse_resident(status: &str) -> Option<u64> {
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+fn parse_status(status: &str, field: &str) -> Option<u64> {
+    let line = status.lines().find(|line| line.starts_with(field))?;
     let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(kib * 1024)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::parse_resident;
+    use super::{RESIDENT, RESIDENT_PEAK, parse_status};
 
     #[test]
     fn resident_memory_is_in_the_status_file() {
         let status = "Name:\tx\nVmHWM:\t 9 kB\nVmRSS:\t    2048 kB\nRssAnon:\t 1 kB\n";
-        assert_eq!(parse_resident(status), Some(2 << 20));
-        assert_eq!(parse_resident("Name:\tx\n"), None);
+        assert_eq!(parse_status(status, RESIDENT), Some(2 << 20));
+        assert_eq!(parse_status(status, RESIDENT_PEAK), Some(9 << 10));
+        assert_eq!(parse_status("Name:\tx\n", RESIDENT), None);
     }
 }

@@ -95,7 +95,7 @@ fn watch(follower: &mut Follower, started: Instant, over: &AtomicBool) -> Result
     let mut came = true;
     while came || !over.load(Ordering::SeqCst) {
         let mut now_ns = None;
-        came = follower.read(&mut |value| {
+        came = follower.read(&mut |_, value| {
             // Those of one read were seen at once.
             let now = || u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let now_ns: u64 = *now_ns.get_or_insert_with(now);

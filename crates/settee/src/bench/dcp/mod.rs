@@ -3,10 +3,13 @@
 //! ```text
 //! Side -- connections that write and read      (as in every other run)
 //! Follower -- one connection with a stream of every vBucket, read by one thread
+//! Producer -- one connection that brings changes to the node, in scenario `consumer`
 //! ```
 //! A scenario gives both their turns and fills a [`Sheet`].
 
+mod consumer;
 mod drain;
+mod dropped;
 mod follower;
 mod front;
 mod idle;
@@ -29,6 +32,7 @@ use crate::output::{self, Progress, Style};
 use follower::Follower;
 use sheet::Sheet;
 
+pub(crate) use consumer::Load;
 pub(crate) use times::{TIMES_BYTES, Times};
 
 /// What is measured.
@@ -44,14 +48,21 @@ pub(crate) enum Scenario {
     Front,
     /// What streams cost that have nothing to say; --server-pid is needed
     Idle,
+    /// How fast the node takes changes as a consumer, of --keys documents in snapshots of
+    /// --snapshot-changes, and how soon it acknowledges snapshots of one change. The vBuckets
+    /// become replicas, then active again; use a bucket without documents of your own
+    Consumer,
+    /// How soon a connection that did not read has everything, after memory pressure made the node
+    /// drop its cursors: --keys documents must not fit the bucket's memory
+    Dropped,
 }
 
 impl Scenario {
     /// How many connections there are unless the user says otherwise.
     pub(crate) fn connections(self) -> u32 {
         match self {
-            Self::Drain | Self::Latency | Self::Front => 1,
             Self::Idle => 100,
+            _ => 1,
         }
     }
 }
@@ -85,6 +96,8 @@ pub(super) fn run(scenario: Scenario, args: &Args, plan: Plan) -> Result<(), Fai
         Scenario::Latency => latency::run(&mut bench)?,
         Scenario::Front => front::run(&mut bench)?,
         Scenario::Idle => idle::run(&mut bench)?,
+        Scenario::Dropped => dropped::run(&mut bench)?,
+        Scenario::Consumer => consumer::run(&mut bench, args.load())?,
     };
     drop(bench);
     if args.json {
