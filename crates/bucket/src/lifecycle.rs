@@ -11,7 +11,7 @@ use storage::{KvStore, StoreError, VbBatch};
 use crate::bucket::Bucket;
 use crate::durable::GivenUp;
 use crate::slot::{deleted_record, first_history};
-use crate::stats::WarmupStage;
+use crate::stats::{Counters, WarmupStage};
 
 impl<S: KvStore> Bucket<S> {
     /// Creates a vBucket or changes its state.
@@ -66,6 +66,17 @@ impl<S: KvStore> Bucket<S> {
     ///
     /// Cost: waits for a commit that is under way, and for the store.
     pub fn delete_vbucket(&self, id: VbId) -> Result<bool, StoreError> {
+        let deleted = self.delete(id);
+        let counters = self.counters();
+        match deleted {
+            Ok(true) => Counters::add(&counters.vbuckets_deleted, 1),
+            Ok(false) => {}
+            Err(_) => Counters::add(&counters.vbucket_deletes_failed, 1),
+        }
+        deleted
+    }
+
+    fn delete(&self, id: VbId) -> Result<bool, StoreError> {
         let Some(home) = self.slot(id) else {
             return Ok(false);
         };

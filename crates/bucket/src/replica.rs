@@ -11,6 +11,7 @@ use model::{Document, FailoverLog, Seqno, SnapshotRange, VbId, VbRecord, VbState
 use storage::{KvStore, StoreError};
 
 use crate::bucket::Bucket;
+use crate::stats::Counters;
 use crate::subscribers::ReadySet;
 
 /// Rows put into the table of a vBucket that went back, before memory is looked at again.
@@ -274,6 +275,9 @@ impl<S: KvStore> Bucket<S> {
             }
         };
         let high = record.high_seqno;
+        let taken_back = vbucket.high_seqno().0.saturating_sub(high.0);
+        Counters::add(&self.counters().rollbacks, 1);
+        Counters::add(&self.counters().rolled_back, taken_back);
         record.failover_log = pruned(&record.failover_log, high);
         let manifest = vbucket.manifest_uid();
         let old = vbucket.rollback_to(record);

@@ -47,6 +47,14 @@ pub struct Counters {
     pub refused_for_memory: AtomicU64,
     /// Operations refused because the quota is used up.
     pub refused_at_quota: AtomicU64,
+    /// Rollbacks of vBuckets.
+    pub rollbacks: AtomicU64,
+    /// Seqnos that these took back.
+    pub rolled_back: AtomicU64,
+    /// vBuckets deleted.
+    pub vbuckets_deleted: AtomicU64,
+    /// Deletions of vBuckets that the store failed.
+    pub vbucket_deletes_failed: AtomicU64,
 }
 
 /// Steps of [`Durations`]: the last one has whatever took longer than half an hour.

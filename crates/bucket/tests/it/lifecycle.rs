@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bucket::{Bucket, Flushed, Wake, Workers};
+use bucket::{Bucket, Counters, Flushed, Wake, Workers};
 use engine::collections::Manifest;
 use engine::{OpError, Outcome};
 use model::{Seqno, VbId, VbState, VbUuid};
@@ -153,6 +153,9 @@ fn a_deletion_that_the_store_refuses_is_done_later() {
     bucket.store().fail_next(2, Fault::NoSpace);
     let error = bucket.delete_vbucket(VbId(1)).unwrap_err();
     assert_eq!(error.kind, ErrorKind::NoSpace);
+    let counters = bucket.counters();
+    let told = [&counters.vbuckets_deleted, &counters.vbucket_deletes_failed];
+    assert_eq!(told.map(Counters::read), [0, 1]);
     assert_eq!(bucket.try_get(1, "a").unwrap_err(), OpError::NotMyVbucket);
     assert!(matches!(bucket.flush_step(), Flushed::Retry(_)));
     assert_eq!(bucket.flush_step(), Flushed::Clean);

@@ -1,6 +1,6 @@
 //! vBuckets that follow another node's: given, taken back, promoted.
 
-use bucket::{Bucket, Flushed};
+use bucket::{Bucket, Counters, Flushed};
 use engine::{CheckpointKind, OpError, ReplicaError, SnapshotMarker};
 use model::{
     Cas, Document, FailoverEntry, FailoverLog, Kind, Meta, Seqno, SnapshotRange, VbId, VbState,
@@ -135,6 +135,9 @@ fn goes_back<S: KvStore>(store: S) {
     assert_eq!(bucket.roll_back(VB, Seqno(0)).unwrap(), Seqno(0));
     assert!(!seen(&bucket, "a"));
     assert_eq!(rows(bucket.store(), 0).len(), 0);
+    let counters = bucket.counters();
+    let told = [&counters.rollbacks, &counters.rolled_back].map(Counters::read);
+    assert_eq!(told, [2, 4 + 4], "from 7 to 3, and from 4 to 0");
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub struct CheckpointStats {
     pub snapshot_start: Seqno,
     /// Last seqno of the open checkpoint.
     pub snapshot_end: Seqno,
+    /// The newest change of it or before it that clients may see.
+    pub visible_end: Seqno,
     /// Segments in memory, the one that takes changes included.
     pub segments: u64,
     /// Changes in memory.
@@ -38,6 +40,8 @@ pub struct CheckpointStats {
     pub next_position: u64,
     /// Where the persistence cursor stands on the item line.
     pub persistence_position: u64,
+    /// Number of the checkpoint that it reads next.
+    pub persistence_checkpoint: u64,
     /// Changes that a later one of the same key replaced in place.
     pub deduplicated: u64,
     /// Stream cursors.
@@ -93,6 +97,7 @@ impl CheckpointLog {
             checkpoints: self.open.checkpoint + 1 - self.run(0).checkpoint,
             snapshot_start: self.open.checkpoint_start,
             snapshot_end: self.open.last,
+            visible_end: self.open.visible_end,
             segments: self.sealed.len() as u64 + u64::from(!self.tail.is_empty()),
             items: self.items as u64,
             dirty_items: self.dirty_items as u64,
@@ -101,6 +106,7 @@ impl CheckpointLog {
             stale_bytes: self.stale_bytes,
             next_position: self.next_position(),
             persistence_position: self.persisted,
+            persistence_checkpoint: self.run(self.run_at(self.persisted)).checkpoint,
             deduplicated: self.deduplicated,
             cursors: self.cursors.len() as u64,
             cursors_dropped: self.cursors_dropped,

@@ -69,6 +69,11 @@ impl Keepalive {
         self.last_heard_ns = now_ns;
     }
 
+    /// When the peer said something last.
+    pub fn last_heard_ns(&self) -> u64 {
+        self.last_heard_ns
+    }
+
     /// The peer answered a noop.
     pub fn answered(&mut self) {
         self.awaits_answer = false;

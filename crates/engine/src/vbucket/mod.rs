@@ -352,6 +352,11 @@ impl VBucket {
         self.hlc.max()
     }
 
+    /// The highest revision number of a document that was deleted.
+    pub fn max_deleted_rev(&self) -> u64 {
+        self.max_deleted_rev
+    }
+
     /// The histories.
     pub fn failover_log(&self) -> &FailoverLog {
         &self.failover_log

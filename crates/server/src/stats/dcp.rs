@@ -42,7 +42,7 @@ fn producers(served: &ServedBucket) -> Vec<ProducerFigures> {
 
 /// Figures of a producer; what its streams have still to send is asked of one vBucket at a time.
 fn figures(producer: &SharedProducer, served: &ServedBucket) -> ProducerFigures {
-    let mut figures = producer.lock().figures();
+    let mut figures = producer.lock().figures(served.bucket.clock().now());
     for stream in &mut figures.streams {
         let read = stream.stream.read.0;
         let high = served

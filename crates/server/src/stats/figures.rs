@@ -6,7 +6,7 @@ use bucket::{Counters, Hold, WarmupStage};
 use engine::{CheckpointStats, CursorStats, DurabilityStats, HashStats, VBucket, VbStats};
 use model::{FailoverEntry, Now, VbId, VbState, VbUuid};
 use storage::{DiskUsage, HistoryKept, KvStore as _, Upkeep};
-use wire::Opcode;
+use wire::{Opcode, Status};
 
 use super::timings::{Answer, Merged, Timings};
 use crate::node::NodeState;
@@ -55,6 +55,25 @@ const DECREMENTS: &[Opcode] = &[Opcode::DECREMENT, Opcode::DECREMENTQ];
 const LOCKS: &[Opcode] = &[Opcode::GET_LOCKED];
 const OTHER_READS: &[Opcode] = &[Opcode::GET_LOCKED, Opcode::GET_META, Opcode::GETQ_META];
 const OTHER_WRITES: &[Opcode] = &[Opcode::TOUCH];
+const SUBDOC_LOOKUPS: &[Opcode] = &[
+    Opcode::SUBDOC_GET,
+    Opcode::SUBDOC_EXISTS,
+    Opcode::SUBDOC_GET_COUNT,
+    Opcode::SUBDOC_MULTI_LOOKUP,
+];
+const SUBDOC_MUTATIONS: &[Opcode] = &[
+    Opcode::SUBDOC_DICT_ADD,
+    Opcode::SUBDOC_DICT_UPSERT,
+    Opcode::SUBDOC_DELETE,
+    Opcode::SUBDOC_REPLACE,
+    Opcode::SUBDOC_ARRAY_PUSH_LAST,
+    Opcode::SUBDOC_ARRAY_PUSH_FIRST,
+    Opcode::SUBDOC_ARRAY_INSERT,
+    Opcode::SUBDOC_ARRAY_ADD_UNIQUE,
+    Opcode::SUBDOC_COUNTER,
+    Opcode::SUBDOC_MULTI_MUTATION,
+    Opcode::SUBDOC_REPLACE_BODY_WITH_XATTR,
+];
 
 /// Kinds of commands that are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +85,8 @@ pub(super) enum Class {
     Increment,
     Decrement,
     Lock,
+    SubdocLookup,
+    SubdocMutation,
     /// Everything that looks a document up.
     Lookup,
     /// Everything that changes a document.
@@ -82,6 +103,8 @@ impl Class {
             Self::Increment => &[INCREMENTS],
             Self::Decrement => &[DECREMENTS],
             Self::Lock => &[LOCKS],
+            Self::SubdocLookup => &[SUBDOC_LOOKUPS],
+            Self::SubdocMutation => &[SUBDOC_MUTATIONS],
             Self::Lookup => &[GETS, OTHER_READS],
             Self::Mutation => &[SETS, DELETES, INCREMENTS, DECREMENTS, OTHER_WRITES],
         }
@@ -134,6 +157,12 @@ impl<'a> NodeFigures<'a> {
                 .sum()
         };
         class.opcodes().map(of).sum()
+    }
+
+    /// Responses with this status.
+    pub(super) fn responses(&self, status: Status) -> u64 {
+        let each = workers(self.node).map(|timings| timings.responses(status));
+        each.sum()
     }
 
     /// Commands of any opcode that were not done.
@@ -342,6 +371,7 @@ pub(super) struct VbFigures {
     pub(super) persisted_seqno: u64,
     pub(super) purge_seqno: u64,
     pub(super) max_cas: u64,
+    pub(super) max_deleted_rev: u64,
     pub(super) uuid: VbUuid,
     /// JSON text, empty when none was set.
     pub(super) topology: String,
@@ -388,6 +418,7 @@ impl VbFigures {
             persisted_seqno: vb.persisted_seqno().0,
             purge_seqno: vb.purge_seqno().0,
             max_cas: vb.max_cas().0,
+            max_deleted_rev: vb.max_deleted_rev(),
             uuid: log.newest().uuid,
             topology: vb.topology().to_owned(),
             failovers: match group {

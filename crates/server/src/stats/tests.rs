@@ -407,6 +407,45 @@ fn vbuckets_are_shown_one_by_one_or_all() {
 }
 
 #[test]
+fn what_is_counted_of_vbuckets_and_connections_is_shown() {
+    let running = Running::start();
+    let mut client = running.client();
+    client.set("foo", "{\"a\":1}");
+    let vb = vb_of("foo");
+    assert_eq!(client.call(0xc5, &[0, 1, 0], b"foo", b"a"), SUCCESS);
+    assert_eq!(client.call(0xca, &[0, 1, 0], b"foo", b"a2"), SUCCESS);
+    assert_eq!(client.call(0x04, &[], b"foo", b""), SUCCESS, "delete");
+    let details = client.rows(&format!("vbucket-details {vb}"));
+    assert_eq!(details[&format!("vb_{vb}:max_deleted_revid")], "3");
+    let checkpoint = client.rows(&format!("checkpoint {vb}"));
+    assert_eq!(checkpoint[&format!("vb_{vb}:id_1:visible_snap_end")], "3");
+    let reads = &checkpoint[&format!("vb_{vb}:persistence:cursor_checkpoint_id")];
+    assert_eq!(reads, "1");
+    client.send_to(vb, 0x3f, [b"", b"", b""]);
+    assert_eq!(client.receive().status, SUCCESS, "the vBucket is deleted");
+    assert_eq!(client.call(0x00, &[], b"foo", b""), 0x07, "not my vBucket");
+    let rows = client.rows("");
+    for (key, value) in [
+        ("cmd_subdoc_lookup", "1"),
+        ("cmd_subdoc_mutation", "1"),
+        ("ep_vbucket_del", "1"),
+        ("ep_vbucket_del_fail", "0"),
+        ("ep_num_not_my_vbuckets", "1"),
+        ("ep_rollback_count", "0"),
+        ("rollback_item_count", "0"),
+    ] {
+        assert_eq!(rows[key], value, "{key}");
+    }
+    let mut consumer = running.client();
+    let opened = consumer.call(0x50, &[0, 0, 0, 0, 0, 0, 0, 1], b"NAME", b"");
+    assert_eq!(opened, SUCCESS);
+    let dcp = client.rows("dcp");
+    let at = |what| -> u64 { dcp[&format!("eq_dcpq:NAME:{what}")].parse().unwrap() };
+    assert!(at("created") <= at("last_receive_time"));
+    assert!(at("last_receive_time") <= client.rows("")["time"].parse().unwrap());
+}
+
+#[test]
 fn a_document_is_shown_with_what_the_store_has() {
     let running = Running::start();
     let mut client = running.client();

@@ -228,4 +228,5 @@ fn open_checkpoint(figures: &VbFigures, rows: &mut Rows<'_, '_>) {
     rows.row("type", format_args!("{:?}", checkpoints.open_kind));
     rows.row("snap_start", checkpoints.snapshot_start);
     rows.row("snap_end", checkpoints.snapshot_end);
+    rows.row("visible_snap_end", checkpoints.visible_end);
 }

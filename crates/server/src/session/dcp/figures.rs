@@ -39,6 +39,7 @@ pub(crate) struct ProducerFigures {
     pub(crate) name: String,
     pub(crate) settings: Settings,
     pub(crate) created_s: u32,
+    pub(crate) last_receive_s: u32,
     pub(crate) paused: bool,
     pub(crate) window_full: bool,
     pub(crate) totals: Totals,

@@ -514,7 +514,8 @@ impl Producer {
     }
 
     /// How it stands.
-    pub(crate) fn figures(&self) -> ProducerFigures {
+    pub(crate) fn figures(&self, now: Now) -> ProducerFigures {
+        let silent_ns = now.mono_ns.saturating_sub(self.keepalive.last_heard_ns());
         let window_full = !self.flow.has_room();
         let streams = self.streams.iter().map(|(key, entry)| StreamFigures {
             key: *key,
@@ -527,6 +528,9 @@ impl Producer {
             name: self.name.to_string(),
             settings: self.settings.clone(),
             created_s: self.created_s,
+            last_receive_s: now
+                .unix_s()
+                .saturating_sub((silent_ns / 1_000_000_000) as u32),
             paused: window_full || self.ready.is_empty(),
             window_full,
             totals: self.totals,

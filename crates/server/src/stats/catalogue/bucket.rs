@@ -138,6 +138,15 @@ pub(in crate::stats) static BUCKET: &[BucketRow] = rows! {
         "Changes that a later one of the same key replaced in the queue"
         Counter "bucket_deduplicated",
         |f| f.sums().all.stats.deduplicated;
+    GENERAL "ep_rollback_count" Count "Times that a vBucket went back, as another node told",
+        |f| f.counter(|c| &c.rollbacks);
+    GENERAL "rollback_item_count" Count "Seqnos that these took back",
+        |f| f.counter(|c| &c.rolled_back);
+    GENERAL "ep_vbucket_del" Count "vBuckets deleted",
+        |f| f.counter(|c| &c.vbuckets_deleted);
+    GENERAL "ep_vbucket_del_fail" Count
+        "Deletions of vBuckets that the store failed; it is tried again, but for those in quarantine",
+        |f| f.counter(|c| &c.vbucket_deletes_failed);
     GENERAL "ep_num_checkpoints" Count "Checkpoints in memory",
         |f| f.sums().all.checkpoints.checkpoints;
     GENERAL "ep_checkpoint_items" Count "Changes in memory" Gauge "bucket_checkpoint_items",

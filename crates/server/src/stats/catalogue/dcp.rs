@@ -25,6 +25,7 @@ const SUMS: &[&str] = &["dcpagg"];
 pub(in crate::stats) static PRODUCERS: &[ProducerRow] = rows! {
     DCP "type" Text "producer; or consumer, of a connection that brings changes here", |_p| "producer";
     DCP "created" Unix "When it was opened", |p| p.created_s;
+    DCP "last_receive_time" Unix "When the consumer said something last", |p| p.last_receive_s;
     DCP "supports_ack" Bool "Whether the consumer has a window", |p| p.window != 0;
     DCP "paused" Bool "Whether it has nothing to send, or no room", |p| p.paused;
     DCP "paused_current_reason" Text "Why it is paused", |p| p.paused_reason();

@@ -67,27 +67,28 @@ pub(in crate::stats) static LEFT_OUT: &[LeftOut] = left_out! {
         "vb_STATE_hp_vb_req_size" "vb_N:hp_vb_req_size" "ep_chk_persistence_*" "ep_pending_ops*"
         "ep_bg_remaining_*";
     "refusals are counted for the node as a whole (`total_resp_errors`)":
-        "vb_STATE_ops_reject" "vb_N:ops_reject" "ep_num_not_my_vbuckets" "cas_misses";
-    "what rollbacks take back, and deletions of vBuckets, are not counted":
-        "vb_STATE_rollback_item_count" "vb_N:rollback_item_count" "rollback_item_count"
-        "ep_rollback_count" "ep_vbucket_del*";
+        "vb_STATE_ops_reject" "vb_N:ops_reject";
+    "whether a write named a CAS is only known when it was refused for it (`cas_badval`)":
+        "cas_misses" "cas_hits";
+    "what rollbacks take back is counted for the bucket as a whole (`rollback_item_count`)":
+        "vb_STATE_rollback_item_count" "vb_N:rollback_item_count";
     "checkpoints are one log of segments, each of which leaves once nobody needs it":
         "ep_chk_expel_enabled" "ep_chk_max_items" "ep_chk_period" "ep_chk_remover_stime"
         "ep_checkpoint_destruction_tasks" "ep_checkpoint_remover_task_count"
         "ep_checkpoint_removal_mode"
         "ep_item_num_based_new_chk" "ep_max_checkpoints" "*checkpoint_memory_unreferenced"
         "ep_checkpoint_memory_pending_destruction" "vb_N:num_open_checkpoint_items"
-        "*:num_visits" "vb_N:persistence:cursor_checkpoint_id" "*:queued_items_mem_usage"
-        "*_allocator_bytes" "*:visible_snap_end" "chk_items";
+        "*:num_visits" "*:queued_items_mem_usage"
+        "*_allocator_bytes" "chk_items";
     "a flush is one commit of many vBuckets, which is timed as one (`disk_commit_*`)":
         "ep_item_begin_failed" "ep_item_flush_*" "ep_uncommitted_items" "ep_flush_duration_total"
         "ep_persist_vbstate_total" "ep_flusher_total_batch_limit" "disk_update_*" "disk_del_*"
         "persistence_cursor_*" "dcp_cursors_*" "notify_io_*";
     "commands are counted and timed by opcode (`timings`)":
-        "ep_num_ops_*" "set_with_meta_*" "sync_write_commit_*" "cmd_flush" "cmd_subdoc_*"
-        "bytes_subdoc_*" "cas_hits" "cmd_lookup_*" "cmd_mutation_10s_*";
+        "ep_num_ops_*" "set_with_meta_*" "sync_write_commit_*" "cmd_flush"
+        "bytes_subdoc_*" "cmd_lookup_*" "cmd_mutation_10s_*";
     "conflicts are not resolved: changes with metadata are not taken from clients":
-        "ep_conflict_resolution_type" "vb_N:max_deleted_revid";
+        "ep_conflict_resolution_type";
     "whether documents have attributes is told by each of them, and types of data are not counted":
         "ep_xattr_enabled" "vb_N:might_contain_xattrs" "ep_active_datatype_*"
         "ep_replica_datatype_*" "ep_allow_sanitize_value_in_deletion"
@@ -107,10 +108,10 @@ pub(in crate::stats) static LEFT_OUT: &[LeftOut] = left_out! {
         "ep_dcp_consumer_process_*" "ep_dcp_enable_noop" "ep_dcp_flow_control_policy"
         "ep_dcp_noop_tx_interval" "ep_dcp_producer_snapshot_*" "ep_dcp_scan_*"
         "ep_dcp_takeover_max_time" "ep_dcp_max_running_backfills";
-    "a connection that is gone is forgotten, and why one pauses is told of now only":
+    "a connection that is gone is forgotten; of one that is there it is told why it pauses now, and when it was heard of last":
         "eq_dcpq:NAME:pending_disconnect" "eq_dcpq:NAME:reserved" "ep_dcp_dead_conn_count"
         "eq_dcpq:NAME:paused_current_duration" "eq_dcpq:NAME:paused_previous_*"
-        "eq_dcpq:NAME:last_sent_time" "eq_dcpq:NAME:last_receive_time";
+        "eq_dcpq:NAME:last_sent_time";
     "a stream makes its messages when there is room for them: nothing is queued":
         "eq_dcpq:NAME:ckpt_processor_*" "eq_dcpq:NAME:dcp_ready_queue_size"
         "eq_dcpq:NAME:stream_N_items_ready" "eq_dcpq:NAME:stream_N_readyQ_items"
@@ -118,7 +119,7 @@ pub(in crate::stats) static LEFT_OUT: &[LeftOut] = left_out! {
         "eq_dcpq:NAME:backfill_buffer_next_read_size" "eq_dcpq:NAME:backfill_num_initializing"
         "eq_dcpq:NAME:backfill_num_snoozing" "eq_dcpq:NAME:stream_N_backfill_disk_items"
         "eq_dcpq:NAME:stream_N_backfill_mem_items" "eq_dcpq:NAME:stream_N_backfill_buffer_*";
-    "of what a stream asked for, opaque and end are told":
+    "of what a stream asked for, opaque and end are told: the rest is not kept, to have idle streams small":
         "eq_dcpq:NAME:stream_N_flags" "eq_dcpq:NAME:stream_N_start_seqno"
         "eq_dcpq:NAME:stream_N_vb_uuid" "eq_dcpq:NAME:stream_N_snap_*" "eq_dcpq:NAME:filter_N_*"
         "eq_dcpq:NAME:stream_N_last_sent_seqno_advance"

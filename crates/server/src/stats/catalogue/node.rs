@@ -4,6 +4,7 @@ use super::{GENERAL, NodeRow, rows};
 use crate::node::COMPATIBLE_VERSION;
 use crate::stats::figures::Class;
 use crate::stats::timings::Answer;
+use wire::Status;
 
 const BOTH: &[&str] = &["", "threads"];
 
@@ -67,6 +68,10 @@ pub(in crate::stats) static NODE: &[NodeRow] = rows! {
         |f| f.commands(Class::Mutation);
     GENERAL "cmd_total_ops" Count "Lookups and mutations",
         |f| f.commands(Class::Lookup) + f.commands(Class::Mutation);
+    GENERAL "cmd_subdoc_lookup" Count "Commands that read parts of a document",
+        |f| f.commands(Class::SubdocLookup);
+    GENERAL "cmd_subdoc_mutation" Count "Commands that change parts of a document",
+        |f| f.commands(Class::SubdocMutation);
     GENERAL "get_hits" Count "Reads that found their document" Counter "get_hits",
         |f| f.answers(Class::Get, Answer::Done);
     GENERAL "get_misses" Count "Reads that found nothing" Counter "get_misses",
@@ -89,6 +94,9 @@ pub(in crate::stats) static NODE: &[NodeRow] = rows! {
     GENERAL "lock_errors" Count "Commands refused since the document is locked"
         Counter "lock_conflicts",
         |f| f.answers(Class::Lookup, Answer::Locked) + f.answers(Class::Mutation, Answer::Locked);
+    GENERAL "ep_num_not_my_vbuckets" Count
+        "Requests for a vBucket that this node does not serve, of all buckets together",
+        |f| f.responses(Status::NOT_MY_VBUCKET);
     GENERAL "total_resp_errors" Count "Commands of any kind that were not done"
         Counter "command_errors",
         |f| f.errors();

@@ -152,6 +152,12 @@ pub(in crate::stats) static OTHERS: &[About] = &[
     ),
     about(
         CHECKPOINT,
+        "vb_N:id_N:visible_snap_end",
+        Unit::Seqno,
+        "The newest change in it or before it that clients may see",
+    ),
+    about(
+        CHECKPOINT,
         "vb_N:eq_dcpq:NAME:cursor_checkpoint_id",
         Unit::Count,
         "Checkpoint of the last change that the stream took, 0 for none",

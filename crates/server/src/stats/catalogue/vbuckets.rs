@@ -76,6 +76,8 @@ pub(in crate::stats) static VBUCKETS: &[VbRow] = rows! {
         |f| f.stats.deduplicated;
     DETAILS "max_cas" Count "The highest CAS given or seen",
         |f| f.max_cas;
+    DETAILS "max_deleted_revid" Count "The highest revision number of a deleted document",
+        |f| f.max_deleted_rev;
     DETAILS "max_cas_str" Text "The same as a moment in UTC",
         |f| utc(f.max_cas);
     DETAILS "persistence_seqno" Seqno "Everything up to here is durable",
@@ -143,6 +145,9 @@ pub(in crate::stats) static VBUCKETS: &[VbRow] = rows! {
         |f| f.checkpoints.slot_bytes + f.checkpoints.stale_bytes;
     CHECKPOINT "mem_overhead" Bytes "Checkpoints without documents",
         |f| f.checkpoints.slot_bytes;
+    CHECKPOINT "persistence:cursor_checkpoint_id" Count
+        "Checkpoint of the next change that is to be made durable",
+        |f| f.checkpoints.persistence_checkpoint;
     CHECKPOINT "persistence:cursor_seqno" Seqno "Everything up to here is durable",
         |f| f.persisted_seqno;
     CHECKPOINT "persistence:cursor_distance" Count
