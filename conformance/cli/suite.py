@@ -692,6 +692,10 @@ def bench_measures_change_streams(world):
     assert figures["changes_per_second"] > 0 < figures["snapshot_to_ack_p50_us"], figures
     refused(["bench", "--dcp", "idle", "--connect", world.connect], {USAGE}, "--server-pid")
     refused(["bench", "--dcp", "drain", "--connect", "127.0.0.1:1"], {UNAVAILABLE})
+    # Windows that are full, and resized while they are.
+    flags, serve = ("--connections", "4"), ("--bucket", "default:100")
+    figures = measured(world, "consumer", *flags, keys=100_000, serve=serve)
+    equal(figures["changes"], 100_000, "changes through small windows")
     figures = measured(world, "dropped", keys=50_000, serve=("--bucket", "default:16"))
     equal((figures["changes"], figures["missing"]), (50_000, 0), "documents after a dropped cursor")
     assert figures["cursors_dropped"] > 0 < figures["changes_from_disk"], figures

@@ -65,6 +65,8 @@ pub(super) struct Producer {
     input: Input,
     /// Answers to requests of the node.
     answers: Vec<u8>,
+    /// The last message that was sent may lack its end: no answer may come in between.
+    in_message: bool,
     /// Messages of streams that were not sent yet.
     output: Vec<u8>,
     /// Streams in the order in which the node asked for them.
@@ -91,6 +93,7 @@ impl Producer {
             stream,
             input: Input::new(INPUT_BYTES),
             answers: Vec::new(),
+            in_message: false,
             output: Vec::with_capacity(2 * CHUNK_BYTES),
             streams: Vec::new(),
             next: 0,
@@ -141,6 +144,7 @@ impl Producer {
         while sent < output.len() {
             let free = self.heard.window.free(output.len() - sent);
             if free == 0 {
+                self.in_message = sent > 0;
                 let full = self.heard.window.outstanding;
                 self.receive_until(|heard| heard.window.outstanding < full)?;
                 continue;
@@ -152,7 +156,8 @@ impl Producer {
         }
         self.output = output;
         self.output.clear();
-        Ok(())
+        self.in_message = false;
+        self.answer()
     }
 
     /// Waits until so many snapshots are acknowledged since the connection was opened.
@@ -206,7 +211,7 @@ impl Producer {
     }
 
     fn answer(&mut self) -> Result<(), Failure> {
-        if !self.answers.is_empty() {
+        if !self.in_message && !self.answers.is_empty() {
             std::io::Write::write_all(&mut self.stream, &self.answers).map_err(lost)?;
             self.answers.clear();
         }
