@@ -4,31 +4,26 @@
 
 pub mod changes;
 mod clock;
-pub mod cluster_map;
-pub mod collections;
 mod commands;
 pub mod config;
-mod connections;
 pub mod http;
 mod net;
 mod node;
-mod rate;
 mod replication;
-mod served;
 mod session;
 mod stats;
-mod store;
 mod subdoc;
 mod tls;
 mod value;
 
 pub use commands::compatibility_page;
-pub use config::{
-    BucketConfig, BucketKind, CertificateFiles, EvictionPolicy, MemcachedPort, NodeConfig, Ports,
-    StartError,
-};
+pub use config::{CertificateFiles, NodeConfig, StartError};
 pub use node::{Node, SalvageStep, salvage};
-pub use replication::{ReplicaOf, is_host};
+pub use registry::{
+    BucketConfig, BucketKind, EvictionPolicy, MemcachedPort, Ports, cluster_map, collections,
+    is_host,
+};
+pub use replication::ReplicaOf;
 pub use stats::stats_page;
 pub use storage::names;
 pub use storage::{SalvageError, Salvaged};

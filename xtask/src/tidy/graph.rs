@@ -10,7 +10,7 @@ use super::Findings;
 use crate::workspace::Workspace;
 
 /// Crate of ours, and the crates of ours it may depend on. A new crate needs a decision record.
-const ALLOWED: [(&str, &[&str]); 10] = [
+const ALLOWED: [(&str, &[&str]); 11] = [
     ("model", &[]),
     ("wire", &["model"]),
     ("engine", &["model"]),
@@ -18,8 +18,14 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("bucket", &["engine", "storage", "model"]),
     ("identity", &[]),
     (
-        "server",
+        "registry",
         &["bucket", "engine", "identity", "storage", "wire", "model"],
+    ),
+    (
+        "server",
+        &[
+            "registry", "bucket", "engine", "identity", "storage", "wire", "model",
+        ],
     ),
     ("settee", &["server", "identity", "wire", "model"]),
     ("benchkit", &[]),
@@ -30,7 +36,9 @@ const ALLOWED: [(&str, &[&str]); 10] = [
 const BENCHKIT: &str = "benchkit";
 
 /// Crates that must run without a runtime and without sockets.
-const WITHOUT_RUNTIME: [&str; 6] = ["model", "wire", "engine", "storage", "bucket", "identity"];
+const WITHOUT_RUNTIME: [&str; 7] = [
+    "model", "wire", "engine", "storage", "bucket", "identity", "registry",
+];
 
 /// Runtimes, HTTP stacks and socket crates.
 const RUNTIMES: [&str; 14] = [
@@ -51,7 +59,7 @@ const RUNTIMES: [&str; 14] = [
 ];
 
 /// Crates with their own list of banned clocks, threads and files.
-const WITH_BANS: [&str; 4] = ["engine", "bucket", "storage", "identity"];
+const WITH_BANS: [&str; 5] = ["engine", "bucket", "storage", "identity", "registry"];
 
 /// Every edge between crates of ours is one of [`ALLOWED`]; no runtime below `server`.
 pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {

@@ -1,23 +1,21 @@
 //! A bucket's changes inside of the node: the streams of a producer behind which no socket stands.
 
-use bucket::Wake;
-use model::{Now, Seqno, VbId};
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use bucket::{Clock, Wake};
+use model::{Now, Seqno, VbId};
+use registry::collections::to_json;
+use registry::dcp::SharedProducer;
+use registry::{Env, SILENCE_MAX, ServedBucket};
 use tokio::sync::Notify;
 use wire::dcp::{DcpControl, OpenFlags, StreamRequest};
 use wire::{Decoded, Feature, FeatureSet, Limits, Opaque, Opcode, Status, decode};
 
 use super::record::Shown;
-use super::{Change, Collections, Loan, Piece, Place, Position, Streams, Told, take};
-use crate::clock::SystemClock;
-use crate::collections::to_json;
-use crate::served::ServedBucket;
+use super::{Change, Collections, LargeLoan, Piece, Place, Position, Streams, Told, take};
 use crate::session::Refusal;
-use crate::session::dcp::{
-    LargeValue, OpenedStream, Produced, Producer, SILENCE_MAX, SharedProducer,
-};
+use crate::session::dcp::{GuardedProducer, LargeValue, OpenedStream, Opening, Produced, Producer};
 
 /// Buffers that a large document made larger than this are given back.
 const KEEP_BYTES: usize = 256 << 10;
@@ -115,11 +113,11 @@ impl Wake for Doorbell {
 /// one turn's frames at most.
 pub struct Feed {
     served: Arc<ServedBucket>,
-    producer: SharedProducer,
+    producer: Arc<GuardedProducer>,
     /// What goes with each stream request.
     filter: Arc<str>,
     features: FeatureSet,
-    clock: Arc<SystemClock>,
+    clock: Arc<dyn Clock>,
     bell: Arc<Notify>,
     streams: Streams,
     collections: Collections,
@@ -143,7 +141,7 @@ impl Feed {
     /// A feed of a bucket. Statistics list it among the producers.
     pub(crate) fn open(
         served: &Arc<ServedBucket>,
-        clock: Arc<SystemClock>,
+        (clock, env): (Arc<dyn Clock>, Arc<dyn Env>),
         wanted: &Wanted,
     ) -> Result<Self, NoFeed> {
         static NAMES: AtomicU64 = AtomicU64::new(0);
@@ -178,20 +176,22 @@ impl Feed {
         for feature in [Feature::COLLECTIONS, Feature::JSON, Feature::XERROR] {
             features.insert(feature);
         }
-        let mut producer = Producer::new(
-            &name,
-            Arc::clone(served),
+        let opening = Opening {
             flags,
-            doorbell,
-            (now, SILENCE_MAX),
-        );
+            now,
+            silence_max: SILENCE_MAX,
+            env,
+        };
+        let mut producer = Producer::new(&name, Arc::clone(served), doorbell, opening);
         for name in [b"enable_noop".as_slice(), b"enable_expiry_opcode"] {
             let value = b"true";
             let set = producer.control(&DcpControl { name, value }, features);
             debug_assert!(set.is_ok(), "the producer knows its own settings");
         }
-        let producer = Arc::new(Mutex::new(producer));
-        served.dcp.enter_feed(&name, &producer);
+        let producer = Arc::new(GuardedProducer::new(producer));
+        served
+            .dcp
+            .enter_feed(&name, &(Arc::clone(&producer) as SharedProducer));
         Ok(Self {
             served: Arc::clone(served),
             producer,
@@ -217,17 +217,17 @@ impl Feed {
     /// do not read.
     pub(crate) fn has_room(&self) -> bool {
         let quota = self.served.bucket.memory().quota();
-        let pieces = &self.served.pieces;
-        if !pieces.have_room(quota) {
-            pieces.make_room(self.clock.mono_ns());
+        let loans = &self.served.loans;
+        if !loans.have_room(quota) {
+            loans.make_room(self.served.name(), self.clock.mono_ns());
         }
-        pieces.have_room(quota)
+        loans.have_room(quota)
     }
 
     /// The large value of the change that the last turn told last, lent to its reader.
-    pub(crate) fn take_large(&mut self) -> Option<Arc<Loan>> {
+    pub(crate) fn take_large(&mut self) -> Option<Arc<LargeLoan>> {
         let large = self.large.take()?;
-        Some(Loan::new(large, &self.served, self.clock.mono_ns()))
+        Some(LargeLoan::new(large, &self.served, self.clock.mono_ns()))
     }
 
     /// Monotonic time.
@@ -361,7 +361,7 @@ impl Feed {
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        self.producer.lock().leave(&self.producer);
+        self.producer.leave();
     }
 }
 

@@ -15,7 +15,7 @@ mod telling;
 pub use collections::Collections;
 pub use feed::{Fed, Feed, News, NoFeed, Start, Wanted};
 pub use message::{DocumentChange, Told, take};
-pub(crate) use piece::{Loan, Piece, Pieces};
+pub(crate) use piece::{LargeLoan, Piece};
 pub use place::Place;
 pub use position::{Position, PositionError, TEXT_BYTES_MAX};
 pub use record::{Change, Event, Names, Shown, cloud_rollback, void_after};

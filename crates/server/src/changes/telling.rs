@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::piece::Loan;
+use super::piece::LargeLoan;
 use super::record::{Compact, Shown};
 use crate::session::dcp::LargeValue;
 
@@ -25,7 +25,7 @@ pub(crate) enum Part {
 
 /// What is yet to be told of a change: the rest of its value, and what stands behind it.
 pub(crate) struct Telling {
-    loan: Arc<Loan>,
+    loan: Arc<LargeLoan>,
     shown: Shown,
     at: usize,
     compact: Compact,
@@ -34,7 +34,7 @@ pub(crate) struct Telling {
 
 impl Telling {
     /// Nothing of the value was told yet.
-    pub(crate) fn new(loan: Arc<Loan>, shown: Shown, tail: Vec<u8>) -> Self {
+    pub(crate) fn new(loan: Arc<LargeLoan>, shown: Shown, tail: Vec<u8>) -> Self {
         Self {
             loan,
             shown,

@@ -1,15 +1,14 @@
 //! What a client sends before its first document: features, login, bucket, maps.
 
+use identity::{AuthenticatedUser, Role, SaslStep, list_mechanisms as mechanisms};
 use model::Datatype;
+use registry::cluster_map::MapRevision;
+use registry::heard_of_epoch;
 use wire::push::ConfigRev;
 use wire::request::{GetClusterConfig, GetErrorMap, Hello, Message, Sasl, SelectBucket};
 use wire::{FeatureSet, Frame, Status};
 
-use crate::cluster_map::MapRevision;
-use crate::node::fill_random;
-use crate::replication::heard_of_epoch;
 use crate::session::{Context, Done, LoginStep, Refusal, Reply, Session, grant};
-use identity::{AuthenticatedUser, Role, SaslStep, list_mechanisms as mechanisms};
 
 /// Longest agent text that is kept.
 const AGENT_BYTES_MAX: usize = 256;
@@ -95,7 +94,7 @@ pub(super) fn sasl(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
                 return Err(Refusal::Last(Status::AUTH_ERROR, TOO_MANY_FAILED));
             }
         }
-        let mut random = fill_random;
+        let mut random = |bytes: &mut [u8]| node.env.fill_random(bytes);
         session.sasl.start(
             &node.identity,
             request.mechanism,

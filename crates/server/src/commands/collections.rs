@@ -2,11 +2,11 @@
 
 use engine::collections::{Manifest, ManifestError, Scope};
 use model::CollectionId;
+use registry::collections::{CollectionsError, change, of_json, to_json};
 use wire::request::{CollectionsGetId, CollectionsGetScopeId, Message};
 use wire::response::CollectionIdReply;
 use wire::{Frame, Status};
 
-use crate::collections::{CollectionsError, change, of_json, to_json};
 use crate::session::{Context, Done, Refusal, Reply};
 
 /// What the reference says of a scope or collection that it does not know.

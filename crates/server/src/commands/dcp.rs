@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use registry::Progress;
+use registry::dcp::{RegisteredConsumer, SharedProducer};
 use wire::dcp::{
     AddStream, BufferAck, DcpControl, DcpOpen, OpenFlags, SeqnoAcknowledged, StreamRequest,
 };
@@ -11,8 +12,8 @@ use wire::request::Message;
 use wire::response::encode_failover_entries;
 use wire::{Feature, Frame, Status};
 
-use crate::replication::{Inbound, Opener, Progress};
-use crate::session::dcp::{OpenedStream, Producer, RegisteredConsumer, SharedProducer};
+use crate::replication::{Inbound, Opener};
+use crate::session::dcp::{GuardedProducer, OpenedStream, Opening, Producer};
 use crate::session::{Context, Done, Refusal, Reply};
 
 /// Longest name of a connection.
@@ -51,7 +52,7 @@ fn open_consumer(
         _ => return Err(invalid("the consumer's name is not valid")),
     };
     let bucket = context.bucket()?;
-    if !context.session.node.own_threads.has_room() {
+    if !context.session.node.env.has_thread() {
         let reason = "there are too many consumers";
         return Err(Refusal::because(Status::ENOMEM, reason));
     }
@@ -108,10 +109,16 @@ pub(super) fn open(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
     let waker = context.session.waker();
     let silence = bucket.dcp.settings.idle_timeout();
     let silence = silence.unwrap_or(context.session.node.waits.silence);
-    let times = (context.now, silence);
-    let producer = Producer::new(name, Arc::clone(&bucket), request.flags, waker, times);
-    let producer: SharedProducer = Arc::new(Mutex::new(producer));
-    bucket.dcp.enter(name, &producer, &context.session.info);
+    let opening = Opening {
+        flags: request.flags,
+        now: context.now,
+        silence_max: silence,
+        env: Arc::clone(&context.session.node.env),
+    };
+    let producer = Producer::new(name, Arc::clone(&bucket), waker, opening);
+    let producer = Arc::new(GuardedProducer::new(producer));
+    let shared = Arc::clone(&producer) as SharedProducer;
+    bucket.dcp.enter(name, &shared, &context.session.info);
     context.session.dcp = Some(producer);
     context
         .session
@@ -121,7 +128,7 @@ pub(super) fn open(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
 }
 
 /// The producer that this connection is.
-fn producer(context: &Context<'_>) -> Result<SharedProducer, Refusal> {
+fn producer(context: &Context<'_>) -> Result<Arc<GuardedProducer>, Refusal> {
     context
         .session
         .dcp

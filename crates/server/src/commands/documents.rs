@@ -6,10 +6,10 @@ use std::time::Duration;
 use bucket::Counters;
 use engine::{Got, Mutated, Outcome};
 use model::{Datatype, Document, Now, VbId, body_at};
+use registry::ServedBucket;
 use wire::response::{ItemFlags, MutationToken};
 use wire::{Feature, Frame, Status};
 
-use crate::served::ServedBucket;
 use crate::session::{Context, Done, Refusal, Reply};
 use crate::value;
 

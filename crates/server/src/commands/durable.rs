@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use engine::{Mutated, OpError, Outcome, Requirement, VBucket};
 use model::VbId;
+use registry::ServedBucket;
 use wire::response::counter_value;
 use wire::{Frame, Status};
 
 use super::documents::Settled;
-use crate::served::ServedBucket;
 use crate::session::{Context, Done, Owed, Refusal};
 
 /// What a write gives back.

@@ -23,10 +23,10 @@ mod write;
 
 use std::fmt::Write as _;
 
+use identity::Role;
 use wire::{Frame, Opcode, OpcodeInfo, Standing};
 
 use crate::session::{Context, Done, Refusal};
-use identity::Role;
 
 pub(crate) use collections::UNKNOWN_COLLECTION_CONTEXT;
 pub(crate) use scan::Scanning;

@@ -1,14 +1,14 @@
 //! Commands about the node itself.
 
 use model::Datatype;
+use registry::COMPATIBLE_VERSION;
+use registry::timings::{Merged, Timings};
 use wire::request::{GetCmdTimer, Message, Quit, Stat};
 use wire::response::StatRow;
 use wire::{Feature, Frame, Opcode, Response, Status};
 
-use crate::node::COMPATIBLE_VERSION;
 use crate::session::{Context, Done, Refusal, Reply};
 use crate::stats;
-use crate::stats::timings::{Merged, Timings};
 use crate::stats::{StatError, StatScope, Walk, collect_part};
 
 /// NOOP.

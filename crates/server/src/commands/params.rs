@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use bucket::{Limits, Share};
 use model::{Cas, VbId};
+use registry::ServedBucket;
+use registry::dcp::OsoBackfill;
 use wire::{Frame, Status};
 
-use crate::served::ServedBucket;
-use crate::session::dcp::OsoBackfill;
 use crate::session::{Context, Done, Refusal, Reply};
 
 /// The smallest quota that a running bucket may be given.

@@ -10,7 +10,6 @@ use wire::response::ItemMeta;
 use wire::{Feature, Frame, Status};
 
 use super::documents::{Settled, absolute_expiry};
-use crate::node::random_u64;
 use crate::session::{Context, Done, Refusal, Reply};
 
 /// A miss of a quiet read is not answered.
@@ -199,7 +198,7 @@ pub(super) fn get_random_key(
     if !bucket.bucket.knows_collection(collection) {
         return Err(Refusal::UnknownCollection);
     }
-    let (seed, now) = (random_u64(), context.now);
+    let (seed, now) = (context.session.node.env.random_u64(), context.now);
     let count = bucket.bucket.vbuckets();
     for step in 0..count {
         let vb = VbId(((seed % u64::from(count)) as u16 + step) % count);

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
+use registry::{PROMOTE, PROMOTED, REGISTER, ServedBucket, Stage, forget_replicas, hear, register};
 use wire::{Frame, Status};
 
-use crate::replication::{
-    self, PROMOTE, PROMOTED, REGISTER, Stage, forget_replicas, hear, register,
-};
-use crate::served::ServedBucket;
 use crate::session::{Context, Done, Park, Refusal, Reply};
 
 /// How long a promotion may take before whoever asked for it is told to look again.
@@ -70,21 +67,21 @@ fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal
                     one now: what others have and this one has not cannot be fetched";
                 return Err(Refusal::because(Status::ETMPFAIL, reason));
             }
-            replication::promote(&context.session.node, &bucket, group.peers);
+            registry::promote(&context.session.node, &bucket, group.peers);
         } else if park.runs == 1 {
             let reason = "the bucket follows no other node";
             return Err(Refusal::because(Status::EINVAL, reason));
         }
         return promoted(context, frame, &bucket, park);
     };
-    match follower.progress.stage() {
+    match follower.progress().stage() {
         Stage::Promoted => return promoted(context, frame, &bucket, park),
         Stage::Stopped => return Err(Refusal::because(Status::ETMPFAIL, "the node stops")),
         Stage::Waiting | Stage::Connecting | Stage::Introducing | Stage::Streaming => {}
     }
     if park.runs == 1 {
         follower.promote(force);
-    } else if let Some(reason) = follower.progress.declined() {
+    } else if let Some(reason) = follower.progress().declined() {
         return Err(Refusal::because(Status::ETMPFAIL, reason));
     }
     wait(

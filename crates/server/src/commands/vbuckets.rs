@@ -9,7 +9,6 @@ use wire::request::{CompactDb, GetAllVbSeqnos, Message, SetVbucket};
 use wire::response::{encode_failover_entries, encode_vb_seqnos, encode_vb_state};
 use wire::{Feature, Frame, Status};
 
-use crate::node::random_vb_uuid;
 use crate::session::{Context, Done, Refusal, Reply};
 
 /// GET_FAILOVER_LOG.
@@ -64,7 +63,7 @@ pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, 
     let request = SetVbucket::read(frame)?;
     let topology = topology(request.meta, request.state)?;
     let bucket = context.bucket()?;
-    let uuid = random_vb_uuid();
+    let uuid = context.session.node.env.random_vb_uuid();
     bucket
         .bucket
         .set_vbucket(frame.vbucket(), request.state, topology, uuid)?;

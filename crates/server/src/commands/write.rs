@@ -2,13 +2,13 @@
 
 use engine::{OpError, Outcome, StoreMode, Write};
 use model::{Datatype, Draft, Meta, Now, VbId};
+use registry::ServedBucket;
 use wire::Frame;
 use wire::request::{
     Arithmetic, Concat, ConcatMode, Delete, Direction, Message, Store, StoreMode as Mode,
 };
 
 use super::documents::absolute_expiry;
-use crate::served::ServedBucket;
 use crate::session::{Context, Done, Refusal, StoredKey, value_refusal};
 use crate::value::{Stored, VALUE_BYTES_MAX, Values, inflate, inflated_bytes, to_store};
 

@@ -12,12 +12,12 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::StreamExt;
+use identity::{AuthenticatedUser, LoginTurn};
 use tokio::time;
 
 use super::peer::Peer;
 use super::routes::HttpState;
 use super::{NodeView, answers};
-use identity::{AuthenticatedUser, LoginTurn};
 
 /// Largest request body taken.
 pub(super) const BODY_BYTES_MAX: usize = 64 * 1024;

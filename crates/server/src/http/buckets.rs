@@ -7,14 +7,14 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use model::DurabilityLevel;
+use registry::{
+    BucketConfig, BucketKind, BucketSettings, EvictionPolicy, HistorySettings, VBUCKETS,
+};
 use serde_json::{Map, Value, json};
 
 use super::form::{field, fields};
 use super::routes::HttpState;
 use super::{BucketChange, BucketsError, answers};
-use crate::config::{
-    BucketConfig, BucketKind, BucketSettings, EvictionPolicy, HistorySettings, VBUCKETS,
-};
 
 const MIB: u64 = 1024 * 1024;
 /// Quotas are what the command line takes too.

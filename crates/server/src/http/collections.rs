@@ -9,13 +9,13 @@ use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use axum::routing::{delete, get, post};
 use engine::collections::{CollectionSettings, Manifest, ManifestError};
+use registry::collections::{CollectionsError, management_ttl, to_management_json, wanted_of_json};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::answers;
 use super::form::field;
 use super::routes::HttpState;
-use crate::collections::{CollectionsError, management_ttl, to_management_json, wanted_of_json};
 
 /// The routes below `/pools/default/buckets/B`.
 pub(super) fn routes(bucket: &str) -> Router<HttpState> {

@@ -5,13 +5,13 @@
 //! that the specification lists is there, with a true value.
 
 use model::DurabilityLevel;
+use registry::BucketKind;
+use registry::cluster_map::percent_encode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::{BucketSummary, Eviction, NodeSummary};
-use crate::cluster_map::percent_encode;
-use crate::config::BucketKind;
 
 const MIB: u64 = 1024 * 1024;
 

@@ -2,8 +2,6 @@
 
 use axum::http::header::{HOST, HeaderMap};
 
-use crate::cluster_map::{HOST_PLACEHOLDER, bracketed};
-
 /// The name in the `Host` header, without port and without IPv6 brackets.
 ///
 /// `None` if there is none, or if it is no host name: it is about to be put into JSON.
@@ -21,15 +19,4 @@ pub(super) fn requested_host(headers: &HeaderMap) -> Option<String> {
         .bytes()
         .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
     (plain && !name.is_empty()).then(|| name.to_owned())
-}
-
-/// Puts the name in place of the placeholder, which stays if there is no name: clients
-/// replace it by the host they used.
-pub(crate) fn localize(text: &str, host: Option<&str>) -> String {
-    let Some(host) = host else {
-        return text.to_owned();
-    };
-    let before_port = format!("{HOST_PLACEHOLDER}:");
-    text.replace(&before_port, &format!("{}:", bracketed(host)))
-        .replace(HOST_PLACEHOLDER, host)
 }

@@ -11,6 +11,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use registry::HANDSHAKE_TIMEOUT;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,7 +24,6 @@ use tokio_rustls::rustls::ServerConfig;
 use super::NodeView;
 use super::peer::Peer;
 use super::routes::router;
-use crate::tls::HANDSHAKE_TIMEOUT;
 
 /// Connections served at a time, however many descriptors there are.
 pub const CONNECTIONS_MAX: usize = 512;

@@ -31,13 +31,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::collections::{Manifest, ManifestError};
+use identity::{AuthenticatedUser, LoginTurn};
 use model::DurabilityLevel;
+use registry::collections::CollectionsError;
+use registry::{BucketKind, BucketSettings, ClusterSettings, HistorySettings, Ports};
 use tokio::sync::watch;
 
 use crate::changes::{Feed, NoFeed, Wanted};
-use crate::collections::CollectionsError;
-use crate::config::{BucketKind, BucketSettings, ClusterSettings, HistorySettings, Ports};
-use identity::{AuthenticatedUser, LoginTurn};
 
 pub use listener::{CONNECTIONS_MAX, HttpDoor, serve};
 pub use routes::router;
@@ -91,11 +91,11 @@ pub trait NodeView: Send + Sync + 'static {
     /// Why it was not done.
     fn change_cluster(&self, change: ClusterChange) -> Result<(), BucketsError>;
 
-    /// The current configuration of one bucket as [`crate::cluster_map::bucket_config`] made
+    /// The current configuration of one bucket as [`registry::cluster_map::bucket_config`] made
     /// it; `None` if there is no such bucket.
     fn bucket_config(&self, name: &str) -> Option<Arc<str>>;
 
-    /// The current configuration without a bucket, from [`crate::cluster_map::global_config`].
+    /// The current configuration without a bucket, from [`registry::cluster_map::global_config`].
     fn global_config(&self) -> Arc<str>;
 
     /// Wakes whenever the configuration of the bucket, or with `None` the global one, has

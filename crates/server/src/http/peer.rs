@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-
 use identity::FAILURES_PER_CONNECTION;
 
 /// The peer of a connection, as each of its requests carries it.

@@ -8,17 +8,17 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Router, middleware};
+use registry::cluster_map::localize;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 
-use super::host::{localize, requested_host};
+use super::host::requested_host;
 use super::peer::Peer;
 use super::turn::Turn;
 use super::{
     NodeView, access, answers, buckets, certificate, changes, collections, documents, origin,
-    streaming,
+    setup, streaming, users,
 };
-use super::{setup, users};
 use crate::clock::unix_ms;
 
 /// What every handler sees.

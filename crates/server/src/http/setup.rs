@@ -12,11 +12,12 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
+use registry::cluster_map::localize;
 use serde_json::{Map, Value, json};
 
 use super::buckets::QUOTA_MIB_MAX;
 use super::form::{field, fields, refuse_unknown};
-use super::host::{localize, requested_host};
+use super::host::requested_host;
 use super::routes::HttpState;
 use super::{BucketsError, ClusterChange, NodeView, answers, documents};
 

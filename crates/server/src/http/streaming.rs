@@ -7,13 +7,13 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use futures_util::stream;
+use registry::cluster_map::localize;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use super::NodeView;
-use super::answers;
-use super::host::{localize, requested_host};
+use super::host::requested_host;
 use super::listener::stopped;
 use super::routes::HttpState;
+use super::{NodeView, answers};
 
 /// Streams open at a time. They live as long as their clients like, so they must not be able
 /// to take every connection.

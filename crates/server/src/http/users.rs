@@ -8,11 +8,11 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::Response;
 use axum::routing::{any, get};
 use axum::{Extension, Router};
+use identity::{AuthenticatedUser, Role};
 use serde_json::json;
 
 use super::answers;
 use super::routes::HttpState;
-use identity::{AuthenticatedUser, Role};
 
 /// What there is below `/settings/rbac`, and who asks.
 pub(super) fn routes() -> Router<HttpState> {

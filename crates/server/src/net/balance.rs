@@ -203,7 +203,7 @@ pub(crate) async fn balance(crew: Arc<Crew>, threads: Vec<i32>) {
         };
         last = now;
         let serving = balance.next(look) as usize;
-        if serving != crew.serving() {
+        if serving != crew.serves_with() {
             tracing::debug!(serving, ?look, "connections spread over other workers");
             crew.serve_with(serving);
         }

@@ -8,9 +8,10 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use mio::Poll;
+use registry::Serving;
 
 use super::inbox::Inbox;
 use super::worker::Arrival;
@@ -18,8 +19,7 @@ use super::worker::Arrival;
 /// All workers of a node.
 pub(crate) struct Crew {
     doors: Vec<Arc<Inbox>>,
-    serving: AtomicUsize,
-    moves: AtomicU64,
+    serving: Arc<Serving>,
 }
 
 /// What each worker waits with, and its side of its door.
@@ -43,8 +43,7 @@ impl Crew {
             .collect::<io::Result<_>>()?;
         let crew = Self {
             doors: inside.iter().map(|(_, inbox)| Arc::clone(inbox)).collect(),
-            serving: AtomicUsize::new(1),
-            moves: AtomicU64::new(0),
+            serving: Arc::default(),
         };
         Ok((crew, Doors { inside }))
     }
@@ -54,21 +53,26 @@ impl Crew {
         self.doors.len()
     }
 
+    /// How many workers serve, and how often connections moved, for statistics.
+    pub(crate) fn serving(&self) -> &Arc<Serving> {
+        &self.serving
+    }
+
     /// Workers that serve; at least one.
-    pub(crate) fn serving(&self) -> usize {
-        self.serving.load(Ordering::Relaxed)
+    pub(crate) fn serves_with(&self) -> usize {
+        self.serving.threads.load(Ordering::Relaxed)
     }
 
     /// Changes how many serve. Connections follow with their next request.
     pub(crate) fn serve_with(&self, workers: usize) {
-        self.serving
-            .store(workers.clamp(1, self.len()), Ordering::Relaxed);
+        let threads = workers.clamp(1, self.len());
+        self.serving.threads.store(threads, Ordering::Relaxed);
     }
 
     /// The worker that serves connection `number`. Streams of changes fill the crew from the
     /// other end, so that they and short requests meet last.
     pub(super) fn home(&self, number: u64, streams: bool) -> usize {
-        let place = usize::try_from(number % self.serving() as u64).unwrap_or(0);
+        let place = usize::try_from(number % self.serves_with() as u64).unwrap_or(0);
         if streams {
             self.len() - 1 - place
         } else {
@@ -76,15 +80,10 @@ impl Crew {
         }
     }
 
-    /// Connections that went from one worker to another.
-    pub(crate) fn moves(&self) -> u64 {
-        self.moves.load(Ordering::Relaxed)
-    }
-
     /// Gives a connection to a worker, or back when that has ended.
     pub(super) fn hand_over(&self, worker: usize, arrival: Arrival) -> Result<(), Arrival> {
         if matches!(arrival, Arrival::Moved(_)) {
-            self.moves.fetch_add(1, Ordering::Relaxed);
+            self.serving.moves.fetch_add(1, Ordering::Relaxed);
         }
         match self.doors.get(worker) {
             Some(door) => door.deliver(arrival),

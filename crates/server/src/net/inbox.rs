@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use mio::{Registry, Token, Waker};
 use parking_lot::Mutex;
+use registry::Ring;
 
 use super::worker::Arrival;
 
@@ -54,12 +55,6 @@ impl Inbox {
         Ok(())
     }
 
-    /// Tells that the connection in this seat has mail.
-    pub(super) fn ring(&self, seat: usize) {
-        self.letters.lock().rung.push(seat);
-        self.alert();
-    }
-
     /// Takes no connections any more.
     pub(super) fn close(&self) {
         self.letters.lock().closed = true;
@@ -100,5 +95,41 @@ impl Inbox {
         {
             tracing::error!(%error, "a worker cannot be woken");
         }
+    }
+}
+
+impl Ring for Inbox {
+    fn ring(&self, seat: usize) {
+        self.letters.lock().rung.push(seat);
+        self.alert();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mio::Poll;
+
+    use super::*;
+
+    #[test]
+    fn an_inbox_with_letters_does_not_fall_asleep() {
+        let poll = Poll::new().unwrap();
+        let inbox = Inbox::new(poll.registry()).unwrap();
+        let mut seen = Letters::default();
+        assert!(inbox.falls_asleep(&seen));
+        inbox.wakes_up();
+        inbox.ring(1);
+        assert!(!inbox.falls_asleep(&seen));
+        inbox.take(&mut seen);
+        assert_eq!(std::mem::take(&mut seen.rung), [1]);
+        assert!(inbox.falls_asleep(&seen));
+        inbox.wakes_up();
+        inbox.close();
+        assert!(
+            !inbox.falls_asleep(&seen),
+            "it must look whether it is done"
+        );
+        inbox.take(&mut seen);
+        assert!(inbox.falls_asleep(&seen));
     }
 }

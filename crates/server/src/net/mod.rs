@@ -10,22 +10,18 @@
 
 mod accept;
 mod balance;
-mod buffers;
 mod connection;
 mod crew;
 mod inbox;
-mod line;
-mod mailbox;
 mod meter;
 mod own_thread;
 mod rounds;
+mod still;
 mod worker;
 
 pub(crate) use accept::{Listener, bind};
 pub(crate) use balance::balance;
-pub(crate) use buffers::{Buffers, SMALL_BYTES, watch as watch_buffers};
 pub(crate) use crew::Crew;
-pub(crate) use line::Line;
-pub(crate) use mailbox::Mailbox;
 pub(crate) use own_thread::OwnThreads;
+pub(crate) use still::watch as watch_buffers;
 pub(crate) use worker::{Door, Workers};

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 use prefetch_index::prefetch_index;
+use registry::{Bell, HeldBells, Ring};
 
 use super::connection::{Connection, READ_BYTES, Scratch, Step};
 use super::inbox::{ALARM, Inbox, Letters};
-use super::mailbox::{Bell, HeldBells};
 use super::worker::{Arrival, Home};
 use crate::node::NodeState;
 use crate::session::{Received, Session};
@@ -177,7 +177,7 @@ impl Rounds {
             return connection.end(&self.node);
         }
         connection.mailbox.hang(Bell {
-            inbox: Arc::clone(&self.inbox),
+            inbox: Arc::clone(&self.inbox) as Arc<dyn Ring>,
             seat,
         });
         self.seats[seat] = Some(Box::new(Seat {

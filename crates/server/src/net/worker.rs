@@ -5,12 +5,13 @@ use std::net::TcpStream;
 use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
 
+use registry::timings::Timings;
+
 use super::connection::Moving;
 use super::crew::{Crew, Doors};
 use super::inbox::Inbox;
 use super::rounds::Rounds;
 use crate::node::NodeState;
-use crate::stats::timings::Timings;
 
 /// A connection that a worker is to serve.
 pub(crate) enum Arrival {

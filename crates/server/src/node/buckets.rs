@@ -6,14 +6,12 @@ use std::sync::atomic::Ordering;
 use bucket::WarmupStage;
 use engine::collections::Manifest;
 use model::{VbId, VbState};
+use registry::cluster_map::MapRevision;
+use registry::{BucketSettings, Group, MapOf, ServedBucket, bucket_map, collections};
 
 use super::{NodeState, address_space, open, random_vb_uuid};
-use crate::cluster_map::MapRevision;
-use crate::collections;
-use crate::config::{BucketKind, BucketSettings, HistorySettings, StartError};
+use crate::config::StartError;
 use crate::http::{BucketsError, ClusterChange};
-use crate::replication::{Group, bucket_map};
-use crate::served::ServedBucket;
 
 const MIB: u64 = 1 << 20;
 /// Buckets of a node at most.
@@ -22,7 +20,7 @@ const BUCKETS_MAX: usize = 30;
 impl NodeState {
     /// Makes a bucket, and serves it before this returns. Blocks for the disk.
     pub(super) fn make_bucket(&self, settings: BucketSettings) -> Result<(), BucketsError> {
-        let _turn = self.changing.lock();
+        let _turn = self.world.changing();
         let name = settings.bucket.name.clone();
         if self.bucket(&name).is_some() {
             return Err(BucketsError::Exists);
@@ -32,7 +30,7 @@ impl NodeState {
         }
         self.check_quota(settings.bucket.quota_bytes, None)?;
         let served = {
-            let mut kept = self.kept.lock();
+            let mut kept = self.world.kept();
             kept.remove_dropped().map_err(|error| failed(&error))?;
             if let Some(path) = kept.dir.as_ref().map(|dir| dir.bucket(&name))
                 && path.exists()
@@ -83,7 +81,7 @@ impl NodeState {
         &self,
         change: ClusterChange,
     ) -> Result<(), BucketsError> {
-        let _turn = self.changing.lock();
+        let _turn = self.world.changing();
         let mut cluster = self.cluster.read().clone();
         if let Some(name) = change.name {
             cluster.name = name;
@@ -95,7 +93,7 @@ impl NodeState {
             }
             cluster.memory_quota_mib = Some(quota_mib);
         }
-        let noted = self.kept.lock().note_cluster(cluster.clone());
+        let noted = self.world.kept().note_cluster(cluster.clone());
         noted.map_err(|error| failed(&error))?;
         *self.cluster.write() = cluster;
         Ok(())
@@ -112,14 +110,14 @@ impl NodeState {
         };
         let (bucket, uuid) = (opened.bucket, opened.uuid);
         let manifest = bucket.manifest().uid();
-        let about = (bucket.name(), uuid.as_str(), bucket.vbuckets(), manifest);
-        let map = bucket_map(
-            about,
-            &opened.settings,
-            self.ports,
-            &Group::default(),
-            revision,
-        );
+        let of = MapOf {
+            name: bucket.name(),
+            uuid: &uuid,
+            vbuckets: bucket.vbuckets(),
+            manifest,
+            settings: &opened.settings,
+        };
+        let map = bucket_map(of, self.ports, &Group::default(), revision);
         let identity = (uuid, opened.settings);
         Arc::new(ServedBucket::new(bucket, opened.workers, identity, map))
     }
@@ -127,7 +125,7 @@ impl NodeState {
     /// Gives a bucket another quota, and says whether it may be flushed. A bucket that was made
     /// while a node ran keeps that over a restart.
     pub(super) fn adjust_bucket(&self, settings: BucketSettings) -> Result<(), BucketsError> {
-        let _turn = self.changing.lock();
+        let _turn = self.world.changing();
         let name = &settings.bucket.name;
         let served = self.bucket(name).ok_or(BucketsError::Unknown)?;
         let quota_bytes = settings.bucket.quota_bytes;
@@ -143,7 +141,7 @@ impl NodeState {
             .bucket
             .set_history_retention(settings.history.retention());
         kept.map_err(|error| BucketsError::Failed(error.to_string()))?;
-        let mut kept = self.kept.lock();
+        let mut kept = self.world.kept();
         if kept.is_made(name) {
             kept.note_made(&settings).map_err(|error| failed(&error))?;
         } else if kept.identities.history(name).is_some() {
@@ -155,51 +153,21 @@ impl NodeState {
         Ok(())
     }
 
-    /// The bucket keeps from now on what the one that it follows keeps of its history, over a
-    /// restart as well. Says whether that is news. Blocks for the disk.
-    ///
-    /// # Errors
-    /// Why it does not; nothing is changed then.
-    pub(crate) fn follow_history(
-        &self,
-        served: &ServedBucket,
-        history: HistorySettings,
-    ) -> Result<bool, BucketsError> {
-        let _turn = self.changing.lock();
-        let mut settings = served.settings();
-        let disk = settings.bucket.kind == BucketKind::Couchbase;
-        if !disk || settings.history == history {
-            return Ok(false);
-        }
-        settings.history = history;
-        let mut kept = self.kept.lock();
-        let noted = if kept.is_made(served.name()) {
-            kept.note_made(&settings).map(drop)
-        } else {
-            kept.note_history(served.name(), history)
-        };
-        noted.map_err(|error| failed(&error))?;
-        drop(kept);
-        let keeps = served.bucket.set_history_retention(history.retention());
-        keeps.map_err(|error| BucketsError::Failed(error.to_string()))?;
-        served.set_settings(settings);
-        Ok(true)
-    }
-
     /// Removes a bucket and all that is in it; who is connected to it is let go. Blocks for the
     /// disk.
     pub(super) fn drop_bucket(&self, name: &str) -> Result<(), BucketsError> {
-        let _turn = self.changing.lock();
+        let _turn = self.world.changing();
         let served = self.bucket(name).ok_or(BucketsError::Unknown)?;
         if served.group().active().is_some() {
             return Err(BucketsError::Follows);
         }
-        let noted = self.kept.lock().note_dropped(name);
+        let noted = self.world.kept().note_dropped(name);
         noted.map_err(|error| failed(&error))?;
         self.buckets.write().remove(name);
         self.revs
             .fetch_max(served.map().revision.rev, Ordering::SeqCst);
         served.set_gone();
+        self.env.maps_changed();
         for id in (0..served.bucket.vbuckets()).map(VbId) {
             served.claims.revoke(id);
             // Streams end, and nobody is told of a write that is thrown away.
@@ -212,14 +180,14 @@ impl NodeState {
         if let Err(error) = served.workers.stop() {
             tracing::warn!(bucket = name, %error, "a bucket that is removed did not stop well");
         }
-        let removed = self.kept.lock().remove_dropped();
+        let removed = self.world.kept().remove_dropped();
         removed.map_err(|error| failed(&error))
     }
 
     /// Removes every document of a bucket: each vBucket begins anew, with the same collections.
     /// Blocks for the disk.
     pub(super) fn flush_bucket(&self, name: &str) -> Result<(), BucketsError> {
-        let _turn = self.changing.lock();
+        let _turn = self.world.changing();
         let served = self.bucket(name).ok_or(BucketsError::Unknown)?;
         if !served.settings().flush_enabled {
             return Err(BucketsError::FlushDisabled);

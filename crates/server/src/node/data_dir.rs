@@ -12,13 +12,13 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use registry::{BucketSettings, ClusterSettings, HistorySettings, Standing};
 use serde::{Deserialize, Serialize};
 use storage::names;
 
 use super::made::MadeBucket;
 use super::{node_file, random_uuid};
-use crate::config::{BucketSettings, ClusterSettings, HistorySettings, StartError};
-use crate::replication::Standing;
+use crate::config::StartError;
 
 /// The version of `node.json` that this release reads and writes.
 const VERSION: u32 = 1;
@@ -494,7 +494,7 @@ mod tests {
     use model::DurabilityLevel;
 
     use super::*;
-    use crate::config::{BucketConfig, BucketKind, EvictionPolicy};
+    use registry::{BucketConfig, BucketKind, EvictionPolicy};
 
     #[test]
     fn identities_survive() {
@@ -539,7 +539,7 @@ mod tests {
             max_ttl_s: 7,
             flush_enabled: true,
             replicas: 1,
-            history: crate::config::HistorySettings {
+            history: registry::HistorySettings {
                 magma: true,
                 collection_default: false,
                 seconds: 60,

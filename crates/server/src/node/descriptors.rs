@@ -3,8 +3,9 @@
 //! Clients must not get all of them: a store that cannot open its next file would have to give
 //! up persisting. So connections end where the node's own share begins.
 
-use crate::config::{BucketKind, NodeConfig};
-use crate::connections::CONNECTIONS_MAX;
+use registry::{BucketKind, CONNECTIONS_MAX};
+
+use crate::config::NodeConfig;
 use crate::http;
 
 /// For threads, listeners, links to other nodes and what consumers of changes have of their own.

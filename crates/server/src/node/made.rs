@@ -1,9 +1,8 @@
 //! Buckets that were made while the node ran, as `node.json` keeps them.
 
 use model::DurabilityLevel;
+use registry::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy, HistorySettings};
 use serde::{Deserialize, Serialize};
-
-use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy, HistorySettings};
 
 /// One of them. Its name is the key under which it is kept.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]

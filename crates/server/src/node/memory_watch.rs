@@ -9,10 +9,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use registry::{Registry, Store};
 use storage::DiskOptions;
-
-use super::NodeState;
-use crate::store::Store;
 
 /// How often it looks while the process takes less than its buckets may, and near that.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -36,7 +34,7 @@ const FIXED_PERCENT: u64 = 25;
 
 /// Looks at it for as long as the node serves. In unit tests a hundred nodes share a process, whose
 /// memory tells nothing of any of them.
-pub(super) async fn watch(node: Arc<NodeState>) {
+pub(super) async fn watch(node: Arc<Registry>) {
     if cfg!(test) {
         return;
     }

@@ -13,158 +13,68 @@ mod private;
 mod salvage;
 mod sockets;
 mod view;
+mod world;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::AtomicI64;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use bucket::{Wake, WarmupStage};
+use bucket::{Clock, WarmupStage};
+use identity::{Identity, LoginBrake, NewUser, Role};
 use model::VbUuid;
 use parking_lot::{Mutex, RwLock};
+use registry::cluster_map::MapRevision;
+use registry::timings::Timings;
+use registry::{
+    ClusterSettings, Connections, Env, MapOf, NodeCounters, Ports, Registry, ServedBucket, StartAs,
+    Waits, bucket_map, global_map,
+};
 use tokio::sync::watch;
 
 use crate::clock::SystemClock;
-use crate::cluster_map::MapRevision;
-use crate::config::{ClusterSettings, MemcachedPort, NodeConfig, Ports, StartError};
-use crate::connections::Connections;
+use crate::config::{NodeConfig, StartError};
 use crate::http::HttpDoor;
-use crate::net::{Buffers, Crew, Listener, OwnThreads, Workers, balance, watch_buffers};
-use crate::replication::{Follower, Standing, StartAs, bucket_map, global_map};
-use crate::served::{MapVersion, ServedBucket};
-use crate::stats::timings::Timings;
+use crate::net::{Crew, Listener, OwnThreads, Workers, balance, watch_buffers};
+use crate::replication::Follower;
 use crate::stats::{self, StatScope};
 use crate::tls::Tls;
-use data_dir::Kept;
 use descriptors::Descriptors;
-use identity::{Identity, LoginBrake, NewUser, Role};
 use sockets::Sockets;
+use world::World;
 
 pub use salvage::{SalvageStep, salvage};
 
-/// The release of the reference server whose behaviour clients may expect.
-pub(crate) const COMPATIBLE_VERSION: &str = "7.6.2-1000";
-
-/// How long requests wait for what may never come.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waits {
-    /// For a seqno to become durable.
-    pub(crate) persistence: Duration,
-    /// For a pending vBucket to become active.
-    pub(crate) pending: Duration,
-    /// For memory for a write.
-    pub(crate) room: Duration,
-    /// The same while the store is being given changes: room comes with each commit, and those who
-    /// are refused ask again and take the processors from whoever makes it.
-    pub(crate) stored_room: Duration,
-    /// For memory for a large request, before it is refused unread. Less than the timeout of most
-    /// clients.
-    pub(crate) large_room: Duration,
-    /// For memory for a value that is to be read from the store.
-    pub(crate) fetch_room: Duration,
-    /// The same while others are about to leave memory, and there is still room: the value is read then all the same.
-    pub(crate) relief: Duration,
-    /// For other connections to hold less, before a large answer is made.
-    pub(crate) answer_room: Duration,
-    /// For a peer that moves nothing of what is held for it, while others wait for that.
-    pub(crate) stillness: Duration,
-    /// For the end of a handshake of TLS.
-    pub(crate) handshake: Duration,
-    /// For a sign of life of a consumer of changes.
-    pub(crate) silence: Duration,
-}
-
-impl Default for Waits {
-    fn default() -> Self {
-        Self {
-            persistence: Duration::from_secs(30),
-            pending: Duration::from_secs(30),
-            room: Duration::from_millis(10),
-            stored_room: Duration::from_millis(250),
-            large_room: Duration::from_millis(1500),
-            fetch_room: Duration::from_millis(500),
-            relief: Duration::from_millis(50),
-            answer_room: Duration::from_secs(5),
-            stillness: Duration::from_secs(2),
-            handshake: crate::tls::HANDSHAKE_TIMEOUT,
-            silence: crate::session::dcp::SILENCE_MAX,
-        }
-    }
-}
-
-/// Totals that belong to no bucket.
-#[derive(Debug, Default)]
-pub(crate) struct NodeCounters {
-    auth_ok: AtomicU64,
-    auth_failed: AtomicU64,
-}
-
-impl NodeCounters {
-    /// Notes a login that went well or not.
-    pub(crate) fn count_auth(&self, ok: bool) {
-        let counter = if ok { &self.auth_ok } else { &self.auth_failed };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Logins that went well, and that did not.
-    pub(crate) fn auth(&self) -> (u64, u64) {
-        (
-            self.auth_ok.load(Ordering::Relaxed),
-            self.auth_failed.load(Ordering::Relaxed),
-        )
-    }
-}
-
-/// What all connections share.
+/// What the threads of the node share: what its parts do, and what sockets, files and TLS need.
 pub(crate) struct NodeState {
-    pub(crate) clock: Arc<SystemClock>,
-    pub(crate) identity: Arc<Identity>,
-    /// Slows down those who guess passwords.
-    pub(crate) brake: LoginBrake,
-    pub(crate) connections: Connections,
-    pub(crate) buffers: Arc<Buffers>,
+    pub(crate) registry: Arc<Registry>,
     /// Threads of connections that bring changes here.
-    pub(crate) own_threads: OwnThreads,
-    pub(crate) timings: Vec<Arc<Timings>>,
+    pub(crate) own_threads: Arc<OwnThreads>,
     pub(crate) crew: Arc<Crew>,
-    pub(crate) counters: NodeCounters,
-    pub(crate) ports: Ports,
-    /// What clients of the memcached port may reach; `None` where it is closed.
-    pub(crate) memcached: Option<MemcachedPort>,
-    pub(crate) listen: IpAddr,
-    /// The host under which others are to reach this node, if that was said.
-    pub(crate) advertise: Option<String>,
     /// Where a port is served over TLS.
     pub(crate) tls: Option<Tls>,
-    pub(crate) waits: Waits,
-    pub(crate) started_unix_s: u32,
-    /// 32 hex digits.
-    pub(crate) uuid: String,
-    kept: Mutex<Kept>,
+    world: Arc<World>,
     /// What is kept of the node as a whole; to be read without waiting for the disk.
     cluster: RwLock<ClusterSettings>,
-    /// Held while buckets are made, changed and dropped: one at a time.
-    changing: Mutex<()>,
     /// The highest revision that a map of a dropped bucket had.
     revs: AtomicI64,
     purge_age_s: u64,
     journal_bytes: u64,
-    buckets: RwLock<BTreeMap<String, Arc<ServedBucket>>>,
-    global_map: RwLock<MapVersion>,
-    global_changed: watch::Sender<u64>,
+}
+
+impl Deref for NodeState {
+    type Target = Registry;
+
+    fn deref(&self) -> &Registry {
+        &self.registry
+    }
 }
 
 impl NodeState {
-    /// A bucket by name.
-    pub(crate) fn bucket(&self, name: &str) -> Option<Arc<ServedBucket>> {
-        self.buckets.read().get(name).cloned()
-    }
-
     /// Clients of the memcached port would be told nothing else than that they have no bucket.
     fn tell_of_missing_memcached_bucket(&self) {
         let named = self.memcached.as_ref().map(|port| port.bucket.as_str());
@@ -176,91 +86,22 @@ impl NodeState {
             );
         }
     }
-
-    /// All buckets, sorted by name.
-    pub(crate) fn all_buckets(&self) -> Vec<Arc<ServedBucket>> {
-        self.buckets.read().values().cloned().collect()
-    }
-
-    /// Names of all buckets, sorted.
-    pub(crate) fn bucket_names(&self) -> Vec<String> {
-        self.buckets.read().keys().cloned().collect()
-    }
-
-    /// The map that names no bucket.
-    pub(crate) fn global_map(&self) -> MapVersion {
-        self.global_map.read().clone()
-    }
-
-    /// Replaces the map that names no bucket.
-    pub(crate) fn publish_global_map(&self, map: MapVersion) {
-        *self.global_map.write() = map;
-        self.global_changed.send_modify(|changes| *changes += 1);
-    }
-
-    /// Replaces a bucket's map and tells everybody who wants to hear of it.
-    pub(crate) fn publish_map(&self, bucket: &ServedBucket, map: MapVersion) {
-        bucket.set_map(map);
-        self.connections.map_changed();
-    }
-
-    /// Writes down what a bucket is called and which epoch its map has, if that is news.
-    pub(crate) fn remember(&self, bucket: &str, uuid: &str, epoch: i64) {
-        if let Err(error) = self.kept.lock().note(bucket, uuid, epoch) {
-            tracing::error!(bucket, %error, "the bucket's identity is not written down");
-        }
-    }
-
-    /// Quotas of all buckets.
-    fn quota_bytes(&self) -> u64 {
-        let quotas = self.all_buckets().into_iter();
-        quotas.map(|served| served.bucket.memory().quota()).sum()
-    }
-
-    /// What is kept of the group of a bucket.
-    pub(crate) fn standing(&self, bucket: &str) -> Standing {
-        self.kept.lock().identities.standing(bucket)
-    }
-
-    /// Writes down what is to be kept of the group of a bucket, and the epoch of its map.
-    pub(crate) fn note_standing(&self, bucket: &str, standing: Standing, epoch: i64) {
-        if let Err(error) = self.kept.lock().note_standing(bucket, standing, epoch) {
-            tracing::error!(bucket, %error, "what the bucket is in its group is not written down");
-        }
-    }
-
-    /// Lets every parked request be tried again.
-    pub(crate) fn wake_all(&self) {
-        for info in self.connections.all() {
-            info.mailbox.wake();
-        }
-    }
-
-    /// Seconds since the node started.
-    pub(crate) fn uptime_s(&self) -> u64 {
-        u64::from(
-            self.clock
-                .now()
-                .unix_s()
-                .saturating_sub(self.started_unix_s),
-        )
-    }
 }
 
 /// Fills `bytes` from the operating system's random source.
-pub(crate) fn fill_random(bytes: &mut [u8]) {
+fn fill_random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the operating system gives random bytes");
 }
 
 /// A random number.
-pub(crate) fn random_u64() -> u64 {
+fn random_u64() -> u64 {
     let mut bytes = [0; 8];
     fill_random(&mut bytes);
     u64::from_le_bytes(bytes)
 }
 
 /// A new identity for a vBucket's history: 48 bits, not 0.
-pub(crate) fn random_vb_uuid() -> VbUuid {
+fn random_vb_uuid() -> VbUuid {
     VbUuid((random_u64() >> 16).max(1))
 }
 
@@ -391,7 +232,7 @@ impl Node {
     ) -> bool {
         let served = self.state.bucket(bucket);
         let scope = StatScope {
-            node: &self.state,
+            node: &self.state.registry,
             bucket: served.as_deref(),
             connection: None,
         };
@@ -428,7 +269,7 @@ impl Node {
                 failed.push(format!("bucket {}: {error}", served.name()));
             }
         }
-        self.state.kept.lock().release();
+        self.state.world.kept().release();
         if failed.is_empty() {
             Ok(())
         } else {
@@ -443,7 +284,7 @@ fn open_state(
     (crew, descriptors): (&Arc<Crew>, Descriptors),
     warmed: &watch::Sender<usize>,
 ) -> Result<Arc<NodeState>, StartError> {
-    let clock = Arc::new(SystemClock::new());
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let started_unix_s = clock.now().unix_s();
     let mut secret = [0; 32];
     getrandom::fill(&mut secret).map_err(|error| StartError::System(error.to_string()))?;
@@ -470,37 +311,49 @@ fn open_state(
         }
         buckets.insert(name, Arc::new(served_at_first(bucket, ports, revision.rev)));
     }
-    Ok(Arc::new(NodeState {
+    let crew = Arc::clone(crew);
+    let own_threads = Arc::new(OwnThreads::default());
+    let (uuid, cluster) = {
+        let kept = &opened.kept.identities;
+        (kept.node_uuid.clone(), kept.cluster.clone())
+    };
+    let world = Arc::new(World::new(opened.kept, Arc::clone(&own_threads)));
+    let registry = Arc::new(Registry {
         clock,
+        env: Arc::clone(&world) as Arc<dyn Env>,
         identity,
         brake: LoginBrake::default(),
         connections: Connections::new(descriptors.kv),
         buffers: Arc::default(),
-        own_threads: OwnThreads::default(),
-        timings: (0..crew.len()).map(|_| Arc::new(Timings::new())).collect(),
-        crew: Arc::clone(crew),
+        timings: (0..crew.len())
+            .map(|_| Arc::new(Timings::default()))
+            .collect(),
+        serving: Arc::clone(crew.serving()),
         counters: NodeCounters::default(),
         ports,
         memcached: config.memcached.clone(),
         listen: config.listen,
         advertise: config.advertise.clone(),
-        tls: opened.tls.take(),
         waits,
         started_unix_s,
-        uuid: opened.kept.identities.node_uuid.clone(),
-        cluster: RwLock::new(opened.kept.identities.cluster.clone()),
-        kept: Mutex::new(opened.kept),
-        changing: Mutex::new(()),
-        revs: AtomicI64::new(0),
-        purge_age_s: config.purge_age_s,
-        journal_bytes: config.journal_bytes,
+        uuid,
         buckets: RwLock::new(buckets),
         global_map: RwLock::new(global_map(
             ports,
             &first_group.unwrap_or_default(),
             revision,
         )),
-        global_changed: watch::channel(0).0,
+    });
+    Ok(Arc::new(NodeState {
+        registry,
+        own_threads,
+        crew,
+        tls: opened.tls.take(),
+        world,
+        cluster: RwLock::new(cluster),
+        revs: AtomicI64::new(0),
+        purge_age_s: config.purge_age_s,
+        journal_bytes: config.journal_bytes,
     }))
 }
 
@@ -513,13 +366,14 @@ fn served_at_first(opened: open::OpenedBucket, ports: Ports, rev: i64) -> Served
         MapRevision { epoch, rev }
     };
     let manifest = bucket.manifest().uid();
-    let about = (
-        bucket.name(),
-        opened.uuid.as_str(),
-        bucket.vbuckets(),
+    let of = MapOf {
+        name: bucket.name(),
+        uuid: &opened.uuid,
+        vbuckets: bucket.vbuckets(),
         manifest,
-    );
-    let map = bucket_map(about, &opened.settings, ports, &group, revision);
+        settings: &opened.settings,
+    };
+    let map = bucket_map(of, ports, &group, revision);
     let identity = (opened.uuid, opened.settings);
     let served = ServedBucket::new(bucket, opened.workers, identity, map);
     served.set_group(group);
@@ -532,8 +386,9 @@ fn start_follower(state: &Arc<NodeState>, config: &NodeConfig) -> std::io::Resul
         return Ok(());
     };
     if let Some(served) = state.bucket(&of.bucket) {
-        let promoted = state.standing(&of.bucket).start_as(Some(of)) == StartAs::Promoted;
-        let follower = Follower::start(state, &served, (of.clone(), promoted))?;
+        let standing = state.env.standing(&of.bucket);
+        let promoted = standing.start_as(Some(&of.following())) == StartAs::Promoted;
+        let follower = Follower::start(&state.registry, &served, (of.clone(), promoted))?;
         served.set_follower(follower);
     }
     Ok(())
@@ -561,9 +416,11 @@ fn start_http(
         .spawn(move || {
             runtime.block_on(async move {
                 // They end with the runtime.
-                drop(tokio::spawn(memory_watch::watch(Arc::clone(&state))));
-                drop(tokio::spawn(watch_buffers(Arc::clone(&state))));
-                drop(tokio::spawn(logins::watch(Arc::clone(&state))));
+                drop(tokio::spawn(memory_watch::watch(Arc::clone(
+                    &state.registry,
+                ))));
+                drop(tokio::spawn(watch_buffers(Arc::clone(&state.registry))));
+                drop(tokio::spawn(logins::watch(Arc::clone(&state.registry))));
                 drop(tokio::spawn(balance(Arc::clone(&state.crew), workers)));
                 let listen = tokio::net::TcpListener::from_std;
                 let door = |socket, tls| {

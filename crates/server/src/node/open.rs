@@ -6,6 +6,10 @@ use std::sync::{Arc, mpsc};
 use bucket::{Bucket, BucketOptions, Clock, Workers};
 use engine::VbConfig;
 use model::DurabilityLevel;
+use registry::{
+    BucketConfig, BucketKind, BucketSettings, EvictionPolicy, Group, Standing, StartAs, Store,
+    VBUCKETS, collections,
+};
 use storage::{
     DiskOptions, DiskStore, ErrorKind, KvStore as _, OpenError, OpenErrorKind,
     Opened as OpenedStore, StoreError,
@@ -14,12 +18,8 @@ use tokio::sync::watch;
 
 use super::data_dir::{DataDir, Identities, Kept};
 use super::{address_space, random_u64, random_vb_uuid};
-use crate::clock::SystemClock;
-use crate::collections;
-use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy};
-use crate::config::{NodeConfig, StartError, VBUCKETS};
-use crate::replication::{Group, ReplicaOf, Standing, StartAs};
-use crate::store::Store;
+use crate::config::{NodeConfig, StartError};
+use crate::replication::ReplicaOf;
 use crate::tls::Tls;
 use crate::value::{SYSTEM_BYTES_MAX, VALUE_BYTES_MAX};
 
@@ -55,7 +55,7 @@ pub(super) struct Opened {
 /// Opens every bucket; `warmed` counts those whose warmup ended.
 pub(super) fn open_buckets(
     config: &NodeConfig,
-    clock: &Arc<SystemClock>,
+    clock: &Arc<dyn Clock>,
     warmed: &watch::Sender<usize>,
 ) -> Result<Opened, StartError> {
     let (dir, identities) = match &config.data_dir {
@@ -150,7 +150,7 @@ fn wanted(config: &NodeConfig, kept: &Kept) -> Vec<BucketSettings> {
 pub(super) fn open_new(
     settings: BucketSettings,
     dir: Option<&DataDir>,
-    (uuid, clock): (String, &Arc<SystemClock>),
+    (uuid, clock): (String, &Arc<dyn Clock>),
     (purge_age_s, journal_bytes): (u64, u64),
 ) -> Result<OpenedBucket, StartError> {
     let (store, clean) = open_store(&settings.bucket, dir, journal_bytes)?;
@@ -261,7 +261,7 @@ fn start(
     (clean, part, purge_age_s): (bool, (Standing, Option<&ReplicaOf>), u64),
     ((uuid, epoch), clock, done): (
         (String, i64),
-        &Arc<SystemClock>,
+        &Arc<dyn Clock>,
         impl FnOnce() + Send + 'static,
     ),
 ) -> Result<OpenedBucket, StartError> {
@@ -295,8 +295,7 @@ fn start(
         },
         flush_interval_ms: FLUSH_INTERVAL_MS,
     };
-    let clock = Arc::clone(clock) as Arc<dyn Clock>;
-    let bucket = Bucket::open(options, store, clock, &mut random_vb_uuid)
+    let bucket = Bucket::open(options, store, Arc::clone(clock), &mut random_vb_uuid)
         .map_err(|error| StartError::DataFormat(format!("bucket {}: {error}", config.name)))?;
     let group = take_part(&bucket, &part)?;
     let workers = Workers::start(&bucket, random_vb_uuid, done)
@@ -325,7 +324,8 @@ fn take_part(
         let done = bucket.become_replica(demote, random_vb_uuid());
         done.map_err(not_replica)
     };
-    match (standing.start_as(*of), of) {
+    let following = of.map(ReplicaOf::following);
+    match (standing.start_as(following.as_ref()), of) {
         (StartAs::Replica, Some(of)) => {
             let own = bucket.changed_vbuckets();
             if standing.superseded && !of.demote && own > 0 {
@@ -354,5 +354,5 @@ fn take_part(
         }
         _ => restore_manifest(bucket)?,
     }
-    Ok(standing.group(*of))
+    Ok(standing.group(following.as_ref()))
 }

@@ -1,14 +1,13 @@
 //! Salvage of a node's data directory: who the node and its buckets are, then bucket by bucket.
 
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
+use registry::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy};
 use storage::{SalvageError, Salvaged};
 
 use super::data_dir::{BUCKETS, Identities, stores};
 use super::{node_file, private};
-use crate::config::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy};
 use crate::tls;
 
 /// The quota of a bucket whose settings are lost.

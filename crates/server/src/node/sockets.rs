@@ -4,8 +4,10 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
+use registry::Ports;
+
 use super::NodeState;
-use crate::config::{NodeConfig, Ports, StartError};
+use crate::config::{NodeConfig, StartError};
 use crate::net::{Crew, Door, Listener, bind};
 
 /// Sockets that listen; nothing is accepted yet.

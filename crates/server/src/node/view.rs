@@ -5,21 +5,20 @@ use std::sync::Arc;
 
 use bucket::{FlusherState, WarmupStage};
 use engine::collections::{Manifest, ManifestError};
+use identity::{AuthenticatedUser, LoginTurn};
 use model::VbId;
+use registry::collections::CollectionsError;
+use registry::{BucketSettings, COMPATIBLE_VERSION, EvictionPolicy, ServedBucket, collections};
 use storage::KvStore;
 use tokio::sync::watch;
 
-use super::{COMPATIBLE_VERSION, NodeState};
+use super::NodeState;
 use crate::changes::{Feed, NoFeed, Wanted};
-use crate::collections::{self, CollectionsError};
-use crate::config::{BucketSettings, EvictionPolicy};
 use crate::http::{
     BucketChange, BucketSummary, BucketsError, ClusterChange, Eviction, NodeSummary, NodeView,
 };
-use crate::served::ServedBucket;
 use crate::stats;
 use crate::tls::Tls;
-use identity::{AuthenticatedUser, LoginTurn};
 
 impl NodeView for NodeState {
     fn authenticate(&self, name: &str, password: &[u8]) -> Option<AuthenticatedUser> {
@@ -27,11 +26,11 @@ impl NodeView for NodeState {
     }
 
     fn login_turn(&self, peer: IpAddr) -> LoginTurn {
-        NodeState::login_turn(self, peer)
+        self.registry.login_turn(peer)
     }
 
     fn note_login(&self, peer: IpAddr, right: bool) {
-        NodeState::note_login(self, peer, right);
+        self.registry.note_login(peer, right);
     }
 
     fn hold_body(&self, bytes: usize) -> bool {
@@ -84,11 +83,11 @@ impl NodeView for NodeState {
     }
 
     fn bucket_names(&self) -> Vec<String> {
-        Self::bucket_names(self)
+        self.registry.bucket_names()
     }
 
     fn bucket(&self, name: &str) -> Option<BucketSummary> {
-        let served = Self::bucket(self, name)?;
+        let served = self.registry.bucket(name)?;
         let bucket = &served.bucket;
         let (mut items, mut operations) = (0, 0);
         for id in (0..bucket.vbuckets()).map(VbId) {
@@ -127,7 +126,7 @@ impl NodeView for NodeState {
     }
 
     fn bucket_settings(&self, name: &str) -> Option<BucketSettings> {
-        let served = Self::bucket(self, name)?;
+        let served = self.registry.bucket(name)?;
         let mut settings = served.settings();
         settings.bucket.quota_bytes = served.bucket.memory().quota();
         Some(settings)
@@ -147,7 +146,7 @@ impl NodeView for NodeState {
     }
 
     fn bucket_config(&self, name: &str) -> Option<Arc<str>> {
-        Some(Self::bucket(self, name)?.map().json)
+        Some(self.registry.bucket(name)?.map().json)
     }
 
     fn global_config(&self) -> Arc<str> {
@@ -155,19 +154,20 @@ impl NodeView for NodeState {
     }
 
     fn config_changes(&self, bucket: Option<&str>) -> Option<watch::Receiver<u64>> {
-        match bucket {
-            Some(name) => Some(Self::bucket(self, name)?.map_changes()),
-            None => Some(self.global_changed.subscribe()),
+        if let Some(name) = bucket {
+            self.registry.bucket(name)?;
         }
+        Some(self.world.maps())
     }
 
     fn changes(&self, bucket: &str, wanted: &Wanted) -> Result<Feed, NoFeed> {
-        let served = Self::bucket(self, bucket).ok_or(NoFeed::NoBucket)?;
-        Feed::open(&served, Arc::clone(&self.clock), wanted)
+        let served = self.registry.bucket(bucket).ok_or(NoFeed::NoBucket)?;
+        let around = (Arc::clone(&self.clock), Arc::clone(&self.env));
+        Feed::open(&served, around, wanted)
     }
 
     fn manifest(&self, bucket: &str) -> Option<Arc<Manifest>> {
-        Some(Self::bucket(self, bucket)?.bucket.manifest())
+        Some(self.registry.bucket(bucket)?.bucket.manifest())
     }
 
     fn change_manifest(
@@ -175,8 +175,8 @@ impl NodeView for NodeState {
         bucket: &str,
         edit: &dyn Fn(&Manifest) -> Result<Manifest, ManifestError>,
     ) -> Option<Result<Arc<Manifest>, CollectionsError>> {
-        let served = Self::bucket(self, bucket)?;
-        Some(collections::change(self, &served, edit))
+        let served = self.registry.bucket(bucket)?;
+        Some(collections::change(&self.registry, &served, edit))
     }
 
     fn authority(&self) -> Option<Arc<str>> {
@@ -188,7 +188,7 @@ impl NodeView for NodeState {
     }
 
     fn metrics(&self) -> String {
-        stats::metrics(self)
+        stats::metrics(&self.registry)
     }
 }
 

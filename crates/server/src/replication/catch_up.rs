@@ -8,13 +8,13 @@
 use std::sync::Arc;
 
 use model::VbId;
+use registry::Progress;
 use wire::dcp::StreamFlags;
 use wire::{Frame, Opcode, Status};
 
 use super::consumer::Broken;
 use super::dialogue::{Dialogue, Opening};
 use super::intake::{Answered, Intake, Pushed, Wrong};
-use super::progress::Progress;
 use super::setup::Introduction;
 use super::target::Target;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::VbId;
+use registry::{NotThere, Progress, REGISTER, Stage};
 use wire::dcp::StreamFlags;
 use wire::request::GetAllVbSeqnos;
 use wire::response::VbSeqnos;
@@ -13,11 +14,9 @@ use wire::{Envelope, Frame, Opaque, Opcode, Status, encode_raw};
 
 use super::controls::NOOP_INTERVAL_S;
 use super::dialogue::{Dialogue, Opening};
-use super::group::NotThere;
 use super::intake::{Answered, Intake, Pushed, Wrong, send};
 use super::passive::Violation;
-use super::progress::{Progress, Stage};
-use super::setup::{Introduction, REGISTER};
+use super::setup::Introduction;
 use super::target::Target;
 
 /// A connection on which nothing was heard for this long is dead, in the middle of a message too: the producer

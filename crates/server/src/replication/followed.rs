@@ -6,27 +6,24 @@ use std::time::Duration;
 
 use engine::{CheckpointKind, OpError, ReplicaError};
 use model::{Document, FailoverLog, Seqno, VbId, VbState};
+use registry::{ActiveNode, NotThere, Registry, ServedBucket};
 use wire::dcp::{MarkerFlags, MarkerVersion, SnapshotMarker};
 
-use super::ReplicaOf;
-use super::group::{self, NotThere};
 use super::target::{NotTaken, Position, Resolved, Target};
-use crate::node::NodeState;
-use crate::served::ServedBucket;
 
 /// The bucket that follows, and whom it follows if it does so by itself.
 pub(super) struct Followed {
-    pub(super) node: Arc<NodeState>,
+    pub(super) node: Arc<Registry>,
     pub(super) served: Arc<ServedBucket>,
     pub(super) active: Option<Active>,
 }
 
 /// The node that is followed.
 pub(super) struct Active {
-    /// What was configured.
-    pub(super) of: ReplicaOf,
     /// Host and port that this connection is to.
     pub(super) at: (String, u16),
+    /// Whether that is a port with TLS.
+    pub(super) over_tls: bool,
     /// Whether what is here may be given up; until a node was followed.
     pub(super) demote: Arc<AtomicBool>,
 }
@@ -111,11 +108,12 @@ impl Target for Followed {
         let Some(active) = &self.active else {
             return Ok(());
         };
-        let of = ReplicaOf {
+        let to = ActiveNode {
+            at: active.at.clone(),
+            over_tls: active.over_tls,
             demote: active.demote.load(Ordering::Relaxed),
-            ..active.of.clone()
         };
-        group::registered(&self.node, &self.served, (&of, &active.at), answer)?;
+        registry::registered(&self.node, &self.served, &to, answer)?;
         active.demote.store(false, Ordering::Relaxed);
         Ok(())
     }

@@ -15,18 +15,15 @@ use std::time::Duration;
 
 use bucket::{ReadySet, Wake, WarmupStage};
 use model::{Now, VbId};
+use registry::{Progress, Registry, ServedBucket, Stage};
 use wire::dcp::{StreamFlags, flow_bytes_of};
 use wire::{Frame, Opaque, Opcode, Response, Status};
 
-use super::Stage;
 use super::controls::{Controls, Wishes};
 use super::followed::Followed;
 use super::intake::{Answered, Intake, Pushed, Wrong};
 use super::passive::Violation;
-use super::progress::Progress;
 use super::target::Target;
-use crate::node::NodeState;
-use crate::served::ServedBucket;
 use crate::session::Refusal;
 
 /// How long a producer may be silent.
@@ -73,7 +70,7 @@ impl Inbound {
     /// Begins: the first setting is asked for.
     pub(crate) fn open(
         opener: &Opener<'_>,
-        (node, served): (Arc<NodeState>, Arc<ServedBucket>),
+        (node, served): (Arc<Registry>, Arc<ServedBucket>),
         (progress, wake): (Arc<Progress>, Arc<dyn Wake>),
         now: Now,
         out: &mut Vec<u8>,
@@ -376,7 +373,7 @@ fn share_of(all: u64, consumers: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::dcp::DcpSettings;
+    use registry::dcp::DcpSettings;
 
     #[test]
     fn a_window_is_a_share_of_the_quota_that_32_bits_can_say() {

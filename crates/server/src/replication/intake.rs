@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use model::{FailoverLog, Seqno, VbId};
+use registry::Progress;
 use wire::dcp::{
     BufferAck, SeqnoAcknowledged, SetVbucketState, SnapshotMarker, StreamEnd, StreamFlags,
     StreamRequest, flow_bytes_of, parse_rollback,
@@ -17,7 +18,6 @@ use wire::{Envelope, Frame, Message, Opaque, Opcode, Response, Status, encode_ra
 
 use super::changes::{document_of, event_document_of, resolved_of};
 use super::passive::{Passive, Took, Violation};
-use super::progress::Progress;
 use super::target::{NotTaken, Target};
 use super::window::Window;
 

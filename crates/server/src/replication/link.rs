@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bucket::{ReadySet, Wake, WarmupStage};
 use model::VbId;
+use registry::{Peer, Progress, Registry, ServedBucket, Stage};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 
@@ -15,13 +16,9 @@ use super::catch_up::CatchUp;
 use super::consumer::{Broken, Consumer};
 use super::controls::Wishes;
 use super::followed::{Active, Followed};
-use super::group::Peer;
-use super::progress::{Progress, Stage};
 use super::setup::Introduction;
 use super::socket::{connect, send, timed_out};
-use super::{Order, ReplicaOf, group};
-use crate::node::{NodeState, random_u64};
-use crate::served::ServedBucket;
+use super::{Order, ReplicaOf};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// How long a connection may stand still before its clock is looked at.
@@ -42,7 +39,7 @@ const WINDOW_BYTES_MAX: u64 = 256 << 20;
 
 /// Everything that the replica's thread works with.
 pub(super) struct Link {
-    pub(super) node: Arc<NodeState>,
+    pub(super) node: Arc<Registry>,
     pub(super) served: Arc<ServedBucket>,
     pub(super) of: ReplicaOf,
     /// Whether what is here may still be given up for a node of an earlier epoch, or for another bucket: until
@@ -190,8 +187,8 @@ impl Link {
             node: Arc::clone(&self.node),
             served: Arc::clone(&self.served),
             active: Some(Active {
-                of: self.of.clone(),
                 at: at.clone(),
+                over_tls: self.of.tls.is_some(),
                 demote: Arc::clone(&self.demote),
             }),
         };
@@ -245,14 +242,18 @@ impl Link {
         Introduction {
             user: self.of.username.clone(),
             password: self.of.password.clone(),
-            nonce: format!("{:016x}{:016x}", random_u64(), random_u64()),
+            nonce: format!(
+                "{:016x}{:016x}",
+                self.node.env.random_u64(),
+                self.node.env.random_u64()
+            ),
             bucket: self.of.bucket.clone(),
             name: format!("replica:{}:{}", self.node.uuid, self.of.bucket),
             wishes: Wishes {
                 window_bytes: window as u32,
                 consumer: self.node.uuid.clone(),
             },
-            about: group::introduction(
+            about: registry::introduction(
                 &self.node,
                 &self.served,
                 self.demote.load(Ordering::Relaxed),
@@ -358,7 +359,7 @@ impl Link {
     fn promote(&self) -> Vec<Peer> {
         let mut others = self.served.group().peers;
         self.with_configured(&mut others);
-        group::promote(&self.node, &self.served, others.clone());
+        registry::promote(&self.node, &self.served, others.clone());
         self.progress.set_stage(Stage::Promoted);
         self.node.wake_all();
         others

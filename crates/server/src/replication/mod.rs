@@ -15,22 +15,17 @@
 
 mod catch_up;
 mod changes;
-mod claims;
 mod consumer;
 mod controls;
 mod dialogue;
 mod followed;
-mod group;
 mod inbound;
 mod intake;
 mod link;
 mod notice;
 mod passive;
-mod progress;
 mod setup;
 mod socket;
-mod standing;
-mod supersede;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -41,25 +36,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
+use registry::{Following, Follows, Peer, Progress, Registry, ServedBucket, Stage};
 use tokio::sync::watch;
 
-use crate::node::NodeState;
-use crate::served::ServedBucket;
 use crate::tls::Trust;
 
-pub(crate) use claims::Claims;
-pub use group::is_host;
-pub(crate) use group::{
-    Group, bucket_map, forget_replicas, global_map, manifest_changed, promote, register,
-};
 pub(crate) use inbound::{Inbound, Opener, window_bytes};
-pub(crate) use progress::{Progress, Stage};
-pub(crate) use setup::REGISTER;
-pub(crate) use standing::{Standing, StartAs};
-pub(crate) use supersede::{PROMOTED, hear, heard_of_epoch};
-
-/// Path of the setting that makes a replica active.
-pub(crate) const PROMOTE: &[u8] = b"replication.promote";
 
 /// The node and bucket that a bucket of this node is to follow.
 #[derive(Clone, PartialEq, Eq)]
@@ -95,6 +77,16 @@ impl fmt::Debug for ReplicaOf {
     }
 }
 
+impl ReplicaOf {
+    /// The node to follow, as far as settings tell.
+    pub(crate) fn following(&self) -> Following {
+        Following {
+            active: Peer::configured(&self.host, self.port, self.tls.is_some()),
+            demote: self.demote,
+        }
+    }
+}
+
 /// What the replica's thread is told to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
@@ -108,7 +100,7 @@ enum Order {
 
 /// A bucket that follows another one.
 pub(crate) struct Follower {
-    pub(crate) progress: Arc<Progress>,
+    progress: Arc<Progress>,
     orders: watch::Sender<Order>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -120,7 +112,7 @@ impl Follower {
     /// # Errors
     /// The thread cannot be started.
     pub(crate) fn start(
-        node: &Arc<NodeState>,
+        node: &Arc<Registry>,
         served: &Arc<ServedBucket>,
         (of, promoted): (ReplicaOf, bool),
     ) -> std::io::Result<Arc<Self>> {
@@ -154,10 +146,16 @@ impl Follower {
             thread: Mutex::new(Some(thread)),
         }))
     }
+}
+
+impl Follows for Follower {
+    fn progress(&self) -> &Progress {
+        &self.progress
+    }
 
     /// Asks for the promotion; [`Progress::stage`] tells when it is done and
     /// [`Progress::declined`] that it will not be, and all sessions are woken then.
-    pub(crate) fn promote(&self, force: bool) {
+    fn promote(&self, force: bool) {
         let wanted = Order::Promote { force };
         self.orders.send_if_modified(|order| {
             let declined = self.progress.take_declined().is_some();
@@ -171,12 +169,12 @@ impl Follower {
     }
 
     /// Whether it still does, or will again.
-    pub(crate) fn follows(&self) -> bool {
+    fn follows(&self) -> bool {
         !matches!(self.progress.stage(), Stage::Promoted | Stage::Stopped)
     }
 
     /// Ends the connection and waits until the thread has ended.
-    pub(crate) fn stop(&self) {
+    fn stop(&self) {
         self.orders.send_replace(Order::Stop);
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()

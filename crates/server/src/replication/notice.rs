@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 
+use registry::{Heard, Peer, Stage, give_way, heard, news};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 use wire::Frame;
@@ -9,14 +10,11 @@ use wire::Frame;
 use super::Order;
 use super::consumer::Broken;
 use super::dialogue::{Dialogue, Opening};
-use super::group::Peer;
 use super::link::{
     BACKOFF_MAX, BACKOFF_MIN, End, FETCH_CONNECT_LIMIT, FETCH_STALL_LIMIT, Link, READ_BYTES,
 };
-use super::progress::Stage;
 use super::setup::Introduction;
 use super::socket::{connect, send, timed_out};
-use super::supersede::{Heard, give_way, heard, news};
 
 /// The conversation with one of them: bytes in, bytes out. It ends with the answer.
 struct Notice<'a> {
@@ -51,14 +49,14 @@ impl Dialogue for Notice<'_> {
 impl Link {
     /// Tells the others of a promotion before the last start.
     pub(super) async fn tell_again(self, orders: watch::Receiver<Order>) {
-        let mut others = self.node.standing(self.served.name()).peers;
+        let mut others = self.node.env.standing(self.served.name()).peers;
         self.with_configured(&mut others);
         self.tell_others(others, false, orders).await;
     }
 
     /// Adds the node that settings name, if it is not among `others`.
     pub(super) fn with_configured(&self, others: &mut Vec<Peer>) {
-        let configured = Peer::configured(&self.of);
+        let configured = self.of.following().active;
         let over_tls = self.of.tls.is_some();
         let there = configured.endpoint(over_tls);
         if !others.iter().any(|peer| peer.endpoint(over_tls) == there) {

@@ -1,16 +1,13 @@
 //! What a replica says before its first stream: who it is, which bucket, how it wants to be
 //! streamed to. One request at a time; each is answered before the next is sent.
 
+use identity::{Hash, Proof, SaltedCache, ScramClient};
+use registry::{PROMOTED, REGISTER};
 use wire::dcp::{DcpOpen, OpenFlags};
 use wire::request::{Hello, Sasl, SelectBucket};
 use wire::{Envelope, Feature, FeatureList, Message, Opaque, Opcode, Status, TooLong, encode_raw};
 
 use super::controls::{Controls, Wishes};
-use super::supersede::PROMOTED;
-use identity::{Hash, Proof, SaltedCache, ScramClient};
-
-/// Path of the setting under which a replica makes itself known to its active node.
-pub(crate) const REGISTER: &[u8] = b"replication.replica";
 
 const AGENT: &[u8] =
     concat!("{\"a\":\"settee-replica/", env!("CARGO_PKG_VERSION"), "\"}").as_bytes();

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use model::{Document, FailoverLog, Seqno, SnapshotRange, VbId, VbState, VbUuid};
+use registry::NotThere;
 use wire::dcp::SnapshotMarker;
-
-use super::group::NotThere;
 
 /// Where a replica vBucket stands: what a stream is asked for with.
 #[derive(Clone, Debug, PartialEq, Eq)]

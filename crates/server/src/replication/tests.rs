@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use identity::{Identity, NewUser, Role, SaslSession, SaslStep};
 use model::{
     Cas, Datatype, Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbState,
     VbUuid,
 };
 use proptest::prelude::*;
+use registry::{NotThere, Progress, Stage};
 use wire::dcp::{
     Abort, BufferAck, Commit, Deletion, EndReason, Expiration, MarkerFlags, MarkerVersion,
     Mutation, Prepare, SeqnoAdvanced, SnapshotMarker, StreamEnd, StreamRequest, envelope,
@@ -21,12 +23,9 @@ use wire::{
 
 use super::consumer::{Broken, Consumer};
 use super::controls::Wishes;
-use super::group::NotThere;
 use super::passive::Violation;
-use super::progress::{Progress, Stage};
 use super::setup::Introduction;
 use super::target::{NotTaken, Position, Resolved, Target};
-use identity::{Identity, NewUser, Role, SaslSession, SaslStep};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const UUID: VbUuid = VbUuid(0xaaaa);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bucket::{Limit, Memory, MemoryRefusal};
+use registry::ServedBucket;
 
 use super::{Context, Park, Refusal};
-use crate::served::ServedBucket;
 
 /// How often a request that waits for room looks again.
 pub(super) const ROOM_LOOK: Duration = Duration::from_millis(1);

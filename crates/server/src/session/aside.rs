@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use registry::{SMALL_BYTES, ServedBucket};
+
 use super::{Context, Refusal};
-use crate::net::SMALL_BYTES;
-use crate::served::ServedBucket;
 
 /// Bytes that count as held by connections until this is dropped.
 pub(crate) struct SetAside(Option<(Arc<ServedBucket>, usize)>);

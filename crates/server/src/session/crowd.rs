@@ -8,11 +8,10 @@ use std::time::Duration;
 use bucket::Eviction;
 use engine::Outcome;
 use model::{Datatype, Now, VbId};
+use registry::{Buffers, SMALL_BYTES, ServedBucket};
 use wire::{Frame, Magic, Opcode, Status};
 
 use super::{Done, Park, Refusal, Session, StoredKey};
-use crate::net::{Buffers, SMALL_BYTES};
-use crate::served::ServedBucket;
 use crate::value;
 
 /// How often a request that waits for others to hold less looks again.

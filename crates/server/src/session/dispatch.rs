@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use bucket::MemoryRefusal;
 use engine::OpError;
+use identity::Role;
 use model::{Cas, Datatype, Now, VbId};
+use registry::ServedBucket;
+use registry::timings::Answer;
 use wire::response::ErrorBody;
 use wire::{
     Feature, Frame, Header, InfoError, Magic, Malformed, RequestInfos, Response, ServerOpcode,
@@ -15,10 +18,7 @@ use wire::{
 
 use super::{Park, Reply, Session, StoredKey, admission, status};
 use crate::commands::{self, Command, Scope, UNKNOWN_COLLECTION_CONTEXT};
-use crate::served::ServedBucket;
-use crate::stats::timings::Answer;
 use crate::value::{self, InflateError};
-use identity::Role;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use model::VbId;
+use registry::ServedBucket;
 use wire::{Decoded, Feature, Magic};
 
 use super::{Session, StoredKey};
-use crate::served::ServedBucket;
 
 /// A document by where it is.
 type Foreseen<'a> = (VbId, StoredKey<'a>);

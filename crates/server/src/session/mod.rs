@@ -18,13 +18,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bucket::Wake;
+use identity::{AuthenticatedUser, Role, SaslSession};
 use model::Datatype;
+use registry::cluster_map::{MapRevision, localize};
+use registry::timings::Timings;
+use registry::{ConnectionInfo, Registry, ServedBucket};
 use wire::push::{ClusterMapNotification, ConfigRev};
 use wire::{Decoded, Feature, FeatureSet, Limits};
 
-use crate::http::host::localize;
+use crate::commands::Scanning;
+use crate::net::Door;
+use crate::replication::Inbound;
+use crate::stats::Walk;
 use crowd::Crowd;
-use dcp::{Produced, SharedProducer};
+use dcp::{GuardedProducer, Produced};
+
 pub(crate) use dispatch::{Context, Done, Refusal, value_refusal};
 pub(crate) use features::grant;
 pub(crate) use key::StoredKey;
@@ -32,17 +40,6 @@ pub(crate) use login::{LoginAttempts, LoginStep};
 pub(crate) use owed::Owed;
 pub(crate) use park::Park;
 pub(crate) use reply::Reply;
-
-use crate::cluster_map::MapRevision;
-use crate::commands::Scanning;
-use crate::connections::ConnectionInfo;
-use crate::net::Door;
-use crate::node::NodeState;
-use crate::replication::Inbound;
-use crate::served::ServedBucket;
-use crate::stats::Walk;
-use crate::stats::timings::Timings;
-use identity::{AuthenticatedUser, Role, SaslSession};
 
 /// Output beyond which nothing more is run until the peer took some of it.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
@@ -81,7 +78,7 @@ pub(crate) enum Verdict {
 
 /// The state of one conversation.
 pub(crate) struct Session {
-    pub(crate) node: Arc<NodeState>,
+    pub(crate) node: Arc<Registry>,
     pub(crate) info: Arc<ConnectionInfo>,
     pub(crate) timings: Arc<Timings>,
     pub(crate) features: FeatureSet,
@@ -105,7 +102,7 @@ pub(crate) struct Session {
     /// The range scan that the request at the front of the input is about.
     pub(crate) scan: Option<Box<Scanning>>,
     /// Set once the connection streams changes.
-    pub(crate) dcp: Option<SharedProducer>,
+    pub(crate) dcp: Option<Arc<GuardedProducer>>,
     /// Set once the connection brings changes here.
     pub(crate) inbound: Option<Box<Inbound>>,
     /// Durable writes that wait to be decided, in the order of their requests.
@@ -119,7 +116,7 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(
-        node: Arc<NodeState>,
+        node: Arc<Registry>,
         info: Arc<ConnectionInfo>,
         timings: Arc<Timings>,
         door: Door,
@@ -322,7 +319,7 @@ impl Session {
     /// The conversation is over.
     pub(crate) fn end(&mut self) {
         if let Some(producer) = self.dcp.take() {
-            producer.lock().leave(&producer);
+            producer.leave();
         }
         drop(self.inbound.take());
         drop(self.scan.take());

@@ -9,11 +9,11 @@ use std::time::Duration;
 use bucket::DurableWait;
 use engine::{Decision, Mutated};
 use model::{Datatype, Now};
+use registry::timings::Answer;
 use wire::response::{ErrorBody, MutationToken};
 use wire::{Feature, Frame, Header, RequestInfos, Status};
 
 use super::{Reply, Session, status};
-use crate::stats::timings::Answer;
 
 /// Answers owed to one peer at most; more requests wait in the input, and so does the time within
 /// which they are decided. Far above what clients have under way; a quarter of a MiB.

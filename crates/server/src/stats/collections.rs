@@ -5,11 +5,11 @@ use std::sync::Arc;
 use bucket::Hold;
 use engine::collections::{Collection, CollectionCounts, Manifest, OpenCollection, Scope};
 use model::{CollectionId, ManifestUid, ScopeId, Seqno, VbId};
+use registry::ServedBucket;
 
 use super::StatError;
 use super::rows::{Hex, Rows, Text};
 use super::vbuckets::number;
-use crate::served::ServedBucket;
 
 /// Bytes of rows after which a part of a long answer ends. Other requests of the thread wait for
 /// a part, some 10 us: a thousand collections in every vBucket are a gigabyte.

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use model::VbId;
+use registry::ServedBucket;
+use registry::dcp::{ProducerFigures, SharedProducer};
 
 use super::StatError;
 use super::catalogue::{CONSUMERS, PREFIX_SUMS, PRODUCERS, STREAMS, TOTALS};
 use super::collections::PART_BYTES;
 use super::rows::Rows;
 use super::vbuckets::number;
-use crate::served::ServedBucket;
-use crate::session::dcp::{ProducerFigures, SharedProducer};
 
 /// Sums over connections.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,7 +42,7 @@ fn producers(served: &ServedBucket) -> Vec<ProducerFigures> {
 
 /// Figures of a producer; what its streams have still to send is asked of one vBucket at a time.
 fn figures(producer: &SharedProducer, served: &ServedBucket) -> ProducerFigures {
-    let mut figures = producer.lock().figures(served.bucket.clock().now());
+    let mut figures = producer.figures(served.bucket.clock().now());
     for stream in &mut figures.streams {
         let read = stream.stream.read.0;
         let high = served

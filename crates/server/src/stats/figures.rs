@@ -5,12 +5,10 @@ use std::cell::OnceCell;
 use bucket::{Counters, Hold, WarmupStage};
 use engine::{CheckpointStats, CursorStats, DurabilityStats, HashStats, VBucket, VbStats};
 use model::{FailoverEntry, Now, VbId, VbState, VbUuid};
+use registry::timings::{Answer, Merged, Timings};
+use registry::{Registry, ServedBucket};
 use storage::{DiskUsage, HistoryKept, KvStore as _, Upkeep};
 use wire::{Opcode, Status};
-
-use super::timings::{Answer, Merged, Timings};
-use crate::node::NodeState;
-use crate::served::ServedBucket;
 
 /// Opcodes that count as `cmd_get`.
 const GETS: &[Opcode] = &[
@@ -121,7 +119,7 @@ impl Class {
 
 /// One look at the node.
 pub(super) struct NodeFigures<'a> {
-    pub(super) node: &'a NodeState,
+    pub(super) node: &'a Registry,
     pub(super) now: Now,
     pub(super) connections: (usize, u64, u64),
     pub(super) connections_max: usize,
@@ -129,7 +127,7 @@ pub(super) struct NodeFigures<'a> {
 }
 
 impl<'a> NodeFigures<'a> {
-    pub(super) fn of(node: &'a NodeState) -> Self {
+    pub(super) fn of(node: &'a Registry) -> Self {
         Self {
             node,
             now: node.clock.now(),
@@ -183,7 +181,7 @@ impl<'a> NodeFigures<'a> {
 }
 
 /// What every worker recorded.
-pub(super) fn workers(node: &NodeState) -> impl Iterator<Item = &Timings> {
+pub(super) fn workers(node: &Registry) -> impl Iterator<Item = &Timings> {
     node.timings.iter().map(|timings| -> &Timings { timings })
 }
 
@@ -303,14 +301,14 @@ impl Sums {
 
 /// One look at a bucket; what costs something is looked at when it is asked for.
 pub(super) struct BucketFigures<'a> {
-    pub(super) node: &'a NodeState,
+    pub(super) node: &'a Registry,
     pub(super) served: &'a ServedBucket,
     sums: OnceCell<Sums>,
     disk: OnceCell<DiskUsage>,
 }
 
 impl<'a> BucketFigures<'a> {
-    pub(super) fn of(node: &'a NodeState, served: &'a ServedBucket) -> Self {
+    pub(super) fn of(node: &'a Registry, served: &'a ServedBucket) -> Self {
         Self {
             node,
             served,
@@ -348,7 +346,7 @@ impl<'a> BucketFigures<'a> {
 
     /// Whether documents survive a restart.
     pub(super) fn is_durable(&self) -> bool {
-        matches!(self.served.bucket.store(), crate::store::Store::Disk(_))
+        matches!(self.served.bucket.store(), registry::Store::Disk(_))
     }
 }
 

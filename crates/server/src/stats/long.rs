@@ -2,14 +2,10 @@
 
 use storage::DiskUsage;
 
-use super::collections;
-use super::dcp;
 use super::figures::BucketFigures;
-use super::node;
-use super::replication;
 use super::rows::Rows;
 use super::vbuckets::{self, Shares};
-use super::{StatError, StatScope};
+use super::{StatError, StatScope, collections, dcp, node, replication};
 
 /// Where an answer stands that is given in parts.
 pub(crate) enum Walk {

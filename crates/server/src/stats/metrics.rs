@@ -9,13 +9,13 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::{self, Registry};
+use prometheus_client::registry::{Metric as Collected, Registry as Metrics, Unit as MetricUnit};
+use registry::Registry;
 use wire::{Opcode, Standing};
 
 use super::catalogue::{self, Metric, NODE, Row, STATES, Unit};
 use super::figures::{BucketFigures, NodeFigures};
 use super::rows::Value;
-use crate::node::NodeState;
 
 /// Upper edges of the buckets of command durations, microseconds.
 const EDGES_US: [u64; 10] = [10, 25, 50, 100, 250, 500, 1_000, 10_000, 100_000, 1_000_000];
@@ -25,8 +25,8 @@ type Labels = Vec<(&'static str, String)>;
 /// The metrics page in the OpenMetrics text format.
 ///
 /// Cost: one pass over the vBuckets of every bucket, O(1) under the lock of each.
-pub(crate) fn metrics(node: &NodeState) -> String {
-    let mut registry = Registry::with_prefix("settee");
+pub(crate) fn metrics(node: &Registry) -> String {
+    let mut registry = Metrics::with_prefix("settee");
     let figures = NodeFigures::of(node);
     for row in NODE {
         register(
@@ -71,14 +71,14 @@ pub(crate) fn metrics(node: &NodeState) -> String {
     page
 }
 
-fn register<F>(registry: &mut Registry, row: &Row<F>, values: &[(Labels, Value)]) {
+fn register<F>(registry: &mut Metrics, row: &Row<F>, values: &[(Labels, Value)]) {
     let Some(metric) = row.metric else { return };
     let (unit, per_unit) = match row.about.unit {
-        Unit::Bytes => (Some(registry::Unit::Bytes), 1.0),
-        Unit::Seconds => (Some(registry::Unit::Seconds), 1.0),
-        Unit::Millis => (Some(registry::Unit::Seconds), 1e3),
-        Unit::Micros => (Some(registry::Unit::Seconds), 1e6),
-        Unit::Nanos => (Some(registry::Unit::Seconds), 1e9),
+        Unit::Bytes => (Some(MetricUnit::Bytes), 1.0),
+        Unit::Seconds => (Some(MetricUnit::Seconds), 1.0),
+        Unit::Millis => (Some(MetricUnit::Seconds), 1e3),
+        Unit::Micros => (Some(MetricUnit::Seconds), 1e6),
+        Unit::Nanos => (Some(MetricUnit::Seconds), 1e9),
         _ => (None, 1.0),
     };
     let number = |value: &Value| as_number(value) / per_unit;
@@ -104,9 +104,9 @@ fn register<F>(registry: &mut Registry, row: &Row<F>, values: &[(Labels, Value)]
 }
 
 fn with_unit(
-    registry: &mut Registry,
-    (name, help, unit): (&str, &str, Option<registry::Unit>),
-    metric: impl registry::Metric,
+    registry: &mut Metrics,
+    (name, help, unit): (&str, &str, Option<MetricUnit>),
+    metric: impl Collected,
 ) {
     match unit {
         Some(unit) => registry.register_with_unit(name, help, unit, metric),
@@ -124,7 +124,7 @@ fn as_number(value: &Value) -> f64 {
     }
 }
 
-fn commands(registry: &mut Registry, figures: &NodeFigures<'_>) {
+fn commands(registry: &mut Metrics, figures: &NodeFigures<'_>) {
     let family = Family::<Labels, Counter>::default();
     for opcode in Opcode::all() {
         let total = figures.merged(opcode.0).total();
@@ -180,7 +180,7 @@ impl Durations {
 impl Collector for Durations {
     #[expect(clippy::cast_precision_loss, reason = "metrics are fractions")]
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let unit = registry::Unit::Seconds;
+        let unit = MetricUnit::Seconds;
         let mut family = encoder.encode_descriptor(
             "command_duration",
             "Time of a command on the node.",

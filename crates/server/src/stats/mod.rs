@@ -26,24 +26,22 @@ mod vbuckets;
 
 #[cfg(test)]
 mod tests;
-pub(crate) mod timings;
 
 pub use catalogue::stats_page;
 pub(crate) use long::Walk;
 pub(crate) use metrics::metrics;
 pub(crate) use moment::utc;
 
+use identity::Role;
+use registry::{Registry, ServedBucket};
+
 use catalogue::{BucketRow, GROUPS, NODE, NodeRow, STATES};
 use figures::{BucketFigures, NodeFigures};
 use rows::Rows;
 
-use crate::node::NodeState;
-use crate::served::ServedBucket;
-use identity::Role;
-
 /// What a request for statistics may look at.
 pub(crate) struct StatScope<'a> {
-    pub(crate) node: &'a NodeState,
+    pub(crate) node: &'a Registry,
     /// The selected bucket.
     pub(crate) bucket: Option<&'a ServedBucket>,
     /// Who asks, if it is a connection.
@@ -135,7 +133,7 @@ fn whole(
 fn bucket_group(
     name: &str,
     arguments: &[&str],
-    (node, served): (&NodeState, &ServedBucket),
+    (node, served): (&Registry, &ServedBucket),
     rows: &mut Rows<'_, '_>,
 ) -> Result<(), StatError> {
     let figures = BucketFigures::of(node, served);

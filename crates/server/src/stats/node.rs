@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bucket::{Counters, WarmupStage};
+use registry::timings::{Merged, Timings};
+use registry::{BucketKind, Registry, ServedBucket};
 use serde_json::{Value, json};
 use wire::{Opcode, Status};
 
 use super::figures::{NodeFigures, workers};
 use super::rows::Rows;
-use super::timings::Merged;
 use super::{StatError, StatScope, node_rows};
-use crate::config::BucketKind;
-use crate::node::NodeState;
-use crate::served::ServedBucket;
 
 /// Looks at a clock that are timed together.
 const LOOKS: u64 = 64;
@@ -47,7 +45,7 @@ pub(super) fn collect(
         ("clocks", []) => clocks(node, rows),
         ("responses", []) => responses(node, false, rows),
         ("responses", ["all"]) => responses(node, true, rows),
-        ("reset", [] | ["timings"]) => workers(node).for_each(super::timings::Timings::reset),
+        ("reset", [] | ["timings"]) => workers(node).for_each(Timings::reset),
         _ => return Err(StatError::UnknownGroup),
     }
     Ok(())
@@ -77,7 +75,7 @@ fn connection(id: u64, scope: &StatScope<'_>, rows: &mut Rows<'_, '_>) {
     }
 }
 
-fn bucket_details(node: &NodeState) -> Value {
+fn bucket_details(node: &Registry) -> Value {
     let mut clients: BTreeMap<String, u64> = BTreeMap::new();
     for info in node.connections.all() {
         let selected = info.to_json()["bucket"].as_str().unwrap_or("").to_owned();
@@ -105,7 +103,7 @@ fn bucket_details(node: &NodeState) -> Value {
     json!({ "buckets": buckets })
 }
 
-fn clocks(node: &NodeState, rows: &mut Rows<'_, '_>) {
+fn clocks(node: &Registry, rows: &mut Rows<'_, '_>) {
     let clock = &node.clock;
     let cost_ns = |look: &dyn Fn() -> u64| {
         let start = clock.mono_ns();
@@ -124,7 +122,7 @@ fn clocks(node: &NodeState, rows: &mut Rows<'_, '_>) {
 }
 
 /// Rows for every opcode that was seen; buckets whose edges are powers of two microseconds.
-pub(super) fn timings(node: &NodeState, rows: &mut Rows<'_, '_>) {
+pub(super) fn timings(node: &Registry, rows: &mut Rows<'_, '_>) {
     for opcode in Opcode::all() {
         let merged = Merged::of(workers(node), opcode.0);
         let total = merged.total();
@@ -154,7 +152,7 @@ pub(super) fn commit_timings(served: &ServedBucket, rows: &mut Rows<'_, '_>) {
 }
 
 /// How often each status was answered.
-fn responses(node: &NodeState, all: bool, rows: &mut Rows<'_, '_>) {
+fn responses(node: &Registry, all: bool, rows: &mut Rows<'_, '_>) {
     let mut counts = serde_json::Map::new();
     for status in Status::all() {
         let count: u64 = workers(node).map(|timings| timings.responses(status)).sum();
@@ -182,11 +180,11 @@ fn power_buckets(merged: &Merged) -> Vec<(u64, u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::timings::Timings;
+    use registry::timings::Timings;
 
     #[test]
     fn buckets_are_powers_of_two_and_lose_nothing() {
-        let timings = Timings::new();
+        let timings = Timings::default();
         for ns in [200, 1_100, 9_000, 12_000, 12_500, 70_000] {
             timings.record(0, ns);
         }

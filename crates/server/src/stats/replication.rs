@@ -3,11 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::VbId;
+use registry::{Progress, ServedBucket};
 
 use super::collections::PART_BYTES;
 use super::rows::Rows;
-use crate::replication::Progress;
-use crate::served::ServedBucket;
 
 /// Picks one of the replica's counters.
 type Counter = fn(&Progress) -> &AtomicU64;
@@ -21,9 +20,9 @@ pub(super) fn totals(served: &ServedBucket, rows: &mut Rows<'_, '_>) {
         .map(|peer| format!("{}:{}", peer.host, peer.kv_port))
         .collect();
     rows.row("peer", addresses.join(", "));
-    let progress = served.follower().map(|follower| &follower.progress);
+    let progress = served.follower().map(|follower| follower.progress());
     rows.row("stage", progress.map_or("none", |one| one.stage().name()));
-    let last_error = progress.map(|one| one.last_error());
+    let last_error = progress.map(Progress::last_error);
     rows.row("last_error", last_error.unwrap_or_default());
     let counters: [(&str, Counter); 7] = [
         ("connects", |one| &one.connects),
@@ -45,7 +44,7 @@ pub(super) fn totals(served: &ServedBucket, rows: &mut Rows<'_, '_>) {
 /// The next part of the rows of vBuckets, from `next` on; where it goes on. One vBucket is locked at a
 /// time.
 pub(super) fn part(served: &ServedBucket, mut next: u16, rows: &mut Rows<'_, '_>) -> Option<u16> {
-    let progress = served.follower().map(|follower| &follower.progress);
+    let progress = served.follower().map(|follower| follower.progress());
     let full = rows.bytes() + PART_BYTES;
     let end = served.bucket.vbuckets();
     while next < end && rows.bytes() < full {

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use registry::ServedBucket;
+
 use super::StatError;
 use super::rows::Rows;
 use super::vbuckets::number;
-use crate::served::ServedBucket;
 
 /// Every range scan of one vBucket, or of all.
 pub(super) fn collect(

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use model::VbId;
+use registry::{BucketConfig, BucketKind};
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::catalogue::{GROUPS, LEFT_OUT, rows_of};
 use super::stats_page;
-use crate::config::{BucketConfig, BucketKind, NodeConfig};
+use crate::config::NodeConfig;
 use crate::node::Node;
 
 const STAT: u8 = 0x10;
@@ -42,7 +43,7 @@ impl Running {
                 name: "default".into(),
                 quota_bytes: 128 << 20,
                 kind: BucketKind::Couchbase,
-                eviction: crate::config::EvictionPolicy::Values,
+                eviction: registry::EvictionPolicy::Values,
                 durability_min: None,
             }],
             replica_of: None,

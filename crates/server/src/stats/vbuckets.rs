@@ -2,6 +2,7 @@
 
 use bucket::Hold;
 use model::VbId;
+use registry::ServedBucket;
 use storage::DiskUsage;
 
 use super::StatError;
@@ -9,7 +10,6 @@ use super::catalogue::{VBUCKETS, VbRow};
 use super::collections::PART_BYTES;
 use super::figures::VbFigures;
 use super::rows::Rows;
-use crate::served::ServedBucket;
 
 /// vBuckets that one part looks at.
 const PART_VBUCKETS: u16 = 64;

@@ -4,10 +4,9 @@
 //! certificate that is served is made anew at each start, for the names under which the node is
 //! reached then, so clients need not be told again when the node listens elsewhere.
 
-use std::fs;
-use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,

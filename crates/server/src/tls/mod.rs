@@ -8,7 +8,6 @@ mod trust;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::RwLock;
 use rustls::ServerConfig;
@@ -22,9 +21,6 @@ use sha2::{Digest as _, Sha256};
 use crate::config::{CertificateFiles, NodeConfig, StartError};
 
 pub use trust::Trust;
-
-/// How long a peer may take for its handshake.
-pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The part of a data directory in which an authority that was made is kept.
 const DIRECTORY: &str = "tls";

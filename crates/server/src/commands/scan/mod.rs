@@ -9,15 +9,13 @@ use std::time::Duration;
 use bucket::{Scan, ScanAsk, ScanError, ScanId, ScanNext, ScanRun};
 use engine::OpError;
 use model::{Datatype, VbId, VbState};
+use registry::{BucketKind, ServedBucket, Store};
 use wire::request::{Message, RangeScanCancel, RangeScanContinue, RangeScanCreate};
 use wire::{Feature, Frame, Status};
 
-use crate::config::BucketKind;
-use crate::node::random_u64;
-use crate::served::ServedBucket;
 use crate::session::{Context, Done, Refusal, Reply};
-use crate::store::Store;
 use answers::Answers;
+
 pub(crate) use ask::Needs;
 
 /// How long the opening of a view is waited for.
@@ -155,8 +153,8 @@ fn begin(
     bucket: &Arc<ServedBucket>,
     ask: ScanAsk,
 ) -> Result<Done, Refusal> {
-    let number = u128::from(random_u64()) << 64 | u128::from(random_u64());
-    let id = ScanId(number.to_be_bytes());
+    let mut id = ScanId([0; 16]);
+    context.session.node.env.fill_random(&mut id.0);
     let begun = bucket.bucket.begin_scan(id, ask, context.session.waker())?;
     let scan = begun.map_err(refusal)?;
     context.park();

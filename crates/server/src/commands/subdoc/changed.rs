@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use engine::OpError;
 use model::{Attributes, Document, body_at};
+use registry::Env;
 use wire::Status;
 use wire::request::PathFlags;
 
@@ -24,6 +25,8 @@ pub(super) struct Wanted<'a> {
     pub(super) makes: bool,
     /// Whether the answer tells of several paths.
     pub(super) multi: bool,
+    /// Where random numbers come from.
+    pub(super) env: &'a dyn Env,
 }
 
 /// A document with its changes made, and what they tell.
@@ -82,6 +85,7 @@ pub(super) fn changed(
         body: Cow::Borrowed(shown.body),
         parts,
         makes: wanted.makes,
+        env: wanted.env,
         placeholders: None,
     };
     let mut told = Vec::new();
@@ -131,6 +135,7 @@ struct Work<'a> {
     /// Whether parts of the body can be changed.
     parts: Result<(), Status>,
     makes: bool,
+    env: &'a dyn Env,
     /// Made for the first macro.
     placeholders: Option<Placeholders>,
 }
@@ -203,7 +208,9 @@ impl Work<'_> {
         if let Macro::Virtual(path) = asked {
             return self.shown_part(path).map(Cow::Owned);
         }
-        let placeholders = self.placeholders.get_or_insert_with(Placeholders::new);
+        let env = self.env;
+        let made = || Placeholders::new(&mut || env.random_u64());
+        let placeholders = self.placeholders.get_or_insert_with(made);
         let string = placeholders.string_of(asked);
         string
             .map(Cow::Owned)

@@ -8,8 +8,6 @@
 use model::{Cas, Seqno};
 use wire::Status;
 
-use crate::node::random_u64;
-
 /// What a macro stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Macro<'a> {
@@ -55,11 +53,12 @@ pub(super) struct Placeholders {
 }
 
 impl Placeholders {
-    pub(super) fn new() -> Self {
+    /// Of random numbers.
+    pub(super) fn new(random: &mut dyn FnMut() -> u64) -> Self {
         Self {
-            cas: noise(),
-            seqno: noise(),
-            checksum: noise(),
+            cas: noise(random),
+            seqno: noise(random),
+            checksum: noise(random),
         }
     }
 
@@ -129,11 +128,11 @@ fn positions(value: &[u8], wanted: &[u8]) -> Vec<usize> {
 }
 
 /// Characters that stand for themselves in a string of JSON, six random bits each.
-fn noise<const N: usize>() -> [u8; N] {
+fn noise<const N: usize>(random: &mut dyn FnMut() -> u64) -> [u8; N] {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut out = [0; N];
     for chunk in out.chunks_mut(10) {
-        let mut bits = random_u64();
+        let mut bits = random();
         for byte in chunk {
             *byte = ALPHABET[(bits & 63) as usize];
             bits >>= 6;
@@ -170,7 +169,12 @@ mod tests {
 
     #[test]
     fn numbers_take_the_places_of_their_macros() {
-        let placeholders = Placeholders::new();
+        let mut last = 0_u64;
+        let mut random = || {
+            last = last.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            last ^ last >> 29
+        };
+        let placeholders = Placeholders::new(&mut random);
         let mut value = Vec::new();
         for asked in [Macro::Seqno, Macro::BodyChecksum, Macro::Cas, Macro::Cas] {
             value.extend(placeholders.string_of(asked).unwrap());

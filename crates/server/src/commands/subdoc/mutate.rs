@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use engine::{Exchange, Got, Mutated, OpError, Outcome};
 use model::{Attributes, Cas, Datatype, Draft, Kind, Meta, Now, VbId};
+use registry::{Env, ServedBucket};
 use wire::request::{DocFlags, Message, Subdoc, SubdocExtras, SubdocMulti};
 use wire::{Frame, Status};
 
@@ -19,7 +20,6 @@ use super::{
     A, AD, CD, MD, RV, Spec, What, check, check_all, check_doc_flags, check_negotiated,
     check_writes, rules,
 };
-use crate::served::ServedBucket;
 use crate::session::{Context, Done, Refusal, Reply, StoredKey};
 use crate::subdoc::Path;
 use crate::value::is_json;
@@ -69,11 +69,19 @@ struct Asked<'a> {
     item_flags: Option<u32>,
 }
 
+/// What a request is judged with.
+#[derive(Clone, Copy)]
+struct Asking<'a> {
+    multi: bool,
+    now: Now,
+    env: &'a dyn Env,
+}
+
 fn judge<'a>(
     frame: &Frame<'_>,
     specs: &'a [Spec<'a>],
     extras: SubdocExtras,
-    (multi, now): (bool, Now),
+    asking: Asking<'a>,
 ) -> Result<Asked<'a>, Refusal> {
     let flags = extras.doc_flags.unwrap_or_default();
     let has = |flag| flags.contains(flag);
@@ -97,11 +105,12 @@ fn judge<'a>(
             wanted: Wanted {
                 specs,
                 makes,
-                multi,
+                multi: asking.multi,
+                env: asking.env,
             },
             flags,
             cas: frame.header.cas,
-            expiry: absolute_expiry(extras.expiry.unwrap_or(0), now)?,
+            expiry: absolute_expiry(extras.expiry.unwrap_or(0), asking.now)?,
             item_flags: extras.item_flags,
         });
     };
@@ -176,7 +185,13 @@ fn run(
     multi: bool,
 ) -> Result<Done, Refusal> {
     check_negotiated(context, specs)?;
-    let asked = judge(frame, specs, extras, (multi, context.now))?;
+    let env = Arc::clone(&context.session.node.env);
+    let asking = Asking {
+        multi,
+        now: context.now,
+        env: &*env,
+    };
+    let asked = judge(frame, specs, extras, asking)?;
     let bucket = context.bucket()?;
     let key = context.key(key)?;
     let vb = context.vbucket(frame, &key);

@@ -12,7 +12,13 @@ use axum::http::{Method, Request, Response, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt;
+use identity::{FAILURES_PER_CONNECTION, Role};
 use parking_lot::{Condvar, Mutex};
+use registry::cluster_map::{
+    BUCKET_CAPABILITIES, BucketMap, HOST_PLACEHOLDER, MapRevision, NodeAddress, TlsPorts,
+    bucket_config, global_config,
+};
+use registry::collections::CollectionsError;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,10 +27,6 @@ use tower::ServiceExt;
 
 use super::*;
 use crate::changes::{Feed, NoFeed, Wanted};
-use crate::cluster_map::{BUCKET_CAPABILITIES, BucketMap, MapRevision, NodeAddress, TlsPorts};
-use crate::cluster_map::{HOST_PLACEHOLDER, bucket_config, global_config};
-use crate::collections::CollectionsError;
-use identity::{FAILURES_PER_CONNECTION, Role};
 
 const UUID: &str = "5f6a00112233445566778899aabbccdd";
 const NODE: NodeAddress<'_> = NodeAddress {
@@ -150,7 +152,7 @@ impl NodeView for FakeNode {
             replicas: 0,
             max_ttl_s: 0,
             flush_enabled: false,
-            history: crate::config::HistorySettings::default(),
+            history: registry::HistorySettings::default(),
             vbuckets: 1024,
             manifest_uid: 0,
             ready: self.ready().is_ok(),

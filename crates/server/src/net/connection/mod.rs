@@ -22,12 +22,10 @@ use bucket::Wake as _;
 use mio::event::Event;
 use mio::net::TcpStream;
 use prefetch_index::prefetch_index;
+use registry::{Addresses, ConnectionInfo, Held, HeldBells, Mailbox};
 
 use self::room::ROOM_LOOK;
-use super::buffers::Held;
-use super::mailbox::{HeldBells, Mailbox};
 use super::worker::{Arrival, Door, Home, Place, serve_alone};
-use crate::connections::ConnectionInfo;
 use crate::node::NodeState;
 use crate::session::dcp::Produced;
 use crate::session::{Received, Session, Verdict};
@@ -197,15 +195,19 @@ impl Connection<TcpStream> {
             Door::Tls => Some(sealed::seal(node)?),
             Door::Plain | Door::Classic => None,
         };
-        let Some(info) = node
-            .connections
-            .register((&stream, tls.is_some()), &mailbox)
-        else {
+        let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
             node.connections.give_up();
             return None;
         };
+        let tls_on = tls.is_some();
+        let addresses = Addresses {
+            peer,
+            local,
+            tls: tls_on,
+        };
+        let info = node.connections.register(addresses, &mailbox);
         let timings = Arc::clone(&home.timings);
-        let session = Session::new(Arc::clone(node), Arc::clone(&info), timings, door);
+        let session = Session::new(Arc::clone(&node.registry), Arc::clone(&info), timings, door);
         let (next, until) = match tls {
             Some(_) => (Next::Shake, Some(Instant::now() + node.waits.handshake)),
             None => (Next::Read, None),

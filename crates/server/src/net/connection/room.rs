@@ -4,10 +4,10 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
+use registry::LARGE_BYTES;
 use wire::Status;
 
 use super::{Connection, Next, READ_BYTES, Scratch};
-use crate::net::line::LARGE_BYTES;
 use crate::session::Refusal;
 
 /// How often it looks whether there is room. The reliever takes a few milliseconds for it.

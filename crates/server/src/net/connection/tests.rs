@@ -5,11 +5,13 @@ use std::net::{TcpListener, TcpStream as Socket};
 use std::sync::Arc;
 use std::time::Duration;
 
+use registry::Waits;
+use wire::Opcode;
+
 use super::*;
+use crate::node::Node;
 use crate::node::tests::client::{Client, PASSWORD, Request, USER};
 use crate::node::tests::{bucket, config, started};
-use crate::node::{Node, Waits};
-use wire::Opcode;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const DOCUMENTS: u64 = 64;

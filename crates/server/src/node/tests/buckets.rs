@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use model::{DurabilityLevel, VbId};
+use registry::{
+    BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy, HistorySettings,
+};
 use wire::{Opcode, Status};
 
 use super::client::{Client, Request, SDK};
 use super::{Node, Waits, bucket, config, started};
-use crate::config::{
-    BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy, HistorySettings,
-};
 use crate::http::{BucketChange, BucketsError, ClusterChange, NodeView as _};
 
 fn on(place: &Path) -> Node {
@@ -60,12 +60,12 @@ fn a_bucket_that_was_made_survives_a_restart() {
     assert_eq!(make(&node, shop(true)), Err(BucketsError::Exists));
     let mut client = shopper(&node);
     client.set("a", "1").ok();
-    let uuid = node.state.bucket("shop").unwrap().uuid.clone();
+    let uuid = node.state.registry.bucket("shop").unwrap().uuid.clone();
     drop(client);
     node.shutdown().unwrap();
 
     let node = on(place.path());
-    let served = node.state.bucket("shop").unwrap();
+    let served = node.state.registry.bucket("shop").unwrap();
     assert_eq!(served.uuid, uuid);
     assert_eq!(served.settings(), shop(false));
     assert_eq!(served.bucket.options().vb.max_ttl_s, 1000);
@@ -92,7 +92,7 @@ fn a_dropped_bucket_lets_everybody_go_and_leaves_nothing() {
     let mut client = shopper(&node);
     client.set("a", "1").ok();
     let mut elsewhere = Client::ready(node.ports().kv);
-    let before = node.state.bucket("shop").unwrap().map().revision;
+    let before = node.state.registry.bucket("shop").unwrap().map().revision;
     let store = place.path().join("buckets/shop");
     assert!(store.exists());
 
@@ -103,7 +103,7 @@ fn a_dropped_bucket_lets_everybody_go_and_leaves_nothing() {
     assert!(!store.exists());
 
     make(&node, shop(false)).unwrap();
-    assert!(node.state.bucket("shop").unwrap().map().revision > before);
+    assert!(node.state.registry.bucket("shop").unwrap().map().revision > before);
     shopper(&node).get("a").is(Status::KEY_ENOENT);
     drop_shop(&node).unwrap();
     node.shutdown().unwrap();
@@ -139,7 +139,7 @@ fn a_flush_removes_documents_and_keeps_collections() {
     changed.unwrap().unwrap();
     let mut client = shopper(&node);
     client.set("a", "1").ok();
-    let served = node.state.bucket("shop").unwrap();
+    let served = node.state.registry.bucket("shop").unwrap();
     let history = |id| {
         let uuid = |vb: &mut engine::VBucket| vb.failover_log().newest().uuid;
         served.bucket.with_vbucket(VbId(id), uuid).unwrap()

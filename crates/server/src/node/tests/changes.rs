@@ -111,17 +111,17 @@ fn readers_that_do_not_read_hold_a_part_of_the_quota_and_small_writes_go_on() {
     let served = node.state.bucket("default").unwrap();
     let readers: Vec<_> = (0..12).map(|_| reader(&node)).collect();
     until("nobody gets anything", || {
-        served.pieces.bytes() >= LARGE_BYTES
+        served.loans.bytes() >= LARGE_BYTES
     });
     for round in 0..500 {
         client.set("small", format!("{round}")).ok();
-        let held = served.pieces.bytes() as u64;
+        let held = served.loans.bytes() as u64;
         // One for each thread that found room at the same moment.
         assert!(held <= QUOTA / 8 + 2 * LARGE_BYTES as u64, "{held}");
         assert!(served.bucket.memory().backfills() >= held.min(1));
     }
     drop(readers);
-    until("all of it is given back", || served.pieces.bytes() == 0);
+    until("all of it is given back", || served.loans.bytes() == 0);
     until("of the account, too", || {
         served.bucket.memory().backfills() == 0
     });
@@ -135,10 +135,10 @@ fn what_one_does_not_take_is_taken_back_for_one_who_waits() {
     client.set("a", vec![b'l'; LARGE_BYTES]).ok();
     let served = node.state.bucket("default").unwrap();
     let mut deaf = reader(&node);
-    until("nothing is lent", || served.pieces.bytes() >= LARGE_BYTES);
+    until("nothing is lent", || served.loans.bytes() >= LARGE_BYTES);
     let mut late = reader(&node);
-    served.pieces.grant_nothing();
-    until("nothing is taken back", || served.pieces.taken_back() > 0);
+    served.loans.grant_nothing();
+    until("nothing is taken back", || served.loans.taken_back() > 0);
     let event = event(&mut late);
     let told = event.as_ref().and_then(|event| event["value"].as_str());
     // Without any time, what the late one reads may be taken as well.

@@ -118,7 +118,7 @@ fn a_large_request_that_waited_long_enough_is_refused_unread() {
     node.shutdown().unwrap();
 }
 
-fn memory_of(node: &Node) -> std::sync::Arc<crate::served::ServedBucket> {
+fn memory_of(node: &Node) -> std::sync::Arc<registry::ServedBucket> {
     node.state.bucket("default").unwrap()
 }
 

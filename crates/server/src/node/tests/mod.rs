@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use registry::cluster_map::MapRevision;
+use registry::{BucketConfig, BucketKind, MapVersion, ServedBucket, Waits};
 use wire::{Feature, Opcode, Status};
 
-use super::{Node, NodeState, Waits};
-use crate::cluster_map::MapRevision;
-use crate::config::{BucketConfig, BucketKind, NodeConfig};
-use crate::served::{MapVersion, ServedBucket};
+use super::{Node, NodeState};
+use crate::config::NodeConfig;
 use client::{Client, PASSWORD, Request, SDK, USER};
 
 mod buckets;
@@ -73,7 +73,7 @@ pub(crate) fn bucket(name: &str) -> BucketConfig {
         name: name.into(),
         quota_bytes: 64 << 20,
         kind: BucketKind::Ephemeral,
-        eviction: crate::config::EvictionPolicy::None,
+        eviction: registry::EvictionPolicy::None,
         durability_min: None,
     }
 }

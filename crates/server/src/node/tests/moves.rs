@@ -75,9 +75,9 @@ fn connections_move_between_workers_and_lose_nothing() {
             .collect();
         let mut writer = Client::ready(port);
         let mut turn = 0;
-        let began = crew.moves();
+        let began = crew.serving().moves.load(Ordering::Relaxed);
         let deadline = Instant::now() + Duration::from_mins(1);
-        while crew.moves() < began + MOVES || turn < keys.len() {
+        while crew.serving().moves.load(Ordering::Relaxed) < began + MOVES || turn < keys.len() {
             turn += 1;
             crew.serve_with(turn % 3 + 1);
             let key = &keys[turn % keys.len()];
@@ -88,7 +88,11 @@ fn connections_move_between_workers_and_lose_nothing() {
                 .unwrap();
             assert_eq!(told.extras[..8], seqno.to_be_bytes());
             assert_eq!(told.value, key.as_bytes());
-            assert!(Instant::now() < deadline, "{} moves", crew.moves());
+            assert!(
+                Instant::now() < deadline,
+                "{} moves",
+                crew.serving().moves.load(Ordering::Relaxed)
+            );
         }
         stop.store(true, Ordering::SeqCst);
         for writer in writers {
@@ -96,7 +100,7 @@ fn connections_move_between_workers_and_lose_nothing() {
         }
     });
     crew.serve_with(2);
-    assert_eq!(crew.serving(), 2);
+    assert_eq!(crew.serves_with(), 2);
     stream.expect_silence();
     node.shutdown().unwrap();
     assert_eq!(node.state.connections.counts().0, 0, "all are told to end");

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use model::VbId;
+use registry::{BucketConfig, BucketKind, EvictionPolicy};
 use wire::{Opcode, Status};
 
 use super::client::{self, Client, Request};
 use super::{Node, SOON, Waits, bucket, config, started};
-use crate::config::{BucketConfig, BucketKind, EvictionPolicy};
 
 /// Longer than any test: what waits this long never ends by itself.
 const LONG: Duration = Duration::from_mins(5);

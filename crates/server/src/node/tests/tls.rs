@@ -5,13 +5,13 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::thread;
 
+use client::{Answer, set};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConnection, SupportedProtocolVersion};
 use wire::Opcode;
 
 use super::*;
 use crate::config::CertificateFiles;
-use client::{Answer, set};
 
 /// A node with all its ports, and handshakes that may take so long.
 fn with_tls(data_dir: Option<&Path>, handshake: Duration) -> Node {

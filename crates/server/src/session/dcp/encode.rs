@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use engine::collections::SystemEvent;
 use engine::dcp::{Event, Snapshot, StreamEnd, Versions};
 use model::{Datatype, Document, Kind, VbId, body_at, split_key, system_section};
+use registry::dcp::{Agreed, MarkerVersion};
 use wire::dcp::{
     Abort, Commit, Deletion, EndReason, Expiration, MarkerFlags, MarkerVersion as Version,
     Mutation, OpenFlags, OsoSnapshot, Prepare, SeqnoAdvanced, SetVbucketState, SnapshotMarker,
@@ -13,7 +14,6 @@ use wire::dcp::{
 use wire::request::Message;
 use wire::{Envelope, Feature, FeatureSet, Opaque, Opcode, TooLong};
 
-use super::control::{MarkerVersion, Settings};
 use super::events::EventParts;
 use super::large::{LARGE_BYTES, LargeValue, Slot};
 use crate::value;
@@ -26,7 +26,7 @@ const COMPRESS_BYTES_MIN: usize = 32;
 /// How a connection wants its messages.
 pub(super) struct Form<'a> {
     pub(super) flags: OpenFlags,
-    pub(super) settings: &'a Settings,
+    pub(super) settings: &'a Agreed,
     pub(super) features: FeatureSet,
 }
 

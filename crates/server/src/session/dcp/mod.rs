@@ -14,22 +14,13 @@
 mod control;
 mod encode;
 mod events;
-mod figures;
 mod filter;
+mod guarded;
 mod large;
-mod oso;
 mod producer;
-mod registry;
-mod settings;
 mod streams;
 
 pub(crate) use events::event_of;
-pub(crate) use figures::{ProducerFigures, StreamFigures};
+pub(crate) use guarded::GuardedProducer;
 pub(crate) use large::LargeValue;
-pub(crate) use oso::OsoBackfill;
-pub(crate) use producer::{
-    OpenedStream, Produced, Producer, SILENCE_MAX, SharedProducer, StreamKey,
-};
-pub(crate) use registry::{DcpRegistry, RegisteredConsumer};
-#[cfg(test)]
-pub(crate) use settings::DcpSettings;
+pub(crate) use producer::{OpenedStream, Opening, Produced, Producer};

@@ -10,22 +10,20 @@ use engine::dcp::{
     StreamOptions, StreamRefusal,
 };
 use model::{FailoverLog, Now, VbId};
-use parking_lot::Mutex;
+use registry::dcp::{Agreed, ProducerFigures, StreamFigures, Totals};
+use registry::{Env, ServedBucket, Store};
 use wire::dcp::{DcpControl, OpenFlags, StreamFlags, StreamRequest, envelope};
 use wire::request::encode_raw;
 use wire::{Feature, FeatureSet, Opaque, Opcode, Status};
 
-use super::control::{Change, Settings};
+use super::control::{Change, Controlled as _};
 use super::encode::Form;
-use super::figures::{ProducerFigures, StreamFigures, Totals};
 use super::filter::{Filter, Limit};
 use super::large::{LargeValue, Slot};
 use super::streams::{Entry, Turn, Visited};
-use crate::served::ServedBucket;
 use crate::session::Refusal;
-use crate::store::Store;
 
-pub(crate) use super::streams::StreamKey;
+pub(crate) use registry::dcp::StreamKey;
 
 /// Most streams of one connection.
 const STREAMS_MAX: usize = 16 << 10;
@@ -33,14 +31,19 @@ const STREAMS_MAX: usize = 16 << 10;
 const SHARE_BYTES: usize = 64 << 10;
 /// Time between noops until the consumer says otherwise.
 const NOOP_INTERVAL_NS: u64 = 20 * 1_000_000_000;
-/// How long a consumer may be silent that gets noops.
-pub(crate) const SILENCE_MAX: Duration = Duration::from_mins(6);
 
 /// What statistics put in front of a name.
-const PREFIX: &str = "eq_dcpq:";
+pub(super) const PREFIX: &str = "eq_dcpq:";
 
-/// A producer, as its connection and statistics share it.
-pub(crate) type SharedProducer = Arc<Mutex<Producer>>;
+/// How a producer is opened.
+pub(crate) struct Opening {
+    /// What the consumer asks for.
+    pub(crate) flags: OpenFlags,
+    pub(crate) now: Now,
+    /// How long the consumer may be silent.
+    pub(crate) silence_max: Duration,
+    pub(crate) env: Arc<dyn Env>,
+}
 
 /// How a turn of a producer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,10 +66,11 @@ pub(crate) enum OpenedStream {
 
 /// The producer's side of one connection.
 pub(crate) struct Producer {
-    name: Box<str>,
-    served: Arc<ServedBucket>,
+    pub(super) name: Box<str>,
+    pub(super) served: Arc<ServedBucket>,
+    env: Arc<dyn Env>,
     flags: OpenFlags,
-    settings: Settings,
+    settings: Agreed,
     flow: FlowControl,
     keepalive: Keepalive,
     ready: Arc<ReadySet>,
@@ -83,22 +87,27 @@ pub(crate) struct Producer {
 }
 
 impl Producer {
-    /// A producer without streams. `name` is the consumer's, which is given up after so much
-    /// silence.
+    /// A producer without streams. `name` is the consumer's, which `wake` calls to take more.
     pub(crate) fn new(
         name: &str,
         served: Arc<ServedBucket>,
-        flags: OpenFlags,
         wake: Arc<dyn Wake>,
-        (now, silence_max): (Now, Duration),
+        opening: Opening,
     ) -> Self {
+        let Opening {
+            flags,
+            now,
+            silence_max,
+            env,
+        } = opening;
         let silence_ns = u64::try_from(silence_max.as_nanos()).unwrap_or(u64::MAX);
         let buffer = served.bucket.backfill_buffer();
         Self {
             name: format!("{PREFIX}{name}").into(),
             served,
+            env,
             flags,
-            settings: Settings::of(flags),
+            settings: Agreed::of(flags),
             flow: FlowControl::default(),
             keepalive: Keepalive::new(NOOP_INTERVAL_NS, silence_ns, now.mono_ns),
             ready: Arc::new(ReadySet::new(wake)),
@@ -469,6 +478,7 @@ impl Producer {
             };
             let mut turn = Turn {
                 bucket: &self.served.bucket,
+                env: &*self.env,
                 ready: &self.ready,
                 buffer: &self.buffer,
                 form: Form {
@@ -496,13 +506,6 @@ impl Producer {
     /// When [`Producer::produce`] is to be called although nobody woke it, monotonic nanoseconds.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         self.keepalive.deadline_ns()
-    }
-
-    /// The connection is over.
-    pub(crate) fn leave(&mut self, shared: &SharedProducer) {
-        self.close();
-        let name = self.name.strip_prefix(PREFIX).unwrap_or_default();
-        self.served.dcp.leave(name, shared);
     }
 
     /// Ends all streams without a word; nothing is produced any more.

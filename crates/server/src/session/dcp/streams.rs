@@ -7,22 +7,12 @@ use bucket::{
 };
 use engine::dcp::{Filled, FlowControl, Rows, StoreView, Stream, StreamEnd};
 use model::{Document, VbId, VbState};
+use registry::dcp::{OsoBackfill, StreamKey, Totals};
+use registry::{Env, Store};
 use wire::Opaque;
 
 use super::encode::{Address, Form};
-use super::figures::Totals;
 use super::large::Slot;
-use super::oso::OsoBackfill;
-use crate::node::random_vb_uuid;
-use crate::store::Store;
-
-/// Names a stream of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct StreamKey {
-    pub(crate) vb: VbId,
-    /// The number that the consumer gave it, zero for none.
-    pub(crate) id: u16,
-}
 
 /// One stream, and what it needs from outside of the engine.
 pub(super) struct Entry {
@@ -37,6 +27,7 @@ pub(super) struct Entry {
 /// What a stream needs to get on.
 pub(super) struct Turn<'a> {
     pub(super) bucket: &'a Bucket<Store>,
+    pub(super) env: &'a dyn Env,
     pub(super) ready: &'a Arc<ReadySet>,
     pub(super) buffer: &'a Arc<BackfillBuffer>,
     pub(super) form: Form<'a>,
@@ -217,7 +208,7 @@ impl Entry {
 
     /// The peer took over: this node's vBucket serves nobody any more.
     fn hand_over(&mut self, vb: VbId, turn: &Turn<'_>) {
-        let uuid = random_vb_uuid();
+        let uuid = turn.env.random_vb_uuid();
         match turn.bucket.set_vbucket(vb, VbState::Dead, None, uuid) {
             Ok(()) => {
                 self.epoch = turn.bucket.epoch(vb);

@@ -2,9 +2,9 @@
 
 use bucket::{CompactionStats, Counters, WarmupStage};
 use model::FailoverLog;
+use registry::BucketKind;
 
 use super::{BucketRow, GENERAL, StateRow, rows};
-use crate::config::BucketKind;
 use crate::stats::figures::BucketFigures;
 use crate::stats::rows::Value;
 

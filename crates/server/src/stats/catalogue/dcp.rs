@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use registry::dcp::{ProducerFigures, RegisteredConsumer, StreamFigures};
+
 use super::{Row, rows};
-use crate::session::dcp::{ProducerFigures, RegisteredConsumer, StreamFigures};
 use crate::stats::dcp::DcpTotals;
 use crate::stats::rows::Value;
 

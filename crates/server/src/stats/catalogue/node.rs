@@ -1,10 +1,13 @@
 //! Statistics of the node.
 
-use super::{GENERAL, NodeRow, rows};
-use crate::node::COMPATIBLE_VERSION;
-use crate::stats::figures::Class;
-use crate::stats::timings::Answer;
+use std::sync::atomic::Ordering;
+
+use registry::COMPATIBLE_VERSION;
+use registry::timings::Answer;
 use wire::Status;
+
+use super::{GENERAL, NodeRow, rows};
+use crate::stats::figures::Class;
 
 const BOTH: &[&str] = &["", "threads"];
 
@@ -26,10 +29,10 @@ pub(in crate::stats) static NODE: &[NodeRow] = rows! {
         |f| f.node.timings.len();
     BOTH "threads_serving" Count "How many of them connections are spread over now"
         Gauge "threads_serving",
-        |f| f.node.crew.serving();
+        |f| f.node.serving.threads.load(Ordering::Relaxed);
     BOTH "connections_moved" Count "Connections that went from one thread to another"
         Counter "connections_moved",
-        |f| f.node.crew.moves();
+        |f| f.node.serving.moves.load(Ordering::Relaxed);
     GENERAL "curr_connections" Count "Connections now" Gauge "connections",
         |f| f.connections.0;
     GENERAL "max_connections" Count "Connections that are served at the same time at most",

@@ -55,7 +55,7 @@ pub(in crate::stats) static PRESSURE: &[BucketRow] = rows! {
         |f| memory(f).backfills();
     MEMORY "ep_changes_taken_back" Count
         "Streams of changes over HTTP that ended: their readers held much, and moved nothing",
-        |f| f.served.pieces.taken_back();
+        |f| f.served.loans.taken_back();
     MEMORY "ep_mem_backfills_max" Bytes "What these may take, all streams together",
         |f| memory(f).backfills_max();
     MEMORY "ep_mem_transit" Bytes

@@ -1,29 +1,87 @@
-//! What a bucket is among the nodes that have it, as far as that must outlive the process
+//! The nodes that have a bucket: what is known of them, and what of it outlives the process
 //! (`node.json`).
 
 use serde::{Deserialize, Serialize};
 
-use super::ReplicaOf;
-use super::group::{Group, Peer};
+use crate::peer::Peer;
+
+/// The other nodes of a bucket, in their order, and where this one stands among them: first is the
+/// active node, the others are its replicas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    /// The other nodes, in their order.
+    pub peers: Vec<Peer>,
+    pub(crate) place: usize,
+    /// This node was the active one, and another one was promoted since.
+    pub(crate) superseded: bool,
+}
+
+impl Group {
+    /// Of a replica that follows the first of `peers`.
+    pub fn replica(peers: Vec<Peer>) -> Self {
+        Self {
+            place: peers.len(),
+            peers,
+            superseded: false,
+        }
+    }
+
+    /// Of a node that was the active one until one of `peers` was promoted, most likely the first.
+    pub fn superseded(peers: Vec<Peer>) -> Self {
+        Self {
+            superseded: true,
+            ..Self::replica(peers)
+        }
+    }
+
+    /// Whether this node was the active one until another one was promoted.
+    pub fn is_superseded(&self) -> bool {
+        self.superseded
+    }
+
+    /// The node that this one follows.
+    pub fn active(&self) -> Option<&Peer> {
+        self.peers.first().filter(|_| self.place > 0)
+    }
+
+    /// What this node is.
+    pub fn role(&self) -> &'static str {
+        match (self.peers.len(), self.place) {
+            _ if self.superseded => "superseded",
+            (0, _) => "alone",
+            (_, 0) => "active",
+            _ => "replica",
+        }
+    }
+}
+
+/// The node that settings name as the one to follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Following {
+    /// It, as far as settings tell.
+    pub active: Peer,
+    /// Whether what only this node has may be given up.
+    pub demote: bool,
+}
 
 /// What is kept of a bucket's group.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub struct Standing {
     /// A promotion made the bucket active here, and it has followed no node since.
     #[serde(default)]
-    pub(crate) promoted: bool,
+    pub promoted: bool,
     /// The bucket was active here, and another node was promoted since: it is not active,
     /// whatever the records of its vBuckets say.
     #[serde(default)]
-    pub(crate) superseded: bool,
+    pub superseded: bool,
     /// The other nodes as last known; of a superseded bucket the promoted node first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) peers: Vec<Peer>,
+    pub peers: Vec<Peer>,
 }
 
 /// How a bucket starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StartAs {
+pub enum StartAs {
     /// As its vBuckets say.
     Itself,
     /// As the active one, although the settings name a node to follow: it was promoted.
@@ -36,12 +94,12 @@ pub(crate) enum StartAs {
 
 impl Standing {
     /// Nothing that must be kept.
-    pub(crate) fn is_plain(&self) -> bool {
+    pub fn is_plain(&self) -> bool {
         *self == Self::default()
     }
 
     /// How the bucket starts, if `of` is what it is to follow.
-    pub(crate) fn start_as(&self, of: Option<&ReplicaOf>) -> StartAs {
+    pub fn start_as(&self, of: Option<&Following>) -> StartAs {
         match of {
             None if self.superseded => StartAs::Superseded,
             None => StartAs::Itself,
@@ -51,9 +109,9 @@ impl Standing {
     }
 
     /// The group with which the bucket starts.
-    pub(crate) fn group(&self, of: Option<&ReplicaOf>) -> Group {
+    pub fn group(&self, of: Option<&Following>) -> Group {
         match (self.start_as(of), of) {
-            (StartAs::Replica, Some(of)) => Group::following(of),
+            (StartAs::Replica, Some(of)) => Group::replica(vec![of.active.clone()]),
             (StartAs::Superseded, _) => Group::superseded(self.peers.clone()),
             _ => Group::default(),
         }
@@ -64,14 +122,9 @@ impl Standing {
 mod tests {
     use super::*;
 
-    fn of(demote: bool) -> ReplicaOf {
-        ReplicaOf {
-            host: "a".into(),
-            port: 1,
-            username: String::new(),
-            password: String::new(),
-            bucket: "default".into(),
-            tls: None,
+    fn of(demote: bool) -> Following {
+        Following {
+            active: Peer::configured("a", 1, false),
             demote,
         }
     }

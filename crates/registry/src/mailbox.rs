@@ -6,28 +6,34 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::Mutex;
 
-use super::inbox::Inbox;
-
 const WAKE: u8 = 1;
 const MAP_CHANGED: u8 = 2;
 const SHUTDOWN: u8 = 4;
 
 /// What was posted since the last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mail {
+pub struct Mail {
     /// The parked request is worth another try.
-    pub(crate) wake: bool,
+    pub wake: bool,
     /// The cluster map of a bucket changed.
-    pub(crate) map_changed: bool,
+    pub map_changed: bool,
     /// The node stops.
-    pub(crate) shutdown: bool,
+    pub shutdown: bool,
+}
+
+/// Where the thread that serves some connections hears of mail for one of them.
+pub trait Ring: Send + Sync {
+    /// There is mail for the connection in this seat. Blocks for no long time.
+    fn ring(&self, seat: usize);
 }
 
 /// Rings where a connection is served.
 #[derive(Clone)]
-pub(super) struct Bell {
-    pub(super) inbox: Arc<Inbox>,
-    pub(super) seat: usize,
+pub struct Bell {
+    /// The thread that serves it.
+    pub inbox: Arc<dyn Ring>,
+    /// Its number there.
+    pub seat: usize,
 }
 
 impl Bell {
@@ -38,7 +44,7 @@ impl Bell {
 
 /// The mailbox of one connection. Posting blocks nobody for long.
 #[derive(Default)]
-pub(crate) struct Mailbox {
+pub struct Mailbox {
     flags: AtomicU8,
     bell: Mutex<Option<Bell>>,
 }
@@ -53,11 +59,11 @@ thread_local! {
 /// Another thread is woken with a call of the system, which takes longer than a write. Whoever
 /// is answered first does not wait for that.
 #[derive(Debug)]
-pub(super) struct HeldBells(());
+pub struct HeldBells(());
 
 impl HeldBells {
     /// Holds the bells of this thread. One at a time.
-    pub(super) fn hold() -> Self {
+    pub fn hold() -> Self {
         HELD.with_borrow_mut(|held| {
             debug_assert!(held.is_none(), "they are rung before they are held again");
             *held = Some(Vec::new());
@@ -77,7 +83,7 @@ impl Drop for HeldBells {
 
 impl Mailbox {
     /// From now on this bell is rung. Mail that came before has rung in vain: look for it.
-    pub(super) fn hang(&self, bell: Bell) {
+    pub fn hang(&self, bell: Bell) {
         *self.bell.lock() = Some(bell);
     }
 
@@ -96,17 +102,17 @@ impl Mailbox {
     }
 
     /// Tells that the cluster map changed.
-    pub(crate) fn map_changed(&self) {
+    pub fn map_changed(&self) {
         self.post(MAP_CHANGED);
     }
 
     /// Tells that the node stops.
-    pub(crate) fn shut_down(&self) {
+    pub fn shut_down(&self) {
         self.post(SHUTDOWN);
     }
 
     /// Takes what was posted.
-    pub(crate) fn take(&self) -> Mail {
+    pub fn take(&self) -> Mail {
         let flags = self.flags.swap(0, Ordering::SeqCst);
         Mail {
             wake: flags & WAKE != 0,
@@ -116,12 +122,12 @@ impl Mailbox {
     }
 
     /// Whether there is something to take.
-    pub(super) fn has_mail(&self) -> bool {
+    pub fn has_mail(&self) -> bool {
         self.flags.load(Ordering::SeqCst) != 0
     }
 
     /// Whether the node stops; other mail stays to be taken.
-    pub(super) fn is_shutting_down(&self) -> bool {
+    pub fn is_shutting_down(&self) -> bool {
         self.flags.load(Ordering::SeqCst) & SHUTDOWN != 0
     }
 }
@@ -134,61 +140,40 @@ impl bucket::Wake for Mailbox {
 
 #[cfg(test)]
 mod tests {
-    use mio::Poll;
-
-    use super::super::inbox::Letters;
     use super::*;
 
-    fn rung(inbox: &Inbox) -> Vec<usize> {
-        let mut letters = Letters::default();
-        inbox.take(&mut letters);
-        letters.rung
+    #[derive(Default)]
+    struct Rung(Mutex<Vec<usize>>);
+
+    impl Ring for Rung {
+        fn ring(&self, seat: usize) {
+            self.0.lock().push(seat);
+        }
     }
 
     #[test]
     fn held_bells_ring_in_the_end() {
-        let poll = Poll::new().unwrap();
-        let inbox = Arc::new(Inbox::new(poll.registry()).unwrap());
+        let inbox = Arc::new(Rung::default());
+        let rung = || std::mem::take(&mut *inbox.0.lock());
         let mailbox = Mailbox::default();
         mailbox.hang(Bell {
-            inbox: Arc::clone(&inbox),
+            inbox: Arc::clone(&inbox) as Arc<dyn Ring>,
             seat: 7,
         });
         let held = HeldBells::hold();
         mailbox.map_changed();
         mailbox.shut_down();
-        assert!(rung(&inbox).is_empty(), "held");
+        assert!(rung().is_empty(), "held");
         assert!(mailbox.is_shutting_down());
         assert!(mailbox.take().map_changed, "it is there before the bell");
         assert!(!mailbox.has_mail());
         mailbox.map_changed();
         drop(held);
-        assert_eq!(rung(&inbox), [7, 7, 7], "once for each news");
+        assert_eq!(rung(), [7, 7, 7], "once for each news");
         mailbox.map_changed();
-        assert!(rung(&inbox).is_empty(), "known, and not taken yet");
+        assert!(rung().is_empty(), "known, and not taken yet");
         assert!(mailbox.take().map_changed);
         mailbox.map_changed();
-        assert_eq!(rung(&inbox), [7], "at once again");
-    }
-
-    #[test]
-    fn who_has_letters_does_not_fall_asleep() {
-        let poll = Poll::new().unwrap();
-        let inbox = Inbox::new(poll.registry()).unwrap();
-        let mut seen = Letters::default();
-        assert!(inbox.falls_asleep(&seen));
-        inbox.wakes_up();
-        inbox.ring(1);
-        assert!(!inbox.falls_asleep(&seen));
-        assert_eq!(rung(&inbox), [1]);
-        assert!(inbox.falls_asleep(&seen));
-        inbox.wakes_up();
-        inbox.close();
-        assert!(
-            !inbox.falls_asleep(&seen),
-            "it must look whether it is done"
-        );
-        inbox.take(&mut seen);
-        assert!(inbox.falls_asleep(&seen));
+        assert_eq!(rung(), [7], "at once again");
     }
 }

@@ -11,13 +11,13 @@ const NOBODY: u64 = 0;
 /// A claim ends with its stream. It is revoked when the vBucket becomes something that follows
 /// nobody: whatever it becomes later, the old stream does not go on.
 #[derive(Debug)]
-pub(crate) struct Claims {
+pub struct Claims {
     owners: Box<[AtomicU64]>,
 }
 
 impl Claims {
     /// Nobody follows.
-    pub(crate) fn new(vbuckets: u16) -> Self {
+    pub fn new(vbuckets: u16) -> Self {
         Self {
             owners: (0..vbuckets).map(|_| AtomicU64::new(NOBODY)).collect(),
         }
@@ -28,7 +28,7 @@ impl Claims {
     }
 
     /// Whether `connection` follows from now on; false when another one does, or it did already.
-    pub(crate) fn claim(&self, vb: VbId, connection: u64) -> bool {
+    pub fn claim(&self, vb: VbId, connection: u64) -> bool {
         let (order, otherwise) = (Ordering::SeqCst, Ordering::SeqCst);
         self.owner(vb).is_some_and(|owner| {
             owner
@@ -38,13 +38,13 @@ impl Claims {
     }
 
     /// Whether it still does.
-    pub(crate) fn holds(&self, vb: VbId, connection: u64) -> bool {
+    pub fn holds(&self, vb: VbId, connection: u64) -> bool {
         self.owner(vb)
             .is_some_and(|owner| owner.load(Ordering::SeqCst) == connection)
     }
 
     /// Its stream ended.
-    pub(crate) fn release(&self, vb: VbId, connection: u64) {
+    pub fn release(&self, vb: VbId, connection: u64) {
         if let Some(owner) = self.owner(vb) {
             let (order, otherwise) = (Ordering::SeqCst, Ordering::SeqCst);
             let _other_owner = owner.compare_exchange(connection, NOBODY, order, otherwise);
@@ -52,14 +52,14 @@ impl Claims {
     }
 
     /// All its streams ended.
-    pub(crate) fn release_all(&self, connection: u64) {
+    pub fn release_all(&self, connection: u64) {
         for index in 0..self.owners.len() {
             self.release(VbId(index as u16), connection);
         }
     }
 
     /// Nobody follows for the vBucket any more.
-    pub(crate) fn revoke(&self, vb: VbId) {
+    pub fn revoke(&self, vb: VbId) {
         if let Some(owner) = self.owner(vb) {
             owner.store(NOBODY, Ordering::SeqCst);
         }

@@ -10,8 +10,8 @@ use model::{CollectionId, ManifestUid, ScopeId};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::node::NodeState;
-use crate::replication::manifest_changed;
+use crate::publish::manifest_changed;
+use crate::registry::Registry;
 use crate::served::ServedBucket;
 
 /// Most bytes of a manifest that are parsed.
@@ -52,8 +52,8 @@ impl std::error::Error for CollectionsError {}
 /// See [`CollectionsError`]; nothing was changed then.
 ///
 /// Cost: blocks for a sync of the store.
-pub(crate) fn change(
-    node: &NodeState,
+pub fn change(
+    node: &Registry,
     served: &ServedBucket,
     edit: &dyn Fn(&Manifest) -> Result<Manifest, ManifestError>,
 ) -> Result<Arc<Manifest>, CollectionsError> {
@@ -126,12 +126,12 @@ pub fn to_json(manifest: &Manifest) -> ManifestForm<'_> {
 }
 
 /// The same as the store keeps it.
-pub(crate) fn to_bytes(manifest: &Manifest) -> Vec<u8> {
+pub fn to_bytes(manifest: &Manifest) -> Vec<u8> {
     to_json(manifest).to_string().into_bytes()
 }
 
 /// The manifest as HTTP management has it: 0 stands for the bucket's limit, -1 for none.
-pub(crate) fn to_management_json(manifest: &Manifest) -> ManifestForm<'_> {
+pub fn to_management_json(manifest: &Manifest) -> ManifestForm<'_> {
     form(manifest, |settings| {
         let ttl = match settings.max_ttl_s {
             None => 0,
@@ -189,7 +189,7 @@ pub fn of_json(text: &[u8]) -> Result<Manifest, ManifestError> {
 ///
 /// # Errors
 /// What is wrong, and the field that is.
-pub(crate) fn wanted_of_json(text: &[u8]) -> Result<Vec<WantedScope>, (String, &'static str)> {
+pub fn wanted_of_json(text: &[u8]) -> Result<Vec<WantedScope>, (String, &'static str)> {
     let of_it = |what| Err(("_".to_owned(), what));
     let Ok(json) = serde_json::from_slice::<Value>(text) else {
         return of_it("The body is not JSON");
@@ -246,7 +246,7 @@ const TTL_RANGE: &str = "The value must be in range from -1 to 2147483647";
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn management_ttl(ttl: i64) -> Result<Option<u32>, &'static str> {
+pub fn management_ttl(ttl: i64) -> Result<Option<u32>, &'static str> {
     match ttl {
         -1 => Ok(Some(0)),
         0 => Ok(None),

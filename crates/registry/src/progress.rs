@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 /// What the replica's connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Stage {
+pub enum Stage {
     /// The bucket is loading.
     Waiting = 0,
     /// There is no connection.
@@ -36,7 +36,7 @@ impl Stage {
     }
 
     /// The name that statistics show.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
             Self::Connecting => "connecting",
@@ -50,29 +50,30 @@ impl Stage {
 
 /// Totals and positions of one replicated bucket.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub struct Progress {
     stage: AtomicU8,
     /// Connections that were made.
-    pub(crate) connects: AtomicU64,
+    pub connects: AtomicU64,
     /// Documents and deletions taken.
-    pub(crate) changes: AtomicU64,
+    pub changes: AtomicU64,
     /// Bytes of counted messages.
-    pub(crate) bytes: AtomicU64,
+    pub bytes: AtomicU64,
     /// Bytes acknowledged.
-    pub(crate) acked_bytes: AtomicU64,
+    pub acked_bytes: AtomicU64,
     /// Rollbacks made.
-    pub(crate) rollbacks: AtomicU64,
+    pub rollbacks: AtomicU64,
     /// Times that acknowledgements were held back for lack of memory.
-    pub(crate) pauses: AtomicU64,
+    pub pauses: AtomicU64,
     /// Streams that are granted and not ended.
-    pub(crate) streams: AtomicU64,
+    pub streams: AtomicU64,
     peer_seqnos: Vec<AtomicU64>,
     last_error: Mutex<String>,
     declined: Mutex<Option<String>>,
 }
 
 impl Progress {
-    pub(crate) fn new(vbuckets: u16) -> Self {
+    /// Of a bucket with so many vBuckets.
+    pub fn new(vbuckets: u16) -> Self {
         Self {
             stage: AtomicU8::new(Stage::Waiting as u8),
             connects: AtomicU64::new(0),
@@ -88,57 +89,64 @@ impl Progress {
         }
     }
 
-    pub(crate) fn stage(&self) -> Stage {
+    /// What it does now.
+    pub fn stage(&self) -> Stage {
         Stage::of(self.stage.load(Ordering::Relaxed))
     }
 
-    pub(super) fn set_stage(&self, stage: Stage) {
+    /// Notes what it does now.
+    pub fn set_stage(&self, stage: Stage) {
         self.stage.store(stage as u8, Ordering::Relaxed);
     }
 
     /// The high seqno of the active vBucket as last heard; 0 before that.
-    pub(crate) fn peer_seqno(&self, vb: VbId) -> Seqno {
+    pub fn peer_seqno(&self, vb: VbId) -> Seqno {
         let seqno = self.peer_seqnos.get(usize::from(vb.0));
         Seqno(seqno.map_or(0, |seqno| seqno.load(Ordering::Relaxed)))
     }
 
-    pub(super) fn set_peer_seqno(&self, vb: VbId, seqno: Seqno) {
+    /// Notes the active node's last seqno of a vBucket.
+    pub fn set_peer_seqno(&self, vb: VbId, seqno: Seqno) {
         if let Some(known) = self.peer_seqnos.get(usize::from(vb.0)) {
             known.store(seqno.0, Ordering::Relaxed);
         }
     }
 
     /// A marker told of a seqno.
-    pub(super) fn raise_peer_seqno(&self, vb: VbId, seqno: Seqno) {
+    pub fn raise_peer_seqno(&self, vb: VbId, seqno: Seqno) {
         if let Some(known) = self.peer_seqnos.get(usize::from(vb.0)) {
             known.fetch_max(seqno.0, Ordering::Relaxed);
         }
     }
 
     /// Why the last connection ended; empty if none did.
-    pub(crate) fn last_error(&self) -> String {
+    pub fn last_error(&self) -> String {
         self.last_error.lock().clone()
     }
 
-    pub(super) fn set_last_error(&self, error: &str) {
+    /// Notes why it failed last.
+    pub fn set_last_error(&self, error: &str) {
         error.clone_into(&mut self.last_error.lock());
     }
 
     /// Why the last promotion that was asked for did not take place; `None` if it did, or is
     /// under way.
-    pub(crate) fn declined(&self) -> Option<String> {
+    pub fn declined(&self) -> Option<String> {
         self.declined.lock().clone()
     }
 
-    pub(super) fn decline(&self, reason: String) {
+    /// Notes why a promotion was declined.
+    pub fn decline(&self, reason: String) {
         *self.declined.lock() = Some(reason);
     }
 
-    pub(super) fn take_declined(&self) -> Option<String> {
+    /// Why a promotion was declined; forgotten then.
+    pub fn take_declined(&self) -> Option<String> {
         self.declined.lock().take()
     }
 
-    pub(super) fn add(counter: &AtomicU64, count: u64) {
+    /// Adds to one of the counters.
+    pub fn add(counter: &AtomicU64, count: u64) {
         counter.fetch_add(count, Ordering::Relaxed);
     }
 }

@@ -1,7 +1,7 @@
 //! Everybody who is connected, for statistics, limits and notices.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,14 +10,15 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use wire::FeatureSet;
 
-use crate::net::Mailbox;
+use crate::mailbox::Mailbox;
 
 /// Connections that are served at the same time at most, however many descriptors there are.
-pub(crate) const CONNECTIONS_MAX: usize = 60_000;
+pub const CONNECTIONS_MAX: usize = 60_000;
 
 /// What is known of one connection. Counters are written by its worker only.
-pub(crate) struct ConnectionInfo {
-    pub(crate) id: u64,
+pub struct ConnectionInfo {
+    /// Its number; never used twice.
+    pub id: u64,
     peer: SocketAddr,
     local: SocketAddr,
     tls: bool,
@@ -30,87 +31,97 @@ pub(crate) struct ConnectionInfo {
     /// Bytes that the peer took later than they were made.
     taken_bytes: AtomicU64,
     waits_for_room: AtomicBool,
-    pub(crate) mailbox: Arc<Mailbox>,
+    /// How other threads reach it.
+    pub mailbox: Arc<Mailbox>,
     about: Mutex<About>,
 }
 
 /// What a connection said of itself.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct About {
-    pub(crate) agent: String,
-    pub(crate) connection_id: String,
-    pub(crate) user: Option<Arc<str>>,
-    pub(crate) bucket: Option<String>,
-    pub(crate) features: Option<FeatureSet>,
+pub struct About {
+    /// What it calls its library.
+    pub agent: String,
+    /// What it calls the connection.
+    pub connection_id: String,
+    /// The user that it logged in as.
+    pub user: Option<Arc<str>>,
+    /// The bucket that it selected.
+    pub bucket: Option<String>,
+    /// What it negotiated.
+    pub features: Option<FeatureSet>,
     /// `normal` unless it says otherwise.
-    pub(crate) kind: Option<&'static str>,
+    pub kind: Option<&'static str>,
 }
 
 impl ConnectionInfo {
-    pub(crate) fn count_received(&self, bytes: usize) {
+    /// Counts bytes that came from the peer.
+    pub fn count_received(&self, bytes: usize) {
         self.received_bytes
             .fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_sent(&self, bytes: usize) {
+    /// Counts bytes that went to the peer.
+    pub fn count_sent(&self, bytes: usize) {
         self.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_commands(&self, commands: u64) {
+    /// Counts commands that were run.
+    pub fn count_commands(&self, commands: u64) {
         self.commands.fetch_add(commands, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_yield(&self) {
+    /// Counts a turn that ended so that others have theirs.
+    pub fn count_yield(&self) {
         self.yields.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes what it holds for its peer: half a request, answers that are not read.
-    pub(crate) fn note_held(&self, bytes: usize) {
+    pub fn note_held(&self, bytes: usize) {
         self.held_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// What it holds for its peer, where that is much.
-    pub(crate) fn held(&self) -> usize {
+    pub fn held(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
     /// Counts what the peer took of an answer that waited for it.
-    pub(crate) fn count_taken(&self, bytes: usize) {
+    pub fn count_taken(&self, bytes: usize) {
         self.taken_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Grows with whatever the peer sends or takes late.
-    pub(crate) fn moved(&self) -> u64 {
+    pub fn moved(&self) -> u64 {
         self.received_bytes.load(Ordering::Relaxed) + self.taken_bytes.load(Ordering::Relaxed)
     }
 
     /// Notes whether it waits until others hold less.
-    pub(crate) fn note_waiting(&self, waits: bool) {
+    pub fn note_waiting(&self, waits: bool) {
         self.waits_for_room.store(waits, Ordering::Relaxed);
     }
 
     /// Whether it waits until others hold less.
-    pub(crate) fn waits_for_room(&self) -> bool {
+    pub fn waits_for_room(&self) -> bool {
         self.waits_for_room.load(Ordering::Relaxed)
     }
 
     /// Changes what is known of the peer.
-    pub(crate) fn note(&self, change: impl FnOnce(&mut About)) {
+    pub fn note(&self, change: impl FnOnce(&mut About)) {
         change(&mut self.about.lock());
     }
 
     /// The peer's address.
-    pub(crate) fn peer(&self) -> SocketAddr {
+    pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
     /// The address at which the peer reached the node.
-    pub(crate) fn local(&self) -> SocketAddr {
+    pub fn local(&self) -> SocketAddr {
         self.local
     }
 
     /// The row of the `connections` statistics.
-    pub(crate) fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let about = self.about.lock().clone();
         let features: Vec<&str> = about
             .features
@@ -139,8 +150,19 @@ impl ConnectionInfo {
     }
 }
 
+/// Between which addresses a connection is.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses {
+    /// The peer's.
+    pub peer: SocketAddr,
+    /// That at which the peer reached the node.
+    pub local: SocketAddr,
+    /// Whether it is encrypted.
+    pub tls: bool,
+}
+
 /// All connections of the node.
-pub(crate) struct Connections {
+pub struct Connections {
     open: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
     max: usize,
     /// Those that were admitted, entered or not.
@@ -151,7 +173,7 @@ pub(crate) struct Connections {
 
 impl Connections {
     /// With room for so many.
-    pub(crate) fn new(max: usize) -> Self {
+    pub fn new(max: usize) -> Self {
         Self {
             open: Mutex::default(),
             max,
@@ -162,13 +184,13 @@ impl Connections {
     }
 
     /// Connections that are served at the same time; more are closed at once.
-    pub(crate) fn max(&self) -> usize {
+    pub fn max(&self) -> usize {
         self.max
     }
 
     /// Takes room for a connection that arrived, which [`Connections::register`] enters or
     /// [`Connections::give_up`] gives up; `false` when there is none left.
-    pub(crate) fn admit(&self) -> bool {
+    pub fn admit(&self) -> bool {
         let taken = self
             .count
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
@@ -181,17 +203,13 @@ impl Connections {
     }
 
     /// Gives the room of a connection back that was never entered.
-    pub(crate) fn give_up(&self) {
+    pub fn give_up(&self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Enters a connection that was admitted; `None` when its peer is gone already.
-    pub(crate) fn register(
-        &self,
-        (stream, tls): (&TcpStream, bool),
-        mailbox: &Arc<Mailbox>,
-    ) -> Option<Arc<ConnectionInfo>> {
-        let (peer, local) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
+    /// Enters a connection that was admitted.
+    pub fn register(&self, of: Addresses, mailbox: &Arc<Mailbox>) -> Arc<ConnectionInfo> {
+        let Addresses { peer, local, tls } = of;
         let id = self.total.fetch_add(1, Ordering::Relaxed) + 1;
         let info = Arc::new(ConnectionInfo {
             id,
@@ -209,23 +227,23 @@ impl Connections {
             about: Mutex::default(),
         });
         self.open.lock().insert(id, Arc::clone(&info));
-        Some(info)
+        info
     }
 
     /// Strikes a connection off.
-    pub(crate) fn forget(&self, id: u64) {
+    pub fn forget(&self, id: u64) {
         if self.open.lock().remove(&id).is_some() {
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// Everybody who is connected now.
-    pub(crate) fn all(&self) -> Vec<Arc<ConnectionInfo>> {
+    pub fn all(&self) -> Vec<Arc<ConnectionInfo>> {
         self.open.lock().values().cloned().collect()
     }
 
     /// At most `count` connections in the order of their ids, from the one behind `id` on.
-    pub(crate) fn some_after(&self, id: u64, count: usize) -> Vec<Arc<ConnectionInfo>> {
+    pub fn some_after(&self, id: u64, count: usize) -> Vec<Arc<ConnectionInfo>> {
         let open = self.open.lock();
         let behind = open.range((Bound::Excluded(id), Bound::Unbounded));
         behind
@@ -235,7 +253,7 @@ impl Connections {
     }
 
     /// How many are connected, were ever connected, were turned away.
-    pub(crate) fn counts(&self) -> (usize, u64, u64) {
+    pub fn counts(&self) -> (usize, u64, u64) {
         let total = self.total.load(Ordering::Relaxed);
         (
             self.count.load(Ordering::Relaxed),
@@ -245,14 +263,14 @@ impl Connections {
     }
 
     /// Tells every connection that the node stops.
-    pub(crate) fn shut_down(&self) {
+    pub fn shut_down(&self) {
         for info in self.all() {
             info.mailbox.shut_down();
         }
     }
 
     /// Ends every connection that has selected this bucket.
-    pub(crate) fn leave_bucket(&self, name: &str) {
+    pub fn leave_bucket(&self, name: &str) {
         for info in self.all() {
             if info.about.lock().bucket.as_deref() == Some(name) {
                 info.mailbox.shut_down();
@@ -261,7 +279,7 @@ impl Connections {
     }
 
     /// Tells every connection that a cluster map changed.
-    pub(crate) fn map_changed(&self) {
+    pub fn map_changed(&self) {
         for info in self.all() {
             info.mailbox.map_changed();
         }

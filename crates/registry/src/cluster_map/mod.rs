@@ -213,7 +213,7 @@ pub fn global_config(
 }
 
 /// A host as it stands in front of a port: IPv6 addresses in brackets.
-pub(crate) fn bracketed(host: &str) -> String {
+pub fn bracketed(host: &str) -> String {
     if host.contains(':') && !host.starts_with('[') {
         format!("[{host}]")
     } else {
@@ -222,7 +222,7 @@ pub(crate) fn bracketed(host: &str) -> String {
 }
 
 /// A bucket name as part of a path; names may contain a percent sign.
-pub(crate) fn percent_encode(name: &str) -> String {
+pub fn percent_encode(name: &str) -> String {
     name.bytes()
         .fold(String::with_capacity(name.len()), |mut out, byte| {
             if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
@@ -236,6 +236,17 @@ pub(crate) fn percent_encode(name: &str) -> String {
 
 fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("these structs have string keys only")
+}
+
+/// Puts the name in place of the placeholder, which stays if there is no name: clients
+/// replace it by the host they used.
+pub fn localize(text: &str, host: Option<&str>) -> String {
+    let Some(host) = host else {
+        return text.to_owned();
+    };
+    let before_port = format!("{HOST_PLACEHOLDER}:");
+    text.replace(&before_port, &format!("{}:", bracketed(host)))
+        .replace(HOST_PLACEHOLDER, host)
 }
 
 #[derive(Serialize)]

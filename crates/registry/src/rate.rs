@@ -7,7 +7,7 @@ const APART_NS: u64 = 1_000_000_000;
 
 /// The rate of a counter that only rises, between the last two looks at it.
 #[derive(Debug, Default)]
-pub(crate) struct Rate(Mutex<Sample>);
+pub struct Rate(Mutex<Sample>);
 
 #[derive(Debug, Default)]
 struct Sample {
@@ -20,7 +20,7 @@ impl Rate {
     /// Looks at the counter, and gives what it rises by in a second: since the look before, or
     /// since monotonic time began. Looks within a second of each other get the same answer. A counter
     /// that fell, since it began anew, has not risen.
-    pub(crate) fn look(&self, count: u64, now_ns: u64) -> f64 {
+    pub fn look(&self, count: u64, now_ns: u64) -> f64 {
         let mut sample = self.0.lock();
         let passed_ns = now_ns.saturating_sub(sample.at_ns);
         if passed_ns >= APART_NS {

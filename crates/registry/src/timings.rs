@@ -43,7 +43,7 @@ fn upper_ns(bucket: usize) -> u64 {
 /// How a command was answered, as far as statistics tell answers apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// It was done.
     Done = 0,
     /// There is no such document.
@@ -60,7 +60,7 @@ const ANSWERS: usize = 5;
 
 impl Answer {
     /// What a status counts as.
-    pub(crate) fn of(status: Status) -> Self {
+    pub fn of(status: Status) -> Self {
         match status {
             Status::SUCCESS => Self::Done,
             Status::KEY_ENOENT => Self::Missing,
@@ -72,7 +72,7 @@ impl Answer {
 
     /// What a command counts as that was not refused: a quiet read that found nothing is not
     /// answered at all.
-    pub(crate) fn of_done(opcode: Opcode, was_answered: bool) -> Self {
+    pub fn of_done(opcode: Opcode, was_answered: bool) -> Self {
         match opcode {
             Opcode::GETQ | Opcode::GETKQ | Opcode::GATQ | Opcode::GETQ_META if !was_answered => {
                 Self::Missing
@@ -83,52 +83,54 @@ impl Answer {
 }
 
 /// The timings of one worker thread. Recording costs one relaxed addition.
-pub(crate) struct Timings {
+pub struct Timings {
     opcodes: Box<[OnceLock<Box<Histogram>>; 256]>,
     answers: Box<[[AtomicU64; ANSWERS]; 256]>,
     /// By status; all that there are fit a byte.
     responses: Box<[AtomicU64; 256]>,
 }
 
-impl Timings {
-    pub(crate) fn new() -> Self {
+impl Default for Timings {
+    fn default() -> Self {
         Self {
             opcodes: Box::new(std::array::from_fn(|_| OnceLock::new())),
             answers: Box::new(std::array::from_fn(|_| Default::default())),
             responses: Box::new(std::array::from_fn(|_| AtomicU64::new(0))),
         }
     }
+}
 
+impl Timings {
     /// Notes that a command took `ns`.
-    pub(crate) fn record(&self, opcode: u8, ns: u64) {
+    pub fn record(&self, opcode: u8, ns: u64) {
         let histogram = self.opcodes[usize::from(opcode)].get_or_init(Histogram::new);
         histogram.counts[bucket_of(ns)].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes how a command was answered.
-    pub(crate) fn answered(&self, opcode: u8, answer: Answer) {
+    pub fn answered(&self, opcode: u8, answer: Answer) {
         self.answers[usize::from(opcode)][answer as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes that a response with this status was made.
-    pub(crate) fn responded(&self, status: Status) {
+    pub fn responded(&self, status: Status) {
         // Mostly one thread writes: what two threads lose against each other costs less than a locked addition.
         let count = &self.responses[usize::from(status.0).min(255)];
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     /// How many responses had this status.
-    pub(super) fn responses(&self, status: Status) -> u64 {
+    pub fn responses(&self, status: Status) -> u64 {
         self.responses[usize::from(status.0).min(255)].load(Ordering::Relaxed)
     }
 
     /// How many commands of an opcode got this answer.
-    pub(super) fn answers(&self, opcode: u8, answer: Answer) -> u64 {
+    pub fn answers(&self, opcode: u8, answer: Answer) -> u64 {
         self.answers[usize::from(opcode)][answer as usize].load(Ordering::Relaxed)
     }
 
     /// Commands recorded, of all opcodes.
-    pub(super) fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         let recorded = self.opcodes.iter().filter_map(OnceLock::get);
         recorded
             .flat_map(|histogram| &histogram.counts)
@@ -137,7 +139,7 @@ impl Timings {
     }
 
     /// Forgets everything.
-    pub(crate) fn reset(&self) {
+    pub fn reset(&self) {
         for count in self.answers.iter().flatten().chain(&*self.responses) {
             count.store(0, Ordering::Relaxed);
         }
@@ -158,13 +160,13 @@ impl Timings {
 }
 
 /// The merged histogram of one opcode.
-pub(crate) struct Merged {
+pub struct Merged {
     counts: [u64; BUCKETS],
 }
 
 impl Merged {
     /// Adds up what all workers recorded.
-    pub(crate) fn of<'a>(workers: impl Iterator<Item = &'a Timings>, opcode: u8) -> Self {
+    pub fn of<'a>(workers: impl Iterator<Item = &'a Timings>, opcode: u8) -> Self {
         let mut counts = [0; BUCKETS];
         for timings in workers {
             timings.add_to(opcode, &mut counts);
@@ -173,13 +175,13 @@ impl Merged {
     }
 
     /// Commands recorded.
-    pub(crate) fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
     /// Time of all commands, nanoseconds; each counts as the middle of its bucket, so this is
     /// right to about 6 %.
-    pub(super) fn sum_ns(&self) -> u64 {
+    pub fn sum_ns(&self) -> u64 {
         let counted = self.counts.iter().enumerate();
         counted
             .filter(|(_, count)| **count != 0)
@@ -191,7 +193,7 @@ impl Merged {
     }
 
     /// Buckets with commands: inclusive upper edge in nanoseconds, count.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub fn rows(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let rows = self
             .counts
             .iter()
@@ -202,7 +204,7 @@ impl Merged {
 
     /// The shape that timing tools read: whole microseconds, cumulative percentages.
     #[expect(clippy::cast_precision_loss, reason = "a percentage")]
-    pub(crate) fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let total = self.total();
         let mut data: Vec<(u64, u64)> = Vec::new();
         for (upper_ns, count) in self.rows() {
@@ -237,7 +239,7 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart_and_forgotten() {
-        let timings = Timings::new();
+        let timings = Timings::default();
         timings.answered(0, Answer::of(Status::SUCCESS));
         timings.answered(0, Answer::of(Status::KEY_ENOENT));
         timings.answered(0, Answer::of(Status::KEY_ENOENT));
@@ -254,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_sum_is_close() {
-        let timings = Timings::new();
+        let timings = Timings::default();
         for ns in 1_000..2_000 {
             timings.record(7, ns);
         }
@@ -278,7 +280,7 @@ mod tests {
 
     #[test]
     fn workers_are_merged_and_percentages_end_at_100() {
-        let workers = [Timings::new(), Timings::new()];
+        let workers = [Timings::default(), Timings::default()];
         workers[0].record(0, 1_500);
         workers[1].record(0, 1_500);
         workers[1].record(0, 900_000);

@@ -5,36 +5,37 @@
 //! Nothing is given up by it: what only this node has stays until it follows the promoted node.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use bucket::WarmupStage;
 use model::{VbId, VbState};
 use serde_json::{Value, json};
 
-use super::group::{Group, Peer, about_bucket, host_of, publish, revision};
-use super::standing::Standing;
 use crate::cluster_map::MapRevision;
-use crate::node::{NodeState, random_vb_uuid};
+use crate::group::{Group, Standing};
+use crate::peer::{Peer, host_of, revision};
+use crate::publish::{about_bucket, publish};
+use crate::registry::Registry;
 use crate::served::ServedBucket;
 
 /// Path of the setting with which a promoted node tells the others.
-pub(crate) const PROMOTED: &[u8] = b"replication.promoted";
+pub const PROMOTED: &[u8] = b"replication.promoted";
 /// A client that knows of so many epochs more has no map of this bucket.
 const EPOCHS_AHEAD_MAX: i64 = 1 << 20;
 
 /// What was heard of a later epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Later {
-    pub(super) epoch: i64,
+pub struct Later {
+    /// The epoch of its map.
+    pub epoch: i64,
     /// The node that was promoted, if that was told.
-    pub(super) promoted: Option<Peer>,
+    pub promoted: Option<Peer>,
     /// Seqnos at which its histories begin, by vBucket; empty if they were not told.
     began: Vec<u64>,
 }
 
 impl Later {
     /// Of which nothing else is known.
-    pub(super) fn epoch(epoch: i64) -> Self {
+    pub fn epoch(epoch: i64) -> Self {
         Self {
             epoch,
             promoted: None,
@@ -43,7 +44,7 @@ impl Later {
     }
 
     /// Of which a peer tells.
-    pub(super) fn by(epoch: i64, promoted: Option<Peer>) -> Self {
+    pub fn by(epoch: i64, promoted: Option<Peer>) -> Self {
         Self {
             promoted,
             ..Self::epoch(epoch)
@@ -53,7 +54,7 @@ impl Later {
 
 /// What a promoted node tells the others. With `began` it tells where its histories begin, too: right after the
 /// promotion.
-pub(super) fn news(node: &NodeState, served: &ServedBucket, began: bool) -> String {
+pub fn news(node: &Registry, served: &ServedBucket, began: bool) -> String {
     let mut about = about_bucket(node, served);
     if began {
         let newest = |id| {
@@ -68,7 +69,7 @@ pub(super) fn news(node: &NodeState, served: &ServedBucket, began: bool) -> Stri
 
 /// What came of telling another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub enum Heard {
     /// It is not active.
     Yes,
     /// Another node was promoted later than this one.
@@ -78,12 +79,7 @@ pub(super) enum Heard {
 }
 
 /// A promoted node at `host` tells of itself; gives the answer, `None` if it cannot be understood.
-pub(crate) fn hear(
-    node: &Arc<NodeState>,
-    served: &ServedBucket,
-    host: IpAddr,
-    told: &[u8],
-) -> Option<String> {
+pub fn hear(node: &Registry, served: &ServedBucket, host: IpAddr, told: &[u8]) -> Option<String> {
     let told: Value = serde_json::from_slice(told).ok()?;
     let theirs = revision(&told)?;
     let promoted = Peer::read(&told, &host_of(&told, host))?;
@@ -106,7 +102,7 @@ pub(crate) fn hear(
 }
 
 /// What the answer of the node at `host` means to a promoted one.
-pub(super) fn heard(served: &ServedBucket, host: &str, answer: &[u8]) -> Heard {
+pub fn heard(served: &ServedBucket, host: &str, answer: &[u8]) -> Heard {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
     let Some(theirs) = revision(&answer) else {
         return Heard::No("that node has another bucket of this name".into());
@@ -129,24 +125,24 @@ pub(super) fn heard(served: &ServedBucket, host: &str, answer: &[u8]) -> Heard {
 }
 
 /// A client has a map of a later epoch. Believed only where another node may have been promoted.
-pub(crate) fn heard_of_epoch(node: &Arc<NodeState>, served: &ServedBucket, epoch: i64) {
+pub fn heard_of_epoch(node: &Registry, served: &ServedBucket, epoch: i64) {
     let ours = served.map().revision.epoch;
     let plausible = epoch > ours && epoch.saturating_sub(ours) <= EPOCHS_AHEAD_MAX;
-    if plausible && !node.standing(served.name()).peers.is_empty() {
+    if plausible && !node.env.standing(served.name()).peers.is_empty() {
         give_way(node, served, &Later::epoch(epoch));
     }
 }
 
 /// If what was heard is news: this node is not active any more, also after a restart, and tells a map of the
 /// later epoch. A replica only takes note, and looks for the promoted node by itself.
-pub(super) fn give_way(node: &Arc<NodeState>, served: &ServedBucket, later: &Later) {
+pub fn give_way(node: &Registry, served: &ServedBucket, later: &Later) {
     let loaded = served.bucket.warmup().stage() == WarmupStage::Done;
     if later.epoch <= served.map().revision.epoch || !loaded {
         return;
     }
     let before = served.group();
     let was_active = before.active().is_none();
-    let mut standing = node.standing(served.name());
+    let mut standing = node.env.standing(served.name());
     let peers = promoted_first(later.promoted.as_ref(), known_peers(&before, &standing));
     let group = if was_active || before.is_superseded() {
         standing = Standing {
@@ -155,13 +151,13 @@ pub(super) fn give_way(node: &Arc<NodeState>, served: &ServedBucket, later: &Lat
             ..standing
         };
         // On disk before anything else: it stays so whatever happens now.
-        node.note_standing(served.name(), standing, later.epoch);
+        node.env.note_standing(served.name(), standing, later.epoch);
         Group::superseded(peers)
     } else {
         Group::replica(peers)
     };
     if was_active {
-        cease(served);
+        cease(node, served);
     }
     served.set_group(group);
     publish(node, served, MapRevision::first_of(later.epoch));
@@ -188,15 +184,17 @@ fn promoted_first(promoted: Option<&Peer>, mut peers: Vec<Peer>) -> Vec<Peer> {
 }
 
 /// No vBucket is active any more.
-fn cease(served: &ServedBucket) {
+fn cease(node: &Registry, served: &ServedBucket) {
     let bucket = &served.bucket;
     for id in (0..bucket.vbuckets()).map(VbId) {
         let state = bucket.with_vbucket(id, |vb| vb.state());
         if state != Some(VbState::Active) {
             continue;
         }
-        let none = Some(String::new());
-        if let Err(error) = bucket.set_vbucket(id, VbState::Replica, none, random_vb_uuid()) {
+        let topology = Some(String::new());
+        if let Err(error) =
+            bucket.set_vbucket(id, VbState::Replica, topology, node.env.random_vb_uuid())
+        {
             tracing::error!(vb = id.0, ?error, "a vBucket is still active");
         }
     }

@@ -7,9 +7,9 @@ use super::oso::OsoSetting;
 
 /// What each setting is until it is changed is what `Default` gives.
 #[derive(Debug)]
-pub(crate) struct DcpSettings {
+pub struct DcpSettings {
     /// Whether snapshots in any order are given to those who take them.
-    pub(crate) oso: OsoSetting,
+    pub oso: OsoSetting,
     noops_mandatory: AtomicBool,
     /// How long a peer may be silent; zero for what the node says.
     idle_timeout_s: AtomicU32,
@@ -36,47 +36,50 @@ impl Default for DcpSettings {
 
 impl DcpSettings {
     /// Whether who takes collections or extended attributes must take noops, too.
-    pub(crate) fn noops_are_mandatory(&self) -> bool {
+    pub fn noops_are_mandatory(&self) -> bool {
         self.noops_mandatory.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_noops_mandatory(&self, mandatory: bool) {
+    /// Sets whether noops are mandatory.
+    pub fn set_noops_mandatory(&self, mandatory: bool) {
         self.noops_mandatory.store(mandatory, Ordering::Relaxed);
     }
 
     /// How long a peer may be silent where that was changed.
-    pub(crate) fn idle_timeout(&self) -> Option<Duration> {
+    pub fn idle_timeout(&self) -> Option<Duration> {
         let seconds = self.idle_timeout_s.load(Ordering::Relaxed);
         (seconds > 0).then(|| Duration::from_secs(seconds.into()))
     }
 
-    pub(crate) fn set_idle_timeout_s(&self, seconds: u32) {
+    /// Sets how long a peer may be silent, seconds; 0 for what the node says.
+    pub fn set_idle_timeout_s(&self, seconds: u32) {
         self.idle_timeout_s.store(seconds, Ordering::Relaxed);
     }
 
     /// Window of each consumer where that was changed.
-    pub(crate) fn window_bytes(&self) -> Option<u32> {
+    pub fn window_bytes(&self) -> Option<u32> {
         Some(self.window_bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
     }
 
-    pub(crate) fn set_window_bytes(&self, bytes: u32) {
+    /// Sets the window of each consumer; 0 for a share of the quota.
+    pub fn set_window_bytes(&self, bytes: u32) {
         self.window_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// What the windows of all consumers together may be of a quota.
-    pub(crate) fn windows_of(&self, quota: u64) -> u64 {
+    pub fn windows_of(&self, quota: u64) -> u64 {
         let share = u128::from(self.window_share_ppm.load(Ordering::Relaxed));
         let bytes = u128::from(quota) * share / 1_000_000;
         u64::try_from(bytes).unwrap_or(quota)
     }
 
     /// The share of a quota that the windows of all consumers may take.
-    pub(crate) fn window_share(&self) -> f64 {
+    pub fn window_share(&self) -> f64 {
         f64::from(self.window_share_ppm.load(Ordering::Relaxed)) / 1e6
     }
 
     /// A share in parts of a million.
-    pub(crate) fn set_window_share(&self, ppm: u32) {
+    pub fn set_window_share(&self, ppm: u32) {
         self.window_share_ppm.store(ppm, Ordering::Relaxed);
     }
 }

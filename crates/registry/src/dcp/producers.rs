@@ -3,12 +3,25 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use model::Now;
 use parking_lot::Mutex;
 
-use super::SharedProducer;
+use super::figures::ProducerFigures;
 use super::settings::DcpSettings;
 use crate::connections::ConnectionInfo;
-use crate::replication::Progress;
+use crate::progress::Progress;
+
+/// A producer as far as others than its own connection deal with it.
+pub trait Producer: Send + Sync {
+    /// Ends all its streams without a word; it produces nothing any more.
+    fn close(&self);
+
+    /// How it stands; what its streams have still to send is left at zero.
+    fn figures(&self, now: Now) -> ProducerFigures;
+}
+
+/// A producer, shared by its connection and statistics.
+pub type SharedProducer = Arc<dyn Producer>;
 
 struct Registered {
     producer: SharedProducer,
@@ -20,7 +33,7 @@ impl Registered {
     /// Another one takes its name.
     fn end(&self) {
         // Before the new one has a stream: cursors are known by name.
-        self.producer.lock().close();
+        self.producer.close();
         if let Some(connection) = &self.connection {
             connection.mailbox.shut_down();
         }
@@ -29,29 +42,27 @@ impl Registered {
 
 /// A consumer as statistics see it.
 #[derive(Clone)]
-pub(crate) struct RegisteredConsumer {
-    pub(crate) connection: Arc<ConnectionInfo>,
-    pub(crate) progress: Arc<Progress>,
-    pub(crate) created_s: u32,
+pub struct RegisteredConsumer {
+    /// Its connection.
+    pub connection: Arc<ConnectionInfo>,
+    /// How it gets on.
+    pub progress: Arc<Progress>,
+    /// When it was opened, seconds since 1970.
+    pub created_s: u32,
 }
 
 /// All producers and consumers of one bucket.
 #[derive(Default)]
-pub(crate) struct DcpRegistry {
+pub struct DcpRegistry {
     producers: Mutex<BTreeMap<String, Registered>>,
     consumers: Mutex<BTreeMap<String, RegisteredConsumer>>,
     /// What can be changed while the node runs.
-    pub(crate) settings: DcpSettings,
+    pub settings: DcpSettings,
 }
 
 impl DcpRegistry {
     /// Enters a producer. An older connection of the same name is closed, its streams at once.
-    pub(crate) fn enter(
-        &self,
-        name: &str,
-        producer: &SharedProducer,
-        connection: &Arc<ConnectionInfo>,
-    ) {
+    pub fn enter(&self, name: &str, producer: &SharedProducer, connection: &Arc<ConnectionInfo>) {
         let registered = Registered {
             producer: Arc::clone(producer),
             connection: Some(Arc::clone(connection)),
@@ -64,7 +75,7 @@ impl DcpRegistry {
     }
 
     /// Enters a producer of this process, under a name that nobody else of it has.
-    pub(crate) fn enter_feed(&self, name: &str, producer: &SharedProducer) {
+    pub fn enter_feed(&self, name: &str, producer: &SharedProducer) {
         let registered = Registered {
             producer: Arc::clone(producer),
             connection: None,
@@ -76,11 +87,11 @@ impl DcpRegistry {
     }
 
     /// Strikes a producer off, unless another one took its name.
-    pub(crate) fn leave(&self, name: &str, producer: &SharedProducer) {
+    pub fn leave(&self, name: &str, producer: &SharedProducer) {
         let mut producers = self.producers.lock();
-        let same = producers
-            .get(name)
-            .is_some_and(|known| Arc::ptr_eq(&known.producer, producer));
+        let same = producers.get(name).is_some_and(|known| {
+            std::ptr::addr_eq(Arc::as_ptr(&known.producer), Arc::as_ptr(producer))
+        });
         if same {
             producers.remove(name);
         }
@@ -88,7 +99,7 @@ impl DcpRegistry {
 
     /// Enters a consumer. An older connection of the same name is closed; gives the number of one
     /// that was a consumer, too.
-    pub(crate) fn enter_consumer(&self, name: &str, consumer: RegisteredConsumer) -> Option<u64> {
+    pub fn enter_consumer(&self, name: &str, consumer: RegisteredConsumer) -> Option<u64> {
         let old = self.producers.lock().remove(name);
         if let Some(old) = old {
             old.end();
@@ -106,7 +117,7 @@ impl DcpRegistry {
     }
 
     /// Strikes a consumer off, unless another one took its name.
-    pub(crate) fn leave_consumer(&self, name: &str, connection: u64) {
+    pub fn leave_consumer(&self, name: &str, connection: u64) {
         let mut consumers = self.consumers.lock();
         let same = consumers
             .get(name)
@@ -117,12 +128,12 @@ impl DcpRegistry {
     }
 
     /// How many consumers there are.
-    pub(crate) fn consumer_count(&self) -> usize {
+    pub fn consumer_count(&self) -> usize {
         self.consumers.lock().len()
     }
 
     /// All consumers, sorted by name.
-    pub(crate) fn consumers(&self) -> Vec<(String, RegisteredConsumer)> {
+    pub fn consumers(&self) -> Vec<(String, RegisteredConsumer)> {
         let consumers = self.consumers.lock();
         let named = consumers.iter();
         named
@@ -131,7 +142,7 @@ impl DcpRegistry {
     }
 
     /// All producers, sorted by name.
-    pub(crate) fn all(&self) -> Vec<SharedProducer> {
+    pub fn all(&self) -> Vec<SharedProducer> {
         let producers = self.producers.lock();
         producers
             .values()

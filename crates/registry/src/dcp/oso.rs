@@ -11,7 +11,7 @@ const SPARSE: u64 = 25;
 
 /// Whether consumers that take snapshots in any order get them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum OsoBackfill {
+pub enum OsoBackfill {
     /// Where it is quicker.
     #[default]
     Auto,
@@ -22,7 +22,8 @@ pub(crate) enum OsoBackfill {
 }
 
 impl OsoBackfill {
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    /// The value of a name; `None` for an unknown one.
+    pub fn parse(text: &str) -> Option<Self> {
         match text {
             "auto" => Some(Self::Auto),
             "enabled" | "true" => Some(Self::Enabled),
@@ -31,7 +32,8 @@ impl OsoBackfill {
         }
     }
 
-    pub(crate) fn name(self) -> &'static str {
+    /// Its name.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
             Self::Enabled => "enabled",
@@ -40,7 +42,7 @@ impl OsoBackfill {
     }
 
     /// How the rows are to be read.
-    pub(super) fn choose(self, rows: OnlyRows) -> ChosenRows {
+    pub fn choose(self, rows: OnlyRows) -> ChosenRows {
         let by_key = rows.by_key && self != Self::Disabled;
         ChosenRows {
             collections: rows.collections,
@@ -56,14 +58,14 @@ impl OsoBackfill {
 
 /// The setting of a bucket.
 #[derive(Debug, Default)]
-pub(crate) struct OsoSetting(AtomicU8);
+pub struct OsoSetting(AtomicU8);
 
 impl OsoSetting {
-    pub(crate) fn set(&self, to: OsoBackfill) {
+    pub fn set(&self, to: OsoBackfill) {
         self.0.store(to as u8, Ordering::Relaxed);
     }
 
-    pub(crate) fn get(&self) -> OsoBackfill {
+    pub fn get(&self) -> OsoBackfill {
         let all = [
             OsoBackfill::Auto,
             OsoBackfill::Enabled,

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 /// Requests with less to come do not stand in line: what they take does not keep others waiting.
-pub(super) const LARGE_BYTES: usize = 256 << 10;
+pub const LARGE_BYTES: usize = 256 << 10;
 
 /// Who waits, in the order in which they came. Without it those who look again at the right moment get
 /// what others have waited for longer.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
+pub struct Line {
     queue: Mutex<Queue>,
 }
 
@@ -24,7 +24,7 @@ struct Queue {
 
 impl Line {
     /// Joins at the end.
-    pub(super) fn join(self: &Arc<Self>) -> Place {
+    pub fn join(self: &Arc<Self>) -> Place {
         let mut queue = self.queue.lock();
         let number = queue.next;
         queue.next += 1;
@@ -38,14 +38,14 @@ impl Line {
 
 /// A place in a line, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub struct Place {
     line: Arc<Line>,
     number: u64,
 }
 
 impl Place {
     /// Whether nobody else came before.
-    pub(super) fn is_first(&self) -> bool {
+    pub fn is_first(&self) -> bool {
         self.line.queue.lock().waiting.front() == Some(&self.number)
     }
 }

@@ -6,14 +6,14 @@ use storage::{
     KvStore, LoadedVb, MemStore, Snapshot, StoreError, Upkeep, VbBatch, Want,
 };
 
-/// Unit tests make it fail.
-#[cfg(test)]
+/// Tests make it fail.
+#[cfg(feature = "testing")]
 type InMemory = storage::FaultyStore<MemStore>;
-#[cfg(not(test))]
+#[cfg(not(feature = "testing"))]
 type InMemory = MemStore;
 
 /// Where the documents of a bucket live.
-pub(crate) enum Store {
+pub enum Store {
     /// In a directory.
     Disk(Box<DiskStore>),
     /// In memory, gone with the process.
@@ -22,19 +22,19 @@ pub(crate) enum Store {
 
 impl Store {
     /// An empty store in memory.
-    pub(crate) fn in_memory() -> Self {
-        #[cfg(test)]
+    pub fn in_memory() -> Self {
+        #[cfg(feature = "testing")]
         return Self::Memory(storage::FaultyStore::new(MemStore::new()));
-        #[cfg(not(test))]
+        #[cfg(not(feature = "testing"))]
         Self::Memory(MemStore::new())
     }
 
     /// Makes reads fail, or work again.
-    #[cfg(test)]
-    pub(crate) fn set_unreadable(&self, unreadable: bool) {
+    #[cfg(feature = "testing")]
+    pub fn set_unreadable(&self, unreadable: bool) {
         match self {
             Self::Memory(store) => store.set_unreadable(unreadable),
-            Self::Disk(_) => unreachable!("unit tests plant faults in memory"),
+            Self::Disk(_) => unreachable!("tests plant faults in memory"),
         }
     }
 }

@@ -1,0 +1,55 @@
+//! What the parts of a node share: its buckets with their maps and their nodes, its connections, its
+//! users, counters and limits.
+//!
+//! What this crate may not do: open sockets or files, start threads, read a clock or draw random numbers (see
+//! [`Env`]); know frames, commands or HTTP.
+
+mod buffers;
+mod claims;
+pub mod cluster_map;
+pub mod collections;
+mod connections;
+pub mod dcp;
+mod group;
+mod line;
+mod loans;
+mod mailbox;
+mod maps;
+mod membership;
+mod peer;
+mod progress;
+mod publish;
+mod rate;
+mod registry;
+mod served;
+mod settings;
+mod store;
+mod supersede;
+pub mod timings;
+
+pub use buffers::{Buffers, Held, SMALL_BYTES};
+pub use claims::Claims;
+pub use connections::{About, Addresses, CONNECTIONS_MAX, ConnectionInfo, Connections};
+pub use group::{Following, Group, Standing, StartAs};
+pub use line::{LARGE_BYTES, Line};
+pub use loans::{Loan, Loans};
+pub use mailbox::{Bell, HeldBells, Mail, Mailbox, Ring};
+pub use maps::{MapOf, MapVersion, bucket_map, global_map};
+pub use membership::{
+    ActiveNode, NotThere, PROMOTE, REGISTER, forget_replicas, introduction, promote, register,
+    registered,
+};
+pub use peer::{Peer, is_host};
+pub use progress::{Progress, Stage};
+pub use publish::{about_bucket, manifest_changed, publish};
+pub use rate::Rate;
+pub use registry::{
+    COMPATIBLE_VERSION, Env, HANDSHAKE_TIMEOUT, NodeCounters, Registry, SILENCE_MAX, Serving, Waits,
+};
+pub use served::{Follows, ServedBucket};
+pub use settings::{
+    BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy, HistorySettings,
+    MemcachedPort, Ports, VBUCKETS,
+};
+pub use store::Store;
+pub use supersede::{Heard, Later, PROMOTED, give_way, hear, heard, heard_of_epoch, news};

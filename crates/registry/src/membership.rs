@@ -1,0 +1,293 @@
+//! The nodes of a bucket know of each other: replicas make themselves known to the active node when
+//! they connect, and again from time to time; all then tell clients the same map, each with its
+//! own name for itself.
+//!
+//! The active node decides the order of its replicas and the map's revision; a promotion begins a
+//! new epoch, so that whatever the old active node still tells is older for every client and every
+//! replica.
+
+use std::net::IpAddr;
+
+use model::{Seqno, VbId};
+use serde_json::{Value, json};
+
+use crate::cluster_map::MapRevision;
+use crate::collections::to_bytes;
+use crate::group::{Group, Standing};
+use crate::peer::{Peer, host_of, is_uuid, port, revision};
+use crate::publish::{about_bucket, about_this, publish};
+use crate::registry::Registry;
+use crate::served::ServedBucket;
+use crate::supersede::{Later, give_way};
+
+/// Path of the setting with which a replica makes itself known to its active node.
+pub const REGISTER: &[u8] = b"replication.replica";
+
+/// Path of the setting that makes a replica the active node.
+pub const PROMOTE: &[u8] = b"replication.promote";
+
+/// Replicas of a bucket at most: the protocol knows no more.
+const REPLICAS_MAX: usize = 3;
+
+/// What a replica tells its active node about itself.
+pub fn introduction(node: &Registry, served: &ServedBucket, demote: bool) -> String {
+    let mut about = about_bucket(node, served);
+    about["demote"] = demote.into();
+    about.to_string()
+}
+
+/// A replica at `host` made itself known: it is part of the map from now on, until it is forgotten.
+/// Gives the answer, which may say no; `None` when what it says cannot be understood.
+pub fn register(
+    node: &Registry,
+    served: &ServedBucket,
+    host: IpAddr,
+    about: &[u8],
+) -> Option<String> {
+    let about: Value = serde_json::from_slice(about).ok()?;
+    let theirs = revision(&about)?;
+    let peer = Peer::read(&about, &host_of(&about, host))?;
+    let mut group = served.group();
+    if let Some(active) = group.active() {
+        return Some(json!({ "follows": active.to_json() }).to_string());
+    }
+    let ours = served.map().revision;
+    if theirs.epoch > ours.epoch && about["demote"] != true {
+        if about["uuid"] == served.shown_uuid().as_ref() {
+            give_way(node, served, &Later::epoch(theirs.epoch));
+        }
+        let reason = "another node was promoted since this one was the active one";
+        return Some(json!({ "refused": reason }).to_string());
+    }
+    let at = group.peers.iter().position(|known| known.is(&peer));
+    let known = at.is_some_and(|at| group.peers[at] == peer) && ours >= theirs;
+    if !known {
+        tracing::info!(
+            bucket = served.name(),
+            host = peer.host,
+            kv = peer.kv_port,
+            "a replica came"
+        );
+        match at {
+            Some(at) => group.peers[at] = peer,
+            None if group.peers.len() < REPLICAS_MAX => group.peers.push(peer),
+            None => {
+                let reason = "the bucket has as many replicas as there can be";
+                return Some(json!({ "refused": reason }).to_string());
+            }
+        }
+        // From now on a majority is more than half of them.
+        let names = group.peers.iter().map(|peer| peer.node.as_str());
+        let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+        if !names.is_empty() {
+            let chain = [&[node.uuid.as_str()], &names[..]].concat();
+            let topology = json!([chain]).to_string();
+            served
+                .bucket
+                .set_topology(&topology, node.env.random_vb_uuid());
+        }
+        let mut standing = node.env.standing(served.name());
+        standing.peers.clone_from(&group.peers);
+        node.env.note_standing(served.name(), standing, ours.epoch);
+        served.set_group(group);
+        let newest = ours.max(theirs);
+        let rev = newest.rev.saturating_add(1);
+        publish(node, served, MapRevision { rev, ..newest });
+    }
+    Some(welcome(node, served))
+}
+
+/// What a registered replica is told: who all the nodes are.
+fn welcome(node: &Registry, served: &ServedBucket) -> String {
+    let revision = served.map().revision;
+    let mut nodes = vec![about_this(node)];
+    nodes.extend(served.group().peers.iter().map(Peer::to_json));
+    json!({
+        "http": node.ports.http,
+        "uuid": served.shown_uuid().as_ref(),
+        "epoch": revision.epoch,
+        "rev": revision.rev,
+        "nodes": nodes,
+        "history": served.settings().history,
+    })
+    .to_string()
+}
+
+/// The node to which a replica is connected.
+#[derive(Clone, Debug)]
+pub struct ActiveNode {
+    /// Host and port.
+    pub at: (String, u16),
+    /// Whether that is a port with TLS.
+    pub over_tls: bool,
+    /// Whether what is here may be given up.
+    pub demote: bool,
+}
+
+/// Why a node is not to be followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotThere {
+    /// It follows another one itself.
+    Elsewhere(String, u16),
+    /// For this reason.
+    Refused(String),
+}
+
+/// The active node answered: its map is ours from now on. What cannot be understood changes
+/// nothing.
+///
+/// # Errors
+/// It is not the one to follow; nothing is changed.
+pub fn registered(
+    node: &Registry,
+    served: &ServedBucket,
+    of: &ActiveNode,
+    answer: &[u8],
+) -> Result<(), NotThere> {
+    let Ok(answer) = serde_json::from_slice::<Value>(answer) else {
+        return Ok(());
+    };
+    if let Some(reason) = answer["refused"].as_str() {
+        return Err(NotThere::Refused(reason.to_owned()));
+    }
+    let over_tls = of.over_tls;
+    let follows = &answer["follows"];
+    let there = port(follows, if over_tls { "kv_tls" } else { "kv" });
+    if let (Some(host), Some(there)) = (follows["host"].as_str(), there) {
+        return Err(NotThere::Elsewhere(host.to_owned(), there));
+    }
+    if !follows.is_null() {
+        let reason = "the node that it follows has no port for TLS";
+        return Err(NotThere::Refused(reason.to_owned()));
+    }
+    let Some(revision) = revision(&answer) else {
+        return Ok(());
+    };
+    let Some(active) = Peer::active(&answer["nodes"][0], &of.at, over_tls) else {
+        return Ok(());
+    };
+    if !of.demote && revision.epoch < served.map().revision.epoch {
+        let reason = "another node was promoted since that one was the active one";
+        return Err(NotThere::Refused(reason.to_owned()));
+    }
+    let uuid = answer["uuid"].as_str().filter(|uuid| is_uuid(uuid));
+    if let Some(uuid) = uuid {
+        check_bucket(served, of, uuid)?;
+        served.show_uuid(uuid);
+    }
+    let group = group_of(node, active, &answer["nodes"]);
+    let history = serde_json::from_value(answer["history"].clone());
+    let kept = history.map(|history| node.env.follow_history(served, history));
+    let told = kept.unwrap_or(Ok(false)).unwrap_or_else(|error| {
+        tracing::error!(bucket = served.name(), ?error, "the history is not kept");
+        false
+    });
+    if !node.env.standing(served.name()).is_plain() {
+        // From here on this node gives up what it had of its own.
+        node.env
+            .note_standing(served.name(), Standing::default(), revision.epoch);
+    }
+    let news = told || served.group() != group || served.map().revision != revision;
+    if news {
+        served.set_group(group);
+        publish(node, served, revision);
+    }
+    Ok(())
+}
+
+/// All nodes but this one, as the active node lists them after itself.
+fn group_of(node: &Registry, active: Peer, nodes: &Value) -> Group {
+    let mut peers = vec![active];
+    let mut place = None;
+    let listed = nodes.as_array().map_or(&[][..], Vec::as_slice);
+    for about in listed.iter().skip(1).take(REPLICAS_MAX) {
+        if about["node"] == node.uuid.as_str() {
+            place = Some(peers.len());
+        } else if let Some(host) = about["host"].as_str() {
+            peers.extend(Peer::read(about, host));
+        }
+    }
+    let place = place.unwrap_or(peers.len());
+    Group {
+        peers,
+        place,
+        superseded: false,
+    }
+}
+
+/// A node that lost its data is no active node of what is here: following it would take the last
+/// copy away.
+fn check_bucket(served: &ServedBucket, of: &ActiveNode, uuid: &str) -> Result<(), NotThere> {
+    if of.demote || *served.shown_uuid() == *uuid {
+        return Ok(());
+    }
+    let has_changes = |id| {
+        let high = served.bucket.with_vbucket(VbId(id), |vb| vb.high_seqno());
+        high.is_some_and(|high| high != Seqno::ZERO)
+    };
+    if (0..served.bucket.vbuckets()).any(has_changes) {
+        return Err(NotThere::Refused(format!(
+            "the bucket there ({uuid}) is another one than the one that was followed: did that \
+             node lose its data? Promote this node, or give up what it has with --demote"
+        )));
+    }
+    Ok(())
+}
+
+/// The replicas of this active node are gone for good: durable writes do without them again, and
+/// clients are told. One that is still there comes back by itself. False when there is none.
+pub fn forget_replicas(node: &Registry, served: &ServedBucket) -> bool {
+    if served.group().role() != "active" {
+        return false;
+    }
+    let mut standing = node.env.standing(served.name());
+    standing.peers.clear();
+    let alone = next_epoch(served);
+    node.env.note_standing(served.name(), standing, alone.epoch);
+    served.bucket.set_topology("", node.env.random_vb_uuid());
+    served.set_group(Group::default());
+    publish(node, served, alone);
+    true
+}
+
+/// Every vBucket that is a replica becomes active with a history of its own, and clients are told.
+/// `others` are the nodes that may not know of it.
+pub fn promote(node: &Registry, served: &ServedBucket, others: Vec<Peer>) {
+    let bucket = &served.bucket;
+    // First, so that a node that is killed now comes back as the active one whatever its settings.
+    let standing = Standing {
+        promoted: true,
+        superseded: false,
+        peers: others,
+    };
+    let alone = next_epoch(served);
+    node.env.note_standing(served.name(), standing, alone.epoch);
+    let mut promoted = 0;
+    for id in (0..bucket.vbuckets()).map(VbId) {
+        match bucket.promote_vbucket(id, node.env.random_vb_uuid()) {
+            Ok(true) => promoted += 1,
+            Ok(false) => {}
+            Err(error) => tracing::error!(vb = id.0, ?error, "a vBucket was not promoted"),
+        }
+    }
+    if let Err(error) = bucket.keep_manifest(to_bytes) {
+        // The vBuckets tell of everything in it.
+        tracing::error!(bucket = served.name(), %error, "the manifest could not be kept");
+    }
+    served.set_group(Group::default());
+    publish(node, served, alone);
+    tracing::info!(
+        bucket = served.name(),
+        promoted,
+        "the replica is active now"
+    );
+}
+
+/// The first revision of the map of a node that is the active one from now on, and alone.
+fn next_epoch(served: &ServedBucket) -> MapRevision {
+    let known = served.map().revision;
+    MapRevision {
+        epoch: known.epoch.saturating_add(1),
+        rev: known.rev.saturating_add(1),
+    }
+}

@@ -1,0 +1,63 @@
+//! What a node tells clients and other nodes of itself and of a bucket.
+
+use serde_json::{Value, json};
+
+use crate::cluster_map::MapRevision;
+use crate::maps::{MapOf, bucket_map, global_map};
+use crate::registry::Registry;
+use crate::served::ServedBucket;
+
+/// The collections of a bucket changed: clients are told a map that says so.
+pub fn manifest_changed(node: &Registry, served: &ServedBucket) {
+    let MapRevision { epoch, rev } = served.map().revision;
+    let rev = rev + 1;
+    publish(node, served, MapRevision { epoch, rev });
+}
+
+/// Tells clients the maps of this revision, as the group of the bucket is now.
+pub fn publish(node: &Registry, served: &ServedBucket, revision: MapRevision) {
+    let group = served.group();
+    let uuid = served.shown_uuid();
+    node.env.remember(served.name(), &uuid, revision.epoch);
+    let bucket = &served.bucket;
+    let manifest = bucket.manifest().uid();
+    let of = MapOf {
+        name: served.name(),
+        uuid: &uuid,
+        vbuckets: bucket.vbuckets(),
+        manifest,
+        settings: &served.settings(),
+    };
+    let map = bucket_map(of, node.ports, &group, revision);
+    node.publish_global_map(global_map(node.ports, &group, revision));
+    node.publish_map(served, map);
+}
+
+/// This node and where its bucket stands.
+pub fn about_bucket(node: &Registry, served: &ServedBucket) -> Value {
+    let MapRevision { epoch, rev } = served.map().revision;
+    let mut about = about_this(node);
+    about["epoch"] = epoch.into();
+    about["rev"] = rev.into();
+    about["uuid"] = served.shown_uuid().as_ref().into();
+    about
+}
+
+/// What a node tells others about itself. `host` is left out where it listens on every address:
+/// others see where its connections come from.
+pub(crate) fn about_this(node: &Registry) -> Value {
+    let mut about = json!({
+        "node": node.uuid,
+        "kv": node.ports.kv,
+        "http": node.ports.http,
+        "kv_tls": node.ports.kv_tls,
+        "https": node.ports.https,
+    });
+    let listen = Some(node.listen).filter(|listen| !listen.is_unspecified());
+    let listen = listen.map(|listen| listen.to_string());
+    if let Some(host) = node.advertise.clone().or(listen) {
+        about["host"] = host.into();
+        about["advertised"] = node.advertise.is_some().into();
+    }
+    about
+}

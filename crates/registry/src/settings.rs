@@ -1,0 +1,150 @@
+//! What is set of a node and of its buckets, as far as its parts see it.
+
+pub use bucket::Eviction as EvictionPolicy;
+use model::DurabilityLevel;
+use serde::{Deserialize, Serialize};
+
+/// The port for classic memcached clients. They may use documents of one bucket and ask for its
+/// harmless statistics, and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemcachedPort {
+    /// Number of the port; 0 takes a free one.
+    pub port: u16,
+    /// Name of the bucket.
+    pub bucket: String,
+    /// Whether clients must log in with SASL.
+    pub login: bool,
+}
+
+/// One bucket as configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketConfig {
+    /// 1 to 100 characters of `A-Z a-z 0-9 _ - . %`, not starting with a dot.
+    pub name: String,
+    /// Memory the bucket may take, in bytes.
+    pub quota_bytes: u64,
+    /// Where its documents live.
+    pub kind: BucketKind,
+    /// What happens when its memory is full.
+    pub eviction: EvictionPolicy,
+    /// What every write asks for at least; `None` for nothing.
+    pub durability_min: Option<DurabilityLevel>,
+}
+
+impl BucketConfig {
+    /// How the bucket evicts where `durable` says whether documents are on disk: what is in
+    /// memory only cannot leave it, it can only be deleted.
+    pub fn eviction(&self, durable: bool) -> EvictionPolicy {
+        match self.eviction {
+            EvictionPolicy::Values | EvictionPolicy::Documents if !durable => EvictionPolicy::None,
+            eviction => eviction,
+        }
+    }
+}
+
+/// Everything that management clients may say of a bucket: what is configured, and the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketSettings {
+    /// What flags and files say too.
+    pub bucket: BucketConfig,
+    /// Longest time to live of a document, seconds; 0 for no limit.
+    pub max_ttl_s: u32,
+    /// Whether all its documents may be removed at once.
+    pub flush_enabled: bool,
+    /// Replicas that were asked for. A node alone has none; it only tells the number.
+    pub replicas: u8,
+    /// What it says of its store and its history.
+    pub history: HistorySettings,
+}
+
+/// vBuckets of every bucket.
+pub const VBUCKETS: u16 = 1024;
+
+/// What the management calls may change of the node as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct ClusterSettings {
+    /// What its administrator calls it; empty for nothing.
+    #[serde(default)]
+    pub name: String,
+    /// What the quotas of all buckets may come to, MiB; `None` for no limit.
+    #[serde(default)]
+    pub memory_quota_mib: Option<u64>,
+}
+
+/// History of a bucket. There is one store; the name under which the reference has its newer one
+/// is told back to those who gave it, and allows history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct HistorySettings {
+    /// Whether the store goes by the name `magma`.
+    pub magma: bool,
+    /// Whether collections have history when they are made and nothing else is said.
+    pub collection_default: bool,
+    /// How long replaced versions stay, seconds; 0 for no limit of time.
+    pub seconds: u64,
+    /// How many bytes of them stay; 0 for no limit of bytes. None stay where both are 0.
+    pub bytes: u64,
+}
+
+impl Default for HistorySettings {
+    fn default() -> Self {
+        Self {
+            magma: false,
+            collection_default: true,
+            seconds: 0,
+            bytes: 0,
+        }
+    }
+}
+
+impl HistorySettings {
+    /// Whether a new collection has history when nothing else is said.
+    #[must_use]
+    pub fn of_new_collections(&self) -> bool {
+        self.magma && self.collection_default
+    }
+
+    /// What is kept.
+    #[must_use]
+    pub fn retention(&self) -> bucket::HistoryRetention {
+        bucket::HistoryRetention {
+            seconds: self.seconds,
+            bytes: self.bytes,
+        }
+    }
+}
+
+impl From<BucketConfig> for BucketSettings {
+    fn from(bucket: BucketConfig) -> Self {
+        Self {
+            bucket,
+            max_ttl_s: 0,
+            flush_enabled: false,
+            replicas: 0,
+            history: HistorySettings::default(),
+        }
+    }
+}
+
+/// Where the documents of a bucket live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub enum BucketKind {
+    /// In memory and on disk.
+    Couchbase,
+    /// In memory only; gone after a restart.
+    Ephemeral,
+}
+
+/// The ports a node serves, with every 0 of the configuration resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// KV protocol.
+    pub kv: u16,
+    /// HTTP management.
+    pub http: u16,
+    /// Classic memcached clients, where served.
+    pub memcached: Option<u16>,
+    /// KV protocol over TLS, where served.
+    pub kv_tls: Option<u16>,
+    /// HTTP management over TLS, where served.
+    pub https: Option<u16>,
+}

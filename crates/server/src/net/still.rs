@@ -1,0 +1,168 @@
+//! Closes connections that move nothing of what they hold while connections hold too much.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bucket::Memory;
+use registry::{ConnectionInfo, Registry};
+
+/// How often it is looked who moves nothing.
+const PERIOD: Duration = Duration::from_millis(250);
+/// A connection that moves fewer bytes than this in a period stands still: 32 KiB a second.
+const MOVED_BYTES: u64 = 8 << 10;
+
+/// What is remembered of a connection while there is no room.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    moved: u64,
+    still: u32,
+}
+
+/// Makes room where there is none, for as long as the node serves.
+pub(crate) async fn watch(node: Arc<Registry>) {
+    let mut ticks = tokio::time::interval(PERIOD);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut seen = HashMap::new();
+    let granted = node.waits.stillness.as_nanos().div_ceil(PERIOD.as_nanos());
+    let granted = u32::try_from(granted).unwrap_or(u32::MAX);
+    loop {
+        ticks.tick().await;
+        let buffers = &node.buffers;
+        let buckets = node.all_buckets();
+        let memories = || buckets.iter().map(|served| served.bucket.memory());
+        buffers.follow_quota(memories().map(Memory::quota).sum());
+        let limit = if buffers.is_crowded() {
+            buffers.limit()
+        } else if memories().any(Memory::is_transit_crowded) {
+            // One at a time: the documents give way, too.
+            buffers.held()
+        } else {
+            seen.clear();
+            continue;
+        };
+        let holders: Vec<_> = node.connections.all();
+        let figures = holders.iter().map(|info| Holder::of(info));
+        let closing = to_close(
+            (buffers.held(), limit),
+            granted,
+            figures.collect(),
+            &mut seen,
+        );
+        for info in holders.iter().filter(|info| closing.contains(&info.id)) {
+            tracing::warn!(
+                connection = info.id,
+                peer = %info.peer(),
+                held_bytes = info.held(),
+                "closed: it moves nothing of what it holds, and connections hold too much"
+            );
+            buffers.count_closed();
+            info.mailbox.shut_down();
+        }
+    }
+}
+
+/// A connection as far as it matters here.
+#[derive(Clone, Copy, Debug)]
+struct Holder {
+    id: u64,
+    held: usize,
+    /// Bytes that ever came from the peer, or that it took late.
+    moved: u64,
+    /// It waits for room itself.
+    waits: bool,
+}
+
+impl Holder {
+    fn of(info: &ConnectionInfo) -> Self {
+        Self {
+            id: info.id,
+            held: info.held(),
+            moved: info.moved(),
+            waits: info.waits_for_room(),
+        }
+    }
+}
+
+/// Who is to be closed of those that hold something, so that less than the limit is held.
+fn to_close(
+    (mut held, limit): (usize, usize),
+    granted: u32,
+    mut holders: Vec<Holder>,
+    seen: &mut HashMap<u64, Seen>,
+) -> Vec<u64> {
+    let full = held >= limit.saturating_mul(2);
+    let granted = if full { 1 } else { granted };
+    holders.retain(|holder| holder.held > 0);
+    let before = std::mem::take(seen);
+    for holder in &holders {
+        let still = match before.get(&holder.id) {
+            Some(old) if holder.moved - old.moved < MOVED_BYTES => old.still.saturating_add(1),
+            _ => 0,
+        };
+        let moved = holder.moved;
+        seen.insert(holder.id, Seen { moved, still });
+    }
+    let stands = |holder: &Holder| seen[&holder.id].still >= granted && (full || !holder.waits);
+    holders.retain(stands);
+    holders.sort_unstable_by_key(|holder| std::cmp::Reverse(holder.held));
+    let mut closing = Vec::new();
+    for holder in holders {
+        if held < limit {
+            break;
+        }
+        held = held.saturating_sub(holder.held);
+        closing.push(holder.id);
+    }
+    closing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(id: u64, held: usize, moved: u64) -> Holder {
+        Holder {
+            id,
+            held,
+            moved,
+            waits: false,
+        }
+    }
+
+    #[test]
+    fn the_fattest_that_stand_still_make_room() {
+        let mut seen = HashMap::new();
+        let mut look = |held, round: u64| {
+            let holders = vec![
+                holder(1, 30, 7),
+                holder(2, 50, 7),
+                holder(3, 60, round * MOVED_BYTES),
+                holder(4, 40, 7),
+                Holder {
+                    waits: true,
+                    ..holder(5, 90, 7)
+                },
+                holder(6, 0, 7),
+            ];
+            to_close((held, 100), 8, holders, &mut seen)
+        };
+        for round in 0..8 {
+            assert!(look(180, round).is_empty(), "they are granted some time");
+        }
+        let round = 8;
+        assert_eq!(look(120, round), [2], "one is enough");
+        assert_eq!(look(180, round + 1), [2, 4], "not who moves, not who waits");
+        assert_eq!(look(99, round + 2), [0; 0]);
+        let closed = look(270, round + 3);
+        assert_eq!(closed, [5, 2, 4], "above twice the limit nobody may wait");
+    }
+
+    #[test]
+    fn a_flood_is_not_granted_any_time() {
+        let mut seen = HashMap::new();
+        let all = || vec![holder(1, 150, 3), holder(2, 60, 3)];
+        assert!(to_close((210, 100), 8, all(), &mut seen).is_empty());
+        assert_eq!(to_close((210, 100), 8, all(), &mut seen), [1]);
+    }
+}

@@ -1,0 +1,110 @@
+//! What the parts of the node want of the world: its file, random numbers, threads.
+
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use registry::{BucketKind, Env, HistorySettings, ServedBucket, Standing};
+use tokio::sync::watch;
+
+use super::data_dir::Kept;
+use crate::config::StartError;
+use crate::net::OwnThreads;
+
+/// The world around the node's parts.
+pub(super) struct World {
+    kept: Mutex<Kept>,
+    /// Held while buckets are made, changed and dropped: one at a time.
+    changing: Mutex<()>,
+    maps: watch::Sender<u64>,
+    own_threads: Arc<OwnThreads>,
+}
+
+impl World {
+    pub(super) fn new(kept: Kept, own_threads: Arc<OwnThreads>) -> Self {
+        Self {
+            kept: Mutex::new(kept),
+            changing: Mutex::new(()),
+            maps: watch::channel(0).0,
+            own_threads,
+        }
+    }
+
+    /// What is written down of the node.
+    pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock()
+    }
+
+    /// While this is held no other bucket is made, changed or dropped.
+    pub(super) fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock()
+    }
+
+    /// Wakes when a map changes, or a bucket is gone.
+    pub(super) fn maps(&self) -> watch::Receiver<u64> {
+        self.maps.subscribe()
+    }
+
+    fn keep_history(
+        &self,
+        served: &ServedBucket,
+        history: HistorySettings,
+    ) -> Result<bool, StartError> {
+        let _turn = self.changing();
+        let mut settings = served.settings();
+        let disk = settings.bucket.kind == BucketKind::Couchbase;
+        if !disk || settings.history == history {
+            return Ok(false);
+        }
+        settings.history = history;
+        let mut kept = self.kept();
+        if kept.is_made(served.name()) {
+            kept.note_made(&settings).map(drop)?;
+        } else {
+            kept.note_history(served.name(), history)?;
+        }
+        drop(kept);
+        let keeps = served.bucket.set_history_retention(history.retention());
+        keeps.map_err(|error| StartError::System(error.to_string()))?;
+        served.set_settings(settings);
+        Ok(true)
+    }
+}
+
+impl Env for World {
+    fn fill_random(&self, bytes: &mut [u8]) {
+        super::fill_random(bytes);
+    }
+
+    fn has_thread(&self) -> bool {
+        self.own_threads.has_room()
+    }
+
+    fn maps_changed(&self) {
+        self.maps.send_modify(|changes| *changes += 1);
+    }
+
+    fn remember(&self, bucket: &str, uuid: &str, epoch: i64) {
+        if let Err(error) = self.kept().note(bucket, uuid, epoch) {
+            tracing::error!(bucket, %error, "the bucket's identity is not written down");
+        }
+    }
+
+    fn standing(&self, bucket: &str) -> Standing {
+        self.kept().identities.standing(bucket)
+    }
+
+    fn note_standing(&self, bucket: &str, standing: Standing, epoch: i64) {
+        if let Err(error) = self.kept().note_standing(bucket, standing, epoch) {
+            tracing::error!(bucket, %error, "what the bucket is in its group is not written down");
+        }
+    }
+
+    fn follow_history(
+        &self,
+        served: &ServedBucket,
+        history: HistorySettings,
+    ) -> Result<bool, String> {
+        self.keep_history(served, history)
+            .map_err(|error| error.to_string())
+    }
+}
