@@ -11,10 +11,7 @@ mod net;
 mod node;
 mod replication;
 mod session;
-mod stats;
-mod subdoc;
 mod tls;
-mod value;
 
 pub use commands::compatibility_page;
 pub use config::{CertificateFiles, NodeConfig, StartError};

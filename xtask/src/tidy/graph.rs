@@ -10,7 +10,7 @@ use super::Findings;
 use crate::workspace::Workspace;
 
 /// Crate of ours, and the crates of ours it may depend on. A new crate needs a decision record.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("model", &[]),
     ("wire", &["model"]),
     ("engine", &["model"]),
@@ -21,10 +21,18 @@ const ALLOWED: [(&str, &[&str]); 11] = [
         "registry",
         &["bucket", "engine", "identity", "storage", "wire", "model"],
     ),
+    ("value", &["engine", "wire", "model"]),
+    (
+        "stats",
+        &[
+            "registry", "bucket", "engine", "identity", "storage", "wire", "model",
+        ],
+    ),
     (
         "server",
         &[
-            "registry", "bucket", "engine", "identity", "storage", "wire", "model",
+            "stats", "registry", "value", "bucket", "engine", "identity", "storage", "wire",
+            "model",
         ],
     ),
     ("settee", &["server", "identity", "wire", "model"]),
@@ -36,8 +44,8 @@ const ALLOWED: [(&str, &[&str]); 11] = [
 const BENCHKIT: &str = "benchkit";
 
 /// Crates that must run without a runtime and without sockets.
-const WITHOUT_RUNTIME: [&str; 7] = [
-    "model", "wire", "engine", "storage", "bucket", "identity", "registry",
+const WITHOUT_RUNTIME: [&str; 9] = [
+    "model", "wire", "engine", "storage", "bucket", "identity", "value", "registry", "stats",
 ];
 
 /// Runtimes, HTTP stacks and socket crates.
@@ -59,7 +67,9 @@ const RUNTIMES: [&str; 14] = [
 ];
 
 /// Crates with their own list of banned clocks, threads and files.
-const WITH_BANS: [&str; 5] = ["engine", "bucket", "storage", "identity", "registry"];
+const WITH_BANS: [&str; 7] = [
+    "engine", "bucket", "storage", "identity", "value", "registry", "stats",
+];
 
 /// Every edge between crates of ours is one of [`ALLOWED`]; no runtime below `server`.
 pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {

@@ -11,6 +11,9 @@ use super::settings::DcpSettings;
 use crate::connections::ConnectionInfo;
 use crate::progress::Progress;
 
+/// A share of the windows is not less: room for a large document.
+const WINDOW_BYTES_MIN: u64 = 1 << 20;
+
 /// A producer as far as others than its own connection deal with it.
 pub trait Producer: Send + Sync {
     /// Ends all its streams without a word; it produces nothing any more.
@@ -148,5 +151,38 @@ impl DcpRegistry {
             .values()
             .map(|known| Arc::clone(&known.producer))
             .collect()
+    }
+
+    /// What each consumer may have on its way in a bucket of this quota: they share a part of it.
+    pub fn window_bytes(&self, quota: u64) -> u32 {
+        let shared = || {
+            share_of(
+                self.settings.windows_of(quota),
+                self.consumer_count() as u64,
+            )
+        };
+        self.settings.window_bytes().unwrap_or_else(shared)
+    }
+}
+
+fn share_of(all: u64, consumers: u64) -> u32 {
+    let each = all / consumers.max(1);
+    u32::try_from(each.max(WINDOW_BYTES_MIN)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_a_share_of_the_quota_that_32_bits_can_say() {
+        let settings = DcpSettings::default();
+        assert_eq!(settings.windows_of(1 << 30), (1 << 30) / 20);
+        assert_eq!(settings.windows_of(u64::MAX), u64::MAX / 20);
+        assert_eq!(share_of(1 << 30, 0), 1 << 30);
+        assert_eq!(share_of(1 << 30, 4), 1 << 28);
+        assert_eq!(share_of(1 << 20, 100), 1 << 20, "room for a large document");
+        assert_eq!(share_of(1 << 40, 1), u32::MAX);
+        assert_eq!(share_of(u64::MAX, 1), u32::MAX);
     }
 }

@@ -4,8 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::{Cas, Datatype, Seqno, VbId, VbUuid};
 use serde::de::IgnoredAny;
-
-use crate::stats::utc;
+use stats::utc;
 
 /// What happened to a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,6 @@ use wire::response::{ItemFlags, MutationToken};
 use wire::{Feature, Frame, Status};
 
 use crate::session::{Context, Done, Refusal, Reply};
-use crate::value;
 
 /// Expiries up to this many seconds count from now; larger ones are Unix seconds.
 const RELATIVE_EXPIRY_MAX: u32 = 30 * 24 * 60 * 60;

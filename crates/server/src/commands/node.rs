@@ -3,13 +3,12 @@
 use model::Datatype;
 use registry::COMPATIBLE_VERSION;
 use registry::timings::{Merged, Timings};
+use stats::{StatError, StatScope, Walk, collect_part};
 use wire::request::{GetCmdTimer, Message, Quit, Stat};
 use wire::response::StatRow;
 use wire::{Feature, Frame, Opcode, Response, Status};
 
 use crate::session::{Context, Done, Refusal, Reply};
-use crate::stats;
-use crate::stats::{StatError, StatScope, Walk, collect_part};
 
 /// NOOP.
 pub(super) fn noop(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {

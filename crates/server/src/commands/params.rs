@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn every_setting_of_a_bucket_is_told_by_a_statistic() {
-        let page = crate::stats::stats_page();
+        let page = stats::stats_page();
         for param in &PARAMS {
             let row = format!("| `ep_{}` |", param.name);
             let is_told = param.family == Family::VBucket || page.contains(&row);

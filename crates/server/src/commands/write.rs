@@ -3,6 +3,7 @@
 use engine::{OpError, Outcome, StoreMode, Write};
 use model::{Datatype, Draft, Meta, Now, VbId};
 use registry::ServedBucket;
+use value::{Stored, VALUE_BYTES_MAX, Values, inflate, inflated_bytes, to_store};
 use wire::Frame;
 use wire::request::{
     Arithmetic, Concat, ConcatMode, Delete, Direction, Message, Store, StoreMode as Mode,
@@ -10,7 +11,6 @@ use wire::request::{
 
 use super::documents::absolute_expiry;
 use crate::session::{Context, Done, Refusal, StoredKey, value_refusal};
-use crate::value::{Stored, VALUE_BYTES_MAX, Values, inflate, inflated_bytes, to_store};
 
 /// Room that a small write takes beyond its key and value.
 const ROOM_BYTES: usize = 128;

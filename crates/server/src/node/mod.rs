@@ -34,6 +34,7 @@ use registry::{
     ClusterSettings, Connections, Env, MapOf, NodeCounters, Ports, Registry, ServedBucket, StartAs,
     Waits, bucket_map, global_map,
 };
+use stats::StatScope;
 use tokio::sync::watch;
 
 use crate::clock::SystemClock;
@@ -41,7 +42,6 @@ use crate::config::{NodeConfig, StartError};
 use crate::http::HttpDoor;
 use crate::net::{Crew, Listener, OwnThreads, Workers, balance, watch_buffers};
 use crate::replication::Follower;
-use crate::stats::{self, StatScope};
 use crate::tls::Tls;
 use descriptors::Descriptors;
 use sockets::Sockets;

@@ -15,13 +15,13 @@ use storage::{
     Opened as OpenedStore, StoreError,
 };
 use tokio::sync::watch;
+use value::{SYSTEM_BYTES_MAX, VALUE_BYTES_MAX};
 
 use super::data_dir::{DataDir, Identities, Kept};
 use super::{address_space, random_u64, random_vb_uuid};
 use crate::config::{NodeConfig, StartError};
 use crate::replication::ReplicaOf;
 use crate::tls::Tls;
-use crate::value::{SYSTEM_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// Least time between two commits that nobody waits for: what a crash may cost of writes that
 /// nobody asked about. Whoever observes persistence makes the flusher hurry.

@@ -17,7 +17,6 @@ use crate::changes::{Feed, NoFeed, Wanted};
 use crate::http::{
     BucketChange, BucketSummary, BucketsError, ClusterChange, Eviction, NodeSummary, NodeView,
 };
-use crate::stats;
 use crate::tls::Tls;
 
 impl NodeView for NodeState {

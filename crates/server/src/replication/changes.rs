@@ -7,7 +7,6 @@ use wire::{Frame, Message, Opcode, document_key};
 use super::passive::Violation;
 use super::target::Resolved;
 use crate::session::dcp::event_of;
-use crate::value;
 
 /// How a prepare ended.
 pub(super) fn resolved_of<'f>(frame: &Frame<'f>) -> Result<Resolved<'f>, Violation> {

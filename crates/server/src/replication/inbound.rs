@@ -32,7 +32,6 @@ const IDLE_LIMIT: Duration = Duration::from_mins(6);
 const PAUSED_LOOK_NS: u64 = 100_000_000;
 /// Acknowledgements are owed at the latest after this long.
 const ACK_LOOK_NS: u64 = 1_000_000_000;
-const WINDOW_BYTES_MIN: u64 = 1 << 20;
 
 /// A stream that was asked for by the manager and not yet answered for.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +77,7 @@ impl Inbound {
         let prepared = Arc::new(ReadySet::new(wake));
         served.bucket.tell_prepared(&prepared);
         let wishes = Wishes {
-            window_bytes: window_bytes(&served),
+            window_bytes: served.dcp.window_bytes(served.bucket.memory().quota()),
             consumer: opener.consumer.to_owned(),
         };
         let target = Followed {
@@ -328,7 +327,10 @@ impl Inbound {
         while let Some(vb) = self.prepared.next(VbId(0)) {
             self.intake.acknowledge_prepares(vb, out);
         }
-        let bytes = window_bytes(&self.served);
+        let bytes = self
+            .served
+            .dcp
+            .window_bytes(self.served.bucket.memory().quota());
         if bytes != self.wishes.window_bytes {
             self.wishes.window_bytes = bytes;
             self.intake.window().resize(bytes);
@@ -355,35 +357,5 @@ impl Drop for Inbound {
         self.intake.progress().set_stage(Stage::Stopped);
         self.served.claims.release_all(self.connection);
         self.served.dcp.leave_consumer(&self.name, self.connection);
-    }
-}
-
-/// What each consumer of a bucket may have on its way: they share a part of the quota.
-pub(crate) fn window_bytes(served: &ServedBucket) -> u32 {
-    let (dcp, quota) = (&served.dcp, served.bucket.memory().quota());
-    let shared = || share_of(dcp.settings.windows_of(quota), dcp.consumer_count() as u64);
-    dcp.settings.window_bytes().unwrap_or_else(shared)
-}
-
-fn share_of(all: u64, consumers: u64) -> u32 {
-    let each = all / consumers.max(1);
-    u32::try_from(each.max(WINDOW_BYTES_MIN)).unwrap_or(u32::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use registry::dcp::DcpSettings;
-
-    #[test]
-    fn a_window_is_a_share_of_the_quota_that_32_bits_can_say() {
-        let settings = DcpSettings::default();
-        assert_eq!(settings.windows_of(1 << 30), (1 << 30) / 20);
-        assert_eq!(settings.windows_of(u64::MAX), u64::MAX / 20);
-        assert_eq!(share_of(1 << 30, 0), 1 << 30);
-        assert_eq!(share_of(1 << 30, 4), 1 << 28);
-        assert_eq!(share_of(1 << 20, 100), 1 << 20, "room for a large document");
-        assert_eq!(share_of(1 << 40, 1), u32::MAX);
-        assert_eq!(share_of(u64::MAX, 1), u32::MAX);
     }
 }

@@ -41,7 +41,7 @@ use tokio::sync::watch;
 
 use crate::tls::Trust;
 
-pub(crate) use inbound::{Inbound, Opener, window_bytes};
+pub(crate) use inbound::{Inbound, Opener};
 
 /// The node and bucket that a bucket of this node is to follow.
 #[derive(Clone, PartialEq, Eq)]

@@ -12,7 +12,6 @@ use registry::{Buffers, SMALL_BYTES, ServedBucket};
 use wire::{Frame, Magic, Opcode, Status};
 
 use super::{Done, Park, Refusal, Session, StoredKey};
-use crate::value;
 
 /// How often a request that waits for others to hold less looks again.
 pub(super) const LOOK: Duration = Duration::from_millis(50);

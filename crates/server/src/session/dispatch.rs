@@ -10,6 +10,7 @@ use identity::Role;
 use model::{Cas, Datatype, Now, VbId};
 use registry::ServedBucket;
 use registry::timings::Answer;
+use value::InflateError;
 use wire::response::ErrorBody;
 use wire::{
     Feature, Frame, Header, InfoError, Magic, Malformed, RequestInfos, Response, ServerOpcode,
@@ -18,7 +19,6 @@ use wire::{
 
 use super::{Park, Reply, Session, StoredKey, admission, status};
 use crate::commands::{self, Command, Scope, UNKNOWN_COLLECTION_CONTEXT};
-use crate::value::{self, InflateError};
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

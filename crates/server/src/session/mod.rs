@@ -23,13 +23,13 @@ use model::Datatype;
 use registry::cluster_map::{MapRevision, localize};
 use registry::timings::Timings;
 use registry::{ConnectionInfo, Registry, ServedBucket};
+use stats::Walk;
 use wire::push::{ClusterMapNotification, ConfigRev};
 use wire::{Decoded, Feature, FeatureSet, Limits};
 
 use crate::commands::Scanning;
 use crate::net::Door;
 use crate::replication::Inbound;
-use crate::stats::Walk;
 use crowd::Crowd;
 use dcp::{GuardedProducer, Produced};
 

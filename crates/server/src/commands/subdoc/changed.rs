@@ -5,17 +5,17 @@ use std::borrow::Cow;
 use engine::OpError;
 use model::{Attributes, Document, body_at};
 use registry::Env;
+use value::subdoc::{
+    AttributeSet, Component, Edit, EditKind, Path, apply, decode_binary, encode_binary, find_in,
+    name_of, section_bytes,
+};
+use value::{SYSTEM_BYTES_MAX, VALUE_BYTES_MAX, is_json};
 use wire::Status;
 use wire::request::PathFlags;
 
 use super::macros::{Macro, Placeholders, Stamps, parse};
 use super::virtual_attributes::Shown;
 use super::{Spec, What};
-use crate::subdoc::{
-    AttributeSet, Component, Edit, EditKind, Path, apply, decode_binary, encode_binary, find_in,
-    name_of, section_bytes,
-};
-use crate::value::{SYSTEM_BYTES_MAX, VALUE_BYTES_MAX, is_json};
 
 /// What is asked of a document's parts.
 #[derive(Clone, Copy)]

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use engine::{Got, OpError, Outcome, VBucket};
 use model::{Attributes, Datatype, Now, VbId, VbUuid, body_at};
 use registry::ServedBucket;
+use value::subdoc::{Path, Span, count, decode_binary, find, find_in, is_within_depth, name_of};
 use wire::request::{DocFlags, Message, PathFlags, Subdoc, SubdocMulti};
 use wire::{Feature, Frame, Status};
 
@@ -12,8 +13,6 @@ use super::super::documents::Settled;
 use super::virtual_attributes::{Shown, is_virtual};
 use super::{AD, RR, RV, Spec, What, check, check_all, check_doc_flags, check_negotiated, rules};
 use crate::session::{Context, Done, Refusal, Reply};
-use crate::subdoc::{Path, Span, count, decode_binary, find, find_in, is_within_depth, name_of};
-use crate::value;
 
 /// Bytes of an answer to several paths at most: twice the longest value.
 const ANSWER_BYTES_MAX: usize = 2 * value::VALUE_BYTES_MAX;

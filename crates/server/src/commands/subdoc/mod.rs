@@ -12,11 +12,11 @@ mod virtual_attributes;
 pub(super) use lookup::{lookup, multi_lookup};
 pub(super) use mutate::{multi_mutation, mutate};
 
+use value::subdoc::{EditKind, name_of};
 use wire::request::{DocFlags, PathFlags, SubdocSpec, SubdocSpecs};
 use wire::{Feature, Opcode, Status};
 
 use crate::session::{Context, Refusal};
-use crate::subdoc::{EditKind, name_of};
 use virtual_attributes::is_virtual;
 
 /// Paths of one request at most.

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use engine::{Exchange, Got, Mutated, OpError, Outcome};
 use model::{Attributes, Cas, Datatype, Draft, Kind, Meta, Now, VbId};
 use registry::{Env, ServedBucket};
+use value::is_json;
+use value::subdoc::Path;
 use wire::request::{DocFlags, Message, Subdoc, SubdocExtras, SubdocMulti};
 use wire::{Frame, Status};
 
@@ -21,8 +23,6 @@ use super::{
     check_writes, rules,
 };
 use crate::session::{Context, Done, Refusal, Reply, StoredKey};
-use crate::subdoc::Path;
-use crate::value::is_json;
 
 /// How often a document that others change meanwhile is tried.
 const TRIES: usize = 100;

@@ -23,6 +23,7 @@ pub(crate) mod client;
 mod crowd;
 mod moves;
 mod room;
+mod statistics;
 mod streams;
 mod tls;
 

@@ -16,7 +16,6 @@ use wire::{Envelope, Feature, FeatureSet, Opaque, Opcode, TooLong};
 
 use super::events::EventParts;
 use super::large::{LARGE_BYTES, LargeValue, Slot};
-use crate::value;
 
 /// What a reader without finer figures is told of how much a document is used.
 const HEAT: u8 = 2;

@@ -1,0 +1,105 @@
+//! What a row of the catalogue is.
+
+use crate::figures::{BucketFigures, NodeFigures, StateSums, VbFigures};
+use crate::rows::Value;
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Things.
+    Count,
+    Bytes,
+    Seconds,
+    Millis,
+    Micros,
+    Nanos,
+    /// Seconds since 1970.
+    Unix,
+    Percent,
+    /// 0 to 1.
+    Ratio,
+    Seqno,
+    Bool,
+    Text,
+    Json,
+}
+
+impl Unit {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Count => "",
+            Self::Bytes => "B",
+            Self::Seconds => "s",
+            Self::Millis => "ms",
+            Self::Micros => "us",
+            Self::Nanos => "ns",
+            Self::Unix => "unix s",
+            Self::Percent => "%",
+            Self::Ratio => "ratio",
+            Self::Seqno => "seqno",
+            Self::Bool => "bool",
+            Self::Text => "text",
+            Self::Json => "JSON",
+        }
+    }
+}
+
+/// What a statistic is called on the metrics page, without `settee_`, unit and `_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Metric {
+    /// It only grows.
+    Counter(&'static str),
+    /// It comes and goes.
+    Gauge(&'static str),
+}
+
+/// What is known of a statistic.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About {
+    pub(crate) groups: &'static [&'static str],
+    pub(crate) name: &'static str,
+    pub(crate) unit: Unit,
+    /// One sentence without its full stop.
+    pub(crate) help: &'static str,
+}
+
+/// A statistic and how it is had.
+pub(crate) struct Row<F: 'static> {
+    pub(crate) about: About,
+    pub(crate) metric: Option<Metric>,
+    pub(crate) value: F,
+}
+
+/// A row of the node.
+pub(crate) type NodeRow = Row<fn(&NodeFigures<'_>) -> Value>;
+/// A row of a bucket.
+pub(crate) type BucketRow = Row<fn(&BucketFigures<'_>) -> Value>;
+/// A row of the vBuckets of a bucket that are in one state; its name follows `vb_STATE_`.
+pub(crate) type StateRow = Row<fn(&StateSums) -> Value>;
+/// A row of a vBucket; its name follows `vb_N:`.
+pub(crate) type VbRow = Row<fn(&VbFigures) -> Value>;
+
+/// `GROUPS "name" Unit "help" [Counter|Gauge "metric"], |figures| value;`
+macro_rules! rows {
+    ($($groups:ident $name:literal $unit:ident $help:literal $($kind:ident $metric:literal)?,
+        |$figures:ident| $value:expr;)*) => {
+        &[$($crate::catalogue::row::Row {
+            about: $crate::catalogue::row::About {
+                groups: $groups,
+                name: $name,
+                unit: $crate::catalogue::row::Unit::$unit,
+                help: $help,
+            },
+            metric: rows!(@metric $($kind $metric)?),
+            value: |$figures| $crate::rows::Value::from($value),
+        }),*]
+    };
+    (@metric) => { None };
+    (@metric $kind:ident $metric:literal) => {
+        Some($crate::catalogue::row::Metric::$kind($metric))
+    };
+}
+pub(crate) use rows;
+
+/// Where a row is told about: one group, or its metrics.
+pub(crate) const GENERAL: &[&str] = &[""];

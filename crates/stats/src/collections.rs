@@ -1,0 +1,399 @@
+//! Groups about scopes and collections.
+
+use std::sync::Arc;
+
+use bucket::Hold;
+use engine::collections::{Collection, CollectionCounts, Manifest, OpenCollection, Scope};
+use model::{CollectionId, ManifestUid, ScopeId, Seqno, VbId};
+use registry::ServedBucket;
+
+use super::rows::{Hex, Rows, Text};
+use super::scope::StatError;
+use super::vbuckets::number;
+
+/// Bytes of rows after which a part of a long answer ends. Other requests of the thread wait for
+/// a part, some 10 us: a thousand collections in every vBucket are a gigabyte.
+pub(super) const PART_BYTES: usize = 8 << 10;
+/// Collections that are looked at under one lock of a vBucket.
+const COLLECTIONS_A_HOLD: usize = 32;
+/// vBuckets whose figures one part adds up.
+const PART_VBUCKETS: u16 = 4;
+
+/// Where an answer stands that is given in parts.
+#[derive(Debug)]
+pub enum Walk {
+    /// Figures of collections are added up; nothing was told yet.
+    Sums {
+        next: u16,
+        sums: Vec<CollectionCounts>,
+    },
+    /// Rows about what was added up: how many items of the answer were told.
+    Told { view: View, items: usize },
+    /// Rows about vBuckets: which one is next, and after which collection.
+    Details {
+        vb: u16,
+        after: Option<CollectionId>,
+    },
+}
+
+/// Whether a group is given in parts.
+pub(super) fn is_long(group: &str) -> bool {
+    matches!(
+        group,
+        "collections"
+            | "collections-byid"
+            | "collections-details"
+            | "scopes"
+            | "scopes-byid"
+            | "scopes-details"
+    )
+}
+
+/// The next part of a group; gives where it goes on, `None` at the end.
+pub(super) fn part(
+    group: &str,
+    arguments: &[&str],
+    served: &ServedBucket,
+    walk: Option<Walk>,
+    rows: &mut Rows<'_, '_>,
+) -> Result<Option<Walk>, StatError> {
+    if matches!(group, "collections-details" | "scopes-details") {
+        return details(group, arguments, served, walk.as_ref(), rows);
+    }
+    let (first, mut sums) = match walk {
+        Some(Walk::Told { view, items }) => return told(group, arguments, view, items, rows),
+        Some(Walk::Sums { next, sums }) => (next, sums),
+        _ => {
+            let manifest = served.bucket.manifest();
+            // Refuses what cannot be told before anything is counted.
+            items(group, arguments, &manifest)?;
+            let ids = manifest.collections().map(|(_, collection)| collection.id);
+            let none = |id| CollectionCounts {
+                id,
+                ..CollectionCounts::default()
+            };
+            (0, ids.map(none).collect())
+        }
+    };
+    let all = served.bucket.vbuckets();
+    let next = first.saturating_add(PART_VBUCKETS).min(all);
+    served.bucket.add_collection_counts(first..next, &mut sums);
+    if next < all {
+        return Ok(Some(Walk::Sums { next, sums }));
+    }
+    let view = View {
+        manifest: served.bucket.manifest(),
+        counts: sums,
+    };
+    told(group, arguments, view, 0, rows)
+}
+
+/// Rows of the items after some that were told; gives where it goes on.
+fn told(
+    group: &str,
+    arguments: &[&str],
+    view: View,
+    mut done: usize,
+    rows: &mut Rows<'_, '_>,
+) -> Result<Option<Walk>, StatError> {
+    let items = items(group, arguments, &view.manifest)?;
+    let full = rows.bytes() + PART_BYTES;
+    for item in items.iter().skip(done) {
+        view.item(item, rows);
+        done += 1;
+        if rows.bytes() >= full && done < items.len() {
+            drop(items);
+            return Ok(Some(Walk::Told { view, items: done }));
+        }
+    }
+    Ok(None)
+}
+
+/// A piece of an answer.
+enum Item<'a> {
+    ManifestUid,
+    /// Sums of a scope.
+    Scope(&'a Scope),
+    /// Names of collections in a scope, which follow its sums.
+    Name(&'a Scope, &'a Collection),
+    Collection(&'a Scope, &'a Collection),
+}
+
+/// The manifest with what was counted of each collection.
+#[derive(Debug)]
+pub struct View {
+    manifest: Arc<Manifest>,
+    counts: Vec<CollectionCounts>,
+}
+
+impl View {
+    fn counts(&self, id: CollectionId) -> CollectionCounts {
+        let found = self.counts.binary_search_by_key(&id, |counts| counts.id);
+        found.map_or(CollectionCounts::default(), |at| self.counts[at])
+    }
+
+    fn item(&self, item: &Item<'_>, rows: &mut Rows<'_, '_>) {
+        match *item {
+            Item::ManifestUid => {
+                uid_row(self.manifest.uid(), rows);
+            }
+            Item::Scope(scope) => self.scope(scope, rows),
+            Item::Name(scope, collection) => {
+                rows.prefix([
+                    &Hex(scope.id.0) as &dyn Text,
+                    &":",
+                    &Hex(collection.id.0),
+                    &":",
+                ]);
+                rows.row("name", &collection.name);
+            }
+            Item::Collection(scope, collection) => self.collection((scope, collection), rows),
+        }
+    }
+
+    fn collection(&self, (scope, collection): (&Scope, &Collection), rows: &mut Rows<'_, '_>) {
+        let (id, counts) = (collection.id, self.counts(collection.id));
+        rows.prefix([&Hex(scope.id.0) as &dyn Text, &":", &Hex(id.0), &":"]);
+        rows.row("name", &collection.name);
+        rows.row("scope_name", &scope.name);
+        totals(&counts, rows);
+        if let Some(ttl) = collection.settings.max_ttl_s {
+            rows.row("maxTTL", ttl);
+        }
+    }
+
+    fn scope(&self, scope: &Scope, rows: &mut Rows<'_, '_>) {
+        let mut sum = CollectionCounts::default();
+        for collection in &scope.collections {
+            let counts = self.counts(collection.id);
+            sum.items += counts.items;
+            sum.memory_bytes += counts.memory_bytes;
+            sum.ops_get += counts.ops_get;
+            sum.ops_store += counts.ops_store;
+            sum.ops_delete += counts.ops_delete;
+        }
+        rows.prefix([&Hex(scope.id.0) as &dyn Text, &":"]);
+        rows.row("name", &scope.name);
+        rows.row("collections", scope.collections.len());
+        totals(&sum, rows);
+    }
+}
+
+fn totals(counts: &CollectionCounts, rows: &mut Rows<'_, '_>) {
+    rows.row("items", counts.items);
+    rows.row("collections_mem_used", counts.memory_bytes);
+    rows.row("ops_get", counts.ops_get);
+    rows.row("ops_store", counts.ops_store);
+    rows.row("ops_delete", counts.ops_delete);
+}
+
+fn uid_row(uid: ManifestUid, rows: &mut Rows<'_, '_>) {
+    rows.prefix("");
+    rows.row("manifest_uid", uid.0);
+}
+
+/// What the answer about collections or scopes is made of; nothing is counted for it.
+fn items<'a>(
+    group: &str,
+    arguments: &[&str],
+    manifest: &'a Manifest,
+) -> Result<Vec<Item<'a>>, StatError> {
+    let full = |scope: &'a Scope| {
+        let collections = scope.collections.iter();
+        let collections = collections.map(move |one| Item::Collection(scope, one));
+        std::iter::once(Item::Scope(scope)).chain(collections)
+    };
+    let uid = std::iter::once(Item::ManifestUid);
+    match (group, arguments) {
+        ("collections", []) => {
+            let all = manifest.collections();
+            Ok(uid
+                .chain(all.map(|(scope, one)| Item::Collection(scope, one)))
+                .collect())
+        }
+        ("collections", [path]) => {
+            let (scope, found) = named(manifest, path)?;
+            Ok(vec![Item::Collection(scope, found)])
+        }
+        ("collections-byid", [id]) => {
+            let found = manifest.collection(CollectionId(hex(id)?));
+            let (scope, one) = found.ok_or(StatError::UnknownCollection)?;
+            Ok(vec![Item::Collection(scope, one)])
+        }
+        ("scopes", []) => {
+            let names = |scope: &'a Scope| {
+                let collections = scope.collections.iter();
+                let names = collections.map(move |one| Item::Name(scope, one));
+                std::iter::once(Item::Scope(scope)).chain(names)
+            };
+            Ok(uid
+                .chain(manifest.scopes().iter().flat_map(names))
+                .collect())
+        }
+        ("scopes", [name]) => {
+            let scope = manifest.scope_named(name);
+            Ok(full(scope.ok_or(StatError::UnknownScope)?).collect())
+        }
+        ("scopes-byid", [id]) => {
+            let scope = manifest.scope(ScopeId(hex(id)?));
+            Ok(full(scope.ok_or(StatError::UnknownScope)?).collect())
+        }
+        _ => Err(StatError::Argument(
+            "one collection or scope is to be named",
+        )),
+    }
+}
+
+/// The collection of a path `scope.collection`; each name may be missing for the default one.
+pub(super) fn named<'a>(
+    manifest: &'a Manifest,
+    path: &str,
+) -> Result<(&'a Scope, &'a Collection), StatError> {
+    fn or_default(name: &str) -> &str {
+        if name.is_empty() { "_default" } else { name }
+    }
+    let (scope, name) = path.split_once('.').unwrap_or((path, ""));
+    let scope = manifest.scope_named(or_default(scope));
+    let scope = scope.ok_or(StatError::UnknownScope)?;
+    let name = or_default(name);
+    let found = scope.collections.iter().find(|one| &*one.name == name);
+    Ok((scope, found.ok_or(StatError::UnknownCollection)?))
+}
+
+/// A number as `0x8` or `8`, hexadecimal.
+pub(super) fn hex(word: &str) -> Result<u32, StatError> {
+    let digits = word.strip_prefix("0x").unwrap_or(word);
+    u32::from_str_radix(digits, 16).map_err(|_| StatError::Argument("the id is not hexadecimal"))
+}
+
+/// The group `manifest`.
+pub(super) fn manifest(
+    arguments: &[&str],
+    served: &ServedBucket,
+    rows: &mut Rows<'_, '_>,
+) -> Result<(), StatError> {
+    if !arguments.is_empty() {
+        return Err(StatError::UnknownGroup);
+    }
+    let manifest = served.bucket.manifest();
+    uid_row(manifest.uid(), rows);
+    for scope in manifest.scopes() {
+        rows.prefix([&Hex(scope.id.0) as &dyn Text, &":"]);
+        rows.row("name", &scope.name);
+        for collection in &scope.collections {
+            rows.row(
+                [&Hex(collection.id.0) as &dyn Text, &":name"],
+                &collection.name,
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What each vBucket has of each collection.
+fn details(
+    group: &str,
+    arguments: &[&str],
+    served: &ServedBucket,
+    walk: Option<&Walk>,
+    rows: &mut Rows<'_, '_>,
+) -> Result<Option<Walk>, StatError> {
+    let bucket = &served.bucket;
+    let manifest = bucket.manifest();
+    let (first, end) = match arguments {
+        [] => (0, bucket.vbuckets()),
+        [vb] => {
+            let id = number(vb)?.0;
+            let there = bucket.with_vbucket_for(Hold::Stat, VbId(id), |_| ());
+            there.ok_or(StatError::NoVbucket)?;
+            (id, id.saturating_add(1))
+        }
+        _ => return Err(StatError::Argument("one vBucket at most")),
+    };
+    let (mut vb, mut after) = match walk {
+        Some(&Walk::Details { vb, after }) => (vb, after),
+        _ => (first, None),
+    };
+    let full = rows.bytes() + PART_BYTES;
+    while vb < end {
+        after = of_vbucket(group, (served, &manifest), (VbId(vb), after), rows);
+        if after.is_none() {
+            vb += 1;
+        }
+        if rows.bytes() >= full && vb < end {
+            return Ok(Some(Walk::Details { vb, after }));
+        }
+    }
+    Ok(None)
+}
+
+/// What a vBucket has of some collections after one of them; gives the last one that was told if
+/// there are more.
+fn of_vbucket(
+    group: &str,
+    (served, manifest): (&ServedBucket, &Manifest),
+    (id, after): (VbId, Option<CollectionId>),
+    rows: &mut Rows<'_, '_>,
+) -> Option<CollectionId> {
+    let found = served.bucket.with_vbucket_for(Hold::Stat, id, |vbucket| {
+        let lengths = after.is_none().then(|| vbucket.collection_lengths());
+        let seqnos = (vbucket.manifest_uid(), vbucket.persisted_seqno());
+        let some = vbucket.collections_after(after, COLLECTIONS_A_HOLD + 1);
+        (some, lengths, seqnos)
+    });
+    let (collections, lengths, (uid, persisted)) = found?;
+    rows.prefix([&"vb_" as &dyn Text, &id.0, &":"]);
+    let scopes_only = group == "scopes-details";
+    if let Some((open, scopes)) = lengths {
+        rows.row("manifest:uid", uid.0);
+        if scopes_only {
+            rows.row("scopes", scopes);
+        } else {
+            rows.row("collections", open);
+        }
+    }
+    let mut named = manifest
+        .collections_from(after.unwrap_or_default())
+        .peekable();
+    for one in collections.iter().take(COLLECTIONS_A_HOLD) {
+        if scopes_only {
+            let (scope, id) = (Hex(one.scope.0), Hex(one.counts.id.0));
+            rows.row(
+                [&scope as &dyn Text, &":", &id, &":items"],
+                one.counts.items,
+            );
+        } else {
+            // Both are in the same order, and one may have collections that the other has not.
+            while named
+                .next_if(|(_, known)| known.id < one.counts.id)
+                .is_some()
+            {}
+            let known = named.next_if(|(_, known)| known.id == one.counts.id);
+            let name = known.map(|(_, collection)| &*collection.name);
+            of_collection(one, name, (id, persisted), rows);
+        }
+    }
+    let more = collections.len() > COLLECTIONS_A_HOLD;
+    more.then(|| collections[COLLECTIONS_A_HOLD - 1].counts.id)
+}
+
+fn of_collection(
+    one: &OpenCollection,
+    name: Option<&str>,
+    (id, persisted): (VbId, Seqno),
+    rows: &mut Rows<'_, '_>,
+) {
+    let counts = &one.counts;
+    rows.prefix([&"vb_" as &dyn Text, &id.0, &":", &Hex(counts.id.0), &":"]);
+    if let Some(name) = name {
+        rows.row("name", name);
+    }
+    rows.row("scope", Hex(one.scope.0));
+    rows.row("start_seqno", one.start_seqno);
+    rows.row("high_seqno", counts.high_seqno);
+    rows.row("persisted_high_seqno", counts.high_seqno.min(persisted));
+    totals(counts, rows);
+    if let Some(ttl) = one.max_ttl_s {
+        rows.row("maxTTL", ttl);
+    }
+}

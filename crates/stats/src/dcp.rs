@@ -1,0 +1,204 @@
+//! The groups of the change streams: `dcp`, `dcpagg`, `dcp-vbtakeover`.
+
+use std::collections::BTreeMap;
+
+use model::VbId;
+use registry::ServedBucket;
+use registry::dcp::{ProducerFigures, SharedProducer};
+
+use super::catalogue::{CONSUMERS, PREFIX_SUMS, PRODUCERS, STREAMS, TOTALS};
+use super::collections::PART_BYTES;
+use super::rows::Rows;
+use super::scope::StatError;
+use super::vbuckets::number;
+
+/// Sums over connections.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DcpTotals {
+    pub(super) count: u64,
+    pub(super) consumers: u64,
+    pub(super) bytes: u64,
+    pub(super) items_sent: u64,
+    pub(super) items_remaining: u64,
+    pub(super) running_backfills: usize,
+}
+
+impl DcpTotals {
+    fn add(&mut self, producer: &ProducerFigures) {
+        self.count += 1;
+        self.bytes += producer.totals.bytes;
+        self.items_sent += producer.totals.items;
+        self.items_remaining += producer.items_remaining();
+    }
+}
+
+/// All producers.
+fn producers(served: &ServedBucket) -> Vec<ProducerFigures> {
+    let all = served.dcp.all();
+    all.iter()
+        .map(|producer| figures(producer, served))
+        .collect()
+}
+
+/// Figures of a producer; what its streams have still to send is asked of one vBucket at a time.
+fn figures(producer: &SharedProducer, served: &ServedBucket) -> ProducerFigures {
+    let mut figures = producer.figures(served.bucket.clock().now());
+    for stream in &mut figures.streams {
+        let read = stream.stream.read.0;
+        let high = served
+            .bucket
+            .with_vbucket(stream.key.vb, |vb| vb.high_seqno().0);
+        let wanted = high.unwrap_or(0).min(stream.stream.end.0);
+        stream.items_remaining = wanted.saturating_sub(read);
+    }
+    figures
+}
+
+/// One of the groups.
+pub(super) fn collect(
+    group: &str,
+    arguments: &[&str],
+    served: &ServedBucket,
+    rows: &mut Rows<'_, '_>,
+) -> Result<(), StatError> {
+    match (group, arguments) {
+        ("dcpagg", []) => {
+            by_prefix(":", served, rows);
+            Ok(())
+        }
+        ("dcpagg", [separator]) => {
+            by_prefix(separator, served, rows);
+            Ok(())
+        }
+        ("dcp-vbtakeover", [vb, name]) => takeover(number(vb)?, name, served, rows),
+        _ => Err(StatError::Argument("wrong number of arguments")),
+    }
+}
+
+/// Where the group `dcp` stands. The reference takes a JSON text that narrows the rows; here everything is
+/// shown.
+pub struct Walk {
+    /// Producers that were not looked at.
+    left: std::vec::IntoIter<SharedProducer>,
+    /// The one that is being told, and how many of its streams were.
+    current: Option<(ProducerFigures, usize)>,
+    totals: DcpTotals,
+}
+
+impl Walk {
+    /// From the beginning.
+    pub(super) fn new(served: &ServedBucket) -> Self {
+        Self {
+            left: served.dcp.all().into_iter(),
+            current: None,
+            totals: DcpTotals {
+                running_backfills: served.bucket.running_backfills(),
+                ..DcpTotals::default()
+            },
+        }
+    }
+
+    /// The next part; where it goes on.
+    pub(super) fn part(mut self, served: &ServedBucket, rows: &mut Rows<'_, '_>) -> Option<Self> {
+        if let Some((producer, told)) = self.current.take() {
+            let told = streams((&producer, told), rows);
+            if told < producer.streams.len() {
+                self.current = Some((producer, told));
+            }
+            return Some(self);
+        }
+        let Some(producer) = self.left.next() else {
+            self.end(served, rows);
+            return None;
+        };
+        let producer = figures(&producer, served);
+        self.totals.add(&producer);
+        rows.prefix(format_args!("{}:", producer.name));
+        for row in PRODUCERS {
+            rows.value(row.about.name, &(row.value)(&producer));
+        }
+        self.current = Some((producer, 0));
+        Some(self)
+    }
+
+    fn end(mut self, served: &ServedBucket, rows: &mut Rows<'_, '_>) {
+        for (name, consumer) in served.dcp.consumers() {
+            self.totals.consumers += 1;
+            rows.prefix(format_args!("eq_dcpq:{name}:"));
+            for row in CONSUMERS {
+                rows.value(row.about.name, &(row.value)(&consumer));
+            }
+        }
+        rows.prefix("");
+        for row in TOTALS {
+            rows.value(row.about.name, &(row.value)(&self.totals));
+        }
+    }
+}
+
+/// Rows of some streams behind those that were told; how many were then.
+fn streams((producer, mut told): (&ProducerFigures, usize), rows: &mut Rows<'_, '_>) -> usize {
+    let full = rows.bytes() + PART_BYTES;
+    for stream in producer.streams.iter().skip(told) {
+        if rows.bytes() >= full {
+            break;
+        }
+        told += 1;
+        let (vb, id) = (stream.key.vb.0, stream.key.id);
+        if id == 0 {
+            rows.prefix(format_args!("{}:stream_{vb}_", producer.name));
+        } else {
+            rows.prefix(format_args!("{}:stream_{vb}_{id}_", producer.name));
+        }
+        for row in STREAMS {
+            rows.value(row.about.name, &(row.value)(stream));
+        }
+    }
+    told
+}
+
+fn by_prefix(separator: &str, served: &ServedBucket, rows: &mut Rows<'_, '_>) {
+    let mut sums: BTreeMap<String, DcpTotals> = BTreeMap::new();
+    let mut total = DcpTotals::default();
+    for producer in producers(served) {
+        total.add(&producer);
+        let name = producer.name.strip_prefix("eq_dcpq:").unwrap_or_default();
+        if let Some((prefix, _)) = name.split_once(separator) {
+            sums.entry(prefix.to_owned()).or_default().add(&producer);
+        }
+    }
+    sums.insert(format!("{separator}total"), total);
+    for (name, sums) in &sums {
+        rows.prefix(format_args!("{name}:"));
+        for row in PREFIX_SUMS {
+            rows.value(row.about.name, &(row.value)(sums));
+        }
+    }
+    rows.prefix("");
+}
+
+/// What is left to be sent before a vBucket can be handed over.
+fn takeover(
+    vb: VbId,
+    name: &str,
+    served: &ServedBucket,
+    rows: &mut Rows<'_, '_>,
+) -> Result<(), StatError> {
+    let known = served.bucket.with_vbucket(vb, |vb| vb.high_seqno().0);
+    let high = known.ok_or(StatError::NoVbucket)?;
+    let full_name = format!("eq_dcpq:{name}");
+    let producers = producers(served);
+    let stream = producers
+        .iter()
+        .filter(|producer| producer.name == full_name || producer.name == name)
+        .flat_map(|producer| &producer.streams)
+        .find(|stream| stream.key.vb == vb);
+    let (status, estimate) = match stream {
+        Some(stream) => (stream.stream.state, stream.items_remaining),
+        None => ("does_not_exist", high),
+    };
+    rows.row("status", status);
+    rows.row("estimate", estimate);
+    rows.row("vb_items", high);
+    Ok(())
+}

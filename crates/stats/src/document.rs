@@ -1,0 +1,119 @@
+//! Groups about one document.
+
+use engine::{FetchKey, ObserveState, OpError};
+use model::{CollectionId, Meta, VbId, VbState, collection_key};
+use storage::{KvStore as _, Want};
+
+use super::collections::{hex, named};
+use super::figures::BucketFigures;
+use super::rows::Rows;
+use super::scope::StatError;
+use super::vbuckets::number;
+
+/// What the vBucket knows of a document.
+struct Found {
+    meta: Meta,
+    dirty: bool,
+    resident: bool,
+    state: VbState,
+}
+
+/// The groups `key` and `vkey`; the latter asks the store as well.
+pub(super) fn key(
+    verify: bool,
+    arguments: &[&str],
+    figures: &BucketFigures<'_>,
+    rows: &mut Rows<'_, '_>,
+) -> Result<(), StatError> {
+    let (key, vb, collection) = match arguments {
+        [key, vb] => (key, vb, CollectionId::DEFAULT),
+        [key, vb, collection] => (key, vb, collection_of(collection, figures)?),
+        _ => {
+            let needed = "a key and its vBucket are needed, and its collection if that is not the default one";
+            return Err(StatError::Argument(needed));
+        }
+    };
+    let key = collection_key(collection, key.as_bytes());
+    if key.len() > model::KEY_BYTES_MAX {
+        return Err(StatError::Argument("the key is too long"));
+    }
+    let vb = number(vb)?;
+    let found = find(&key, vb, figures)?;
+    rows.row("key_is_dirty", found.dirty);
+    rows.row("key_exptime", found.meta.expiry);
+    rows.row("key_flags", found.meta.flags);
+    rows.row("key_cas", found.meta.cas.0);
+    rows.row("key_seqno", found.meta.seqno);
+    rows.row("key_vb_state", found.state.name());
+    rows.row("key_is_resident", found.resident);
+    if verify {
+        rows.row("key_valid", validity(&key, vb, &found, figures));
+    }
+    Ok(())
+}
+
+/// A collection as `scope.collection`, or by its id as `0x8`.
+fn collection_of(word: &str, figures: &BucketFigures<'_>) -> Result<CollectionId, StatError> {
+    let manifest = figures.served.bucket.manifest();
+    if !word.contains('.') && word.starts_with("0x") {
+        let found = manifest.collection(CollectionId(hex(word)?));
+        let (_, collection) = found.ok_or(StatError::UnknownCollection)?;
+        return Ok(collection.id);
+    }
+    Ok(named(&manifest, word)?.1.id)
+}
+
+fn find(key: &[u8], vb: VbId, figures: &BucketFigures<'_>) -> Result<Found, StatError> {
+    let now = figures.node.clock.now();
+    let bucket = &figures.served.bucket;
+    while let Some(Some(wanted)) = bucket.with_vbucket(vb, |vb| vb.fetch_before_apply(key)) {
+        if !bucket.fetch_now(vb, &wanted) {
+            return Err(StatError::Argument("the document cannot be read"));
+        }
+    }
+    let found = figures.served.bucket.run(vb, |vbucket| {
+        let (engine::Outcome::Done(got), engine::Outcome::Done(observed)) =
+            (vbucket.get_meta(key, now)?, vbucket.observe(key, now)?)
+        else {
+            return Err(OpError::TemporaryFailure);
+        };
+        if got.deleted {
+            return Err(OpError::KeyNotFound);
+        }
+        let wanted = FetchKey {
+            whole: false,
+            key: key.into(),
+            seqno: got.meta.seqno,
+        };
+        Ok(Found {
+            meta: got.meta,
+            dirty: observed.state == ObserveState::FoundNotPersisted,
+            resident: !vbucket.still_wants(&wanted),
+            state: vbucket.state(),
+        })
+    });
+    found.map_err(|error| match error {
+        OpError::KeyNotFound => StatError::UnknownGroup,
+        OpError::NotMyVbucket | OpError::WouldBlockPending => StatError::NoVbucket,
+        _ => StatError::Argument("the bucket is not ready"),
+    })
+}
+
+/// Whether the store has the same revision.
+fn validity(key: &[u8], vb: VbId, found: &Found, figures: &BucketFigures<'_>) -> &'static str {
+    if found.dirty {
+        return "dirty";
+    }
+    let want = Want {
+        key,
+        seqno: Some(found.meta.seqno),
+    };
+    match figures.served.bucket.store().fetch(vb, &[want]) {
+        Err(_) => "unreadable",
+        Ok(stored) => match stored.first() {
+            Some(Some(stored)) if stored.cas() == found.meta.cas => "valid",
+            Some(Some(_)) => "other_revision",
+            Some(None) | None => "not_stored",
+        },
+    }
+}

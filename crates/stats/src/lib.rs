@@ -1,0 +1,40 @@
+//! Statistics: groups of rows for STAT, and the metrics page.
+//!
+//! What this crate may not do: know frames or HTTP, open sockets or files, start threads.
+//!
+//! ```text
+//!   STAT "vbucket-details 7"        GET /metrics
+//!            |                           |
+//!        collect()                   metrics()
+//!            \                           /
+//!             catalogue: one row per key     -> docs/stats.md
+//!                        |
+//!             figures: one look at node, bucket, vBucket
+//! ```
+
+mod catalogue;
+mod collect;
+mod collections;
+mod dcp;
+mod document;
+mod figures;
+mod listed;
+mod long;
+mod metrics;
+mod moment;
+mod node;
+mod replication;
+mod rows;
+mod scans;
+mod scope;
+#[cfg(test)]
+mod tests;
+mod vbuckets;
+mod whole;
+
+pub use catalogue::stats_page;
+pub use collect::{allows, collect, collect_part, groups, keys_of};
+pub use long::Walk;
+pub use metrics::metrics;
+pub use moment::utc;
+pub use scope::{Sink, StatError, StatScope};

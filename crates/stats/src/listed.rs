@@ -1,0 +1,38 @@
+//! Rows of the catalogue, told.
+
+use crate::catalogue::{BucketRow, NODE, NodeRow, STATES, bucket_rows as all_bucket_rows};
+use crate::figures::{BucketFigures, NodeFigures};
+use crate::rows::Rows;
+
+/// Rows of a bucket that are part of a group.
+pub(crate) fn bucket_rows(group: &str, figures: &BucketFigures<'_>, rows: &mut Rows<'_, '_>) {
+    let in_group = |row: &&BucketRow| row.about.groups.contains(&group);
+    for row in all_bucket_rows().filter(in_group) {
+        rows.value(row.about.name, &(row.value)(figures));
+    }
+}
+
+/// Rows of the node that are part of a group.
+pub(crate) fn node_rows(group: &str, figures: &NodeFigures<'_>, rows: &mut Rows<'_, '_>) {
+    let in_group = |row: &&NodeRow| row.about.groups.contains(&group);
+    for row in NODE.iter().filter(in_group) {
+        rows.value(row.about.name, &(row.value)(figures));
+    }
+}
+
+/// Rows of all vBuckets by their state.
+pub(crate) fn state_rows(figures: &BucketFigures<'_>, rows: &mut Rows<'_, '_>) {
+    let sums = figures.sums();
+    let states = [
+        ("active", &sums.active),
+        ("replica", &sums.replica),
+        ("pending", &sums.pending),
+    ];
+    for (state, sums) in states {
+        rows.prefix(format_args!("vb_{state}_"));
+        for row in STATES {
+            rows.value(row.about.name, &(row.value)(sums));
+        }
+    }
+    rows.prefix("");
+}

@@ -1,0 +1,233 @@
+//! Writing rows: keys and values are put together in two buffers that are used again.
+
+use std::fmt::{Arguments, Write as _};
+
+use model::{Seqno, VbId};
+
+use super::scope::Sink;
+
+/// What keys and values are made of. Texts and numbers, of which there may be millions, go without
+/// formatting.
+pub(super) trait Text {
+    fn write(&self, out: &mut String);
+
+    /// The whole of it, in `buffer` unless it stands somewhere already.
+    #[inline]
+    fn shown<'a>(&'a self, buffer: &'a mut String) -> &'a str {
+        buffer.clear();
+        self.write(buffer);
+        buffer
+    }
+}
+
+impl Text for str {
+    #[inline]
+    fn write(&self, out: &mut String) {
+        out.push_str(self);
+    }
+
+    #[inline]
+    fn shown<'a>(&'a self, _: &'a mut String) -> &'a str {
+        self
+    }
+}
+
+macro_rules! as_what_it_holds {
+    ($($holder:ty: $held:ident),*) => {$(
+        impl<$held: Text + ?Sized> Text for $holder {
+            #[inline]
+            fn write(&self, out: &mut String) {
+                $held::write(self, out);
+            }
+
+            #[inline]
+            fn shown<'a>(&'a self, buffer: &'a mut String) -> &'a str {
+                $held::shown(self, buffer)
+            }
+        }
+    )*};
+}
+
+as_what_it_holds! { Box<T>: T, &T: T }
+
+impl Text for String {
+    fn write(&self, out: &mut String) {
+        out.push_str(self);
+    }
+}
+
+/// One after the other.
+impl<const N: usize> Text for [&dyn Text; N] {
+    fn write(&self, out: &mut String) {
+        for part in self {
+            part.write(out);
+        }
+    }
+}
+
+/// Most counters of a thousand collections are one of these.
+const DIGITS: &str = "0123456789";
+
+macro_rules! numbers {
+    ($($type:ty)*) => {$(
+        impl Text for $type {
+            #[inline]
+            fn write(&self, out: &mut String) {
+                out.push_str(itoa::Buffer::new().format(*self));
+            }
+
+            #[inline]
+            fn shown<'a>(&'a self, buffer: &'a mut String) -> &'a str {
+                if *self < 10 {
+                    let digit = *self as usize;
+                    return &DIGITS[digit..=digit];
+                }
+                buffer.clear();
+                self.write(buffer);
+                buffer
+            }
+        }
+    )*};
+}
+
+numbers! { u16 u32 u64 u128 usize }
+
+macro_rules! formatted {
+    ($($type:ty)*) => {$(
+        impl Text for $type {
+            fn write(&self, out: &mut String) {
+                write!(out, "{self}").expect("a string takes everything");
+            }
+        }
+    )*};
+}
+
+formatted! { Arguments<'_> VbId bool f64 serde_json::Value }
+
+impl Text for Seqno {
+    fn write(&self, out: &mut String) {
+        self.0.write(out);
+    }
+
+    #[inline]
+    fn shown<'a>(&'a self, buffer: &'a mut String) -> &'a str {
+        self.0.shown(buffer)
+    }
+}
+
+/// An identifier, as `0x8`.
+pub(super) struct Hex(pub(super) u32);
+
+impl Text for Hex {
+    fn write(&self, out: &mut String) {
+        let digits = (32 - self.0.leading_zeros()).div_ceil(4).max(1);
+        out.push_str("0x");
+        for digit in (0..digits).rev() {
+            let digit = (self.0 >> (4 * digit)) & 0xf;
+            out.push(char::from(b"0123456789abcdef"[digit as usize]));
+        }
+    }
+}
+
+/// What a statistic says.
+pub(crate) enum Value {
+    Number(u64),
+    Flag(bool),
+    Text(&'static str),
+    Owned(String),
+    /// A fraction, shown as short as it is exact.
+    Ratio(f64),
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<usize> for Value {
+    fn from(number: usize) -> Self {
+        Self::Number(number as u64)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(number: u32) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+impl From<bool> for Value {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
+impl From<&'static str> for Value {
+    fn from(text: &'static str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Owned(text)
+    }
+}
+
+/// Bytes of an answer beyond key and value.
+const ROW_OVERHEAD_BYTES: usize = 24;
+
+/// Rows on their way to the sink; allocates per group, not per row.
+pub(super) struct Rows<'a, 's> {
+    sink: &'a mut Sink<'s>,
+    key: String,
+    prefix_len: usize,
+    value: String,
+    bytes: usize,
+}
+
+impl<'a, 's> Rows<'a, 's> {
+    pub(super) fn new(sink: &'a mut Sink<'s>) -> Self {
+        Self {
+            sink,
+            key: String::new(),
+            prefix_len: 0,
+            value: String::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Bytes that the rows so far take as answers.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What the keys of the following rows begin with.
+    pub(super) fn prefix(&mut self, prefix: impl Text) {
+        self.key.clear();
+        prefix.write(&mut self.key);
+        self.prefix_len = self.key.len();
+    }
+
+    /// One row.
+    #[inline]
+    pub(super) fn row(&mut self, name: impl Text, value: impl Text) {
+        let value = value.shown(&mut self.value);
+        self.key.truncate(self.prefix_len);
+        name.write(&mut self.key);
+        self.bytes += self.key.len() + value.len() + ROW_OVERHEAD_BYTES;
+        (self.sink)(&self.key, value);
+    }
+
+    /// One row of any value.
+    pub(super) fn value(&mut self, name: impl Text, value: &Value) {
+        match value {
+            Value::Number(number) => self.row(name, number),
+            Value::Flag(flag) => self.row(name, flag),
+            Value::Text(text) => self.row(name, text),
+            Value::Owned(text) => self.row(name, text),
+            Value::Ratio(ratio) => self.row(name, ratio),
+        }
+    }
+}

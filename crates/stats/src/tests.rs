@@ -1,0 +1,76 @@
+//! The catalogue against what the reference answers, and against its page.
+
+use std::collections::BTreeSet;
+
+use crate::catalogue::{GROUPS, LEFT_OUT, rows_of};
+use crate::stats_page;
+
+/// Group and key of everything that a daemon of 2021 answered in groups that are served here, as the
+/// catalogue writes them.
+fn reference() -> Vec<(&'static str, &'static str)> {
+    let (mut group, mut found) = ("", Vec::new());
+    for line in include_str!("reference.txt").lines() {
+        match line.strip_prefix("# ") {
+            Some("(none)") => group = "",
+            Some(name) => group = name,
+            None => found.extend(line.split(", ").map(|key| (group, key))),
+        }
+    }
+    found
+}
+
+/// Whether a pattern of [`LEFT_OUT`] is about a key of a group.
+fn covers(pattern: &str, group: &str, key: &str) -> bool {
+    let pattern = match pattern.split_once(' ') {
+        Some((only, _)) if only != group => return false,
+        Some((_, pattern)) => pattern,
+        None => pattern,
+    };
+    match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+        (Some(end), _) => key.ends_with(end),
+        (None, Some(beginning)) => key.starts_with(beginning),
+        (None, None) => key == pattern,
+    }
+}
+
+#[test]
+fn what_the_reference_answers_is_answered_or_left_out_with_a_reason() {
+    let patterns = || LEFT_OUT.iter().flat_map(|reason| reason.keys);
+    let mut used: BTreeSet<&str> = BTreeSet::new();
+    let served: BTreeSet<(&str, String)> = GROUPS
+        .iter()
+        .flat_map(|group| {
+            rows_of(group.name)
+                .into_iter()
+                .map(|row| (group.name, row.0))
+        })
+        .collect();
+    for (group, key) in reference() {
+        assert!(
+            GROUPS.iter().any(|one| one.name == group),
+            "no group {group}"
+        );
+        let excuses: Vec<_> = patterns()
+            .filter(|pattern| covers(pattern, group, key))
+            .collect();
+        let answered = served.contains(&(group, key.to_owned()));
+        assert!(
+            excuses.len() + usize::from(answered) == 1,
+            "`{group}` {key}: answered {answered}, left out by {excuses:?}"
+        );
+        used.extend(excuses);
+    }
+    for pattern in patterns() {
+        assert!(used.contains(pattern), "{pattern} is about nothing");
+    }
+}
+
+#[test]
+fn the_page_is_up_to_date() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/stats.md");
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        written == stats_page(),
+        "run: cargo run -p settee -- stats-catalogue > docs/stats.md"
+    );
+}
