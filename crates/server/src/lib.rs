@@ -4,16 +4,13 @@
 
 pub mod changes;
 mod clock;
-mod commands;
 pub mod config;
 pub mod http;
 mod net;
 mod node;
 mod replication;
-mod session;
 mod tls;
 
-pub use commands::compatibility_page;
 pub use config::{CertificateFiles, NodeConfig, StartError};
 pub use node::{Node, SalvageStep, salvage};
 pub use registry::{
@@ -21,6 +18,7 @@ pub use registry::{
     is_host,
 };
 pub use replication::ReplicaOf;
+pub use session::compatibility_page;
 pub use stats::stats_page;
 pub use storage::names;
 pub use storage::{SalvageError, Salvaged};

@@ -10,7 +10,7 @@ use super::Findings;
 use crate::workspace::Workspace;
 
 /// Crate of ours, and the crates of ours it may depend on. A new crate needs a decision record.
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
     ("model", &[]),
     ("wire", &["model"]),
     ("engine", &["model"]),
@@ -29,10 +29,17 @@ const ALLOWED: [(&str, &[&str]); 13] = [
         ],
     ),
     (
-        "server",
+        "session",
         &[
             "stats", "registry", "value", "bucket", "engine", "identity", "storage", "wire",
             "model",
+        ],
+    ),
+    (
+        "server",
+        &[
+            "session", "stats", "registry", "value", "bucket", "engine", "identity", "storage",
+            "wire", "model",
         ],
     ),
     ("settee", &["server", "identity", "wire", "model"]),
@@ -44,8 +51,9 @@ const ALLOWED: [(&str, &[&str]); 13] = [
 const BENCHKIT: &str = "benchkit";
 
 /// Crates that must run without a runtime and without sockets.
-const WITHOUT_RUNTIME: [&str; 9] = [
+const WITHOUT_RUNTIME: [&str; 10] = [
     "model", "wire", "engine", "storage", "bucket", "identity", "value", "registry", "stats",
+    "session",
 ];
 
 /// Runtimes, HTTP stacks and socket crates.
@@ -67,8 +75,8 @@ const RUNTIMES: [&str; 14] = [
 ];
 
 /// Crates with their own list of banned clocks, threads and files.
-const WITH_BANS: [&str; 7] = [
-    "engine", "bucket", "storage", "identity", "value", "registry", "stats",
+const WITH_BANS: [&str; 8] = [
+    "engine", "bucket", "storage", "identity", "value", "registry", "stats", "session",
 ];
 
 /// Every edge between crates of ours is one of [`ALLOWED`]; no runtime below `server`.

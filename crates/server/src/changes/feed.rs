@@ -8,14 +8,14 @@ use model::{Now, Seqno, VbId};
 use registry::collections::to_json;
 use registry::dcp::SharedProducer;
 use registry::{Env, SILENCE_MAX, ServedBucket};
+use session::Refusal;
+use session::dcp::{GuardedProducer, LargeValue, OpenedStream, Opening, Produced, Producer};
 use tokio::sync::Notify;
 use wire::dcp::{DcpControl, OpenFlags, StreamRequest};
 use wire::{Decoded, Feature, FeatureSet, Limits, Opaque, Opcode, Status, decode};
 
 use super::record::Shown;
 use super::{Change, Collections, LargeLoan, Piece, Place, Position, Streams, Told, take};
-use crate::session::Refusal;
-use crate::session::dcp::{GuardedProducer, LargeValue, OpenedStream, Opening, Produced, Producer};
 
 /// Buffers that a large document made larger than this are given back.
 const KEEP_BYTES: usize = 256 << 10;

@@ -6,8 +6,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use registry::{Loan, ServedBucket};
-
-use crate::session::dcp::LargeValue;
+use session::dcp::LargeValue;
 
 /// Pieces of text below it are not counted.
 const SMALL_BYTES: usize = 64 << 10;

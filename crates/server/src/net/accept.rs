@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use session::Door;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use super::crew::Crew;
-use super::worker::{Arrival, Door};
+use super::worker::Arrival;
 use crate::config::StartError;
 use crate::node::NodeState;
 

@@ -24,4 +24,4 @@ pub(crate) use balance::balance;
 pub(crate) use crew::Crew;
 pub(crate) use own_thread::OwnThreads;
 pub(crate) use still::watch as watch_buffers;
-pub(crate) use worker::{Door, Workers};
+pub(crate) use worker::Workers;

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use mio::{Events, Interest, Poll, Token};
 use prefetch_index::prefetch_index;
 use registry::{Bell, HeldBells, Ring};
+use session::{Received, Session};
 
 use super::connection::{Connection, READ_BYTES, Scratch, Step};
 use super::inbox::{ALARM, Inbox, Letters};
 use super::worker::{Arrival, Home};
 use crate::node::NodeState;
-use crate::session::{Received, Session};
 
 /// Events taken from the system at once.
 const EVENTS: usize = 1024;

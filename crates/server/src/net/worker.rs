@@ -6,6 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
 
 use registry::timings::Timings;
+use session::Door;
 
 use super::connection::Moving;
 use super::crew::{Crew, Doors};
@@ -19,17 +20,6 @@ pub(crate) enum Arrival {
     New { stream: TcpStream, door: Door },
     /// A connection from another worker.
     Moved(Box<Moving>),
-}
-
-/// Through which port a connection came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Door {
-    /// The KV protocol.
-    Plain,
-    /// The same over TLS.
-    Tls,
-    /// Classic memcached clients.
-    Classic,
 }
 
 /// Who serves a connection.

@@ -5,10 +5,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use registry::Ports;
+use session::Door;
 
 use super::NodeState;
 use crate::config::{NodeConfig, StartError};
-use crate::net::{Crew, Door, Listener, bind};
+use crate::net::{Crew, Listener, bind};
 
 /// Sockets that listen; nothing is accepted yet.
 pub(super) struct Sockets {

@@ -9,14 +9,13 @@ use std::sync::Arc;
 
 use model::VbId;
 use registry::Progress;
+use session::consumer::{Answered, Intake, Pushed, Target, Wrong};
 use wire::dcp::StreamFlags;
 use wire::{Frame, Opcode, Status};
 
 use super::consumer::Broken;
 use super::dialogue::{Dialogue, Opening};
-use super::intake::{Answered, Intake, Pushed, Wrong};
 use super::setup::Introduction;
-use super::target::Target;
 
 /// A connection to another node of the group.
 pub(super) struct CatchUp<'a, T> {

@@ -7,17 +7,16 @@ use std::time::Duration;
 
 use model::VbId;
 use registry::{NotThere, Progress, REGISTER, Stage};
+use session::consumer::{
+    Answered, Intake, NOOP_INTERVAL_S, Pushed, Target, Violation, Wrong, send,
+};
 use wire::dcp::StreamFlags;
 use wire::request::GetAllVbSeqnos;
 use wire::response::VbSeqnos;
 use wire::{Envelope, Frame, Opaque, Opcode, Status, encode_raw};
 
-use super::controls::NOOP_INTERVAL_S;
 use super::dialogue::{Dialogue, Opening};
-use super::intake::{Answered, Intake, Pushed, Wrong, send};
-use super::passive::Violation;
 use super::setup::Introduction;
-use super::target::Target;
 
 /// A connection on which nothing was heard for this long is dead, in the middle of a message too: the producer
 /// sends no-ops.

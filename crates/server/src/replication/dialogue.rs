@@ -1,9 +1,9 @@
 //! What the conversations with another node share: its frames one by one, and the introduction.
 
+use session::consumer::Violation;
 use wire::{Decoded, Frame, Limits, Magic, Opcode, Response, Status, decode};
 
 use super::consumer::Broken;
-use super::passive::Violation;
 use super::setup::{Introduction, Setup};
 
 /// A conversation, by what it makes of each frame.

@@ -9,13 +9,12 @@ use std::time::Duration;
 use bucket::{ReadySet, Wake, WarmupStage};
 use model::VbId;
 use registry::{Peer, Progress, Registry, ServedBucket, Stage};
+use session::consumer::{Active, Followed, Wishes};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 
 use super::catch_up::CatchUp;
 use super::consumer::{Broken, Consumer};
-use super::controls::Wishes;
-use super::followed::{Active, Followed};
 use super::setup::Introduction;
 use super::socket::{connect, send, timed_out};
 use super::{Order, ReplicaOf};

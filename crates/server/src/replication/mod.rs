@@ -14,22 +14,14 @@
 //! have and this one has not is fetched from them (`CatchUp`); if too few can be asked, it is declined.
 
 mod catch_up;
-mod changes;
 mod consumer;
-mod controls;
 mod dialogue;
-mod followed;
-mod inbound;
-mod intake;
 mod link;
 mod notice;
-mod passive;
 mod setup;
 mod socket;
-mod target;
 #[cfg(test)]
 mod tests;
-mod window;
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,8 +32,6 @@ use registry::{Following, Follows, Peer, Progress, Registry, ServedBucket, Stage
 use tokio::sync::watch;
 
 use crate::tls::Trust;
-
-pub(crate) use inbound::{Inbound, Opener};
 
 /// The node and bucket that a bucket of this node is to follow.
 #[derive(Clone, PartialEq, Eq)]

@@ -3,11 +3,10 @@
 
 use identity::{Hash, Proof, SaltedCache, ScramClient};
 use registry::{PROMOTED, REGISTER};
+use session::consumer::{Controls, Wishes};
 use wire::dcp::{DcpOpen, OpenFlags};
 use wire::request::{Hello, Sasl, SelectBucket};
 use wire::{Envelope, Feature, FeatureList, Message, Opaque, Opcode, Status, TooLong, encode_raw};
-
-use super::controls::{Controls, Wishes};
 
 const AGENT: &[u8] =
     concat!("{\"a\":\"settee-replica/", env!("CARGO_PKG_VERSION"), "\"}").as_bytes();

@@ -12,6 +12,7 @@ use model::{
 };
 use proptest::prelude::*;
 use registry::{NotThere, Progress, Stage};
+use session::consumer::{NotTaken, Position, Resolved, Target, Violation, Wishes};
 use wire::dcp::{
     Abort, BufferAck, Commit, Deletion, EndReason, Expiration, MarkerFlags, MarkerVersion,
     Mutation, Prepare, SeqnoAdvanced, SnapshotMarker, StreamEnd, StreamRequest, envelope,
@@ -22,10 +23,7 @@ use wire::{
 };
 
 use super::consumer::{Broken, Consumer};
-use super::controls::Wishes;
-use super::passive::Violation;
 use super::setup::Introduction;
-use super::target::{NotTaken, Position, Resolved, Target};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const UUID: VbUuid = VbUuid(0xaaaa);

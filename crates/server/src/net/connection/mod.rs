@@ -23,12 +23,12 @@ use mio::event::Event;
 use mio::net::TcpStream;
 use prefetch_index::prefetch_index;
 use registry::{Addresses, ConnectionInfo, Held, HeldBells, Mailbox};
+use session::dcp::Produced;
+use session::{Door, Received, Session, Verdict};
 
 use self::room::ROOM_LOOK;
-use super::worker::{Arrival, Door, Home, Place, serve_alone};
+use super::worker::{Arrival, Home, Place, serve_alone};
 use crate::node::NodeState;
-use crate::session::dcp::Produced;
-use crate::session::{Received, Session, Verdict};
 use seal::Seal;
 
 pub(super) use scratch::Scratch;
@@ -186,7 +186,7 @@ impl Connection<TcpStream> {
             Arrival::New { stream, door } => (stream, door),
             Arrival::Moved(moving) => {
                 let mut connection = moving.connection.with(TcpStream::from_std);
-                connection.session.timings = Arc::clone(&home.timings);
+                connection.session.move_to(&home.timings);
                 return Some(connection);
             }
         };
@@ -266,9 +266,7 @@ impl Connection<TcpStream> {
         prefetch_index(from_ref(&self.next), 0);
         prefetch_index(from_ref(&self.backlog), 0);
         prefetch_index(from_ref(&self.session), 0);
-        prefetch_index(from_ref(&self.session.features), 0);
-        prefetch_index(from_ref(&self.session.bucket), 0);
-        prefetch_index(from_ref(&self.session.owed), 0);
+        self.session.prefetch();
     }
 
     /// Notes what the system tells of the socket.

@@ -1,14 +1,15 @@
 //! Whether there is room for what a peer asks for or sends, and what is held for it.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use registry::LARGE_BYTES;
+use session::Refusal;
 use wire::Status;
 
 use super::{Connection, Next, READ_BYTES, Scratch};
-use crate::session::Refusal;
 
 /// How often it looks whether there is room. The reliever takes a few milliseconds for it.
 pub(super) const ROOM_LOOK: Duration = Duration::from_millis(5);
@@ -18,13 +19,13 @@ impl<S> Connection<S> {
     pub(super) fn note_held(&mut self) {
         let sealed = self.tls.as_ref().map_or(0, |tls| tls.held());
         let bytes = self.backlog.capacity() + self.unsent.capacity() + sealed;
-        self.held.note(bytes, self.session.bucket.as_ref());
+        self.held.note(bytes, self.session.bucket());
     }
 
     /// Whether whoever would take much has to wait: connections hold too much, altogether or in this
     /// bucket.
     pub(super) fn is_crowded(&self) -> bool {
-        let bucket = self.session.bucket.as_ref();
+        let bucket = self.session.bucket();
         self.held.all().is_crowded()
             || bucket.is_some_and(|served| served.bucket.memory().is_transit_crowded())
     }
@@ -34,7 +35,7 @@ impl Connection<TcpStream> {
     /// Whether a large request goes on waiting for room: longer for others to hold less, which depends
     /// on their peers, than for room in its bucket.
     fn is_patient(&mut self) -> bool {
-        let (now, waits) = (Instant::now(), &self.session.node.waits);
+        let (now, waits) = (Instant::now(), self.session.waits());
         let until = *self.until.get_or_insert(now + waits.large_room);
         if self.is_crowded() {
             now + waits.large_room < until + waits.answer_room
@@ -163,7 +164,7 @@ impl Connection<TcpStream> {
 
     /// Whether it is its turn, and its bucket has room for `more` bytes. Large requests take turns.
     fn may_take(&mut self, more: usize) -> bool {
-        let bucket = self.session.bucket.as_deref();
+        let bucket = self.session.bucket().map(Arc::as_ref);
         let turn = match bucket {
             Some(bucket) if more >= LARGE_BYTES => self.held.is_first_in_line(bucket),
             _ => true,

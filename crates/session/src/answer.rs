@@ -1,0 +1,186 @@
+//! Answers in the form that a connection negotiated.
+
+use std::borrow::Cow;
+
+use engine::OpError;
+use model::{Datatype, Now};
+use registry::timings::Answer;
+use wire::response::ErrorBody;
+use wire::{Feature, Frame, Header, Response, Status, encode_server_duration};
+
+use crate::done::{Done, Refusal, UNKNOWN_COLLECTION_CONTEXT};
+use crate::reply::Reply;
+use crate::session::Session;
+use crate::status;
+
+impl Session {
+    /// Answers with what was wrong; closes where a peer would not understand it.
+    pub(super) fn refuse(
+        &mut self,
+        frame: &Frame<'_>,
+        why: Refusal,
+        now: Now,
+        output: &mut Vec<u8>,
+    ) -> Done {
+        let ends = matches!(why, Refusal::Last(..));
+        let manifest_uid = || Some(self.bucket.as_ref()?.bucket.manifest().uid());
+        let (status, context, manifest) = match why {
+            Refusal::Op(OpError::NotMyVbucket) | Refusal::Status(Status::NOT_MY_VBUCKET, _) => {
+                let Some(reason) = self.quarantined(frame) else {
+                    self.timings
+                        .answered(frame.header.opcode.0, Answer::Refused);
+                    return self.not_my_vbucket(frame, now, output);
+                };
+                (Status::CHECKSUM_MISMATCH, Some(Cow::Owned(reason)), None)
+            }
+            Refusal::Op(error) => {
+                let context = match error {
+                    OpError::InvalidArgument(reason) => Some(Cow::Borrowed(reason)),
+                    _ => None,
+                };
+                (status::of_op_error(error), context, None)
+            }
+            Refusal::Status(
+                status @ (Status::UNKNOWN_COLLECTION | Status::UNKNOWN_SCOPE),
+                context,
+            ) => (status, context, manifest_uid()),
+            Refusal::Status(status, context) => (status, context, None),
+            Refusal::Last(status, context) => (status, Some(context.into()), None),
+            Refusal::NoRoomYet => (Status::ETMPFAIL, None, None),
+            Refusal::UnknownCollection => (
+                Status::UNKNOWN_COLLECTION,
+                Some(UNKNOWN_COLLECTION_CONTEXT.into()),
+                manifest_uid(),
+            ),
+        };
+        self.timings
+            .answered(frame.header.opcode.0, Answer::of(status));
+        let Some(shown) = status::for_peer(status, self.features, self.is_authenticated()) else {
+            return Done::Close;
+        };
+        let body = if self.has(Feature::XERROR) && (context.is_some() || manifest.is_some()) {
+            let context = context.as_deref();
+            ErrorBody {
+                context,
+                reference: None,
+                manifest,
+            }
+            .to_json()
+        } else {
+            String::new()
+        };
+        let datatype = if body.is_empty() {
+            Datatype::RAW
+        } else {
+            Datatype::JSON
+        };
+        let value = body.as_bytes();
+        self.answer(
+            frame,
+            &Reply {
+                status: shown,
+                datatype,
+                value,
+                ..Reply::EMPTY
+            },
+            now,
+            output,
+        );
+        if ends { Done::Close } else { Done::Next }
+    }
+
+    /// Why the request's vBucket is not served, where it is damaged: no other node has it, so a client must not
+    /// look for one.
+    fn quarantined(&self, frame: &Frame<'_>) -> Option<String> {
+        let id = frame.vbucket();
+        let known = self.bucket.as_ref()?.bucket.quarantined(id)?;
+        let reason = &known.reason;
+        Some(format!(
+            "{id} is damaged and in quarantine: {reason}; settee salvage copies what can be read"
+        ))
+    }
+
+    /// The answer that carries the cluster map, unless the peer has it already.
+    fn not_my_vbucket(&mut self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
+        let map = self.bucket.as_ref().map(|bucket| bucket.map());
+        let known = self.has(Feature::DEDUPE_NOT_MY_VBUCKET_CLUSTERMAP)
+            && map
+                .as_ref()
+                .is_some_and(|map| self.known_map >= Some(map.revision));
+        let status = Status::NOT_MY_VBUCKET;
+        match map {
+            Some(map) if !known => {
+                self.known_map = Some(map.revision);
+                let text = self.map_text(&map.json);
+                let reply = Reply {
+                    status,
+                    ..Reply::json(&text)
+                };
+                self.answer(frame, &reply, now, output);
+            }
+            _ => self.answer(
+                frame,
+                &Reply {
+                    status,
+                    ..Reply::EMPTY
+                },
+                now,
+                output,
+            ),
+        }
+        Done::Next
+    }
+
+    /// Appends an answer in the form that the connection negotiated. Nothing is compressed
+    /// here; a datatype bit that was not negotiated is left out.
+    pub(crate) fn answer(
+        &self,
+        frame: &Frame<'_>,
+        reply: &Reply<'_>,
+        now: Now,
+        output: &mut Vec<u8>,
+    ) {
+        self.answer_to(&frame.header, reply, now.mono_ns, output);
+    }
+
+    /// The same for a request that is gone but for its header; it was run at `since_ns`.
+    pub(super) fn answer_to(
+        &self,
+        header: &Header,
+        reply: &Reply<'_>,
+        since_ns: u64,
+        output: &mut Vec<u8>,
+    ) {
+        let mut datatype = reply.datatype;
+        if !self.has(Feature::JSON) {
+            datatype = datatype.without(Datatype::JSON);
+        }
+        let response = Response {
+            opcode: reply.opcode.unwrap_or(header.opcode),
+            status: reply.status,
+            opaque: header.opaque,
+            cas: reply.cas,
+            datatype,
+            server_duration: self.server_duration(since_ns),
+            extras: reply.extras,
+            key: reply.key,
+            value: reply.value,
+        };
+        response.encode(output);
+        self.timings.responded(reply.status);
+    }
+
+    /// How long a request took that was run at `since_ns`, for a peer that asked to be told.
+    pub(crate) fn server_duration(&self, since_ns: u64) -> Option<u16> {
+        self.has(Feature::TRACING).then(|| {
+            let ns = self.node.clock.mono_ns().saturating_sub(since_ns);
+            // Never 0: a client takes that for a duration that was not told.
+            encode_server_duration(ns.div_ceil(1000).max(1))
+        })
+    }
+
+    /// Whether values may be sent compressed to this peer.
+    pub(crate) fn takes_snappy(&self) -> bool {
+        self.has(Feature::SNAPPY) || self.has(Feature::SNAPPY_EVERYWHERE)
+    }
+}

@@ -1,0 +1,240 @@
+//! What a client sends before its first document: features, login, bucket, maps.
+
+use identity::{AuthenticatedUser, Role, SaslStep, list_mechanisms as mechanisms};
+use model::Datatype;
+use registry::cluster_map::MapRevision;
+use registry::heard_of_epoch;
+use wire::push::ConfigRev;
+use wire::request::{GetClusterConfig, GetErrorMap, Hello, Message, Sasl, SelectBucket};
+use wire::{FeatureSet, Frame, Status};
+
+use crate::context::Context;
+use crate::done::{Done, Refusal};
+use crate::features::grant;
+use crate::login::LoginStep;
+use crate::reply::Reply;
+use crate::session::Session;
+
+/// Longest agent text that is kept.
+const AGENT_BYTES_MAX: usize = 256;
+/// Why a login is refused without a look at it.
+const TOO_MANY_FAILED: &str = "too many logins from this address failed; try again later";
+/// The name that takes a connection off its bucket.
+const NO_BUCKET_NAME: &[u8] = b"@no bucket@";
+
+/// HELLO: forgets what was negotiated, then grants what is asked for and really done.
+pub(super) fn hello(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = Hello::read(frame)?;
+    let mut asked = FeatureSet::EMPTY;
+    for feature in request.features.iter() {
+        asked.insert(feature);
+    }
+    asked
+        .check()
+        .map_err(|conflict| Refusal::because(Status::EINVAL, conflict.to_string()))?;
+    let granted = grant(asked);
+    let session = &mut *context.session;
+    session.features = granted;
+    if session.classic && session.role == Role::Admin {
+        // It speaks Couchbase after all, and will select its bucket.
+        session.select(None);
+    }
+    session.classic = false;
+    note_agent(session, request.agent);
+    session.map_host = takes_maps_literally(request.agent)
+        .then(|| session.info.local().ip().to_canonical().to_string().into());
+    session.info.note(|about| about.features = Some(granted));
+    let mut value = Vec::new();
+    granted.encode(&mut value);
+    Ok(context.reply(frame, &Reply::value(&value)))
+}
+
+/// Whether a client does not put the host that it used in place of the maps' placeholder. The Java
+/// DCP client (seen of 0.56.0) does not, and connects to a host of that name.
+fn takes_maps_literally(agent: &[u8]) -> bool {
+    const NAME: &[u8] = b"java-dcp-client";
+    agent.windows(NAME.len()).any(|part| part == NAME)
+}
+
+fn note_agent(session: &Session, agent: &[u8]) {
+    let text = String::from_utf8_lossy(&agent[..agent.len().min(AGENT_BYTES_MAX)]);
+    let described = serde_json::from_str::<serde_json::Value>(&text).ok();
+    let field = |name: &str| {
+        let value = described.as_ref().and_then(|json| json.get(name));
+        value.and_then(|value| value.as_str()).map(str::to_owned)
+    };
+    let (agent, connection) = (field("a"), field("i"));
+    session.info.note(|about| {
+        about.agent = agent.unwrap_or_else(|| text.into_owned());
+        about.connection_id = connection.unwrap_or_default();
+    });
+}
+
+/// SASL_LIST_MECHS.
+pub(super) fn list_mechanisms(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<Done, Refusal> {
+    Ok(context.reply(frame, &Reply::value(mechanisms(false).as_bytes())))
+}
+
+/// SASL_AUTH, SASL_STEP.
+pub(super) fn sasl(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = Sasl::read(frame)?;
+    let session = &mut *context.session;
+    let node = std::sync::Arc::clone(&session.node);
+    let peer = session.info.peer().ip();
+    let step = if request.step {
+        session
+            .sasl
+            .step(&node.identity, request.mechanism, request.payload)
+    } else {
+        // One turn for an exchange: its step has been waited for already.
+        let turn = || node.login_turn(peer);
+        match session.login.step(context.now.mono_ns, turn) {
+            LoginStep::Judge => {}
+            LoginStep::Wait(wait) => return Ok(Done::Parked(wait)),
+            LoginStep::Refuse => {
+                node.note_login(peer, false);
+                return Err(Refusal::Last(Status::AUTH_ERROR, TOO_MANY_FAILED));
+            }
+        }
+        let mut random = |bytes: &mut [u8]| node.env.fill_random(bytes);
+        session.sasl.start(
+            &node.identity,
+            request.mechanism,
+            request.payload,
+            &mut random,
+        )
+    };
+    match step {
+        SaslStep::Continue(payload) => {
+            let reply = Reply {
+                status: Status::AUTH_CONTINUE,
+                ..Reply::value(&payload)
+            };
+            Ok(context.reply(frame, &reply))
+        }
+        SaslStep::Done { user, payload } => {
+            log_in(session, user);
+            Ok(context.reply(frame, &Reply::value(&payload)))
+        }
+        SaslStep::Failed => {
+            session.user = None;
+            node.note_login(peer, false);
+            let why = "authentication failed";
+            if session.login.failed() {
+                return Err(Refusal::Last(Status::AUTH_ERROR, why));
+            }
+            Err(Refusal::because(Status::AUTH_ERROR, why))
+        }
+        SaslStep::Invalid(reason) => Err(Refusal::because(Status::EINVAL, reason)),
+    }
+}
+
+fn log_in(session: &mut Session, user: AuthenticatedUser) {
+    let peer = session.info.peer().ip();
+    session.node.note_login(peer, true);
+    session.login.succeeded();
+    session
+        .info
+        .note(|about| about.user = Some(user.name.clone()));
+    // A client that logs in without HELLO knows no buckets: it gets the one of its name. That of
+    // the memcached port has its bucket already.
+    if session.role == Role::Admin && session.features.is_empty() && session.bucket.is_none() {
+        let node = std::sync::Arc::clone(&session.node);
+        let bucket = node.bucket(&user.name).or_else(|| node.bucket("default"));
+        session.classic = bucket.is_some();
+        session.select(bucket);
+    }
+    session.user = Some(user);
+}
+
+/// SELECT_BUCKET.
+pub(super) fn select_bucket(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = SelectBucket::read(frame)?;
+    let session = &mut *context.session;
+    if session.is_dcp() {
+        return Err(Refusal::because(
+            Status::NOT_SUPPORTED,
+            "a connection that streams changes stays with its bucket",
+        ));
+    }
+    if request.name == NO_BUCKET_NAME {
+        session.select(None);
+        return Ok(context.reply(frame, &Reply::EMPTY));
+    }
+    let name = std::str::from_utf8(request.name).unwrap_or_default();
+    let Some(bucket) = session.node.bucket(name) else {
+        return Err(Refusal::because(
+            Status::EACCESS,
+            "no such bucket, or no access to it",
+        ));
+    };
+    session.classic = false;
+    session.select(Some(bucket));
+    Ok(context.reply(frame, &Reply::EMPTY))
+}
+
+/// LIST_BUCKETS.
+pub(super) fn list_buckets(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let names = context.session.node.bucket_names().join(" ");
+    Ok(context.reply(frame, &Reply::value(names.as_bytes())))
+}
+
+/// GET_ERROR_MAP.
+pub(super) fn error_map(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = GetErrorMap::read(frame)?;
+    let map = wire::error_map(request.version)
+        .ok_or_else(|| Refusal::because(Status::KEY_ENOENT, "no such version of the error map"))?;
+    Ok(context.reply(frame, &Reply::json(&map)))
+}
+
+/// GET_CLUSTER_CONFIG, of the selected bucket or without one.
+pub(super) fn cluster_config(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<Done, Refusal> {
+    let request = GetClusterConfig::read(frame)?;
+    let session = &mut *context.session;
+    let administers = session
+        .user
+        .as_ref()
+        .is_some_and(|user| user.role == Role::Admin);
+    if let (Some(bucket), Some(known), true) = (&session.bucket, request.known, administers) {
+        heard_of_epoch(&session.node, bucket, known.epoch);
+    }
+    let map = match &session.bucket {
+        Some(bucket) => bucket.map(),
+        None => session.node.global_map(),
+    };
+    let known = |ConfigRev { epoch, rev }: ConfigRev| MapRevision { epoch, rev } >= map.revision;
+    if session.bucket.is_some() {
+        session.known_map = Some(map.revision);
+    }
+    if request.known.is_some_and(known) {
+        return Ok(context.reply(frame, &Reply::EMPTY));
+    }
+    let text = session.map_text(&map.json);
+    let reply = Reply {
+        datatype: Datatype::JSON,
+        ..Reply::value(text.as_bytes())
+    };
+    Ok(context.reply(frame, &reply))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::Feature;
+
+    #[test]
+    fn brief_notices_win_and_unknown_features_are_passed_over() {
+        let mut asked = FeatureSet::EMPTY;
+        for feature in [0x01, 0x02, 0x05, 0x06, 0x0c, 0x0d, 0x1f, 0x15] {
+            asked.insert(Feature(feature));
+        }
+        let granted: Vec<u16> = grant(asked).iter().map(|feature| feature.0).collect();
+        assert_eq!(granted, [0x06, 0x0c, 0x15, 0x1f]);
+    }
+}

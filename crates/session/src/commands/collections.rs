@@ -1,0 +1,84 @@
+//! Collections: what there is, and how it is changed.
+
+use engine::collections::{Manifest, ManifestError, Scope};
+use model::CollectionId;
+use registry::collections::{CollectionsError, change, of_json, to_json};
+use wire::request::{CollectionsGetId, CollectionsGetScopeId, Message};
+use wire::response::CollectionIdReply;
+use wire::{Frame, Status};
+
+use crate::context::Context;
+use crate::done::{Done, Refusal, UNKNOWN_COLLECTION_CONTEXT};
+use crate::reply::Reply;
+
+/// COLLECTIONS_GET_MANIFEST.
+pub(super) fn manifest(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let json = to_json(&context.bucket()?.bucket.manifest()).to_string();
+    Ok(context.reply(frame, &Reply::json(&json)))
+}
+
+/// COLLECTIONS_SET_MANIFEST: durable, and in every vBucket, when it is answered.
+pub(super) fn set_manifest(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let next = of_json(frame.value).map_err(|error| refusal(&CollectionsError::Refused(error)))?;
+    let served = context.bucket()?;
+    change(&context.session.node, &served, &|_| Ok(next.clone()))
+        .map_err(|error| refusal(&error))?;
+    Ok(context.reply(frame, &Reply::EMPTY))
+}
+
+fn refusal(error: &CollectionsError) -> Refusal {
+    let status = match error {
+        CollectionsError::Refused(ManifestError::NoSuccessor(_)) => {
+            Status::CANNOT_APPLY_COLLECTIONS_MANIFEST
+        }
+        CollectionsError::Refused(_) => Status::EINVAL,
+        CollectionsError::Follows(_) => Status::NOT_SUPPORTED,
+        CollectionsError::NotNow(_) => Status::ETMPFAIL,
+    };
+    Refusal::because(status, error.to_string())
+}
+
+fn unknown_scope() -> Refusal {
+    Refusal::because(Status::UNKNOWN_SCOPE, UNKNOWN_COLLECTION_CONTEXT)
+}
+
+/// A scope by its name; nothing means `_default`.
+fn scope<'m>(manifest: &'m Manifest, name: &[u8]) -> Result<&'m Scope, Refusal> {
+    let name = str::from_utf8(name).map_err(|_| unknown_scope())?;
+    manifest.scope_named(name).ok_or_else(unknown_scope)
+}
+
+/// COLLECTIONS_GET_ID: the path is `scope.collection`, where nothing means `_default`.
+pub(super) fn collection_id(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = CollectionsGetId::read(frame)?;
+    let mut parts = request.path.split(|byte| *byte == b'.');
+    let (of, name) = match (parts.next(), parts.next(), parts.next()) {
+        (Some(scope), Some(collection), None) => (scope, collection),
+        (Some([]), None, None) => (&[][..], &[][..]),
+        _ => {
+            let context = "the path is not scope.collection";
+            return Err(Refusal::because(Status::EINVAL, context));
+        }
+    };
+    let manifest = context.bucket()?.bucket.manifest();
+    let name: &[u8] = if name.is_empty() { b"_default" } else { name };
+    let collections = &scope(&manifest, of)?.collections;
+    let found = collections.iter().find(|one| one.name.as_bytes() == name);
+    let reply = CollectionIdReply {
+        manifest: manifest.uid(),
+        id: found.ok_or(Refusal::UnknownCollection)?.id,
+    };
+    Ok(context.reply(frame, &Reply::extras(&reply.to_bytes())))
+}
+
+/// COLLECTIONS_GET_SCOPE_ID.
+pub(super) fn scope_id(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = CollectionsGetScopeId::read(frame)?;
+    let name = request.path.split(|byte| *byte == b'.').next();
+    let manifest = context.bucket()?.bucket.manifest();
+    let reply = CollectionIdReply {
+        manifest: manifest.uid(),
+        id: CollectionId(scope(&manifest, name.unwrap_or_default())?.id.0),
+    };
+    Ok(context.reply(frame, &Reply::extras(&reply.to_bytes())))
+}

@@ -1,0 +1,241 @@
+//! The change protocol: a connection becomes a producer or a consumer, streams are asked for and
+//! closed.
+
+use std::sync::Arc;
+
+use registry::Progress;
+use registry::dcp::{RegisteredConsumer, SharedProducer};
+use wire::dcp::{
+    AddStream, BufferAck, DcpControl, DcpOpen, OpenFlags, SeqnoAcknowledged, StreamRequest,
+};
+use wire::request::Message;
+use wire::response::encode_failover_entries;
+use wire::{Feature, Frame, Status};
+
+use crate::consumer::{Inbound, Opener};
+use crate::context::Context;
+use crate::dcp::{GuardedProducer, OpenedStream, Opening, Producer};
+use crate::done::{Done, Refusal};
+use crate::reply::Reply;
+
+/// Longest name of a connection.
+const NAME_BYTES_MAX: usize = 200;
+/// Flags that a producer may be opened with.
+const PRODUCER_FLAGS: OpenFlags = OpenFlags::ALL;
+
+fn invalid(reason: &'static str) -> Refusal {
+    Refusal::because(Status::EINVAL, reason)
+}
+
+/// What the value of DCP_OPEN says of the consumer: an object, if there is one.
+fn about(value: &[u8]) -> Result<serde_json::Value, Refusal> {
+    if value.is_empty() {
+        return Ok(serde_json::Value::Null);
+    }
+    let about: Option<serde_json::Value> = serde_json::from_slice(value).ok();
+    about
+        .filter(serde_json::Value::is_object)
+        .ok_or_else(|| invalid("the value is no JSON object"))
+}
+
+/// DCP_OPEN of a connection on which changes come to this node.
+fn open_consumer(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+    (name, about): (&str, &serde_json::Value),
+) -> Result<Done, Refusal> {
+    if !context.session.has(Feature::COLLECTIONS) {
+        let reason = "a consumer needs collections to be negotiated";
+        return Err(Refusal::because(Status::NOT_SUPPORTED, reason));
+    }
+    let consumer = match &about["consumer_name"] {
+        serde_json::Value::Null => "",
+        serde_json::Value::String(name) if name.len() <= NAME_BYTES_MAX => name,
+        _ => return Err(invalid("the consumer's name is not valid")),
+    };
+    let bucket = context.bucket()?;
+    if !context.session.node.env.has_thread() {
+        let reason = "there are too many consumers";
+        return Err(Refusal::because(Status::ENOMEM, reason));
+    }
+    let done = context.reply(frame, &Reply::EMPTY);
+    let session = &mut *context.session;
+    let progress = Arc::new(Progress::new(bucket.bucket.vbuckets()));
+    let registered = RegisteredConsumer {
+        connection: Arc::clone(&session.info),
+        progress: Arc::clone(&progress),
+        created_s: context.now.unix_s(),
+    };
+    // What the older one followed for can be taken over before it knows of its end: a peer that
+    // lost its connection comes back sooner than that is noticed here.
+    if let Some(older) = bucket.dcp.enter_consumer(name, registered) {
+        bucket.claims.release_all(older);
+    }
+    let opener = Opener {
+        name,
+        consumer,
+        connection: session.info.id,
+    };
+    let waker = session.waker();
+    let node = Arc::clone(&session.node);
+    let inbound = Inbound::open(
+        &opener,
+        (node, bucket),
+        (progress, waker),
+        context.now,
+        context.output,
+    );
+    session.inbound = Some(Box::new(inbound));
+    session.info.note(|about| about.kind = Some("consumer"));
+    Ok(done)
+}
+
+/// DCP_OPEN.
+pub(super) fn open(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = DcpOpen::read(frame)?;
+    if request.name.len() > NAME_BYTES_MAX {
+        return Err(invalid("the name is too long"));
+    }
+    let name = std::str::from_utf8(request.name).map_err(|_| invalid("the name is no text"))?;
+    if request.flags.without(PRODUCER_FLAGS).0 != 0 {
+        return Err(invalid("unknown flags"));
+    }
+    let about = about(request.value)?;
+    if context.session.is_dcp() {
+        return Err(invalid("the connection was opened already"));
+    }
+    if !request.flags.contains(OpenFlags::PRODUCER) {
+        return open_consumer(context, frame, (name, &about));
+    }
+    let bucket = context.bucket()?;
+    let waker = context.session.waker();
+    let silence = bucket.dcp.settings.idle_timeout();
+    let silence = silence.unwrap_or(context.session.node.waits.silence);
+    let opening = Opening {
+        flags: request.flags,
+        now: context.now,
+        silence_max: silence,
+        env: Arc::clone(&context.session.node.env),
+    };
+    let producer = Producer::new(name, Arc::clone(&bucket), waker, opening);
+    let producer = Arc::new(GuardedProducer::new(producer));
+    let shared = Arc::clone(&producer) as SharedProducer;
+    bucket.dcp.enter(name, &shared, &context.session.info);
+    context.session.dcp = Some(producer);
+    context
+        .session
+        .info
+        .note(|about| about.kind = Some("producer"));
+    Ok(context.reply(frame, &Reply::EMPTY))
+}
+
+/// The producer that this connection is.
+fn producer(context: &Context<'_>) -> Result<Arc<GuardedProducer>, Refusal> {
+    context
+        .session
+        .dcp
+        .clone()
+        .ok_or_else(|| invalid("the connection was not opened for the change protocol"))
+}
+
+/// DCP_CONTROL.
+pub(super) fn control(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = DcpControl::read(frame)?;
+    let features = context.session.features;
+    producer(context)?.lock().control(&request, features)?;
+    Ok(context.reply(frame, &Reply::EMPTY))
+}
+
+/// DCP_STREAM_REQ.
+pub(super) fn stream(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = StreamRequest::read(frame)?;
+    let features = context.session.features;
+    let (vb, opaque) = (frame.vbucket(), frame.header.opaque);
+    let producer = producer(context)?;
+    let opened = producer
+        .lock()
+        .open_stream(vb, opaque, &request, features)?;
+    let mut value = Vec::new();
+    let status = match opened {
+        OpenedStream::Accepted(log) => {
+            encode_failover_entries(log.entries(), &mut value);
+            Status::SUCCESS
+        }
+        OpenedStream::Rollback(seqno) => {
+            value.extend_from_slice(&seqno.0.to_be_bytes());
+            Status::ROLLBACK
+        }
+    };
+    let reply = Reply {
+        status,
+        ..Reply::value(&value)
+    };
+    Ok(context.reply(frame, &reply))
+}
+
+/// DCP_CLOSE_STREAM.
+pub(super) fn close(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    if let Some(inbound) = &mut context.session.inbound {
+        inbound.close_stream(frame.vbucket(), context.output)?;
+        return Ok(context.reply(frame, &Reply::EMPTY));
+    }
+    let id = context.infos.stream_id;
+    producer(context)?
+        .lock()
+        .close_stream(frame.vbucket(), id)?;
+    Ok(context.reply(frame, &Reply::EMPTY))
+}
+
+/// DCP_BUFFER_ACK: nothing answers it when it is right.
+pub(super) fn buffer_ack(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = BufferAck::read(frame)?;
+    producer(context)?.lock().acknowledge(request.bytes);
+    Ok(Done::Next)
+}
+
+/// DCP_NOOP, of either side.
+pub(super) fn noop(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    if context.session.inbound.is_none() {
+        drop(producer(context)?);
+    }
+    Ok(context.reply(frame, &Reply::EMPTY))
+}
+
+/// DCP_SEQNO_ACKNOWLEDGED: a replica has every prepare up to a seqno. Nothing answers it when it
+/// is right.
+pub(super) fn seqno_ack(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = SeqnoAcknowledged::read(frame)?;
+    let vb = frame.vbucket();
+    let replica = producer(context)?.lock().replica_of(vb)?;
+    let bucket = context.bucket()?;
+    bucket.bucket.run(vb, |vbucket| {
+        vbucket.seqno_acknowledged(&replica, request.prepared)
+    })?;
+    Ok(Done::Next)
+}
+
+/// The consumer that this connection is.
+fn inbound<'c>(
+    context: &'c mut Context<'_>,
+) -> Result<(&'c mut Inbound, &'c mut Vec<u8>), Refusal> {
+    match &mut context.session.inbound {
+        Some(inbound) => Ok((inbound, context.output)),
+        None => Err(invalid("the connection was not opened as a consumer")),
+    }
+}
+
+/// DCP_ADD_STREAM: its answer comes once the producer has answered.
+pub(super) fn add_stream(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = AddStream::read(frame)?;
+    let (inbound, output) = inbound(context)?;
+    let asked = (frame.header.opaque, request.flags);
+    inbound.add_stream(frame.vbucket(), asked, output)?;
+    Ok(Done::Next)
+}
+
+/// A message of a stream. It is answered when it is refused, or when its producer waits for it.
+pub(super) fn pushed(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let (inbound, output) = inbound(context)?;
+    inbound.pushed(frame, output)?;
+    Ok(Done::Next)
+}

@@ -1,0 +1,191 @@
+//! What the document commands share.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bucket::Counters;
+use engine::{Got, Mutated, Outcome};
+use model::{Datatype, Document, Now, VbId, body_at};
+use registry::ServedBucket;
+use wire::response::{ItemFlags, MutationToken};
+use wire::{Feature, Frame, Status};
+
+use crate::context::Context;
+use crate::done::{Done, Refusal};
+use crate::reply::Reply;
+
+/// Expiries up to this many seconds count from now; larger ones are Unix seconds.
+const RELATIVE_EXPIRY_MAX: u32 = 30 * 24 * 60 * 60;
+/// How often a read whose value must be fetched is run before it is given up.
+const FETCH_RUNS_MAX: u32 = 8;
+/// Longest wait for one fetch.
+const FETCH_WAIT: Duration = Duration::from_secs(10);
+
+/// The absolute expiry of what a request says; a time that has passed stays a time that has
+/// passed, it never becomes "no expiry".
+///
+/// # Errors
+/// `ExpiryOverflow` beyond the year 2106.
+pub(super) fn absolute_expiry(expiry: u32, now: Now) -> Result<u32, Refusal> {
+    if expiry == 0 || expiry > RELATIVE_EXPIRY_MAX {
+        return Ok(expiry);
+    }
+    now.expiry_after(expiry)
+        .ok_or_else(|| Status::EXPIRY_OVERFLOW.into())
+}
+
+/// What became of an operation that may need a fetch.
+pub(super) enum Settled<T> {
+    Ready(T),
+    Parked(Done),
+}
+
+impl Context<'_> {
+    /// Parks the read when its value must be fetched first.
+    pub(super) fn settle<T>(
+        &mut self,
+        bucket: &ServedBucket,
+        vb: VbId,
+        outcome: Outcome<T>,
+    ) -> Result<Settled<T>, Refusal> {
+        let before = self.session.park.is_some();
+        let settled = self.settle_write(bucket, vb, outcome)?;
+        if !before && matches!(settled, Settled::Parked(_)) {
+            Counters::add(&bucket.bucket.counters().reads_waited, 1);
+        }
+        Ok(settled)
+    }
+
+    /// Parks the write when what it changes must be fetched first.
+    pub(super) fn settle_write<T>(
+        &mut self,
+        bucket: &ServedBucket,
+        vb: VbId,
+        outcome: Outcome<T>,
+    ) -> Result<Settled<T>, Refusal> {
+        match outcome {
+            Outcome::Done(value) | Outcome::Prepared(value) => Ok(Settled::Ready(value)),
+            Outcome::NeedsFetch(key) => {
+                self.admit_fetch(bucket)?;
+                if self.park().runs > FETCH_RUNS_MAX {
+                    return Err(Refusal::because(
+                        Status::ETMPFAIL,
+                        "the value could not be read from the store",
+                    ));
+                }
+                bucket.bucket.fetch(vb, key, self.session.waker());
+                Ok(Settled::Parked(Done::Parked(FETCH_WAIT)))
+            }
+        }
+    }
+
+    /// Answers with a document; `key` as the peer sent it where it is to be repeated.
+    pub(super) fn reply_document(&mut self, frame: &Frame<'_>, got: &Got, key: &[u8]) -> Done {
+        let (value, datatype) = match self.plain_value(&got.document) {
+            Ok(plain) => plain,
+            Err(status) => {
+                return self.reply_loudly(
+                    frame,
+                    &Reply {
+                        status,
+                        ..Reply::EMPTY
+                    },
+                );
+            }
+        };
+        let extras = ItemFlags(got.document.flags()).to_bytes();
+        let reply = Reply {
+            cas: got.cas,
+            datatype,
+            extras: &extras,
+            key,
+            value: &value,
+            ..Reply::EMPTY
+        };
+        self.reply_loudly(frame, &reply)
+    }
+
+    /// The body, or all of the value where attributes are wanted, in a form that the peer reads.
+    pub(super) fn shown_value<'d>(
+        &self,
+        document: &'d Document,
+        attributes: bool,
+    ) -> Result<(Cow<'d, [u8]>, Datatype), Status> {
+        let datatype = document.datatype();
+        if attributes && datatype.contains(Datatype::XATTR) {
+            return Ok((Cow::Borrowed(document.value()), datatype));
+        }
+        self.plain_value(document)
+    }
+
+    /// The body in a form that the peer reads.
+    fn plain_value<'d>(&self, document: &'d Document) -> Result<(Cow<'d, [u8]>, Datatype), Status> {
+        let datatype = document.datatype();
+        if datatype.contains(Datatype::XATTR) {
+            let value = document.value();
+            let body = &value[body_at(value, datatype)..];
+            return Ok((Cow::Borrowed(body), datatype.without(Datatype::XATTR)));
+        }
+        if !datatype.contains(Datatype::SNAPPY) || self.session.takes_snappy() {
+            return Ok((Cow::Borrowed(document.value()), datatype));
+        }
+        let plain = value::inflate(document.value()).map_err(|_| Status::EINTERNAL)?;
+        Ok((Cow::Owned(plain), datatype.without(Datatype::SNAPPY)))
+    }
+
+    /// Answers a write: its CAS, and its token where the peer wants one.
+    pub(super) fn reply_mutated(
+        &mut self,
+        frame: &Frame<'_>,
+        mutated: &Mutated,
+        status: Status,
+        value: &[u8],
+    ) -> Done {
+        let token = MutationToken {
+            uuid: mutated.vb_uuid,
+            seqno: mutated.seqno,
+        }
+        .to_bytes();
+        let wanted = self.session.has(Feature::MUTATION_SEQNO);
+        let extras = if wanted { token.as_slice() } else { &[] };
+        self.reply(
+            frame,
+            &Reply {
+                status,
+                cas: mutated.cas,
+                extras,
+                value,
+                ..Reply::EMPTY
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expiries() {
+        let now = Now {
+            unix_ns: 1_700_000_000_000_000_000,
+            mono_ns: 0,
+        };
+        let absolute = |expiry| absolute_expiry(expiry, now).ok();
+        assert_eq!(absolute(0), Some(0));
+        let later = Now {
+            unix_ns: now.unix_ns + 1,
+            mono_ns: 0,
+        };
+        assert_eq!(absolute_expiry(1, later).ok(), Some(1_700_000_002));
+        assert_eq!(absolute(1), Some(1_700_000_001));
+        assert_eq!(absolute(2_592_000), Some(1_702_592_000));
+        assert_eq!(absolute(2_592_001), Some(2_592_001), "a time long past");
+        assert_eq!(absolute(u32::MAX), Some(u32::MAX));
+        let late = Now {
+            unix_ns: u64::from(u32::MAX) * 1_000_000_000,
+            mono_ns: 0,
+        };
+        assert!(absolute_expiry(1, late).is_err());
+    }
+}

@@ -1,0 +1,103 @@
+//! Writes, plain and durable.
+
+use std::time::Duration;
+
+use engine::{Mutated, OpError, Outcome, Requirement, VBucket};
+use model::VbId;
+use registry::ServedBucket;
+use wire::response::counter_value;
+use wire::{Frame, Status};
+
+use super::documents::Settled;
+use crate::context::Context;
+use crate::done::{Done, Refusal};
+use crate::owed::Owed;
+
+/// What a write gives back.
+pub(super) trait Written: Copy {
+    /// Its place.
+    fn mutated(&self) -> Mutated;
+
+    /// What it is answered with.
+    fn status(&self) -> Status {
+        Status::SUCCESS
+    }
+
+    /// Appends the value of the answer.
+    fn append_value(&self, _out: &mut Vec<u8>) {}
+}
+
+impl Written for Mutated {
+    fn mutated(&self) -> Mutated {
+        *self
+    }
+}
+
+impl Written for (u64, Mutated) {
+    fn mutated(&self) -> Mutated {
+        self.1
+    }
+
+    fn append_value(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&counter_value(self.0));
+    }
+}
+
+impl Context<'_> {
+    /// The durability that the request asks for.
+    pub(super) fn requirement(&self, bucket: &ServedBucket) -> Option<Requirement> {
+        Some(Requirement {
+            level: self.infos.durability?.level,
+            deadline_ns: self.deadline_ns(bucket),
+        })
+    }
+
+    /// When a durable write is given up.
+    fn deadline_ns(&self, bucket: &ServedBucket) -> u64 {
+        let asked = self.infos.durability.and_then(|asked| asked.timeout_ms);
+        let default = bucket.bucket.options().vb.durability_timeout_ms;
+        let timeout = Duration::from_millis(asked.map_or(default, u64::from));
+        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.now.mono_ns.saturating_add(timeout_ns)
+    }
+
+    /// Runs a write and answers it; or owes the answer if it must be decided first.
+    pub(super) fn write<T: Written>(
+        &mut self,
+        frame: &Frame<'_>,
+        bucket: &ServedBucket,
+        vb: VbId,
+        write: impl FnOnce(&mut VBucket) -> Result<Outcome<T>, OpError>,
+    ) -> Result<Done, Refusal> {
+        let session = &*self.session;
+        let mut wait = None;
+        let outcome = bucket.bucket.run(vb, |vbucket| {
+            let outcome = write(vbucket)?;
+            if let Outcome::Prepared(written) = &outcome {
+                let seqno = written.mutated().seqno;
+                wait = Some(bucket.bucket.await_decision(vb, seqno, session.waker()));
+            }
+            Ok(outcome)
+        })?;
+        let written = match self.settle_write(bucket, vb, outcome)? {
+            Settled::Ready(written) => written,
+            Settled::Parked(done) => return Ok(done),
+        };
+        let mut value = Vec::new();
+        written.append_value(&mut value);
+        if let Some(wait) = wait {
+            let deadline_ns = self.deadline_ns(bucket);
+            self.session.owed.push(Owed {
+                wait,
+                header: frame.header,
+                quiet: self.quiet,
+                status: written.status(),
+                value,
+                since_ns: self.now.mono_ns,
+                deadline_ns,
+            });
+            return Ok(Done::Owed);
+        }
+        Ok(self.reply_mutated(frame, &written.mutated(), written.status(), &value))
+    }
+}

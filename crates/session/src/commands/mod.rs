@@ -1,0 +1,29 @@
+//! Everything the node knows about each opcode, in one row, and the commands themselves.
+
+#![expect(
+    clippy::unnecessary_wraps,
+    reason = "all commands have the signature that their row asks for"
+)]
+
+mod bootstrap;
+mod collections;
+mod command;
+mod dcp;
+mod documents;
+mod durable;
+mod find;
+mod node;
+mod observe;
+mod page;
+mod params;
+mod read;
+mod replication;
+mod scan;
+mod subdoc;
+mod table;
+mod vbuckets;
+mod write;
+
+pub(crate) use command::{Command, Scope};
+pub(crate) use find::{find, writes_durably};
+pub use page::compatibility_page;

@@ -1,0 +1,123 @@
+//! Commands that ask how far changes have come.
+
+use std::time::Duration;
+
+use engine::ObserveState;
+use model::VbId;
+use wire::request::{Message, Observe, ObserveSeqno, SeqnoPersistence};
+use wire::response::{Failover, KeyState, ObserveEntry, ObserveSeqnoReply};
+use wire::{Frame, Status};
+
+use super::documents::Settled;
+use crate::context::Context;
+use crate::done::{Done, Refusal};
+use crate::reply::Reply;
+
+/// OBSERVE: the state of each key that the value lists.
+pub(super) fn observe(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = Observe::read(frame)?;
+    let bucket = context.bucket()?;
+    let now = context.now;
+    let mut value = Vec::with_capacity(frame.value.len() * 2);
+    let (mut waiting, mut parked) = (false, None);
+    for asked in request.keys.iter() {
+        let key = context.key(asked.key)?;
+        let vb = if context.session.classic {
+            VbId::of_key(key.user_key(), bucket.bucket.vbuckets())
+        } else {
+            asked.vbucket
+        };
+        let observed = bucket
+            .bucket
+            .run(vb, |vbucket| vbucket.observe(key.bytes(), now))?;
+        let observed = match context.settle(&bucket, vb, observed)? {
+            Settled::Ready(observed) => observed,
+            Settled::Parked(done) => {
+                parked = Some(done);
+                continue;
+            }
+        };
+        let state = match observed.state {
+            ObserveState::FoundNotPersisted => KeyState::FoundNotPersisted,
+            ObserveState::FoundPersisted => KeyState::Persisted,
+            ObserveState::NotFound => KeyState::NotFound,
+            ObserveState::Deleted => KeyState::LogicallyDeleted,
+        };
+        waiting |= matches!(
+            observed.state,
+            ObserveState::FoundNotPersisted | ObserveState::Deleted
+        );
+        ObserveEntry {
+            vbucket: asked.vbucket,
+            key: asked.key,
+            state,
+            cas: observed.cas,
+        }
+        .encode(&mut value);
+    }
+    if let Some(parked) = parked {
+        return Ok(parked);
+    }
+    if waiting {
+        bucket.bucket.hurry();
+    }
+    Ok(context.reply(frame, &Reply::value(&value)))
+}
+
+/// OBSERVE_SEQNO.
+pub(super) fn observe_seqno(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = ObserveSeqno::read(frame)?;
+    let bucket = context.bucket()?;
+    let vb = frame.vbucket();
+    let observed = bucket
+        .bucket
+        .run(vb, |vbucket| vbucket.observe_seqno(request.uuid))?;
+    if observed.persisted < observed.current {
+        bucket.bucket.hurry();
+    }
+    let reply = ObserveSeqnoReply {
+        vbucket: observed.vb,
+        uuid: observed.vb_uuid,
+        persisted: observed.persisted,
+        current: observed.current,
+        failover: observed.failover.map(|entry| Failover {
+            old_uuid: entry.uuid,
+            last_seqno: entry.seqno,
+        }),
+    };
+    let mut value = Vec::with_capacity(43);
+    reply.encode(&mut value);
+    Ok(context.reply(frame, &Reply::value(&value)))
+}
+
+/// SEQNO_PERSISTENCE: answered once everything up to the seqno is durable.
+pub(super) fn seqno_persistence(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<Done, Refusal> {
+    let request = SeqnoPersistence::read(frame)?;
+    let bucket = context.bucket()?;
+    let vb = frame.vbucket();
+    let persisted = bucket
+        .bucket
+        .run(vb, |vbucket| Ok(vbucket.persisted_seqno()))?;
+    if persisted >= request.seqno {
+        return Ok(context.reply(frame, &Reply::EMPTY));
+    }
+    let park = context.park();
+    let waited = Duration::from_nanos(context.now.mono_ns.saturating_sub(park.since_ns));
+    let limit = context.session.node.waits.persistence;
+    if waited >= limit {
+        bucket.bucket.forget_waiter(&context.session.waker());
+        return Err(Refusal::because(
+            Status::ETMPFAIL,
+            "the seqno is not durable yet",
+        ));
+    }
+    if park.runs == 1 {
+        bucket
+            .bucket
+            .await_persisted(vb, request.seqno, context.session.waker());
+    }
+    Ok(Done::Parked(limit.saturating_sub(waited)))
+}

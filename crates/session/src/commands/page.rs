@@ -1,0 +1,84 @@
+//! The page `docs/compatibility.md`.
+
+use std::fmt::Write as _;
+
+use wire::{OpcodeInfo, Standing};
+
+use super::find::find;
+
+/// The page `docs/compatibility.md`: every opcode of the protocol, and what this node does.
+#[must_use]
+pub fn compatibility_page() -> String {
+    let mut page = String::from(include_str!("compatibility_head.md"));
+    let served = OpcodeInfo::all()
+        .iter()
+        .filter(|info| find(info.opcode).is_some())
+        .count();
+    let known = OpcodeInfo::all()
+        .iter()
+        .filter(|info| info.standing == Standing::Known)
+        .count();
+    let _infallible = writeln!(
+        page,
+        "\n{served} of {known} opcodes are served. `-` answers `NotSupported` (0x83), an opcode \
+         that is not listed `UnknownCommand` (0x81).\n\n\
+         | Opcode | Name | Served | Scope | Privileges | memcached port | Note |\n\
+         |---|---|---|---|---|---|---|"
+    );
+    for info in OpcodeInfo::all() {
+        let (served, scope, privileges, memcached, note) = match find(info.opcode) {
+            Some(command) => {
+                let names: Vec<String> = command
+                    .privileges
+                    .iter()
+                    .map(|one| format!("{one:?}"))
+                    .collect();
+                let memcached = if command.memcached { "yes" } else { "" };
+                let (scope, note) = (command.scope.name(), command.note);
+                ("yes", scope, names.join(", "), memcached, note)
+            }
+            None if info.standing == Standing::Removed => {
+                ("-", "", String::new(), "", "removed from the protocol")
+            }
+            None => ("-", "", String::new(), "", ""),
+        };
+        let _infallible = writeln!(
+            page,
+            "| 0x{:02x} | {} | {served} | {scope} | {privileges} | {memcached} | {note} |",
+            info.opcode.0, info.name
+        );
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::Opcode;
+
+    use super::*;
+    use crate::commands::command::Scope;
+    use crate::commands::table::COMMANDS;
+
+    #[test]
+    fn every_row_is_found_and_is_part_of_the_protocol() {
+        for command in COMMANDS {
+            let info = command.opcode.info().unwrap();
+            assert_eq!(info.standing, Standing::Known, "{}", info.name);
+            assert_eq!(find(command.opcode).unwrap().opcode, command.opcode);
+            let document = command.scope == Scope::Document;
+            assert_eq!(info.keyed, document, "{}: scope and key", info.name);
+        }
+        assert!(find(Opcode(0xff)).is_none());
+    }
+
+    #[test]
+    fn the_compatibility_page_is_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/compatibility.md");
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(
+            written,
+            compatibility_page(),
+            "run: cargo run -p settee -- compat-table > docs/compatibility.md"
+        );
+    }
+}

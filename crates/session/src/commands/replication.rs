@@ -1,0 +1,128 @@
+//! Groups of nodes: a replica makes itself known, a replica is made active.
+
+use std::time::Duration;
+
+use registry::{PROMOTE, PROMOTED, REGISTER, ServedBucket, Stage, forget_replicas, hear, register};
+use wire::{Frame, Status};
+
+use crate::context::Context;
+use crate::done::{Done, Refusal};
+use crate::park::Park;
+use crate::reply::Reply;
+
+/// How long a promotion may take before whoever asked for it is told to look again.
+const PROMOTION_LIMIT: Duration = Duration::from_secs(30);
+/// How often it is looked at whether a promotion is on disk.
+const DURABLE_LOOK: Duration = Duration::from_millis(2);
+
+/// IOCTL_SET: the settings that groups of nodes know.
+pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    match frame.key {
+        REGISTER => {
+            let bucket = context.bucket()?;
+            let (node, host) = (&context.session.node, context.session.info.peer().ip());
+            let answer = register(node, &bucket, host, frame.value).ok_or_else(|| {
+                Refusal::because(Status::EINVAL, "this node takes no such replica")
+            })?;
+            Ok(context.reply(frame, &Reply::value(answer.as_bytes())))
+        }
+        PROMOTED => {
+            let bucket = context.bucket()?;
+            let (node, host) = (&context.session.node, context.session.info.peer().ip());
+            let answer = hear(node, &bucket, host, frame.value).ok_or_else(|| {
+                Refusal::because(Status::EINVAL, "the news of a promotion make no sense")
+            })?;
+            Ok(context.reply(frame, &Reply::value(answer.as_bytes())))
+        }
+        PROMOTE => promote(context, frame),
+        _ => Err(Refusal::because(Status::EINVAL, "there is no such setting")),
+    }
+}
+
+/// Parks until the replica's own thread has done it, and it is on disk. On an active node it means
+/// to go on without its replicas.
+fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let bucket = context.bucket()?;
+    let park = context.park();
+    let follows = bucket.group().active().is_some();
+    if !follows && forget_replicas(&context.session.node, &bucket) {
+        return promoted(context, frame, &bucket, park);
+    }
+    let force = match frame.value {
+        b"" => false,
+        b"force" => true,
+        _ => {
+            let reason = "a promotion is forced or not";
+            return Err(Refusal::because(Status::EINVAL, reason));
+        }
+    };
+    let group = bucket.group();
+    let follower = bucket.follower().filter(|_| !group.is_superseded());
+    let Some(follower) = follower else {
+        if bucket.bucket.has_replicas() {
+            if !force && group.is_superseded() {
+                let reason = "another node was promoted since this one was active: two active nodes \
+                    are two histories";
+                return Err(Refusal::because(Status::ETMPFAIL, reason));
+            }
+            if !force {
+                let reason = "the bucket was a replica, and this node does not follow another \
+                    one now: what others have and this one has not cannot be fetched";
+                return Err(Refusal::because(Status::ETMPFAIL, reason));
+            }
+            registry::promote(&context.session.node, &bucket, group.peers);
+        } else if park.runs == 1 {
+            let reason = "the bucket follows no other node";
+            return Err(Refusal::because(Status::EINVAL, reason));
+        }
+        return promoted(context, frame, &bucket, park);
+    };
+    match follower.progress().stage() {
+        Stage::Promoted => return promoted(context, frame, &bucket, park),
+        Stage::Stopped => return Err(Refusal::because(Status::ETMPFAIL, "the node stops")),
+        Stage::Waiting | Stage::Connecting | Stage::Introducing | Stage::Streaming => {}
+    }
+    if park.runs == 1 {
+        follower.promote(force);
+    } else if let Some(reason) = follower.progress().declined() {
+        return Err(Refusal::because(Status::ETMPFAIL, reason));
+    }
+    wait(
+        context,
+        park,
+        PROMOTION_LIMIT,
+        "the promotion is still under way",
+    )
+}
+
+/// Answers once it is on disk: killed after the answer, the node comes back as what it is now.
+fn promoted(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+    bucket: &ServedBucket,
+    park: Park,
+) -> Result<Done, Refusal> {
+    if bucket.bucket.are_states_durable() {
+        return Ok(context.reply(frame, &Reply::EMPTY));
+    }
+    bucket.bucket.hurry();
+    let reason = "the bucket is active, but that is not on disk yet";
+    wait(context, park, DURABLE_LOOK, reason)
+}
+
+/// Parks for so long, unless the request has waited for too long by now.
+fn wait(
+    context: &Context<'_>,
+    park: Park,
+    pause: Duration,
+    reason: &'static str,
+) -> Result<Done, Refusal> {
+    let now_ns = context.now.mono_ns;
+    let waited = Duration::from_nanos(now_ns.saturating_sub(park.since_ns));
+    if waited >= PROMOTION_LIMIT {
+        return Err(Refusal::because(Status::ETMPFAIL, reason));
+    }
+    Ok(Done::Parked(
+        pause.min(PROMOTION_LIMIT.saturating_sub(waited)),
+    ))
+}

@@ -1,0 +1,117 @@
+//! The answers to RANGE_SCAN_CONTINUE, put together of rows.
+
+use bucket::ScanAsk;
+use model::{Datatype, Document, split_key};
+use storage::KeyRow;
+use wire::response::{ScanContent, ScanDocument, push_scan_document, push_scan_key};
+use wire::{Feature, Frame, Status};
+
+use crate::context::Context;
+use crate::done::{Done, Refusal};
+use crate::reply::Reply;
+
+/// An answer is sent once it has so many bytes.
+const ANSWER_BYTES: usize = 8 << 10;
+
+/// Rows that are not answered yet.
+pub(super) struct Answers {
+    content: ScanContent,
+    attributes: bool,
+    value: Vec<u8>,
+}
+
+impl Answers {
+    pub(super) fn new(ask: &ScanAsk) -> Self {
+        let content = if ask.keys_only {
+            ScanContent::Keys
+        } else {
+            ScanContent::Documents
+        };
+        Self {
+            content,
+            attributes: ask.attributes,
+            value: Vec::new(),
+        }
+    }
+
+    /// Adds a row, and appends an answer if that makes it full. Gives the bytes of key and value.
+    pub(super) fn add(
+        &mut self,
+        context: &mut Context<'_>,
+        frame: &Frame<'_>,
+        row: &KeyRow,
+    ) -> Result<usize, Refusal> {
+        let bytes = match row {
+            KeyRow::Key(key) => {
+                let key = user_key(key);
+                push_scan_key(key, &mut self.value);
+                key.len()
+            }
+            KeyRow::Whole(document) => self.add_document(context, document)?,
+            // Never taken out of a scan.
+            KeyRow::At(_) => 0,
+        };
+        if self.value.len() >= ANSWER_BYTES {
+            self.flush(context, frame);
+        }
+        Ok(bytes)
+    }
+
+    fn add_document(
+        &mut self,
+        context: &Context<'_>,
+        document: &Document,
+    ) -> Result<usize, Refusal> {
+        let keeps_attributes = self.attributes && context.session.has(Feature::XATTR);
+        let (value, mut datatype) = context.shown_value(document, keeps_attributes)?;
+        if !context.session.has(Feature::JSON) {
+            datatype = datatype.without(Datatype::JSON);
+        }
+        let key = user_key(document.key());
+        push_scan_document(
+            &ScanDocument {
+                flags: document.flags(),
+                expiry: document.expiry(),
+                seqno: document.seqno(),
+                cas: document.cas(),
+                datatype,
+                key,
+                value: &value,
+            },
+            &mut self.value,
+        );
+        Ok(key.len() + value.len())
+    }
+
+    /// Appends an answer with what there is, if there is anything.
+    pub(super) fn flush(&mut self, context: &mut Context<'_>, frame: &Frame<'_>) {
+        if !self.value.is_empty() {
+            self.last(context, frame, Status::SUCCESS);
+        }
+    }
+
+    /// Appends an answer with what there is.
+    pub(super) fn last(
+        &mut self,
+        context: &mut Context<'_>,
+        frame: &Frame<'_>,
+        status: Status,
+    ) -> Done {
+        let extras = self.content.to_bytes();
+        let done = context.reply(
+            frame,
+            &Reply {
+                status,
+                extras: &extras,
+                ..Reply::value(&self.value)
+            },
+        );
+        self.value.clear();
+        done
+    }
+}
+
+/// A key without its collection.
+fn user_key(stored: &[u8]) -> &[u8] {
+    split_key(stored).map_or(stored, |(_, key)| key)
+}

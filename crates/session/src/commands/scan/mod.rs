@@ -1,0 +1,318 @@
+//! Range scans: begin one, go on with it, end it.
+
+mod answers;
+mod ask;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bucket::{ScanAsk, ScanError, ScanId, ScanNext, ScanRun};
+use engine::OpError;
+use model::{Datatype, VbId, VbState};
+use registry::{BucketKind, ServedBucket};
+use wire::request::{Message, RangeScanCancel, RangeScanContinue, RangeScanCreate};
+use wire::{Feature, Frame, Status};
+
+use crate::context::Context;
+use crate::done::{Done, Refusal};
+use crate::reply::Reply;
+use crate::scanning::{Continuing, Needs, Opening, Scanning};
+use answers::Answers;
+
+/// How long the opening of a view is waited for.
+const OPEN_WAIT: Duration = Duration::from_mins(1);
+/// How long rows are waited for until somebody looks again whether the scan is still there.
+const ROWS_WAIT: Duration = Duration::from_secs(10);
+/// Rows taken out of a scan at a time: so long it is locked.
+const ROWS_AT_ONCE: usize = 256;
+/// Bytes of output after which it is sent before more is added.
+const OUTPUT_BYTES: usize = 256 << 10;
+
+/// RANGE_SCAN_CREATE: answered with the name of the scan once its view is open.
+pub(super) fn create(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let bucket = context.bucket()?;
+    let mut awaited = None;
+    match context.session.scan.take().map(|scan| *scan) {
+        Some(Scanning::Opening(opening)) => return opened(context, frame, opening),
+        Some(Scanning::Awaiting(needs)) => awaited = Some(needs),
+        Some(Scanning::Continuing(_)) | None => {}
+    }
+    let request = RangeScanCreate::read(frame)?;
+    let wrong = |reason: &'static str| Refusal::because(Status::EINVAL, reason);
+    if !frame.header.datatype.contains(Datatype::JSON) {
+        return Err(wrong("the datatype must be JSON"));
+    }
+    let (ask, needs) = ask::read(frame.vbucket(), request.json).map_err(wrong)?;
+    if ask.attributes && !context.session.has(Feature::XATTR) {
+        return Err(wrong("extended attributes were not negotiated"));
+    }
+    if bucket.kind() == BucketKind::Ephemeral {
+        return Err(Refusal::because(
+            Status::NOT_SUPPORTED,
+            "buckets in memory have no range scans",
+        ));
+    }
+    if !bucket.bucket.knows_collection(ask.collection) {
+        return Err(Refusal::UnknownCollection);
+    }
+    let needs = match awaited.or(needs) {
+        Some(needs) => needs,
+        None => everything(&bucket, ask.vb)?,
+    };
+    if let Some(done) = await_needs(context, &bucket, ask.vb, needs)? {
+        context.session.scan = Some(Box::new(Scanning::Awaiting(needs)));
+        return Ok(done);
+    }
+    begin(context, &bucket, ask)
+}
+
+/// What a scan needs that names no change: whatever was acknowledged before it was asked for.
+fn everything(bucket: &ServedBucket, vb: VbId) -> Result<Needs, Refusal> {
+    let seqno = bucket.bucket.run(vb, |vbucket| Ok(vbucket.high_seqno()))?;
+    Ok(Needs {
+        uuid: None,
+        seqno,
+        wait: OPEN_WAIT,
+    })
+}
+
+/// Waits until the view can have what it must; `None` once it can.
+fn await_needs(
+    context: &mut Context<'_>,
+    bucket: &ServedBucket,
+    vb: VbId,
+    needs: Needs,
+) -> Result<Option<Done>, Refusal> {
+    let (uuid, persisted) = bucket.bucket.run(vb, |vbucket| match vbucket.state() {
+        VbState::Active => Ok((
+            vbucket.failover_log().newest().uuid,
+            vbucket.persisted_seqno(),
+        )),
+        _ => Err(OpError::NotMyVbucket),
+    })?;
+    if needs.uuid.is_some_and(|needed| needed != uuid) {
+        return Err(Refusal::because(
+            Status::VB_UUID_NOT_EQUAL,
+            "the vBucket has another history",
+        ));
+    }
+    if persisted >= needs.seqno {
+        return Ok(None);
+    }
+    let park = context.park();
+    let waited = Duration::from_nanos(context.now.mono_ns.saturating_sub(park.since_ns));
+    let limit = needs.wait.min(context.session.node.waits.persistence);
+    if waited >= limit {
+        bucket.bucket.forget_waiter(&context.session.waker());
+        return Err(Refusal::because(
+            Status::ETMPFAIL,
+            "the seqno is not durable yet",
+        ));
+    }
+    if park.runs == 1 {
+        let waker = context.session.waker();
+        bucket.bucket.await_persisted(vb, needs.seqno, waker);
+    }
+    Ok(Some(Done::Parked(limit.saturating_sub(waited))))
+}
+
+fn begin(
+    context: &mut Context<'_>,
+    bucket: &Arc<ServedBucket>,
+    ask: ScanAsk,
+) -> Result<Done, Refusal> {
+    let mut id = ScanId([0; 16]);
+    context.session.node.env.fill_random(&mut id.0);
+    let begun = bucket.bucket.begin_scan(id, ask, context.session.waker())?;
+    let scan = begun.map_err(refusal)?;
+    context.park();
+    context.session.scan = Some(Box::new(Scanning::Opening(Opening {
+        bucket: Arc::clone(bucket),
+        scan,
+        told: false,
+    })));
+    Ok(Done::Parked(OPEN_WAIT))
+}
+
+fn opened(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+    mut opening: Opening,
+) -> Result<Done, Refusal> {
+    match opening.scan.opened() {
+        Some(Ok(())) => {
+            opening.told = true;
+            let ScanId(id) = opening.scan.id();
+            return Ok(context.reply(frame, &Reply::value(&id)));
+        }
+        Some(Err(error)) => return Err(refusal(error)),
+        None => {}
+    }
+    let park = context.park();
+    let waited = Duration::from_nanos(context.now.mono_ns.saturating_sub(park.since_ns));
+    if waited >= OPEN_WAIT {
+        return Err(Refusal::because(
+            Status::ETMPFAIL,
+            "the view is not open yet",
+        ));
+    }
+    context.session.scan = Some(Box::new(Scanning::Opening(opening)));
+    Ok(Done::Parked(OPEN_WAIT.saturating_sub(waited)))
+}
+
+/// Why there is no scan.
+fn refusal(error: ScanError) -> Refusal {
+    match error {
+        ScanError::Busy => Refusal::because(Status::EBUSY, "there are too many range scans"),
+        ScanError::Empty => Refusal::because(Status::KEY_ENOENT, "the range has no document"),
+        ScanError::SeqnoGone => {
+            Refusal::because(Status::NOT_STORED, "the change was replaced by a newer one")
+        }
+        ScanError::Cancelled => Status::RANGE_SCAN_CANCELLED.into(),
+        ScanError::CollectionGone => Refusal::UnknownCollection,
+        ScanError::Failed => Refusal::because(Status::ETMPFAIL, "the store could not be read"),
+    }
+}
+
+/// RANGE_SCAN_CONTINUE: any number of answers with rows, and a last one.
+pub(super) fn go_on(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = RangeScanContinue::read(frame)?;
+    let bucket = context.bucket()?;
+    let vb = frame.vbucket();
+    let mut continuing = match context.session.scan.take().map(|scan| *scan) {
+        Some(Scanning::Continuing(continuing)) => continuing,
+        _ => start(context, &bucket, vb, ScanId(request.id))?,
+    };
+    let done = answer(context, frame, &request, &mut continuing)?;
+    if done == Done::Next {
+        continuing.run.pause();
+    } else {
+        context.park();
+        context.session.scan = Some(Box::new(Scanning::Continuing(continuing)));
+    }
+    Ok(done)
+}
+
+fn start(
+    context: &Context<'_>,
+    bucket: &ServedBucket,
+    vb: VbId,
+    id: ScanId,
+) -> Result<Continuing, Refusal> {
+    active(bucket, vb)?;
+    let gone = || Refusal::because(Status::KEY_ENOENT, "there is no such range scan");
+    let scan = bucket.bucket.scan(vb, id).ok_or_else(gone)?;
+    match scan.opened() {
+        Some(Ok(())) => {}
+        Some(Err(error)) => {
+            bucket.bucket.cancel_scan(vb, id);
+            return Err(refusal(error));
+        }
+        // Nobody was told its name.
+        None => return Err(gone()),
+    }
+    let run = ScanRun::begin(&bucket.bucket, &scan).ok_or_else(|| {
+        Refusal::because(
+            Status::EBUSY,
+            "somebody goes on with this range scan already",
+        )
+    })?;
+    Ok(Continuing {
+        run,
+        items: 0,
+        bytes: 0,
+        since_ns: context.now.mono_ns,
+    })
+}
+
+fn active(bucket: &ServedBucket, vb: VbId) -> Result<(), Refusal> {
+    bucket.bucket.run(vb, |vbucket| match vbucket.state() {
+        VbState::Active => Ok(()),
+        _ => Err(OpError::NotMyVbucket),
+    })?;
+    Ok(())
+}
+
+/// Answers as much as there is, or as fits.
+fn answer(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+    request: &RangeScanContinue,
+    continuing: &mut Continuing,
+) -> Result<Done, Refusal> {
+    let unlimited = |limit: u32| {
+        if limit == 0 {
+            usize::MAX
+        } else {
+            limit as usize
+        }
+    };
+    let (items_max, bytes_max) = (unlimited(request.items_max), unlimited(request.bytes_max));
+    let waker = context.session.waker();
+    let mut answers = Answers::new(continuing.run.scan().ask());
+    let mut added = 0;
+    loop {
+        let items = items_max.saturating_sub(continuing.items).min(ROWS_AT_ONCE);
+        let bytes = bytes_max.saturating_sub(continuing.bytes).min(OUTPUT_BYTES);
+        let taken = continuing.run.take(items, bytes, &waker);
+        for row in &taken.rows {
+            let bytes = answers.add(context, frame, row)?;
+            continuing.bytes = continuing.bytes.saturating_add(bytes);
+            added += bytes;
+        }
+        continuing.items = continuing.items.saturating_add(taken.rows.len());
+        let late = request.time_ms_max > 0 && {
+            let since_ns = context
+                .session
+                .node
+                .clock
+                .mono_ns()
+                .saturating_sub(continuing.since_ns);
+            since_ns / 1_000_000 >= u64::from(request.time_ms_max)
+        };
+        let enough = continuing.items >= items_max || continuing.bytes >= bytes_max || late;
+        match taken.next {
+            ScanNext::Complete => {
+                return Ok(answers.last(context, frame, Status::RANGE_SCAN_COMPLETE));
+            }
+            ScanNext::Ended(error) => {
+                answers.flush(context, frame);
+                let bucket = context.bucket()?;
+                active(&bucket, frame.vbucket())?;
+                return Err(match error {
+                    ScanError::CollectionGone => Refusal::UnknownCollection,
+                    _ => Status::RANGE_SCAN_CANCELLED.into(),
+                });
+            }
+            ScanNext::More | ScanNext::Wait if enough => {
+                return Ok(answers.last(context, frame, Status::RANGE_SCAN_MORE));
+            }
+            ScanNext::Wait => {
+                answers.flush(context, frame);
+                return Ok(Done::Parked(ROWS_WAIT));
+            }
+            ScanNext::More if added >= OUTPUT_BYTES => {
+                answers.flush(context, frame);
+                return Ok(Done::More);
+            }
+            ScanNext::More => {}
+        }
+    }
+}
+
+/// RANGE_SCAN_CANCEL.
+pub(super) fn cancel(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = RangeScanCancel::read(frame)?;
+    let bucket = context.bucket()?;
+    active(&bucket, frame.vbucket())?;
+    if bucket
+        .bucket
+        .cancel_scan(frame.vbucket(), ScanId(request.id))
+    {
+        return Ok(context.reply(frame, &Reply::EMPTY));
+    }
+    Err(Refusal::because(
+        Status::KEY_ENOENT,
+        "there is no such range scan",
+    ))
+}

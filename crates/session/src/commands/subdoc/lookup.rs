@@ -1,0 +1,255 @@
+//! SUBDOC_GET, SUBDOC_EXISTS, SUBDOC_GET_COUNT, SUBDOC_MULTI_LOOKUP.
+
+use std::borrow::Cow;
+
+use engine::{Got, OpError, Outcome, VBucket};
+use model::{Attributes, Datatype, Now, VbId, VbUuid, body_at};
+use registry::ServedBucket;
+use value::subdoc::{Path, Span, count, decode_binary, find, find_in, is_within_depth, name_of};
+use wire::request::{DocFlags, Message, PathFlags, Subdoc, SubdocMulti};
+use wire::{Feature, Frame, Status};
+
+use super::super::documents::Settled;
+use super::virtual_attributes::{Shown, is_virtual};
+use super::{AD, RR, RV, Spec, What, check, check_all, check_doc_flags, check_negotiated, rules};
+use crate::context::Context;
+use crate::done::{Done, Refusal};
+use crate::reply::Reply;
+
+/// Bytes of an answer to several paths at most: twice the longest value.
+const ANSWER_BYTES_MAX: usize = 2 * value::VALUE_BYTES_MAX;
+
+/// A single path.
+pub(in crate::commands) fn lookup(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<Done, Refusal> {
+    let request = Subdoc::read(frame)?;
+    let rules = rules(frame.header.opcode).ok_or(Status::EINVAL)?;
+    let doc_flags = request.extras.doc_flags.unwrap_or_default();
+    check_doc_flags(doc_flags, rules.doc_flags)?;
+    let spec = check(&request.spec, &rules)?;
+    check_negotiated(context, std::slice::from_ref(&spec))?;
+    // A path that is none is refused whatever the document is.
+    Path::parse(spec.path)?;
+    let looked = match read(context, frame, request.key, doc_flags)? {
+        Settled::Ready(looked) => looked,
+        Settled::Parked(done) => return Ok(done),
+    };
+    let found = looked.look(&spec)?;
+    let json = spec.what == What::Get && !spec.is_of_attribute();
+    let datatype = if json && context.session.has(Feature::JSON) {
+        Datatype::JSON
+    } else {
+        Datatype::RAW
+    };
+    let reply = Reply {
+        status: looked.status(Status::SUCCESS),
+        cas: looked.got.cas,
+        datatype,
+        value: &found,
+        ..Reply::EMPTY
+    };
+    Ok(context.reply(frame, &reply))
+}
+
+/// Several paths: each has its own status and value.
+pub(in crate::commands) fn multi_lookup(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<Done, Refusal> {
+    let request = SubdocMulti::read(frame)?;
+    let doc_flags = request.extras.doc_flags.unwrap_or_default();
+    check_doc_flags(doc_flags, AD | RV | RR)?;
+    let specs = check_all(request.specs)?;
+    check_negotiated(context, &specs)?;
+    let looked = match read(context, frame, request.key, doc_flags)? {
+        Settled::Ready(looked) => looked,
+        Settled::Parked(done) => return Ok(done),
+    };
+    let mut value = Vec::new();
+    let mut status = Status::SUCCESS;
+    for spec in &specs {
+        let (own, found) = match looked.look(spec) {
+            Ok(found) => (Status::SUCCESS, found),
+            Err(own) => {
+                status = Status::SUBDOC_MULTI_PATH_FAILURE;
+                (own, Cow::Borrowed(&[][..]))
+            }
+        };
+        value.extend_from_slice(&own.0.to_be_bytes());
+        value.extend_from_slice(&(found.len() as u32).to_be_bytes());
+        value.extend_from_slice(&found);
+        if value.len() > ANSWER_BYTES_MAX {
+            return Err(OpError::TooBig.into());
+        }
+    }
+    let reply = Reply {
+        status: looked.status(status),
+        cas: looked.got.cas,
+        value: &value,
+        ..Reply::EMPTY
+    };
+    Ok(context.reply(frame, &reply))
+}
+
+/// A document that paths are looked up in.
+struct Looked {
+    got: Got,
+    /// Its plain value, where that is another than the stored one.
+    plain: Option<Vec<u8>>,
+    body_at: usize,
+    /// Whether parts of the body can be found.
+    parts: Result<(), Status>,
+    vb_uuid: VbUuid,
+    now: Now,
+}
+
+fn read(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+    key: &[u8],
+    flags: DocFlags,
+) -> Result<Settled<Looked>, Refusal> {
+    let bucket = context.bucket()?;
+    let key = context.key(key)?;
+    let vb = context.vbucket(frame, &key);
+    let now = context.now;
+    let outcome = bucket
+        .bucket
+        .run(vb, |vbucket| read_as(vbucket, key.bytes(), flags, now))?;
+    let got = match context.settle(&bucket, vb, outcome)? {
+        Settled::Ready(got) => got,
+        Settled::Parked(done) => return Ok(Settled::Parked(done)),
+    };
+    let plain = plain(&got)?;
+    let value = plain.as_deref().unwrap_or(got.document.value());
+    let body_at = body_at(value, got.document.datatype());
+    let parts = parts_of(&got, &value[body_at..]);
+    Ok(Settled::Ready(Looked {
+        vb_uuid: vb_uuid(&bucket, vb),
+        got,
+        plain,
+        body_at,
+        parts,
+        now,
+    }))
+}
+
+fn read_as(
+    vbucket: &mut VBucket,
+    key: &[u8],
+    flags: DocFlags,
+    now: Now,
+) -> Result<Outcome<Got>, OpError> {
+    let replica = flags.contains(DocFlags::REPLICA_READ);
+    match (replica, flags.contains(DocFlags::ACCESS_DELETED)) {
+        (false, false) => vbucket.get(key, now),
+        (false, true) => vbucket.get_or_tombstone(key, now),
+        (true, false) => vbucket.get_replica(key, now),
+        (true, true) => vbucket.get_replica_or_tombstone(key, now),
+    }
+}
+
+/// The plain form of a compressed value.
+pub(super) fn plain(got: &Got) -> Result<Option<Vec<u8>>, Refusal> {
+    if !got.document.datatype().contains(Datatype::SNAPPY) {
+        return Ok(None);
+    }
+    let plain = value::inflate_stored(got.document.value()).map_err(|_| Status::EINTERNAL)?;
+    Ok(Some(plain))
+}
+
+/// Whether paths lead anywhere in a value.
+pub(super) fn parts_of(got: &Got, body: &[u8]) -> Result<(), Status> {
+    if !got.document.datatype().contains(Datatype::JSON) {
+        return Err(Status::SUBDOC_DOC_NOT_JSON);
+    }
+    if !is_within_depth(body) {
+        return Err(Status::SUBDOC_DOC_E2DEEP);
+    }
+    Ok(())
+}
+
+/// The history in which seqnos of a vBucket count.
+pub(super) fn vb_uuid(bucket: &ServedBucket, vb: VbId) -> VbUuid {
+    let newest = bucket
+        .bucket
+        .with_vbucket(vb, |vbucket| vbucket.failover_log().newest().uuid);
+    newest.unwrap_or(VbUuid(0))
+}
+
+/// What a status is called where the document is a tombstone.
+pub(super) fn of_deleted(status: Status) -> Status {
+    match status {
+        Status::SUCCESS => Status::SUBDOC_SUCCESS_DELETED,
+        Status::SUBDOC_MULTI_PATH_FAILURE => Status::SUBDOC_MULTI_PATH_FAILURE_DELETED,
+        status => status,
+    }
+}
+
+impl Looked {
+    fn value(&self) -> &[u8] {
+        self.plain.as_deref().unwrap_or(self.got.document.value())
+    }
+
+    fn body(&self) -> &[u8] {
+        &self.value()[self.body_at..]
+    }
+
+    fn attributes(&self) -> Attributes<'_> {
+        Attributes::of(self.value(), self.got.document.datatype())
+    }
+
+    fn status(&self, status: Status) -> Status {
+        if self.got.document.kind().is_tombstone() {
+            of_deleted(status)
+        } else {
+            status
+        }
+    }
+
+    /// What one path gives.
+    fn look(&self, spec: &Spec<'_>) -> Result<Cow<'_, [u8]>, Status> {
+        if spec.what == What::GetWhole {
+            return match self.body() {
+                [] => Err(Status::SUBDOC_PATH_ENOENT),
+                body => Ok(Cow::Borrowed(body)),
+            };
+        }
+        let path = Path::parse(spec.path)?;
+        if !spec.is_of_attribute() {
+            self.parts?;
+            let span = find(self.body(), &path)?;
+            return answer(spec, self.body(), span);
+        }
+        let name = name_of(spec.path)?;
+        if is_virtual(name) {
+            let shown = Shown {
+                document: Some(&self.got.document),
+                attributes: self.attributes(),
+                body: self.body(),
+                vb_uuid: self.vb_uuid,
+                now: self.now,
+            };
+            let text = shown.text(name)?;
+            let found = answer(spec, text.as_bytes(), find_in(text.as_bytes(), path)?)?;
+            return Ok(Cow::Owned(found.into_owned()));
+        }
+        let text = self.attributes().get(name);
+        let text = text.ok_or(Status::SUBDOC_PATH_ENOENT)?;
+        answer(spec, text, find_in(text, path)?)
+    }
+}
+
+fn answer<'t>(spec: &Spec<'_>, text: &'t [u8], span: Span) -> Result<Cow<'t, [u8]>, Status> {
+    match spec.what {
+        What::Exists => Ok(Cow::Borrowed(&[])),
+        What::Count => {
+            let count = count(text, span).ok_or(Status::SUBDOC_PATH_MISMATCH)?;
+            Ok(Cow::Owned(count.to_string().into_bytes()))
+        }
+        _ if spec.flags.contains(PathFlags::BINARY) => decode_binary(span.of(text)).map(Cow::Owned),
+        _ => Ok(Cow::Borrowed(span.of(text))),
+    }
+}

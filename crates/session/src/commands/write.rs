@@ -1,0 +1,173 @@
+//! Commands that write documents.
+
+use engine::{OpError, Outcome, StoreMode, Write};
+use model::{Datatype, Draft, Meta, Now, VbId};
+use registry::ServedBucket;
+use value::{Stored, VALUE_BYTES_MAX, Values, inflate, inflated_bytes, to_store};
+use wire::Frame;
+use wire::request::{
+    Arithmetic, Concat, ConcatMode, Delete, Direction, Message, Store, StoreMode as Mode,
+};
+
+use super::documents::absolute_expiry;
+use crate::context::Context;
+use crate::done::{Done, Refusal, value_refusal};
+use crate::key::StoredKey;
+
+/// Room that a small write takes beyond its key and value.
+const ROOM_BYTES: usize = 128;
+
+/// Makes the document of a store: the one copy out of the read buffer.
+fn draft(key: &StoredKey<'_>, frame: &Frame<'_>, mut meta: Meta) -> Result<Draft, Refusal> {
+    match to_store(frame.value, frame.header.datatype) {
+        Stored::AsSent(datatype) => {
+            meta.datatype = datatype;
+            Ok(match key {
+                StoredKey::Sent(key) => Draft::from_joined(frame.key_and_value(), key.len(), &meta),
+                StoredKey::Prefixed(..) => Draft::new(key.bytes(), frame.value, &meta),
+            })
+        }
+        Stored::Inflated(plain, datatype) => {
+            meta.datatype = datatype;
+            Ok(Draft::new(key.bytes(), &plain, &meta))
+        }
+        Stored::Refused(error) => Err(value_refusal(error)),
+    }
+}
+
+/// SET, ADD, REPLACE and their quiet forms.
+pub(super) fn store(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = Store::read(frame)?;
+    let bucket = context.bucket()?;
+    let key = context.key(request.key)?;
+    if request.value.len() > VALUE_BYTES_MAX {
+        return Err(OpError::TooBig.into());
+    }
+    let vb = context.vbucket(frame, &key);
+    let now = context.now;
+    let expiry = absolute_expiry(request.expiry, now)?;
+    let plain = plain_bytes(request.value, frame.header.datatype);
+    let _aside = context.set_aside(&bucket, request.value.len() + ROOM_BYTES, plain)?;
+    let meta = Meta {
+        flags: request.flags,
+        expiry,
+        ..Meta::default()
+    };
+    let mut write = Write {
+        mode: match request.mode {
+            Mode::Set => StoreMode::Set,
+            Mode::Add => StoreMode::Add,
+            Mode::Replace => StoreMode::Replace,
+        },
+        draft: Some(draft(&key, frame, meta)?),
+        cas: frame.header.cas,
+        preserve_expiry: context.infos.preserve_ttl,
+        durability: context.requirement(&bucket),
+    };
+    context.write(frame, &bucket, vb, |vbucket| {
+        vbucket.store_with(&mut write, &Values, now)
+    })
+}
+
+/// DELETE, DELETEQ.
+pub(super) fn delete(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = Delete::read(frame)?;
+    let bucket = context.bucket()?;
+    let key = context.key(request.key)?;
+    let vb = context.vbucket(frame, &key);
+    let (cas, now) = (frame.header.cas, context.now);
+    context.admit_removal(&bucket)?;
+    let durability = context.requirement(&bucket);
+    context.write(frame, &bucket, vb, |vbucket| {
+        vbucket.delete_durably(key.bytes(), cas, durability, now)
+    })
+}
+
+/// INCREMENT, DECREMENT and their quiet forms.
+pub(super) fn arithmetic(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = Arithmetic::read(frame)?;
+    let bucket = context.bucket()?;
+    let key = context.key(request.key)?;
+    let vb = context.vbucket(frame, &key);
+    let now = context.now;
+    let create = request.expiry != Arithmetic::DO_NOT_CREATE;
+    let change = engine::Arithmetic {
+        delta: request.delta,
+        decrement: request.direction == Direction::Decrement,
+        initial: create.then_some(request.initial),
+        expiry: if create {
+            absolute_expiry(request.expiry, now)?
+        } else {
+            0
+        },
+        durability: context.requirement(&bucket),
+    };
+    context.admit(&bucket, ROOM_BYTES)?;
+    context.write(frame, &bucket, vb, |vbucket| {
+        vbucket.arithmetic(key.bytes(), change, &Values, now)
+    })
+}
+
+/// Bytes of the value that is there and would be written anew; 0 where that is not in memory, or there
+/// is room for several of the largest.
+fn stored_bytes(bucket: &ServedBucket, vb: VbId, key: &StoredKey<'_>, now: Now) -> usize {
+    let bucket = &bucket.bucket;
+    let several = 4 * VALUE_BYTES_MAX as u64;
+    if bucket.memory().used() + several <= bucket.memory().mutation_limit() {
+        return 0;
+    }
+    let found = bucket.read(vb, |vbucket| vbucket.get_or_tombstone(key.bytes(), now));
+    match found {
+        Ok(Outcome::Done(got)) => {
+            let value = got.document.value();
+            value.len() + plain_bytes(value, got.document.datatype())
+        }
+        _ => 0,
+    }
+}
+
+/// Bytes of the plain form of a compressed value, which is in memory beside it while that is judged
+/// or changed.
+fn plain_bytes(value: &[u8], datatype: Datatype) -> usize {
+    if datatype.contains(Datatype::SNAPPY) {
+        inflated_bytes(value).min(VALUE_BYTES_MAX)
+    } else {
+        0
+    }
+}
+
+/// APPEND, PREPEND and their quiet forms.
+pub(super) fn concat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+    let request = Concat::read(frame)?;
+    let bucket = context.bucket()?;
+    let key = context.key(request.key)?;
+    if request.value.len() > VALUE_BYTES_MAX {
+        return Err(OpError::TooBig.into());
+    }
+    let vb = context.vbucket(frame, &key);
+    let now = context.now;
+    let datatype = frame.header.datatype;
+    let sent = request.value.len() + plain_bytes(request.value, datatype);
+    let there = stored_bytes(&bucket, vb, &key, now);
+    let _aside = context.set_aside(&bucket, ROOM_BYTES, there + sent)?;
+    let inflated;
+    let bytes = if datatype.contains(Datatype::SNAPPY) {
+        inflated = inflate(request.value).map_err(value_refusal)?;
+        inflated.as_slice()
+    } else {
+        request.value
+    };
+    let change = engine::Concat {
+        key: key.bytes(),
+        bytes,
+        place: match request.mode {
+            ConcatMode::Append => engine::ConcatPlace::Append,
+            ConcatMode::Prepend => engine::ConcatPlace::Prepend,
+        },
+        cas: frame.header.cas,
+        durability: context.requirement(&bucket),
+    };
+    context.write(frame, &bucket, vb, |vbucket| {
+        vbucket.concat(change, &Values, now)
+    })
+}

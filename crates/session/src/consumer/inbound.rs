@@ -1,0 +1,361 @@
+//! A consumer that a peer opened on a connection of its own: it follows what comes on that
+//! connection, as somebody else (a cluster manager with a proxy) brings it here.
+//!
+//! ```text
+//!   manager: DCP_OPEN, ADD_STREAM ----> Inbound ----> controls, STREAM_REQ ----> producer
+//!   producer: markers, changes, ends -> Inbound -> Intake -> replica vBuckets of this node
+//! ```
+//!
+//! It shares `Intake` with the connections that this node makes by itself. A vBucket must be a
+//! replica or pending, and has one stream at most, whichever connection it is on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bucket::{ReadySet, Wake, WarmupStage};
+use model::{Now, VbId};
+use registry::{Progress, Registry, ServedBucket, Stage};
+use wire::dcp::{StreamFlags, flow_bytes_of};
+use wire::{Frame, Opaque, Opcode, Response, Status};
+
+use super::controls::{Controls, Wishes};
+use super::followed::Followed;
+use super::intake::{Answered, Intake, Pushed, Wrong};
+use super::passive::Violation;
+use super::target::Target;
+use crate::done::Refusal;
+
+/// How long a producer may be silent.
+const IDLE_LIMIT: Duration = Duration::from_mins(6);
+/// How often a connection looks at its clock while it holds acknowledgements back.
+const PAUSED_LOOK_NS: u64 = 100_000_000;
+/// Acknowledgements are owed at the latest after this long.
+const ACK_LOOK_NS: u64 = 1_000_000_000;
+
+/// A stream that was asked for by the manager and not yet answered for.
+#[derive(Clone, Copy, Debug)]
+struct Adding {
+    opaque: Opaque,
+    flags: StreamFlags,
+}
+
+/// The consumer's side of one connection.
+pub struct Inbound {
+    name: Box<str>,
+    connection: u64,
+    served: Arc<ServedBucket>,
+    intake: Intake<Followed>,
+    controls: Controls,
+    wishes: Wishes,
+    adding: BTreeMap<VbId, Adding>,
+    prepared: Arc<ReadySet>,
+    heard_ns: u64,
+    /// The connection is to be closed.
+    broken: bool,
+}
+
+/// Who opened it.
+pub struct Opener<'a> {
+    /// Name of the connection.
+    pub name: &'a str,
+    /// What it is called in topologies of durable writes; empty for nothing.
+    pub consumer: &'a str,
+    /// Its connection's number.
+    pub connection: u64,
+}
+
+impl Inbound {
+    /// Begins: the first setting is asked for.
+    pub fn open(
+        opener: &Opener<'_>,
+        (node, served): (Arc<Registry>, Arc<ServedBucket>),
+        (progress, wake): (Arc<Progress>, Arc<dyn Wake>),
+        now: Now,
+        out: &mut Vec<u8>,
+    ) -> Self {
+        let prepared = Arc::new(ReadySet::new(wake));
+        served.bucket.tell_prepared(&prepared);
+        let wishes = Wishes {
+            window_bytes: served.dcp.window_bytes(served.bucket.memory().quota()),
+            consumer: opener.consumer.to_owned(),
+        };
+        let target = Followed {
+            node,
+            served: Arc::clone(&served),
+            active: None,
+        };
+        let window = wishes.window_bytes;
+        progress.set_stage(Stage::Introducing);
+        let mut inbound = Self {
+            name: opener.name.into(),
+            connection: opener.connection,
+            served,
+            intake: Intake::new(target, progress, window, now.mono_ns),
+            controls: Controls::default(),
+            wishes,
+            adding: BTreeMap::new(),
+            prepared,
+            heard_ns: now.mono_ns,
+            broken: false,
+        };
+        inbound.negotiate(out);
+        inbound
+    }
+
+    fn negotiate(&mut self, out: &mut Vec<u8>) {
+        if self.controls.ask(&self.wishes, out).is_err() {
+            self.broken = true;
+        }
+    }
+
+    /// The producer or the manager said something.
+    pub fn heard(&mut self, now: Now) {
+        self.heard_ns = now.mono_ns;
+    }
+
+    /// ADD_STREAM: answered once the producer has answered.
+    pub fn add_stream(
+        &mut self,
+        vb: VbId,
+        (opaque, flags): (Opaque, StreamFlags),
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        if flags.without(StreamFlags::ALL).0 != 0 {
+            return Err(Refusal::because(Status::EINVAL, "unknown flags"));
+        }
+        if self.served.bucket.warmup().stage() != WarmupStage::Done {
+            return Err(Status::ETMPFAIL.into());
+        }
+        if self.served.follower().is_some_and(|one| one.follows()) {
+            let reason = "the bucket follows another node by itself";
+            return Err(Refusal::because(Status::NOT_SUPPORTED, reason));
+        }
+        if self.intake.target().position(vb).is_none() {
+            return Err(Status::NOT_MY_VBUCKET.into());
+        }
+        // One whose claim was revoked is of no use to anybody.
+        if !self.served.claims.holds(vb, self.connection) {
+            self.intake.close(vb);
+            self.adding.remove(&vb);
+        }
+        if !self.served.claims.claim(vb, self.connection) {
+            return Err(Status::KEY_EEXISTS.into());
+        }
+        self.adding.insert(vb, Adding { opaque, flags });
+        if self.controls.is_done() {
+            self.ask(vb, flags, out);
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, vb: VbId, flags: StreamFlags, out: &mut Vec<u8>) {
+        if !self.intake.ask(vb, flags, out) {
+            self.lose(vb, Status::NOT_MY_VBUCKET, out);
+        }
+    }
+
+    /// CLOSE_STREAM.
+    pub fn close_stream(&mut self, vb: VbId, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        let asked = self.adding.contains_key(&vb);
+        if !asked && self.intake.is_closed(vb) {
+            return Err(self.no_stream().into());
+        }
+        self.lose(vb, Status::ETMPFAIL, out);
+        Ok(())
+    }
+
+    /// The vBucket has no stream here any more; who waits for one is told `status`.
+    fn lose(&mut self, vb: VbId, status: Status, out: &mut Vec<u8>) {
+        self.intake.close(vb);
+        self.served.claims.release(vb, self.connection);
+        if let Some(adding) = self.adding.remove(&vb) {
+            Response::new(Opcode::DCP_ADD_STREAM, adding.opaque, status).encode(out);
+        }
+    }
+
+    fn no_stream(&self) -> Status {
+        if self.controls.new_statuses() {
+            Status::DCP_STREAM_NOT_FOUND
+        } else {
+            Status::KEY_ENOENT
+        }
+    }
+
+    fn other_stream(&self) -> Status {
+        if self.controls.new_statuses() {
+            Status::OPAQUE_NO_MATCH
+        } else {
+            Status::KEY_EEXISTS
+        }
+    }
+
+    /// Takes an answer; `false` when the connection is to be closed.
+    pub fn answered(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> bool {
+        let (opcode, opaque) = (frame.header.opcode, frame.header.opaque);
+        match opcode {
+            Opcode::DCP_CONTROL if self.controls.is_done() => frame.status() == Status::SUCCESS,
+            Opcode::DCP_CONTROL => {
+                if !self.controls.expects(opcode, opaque) {
+                    return false;
+                }
+                if let Err(reason) = self.controls.answered(frame.status()) {
+                    tracing::debug!(name = &*self.name, reason, "closing");
+                    return false;
+                }
+                self.negotiate(out);
+                if self.controls.is_done() {
+                    self.negotiated(out);
+                }
+                true
+            }
+            Opcode::DCP_STREAM_REQ => self.stream_answered(frame, out),
+            _ => true,
+        }
+    }
+
+    fn negotiated(&mut self, out: &mut Vec<u8>) {
+        let agreed = self.controls.sync_writes();
+        self.intake.agree_on_sync_writes(agreed);
+        self.intake.progress().set_stage(Stage::Streaming);
+        for (vb, adding) in self.adding.clone() {
+            self.ask(vb, adding.flags, out);
+        }
+    }
+
+    fn stream_answered(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> bool {
+        match self.intake.answered(frame, out) {
+            Ok(None | Some((_, Answered::Again))) => true,
+            Ok(Some((vb, Answered::Granted))) => {
+                if let Some(adding) = self.adding.remove(&vb) {
+                    let opaque = self.intake.opaque(vb);
+                    let added = Response {
+                        extras: &opaque.0,
+                        ..Response::new(Opcode::DCP_ADD_STREAM, adding.opaque, Status::SUCCESS)
+                    };
+                    added.encode(out);
+                }
+                true
+            }
+            Ok(Some((vb, Answered::Refused(status)))) => {
+                self.lose(vb, status, out);
+                true
+            }
+            Err(Wrong::Violation(vb, violation)) => {
+                tracing::debug!(vb = vb.0, %violation, "closing");
+                false
+            }
+            Err(wrong) => {
+                let (vb, status) = self.judge(&wrong);
+                self.lose(vb, status, out);
+                true
+            }
+        }
+    }
+
+    /// Takes a message of a stream.
+    ///
+    /// # Errors
+    /// The status that tells the producer why not.
+    pub fn pushed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        let vb = frame.vbucket();
+        if !self.intake.is_closed(vb) && !self.served.claims.holds(vb, self.connection) {
+            self.intake.close(vb);
+        }
+        match self.intake.pushed(frame, out) {
+            Ok(Pushed::Taken) => Ok(()),
+            Ok(Pushed::Ended(vb)) => {
+                self.served.claims.release(vb, self.connection);
+                Ok(())
+            }
+            Err(wrong) => {
+                let (vb, status) = self.judge(&wrong);
+                let harmless = matches!(
+                    wrong,
+                    Wrong::NoStream(_)
+                        | Wrong::OtherStream(_)
+                        | Wrong::Violation(_, Violation::OldMarker | Violation::OutOfOrder)
+                );
+                // Nothing after a message that is missing may be taken.
+                if !harmless {
+                    self.lose(vb, status, out);
+                }
+                if matches!(wrong, Wrong::Incomplete(_)) && self.intake.begin_anew(vb).is_err() {
+                    self.broken = true;
+                }
+                Err(match wrong {
+                    Wrong::Violation(_, violation) => {
+                        Refusal::because(status, violation.to_string())
+                    }
+                    Wrong::Stuck(_, reason) => Refusal::because(status, reason),
+                    _ => status.into(),
+                })
+            }
+        }
+    }
+
+    /// A message did not even come as far as its stream: nothing after it may be taken.
+    pub fn missed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) {
+        let vb = frame.vbucket();
+        if flow_bytes_of(frame) > 0 && frame.header.opaque == self.intake.opaque(vb) {
+            self.lose(vb, Status::EINVAL, out);
+        }
+    }
+
+    fn judge(&self, wrong: &Wrong) -> (VbId, Status) {
+        match *wrong {
+            Wrong::NoStream(vb) | Wrong::Incomplete(vb) => (vb, self.no_stream()),
+            Wrong::OtherStream(vb) => (vb, self.other_stream()),
+            Wrong::NotFollowing(vb) => (vb, Status::NOT_MY_VBUCKET),
+            Wrong::Violation(vb, Violation::Unexpected | Violation::Malformed)
+            | Wrong::Stuck(vb, _) => (vb, Status::EINVAL),
+            Wrong::Violation(vb, _) => (vb, Status::ERANGE),
+        }
+    }
+
+    /// What time and flushes call for: acknowledgements, another window. `false` when the
+    /// connection is to be closed.
+    pub fn tick(&mut self, now: Now, out: &mut Vec<u8>) -> bool {
+        let silence = Duration::from_nanos(now.mono_ns.saturating_sub(self.heard_ns));
+        let limit = self.served.dcp.settings.idle_timeout();
+        if self.broken || silence > limit.unwrap_or(IDLE_LIMIT) {
+            return false;
+        }
+        if !self.controls.is_done() {
+            return true;
+        }
+        while let Some(vb) = self.prepared.next(VbId(0)) {
+            self.intake.acknowledge_prepares(vb, out);
+        }
+        let bytes = self
+            .served
+            .dcp
+            .window_bytes(self.served.bucket.memory().quota());
+        if bytes != self.wishes.window_bytes {
+            self.wishes.window_bytes = bytes;
+            self.intake.window().resize(bytes);
+            Controls::resize(bytes, out);
+        }
+        self.intake.acknowledge(now.mono_ns, out);
+        true
+    }
+
+    /// When [`Inbound::tick`] is to be called although nobody woke it.
+    pub fn within(&mut self) -> Duration {
+        let ns = if self.intake.is_paused() {
+            PAUSED_LOOK_NS
+        } else {
+            ACK_LOOK_NS
+        };
+        Duration::from_nanos(ns)
+    }
+}
+
+impl Drop for Inbound {
+    /// The connection is over.
+    fn drop(&mut self) {
+        self.intake.progress().set_stage(Stage::Stopped);
+        self.served.claims.release_all(self.connection);
+        self.served.dcp.leave_consumer(&self.name, self.connection);
+    }
+}

@@ -1,0 +1,518 @@
+//! Streams as their consumer takes them: what becomes of every message that a producer sends.
+//!
+//! Both kinds of consumers share it: the one that connects to an active node by itself
+//! (`consumer`), and the one that a peer opened on this node (`inbound`). They differ in what they
+//! do about a message that is wrong: it is told as a value.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use model::{FailoverLog, Seqno, VbId};
+use registry::Progress;
+use wire::dcp::{
+    BufferAck, SeqnoAcknowledged, SetVbucketState, SnapshotMarker, StreamEnd, StreamFlags,
+    StreamRequest, flow_bytes_of, parse_rollback,
+};
+use wire::response::FailoverEntries;
+use wire::{Envelope, Frame, Message, Opaque, Opcode, Response, Status, encode_raw};
+
+use super::changes::{document_of, event_document_of, resolved_of};
+use super::passive::{Passive, Took, Violation};
+use super::target::{NotTaken, Target};
+use super::window::Window;
+
+/// Marks the opaque of a stream; below it are 15 bits that tell streams of a vBucket apart, and
+/// the vBucket.
+const STREAM: u32 = 1 << 31;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Closed,
+    /// Asked for; `dropped` histories were left out.
+    Asked {
+        start: Seqno,
+        dropped: usize,
+    },
+    Reading(Passive),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    generation: u16,
+    flags: StreamFlags,
+    /// The prepare up to which this stream acknowledged.
+    acked: Seqno,
+    phase: Phase,
+}
+
+impl Stream {
+    fn opaque(self, vb: VbId) -> Opaque {
+        let generation = u32::from(self.generation & 0x7fff) << 16;
+        Opaque((STREAM | generation | u32::from(vb.0)).to_be_bytes())
+    }
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// There is no stream of this vBucket.
+    NoStream(VbId),
+    /// There is one, but it is not the one that the message is of.
+    OtherStream(VbId),
+    /// The producer broke the protocol. What is here is as it was.
+    Violation(VbId, Violation),
+    /// The vBucket here follows nobody any more.
+    NotFollowing(VbId),
+    /// A decision came whose prepare is not here: only a new beginning helps.
+    Incomplete(VbId),
+    /// The vBucket here could not follow.
+    Stuck(VbId, String),
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is part of the vBucket.
+    Taken,
+    /// It ended its stream.
+    Ended(VbId),
+}
+
+/// What became of a stream that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// Its messages follow.
+    Granted,
+    /// It was asked for again, from another position.
+    Again,
+    /// There is none.
+    Refused(Status),
+}
+
+/// All streams of one connection, and its window.
+pub struct Intake<T> {
+    target: T,
+    progress: Arc<Progress>,
+    streams: Vec<Stream>,
+    window: Window,
+    sync_writes: bool,
+    paused: bool,
+    /// Nothing that is here is given up.
+    fixed: bool,
+}
+
+impl<T: Target> Intake<T> {
+    /// Without streams.
+    pub fn new(target: T, progress: Arc<Progress>, window_bytes: u32, now_ns: u64) -> Self {
+        let stream = Stream {
+            generation: 0,
+            flags: StreamFlags::default(),
+            acked: Seqno::ZERO,
+            phase: Phase::Closed,
+        };
+        Self {
+            streams: vec![stream; usize::from(target.vbuckets())],
+            target,
+            progress,
+            window: Window::new(window_bytes, now_ns),
+            sync_writes: false,
+            paused: false,
+            fixed: false,
+        }
+    }
+
+    /// What it fills.
+    pub fn target(&self) -> &T {
+        &self.target
+    }
+
+    /// How it gets on.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// The producer sends prepares, or does not.
+    pub fn agree_on_sync_writes(&mut self, agreed: bool) {
+        self.sync_writes = agreed;
+    }
+
+    /// Refuses streams for which something that is here would have to go.
+    pub fn never_go_back(&mut self) {
+        self.fixed = true;
+    }
+
+    /// Its flow control.
+    pub fn window(&mut self) -> &mut Window {
+        &mut self.window
+    }
+
+    /// Whether acknowledgements are held back.
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    fn stream(&self, vb: VbId) -> Option<Stream> {
+        self.streams.get(usize::from(vb.0)).copied()
+    }
+
+    /// Whether a stream of the vBucket was neither asked for nor granted.
+    pub fn is_closed(&self, vb: VbId) -> bool {
+        self.stream(vb)
+            .is_none_or(|stream| stream.phase == Phase::Closed)
+    }
+
+    /// The opaque of the newest stream of a vBucket.
+    pub fn opaque(&self, vb: VbId) -> Opaque {
+        self.stream(vb)
+            .map_or(Opaque::default(), |stream| stream.opaque(vb))
+    }
+
+    /// Bytes are acknowledged as they were dealt with; while memory is short nothing is, and the
+    /// producer runs into the end of its window. What it sent until then is taken.
+    pub fn acknowledge(&mut self, now_ns: u64, out: &mut Vec<u8>) {
+        if !self.target.has_room() {
+            if !self.paused {
+                self.paused = true;
+                Progress::add(&self.progress.pauses, 1);
+            }
+            return;
+        }
+        self.paused = false;
+        while let Some(bytes) = self.window.take(now_ns) {
+            Progress::add(&self.progress.acked_bytes, bytes.into());
+            send(&BufferAck { bytes }, &Envelope::default(), out);
+        }
+    }
+
+    /// Tells how far the vBucket has prepares, if that is news. To be called when it may be.
+    pub fn acknowledge_prepares(&mut self, vb: VbId, out: &mut Vec<u8>) {
+        let Some(stream) = self.streams.get_mut(usize::from(vb.0)) else {
+            return;
+        };
+        if !self.sync_writes || !matches!(stream.phase, Phase::Reading(_)) {
+            return;
+        }
+        let prepared = self.target.high_prepared(vb);
+        if prepared <= stream.acked {
+            return;
+        }
+        stream.acked = prepared;
+        let envelope = of_stream(vb, stream.opaque(vb));
+        send(&SeqnoAcknowledged { prepared }, &envelope, out);
+    }
+
+    /// Asks for a stream from where the vBucket stands; `false` when it follows nobody.
+    pub fn ask(&mut self, vb: VbId, flags: StreamFlags, out: &mut Vec<u8>) -> bool {
+        self.ask_without(vb, flags, 0, out)
+    }
+
+    /// The same with the newest history but `dropped`.
+    fn ask_without(
+        &mut self,
+        vb: VbId,
+        flags: StreamFlags,
+        dropped: usize,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Some(position) = self.target.position(vb) else {
+            return false;
+        };
+        let Some(stream) = self.streams.get_mut(usize::from(vb.0)) else {
+            return false;
+        };
+        let uuid = match position.log.entries().get(dropped) {
+            Some(entry) if dropped > 0 => entry.uuid,
+            _ => position.asked_uuid(),
+        };
+        let request = StreamRequest {
+            flags,
+            start: position.high,
+            end: Seqno(u64::MAX),
+            uuid,
+            snapshot: position.asked_snapshot(),
+            value: b"",
+        };
+        stream.generation = stream.generation.wrapping_add(1);
+        stream.flags = flags;
+        let start = position.high;
+        stream.phase = Phase::Asked { start, dropped };
+        let envelope = of_stream(vb, stream.opaque(vb));
+        send(&request, &envelope, out);
+        true
+    }
+
+    /// The stream is no more; what of it is under way is of the past. Says whether there was one.
+    pub fn close(&mut self, vb: VbId) -> bool {
+        let Some(stream) = self.streams.get_mut(usize::from(vb.0)) else {
+            return false;
+        };
+        if matches!(stream.phase, Phase::Reading(_)) {
+            self.progress.streams.fetch_sub(1, Ordering::Relaxed);
+        }
+        let was_open = stream.phase != Phase::Closed;
+        stream.phase = Phase::Closed;
+        stream.generation = stream.generation.wrapping_add(u16::from(was_open));
+        was_open
+    }
+
+    /// The same, and the producer is told.
+    pub fn close_there(&mut self, vb: VbId, out: &mut Vec<u8>) {
+        let envelope = of_stream(vb, self.opaque(vb));
+        self.close(vb);
+        let parts: [&[u8]; 3] = [&[]; 3];
+        let closed = encode_raw(Opcode::DCP_CLOSE_STREAM, &envelope, parts, out);
+        closed.expect("a frame without parts");
+    }
+
+    /// Takes the vBucket back to nothing.
+    pub fn begin_anew(&mut self, vb: VbId) -> Result<(), Wrong> {
+        tracing::warn!(
+            vb = vb.0,
+            "a decision came without its prepare; beginning anew"
+        );
+        self.go_back(vb, Seqno::ZERO)
+    }
+
+    fn go_back(&self, vb: VbId, to: Seqno) -> Result<(), Wrong> {
+        let rolled = self.target.roll_back(vb, to);
+        rolled.map_err(|reason| Wrong::Stuck(vb, reason))?;
+        Progress::add(&self.progress.rollbacks, 1);
+        Ok(())
+    }
+
+    /// The vBucket of the stream that an answer is for; `None` when it is of the past.
+    fn asked(&self, opaque: Opaque) -> Option<VbId> {
+        let vb = VbId(u32::from_be_bytes(opaque.0) as u16);
+        let stream = self.stream(vb)?;
+        (stream.opaque(vb) == opaque && stream.phase != Phase::Closed).then_some(vb)
+    }
+
+    /// Takes the answer to a stream request; `None` when nobody waits for it any more.
+    pub fn answered(
+        &mut self,
+        frame: &Frame<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<(VbId, Answered)>, Wrong> {
+        let Some(vb) = self.asked(frame.header.opaque) else {
+            return Ok(None);
+        };
+        let phase = self.stream(vb).map(|stream| stream.phase);
+        let Some(Phase::Asked { start, dropped }) = phase else {
+            return Err(Wrong::Violation(vb, Violation::Unexpected));
+        };
+        let malformed = |_| Wrong::Violation(vb, Violation::Malformed);
+        let answered = match frame.status() {
+            Status::SUCCESS => {
+                let entries = FailoverEntries::parse(frame.value).map_err(malformed)?;
+                let log = FailoverLog::from_entries(entries.iter().collect());
+                let log = log.ok_or(Wrong::Violation(vb, Violation::Malformed))?;
+                let adopted = self.target.adopt(vb, log);
+                adopted.map_err(|why| not_taken(vb, why))?;
+                let stream = &mut self.streams[usize::from(vb.0)];
+                stream.phase = Phase::Reading(Passive::new(start));
+                // The active node may have forgotten what it was told.
+                stream.acked = Seqno::ZERO;
+                Progress::add(&self.progress.streams, 1);
+                self.acknowledge_prepares(vb, out);
+                Answered::Granted
+            }
+            Status::ROLLBACK if !self.fixed => {
+                let to = parse_rollback(frame.value).map_err(malformed)?;
+                self.roll_back(vb, (start, dropped), to, out)?;
+                Answered::Again
+            }
+            // Another node may be active for it, it may be loading, an old stream may be ending.
+            status => {
+                tracing::debug!(vb = vb.0, %status, "a stream was refused");
+                self.close(vb);
+                Answered::Refused(status)
+            }
+        };
+        Ok(Some((vb, answered)))
+    }
+
+    /// A history of which nothing is here (it began where this node ends) is no reason to lose
+    /// everything: the one before it is tried first.
+    fn roll_back(
+        &mut self,
+        vb: VbId,
+        (start, dropped): (Seqno, usize),
+        to: Seqno,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Wrong> {
+        let flags = self
+            .stream(vb)
+            .map_or(StreamFlags::default(), |stream| stream.flags);
+        let log = self.target.position(vb).map(|position| position.log);
+        let entries = log.as_ref().map_or(&[][..], FailoverLog::entries);
+        let began_here = entries
+            .get(dropped)
+            .is_some_and(|entry| entry.seqno == start);
+        let dropped = if to == Seqno::ZERO && began_here && entries.len() > dropped + 1 {
+            dropped + 1
+        } else {
+            tracing::info!(vb = vb.0, from = start.0, to = to.0, "rolling back");
+            self.go_back(vb, to)?;
+            0
+        };
+        if self.ask_without(vb, flags, dropped, out) {
+            Ok(())
+        } else {
+            Err(Wrong::NotFollowing(vb))
+        }
+    }
+
+    /// Takes a message of a stream. Whatever it is, its bytes are acknowledged in time.
+    ///
+    /// # Errors
+    /// It was not taken; nothing is changed.
+    pub fn pushed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<Pushed, Wrong> {
+        let bytes = flow_bytes_of(frame);
+        self.window.dealt_with(bytes);
+        Progress::add(&self.progress.bytes, bytes as u64);
+        let vb = frame.vbucket();
+        let Some(stream) = self.stream(vb) else {
+            return Err(Wrong::NoStream(vb));
+        };
+        let Phase::Reading(passive) = stream.phase else {
+            return Err(if stream.phase == Phase::Closed {
+                Wrong::NoStream(vb)
+            } else if stream.opaque(vb) == frame.header.opaque {
+                Wrong::Violation(vb, Violation::Unexpected)
+            } else {
+                Wrong::OtherStream(vb)
+            });
+        };
+        if stream.opaque(vb) != frame.header.opaque {
+            return Err(Wrong::OtherStream(vb));
+        }
+        self.read(frame, (vb, passive), out)
+    }
+
+    fn read(
+        &mut self,
+        frame: &Frame<'_>,
+        (vb, passive): (VbId, Passive),
+        out: &mut Vec<u8>,
+    ) -> Result<Pushed, Wrong> {
+        let malformed = |_| Wrong::Violation(vb, Violation::Malformed);
+        let violation = |violation| Wrong::Violation(vb, violation);
+        match frame.header.opcode {
+            Opcode::DCP_SNAPSHOT_MARKER => {
+                let marker = SnapshotMarker::parse(frame).map_err(malformed)?;
+                self.marker(vb, passive, &marker)?;
+            }
+            Opcode::DCP_MUTATION | Opcode::DCP_DELETION | Opcode::DCP_EXPIRATION => {
+                let document = document_of(frame).map_err(violation)?;
+                let seqno = document.seqno();
+                let taken = |target: &T| target.apply(vb, document);
+                self.take((vb, passive), seqno, taken, out)?;
+            }
+            Opcode::DCP_SYSTEM_EVENT => {
+                let document = event_document_of(frame).map_err(violation)?;
+                let seqno = document.seqno();
+                let taken = |target: &T| target.apply(vb, document);
+                self.take((vb, passive), seqno, taken, out)?;
+            }
+            Opcode::DCP_PREPARE if self.sync_writes => {
+                let document = document_of(frame).map_err(violation)?;
+                let seqno = document.seqno();
+                let taken = |target: &T| target.apply(vb, document);
+                self.take((vb, passive), seqno, taken, out)?;
+            }
+            Opcode::DCP_COMMIT | Opcode::DCP_ABORT if self.sync_writes => {
+                let resolved = resolved_of(frame).map_err(violation)?;
+                let taken = |target: &T| target.decide(vb, &resolved);
+                self.take((vb, passive), resolved.at, taken, out)?;
+            }
+            Opcode::DCP_STREAM_END => {
+                let StreamEnd { reason } = StreamEnd::parse(frame).map_err(malformed)?;
+                tracing::debug!(vb = vb.0, %reason, "a stream ended");
+                self.close(vb);
+                return Ok(Pushed::Ended(vb));
+            }
+            Opcode::DCP_SET_VBUCKET_STATE => {
+                let SetVbucketState { state } = SetVbucketState::parse(frame).map_err(malformed)?;
+                self.hand_over(vb, passive, state)?;
+                let (opcode, opaque) = (frame.header.opcode, frame.header.opaque);
+                Response::new(opcode, opaque, Status::SUCCESS).encode(out);
+            }
+            // Agreed on nothing that would bring any other message.
+            _ => return Err(violation(Violation::Unexpected)),
+        }
+        Ok(Pushed::Taken)
+    }
+
+    fn marker(
+        &mut self,
+        vb: VbId,
+        mut passive: Passive,
+        marker: &SnapshotMarker,
+    ) -> Result<(), Wrong> {
+        let violation = |violation| Wrong::Violation(vb, violation);
+        passive.marker(marker).map_err(violation)?;
+        let begun = self.target.begin(vb, marker);
+        begun.map_err(|why| not_taken(vb, why))?;
+        self.streams[usize::from(vb.0)].phase = Phase::Reading(passive);
+        self.progress.raise_peer_seqno(vb, marker.range.end);
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        (vb, mut passive): (VbId, Passive),
+        seqno: Seqno,
+        taken: impl FnOnce(&T) -> Result<(), NotTaken>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Wrong> {
+        let violation = |violation| Wrong::Violation(vb, violation);
+        let took = passive.change(seqno).map_err(violation)?;
+        taken(&self.target).map_err(|why| not_taken(vb, why))?;
+        let stream = &mut self.streams[usize::from(vb.0)];
+        stream.phase = Phase::Reading(passive);
+        if took == (Took::End { ack: true }) {
+            let opaque = stream.opaque(vb);
+            Response::new(Opcode::DCP_SNAPSHOT_MARKER, opaque, Status::SUCCESS).encode(out);
+        }
+        Progress::add(&self.progress.changes, 1);
+        Ok(())
+    }
+
+    /// The producer hands the vBucket over: only who asked for that takes it, and only whole.
+    fn hand_over(&self, vb: VbId, passive: Passive, state: model::VbState) -> Result<(), Wrong> {
+        let flags = self
+            .stream(vb)
+            .map_or(StreamFlags::default(), |stream| stream.flags);
+        let expected = matches!(state, model::VbState::Pending | model::VbState::Active);
+        if !flags.contains(StreamFlags::TAKEOVER) || !expected {
+            return Err(Wrong::Violation(vb, Violation::Unexpected));
+        }
+        if !passive.is_between_snapshots() {
+            return Err(Wrong::Violation(vb, Violation::MarkerInSnapshot));
+        }
+        let taken = self.target.take_over(vb, state);
+        taken.map_err(|why| not_taken(vb, why))
+    }
+}
+
+fn not_taken(vb: VbId, why: NotTaken) -> Wrong {
+    match why {
+        NotTaken::NotReplica => Wrong::NotFollowing(vb),
+        NotTaken::Incomplete => Wrong::Incomplete(vb),
+        NotTaken::Refused(reason) => Wrong::Stuck(vb, reason),
+    }
+}
+
+fn of_stream(vb: VbId, opaque: Opaque) -> Envelope<'static> {
+    Envelope {
+        vbucket: vb,
+        opaque,
+        ..Envelope::default()
+    }
+}
+
+/// Appends a message whose parts always fit a frame.
+pub fn send<'m, M: Message<'m>>(message: &M, envelope: &Envelope<'_>, out: &mut Vec<u8>) {
+    let sent = message.encode(envelope, out);
+    sent.expect("a message of fixed parts fits a frame");
+}

@@ -1,0 +1,154 @@
+//! What a consumer does to the vBuckets of its bucket.
+
+use std::time::Duration;
+
+use model::{Document, FailoverLog, Seqno, SnapshotRange, VbId, VbState, VbUuid};
+use registry::NotThere;
+use wire::dcp::SnapshotMarker;
+
+/// Where a replica vBucket stands: what a stream is asked for with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The last change.
+    pub high: Seqno,
+    /// The snapshot that it lies in; both ends `high` when that is complete.
+    pub snapshot: SnapshotRange,
+    /// The histories.
+    pub log: FailoverLog,
+}
+
+impl Position {
+    /// The snapshot as a stream request tells it: one of which nothing was received ends where
+    /// it starts, and so does one that is complete.
+    pub fn asked_snapshot(&self) -> SnapshotRange {
+        let SnapshotRange { start, end } = self.snapshot;
+        if end <= self.high || start >= self.high {
+            let (start, end) = (self.high, self.high);
+            return SnapshotRange { start, end };
+        }
+        self.snapshot
+    }
+
+    /// The history to ask with: none from the very start.
+    pub fn asked_uuid(&self) -> VbUuid {
+        if self.high == Seqno::ZERO {
+            VbUuid(0)
+        } else {
+            self.log.newest().uuid
+        }
+    }
+}
+
+/// Why a change was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotTaken {
+    /// The vBucket is gone or no replica any more: its stream is closed, others go on.
+    NotReplica,
+    /// Something is missing that it builds on: the vBucket begins anew, others go on.
+    Incomplete,
+    /// It cannot be: the connection is closed.
+    Refused(String),
+}
+
+/// How a prepare ended on the active node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resolved<'a> {
+    /// The document.
+    pub key: &'a [u8],
+    /// Seqno of the prepare.
+    pub prepare: Seqno,
+    /// Seqno of this.
+    pub at: Seqno,
+    /// Committed, or given up.
+    pub committed: bool,
+}
+
+/// The vBuckets that a consumer fills. One implementation is the bucket, the other is the
+/// tests'.
+pub trait Target {
+    /// How many vBuckets there may be.
+    fn vbuckets(&self) -> u16;
+
+    /// Where a vBucket stands; `None` unless it is a replica.
+    fn position(&self, vb: VbId) -> Option<Position>;
+
+    /// A stream was granted: the producer's histories are the vBucket's own from now on.
+    fn adopt(&self, vb: VbId, log: FailoverLog) -> Result<(), NotTaken>;
+
+    /// A snapshot begins.
+    fn begin(&self, vb: VbId, marker: &SnapshotMarker) -> Result<(), NotTaken>;
+
+    /// A change of the snapshot.
+    fn apply(&self, vb: VbId, document: Document) -> Result<(), NotTaken>;
+
+    /// A prepare of the snapshot is decided.
+    fn decide(&self, vb: VbId, decision: &Resolved<'_>) -> Result<(), NotTaken>;
+
+    /// How far the vBucket has prepares as safely as each asks for.
+    fn high_prepared(&self, vb: VbId) -> Seqno;
+
+    /// Takes a vBucket back to a state at or before `to`. May take long.
+    fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), String>;
+
+    /// The producer hands the vBucket over: pending first, then active. Its history goes on.
+    fn take_over(&self, vb: VbId, state: VbState) -> Result<(), NotTaken>;
+
+    /// Whether there is memory for more; if not, something is done about it.
+    fn has_room(&self) -> bool;
+
+    /// How long the producer may be silent, where that was changed.
+    fn idle_timeout(&self) -> Option<Duration>;
+
+    /// The active node answered to the registration.
+    fn registered(&self, answer: &[u8]) -> Result<(), NotThere>;
+}
+
+impl<T: Target> Target for &T {
+    fn vbuckets(&self) -> u16 {
+        (**self).vbuckets()
+    }
+
+    fn position(&self, vb: VbId) -> Option<Position> {
+        (**self).position(vb)
+    }
+
+    fn adopt(&self, vb: VbId, log: FailoverLog) -> Result<(), NotTaken> {
+        (**self).adopt(vb, log)
+    }
+
+    fn begin(&self, vb: VbId, marker: &SnapshotMarker) -> Result<(), NotTaken> {
+        (**self).begin(vb, marker)
+    }
+
+    fn apply(&self, vb: VbId, document: Document) -> Result<(), NotTaken> {
+        (**self).apply(vb, document)
+    }
+
+    fn decide(&self, vb: VbId, decision: &Resolved<'_>) -> Result<(), NotTaken> {
+        (**self).decide(vb, decision)
+    }
+
+    fn high_prepared(&self, vb: VbId) -> Seqno {
+        (**self).high_prepared(vb)
+    }
+
+    fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), String> {
+        (**self).roll_back(vb, to)
+    }
+
+    fn take_over(&self, vb: VbId, state: VbState) -> Result<(), NotTaken> {
+        (**self).take_over(vb, state)
+    }
+
+    fn has_room(&self) -> bool {
+        (**self).has_room()
+    }
+
+    fn idle_timeout(&self) -> Option<Duration> {
+        (**self).idle_timeout()
+    }
+
+    fn registered(&self, answer: &[u8]) -> Result<(), NotThere> {
+        (**self).registered(answer)
+    }
+}

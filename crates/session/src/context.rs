@@ -1,0 +1,73 @@
+//! A command at work.
+
+use std::sync::Arc;
+
+use model::{Cas, Now, VbId};
+use registry::ServedBucket;
+use wire::{Feature, Frame, RequestInfos, Status};
+
+use crate::done::{Done, Refusal};
+use crate::key::StoredKey;
+use crate::park::Park;
+use crate::reply::Reply;
+use crate::session::Session;
+
+/// A command at work: the conversation, the request's envelope, and where answers go.
+pub(crate) struct Context<'a> {
+    pub(crate) session: &'a mut Session,
+    pub(crate) output: &'a mut Vec<u8>,
+    pub(crate) now: Now,
+    pub(crate) infos: RequestInfos<'a>,
+    /// Set when a successful answer is not sent.
+    pub(crate) quiet: bool,
+}
+
+impl Context<'_> {
+    /// The selected bucket. Commands whose scope is not the node always have one.
+    pub(crate) fn bucket(&self) -> Result<Arc<ServedBucket>, Refusal> {
+        self.session
+            .bucket
+            .clone()
+            .ok_or_else(|| Status::NO_BUCKET.into())
+    }
+
+    /// The key in its stored form, in a collection that exists.
+    pub(crate) fn key<'k>(&self, key: &'k [u8]) -> Result<StoredKey<'k>, Refusal> {
+        let (collection, stored) = StoredKey::of(key, self.session.has(Feature::COLLECTIONS))?;
+        let bucket = self.session.bucket.as_ref();
+        if bucket.is_some_and(|served| !served.bucket.knows_collection(collection)) {
+            return Err(Refusal::UnknownCollection);
+        }
+        Ok(stored)
+    }
+
+    /// The vBucket that a request is for: the one it names, or the key's own for a peer that
+    /// knows no vBuckets.
+    pub(crate) fn vbucket(&self, frame: &Frame<'_>, key: &StoredKey<'_>) -> VbId {
+        self.session.vbucket_of(frame, key)
+    }
+
+    /// Answers, unless the command is a quiet one.
+    pub(crate) fn reply(&mut self, frame: &Frame<'_>, reply: &Reply<'_>) -> Done {
+        if !self.quiet {
+            self.session.answer(frame, reply, self.now, self.output);
+        }
+        Done::Next
+    }
+
+    /// Answers even if the command is a quiet one.
+    pub(crate) fn reply_loudly(&mut self, frame: &Frame<'_>, reply: &Reply<'_>) -> Done {
+        self.session.answer(frame, reply, self.now, self.output);
+        Done::Next
+    }
+
+    /// Success with a revision.
+    pub(crate) fn reply_cas(&mut self, frame: &Frame<'_>, cas: Cas) -> Done {
+        self.reply(frame, &Reply::cas(cas))
+    }
+
+    /// Notes that the request waits; gives how long it has waited and how often it was run.
+    pub(crate) fn park(&mut self) -> Park {
+        self.session.note_park(self.now)
+    }
+}

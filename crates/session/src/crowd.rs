@@ -1,0 +1,178 @@
+//! Large answers wait while connections hold much altogether.
+//!
+//! Nobody knows how large an answer is before it is made. So what may be large is looked at
+//! first, but only then: while there is room, this costs a comparison in each turn.
+
+use std::time::Duration;
+
+use bucket::Eviction;
+use engine::Outcome;
+use model::{Datatype, Now, VbId};
+use registry::{Buffers, SMALL_BYTES, ServedBucket};
+use wire::{Frame, Magic, Opcode, Status};
+
+use super::Refusal;
+use crate::done::Done;
+use crate::key::StoredKey;
+use crate::park::Park;
+use crate::session::Session;
+
+/// How often a request that waits for others to hold less looks again.
+pub(super) const LOOK: Duration = Duration::from_millis(50);
+
+/// How much connections hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Crowd {
+    Little,
+    /// Large answers wait.
+    Much,
+    /// Everything waits.
+    Full,
+}
+
+impl Crowd {
+    pub(super) fn of(buffers: &Buffers, bucket: Option<&ServedBucket>) -> Self {
+        if !buffers.is_crowded() {
+            match bucket {
+                Some(served) if served.bucket.memory().is_transit_crowded() => Self::Much,
+                _ => Self::Little,
+            }
+        } else if buffers.is_full() {
+            Self::Full
+        } else {
+            Self::Much
+        }
+    }
+}
+
+impl Session {
+    /// [`Session::execute`] while connections hold much: a large answer waits.
+    pub(super) fn execute_in_crowd(
+        &mut self,
+        frame: &Frame<'_>,
+        now: Now,
+        output: &mut Vec<u8>,
+    ) -> Done {
+        match self.held_back(frame, now) {
+            Ok(false) => self.execute(frame, now, output),
+            Ok(true) => Done::Parked(LOOK),
+            Err(refusal) => self.refuse(frame, refusal, now, output),
+        }
+    }
+
+    /// Whether the bucket has room for `bytes` of a document more, or will not have it however long
+    /// one waits.
+    pub fn bucket_has_room(&self, bytes: usize) -> bool {
+        let Some(served) = &self.bucket else {
+            return true;
+        };
+        let bucket = &served.bucket;
+        let bytes = in_memory(bytes);
+        let never = bucket.options().eviction == Eviction::None
+            || bytes as u64 > bucket.memory().low_mark();
+        never || bucket.has_room_for(bytes)
+    }
+
+    /// What is said to a request that would bring `bytes` of a document, and waited for room long enough.
+    pub fn no_room_for(&self, bytes: usize) -> Refusal {
+        if let Some(served) = &self.bucket
+            && let Err(refusal) = served.bucket.admit(in_memory(bytes))
+        {
+            return refusal.into();
+        }
+        let context = "others have waited longer for room for large requests";
+        Refusal::because(Status::ETMPFAIL, context)
+    }
+
+    /// Refuses the request whose beginning `input` is, before the rest of it is read; `false` if that
+    /// cannot be done here.
+    pub fn refuse_unread(&mut self, input: &[u8], why: Refusal, output: &mut Vec<u8>) -> bool {
+        let Some(frame) = Frame::of_header(input) else {
+            return false;
+        };
+        let asks = matches!(
+            frame.header.magic,
+            Magic::ClientRequest | Magic::AltClientRequest
+        );
+        if !asks || self.is_dcp() || self.owes() {
+            return false;
+        }
+        let now = self.node.clock.now();
+        self.refuse(&frame, why, now, output);
+        true
+    }
+
+    /// Whether the request has to wait before it is run; an error once it has waited enough.
+    pub(super) fn held_back(&mut self, frame: &Frame<'_>, now: Now) -> Result<bool, Refusal> {
+        if !self.is_authenticated() || !self.answers_much(frame, now) {
+            return Ok(false);
+        }
+        let since_ns = now.mono_ns;
+        let park = self.park.get_or_insert(Park { since_ns, runs: 0 });
+        let waited = Duration::from_nanos(now.mono_ns.saturating_sub(park.since_ns));
+        if waited < self.node.waits.answer_room {
+            return Ok(true);
+        }
+        let context = "connections hold too many answers that are not read";
+        Err(Refusal::because(Status::ETMPFAIL, context))
+    }
+
+    /// Whether the answer may hold a large part of a document.
+    fn answers_much(&self, frame: &Frame<'_>, now: Now) -> bool {
+        let replica = frame.header.opcode == Opcode::GET_REPLICA;
+        if !replica && !sends_documents(frame.header.opcode) {
+            return false;
+        }
+        let Some(served) = &self.bucket else {
+            return false;
+        };
+        let collections = self.has(wire::Feature::COLLECTIONS);
+        let Ok((_, key)) = StoredKey::of(frame.key, collections) else {
+            return false;
+        };
+        let vb = if self.classic {
+            VbId::of_key(key.user_key(), served.bucket.vbuckets())
+        } else {
+            frame.vbucket()
+        };
+        let found = served.bucket.read(vb, |vbucket| {
+            if replica {
+                vbucket.get_replica_or_tombstone(key.bytes(), now)
+            } else {
+                vbucket.get_or_tombstone(key.bytes(), now)
+            }
+        });
+        // What is to be fetched is looked at once it was.
+        let Ok(Outcome::Done(got)) = found else {
+            return false;
+        };
+        let value = got.document.value();
+        let compressed = got.document.datatype().contains(Datatype::SNAPPY);
+        let inflated = if compressed {
+            value::inflated_bytes(value)
+        } else {
+            0
+        };
+        value.len().max(inflated) > SMALL_BYTES
+    }
+}
+
+/// What is read is copied once more, into the document.
+fn in_memory(bytes: usize) -> usize {
+    bytes.saturating_mul(2)
+}
+
+fn sends_documents(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::GET
+            | Opcode::GETQ
+            | Opcode::GETK
+            | Opcode::GETKQ
+            | Opcode::GAT
+            | Opcode::GATQ
+            | Opcode::GET_LOCKED
+            | Opcode::SUBDOC_GET
+            | Opcode::SUBDOC_MULTI_LOOKUP
+    )
+}

@@ -1,0 +1,167 @@
+//! What a consumer sets with DCP_CONTROL.
+
+use engine::dcp::Advances;
+use registry::dcp::{Agreed, MarkerVersion, Priority};
+use wire::dcp::DcpControl;
+use wire::{Feature, FeatureSet, Status};
+
+use crate::done::Refusal;
+
+/// Seconds between noops that a consumer may ask for.
+const NOOP_INTERVAL_S: std::ops::RangeInclusive<f64> = 0.1..=36_000.0;
+/// Longest name of a consumer.
+const NAME_BYTES_MAX: usize = 200;
+
+/// What a control changes beyond what is [`Agreed`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Change {
+    None,
+    Noop(bool),
+    NoopIntervalNs(u64),
+    Window(u32),
+    SequentialBackfills(bool),
+}
+
+fn invalid(reason: &'static str) -> Refusal {
+    Refusal::because(Status::EINVAL, reason)
+}
+
+fn flag(control: &DcpControl<'_>) -> Result<bool, Refusal> {
+    control
+        .flag()
+        .ok_or_else(|| invalid("the value is neither true nor false"))
+}
+
+/// For what can only be switched on.
+fn only_true(control: &DcpControl<'_>) -> Result<bool, Refusal> {
+    if flag(control)? {
+        return Ok(true);
+    }
+    Err(invalid("this can only be switched on"))
+}
+
+fn text<'a>(control: &DcpControl<'a>) -> Result<&'a str, Refusal> {
+    std::str::from_utf8(control.value).map_err(|_| invalid("the value is no text"))
+}
+
+/// What a control does.
+pub(crate) trait Controlled {
+    /// Applies one control.
+    ///
+    /// Source: engine specification section 6. Test: `dcp_control` of the integration tests.
+    fn apply(&mut self, control: &DcpControl<'_>, features: FeatureSet) -> Result<Change, Refusal>;
+}
+
+impl Controlled for Agreed {
+    fn apply(&mut self, control: &DcpControl<'_>, features: FeatureSet) -> Result<Change, Refusal> {
+        match control.name {
+            b"enable_noop" => return Ok(Change::Noop(flag(control)?)),
+            b"set_noop_interval" => return noop_interval(control),
+            b"connection_buffer_size" => {
+                let bytes = control.number();
+                return Ok(Change::Window(
+                    bytes.ok_or_else(|| invalid("the size is no 32-bit number"))?,
+                ));
+            }
+            b"set_priority" => self.priority = priority(control)?,
+            b"force_value_compression" => {
+                let on = flag(control)?;
+                let snappy = features.contains(Feature::SNAPPY)
+                    || features.contains(Feature::SNAPPY_EVERYWHERE);
+                if on && !snappy {
+                    return Err(invalid("Snappy was not negotiated"));
+                }
+                self.compress = on;
+            }
+            b"supports_cursor_dropping" | b"supports_cursor_dropping_vulcan" => {
+                self.cursor_dropping = flag(control)?;
+            }
+            b"supports_hifi_MFU" => self.hifi_mfu = flag(control)?,
+            b"send_stream_end_on_client_close_stream" => self.end_on_close = only_true(control)?,
+            b"enable_expiry_opcode" => {
+                self.expiry_opcode = flag(control)?;
+                self.delete_times |= self.expiry_opcode;
+            }
+            _ => return apply_newer(self, control),
+        }
+        Ok(Change::None)
+    }
+}
+
+fn apply_newer(agreed: &mut Agreed, control: &DcpControl<'_>) -> Result<Change, Refusal> {
+    match control.name {
+        b"enable_stream_id" => {
+            if agreed.sync_writes {
+                return Err(invalid("stream ids do not go with sync writes"));
+            }
+            agreed.stream_ids = only_true(control)?;
+        }
+        b"enable_sync_writes" => {
+            if agreed.stream_ids {
+                return Err(invalid("sync writes do not go with stream ids"));
+            }
+            agreed.sync_writes = only_true(control)?;
+            if agreed.marker == MarkerVersion::V1 {
+                agreed.marker = MarkerVersion::V2_0;
+            }
+        }
+        b"consumer_name" => {
+            let name = text(control)?;
+            if name.len() > NAME_BYTES_MAX {
+                return Err(invalid("the name is too long"));
+            }
+            name.clone_into(&mut agreed.consumer_name);
+        }
+        b"max_marker_version" => match control.value {
+            b"2.0" => agreed.marker = MarkerVersion::V2_0,
+            b"2.2" => agreed.marker = MarkerVersion::V2_2,
+            _ => return Err(invalid("no such version of the snapshot marker")),
+        },
+        b"include_deleted_user_xattrs" => agreed.deleted_user_xattrs = only_true(control)?,
+        b"v7_dcp_status_codes" => agreed.new_statuses = only_true(control)?,
+        b"backfill_order" => match control.value {
+            b"round-robin" | b"sequential" => {
+                agreed.sequential_backfill = control.value == b"sequential";
+                return Ok(Change::SequentialBackfills(agreed.sequential_backfill));
+            }
+            _ => return Err(invalid("no such order")),
+        },
+        b"enable_out_of_order_snapshots" => {
+            agreed.out_of_order = match control.value {
+                b"true" => Some(Advances::Untold),
+                b"true_with_seqno_advanced" => Some(Advances::Told),
+                b"false" => None,
+                _ => return Err(invalid("the value is neither true nor false")),
+            };
+        }
+        b"flatbuffers_system_events" => agreed.flat_events = only_true(control)?,
+        b"change_streams" => agreed.change_streams = only_true(control)?,
+        b"cache_transfer" | b"stream_buffer_size" => {
+            return Err(Refusal::because(
+                Status::NOT_SUPPORTED,
+                "this setting is not served by this node",
+            ));
+        }
+        _ => return Err(invalid("no such setting")),
+    }
+    Ok(Change::None)
+}
+
+fn noop_interval(control: &DcpControl<'_>) -> Result<Change, Refusal> {
+    let seconds = control
+        .seconds()
+        .filter(|seconds| NOOP_INTERVAL_S.contains(seconds))
+        .ok_or_else(|| invalid("the interval is out of range"))?;
+    Ok(Change::NoopIntervalNs(
+        std::time::Duration::from_secs_f64(seconds).as_nanos() as u64,
+    ))
+}
+
+fn priority(control: &DcpControl<'_>) -> Result<Priority, Refusal> {
+    match control.value {
+        b"high" => Ok(Priority::High),
+        b"medium" => Ok(Priority::Medium),
+        b"low" => Ok(Priority::Low),
+        _ => Err(invalid("no such priority")),
+    }
+}

@@ -1,0 +1,266 @@
+//! Changes of collections, as messages of a stream.
+
+use engine::collections::{CollectionChange, CollectionSettings, NAME_BYTES_MAX, SystemEvent};
+use model::{Document, ScopeId};
+use wire::dcp::{CollectionEvent, CollectionModified, EventId, FlatEvent, SystemEvent as Message};
+
+/// Version of the messages whose values are tables of FlatBuffers.
+const FLAT: u8 = 2;
+
+/// The parts of a message that are put together for it.
+pub(crate) struct EventParts {
+    event: EventId,
+    version: u8,
+    value: Vec<u8>,
+}
+
+impl EventParts {
+    /// What a system event of a vBucket says to a peer, in the form of FlatBuffers for one that
+    /// asked for it; the name is still in the document. `None` when it cannot be read.
+    pub(crate) fn of(document: &Document, flat: bool) -> Option<(Self, &str)> {
+        let event = SystemEvent::parse(document.key(), document.kind(), document.value())?;
+        let (id, told) = told_of(&event);
+        let mut value = Vec::with_capacity(if flat { 96 } else { 20 });
+        let version = if flat {
+            told.encode(id, &mut value);
+            FLAT
+        } else {
+            encode_plain(id, &told, &mut value);
+            u8::from(told.expiry_max_s.is_some())
+        };
+        let parts = Self {
+            event: id,
+            version,
+            value,
+        };
+        Some((parts, told.name))
+    }
+
+    /// The message.
+    pub(crate) fn message<'a>(&'a self, document: &Document, name: &'a str) -> Message<'a> {
+        Message {
+            seqno: document.seqno(),
+            event: self.event,
+            version: self.version,
+            name: name.as_bytes(),
+            value: &self.value,
+        }
+    }
+}
+
+/// Everything that can be said of an event.
+fn told_of<'a>(event: &SystemEvent<'a>) -> (EventId, FlatEvent<'a>) {
+    let about = |scope: ScopeId, collection, name, settings: CollectionSettings| FlatEvent {
+        manifest: event.manifest,
+        scope: scope.0,
+        collection,
+        expiry_max_s: settings.max_ttl_s,
+        name,
+        history: settings.history,
+    };
+    let nothing = CollectionSettings::default();
+    let plain = |scope, collection, name| about(scope, collection, name, nothing);
+    match event.change {
+        CollectionChange::Begun {
+            scope,
+            id,
+            name,
+            settings,
+        } => (
+            EventId::BEGIN_COLLECTION,
+            about(scope, Some(id), name, settings),
+        ),
+        CollectionChange::Modified {
+            scope,
+            id,
+            name,
+            settings,
+        } => (
+            EventId::MODIFY_COLLECTION,
+            about(scope, Some(id), name, settings),
+        ),
+        CollectionChange::Ended { scope, id } => {
+            (EventId::END_COLLECTION, plain(scope, Some(id), ""))
+        }
+        CollectionChange::ScopeBegun { scope, name } => {
+            (EventId::CREATE_SCOPE, plain(scope, None, name))
+        }
+        CollectionChange::ScopeEnded { scope } => (EventId::DROP_SCOPE, plain(scope, None, "")),
+    }
+}
+
+/// The value of the versions 0 and 1.
+fn encode_plain(id: EventId, told: &FlatEvent<'_>, out: &mut Vec<u8>) {
+    match told.collection.filter(|_| id == EventId::MODIFY_COLLECTION) {
+        Some(collection) => CollectionModified {
+            manifest: told.manifest,
+            collection,
+            expiry_max_s: told.expiry_max_s.unwrap_or(0),
+            scope: told.scope,
+        }
+        .encode(out),
+        None => CollectionEvent {
+            manifest: told.manifest,
+            scope: told.scope,
+            collection: told.collection,
+            expiry_max_s: told.expiry_max_s,
+        }
+        .encode(out),
+    }
+}
+
+/// Reads a value of any version.
+fn told_in<'a>(message: &Message<'a>) -> Option<FlatEvent<'a>> {
+    if message.version == FLAT {
+        // In a key there is no room for more; in a table there is.
+        let told = FlatEvent::parse(message.event, message.value).ok();
+        return told.filter(|told| told.name.len() <= NAME_BYTES_MAX);
+    }
+    if message.version > FLAT {
+        return None;
+    }
+    let name = str::from_utf8(message.name).ok()?;
+    if message.event == EventId::MODIFY_COLLECTION {
+        let told = CollectionModified::parse(message.value).ok()?;
+        return Some(FlatEvent {
+            manifest: told.manifest,
+            scope: told.scope,
+            collection: Some(told.collection),
+            expiry_max_s: (message.version > 0).then_some(told.expiry_max_s),
+            name,
+            history: false,
+        });
+    }
+    let told = CollectionEvent::parse(message.value).ok()?;
+    Some(FlatEvent {
+        manifest: told.manifest,
+        scope: told.scope,
+        collection: told.collection,
+        expiry_max_s: told.expiry_max_s,
+        name,
+        history: false,
+    })
+}
+
+/// What a vBucket notes of a message that another node sent; `None` when it makes no sense.
+pub fn event_of<'a>(message: &Message<'a>) -> Option<SystemEvent<'a>> {
+    let told = told_in(message)?;
+    let name = told.name;
+    let scope = ScopeId(told.scope);
+    let settings = CollectionSettings {
+        max_ttl_s: told.expiry_max_s,
+        history: told.history,
+    };
+    let change = match (message.event, told.collection) {
+        (EventId::BEGIN_COLLECTION, Some(id)) => CollectionChange::Begun {
+            scope,
+            id,
+            name,
+            settings,
+        },
+        (EventId::MODIFY_COLLECTION, Some(id)) => CollectionChange::Modified {
+            scope,
+            id,
+            name,
+            settings,
+        },
+        (EventId::END_COLLECTION, Some(id)) => CollectionChange::Ended { scope, id },
+        (EventId::CREATE_SCOPE, None) => CollectionChange::ScopeBegun { scope, name },
+        (EventId::DROP_SCOPE, None) => CollectionChange::ScopeEnded { scope },
+        _ => return None,
+    };
+    Some(SystemEvent {
+        manifest: told.manifest,
+        change,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{CollectionId, ManifestUid, Meta, Seqno};
+
+    fn changes() -> [CollectionChange<'static>; 5] {
+        let (scope, id) = (ScopeId(8), CollectionId(9));
+        let settings = CollectionSettings {
+            max_ttl_s: Some(77),
+            history: true,
+        };
+        let name = "fruit";
+        let begun = CollectionChange::Begun {
+            scope,
+            id,
+            name,
+            settings,
+        };
+        let modified = CollectionChange::Modified {
+            scope,
+            id,
+            name,
+            settings,
+        };
+        [
+            begun,
+            modified,
+            CollectionChange::Ended { scope, id },
+            CollectionChange::ScopeBegun { scope, name },
+            CollectionChange::ScopeEnded { scope },
+        ]
+    }
+
+    /// What arrives at another node of an event.
+    fn sent(event: &SystemEvent<'_>, flat: bool) -> (u8, String) {
+        let meta = Meta {
+            seqno: Seqno(4),
+            kind: event.kind(),
+            ..Meta::default()
+        };
+        let document = Document::from_parts(&event.key(), &event.value(), &meta);
+        let (parts, name) = EventParts::of(&document, flat).expect("an event");
+        let message = parts.message(&document, name);
+        let arrived = event_of(&message).expect("it makes sense");
+        (message.version, format!("{arrived:?}"))
+    }
+
+    #[test]
+    fn another_node_notes_what_it_is_told() {
+        for change in changes() {
+            let event = SystemEvent {
+                manifest: ManifestUid(31),
+                change,
+            };
+            assert_eq!(sent(&event, true), (2, format!("{event:?}")));
+            let (version, arrived) = sent(&event, false);
+            let without = format!("{event:?}").replace("history: true", "history: false");
+            assert_eq!(arrived, without, "only a table tells of histories");
+            assert!(version < 2);
+        }
+    }
+
+    #[test]
+    fn a_name_of_any_length_is_not_taken() {
+        let name = "n".repeat(NAME_BYTES_MAX + 1);
+        let (event, told) = told_of(&SystemEvent {
+            manifest: ManifestUid(1),
+            change: CollectionChange::ScopeBegun {
+                scope: ScopeId(8),
+                name: &name,
+            },
+        });
+        let mut value = Vec::new();
+        told.encode(event, &mut value);
+        let message = Message {
+            seqno: Seqno(1),
+            event,
+            version: 2,
+            name: b"",
+            value: &value,
+        };
+        assert_eq!(event_of(&message), None);
+        let newer = Message {
+            version: 3,
+            ..message
+        };
+        assert_eq!(event_of(&newer), None);
+    }
+}

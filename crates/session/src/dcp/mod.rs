@@ -1,0 +1,26 @@
+//! A connection that streams changes: the producer's side of the change protocol.
+//!
+//! ```text
+//!   vBucket changes -> ReadySet -> wake -> Session::produce -> Producer::produce
+//!                                             for each ready vBucket, in turn:
+//!                                               Stream::next -> encode -> output   (while room)
+//!                                               Stream::fill under the lock        (nothing held)
+//!                                               Backfill::take                     (from the store)
+//! ```
+//!
+//! Nothing is queued per stream: a message is made when the output and the peer's window have
+//! room for it, from the document where it lies.
+
+mod control;
+mod encode;
+mod events;
+mod filter;
+mod guarded;
+mod large;
+mod producer;
+mod streams;
+
+pub use events::event_of;
+pub use guarded::GuardedProducer;
+pub use large::LargeValue;
+pub use producer::{OpenedStream, Opening, Produced, Producer};

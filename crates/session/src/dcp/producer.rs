@@ -1,0 +1,578 @@
+//! The producer: all streams of one connection, its window, its timers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bucket::{BackfillBuffer, Bucket, Pace, ReadySet, Wake};
+use engine::dcp::{
+    FlowControl, Keepalive, Position, Pulse, RollbackRules, Stream, StreamAsk, StreamEnd,
+    StreamOptions, StreamRefusal,
+};
+use model::{FailoverLog, Now, VbId};
+use registry::dcp::{Agreed, ProducerFigures, StreamFigures, StreamKey, Totals};
+use registry::{Env, ServedBucket, Store};
+use wire::dcp::{DcpControl, OpenFlags, StreamFlags, StreamRequest, envelope};
+use wire::request::encode_raw;
+use wire::{Feature, FeatureSet, Opaque, Opcode, Status};
+
+use super::control::{Change, Controlled as _};
+use super::encode::Form;
+use super::filter::{Filter, Limit};
+use super::large::{LargeValue, Slot};
+use super::streams::{Entry, Turn, Visited};
+use crate::done::Refusal;
+
+/// Most streams of one connection.
+const STREAMS_MAX: usize = 16 << 10;
+/// Bytes that one stream sends before others get their turn.
+const SHARE_BYTES: usize = 64 << 10;
+/// Time between noops until the consumer says otherwise.
+const NOOP_INTERVAL_NS: u64 = 20 * 1_000_000_000;
+
+/// What statistics put in front of a name.
+pub(super) const PREFIX: &str = "eq_dcpq:";
+
+/// How a producer is opened.
+pub struct Opening {
+    /// What the consumer asks for.
+    pub flags: OpenFlags,
+    /// The time.
+    pub now: Now,
+    /// How long the consumer may be silent.
+    pub silence_max: Duration,
+    /// The world around.
+    pub env: Arc<dyn Env>,
+}
+
+/// How a turn of a producer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Produced {
+    /// Nothing until a wake, an acknowledgement or the deadline.
+    Idle,
+    /// There is more; others go first.
+    More,
+    /// The consumer is gone.
+    Silent,
+}
+
+/// What the answer to a stream request says.
+pub enum OpenedStream {
+    /// The histories.
+    Accepted(FailoverLog),
+    /// Where to go back to.
+    Rollback(model::Seqno),
+}
+
+/// The producer's side of one connection.
+pub struct Producer {
+    pub(super) name: Box<str>,
+    pub(super) served: Arc<ServedBucket>,
+    env: Arc<dyn Env>,
+    flags: OpenFlags,
+    settings: Agreed,
+    flow: FlowControl,
+    keepalive: Keepalive,
+    ready: Arc<ReadySet>,
+    buffer: Arc<BackfillBuffer>,
+    streams: BTreeMap<StreamKey, Box<Entry>>,
+    next_vb: VbId,
+    /// Where the streams of one vBucket begin, so that each is the first one at times.
+    rotation: usize,
+    totals: Totals,
+    /// Where large values go, for one who takes them apart.
+    apart: Option<Slot>,
+    created_s: u32,
+    closed: bool,
+}
+
+impl Producer {
+    /// A producer without streams. `name` is the consumer's, which `wake` calls to take more.
+    pub fn new(
+        name: &str,
+        served: Arc<ServedBucket>,
+        wake: Arc<dyn Wake>,
+        opening: Opening,
+    ) -> Self {
+        let Opening {
+            flags,
+            now,
+            silence_max,
+            env,
+        } = opening;
+        let silence_ns = u64::try_from(silence_max.as_nanos()).unwrap_or(u64::MAX);
+        let buffer = served.bucket.backfill_buffer();
+        Self {
+            name: format!("{PREFIX}{name}").into(),
+            served,
+            env,
+            flags,
+            settings: Agreed::of(flags),
+            flow: FlowControl::default(),
+            keepalive: Keepalive::new(NOOP_INTERVAL_NS, silence_ns, now.mono_ns),
+            ready: Arc::new(ReadySet::new(wake)),
+            buffer,
+            streams: BTreeMap::new(),
+            next_vb: VbId(0),
+            rotation: 0,
+            totals: Totals::default(),
+            apart: None,
+            created_s: now.unix_s(),
+            closed: false,
+        }
+    }
+
+    fn bucket(&self) -> &Bucket<Store> {
+        &self.served.bucket
+    }
+
+    /// Applies a setting.
+    pub fn control(
+        &mut self,
+        control: &DcpControl<'_>,
+        features: FeatureSet,
+    ) -> Result<(), Refusal> {
+        match self.settings.apply(control, features)? {
+            Change::None => {}
+            Change::Noop(on) => self.keepalive.enable(on),
+            Change::NoopIntervalNs(interval) => self.keepalive.set_interval(interval),
+            Change::Window(bytes) => self.flow.set_window(bytes),
+            Change::SequentialBackfills(on) => self.buffer.set_sequential(on),
+        }
+        Ok(())
+    }
+
+    /// Opens a stream; its first messages come with the next turn.
+    pub fn open_stream(
+        &mut self,
+        vb: VbId,
+        opaque: Opaque,
+        request: &StreamRequest<'_>,
+        features: FeatureSet,
+    ) -> Result<OpenedStream, Refusal> {
+        if self.closed {
+            return Err(Status::ETMPFAIL.into());
+        }
+        // A client that asks for a vBucket that is not here gets a newer map, whatever else is wrong with its request.
+        if self.bucket().with_vbucket(vb, |_| ()).is_none() {
+            return Err(Status::NOT_MY_VBUCKET.into());
+        }
+        self.check_noop(features)?;
+        let known = StreamFlags::ALL.without(StreamFlags::CACHE_TRANSFER);
+        if request.flags.without(known).0 != 0 {
+            return Err(Refusal::because(
+                Status::EINVAL,
+                "these flags are not served",
+            ));
+        }
+        let filter = Filter::read(request.value, &self.bucket().manifest())?;
+        let key = self.key(vb, filter.stream_id)?;
+        if filter.limit.is_some() && self.settings.sync_writes {
+            return Err(Refusal::because(
+                Status::NOT_SUPPORTED,
+                "a filter does not go with sync writes",
+            ));
+        }
+        if self.streams.contains_key(&key) {
+            return Err(Status::KEY_EEXISTS.into());
+        }
+        let memory = self.bucket().memory();
+        let full = memory.used() > memory.backfill_limit();
+        if full || self.streams.len() >= STREAMS_MAX {
+            return Err(Status::ENOMEM.into());
+        }
+        let ask = self.ask(request, &filter, features);
+        self.seat(key, opaque, ask, filter.limit)
+    }
+
+    fn check_noop(&self, features: FeatureSet) -> Result<(), Refusal> {
+        let newer = features.contains(Feature::COLLECTIONS)
+            || self.flags.contains(OpenFlags::INCLUDE_XATTRS);
+        let mandatory = self.served.dcp.settings.noops_are_mandatory();
+        if newer && mandatory && !self.keepalive.is_enabled() {
+            return Err(Refusal::because(
+                Status::NOT_SUPPORTED,
+                "noops must be enabled first",
+            ));
+        }
+        Ok(())
+    }
+
+    fn key(&self, vb: VbId, id: Option<u16>) -> Result<StreamKey, Refusal> {
+        if id.is_some() != self.settings.stream_ids {
+            return Err(Status::DCP_STREAM_ID_INVALID.into());
+        }
+        Ok(StreamKey {
+            vb,
+            id: id.unwrap_or(0),
+        })
+    }
+
+    fn ask(&self, request: &StreamRequest<'_>, filter: &Filter, features: FeatureSet) -> StreamAsk {
+        let flag = |flag| request.flags.contains(flag);
+        StreamAsk {
+            position: Position {
+                uuid: request.uuid,
+                seqno: request.start,
+                snapshot: request.snapshot,
+                purge_seqno: filter.purge_seqno,
+            },
+            end: request.end,
+            options: StreamOptions {
+                takeover: flag(StreamFlags::TAKEOVER),
+                disk_only: flag(StreamFlags::DISK_ONLY),
+                to_latest: flag(StreamFlags::TO_LATEST),
+                from_latest: flag(StreamFlags::FROM_LATEST),
+                active_only: flag(StreamFlags::ACTIVE_ONLY),
+                skip_deletes: self
+                    .flags
+                    .contains(OpenFlags::SKIP_DELETES_IN_INITIAL_BACKFILL),
+                rules: RollbackRules {
+                    strict_uuid: flag(StreamFlags::STRICT_VBUUID),
+                    ignore_purged: flag(StreamFlags::IGNORE_PURGED_TOMBSTONES),
+                },
+                sync_writes: self.settings.sync_writes,
+                told_of_advances: features.contains(Feature::COLLECTIONS),
+                out_of_order: self.settings.out_of_order,
+                change_streams: self.settings.change_streams,
+            },
+        }
+    }
+
+    fn seat(
+        &mut self,
+        key: StreamKey,
+        opaque: Opaque,
+        ask: StreamAsk,
+        limit: Option<Limit>,
+    ) -> Result<OpenedStream, Refusal> {
+        let name = cursor_name(&self.name, key);
+        let bucket = Arc::clone(&self.served.bucket);
+        // Before the cursor is seated: what comes after it must mark the vBucket.
+        bucket.subscribe(key.vb, &self.ready);
+        let opened = bucket.run(key.vb, |vbucket| {
+            let mut opened = Stream::open(vbucket, &name, ask);
+            if let (Ok((stream, _)), Some(limit)) = (&mut opened, limit) {
+                stream.limit_to(limit.for_stream(vbucket));
+            }
+            let log = vbucket.failover_log().clone();
+            Ok((opened, log, bucket.epoch(key.vb)))
+        });
+        let refusal: Refusal = match opened {
+            Ok((Ok((stream, garbage)), log, epoch)) => {
+                drop(garbage);
+                let entry = Entry {
+                    stream,
+                    opaque,
+                    epoch,
+                    backfill: None,
+                    pace: Pace::default(),
+                };
+                self.streams.insert(key, Box::new(entry));
+                self.ready.mark(key.vb);
+                return Ok(OpenedStream::Accepted(log));
+            }
+            Ok((Err(StreamRefusal::Rollback(seqno)), ..)) => {
+                self.unsubscribe_unless_used(key.vb);
+                return Ok(OpenedStream::Rollback(seqno));
+            }
+            Ok((Err(StreamRefusal::NotMyVbucket), ..)) => Status::NOT_MY_VBUCKET.into(),
+            Ok((Err(StreamRefusal::OutOfRange), ..)) => Status::ERANGE.into(),
+            Err(error) => error.into(),
+        };
+        self.unsubscribe_unless_used(key.vb);
+        Err(refusal)
+    }
+
+    fn unsubscribe_unless_used(&self, vb: VbId) {
+        if self.streams.range(range_of(vb)).next().is_none() {
+            self.bucket().unsubscribe(vb, &self.ready);
+        }
+    }
+
+    /// Closes a stream at the consumer's wish.
+    pub fn close_stream(&mut self, vb: VbId, id: Option<u16>) -> Result<(), Refusal> {
+        let key = self.key(vb, id)?;
+        if !self.streams.contains_key(&key) {
+            return Err(Status::KEY_ENOENT.into());
+        }
+        if self.settings.end_on_close {
+            self.end(key, StreamEnd::Closed);
+        } else {
+            self.remove(key);
+        }
+        Ok(())
+    }
+
+    /// Lets a stream tell its end and then be gone.
+    fn end(&mut self, key: StreamKey, end: StreamEnd) {
+        if let Some(entry) = self.streams.get_mut(&key) {
+            entry.backfill = None;
+            entry.stream.finish(end);
+            self.ready.mark(key.vb);
+        }
+    }
+
+    fn remove(&mut self, key: StreamKey) {
+        if let Some(mut entry) = self.streams.remove(&key) {
+            entry.release(key.vb, &self.served.bucket);
+            self.unsubscribe_unless_used(key.vb);
+        }
+    }
+
+    /// The consumer is done with some bytes.
+    pub fn acknowledge(&mut self, bytes: u32) {
+        if !self.flow.acknowledge(bytes) {
+            tracing::debug!(name = &*self.name, bytes, "more acknowledged than was sent");
+        }
+    }
+
+    /// The consumer said something.
+    pub fn heard(&mut self, now: Now) {
+        self.keepalive.heard(now.mono_ns);
+    }
+
+    /// The consumer answered a message; `false` when the connection is to be closed for it.
+    pub fn answered(&mut self, opcode: Opcode, status: Status, opaque: Opaque) -> bool {
+        let of_stream = |entry: &(&StreamKey, &mut Box<Entry>)| entry.1.opaque == opaque;
+        match status {
+            Status::SUCCESS => {
+                if opcode == Opcode::DCP_NOOP {
+                    self.keepalive.answered();
+                    return true;
+                }
+                let acknowledges: fn(&mut Stream) -> bool = match opcode {
+                    Opcode::DCP_SET_VBUCKET_STATE => Stream::state_acknowledged,
+                    Opcode::DCP_SNAPSHOT_MARKER => Stream::snapshot_acknowledged,
+                    _ => return true,
+                };
+                let found = self
+                    .streams
+                    .iter_mut()
+                    .filter(of_stream)
+                    .find_map(|(key, entry)| acknowledges(&mut entry.stream).then_some(key.vb));
+                if let Some(vb) = found {
+                    self.ready.mark(vb);
+                }
+                true
+            }
+            // These say that the consumer has no such stream any more.
+            Status::NOT_MY_VBUCKET
+            | Status::KEY_ENOENT
+            | Status::KEY_EEXISTS
+            | Status::DCP_STREAM_NOT_FOUND
+            | Status::OPAQUE_NO_MATCH => {
+                let found = self.streams.iter_mut().find(of_stream).map(|(key, _)| *key);
+                if let Some(key) = found {
+                    self.remove(key);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Who acknowledges prepares here: the consumer of a stream of the vBucket.
+    pub fn replica_of(&self, vb: VbId) -> Result<String, Refusal> {
+        let name = &self.settings.consumer_name;
+        if !self.settings.sync_writes || name.is_empty() {
+            let reason = "the consumer did not say that it replicates sync writes";
+            return Err(Refusal::because(Status::EINVAL, reason));
+        }
+        if self.streams.range(range_of(vb)).next().is_none() {
+            return Err(if self.settings.new_statuses {
+                Status::DCP_STREAM_NOT_FOUND.into()
+            } else {
+                Status::KEY_ENOENT.into()
+            });
+        }
+        Ok(name.clone())
+    }
+
+    /// [`Producer::produce`] for one who takes large values apart: the one of the last change, whose
+    /// message has none. The turn ends with it.
+    pub fn produce_apart(
+        &mut self,
+        features: FeatureSet,
+        now: Now,
+        output: &mut Vec<u8>,
+    ) -> (Produced, Option<LargeValue>) {
+        self.apart = Some(Slot::default());
+        let produced = self.produce(features, now, output);
+        let large = self.apart.take().and_then(|mut slot| slot.take());
+        (produced, large)
+    }
+
+    /// Sends what there is and what there is room for: a bounded amount.
+    pub fn produce(&mut self, features: FeatureSet, now: Now, output: &mut Vec<u8>) -> Produced {
+        if self.closed {
+            return Produced::Silent;
+        }
+        match self.keepalive.poll(now.mono_ns) {
+            Pulse::Nothing => {}
+            Pulse::Noop => {
+                let nothing = (model::Cas(0), model::Datatype::RAW);
+                let head = envelope(VbId(0), Opaque::default(), None, nothing);
+                let encoded = encode_raw(Opcode::DCP_NOOP, &head, [&[]; 3], output);
+                debug_assert!(
+                    encoded.is_ok(),
+                    "an empty message has no part that is too long"
+                );
+            }
+            Pulse::Silent => return Produced::Silent,
+        }
+        let limit = output.len() + self.settings.priority.turn_bytes();
+        let mut followed = Followed::default();
+        while output.len() < limit && !self.apart.as_ref().is_some_and(Slot::is_taken) {
+            if !self.flow.has_room() {
+                return Produced::Idle;
+            }
+            let Some(vb) = self.ready.next(self.next_vb) else {
+                return Produced::Idle;
+            };
+            if followed.contains(vb) {
+                // What was taken from it is sent first: more comes meanwhile, and its writers
+                // are disturbed once for all of that.
+                self.ready.mark_quietly(vb);
+                break;
+            }
+            self.next_vb = VbId(vb.0 + 1);
+            let visited = self.visit(vb, (features, now), limit, output);
+            if visited != Visited::Idle {
+                // No wake is needed: this connection goes on by itself.
+                self.ready.mark_quietly(vb);
+            }
+            if visited != Visited::Unfinished {
+                followed.insert(vb);
+            }
+        }
+        Produced::More
+    }
+
+    /// One turn of the streams of a vBucket; tells whether one of them has more.
+    fn visit(
+        &mut self,
+        vb: VbId,
+        (features, now): (FeatureSet, Now),
+        limit: usize,
+        out: &mut Vec<u8>,
+    ) -> Visited {
+        let mut keys: Vec<StreamKey> = Vec::new();
+        keys.extend(self.streams.range(range_of(vb)).map(|(key, _)| *key));
+        if keys.len() > 1 {
+            self.rotation = self.rotation.wrapping_add(1);
+            let first = self.rotation % keys.len();
+            keys.rotate_left(first);
+        }
+        let mut visited = Visited::Idle;
+        for key in keys {
+            let limit = limit.min(out.len() + SHARE_BYTES);
+            let name = cursor_name(&self.name, key);
+            let Some(entry) = self.streams.get_mut(&key) else {
+                continue;
+            };
+            let mut turn = Turn {
+                bucket: &self.served.bucket,
+                env: &*self.env,
+                ready: &self.ready,
+                buffer: &self.buffer,
+                form: Form {
+                    flags: self.flags,
+                    settings: &self.settings,
+                    features,
+                },
+                oso: self.served.dcp.settings.oso.get(),
+                flow: &mut self.flow,
+                totals: &mut self.totals,
+                output: out,
+                apart: self.apart.as_mut(),
+                now_ns: now.mono_ns,
+            };
+            match entry.drive(key, &name, limit, &mut turn) {
+                Visited::Idle => {}
+                Visited::Waits if visited == Visited::Unfinished => {}
+                more @ (Visited::Waits | Visited::Unfinished) => visited = more,
+                Visited::Over => self.remove(key),
+            }
+        }
+        visited
+    }
+
+    /// When [`Producer::produce`] is to be called although nobody woke it, monotonic nanoseconds.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.keepalive.deadline_ns()
+    }
+
+    /// Ends all streams without a word; nothing is produced any more.
+    pub fn close(&mut self) {
+        self.closed = true;
+        while let Some((&key, _)) = self.streams.first_key_value() {
+            self.remove(key);
+        }
+    }
+
+    /// How it stands.
+    pub fn figures(&self, now: Now) -> ProducerFigures {
+        let silent_ns = now.mono_ns.saturating_sub(self.keepalive.last_heard_ns());
+        let window_full = !self.flow.has_room();
+        let streams = self.streams.iter().map(|(key, entry)| StreamFigures {
+            key: *key,
+            opaque: entry.opaque,
+            stream: entry.stream.figures(),
+            items_remaining: 0,
+            backfilling: entry.backfill.is_some(),
+        });
+        ProducerFigures {
+            name: self.name.to_string(),
+            settings: self.settings.clone(),
+            created_s: self.created_s,
+            last_receive_s: now
+                .unix_s()
+                .saturating_sub((silent_ns / 1_000_000_000) as u32),
+            paused: window_full || self.ready.is_empty(),
+            window_full,
+            totals: self.totals,
+            window: self.flow.window(),
+            outstanding: self.flow.outstanding(),
+            acknowledged: self.flow.acknowledged(),
+            noop_enabled: self.keepalive.is_enabled(),
+            noop_wait: self.keepalive.awaits_answer(),
+            noop_interval_s: self.keepalive.interval_ns() / 1_000_000_000,
+            backfill_bytes: self.buffer.bytes(),
+            backfill_full: self.buffer.is_full(),
+            backfill_bytes_max: self.bucket().backfill_bytes_max(),
+            backfills: self.buffer.counts(),
+            streams: streams.collect(),
+        }
+    }
+}
+
+/// The vBuckets whose newest changes a turn took.
+#[derive(Default)]
+struct Followed([u64; 16]);
+
+impl Followed {
+    fn contains(&self, vb: VbId) -> bool {
+        let word = self.0.get(usize::from(vb.0) / 64);
+        word.is_some_and(|word| word & 1 << (vb.0 % 64) != 0)
+    }
+
+    fn insert(&mut self, vb: VbId) {
+        if let Some(word) = self.0.get_mut(usize::from(vb.0) / 64) {
+            *word |= 1 << (vb.0 % 64);
+        }
+    }
+}
+
+fn range_of(vb: VbId) -> std::ops::RangeInclusive<StreamKey> {
+    StreamKey { vb, id: 0 }..=StreamKey { vb, id: u16::MAX }
+}
+
+/// The name of a stream's cursor.
+fn cursor_name(producer: &str, key: StreamKey) -> std::borrow::Cow<'_, str> {
+    if key.id == 0 {
+        producer.into()
+    } else {
+        format!("{producer}:{}", key.id).into()
+    }
+}

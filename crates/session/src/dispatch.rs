@@ -1,0 +1,226 @@
+//! From a frame to its command: the checks that all commands share, in the protocol's order.
+
+use std::time::Duration;
+
+use engine::OpError;
+use identity::Role;
+use model::{Datatype, Now};
+use registry::timings::Answer;
+use wire::{Feature, Frame, Magic, RequestInfos, ServerOpcode, Standing, Status};
+
+use crate::admission;
+use crate::commands::{self, Command, Scope};
+use crate::context::Context;
+use crate::done::{Done, Refusal, value_refusal};
+use crate::reply::Reply;
+use crate::session::Session;
+
+impl Session {
+    /// Runs one frame and appends its answer, if it has one.
+    pub(super) fn execute(&mut self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
+        match frame.header.magic {
+            Magic::ClientRequest | Magic::AltClientRequest => {}
+            // An answer to a notice of ours: nothing waits for it.
+            Magic::ServerResponse => return Done::Next,
+            Magic::ServerRequest => return self.refuse_server_request(frame, now, output),
+            Magic::ClientResponse | Magic::AltClientResponse => {
+                return self.take_answer(frame, now, output);
+            }
+        }
+        if let Some(producer) = &self.dcp {
+            producer.lock().heard(now);
+        }
+        if let Some(inbound) = &mut self.inbound {
+            inbound.heard(now);
+        }
+        let before = output.len();
+        let done = match self.judge(frame) {
+            Ok((command, infos)) => {
+                let quiet = frame
+                    .header
+                    .opcode
+                    .info()
+                    .is_some_and(|info| info.quiet.is_some());
+                let mut context = Context {
+                    session: self,
+                    output,
+                    now,
+                    infos,
+                    quiet,
+                };
+                (command.run)(&mut context, frame)
+            }
+            Err(refusal) => {
+                if let Some(inbound) = &mut self.inbound {
+                    inbound.missed(frame, output);
+                }
+                Err(refusal)
+            }
+        };
+        match done {
+            Ok(done @ (Done::Parked(_) | Done::More | Done::Owed)) => done,
+            Ok(done) => {
+                let answer = Answer::of_done(frame.header.opcode, output.len() > before);
+                self.timings.answered(frame.header.opcode.0, answer);
+                done
+            }
+            Err(Refusal::Op(OpError::WouldBlockPending)) => self.await_active(frame, now, output),
+            Err(Refusal::NoRoomYet) => Done::Parked(admission::ROOM_LOOK),
+            Err(refusal) => self.refuse(frame, damaged_value_first(frame, refusal), now, output),
+        }
+    }
+
+    /// An answer of the peer: only who streams changes asked for any.
+    fn take_answer(&mut self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
+        if let Some(inbound) = &mut self.inbound {
+            inbound.heard(now);
+            if inbound.answered(frame, output) {
+                return Done::Next;
+            }
+            // Its streams may be added elsewhere at once.
+            self.inbound = None;
+            return Done::Close;
+        }
+        let Some(producer) = &self.dcp else {
+            return Done::Close;
+        };
+        let header = &frame.header;
+        let mut producer = producer.lock();
+        producer.heard(now);
+        if producer.answered(header.opcode, frame.status(), header.opaque) {
+            return Done::Next;
+        }
+        tracing::debug!(connection = self.info.id, opcode = %header.opcode, "refused; closing");
+        Done::Close
+    }
+
+    /// Parks a request for a vBucket that is pending until the vBucket is active. Whoever
+    /// changes the state of a vBucket wakes all sessions.
+    fn await_active(&mut self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
+        let limit = self.node.waits.pending;
+        let park = self.note_park(now);
+        let waited = Duration::from_nanos(now.mono_ns.saturating_sub(park.since_ns));
+        if waited < limit {
+            return Done::Parked(limit.saturating_sub(waited));
+        }
+        let refusal = Refusal::because(Status::ETMPFAIL, "the vBucket is pending");
+        self.refuse(frame, refusal, now, output)
+    }
+
+    /// The checks before any command runs.
+    fn judge<'f>(
+        &self,
+        frame: &Frame<'f>,
+    ) -> Result<(&'static Command, RequestInfos<'f>), Refusal> {
+        let opcode = frame.header.opcode;
+        let command = commands::find(opcode);
+        if !self.is_authenticated() && command.is_none_or(|command| !command.before_login) {
+            return Err(Status::EACCESS.into());
+        }
+        if self.role != Role::Admin && !command.is_some_and(|row| row.allows(self.role)) {
+            return Err(Refusal::because(
+                Status::EACCESS,
+                "the memcached port serves documents and statistics of one bucket",
+            ));
+        }
+        let info = opcode.info().ok_or(Status::UNKNOWN_COMMAND)?;
+        if info.standing == Standing::Removed {
+            return Err(Status::NOT_SUPPORTED.into());
+        }
+        let command = command.ok_or_else(|| {
+            Refusal::because(
+                Status::NOT_SUPPORTED,
+                "this command is not served by this node",
+            )
+        })?;
+        if command.scope != Scope::Node && self.bucket.is_none() {
+            return Err(Status::NO_BUCKET.into());
+        }
+        info.check(frame)?;
+        self.check_negotiated(frame.header.datatype)?;
+        let infos = RequestInfos::parse(frame.frame_infos)?;
+        infos.check(info)?;
+        if infos.impersonate.is_some() || infos.auth_token_id.is_some() {
+            return Err(Refusal::because(
+                Status::EACCESS,
+                "impersonation is not served",
+            ));
+        }
+        if infos.durability.is_some() && !commands::writes_durably(opcode) {
+            return Err(Refusal::because(
+                Status::NOT_SUPPORTED,
+                "this command does not write durably",
+            ));
+        }
+        Ok((command, infos))
+    }
+
+    fn check_negotiated(&self, datatype: Datatype) -> Result<(), Refusal> {
+        let bits = [
+            (
+                Datatype::JSON,
+                Feature::JSON,
+                "JSON datatype was not negotiated",
+            ),
+            (
+                Datatype::SNAPPY,
+                Feature::SNAPPY,
+                "Snappy datatype was not negotiated",
+            ),
+            (
+                Datatype::XATTR,
+                Feature::XATTR,
+                "extended attributes were not negotiated",
+            ),
+        ];
+        for (bit, feature, context) in bits {
+            let negotiated = self.has(feature)
+                || (bit == Datatype::SNAPPY && self.has(Feature::SNAPPY_EVERYWHERE));
+            if datatype.contains(bit) && !negotiated {
+                return Err(Refusal::because(Status::EINVAL, context));
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_server_request(&self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
+        let known = ServerOpcode(frame.header.opcode.0).name().is_some();
+        let status = if known {
+            Status::NOT_SUPPORTED
+        } else {
+            Status::UNKNOWN_COMMAND
+        };
+        self.answer(
+            frame,
+            &Reply {
+                status,
+                ..Reply::EMPTY
+            },
+            now,
+            output,
+        );
+        Done::Next
+    }
+}
+
+/// What is wrong with a compressed value comes before what is wrong with frame infos and key.
+///
+/// Source: protocol section 2. Test: `order::snappy_comes_before_frame_infos_and_keys`.
+fn damaged_value_first(frame: &Frame<'_>, refusal: Refusal) -> Refusal {
+    let later = match &refusal {
+        Refusal::UnknownCollection => true,
+        Refusal::Status(status, _) => matches!(
+            *status,
+            Status::UNKNOWN_FRAME_INFO | Status::DURABILITY_INVALID_LEVEL | Status::NOT_SUPPORTED
+        ),
+        Refusal::Op(_) | Refusal::Last(..) | Refusal::NoRoomYet => false,
+    };
+    let served = commands::find(frame.header.opcode).is_some();
+    if !later || !served || !frame.header.datatype.contains(Datatype::SNAPPY) {
+        return refusal;
+    }
+    match value::inflate(frame.value) {
+        Ok(_) => refusal,
+        Err(error) => value_refusal(error),
+    }
+}

@@ -1,0 +1,85 @@
+//! What requests that have come will look at is asked for before they are worked on.
+
+use std::sync::Arc;
+
+use model::VbId;
+use registry::ServedBucket;
+use wire::{Decoded, Feature, Magic};
+
+use crate::key::StoredKey;
+use crate::session::Session;
+
+/// A document by where it is.
+type Foreseen<'a> = (VbId, StoredKey<'a>);
+
+/// Requests that are looked at together: their documents must still be in the nearest cache when
+/// the last of them is worked on.
+const TOGETHER: usize = 8;
+
+impl Session {
+    /// Asks for the memory of the documents of the first requests of `input`, unless there is
+    /// only one. Gives the length of the requests that it looked at.
+    pub(super) fn foresee(&self, input: &[u8]) -> usize {
+        let mut documents = [const { None }; TOGETHER];
+        let mut looked_at = 0;
+        let mut count = 0;
+        for place in &mut documents {
+            let Some((document, length)) = self.first_document(&input[looked_at..]) else {
+                break;
+            };
+            looked_at += length;
+            *place = document;
+            count += 1;
+        }
+        if count > 1
+            && let Some(served) = &self.bucket
+        {
+            foresee(served, &documents);
+        }
+        looked_at
+    }
+
+    /// The same for the first request of each of several conversations, of which those count that
+    /// are about the first one's bucket. Looks at no more than [`TOGETHER`].
+    pub fn foresee_first<'a>(inputs: impl Iterator<Item = (&'a Self, &'a [u8])>) {
+        let mut documents = [const { None }; TOGETHER];
+        let mut bucket: Option<&Arc<ServedBucket>> = None;
+        for (place, (session, input)) in documents.iter_mut().zip(inputs) {
+            let Some(served) = &session.bucket else {
+                continue;
+            };
+            if Arc::ptr_eq(bucket.get_or_insert(served), served) {
+                *place = session
+                    .first_document(input)
+                    .and_then(|(document, _)| document);
+            }
+        }
+        if let Some(served) = bucket {
+            foresee(served, &documents);
+        }
+    }
+
+    /// The document that the first request of `input` is about, if it is about one, and the
+    /// request's length; `None` if it is no whole request.
+    fn first_document<'a>(&self, input: &'a [u8]) -> Option<(Option<Foreseen<'a>>, usize)> {
+        let Ok(Decoded::Frame { frame, consumed }) = wire::decode(input, self.limits()) else {
+            return None;
+        };
+        let magic = frame.header.magic;
+        let asks = matches!(magic, Magic::ClientRequest | Magic::AltClientRequest);
+        if !asks || frame.key.is_empty() {
+            return Some((None, consumed));
+        }
+        let key = StoredKey::of(frame.key, self.has(Feature::COLLECTIONS));
+        let document = key
+            .ok()
+            .map(|(_, key)| (self.vbucket_of(&frame, &key), key));
+        Some((document, consumed))
+    }
+}
+
+fn foresee(served: &ServedBucket, documents: &[Option<Foreseen<'_>>]) {
+    let documents = documents.iter().flatten();
+    let documents = documents.map(|(vb, key): &Foreseen<'_>| (*vb, key.bytes()));
+    served.bucket.foresee(&documents);
+}

@@ -1,0 +1,39 @@
+//! One conversation: frames in, bytes out. Commands, sub-documents, the producer and the consumer of change
+//! streams.
+//!
+//! What this crate may not do: know sockets, threads, HTTP, files or a clock. What it wants of the world goes through
+//! [`registry::Env`].
+//!
+//! ```text
+//!   bytes -> Session::receive -> execute: checks -> the opcode's row -> command(Context, Frame) -> answer -> bytes
+//!                                  a command that waits stays in the input, and is run again when woken
+//!   ready vBuckets -> Session::produce -> Producer -> bytes
+//! ```
+
+mod admission;
+mod answer;
+mod aside;
+mod commands;
+pub mod consumer;
+mod context;
+mod crowd;
+pub mod dcp;
+mod dispatch;
+mod done;
+mod features;
+mod foresight;
+mod key;
+mod login;
+mod owed;
+mod park;
+mod receive;
+mod reply;
+mod scanning;
+mod session;
+mod settle;
+mod status;
+
+pub use commands::compatibility_page;
+pub use done::Refusal;
+pub use receive::{Received, Verdict};
+pub use session::{Door, Session};

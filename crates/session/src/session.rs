@@ -1,0 +1,301 @@
+//! The state of one conversation.
+
+use std::slice::from_ref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bucket::Wake;
+use identity::{AuthenticatedUser, Role, SaslSession};
+use model::{Datatype, Now, VbId};
+use prefetch_index::prefetch_index;
+use registry::cluster_map::{MapRevision, localize};
+use registry::timings::Timings;
+use registry::{ConnectionInfo, Registry, ServedBucket, Waits};
+use stats::Walk;
+use wire::push::{ClusterMapNotification, ConfigRev};
+use wire::{Feature, FeatureSet, Frame, Limits};
+
+use crate::consumer::Inbound;
+use crate::dcp::{GuardedProducer, Produced};
+use crate::key::StoredKey;
+use crate::login::LoginAttempts;
+use crate::owed::Owed;
+use crate::park::Park;
+use crate::scanning::Scanning;
+
+/// Through which port a connection came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// The KV protocol.
+    Plain,
+    /// The same over TLS.
+    Tls,
+    /// Classic memcached clients.
+    Classic,
+}
+
+/// The state of one conversation.
+pub struct Session {
+    pub(crate) node: Arc<Registry>,
+    pub(crate) info: Arc<ConnectionInfo>,
+    pub(crate) timings: Arc<Timings>,
+    pub(crate) features: FeatureSet,
+    pub(crate) sasl: SaslSession,
+    pub(crate) login: LoginAttempts,
+    pub(crate) user: Option<AuthenticatedUser>,
+    pub(crate) bucket: Option<Arc<ServedBucket>>,
+    /// The peer speaks plain memcached: it knows neither buckets nor vBuckets.
+    pub(crate) classic: bool,
+    /// What the port lets its clients do, whoever they log in as.
+    pub(crate) role: Role,
+    /// The port asks for no credentials.
+    pub(crate) trusted: bool,
+    /// The newest revision of the selected bucket's map that the peer has from us.
+    pub(crate) known_map: Option<MapRevision>,
+    /// Host that maps must name for this peer; `None` to leave it to the peer.
+    pub(crate) map_host: Option<Box<str>>,
+    pub(crate) park: Option<Park>,
+    /// Where the request stands whose long answer is given in parts.
+    pub(crate) walk: Option<Walk>,
+    /// The range scan that the request at the front of the input is about.
+    pub(crate) scan: Option<Box<Scanning>>,
+    /// Set once the connection streams changes.
+    pub(crate) dcp: Option<Arc<GuardedProducer>>,
+    /// Set once the connection brings changes here.
+    pub(crate) inbound: Option<Box<Inbound>>,
+    /// Durable writes that wait to be decided, in the order of their requests.
+    pub(crate) owed: Vec<Owed>,
+    /// Until then, monotonic, writes that find no room do not wait for it.
+    pub(crate) no_room_until_ns: u64,
+    /// How long to rest after what was written last.
+    pub(crate) rest: Option<Duration>,
+    woken: bool,
+}
+
+impl Session {
+    /// A conversation that begins.
+    pub fn new(
+        node: Arc<Registry>,
+        info: Arc<ConnectionInfo>,
+        timings: Arc<Timings>,
+        door: Door,
+    ) -> Self {
+        let memcached = node.memcached.as_ref().filter(|_| door == Door::Classic);
+        let bucket = memcached.and_then(|port| node.bucket(&port.bucket));
+        let role = memcached.map_or(Role::Admin, |_| Role::Memcached);
+        let trusted = memcached.is_some_and(|port| !port.login);
+        let mut session = Self {
+            node,
+            info,
+            timings,
+            features: FeatureSet::EMPTY,
+            sasl: SaslSession::default(),
+            login: LoginAttempts::default(),
+            user: None,
+            bucket: None,
+            classic: door == Door::Classic,
+            role,
+            trusted,
+            known_map: None,
+            map_host: None,
+            park: None,
+            walk: None,
+            scan: None,
+            dcp: None,
+            inbound: None,
+            owed: Vec::new(),
+            no_room_until_ns: 0,
+            rest: None,
+            woken: false,
+        };
+        session.select(bucket);
+        session
+    }
+
+    /// What its frames may be.
+    pub(crate) fn limits(&self) -> Limits {
+        if self.is_authenticated() {
+            Limits::AUTHENTICATED
+        } else {
+            Limits::UNAUTHENTICATED
+        }
+    }
+
+    /// Whether the peer may do more than log in.
+    pub fn is_authenticated(&self) -> bool {
+        self.user.is_some() || self.trusted
+    }
+
+    pub(crate) fn has(&self, feature: Feature) -> bool {
+        self.features.contains(feature)
+    }
+
+    /// As [`Context::vbucket`].
+    pub(super) fn vbucket_of(&self, frame: &Frame<'_>, key: &StoredKey<'_>) -> VbId {
+        if !self.classic {
+            return frame.vbucket();
+        }
+        let bucket = self.bucket.as_ref();
+        let count = bucket.map_or(1, |bucket| bucket.bucket.vbuckets());
+        VbId::of_key(key.user_key(), count)
+    }
+
+    /// Notes that the request waits; gives how long it has waited and how often it was run.
+    pub(crate) fn note_park(&mut self, now: Now) -> Park {
+        let since_ns = now.mono_ns;
+        let park = self.park.get_or_insert(Park { since_ns, runs: 0 });
+        park.runs += 1;
+        *park
+    }
+
+    /// The selected bucket.
+    pub fn bucket(&self) -> Option<&Arc<ServedBucket>> {
+        self.bucket.as_ref()
+    }
+
+    /// How long requests wait.
+    pub fn waits(&self) -> &Waits {
+        &self.node.waits
+    }
+
+    /// Another thread serves the connection from now on: it has timings of its own.
+    pub fn move_to(&mut self, timings: &Arc<Timings>) {
+        self.timings = Arc::clone(timings);
+    }
+
+    /// Asks for the memory that the next call looks at first.
+    #[inline]
+    pub fn prefetch(&self) {
+        prefetch_index(from_ref(&self.features), 0);
+        prefetch_index(from_ref(&self.bucket), 0);
+        prefetch_index(from_ref(&self.owed), 0);
+    }
+
+    /// Makes `bucket` the one that commands of this connection run on.
+    pub(crate) fn select(&mut self, bucket: Option<Arc<ServedBucket>>) {
+        self.known_map = None;
+        self.info
+            .note(|about| about.bucket = bucket.as_ref().map(|b| b.name().to_owned()));
+        // Noted first: who removes the bucket either finds the note, or was seen here.
+        if bucket.as_ref().is_some_and(|served| served.is_gone()) {
+            self.info.mailbox.shut_down();
+        }
+        self.bucket = bucket;
+    }
+
+    /// Whether the request at the front of the input has a long answer, of which a part comes next.
+    pub fn is_in_long_answer(&self) -> bool {
+        self.walk.is_some()
+    }
+
+    /// How long to rest before the next request, for others to make room for what was written.
+    pub fn take_rest(&mut self) -> Option<Duration> {
+        self.rest.take()
+    }
+
+    /// The parked request is worth another try.
+    pub fn wake(&mut self) {
+        self.woken = true;
+    }
+
+    /// Whether [`Session::wake`] was called since the last question.
+    pub fn was_woken(&mut self) -> bool {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// Who wakes this session when a parked request is worth another try.
+    pub(crate) fn waker(&self) -> Arc<dyn Wake> {
+        Arc::clone(&self.info.mailbox) as Arc<dyn Wake>
+    }
+
+    /// Appends what the connection's streams have to send: a bounded amount.
+    pub fn produce(&mut self, output: &mut Vec<u8>) -> Produced {
+        if let Some(inbound) = &mut self.inbound {
+            let goes_on = inbound.tick(self.node.clock.now(), output);
+            return if goes_on {
+                Produced::Idle
+            } else {
+                Produced::Silent
+            };
+        }
+        let Some(producer) = &self.dcp else {
+            return Produced::Idle;
+        };
+        let now = self.node.clock.now();
+        producer.lock().produce(self.features, now, output)
+    }
+
+    /// Whether the connection streams changes, from here or to here.
+    pub fn is_dcp(&self) -> bool {
+        self.dcp.is_some() || self.inbound.is_some()
+    }
+
+    /// Whether the connection brings changes here.
+    pub fn is_consumer(&self) -> bool {
+        self.inbound.is_some()
+    }
+
+    /// How long it is until [`Session::produce`] must be called, even if nobody wakes it.
+    pub fn produce_within(&mut self) -> Option<Duration> {
+        if let Some(inbound) = &mut self.inbound {
+            return Some(inbound.within());
+        }
+        let deadline_ns = self.dcp.as_ref()?.lock().deadline_ns()?;
+        let now_ns = self.node.clock.mono_ns();
+        Some(Duration::from_nanos(deadline_ns.saturating_sub(now_ns)))
+    }
+
+    /// Whether answers are owed.
+    pub fn owes(&self) -> bool {
+        !self.owed.is_empty()
+    }
+
+    /// The conversation is over.
+    pub fn end(&mut self) {
+        if let Some(producer) = self.dcp.take() {
+            producer.leave();
+        }
+        drop(self.inbound.take());
+        drop(self.scan.take());
+        self.owed.clear();
+        if let (Some(_), Some(bucket)) = (self.park.take(), &self.bucket) {
+            bucket.bucket.forget_waiter(&self.waker());
+        }
+    }
+
+    /// A cluster map as this peer can use it: mostly as it is, for the peer knows best by which
+    /// name it reaches the node.
+    pub(crate) fn map_text(&self, json: &Arc<str>) -> Arc<str> {
+        match &self.map_host {
+            Some(host) => localize(json, Some(host)).into(),
+            None => Arc::clone(json),
+        }
+    }
+
+    /// Sends a notice of a new cluster map, if the peer wants them and does not know it yet.
+    pub fn push_map(&mut self, output: &mut Vec<u8>) {
+        let brief = self.has(Feature::CLUSTERMAP_CHANGE_NOTIFICATION_BRIEF);
+        if !brief && !self.has(Feature::CLUSTERMAP_CHANGE_NOTIFICATION) {
+            return;
+        }
+        let Some(bucket) = &self.bucket else { return };
+        let map = bucket.map();
+        if self.known_map >= Some(map.revision) {
+            return;
+        }
+        let text = self.map_text(&map.json);
+        let change = ClusterMapNotification {
+            revision: ConfigRev {
+                epoch: map.revision.epoch,
+                rev: map.revision.rev,
+            },
+            bucket: bucket.name().as_bytes(),
+            map: if brief { None } else { Some(text.as_bytes()) },
+            datatype: Datatype::RAW,
+        };
+        change.encode(wire::Opaque::default(), output);
+        if !brief {
+            self.known_map = Some(map.revision);
+        }
+    }
+}

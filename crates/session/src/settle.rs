@@ -1,0 +1,122 @@
+//! Answers to durable writes, once they are decided.
+
+use std::time::Duration;
+
+use engine::{Decision, Mutated};
+use model::{Datatype, Now};
+use registry::timings::Answer;
+use wire::response::{ErrorBody, MutationToken};
+use wire::{Feature, Frame, RequestInfos, Status};
+
+use crate::owed::{GRACE_NS, Owed};
+use crate::reply::Reply;
+use crate::session::Session;
+use crate::status;
+
+/// Answers owed to one peer at most; more requests wait in the input, and so does the time within
+/// which they are decided. Far above what clients have under way; a quarter of a MiB.
+const OWED_MAX: usize = 1024;
+
+impl Session {
+    /// Answers the writes that were decided. `false` if the peer cannot be told and the
+    /// conversation must end.
+    pub(super) fn settle(&mut self, now: Now, output: &mut Vec<u8>) -> bool {
+        let mut all = std::mem::take(&mut self.owed);
+        let mut goes_on = true;
+        // In one pass, however many of them were decided.
+        for owed in all.extract_if(.., |owed| owed.decision(now).is_some()) {
+            let decision = owed.decision(now).unwrap_or(Decision::Ambiguous);
+            self.timings.record(
+                owed.header.opcode.0,
+                now.mono_ns.saturating_sub(owed.since_ns),
+            );
+            match decision {
+                Decision::Committed(mutated) => self.answer_committed(&owed, &mutated, output),
+                Decision::Ambiguous => {
+                    goes_on = self.answer_ambiguous(&owed, output);
+                }
+            }
+            if !goes_on {
+                break;
+            }
+        }
+        self.owed = all;
+        goes_on
+    }
+
+    fn answer_committed(&self, owed: &Owed, mutated: &Mutated, output: &mut Vec<u8>) {
+        let opcode = owed.header.opcode;
+        self.timings
+            .answered(opcode.0, Answer::of_done(opcode, !owed.quiet));
+        if owed.quiet {
+            return;
+        }
+        let token = MutationToken {
+            uuid: mutated.vb_uuid,
+            seqno: mutated.seqno,
+        }
+        .to_bytes();
+        let reply = Reply {
+            status: owed.status,
+            cas: mutated.cas,
+            extras: if self.has(Feature::MUTATION_SEQNO) {
+                &token
+            } else {
+                &[]
+            },
+            value: &owed.value,
+            ..Reply::EMPTY
+        };
+        self.answer_to(&owed.header, &reply, owed.since_ns, output);
+    }
+
+    fn answer_ambiguous(&self, owed: &Owed, output: &mut Vec<u8>) -> bool {
+        let status = Status::SYNC_WRITE_AMBIGUOUS;
+        self.timings
+            .answered(owed.header.opcode.0, Answer::of(status));
+        let Some(shown) = status::for_peer(status, self.features, self.is_authenticated()) else {
+            return false;
+        };
+        let body = if self.has(Feature::XERROR) {
+            let context = Some("the write was not decided in time; it may or may not happen");
+            ErrorBody {
+                context,
+                reference: None,
+                manifest: None,
+            }
+            .to_json()
+        } else {
+            String::new()
+        };
+        let datatype = if body.is_empty() {
+            Datatype::RAW
+        } else {
+            Datatype::JSON
+        };
+        let reply = Reply {
+            status: shown,
+            datatype,
+            value: body.as_bytes(),
+            ..Reply::EMPTY
+        };
+        self.answer_to(&owed.header, &reply, owed.since_ns, output);
+        true
+    }
+
+    /// Whether the request may be run before what is owed is answered.
+    pub(super) fn may_overtake(&self, frame: &Frame<'_>) -> bool {
+        let opcode = frame.header.opcode;
+        let reorders = opcode.info().is_some_and(|info| info.reorder);
+        let barrier = RequestInfos::parse(frame.frame_infos).is_ok_and(|infos| infos.barrier);
+        self.has(Feature::UNORDERED_EXECUTION) && self.owed.len() < OWED_MAX && reorders && !barrier
+    }
+
+    /// How long to wait for the first of what is owed, at most.
+    pub(super) fn owed_limit(&self, now: Now) -> Duration {
+        let deadlines = self.owed.iter().map(|owed| owed.deadline_ns);
+        let first = deadlines.min().unwrap_or(now.mono_ns);
+        let until = first.saturating_add(GRACE_NS);
+        // Never zero: a limit that has passed is looked at in the next turn.
+        Duration::from_nanos(until.saturating_sub(now.mono_ns).max(1_000_000))
+    }
+}
