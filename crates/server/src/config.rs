@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::{fmt, io};
 
 use registry::{BucketConfig, MemcachedPort};
-
-use crate::replication::ReplicaOf;
+use replication::ReplicaOf;
+use tls::CertificateFiles;
 
 /// Everything that decides how a node serves. Plain data: reading flags and files is the
 /// caller's business, and so is checking them.
@@ -70,15 +70,6 @@ impl fmt::Debug for NodeConfig {
             .field("journal_bytes", &self.journal_bytes)
             .finish_non_exhaustive()
     }
-}
-
-/// A certificate and its key, both PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CertificateFiles {
-    /// The certificate of the node, then those of its authorities.
-    pub chain: PathBuf,
-    /// Its key, PKCS#8, PKCS#1 or SEC1, not encrypted.
-    pub key: PathBuf,
 }
 
 /// Why a node did not start. `Display` is one line that names what to change.

@@ -8,10 +8,8 @@ pub mod config;
 pub mod http;
 mod net;
 mod node;
-mod replication;
-mod tls;
 
-pub use config::{CertificateFiles, NodeConfig, StartError};
+pub use config::{NodeConfig, StartError};
 pub use node::{Node, SalvageStep, salvage};
 pub use registry::{
     BucketConfig, BucketKind, EvictionPolicy, MemcachedPort, Ports, cluster_map, collections,
@@ -22,4 +20,4 @@ pub use session::compatibility_page;
 pub use stats::stats_page;
 pub use storage::names;
 pub use storage::{SalvageError, Salvaged};
-pub use tls::{Trust, authority_file};
+pub use tls::{CertificateFiles, Trust, authority_file};

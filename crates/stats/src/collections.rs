@@ -7,13 +7,10 @@ use engine::collections::{Collection, CollectionCounts, Manifest, OpenCollection
 use model::{CollectionId, ManifestUid, ScopeId, Seqno, VbId};
 use registry::ServedBucket;
 
-use super::rows::{Hex, Rows, Text};
+use super::rows::{Hex, PART_BYTES, Rows, Text};
 use super::scope::StatError;
 use super::vbuckets::number;
 
-/// Bytes of rows after which a part of a long answer ends. Other requests of the thread wait for
-/// a part, some 10 us: a thousand collections in every vBucket are a gigabyte.
-pub(super) const PART_BYTES: usize = 8 << 10;
 /// Collections that are looked at under one lock of a vBucket.
 const COLLECTIONS_A_HOLD: usize = 32;
 /// vBuckets whose figures one part adds up.

@@ -7,8 +7,7 @@ use registry::ServedBucket;
 use registry::dcp::{ProducerFigures, SharedProducer};
 
 use super::catalogue::{CONSUMERS, PREFIX_SUMS, PRODUCERS, STREAMS, TOTALS};
-use super::collections::PART_BYTES;
-use super::rows::Rows;
+use super::rows::{PART_BYTES, Rows};
 use super::scope::StatError;
 use super::vbuckets::number;
 

@@ -28,7 +28,7 @@ pub enum Walk {
 /// The next part of a group; where it goes on, `None` at the end. Groups that are short, and unknown ones, have
 /// one part.
 ///
-/// Cost: [`collections::PART_BYTES`] of rows, or figures of some vBuckets.
+/// Cost: [`super::rows::PART_BYTES`] of rows, or figures of some vBuckets.
 pub(super) fn part(
     (name, arguments): (&str, &[&str]),
     scope: &StatScope<'_>,

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use model::VbId;
 use registry::{Progress, ServedBucket};
 
-use super::collections::PART_BYTES;
-use super::rows::Rows;
+use super::rows::{PART_BYTES, Rows};
 
 /// Picks one of the replica's counters.
 type Counter = fn(&Progress) -> &AtomicU64;

@@ -6,6 +6,10 @@ use model::{Seqno, VbId};
 
 use super::scope::Sink;
 
+/// Bytes of rows after which a part of a long answer ends. Other requests of the thread wait for
+/// a part, some 10 us: a thousand collections in every vBucket are a gigabyte.
+pub(super) const PART_BYTES: usize = 8 << 10;
+
 /// What keys and values are made of. Texts and numbers, of which there may be millions, go without
 /// formatting.
 pub(super) trait Text {

@@ -6,9 +6,8 @@ use registry::ServedBucket;
 use storage::DiskUsage;
 
 use super::catalogue::{VBUCKETS, VbRow};
-use super::collections::PART_BYTES;
 use super::figures::VbFigures;
-use super::rows::Rows;
+use super::rows::{PART_BYTES, Rows};
 use super::scope::StatError;
 
 /// vBuckets that one part looks at.

@@ -10,7 +10,7 @@ use super::Findings;
 use crate::workspace::Workspace;
 
 /// Crate of ours, and the crates of ours it may depend on. A new crate needs a decision record.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("model", &[]),
     ("wire", &["model"]),
     ("engine", &["model"]),
@@ -35,11 +35,29 @@ const ALLOWED: [(&str, &[&str]); 14] = [
             "model",
         ],
     ),
+    ("tls", &["storage"]),
+    (
+        "replication",
+        &[
+            "session", "registry", "tls", "value", "bucket", "engine", "identity", "storage",
+            "wire", "model",
+        ],
+    ),
     (
         "server",
         &[
-            "session", "stats", "registry", "value", "bucket", "engine", "identity", "storage",
-            "wire", "model",
+            "replication",
+            "session",
+            "tls",
+            "stats",
+            "registry",
+            "value",
+            "bucket",
+            "engine",
+            "identity",
+            "storage",
+            "wire",
+            "model",
         ],
     ),
     ("settee", &["server", "identity", "wire", "model"]),

@@ -41,10 +41,10 @@ use crate::clock::SystemClock;
 use crate::config::{NodeConfig, StartError};
 use crate::http::HttpDoor;
 use crate::net::{Crew, Listener, OwnThreads, Workers, balance, watch_buffers};
-use crate::replication::Follower;
-use crate::tls::Tls;
 use descriptors::Descriptors;
+use replication::Follower;
 use sockets::Sockets;
+use tls::Tls;
 use world::World;
 
 pub use salvage::{SalvageStep, salvage};

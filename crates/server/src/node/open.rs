@@ -10,18 +10,18 @@ use registry::{
     BucketConfig, BucketKind, BucketSettings, EvictionPolicy, Group, Standing, StartAs, Store,
     VBUCKETS, collections,
 };
+use replication::ReplicaOf;
 use storage::{
     DiskOptions, DiskStore, ErrorKind, KvStore as _, OpenError, OpenErrorKind,
     Opened as OpenedStore, StoreError,
 };
+use tls::{Tls, TlsOptions};
 use tokio::sync::watch;
 use value::{SYSTEM_BYTES_MAX, VALUE_BYTES_MAX};
 
 use super::data_dir::{DataDir, Identities, Kept};
 use super::{address_space, random_u64, random_vb_uuid};
 use crate::config::{NodeConfig, StartError};
-use crate::replication::ReplicaOf;
-use crate::tls::Tls;
 
 /// Least time between two commits that nobody waits for: what a crash may cost of writes that
 /// nobody asked about. Whoever observes persistence makes the flusher hurry.
@@ -77,7 +77,7 @@ pub(super) fn open_buckets(
             .0
             .push(opened.map_err(|error| stores.refused(error))?);
     }
-    let tls = Tls::open(config).map_err(|error| stores.refused(error))?;
+    let tls = open_tls(config).map_err(|error| stores.refused(error))?;
     let mut buckets = Vec::new();
     for settings in wanted {
         let (store, clean) = stores.0.remove(0);
@@ -101,6 +101,22 @@ pub(super) fn open_buckets(
         dir.save(&kept.identities)?;
     }
     Ok(Opened { kept, buckets, tls })
+}
+
+/// What the ports with TLS are served with; `None` if there are none.
+fn open_tls(config: &NodeConfig) -> Result<Option<Tls>, StartError> {
+    if config.kv_tls_port.is_none() && config.https_port.is_none() {
+        return Ok(None);
+    }
+    let options = TlsOptions {
+        certificate: config.certificate.clone(),
+        data_dir: config.data_dir.clone(),
+        listen: config.listen,
+        advertise: config.advertise.clone(),
+    };
+    Tls::open(options)
+        .map(Some)
+        .map_err(StartError::Certificate)
 }
 
 /// Stores that nothing uses yet, and whether their last stop was a clean one.

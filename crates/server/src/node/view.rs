@@ -17,7 +17,7 @@ use crate::changes::{Feed, NoFeed, Wanted};
 use crate::http::{
     BucketChange, BucketSummary, BucketsError, ClusterChange, Eviction, NodeSummary, NodeView,
 };
-use crate::tls::Tls;
+use tls::Tls;
 
 impl NodeView for NodeState {
     fn authenticate(&self, name: &str, password: &[u8]) -> Option<AuthenticatedUser> {

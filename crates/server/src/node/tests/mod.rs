@@ -21,11 +21,11 @@ mod changes;
 )]
 pub(crate) mod client;
 mod crowd;
+mod encrypted;
 mod moves;
 mod room;
 mod statistics;
 mod streams;
-mod tls;
 
 const SOON: Duration = Duration::from_millis(50);
 

@@ -3,7 +3,7 @@
 use session::consumer::Violation;
 use wire::{Decoded, Frame, Limits, Magic, Opcode, Response, Status, decode};
 
-use super::consumer::Broken;
+use super::broken::Broken;
 use super::setup::{Introduction, Setup};
 
 /// A conversation, by what it makes of each frame.

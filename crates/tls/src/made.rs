@@ -18,20 +18,20 @@ use sha2::{Digest as _, Sha256};
 use storage::names;
 
 const KEY_FILE: &str = "ca-key.pem";
-pub(super) const CERTIFICATE_FILE: &str = "ca.pem";
+pub(crate) const CERTIFICATE_FILE: &str = "ca.pem";
 
 /// Where the authority is kept, and what the node listens on.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// `None` keeps nothing.
-    pub(super) directory: Option<PathBuf>,
-    pub(super) listen: IpAddr,
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) listen: IpAddr,
     /// Another name of the node.
-    pub(super) advertise: Option<String>,
+    pub(crate) advertise: Option<String>,
 }
 
 /// A chain, its key, and the certificate of the authority.
-pub(super) type Made = (
+pub(crate) type Made = (
     Vec<CertificateDer<'static>>,
     PrivateKeyDer<'static>,
     CertificateDer<'static>,
@@ -47,7 +47,7 @@ impl Place {
     ///
     /// # Errors
     /// The authority cannot be read or written; one line.
-    pub(super) fn make(&self) -> Result<Made, String> {
+    pub(crate) fn make(&self) -> Result<Made, String> {
         let authority = match &self.directory {
             Some(directory) => Authority::kept(directory)?,
             None => Authority::new().map_err(|error| error.to_string())?,
@@ -165,7 +165,10 @@ impl Authority {
 
     /// Keeps it in a directory: the key first, and once more with the checksum of both.
     fn write_into(&self, directory: &Path) -> Result<(), String> {
-        let (key, certificate) = (self.key.serialize_pem(), super::to_pem(&self.certificate));
+        let (key, certificate) = (
+            self.key.serialize_pem(),
+            crate::pem::to_pem(&self.certificate),
+        );
         let sealed = format!("{key}{SUM}{}\n", sum_of(&key, &certificate));
         let write = |name, text: &str| write(directory, name, text);
         write(KEY_FILE, &key)
@@ -179,7 +182,7 @@ impl Authority {
 ///
 /// # Errors
 /// It is damaged, or cannot be copied; one line.
-pub(super) fn copy(from: &Path, to: &Path) -> Result<(), String> {
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), String> {
     let (key, certificate) = (
         read(&from.join(KEY_FILE))?,
         read(&from.join(CERTIFICATE_FILE))?,

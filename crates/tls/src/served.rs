@@ -2,10 +2,8 @@
 //!
 //! A certificate is read again on request; connections that are open keep what they began with.
 
-mod made;
-mod trust;
-
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,9 +16,8 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use sha2::{Digest as _, Sha256};
 
-use crate::config::{CertificateFiles, NodeConfig, StartError};
-
-pub use trust::Trust;
+use crate::made;
+use crate::pem::to_pem;
 
 /// The part of a data directory in which an authority that was made is kept.
 const DIRECTORY: &str = "tls";
@@ -34,12 +31,34 @@ pub fn authority_file(data_dir: &Path) -> PathBuf {
 ///
 /// # Errors
 /// It is damaged, or cannot be copied; one line.
-pub(crate) fn copy_authority(from: &Path, to: &Path) -> Result<(), String> {
+pub fn copy_authority(from: &Path, to: &Path) -> Result<(), String> {
     made::copy(&from.join(DIRECTORY), &to.join(DIRECTORY))
 }
 
 /// What is read of a file at most: more is no certificate.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// A certificate and its key, both PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate of the node, then those of its authorities.
+    pub chain: PathBuf,
+    /// Its key, PKCS#8, PKCS#1 or SEC1, not encrypted.
+    pub key: PathBuf,
+}
+
+/// Where the certificate of a node comes from.
+#[derive(Clone, Debug)]
+pub struct TlsOptions {
+    /// The files that were named; `None` to make a certificate.
+    pub certificate: Option<CertificateFiles>,
+    /// Where the authority of a certificate that is made stays; `None` for memory.
+    pub data_dir: Option<PathBuf>,
+    /// The address that the node listens on.
+    pub listen: IpAddr,
+    /// The host under which it is reached, if that was said.
+    pub advertise: Option<String>,
+}
 
 /// Where the certificate comes from.
 #[derive(Clone, Debug)]
@@ -72,52 +91,49 @@ impl ResolvesServerCert for Current {
 }
 
 /// What connections over TLS are served with.
-pub(crate) struct Tls {
-    pub(crate) config: Arc<ServerConfig>,
+pub struct Tls {
+    /// For connections that come.
+    pub config: Arc<ServerConfig>,
     current: Arc<Current>,
     source: Source,
 }
 
 impl Tls {
-    /// What a node that is configured so serves TLS with; `None` if it has no port for it. Where
-    /// no files are named, a certificate is made, below an authority that stays in the data
-    /// directory.
+    /// What a node that is told so serves TLS with. Where no files are named, a certificate is made, below an
+    /// authority that stays in the data directory.
     ///
     /// # Errors
-    /// A file cannot be read or written, or is no certificate, or no key of it.
-    pub(crate) fn open(config: &NodeConfig) -> Result<Option<Self>, StartError> {
-        if config.kv_tls_port.is_none() && config.https_port.is_none() {
-            return Ok(None);
-        }
-        let source = match &config.certificate {
-            Some(files) => Source::Files(files.clone()),
+    /// A file cannot be read or written, or is no certificate, or no key of it; one line.
+    pub fn open(options: TlsOptions) -> Result<Self, String> {
+        let source = match options.certificate {
+            Some(files) => Source::Files(files),
             None => Source::Made(made::Place {
-                directory: config.data_dir.as_ref().map(|dir| dir.join(DIRECTORY)),
-                listen: config.listen,
-                advertise: config.advertise.clone(),
+                directory: options.data_dir.map(|dir| dir.join(DIRECTORY)),
+                listen: options.listen,
+                advertise: options.advertise,
             }),
         };
         let provider = Arc::new(ring::default_provider());
-        let loaded = load(&source, &provider).map_err(StartError::Certificate)?;
+        let loaded = load(&source, &provider)?;
         loaded.tell();
         let current = Arc::new(Current(RwLock::new(loaded)));
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| StartError::System(error.to_string()))?
+            .map_err(|error| error.to_string())?
             .with_no_client_auth()
             .with_cert_resolver(Arc::clone(&current) as _);
-        Ok(Some(Self {
+        Ok(Self {
             config: Arc::new(config),
             current,
             source,
-        }))
+        })
     }
 
     /// Reads the certificate again, for connections that come from now on.
     ///
     /// # Errors
     /// What is wrong with it, one line; the one before stays.
-    pub(crate) fn reload(&self) -> Result<(), String> {
+    pub fn reload(&self) -> Result<(), String> {
         let loaded = load(&self.source, self.config.crypto_provider())?;
         loaded.tell();
         *self.current.0.write() = loaded;
@@ -126,7 +142,7 @@ impl Tls {
 
     /// What clients are to trust, as PEM: the authority of a certificate that was made, the last
     /// one of a chain that was given.
-    pub(crate) fn authority(&self) -> Arc<str> {
+    pub fn authority(&self) -> Arc<str> {
         Arc::clone(&self.current.0.read().authority)
     }
 }
@@ -184,18 +200,6 @@ fn read(path: &PathBuf) -> Result<Vec<u8>, String> {
     let read = file.and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes));
     read.map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(bytes)
-}
-
-fn to_pem(certificate: &[u8]) -> String {
-    use base64::Engine as _;
-    let text = base64::engine::general_purpose::STANDARD.encode(certificate);
-    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
-    for line in text.as_bytes().chunks(64) {
-        pem.extend(line.iter().copied().map(char::from));
-        pem.push('\n');
-    }
-    pem.push_str("-----END CERTIFICATE-----\n");
-    pem
 }
 
 /// As other tools print it: `AB:CD:...`.

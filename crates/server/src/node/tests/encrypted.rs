@@ -11,7 +11,7 @@ use rustls::{ClientConnection, SupportedProtocolVersion};
 use wire::Opcode;
 
 use super::*;
-use crate::config::CertificateFiles;
+use tls::CertificateFiles;
 
 /// A node with all its ports, and handshakes that may take so long.
 fn with_tls(data_dir: Option<&Path>, handshake: Duration) -> Node {

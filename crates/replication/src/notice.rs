@@ -7,12 +7,12 @@ use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 use wire::Frame;
 
-use super::Order;
-use super::consumer::Broken;
+use super::broken::Broken;
 use super::dialogue::{Dialogue, Opening};
 use super::link::{
     BACKOFF_MAX, BACKOFF_MIN, End, FETCH_CONNECT_LIMIT, FETCH_STALL_LIMIT, Link, READ_BYTES,
 };
+use super::order::Order;
 use super::setup::Introduction;
 use super::socket::{connect, send, timed_out};
 

@@ -22,7 +22,8 @@ use wire::{
     decode, encode_raw,
 };
 
-use super::consumer::{Broken, Consumer};
+use super::broken::Broken;
+use super::consumer::Consumer;
 use super::setup::Introduction;
 
 const SECOND_NS: u64 = 1_000_000_000;

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::tls::Trust;
+use tls::Trust;
 
 /// Bytes both ways.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}

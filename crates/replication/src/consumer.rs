@@ -1,7 +1,6 @@
 //! The replica's side of a connection to its active node: bytes in, bytes out. No socket, no
 //! waiting, no clock.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use wire::request::GetAllVbSeqnos;
 use wire::response::VbSeqnos;
 use wire::{Envelope, Frame, Opaque, Opcode, Status, encode_raw};
 
+use super::broken::Broken;
 use super::dialogue::{Dialogue, Opening};
 use super::setup::Introduction;
 
@@ -28,44 +28,6 @@ const RETRY_NS: u64 = SECOND_NS;
 const SEQNOS_NS: u64 = 2 * SECOND_NS;
 const SEQNOS: Opaque = Opaque([0, 0, 0xff, 0xff]);
 const REGISTRATION: Opaque = Opaque([0, 0, 0xff, 0xfe]);
-
-/// Why a connection is given up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Broken {
-    /// It could not be set up.
-    Refused(String),
-    /// The producer broke the protocol.
-    Violation(Option<VbId>, Violation),
-    /// A vBucket here could not follow.
-    Stuck(VbId, String),
-    /// Nothing was heard for too long.
-    Silent,
-    /// The node follows another one itself: its host and port.
-    Elsewhere(String, u16),
-}
-
-impl Broken {
-    /// Where to go instead.
-    pub(super) fn elsewhere(self) -> Option<(String, u16)> {
-        match self {
-            Self::Elsewhere(host, port) => Some((host, port)),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(reason) => f.write_str(reason),
-            Self::Violation(Some(vb), violation) => write!(f, "{vb}: {violation}"),
-            Self::Violation(None, violation) => violation.fmt(f),
-            Self::Stuck(vb, reason) => write!(f, "{vb}: {reason}"),
-            Self::Elsewhere(host, port) => write!(f, "that node follows {host}:{port}"),
-            Self::Silent => f.write_str("the active node was silent for too long"),
-        }
-    }
-}
 
 /// A connection to the active node.
 pub(super) struct Consumer<'a, T> {

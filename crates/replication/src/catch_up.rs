@@ -13,7 +13,7 @@ use session::consumer::{Answered, Intake, Pushed, Target, Wrong};
 use wire::dcp::StreamFlags;
 use wire::{Frame, Opcode, Status};
 
-use super::consumer::Broken;
+use super::broken::Broken;
 use super::dialogue::{Dialogue, Opening};
 use super::setup::Introduction;
 

@@ -1,0 +1,107 @@
+//! The replica's connection: connects, reads, writes, connects again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{fmt, io};
+
+use registry::{Progress, Registry, ServedBucket};
+use session::consumer::Wishes;
+use tokio::sync::watch;
+
+use super::broken::Broken;
+use super::setup::Introduction;
+use crate::order::Order;
+use crate::replica_of::ReplicaOf;
+
+/// Between two connections: doubled with each that brought nothing.
+pub(super) const BACKOFF_MIN: Duration = Duration::from_millis(100);
+pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// The same of a node that is asked for what it has before a promotion.
+pub(super) const FETCH_CONNECT_LIMIT: Duration = Duration::from_secs(2);
+pub(super) const FETCH_STALL_LIMIT: Duration = Duration::from_secs(5);
+pub(super) const READ_BYTES: usize = 256 << 10;
+/// The flow-control window: a share of the quota, within bounds.
+const WINDOW_SHARE: u64 = 20;
+const WINDOW_BYTES_MIN: u64 = 1 << 20;
+const WINDOW_BYTES_MAX: u64 = 256 << 20;
+
+/// Everything that the replica's thread works with.
+pub(super) struct Link {
+    pub(super) node: Arc<Registry>,
+    pub(super) served: Arc<ServedBucket>,
+    pub(super) of: ReplicaOf,
+    /// Whether what is here may still be given up for a node of an earlier epoch, or for another bucket: until
+    /// one was followed.
+    pub(super) demote: Arc<AtomicBool>,
+    pub(super) progress: Arc<Progress>,
+}
+
+/// Why a conversation ended.
+pub(super) enum End {
+    Ordered,
+    Lost(io::Error),
+    Broken(Broken),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ordered => f.write_str("there is another order"),
+            Self::Lost(error) => error.fmt(f),
+            Self::Broken(broken) => broken.fmt(f),
+        }
+    }
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+impl From<Broken> for End {
+    fn from(broken: Broken) -> Self {
+        Self::Broken(broken)
+    }
+}
+
+impl Link {
+    pub(super) fn configured(&self) -> (String, u16) {
+        (self.of.host.clone(), self.of.port)
+    }
+
+    pub(super) async fn pause(&self, length: Duration, orders: &mut watch::Receiver<Order>) {
+        tokio::select! {
+            () = tokio::time::sleep(length) => {}
+            _ = orders.changed() => {}
+        }
+    }
+
+    pub(super) fn introduction(&self, at: &(String, u16)) -> Introduction {
+        let quota = self.served.bucket.memory().quota();
+        let window = (quota / WINDOW_SHARE).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
+        Introduction {
+            user: self.of.username.clone(),
+            password: self.of.password.clone(),
+            nonce: format!(
+                "{:016x}{:016x}",
+                self.node.env.random_u64(),
+                self.node.env.random_u64()
+            ),
+            bucket: self.of.bucket.clone(),
+            name: format!("replica:{}:{}", self.node.uuid, self.of.bucket),
+            wishes: Wishes {
+                window_bytes: window as u32,
+                consumer: self.node.uuid.clone(),
+            },
+            about: registry::introduction(
+                &self.node,
+                &self.served,
+                self.demote.load(Ordering::Relaxed),
+            ),
+            must_register: *at != self.configured(),
+            tells: false,
+        }
+    }
+}
