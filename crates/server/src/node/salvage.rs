@@ -8,7 +8,6 @@ use storage::{SalvageError, Salvaged};
 
 use super::data_dir::{BUCKETS, Identities, stores};
 use super::{node_file, private};
-use tls;
 
 /// The quota of a bucket whose settings are lost.
 const QUOTA_BYTES: u64 = 256 << 20;
