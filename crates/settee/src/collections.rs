@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use client::{Client, Message};
 use server::collections::{CollectionSettings, Manifest, ManifestError, of_json, to_json};
 use wire::{Opcode, Status};
 
-use crate::client::{Client, ConnectArgs, Message};
+use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
 

@@ -1,9 +1,10 @@
 //! `settee compact`: has a server look through vBuckets for what may go from its disk.
 
+use client::{ClientError, Message};
 use model::VbId;
 use wire::{Opcode, Status};
 
-use crate::client::{ClientError, ConnectArgs, Message};
+use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
 

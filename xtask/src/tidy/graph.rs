@@ -10,7 +10,7 @@ use super::Findings;
 use crate::workspace::Workspace;
 
 /// Crate of ours, and the crates of ours it may depend on. A new crate needs a decision record.
-const ALLOWED: [(&str, &[&str]); 10] = [
+const ALLOWED: [(&str, &[&str]); 11] = [
     ("model", &[]),
     ("wire", &["model"]),
     ("engine", &["model"]),
@@ -21,7 +21,8 @@ const ALLOWED: [(&str, &[&str]); 10] = [
         "server",
         &["bucket", "engine", "identity", "storage", "wire", "model"],
     ),
-    ("settee", &["server", "identity", "wire", "model"]),
+    ("client", &["identity", "wire", "model"]),
+    ("settee", &["server", "client", "identity", "wire", "model"]),
     ("benchkit", &[]),
     ("xtask", &[]),
 ];
@@ -51,7 +52,7 @@ const RUNTIMES: [&str; 14] = [
 ];
 
 /// Crates with their own list of banned clocks, threads and files.
-const WITH_BANS: [&str; 4] = ["engine", "bucket", "storage", "identity"];
+const WITH_BANS: [&str; 5] = ["engine", "bucket", "storage", "identity", "client"];
 
 /// Every edge between crates of ours is one of [`ALLOWED`]; no runtime below `server`.
 pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {

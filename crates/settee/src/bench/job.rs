@@ -3,15 +3,14 @@
 use std::time::{Duration, Instant};
 
 use model::Cas;
-use wire::{Decoded, Frame, Magic, Status};
+use wire::{Frame, FrameError, Magic, Status};
 
 use super::connection::{Connection, Pending};
 use super::error::{JobError, lost, protocol};
 use super::measure::Counts;
 use super::options::Amount;
 use super::pace::Pace;
-use super::workload::{Kind, Workload};
-use crate::client::ANSWER_LIMITS;
+use super::workload::{Kind, Operation, Workload};
 
 /// Longest wait of a poll: how soon a stall is noticed.
 const PATIENCE_MAX: Duration = Duration::from_millis(100);
@@ -232,7 +231,7 @@ impl Job {
             let Some(operation) = self.next_operation(workload) else {
                 break;
             };
-            connection.issue(operation, (intended_ns, now_ns), |request, out| {
+            connection.issue(operation, intended_ns, now_ns, |request, out| {
                 workload.encode(request, out);
             });
             self.outstanding += 1;
@@ -260,7 +259,7 @@ impl Job {
         }
     }
 
-    fn next_operation(&mut self, workload: &mut Workload) -> Option<(Kind, u64)> {
+    fn next_operation(&mut self, workload: &mut Workload) -> Option<Operation> {
         match &mut self.source {
             Source::Load {
                 next, to, again, ..
@@ -272,7 +271,10 @@ impl Job {
                         key
                     })
                 })?;
-                Some((Kind::Set, key))
+                Some(Operation {
+                    kind: Kind::Set,
+                    key,
+                })
             }
             Source::Mixed { left } => {
                 *left = left.checked_sub(1)?;
@@ -311,33 +313,26 @@ impl Job {
         run: Option<u32>,
         now_ns: u64,
     ) -> Result<(), JobError> {
-        loop {
-            let bytes = connection.input.bytes();
-            let decoded = wire::decode(bytes, ANSWER_LIMITS);
-            match decoded.map_err(|error| protocol(connection.number, error.to_string()))? {
-                Decoded::Incomplete { more } => {
-                    connection.input.make_room(more);
-                    return Ok(());
-                }
-                Decoded::Frame { frame, consumed } => {
-                    if frame.header.magic != Magic::ServerRequest {
-                        let pending = match_answer(&mut connection.pending, &frame)
-                            .map_err(|reason| protocol(connection.number, reason))?;
-                        let answer = Checked {
-                            pending,
-                            status: frame.status(),
-                            cas: frame.header.cas,
-                            value: frame.value,
-                        };
-                        if let Some(run) = run {
-                            self.verify(&mut connection.memory, &answer, run);
-                        }
-                        self.count(&answer, now_ns)?;
-                    }
-                    connection.input.consume(consumed);
-                }
+        let number = connection.number;
+        let broken = |error: FrameError| protocol(number, error.to_string());
+        while let Some(frame) = connection.input.next().map_err(broken)? {
+            if frame.header.magic == Magic::ServerRequest {
+                continue;
             }
+            let pending = match_answer(&mut connection.pending, &frame)
+                .map_err(|reason| protocol(number, reason))?;
+            let answer = Checked {
+                pending,
+                status: frame.status(),
+                cas: frame.header.cas,
+                value: frame.value,
+            };
+            if let Some(run) = run {
+                self.verify(&mut connection.memory, &answer, run);
+            }
+            self.count(&answer, now_ns)?;
         }
+        Ok(())
     }
 
     fn verify(&mut self, memory: &mut super::verify::Memory, answer: &Checked<'_>, run: u32) {
@@ -346,7 +341,7 @@ impl Job {
         }
         let stamp = answer.pending.request.stamp(run);
         let violations = &mut self.counts.violations;
-        match answer.pending.request.kind {
+        match answer.pending.request.operation.kind {
             Kind::Set => memory.wrote(stamp, answer.cas, violations),
             Kind::Get => memory.read(stamp, answer.value, answer.cas, violations),
             Kind::Delete => {}
@@ -360,7 +355,7 @@ impl Job {
         let latency_ns = now_ns.saturating_sub(answer.pending.intended_ns);
         counts.latencies.record(latency_ns);
         counts.ops += u64::from(self.end_ns.is_none_or(|end_ns| now_ns <= end_ns));
-        let kind = answer.pending.request.kind;
+        let kind = answer.pending.request.operation.kind;
         match kind {
             Kind::Get => counts.gets += 1,
             Kind::Set | Kind::Delete => {
@@ -381,13 +376,13 @@ impl Job {
             }
             status => {
                 counts.error(status);
-                self.load_again(answer.pending.request.key, status, now_ns)
+                self.load_again(answer.pending.request.operation.key, status, now_ns)
             }
         }
     }
 
     /// While loading, a key that was refused for the moment is sent again, after a pause that
-    /// lets the server make room. One that makes none for a while keeps nobody waiting.
+    /// lets the server make room. A server that makes none for a while ends the load.
     fn load_again(&mut self, key: u64, status: Status, now_ns: u64) -> Result<(), JobError> {
         let Source::Load {
             again, stored_ns, ..

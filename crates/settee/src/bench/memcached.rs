@@ -5,8 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use client::Address;
+
 use super::options::Plan;
-use crate::client::Address;
 use crate::exit::{Failure, Sysexit};
 
 /// Threads, as many as a node uses on the machine of the published figures.
@@ -77,7 +78,7 @@ impl Memcached {
             host: Ipv4Addr::LOCALHOST.to_string(),
             port: self.port,
             login: None,
-            tls: None,
+            over_tls: false,
         }
     }
 

@@ -28,7 +28,6 @@ mod workload;
 
 pub(crate) use options::Args;
 
-use crate::client::ClientError;
 use crate::exit::{Failure, Sysexit};
 use crate::output::{self, Progress, Style};
 use memcached::Memcached;
@@ -56,12 +55,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let progress = Progress::new(args.json);
     let mut sides = Vec::new();
     for target in targets(args, memcached.as_ref())? {
-        progress.show(&format!("connecting to {}", target.address));
+        progress.show(&format!("connecting to {}", target.server.address));
         sides.push(Side::open(target, &plan, random_run()?)?);
     }
     let watched = args.overcommit.is_some() || args.watch_memory;
     let mut watch = watched
-        .then(|| Watch::start(&sides[0].target, &plan))
+        .then(|| Watch::start(&sides[0].target))
         .transpose()?;
     measure(&mut sides, &plan, &progress, watch.as_mut())?;
     drop(progress);
@@ -84,20 +83,23 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     verdict(&report)
 }
 
-fn targets(args: &Args, memcached: Option<&Memcached>) -> Result<Vec<Target>, ClientError> {
+fn targets(args: &Args, memcached: Option<&Memcached>) -> Result<Vec<Target>, Failure> {
     let first = Target {
         name: "A".to_owned(),
-        address: args.connect.address()?,
+        server: args.connect.options()?,
         pid: args.server_pid,
     };
     let second = match (memcached, &args.vs) {
-        (Some(memcached), _) => Some((memcached.address(), Some(memcached.pid()))),
-        (None, Some(address)) => Some((args.connect.trusting(address)?, args.vs_pid)),
+        (Some(memcached), _) => {
+            let server = args.connect.options_of(&memcached.address())?;
+            Some((server, Some(memcached.pid())))
+        }
+        (None, Some(address)) => Some((args.connect.options_of(address)?, args.vs_pid)),
         (None, None) => None,
     };
-    let second = second.map(|(address, pid)| Target {
+    let second = second.map(|(server, pid)| Target {
         name: "B".to_owned(),
-        address,
+        server,
         pid,
     });
     Ok(std::iter::once(first).chain(second).collect())

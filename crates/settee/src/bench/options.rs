@@ -3,13 +3,14 @@
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use client::Address;
 use model::DurabilityLevel;
 
 use super::dcp::{Load, Origin, Scenario};
 use super::distribution::Distribution;
 use super::sizes::Sizes;
 use super::verify;
-use crate::client::{Address, ConnectArgs};
+use crate::connect::ConnectArgs;
 use crate::exit::Failure;
 
 /// Most connections to one server.
@@ -278,7 +279,7 @@ impl Args {
             durability: self.durability.0,
             load_first: self.load_first,
             seed: self.seed,
-            timeout: self.connect.timeout(),
+            timeout: Duration::from_secs(self.connect.timeout),
             stamped_since: None,
         })
     }

@@ -91,7 +91,7 @@ impl Report {
         let column = |side: &Side| {
             Column::new(
                 side.target.name.clone(),
-                side.target.address.to_string(),
+                side.target.server.address.to_string(),
                 &side.slices,
             )
         };

@@ -5,6 +5,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use client::{Client, ConnectOptions, KeyForm, Link, SaltedCache};
+
 use super::cpu;
 use super::error::JobError;
 use super::job::Task;
@@ -12,16 +14,15 @@ use super::measure::{Counts, Slice};
 use super::options::{Amount, Plan};
 use super::worker::{Done, Worker};
 use super::workload::Workload;
-use crate::client::{Address, Client, KeyForm, Link, SaltedCache, code_of_status};
-use crate::exit::{Failure, Sysexit};
+use crate::exit::{Failure, Sysexit, code_of_status};
 
 /// Where a server is and how it is called in the report.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// Name in the report.
     pub(crate) name: String,
-    /// Where it is.
-    pub(crate) address: Address,
+    /// How to connect to it.
+    pub(crate) server: ConnectOptions,
     /// Its process, when its CPU time is to be measured.
     pub(crate) pid: Option<u32>,
 }
@@ -180,7 +181,10 @@ impl Side {
         };
         Failure::new(
             code,
-            format!("{} ({}): {error}", self.target.name, self.target.address),
+            format!(
+                "{} ({}): {error}",
+                self.target.name, self.target.server.address
+            ),
         )
     }
 }
@@ -218,7 +222,7 @@ fn connect_all(target: &Target, plan: &Plan) -> Result<(Vec<Link<TcpStream>>, Ke
     let mut sockets = Vec::with_capacity(plan.connections as usize);
     let mut key_form = KeyForm::default();
     for _ in 0..plan.connections {
-        let client = Client::connect(&target.address, plan.timeout, &mut cache)?;
+        let client = Client::connect(&target.server, &mut cache)?;
         key_form = client.key_form();
         sockets.push(client.into_stream());
     }

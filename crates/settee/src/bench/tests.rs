@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use client::testing::{FakeServer, Fault};
+
 use super::distribution::Distribution;
 use super::measure::Counts;
 use super::options::{Amount, Ratio};
 use super::sizes::Sizes;
 use super::*;
-use crate::testing::{FakeServer, Fault};
 
 const KEYS: u64 = 50;
 
@@ -37,7 +38,7 @@ fn plan() -> Plan {
 fn run_against(server: &FakeServer, plan: &Plan) -> Result<Vec<Side>, Failure> {
     let target = Target {
         name: "A".to_owned(),
-        address: server.address(),
+        server: server.options(),
         pid: None,
     };
     let mut sides = vec![Side::open(target, plan, 7)?];

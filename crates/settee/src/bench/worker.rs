@@ -4,6 +4,7 @@ use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
+use client::Link;
 use mio::{Events, Interest, Poll, Token};
 
 use super::connection::Connection;
@@ -13,7 +14,6 @@ use super::measure::Counts;
 use super::options::Plan;
 use super::pace::Alarm;
 use super::workload::Workload;
-use crate::client::Link;
 
 /// Events taken at once.
 const EVENTS_MAX: usize = 1_024;

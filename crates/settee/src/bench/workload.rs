@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use client::{KeyForm, Message};
 use model::{Cas, DurabilityLevel};
 use wire::{Opaque, Opcode};
 
@@ -11,7 +12,6 @@ use super::options::Plan;
 use super::random::Random;
 use super::sizes::Sizes;
 use super::verify::{HEADER_BYTES, Stamp};
-use crate::client::{KeyForm, Message};
 
 /// Bytes of a user's key.
 pub(crate) const KEY_BYTES: usize = 16;
@@ -34,6 +34,15 @@ pub(crate) enum Kind {
     Set,
     /// Removes a document.
     Delete,
+}
+
+/// An operation on a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Operation {
+    /// What to do.
+    pub(crate) kind: Kind,
+    /// Number of the key.
+    pub(crate) key: u64,
 }
 
 /// The user's key with a number.
@@ -96,14 +105,15 @@ impl Workload {
         }
     }
 
-    /// What to do next, and to which key.
-    pub(crate) fn draw(&mut self) -> (Kind, u64) {
+    /// The next operation.
+    pub(crate) fn draw(&mut self) -> Operation {
         let kind = match self.sets {
             0 => Kind::Get,
             sets if self.random.below(self.of) < sets => self.kind_of_write(),
             _ => Kind::Get,
         };
-        (kind, self.sampler.draw(&mut self.random))
+        let key = self.sampler.draw(&mut self.random);
+        Operation { kind, key }
     }
 
     fn kind_of_write(&mut self) -> Kind {
@@ -122,19 +132,19 @@ impl Workload {
     /// Appends a request to `out`. `writer` and `version` go into a value that is to be checked.
     pub(crate) fn encode(&mut self, request: &Request, out: &mut Vec<u8>) {
         let start = out.len();
-        out.extend_from_slice(match request.kind {
+        out.extend_from_slice(match request.operation.kind {
             Kind::Get => &self.get,
             Kind::Set => &self.set,
             Kind::Delete => &self.delete,
         });
-        let key = key_of(request.key);
+        let key = key_of(request.operation.key);
         let frame = &mut out[start..];
         let vbucket = self.key_form.vbucket(&key);
         frame[VBUCKET_AT..VBUCKET_AT + 2].copy_from_slice(&vbucket.0.to_be_bytes());
         frame[OPAQUE_AT..OPAQUE_AT + 4].copy_from_slice(&request.opaque.0);
         let digits_at = frame.len() - DIGITS;
         frame[digits_at..].copy_from_slice(&key[KEY_PREFIX.len()..]);
-        if request.kind == Kind::Set {
+        if request.operation.kind == Kind::Set {
             self.append_value(request, start, out);
         }
     }
@@ -163,9 +173,7 @@ impl Workload {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     /// What to do.
-    pub(crate) kind: Kind,
-    /// Number of the key.
-    pub(crate) key: u64,
+    pub(crate) operation: Operation,
     /// To be echoed by the server.
     pub(crate) opaque: Opaque,
     /// Number of the connection.
@@ -181,7 +189,7 @@ impl Request {
     pub(crate) fn stamp(&self, run: u32) -> Stamp {
         Stamp {
             run,
-            key: self.key,
+            key: self.operation.key,
             writer: self.writer,
             version: self.version,
         }
@@ -251,8 +259,10 @@ mod tests {
 
     fn request(kind: Kind) -> Request {
         Request {
-            kind,
-            key: 123_456_789,
+            operation: Operation {
+                kind,
+                key: 123_456_789,
+            },
             opaque: Opaque(*b"opaq"),
             writer: 5,
             version: 6,
@@ -331,7 +341,7 @@ mod tests {
     fn operations_keep_their_ratio() {
         let mut workload = Workload::new(&plan(false), KeyForm::default(), 0, 0);
         let sets = (0..10_000)
-            .filter(|_| workload.draw().0 == Kind::Set)
+            .filter(|_| workload.draw().kind == Kind::Set)
             .count();
         assert!((2_300..2_700).contains(&sets), "{sets}");
     }

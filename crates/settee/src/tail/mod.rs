@@ -16,6 +16,7 @@ use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use client::{Client, ClientError, ConnectOptions, Feed, Message, SaltedCache};
 use model::{Seqno, VbId};
 use server::changes::{Collections, Place, Position, PositionError, Streams};
 use wire::dcp::OpenFlags;
@@ -28,7 +29,7 @@ use self::lines::{Format, Lines};
 use self::session::{Broken, Ended, Session, Tail};
 use self::state::StateFile;
 use self::target::{Part, Target};
-use crate::client::{Address, Client, ClientError, ConnectArgs, Feed, Message, SaltedCache};
+use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 
 /// Follow the changes of documents, one line of JSON each.
@@ -110,8 +111,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 /// The server cannot be reached or refuses, the state file cannot be used, or standard output
 /// cannot be written.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let mut address = args.connect.address()?;
-    let Some(login) = &mut address.login else {
+    let mut server = args.connect.options()?;
+    let Some(login) = &mut server.address.login else {
         return Err(Failure::usage(
             "--connect: memcached has no changes to follow; use couchbase://",
         ));
@@ -128,8 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let saved = file.as_ref().map_or(Ok(None), StateFile::load)?;
     let interrupt = Interrupt::watch()?;
     let mut dial = Dial {
-        address,
-        timeout: args.connect.timeout(),
+        server,
         window_bytes: args.window,
         part: target.part.clone(),
         keys_only: args.keys_only,
@@ -209,8 +209,7 @@ fn follow(
 
 /// How to get a connection.
 struct Dial {
-    address: Address,
-    timeout: Duration,
+    server: ConnectOptions,
     window_bytes: u32,
     part: Option<Part>,
     keys_only: bool,
@@ -226,7 +225,7 @@ struct Connection {
 
 impl Dial {
     fn connect(&mut self) -> Result<Connection, Broken> {
-        let mut client = Client::connect(&self.address, self.timeout, &mut self.cache)?;
+        let mut client = Client::connect(&self.server, &mut self.cache)?;
         let collections = if client.key_form().collections {
             let answer = client.expect_success(&Message::new(Opcode::COLLECTIONS_GET_MANIFEST))?;
             Collections::of_manifest(&answer.value)

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use client::{ClientError, Feed, Outgoing};
 use model::VbId;
 use server::changes::{self, Collections, Streams, Told};
 use wire::dcp::{BufferAck, EndReason, StreamRequest, flow_bytes_of, parse_rollback};
@@ -11,8 +12,7 @@ use wire::{Envelope, Frame, Malformed, Opaque, Opcode, Response, Status};
 use super::interrupt::Interrupt;
 use super::keeper::Keeper;
 use super::lines::{Lines, Unwritten};
-use crate::client::{ClientError, Feed, Outgoing, code_of_status};
-use crate::exit::{Failure, Sysexit};
+use crate::exit::{Failure, Sysexit, code_of_status};
 
 /// How long one wait for bytes is; an interrupt is noticed that late.
 const TICK: Duration = Duration::from_millis(100);

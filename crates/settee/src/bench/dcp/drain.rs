@@ -2,13 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use super::follower::CLOSED_WINDOW;
 use super::{Bench, Origin, Sheet};
 use crate::bench::cpu::process_cpu;
 use crate::bench::to_f64;
 use crate::exit::Failure;
-
-/// Bytes that a server may send before its streams are let go: next to nothing.
-pub(super) const CLOSED_WINDOW: u32 = 1;
 
 /// Writes all documents, then drains them from where they were told to be.
 pub(super) fn run(bench: &mut Bench, from: Origin) -> Result<Sheet, Failure> {

@@ -3,13 +3,14 @@
 
 use std::time::Instant;
 
-use super::drain::{CLOSED_WINDOW, Cpu};
-use super::follower::Figures;
+use client::ClientError;
+
+use super::drain::Cpu;
+use super::follower::{CLOSED_WINDOW, Figures};
 use super::idle::touch_every_vbucket;
 use super::{Bench, Follower, Sheet};
 use crate::bench::to_f64;
 use crate::bench::workload::number_of;
-use crate::client::ClientError;
 use crate::exit::{Failure, Sysexit};
 
 /// The unit in which the time to catch up is told.

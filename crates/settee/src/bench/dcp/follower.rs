@@ -1,23 +1,21 @@
 //! A connection with a stream of every vBucket, and how far each of them came.
 
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use client::{Client, ClientError, Feed, Message, Outgoing};
 use model::{Seqno, SnapshotRange, VbId, VbUuid};
 use wire::dcp::{
     BufferAck, DcpControl, MarkerFlags, OpenFlags, SnapshotMarker, StreamEnd, StreamFlags,
     StreamRequest, flow_bytes_of,
 };
-use wire::{Decoded, Envelope, Frame, Message as _, Opaque, Opcode, Response, Status};
+use wire::{Envelope, Frame, Message as _, Opaque, Opcode, Response, Status};
 
-use crate::bench::connection::Input;
 use crate::bench::random_run;
-use crate::client::{ANSWER_LIMITS, Client, ClientError, Link, Message, code_of_status};
-use crate::exit::{Failure, Sysexit};
+use crate::exit::{Failure, Sysexit, code_of_status};
 
-/// Bytes that are read at once.
-const INPUT_BYTES: usize = 256 * 1024;
-/// How long one wait for bytes is.
+/// Window of a connection whose server is to send next to nothing.
+pub(super) const CLOSED_WINDOW: u32 = 1;
+/// Longest wait of one read.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Bytes and messages that came.
@@ -33,9 +31,9 @@ pub(super) struct Figures {
     pub(super) bytes: u64,
 }
 
-/// One stream.
+/// How far a stream has come.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct StreamPosition {
     reached: Seqno,
     wanted: Seqno,
     disk: bool,
@@ -43,17 +41,20 @@ struct Place {
 
 /// The streams of one connection.
 pub(super) struct Follower {
-    stream: Link<TcpStream>,
-    input: Input,
-    output: Vec<u8>,
-    places: Vec<Place>,
+    feed: Feed,
+    streams: Streams,
+    window: u32,
+    timeout: Duration,
+}
+
+/// Where the streams are, and what came on them.
+struct Streams {
+    positions: Vec<StreamPosition>,
     /// Streams that have not reached what is wanted of them.
     behind: usize,
     /// Streams that were asked for and not granted yet.
     unanswered: usize,
-    window: u32,
     unacknowledged: usize,
-    timeout: Duration,
     figures: Figures,
 }
 
@@ -83,35 +84,33 @@ impl Follower {
             let (name, value) = (name.as_bytes(), value.as_bytes());
             client.expect_success(&Message::with(Opcode::DCP_CONTROL, name, value))?;
         }
-        let stream = client.into_stream();
-        stream.socket().set_read_timeout(Some(TICK)).map_err(lost)?;
         Ok(Self {
-            stream,
-            input: Input::new(INPUT_BYTES),
-            output: Vec::new(),
-            places: vec![Place::default(); usize::from(vbuckets)],
-            behind: 0,
-            unanswered: 0,
+            feed: Feed::new(client),
+            streams: Streams {
+                positions: vec![StreamPosition::default(); usize::from(vbuckets)],
+                behind: 0,
+                unanswered: 0,
+                unacknowledged: 0,
+                figures: Figures::default(),
+            },
             window,
-            unacknowledged: 0,
             timeout,
-            figures: Figures::default(),
         })
     }
 
-    /// How many streams there are.
+    /// Number of streams.
     pub(super) fn streams(&self) -> usize {
-        self.places.len()
+        self.streams.positions.len()
     }
 
     /// What came so far.
     pub(super) fn figures(&self) -> Figures {
-        self.figures
+        self.streams.figures
     }
 
     /// Asks for all streams, from the beginning and without an end.
     pub(super) fn request_all(&mut self) -> Result<(), Failure> {
-        for index in 0..self.places.len() {
+        for index in 0..self.streams() {
             let request = StreamRequest {
                 flags: StreamFlags(0),
                 start: Seqno::ZERO,
@@ -128,12 +127,10 @@ impl Follower {
                 opaque: Opaque((index as u32).to_be_bytes()),
                 ..Envelope::default()
             };
-            request
-                .encode(&envelope, &mut self.output)
-                .map_err(ClientError::from)?;
+            self.feed.output().post(&request, &envelope)?;
         }
-        self.unanswered = self.places.len();
-        self.flush()
+        self.streams.unanswered = self.streams();
+        Ok(self.feed.flush()?)
     }
 
     /// Lets the server send without acknowledgements from now on.
@@ -142,16 +139,14 @@ impl Follower {
             name: b"connection_buffer_size",
             value: b"0",
         };
-        control
-            .encode(&Envelope::default(), &mut self.output)
-            .map_err(ClientError::from)?;
+        self.feed.output().post(&control, &Envelope::default())?;
         self.window = 0;
-        self.flush()
+        Ok(self.feed.flush()?)
     }
 
     /// Reads until every stream is granted.
     pub(super) fn follow_to_grants(&mut self) -> Result<(), Failure> {
-        self.read_until(|follower| follower.unanswered == 0, &mut |_, _| {})
+        self.read_until(|streams| streams.unanswered == 0, &mut |_, _| {})
     }
 
     /// Reads until every stream has come as far as `wanted` says.
@@ -165,23 +160,17 @@ impl Follower {
         wanted: &[(VbId, Seqno)],
         on_mutation: &mut impl FnMut(&[u8], &[u8]),
     ) -> Result<(), Failure> {
-        self.behind = 0;
-        for (vb, seqno) in wanted {
-            if let Some(place) = self.places.get_mut(usize::from(vb.0)) {
-                place.wanted = *seqno;
-                self.behind += usize::from(place.reached < *seqno);
-            }
-        }
-        self.read_until(|follower| follower.behind == 0, on_mutation)
+        self.streams.want(wanted);
+        self.read_until(|streams| streams.behind == 0, on_mutation)
     }
 
     fn read_until(
         &mut self,
-        done: impl Fn(&Self) -> bool,
+        done: impl Fn(&Streams) -> bool,
         on_mutation: &mut impl FnMut(&[u8], &[u8]),
     ) -> Result<(), Failure> {
         let mut heard = Instant::now();
-        while !done(self) {
+        while !done(&self.streams) {
             if self.read(on_mutation)? {
                 heard = Instant::now();
             } else if heard.elapsed() > self.timeout {
@@ -198,75 +187,45 @@ impl Follower {
         &mut self,
         on_mutation: &mut impl FnMut(&[u8], &[u8]),
     ) -> Result<bool, Failure> {
-        let before = self.input.bytes().len();
-        self.input.fill(&mut self.stream).map_err(lost)?;
-        let came = self.input.bytes().len() > before;
-        let mut consumed = 0;
-        let missing = loop {
-            let bytes = &self.input.bytes()[consumed..];
-            let decoded = wire::decode(bytes, ANSWER_LIMITS);
-            match decoded.map_err(|error| ClientError::broken("streaming", &error))? {
-                Decoded::Incomplete { more } => break more,
-                Decoded::Frame {
-                    frame,
-                    consumed: length,
-                } => {
-                    consumed += length;
-                    let mut taker = Taker {
-                        places: &mut self.places,
-                        figures: &mut self.figures,
-                        output: &mut self.output,
-                        behind: &mut self.behind,
-                        unanswered: &mut self.unanswered,
-                    };
-                    taker.take(&frame, on_mutation)?;
-                    self.unacknowledged += flow_bytes_of(&frame);
-                }
-            }
-        };
-        self.input.consume(consumed);
-        self.input.make_room(missing);
+        let streams = &mut self.streams;
+        let came = self
+            .feed
+            .receive(TICK, |frame, out| streams.take(frame, out, on_mutation))?;
         self.acknowledge()?;
-        self.flush()?;
+        self.feed.flush()?;
         Ok(came)
     }
 
     fn acknowledge(&mut self) -> Result<(), Failure> {
-        if self.window == 0 || self.unacknowledged < self.window as usize / 2 {
+        let unacknowledged = &mut self.streams.unacknowledged;
+        if self.window == 0 || *unacknowledged < self.window as usize / 2 {
             return Ok(());
         }
-        let bytes = u32::try_from(self.unacknowledged).unwrap_or(u32::MAX);
-        self.unacknowledged -= bytes as usize;
+        let bytes = u32::try_from(*unacknowledged).unwrap_or(u32::MAX);
+        *unacknowledged -= bytes as usize;
         let ack = BufferAck { bytes };
-        ack.encode(&Envelope::default(), &mut self.output)
-            .map_err(ClientError::from)?;
-        Ok(())
+        Ok(self.feed.output().post(&ack, &Envelope::default())?)
     }
+}
 
-    fn flush(&mut self) -> Result<(), Failure> {
-        if !self.output.is_empty() {
-            std::io::Write::write_all(&mut self.stream, &self.output).map_err(lost)?;
-            self.output.clear();
+impl Streams {
+    fn want(&mut self, wanted: &[(VbId, Seqno)]) {
+        self.behind = 0;
+        for (vb, seqno) in wanted {
+            if let Some(position) = self.positions.get_mut(usize::from(vb.0)) {
+                position.wanted = *seqno;
+                self.behind += usize::from(position.reached < *seqno);
+            }
         }
-        Ok(())
     }
-}
 
-/// What a message changes.
-struct Taker<'a> {
-    places: &'a mut [Place],
-    figures: &'a mut Figures,
-    output: &'a mut Vec<u8>,
-    behind: &'a mut usize,
-    unanswered: &'a mut usize,
-}
-
-impl Taker<'_> {
     fn take(
         &mut self,
         frame: &Frame<'_>,
+        out: &mut Outgoing,
         on_mutation: &mut impl FnMut(&[u8], &[u8]),
     ) -> Result<(), Failure> {
+        self.unacknowledged += flow_bytes_of(frame);
         let header = frame.header;
         if header.magic.is_client_response() {
             return self.take_answer(frame);
@@ -278,7 +237,7 @@ impl Taker<'_> {
         match header.opcode {
             Opcode::DCP_NOOP => {
                 let answer = Response::new(Opcode::DCP_NOOP, header.opaque, Status::SUCCESS);
-                answer.encode(self.output);
+                out.answer(&answer);
                 Ok(())
             }
             Opcode::DCP_MUTATION => {
@@ -302,40 +261,40 @@ impl Taker<'_> {
             }
         }
         if frame.header.opcode == Opcode::DCP_STREAM_REQ {
-            *self.unanswered = self.unanswered.saturating_sub(1);
+            self.unanswered = self.unanswered.saturating_sub(1);
         }
         Ok(())
     }
 
-    fn place(&mut self, frame: &Frame<'_>) -> Result<&mut Place, Failure> {
+    fn position(&mut self, frame: &Frame<'_>) -> Result<&mut StreamPosition, Failure> {
         let index = u32::from_be_bytes(frame.header.opaque.0) as usize;
-        let place = self.places.get_mut(index);
-        place.ok_or_else(|| broken("a message of an unknown stream"))
+        let position = self.positions.get_mut(index);
+        position.ok_or_else(|| broken("a message of an unknown stream"))
     }
 
     fn change(&mut self, frame: &Frame<'_>) -> Result<(), Failure> {
         self.figures.changes += 1;
-        let from_disk = self.place(frame)?.disk;
+        let from_disk = self.position(frame)?.disk;
         self.figures.from_disk += u64::from(from_disk);
         self.reach(frame)
     }
 
     fn reach(&mut self, frame: &Frame<'_>) -> Result<(), Failure> {
         let seqno = seqno_of(frame)?;
-        let place = self.place(frame)?;
-        if seqno <= place.reached {
+        let position = self.position(frame)?;
+        if seqno <= position.reached {
             return Err(broken("seqnos do not ascend"));
         }
-        let arrives = place.reached < place.wanted && seqno >= place.wanted;
-        place.reached = seqno;
-        *self.behind -= usize::from(arrives);
+        let arrives = position.reached < position.wanted && seqno >= position.wanted;
+        position.reached = seqno;
+        self.behind -= usize::from(arrives);
         Ok(())
     }
 
     fn snapshot(&mut self, frame: &Frame<'_>) -> Result<(), Failure> {
         self.figures.snapshots += 1;
         let marker = SnapshotMarker::read(frame).map_err(|error| broken(&error.to_string()))?;
-        self.place(frame)?.disk = marker.flags.contains(MarkerFlags::DISK);
+        self.position(frame)?.disk = marker.flags.contains(MarkerFlags::DISK);
         Ok(())
     }
 }
@@ -355,11 +314,6 @@ fn ended(frame: &Frame<'_>) -> Failure {
     }
 }
 
-pub(super) fn broken(reason: &str) -> Failure {
+fn broken(reason: &str) -> Failure {
     ClientError::broken("streaming", &reason).into()
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "the form that map_err takes")]
-pub(super) fn lost(error: std::io::Error) -> Failure {
-    Failure::new(Sysexit::Unavailable, format!("streaming: {error}"))
 }

@@ -3,14 +3,15 @@
 use std::thread;
 use std::time::Duration;
 
+use client::Message;
+use model::VbId;
+use wire::Opcode;
+
 use super::drain::Cpu;
 use super::{Bench, Sheet};
 use crate::bench::options::Amount;
 use crate::bench::to_f64;
-use crate::client::Message;
 use crate::exit::{Failure, Sysexit};
-use model::VbId;
-use wire::Opcode;
 
 /// Opens streams on many connections and looks at the server's memory.
 pub(super) fn run(bench: &mut Bench) -> Result<Sheet, Failure> {

@@ -19,6 +19,7 @@ mod times;
 
 use std::time::{Duration, Instant};
 
+use client::{Client, ClientError, Message, SaltedCache};
 use model::{Seqno, VbId};
 use wire::Opcode;
 use wire::response::VbSeqnos;
@@ -26,7 +27,6 @@ use wire::response::VbSeqnos;
 use super::options::{Args, Plan};
 use super::side::{Side, Target};
 use super::{random_run, targets};
-use crate::client::{Client, ClientError, Message, SaltedCache};
 use crate::exit::{Failure, Sysexit};
 use crate::output::{self, Progress, Style};
 use follower::Follower;
@@ -123,7 +123,7 @@ impl Bench {
 
     /// A connection for requests.
     fn client(&mut self) -> Result<Client, Failure> {
-        let connected = Client::connect(&self.target.address, self.plan.timeout, &mut self.cache);
+        let connected = Client::connect(&self.target.server, &mut self.cache);
         Ok(connected?)
     }
 

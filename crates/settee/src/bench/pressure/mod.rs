@@ -8,6 +8,7 @@ mod resident;
 
 use std::fmt::Write as _;
 
+use client::{Client, ClientError, SaltedCache};
 use serde_json::{Value, json};
 
 use super::measure::{Counts, Latencies, Slice};
@@ -15,7 +16,6 @@ use super::options::Plan;
 use super::side::Target;
 use super::to_f64;
 use super::workload::KEY_BYTES;
-use crate::client::{Client, ClientError, SaltedCache};
 use crate::exit::{Failure, Sysexit};
 use resident::{Sampler, Spread, resident_bytes};
 
@@ -120,7 +120,7 @@ pub(super) struct Watch {
 /// # Errors
 /// The server cannot be asked, or tells no quota.
 pub(super) fn keys(target: &Target, plan: &Plan, times: f64) -> Result<u64, Failure> {
-    let mut client = connect(target, plan)?;
+    let mut client = connect(target)?;
     let quota = Figures::ask(&mut client)?.quota;
     if quota == 0 {
         let reason = "--overcommit: the server does not tell its memory quota";
@@ -135,9 +135,9 @@ fn keys_of(quota: u64, times: f64, value_bytes: f64) -> u64 {
     (to_f64(quota) * times / document).clamp(1.0, KEYS_MAX) as u64
 }
 
-fn connect(target: &Target, plan: &Plan) -> Result<Client, Failure> {
+fn connect(target: &Target) -> Result<Client, Failure> {
     let mut cache = SaltedCache::default();
-    Ok(Client::connect(&target.address, plan.timeout, &mut cache)?)
+    Ok(Client::connect(&target.server, &mut cache)?)
 }
 
 impl Watch {
@@ -145,8 +145,8 @@ impl Watch {
     ///
     /// # Errors
     /// The server or its process cannot be asked.
-    pub(super) fn start(target: &Target, plan: &Plan) -> Result<Self, Failure> {
-        let mut client = connect(target, plan)?;
+    pub(super) fn start(target: &Target) -> Result<Self, Failure> {
+        let mut client = connect(target)?;
         let os = |reason: String| Failure::new(Sysexit::Os, reason);
         let sampler = match target.pid {
             None => None,

@@ -13,6 +13,7 @@ mod producer;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use client::{Client, ClientError, Message};
 use model::{Cas, VbId, VbState};
 use wire::{Opcode, Status};
 
@@ -22,8 +23,7 @@ use super::{Bench, Sheet};
 use crate::bench::cpu::threads_cpu;
 use crate::bench::measure::Latencies;
 use crate::bench::{random_run, to_f64};
-use crate::client::{Client, ClientError, Message, code_of_status};
-use crate::exit::{Failure, Sysexit};
+use crate::exit::{Failure, Sysexit, code_of_status};
 use changes::{Changes, Snapshot};
 use producer::{CHUNK_BYTES, Producer};
 
@@ -114,7 +114,7 @@ fn fill(bench: &mut Bench, vbuckets: &[VbId], snapshot: u64) -> Result<Sheet, Fa
     let window = producers.iter().map(Producer::window_bytes).sum();
     let window_mib = to_f64(window) / BYTES_PER_MIB;
     sheet.row("window_mib", "flow-control windows, MiB", 1, &[window_mib]);
-    rate_rows(&mut sheet, (changes, bytes), elapsed);
+    rate_rows(&mut sheet, changes, bytes, elapsed);
     after.rows(before, &mut sheet, to_f64(changes));
     let singles = to_f64(singles);
     sheet.row("single_snapshots", "snapshots of one change", 0, &[singles]);
@@ -132,7 +132,7 @@ fn open_all(bench: &mut Bench, vbuckets: &[VbId]) -> Result<Vec<Producer>, Failu
         let of_it = vbuckets.iter().skip(number as usize);
         let part: Vec<VbId> = of_it.step_by(connections as usize).copied().collect();
         let client = bench.client()?;
-        producers.push(Producer::open(client, &part, (run, number), timeout)?);
+        producers.push(Producer::open(client, &part, run, number, timeout)?);
     }
     Ok(producers)
 }
@@ -177,7 +177,7 @@ impl Usage {
     }
 }
 
-fn rate_rows(sheet: &mut Sheet, (changes, bytes): (u64, u64), elapsed: Duration) {
+fn rate_rows(sheet: &mut Sheet, changes: u64, bytes: u64, elapsed: Duration) {
     let seconds = elapsed.as_secs_f64().max(1e-9);
     let (changes, bytes) = (to_f64(changes), to_f64(bytes));
     sheet.row("changes", "changes", 0, &[changes]);
@@ -208,7 +208,7 @@ fn send_all(
         let mut threads = Vec::new();
         for (number, producer) in producers.iter_mut().enumerate() {
             let (changes, count) = part(number as u32)?;
-            threads.push(scope.spawn(move || send_part(producer, changes, (count, snapshot))));
+            threads.push(scope.spawn(move || send_part(producer, changes, count, snapshot)));
         }
         let ended = || Failure::new(Sysexit::Os, "a thread that sends changes has ended");
         let sent = threads
@@ -222,7 +222,8 @@ fn send_all(
 fn send_part(
     producer: &mut Producer,
     mut changes: Changes,
-    (count, each): (u64, u64),
+    count: u64,
+    each: u64,
 ) -> Result<u64, Failure> {
     let (mut left, mut bytes) = (count, 0);
     while left > 0 {

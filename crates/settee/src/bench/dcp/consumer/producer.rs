@@ -9,24 +9,19 @@
 //! ```
 //! The socket blocks. It is read when the flow-control window is full, or an answer is awaited.
 
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use client::{Client, ClientError, Feed, Outgoing};
 use model::{Seqno, VbId, VbUuid};
 use wire::dcp::{AddStream, BufferAck, DcpControl, DcpOpen, OpenFlags, StreamFlags, StreamRequest};
-use wire::{Decoded, Envelope, Frame, Message as _, Opaque, Opcode, Response, Status, TooLong};
+use wire::{Envelope, Frame, Malformed, Message as _, Opaque, Opcode, Response, Status};
 
-use super::super::follower::{broken, lost};
 use super::changes::{Changes, Granted, Snapshot};
-use crate::bench::connection::Input;
-use crate::client::{ANSWER_LIMITS, Client, ClientError, Link, code_of_status};
-use crate::exit::{Failure, Sysexit};
+use crate::exit::{Failure, Sysexit, code_of_status};
 
-/// Bytes that are read at once.
-const INPUT_BYTES: usize = 16 * 1024;
 /// Bytes that are collected before they are sent.
 pub(super) const CHUNK_BYTES: usize = 128 * 1024;
-/// Longest wait for bytes before the clock is looked at.
+/// Longest wait of one read.
 const TICK: Duration = Duration::from_millis(100);
 
 /// The window of a connection: bytes that may be sent, and bytes that were not acknowledged.
@@ -48,9 +43,9 @@ impl Window {
     }
 }
 
-/// What the node has said so far.
+/// What the node has answered so far.
 #[derive(Clone, Copy, Debug, Default)]
-struct Heard {
+struct Progress {
     opened: bool,
     /// Answers to ADD_STREAM.
     added: usize,
@@ -61,21 +56,25 @@ struct Heard {
 
 /// A connection as producer.
 pub(super) struct Producer {
-    stream: Link<TcpStream>,
-    input: Input,
-    /// Answers to requests of the node.
-    answers: Vec<u8>,
+    /// What is posted here are answers to requests of the node.
+    feed: Feed,
     /// The last message that was sent may lack its end: no answer may come in between.
     in_message: bool,
     /// Messages of streams that were not sent yet.
     output: Vec<u8>,
-    /// Streams in the order in which the node asked for them.
-    streams: Vec<Granted>,
     /// The stream that gets the next snapshot.
     next: usize,
-    heard: Heard,
-    uuid: VbUuid,
+    consumer: Consumer,
     timeout: Duration,
+}
+
+/// What is known of the node as consumer.
+struct Consumer {
+    /// Streams in the order in which the node asked for them.
+    streams: Vec<Granted>,
+    progress: Progress,
+    /// History of streams that begin.
+    uuid: VbUuid,
 }
 
 impl Producer {
@@ -84,39 +83,37 @@ impl Producer {
     pub(super) fn open(
         client: Client,
         vbuckets: &[VbId],
-        (run, number): (u32, u32),
+        run: u32,
+        number: u32,
         timeout: Duration,
     ) -> Result<Self, Failure> {
-        let stream = client.into_stream();
-        stream.socket().set_read_timeout(Some(TICK)).map_err(lost)?;
         let mut producer = Self {
-            stream,
-            input: Input::new(INPUT_BYTES),
-            answers: Vec::new(),
+            feed: Feed::new(client),
             in_message: false,
             output: Vec::with_capacity(2 * CHUNK_BYTES),
-            streams: Vec::new(),
             next: 0,
-            heard: Heard::default(),
-            uuid: VbUuid(u64::from(run) << 16 | 1),
+            consumer: Consumer {
+                streams: Vec::new(),
+                progress: Progress::default(),
+                uuid: VbUuid(u64::from(run) << 16 | 1),
+            },
             timeout,
         };
         let name = format!("settee-bench-producer:{run:08x}:{number}");
-        let asked = introduction(name.as_bytes(), vbuckets, &mut producer.answers);
-        asked.map_err(ClientError::from)?;
+        introduce(name.as_bytes(), vbuckets, producer.feed.output())?;
         producer.answer()?;
-        producer.receive_until(|heard| heard.opened && heard.added == vbuckets.len())?;
+        producer.receive_until(|progress| progress.opened && progress.added == vbuckets.len())?;
         Ok(producer)
     }
 
     /// Bytes that the node lets this connection send without an acknowledgement; 0 for any number.
     pub(super) fn window_bytes(&self) -> u64 {
-        self.heard.window.limit
+        self.consumer.progress.window.limit
     }
 
     /// Snapshots whose end the node has acknowledged.
     pub(super) fn acknowledged(&self) -> u64 {
-        self.heard.snapshots
+        self.consumer.progress.snapshots
     }
 
     /// Collects a snapshot for the next stream in turn.
@@ -125,10 +122,11 @@ impl Producer {
         changes: &mut Changes,
         snapshot: Snapshot,
     ) -> Result<(), Failure> {
-        let stream = &mut self.streams[self.next];
+        let streams = &mut self.consumer.streams;
+        let stream = &mut streams[self.next];
         let encoded = changes.snapshot(stream, snapshot, &mut self.output);
         encoded.map_err(ClientError::from)?;
-        self.next = (self.next + 1) % self.streams.len();
+        self.next = (self.next + 1) % streams.len();
         Ok(())
     }
 
@@ -142,16 +140,15 @@ impl Producer {
         let output = std::mem::take(&mut self.output);
         let mut sent = 0;
         while sent < output.len() {
-            let free = self.heard.window.free(output.len() - sent);
+            let free = self.consumer.progress.window.free(output.len() - sent);
             if free == 0 {
                 self.in_message = sent > 0;
-                let full = self.heard.window.outstanding;
-                self.receive_until(|heard| heard.window.outstanding < full)?;
+                let full = self.consumer.progress.window.outstanding;
+                self.receive_until(|progress| progress.window.outstanding < full)?;
                 continue;
             }
-            let written = std::io::Write::write_all(&mut self.stream, &output[sent..sent + free]);
-            written.map_err(lost)?;
-            self.heard.window.outstanding += free as u64;
+            self.feed.send(&output[sent..sent + free])?;
+            self.consumer.progress.window.outstanding += free as u64;
             sent += free;
         }
         self.output = output;
@@ -162,12 +159,12 @@ impl Producer {
 
     /// Waits until so many snapshots are acknowledged since the connection was opened.
     pub(super) fn await_acknowledged(&mut self, snapshots: u64) -> Result<(), Failure> {
-        self.receive_until(|heard| heard.snapshots >= snapshots)
+        self.receive_until(|progress| progress.snapshots >= snapshots)
     }
 
-    fn receive_until(&mut self, done: impl Fn(&Heard) -> bool) -> Result<(), Failure> {
+    fn receive_until(&mut self, done: impl Fn(&Progress) -> bool) -> Result<(), Failure> {
         let mut heard = Instant::now();
-        while !done(&self.heard) {
+        while !done(&self.consumer.progress) {
             if self.receive()? {
                 heard = Instant::now();
             } else if heard.elapsed() > self.timeout {
@@ -180,74 +177,43 @@ impl Producer {
 
     /// Reads once and takes all messages; whether anything came.
     fn receive(&mut self) -> Result<bool, Failure> {
-        let before = self.input.bytes().len();
-        self.input.fill(&mut self.stream).map_err(lost)?;
-        let came = self.input.bytes().len() > before;
-        let mut consumed = 0;
-        let missing = loop {
-            let bytes = &self.input.bytes()[consumed..];
-            let decoded = wire::decode(bytes, ANSWER_LIMITS);
-            match decoded.map_err(|error| broken(&error.to_string()))? {
-                Decoded::Incomplete { more } => break more,
-                Decoded::Frame {
-                    frame,
-                    consumed: length,
-                } => {
-                    consumed += length;
-                    let mut taker = Taker {
-                        heard: &mut self.heard,
-                        streams: &mut self.streams,
-                        answers: &mut self.answers,
-                        uuid: self.uuid,
-                    };
-                    taker.take(&frame)?;
-                }
-            }
-        };
-        self.input.consume(consumed);
-        self.input.make_room(missing);
+        let consumer = &mut self.consumer;
+        let came = self
+            .feed
+            .receive(TICK, |frame, out| consumer.take(frame, out))?;
         self.answer()?;
         Ok(came)
     }
 
     fn answer(&mut self) -> Result<(), Failure> {
-        if !self.in_message && !self.answers.is_empty() {
-            std::io::Write::write_all(&mut self.stream, &self.answers).map_err(lost)?;
-            self.answers.clear();
+        if !self.in_message {
+            self.feed.flush()?;
         }
         Ok(())
     }
 }
 
 /// The requests that make the node a consumer.
-fn introduction(name: &[u8], vbuckets: &[VbId], out: &mut Vec<u8>) -> Result<(), TooLong> {
+fn introduce(name: &[u8], vbuckets: &[VbId], out: &mut Outgoing) -> Result<(), ClientError> {
     let open = DcpOpen {
         flags: OpenFlags(0),
         name,
         value: b"",
     };
-    open.encode(&Envelope::default(), out)?;
+    out.post(&open, &Envelope::default())?;
     for &vbucket in vbuckets {
         let envelope = Envelope {
             vbucket,
             ..Envelope::default()
         };
         let flags = StreamFlags(0);
-        AddStream { flags }.encode(&envelope, out)?;
+        out.post(&AddStream { flags }, &envelope)?;
     }
     Ok(())
 }
 
-/// What a message of the node changes.
-struct Taker<'a> {
-    heard: &'a mut Heard,
-    streams: &'a mut Vec<Granted>,
-    answers: &'a mut Vec<u8>,
-    uuid: VbUuid,
-}
-
-impl Taker<'_> {
-    fn take(&mut self, frame: &Frame<'_>) -> Result<(), Failure> {
+impl Consumer {
+    fn take(&mut self, frame: &Frame<'_>, out: &mut Outgoing) -> Result<(), Failure> {
         let header = frame.header;
         if header.magic.is_client_response() {
             return self.take_answer(frame);
@@ -256,11 +222,11 @@ impl Taker<'_> {
             return Ok(());
         }
         match header.opcode {
-            Opcode::DCP_CONTROL => self.take_control(frame),
-            Opcode::DCP_STREAM_REQ => self.grant(frame),
+            Opcode::DCP_CONTROL => self.take_control(frame, out),
+            Opcode::DCP_STREAM_REQ => self.grant(frame, out),
             Opcode::DCP_BUFFER_ACK => {
-                let ack = BufferAck::parse(frame).map_err(|error| broken(&error.to_string()))?;
-                let outstanding = &mut self.heard.window.outstanding;
+                let ack = BufferAck::parse(frame).map_err(malformed)?;
+                let outstanding = &mut self.progress.window.outstanding;
                 *outstanding = outstanding.saturating_sub(ack.bytes.into());
                 Ok(())
             }
@@ -277,36 +243,36 @@ impl Taker<'_> {
             return Err(Failure::new(code_of_status(status), reason));
         }
         match opcode {
-            Opcode::DCP_OPEN => self.heard.opened = true,
-            Opcode::DCP_ADD_STREAM => self.heard.added += 1,
-            Opcode::DCP_SNAPSHOT_MARKER => self.heard.snapshots += 1,
+            Opcode::DCP_OPEN => self.progress.opened = true,
+            Opcode::DCP_ADD_STREAM => self.progress.added += 1,
+            Opcode::DCP_SNAPSHOT_MARKER => self.progress.snapshots += 1,
             _ => {}
         }
         Ok(())
     }
 
     /// Every setting is agreed to; that of the window counts.
-    fn take_control(&mut self, frame: &Frame<'_>) -> Result<(), Failure> {
-        let control = DcpControl::parse(frame).map_err(|error| broken(&error.to_string()))?;
+    fn take_control(&mut self, frame: &Frame<'_>, out: &mut Outgoing) -> Result<(), Failure> {
+        let control = DcpControl::parse(frame).map_err(malformed)?;
         if control.name == b"connection_buffer_size" {
             let bytes = control.number();
             let bytes = bytes.ok_or_else(|| broken("a window that is not a number"))?;
-            self.heard.window.limit = bytes.into();
+            self.progress.window.limit = bytes.into();
         }
-        self.respond(frame.header.opaque, Opcode::DCP_CONTROL, &[]);
+        respond(frame.header.opaque, Opcode::DCP_CONTROL, &[], out);
         Ok(())
     }
 
     /// A stream goes on where the node's vBucket stands.
-    fn grant(&mut self, frame: &Frame<'_>) -> Result<(), Failure> {
-        let request = StreamRequest::parse(frame).map_err(|error| broken(&error.to_string()))?;
+    fn grant(&mut self, frame: &Frame<'_>, out: &mut Outgoing) -> Result<(), Failure> {
+        let request = StreamRequest::parse(frame).map_err(malformed)?;
         let uuid = if request.uuid == VbUuid(0) {
             self.uuid
         } else {
             request.uuid
         };
         let log = [uuid.0.to_be_bytes(), Seqno::ZERO.0.to_be_bytes()].concat();
-        self.respond(frame.header.opaque, Opcode::DCP_STREAM_REQ, &log);
+        respond(frame.header.opaque, Opcode::DCP_STREAM_REQ, &log, out);
         self.streams.push(Granted {
             vb: frame.vbucket(),
             opaque: frame.header.opaque,
@@ -314,18 +280,27 @@ impl Taker<'_> {
         });
         Ok(())
     }
+}
 
-    fn respond(&mut self, opaque: Opaque, opcode: Opcode, value: &[u8]) {
-        let response = Response {
-            value,
-            ..Response::new(opcode, opaque, Status::SUCCESS)
-        };
-        response.encode(self.answers);
-    }
+fn respond(opaque: Opaque, opcode: Opcode, value: &[u8], out: &mut Outgoing) {
+    out.answer(&Response {
+        value,
+        ..Response::new(opcode, opaque, Status::SUCCESS)
+    });
+}
+
+fn broken(reason: &str) -> Failure {
+    ClientError::broken("streaming", &reason).into()
+}
+
+fn malformed(error: Malformed) -> Failure {
+    broken(&error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
+    use client::Input;
+
     use super::*;
 
     #[test]
@@ -340,8 +315,12 @@ mod tests {
 
     #[test]
     fn what_the_consumer_asks_is_granted() {
-        let (mut heard, mut streams, mut answers) = (Heard::default(), Vec::new(), Vec::new());
-        let mut asked = Vec::new();
+        let mut consumer = Consumer {
+            streams: Vec::new(),
+            progress: Progress::default(),
+            uuid: VbUuid(1),
+        };
+        let (mut asked, mut answers) = (Outgoing::default(), Outgoing::default());
         let envelope = |vb, opaque| Envelope {
             vbucket: VbId(vb),
             opaque: Opaque(opaque),
@@ -351,7 +330,7 @@ mod tests {
             name: b"connection_buffer_size",
             value: b"4096",
         };
-        control.encode(&envelope(0, [6; 4]), &mut asked).unwrap();
+        asked.post(&control, &envelope(0, [6; 4])).unwrap();
         let request = StreamRequest {
             flags: StreamFlags(0),
             start: Seqno(12),
@@ -363,27 +342,22 @@ mod tests {
             },
             value: b"",
         };
-        request.encode(&envelope(3, [7; 4]), &mut asked).unwrap();
-        let mut at = 0;
-        while let Ok(Decoded::Frame { frame, consumed }) = wire::decode(&asked[at..], ANSWER_LIMITS)
-        {
-            at += consumed;
-            let mut taker = Taker {
-                heard: &mut heard,
-                streams: &mut streams,
-                answers: &mut answers,
-                uuid: VbUuid(1),
-            };
-            taker.take(&frame).unwrap();
+        asked.post(&request, &envelope(3, [7; 4])).unwrap();
+        let (mut input, mut bytes) = (Input::new(1_024), asked.bytes());
+        while input.unread_bytes() < asked.bytes().len() {
+            input.fill(&mut bytes).unwrap();
         }
-        assert_eq!(heard.window.limit, 4096);
+        while let Some(frame) = input.next().unwrap() {
+            consumer.take(&frame, &mut answers).unwrap();
+        }
+        assert_eq!(consumer.progress.window.limit, 4096);
         let granted = Granted {
             vb: VbId(3),
             opaque: Opaque([7; 4]),
             last: Seqno(12),
         };
-        assert_eq!(streams, [granted]);
+        assert_eq!(consumer.streams, [granted]);
         let log = [99_u64.to_be_bytes(), [0; 8]].concat();
-        assert!(answers.ends_with(&log), "the history goes on");
+        assert!(answers.bytes().ends_with(&log), "the history goes on");
     }
 }

@@ -1,17 +1,19 @@
 //! The client against a server of a few lines.
 
-use super::*;
-use crate::exit::{Failure, Sysexit};
-use crate::testing::{FakeServer, Fault};
+use wire::{Opcode, Status};
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+use crate::testing::{FakeServer, Fault, options};
+use crate::{Client, ClientError, Message, SaltedCache};
 
 fn connect(text: &str) -> Result<Client, ClientError> {
-    Client::connect(&text.parse().unwrap(), TIMEOUT, &mut SaltedCache::default())
+    Client::connect(&options(text), &mut SaltedCache::default())
 }
 
-fn code(result: Result<impl Sized, ClientError>) -> Sysexit {
-    Failure::from(result.err().unwrap()).code()
+fn status(result: Result<impl Sized, ClientError>) -> Status {
+    match result.err().unwrap() {
+        ClientError::Refused { status, .. } => status,
+        error => panic!("not refused: {error}"),
+    }
 }
 
 #[test]
@@ -38,11 +40,14 @@ fn documents_are_written_read_and_deleted() {
             cas: model::Cas(cas.0 + 1),
             ..set
         };
-        assert_eq!(code(client.document_request(&wrong_cas)), Sysexit::Data);
+        assert_eq!(
+            status(client.document_request(&wrong_cas)),
+            Status::KEY_EEXISTS
+        );
         client
             .document_request(&Message::with(Opcode::DELETE, b"key", b""))
             .unwrap();
-        assert_eq!(code(client.document_request(&get)), Sysexit::NoInput);
+        assert_eq!(status(client.document_request(&get)), Status::KEY_ENOENT);
         assert_eq!(server.documents(), 0);
     }
 }
@@ -57,7 +62,7 @@ fn statistics_are_streamed() {
         Ok(())
     };
     client.stat("vbucket 3", &mut collect).unwrap();
-    assert_eq!(code(client.stat("bad", &mut collect)), Sysexit::NoInput);
+    assert_eq!(status(client.stat("bad", &mut collect)), Status::KEY_ENOENT);
     client
         .stat("again", |_, _| Ok::<_, ClientError>(()))
         .unwrap();
@@ -73,8 +78,8 @@ fn a_refused_login_says_why() {
     let server = FakeServer::start(true, Fault::None);
     let good = server.connect_string();
     assert_eq!(
-        code(connect(&good.replace("word@", "wrong@"))),
-        Sysexit::NoPerm
+        status(connect(&good.replace("word@", "wrong@"))),
+        Status::AUTH_ERROR
     );
     let wrong_bucket = connect(&good.replace("travel", "other"));
     let message = wrong_bucket.as_ref().err().unwrap().to_string();
@@ -82,12 +87,12 @@ fn a_refused_login_says_why() {
         message.contains("no such bucket") && !message.contains("word"),
         "{message}"
     );
-    assert_eq!(code(wrong_bucket), Sysexit::NoPerm);
+    assert_eq!(status(wrong_bucket), Status::EACCESS);
     let plain = FakeServer::start(false, Fault::None);
     let memcached = plain.connect_string();
     assert_eq!(
-        code(connect(&format!("couchbase://{memcached}"))),
-        Sysexit::Unavailable
+        status(connect(&format!("couchbase://{memcached}"))),
+        Status::UNKNOWN_COMMAND
     );
 }
 
@@ -96,10 +101,11 @@ fn a_server_that_breaks_the_protocol_or_goes_away() {
     let get = Message::with(Opcode::GET, b"key", b"");
     let liar = FakeServer::start(false, Fault::WrongOpaque);
     let mut client = connect(&liar.connect_string()).unwrap();
-    assert_eq!(code(client.document_request(&get)), Sysexit::Protocol);
+    let error = client.document_request(&get).unwrap_err();
+    assert!(matches!(error, ClientError::Protocol { .. }), "{error}");
     let closer = FakeServer::start(false, Fault::Close);
     let mut client = connect(&closer.connect_string()).unwrap();
-    assert_eq!(code(client.document_request(&get)), Sysexit::Unavailable);
+    assert!(client.document_request(&get).unwrap_err().is_lost());
 }
 
 #[test]
@@ -108,5 +114,6 @@ fn a_key_longer_than_a_frame_can_carry_is_refused_here() {
     let mut client = connect(&server.connect_string()).unwrap();
     let key = vec![b'k'; 70_000];
     let get = Message::with(Opcode::GET, &key, b"");
-    assert_eq!(code(client.document_request(&get)), Sysexit::Data);
+    let error = client.document_request(&get).unwrap_err();
+    assert!(matches!(error, ClientError::TooLong(_)), "{error}");
 }

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use server::Trust;
-
 /// Port of a node's data service.
 const COUCHBASE_PORT: u16 = 11210;
 /// The same over TLS.
@@ -12,39 +10,39 @@ const COUCHBASES_PORT: u16 = 11207;
 /// Port of memcached.
 const MEMCACHED_PORT: u16 = 11211;
 
-/// Where a client connects to and as whom.
+/// The server, user and bucket of a connection.
 ///
 /// Shape: `couchbase[s]://[USER[:PASSWORD]@]HOST[:PORT][/BUCKET]`, or `memcached://HOST[:PORT]`, or
 /// just `HOST:PORT`, which means the latter. User, password and bucket are percent-decoded;
 /// an IPv6 host stands in brackets.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Address {
+pub struct Address {
     /// Name or address of the host.
-    pub(crate) host: String,
+    pub host: String,
     /// TCP port.
-    pub(crate) port: u16,
-    /// Whom to be and what to select; `None` for a plain memcached server.
-    pub(crate) login: Option<Login>,
-    /// Whom to trust over TLS; `None` without.
-    pub(crate) tls: Option<Trust>,
+    pub port: u16,
+    /// User and bucket; `None` for a plain memcached server.
+    pub login: Option<Login>,
+    /// Whether the connection is over TLS.
+    pub over_tls: bool,
 }
 
 /// User and bucket of a Couchbase connection.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Login {
+pub struct Login {
     /// Name of the user.
-    pub(crate) user: String,
+    pub user: String,
     /// Password of the user; never printed.
-    pub(crate) password: String,
+    pub password: String,
     /// Where that password comes from.
-    pub(crate) source: PasswordSource,
+    pub source: PasswordSource,
     /// Bucket to select.
-    pub(crate) bucket: String,
+    pub bucket: String,
 }
 
 /// Where a password comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PasswordSource {
+pub enum PasswordSource {
     /// It was given.
     Given,
     /// Neither user nor password were given: it is the default one.
@@ -56,7 +54,7 @@ pub(crate) enum PasswordSource {
 /// Why a connect string cannot be used; one line for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct AddressError(String);
+pub struct AddressError(String);
 
 impl FromStr for Address {
     type Err = AddressError;
@@ -65,7 +63,7 @@ impl FromStr for Address {
         match text.split_once("://") {
             Some(("couchbase", rest)) => couchbase(rest, COUCHBASE_PORT),
             Some(("couchbases", rest)) => Ok(Self {
-                tls: Some(Trust::default()),
+                over_tls: true,
                 ..couchbase(rest, COUCHBASES_PORT)?
             }),
             Some(("memcached", rest)) => memcached(rest),
@@ -124,7 +122,7 @@ fn couchbase(rest: &str, default_port: u16) -> Result<Address, AddressError> {
             source,
             bucket,
         }),
-        tls: None,
+        over_tls: false,
     })
 }
 
@@ -137,7 +135,7 @@ fn memcached(rest: &str) -> Result<Address, AddressError> {
         host,
         port,
         login: None,
-        tls: None,
+        over_tls: false,
     })
 }
 
@@ -200,8 +198,8 @@ impl Address {
     /// Takes a password that was given beside the address, unless the address has one.
     ///
     /// # Errors
-    /// There is none at all.
-    pub(crate) fn with_password(mut self, beside: Option<String>) -> Result<Self, AddressError> {
+    /// The user has no password.
+    pub fn with_password(mut self, beside: Option<String>) -> Result<Self, AddressError> {
         let Some(login) = &mut self.login else {
             return Ok(self);
         };
@@ -217,7 +215,7 @@ impl Address {
     }
 
     /// Host and port as a socket wants them.
-    pub(crate) fn host_port(&self) -> (&str, u16) {
+    pub fn host_port(&self) -> (&str, u16) {
         (&self.host, self.port)
     }
 }
@@ -225,10 +223,10 @@ impl Address {
 impl fmt::Display for Address {
     /// The connect string without user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match (&self.login, &self.tls) {
+        let scheme = match (&self.login, self.over_tls) {
             (None, _) => "memcached",
-            (Some(_), None) => "couchbase",
-            (Some(_), Some(_)) => "couchbases",
+            (Some(_), false) => "couchbase",
+            (Some(_), true) => "couchbases",
         };
         let (open, close) = if self.host.contains(':') {
             ("[", "]")

@@ -5,26 +5,26 @@ use wire::{Durability, Envelope, Frame, Opaque, Opcode, RequestInfos, Status, To
 
 /// A request that is about to be sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Message<'a> {
+pub struct Message<'a> {
     /// What is asked.
-    pub(crate) opcode: Opcode,
+    pub opcode: Opcode,
     /// The vBucket of the key; 0 where there is none.
-    pub(crate) vbucket: VbId,
+    pub vbucket: VbId,
     /// Expected revision, or [`Cas::ANY`].
-    pub(crate) cas: Cas,
+    pub cas: Cas,
     /// Fixed-size arguments.
-    pub(crate) extras: &'a [u8],
+    pub extras: &'a [u8],
     /// The key as it is sent, with its collection prefix.
-    pub(crate) key: &'a [u8],
+    pub key: &'a [u8],
     /// The value.
-    pub(crate) value: &'a [u8],
+    pub value: &'a [u8],
     /// How durable the write must be, if at all.
-    pub(crate) durability: Option<DurabilityLevel>,
+    pub durability: Option<DurabilityLevel>,
 }
 
 impl<'a> Message<'a> {
     /// A request with nothing but its opcode.
-    pub(crate) fn new(opcode: Opcode) -> Self {
+    pub fn new(opcode: Opcode) -> Self {
         Self {
             opcode,
             vbucket: VbId(0),
@@ -37,7 +37,7 @@ impl<'a> Message<'a> {
     }
 
     /// The same with a key and a value.
-    pub(crate) fn with(opcode: Opcode, key: &'a [u8], value: &'a [u8]) -> Self {
+    pub fn with(opcode: Opcode, key: &'a [u8], value: &'a [u8]) -> Self {
         Self {
             key,
             value,
@@ -49,7 +49,7 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     /// A part is longer than the header can say; `out` is as before.
-    pub(crate) fn encode(&self, opaque: Opaque, out: &mut Vec<u8>) -> Result<(), TooLong> {
+    pub fn encode(&self, opaque: Opaque, out: &mut Vec<u8>) -> Result<(), TooLong> {
         let envelope = Envelope {
             vbucket: self.vbucket,
             opaque,
@@ -74,24 +74,24 @@ impl<'a> Message<'a> {
 
 /// An answer of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub struct Answer {
     /// How it went.
-    pub(crate) status: Status,
+    pub status: Status,
     /// Revision of the document.
-    pub(crate) cas: Cas,
+    pub cas: Cas,
     /// How to read the value.
-    pub(crate) datatype: Datatype,
+    pub datatype: Datatype,
     /// Fixed-size results.
-    pub(crate) extras: Vec<u8>,
+    pub extras: Vec<u8>,
     /// The key, where it is sent back.
-    pub(crate) key: Vec<u8>,
+    pub key: Vec<u8>,
     /// The value.
-    pub(crate) value: Vec<u8>,
+    pub value: Vec<u8>,
 }
 
 impl Answer {
     /// Copies an answer out of the read buffer.
-    pub(crate) fn of(frame: &Frame<'_>) -> Self {
+    pub fn of(frame: &Frame<'_>) -> Self {
         Self {
             status: frame.status(),
             cas: frame.header.cas,
@@ -105,7 +105,7 @@ impl Answer {
     /// What an unsuccessful answer says beyond its status.
     ///
     /// Shape: the text of a JSON error body, else short printable text, else nothing.
-    pub(crate) fn context(&self) -> Option<String> {
+    pub fn context(&self) -> Option<String> {
         let json: Option<serde_json::Value> = serde_json::from_slice(&self.value).ok();
         if let Some(json) = json {
             let text = json.pointer("/error/context")?.as_str()?;

@@ -4,20 +4,22 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use model::Cas;
 use wire::{Decoded, Frame, Limits, Opcode, Response, Status, decode};
 
-use crate::client::Address;
+use crate::address::Address;
+use crate::connection::ConnectOptions;
 
 /// Password that the server takes.
-pub(crate) const PASSWORD: &str = "pass:word";
+pub const PASSWORD: &str = "pass:word";
 const VBUCKETS: usize = 64;
 
 /// What the server does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// Nothing.
     None,
     /// Every read returns the first revision of the document, with its CAS.
@@ -47,7 +49,7 @@ struct Revision {
 
 /// A running server; it ends with the test process.
 #[derive(Debug)]
-pub(crate) struct FakeServer {
+pub struct FakeServer {
     address: SocketAddr,
     state: Arc<State>,
 }
@@ -63,9 +65,10 @@ struct State {
 
 impl FakeServer {
     /// Starts a server on a free port. With `login`, it wants one and keys carry a collection.
-    pub(crate) fn start(login: bool, fault: Fault) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap();
+    pub fn start(login: bool, fault: Fault) -> Self {
+        let listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
+        let address = listener.local_addr().expect("a listener has an address");
         let state = Arc::new(State {
             fault,
             login,
@@ -84,7 +87,7 @@ impl FakeServer {
     }
 
     /// Connect string of a user whom the server knows, if it knows any.
-    pub(crate) fn connect_string(&self) -> String {
+    pub fn connect_string(&self) -> String {
         if self.state.login {
             format!("couchbase://user:pass%3Aword@{}/travel", self.address)
         } else {
@@ -92,25 +95,40 @@ impl FakeServer {
         }
     }
 
-    /// The same, parsed.
-    pub(crate) fn address(&self) -> Address {
-        self.connect_string().parse().unwrap()
+    /// The options of a client that connects with that.
+    pub fn options(&self) -> ConnectOptions {
+        options(&self.connect_string())
     }
 
     /// Number of different keys that are stored.
-    pub(crate) fn documents(&self) -> usize {
-        self.state.documents.lock().unwrap().len()
+    pub fn documents(&self) -> usize {
+        self.state.documents().len()
+    }
+}
+
+/// Options of a client without TLS.
+pub fn options(connect_string: &str) -> ConnectOptions {
+    let address: Address = connect_string.parse().expect("a test knows its server");
+    ConnectOptions {
+        address,
+        tls: None,
+        timeout: Duration::from_secs(10),
     }
 }
 
 impl State {
+    fn documents(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Vec<Revision>>> {
+        let documents = self.documents.lock();
+        documents.unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn serve(&self, mut stream: TcpStream) {
         let mut input = Vec::new();
         let mut chunk = [0; 4_096];
         loop {
             let mut out = Vec::new();
             while let Decoded::Frame { frame, consumed } =
-                decode(&input, Limits::AUTHENTICATED).unwrap()
+                decode(&input, Limits::AUTHENTICATED).expect("clients send frames")
             {
                 if !self.answer(&frame, &mut out) {
                     return;
@@ -164,10 +182,7 @@ impl State {
                 Err(status) => refuse(status).encode(out),
             },
             Opcode::DELETE => {
-                let mut documents = self
-                    .documents
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
+                let mut documents = self.documents();
                 let existed = documents.remove(frame.key).is_some();
                 let status = if existed {
                     Status::SUCCESS
@@ -225,10 +240,7 @@ impl State {
     }
 
     fn read(&self, key: &[u8]) -> Option<Revision> {
-        let documents = self
-            .documents
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let documents = self.documents();
         let revisions = match self.fault {
             Fault::OtherKey => documents.iter().min_by_key(|(key, _)| *key)?.1,
             _ => documents.get(key)?,
@@ -266,10 +278,7 @@ impl State {
         if frame.vbucket() != model::VbId::of_key(user_key, vbuckets) {
             return Err(Status::NOT_MY_VBUCKET);
         }
-        let mut documents = self
-            .documents
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut documents = self.documents();
         let revisions = documents.entry(frame.key.to_vec()).or_default();
         let expected = frame.header.cas.0;
         if expected != 0 && revisions.last().is_none_or(|newest| newest.cas != expected) {

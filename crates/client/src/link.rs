@@ -6,11 +6,10 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, StreamOwned};
-use server::Trust;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 /// A socket, with TLS or without.
-pub(crate) enum Link<S: Read + Write> {
+pub enum Link<S: Read + Write> {
     /// As it is.
     Plain(S),
     /// Over TLS.
@@ -29,7 +28,7 @@ impl<S: Read + Write> fmt::Debug for Link<S> {
 
 impl<S: Read + Write> Link<S> {
     /// The socket below.
-    pub(crate) fn socket(&self) -> &S {
+    pub fn socket(&self) -> &S {
         match self {
             Self::Plain(socket) => socket,
             Self::Sealed(stream) => &stream.sock,
@@ -37,7 +36,7 @@ impl<S: Read + Write> Link<S> {
     }
 
     /// The socket below, to be watched.
-    pub(crate) fn socket_mut(&mut self) -> &mut S {
+    pub fn socket_mut(&mut self) -> &mut S {
         match self {
             Self::Plain(socket) => socket,
             Self::Sealed(stream) => &mut stream.sock,
@@ -45,12 +44,12 @@ impl<S: Read + Write> Link<S> {
     }
 
     /// Whether a read that gives less than was asked for may leave something behind.
-    pub(crate) fn is_sealed(&self) -> bool {
+    pub fn is_sealed(&self) -> bool {
         matches!(self, Self::Sealed(_))
     }
 
     /// The same with another kind of socket.
-    pub(crate) fn map<T: Read + Write>(self, change: impl FnOnce(S) -> T) -> Link<T> {
+    pub fn map<T: Read + Write>(self, change: impl FnOnce(S) -> T) -> Link<T> {
         match self {
             Self::Plain(socket) => Link::Plain(change(socket)),
             Self::Sealed(stream) => {
@@ -62,13 +61,12 @@ impl<S: Read + Write> Link<S> {
 }
 
 impl Link<TcpStream> {
-    /// Makes TLS of a connected socket; the handshake comes with the first words.
+    /// Makes TLS of a connected socket; the handshake comes with the first bytes.
     ///
     /// # Errors
-    /// There is nothing to trust, or the host's name is none.
-    pub(crate) fn seal(socket: TcpStream, host: &str, trust: &Trust) -> io::Result<Self> {
+    /// The host's name is none.
+    pub fn seal(socket: TcpStream, host: &str, config: Arc<ClientConfig>) -> io::Result<Self> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-        let config = Arc::new(trust.config()?);
         let connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
         Ok(Self::Sealed(Box::new(StreamOwned::new(connection, socket))))
     }

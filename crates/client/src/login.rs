@@ -3,8 +3,10 @@
 use identity::{Hash, SaltedCache, ScramClient};
 use wire::{Feature, Opcode, Status};
 
-use super::address::Login;
-use super::{Answer, Client, ClientError, KeyForm, Message};
+use crate::address::Login;
+use crate::connection::{Client, ConnectOptions, KeyForm};
+use crate::error::ClientError;
+use crate::message::{Answer, Message};
 
 /// Features that the client asks for; it can do without any of them.
 const FEATURES: [Feature; 7] = [
@@ -17,11 +19,22 @@ const FEATURES: [Feature; 7] = [
     Feature::SYNC_REPLICATION,
 ];
 
+impl Client {
+    /// Connects; to a Couchbase server also logs in, selects the bucket and asks for its map.
+    ///
+    /// # Errors
+    /// Every [`ClientError`]: not reachable, login refused, no such bucket.
+    pub fn connect(options: &ConnectOptions, cache: &mut SaltedCache) -> Result<Self, ClientError> {
+        let mut client = Self::open(options)?;
+        if let Some(login) = &options.address.login {
+            client.key_form = bootstrap(&mut client, login, cache)?;
+        }
+        Ok(client)
+    }
+}
+
 /// Makes a fresh connection ready for data operations.
-///
-/// # Errors
-/// As [`Client::connect`].
-pub(super) fn bootstrap(
+fn bootstrap(
     client: &mut Client,
     login: &Login,
     cache: &mut SaltedCache,
