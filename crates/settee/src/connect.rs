@@ -26,7 +26,7 @@ pub(crate) struct ConnectArgs {
         value_name = "ADDRESS",
         default_value = "couchbase://Administrator:password@127.0.0.1:11210/default"
     )]
-    pub(crate) connect: Address,
+    connect: Address,
     /// File with the password of the user, in its first line; for an address without one
     #[arg(long, env = "SETTEE_CONNECT_PASSWORD_FILE", value_name = "FILE")]
     password_file: Option<PathBuf>,
@@ -39,7 +39,7 @@ pub(crate) struct ConnectArgs {
     /// How long to wait for a connection and for each answer, in seconds
     #[arg(long, env = "SETTEE_TIMEOUT", value_name = "SECONDS", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=3600))]
-    pub(crate) timeout: u64,
+    timeout: u64,
 }
 
 impl ConnectArgs {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use bench::Cause;
 use client::ClientError;
 use identity::ScramError;
 use wire::Status;
@@ -89,6 +90,25 @@ impl From<ClientError> for Failure {
             ClientError::Refused { status, .. } => code_of_status(*status),
         };
         Self::new(code, error.to_string())
+    }
+}
+
+impl From<bench::Error> for Failure {
+    fn from(error: bench::Error) -> Self {
+        let (cause, reason) = match error {
+            bench::Error::Client(error) => return error.into(),
+            bench::Error::Run { cause, reason } => (cause, reason),
+        };
+        let code = match cause {
+            Cause::Usage => Sysexit::Usage,
+            Cause::Machine => Sysexit::Os,
+            Cause::Unavailable => Sysexit::Unavailable,
+            Cause::Protocol => Sysexit::Protocol,
+            Cause::Refused(status) => code_of_status(status),
+            Cause::WrongData => Sysexit::Data,
+            Cause::Overload => Sysexit::TempFail,
+        };
+        Self::new(code, reason)
     }
 }
 

@@ -1,7 +1,8 @@
 //! The `settee` binary: the node (`serve`) and the client commands.
 //!
 //! What this crate may not do: hide logic that a library crate should own. The node is `server`'s,
-//! the protocol is `wire`'s, connections are `client`'s; flags, exit codes and output are here.
+//! the protocol is `wire`'s, connections are `client`'s, load is `bench`'s; flags, exit
+//! codes and output are here.
 
 mod bench;
 mod cert;

@@ -10,7 +10,7 @@ use super::Findings;
 use crate::workspace::Workspace;
 
 /// Crate of ours, and the crates of ours it may depend on. A new crate needs a decision record.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     ("model", &[]),
     ("wire", &["model"]),
     ("engine", &["model"]),
@@ -22,7 +22,11 @@ const ALLOWED: [(&str, &[&str]); 11] = [
         &["bucket", "engine", "identity", "storage", "wire", "model"],
     ),
     ("client", &["identity", "wire", "model"]),
-    ("settee", &["server", "client", "identity", "wire", "model"]),
+    ("bench", &["client", "wire", "model"]),
+    (
+        "settee",
+        &["server", "client", "bench", "identity", "wire", "model"],
+    ),
     ("benchkit", &[]),
     ("xtask", &[]),
 ];
@@ -52,7 +56,7 @@ const RUNTIMES: [&str; 14] = [
 ];
 
 /// Crates with their own list of banned clocks, threads and files.
-const WITH_BANS: [&str; 5] = ["engine", "bucket", "storage", "identity", "client"];
+const WITH_BANS: [&str; 6] = ["engine", "bucket", "storage", "identity", "client", "bench"];
 
 /// Every edge between crates of ours is one of [`ALLOWED`]; no runtime below `server`.
 pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {

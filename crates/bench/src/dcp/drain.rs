@@ -1,0 +1,73 @@
+//! How fast all documents come over one connection.
+
+use std::time::Instant;
+
+use super::cpu::Cpu;
+use super::follower::CLOSED_WINDOW;
+use super::scene::Scene;
+use super::sheet::Sheet;
+use crate::error::Error;
+use crate::numbers::to_f64;
+use crate::scenario::Origin;
+
+/// Writes all documents, then drains them from where they were told to be.
+pub(super) fn run(scene: &mut Scene, from: Origin) -> Result<Sheet, Error> {
+    if from == Origin::Memory && !scene.plan.load_first {
+        let reason = "--from memory: documents are in the log only if they are written first";
+        return Err(Error::usage(reason));
+    }
+    let mut early = None;
+    if from == Origin::Memory {
+        let mut follower = scene.follower(CLOSED_WINDOW)?;
+        follower.request_all()?;
+        follower.follow_to_grants()?;
+        early = Some(follower);
+    }
+    if scene.plan.load_first {
+        scene
+            .progress
+            .show(&format!("loading {} keys", scene.plan.keys));
+        scene.side()?.load()?;
+    }
+    if from == Origin::Disk {
+        scene.persisted()?;
+    }
+    let high = scene.high_seqnos()?;
+    scene.progress.show("draining");
+    let before = Cpu::now(scene.target.pid);
+    let started = Instant::now();
+    let follower = if let Some(mut follower) = early {
+        follower.open_window()?;
+        follower.follow_to(&high)?;
+        follower
+    } else {
+        let mut follower = scene.follower(0)?;
+        follower.request_all()?;
+        follower.follow_to(&high)?;
+        follower
+    };
+    let elapsed = started.elapsed();
+    let spent = Cpu::now(scene.target.pid).since(before);
+    let figures = follower.figures();
+    let mut sheet = Sheet::new(format!("drain from {}", from.name()), &[]);
+    let seconds = elapsed.as_secs_f64().max(1e-9);
+    let changes = to_f64(figures.changes.max(1));
+    sheet.row("changes", "changes", 0, &[changes]);
+    sheet.row(
+        "changes_from_disk",
+        "of them in disk snapshots",
+        0,
+        &[to_f64(figures.from_disk)],
+    );
+    sheet.row("snapshots", "snapshots", 0, &[to_f64(figures.snapshots)]);
+    sheet.row("seconds", "seconds", 3, &[seconds]);
+    sheet.row("changes_per_second", "changes/s", 0, &[changes / seconds]);
+    sheet.row(
+        "mb_per_second",
+        "MB/s",
+        1,
+        &[to_f64(figures.bytes) / seconds / 1e6],
+    );
+    spent.rows(&mut sheet, changes, "change");
+    Ok(sheet)
+}

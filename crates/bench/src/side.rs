@@ -1,0 +1,235 @@
+//! One server under load: its connections, its worker threads, and what they measured.
+
+use std::net::TcpStream;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use client::{Client, ConnectOptions, KeyForm, Link, SaltedCache};
+
+use crate::error::{Cause, Error, JobError};
+use crate::job::Task;
+use crate::measure::{Counts, Slice};
+use crate::numbers::share;
+use crate::plan::{Amount, Plan};
+use crate::process::process_cpu;
+use crate::worker::{Done, Worker};
+use crate::workload::Workload;
+
+/// Where a server is and how it is called in the report.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// Name in the report.
+    pub(crate) name: String,
+    /// How to connect to it.
+    pub(crate) server: ConnectOptions,
+    /// Its process, when its CPU time is to be measured.
+    pub(crate) pid: Option<u32>,
+}
+
+/// A server and the workers that put load on it.
+#[derive(Debug)]
+pub(crate) struct Side {
+    /// The server.
+    pub(crate) target: Target,
+    /// What was measured so far.
+    pub(crate) slices: Vec<Slice>,
+    workers: Vec<Hand>,
+}
+
+/// The coordinator's end of a worker.
+#[derive(Debug)]
+struct Hand {
+    tasks: Option<Sender<Task>>,
+    results: Receiver<Done>,
+    thread: Option<JoinHandle<()>>,
+    /// Keys that the worker loads.
+    keys: (u64, u64),
+    /// Connections of the worker.
+    connections: u32,
+}
+
+impl Side {
+    /// Opens all connections and starts the workers.
+    ///
+    /// # Errors
+    /// A connection cannot be opened, or the system has no resources left.
+    pub(crate) fn open(target: Target, plan: &Plan, run: u32) -> Result<Self, Error> {
+        if let Some(pid) = target.pid.filter(|&pid| process_cpu(pid).is_none()) {
+            let reason = format!("{}: cannot read the CPU time of process {pid}", target.name);
+            return Err(Error::usage(reason));
+        }
+        let (mut sockets, key_form) = connect_all(&target, plan)?;
+        let mut workers = Vec::new();
+        for index in 0..plan.threads {
+            let (first, end) = share(index, plan.threads, u64::from(plan.connections));
+            let rest = sockets.split_off((end - first) as usize);
+            let mine = std::mem::replace(&mut sockets, rest);
+            let workload = Workload::new(plan, key_form, run, u64::from(index) + 1);
+            let number = 1 + first as u32;
+            let worker = Worker::new(mine, number, workload, plan).map_err(os_failure)?;
+            let keys = share(index, plan.threads, plan.keys);
+            workers.push(Hand::start(worker, keys, (end - first) as u32)?);
+        }
+        Ok(Self {
+            target,
+            slices: Vec::new(),
+            workers,
+        })
+    }
+
+    /// Writes every key once.
+    ///
+    /// # Errors
+    /// As every job: a connection broke, the protocol was broken, the server refused.
+    pub(crate) fn load(&mut self) -> Result<(), Error> {
+        self.run(|hand| Task::Load {
+            from: hand.keys.0,
+            to: hand.keys.1,
+        })
+        .map(drop)
+    }
+
+    /// Puts load on the server without measuring.
+    ///
+    /// # Errors
+    /// As [`Side::load`].
+    pub(crate) fn warm_up(&mut self, plan: &Plan) -> Result<(), Error> {
+        if plan.warmup > Duration::ZERO {
+            self.mixed(plan, Amount::Time(plan.warmup))?;
+        }
+        Ok(())
+    }
+
+    /// Measures one slice.
+    ///
+    /// # Errors
+    /// As [`Side::load`].
+    pub(crate) fn measure(&mut self, plan: &Plan) -> Result<&Slice, Error> {
+        let slice = self.mixed(plan, plan.slice)?;
+        self.slices.push(slice);
+        Ok(&self.slices[self.slices.len() - 1])
+    }
+
+    fn mixed(&mut self, plan: &Plan, amount: Amount) -> Result<Slice, Error> {
+        let connections = u64::from(plan.connections);
+        let mut given = 0;
+        let mut connections_given = 0;
+        self.run(|hand| {
+            let part = f64::from(hand.connections) / f64::from(plan.connections);
+            connections_given += u64::from(hand.connections);
+            let amount = match amount {
+                Amount::Time(time) => Amount::Time(time),
+                Amount::Ops(ops) => {
+                    let upto = (u128::from(ops) * u128::from(connections_given)
+                        / u128::from(connections)) as u64;
+                    let mine = upto - given;
+                    given = upto;
+                    Amount::Ops(mine)
+                }
+            };
+            Task::Mixed {
+                amount,
+                rate: plan.rate.map(|rate| rate * part),
+            }
+        })
+    }
+
+    fn run(&mut self, mut task_of: impl FnMut(&Hand) -> Task) -> Result<Slice, Error> {
+        let cpu = |pid: Option<u32>| pid.and_then(process_cpu);
+        let cpu_before = cpu(self.target.pid);
+        for hand in &self.workers {
+            let task = task_of(hand);
+            let tasks = hand
+                .tasks
+                .as_ref()
+                .expect("tasks are given until the side is dropped");
+            tasks.send(task).map_err(|_| self.worker_ended())?;
+        }
+        let mut counts = Counts::new();
+        let mut elapsed = Duration::ZERO;
+        for hand in &self.workers {
+            let done = hand.results.recv().map_err(|_| self.worker_ended())?;
+            let (mine, time) = done.map_err(|error| self.job_failure(&error))?;
+            counts.merge(&mine);
+            elapsed = elapsed.max(time);
+        }
+        let cpu_after = cpu(self.target.pid);
+        let server_cpu = cpu_before
+            .zip(cpu_after)
+            .map(|(before, after)| after.saturating_sub(before));
+        Ok(Slice {
+            counts,
+            elapsed,
+            server_cpu,
+        })
+    }
+
+    fn worker_ended(&self) -> Error {
+        Error::new(
+            Cause::Machine,
+            format!("{}: a worker has ended early", self.target.name),
+        )
+    }
+
+    fn job_failure(&self, error: &JobError) -> Error {
+        let cause = match error {
+            JobError::Lost { .. } | JobError::Stalled(..) => Cause::Unavailable,
+            JobError::Protocol { .. } => Cause::Protocol,
+            JobError::LoadRefused(status) => Cause::Refused(*status),
+            JobError::Poll(_) => Cause::Machine,
+        };
+        Error::new(
+            cause,
+            format!(
+                "{} ({}): {error}",
+                self.target.name, self.target.server.address
+            ),
+        )
+    }
+}
+
+impl Hand {
+    fn start(worker: Worker, keys: (u64, u64), connections: u32) -> Result<Self, Error> {
+        let (tasks, task_receiver) = mpsc::channel();
+        let (result_sender, results) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("bench".to_owned())
+            .spawn(move || worker.work(&task_receiver, &result_sender))
+            .map_err(os_failure)?;
+        Ok(Self {
+            tasks: Some(tasks),
+            results,
+            thread: Some(thread),
+            keys,
+            connections,
+        })
+    }
+}
+
+impl Drop for Hand {
+    /// Without tasks the worker ends; its connections are closed when this returns.
+    fn drop(&mut self) {
+        self.tasks = None;
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("a panic aborts the process before");
+        }
+    }
+}
+
+fn connect_all(target: &Target, plan: &Plan) -> Result<(Vec<Link<TcpStream>>, KeyForm), Error> {
+    let mut cache = SaltedCache::default();
+    let mut sockets = Vec::with_capacity(plan.connections as usize);
+    let mut key_form = KeyForm::default();
+    for _ in 0..plan.connections {
+        let client = Client::connect(&target.server, &mut cache)?;
+        key_form = client.key_form();
+        sockets.push(client.into_stream());
+    }
+    Ok((sockets, key_form))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the form that map_err takes")]
+fn os_failure(error: std::io::Error) -> Error {
+    Error::new(Cause::Machine, format!("load generator: {error}"))
+}
