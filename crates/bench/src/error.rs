@@ -1,7 +1,6 @@
 //! Why a run ends early, by what the caller can do about it.
 
-use std::io;
-use std::time::Duration;
+use std::{fmt, io};
 
 use client::ClientError;
 use wire::Status;
@@ -54,42 +53,14 @@ impl Error {
     }
 }
 
-/// Why a job cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum JobError {
-    /// A connection broke.
-    #[error("connection {connection} lost: {source}")]
-    Lost {
-        /// Number of the connection.
-        connection: u32,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The server broke the protocol.
-    #[error("connection {connection}: the server broke the protocol: {reason}")]
-    Protocol {
-        /// Number of the connection.
-        connection: u32,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The server did not take a key while loading.
-    #[error("cannot load: the server answers {}, status 0x{:02x}", .0.description(), .0.0)]
-    LoadRefused(Status),
-    /// No answer for too long.
-    #[error("no answer for {0:?}, {1} requests outstanding")]
-    Stalled(Duration, u64),
-    /// Waiting for events failed.
-    #[error("cannot wait for events: {0}")]
-    Poll(#[from] io::Error),
+/// A connection of a job broke.
+pub(crate) fn lost(connection: u32, source: &io::Error) -> Error {
+    let reason = format!("connection {connection} lost: {source}");
+    Error::new(Cause::Unavailable, reason)
 }
 
-/// A connection broke.
-pub(crate) fn lost(connection: u32, source: io::Error) -> JobError {
-    JobError::Lost { connection, source }
-}
-
-/// The server broke the protocol.
-pub(crate) fn protocol(connection: u32, reason: String) -> JobError {
-    JobError::Protocol { connection, reason }
+/// The server broke the protocol on a connection of a job.
+pub(crate) fn broken(connection: u32, reason: &impl fmt::Display) -> Error {
+    let reason = format!("connection {connection}: the server broke the protocol: {reason}");
+    Error::new(Cause::Protocol, reason)
 }

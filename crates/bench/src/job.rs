@@ -6,7 +6,7 @@ use model::Cas;
 use wire::{Frame, FrameError, Magic, Status};
 
 use crate::connection::{Connection, Pending};
-use crate::error::{JobError, lost, protocol};
+use crate::error::{Cause, Error, broken, lost};
 use crate::measure::Counts;
 use crate::pace::Pace;
 use crate::plan::Amount;
@@ -159,11 +159,13 @@ impl Job {
     /// Fails when there has been no answer for too long.
     ///
     /// # Errors
-    /// [`JobError::Stalled`].
-    pub(crate) fn check_progress(&self, now_ns: u64, timeout: Duration) -> Result<(), JobError> {
+    /// The server stands still.
+    pub(crate) fn check_progress(&self, now_ns: u64, timeout: Duration) -> Result<(), Error> {
         let waited = Duration::from_nanos(now_ns.saturating_sub(self.last_answer_ns));
         if self.outstanding > 0 && waited > timeout {
-            return Err(JobError::Stalled(waited, self.outstanding));
+            let left = self.outstanding;
+            let reason = format!("no answer for {waited:?}, {left} requests outstanding");
+            return Err(Error::new(Cause::Unavailable, reason));
         }
         Ok(())
     }
@@ -176,7 +178,7 @@ impl Job {
         &mut self,
         connections: &mut [Connection],
         workload: &mut Workload,
-    ) -> Result<(), JobError> {
+    ) -> Result<(), Error> {
         let count = if self.is_paced() {
             0
         } else {
@@ -194,7 +196,7 @@ impl Job {
         connections: &mut [Connection],
         workload: &mut Workload,
         now_ns: u64,
-    ) -> Result<(), JobError> {
+    ) -> Result<(), Error> {
         let Some(pace) = self.pace else { return Ok(()) };
         let horizon_ns = self
             .end_ns
@@ -222,7 +224,7 @@ impl Job {
         index: usize,
         workload: &mut Workload,
         now_ns: u64,
-    ) -> Result<(), JobError> {
+    ) -> Result<(), Error> {
         let connection = &mut connections[index];
         let mut any = false;
         while connection.pending.len() < self.depth {
@@ -241,7 +243,7 @@ impl Job {
         if any {
             connection
                 .flush()
-                .map_err(|source| lost(connection.number, source))
+                .map_err(|source| lost(connection.number, &source))
         } else {
             Ok(())
         }
@@ -293,12 +295,12 @@ impl Job {
         connections: &mut [Connection],
         index: usize,
         workload: &mut Workload,
-    ) -> Result<(), JobError> {
+    ) -> Result<(), Error> {
         loop {
             let connection = &mut connections[index];
             let more = connection
                 .fill()
-                .map_err(|source| lost(connection.number, source))?;
+                .map_err(|source| lost(connection.number, &source))?;
             let now_ns = self.now_ns();
             self.take_answers(connection, workload.checked_run(), now_ns)?;
             self.pump(connections, index, workload, now_ns)?;
@@ -313,15 +315,15 @@ impl Job {
         connection: &mut Connection,
         run: Option<u32>,
         now_ns: u64,
-    ) -> Result<(), JobError> {
+    ) -> Result<(), Error> {
         let number = connection.number;
-        let broken = |error: FrameError| protocol(number, error.to_string());
-        while let Some(frame) = connection.input.next().map_err(broken)? {
+        let malformed = |error: FrameError| broken(number, &error);
+        while let Some(frame) = connection.input.next().map_err(malformed)? {
             if frame.header.magic == Magic::ServerRequest {
                 continue;
             }
             let pending = match_answer(&mut connection.pending, &frame)
-                .map_err(|reason| protocol(number, reason))?;
+                .map_err(|reason| broken(number, &reason))?;
             let answer = Checked {
                 pending,
                 status: frame.status(),
@@ -349,7 +351,7 @@ impl Job {
         }
     }
 
-    fn count(&mut self, answer: &Checked<'_>, now_ns: u64) -> Result<(), JobError> {
+    fn count(&mut self, answer: &Checked<'_>, now_ns: u64) -> Result<(), Error> {
         self.outstanding -= 1;
         self.last_answer_ns = now_ns;
         let counts = &mut self.counts;
@@ -384,7 +386,7 @@ impl Job {
 
     /// While loading, a key that was refused for the moment is sent again, after a pause that
     /// lets the server make room. A server that makes none for a while ends the load.
-    fn load_again(&mut self, key: u64, status: Status, now_ns: u64) -> Result<(), JobError> {
+    fn load_again(&mut self, key: u64, status: Status, now_ns: u64) -> Result<(), Error> {
         let Source::Load {
             again, stored_ns, ..
         } = &mut self.source
@@ -397,7 +399,12 @@ impl Job {
         );
         let waited = Duration::from_nanos(now_ns.saturating_sub(*stored_ns));
         if !for_the_moment || waited > LOAD_PATIENCE {
-            return Err(JobError::LoadRefused(status));
+            let name = status.description();
+            let reason = format!(
+                "cannot load: the server answers {name}, status 0x{:02x}",
+                status.0
+            );
+            return Err(Error::new(Cause::Refused(status), reason));
         }
         std::thread::sleep(LOAD_PAUSE);
         again.push(key);

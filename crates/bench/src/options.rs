@@ -1,5 +1,6 @@
 //! The options of a run, and the plan that they amount to.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use client::{Address, ConnectOptions};
@@ -255,11 +256,13 @@ impl Options {
     }
 }
 
+fn within(text: &str, range: RangeInclusive<f64>, allowed: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("use {allowed}"))
+}
+
 fn times(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(times) if (0.01..=1_000.0).contains(&times) => Ok(times),
-        _ => Err("use a number of 0.01..1000".to_owned()),
-    }
+    within(text, 0.01..=1_000.0, "a number of 0.01..1000")
 }
 
 /// A level of durability, or none.
@@ -275,17 +278,15 @@ fn level(text: &str) -> Result<Level, String> {
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
-        _ => Err("use a number of seconds of 0..86400".to_owned()),
-    }
+    within(text, 0.0..=86_400.0, "a number of seconds of 0..86400")
 }
 
 fn rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if (0.001..=1e9).contains(&rate) => Ok(rate),
-        _ => Err("use a number of operations a second of 0.001..1000000000".to_owned()),
-    }
+    within(
+        text,
+        0.001..=1e9,
+        "a number of operations a second of 0.001..1000000000",
+    )
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Random numbers: a small seeded generator, so that the same seed gives the same load.
 
-use crate::error::{Cause, Error};
+use client::ClientError;
+
 use crate::numbers::to_f64;
 
 /// SplitMix64: 64 bits of state, one addition and three mixing steps a number.
@@ -39,14 +40,8 @@ impl Random {
 }
 
 /// Tells values of this run from those of earlier ones.
-///
-/// # Errors
-/// The system has no random numbers.
-pub(crate) fn random_run() -> Result<u32, Error> {
-    let mut bytes = [0; 4];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| Error::new(Cause::Machine, format!("no random numbers: {error}")))?;
-    Ok(u32::from_be_bytes(bytes))
+pub(crate) fn random_run() -> Result<u32, ClientError> {
+    Ok(client::random_u64()? as u32)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use client::{Client, ConnectOptions, KeyForm, Link, SaltedCache};
 
-use crate::error::{Cause, Error, JobError};
+use crate::error::{Cause, Error};
 use crate::job::Task;
 use crate::measure::{Counts, Slice};
 use crate::numbers::share;
@@ -34,12 +34,12 @@ pub(crate) struct Side {
     pub(crate) target: Target,
     /// What was measured so far.
     pub(crate) slices: Vec<Slice>,
-    workers: Vec<Hand>,
+    workers: Vec<WorkerHandle>,
 }
 
-/// The coordinator's end of a worker.
+/// A worker as its coordinator sees it.
 #[derive(Debug)]
-struct Hand {
+struct WorkerHandle {
     tasks: Option<Sender<Task>>,
     results: Receiver<Done>,
     thread: Option<JoinHandle<()>>,
@@ -69,7 +69,7 @@ impl Side {
             let number = 1 + first as u32;
             let worker = Worker::new(mine, number, workload, plan).map_err(os_failure)?;
             let keys = share(index, plan.threads, plan.keys);
-            workers.push(Hand::start(worker, keys, (end - first) as u32)?);
+            workers.push(WorkerHandle::start(worker, keys, (end - first) as u32)?);
         }
         Ok(Self {
             target,
@@ -83,9 +83,9 @@ impl Side {
     /// # Errors
     /// As every job: a connection broke, the protocol was broken, the server refused.
     pub(crate) fn load(&mut self) -> Result<(), Error> {
-        self.run(|hand| Task::Load {
-            from: hand.keys.0,
-            to: hand.keys.1,
+        self.run(|handle| Task::Load {
+            from: handle.keys.0,
+            to: handle.keys.1,
         })
         .map(drop)
     }
@@ -115,9 +115,9 @@ impl Side {
         let connections = u64::from(plan.connections);
         let mut given = 0;
         let mut connections_given = 0;
-        self.run(|hand| {
-            let part = f64::from(hand.connections) / f64::from(plan.connections);
-            connections_given += u64::from(hand.connections);
+        self.run(|handle| {
+            let part = f64::from(handle.connections) / f64::from(plan.connections);
+            connections_given += u64::from(handle.connections);
             let amount = match amount {
                 Amount::Time(time) => Amount::Time(time),
                 Amount::Ops(ops) => {
@@ -135,12 +135,12 @@ impl Side {
         })
     }
 
-    fn run(&mut self, mut task_of: impl FnMut(&Hand) -> Task) -> Result<Slice, Error> {
+    fn run(&mut self, mut task_of: impl FnMut(&WorkerHandle) -> Task) -> Result<Slice, Error> {
         let cpu = |pid: Option<u32>| pid.and_then(process_cpu);
         let cpu_before = cpu(self.target.pid);
-        for hand in &self.workers {
-            let task = task_of(hand);
-            let tasks = hand
+        for handle in &self.workers {
+            let task = task_of(handle);
+            let tasks = handle
                 .tasks
                 .as_ref()
                 .expect("tasks are given until the side is dropped");
@@ -148,9 +148,9 @@ impl Side {
         }
         let mut counts = Counts::new();
         let mut elapsed = Duration::ZERO;
-        for hand in &self.workers {
-            let done = hand.results.recv().map_err(|_| self.worker_ended())?;
-            let (mine, time) = done.map_err(|error| self.job_failure(&error))?;
+        for handle in &self.workers {
+            let done = handle.results.recv().map_err(|_| self.worker_ended())?;
+            let (mine, time) = done.map_err(|error| self.of_server(error))?;
             counts.merge(&mine);
             elapsed = elapsed.max(time);
         }
@@ -172,24 +172,19 @@ impl Side {
         )
     }
 
-    fn job_failure(&self, error: &JobError) -> Error {
-        let cause = match error {
-            JobError::Lost { .. } | JobError::Stalled(..) => Cause::Unavailable,
-            JobError::Protocol { .. } => Cause::Protocol,
-            JobError::LoadRefused(status) => Cause::Refused(*status),
-            JobError::Poll(_) => Cause::Machine,
-        };
-        Error::new(
-            cause,
-            format!(
-                "{} ({}): {error}",
-                self.target.name, self.target.server.address
-            ),
-        )
+    /// An error of a worker, with the server.
+    fn of_server(&self, error: Error) -> Error {
+        match error {
+            Error::Run { cause, reason } => {
+                let Target { name, server, .. } = &self.target;
+                Error::new(cause, format!("{name} ({}): {reason}", server.address))
+            }
+            error @ Error::Client(_) => error,
+        }
     }
 }
 
-impl Hand {
+impl WorkerHandle {
     fn start(worker: Worker, keys: (u64, u64), connections: u32) -> Result<Self, Error> {
         let (tasks, task_receiver) = mpsc::channel();
         let (result_sender, results) = mpsc::channel();
@@ -207,7 +202,7 @@ impl Hand {
     }
 }
 
-impl Drop for Hand {
+impl Drop for WorkerHandle {
     /// Without tasks the worker ends; its connections are closed when this returns.
     fn drop(&mut self) {
         self.tasks = None;

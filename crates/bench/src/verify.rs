@@ -15,7 +15,7 @@ pub(crate) const HEADER_BYTES: usize = 32;
 const MAGIC: &[u8; 4] = b"STV1";
 const CRC_AT: usize = HEADER_BYTES - 4;
 
-/// Who wrote a value, of which key, and as which of its writes.
+/// The origin of a value: run, key, connection and number of the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     /// Random number of the run.

@@ -8,7 +8,7 @@ use client::Link;
 use mio::{Events, Interest, Poll, Token};
 
 use crate::connection::Connection;
-use crate::error::{JobError, lost};
+use crate::error::{Cause, Error, lost};
 use crate::job::{Job, Task};
 use crate::measure::Counts;
 use crate::pace::Alarm;
@@ -22,7 +22,7 @@ const ANSWER_OVERHEAD_BYTES: usize = wire::HEADER_BYTES + 4;
 const ALARM: Token = Token(usize::MAX);
 
 /// What a worker did: the counts and the time that they cover.
-pub(crate) type Done = Result<(Counts, Duration), JobError>;
+pub(crate) type Done = Result<(Counts, Duration), Error>;
 
 /// The event loop; it owns its connections from job to job.
 #[derive(Debug)]
@@ -97,27 +97,29 @@ impl Worker {
             job.check_progress(now_ns, self.timeout)?;
             let patience = job.patience(now_ns);
             if job.is_paced() {
-                self.alarm.set(patience)?;
+                self.alarm.set(patience).map_err(cannot_wait)?;
             }
             self.wait(patience)?;
             self.serve_events(&mut job)?;
         }
     }
 
-    fn wait(&mut self, patience: Duration) -> Result<(), JobError> {
+    fn wait(&mut self, patience: Duration) -> Result<(), Error> {
         match self.poll.poll(&mut self.events, Some(patience)) {
-            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => Err(error.into()),
+            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
+                Err(cannot_wait(error))
+            }
             _ => Ok(()),
         }
     }
 
-    fn serve_events(&mut self, job: &mut Job) -> Result<(), JobError> {
+    fn serve_events(&mut self, job: &mut Job) -> Result<(), Error> {
         for event in self.events.iter().filter(|event| event.token() != ALARM) {
             let index = event.token().0;
             if event.is_writable() {
                 let connection = &mut self.connections[index];
                 let flushed = connection.flush();
-                flushed.map_err(|source| lost(connection.number, source))?;
+                flushed.map_err(|source| lost(connection.number, &source))?;
             }
             if event.is_readable() || event.is_read_closed() || event.is_error() {
                 job.receive(&mut self.connections, index, &mut self.workload)?;
@@ -125,4 +127,9 @@ impl Worker {
         }
         Ok(())
     }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the form that map_err takes")]
+fn cannot_wait(error: std::io::Error) -> Error {
+    Error::new(Cause::Machine, format!("cannot wait for events: {error}"))
 }

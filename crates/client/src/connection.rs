@@ -203,6 +203,26 @@ impl Client {
         }
     }
 
+    /// The same for rows whose values are whole numbers; others are left out.
+    ///
+    /// # Errors
+    /// As [`Client::expect_success`].
+    pub fn stat_numbers(
+        &mut self,
+        group: &str,
+        mut row: impl FnMut(&[u8], u64),
+    ) -> Result<(), ClientError> {
+        self.stat(group, |name, value| {
+            if let Some(number) = str::from_utf8(value)
+                .ok()
+                .and_then(|text| text.parse().ok())
+            {
+                row(name, number);
+            }
+            Ok(())
+        })
+    }
+
     fn send(&mut self, message: &Message<'_>) -> Result<Opaque, ClientError> {
         let during = message.opcode.name();
         let opaque = Opaque(self.next_opaque.to_be_bytes());

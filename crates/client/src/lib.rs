@@ -12,6 +12,8 @@ mod input;
 mod link;
 mod login;
 mod message;
+mod random;
+mod streams;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
@@ -25,3 +27,4 @@ pub use identity::SaltedCache;
 pub use input::{ANSWER_LIMITS, Input};
 pub use link::Link;
 pub use message::{Answer, Message};
+pub use random::random_u64;

@@ -7,6 +7,7 @@ use crate::address::Login;
 use crate::connection::{Client, ConnectOptions, KeyForm};
 use crate::error::ClientError;
 use crate::message::{Answer, Message};
+use crate::random::random_u64;
 
 /// Features that the client asks for; it can do without any of them.
 const FEATURES: [Feature; 7] = [
@@ -122,12 +123,7 @@ fn refused(opcode: Opcode, answer: &Answer) -> ClientError {
 }
 
 fn nonce() -> Result<String, ClientError> {
-    let mut bytes = [0_u8; 16];
-    getrandom::fill(&mut bytes).map_err(|error| ClientError::Lost {
-        during: "login",
-        source: std::io::Error::other(error.to_string()),
-    })?;
-    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+    Ok(format!("{:016x}{:016x}", random_u64()?, random_u64()?))
 }
 
 /// Number of rows of the vBucket map.

@@ -86,7 +86,7 @@ impl FakeServer {
         Self { address, state }
     }
 
-    /// Connect string of a user whom the server knows, if it knows any.
+    /// Connect string with a user that the server knows, if it knows any.
     pub fn connect_string(&self) -> String {
         if self.state.login {
             format!("couchbase://user:pass%3Aword@{}/travel", self.address)

@@ -66,6 +66,10 @@ fn statistics_are_streamed() {
     client
         .stat("again", |_, _| Ok::<_, ClientError>(()))
         .unwrap();
+    let mut numbers = Vec::new();
+    let mut note = |name: &[u8], number| numbers.push((name.to_vec(), number));
+    client.stat_numbers("again", &mut note).unwrap();
+    assert_eq!(numbers, [(b"count".to_vec(), 7)]);
     let expected: [(&[u8], &[u8]); 3] = [(b"group", b"vbucket 3"), (b"", b"{}"), (b"count", b"7")];
     assert_eq!(
         rows,

@@ -10,7 +10,7 @@ use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
 
-/// How often a change is tried again that somebody else's came before.
+/// How often a change is tried again after another client's came before it.
 const TRIES: usize = 10;
 
 /// List, create and drop scopes and collections.

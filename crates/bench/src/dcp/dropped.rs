@@ -3,8 +3,6 @@
 
 use std::time::Instant;
 
-use client::ClientError;
-
 use super::cpu::Cpu;
 use super::follower::{CLOSED_WINDOW, Figures, Follower};
 use super::scene::Scene;
@@ -122,13 +120,10 @@ fn pinned_and_dropped(scene: &mut Scene) -> Result<(Follower, u64), Error> {
 /// How many cursors the bucket has dropped since it was opened.
 fn cursors_dropped(scene: &mut Scene) -> Result<u64, Error> {
     let mut dropped = None;
-    scene.client()?.stat("memory", |name, value| {
+    scene.client()?.stat_numbers("memory", |name, number| {
         if name == b"ep_cursors_dropped" {
-            dropped = str::from_utf8(value)
-                .ok()
-                .and_then(|text| text.parse().ok());
+            dropped = Some(number);
         }
-        Ok::<_, ClientError>(())
     })?;
     let reason = "the server has no statistic ep_cursors_dropped";
     dropped.ok_or_else(|| Error::new(Cause::Unavailable, reason))

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use client::{Client, ClientError, Feed, Message, Outgoing};
+use client::{Client, ClientError, Feed, Outgoing};
 use model::{Seqno, SnapshotRange, VbId, VbUuid};
 use wire::dcp::{
     BufferAck, DcpControl, MarkerFlags, OpenFlags, SnapshotMarker, StreamEnd, StreamFlags,
@@ -11,7 +11,6 @@ use wire::dcp::{
 use wire::{Envelope, Frame, Message as _, Opaque, Opcode, Response, Status};
 
 use crate::error::{Cause, Error};
-use crate::random::random_run;
 
 /// Window of a connection whose server is to send next to nothing.
 pub(super) const CLOSED_WINDOW: u32 = 1;
@@ -65,21 +64,7 @@ impl Follower {
             let reason = "--dcp: memcached has no change streams; use couchbase://";
             return Err(Error::usage(reason));
         };
-        let name = format!("settee-bench:{:08x}", random_run()?);
-        let flags = u64::from(OpenFlags::PRODUCER.0).to_be_bytes();
-        client.expect_success(&Message {
-            extras: &flags,
-            ..Message::with(Opcode::DCP_OPEN, name.as_bytes(), b"")
-        })?;
-        let window_text = window.to_string();
-        for (name, value) in [
-            ("enable_noop", "true"),
-            ("set_noop_interval", "20"),
-            ("connection_buffer_size", &window_text),
-        ] {
-            let (name, value) = (name.as_bytes(), value.as_bytes());
-            client.expect_success(&Message::with(Opcode::DCP_CONTROL, name, value))?;
-        }
+        client.open_streams("settee-bench", OpenFlags(0), window)?;
         Ok(Self {
             feed: Feed::new(client),
             streams: Streams {

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use client::{Client, ClientError, Message, SaltedCache};
 use model::{Seqno, VbId};
 use wire::Opcode;
-use wire::response::VbSeqnos;
 
 use super::follower::Follower;
 use crate::error::{Cause, Error};
@@ -62,14 +61,7 @@ impl Scene {
 
     /// The highest seqno of every active vBucket.
     pub(super) fn high_seqnos(&mut self) -> Result<Vec<(VbId, Seqno)>, Error> {
-        let active = 1_u32.to_be_bytes();
-        let answer = self.client()?.expect_success(&Message {
-            extras: &active,
-            ..Message::new(Opcode::GET_ALL_VB_SEQNOS)
-        })?;
-        let seqnos = VbSeqnos::parse(&answer.value)
-            .map_err(|error| ClientError::broken("GET_ALL_VB_SEQNOS", &error))?;
-        Ok(seqnos.iter().collect())
+        Ok(self.client()?.high_seqnos()?)
     }
 
     /// Waits until everything is in the store.
@@ -123,14 +115,12 @@ const PERSIST_PAUSE: Duration = Duration::from_millis(50);
 /// How many changes of all vBuckets are not in the store.
 fn unpersisted(client: &mut Client) -> Result<u64, ClientError> {
     let (mut high, mut persisted) = (0, 0);
-    client.stat("vbucket-seqno", |name, value| {
-        let number = || str::from_utf8(value).ok()?.parse::<u64>().ok();
+    client.stat_numbers("vbucket-seqno", |name, number| {
         if name.ends_with(b":high_seqno") {
-            high += number().unwrap_or(0);
+            high += number;
         } else if name.ends_with(b":last_persisted_seqno") {
-            persisted += number().unwrap_or(0);
+            persisted += number;
         }
-        Ok::<_, ClientError>(())
     })?;
     Ok(high.saturating_sub(persisted))
 }

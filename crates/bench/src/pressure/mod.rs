@@ -47,10 +47,7 @@ impl Figures {
     fn ask(client: &mut Client) -> Result<Self, ClientError> {
         let mut figures = Self::default();
         for group in ["", "memory"] {
-            client.stat(group, |name, value| {
-                figures.note(name, value);
-                Ok::<_, ClientError>(())
-            })?;
+            client.stat_numbers(group, |name, value| figures.note(name, value))?;
         }
         if figures.booked == 0 {
             figures.booked = figures.used;
@@ -62,11 +59,7 @@ impl Figures {
         self.waited.unwrap_or(self.fetched)
     }
 
-    fn note(&mut self, name: &[u8], value: &[u8]) {
-        let value = str::from_utf8(value)
-            .ok()
-            .and_then(|text| text.parse().ok());
-        let Some(value) = value else { return };
+    fn note(&mut self, name: &[u8], value: u64) {
         match name {
             b"ep_max_size" => self.quota = value,
             b"mem_used" => self.used = value,
@@ -314,17 +307,11 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_taken_by_name_and_numbers_only() {
+    fn figures_are_taken_by_name() {
         let mut figures = Figures::default();
-        let rows: [(&[u8], &[u8]); 4] = [
-            (b"ep_max_size", b"100"),
-            (b"ep_bg_fetched", b"7"),
-            (b"mem_used", b"many"),
-            (b"ep_unknown", b"5"),
-        ];
-        for (name, value) in rows {
-            figures.note(name, value);
-        }
+        figures.note(b"ep_max_size", 100);
+        figures.note(b"ep_bg_fetched", 7);
+        figures.note(b"ep_unknown", 5);
         let expected = Figures {
             quota: 100,
             fetched: 7,
@@ -332,7 +319,7 @@ mod tests {
         };
         assert_eq!(figures, expected);
         assert_eq!(figures.waited(), 7, "the best that is told");
-        figures.note(b"ep_bg_reads_waited", b"3");
+        figures.note(b"ep_bg_reads_waited", 3);
         assert_eq!(figures.waited(), 3);
     }
 

@@ -32,7 +32,7 @@ pub(super) struct Lines {
 /// Why nothing more is written.
 #[derive(Debug)]
 pub(super) enum Unwritten {
-    /// Whoever read it went away (`settee tail | head`): no failure.
+    /// Its reader went away (`settee tail | head`): no failure.
     ReaderGone,
     /// It cannot be written.
     Failed(Failure),
@@ -80,7 +80,7 @@ impl Lines {
         self.waiting.push(b'\n');
     }
 
-    /// Writes what waits; this blocks while nobody reads.
+    /// Writes what waits; this blocks while its reader does not read.
     ///
     /// # Errors
     /// As [`Unwritten`] says; what waits is lost.

@@ -1,8 +1,8 @@
 //! `settee tail`: the changes of a bucket as they happen, or since some moment.
 //!
 //! One connection, one thread: bytes are read, written to standard output, then acknowledged to
-//! the server, then the position is kept. So whoever does not read standard output slows the
-//! server's streams down, and a position never says more than what was written.
+//! the server, then the position is kept. So a reader of standard output that does not read slows
+//! the server's streams down, and a position never says more than what was written.
 
 mod interrupt;
 mod keeper;
@@ -17,11 +17,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use client::{Client, ClientError, ConnectOptions, Feed, Message, SaltedCache};
-use model::{Seqno, VbId};
+use model::Seqno;
 use server::changes::{Collections, Place, Position, PositionError, Streams};
 use wire::dcp::OpenFlags;
-use wire::response::{FailoverEntries, VbSeqnos};
-use wire::{Malformed, Opcode, Status};
+use wire::response::FailoverEntries;
+use wire::{Opcode, Status};
 
 use self::interrupt::Interrupt;
 use self::keeper::Keeper;
@@ -102,8 +102,9 @@ impl FromStr for Start {
     }
 }
 
-/// Pauses between attempts to connect: doubled up to the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// Pauses between attempts to connect: exponential back-off.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Runs the command.
 ///
@@ -187,7 +188,7 @@ fn follow(
         let mut pause = if tail.lines.changes() > began {
             Duration::ZERO
         } else {
-            PAUSES.0
+            PAUSE_MIN
         };
         connection = loop {
             if tail.interrupt.is_asked() {
@@ -197,7 +198,7 @@ fn follow(
                 return Err(broken.failure);
             }
             thread::sleep(pause);
-            pause = (pause * 2).clamp(PAUSES.0, PAUSES.1);
+            pause = (pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
             match dial.connect() {
                 Ok(connection) => break connection,
                 Err(failure) if failure.again => {}
@@ -279,31 +280,11 @@ fn other_bucket(of_position: usize, of_bucket: u16) -> Failure {
 
 /// Makes a connection one for streams.
 fn open(client: &mut Client, window_bytes: u32, keys_only: bool) -> Result<(), ClientError> {
-    let mut nonce = [0_u8; 8];
-    getrandom::fill(&mut nonce).map_err(|error| ClientError::Lost {
-        during: "DCP_OPEN",
-        source: std::io::Error::other(error.to_string()),
-    })?;
-    let name = format!("settee-tail:{:016x}", u64::from_be_bytes(nonce));
-    let mut flags = OpenFlags::PRODUCER.with(OpenFlags::INCLUDE_DELETE_TIMES);
+    let mut flags = OpenFlags::INCLUDE_DELETE_TIMES;
     if keys_only {
         flags = flags.with(OpenFlags::NO_VALUE);
     }
-    let extras = u64::from(flags.0).to_be_bytes();
-    client.expect_success(&Message {
-        extras: &extras,
-        ..Message::with(Opcode::DCP_OPEN, name.as_bytes(), b"")
-    })?;
-    let window = window_bytes.to_string();
-    let needed = [
-        ("enable_noop", "true"),
-        ("set_noop_interval", "20"),
-        ("connection_buffer_size", &window),
-    ];
-    for (name, value) in needed {
-        let control = Message::with(Opcode::DCP_CONTROL, name.as_bytes(), value.as_bytes());
-        client.expect_success(&control)?;
-    }
+    client.open_streams("settee-tail", flags, window_bytes)?;
     // A server that does not know one of these tells the same with fewer words.
     for name in ["enable_expiry_opcode", "supports_cursor_dropping"] {
         client.request(&Message::with(
@@ -326,27 +307,15 @@ fn begin(client: &mut Client, from: Start, until_now: bool) -> Result<Streams, F
     };
     let mut streams = Streams::from(position);
     if until_now {
-        streams.end_at(high_seqnos(client)?);
+        streams.end_at(client.high_seqnos()?);
     }
     Ok(streams)
-}
-
-/// The highest seqno of every active vBucket.
-fn high_seqnos(client: &mut Client) -> Result<Vec<(VbId, Seqno)>, ClientError> {
-    let active = 1_u32.to_be_bytes();
-    let answer = client.expect_success(&Message {
-        extras: &active,
-        ..Message::new(Opcode::GET_ALL_VB_SEQNOS)
-    })?;
-    let seqnos = VbSeqnos::parse(&answer.value)
-        .map_err(|error: Malformed| ClientError::broken("GET_ALL_VB_SEQNOS", &error))?;
-    Ok(seqnos.iter().collect())
 }
 
 /// Where every vBucket is now.
 fn now(client: &mut Client) -> Result<Position, ClientError> {
     let mut position = Position::beginning(vbuckets(client));
-    let high = high_seqnos(client)?;
+    let high = client.high_seqnos()?;
     let asked: Vec<Message<'_>> = high
         .iter()
         .map(|(vbucket, _)| Message {

@@ -26,7 +26,7 @@ pub(super) enum Ended {
     Interrupted,
     /// Everything that was asked for was written.
     Complete,
-    /// Nobody reads any more.
+    /// The reader of standard output went away.
     ReaderGone,
 }
 
