@@ -93,9 +93,6 @@ impl Connection {
     }
 
     /// Writes as much as the socket takes; the rest follows when it becomes writable.
-    ///
-    /// # Errors
-    /// The connection broke.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         while self.sent < self.output.len() {
             match self.stream.write(&self.output[self.sent..]) {
@@ -115,9 +112,6 @@ impl Connection {
     }
 
     /// Reads once; `true` if there may be more to read.
-    ///
-    /// # Errors
-    /// The connection broke or was closed.
     pub(crate) fn fill(&mut self) -> io::Result<bool> {
         let before = self.input.unread_bytes();
         let filled = self.input.fill_ready(&mut self.stream)?;

@@ -1,5 +1,6 @@
 //! One job of a worker, such as a slice: which requests are sent when, and what answers count.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use model::Cas;
@@ -24,15 +25,10 @@ const LOAD_PATIENCE: Duration = Duration::from_secs(15);
 const LOAD_PAUSE: Duration = Duration::from_micros(500);
 
 /// What a worker is to do.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Task {
-    /// Write the keys `from..to` once each.
-    Load {
-        /// First key.
-        from: u64,
-        /// The key after the last.
-        to: u64,
-    },
+    /// Write these keys once each.
+    Load(Range<u64>),
     /// The mixed load of the plan.
     Mixed {
         /// For how long, or how many operations of this worker.
@@ -46,8 +42,7 @@ pub(crate) enum Task {
 #[derive(Debug)]
 enum Source {
     Load {
-        next: u64,
-        to: u64,
+        keys: Range<u64>,
         again: Vec<u64>,
         /// When a key was last stored, or the load began.
         stored_ns: u64,
@@ -78,24 +73,19 @@ impl Job {
     /// Starts the clock.
     pub(crate) fn start(task: Task, depth: usize, connections: usize) -> Self {
         let (source, end, rate) = match task {
-            Task::Load { from, to } => (
-                Source::Load {
-                    next: from,
-                    to,
-                    again: Vec::new(),
-                    stored_ns: 0,
-                },
-                None,
-                None,
-            ),
-            Task::Mixed {
-                amount: Amount::Ops(ops),
-                rate,
-            } => (Source::Mixed { left: ops }, None, rate),
-            Task::Mixed {
-                amount: Amount::Time(time),
-                rate,
-            } => (Source::Mixed { left: u64::MAX }, Some(time), rate),
+            Task::Load(keys) => {
+                let (again, stored_ns) = (Vec::new(), 0);
+                let source = Source::Load {
+                    keys,
+                    again,
+                    stored_ns,
+                };
+                (source, None, None)
+            }
+            Task::Mixed { amount, rate } => match amount {
+                Amount::Ops(left) => (Source::Mixed { left }, None, rate),
+                Amount::Time(time) => (Source::Mixed { left: u64::MAX }, Some(time), rate),
+            },
         };
         Self {
             source,
@@ -106,7 +96,7 @@ impl Job {
             end_ns: end.map(nanoseconds),
             last_answer_ns: 0,
             outstanding: 0,
-            counts: Counts::new(),
+            counts: Counts::default(),
         }
     }
 
@@ -122,9 +112,7 @@ impl Job {
 
     fn is_exhausted(&self, now_ns: u64) -> bool {
         let source_is_empty = match &self.source {
-            Source::Load {
-                next, to, again, ..
-            } => next == to && again.is_empty(),
+            Source::Load { keys, again, .. } => keys.is_empty() && again.is_empty(),
             Source::Mixed { left } => *left == 0,
         };
         source_is_empty
@@ -157,9 +145,6 @@ impl Job {
     }
 
     /// Fails when there has been no answer for too long.
-    ///
-    /// # Errors
-    /// The server stands still.
     pub(crate) fn check_progress(&self, now_ns: u64, timeout: Duration) -> Result<(), Error> {
         let waited = Duration::from_nanos(now_ns.saturating_sub(self.last_answer_ns));
         if self.outstanding > 0 && waited > timeout {
@@ -171,9 +156,6 @@ impl Job {
     }
 
     /// Sends the first requests of a closed loop.
-    ///
-    /// # Errors
-    /// A connection broke.
     pub(crate) fn begin(
         &mut self,
         connections: &mut [Connection],
@@ -188,9 +170,6 @@ impl Job {
     }
 
     /// Sends what has become due in an open loop.
-    ///
-    /// # Errors
-    /// A connection broke.
     pub(crate) fn release(
         &mut self,
         connections: &mut [Connection],
@@ -215,9 +194,6 @@ impl Job {
     }
 
     /// Sends what one connection may send now, in one write.
-    ///
-    /// # Errors
-    /// The connection broke.
     pub(crate) fn pump(
         &mut self,
         connections: &mut [Connection],
@@ -264,20 +240,10 @@ impl Job {
 
     fn next_operation(&mut self, workload: &mut Workload) -> Option<Operation> {
         match &mut self.source {
-            Source::Load {
-                next, to, again, ..
-            } => {
-                let key = again.pop().or_else(|| {
-                    let key = *next;
-                    (key < *to).then(|| {
-                        *next += 1;
-                        key
-                    })
-                })?;
-                Some(Operation {
-                    kind: Kind::Set,
-                    key,
-                })
+            Source::Load { keys, again, .. } => {
+                let key = again.pop().or_else(|| keys.next())?;
+                let kind = Kind::Set;
+                Some(Operation { kind, key })
             }
             Source::Mixed { left } => {
                 *left = left.checked_sub(1)?;
@@ -287,9 +253,6 @@ impl Job {
     }
 
     /// Reads all answers that are there and sends what may follow them.
-    ///
-    /// # Errors
-    /// The connection broke, the server broke the protocol, or loading was refused.
     pub(crate) fn receive(
         &mut self,
         connections: &mut [Connection],

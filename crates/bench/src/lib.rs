@@ -12,6 +12,7 @@
 //! the other (load, warm up, slice, slice, ...) and merges what the workers counted.
 
 mod connection;
+mod console;
 mod dcp;
 mod distribution;
 mod error;
@@ -24,14 +25,12 @@ mod pace;
 mod plan;
 mod pressure;
 mod process;
-mod progress;
 mod random;
 mod report;
 mod run;
 mod scenario;
 mod side;
 mod sizes;
-mod style;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -39,8 +38,7 @@ mod verify;
 mod worker;
 mod workload;
 
+pub use console::{Progress, Style};
 pub use error::{Cause, Error};
 pub use options::Options;
-pub use progress::Progress;
 pub use run::{Outcome, run};
-pub use style::Style;

@@ -17,15 +17,16 @@ pub(crate) struct Latencies {
     histogram: Histogram<u64>,
 }
 
-impl Latencies {
-    /// No latency yet.
-    pub(crate) fn new() -> Self {
+impl Default for Latencies {
+    fn default() -> Self {
         let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3);
         Self {
             histogram: histogram.expect("bounds and digits are constants that fit"),
         }
     }
+}
 
+impl Latencies {
     /// Counts one latency; longer ones than two minutes count as two minutes.
     pub(crate) fn record(&mut self, latency_ns: u64) {
         self.histogram.saturating_record(latency_ns.max(1));
@@ -87,7 +88,7 @@ impl Violations {
 }
 
 /// Everything that was counted, by one worker or by many.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     /// Operations answered before the end of the slice.
     pub(crate) ops: u64,
@@ -110,21 +111,6 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Nothing counted yet.
-    pub(crate) fn new() -> Self {
-        Self {
-            ops: 0,
-            gets: 0,
-            sets: 0,
-            misses: 0,
-            errors: BTreeMap::new(),
-            unsent: 0,
-            violations: Violations::default(),
-            latencies: Latencies::new(),
-            set_latencies: Latencies::new(),
-        }
-    }
-
     /// Counts an answer that is neither success nor "not found".
     pub(crate) fn error(&mut self, status: Status) {
         *self.errors.entry(status.0).or_default() += 1;
@@ -182,7 +168,7 @@ mod tests {
     use super::*;
 
     fn counts(latencies_ns: impl IntoIterator<Item = u64>) -> Counts {
-        let mut counts = Counts::new();
+        let mut counts = Counts::default();
         for latency in latencies_ns {
             counts.latencies.record(latency);
             counts.ops += 1;

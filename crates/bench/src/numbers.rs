@@ -1,5 +1,7 @@
 //! Small arithmetic: fractions, medians, even shares.
 
+use std::ops::Range;
+
 /// A count as a fraction; exact below 2^53.
 #[expect(
     clippy::cast_precision_loss,
@@ -22,9 +24,9 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
 }
 
 /// Part `index` of `0..total`, as even as possible.
-pub(crate) fn share(index: u32, parts: u32, total: u64) -> (u64, u64) {
+pub(crate) fn share(index: u32, parts: u32, total: u64) -> Range<u64> {
     let edge = |part: u32| (u128::from(total) * u128::from(part) / u128::from(parts)) as u64;
-    (edge(index), edge(index + 1))
+    edge(index)..edge(index + 1)
 }
 
 #[cfg(test)]
@@ -51,9 +53,12 @@ mod tests {
     fn shares_cover_everything_once() {
         for (parts, total) in [(1, 10), (3, 10), (4, 4), (7, 1_000_000_000)] {
             let shares: Vec<_> = (0..parts).map(|index| share(index, parts, total)).collect();
-            assert_eq!((shares[0].0, shares[parts as usize - 1].1), (0, total));
-            assert!(shares.windows(2).all(|pair| pair[0].1 == pair[1].0));
-            let sizes: Vec<_> = shares.iter().map(|(from, to)| to - from).collect();
+            assert_eq!(
+                (shares[0].start, shares[parts as usize - 1].end),
+                (0, total)
+            );
+            assert!(shares.windows(2).all(|pair| pair[0].end == pair[1].start));
+            let sizes: Vec<_> = shares.iter().map(|share| share.end - share.start).collect();
             assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1);
         }
     }

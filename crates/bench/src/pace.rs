@@ -51,9 +51,6 @@ pub(crate) struct Alarm {
 #[cfg(target_os = "linux")]
 impl Alarm {
     /// An alarm that reports to `registry` with `token`.
-    ///
-    /// # Errors
-    /// The system has no timer left.
     pub(crate) fn new(registry: &mio::Registry, token: mio::Token) -> io::Result<Self> {
         use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
         use std::os::fd::AsRawFd;
@@ -66,9 +63,6 @@ impl Alarm {
     }
 
     /// Rings after `delay`; what was set before is forgotten.
-    ///
-    /// # Errors
-    /// The system refuses the time.
     pub(crate) fn set(&self, delay: Duration) -> io::Result<()> {
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 
@@ -90,17 +84,11 @@ impl Alarm {
 #[cfg(not(target_os = "linux"))]
 impl Alarm {
     /// An alarm that never rings.
-    ///
-    /// # Errors
-    /// None.
     pub(crate) fn new(_: &mio::Registry, _: mio::Token) -> io::Result<Self> {
         Ok(Self {})
     }
 
     /// Does nothing: the poll's timeout has to do.
-    ///
-    /// # Errors
-    /// None.
     pub(crate) fn set(&self, _: Duration) -> io::Result<()> {
         Ok(())
     }

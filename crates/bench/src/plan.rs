@@ -59,33 +59,6 @@ pub(crate) struct Plan {
     pub(crate) stamped_since: Option<Instant>,
 }
 
-#[cfg(test)]
-impl Plan {
-    /// A small closed loop, for tests to change.
-    pub(crate) fn small() -> Self {
-        Self {
-            connections: 1,
-            threads: 1,
-            depth: 1,
-            keys: 1_000,
-            distribution: Distribution::Uniform,
-            ratio: Ratio { sets: 1, gets: 3 },
-            sizes: Sizes::of(100),
-            deletes_percent: 0,
-            slice: Amount::Ops(1),
-            slices: 1,
-            warmup: Duration::ZERO,
-            rate: None,
-            verify: false,
-            durability: None,
-            load_first: true,
-            seed: 1,
-            timeout: Duration::from_secs(10),
-            stamped_since: None,
-        }
-    }
-}
-
 /// How many writes there are to how many reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ratio {

@@ -6,11 +6,11 @@ use model::DurabilityLevel;
 use serde_json::{Value, json};
 use wire::Status;
 
+use crate::console::Style;
 use crate::measure::{Counts, Slice};
 use crate::numbers::{median, to_f64};
 use crate::plan::{Amount, Plan};
 use crate::side::Side;
-use crate::style::Style;
 
 /// Quantiles that are reported, with their names.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
@@ -33,7 +33,7 @@ struct Column {
 
 impl Column {
     fn new(name: String, address: String, slices: &[Slice]) -> Self {
-        let mut counts = Counts::new();
+        let mut counts = Counts::default();
         for slice in slices {
             counts.merge(&slice.counts);
         }
@@ -166,37 +166,29 @@ impl Report {
                 });
             }
         };
-        row("ops/s, median of slices", 0, true, &|column| {
-            Some(column.rate())
-        });
-        row("ops/s, slowest slice", 0, false, &|column| {
-            Some(column.slowest())
-        });
-        row("ops/s, fastest slice", 0, false, &|column| {
-            Some(column.fastest())
-        });
+        row("ops/s, median of slices", 0, true, &|of| Some(of.rate()));
+        row("ops/s, slowest slice", 0, false, &|of| Some(of.slowest()));
+        row("ops/s, fastest slice", 0, false, &|of| Some(of.fastest()));
         for (name, quantile) in QUANTILES {
-            row(&format!("latency {name}, us"), 1, true, &|column| {
-                Some(column.counts.latencies.quantile_us(quantile))
+            row(&format!("latency {name}, us"), 1, true, &|of| {
+                Some(of.counts.latencies.quantile_us(quantile))
             });
         }
-        row("latency max, us", 1, true, &|column| {
-            Some(column.counts.latencies.max_us())
+        row("latency max, us", 1, true, &|of| {
+            Some(of.counts.latencies.max_us())
         });
-        row("latency mean, us", 1, true, &|column| {
-            Some(column.counts.latencies.mean_us())
+        row("latency mean, us", 1, true, &|of| {
+            Some(of.counts.latencies.mean_us())
         });
-        row("p99, median of slices, us", 1, true, &|column| {
-            Some(column.p99_us())
+        row("p99, median of slices, us", 1, true, &|of| {
+            Some(of.p99_us())
         });
         row("server CPU, us/op", 2, true, &Column::cpu_us);
         let counted = |count: u64| (count > 0).then(|| to_f64(count));
-        row("operations", 0, false, &|column| {
-            Some(to_f64(column.counts.ops))
-        });
-        row("misses", 0, false, &|column| counted(column.counts.misses));
-        row("due but never sent", 0, false, &|column| {
-            counted(column.counts.unsent)
+        row("operations", 0, false, &|of| Some(to_f64(of.counts.ops)));
+        row("misses", 0, false, &|of| counted(of.counts.misses));
+        row("due but never sent", 0, false, &|of| {
+            counted(of.counts.unsent)
         });
         rows
     }
@@ -364,9 +356,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::tests::small_plan;
 
     fn slice(ops: u64, latency_us: u64, cpu: Option<Duration>) -> Slice {
-        let mut counts = Counts::new();
+        let mut counts = Counts::default();
         for _ in 0..ops {
             counts.ops += 1;
             counts.latencies.record(latency_us * 1_000);
@@ -397,7 +390,7 @@ mod tests {
             Column::new("B".to_owned(), "memcached://b".to_owned(), &b),
         ];
         Report {
-            plan: Plan::small(),
+            plan: small_plan(),
             columns,
         }
     }

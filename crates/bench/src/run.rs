@@ -3,17 +3,16 @@
 use client::ConnectOptions;
 use serde_json::Value;
 
+use crate::console::{Progress, Style};
 use crate::dcp;
 use crate::error::{Cause, Error};
 use crate::memcached::Memcached;
 use crate::options::Options;
 use crate::plan::Plan;
 use crate::pressure::{self, Watch};
-use crate::progress::Progress;
 use crate::random::random_run;
 use crate::report::Report;
 use crate::side::{Side, Target};
-use crate::style::Style;
 
 /// What a run has shown.
 #[derive(Debug)]
@@ -68,7 +67,7 @@ pub fn run(
     });
     let mut sides = Vec::new();
     for target in std::iter::once(first).chain(second) {
-        progress.show(&format!("connecting to {}", target.server.address));
+        progress(&format!("connecting to {}", target.server.address));
         sides.push(Side::open(target, &plan, random_run()?)?);
     }
     let watched = options.overcommit.is_some() || options.watch_memory;
@@ -99,10 +98,10 @@ pub(crate) fn measure(
 ) -> Result<(), Error> {
     for side in &mut *sides {
         if plan.load_first {
-            progress.show(&format!("{}: loading {} keys", side.target.name, plan.keys));
+            progress(&format!("{}: loading {} keys", side.target.name, plan.keys));
             side.load()?;
         }
-        progress.show(&format!("{}: warming up", side.target.name));
+        progress(&format!("{}: warming up", side.target.name));
         side.warm_up(plan)?;
     }
     if let Some(watch) = &mut watch {
@@ -116,7 +115,7 @@ pub(crate) fn measure(
             if let (0, Some(watch)) = (index, &mut watch) {
                 watch.sliced(measured)?;
             }
-            progress.show(&format!(
+            progress(&format!(
                 "slice {slice}/{}  {name}: {rate:.0} ops/s",
                 plan.slices
             ));

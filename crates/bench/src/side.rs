@@ -1,6 +1,7 @@
 //! One server under load: its connections, its worker threads, and what they measured.
 
 use std::net::TcpStream;
+use std::ops::Range;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -44,16 +45,13 @@ struct WorkerHandle {
     results: Receiver<Done>,
     thread: Option<JoinHandle<()>>,
     /// Keys that the worker loads.
-    keys: (u64, u64),
+    keys: Range<u64>,
     /// Connections of the worker.
     connections: u32,
 }
 
 impl Side {
     /// Opens all connections and starts the workers.
-    ///
-    /// # Errors
-    /// A connection cannot be opened, or the system has no resources left.
     pub(crate) fn open(target: Target, plan: &Plan, run: u32) -> Result<Self, Error> {
         if let Some(pid) = target.pid.filter(|&pid| process_cpu(pid).is_none()) {
             let reason = format!("{}: cannot read the CPU time of process {pid}", target.name);
@@ -62,14 +60,15 @@ impl Side {
         let (mut sockets, key_form) = connect_all(&target, plan)?;
         let mut workers = Vec::new();
         for index in 0..plan.threads {
-            let (first, end) = share(index, plan.threads, u64::from(plan.connections));
-            let rest = sockets.split_off((end - first) as usize);
+            let part = share(index, plan.threads, u64::from(plan.connections));
+            let connections = (part.end - part.start) as u32;
+            let rest = sockets.split_off(connections as usize);
             let mine = std::mem::replace(&mut sockets, rest);
             let workload = Workload::new(plan, key_form, run, u64::from(index) + 1);
-            let number = 1 + first as u32;
+            let number = 1 + part.start as u32;
             let worker = Worker::new(mine, number, workload, plan).map_err(os_failure)?;
             let keys = share(index, plan.threads, plan.keys);
-            workers.push(WorkerHandle::start(worker, keys, (end - first) as u32)?);
+            workers.push(WorkerHandle::start(worker, keys, connections)?);
         }
         Ok(Self {
             target,
@@ -79,21 +78,11 @@ impl Side {
     }
 
     /// Writes every key once.
-    ///
-    /// # Errors
-    /// As every job: a connection broke, the protocol was broken, the server refused.
     pub(crate) fn load(&mut self) -> Result<(), Error> {
-        self.run(|handle| Task::Load {
-            from: handle.keys.0,
-            to: handle.keys.1,
-        })
-        .map(drop)
+        self.run(|handle| Task::Load(handle.keys.clone())).map(drop)
     }
 
     /// Puts load on the server without measuring.
-    ///
-    /// # Errors
-    /// As [`Side::load`].
     pub(crate) fn warm_up(&mut self, plan: &Plan) -> Result<(), Error> {
         if plan.warmup > Duration::ZERO {
             self.mixed(plan, Amount::Time(plan.warmup))?;
@@ -102,9 +91,6 @@ impl Side {
     }
 
     /// Measures one slice.
-    ///
-    /// # Errors
-    /// As [`Side::load`].
     pub(crate) fn measure(&mut self, plan: &Plan) -> Result<&Slice, Error> {
         let slice = self.mixed(plan, plan.slice)?;
         self.slices.push(slice);
@@ -146,7 +132,7 @@ impl Side {
                 .expect("tasks are given until the side is dropped");
             tasks.send(task).map_err(|_| self.worker_ended())?;
         }
-        let mut counts = Counts::new();
+        let mut counts = Counts::default();
         let mut elapsed = Duration::ZERO;
         for handle in &self.workers {
             let done = handle.results.recv().map_err(|_| self.worker_ended())?;
@@ -185,7 +171,7 @@ impl Side {
 }
 
 impl WorkerHandle {
-    fn start(worker: Worker, keys: (u64, u64), connections: u32) -> Result<Self, Error> {
+    fn start(worker: Worker, keys: Range<u64>, connections: u32) -> Result<Self, Error> {
         let (tasks, task_receiver) = mpsc::channel();
         let (result_sender, results) = mpsc::channel();
         let thread = std::thread::Builder::new()

@@ -5,16 +5,41 @@ use std::time::Duration;
 use client::testing::{FakeServer, Fault};
 use wire::Status;
 
+use crate::console::Progress;
+use crate::distribution::Distribution;
 use crate::error::{Cause, Error};
 use crate::measure::Counts;
 use crate::plan::{Amount, Plan, Ratio};
-use crate::progress::Progress;
 use crate::report::Report;
 use crate::run::{measure, verdict};
 use crate::side::{Side, Target};
 use crate::sizes::Sizes;
 
 const KEYS: u64 = 50;
+
+/// A plan of little load, for tests to change.
+pub(crate) fn small_plan() -> Plan {
+    Plan {
+        connections: 1,
+        threads: 1,
+        depth: 1,
+        keys: 1_000,
+        distribution: Distribution::Uniform,
+        ratio: Ratio { sets: 1, gets: 3 },
+        sizes: Sizes::of(100),
+        deletes_percent: 0,
+        slice: Amount::Ops(1),
+        slices: 1,
+        warmup: Duration::ZERO,
+        rate: None,
+        verify: false,
+        durability: None,
+        load_first: true,
+        seed: 1,
+        timeout: Duration::from_secs(10),
+        stamped_since: None,
+    }
+}
 
 fn plan() -> Plan {
     Plan {
@@ -27,7 +52,7 @@ fn plan() -> Plan {
         slice: Amount::Ops(1_001),
         slices: 2,
         verify: true,
-        ..Plan::small()
+        ..small_plan()
     }
 }
 
@@ -45,13 +70,18 @@ fn run_against(server: &FakeServer, plan: &Plan) -> Result<Vec<Side>, Error> {
         pid: None,
     };
     let mut sides = vec![Side::open(target, plan, 7)?];
-    measure(&mut sides, plan, &Progress::new(|_| {}), None)?;
+    measure(
+        &mut sides,
+        plan,
+        &(Box::new(|_: &str| {}) as Progress),
+        None,
+    )?;
     Ok(sides)
 }
 
 fn counts(fault: Fault, plan: &Plan) -> Counts {
     let sides = run_against(&FakeServer::start(false, fault), plan).unwrap();
-    let mut counts = Counts::new();
+    let mut counts = Counts::default();
     for slice in &sides[0].slices {
         counts.merge(&slice.counts);
     }

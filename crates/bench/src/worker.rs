@@ -38,9 +38,6 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Takes over sockets on which nothing is outstanding; `first` numbers the first of them.
-    ///
-    /// # Errors
-    /// The system cannot watch them.
     pub(crate) fn new(
         sockets: Vec<Link<TcpStream>>,
         first: u32,

@@ -231,11 +231,12 @@ mod tests {
     use wire::{Decoded, Limits, decode};
 
     use super::*;
+    use crate::tests::small_plan;
 
     fn plan(verify: bool) -> Plan {
         Plan {
             verify,
-            ..Plan::small()
+            ..small_plan()
         }
     }
 

@@ -89,39 +89,22 @@ fn couchbase(rest: &str, default_port: u16) -> Result<Address, AddressError> {
     };
     let (host, bucket) = rest.split_once('/').unwrap_or((rest, ""));
     let (host, port) = host_and_port(host, default_port)?;
-    let (user, password, source) = match credentials {
-        None => (
-            "Administrator".to_owned(),
-            "password".to_owned(),
-            PasswordSource::Default,
-        ),
-        Some(text) => match text.split_once(':') {
-            Some((user, password)) => (
-                percent_decode(user)?,
-                percent_decode(password)?,
-                PasswordSource::Given,
-            ),
-            None => (
-                percent_decode(text)?,
-                String::new(),
-                PasswordSource::Missing,
-            ),
-        },
+    let (user, password, source) = match credentials.map(|text| (text, text.split_once(':'))) {
+        None => ("Administrator", "password", PasswordSource::Default),
+        Some((_, Some((user, password)))) => (user, password, PasswordSource::Given),
+        Some((user, None)) => (user, "", PasswordSource::Missing),
     };
-    let bucket = if bucket.is_empty() {
-        "default".to_owned()
-    } else {
-        percent_decode(bucket)?
+    let bucket = if bucket.is_empty() { "default" } else { bucket };
+    let login = Login {
+        user: percent_decode(user)?,
+        password: percent_decode(password)?,
+        source,
+        bucket: percent_decode(bucket)?,
     };
     Ok(Address {
         host,
         port,
-        login: Some(Login {
-            user,
-            password,
-            source,
-            bucket,
-        }),
+        login: Some(login),
         over_tls: false,
     })
 }

@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let second = options.vs.as_ref().map(|vs| connect.options_of(vs));
     let style = Style::new(output::stdout_is_coloured());
     let line = output::Progress::new(options.json);
-    let progress = Progress::new(move |text| line.show(text));
+    let progress: Progress = Box::new(move |text| line.show(text));
     let outcome = ::bench::run(options, server, second.transpose()?, style, progress)?;
     if options.json {
         output::print_json(&outcome.json)?;

@@ -19,33 +19,25 @@ pub(super) fn run(scene: &mut Scene, from: Origin) -> Result<Sheet, Error> {
     let mut early = None;
     if from == Origin::Memory {
         let mut follower = scene.follower(CLOSED_WINDOW)?;
-        follower.request_all()?;
         follower.follow_to_grants()?;
         early = Some(follower);
     }
-    if scene.plan.load_first {
-        scene
-            .progress
-            .show(&format!("loading {} keys", scene.plan.keys));
-        scene.side()?.load()?;
-    }
+    scene.load(&mut scene.side()?)?;
     if from == Origin::Disk {
         scene.persisted()?;
     }
     let high = scene.high_seqnos()?;
-    scene.progress.show("draining");
+    scene.show("draining");
     let before = Cpu::now(scene.target.pid);
     let started = Instant::now();
-    let follower = if let Some(mut follower) = early {
-        follower.open_window()?;
-        follower.follow_to(&high)?;
-        follower
-    } else {
-        let mut follower = scene.follower(0)?;
-        follower.request_all()?;
-        follower.follow_to(&high)?;
-        follower
+    let mut follower = match early {
+        Some(mut follower) => {
+            follower.open_window()?;
+            follower
+        }
+        None => scene.follower(0)?,
     };
+    follower.follow_to(&high)?;
     let elapsed = started.elapsed();
     let spent = Cpu::now(scene.target.pid).since(before);
     let figures = follower.figures();
@@ -53,21 +45,14 @@ pub(super) fn run(scene: &mut Scene, from: Origin) -> Result<Sheet, Error> {
     let seconds = elapsed.as_secs_f64().max(1e-9);
     let changes = to_f64(figures.changes.max(1));
     sheet.row("changes", "changes", 0, &[changes]);
-    sheet.row(
-        "changes_from_disk",
-        "of them in disk snapshots",
-        0,
-        &[to_f64(figures.from_disk)],
-    );
+    let from_disk = to_f64(figures.from_disk);
+    let label = "of them in disk snapshots";
+    sheet.row("changes_from_disk", label, 0, &[from_disk]);
     sheet.row("snapshots", "snapshots", 0, &[to_f64(figures.snapshots)]);
     sheet.row("seconds", "seconds", 3, &[seconds]);
     sheet.row("changes_per_second", "changes/s", 0, &[changes / seconds]);
-    sheet.row(
-        "mb_per_second",
-        "MB/s",
-        1,
-        &[to_f64(figures.bytes) / seconds / 1e6],
-    );
+    let rate = to_f64(figures.bytes) / seconds / 1e6;
+    sheet.row("mb_per_second", "MB/s", 1, &[rate]);
     spent.rows(&mut sheet, changes, "change");
     Ok(sheet)
 }

@@ -48,7 +48,7 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
         return Err(Error::usage(reason));
     }
     let (mut follower, dropped) = pinned_and_dropped(scene)?;
-    scene.progress.show("catching up");
+    scene.show("catching up");
     let keys = scene.plan.keys;
     let high = scene.high_seqnos()?;
     let mut seen = Seen::new(keys);
@@ -100,12 +100,10 @@ fn change_rows(sheet: &mut Sheet, name: &str, label: &str, figures: Figures) {
 /// cursors that were dropped meanwhile.
 fn pinned_and_dropped(scene: &mut Scene) -> Result<(Follower, u64), Error> {
     let mut follower = scene.follower(CLOSED_WINDOW)?;
-    follower.request_all()?;
     follower.follow_to_grants()?;
     let dropped_before = cursors_dropped(scene)?;
     let keys = scene.plan.keys;
-    scene.progress.show(&format!("loading {keys} keys"));
-    scene.side()?.load()?;
+    scene.load(&mut scene.side()?)?;
     scene.persisted()?;
     let dropped = cursors_dropped(scene)?.saturating_sub(dropped_before);
     if dropped == 0 {

@@ -47,6 +47,7 @@ pub(super) struct Follower {
 }
 
 /// Where the streams are, and what came on them.
+#[derive(Default)]
 struct Streams {
     positions: Vec<StreamPosition>,
     /// Streams that have not reached what is wanted of them.
@@ -58,25 +59,24 @@ struct Streams {
 }
 
 impl Follower {
-    /// Makes a connection one for streams.
+    /// Makes a connection one for streams, and asks for all of them.
     pub(super) fn open(mut client: Client, window: u32, timeout: Duration) -> Result<Self, Error> {
         let Some(vbuckets) = client.key_form().vbuckets else {
             let reason = "--dcp: memcached has no change streams; use couchbase://";
             return Err(Error::usage(reason));
         };
         client.open_streams("settee-bench", OpenFlags(0), window)?;
-        Ok(Self {
+        let mut follower = Self {
             feed: Feed::new(client),
             streams: Streams {
                 positions: vec![StreamPosition::default(); usize::from(vbuckets)],
-                behind: 0,
-                unanswered: 0,
-                unacknowledged: 0,
-                figures: Figures::default(),
+                ..Streams::default()
             },
             window,
             timeout,
-        })
+        };
+        follower.request_all()?;
+        Ok(follower)
     }
 
     /// Number of streams.
@@ -90,7 +90,7 @@ impl Follower {
     }
 
     /// Asks for all streams, from the beginning and without an end.
-    pub(super) fn request_all(&mut self) -> Result<(), Error> {
+    fn request_all(&mut self) -> Result<(), Error> {
         for index in 0..self.streams() {
             let request = StreamRequest {
                 flags: StreamFlags(0),

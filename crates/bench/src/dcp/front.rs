@@ -11,6 +11,7 @@ use crate::numbers::{median, to_f64};
 use crate::side::Side;
 
 /// What was measured without the stream, or with it.
+#[derive(Default)]
 struct Half {
     counts: Counts,
     rates: Vec<f64>,
@@ -18,14 +19,6 @@ struct Half {
 }
 
 impl Half {
-    fn new() -> Self {
-        Self {
-            counts: Counts::new(),
-            rates: Vec::new(),
-            cpu_us: Vec::new(),
-        }
-    }
-
     fn measure(&mut self, side: &mut Side, scene: &Scene) -> Result<(), Error> {
         let slice = side.measure(&scene.plan)?;
         self.counts.merge(&slice.counts);
@@ -38,19 +31,12 @@ impl Half {
 /// Slices without and with the stream in turn.
 pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     let mut side = scene.side()?;
-    if scene.plan.load_first {
-        scene
-            .progress
-            .show(&format!("loading {} keys", scene.plan.keys));
-        side.load()?;
-    }
+    scene.load(&mut side)?;
     side.warm_up(&scene.plan)?;
-    let (mut without, mut with) = (Half::new(), Half::new());
+    let (mut without, mut with) = (Half::default(), Half::default());
     let mut changes = 0;
     for slice in 1..=scene.plan.slices {
-        scene
-            .progress
-            .show(&format!("slice {slice}/{}", scene.plan.slices));
+        scene.show_slice(slice);
         without.measure(&mut side, scene)?;
         changes += streamed(scene, |scene| with.measure(&mut side, scene))?;
     }

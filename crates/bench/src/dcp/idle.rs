@@ -23,11 +23,8 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     let empty = resident(pid)?;
     let mut followers = Vec::new();
     for number in 1..=scene.plan.connections {
-        scene
-            .progress
-            .show(&format!("connection {number}/{}", scene.plan.connections));
+        scene.show(&format!("connection {number}/{}", scene.plan.connections));
         let mut follower = scene.follower(0)?;
-        follower.request_all()?;
         follower.follow_to_grants()?;
         follower.follow_to(&high)?;
         followers.push(follower);

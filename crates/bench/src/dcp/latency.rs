@@ -24,6 +24,7 @@ const RATE: f64 = 20_000.0;
 const DEPTH_MIN: usize = 1_024;
 
 /// When changes were seen, counted from different moments.
+#[derive(Default)]
 struct Seen {
     since_sent: Latencies,
     since_due: Latencies,
@@ -42,9 +43,7 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     scene.plan.ratio = Ratio { sets: 1, gets: 0 };
     scene.plan.stamped_since = Some(started);
     let mut side = scene.side()?;
-    if scene.plan.load_first {
-        side.load()?;
-    }
+    scene.load(&mut side)?;
     let mut follower = scene.caught_up()?;
     side.warm_up(&scene.plan)?;
     follower.follow_to(&scene.high_seqnos()?)?;
@@ -54,9 +53,7 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
         let watching = scope.spawn(|| watch(&mut follower, started, &over));
         let mut measured = Ok(());
         for slice in 1..=scene.plan.slices {
-            scene
-                .progress
-                .show(&format!("slice {slice}/{}", scene.plan.slices));
+            scene.show_slice(slice);
             measured = side.measure(&scene.plan).map(drop);
             if measured.is_err() {
                 break;
@@ -68,7 +65,7 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     measured?;
     let seen = seen?;
     let spent = Cpu::now(scene.target.pid).since(before);
-    let (mut answered, mut seconds) = (Latencies::new(), 0.0);
+    let (mut answered, mut seconds) = (Latencies::default(), 0.0);
     for slice in &side.slices {
         answered.merge(&slice.counts.latencies);
         seconds += slice.elapsed.as_secs_f64();
@@ -92,10 +89,7 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
 }
 
 fn watch(follower: &mut Follower, started: Instant, over: &AtomicBool) -> Result<Seen, Error> {
-    let mut seen = Seen {
-        since_sent: Latencies::new(),
-        since_due: Latencies::new(),
-    };
+    let mut seen = Seen::default();
     let mut came = true;
     while came || !over.load(Ordering::SeqCst) {
         let mut now_ns = None;

@@ -18,9 +18,9 @@ mod latency;
 mod scene;
 mod sheet;
 
+use crate::console::Progress;
 use crate::error::Error;
 use crate::plan::Plan;
-use crate::progress::Progress;
 use crate::scenario::{Measurement, Scenario};
 use crate::side::Target;
 use scene::Scene;
@@ -28,9 +28,6 @@ use scene::Scene;
 pub(crate) use sheet::Sheet;
 
 /// Measures one scenario.
-///
-/// # Errors
-/// As every run: a server that cannot be reached or breaks, that refuses, or stands still.
 pub(crate) fn run(
     measurement: Measurement,
     target: Target,

@@ -7,9 +7,9 @@ use model::{Seqno, VbId};
 use wire::Opcode;
 
 use super::follower::Follower;
+use crate::console::Progress;
 use crate::error::{Cause, Error};
 use crate::plan::Plan;
-use crate::progress::Progress;
 use crate::random::random_run;
 use crate::side::{Side, Target};
 
@@ -17,7 +17,7 @@ use crate::side::{Side, Target};
 pub(super) struct Scene {
     pub(super) target: Target,
     pub(super) plan: Plan,
-    pub(super) progress: Progress,
+    progress: Progress,
     cache: SaltedCache,
 }
 
@@ -32,6 +32,25 @@ impl Scene {
         }
     }
 
+    /// Tells the user what is done now.
+    pub(super) fn show(&self, line: &str) {
+        (self.progress)(line);
+    }
+
+    /// The same of a slice of the measurement.
+    pub(super) fn show_slice(&self, slice: u32) {
+        self.show(&format!("slice {slice}/{}", self.plan.slices));
+    }
+
+    /// Writes every key once, if that is wanted.
+    pub(super) fn load(&self, side: &mut Side) -> Result<(), Error> {
+        if self.plan.load_first {
+            self.show(&format!("loading {} keys", self.plan.keys));
+            side.load()?;
+        }
+        Ok(())
+    }
+
     /// Connections that write and read.
     pub(super) fn side(&self) -> Result<Side, Error> {
         Side::open(self.target.clone(), &self.plan, random_run()?)
@@ -43,8 +62,8 @@ impl Scene {
         Ok(connected?)
     }
 
-    /// A connection for streams; none was asked for yet. `window`: bytes that the server may
-    /// send without an acknowledgement, 0 for any number.
+    /// A connection whose streams were asked for. `window`: bytes that the server may send
+    /// without an acknowledgement, 0 for any number.
     pub(super) fn follower(&mut self, window: u32) -> Result<Follower, Error> {
         let client = self.client()?;
         Follower::open(client, window, self.plan.timeout)
@@ -53,7 +72,6 @@ impl Scene {
     /// One that has every change that there is now.
     pub(super) fn caught_up(&mut self) -> Result<Follower, Error> {
         let mut follower = self.follower(0)?;
-        follower.request_all()?;
         let high = self.high_seqnos()?;
         follower.follow_to(&high)?;
         Ok(follower)
@@ -79,7 +97,7 @@ impl Scene {
                 let reason = format!("{left} changes are not persisted, and it gets no better");
                 return Err(Error::new(Cause::Overload, reason));
             }
-            self.progress.show(&format!("{left} changes to persist"));
+            self.show(&format!("{left} changes to persist"));
             std::thread::sleep(PERSIST_PAUSE);
         }
     }

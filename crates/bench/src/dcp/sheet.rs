@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::console::Style;
 use crate::measure::Latencies;
-use crate::style::Style;
 
 const LABEL_WIDTH: usize = 36;
 const COLUMN_WIDTH: usize = 16;
@@ -117,7 +117,7 @@ mod tests {
         assert!(one.to_text(Style::new(false)).contains("documents/s"));
         assert_eq!(one.to_json()["figures"]["rate"], 12.4);
         let mut three = Sheet::new("front", &["without", "with", "ratio"]);
-        let (mut fast, mut slow) = (Latencies::new(), Latencies::new());
+        let (mut fast, mut slow) = (Latencies::default(), Latencies::default());
         fast.record(1_000);
         slow.record(2_000);
         three.latencies("get", "get", &[&fast, &slow]);

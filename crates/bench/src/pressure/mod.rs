@@ -136,9 +136,6 @@ fn connect(target: &Target) -> Result<Client, Error> {
 
 impl Watch {
     /// Begins to look.
-    ///
-    /// # Errors
-    /// The server or its process cannot be asked.
     pub(super) fn start(target: &Target) -> Result<Self, Error> {
         let mut client = connect(target)?;
         let os = |reason: String| Error::new(Cause::Machine, reason);
@@ -165,9 +162,6 @@ impl Watch {
     }
 
     /// The measurement begins.
-    ///
-    /// # Errors
-    /// The server cannot be asked.
     pub(super) fn loaded(&mut self) -> Result<(), Error> {
         self.loading = self.spread();
         self.last = Figures::ask(&mut self.client)?;
@@ -175,9 +169,6 @@ impl Watch {
     }
 
     /// A slice has ended.
-    ///
-    /// # Errors
-    /// The server cannot be asked.
     pub(super) fn sliced(&mut self, slice: &Slice) -> Result<(), Error> {
         let resident = self.spread();
         let figures = Figures::ask(&mut self.client)?;
@@ -224,26 +215,17 @@ impl Watch {
         row("memory quota, MiB", 1, Some(quota / MIB));
         row("used, MiB", 1, Some(mib(whole.figures.used)));
         row("booked, MiB", 1, Some(mib(whole.figures.booked)));
+        let resident = whole.resident;
         row(
             "resident median, MiB",
             1,
-            whole.resident.map(|all| mib(all.median)),
+            resident.map(|all| mib(all.median)),
         );
-        row(
-            "resident most, MiB",
-            1,
-            whole.resident.map(|all| mib(all.most)),
-        );
-        row(
-            "  of the quota",
-            3,
-            whole.resident.map(|all| to_f64(all.most) / quota),
-        );
-        row(
-            "  while loading, MiB",
-            1,
-            self.loading.map(|all| mib(all.most)),
-        );
+        row("resident most, MiB", 1, resident.map(|all| mib(all.most)));
+        let of_quota = resident.map(|all| to_f64(all.most) / quota);
+        row("  of the quota", 3, of_quota);
+        let loading = self.loading.map(|all| mib(all.most));
+        row("  while loading, MiB", 1, loading);
         let ratio = |slice: Option<&Moment>| slice.and_then(Moment::resident_to_booked);
         row("resident/booked, first", 3, ratio(self.slices.first()));
         row("resident/booked, last", 3, ratio(self.slices.last()));
@@ -266,12 +248,11 @@ impl Watch {
         json["evicted"] = self.last.evicted.saturating_sub(self.before.evicted).into();
         json["slices"] = self.slices.iter().map(moment_json).collect();
         for (kind, latencies) in kinds(counts) {
-            let quantiles = QUANTILES.map(|(name, q)| (name.to_owned(), latencies.quantile_us(q)));
-            json[format!("{kind}_latency_us")] = json!(
-                quantiles
-                    .into_iter()
-                    .collect::<std::collections::BTreeMap<_, _>>()
-            );
+            let mut quantiles = json!({});
+            for (name, quantile) in QUANTILES {
+                quantiles[name] = latencies.quantile_us(quantile).into();
+            }
+            json[format!("{kind}_latency_us")] = quantiles;
         }
         json
     }

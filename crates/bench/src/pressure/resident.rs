@@ -40,9 +40,6 @@ pub(super) struct Sampler {
 
 impl Sampler {
     /// Starts it.
-    ///
-    /// # Errors
-    /// The system has no thread left.
     pub(super) fn start(pid: u32) -> std::io::Result<Self> {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let mine = Arc::clone(&seen);

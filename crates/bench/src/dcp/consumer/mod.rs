@@ -82,20 +82,20 @@ fn set_states(client: &mut Client, vbuckets: &[VbId], state: VbState) -> Result<
 
 fn fill(scene: &mut Scene, vbuckets: &[VbId], snapshot: u64) -> Result<Sheet, Error> {
     let mut producers = open_all(scene, vbuckets)?;
-    scene.progress.show("sending changes");
+    scene.show("sending changes");
     let (pid, changes, connections) = (scene.target.pid, scene.plan.keys, scene.plan.connections);
     let cas = newest_cas()?;
     let value_bytes = scene.plan.sizes.least;
     let before = Usage::now(pid);
     let started = Instant::now();
     let bytes = send_all(&mut producers, snapshot, |number| {
-        let (from, to) = share(number, connections, changes);
-        let part = Changes::new(value_bytes, from, Cas(cas.0 + from));
-        Ok((part.map_err(ClientError::from)?, to - from))
+        let keys = share(number, connections, changes);
+        let part = Changes::new(value_bytes, keys.start, Cas(cas.0 + keys.start));
+        Ok((part.map_err(ClientError::from)?, keys.end - keys.start))
     })?;
     let elapsed = started.elapsed();
     let after = Usage::now(pid);
-    scene.progress.show("snapshots of one change");
+    scene.show("snapshots of one change");
     let singles = (changes / SINGLE_SNAPSHOTS_SHARE).clamp(1, SINGLE_SNAPSHOTS_MAX);
     let again = Changes::new(value_bytes, 0, Cas(cas.0 + changes)).map_err(ClientError::from)?;
     let acknowledged = single_snapshots(&mut producers[0], again, singles)?;
@@ -116,7 +116,7 @@ fn fill(scene: &mut Scene, vbuckets: &[VbId], snapshot: u64) -> Result<Sheet, Er
 }
 
 fn open_all(scene: &mut Scene, vbuckets: &[VbId]) -> Result<Vec<Producer>, Error> {
-    scene.progress.show("opening streams");
+    scene.show("opening streams");
     let (run, connections, timeout) = (random_run()?, scene.plan.connections, scene.plan.timeout);
     let mut producers = Vec::new();
     for number in 0..connections {
@@ -237,7 +237,7 @@ fn single_snapshots(
     mut changes: Changes,
     count: u64,
 ) -> Result<Latencies, Error> {
-    let mut latencies = Latencies::new();
+    let mut latencies = Latencies::default();
     for _ in 0..count {
         let single = Snapshot {
             changes: 1,

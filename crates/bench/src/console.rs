@@ -1,4 +1,7 @@
-//! How the table of a run is shown.
+//! How a run shows its progress and its table.
+
+/// Shows a line in place of the one before.
+pub type Progress = Box<dyn Fn(&str)>;
 
 /// How text may be emphasised.
 #[derive(Clone, Copy, Debug)]
