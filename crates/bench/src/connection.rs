@@ -33,7 +33,7 @@ pub(crate) struct Connection {
     pub(crate) pending: VecDeque<Pending>,
     /// Bytes read and not yet consumed.
     pub(crate) input: Input,
-    /// What the connection knows to be stored.
+    /// The newest revisions that the connection knows of.
     pub(crate) memory: Memory,
     /// Requests that were made in the current job.
     pub(crate) issued: u64,

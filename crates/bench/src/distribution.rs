@@ -52,7 +52,7 @@ impl std::fmt::Display for Distribution {
 
 /// Draws key numbers `0..keys`.
 #[derive(Clone, Debug)]
-pub(crate) enum Sampler {
+pub(crate) enum KeySampler {
     /// Every key is equally likely.
     Uniform {
         /// Number of keys.
@@ -62,7 +62,7 @@ pub(crate) enum Sampler {
     Zipf(Zipf),
 }
 
-impl Sampler {
+impl KeySampler {
     /// A sampler over `keys` (at least 1) keys.
     pub(crate) fn new(distribution: Distribution, keys: u64) -> Self {
         match distribution {
@@ -179,7 +179,7 @@ mod tests {
     fn zipf_follows_its_law() {
         const DRAWS: u32 = 200_000;
         for (theta, keys) in [(0.5, 100_u32), (0.99, 1_000), (1.0, 1_000), (2.0, 50)] {
-            let sampler = Sampler::new(Distribution::Zipf { theta }, u64::from(keys));
+            let sampler = KeySampler::new(Distribution::Zipf { theta }, u64::from(keys));
             let mut random = Random::new(42, 0);
             let mut seen = vec![0_u32; keys as usize];
             for _ in 0..DRAWS {
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn one_key_is_always_the_same() {
         for distribution in [Distribution::Uniform, Distribution::Zipf { theta: 0.99 }] {
-            let sampler = Sampler::new(distribution, 1);
+            let sampler = KeySampler::new(distribution, 1);
             let mut random = Random::new(3, 0);
             assert!((0..1_000).all(|_| sampler.draw(&mut random) == 0));
         }

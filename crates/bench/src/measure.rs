@@ -8,7 +8,7 @@ use wire::Status;
 
 use crate::numbers::to_f64;
 
-/// Longest latency that is told apart from longer ones.
+/// Upper bound of the histogram: longer latencies count as this one.
 const LATENCY_NS_MAX: u64 = 120_000_000_000;
 
 /// Latencies in nanoseconds with three significant digits.
@@ -76,7 +76,7 @@ pub(crate) struct Violations {
     pub(crate) wrong_key: u64,
     /// The value is not one that was written: its checksum does not match.
     pub(crate) corrupt: u64,
-    /// The value is older than what this connection knows to be stored.
+    /// The value is older than one that this connection read or wrote before.
     pub(crate) stale: u64,
 }
 

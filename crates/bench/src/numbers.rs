@@ -23,9 +23,14 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
+/// `total * part / parts`, without overflow.
+pub(crate) fn portion(total: u64, part: u64, parts: u64) -> u64 {
+    (u128::from(total) * u128::from(part) / u128::from(parts)) as u64
+}
+
 /// Part `index` of `0..total`, as even as possible.
 pub(crate) fn share(index: u32, parts: u32, total: u64) -> Range<u64> {
-    let edge = |part: u32| (u128::from(total) * u128::from(part) / u128::from(parts)) as u64;
+    let edge = |part: u32| portion(total, part.into(), parts.into());
     edge(index)..edge(index + 1)
 }
 

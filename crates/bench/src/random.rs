@@ -39,7 +39,7 @@ impl Random {
     }
 }
 
-/// Tells values of this run from those of earlier ones.
+/// A number that differs from run to run.
 pub(crate) fn random_run() -> Result<u32, ClientError> {
     Ok(client::random_u64()? as u32)
 }

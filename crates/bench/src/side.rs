@@ -11,7 +11,7 @@ use client::{Client, ConnectOptions, KeyForm, Link, SaltedCache};
 use crate::error::{Cause, Error};
 use crate::job::Task;
 use crate::measure::{Counts, Slice};
-use crate::numbers::share;
+use crate::numbers::{portion, share, to_f64};
 use crate::plan::{Amount, Plan};
 use crate::process::process_cpu;
 use crate::worker::{Done, Worker};
@@ -46,8 +46,8 @@ struct WorkerHandle {
     thread: Option<JoinHandle<()>>,
     /// Keys that the worker loads.
     keys: Range<u64>,
-    /// Connections of the worker.
-    connections: u32,
+    /// Connections of the worker, among all of the side.
+    connections: Range<u64>,
 }
 
 impl Side {
@@ -60,15 +60,14 @@ impl Side {
         let (mut sockets, key_form) = connect_all(&target, plan)?;
         let mut workers = Vec::new();
         for index in 0..plan.threads {
-            let part = share(index, plan.threads, u64::from(plan.connections));
-            let connections = (part.end - part.start) as u32;
-            let rest = sockets.split_off(connections as usize);
+            let connections = share(index, plan.threads, u64::from(plan.connections));
+            let rest = sockets.split_off((connections.end - connections.start) as usize);
             let mine = std::mem::replace(&mut sockets, rest);
             let workload = Workload::new(plan, key_form, run, u64::from(index) + 1);
-            let number = 1 + part.start as u32;
+            let number = 1 + connections.start as u32;
             let worker = Worker::new(mine, number, workload, plan).map_err(os_failure)?;
             let keys = share(index, plan.threads, plan.keys);
-            workers.push(WorkerHandle::start(worker, keys, connections)?);
+            workers.push(WorkerHandle::start(worker, connections, keys)?);
         }
         Ok(Self {
             target,
@@ -98,38 +97,26 @@ impl Side {
     }
 
     fn mixed(&mut self, plan: &Plan, amount: Amount) -> Result<Slice, Error> {
-        let connections = u64::from(plan.connections);
-        let mut given = 0;
-        let mut connections_given = 0;
+        let all = u64::from(plan.connections);
         self.run(|handle| {
-            let part = f64::from(handle.connections) / f64::from(plan.connections);
-            connections_given += u64::from(handle.connections);
+            let Range { start, end } = handle.connections;
             let amount = match amount {
                 Amount::Time(time) => Amount::Time(time),
-                Amount::Ops(ops) => {
-                    let upto = (u128::from(ops) * u128::from(connections_given)
-                        / u128::from(connections)) as u64;
-                    let mine = upto - given;
-                    given = upto;
-                    Amount::Ops(mine)
-                }
+                Amount::Ops(ops) => Amount::Ops(portion(ops, end, all) - portion(ops, start, all)),
             };
-            Task::Mixed {
-                amount,
-                rate: plan.rate.map(|rate| rate * part),
-            }
+            let part = to_f64(end - start) / to_f64(all);
+            let rate = plan.rate.map(|rate| rate * part);
+            Task::Mixed { amount, rate }
         })
     }
 
-    fn run(&mut self, mut task_of: impl FnMut(&WorkerHandle) -> Task) -> Result<Slice, Error> {
+    fn run(&mut self, task_of: impl Fn(&WorkerHandle) -> Task) -> Result<Slice, Error> {
         let cpu = |pid: Option<u32>| pid.and_then(process_cpu);
         let cpu_before = cpu(self.target.pid);
         for handle in &self.workers {
             let task = task_of(handle);
-            let tasks = handle
-                .tasks
-                .as_ref()
-                .expect("tasks are given until the side is dropped");
+            let tasks = handle.tasks.as_ref();
+            let tasks = tasks.expect("tasks are given until the side is dropped");
             tasks.send(task).map_err(|_| self.worker_ended())?;
         }
         let mut counts = Counts::default();
@@ -140,10 +127,8 @@ impl Side {
             counts.merge(&mine);
             elapsed = elapsed.max(time);
         }
-        let cpu_after = cpu(self.target.pid);
-        let server_cpu = cpu_before
-            .zip(cpu_after)
-            .map(|(before, after)| after.saturating_sub(before));
+        let both = cpu_before.zip(cpu(self.target.pid));
+        let server_cpu = both.map(|(before, after)| after.saturating_sub(before));
         Ok(Slice {
             counts,
             elapsed,
@@ -152,10 +137,8 @@ impl Side {
     }
 
     fn worker_ended(&self) -> Error {
-        Error::new(
-            Cause::Machine,
-            format!("{}: a worker has ended early", self.target.name),
-        )
+        let reason = format!("{}: a worker has ended early", self.target.name);
+        Error::new(Cause::Machine, reason)
     }
 
     /// An error of a worker, with the server.
@@ -171,7 +154,7 @@ impl Side {
 }
 
 impl WorkerHandle {
-    fn start(worker: Worker, keys: Range<u64>, connections: u32) -> Result<Self, Error> {
+    fn start(worker: Worker, connections: Range<u64>, keys: Range<u64>) -> Result<Self, Error> {
         let (tasks, task_receiver) = mpsc::channel();
         let (result_sender, results) = mpsc::channel();
         let thread = std::thread::Builder::new()

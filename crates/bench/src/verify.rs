@@ -1,4 +1,4 @@
-//! Values that tell what they are, and the memory of what a connection knows to be stored.
+//! Verification: values with a checksum, and the newest revision that a connection knows of.
 
 use std::collections::HashMap;
 

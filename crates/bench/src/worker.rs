@@ -1,5 +1,6 @@
 //! One thread of the load generator: an event loop over its connections.
 
+use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
@@ -43,7 +44,7 @@ impl Worker {
         first: u32,
         workload: Workload,
         plan: &Plan,
-    ) -> std::io::Result<Self> {
+    ) -> io::Result<Self> {
         let poll = Poll::new()?;
         let answer_bytes = plan.sizes.most + ANSWER_OVERHEAD_BYTES;
         let alarm = Alarm::new(poll.registry(), ALARM)?;
@@ -94,7 +95,9 @@ impl Worker {
             job.check_progress(now_ns, self.timeout)?;
             let patience = job.patience(now_ns);
             if job.is_paced() {
-                self.alarm.set(patience).map_err(cannot_wait)?;
+                self.alarm
+                    .set(patience)
+                    .map_err(|error| cannot_wait(&error))?;
             }
             self.wait(patience)?;
             self.serve_events(&mut job)?;
@@ -103,9 +106,7 @@ impl Worker {
 
     fn wait(&mut self, patience: Duration) -> Result<(), Error> {
         match self.poll.poll(&mut self.events, Some(patience)) {
-            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
-                Err(cannot_wait(error))
-            }
+            Err(error) if error.kind() != ErrorKind::Interrupted => Err(cannot_wait(&error)),
             _ => Ok(()),
         }
     }
@@ -126,7 +127,6 @@ impl Worker {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "the form that map_err takes")]
-fn cannot_wait(error: std::io::Error) -> Error {
+fn cannot_wait(error: &io::Error) -> Error {
     Error::new(Cause::Machine, format!("cannot wait for events: {error}"))
 }

@@ -6,7 +6,7 @@ use client::{KeyForm, Message};
 use model::{Cas, DurabilityLevel};
 use wire::{Opaque, Opcode};
 
-use crate::distribution::Sampler;
+use crate::distribution::KeySampler;
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::sizes::Sizes;
@@ -67,7 +67,7 @@ pub(crate) fn number_of(key: &[u8]) -> Option<u64> {
 #[derive(Debug)]
 pub(crate) struct Workload {
     random: Random,
-    sampler: Sampler,
+    sampler: KeySampler,
     sets: u64,
     of: u64,
     key_form: KeyForm,
@@ -89,7 +89,7 @@ impl Workload {
         let mut random = Random::new(plan.seed, stream);
         let payload = printable(&mut random, plan.sizes.most + PAYLOAD_SLACK);
         Self {
-            sampler: Sampler::new(plan.distribution, plan.keys),
+            sampler: KeySampler::new(plan.distribution, plan.keys),
             sets: u64::from(plan.ratio.sets),
             of: u64::from(plan.ratio.sets) + u64::from(plan.ratio.gets),
             key_form,

@@ -89,7 +89,7 @@ impl Client {
         self.key_form
     }
 
-    /// Gives up the client for its socket, on which no answer is outstanding.
+    /// The socket of the client, on which no answer is outstanding.
     pub fn into_stream(self) -> Link<TcpStream> {
         self.stream
     }

@@ -13,9 +13,9 @@ const VBUCKETS: u16 = 1024;
 
 /// Drop old deletions from a bucket's disk, and let expired documents expire.
 ///
-/// A node does so by itself, in time; this is for those who want it now. Deletions that are
-/// younger than the purge age stay, unless the flags say otherwise. Who follows changes, and has
-/// not seen a deletion that is dropped, has to begin again from the start.
+/// A node does so by itself, in time; this does it now. Deletions that are younger than the purge
+/// age stay, unless the flags say otherwise. A consumer of changes that has not seen a dropped
+/// deletion has to begin again from the start.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only this vBucket; may be repeated

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::numbers::to_f64;
 use crate::scenario::Origin;
 
-/// Writes all documents, then drains them from where they were told to be.
+/// Writes all documents, then streams them from memory or from disk.
 pub(super) fn run(scene: &mut Scene, from: Origin) -> Result<Sheet, Error> {
     if from == Origin::Memory && !scene.plan.load_first {
         let reason = "--from memory: documents are in the log only if they are written first";

@@ -4,22 +4,22 @@
 use std::time::Instant;
 
 use super::cpu::Cpu;
-use super::follower::{CLOSED_WINDOW, Figures, Follower};
+use super::follower::{CLOSED_WINDOW, Follower, StreamFigures};
 use super::scene::Scene;
 use super::sheet::Sheet;
 use crate::error::{Cause, Error};
 use crate::numbers::to_f64;
 use crate::workload::number_of;
 
-/// The unit in which the time to catch up is told.
+/// The time to catch up is reported for this many changes.
 const CHANGES_UNIT: f64 = 100_000.0;
 
 /// Keys that came, by their numbers.
-struct Seen {
+struct SeenKeys {
     keys: Vec<bool>,
 }
 
-impl Seen {
+impl SeenKeys {
     fn new(keys: u64) -> Self {
         let keys = usize::try_from(keys).unwrap_or(usize::MAX);
         Self {
@@ -51,7 +51,7 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     scene.show("catching up");
     let keys = scene.plan.keys;
     let high = scene.high_seqnos()?;
-    let mut seen = Seen::new(keys);
+    let mut seen = SeenKeys::new(keys);
     let before = Cpu::now(scene.target.pid);
     let started = Instant::now();
     follower.open_window()?;
@@ -79,7 +79,7 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     let unit_ms = seconds * 1e3 * CHANGES_UNIT / changes;
     sheet.row("ms_per_100000_changes", "ms/100,000 changes", 1, &[unit_ms]);
     spent.rows(&mut sheet, changes, "change");
-    let after_that = Figures {
+    let after_that = StreamFigures {
         changes: live.changes - caught_up.changes,
         from_disk: live.from_disk - caught_up.from_disk,
         ..live
@@ -89,7 +89,7 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     Ok(sheet)
 }
 
-fn change_rows(sheet: &mut Sheet, name: &str, label: &str, figures: Figures) {
+fn change_rows(sheet: &mut Sheet, name: &str, label: &str, figures: StreamFigures) {
     sheet.row(name, label, 0, &[to_f64(figures.changes)]);
     let from_disk = [to_f64(figures.from_disk)];
     let name = format!("{name}_from_disk");
@@ -129,12 +129,12 @@ fn cursors_dropped(scene: &mut Scene) -> Result<u64, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::Seen;
+    use super::SeenKeys;
     use crate::workload::key_of;
 
     #[test]
     fn keys_that_did_not_come_are_missing() {
-        let mut seen = Seen::new(3);
+        let mut seen = SeenKeys::new(3);
         for number in [0, 2, 2, 3] {
             seen.note(&[&[0][..], &key_of(number)].concat());
         }

@@ -19,7 +19,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Bytes and messages that came.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct StreamFigures {
     /// Changes of documents.
     pub(super) changes: u64,
     /// Those of them that came in snapshots of the store.
@@ -55,7 +55,7 @@ struct Streams {
     /// Streams that were asked for and not granted yet.
     unanswered: usize,
     unacknowledged: usize,
-    figures: Figures,
+    figures: StreamFigures,
 }
 
 impl Follower {
@@ -85,7 +85,7 @@ impl Follower {
     }
 
     /// What came so far.
-    pub(super) fn figures(&self) -> Figures {
+    pub(super) fn figures(&self) -> StreamFigures {
         self.streams.figures
     }
 

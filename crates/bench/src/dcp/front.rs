@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::scene::Scene;
+use super::scene::{Scene, join};
 use super::sheet::Sheet;
-use crate::error::{Cause, Error};
+use crate::error::Error;
 use crate::measure::Counts;
 use crate::numbers::{median, to_f64};
 use crate::side::Side;
@@ -79,10 +79,7 @@ fn streamed(
         });
         let worked = work(scene);
         over.store(true, Ordering::SeqCst);
-        let read: Result<u64, Error> = reading.join().unwrap_or_else(|_| {
-            let reason = "the thread that reads the streams has ended";
-            Err(Error::new(Cause::Machine, reason))
-        });
+        let read = join(reading);
         worked?;
         Ok(read? - before)
     })

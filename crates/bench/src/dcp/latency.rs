@@ -5,14 +5,14 @@
 //! are due meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, ScopedJoinHandle};
+use std::thread;
 use std::time::Instant;
 
 use super::cpu::Cpu;
 use super::follower::Follower;
-use super::scene::Scene;
+use super::scene::{Scene, join};
 use super::sheet::Sheet;
-use crate::error::{Cause, Error};
+use crate::error::Error;
 use crate::measure::Latencies;
 use crate::numbers::to_f64;
 use crate::plan::Ratio;
@@ -25,7 +25,7 @@ const DEPTH_MIN: usize = 1_024;
 
 /// When changes were seen, counted from different moments.
 #[derive(Default)]
-struct Seen {
+struct SeenLatencies {
     since_sent: Latencies,
     since_due: Latencies,
 }
@@ -51,14 +51,10 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     let before = Cpu::now(scene.target.pid);
     let (measured, seen) = thread::scope(|scope| {
         let watching = scope.spawn(|| watch(&mut follower, started, &over));
-        let mut measured = Ok(());
-        for slice in 1..=scene.plan.slices {
+        let measured = (1..=scene.plan.slices).try_for_each(|slice| {
             scene.show_slice(slice);
-            measured = side.measure(&scene.plan).map(drop);
-            if measured.is_err() {
-                break;
-            }
-        }
+            side.measure(&scene.plan).map(drop)
+        });
         over.store(true, Ordering::SeqCst);
         (measured, join(watching))
     });
@@ -74,12 +70,8 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     let mut sheet = Sheet::new(title, &[]);
     let (sets, changes) = (answered.count().max(1), seen.since_sent.count());
     sheet.row("sets", "writes", 0, &[to_f64(sets)]);
-    sheet.row(
-        "sets_per_second",
-        "writes/s",
-        0,
-        &[to_f64(sets) / f64::max(seconds, 1e-9)],
-    );
+    let rate = to_f64(sets) / f64::max(seconds, 1e-9);
+    sheet.row("sets_per_second", "writes/s", 0, &[rate]);
     sheet.row("changes", "changes seen", 0, &[to_f64(changes)]);
     sheet.latencies("sent_to_seen", "sent to seen", &[&seen.since_sent]);
     sheet.latencies("due_to_seen", "due to seen", &[&seen.since_due]);
@@ -88,8 +80,12 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     Ok(sheet)
 }
 
-fn watch(follower: &mut Follower, started: Instant, over: &AtomicBool) -> Result<Seen, Error> {
-    let mut seen = Seen::default();
+fn watch(
+    follower: &mut Follower,
+    started: Instant,
+    over: &AtomicBool,
+) -> Result<SeenLatencies, Error> {
+    let mut seen = SeenLatencies::default();
     let mut came = true;
     while came || !over.load(Ordering::SeqCst) {
         let mut now_ns = None;
@@ -106,14 +102,4 @@ fn watch(follower: &mut Follower, started: Instant, over: &AtomicBool) -> Result
         })?;
     }
     Ok(seen)
-}
-
-fn join<T>(thread: ScopedJoinHandle<'_, Result<T, Error>>) -> Result<T, Error> {
-    let ended = || {
-        Error::new(
-            Cause::Machine,
-            "the thread that reads the streams has ended",
-        )
-    };
-    thread.join().map_err(|_| ended())?
 }

@@ -1,5 +1,6 @@
 //! One server, and the connections that scenarios make to it.
 
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use client::{Client, ClientError, Message, SaltedCache};
@@ -32,12 +33,12 @@ impl Scene {
         }
     }
 
-    /// Tells the user what is done now.
+    /// Shows the user what is done now.
     pub(super) fn show(&self, line: &str) {
         (self.progress)(line);
     }
 
-    /// The same of a slice of the measurement.
+    /// Shows the number of the slice that is measured.
     pub(super) fn show_slice(&self, slice: u32) {
         self.show(&format!("slice {slice}/{}", self.plan.slices));
     }
@@ -69,7 +70,7 @@ impl Scene {
         Follower::open(client, window, self.plan.timeout)
     }
 
-    /// One that has every change that there is now.
+    /// A connection whose streams have every change that there is now.
     pub(super) fn caught_up(&mut self) -> Result<Follower, Error> {
         let mut follower = self.follower(0)?;
         let high = self.high_seqnos()?;
@@ -126,11 +127,11 @@ impl Scene {
     }
 }
 
-/// How long nothing may be persisted, and the pause between two looks.
+/// Longest time in which nothing is persisted, and the pause between two requests.
 const PERSIST_PATIENCE: Duration = Duration::from_secs(30);
 const PERSIST_PAUSE: Duration = Duration::from_millis(50);
 
-/// How many changes of all vBuckets are not in the store.
+/// Number of changes of all vBuckets that are not in the store.
 fn unpersisted(client: &mut Client) -> Result<u64, ClientError> {
     let (mut high, mut persisted) = (0, 0);
     client.stat_numbers("vbucket-seqno", |name, number| {
@@ -141,4 +142,10 @@ fn unpersisted(client: &mut Client) -> Result<u64, ClientError> {
         }
     })?;
     Ok(high.saturating_sub(persisted))
+}
+
+/// What a thread of a scenario returns.
+pub(super) fn join<T>(thread: ScopedJoinHandle<'_, Result<T, Error>>) -> Result<T, Error> {
+    let ended = |_| Error::new(Cause::Machine, "a thread of the scenario has ended early");
+    thread.join().map_err(ended)?
 }

@@ -17,11 +17,11 @@ pub(crate) struct Sheet {
     title: String,
     /// Names of the columns; a single one needs none.
     columns: Vec<&'static str>,
-    rows: Vec<Row>,
+    rows: Vec<SheetRow>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct SheetRow {
     name: String,
     label: String,
     digits: usize,
@@ -40,7 +40,7 @@ impl Sheet {
 
     /// Adds a figure for each column: a name for programs, a label for people.
     pub(super) fn row(&mut self, name: &str, label: &str, digits: usize, figures: &[f64]) {
-        self.rows.push(Row {
+        self.rows.push(SheetRow {
             name: name.to_owned(),
             label: label.to_owned(),
             digits,

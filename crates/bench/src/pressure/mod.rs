@@ -18,7 +18,7 @@ use crate::plan::Plan;
 use crate::process::{RESIDENT, status_bytes};
 use crate::side::Target;
 use crate::workload::KEY_BYTES;
-use resident::{Sampler, Spread};
+use resident::{MemorySampler, Spread};
 
 /// Quantiles that are reported, with their names.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
@@ -30,7 +30,7 @@ const COLUMN_WIDTH: usize = 16;
 
 /// What a bucket says of itself. Bytes and totals; 0 where a server does not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Figures {
+struct BucketFigures {
     quota: u64,
     used: u64,
     /// What is used but for what the process takes beyond the bucket's own count.
@@ -43,7 +43,7 @@ struct Figures {
     refused: u64,
 }
 
-impl Figures {
+impl BucketFigures {
     fn ask(client: &mut Client) -> Result<Self, ClientError> {
         let mut figures = Self::default();
         for group in ["", "memory"] {
@@ -76,7 +76,7 @@ impl Figures {
 /// What one slice, or the load before them, has shown.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
-    figures: Figures,
+    figures: BucketFigures,
     resident: Option<Spread>,
     /// Reads that a client saw answered.
     gets: u64,
@@ -102,11 +102,11 @@ impl Moment {
 #[derive(Debug)]
 pub(super) struct Watch {
     client: Client,
-    sampler: Option<Sampler>,
-    before: Figures,
+    sampler: Option<MemorySampler>,
+    before: BucketFigures,
     loading: Option<Spread>,
     slices: Vec<Moment>,
-    last: Figures,
+    last: BucketFigures,
 }
 
 /// Keys whose documents need `times` the memory quota of the server.
@@ -115,7 +115,7 @@ pub(super) struct Watch {
 /// The server cannot be asked, or tells no quota.
 pub(super) fn keys(target: &Target, plan: &Plan, times: f64) -> Result<u64, Error> {
     let mut client = connect(target)?;
-    let quota = Figures::ask(&mut client)?.quota;
+    let quota = BucketFigures::ask(&mut client)?.quota;
     if quota == 0 {
         let reason = "--overcommit: the server does not tell its memory quota";
         return Err(Error::new(Cause::Unavailable, reason));
@@ -144,9 +144,9 @@ impl Watch {
             Some(pid) if status_bytes(pid, RESIDENT).is_none() => {
                 return Err(os(format!("cannot read the memory of process {pid}")));
             }
-            Some(pid) => Some(Sampler::start(pid).map_err(|error| os(error.to_string()))?),
+            Some(pid) => Some(MemorySampler::start(pid).map_err(|error| os(error.to_string()))?),
         };
-        let before = Figures::ask(&mut client)?;
+        let before = BucketFigures::ask(&mut client)?;
         Ok(Self {
             client,
             sampler,
@@ -164,14 +164,14 @@ impl Watch {
     /// The measurement begins.
     pub(super) fn loaded(&mut self) -> Result<(), Error> {
         self.loading = self.spread();
-        self.last = Figures::ask(&mut self.client)?;
+        self.last = BucketFigures::ask(&mut self.client)?;
         Ok(())
     }
 
     /// A slice has ended.
     pub(super) fn sliced(&mut self, slice: &Slice) -> Result<(), Error> {
         let resident = self.spread();
-        let figures = Figures::ask(&mut self.client)?;
+        let figures = BucketFigures::ask(&mut self.client)?;
         self.slices.push(Moment {
             figures,
             resident,
@@ -289,14 +289,14 @@ mod tests {
 
     #[test]
     fn figures_are_taken_by_name() {
-        let mut figures = Figures::default();
+        let mut figures = BucketFigures::default();
         figures.note(b"ep_max_size", 100);
         figures.note(b"ep_bg_fetched", 7);
         figures.note(b"ep_unknown", 5);
-        let expected = Figures {
+        let expected = BucketFigures {
             quota: 100,
             fetched: 7,
-            ..Figures::default()
+            ..BucketFigures::default()
         };
         assert_eq!(figures, expected);
         assert_eq!(figures.waited(), 7, "the best that is told");
@@ -307,9 +307,9 @@ mod tests {
     #[test]
     fn a_moment_has_a_hit_rate_and_a_ratio() {
         let mut moment = Moment {
-            figures: Figures {
+            figures: BucketFigures {
                 booked: 100,
-                ..Figures::default()
+                ..BucketFigures::default()
             },
             resident: Some(Spread {
                 median: 110,

@@ -32,13 +32,13 @@ impl Spread {
 
 /// A thread that looks at a process ten times a second until this is dropped.
 #[derive(Debug)]
-pub(super) struct Sampler {
+pub(super) struct MemorySampler {
     seen: Arc<Mutex<Vec<u64>>>,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Sampler {
+impl MemorySampler {
     /// Starts it.
     pub(super) fn start(pid: u32) -> std::io::Result<Self> {
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -71,7 +71,7 @@ impl Sampler {
     }
 }
 
-impl Drop for Sampler {
+impl Drop for MemorySampler {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
@@ -94,7 +94,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn this_process_is_seen_at_once() {
-        let sampler = Sampler::start(std::process::id()).unwrap();
+        let sampler = MemorySampler::start(std::process::id()).unwrap();
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
         let mut seen = Vec::new();
         while seen.is_empty() && std::time::Instant::now() < deadline {

@@ -69,7 +69,7 @@ impl Lines {
         self.changes += 1;
     }
 
-    /// Appends the word that what was told of a vBucket after a seqno did not last.
+    /// Appends a rollback: changes of a vBucket after this seqno are void.
     pub(super) fn rollback(&mut self, vbucket: VbId, seqno: Seqno) {
         match self.format {
             Format::Json => void_after(vbucket, seqno, &mut self.waiting),

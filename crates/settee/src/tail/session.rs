@@ -76,7 +76,7 @@ fn malformed(error: Malformed) -> Broken {
 pub(super) struct Tail {
     /// Where every stream is.
     pub(super) streams: Streams,
-    /// What was told.
+    /// Output.
     pub(super) lines: Lines,
     /// Where the position is kept.
     pub(super) keeper: Keeper,
@@ -86,7 +86,7 @@ pub(super) struct Tail {
     pub(super) changes_max: u64,
     /// Bytes that a producer may send without an acknowledgement.
     pub(super) window_bytes: u32,
-    /// Values are not told.
+    /// Lines have no values.
     pub(super) keys_only: bool,
 }
 
@@ -200,7 +200,7 @@ impl<'a> Session<'a> {
         self.ask_at = Some(self.ask_at.map_or(at, |before| before.min(at)));
     }
 
-    /// Tells the producer what was written, so that it sends more.
+    /// Acknowledges what was written, so that the producer sends more (flow control).
     fn acknowledge(&mut self, out: &mut Outgoing, idle: bool) -> Result<(), Broken> {
         let due = self.unacknowledged >= self.tail.window_bytes as usize / 4;
         if self.unacknowledged > 0 && (due || idle) {

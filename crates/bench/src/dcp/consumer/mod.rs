@@ -18,7 +18,7 @@ use model::{Cas, VbId, VbState};
 use wire::{Opcode, Status};
 
 use super::cpu::Cpu;
-use super::scene::Scene;
+use super::scene::{Scene, join};
 use super::sheet::Sheet;
 use crate::error::{Cause, Error};
 use crate::measure::Latencies;
@@ -185,7 +185,7 @@ fn newest_cas() -> Result<Cas, Error> {
     Ok(Cas(since.as_nanos() as u64))
 }
 
-/// Every producer sends its part on a thread of its own; gives all bytes that were sent.
+/// Every producer sends its part on a thread of its own; returns the number of bytes.
 fn send_all(
     producers: &mut [Producer],
     snapshot: u64,
@@ -197,11 +197,7 @@ fn send_all(
             let (changes, count) = part(number as u32)?;
             threads.push(scope.spawn(move || send_part(producer, changes, count, snapshot)));
         }
-        let ended = || Error::new(Cause::Machine, "a thread that sends changes has ended");
-        let sent = threads
-            .into_iter()
-            .map(|thread| thread.join().map_err(|_| ended())?);
-        sent.sum()
+        threads.into_iter().map(join).sum()
     })
 }
 

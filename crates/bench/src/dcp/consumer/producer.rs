@@ -45,7 +45,7 @@ impl Window {
 
 /// What the node has answered so far.
 #[derive(Clone, Copy, Debug, Default)]
-struct Progress {
+struct ConsumerProgress {
     opened: bool,
     /// Answers to ADD_STREAM.
     added: usize,
@@ -72,7 +72,7 @@ pub(super) struct Producer {
 struct Consumer {
     /// Streams in the order in which the node asked for them.
     streams: Vec<Granted>,
-    progress: Progress,
+    progress: ConsumerProgress,
     /// History of streams that begin.
     uuid: VbUuid,
 }
@@ -94,7 +94,7 @@ impl Producer {
             next: 0,
             consumer: Consumer {
                 streams: Vec::new(),
-                progress: Progress::default(),
+                progress: ConsumerProgress::default(),
                 uuid: VbUuid(u64::from(run) << 16 | 1),
             },
             timeout,
@@ -158,7 +158,7 @@ impl Producer {
         self.receive_until(|progress| progress.snapshots >= snapshots)
     }
 
-    fn receive_until(&mut self, done: impl Fn(&Progress) -> bool) -> Result<(), Error> {
+    fn receive_until(&mut self, done: impl Fn(&ConsumerProgress) -> bool) -> Result<(), Error> {
         let mut heard = Instant::now();
         while !done(&self.consumer.progress) {
             if self.receive()? {
@@ -313,7 +313,7 @@ mod tests {
     fn what_the_consumer_asks_is_granted() {
         let mut consumer = Consumer {
             streams: Vec::new(),
-            progress: Progress::default(),
+            progress: ConsumerProgress::default(),
             uuid: VbUuid(1),
         };
         let (mut asked, mut answers) = (Outgoing::default(), Outgoing::default());

@@ -282,7 +282,7 @@ fn peer_password(settings: &Settings) -> Result<Option<String>, ConfigError> {
     parse(settings, "peer-password", allowed, a_password)
 }
 
-/// Whom to trust of other nodes; `None` for a link without TLS.
+/// The certificates of other nodes to trust; `None` for a link without TLS.
 fn peer_trust(settings: &Settings, over_tls: bool) -> Result<Option<Trust>, ConfigError> {
     let ca = parse(settings, "peer-ca", "must be a path", path)?;
     let insecure = switch(settings, "peer-insecure")?.unwrap_or(false);
