@@ -2,14 +2,15 @@
 
 use std::fmt::Write as _;
 
+use client::{Client, Message};
 use server::collections::{CollectionSettings, Manifest, ManifestError, of_json, to_json};
 use wire::{Opcode, Status};
 
-use crate::client::{Client, ConnectArgs, Message};
+use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
 
-/// How often a change is tried again that somebody else's came before.
+/// How often a change is tried again after another client's came before it.
 const TRIES: usize = 10;
 
 /// List, create and drop scopes and collections.

@@ -1,9 +1,10 @@
 //! `settee compact`: has a server look through vBuckets for what may go from its disk.
 
+use client::{ClientError, Message};
 use model::VbId;
 use wire::{Opcode, Status};
 
-use crate::client::{ClientError, ConnectArgs, Message};
+use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
 
@@ -12,9 +13,9 @@ const VBUCKETS: u16 = 1024;
 
 /// Drop old deletions from a bucket's disk, and let expired documents expire.
 ///
-/// A node does so by itself, in time; this is for those who want it now. Deletions that are
-/// younger than the purge age stay, unless the flags say otherwise. Who follows changes, and has
-/// not seen a deletion that is dropped, has to begin again from the start.
+/// A node does so by itself, in time; this does it now. Deletions that are younger than the purge
+/// age stay, unless the flags say otherwise. A consumer of changes that has not seen a dropped
+/// deletion has to begin again from the start.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only this vBucket; may be repeated

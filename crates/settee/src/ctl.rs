@@ -1,9 +1,10 @@
 //! `settee ctl`: settings of a running bucket.
 
+use client::Message;
 use model::VbId;
 use wire::Opcode;
 
-use crate::client::{ConnectArgs, Message};
+use crate::connect::ConnectArgs;
 use crate::exit::Failure;
 use crate::output;
 

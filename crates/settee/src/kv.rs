@@ -3,11 +3,12 @@
 use std::io::Read;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use client::{Answer, Client, Message};
 use model::{Cas, Datatype};
 use serde_json::{Value, json};
 use wire::Opcode;
 
-use crate::client::{Answer, Client, ConnectArgs, Message};
+use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
 

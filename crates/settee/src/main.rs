@@ -1,13 +1,14 @@
 //! The `settee` binary: the node (`serve`) and the client commands.
 //!
-//! It may not hide logic that a library crate should own: the node is `server`'s, the protocol
-//! is `wire`'s; here are flags, exit codes, output and the small client.
+//! What this crate may not do: hide logic that a library crate should own. The node is `server`'s,
+//! the protocol is `wire`'s, connections are `client`'s, load is `bench`'s; flags, exit
+//! codes and output are here.
 
 mod bench;
 mod cert;
-mod client;
 mod collections;
 mod compact;
+mod connect;
 mod ctl;
 mod exit;
 mod kv;
@@ -17,8 +18,6 @@ mod salvage;
 mod serve;
 mod stat;
 mod tail;
-#[cfg(test)]
-mod testing;
 
 use std::process::ExitCode;
 

@@ -54,42 +54,10 @@ pub(crate) fn stdout_is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// How text may be emphasised.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Style {
-    coloured: bool,
-}
-
-impl Style {
-    /// Plain text.
-    #[cfg(test)]
-    pub(crate) const PLAIN: Self = Self { coloured: false };
-
-    /// Colours when standard output is a terminal and `NO_COLOR` is not set to anything.
-    pub(crate) fn of_stdout() -> Self {
-        let forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self {
-            coloured: stdout_is_terminal() && !forbidden,
-        }
-    }
-
-    /// `text` in bold.
-    pub(crate) fn bold(self, text: &str) -> String {
-        self.wrap("1", text)
-    }
-
-    /// `text` in red: something is wrong.
-    pub(crate) fn alarm(self, text: &str) -> String {
-        self.wrap("31", text)
-    }
-
-    fn wrap(self, code: &str, text: &str) -> String {
-        if self.coloured {
-            format!("\x1b[{code}m{text}\x1b[0m")
-        } else {
-            text.to_owned()
-        }
-    }
+/// Whether standard output is a terminal, and `NO_COLOR` is not set to anything.
+pub(crate) fn stdout_is_coloured() -> bool {
+    let forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    stdout_is_terminal() && !forbidden
 }
 
 /// A line on standard error that is written over and over; silent where there is no terminal.
@@ -117,16 +85,5 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.show("");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plain_style_adds_nothing() {
-        assert_eq!(Style::PLAIN.bold("x"), "x");
-        assert_eq!(Style { coloured: true }.alarm("x"), "\x1b[31mx\x1b[0m");
     }
 }

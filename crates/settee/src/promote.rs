@@ -1,8 +1,9 @@
 //! `settee promote`: makes the replica of a bucket the active one.
 
+use client::Message;
 use wire::Opcode;
 
-use crate::client::{ConnectArgs, Message};
+use crate::connect::ConnectArgs;
 use crate::exit::Failure;
 use crate::output;
 

@@ -1,4 +1,4 @@
-//! What change streams cost those who write: one JSON object a line.
+//! What change streams cost writers: one JSON object a line.
 //!
 //! `VBReadyQueueBench/*` marks and takes ready vBuckets. `DcpProducerStreamsMapBench/find/N` looks
 //! for the streams of the next of N vBuckets in a tree like a producer's. `perf_latency_core/SIDE/*` times every

@@ -6,10 +6,11 @@ mod report;
 
 use std::io::{self, Write};
 
-use crate::client::{ClientError, ConnectArgs};
+use crate::connect::ConnectArgs;
 use crate::exit::Failure;
 use crate::output;
 
+use client::ClientError;
 use held::Held;
 use report::{Report, Shape};
 

@@ -7,7 +7,7 @@ use server::changes::Streams;
 use super::state::StateFile;
 use crate::exit::Failure;
 
-/// A kill or a power cut loses no more of the state than this: so much is told again afterwards.
+/// Longest age of the position after a kill or a power cut; later changes are written again.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// Keeps the position of what was written, if the user wants it kept.

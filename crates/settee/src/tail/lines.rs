@@ -32,7 +32,7 @@ pub(super) struct Lines {
 /// Why nothing more is written.
 #[derive(Debug)]
 pub(super) enum Unwritten {
-    /// Whoever read it went away (`settee tail | head`): no failure.
+    /// Its reader went away (`settee tail | head`): no failure.
     ReaderGone,
     /// It cannot be written.
     Failed(Failure),
@@ -69,7 +69,7 @@ impl Lines {
         self.changes += 1;
     }
 
-    /// Appends the word that what was told of a vBucket after a seqno did not last.
+    /// Appends a rollback: changes of a vBucket after this seqno are void.
     pub(super) fn rollback(&mut self, vbucket: VbId, seqno: Seqno) {
         match self.format {
             Format::Json => void_after(vbucket, seqno, &mut self.waiting),
@@ -80,7 +80,7 @@ impl Lines {
         self.waiting.push(b'\n');
     }
 
-    /// Writes what waits; this blocks while nobody reads.
+    /// Writes what waits; this blocks while its reader does not read.
     ///
     /// # Errors
     /// As [`Unwritten`] says; what waits is lost.

@@ -1,8 +1,8 @@
 //! `settee tail`: the changes of a bucket as they happen, or since some moment.
 //!
 //! One connection, one thread: bytes are read, written to standard output, then acknowledged to
-//! the server, then the position is kept. So whoever does not read standard output slows the
-//! server's streams down, and a position never says more than what was written.
+//! the server, then the position is kept. So a reader of standard output that does not read slows
+//! the server's streams down, and a position never says more than what was written.
 
 mod interrupt;
 mod keeper;
@@ -16,11 +16,12 @@ use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use model::{Seqno, VbId};
+use client::{Client, ClientError, ConnectOptions, Feed, Message, SaltedCache};
+use model::Seqno;
 use server::changes::{Collections, Place, Position, PositionError, Streams};
 use wire::dcp::OpenFlags;
-use wire::response::{FailoverEntries, VbSeqnos};
-use wire::{Malformed, Opcode, Status};
+use wire::response::FailoverEntries;
+use wire::{Opcode, Status};
 
 use self::interrupt::Interrupt;
 use self::keeper::Keeper;
@@ -28,7 +29,7 @@ use self::lines::{Format, Lines};
 use self::session::{Broken, Ended, Session, Tail};
 use self::state::StateFile;
 use self::target::{Part, Target};
-use crate::client::{Address, Client, ClientError, ConnectArgs, Feed, Message, SaltedCache};
+use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 
 /// Follow the changes of documents, one line of JSON each.
@@ -101,8 +102,9 @@ impl FromStr for Start {
     }
 }
 
-/// Pauses between attempts to connect: doubled up to the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// Pauses between attempts to connect: exponential back-off.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Runs the command.
 ///
@@ -110,8 +112,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 /// The server cannot be reached or refuses, the state file cannot be used, or standard output
 /// cannot be written.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let mut address = args.connect.address()?;
-    let Some(login) = &mut address.login else {
+    let mut server = args.connect.options()?;
+    let Some(login) = &mut server.address.login else {
         return Err(Failure::usage(
             "--connect: memcached has no changes to follow; use couchbase://",
         ));
@@ -128,8 +130,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let saved = file.as_ref().map_or(Ok(None), StateFile::load)?;
     let interrupt = Interrupt::watch()?;
     let mut dial = Dial {
-        address,
-        timeout: args.connect.timeout(),
+        server,
         window_bytes: args.window,
         part: target.part.clone(),
         keys_only: args.keys_only,
@@ -187,7 +188,7 @@ fn follow(
         let mut pause = if tail.lines.changes() > began {
             Duration::ZERO
         } else {
-            PAUSES.0
+            PAUSE_MIN
         };
         connection = loop {
             if tail.interrupt.is_asked() {
@@ -197,7 +198,7 @@ fn follow(
                 return Err(broken.failure);
             }
             thread::sleep(pause);
-            pause = (pause * 2).clamp(PAUSES.0, PAUSES.1);
+            pause = (pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
             match dial.connect() {
                 Ok(connection) => break connection,
                 Err(failure) if failure.again => {}
@@ -209,8 +210,7 @@ fn follow(
 
 /// How to get a connection.
 struct Dial {
-    address: Address,
-    timeout: Duration,
+    server: ConnectOptions,
     window_bytes: u32,
     part: Option<Part>,
     keys_only: bool,
@@ -226,7 +226,7 @@ struct Connection {
 
 impl Dial {
     fn connect(&mut self) -> Result<Connection, Broken> {
-        let mut client = Client::connect(&self.address, self.timeout, &mut self.cache)?;
+        let mut client = Client::connect(&self.server, &mut self.cache)?;
         let collections = if client.key_form().collections {
             let answer = client.expect_success(&Message::new(Opcode::COLLECTIONS_GET_MANIFEST))?;
             Collections::of_manifest(&answer.value)
@@ -280,31 +280,11 @@ fn other_bucket(of_position: usize, of_bucket: u16) -> Failure {
 
 /// Makes a connection one for streams.
 fn open(client: &mut Client, window_bytes: u32, keys_only: bool) -> Result<(), ClientError> {
-    let mut nonce = [0_u8; 8];
-    getrandom::fill(&mut nonce).map_err(|error| ClientError::Lost {
-        during: "DCP_OPEN",
-        source: std::io::Error::other(error.to_string()),
-    })?;
-    let name = format!("settee-tail:{:016x}", u64::from_be_bytes(nonce));
-    let mut flags = OpenFlags::PRODUCER.with(OpenFlags::INCLUDE_DELETE_TIMES);
+    let mut flags = OpenFlags::INCLUDE_DELETE_TIMES;
     if keys_only {
         flags = flags.with(OpenFlags::NO_VALUE);
     }
-    let extras = u64::from(flags.0).to_be_bytes();
-    client.expect_success(&Message {
-        extras: &extras,
-        ..Message::with(Opcode::DCP_OPEN, name.as_bytes(), b"")
-    })?;
-    let window = window_bytes.to_string();
-    let needed = [
-        ("enable_noop", "true"),
-        ("set_noop_interval", "20"),
-        ("connection_buffer_size", &window),
-    ];
-    for (name, value) in needed {
-        let control = Message::with(Opcode::DCP_CONTROL, name.as_bytes(), value.as_bytes());
-        client.expect_success(&control)?;
-    }
+    client.open_streams("settee-tail", flags, window_bytes)?;
     // A server that does not know one of these tells the same with fewer words.
     for name in ["enable_expiry_opcode", "supports_cursor_dropping"] {
         client.request(&Message::with(
@@ -327,27 +307,15 @@ fn begin(client: &mut Client, from: Start, until_now: bool) -> Result<Streams, F
     };
     let mut streams = Streams::from(position);
     if until_now {
-        streams.end_at(high_seqnos(client)?);
+        streams.end_at(client.high_seqnos()?);
     }
     Ok(streams)
-}
-
-/// The highest seqno of every active vBucket.
-fn high_seqnos(client: &mut Client) -> Result<Vec<(VbId, Seqno)>, ClientError> {
-    let active = 1_u32.to_be_bytes();
-    let answer = client.expect_success(&Message {
-        extras: &active,
-        ..Message::new(Opcode::GET_ALL_VB_SEQNOS)
-    })?;
-    let seqnos = VbSeqnos::parse(&answer.value)
-        .map_err(|error: Malformed| ClientError::broken("GET_ALL_VB_SEQNOS", &error))?;
-    Ok(seqnos.iter().collect())
 }
 
 /// Where every vBucket is now.
 fn now(client: &mut Client) -> Result<Position, ClientError> {
     let mut position = Position::beginning(vbuckets(client));
-    let high = high_seqnos(client)?;
+    let high = client.high_seqnos()?;
     let asked: Vec<Message<'_>> = high
         .iter()
         .map(|(vbucket, _)| Message {

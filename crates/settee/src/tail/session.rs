@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use client::{ClientError, Feed, Outgoing};
 use model::VbId;
 use server::changes::{self, Collections, Streams, Told};
 use wire::dcp::{BufferAck, EndReason, StreamRequest, flow_bytes_of, parse_rollback};
@@ -11,8 +12,7 @@ use wire::{Envelope, Frame, Malformed, Opaque, Opcode, Response, Status};
 use super::interrupt::Interrupt;
 use super::keeper::Keeper;
 use super::lines::{Lines, Unwritten};
-use crate::client::{ClientError, Feed, Outgoing, code_of_status};
-use crate::exit::{Failure, Sysexit};
+use crate::exit::{Failure, Sysexit, code_of_status};
 
 /// How long one wait for bytes is; an interrupt is noticed that late.
 const TICK: Duration = Duration::from_millis(100);
@@ -26,7 +26,7 @@ pub(super) enum Ended {
     Interrupted,
     /// Everything that was asked for was written.
     Complete,
-    /// Nobody reads any more.
+    /// The reader of standard output went away.
     ReaderGone,
 }
 
@@ -76,7 +76,7 @@ fn malformed(error: Malformed) -> Broken {
 pub(super) struct Tail {
     /// Where every stream is.
     pub(super) streams: Streams,
-    /// What was told.
+    /// Output.
     pub(super) lines: Lines,
     /// Where the position is kept.
     pub(super) keeper: Keeper,
@@ -86,7 +86,7 @@ pub(super) struct Tail {
     pub(super) changes_max: u64,
     /// Bytes that a producer may send without an acknowledgement.
     pub(super) window_bytes: u32,
-    /// Values are not told.
+    /// Lines have no values.
     pub(super) keys_only: bool,
 }
 
@@ -200,7 +200,7 @@ impl<'a> Session<'a> {
         self.ask_at = Some(self.ask_at.map_or(at, |before| before.min(at)));
     }
 
-    /// Tells the producer what was written, so that it sends more.
+    /// Acknowledges what was written, so that the producer sends more (flow control).
     fn acknowledge(&mut self, out: &mut Outgoing, idle: bool) -> Result<(), Broken> {
         let due = self.unacknowledged >= self.tail.window_bytes as usize / 4;
         if self.unacknowledged > 0 && (due || idle) {

@@ -76,7 +76,7 @@ impl StateFile {
         }
     }
 
-    /// Replaces the file: whoever reads it sees the old text or the new one, also after a power cut.
+    /// Replaces the file: a reader sees the old text or the new one, also after a power cut.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::thread;
 
+use client::Address;
 use model::DurabilityLevel;
 use server::{
     BucketConfig, BucketKind, CertificateFiles, EvictionPolicy, MemcachedPort, NodeConfig,
@@ -13,7 +14,6 @@ use server::{
 };
 
 use super::settings::{ConfigError, Given, Settings};
-use crate::client::Address;
 
 /// MiB that are journaled before they become tables.
 const JOURNAL_MIB_DEFAULT: u64 = 32;
@@ -265,7 +265,7 @@ fn replica_of(settings: &Settings) -> Result<Option<ReplicaOf>, ConfigError> {
             "must be couchbase[s]://USER[:PASSWORD]@HOST:PORT/BUCKET".into(),
         ));
     };
-    let tls = peer_trust(settings, address.tls.is_some())?;
+    let tls = peer_trust(settings, address.over_tls)?;
     Ok(Some(ReplicaOf {
         host: address.host,
         port: address.port,
@@ -282,7 +282,7 @@ fn peer_password(settings: &Settings) -> Result<Option<String>, ConfigError> {
     parse(settings, "peer-password", allowed, a_password)
 }
 
-/// Whom to trust of other nodes; `None` for a link without TLS.
+/// The certificates of other nodes to trust; `None` for a link without TLS.
 fn peer_trust(settings: &Settings, over_tls: bool) -> Result<Option<Trust>, ConfigError> {
     let ca = parse(settings, "peer-ca", "must be a path", path)?;
     let insecure = switch(settings, "peer-insecure")?.unwrap_or(false);

@@ -1,0 +1,249 @@
+//! How fast a node takes changes as a consumer: this process is the producer.
+//!
+//! ```text
+//! run -- vBuckets become replicas -- Producer (a thread each) -- vBuckets become active again
+//! ```
+//! First every connection sends its part of the changes as fast as flow control lets it, in
+//! snapshots of some changes of each vBucket in turn. Then the first one sends snapshots of one
+//! change each, one after the other, and waits for the acknowledgement that their marker asks for.
+
+mod changes;
+mod producer;
+
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use client::{Client, ClientError, Message};
+use model::{Cas, VbId, VbState};
+use wire::{Opcode, Status};
+
+use super::cpu::Cpu;
+use super::scene::{Scene, join};
+use super::sheet::Sheet;
+use crate::error::{Cause, Error};
+use crate::measure::Latencies;
+use crate::numbers::{share, to_f64};
+use crate::process::{RESIDENT, RESIDENT_PEAK, status_bytes, threads_cpu};
+use crate::random::random_run;
+use crate::scenario::ConsumerLoad;
+use changes::{Changes, Snapshot};
+use producer::{CHUNK_BYTES, Producer};
+
+/// One snapshot of one change for so many of --keys, and at most so many.
+const SINGLE_SNAPSHOTS_SHARE: u64 = 5;
+const SINGLE_SNAPSHOTS_MAX: u64 = 20_000;
+/// Name of the node's threads that serve a connection as consumer.
+const CONSUMER_THREAD: &str = "consumer";
+const BYTES_PER_MIB: f64 = 1_048_576.0;
+
+/// Makes replicas of vBuckets, fills them, and makes them active again.
+pub(super) fn run(scene: &mut Scene, load: ConsumerLoad) -> Result<Sheet, Error> {
+    let mut client = scene.client()?;
+    let Some(vbuckets) = client.key_form().vbuckets else {
+        let reason = "--dcp: memcached has no change streams; use couchbase://";
+        return Err(Error::usage(reason));
+    };
+    let streams = load.streams.unwrap_or(vbuckets.into());
+    if streams > vbuckets.into() || streams < scene.plan.connections {
+        let reason = format!(
+            "--streams {streams}: the bucket has {vbuckets} vBuckets, and each of {} connections needs one",
+            scene.plan.connections
+        );
+        return Err(Error::usage(reason));
+    }
+    let vbuckets: Vec<VbId> = (0..streams).map(|index| VbId(index as u16)).collect();
+    set_states(&mut client, &vbuckets, VbState::Replica)?;
+    let filled = fill(scene, &vbuckets, load.snapshot);
+    // The bucket is one for documents again, whatever happened.
+    let restored = set_states(&mut client, &vbuckets, VbState::Active);
+    let sheet = filled?;
+    restored?;
+    Ok(sheet)
+}
+
+fn set_states(client: &mut Client, vbuckets: &[VbId], state: VbState) -> Result<(), Error> {
+    let extras = [state as u8];
+    let messages: Vec<Message<'_>> = vbuckets
+        .iter()
+        .map(|&vbucket| Message {
+            vbucket,
+            extras: &extras,
+            ..Message::new(Opcode::SET_VBUCKET)
+        })
+        .collect();
+    for answer in client.request_all(&messages)? {
+        if answer.status != Status::SUCCESS {
+            let reason = format!("SET_VBUCKET: {}", answer.status.description());
+            return Err(Error::new(Cause::Refused(answer.status), reason));
+        }
+    }
+    Ok(())
+}
+
+fn fill(scene: &mut Scene, vbuckets: &[VbId], snapshot: u64) -> Result<Sheet, Error> {
+    let mut producers = open_all(scene, vbuckets)?;
+    scene.show("sending changes");
+    let (pid, changes, connections) = (scene.target.pid, scene.plan.keys, scene.plan.connections);
+    let cas = newest_cas()?;
+    let value_bytes = scene.plan.sizes.least;
+    let before = Usage::now(pid);
+    let started = Instant::now();
+    let bytes = send_all(&mut producers, snapshot, |number| {
+        let keys = share(number, connections, changes);
+        let part = Changes::new(value_bytes, keys.start, Cas(cas.0 + keys.start));
+        Ok((part.map_err(ClientError::from)?, keys.end - keys.start))
+    })?;
+    let elapsed = started.elapsed();
+    let after = Usage::now(pid);
+    scene.show("snapshots of one change");
+    let singles = (changes / SINGLE_SNAPSHOTS_SHARE).clamp(1, SINGLE_SNAPSHOTS_MAX);
+    let again = Changes::new(value_bytes, 0, Cas(cas.0 + changes)).map_err(ClientError::from)?;
+    let acknowledged = single_snapshots(&mut producers[0], again, singles)?;
+    let mut sheet = Sheet::new("consumer", &[]);
+    let streams = to_f64(vbuckets.len() as u64);
+    sheet.row("connections", "connections", 0, &[f64::from(connections)]);
+    sheet.row("streams", "streams", 0, &[streams]);
+    let window = producers.iter().map(Producer::window_bytes).sum();
+    let window_mib = to_f64(window) / BYTES_PER_MIB;
+    sheet.row("window_mib", "flow-control windows, MiB", 1, &[window_mib]);
+    rate_rows(&mut sheet, changes, bytes, elapsed);
+    after.rows(before, &mut sheet, to_f64(changes));
+    let singles = to_f64(singles);
+    sheet.row("single_snapshots", "snapshots of one change", 0, &[singles]);
+    let label = "snapshot sent to acknowledged";
+    sheet.latencies("snapshot_to_ack", label, &[&acknowledged]);
+    Ok(sheet)
+}
+
+fn open_all(scene: &mut Scene, vbuckets: &[VbId]) -> Result<Vec<Producer>, Error> {
+    scene.show("opening streams");
+    let (run, connections, timeout) = (random_run()?, scene.plan.connections, scene.plan.timeout);
+    let mut producers = Vec::new();
+    for number in 0..connections {
+        // One in so many vBuckets, so that parts differ by one at most.
+        let of_it = vbuckets.iter().skip(number as usize);
+        let part: Vec<VbId> = of_it.step_by(connections as usize).copied().collect();
+        let client = scene.client()?;
+        producers.push(Producer::open(client, &part, run, number, timeout)?);
+    }
+    Ok(producers)
+}
+
+/// What the node's process has taken so far, as far as it is known.
+#[derive(Clone, Copy, Debug)]
+struct Usage {
+    cpu: Cpu,
+    consumer_threads: Option<Duration>,
+    resident: Option<u64>,
+    resident_peak: Option<u64>,
+}
+
+impl Usage {
+    fn now(pid: Option<u32>) -> Self {
+        let memory = |field| pid.and_then(|pid| status_bytes(pid, field));
+        Self {
+            cpu: Cpu::now(pid),
+            consumer_threads: pid.and_then(|pid| threads_cpu(pid, CONSUMER_THREAD)),
+            resident: memory(RESIDENT),
+            resident_peak: memory(RESIDENT_PEAK),
+        }
+    }
+
+    /// Adds what was taken since `before`, for each of `changes`.
+    fn rows(self, before: Self, sheet: &mut Sheet, changes: f64) {
+        self.cpu.since(before.cpu).rows(sheet, changes, "change");
+        if let Some((after, before)) = self.consumer_threads.zip(before.consumer_threads) {
+            let us = after.saturating_sub(before).as_secs_f64() * 1e6 / changes;
+            let label = "of it consumer threads, us/change";
+            sheet.row("consumer_threads_cpu_us_per_change", label, 3, &[us]);
+        }
+        if let Some((after, before)) = self.resident.zip(before.resident) {
+            let bytes = to_f64(after.saturating_sub(before)) / changes;
+            let label = "resident bytes/change";
+            sheet.row("resident_bytes_per_change", label, 0, &[bytes]);
+        }
+        if let Some(peak) = self.resident_peak {
+            let mib = to_f64(peak) / BYTES_PER_MIB;
+            sheet.row("resident_peak_mib", "most resident ever, MiB", 1, &[mib]);
+        }
+    }
+}
+
+fn rate_rows(sheet: &mut Sheet, changes: u64, bytes: u64, elapsed: Duration) {
+    let seconds = elapsed.as_secs_f64().max(1e-9);
+    let (changes, bytes) = (to_f64(changes), to_f64(bytes));
+    sheet.row("changes", "changes", 0, &[changes]);
+    sheet.row("seconds", "seconds", 3, &[seconds]);
+    sheet.row("changes_per_second", "changes/s", 0, &[changes / seconds]);
+    sheet.row("mb_per_second", "MB/s", 1, &[bytes / seconds / 1e6]);
+}
+
+/// A CAS like those of a node, from its clock; higher ones are free for a while.
+fn newest_cas() -> Result<Cas, Error> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = since.map_err(|_| Error::new(Cause::Machine, "the clock is before 1970"))?;
+    Ok(Cas(since.as_nanos() as u64))
+}
+
+/// Every producer sends its part on a thread of its own; returns the number of bytes.
+fn send_all(
+    producers: &mut [Producer],
+    snapshot: u64,
+    part: impl Fn(u32) -> Result<(Changes, u64), Error>,
+) -> Result<u64, Error> {
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (number, producer) in producers.iter_mut().enumerate() {
+            let (changes, count) = part(number as u32)?;
+            threads.push(scope.spawn(move || send_part(producer, changes, count, snapshot)));
+        }
+        threads.into_iter().map(join).sum()
+    })
+}
+
+/// Sends `count` changes, `each` of a stream in turn, and waits until the node has the last one.
+fn send_part(
+    producer: &mut Producer,
+    mut changes: Changes,
+    count: u64,
+    each: u64,
+) -> Result<u64, Error> {
+    let (mut left, mut bytes) = (count, 0);
+    while left > 0 {
+        let snapshot = Snapshot {
+            changes: each.min(left),
+            ack: left <= each,
+        };
+        left -= snapshot.changes;
+        producer.push(&mut changes, snapshot)?;
+        if producer.unsent() >= CHUNK_BYTES || left == 0 {
+            bytes += producer.unsent() as u64;
+            producer.send()?;
+        }
+    }
+    if count > 0 {
+        producer.await_acknowledged(1)?;
+    }
+    Ok(bytes)
+}
+
+/// Times from the moment at which a snapshot is sent until its end is acknowledged.
+fn single_snapshots(
+    producer: &mut Producer,
+    mut changes: Changes,
+    count: u64,
+) -> Result<Latencies, Error> {
+    let mut latencies = Latencies::default();
+    for _ in 0..count {
+        let single = Snapshot {
+            changes: 1,
+            ack: true,
+        };
+        producer.push(&mut changes, single)?;
+        let started = Instant::now();
+        producer.send()?;
+        producer.await_acknowledged(producer.acknowledged() + 1)?;
+        latencies.record(started.elapsed().as_nanos() as u64);
+    }
+    Ok(latencies)
+}

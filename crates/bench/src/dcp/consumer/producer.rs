@@ -1,0 +1,359 @@
+//! One connection on which this process is the producer and the node the consumer.
+//!
+//! ```text
+//!   this process                                the node
+//!   DCP_OPEN, ADD_STREAM of each vBucket  -->
+//!                <-- one DCP_CONTROL after the other, then STREAM_REQ of each vBucket
+//!   grants, markers, mutations            -->
+//!                <-- BUFFER_ACK; an answer to a marker that asks for one
+//! ```
+//! The socket blocks. It is read when the flow-control window is full, or an answer is awaited.
+
+use std::time::{Duration, Instant};
+
+use client::{Client, ClientError, Feed, Outgoing};
+use model::{Seqno, VbId, VbUuid};
+use wire::dcp::{AddStream, BufferAck, DcpControl, DcpOpen, OpenFlags, StreamFlags, StreamRequest};
+use wire::{Envelope, Frame, Malformed, Message as _, Opaque, Opcode, Response, Status};
+
+use super::changes::{Changes, Granted, Snapshot};
+use crate::error::{Cause, Error};
+
+/// Bytes that are collected before they are sent.
+pub(super) const CHUNK_BYTES: usize = 128 * 1024;
+/// Longest wait of one read.
+const TICK: Duration = Duration::from_millis(100);
+
+/// The window of a connection: bytes that may be sent, and bytes that were not acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Window {
+    /// 0 for no limit.
+    limit: u64,
+    outstanding: u64,
+}
+
+impl Window {
+    /// How many of `wanted` bytes may be sent now.
+    fn free(self, wanted: usize) -> usize {
+        if self.limit == 0 {
+            return wanted;
+        }
+        let free = self.limit.saturating_sub(self.outstanding);
+        wanted.min(usize::try_from(free).unwrap_or(usize::MAX))
+    }
+}
+
+/// What the node has answered so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct ConsumerProgress {
+    opened: bool,
+    /// Answers to ADD_STREAM.
+    added: usize,
+    /// Answers to markers: snapshots whose end was acknowledged.
+    snapshots: u64,
+    window: Window,
+}
+
+/// A connection as producer.
+pub(super) struct Producer {
+    /// What is posted here are answers to requests of the node.
+    feed: Feed,
+    /// The last message that was sent may lack its end: no answer may come in between.
+    in_message: bool,
+    /// Messages of streams that were not sent yet.
+    output: Vec<u8>,
+    /// The stream that gets the next snapshot.
+    next: usize,
+    consumer: Consumer,
+    timeout: Duration,
+}
+
+/// What is known of the node as consumer.
+struct Consumer {
+    /// Streams in the order in which the node asked for them.
+    streams: Vec<Granted>,
+    progress: ConsumerProgress,
+    /// History of streams that begin.
+    uuid: VbUuid,
+}
+
+impl Producer {
+    /// Makes the node the consumer of `vbuckets`, each a replica or pending. `run` tells the
+    /// connections and histories of one run from those of others.
+    pub(super) fn open(
+        client: Client,
+        vbuckets: &[VbId],
+        run: u32,
+        number: u32,
+        timeout: Duration,
+    ) -> Result<Self, Error> {
+        let mut producer = Self {
+            feed: Feed::new(client),
+            in_message: false,
+            output: Vec::with_capacity(2 * CHUNK_BYTES),
+            next: 0,
+            consumer: Consumer {
+                streams: Vec::new(),
+                progress: ConsumerProgress::default(),
+                uuid: VbUuid(u64::from(run) << 16 | 1),
+            },
+            timeout,
+        };
+        let name = format!("settee-bench-producer:{run:08x}:{number}");
+        introduce(name.as_bytes(), vbuckets, producer.feed.output())?;
+        producer.answer()?;
+        producer.receive_until(|progress| progress.opened && progress.added == vbuckets.len())?;
+        Ok(producer)
+    }
+
+    /// Bytes that the node lets this connection send without an acknowledgement; 0 for any number.
+    pub(super) fn window_bytes(&self) -> u64 {
+        self.consumer.progress.window.limit
+    }
+
+    /// Snapshots whose end the node has acknowledged.
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.consumer.progress.snapshots
+    }
+
+    /// Collects a snapshot for the next stream in turn.
+    pub(super) fn push(&mut self, changes: &mut Changes, snapshot: Snapshot) -> Result<(), Error> {
+        let streams = &mut self.consumer.streams;
+        let stream = &mut streams[self.next];
+        let encoded = changes.snapshot(stream, snapshot, &mut self.output);
+        encoded.map_err(ClientError::from)?;
+        self.next = (self.next + 1) % streams.len();
+        Ok(())
+    }
+
+    /// Bytes that were collected and not sent yet.
+    pub(super) fn unsent(&self) -> usize {
+        self.output.len()
+    }
+
+    /// Sends what was collected, as far as the window allows at a time.
+    pub(super) fn send(&mut self) -> Result<(), Error> {
+        let output = std::mem::take(&mut self.output);
+        let mut sent = 0;
+        while sent < output.len() {
+            let free = self.consumer.progress.window.free(output.len() - sent);
+            if free == 0 {
+                self.in_message = sent > 0;
+                let full = self.consumer.progress.window.outstanding;
+                self.receive_until(|progress| progress.window.outstanding < full)?;
+                continue;
+            }
+            self.feed.send(&output[sent..sent + free])?;
+            self.consumer.progress.window.outstanding += free as u64;
+            sent += free;
+        }
+        self.output = output;
+        self.output.clear();
+        self.in_message = false;
+        self.answer()
+    }
+
+    /// Waits until so many snapshots are acknowledged since the connection was opened.
+    pub(super) fn await_acknowledged(&mut self, snapshots: u64) -> Result<(), Error> {
+        self.receive_until(|progress| progress.snapshots >= snapshots)
+    }
+
+    fn receive_until(&mut self, done: impl Fn(&ConsumerProgress) -> bool) -> Result<(), Error> {
+        let mut heard = Instant::now();
+        while !done(&self.consumer.progress) {
+            if self.receive()? {
+                heard = Instant::now();
+            } else if heard.elapsed() > self.timeout {
+                let reason = format!("the consumer says nothing for {:?}", self.timeout);
+                return Err(Error::new(Cause::Unavailable, reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads once and takes all messages; whether anything came.
+    fn receive(&mut self) -> Result<bool, Error> {
+        let consumer = &mut self.consumer;
+        let came = self
+            .feed
+            .receive(TICK, |frame, out| consumer.take(frame, out))?;
+        self.answer()?;
+        Ok(came)
+    }
+
+    fn answer(&mut self) -> Result<(), Error> {
+        if !self.in_message {
+            self.feed.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// The requests that make the node a consumer.
+fn introduce(name: &[u8], vbuckets: &[VbId], out: &mut Outgoing) -> Result<(), ClientError> {
+    let open = DcpOpen {
+        flags: OpenFlags(0),
+        name,
+        value: b"",
+    };
+    out.post(&open, &Envelope::default())?;
+    for &vbucket in vbuckets {
+        let envelope = Envelope {
+            vbucket,
+            ..Envelope::default()
+        };
+        let flags = StreamFlags(0);
+        out.post(&AddStream { flags }, &envelope)?;
+    }
+    Ok(())
+}
+
+impl Consumer {
+    fn take(&mut self, frame: &Frame<'_>, out: &mut Outgoing) -> Result<(), Error> {
+        let header = frame.header;
+        if header.magic.is_client_response() {
+            return self.take_answer(frame);
+        }
+        if !header.magic.is_client_request() {
+            return Ok(());
+        }
+        match header.opcode {
+            Opcode::DCP_CONTROL => self.take_control(frame, out),
+            Opcode::DCP_STREAM_REQ => self.grant(frame, out),
+            Opcode::DCP_BUFFER_ACK => {
+                let ack = BufferAck::parse(frame).map_err(malformed)?;
+                let outstanding = &mut self.progress.window.outstanding;
+                *outstanding = outstanding.saturating_sub(ack.bytes.into());
+                Ok(())
+            }
+            Opcode::DCP_CLOSE_STREAM => Err(broken("the consumer closed a stream")),
+            _ => Ok(()),
+        }
+    }
+
+    fn take_answer(&mut self, frame: &Frame<'_>) -> Result<(), Error> {
+        let opcode = frame.header.opcode;
+        let status = frame.status();
+        if status != Status::SUCCESS {
+            let reason = format!("{}: {}", opcode.name(), status.description());
+            return Err(Error::new(Cause::Refused(status), reason));
+        }
+        match opcode {
+            Opcode::DCP_OPEN => self.progress.opened = true,
+            Opcode::DCP_ADD_STREAM => self.progress.added += 1,
+            Opcode::DCP_SNAPSHOT_MARKER => self.progress.snapshots += 1,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Every setting is agreed to; that of the window counts.
+    fn take_control(&mut self, frame: &Frame<'_>, out: &mut Outgoing) -> Result<(), Error> {
+        let control = DcpControl::parse(frame).map_err(malformed)?;
+        if control.name == b"connection_buffer_size" {
+            let bytes = control.number();
+            let bytes = bytes.ok_or_else(|| broken("a window that is not a number"))?;
+            self.progress.window.limit = bytes.into();
+        }
+        respond(frame.header.opaque, Opcode::DCP_CONTROL, &[], out);
+        Ok(())
+    }
+
+    /// A stream goes on where the node's vBucket stands.
+    fn grant(&mut self, frame: &Frame<'_>, out: &mut Outgoing) -> Result<(), Error> {
+        let request = StreamRequest::parse(frame).map_err(malformed)?;
+        let uuid = if request.uuid == VbUuid(0) {
+            self.uuid
+        } else {
+            request.uuid
+        };
+        let log = [uuid.0.to_be_bytes(), Seqno::ZERO.0.to_be_bytes()].concat();
+        respond(frame.header.opaque, Opcode::DCP_STREAM_REQ, &log, out);
+        self.streams.push(Granted {
+            vb: frame.vbucket(),
+            opaque: frame.header.opaque,
+            last: request.start,
+        });
+        Ok(())
+    }
+}
+
+fn respond(opaque: Opaque, opcode: Opcode, value: &[u8], out: &mut Outgoing) {
+    out.answer(&Response {
+        value,
+        ..Response::new(opcode, opaque, Status::SUCCESS)
+    });
+}
+
+fn broken(reason: &str) -> Error {
+    ClientError::broken("streaming", &reason).into()
+}
+
+fn malformed(error: Malformed) -> Error {
+    broken(&error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use client::Input;
+
+    use super::*;
+
+    #[test]
+    fn a_window_limits_what_is_sent() {
+        let window = |limit, outstanding| Window { limit, outstanding };
+        assert_eq!(window(0, 1 << 40).free(100), 100, "no flow control");
+        assert_eq!(window(1000, 0).free(100), 100);
+        assert_eq!(window(1000, 950).free(100), 50);
+        assert_eq!(window(1000, 1000).free(100), 0);
+        assert_eq!(window(1000, 1001).free(100), 0, "a window that shrank");
+    }
+
+    #[test]
+    fn what_the_consumer_asks_is_granted() {
+        let mut consumer = Consumer {
+            streams: Vec::new(),
+            progress: ConsumerProgress::default(),
+            uuid: VbUuid(1),
+        };
+        let (mut asked, mut answers) = (Outgoing::default(), Outgoing::default());
+        let envelope = |vb, opaque| Envelope {
+            vbucket: VbId(vb),
+            opaque: Opaque(opaque),
+            ..Envelope::default()
+        };
+        let control = DcpControl {
+            name: b"connection_buffer_size",
+            value: b"4096",
+        };
+        asked.post(&control, &envelope(0, [6; 4])).unwrap();
+        let request = StreamRequest {
+            flags: StreamFlags(0),
+            start: Seqno(12),
+            end: Seqno(u64::MAX),
+            uuid: VbUuid(99),
+            snapshot: model::SnapshotRange {
+                start: Seqno(12),
+                end: Seqno(12),
+            },
+            value: b"",
+        };
+        asked.post(&request, &envelope(3, [7; 4])).unwrap();
+        let (mut input, mut bytes) = (Input::new(1_024), asked.bytes());
+        while input.unread_bytes() < asked.bytes().len() {
+            input.fill(&mut bytes).unwrap();
+        }
+        while let Some(frame) = input.next().unwrap() {
+            consumer.take(&frame, &mut answers).unwrap();
+        }
+        assert_eq!(consumer.progress.window.limit, 4096);
+        let granted = Granted {
+            vb: VbId(3),
+            opaque: Opaque([7; 4]),
+            last: Seqno(12),
+        };
+        assert_eq!(consumer.streams, [granted]);
+        let log = [99_u64.to_be_bytes(), [0; 8]].concat();
+        assert!(answers.bytes().ends_with(&log), "the history goes on");
+    }
+}

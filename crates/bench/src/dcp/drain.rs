@@ -1,0 +1,58 @@
+//! How fast all documents come over one connection.
+
+use std::time::Instant;
+
+use super::cpu::Cpu;
+use super::follower::CLOSED_WINDOW;
+use super::scene::Scene;
+use super::sheet::Sheet;
+use crate::error::Error;
+use crate::numbers::to_f64;
+use crate::scenario::Origin;
+
+/// Writes all documents, then streams them from memory or from disk.
+pub(super) fn run(scene: &mut Scene, from: Origin) -> Result<Sheet, Error> {
+    if from == Origin::Memory && !scene.plan.load_first {
+        let reason = "--from memory: documents are in the log only if they are written first";
+        return Err(Error::usage(reason));
+    }
+    let mut early = None;
+    if from == Origin::Memory {
+        let mut follower = scene.follower(CLOSED_WINDOW)?;
+        follower.follow_to_grants()?;
+        early = Some(follower);
+    }
+    scene.load(&mut scene.side()?)?;
+    if from == Origin::Disk {
+        scene.persisted()?;
+    }
+    let high = scene.high_seqnos()?;
+    scene.show("draining");
+    let before = Cpu::now(scene.target.pid);
+    let started = Instant::now();
+    let mut follower = match early {
+        Some(mut follower) => {
+            follower.open_window()?;
+            follower
+        }
+        None => scene.follower(0)?,
+    };
+    follower.follow_to(&high)?;
+    let elapsed = started.elapsed();
+    let spent = Cpu::now(scene.target.pid).since(before);
+    let figures = follower.figures();
+    let mut sheet = Sheet::new(format!("drain from {}", from.name()), &[]);
+    let seconds = elapsed.as_secs_f64().max(1e-9);
+    let changes = to_f64(figures.changes.max(1));
+    sheet.row("changes", "changes", 0, &[changes]);
+    let from_disk = to_f64(figures.from_disk);
+    let label = "of them in disk snapshots";
+    sheet.row("changes_from_disk", label, 0, &[from_disk]);
+    sheet.row("snapshots", "snapshots", 0, &[to_f64(figures.snapshots)]);
+    sheet.row("seconds", "seconds", 3, &[seconds]);
+    sheet.row("changes_per_second", "changes/s", 0, &[changes / seconds]);
+    let rate = to_f64(figures.bytes) / seconds / 1e6;
+    sheet.row("mb_per_second", "MB/s", 1, &[rate]);
+    spent.rows(&mut sheet, changes, "change");
+    Ok(sheet)
+}

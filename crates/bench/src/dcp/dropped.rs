@@ -1,0 +1,144 @@
+//! What a consumer sees of cursors that were dropped: it stops reading, memory pressure makes the
+//! node drop the cursors of its streams, it reads again, from disk first and then from memory.
+
+use std::time::Instant;
+
+use super::cpu::Cpu;
+use super::follower::{CLOSED_WINDOW, Follower, StreamFigures};
+use super::scene::Scene;
+use super::sheet::Sheet;
+use crate::error::{Cause, Error};
+use crate::numbers::to_f64;
+use crate::workload::number_of;
+
+/// The time to catch up is reported for this many changes.
+const CHANGES_UNIT: f64 = 100_000.0;
+
+/// Keys that came, by their numbers.
+struct SeenKeys {
+    keys: Vec<bool>,
+}
+
+impl SeenKeys {
+    fn new(keys: u64) -> Self {
+        let keys = usize::try_from(keys).unwrap_or(usize::MAX);
+        Self {
+            keys: vec![false; keys],
+        }
+    }
+
+    /// Notes a key as it is sent, with its collection.
+    fn note(&mut self, key: &[u8]) {
+        let number = key.get(1..).and_then(number_of);
+        let seen = number.and_then(|number| self.keys.get_mut(usize::try_from(number).ok()?));
+        if let Some(seen) = seen {
+            *seen = true;
+        }
+    }
+
+    fn missing(&self) -> u64 {
+        self.keys.iter().filter(|seen| !**seen).count() as u64
+    }
+}
+
+/// Stops reading, writes more than memory holds, and catches up.
+pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
+    if !scene.plan.load_first {
+        let reason = "--dcp dropped: without documents to write no cursor is dropped";
+        return Err(Error::usage(reason));
+    }
+    let (mut follower, dropped) = pinned_and_dropped(scene)?;
+    scene.show("catching up");
+    let keys = scene.plan.keys;
+    let high = scene.high_seqnos()?;
+    let mut seen = SeenKeys::new(keys);
+    let before = Cpu::now(scene.target.pid);
+    let started = Instant::now();
+    follower.open_window()?;
+    follower.follow_to_with(&high, &mut |key, _| seen.note(key))?;
+    let seconds = started.elapsed().as_secs_f64().max(1e-9);
+    let spent = Cpu::now(scene.target.pid).since(before);
+    let caught_up = follower.figures();
+    let started = Instant::now();
+    scene.touch_every_vbucket()?;
+    let high = scene.high_seqnos()?;
+    follower.follow_to(&high)?;
+    let live_ms = started.elapsed().as_secs_f64() * 1e3;
+    let live = follower.figures();
+    if seen.missing() > 0 {
+        let reason = format!("{} of {keys} documents never came", seen.missing());
+        return Err(Error::new(Cause::WrongData, reason));
+    }
+    let mut sheet = Sheet::new("dropped cursors", &[]);
+    let changes = to_f64(caught_up.changes.max(1));
+    sheet.row("cursors_dropped", "cursors dropped", 0, &[to_f64(dropped)]);
+    change_rows(&mut sheet, "changes", "changes", caught_up);
+    sheet.row("missing", "documents that never came", 0, &[0.0]);
+    sheet.row("seconds", "seconds until all are there", 3, &[seconds]);
+    sheet.row("changes_per_second", "changes/s", 0, &[changes / seconds]);
+    let unit_ms = seconds * 1e3 * CHANGES_UNIT / changes;
+    sheet.row("ms_per_100000_changes", "ms/100,000 changes", 1, &[unit_ms]);
+    spent.rows(&mut sheet, changes, "change");
+    let after_that = StreamFigures {
+        changes: live.changes - caught_up.changes,
+        from_disk: live.from_disk - caught_up.from_disk,
+        ..live
+    };
+    change_rows(&mut sheet, "live_changes", "changes after that", after_that);
+    sheet.row("live_ms", "ms to write and to see them", 1, &[live_ms]);
+    Ok(sheet)
+}
+
+fn change_rows(sheet: &mut Sheet, name: &str, label: &str, figures: StreamFigures) {
+    sheet.row(name, label, 0, &[to_f64(figures.changes)]);
+    let from_disk = [to_f64(figures.from_disk)];
+    let name = format!("{name}_from_disk");
+    sheet.row(&name, "of them in disk snapshots", 0, &from_disk);
+}
+
+/// A connection that does not read while more is written than memory holds, and the number of
+/// cursors that were dropped meanwhile.
+fn pinned_and_dropped(scene: &mut Scene) -> Result<(Follower, u64), Error> {
+    let mut follower = scene.follower(CLOSED_WINDOW)?;
+    follower.follow_to_grants()?;
+    let dropped_before = cursors_dropped(scene)?;
+    let keys = scene.plan.keys;
+    scene.load(&mut scene.side()?)?;
+    scene.persisted()?;
+    let dropped = cursors_dropped(scene)?.saturating_sub(dropped_before);
+    if dropped == 0 {
+        let reason = format!(
+            "--keys {keys}: no cursor was dropped; use more keys or a bucket with less memory"
+        );
+        return Err(Error::usage(reason));
+    }
+    Ok((follower, dropped))
+}
+
+/// How many cursors the bucket has dropped since it was opened.
+fn cursors_dropped(scene: &mut Scene) -> Result<u64, Error> {
+    let mut dropped = None;
+    scene.client()?.stat_numbers("memory", |name, number| {
+        if name == b"ep_cursors_dropped" {
+            dropped = Some(number);
+        }
+    })?;
+    let reason = "the server has no statistic ep_cursors_dropped";
+    dropped.ok_or_else(|| Error::new(Cause::Unavailable, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SeenKeys;
+    use crate::workload::key_of;
+
+    #[test]
+    fn keys_that_did_not_come_are_missing() {
+        let mut seen = SeenKeys::new(3);
+        for number in [0, 2, 2, 3] {
+            seen.note(&[&[0][..], &key_of(number)].concat());
+        }
+        seen.note(b"");
+        assert_eq!(seen.missing(), 1);
+    }
+}

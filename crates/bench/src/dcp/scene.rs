@@ -1,0 +1,151 @@
+//! One server, and the connections that scenarios make to it.
+
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+use client::{Client, ClientError, Message, SaltedCache};
+use model::{Seqno, VbId};
+use wire::Opcode;
+
+use super::follower::Follower;
+use crate::console::Progress;
+use crate::error::{Cause, Error};
+use crate::plan::Plan;
+use crate::random::random_run;
+use crate::side::{Side, Target};
+
+/// What all scenarios need.
+pub(super) struct Scene {
+    pub(super) target: Target,
+    pub(super) plan: Plan,
+    progress: Progress,
+    cache: SaltedCache,
+}
+
+impl Scene {
+    /// Of a server to which no connection was made yet.
+    pub(super) fn new(target: Target, plan: Plan, progress: Progress) -> Self {
+        Self {
+            target,
+            plan,
+            progress,
+            cache: SaltedCache::default(),
+        }
+    }
+
+    /// Shows the user what is done now.
+    pub(super) fn show(&self, line: &str) {
+        (self.progress)(line);
+    }
+
+    /// Shows the number of the slice that is measured.
+    pub(super) fn show_slice(&self, slice: u32) {
+        self.show(&format!("slice {slice}/{}", self.plan.slices));
+    }
+
+    /// Writes every key once, if that is wanted.
+    pub(super) fn load(&self, side: &mut Side) -> Result<(), Error> {
+        if self.plan.load_first {
+            self.show(&format!("loading {} keys", self.plan.keys));
+            side.load()?;
+        }
+        Ok(())
+    }
+
+    /// Connections that write and read.
+    pub(super) fn side(&self) -> Result<Side, Error> {
+        Side::open(self.target.clone(), &self.plan, random_run()?)
+    }
+
+    /// A connection for requests.
+    pub(super) fn client(&mut self) -> Result<Client, Error> {
+        let connected = Client::connect(&self.target.server, &mut self.cache);
+        Ok(connected?)
+    }
+
+    /// A connection whose streams were asked for. `window`: bytes that the server may send
+    /// without an acknowledgement, 0 for any number.
+    pub(super) fn follower(&mut self, window: u32) -> Result<Follower, Error> {
+        let client = self.client()?;
+        Follower::open(client, window, self.plan.timeout)
+    }
+
+    /// A connection whose streams have every change that there is now.
+    pub(super) fn caught_up(&mut self) -> Result<Follower, Error> {
+        let mut follower = self.follower(0)?;
+        let high = self.high_seqnos()?;
+        follower.follow_to(&high)?;
+        Ok(follower)
+    }
+
+    /// The highest seqno of every active vBucket.
+    pub(super) fn high_seqnos(&mut self) -> Result<Vec<(VbId, Seqno)>, Error> {
+        Ok(self.client()?.high_seqnos()?)
+    }
+
+    /// Waits until everything is in the store.
+    pub(super) fn persisted(&mut self) -> Result<(), Error> {
+        let mut client = self.client()?;
+        let (mut waited_for, mut since) = (u64::MAX, Instant::now());
+        loop {
+            let left = unpersisted(&mut client)?;
+            if left == 0 {
+                return Ok(());
+            }
+            if left < waited_for {
+                (waited_for, since) = (left, Instant::now());
+            } else if since.elapsed() > PERSIST_PATIENCE {
+                let reason = format!("{left} changes are not persisted, and it gets no better");
+                return Err(Error::new(Cause::Overload, reason));
+            }
+            self.show(&format!("{left} changes to persist"));
+            std::thread::sleep(PERSIST_PAUSE);
+        }
+    }
+
+    /// Writes one document of every vBucket.
+    pub(super) fn touch_every_vbucket(&mut self) -> Result<(), Error> {
+        let mut client = self.client()?;
+        let vbuckets = client.key_form().vbuckets.unwrap_or(0);
+        let mut untouched = vec![true; usize::from(vbuckets)];
+        let mut left = untouched.len();
+        for number in 0_u64.. {
+            if left == 0 {
+                break;
+            }
+            let key = format!("touch:{number}");
+            let VbId(vb) = client.key_form().vbucket(key.as_bytes());
+            if std::mem::take(&mut untouched[usize::from(vb)]) {
+                left -= 1;
+                client.document_request(&Message {
+                    extras: &[0; 8],
+                    ..Message::with(Opcode::SET, key.as_bytes(), b"touched")
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Longest time in which nothing is persisted, and the pause between two requests.
+const PERSIST_PATIENCE: Duration = Duration::from_secs(30);
+const PERSIST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Number of changes of all vBuckets that are not in the store.
+fn unpersisted(client: &mut Client) -> Result<u64, ClientError> {
+    let (mut high, mut persisted) = (0, 0);
+    client.stat_numbers("vbucket-seqno", |name, number| {
+        if name.ends_with(b":high_seqno") {
+            high += number;
+        } else if name.ends_with(b":last_persisted_seqno") {
+            persisted += number;
+        }
+    })?;
+    Ok(high.saturating_sub(persisted))
+}
+
+/// What a thread of a scenario returns.
+pub(super) fn join<T>(thread: ScopedJoinHandle<'_, Result<T, Error>>) -> Result<T, Error> {
+    let ended = |_| Error::new(Cause::Machine, "a thread of the scenario has ended early");
+    thread.join().map_err(ended)?
+}

@@ -1,0 +1,127 @@
+//! What came out: named figures, in one column or several.
+
+use serde_json::{Map, Value, json};
+
+use crate::console::Style;
+use crate::measure::Latencies;
+
+const LABEL_WIDTH: usize = 36;
+const COLUMN_WIDTH: usize = 16;
+
+/// Quantiles that are shown, with their names.
+const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p99.9", 0.999)];
+
+/// A table for people, an object for programs.
+#[derive(Debug)]
+pub(crate) struct Sheet {
+    title: String,
+    /// Names of the columns; a single one needs none.
+    columns: Vec<&'static str>,
+    rows: Vec<SheetRow>,
+}
+
+#[derive(Debug)]
+struct SheetRow {
+    name: String,
+    label: String,
+    digits: usize,
+    figures: Vec<f64>,
+}
+
+impl Sheet {
+    /// An empty sheet.
+    pub(super) fn new(title: impl Into<String>, columns: &[&'static str]) -> Self {
+        Self {
+            title: title.into(),
+            columns: columns.to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a figure for each column: a name for programs, a label for people.
+    pub(super) fn row(&mut self, name: &str, label: &str, digits: usize, figures: &[f64]) {
+        self.rows.push(SheetRow {
+            name: name.to_owned(),
+            label: label.to_owned(),
+            digits,
+            figures: figures.to_vec(),
+        });
+    }
+
+    /// Adds quantiles of a latency for each column, and with two columns their ratio.
+    pub(super) fn latencies(&mut self, name: &str, label: &str, of: &[&Latencies]) {
+        for (quantile_name, quantile) in QUANTILES {
+            let mut figures: Vec<f64> = of.iter().map(|all| all.quantile_us(quantile)).collect();
+            if let [without, with] = figures[..] {
+                figures.push(with / without.max(0.001));
+            }
+            let name = format!("{name}_{quantile_name}_us");
+            self.row(&name, &format!("{label} {quantile_name}, us"), 1, &figures);
+        }
+    }
+
+    /// For people.
+    pub(crate) fn to_text(&self, style: Style) -> String {
+        let mut text = format!("{}\n", self.title);
+        let mut head = format!("{:LABEL_WIDTH$}", "");
+        for column in &self.columns {
+            let cell = format!("{column:>COLUMN_WIDTH$}");
+            head += &cell;
+        }
+        if !self.columns.is_empty() {
+            text += &style.bold(&head);
+            text.push('\n');
+        }
+        for row in &self.rows {
+            let cell = format!("{:LABEL_WIDTH$}", row.label);
+            text += &cell;
+            for (index, figure) in row.figures.iter().enumerate() {
+                // A third column is a ratio.
+                let digits = if index == 2 { 2 } else { row.digits };
+                let cell = format!("{figure:>COLUMN_WIDTH$.digits$}");
+                text += &cell;
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    /// For programs.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut figures = Map::new();
+        for row in &self.rows {
+            let value = if self.columns.is_empty() {
+                json!(row.figures.first())
+            } else {
+                let named = self.columns.iter().zip(&row.figures);
+                Value::Object(
+                    named
+                        .map(|(&name, figure)| (name.to_owned(), json!(figure)))
+                        .collect(),
+                )
+            };
+            figures.insert(row.name.clone(), value);
+        }
+        json!({ "scenario": self.title, "figures": figures })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_column_and_three() {
+        let mut one = Sheet::new("drain", &[]);
+        one.row("rate", "documents/s", 0, &[12.4]);
+        assert!(one.to_text(Style::new(false)).contains("documents/s"));
+        assert_eq!(one.to_json()["figures"]["rate"], 12.4);
+        let mut three = Sheet::new("front", &["without", "with", "ratio"]);
+        let (mut fast, mut slow) = (Latencies::default(), Latencies::default());
+        fast.record(1_000);
+        slow.record(2_000);
+        three.latencies("get", "get", &[&fast, &slow]);
+        let ratio = &three.to_json()["figures"]["get_p50_us"]["ratio"];
+        assert!((ratio.as_f64().unwrap() - 2.0).abs() < 0.01, "{ratio}");
+    }
+}

@@ -1,0 +1,424 @@
+//! One job of a worker, such as a slice: which requests are sent when, and what answers count.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use model::Cas;
+use wire::{Frame, FrameError, Magic, Status};
+
+use crate::connection::{Connection, Pending};
+use crate::error::{Cause, Error, broken, lost};
+use crate::measure::Counts;
+use crate::pace::Pace;
+use crate::plan::Amount;
+use crate::verify::Memory;
+use crate::workload::{Kind, Operation, Workload};
+
+/// Longest wait of a poll: how soon a stall is noticed.
+const PATIENCE_MAX: Duration = Duration::from_millis(100);
+/// How long after its end an open loop goes on sending what was due before it.
+const GRACE_NS: u64 = 2_000_000_000;
+
+/// How long a load goes on with nothing stored.
+const LOAD_PATIENCE: Duration = Duration::from_secs(15);
+/// Pause after a refusal.
+const LOAD_PAUSE: Duration = Duration::from_micros(500);
+
+/// What a worker is to do.
+#[derive(Clone, Debug)]
+pub(crate) enum Task {
+    /// Write these keys once each.
+    Load(Range<u64>),
+    /// The mixed load of the plan.
+    Mixed {
+        /// For how long, or how many operations of this worker.
+        amount: Amount,
+        /// Operations a second of this worker; `None` for closed loop.
+        rate: Option<f64>,
+    },
+}
+
+/// Where the next request comes from.
+#[derive(Debug)]
+enum Source {
+    Load {
+        keys: Range<u64>,
+        again: Vec<u64>,
+        /// When a key was last stored, or the load began.
+        stored_ns: u64,
+    },
+    Mixed {
+        left: u64,
+    },
+}
+
+/// A running job.
+#[derive(Debug)]
+pub(crate) struct Job {
+    source: Source,
+    started: Instant,
+    depth: usize,
+    pace: Option<Pace>,
+    /// Operation of the worker that is due next in open loop.
+    next_due: u64,
+    end_ns: Option<u64>,
+    /// When the newest answer came.
+    last_answer_ns: u64,
+    /// Requests without answer.
+    outstanding: u64,
+    counts: Counts,
+}
+
+impl Job {
+    /// Starts the clock.
+    pub(crate) fn start(task: Task, depth: usize, connections: usize) -> Self {
+        let (source, end, rate) = match task {
+            Task::Load(keys) => {
+                let (again, stored_ns) = (Vec::new(), 0);
+                let source = Source::Load {
+                    keys,
+                    again,
+                    stored_ns,
+                };
+                (source, None, None)
+            }
+            Task::Mixed { amount, rate } => match amount {
+                Amount::Ops(left) => (Source::Mixed { left }, None, rate),
+                Amount::Time(time) => (Source::Mixed { left: u64::MAX }, Some(time), rate),
+            },
+        };
+        Self {
+            source,
+            started: Instant::now(),
+            depth,
+            pace: rate.map(|rate| Pace::new(rate, connections)),
+            next_due: 0,
+            end_ns: end.map(nanoseconds),
+            last_answer_ns: 0,
+            outstanding: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Nanoseconds since the start.
+    pub(crate) fn now_ns(&self) -> u64 {
+        nanoseconds(self.started.elapsed())
+    }
+
+    /// Whether everything that was to be sent was sent and answered.
+    pub(crate) fn is_done(&self, now_ns: u64) -> bool {
+        self.outstanding == 0 && self.is_exhausted(now_ns)
+    }
+
+    fn is_exhausted(&self, now_ns: u64) -> bool {
+        let source_is_empty = match &self.source {
+            Source::Load { keys, again, .. } => keys.is_empty() && again.is_empty(),
+            Source::Mixed { left } => *left == 0,
+        };
+        source_is_empty
+            || self
+                .end_ns
+                .is_some_and(|end_ns| now_ns >= end_ns && self.due_ns() >= end_ns)
+    }
+
+    /// When the schedule of an open loop goes on; never in a closed loop.
+    fn due_ns(&self) -> u64 {
+        self.pace
+            .map_or(u64::MAX, |pace| pace.due_ns(self.next_due))
+    }
+
+    /// How long a poll may wait; in open loop an alarm has to make that precise.
+    pub(crate) fn patience(&self, now_ns: u64) -> Duration {
+        let until = |wake_ns: u64| Duration::from_nanos(wake_ns.saturating_sub(now_ns));
+        let end_ns = self.end_ns.unwrap_or(u64::MAX);
+        let wake = match self.due_ns() {
+            due_ns if due_ns < end_ns => until(due_ns),
+            _ if now_ns < end_ns => until(end_ns),
+            _ => Duration::MAX,
+        };
+        wake.min(PATIENCE_MAX)
+    }
+
+    /// Whether requests are sent on schedule.
+    pub(crate) fn is_paced(&self) -> bool {
+        self.pace.is_some()
+    }
+
+    /// Fails when there has been no answer for too long.
+    pub(crate) fn check_progress(&self, now_ns: u64, timeout: Duration) -> Result<(), Error> {
+        let waited = Duration::from_nanos(now_ns.saturating_sub(self.last_answer_ns));
+        if self.outstanding > 0 && waited > timeout {
+            let left = self.outstanding;
+            let reason = format!("no answer for {waited:?}, {left} requests outstanding");
+            return Err(Error::new(Cause::Unavailable, reason));
+        }
+        Ok(())
+    }
+
+    /// Sends the first requests of a closed loop.
+    pub(crate) fn begin(
+        &mut self,
+        connections: &mut [Connection],
+        workload: &mut Workload,
+    ) -> Result<(), Error> {
+        let count = if self.is_paced() {
+            0
+        } else {
+            connections.len()
+        };
+        (0..count).try_for_each(|index| self.pump(connections, index, workload, 0))
+    }
+
+    /// Sends what has become due in an open loop.
+    pub(crate) fn release(
+        &mut self,
+        connections: &mut [Connection],
+        workload: &mut Workload,
+        now_ns: u64,
+    ) -> Result<(), Error> {
+        let Some(pace) = self.pace else { return Ok(()) };
+        let horizon_ns = self
+            .end_ns
+            .map_or(now_ns, |end_ns| now_ns.min(end_ns.saturating_sub(1)));
+        let mut released = 0;
+        while pace.due_ns(self.next_due) <= horizon_ns {
+            let index = pace.connection_of(self.next_due);
+            self.next_due += 1;
+            released += 1;
+            // Beyond one round the pump of each connection has taken all that is due.
+            if released <= connections.len() {
+                self.pump(connections, index, workload, now_ns)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what one connection may send now, in one write.
+    pub(crate) fn pump(
+        &mut self,
+        connections: &mut [Connection],
+        index: usize,
+        workload: &mut Workload,
+        now_ns: u64,
+    ) -> Result<(), Error> {
+        let connection = &mut connections[index];
+        let mut any = false;
+        while connection.pending.len() < self.depth {
+            let Some(intended_ns) = self.intended_ns(index, connection.issued, now_ns) else {
+                break;
+            };
+            let Some(operation) = self.next_operation(workload) else {
+                break;
+            };
+            connection.issue(operation, intended_ns, now_ns, |request, out| {
+                workload.encode(request, out);
+            });
+            self.outstanding += 1;
+            any = true;
+        }
+        if any {
+            connection
+                .flush()
+                .map_err(|source| lost(connection.number, &source))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// When the next request of a connection was to be sent; `None` while it is not due.
+    fn intended_ns(&self, index: usize, nth: u64, now_ns: u64) -> Option<u64> {
+        let end_ns = self.end_ns.unwrap_or(u64::MAX);
+        match &self.pace {
+            None => (now_ns < end_ns).then_some(now_ns),
+            Some(pace) => {
+                let due_ns = pace.due_on_connection_ns(index, nth);
+                let given_up = now_ns > end_ns.saturating_add(GRACE_NS);
+                (due_ns <= now_ns && due_ns < end_ns && !given_up).then_some(due_ns)
+            }
+        }
+    }
+
+    fn next_operation(&mut self, workload: &mut Workload) -> Option<Operation> {
+        match &mut self.source {
+            Source::Load { keys, again, .. } => {
+                let key = again.pop().or_else(|| keys.next())?;
+                let kind = Kind::Set;
+                Some(Operation { kind, key })
+            }
+            Source::Mixed { left } => {
+                *left = left.checked_sub(1)?;
+                Some(workload.draw())
+            }
+        }
+    }
+
+    /// Reads all answers that are there and sends what may follow them.
+    pub(crate) fn receive(
+        &mut self,
+        connections: &mut [Connection],
+        index: usize,
+        workload: &mut Workload,
+    ) -> Result<(), Error> {
+        loop {
+            let connection = &mut connections[index];
+            let more = connection
+                .fill()
+                .map_err(|source| lost(connection.number, &source))?;
+            let now_ns = self.now_ns();
+            self.take_answers(connection, workload.checked_run(), now_ns)?;
+            self.pump(connections, index, workload, now_ns)?;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take_answers(
+        &mut self,
+        connection: &mut Connection,
+        run: Option<u32>,
+        now_ns: u64,
+    ) -> Result<(), Error> {
+        let number = connection.number;
+        let malformed = |error: FrameError| broken(number, &error);
+        while let Some(frame) = connection.input.next().map_err(malformed)? {
+            if frame.header.magic == Magic::ServerRequest {
+                continue;
+            }
+            let pending = match_answer(&mut connection.pending, &frame)
+                .map_err(|reason| broken(number, &reason))?;
+            let answer = Checked {
+                pending,
+                status: frame.status(),
+                cas: frame.header.cas,
+                value: frame.value,
+            };
+            if let Some(run) = run {
+                self.verify(&mut connection.memory, &answer, run);
+            }
+            self.count(&answer, now_ns)?;
+        }
+        Ok(())
+    }
+
+    fn verify(&mut self, memory: &mut Memory, answer: &Checked<'_>, run: u32) {
+        if answer.status != Status::SUCCESS {
+            return;
+        }
+        let stamp = answer.pending.request.stamp(run);
+        let violations = &mut self.counts.violations;
+        match answer.pending.request.operation.kind {
+            Kind::Set => memory.wrote(stamp, answer.cas, violations),
+            Kind::Get => memory.read(stamp, answer.value, answer.cas, violations),
+            Kind::Delete => {}
+        }
+    }
+
+    fn count(&mut self, answer: &Checked<'_>, now_ns: u64) -> Result<(), Error> {
+        self.outstanding -= 1;
+        self.last_answer_ns = now_ns;
+        let counts = &mut self.counts;
+        let latency_ns = now_ns.saturating_sub(answer.pending.intended_ns);
+        counts.latencies.record(latency_ns);
+        counts.ops += u64::from(self.end_ns.is_none_or(|end_ns| now_ns <= end_ns));
+        let kind = answer.pending.request.operation.kind;
+        match kind {
+            Kind::Get => counts.gets += 1,
+            Kind::Set | Kind::Delete => {
+                counts.sets += 1;
+                counts.set_latencies.record(latency_ns);
+            }
+        }
+        match answer.status {
+            Status::SUCCESS => {
+                if let Source::Load { stored_ns, .. } = &mut self.source {
+                    *stored_ns = now_ns;
+                }
+                Ok(())
+            }
+            Status::KEY_ENOENT if kind != Kind::Set => {
+                counts.misses += u64::from(kind == Kind::Get);
+                Ok(())
+            }
+            status => {
+                counts.error(status);
+                self.load_again(answer.pending.request.operation.key, status, now_ns)
+            }
+        }
+    }
+
+    /// While loading, a key that was refused for the moment is sent again, after a pause that
+    /// lets the server make room. A server that makes none for a while ends the load.
+    fn load_again(&mut self, key: u64, status: Status, now_ns: u64) -> Result<(), Error> {
+        let Source::Load {
+            again, stored_ns, ..
+        } = &mut self.source
+        else {
+            return Ok(());
+        };
+        let for_the_moment = matches!(
+            status,
+            Status::ENOMEM | Status::EBUSY | Status::ETMPFAIL | Status::LOCKED
+        );
+        let waited = Duration::from_nanos(now_ns.saturating_sub(*stored_ns));
+        if !for_the_moment || waited > LOAD_PATIENCE {
+            let name = status.description();
+            let reason = format!(
+                "cannot load: the server answers {name}, status 0x{:02x}",
+                status.0
+            );
+            return Err(Error::new(Cause::Refused(status), reason));
+        }
+        std::thread::sleep(LOAD_PAUSE);
+        again.push(key);
+        Ok(())
+    }
+
+    /// What was counted, and over which time.
+    ///
+    /// Requests of an open loop that were due and could not be sent in time count with the
+    /// latency that they have by now: leaving them out would flatter a slow server.
+    pub(crate) fn finish(mut self, connections: &[Connection]) -> (Counts, Duration) {
+        let now_ns = self.now_ns();
+        if let (Some(pace), Some(end_ns)) = (self.pace, self.end_ns) {
+            for (index, connection) in connections.iter().enumerate() {
+                let unsent = (connection.issued..)
+                    .map(|nth| pace.due_on_connection_ns(index, nth))
+                    .take_while(|&due_ns| due_ns < end_ns);
+                for due_ns in unsent {
+                    self.counts.unsent += 1;
+                    self.counts.latencies.record(now_ns.saturating_sub(due_ns));
+                }
+            }
+        }
+        let elapsed_ns = self.end_ns.unwrap_or(self.last_answer_ns);
+        (self.counts, Duration::from_nanos(elapsed_ns))
+    }
+}
+
+/// An answer with the request that it belongs to.
+struct Checked<'a> {
+    pending: Pending,
+    status: Status,
+    cas: Cas,
+    value: &'a [u8],
+}
+
+/// The request that a frame answers: always the oldest one, since order was negotiated.
+fn match_answer(
+    pending: &mut std::collections::VecDeque<Pending>,
+    frame: &Frame<'_>,
+) -> Result<Pending, String> {
+    if !frame.header.magic.is_client_response() {
+        return Err(format!("a frame of kind {:?}", frame.header.magic));
+    }
+    match pending.pop_front() {
+        Some(oldest) if oldest.request.opaque == frame.header.opaque => Ok(oldest),
+        Some(_) => Err("answers are out of order".to_owned()),
+        None => Err("an answer to nothing".to_owned()),
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

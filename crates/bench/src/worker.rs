@@ -1,0 +1,132 @@
+//! One thread of the load generator: an event loop over its connections.
+
+use std::io::{self, ErrorKind};
+use std::net::TcpStream;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use client::Link;
+use mio::{Events, Interest, Poll, Token};
+
+use crate::connection::Connection;
+use crate::error::{Cause, Error, lost};
+use crate::job::{Job, Task};
+use crate::measure::Counts;
+use crate::pace::Alarm;
+use crate::plan::Plan;
+use crate::workload::Workload;
+
+/// Events taken at once.
+const EVENTS_MAX: usize = 1_024;
+/// Bytes of an answer to a read, besides the value: header and flags.
+const ANSWER_OVERHEAD_BYTES: usize = wire::HEADER_BYTES + 4;
+const ALARM: Token = Token(usize::MAX);
+
+/// What a worker did: the counts and the time that they cover.
+pub(crate) type Done = Result<(Counts, Duration), Error>;
+
+/// The event loop; it owns its connections from job to job.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    poll: Poll,
+    events: Events,
+    alarm: Alarm,
+    connections: Vec<Connection>,
+    workload: Workload,
+    depth: usize,
+    timeout: Duration,
+}
+
+impl Worker {
+    /// Takes over sockets on which nothing is outstanding; `first` numbers the first of them.
+    pub(crate) fn new(
+        sockets: Vec<Link<TcpStream>>,
+        first: u32,
+        workload: Workload,
+        plan: &Plan,
+    ) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let answer_bytes = plan.sizes.most + ANSWER_OVERHEAD_BYTES;
+        let alarm = Alarm::new(poll.registry(), ALARM)?;
+        let mut connections = Vec::with_capacity(sockets.len());
+        for (index, (socket, number)) in sockets.into_iter().zip(first..).enumerate() {
+            socket.socket().set_nonblocking(true)?;
+            let mut stream = socket.map(mio::net::TcpStream::from_std);
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            poll.registry()
+                .register(stream.socket_mut(), Token(index), interest)?;
+            connections.push(Connection::new(stream, number, plan.depth, answer_bytes));
+        }
+        let events = Events::with_capacity(EVENTS_MAX);
+        Ok(Self {
+            poll,
+            events,
+            alarm,
+            connections,
+            workload,
+            depth: plan.depth,
+            timeout: plan.timeout,
+        })
+    }
+
+    /// Does jobs until there are no more or one of them fails.
+    pub(crate) fn work(mut self, tasks: &Receiver<Task>, results: &Sender<Done>) {
+        for task in tasks {
+            let done = self.run(task);
+            let failed = done.is_err();
+            if results.send(done).is_err() || failed {
+                return;
+            }
+        }
+    }
+
+    fn run(&mut self, task: Task) -> Done {
+        for connection in &mut self.connections {
+            connection.issued = 0;
+        }
+        let mut job = Job::start(task, self.depth, self.connections.len());
+        job.begin(&mut self.connections, &mut self.workload)?;
+        loop {
+            let now_ns = job.now_ns();
+            job.release(&mut self.connections, &mut self.workload, now_ns)?;
+            if job.is_done(now_ns) {
+                return Ok(job.finish(&self.connections));
+            }
+            job.check_progress(now_ns, self.timeout)?;
+            let patience = job.patience(now_ns);
+            if job.is_paced() {
+                self.alarm
+                    .set(patience)
+                    .map_err(|error| cannot_wait(&error))?;
+            }
+            self.wait(patience)?;
+            self.serve_events(&mut job)?;
+        }
+    }
+
+    fn wait(&mut self, patience: Duration) -> Result<(), Error> {
+        match self.poll.poll(&mut self.events, Some(patience)) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => Err(cannot_wait(&error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn serve_events(&mut self, job: &mut Job) -> Result<(), Error> {
+        for event in self.events.iter().filter(|event| event.token() != ALARM) {
+            let index = event.token().0;
+            if event.is_writable() {
+                let connection = &mut self.connections[index];
+                let flushed = connection.flush();
+                flushed.map_err(|source| lost(connection.number, &source))?;
+            }
+            if event.is_readable() || event.is_read_closed() || event.is_error() {
+                job.receive(&mut self.connections, index, &mut self.workload)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn cannot_wait(error: &io::Error) -> Error {
+    Error::new(Cause::Machine, format!("cannot wait for events: {error}"))
+}

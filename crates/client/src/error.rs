@@ -1,0 +1,95 @@
+//! What can go wrong between a client and its server.
+
+use std::io;
+
+use identity::ScramError;
+use wire::{Status, TooLong};
+
+/// Why a request has no useful answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// No connection could be made; another attempt may help.
+    #[error("cannot connect to {address}: {source}")]
+    Unreachable {
+        /// Connect string without secrets.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The connection broke, or the server did not answer in time; a new one may help.
+    #[error("connection lost during {during}: {source}")]
+    Lost {
+        /// The request, or what else the connection did.
+        during: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The server sent what the protocol does not allow.
+    #[error("the server broke the protocol during {during}: {reason}")]
+    Protocol {
+        /// The request, or what else the connection did.
+        during: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A key or value does not fit a frame; give a shorter one.
+    #[error("cannot ask: {0}")]
+    TooLong(#[from] TooLong),
+    /// The server answered with an error; the status tells what helps.
+    #[error("{}", refusal(*status, during, about, context.as_deref()))]
+    Refused {
+        /// The request.
+        during: &'static str,
+        /// What the request was about: a key, a bucket, a group; may be empty.
+        about: String,
+        /// The status.
+        status: Status,
+        /// What the server said beyond the status.
+        context: Option<String>,
+    },
+    /// The SCRAM exchange failed on our side.
+    #[error("cannot log in: {0}")]
+    Scram(#[from] ScramError),
+    /// No way of logging in is known to both sides.
+    #[error("cannot log in: the server offers only {0:?}")]
+    Mechanisms(String),
+}
+
+fn refusal(status: Status, during: &str, about: &str, context: Option<&str>) -> String {
+    let context = context.map(|text| format!(" ({text})")).unwrap_or_default();
+    let gap = if about.is_empty() { "" } else { " " };
+    format!(
+        "{during}{gap}{about}: {}, status 0x{:02x}{context}",
+        status.description(),
+        status.0
+    )
+}
+
+impl ClientError {
+    /// The server sent what it must not.
+    pub fn broken(during: &'static str, reason: &impl ToString) -> Self {
+        Self::Protocol {
+            during,
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Whether a new connection may help.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Lost { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_command_status_and_context() {
+        let text = refusal(Status::LOCKED, "SET", "key-1", Some("held by another"));
+        assert!(
+            text.starts_with("SET key-1: ") && text.ends_with("0x09 (held by another)"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,30 @@
+//! A small blocking client of the KV protocol: one connection, one request at a time, or a stream.
+//!
+//! What this crate may not do: know a node, the command line or exit codes; print; read files or
+//! the environment. [`ConnectOptions`] has all that a connection needs; [`ClientError`] tells what
+//! happened. It talks to Couchbase servers and, without login and collections, to memcached.
+
+mod address;
+mod connection;
+mod error;
+mod feed;
+mod input;
+mod link;
+mod login;
+mod message;
+mod random;
+mod streams;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use address::{Address, AddressError, Login, PasswordSource};
+pub use connection::{Client, ConnectOptions, KeyForm};
+pub use error::ClientError;
+pub use feed::{Feed, Outgoing};
+pub use identity::SaltedCache;
+pub use input::{ANSWER_LIMITS, Input};
+pub use link::Link;
+pub use message::{Answer, Message};
+pub use random::random_u64;

@@ -1,0 +1,98 @@
+//! A connection's bytes, with TLS or without.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+/// A socket, with TLS or without.
+pub enum Link<S: Read + Write> {
+    /// As it is.
+    Plain(S),
+    /// Over TLS.
+    Sealed(Box<StreamOwned<ClientConnection, S>>),
+}
+
+impl<S: Read + Write> fmt::Debug for Link<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_sealed() {
+            "over TLS"
+        } else {
+            "plain"
+        })
+    }
+}
+
+impl<S: Read + Write> Link<S> {
+    /// The socket below.
+    pub fn socket(&self) -> &S {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Sealed(stream) => &stream.sock,
+        }
+    }
+
+    /// The socket below, to be watched.
+    pub fn socket_mut(&mut self) -> &mut S {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Sealed(stream) => &mut stream.sock,
+        }
+    }
+
+    /// Whether a read that gives less than was asked for may leave something behind.
+    pub fn is_sealed(&self) -> bool {
+        matches!(self, Self::Sealed(_))
+    }
+
+    /// The same with another kind of socket.
+    pub fn map<T: Read + Write>(self, change: impl FnOnce(S) -> T) -> Link<T> {
+        match self {
+            Self::Plain(socket) => Link::Plain(change(socket)),
+            Self::Sealed(stream) => {
+                let StreamOwned { conn, sock } = *stream;
+                Link::Sealed(Box::new(StreamOwned::new(conn, change(sock))))
+            }
+        }
+    }
+}
+
+impl Link<TcpStream> {
+    /// Makes TLS of a connected socket; the handshake comes with the first bytes.
+    ///
+    /// # Errors
+    /// The host's name is none.
+    pub fn seal(socket: TcpStream, host: &str, config: Arc<ClientConfig>) -> io::Result<Self> {
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        let connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
+        Ok(Self::Sealed(Box::new(StreamOwned::new(connection, socket))))
+    }
+}
+
+impl<S: Read + Write> Read for Link<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.read(buffer),
+            Self::Sealed(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl<S: Read + Write> Write for Link<S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.write(bytes),
+            Self::Sealed(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.flush(),
+            Self::Sealed(stream) => stream.flush(),
+        }
+    }
+}

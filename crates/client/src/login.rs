@@ -1,0 +1,158 @@
+//! What a client says before its first operation: HELLO, SASL, bucket, cluster map.
+
+use identity::{Hash, SaltedCache, ScramClient};
+use wire::{Feature, Opcode, Status};
+
+use crate::address::Login;
+use crate::connection::{Client, ConnectOptions, KeyForm};
+use crate::error::ClientError;
+use crate::message::{Answer, Message};
+use crate::random::random_u64;
+
+/// Features that the client asks for; it can do without any of them.
+const FEATURES: [Feature; 7] = [
+    Feature::TCP_NODELAY,
+    Feature::XERROR,
+    Feature::SELECT_BUCKET,
+    Feature::JSON,
+    Feature::COLLECTIONS,
+    Feature::ALT_REQUEST_SUPPORT,
+    Feature::SYNC_REPLICATION,
+];
+
+impl Client {
+    /// Connects; to a Couchbase server also logs in, selects the bucket and asks for its map.
+    ///
+    /// # Errors
+    /// Every [`ClientError`]: not reachable, login refused, no such bucket.
+    pub fn connect(options: &ConnectOptions, cache: &mut SaltedCache) -> Result<Self, ClientError> {
+        let mut client = Self::open(options)?;
+        if let Some(login) = &options.address.login {
+            client.key_form = bootstrap(&mut client, login, cache)?;
+        }
+        Ok(client)
+    }
+}
+
+/// Makes a fresh connection ready for data operations.
+fn bootstrap(
+    client: &mut Client,
+    login: &Login,
+    cache: &mut SaltedCache,
+) -> Result<KeyForm, ClientError> {
+    let collections = hello(client)?;
+    authenticate(client, login, cache)?;
+    client.expect_success(&Message::with(
+        Opcode::SELECT_BUCKET,
+        login.bucket.as_bytes(),
+        b"",
+    ))?;
+    let config = client.expect_success(&Message::new(Opcode::GET_CLUSTER_CONFIG))?;
+    let vbuckets = vbucket_count(&config.value).ok_or_else(|| ClientError::Protocol {
+        during: Opcode::GET_CLUSTER_CONFIG.name(),
+        reason: "the map names no vBuckets".to_owned(),
+    })?;
+    Ok(KeyForm {
+        collections,
+        vbuckets: Some(vbuckets),
+    })
+}
+
+fn hello(client: &mut Client) -> Result<bool, ClientError> {
+    let asked: Vec<u8> = FEATURES
+        .iter()
+        .flat_map(|feature| feature.0.to_be_bytes())
+        .collect();
+    let agent = concat!("{\"a\":\"settee/", env!("CARGO_PKG_VERSION"), "\"}");
+    let answer = client.expect_success(&Message::with(Opcode::HELLO, agent.as_bytes(), &asked))?;
+    let mut granted = answer.value.chunks_exact(2);
+    Ok(granted.any(|feature| feature == Feature::COLLECTIONS.0.to_be_bytes()))
+}
+
+/// Uses the strongest mechanism that both know; PLAIN only where there is no other.
+fn authenticate(
+    client: &mut Client,
+    login: &Login,
+    cache: &mut SaltedCache,
+) -> Result<(), ClientError> {
+    let offered = client.expect_success(&Message::new(Opcode::SASL_LIST_MECHS))?;
+    let offered = String::from_utf8_lossy(&offered.value).into_owned();
+    let offers = |name: &str| offered.split_ascii_whitespace().any(|offer| offer == name);
+    if let Some(hash) = Hash::ALL.into_iter().find(|hash| offers(hash.mechanism())) {
+        return scram(client, login, hash, cache);
+    }
+    if offers("PLAIN") {
+        let payload = format!("\0{}\0{}", login.user, login.password);
+        let plain = Message::with(Opcode::SASL_AUTH, b"PLAIN", payload.as_bytes());
+        return client.expect_success(&plain).map(drop);
+    }
+    Err(ClientError::Mechanisms(offered))
+}
+
+fn scram(
+    client: &mut Client,
+    login: &Login,
+    hash: Hash,
+    cache: &mut SaltedCache,
+) -> Result<(), ClientError> {
+    let mechanism = hash.mechanism().as_bytes();
+    let scram = ScramClient::new(hash, &login.user, &login.password, &nonce()?);
+    let first = scram.first_message();
+    let challenge = client.request(&Message::with(
+        Opcode::SASL_AUTH,
+        mechanism,
+        first.as_bytes(),
+    ))?;
+    if challenge.status != Status::AUTH_CONTINUE {
+        return Err(refused(Opcode::SASL_AUTH, &challenge));
+    }
+    let proof = scram.answer(&challenge.value, cache)?;
+    let step = Message::with(Opcode::SASL_STEP, mechanism, proof.message.as_bytes());
+    let last = client.expect_success(&step)?;
+    Ok(proof.verify(&last.value)?)
+}
+
+fn refused(opcode: Opcode, answer: &Answer) -> ClientError {
+    let (during, status) = (opcode.name(), answer.status);
+    ClientError::Refused {
+        during,
+        about: String::new(),
+        status,
+        context: answer.context(),
+    }
+}
+
+fn nonce() -> Result<String, ClientError> {
+    Ok(format!("{:016x}{:016x}", random_u64()?, random_u64()?))
+}
+
+/// Number of rows of the vBucket map.
+fn vbucket_count(config: &[u8]) -> Option<u16> {
+    let config: serde_json::Value = serde_json::from_slice(config).ok()?;
+    let rows = config.pointer("/vBucketServerMap/vBucketMap")?.as_array()?;
+    u16::try_from(rows.len()).ok().filter(|&count| count > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_map_tells_the_number_of_vbuckets() {
+        let count = |text: &str| vbucket_count(text.as_bytes());
+        assert_eq!(
+            count(r#"{"vBucketServerMap":{"vBucketMap":[[0],[0],[0,1]]}}"#),
+            Some(3)
+        );
+        assert_eq!(count(r#"{"vBucketServerMap":{"vBucketMap":[]}}"#), None);
+        assert_eq!(count(r#"{"nodesExt":[]}"#), None);
+        assert_eq!(count("<html>"), None);
+    }
+
+    #[test]
+    fn nonces_differ_and_are_printable() {
+        let (first, second) = (nonce().unwrap(), nonce().unwrap());
+        assert_ne!(first, second);
+        assert!(first.len() == 32 && first.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+    }
+}

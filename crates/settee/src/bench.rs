@@ -1,0 +1,42 @@
+//! `settee bench`: the load generator on the command line.
+
+use ::bench::{Options, Progress, Style};
+
+use crate::connect::ConnectArgs;
+use crate::exit::Failure;
+use crate::output;
+
+/// Put load on a Couchbase or memcached server, or on two of them in turn, and measure.
+///
+/// Closed loop by default: every connection keeps DEPTH requests outstanding. With --rate,
+/// requests are sent on schedule and latency counts from the scheduled time, so a server that
+/// stalls is charged for every request that had to wait.
+///
+/// Exit code 65 when --verify finds a wrong value, 75 when the server refused operations.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    connect: ConnectArgs,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// A usage error; a server that cannot be reached or breaks; wrong values; refused operations.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let Args { connect, options } = args;
+    let server = connect.options()?;
+    let second = options.vs.as_ref().map(|vs| connect.options_of(vs));
+    let style = Style::new(output::stdout_is_coloured());
+    let line = output::Progress::new(options.json);
+    let progress: Progress = Box::new(move |text| line.show(text));
+    let outcome = ::bench::run(options, server, second.transpose()?, style, progress)?;
+    if options.json {
+        output::print_json(&outcome.json)?;
+    } else {
+        output::print(outcome.text.as_bytes())?;
+    }
+    Ok(outcome.verdict?)
+}

@@ -1,0 +1,105 @@
+//! Flags that name a server, and the client's options that they amount to.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Address, Client, ClientError, ConnectOptions, SaltedCache};
+use server::Trust;
+
+use crate::exit::Failure;
+
+/// Variable of the environment that holds the password of an address without one.
+const PASSWORD_VARIABLE: &str = "SETTEE_CONNECT_PASSWORD";
+
+/// Flags that every client command takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ConnectArgs {
+    /// Server: couchbase://USER:PASSWORD@HOST:PORT/BUCKET (parts percent-encoded), the same with
+    /// couchbases:// over TLS,
+    /// memcached://HOST:PORT, or HOST:PORT, which means memcached. Without :PASSWORD it is that of
+    /// --password-file or of the environment's SETTEE_CONNECT_PASSWORD; there process lists do not show it
+    #[arg(
+        long,
+        env = "SETTEE_CONNECT",
+        hide_env_values = true,
+        value_name = "ADDRESS",
+        default_value = "couchbase://Administrator:password@127.0.0.1:11210/default"
+    )]
+    connect: Address,
+    /// File with the password of the user, in its first line; for an address without one
+    #[arg(long, env = "SETTEE_CONNECT_PASSWORD_FILE", value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// With couchbases://: certificates to trust, a PEM file [default: what the system trusts]
+    #[arg(long, env = "SETTEE_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// With couchbases://: trust anybody
+    #[arg(long, env = "SETTEE_INSECURE", conflicts_with = "ca")]
+    insecure: bool,
+    /// How long to wait for a connection and for each answer, in seconds
+    #[arg(long, env = "SETTEE_TIMEOUT", value_name = "SECONDS", default_value_t = 10,
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+}
+
+impl ConnectArgs {
+    /// Connects as the flags say.
+    ///
+    /// # Errors
+    /// As [`ConnectArgs::options`] and [`Client::connect`].
+    pub(crate) fn connect(&self) -> Result<Client, Failure> {
+        let client = Client::connect(&self.options()?, &mut SaltedCache::default());
+        Ok(client?)
+    }
+
+    /// The server, the login, the certificates to trust, and the timeout.
+    ///
+    /// # Errors
+    /// The password is missing or cannot be read; there is no certificate to trust.
+    pub(crate) fn options(&self) -> Result<ConnectOptions, Failure> {
+        self.options_of(&self.connect)
+    }
+
+    /// The same for another address: with the same password, if it has none.
+    ///
+    /// # Errors
+    /// As [`ConnectArgs::options`].
+    pub(crate) fn options_of(&self, address: &Address) -> Result<ConnectOptions, Failure> {
+        let usage = |reason: String| Failure::usage(format!("--connect: {reason}"));
+        let password = self.password().map_err(usage)?;
+        let address = address.clone().with_password(password).map_err(|error| {
+            let hint =
+                "write USER:PASSWORD@HOST, or give --password-file or SETTEE_CONNECT_PASSWORD";
+            usage(format!("{error}: {hint}"))
+        })?;
+        let trust = Trust {
+            ca: self.ca.clone(),
+            insecure: self.insecure,
+        };
+        let tls = address.over_tls.then(|| trust.config()).transpose();
+        let tls = tls.map_err(|source| ClientError::Unreachable {
+            address: address.to_string(),
+            source,
+        })?;
+        Ok(ConnectOptions {
+            address,
+            tls: tls.map(Arc::new),
+            timeout: Duration::from_secs(self.timeout),
+        })
+    }
+
+    fn password(&self) -> Result<Option<String>, String> {
+        let Some(path) = &self.password_file else {
+            let variable = std::env::var(PASSWORD_VARIABLE);
+            return Ok(variable.ok().filter(|password| !password.is_empty()));
+        };
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Some(first_line(&text).to_owned()))
+    }
+}
+
+/// The password in the text of a password file: its first line.
+pub(crate) fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
