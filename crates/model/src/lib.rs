@@ -8,6 +8,7 @@ mod document;
 mod ids;
 mod key;
 mod kind;
+mod moment;
 mod record;
 mod time;
 mod xattr;
@@ -17,6 +18,7 @@ pub use document::{DOCUMENT_OVERHEAD_BYTES, Document, Draft, Meta};
 pub use ids::{Cas, CollectionId, ManifestUid, ScopeId, Seqno, VbId, VbUuid};
 pub use key::{KEY_BYTES_MAX, collection_key, default_collection_key, push_leb128, split_key};
 pub use kind::{DurabilityLevel, Kind};
+pub use moment::utc;
 pub use record::{FailoverEntry, FailoverLog, SnapshotRange, VbRecord, VbState};
 pub use time::Now;
 pub use xattr::{

@@ -52,11 +52,6 @@ impl SystemClock {
     }
 }
 
-/// The time of day, in milliseconds since 1970.
-pub(crate) fn unix_ms() -> u64 {
-    unix_ns() / 1_000_000
-}
-
 fn unix_ns() -> u64 {
     let unix = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -2,10 +2,8 @@
 //!
 //! What this crate may not do: hold document state.
 
-pub mod changes;
 mod clock;
 pub mod config;
-pub mod http;
 mod net;
 mod node;
 

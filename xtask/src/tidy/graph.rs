@@ -43,9 +43,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "wire", "model",
         ],
     ),
+    ("changes", &["model", "wire"]),
+    (
+        "management",
+        &[
+            "changes", "session", "registry", "bucket", "engine", "identity", "model", "wire",
+        ],
+    ),
     (
         "server",
         &[
+            "management",
             "replication",
             "session",
             "tls",
@@ -64,7 +72,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bench", &["client", "wire", "model"]),
     (
         "settee",
-        &["server", "client", "bench", "identity", "wire", "model"],
+        &[
+            "server", "changes", "client", "bench", "identity", "wire", "model",
+        ],
     ),
     ("benchkit", &[]),
     ("xtask", &[]),

@@ -11,7 +11,7 @@ use registry::{BucketSettings, Group, MapOf, ServedBucket, bucket_map, collectio
 
 use super::{NodeState, address_space, open, random_vb_uuid};
 use crate::config::StartError;
-use crate::http::{BucketsError, ClusterChange};
+use management::{BucketsError, ClusterChange};
 
 const MIB: u64 = 1 << 20;
 /// Buckets of a node at most.

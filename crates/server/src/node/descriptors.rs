@@ -6,7 +6,6 @@
 use registry::{BucketKind, CONNECTIONS_MAX};
 
 use crate::config::NodeConfig;
-use crate::http;
 
 /// For threads, listeners, links to other nodes and what consumers of changes have of their own.
 const NODE_OWN: usize = 256;
@@ -52,12 +51,12 @@ impl Descriptors {
         let Some(limit) = limit else {
             return Self {
                 kv: CONNECTIONS_MAX,
-                http: http::CONNECTIONS_MAX,
+                http: management::CONNECTIONS_MAX,
             };
         };
         let own = NODE_OWN.saturating_add(STORE_OWN.saturating_mul(stores));
         let clients = limit - own.min(limit / 2);
-        let http = (clients / HTTP_PART).clamp(1, http::CONNECTIONS_MAX);
+        let http = (clients / HTTP_PART).clamp(1, management::CONNECTIONS_MAX);
         Self {
             kv: clients.saturating_sub(http).clamp(1, CONNECTIONS_MAX),
             http,
@@ -73,7 +72,7 @@ mod tests {
     fn the_node_keeps_its_share_of_descriptors() {
         let all = Descriptors {
             kv: CONNECTIONS_MAX,
-            http: http::CONNECTIONS_MAX,
+            http: management::CONNECTIONS_MAX,
         };
         assert_eq!(Descriptors::shared_out(None, 1), all);
         assert_eq!(Descriptors::shared_out(Some(1 << 20), 10), all);

@@ -39,9 +39,9 @@ use tokio::sync::watch;
 
 use crate::clock::SystemClock;
 use crate::config::{NodeConfig, StartError};
-use crate::http::HttpDoor;
 use crate::net::{Crew, Listener, OwnThreads, Workers, balance, watch_buffers};
 use descriptors::Descriptors;
+use management::HttpDoor;
 use replication::Follower;
 use sockets::Sockets;
 use tls::Tls;
@@ -429,7 +429,7 @@ fn start_http(
                 };
                 let https = https.map(|socket| door(socket, tls)).transpose();
                 match door(http, None).and_then(|http| Ok((http, https?))) {
-                    Ok(doors) => crate::http::serve(doors, state, stopping).await,
+                    Ok(doors) => management::serve(doors, state, stopping).await,
                     Err(error) => tracing::error!(%error, "HTTP is not served"),
                 }
             });

@@ -13,10 +13,10 @@ use storage::KvStore;
 use tokio::sync::watch;
 
 use super::NodeState;
-use crate::changes::{Feed, NoFeed, Wanted};
-use crate::http::{
+use management::{
     BucketChange, BucketSummary, BucketsError, ClusterChange, Eviction, NodeSummary, NodeView,
 };
+use management::{Feed, NoFeed, Wanted};
 use tls::Tls;
 
 impl NodeView for NodeState {
@@ -62,6 +62,10 @@ impl NodeView for NodeState {
             }
         }
         Ok(())
+    }
+
+    fn unix_ms(&self) -> u64 {
+        self.clock.now().unix_ns / 1_000_000
     }
 
     fn node(&self) -> NodeSummary {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use server::changes::Streams;
+use changes::Streams;
 
 use super::state::StateFile;
 use crate::exit::Failure;

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write as _};
 
+use changes::{Change, cloud_rollback, void_after};
 use model::{Seqno, VbId, VbUuid};
-use server::changes::{Change, cloud_rollback, void_after};
 
 use crate::exit::{Failure, Sysexit};
 

@@ -16,9 +16,9 @@ use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use changes::{Collections, Place, Position, PositionError, Streams};
 use client::{Client, ClientError, ConnectOptions, Feed, Message, SaltedCache};
 use model::Seqno;
-use server::changes::{Collections, Place, Position, PositionError, Streams};
 use wire::dcp::OpenFlags;
 use wire::response::FailoverEntries;
 use wire::{Opcode, Status};

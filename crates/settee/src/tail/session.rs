@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use changes::{self, Collections, Streams, Told};
 use client::{ClientError, Feed, Outgoing};
 use model::VbId;
-use server::changes::{self, Collections, Streams, Told};
 use wire::dcp::{BufferAck, EndReason, StreamRequest, flow_bytes_of, parse_rollback};
 use wire::response::FailoverEntries;
 use wire::{Envelope, Frame, Malformed, Opaque, Opcode, Response, Status};

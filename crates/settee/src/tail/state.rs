@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use changes::Position;
 use serde::{Deserialize, Serialize};
-use server::changes::Position;
 use server::names;
 
 use super::target::Target;
@@ -97,8 +97,8 @@ impl StateFile {
 
 #[cfg(test)]
 mod tests {
+    use changes::Place;
     use model::{Seqno, VbUuid};
-    use server::changes::Place;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use super::row::{VbRow, rows};
 use crate::figures::drained;
-use crate::moment::utc;
+use model::utc;
 
 const DETAILS: &[&str] = &["vbucket-details"];
 const SEQNO: &[&str] = &["vbucket-seqno"];

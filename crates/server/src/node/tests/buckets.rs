@@ -10,7 +10,7 @@ use wire::{Opcode, Status};
 
 use super::client::{Client, Request, SDK};
 use super::{Node, Waits, bucket, config, started};
-use crate::http::{BucketChange, BucketsError, ClusterChange, NodeView as _};
+use management::{BucketChange, BucketsError, ClusterChange, NodeView as _};
 
 fn on(place: &Path) -> Node {
     let buckets = vec![bucket("default")];

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use session::dcp::LargeValue;
 
 use super::piece::LargeLoan;
-use super::record::{Compact, Shown};
+use changes::{Compact, Shown};
 
 /// Bytes of a value that are made into text at once; base64 makes four of three.
 const PART_BYTES: usize = 24 << 10;

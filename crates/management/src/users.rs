@@ -12,7 +12,7 @@ use identity::{AuthenticatedUser, Role};
 use serde_json::json;
 
 use super::answers;
-use super::routes::HttpState;
+use crate::state::HttpState;
 
 /// What there is below `/settings/rbac`, and who asks.
 pub(super) fn routes() -> Router<HttpState> {

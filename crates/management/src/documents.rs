@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::{BucketSummary, Eviction, NodeSummary};
+use crate::view::{BucketSummary, Eviction, NodeSummary};
 
 const MIB: u64 = 1024 * 1024;
 

@@ -14,26 +14,13 @@ use tokio::sync::{Semaphore, watch};
 
 use super::host::requested_host;
 use super::peer::Peer;
+use super::state::HttpState;
 use super::turn::Turn;
+use super::view::NodeView;
 use super::{
-    NodeView, access, answers, buckets, certificate, changes, collections, documents, origin,
-    setup, streaming, users,
+    access, answers, buckets, certificate, change_stream, collections, documents, origin, setup,
+    streaming, users,
 };
-use crate::clock::unix_ms;
-
-/// What every handler sees.
-#[derive(Clone)]
-pub(super) struct HttpState {
-    pub(super) view: Arc<dyn NodeView>,
-    /// Turns true when the node stops: streams end.
-    pub(super) closing: watch::Receiver<bool>,
-    pub(super) streams: Arc<Semaphore>,
-    pub(super) changes: Arc<Semaphore>,
-    /// Buckets are made, changed and dropped one at a time.
-    pub(super) bucket_turn: Turn,
-    /// Collections likewise.
-    pub(super) manifest_turn: Turn,
-}
 
 /// All routes. Without credentials only the probes answer, `/pools` in brief, and the certificate; open streams end
 /// when `closing` turns true or its sender is dropped.
@@ -45,12 +32,12 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         manifest_turn: Turn::new(closing.clone()),
         closing,
         streams,
-        changes: Arc::new(Semaphore::new(changes::CHANGES_MAX)),
+        changes: Arc::new(Semaphore::new(change_stream::CHANGES_MAX)),
     };
     let guarded = Router::new()
         .route("/", get(root))
         .route("/metrics", get(metrics))
-        .route("/changes/{bucket}", get(changes::open))
+        .route("/changes/{bucket}", get(change_stream::open))
         .route("/pools/nodes", get(nodes))
         .route("/pools/default", get(pool).post(setup::cluster))
         // The old Java SDKs ask with a slash at the end.
@@ -220,7 +207,10 @@ async fn bucket(
 
 async fn bucket_stats(State(state): State<HttpState>, Path(name): Path<String>) -> Response {
     match state.view.bucket(&name) {
-        Some(bucket) => answers::json(StatusCode::OK, &documents::samples(&bucket, unix_ms())),
+        Some(bucket) => answers::json(
+            StatusCode::OK,
+            &documents::samples(&bucket, state.view.unix_ms()),
+        ),
         None => answers::not_found(),
     }
 }

@@ -15,9 +15,10 @@ use futures_util::StreamExt;
 use identity::{AuthenticatedUser, LoginTurn};
 use tokio::time;
 
+use super::answers;
 use super::peer::Peer;
-use super::routes::HttpState;
-use super::{NodeView, answers};
+use crate::state::HttpState;
+use crate::view::NodeView;
 
 /// Largest request body taken.
 pub(super) const BODY_BYTES_MAX: usize = 64 * 1024;

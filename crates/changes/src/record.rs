@@ -2,9 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use model::utc;
 use model::{Cas, Datatype, Seqno, VbId, VbUuid};
 use serde::de::IgnoredAny;
-use stats::utc;
 
 /// What happened to a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Change<'_> {
     }
 
     /// The same object around a value that is told apart: what stands in front of it, and behind it.
-    pub(crate) fn write_json_around(&self, shown: Shown, head: &mut Vec<u8>, tail: &mut Vec<u8>) {
+    pub fn write_json_around(&self, shown: Shown, head: &mut Vec<u8>, tail: &mut Vec<u8>) {
         self.head(head);
         head.push(b',');
         member(shown.name(), head);
@@ -230,14 +230,14 @@ fn text_or(name: &str, base64_name: &str, bytes: &[u8], out: &mut Vec<u8>) {
 /// Writes sound JSON, which may come in parts, without the space between its tokens, and so without
 /// line feeds. Numbers stay as they were written.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Compact {
+pub struct Compact {
     in_string: bool,
     escaped: bool,
 }
 
 impl Compact {
     /// Appends what is left of the next part.
-    pub(crate) fn write(&mut self, part: &[u8], out: &mut Vec<u8>) {
+    pub fn write(&mut self, part: &[u8], out: &mut Vec<u8>) {
         for byte in part.iter().copied() {
             if self.in_string {
                 self.in_string = self.escaped || byte != b'"';
@@ -265,7 +265,7 @@ pub enum Shown {
 
 impl Shown {
     /// How a value is shown whose datatype says that it is JSON, or does not.
-    pub(crate) fn of(value: &[u8], datatype: Datatype) -> Self {
+    pub fn of(value: &[u8], datatype: Datatype) -> Self {
         let json = datatype.contains(Datatype::JSON);
         match std::str::from_utf8(value) {
             Ok(text) if json && serde_json::from_str::<IgnoredAny>(text).is_ok() => Self::Json,

@@ -18,7 +18,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use model::{Seqno, SnapshotRange, VbUuid};
 
-use super::Place;
+use crate::place::Place;
 
 /// Longest text that is read as a position.
 pub const TEXT_BYTES_MAX: usize = 64 * 1024;

@@ -12,9 +12,10 @@ use registry::{
 };
 use serde_json::{Map, Value, json};
 
+use super::answers;
 use super::form::{field, fields};
-use super::routes::HttpState;
-use super::{BucketChange, BucketsError, answers};
+use crate::state::HttpState;
+use crate::view::{BucketChange, BucketsError};
 
 const MIB: u64 = 1024 * 1024;
 /// Quotas are what the command line takes too.

@@ -7,7 +7,8 @@ use wire::dcp::{
 };
 use wire::{Frame, Message as _, Opcode};
 
-use super::{Change, Event, Names, Streams, Violation};
+use crate::record::{Change, Event, Names};
+use crate::streams::{Streams, Violation};
 
 /// A message, once the streams know of it.
 #[derive(Clone, Copy, Debug)]
@@ -173,7 +174,7 @@ mod tests {
     use wire::{Decoded, Limits, Message, Opaque};
 
     use super::*;
-    use crate::changes::Position;
+    use crate::position::Position;
 
     const VB: VbId = VbId(1);
 

@@ -3,7 +3,8 @@
 use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbUuid};
 use wire::dcp::{EndReason, StreamFlags, StreamRequest};
 
-use super::{Place, Position};
+use crate::place::Place;
+use crate::position::Position;
 
 /// What a stream that is to go on for ever ends at.
 const NO_END: Seqno = Seqno(u64::MAX);

@@ -1,30 +1,4 @@
-//! HTTP management: what SDKs ask at bootstrap, and what operators probe.
-//!
-//! Everything but the two probes, `/pools` in brief, and the certificate, needs credentials. Only the calls about buckets
-//! and collections change anything.
-//!
-//! Source: protocol specification, section 12, and the observed clients' requests.
-
-mod access;
-mod answers;
-mod buckets;
-mod certificate;
-mod changes;
-mod collections;
-mod documents;
-mod form;
-pub(crate) mod host;
-mod listener;
-mod origin;
-mod peer;
-mod routes;
-mod setup;
-mod streaming;
-mod turn;
-mod users;
-
-#[cfg(test)]
-mod tests;
+//! What management sees of the node, and what it asks of it.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -37,10 +11,7 @@ use registry::collections::CollectionsError;
 use registry::{BucketKind, BucketSettings, ClusterSettings, HistorySettings, Ports};
 use tokio::sync::watch;
 
-use crate::changes::{Feed, NoFeed, Wanted};
-
-pub use listener::{CONNECTIONS_MAX, HttpDoor, serve};
-pub use routes::router;
+use crate::feed::{Feed, NoFeed, Wanted};
 
 /// What HTTP management needs to see of the node. Called on the threads that serve
 /// connections: answers come from memory and do not block.
@@ -66,6 +37,9 @@ pub trait NodeView: Send + Sync + 'static {
     /// # Errors
     /// Why it does not yet, in one line for `/readyz`.
     fn ready(&self) -> Result<(), String>;
+
+    /// The time of day, milliseconds since 1970.
+    fn unix_ms(&self) -> u64;
 
     /// The node itself.
     fn node(&self) -> NodeSummary;

@@ -24,9 +24,10 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{self, Instant};
 
 use super::answers;
-use super::listener::stopped;
-use super::routes::HttpState;
-use crate::changes::{Fed, Feed, News, NoFeed, Part, Shown, Start, Telling, Wanted, void_after};
+use crate::closing::stopped;
+use crate::feed::{Fed, Feed, News, NoFeed, Part, Start, Telling, Wanted};
+use crate::state::HttpState;
+use changes::{Shown, void_after};
 
 /// Streams of changes open at a time; each holds a stream of every vBucket.
 pub(super) const CHANGES_MAX: usize = 64;
@@ -287,7 +288,7 @@ fn event(news: &News<'_>, out: &mut Vec<u8>) -> Option<(Shown, Vec<u8>)> {
 
 #[cfg(test)]
 mod tests {
-    use crate::changes::Position;
+    use changes::Position;
 
     use super::*;
 

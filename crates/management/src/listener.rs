@@ -21,9 +21,10 @@ use tokio::time;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::NodeView;
+use super::closing::stopped;
 use super::peer::Peer;
 use super::routes::router;
+use crate::view::NodeView;
 
 /// Connections served at a time, however many descriptors there are.
 pub const CONNECTIONS_MAX: usize = 512;
@@ -189,11 +190,6 @@ async fn converse(
     if let Err(error) = ended {
         tracing::debug!(%error, "HTTP connection ended");
     }
-}
-
-/// Returns once the node stops; a sender that is gone means the same.
-pub(super) async fn stopped(shutdown: &mut watch::Receiver<bool>) {
-    drop(shutdown.wait_for(|stop| *stop).await);
 }
 
 /// A peer that vanished, or that does not read, loses its connection in the end.

@@ -9,7 +9,7 @@ use axum::routing::post;
 use serde_json::json;
 
 use super::answers;
-use super::routes::HttpState;
+use crate::state::HttpState;
 
 /// For administrators.
 pub(super) fn routes() -> Router<HttpState> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Semaphore, watch};
 
-use super::listener::stopped;
+use crate::closing::stopped;
 
 /// A queue of changes.
 #[derive(Clone)]

@@ -18,8 +18,9 @@ use serde_json::{Map, Value, json};
 use super::buckets::QUOTA_MIB_MAX;
 use super::form::{field, fields, refuse_unknown};
 use super::host::requested_host;
-use super::routes::HttpState;
-use super::{BucketsError, ClusterChange, NodeView, answers, documents};
+use super::{answers, documents};
+use crate::state::HttpState;
+use crate::view::{BucketsError, ClusterChange, NodeView};
 
 /// What is wrong with the fields of a form, by field.
 type Wrong = Map<String, Value>;

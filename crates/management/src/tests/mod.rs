@@ -25,8 +25,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time;
 use tower::ServiceExt;
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use engine::collections::{Manifest, ManifestError};
+use identity::{AuthenticatedUser, LoginTurn};
+use registry::{BucketKind, BucketSettings, ClusterSettings, Ports};
+use tokio::sync::watch;
+
 use super::*;
-use crate::changes::{Feed, NoFeed, Wanted};
+use crate::feed::{Feed, NoFeed, Wanted};
 
 const UUID: &str = "5f6a00112233445566778899aabbccdd";
 const NODE: NodeAddress<'_> = NodeAddress {
@@ -106,6 +114,10 @@ impl NodeView for FakeNode {
 
     fn ready(&self) -> Result<(), String> {
         self.not_ready.lock().clone().map_or(Ok(()), Err)
+    }
+
+    fn unix_ms(&self) -> u64 {
+        1_800_000_000_000
     }
 
     fn node(&self) -> NodeSummary {

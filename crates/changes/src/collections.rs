@@ -6,7 +6,7 @@ use model::CollectionId;
 use serde_json::Value;
 use wire::dcp::{CollectionEvent, EventId, SystemEvent};
 
-use super::Names;
+use crate::record::Names;
 
 /// What the collections of a bucket are called.
 #[derive(Debug)]

@@ -14,8 +14,9 @@ use tokio::sync::Notify;
 use wire::dcp::{DcpControl, OpenFlags, StreamRequest};
 use wire::{Decoded, Feature, FeatureSet, Limits, Opaque, Opcode, Status, decode};
 
-use super::record::Shown;
-use super::{Change, Collections, LargeLoan, Piece, Place, Position, Streams, Told, take};
+use crate::feed::piece::{LargeLoan, Piece};
+use changes::Shown;
+use changes::{Change, Collections, Place, Position, Streams, Told, take};
 
 /// Buffers that a large document made larger than this are given back.
 const KEEP_BYTES: usize = 256 << 10;
@@ -139,7 +140,7 @@ impl std::fmt::Debug for Feed {
 
 impl Feed {
     /// A feed of a bucket. Statistics list it among the producers.
-    pub(crate) fn open(
+    pub fn open(
         served: &Arc<ServedBucket>,
         (clock, env): (Arc<dyn Clock>, Arc<dyn Env>),
         wanted: &Wanted,

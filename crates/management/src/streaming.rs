@@ -10,10 +10,11 @@ use futures_util::stream;
 use registry::cluster_map::localize;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
+use super::answers;
 use super::host::requested_host;
-use super::listener::stopped;
-use super::routes::HttpState;
-use super::{NodeView, answers};
+use crate::closing::stopped;
+use crate::state::HttpState;
+use crate::view::NodeView;
 
 /// Streams open at a time. They live as long as their clients like, so they must not be able
 /// to take every connection.

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::answers;
 use super::form::field;
-use super::routes::HttpState;
+use crate::state::HttpState;
 
 /// The routes below `/pools/default/buckets/B`.
 pub(super) fn routes(bucket: &str) -> Router<HttpState> {

@@ -1,0 +1,41 @@
+//! HTTP management: what SDKs ask at bootstrap, what operators probe, and feeds of changes.
+//!
+//! What this crate may not do: know KV sockets or the insides of a conversation, change a bucket but through
+//! [`NodeView`].
+//!
+//! Everything but the two probes, `/pools` in brief, and the certificate, needs credentials. Only the calls about buckets
+//! and collections change anything.
+//!
+//! Source: protocol specification, section 12, and the observed clients' requests.
+
+mod access;
+mod answers;
+mod buckets;
+mod certificate;
+mod change_stream;
+mod closing;
+mod collections;
+mod documents;
+mod feed;
+mod form;
+mod host;
+mod listener;
+mod origin;
+mod peer;
+mod routes;
+mod setup;
+mod state;
+mod streaming;
+mod turn;
+mod users;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+pub use feed::{Fed, Feed, News, NoFeed, Start, Wanted};
+pub use listener::{CONNECTIONS_MAX, HttpDoor, serve};
+pub use routes::router;
+pub use view::{
+    BucketChange, BucketSummary, BucketsError, ClusterChange, Eviction, NodeSummary, NodeView,
+};

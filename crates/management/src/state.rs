@@ -1,0 +1,22 @@
+//! What every handler of HTTP sees.
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, watch};
+
+use super::turn::Turn;
+use super::view::NodeView;
+
+/// What every handler sees.
+#[derive(Clone)]
+pub(super) struct HttpState {
+    pub(super) view: Arc<dyn NodeView>,
+    /// Turns true when the node stops: streams end.
+    pub(super) closing: watch::Receiver<bool>,
+    pub(super) streams: Arc<Semaphore>,
+    pub(super) changes: Arc<Semaphore>,
+    /// Buckets are made, changed and dropped one at a time.
+    pub(super) bucket_turn: Turn,
+    /// Collections likewise.
+    pub(super) manifest_turn: Turn,
+}
