@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use session::Door;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
+use super::connection::Arrival;
 use super::crew::Crew;
-use super::worker::Arrival;
+use super::state::NetState;
 use crate::config::StartError;
-use crate::node::NodeState;
 
 /// Pause after the system refused a connection, most likely for want of descriptors.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
@@ -59,8 +59,8 @@ impl Listener {
     pub(crate) fn start(
         listener: TcpListener,
         door: Door,
-        node: Arc<NodeState>,
-        crew: Arc<Crew>,
+        node: Arc<NetState>,
+        crew: Arc<Crew<Arrival>>,
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let stopping = Arc::new(AtomicBool::new(false));
@@ -130,7 +130,7 @@ impl Refusals {
     }
 }
 
-fn welcome(node: &NodeState, crew: &Crew, stream: TcpStream, door: Door) {
+fn welcome(node: &NetState, crew: &Crew<Arrival>, stream: TcpStream, door: Door) {
     if !node.connections.admit() {
         return;
     }

@@ -12,8 +12,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::connection::Arrival;
 use super::crew::Crew;
-use super::meter::Meter;
+use super::meter::{Look, Meter};
 
 /// How often the crew is looked at, while something is done and in a long rest.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -52,33 +53,6 @@ const REST: u32 = 100;
 // Sleeps a second of one worker, for want of anything to do.
 /// It catches up with its connections all the time: a second one would only sleep more.
 const KEEPS_UP: u32 = 1000;
-
-/// What was seen between two looks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Look {
-    /// All workers together had a processor, in thousandths of one.
-    pub(super) busy: u32,
-    /// They could have used one, but others had it.
-    pub(super) waited: u32,
-    /// The machine did nothing.
-    pub(super) idle: u32,
-    /// Times a second that workers had nothing to do.
-    pub(super) sleeps: u32,
-}
-
-impl Look {
-    /// What several looks, at least one, come to.
-    fn mean(looks: &VecDeque<Self>) -> Self {
-        let count = u32::try_from(looks.len()).unwrap_or(1).max(1);
-        let of = |part: fn(&Self) -> u32| looks.iter().map(part).sum::<u32>() / count;
-        Self {
-            busy: of(|look| look.busy),
-            waited: of(|look| look.waited),
-            idle: of(|look| look.idle),
-            sleeps: of(|look| look.sleeps),
-        }
-    }
-}
 
 /// The decision, without clock or system.
 struct Balance {
@@ -180,7 +154,7 @@ impl Balance {
 
 /// Looks after the crew, whose threads have these system numbers, for as long as the node
 /// serves.
-pub(crate) async fn balance(crew: Arc<Crew>, threads: Vec<i32>) {
+pub(crate) async fn balance(crew: Arc<Crew<Arrival>>, threads: Vec<i32>) {
     if crew.len() < 2 {
         return;
     }

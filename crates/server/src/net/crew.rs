@@ -3,7 +3,7 @@
 //! A worker that has several connections answers many of them for each time that it sleeps
 //! and is woken, and that is most of what a small request costs. So connections stay together
 //! on few workers, and spread when those have no time left and the machine has: see
-//! [`super::balance`]. A connection that finds itself at the wrong worker moves before it waits
+//! `net::balance`. A connection that finds itself at the wrong worker moves before it waits
 //! for input.
 
 use std::io;
@@ -14,25 +14,24 @@ use mio::Poll;
 use registry::Serving;
 
 use super::inbox::Inbox;
-use super::worker::Arrival;
 
 /// All workers of a node.
-pub(crate) struct Crew {
-    doors: Vec<Arc<Inbox>>,
+pub(crate) struct Crew<A> {
+    doors: Vec<Arc<Inbox<A>>>,
     serving: Arc<Serving>,
 }
 
 /// What each worker waits with, and its side of its door.
-pub(crate) struct Doors {
-    pub(super) inside: Vec<(Poll, Arc<Inbox>)>,
+pub(crate) struct Doors<A> {
+    pub(super) inside: Vec<(Poll, Arc<Inbox<A>>)>,
 }
 
-impl Crew {
+impl<A> Crew<A> {
     /// A crew of so many, at least one, of which one serves; and their doors.
     ///
     /// # Errors
     /// The system gives no descriptors.
-    pub(crate) fn new(workers: usize) -> io::Result<(Self, Doors)> {
+    pub(crate) fn new(workers: usize) -> io::Result<(Self, Doors<A>)> {
         let door = || {
             let poll = Poll::new()?;
             let inbox = Arc::new(Inbox::new(poll.registry())?);
@@ -80,11 +79,13 @@ impl Crew {
         }
     }
 
+    /// Counts a connection that goes from one worker to another.
+    pub(super) fn count_move(&self) {
+        self.serving.moves.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Gives a connection to a worker, or back when that has ended.
-    pub(super) fn hand_over(&self, worker: usize, arrival: Arrival) -> Result<(), Arrival> {
-        if matches!(arrival, Arrival::Moved(_)) {
-            self.serving.moves.fetch_add(1, Ordering::Relaxed);
-        }
+    pub(super) fn hand_over(&self, worker: usize, arrival: A) -> Result<(), A> {
         match self.doors.get(worker) {
             Some(door) => door.deliver(arrival),
             None => Err(arrival),

@@ -7,30 +7,37 @@ use mio::{Registry, Token, Waker};
 use parking_lot::Mutex;
 use registry::Ring;
 
-use super::worker::Arrival;
-
 /// The event by which a sleeping worker hears that there is something for it.
 pub(super) const ALARM: Token = Token(usize::MAX);
 
 /// What came for a worker.
-#[derive(Default)]
-pub(super) struct Letters {
-    pub(super) arrivals: Vec<Arrival>,
+pub(super) struct Letters<A> {
+    pub(super) arrivals: Vec<A>,
     /// Seats of connections that have mail. They may have been left meanwhile.
     pub(super) rung: Vec<usize>,
     /// Nothing arrives any more.
     pub(super) closed: bool,
 }
 
+impl<A> Default for Letters<A> {
+    fn default() -> Self {
+        Self {
+            arrivals: Vec::new(),
+            rung: Vec::new(),
+            closed: false,
+        }
+    }
+}
+
 /// Where letters are left for one worker. Leaving one blocks nobody for long; the system is called
 /// only if the worker sleeps.
-pub(crate) struct Inbox {
-    letters: Mutex<Letters>,
+pub(crate) struct Inbox<A> {
+    letters: Mutex<Letters<A>>,
     asleep: AtomicBool,
     alarm: Waker,
 }
 
-impl Inbox {
+impl<A> Inbox<A> {
     /// The inbox of a worker that waits for events of this registry.
     ///
     /// # Errors
@@ -44,7 +51,7 @@ impl Inbox {
     }
 
     /// Leaves a connection; gives it back if nothing is taken any more.
-    pub(super) fn deliver(&self, arrival: Arrival) -> Result<(), Arrival> {
+    pub(super) fn deliver(&self, arrival: A) -> Result<(), A> {
         let mut letters = self.letters.lock();
         if letters.closed {
             return Err(arrival);
@@ -62,7 +69,7 @@ impl Inbox {
     }
 
     /// Takes all letters; `into` must have none left.
-    pub(super) fn take(&self, into: &mut Letters) {
+    pub(super) fn take(&self, into: &mut Letters<A>) {
         let mut letters = self.letters.lock();
         std::mem::swap(&mut letters.arrivals, &mut into.arrivals);
         std::mem::swap(&mut letters.rung, &mut into.rung);
@@ -74,7 +81,7 @@ impl Inbox {
     ///
     /// Who leaves a letter takes the lock and then looks whether the worker sleeps; the worker says
     /// so and then takes the lock. So one of them sees the other.
-    pub(super) fn falls_asleep(&self, seen: &Letters) -> bool {
+    pub(super) fn falls_asleep(&self, seen: &Letters<A>) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         let letters = self.letters.lock();
         let sleeps =
@@ -98,7 +105,7 @@ impl Inbox {
     }
 }
 
-impl Ring for Inbox {
+impl<A: Send> Ring for Inbox<A> {
     fn ring(&self, seat: usize) {
         self.letters.lock().rung.push(seat);
         self.alert();
@@ -114,7 +121,7 @@ mod tests {
     #[test]
     fn an_inbox_with_letters_does_not_fall_asleep() {
         let poll = Poll::new().unwrap();
-        let inbox = Inbox::new(poll.registry()).unwrap();
+        let inbox: Inbox<()> = Inbox::new(poll.registry()).unwrap();
         let mut seen = Letters::default();
         assert!(inbox.falls_asleep(&seen));
         inbox.wakes_up();

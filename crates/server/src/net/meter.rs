@@ -3,12 +3,38 @@
 //! The files stay open and are read into a buffer on the stack: a look costs some 20 us then,
 //! and a third of what opening them each time does.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use super::balance::Look;
+/// What was seen between two looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Look {
+    /// All workers together had a processor, in thousandths of one.
+    pub(super) busy: u32,
+    /// They could have used one, but others had it.
+    pub(super) waited: u32,
+    /// The machine did nothing.
+    pub(super) idle: u32,
+    /// Times a second that workers had nothing to do.
+    pub(super) sleeps: u32,
+}
+
+impl Look {
+    /// What several looks, at least one, come to.
+    pub(super) fn mean(looks: &VecDeque<Self>) -> Self {
+        let count = u32::try_from(looks.len()).unwrap_or(1).max(1);
+        let of = |part: fn(&Self) -> u32| looks.iter().map(part).sum::<u32>() / count;
+        Self {
+            busy: of(|look| look.busy),
+            waited: of(|look| look.waited),
+            idle: of(|look| look.idle),
+            sleeps: of(|look| look.sleeps),
+        }
+    }
+}
 
 /// Clock ticks of `/proc/stat` are hundredths of a second on every system that has it.
 const TICK_NS: u64 = 10_000_000;

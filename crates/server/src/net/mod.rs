@@ -16,12 +16,15 @@ mod inbox;
 mod meter;
 mod own_thread;
 mod rounds;
+mod state;
 mod still;
 mod worker;
 
 pub(crate) use accept::{Listener, bind};
 pub(crate) use balance::balance;
+pub(crate) use connection::Arrival;
 pub(crate) use crew::Crew;
 pub(crate) use own_thread::OwnThreads;
+pub(crate) use state::NetState;
 pub(crate) use still::watch as watch_buffers;
 pub(crate) use worker::Workers;

@@ -17,10 +17,9 @@ use prefetch_index::prefetch_index;
 use registry::{Bell, HeldBells, Ring};
 use session::{Received, Session};
 
-use super::connection::{Connection, READ_BYTES, Scratch, Step};
+use super::connection::{Arrival, Connection, Home, READ_BYTES, Scratch, Step};
 use super::inbox::{ALARM, Inbox, Letters};
-use super::worker::{Arrival, Home};
-use crate::node::NodeState;
+use super::state::NetState;
 
 /// Events taken from the system at once.
 const EVENTS: usize = 1024;
@@ -63,12 +62,12 @@ struct Answered {
 
 /// One thread's connections, and what it waits with.
 pub(super) struct Rounds {
-    node: Arc<NodeState>,
+    node: Arc<NetState>,
     home: Home,
     poll: Poll,
     events: Events,
-    inbox: Arc<Inbox>,
-    letters: Letters,
+    inbox: Arc<Inbox<Arrival>>,
+    letters: Letters<Arrival>,
     seats: Vec<Option<Box<Seat>>>,
     free: Vec<usize>,
     ready: VecDeque<usize>,
@@ -82,7 +81,12 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    pub(super) fn new(node: Arc<NodeState>, home: Home, poll: Poll, inbox: Arc<Inbox>) -> Self {
+    pub(super) fn new(
+        node: Arc<NetState>,
+        home: Home,
+        poll: Poll,
+        inbox: Arc<Inbox<Arrival>>,
+    ) -> Self {
         Self {
             node,
             home,

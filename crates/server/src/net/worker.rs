@@ -1,66 +1,39 @@
 //! A thread that serves connections.
 
 use std::io;
-use std::net::TcpStream;
 use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
 
-use registry::timings::Timings;
-use session::Door;
-
-use super::connection::Moving;
+use super::connection::{Arrival, Home, Place};
 use super::crew::{Crew, Doors};
 use super::inbox::Inbox;
 use super::rounds::Rounds;
-use crate::node::NodeState;
-
-/// A connection that a worker is to serve.
-pub(crate) enum Arrival {
-    /// A socket that was just accepted.
-    New { stream: TcpStream, door: Door },
-    /// A connection from another worker.
-    Moved(Box<Moving>),
-}
-
-/// Who serves a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    Worker(usize),
-    /// A thread that serves nobody else.
-    OwnThread,
-}
-
-/// What a serving thread has of its own.
-#[derive(Clone)]
-pub(super) struct Home {
-    pub(super) place: Place,
-    pub(super) crew: Arc<Crew>,
-    pub(super) timings: Arc<Timings>,
-}
+use super::state::NetState;
 
 /// The running workers. They end once they are closed and their connections are.
 #[derive(Default)]
 pub(crate) struct Workers {
-    doors: Vec<Arc<Inbox>>,
+    doors: Vec<Arc<Inbox<Arrival>>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Workers {
-    /// Starts one worker per entry of `timings`, each at its door, and tells the system's
+    /// Starts one worker per entry of the node's timings, each at its door, and tells the system's
     /// numbers of their threads.
     pub(crate) fn start(
-        node: &Arc<NodeState>,
-        timings: &[Arc<Timings>],
-        doors: Doors,
+        node: &Arc<NetState>,
+        crew: &Arc<Crew<Arrival>>,
+        doors: Doors<Arrival>,
     ) -> io::Result<(Self, Vec<i32>)> {
         let (tell, told) = mpsc::channel();
         let mut workers = Self::default();
-        for (index, (timings, (poll, inbox))) in timings.iter().zip(doors.inside).enumerate() {
+        for (index, (timings, (poll, inbox))) in node.timings.iter().zip(doors.inside).enumerate() {
             let node = Arc::clone(node);
             let home = Home {
                 place: Place::Worker(index),
-                crew: Arc::clone(&node.crew),
+                crew: Arc::clone(crew),
                 timings: Arc::clone(timings),
+                alone: serve_alone,
             };
             workers.doors.push(Arc::clone(&inbox));
             let tell = tell.clone();
@@ -91,7 +64,7 @@ impl Workers {
 ///
 /// # Errors
 /// The system gives no descriptors.
-pub(super) fn serve_alone(arrival: Arrival, node: Arc<NodeState>, home: Home) -> io::Result<()> {
+fn serve_alone(arrival: Arrival, node: Arc<NetState>, home: Home) -> io::Result<()> {
     let poll = mio::Poll::new()?;
     let inbox = Arc::new(Inbox::new(poll.registry())?);
     Rounds::new(node, home, poll, inbox).run_for(arrival);

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 
 use bucket::WarmupStage;
 use engine::collections::Manifest;
+use management::{BucketsError, ClusterChange};
 use model::{VbId, VbState};
 use registry::cluster_map::MapRevision;
 use registry::{BucketSettings, Group, MapOf, ServedBucket, bucket_map, collections};
 
 use super::{NodeState, address_space, open, random_vb_uuid};
 use crate::config::StartError;
-use management::{BucketsError, ClusterChange};
 
 const MIB: u64 = 1 << 20;
 /// Buckets of a node at most.

@@ -26,6 +26,7 @@ use std::thread::JoinHandle;
 
 use bucket::{Clock, WarmupStage};
 use identity::{Identity, LoginBrake, NewUser, Role};
+use management::HttpDoor;
 use model::VbUuid;
 use parking_lot::{Mutex, RwLock};
 use registry::cluster_map::MapRevision;
@@ -34,17 +35,16 @@ use registry::{
     ClusterSettings, Connections, Env, MapOf, NodeCounters, Ports, Registry, ServedBucket, StartAs,
     Waits, bucket_map, global_map,
 };
+use replication::Follower;
 use stats::StatScope;
+use tls::Tls;
 use tokio::sync::watch;
 
 use crate::clock::SystemClock;
 use crate::config::{NodeConfig, StartError};
-use crate::net::{Crew, Listener, OwnThreads, Workers, balance, watch_buffers};
+use crate::net::{Arrival, Crew, Listener, NetState, OwnThreads, Workers, balance, watch_buffers};
 use descriptors::Descriptors;
-use management::HttpDoor;
-use replication::Follower;
 use sockets::Sockets;
-use tls::Tls;
 use world::World;
 
 pub use salvage::{SalvageStep, salvage};
@@ -52,9 +52,8 @@ pub use salvage::{SalvageStep, salvage};
 /// What the threads of the node share: what its parts do, and what sockets, files and TLS need.
 pub(crate) struct NodeState {
     pub(crate) registry: Arc<Registry>,
-    /// Threads of connections that bring changes here.
-    pub(crate) own_threads: Arc<OwnThreads>,
-    pub(crate) crew: Arc<Crew>,
+    pub(crate) net: Arc<NetState>,
+    pub(crate) crew: Arc<Crew<Arrival>>,
     /// Where a port is served over TLS.
     pub(crate) tls: Option<Tls>,
     world: Arc<World>,
@@ -155,8 +154,8 @@ impl Node {
         descriptors.tell();
         state.tell_of_missing_memcached_bucket();
         address_space::tell(state.quota_bytes());
-        let (workers, threads) = Workers::start(&state, &state.timings, doors).map_err(system)?;
-        let listeners = sockets.accept(&state, &crew).map_err(system)?;
+        let (workers, threads) = Workers::start(&state.net, &crew, doors).map_err(system)?;
+        let listeners = sockets.accept(&state.net, &crew).map_err(system)?;
         let (stop_http, stopping) = watch::channel(false);
         let http = (sockets, descriptors.http);
         let http = start_http(http, Arc::clone(&state), threads, stopping).map_err(system)?;
@@ -262,7 +261,7 @@ impl Node {
             }
         }
         // After the workers: none of them can start one any more.
-        self.state.own_threads.join();
+        self.state.net.own_threads.join();
         let mut failed = Vec::new();
         for served in self.state.all_buckets() {
             if let Err(error) = served.workers.stop() {
@@ -281,7 +280,7 @@ impl Node {
 fn open_state(
     config: &NodeConfig,
     (ports, waits): (Ports, Waits),
-    (crew, descriptors): (&Arc<Crew>, Descriptors),
+    (crew, descriptors): (&Arc<Crew<Arrival>>, Descriptors),
     warmed: &watch::Sender<usize>,
 ) -> Result<Arc<NodeState>, StartError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -344,11 +343,17 @@ fn open_state(
             revision,
         )),
     });
+    let tls = opened.tls.take();
+    let net = Arc::new(NetState {
+        registry: Arc::clone(&registry),
+        tls: tls.as_ref().map(|tls| Arc::clone(&tls.config)),
+        own_threads,
+    });
     Ok(Arc::new(NodeState {
         registry,
-        own_threads,
+        net,
         crew,
-        tls: opened.tls.take(),
+        tls,
         world,
         cluster: RwLock::new(cluster),
         revs: AtomicI64::new(0),

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use registry::Ports;
 use session::Door;
 
-use super::NodeState;
 use crate::config::{NodeConfig, StartError};
-use crate::net::{Crew, Listener, bind};
+use crate::net::{Arrival, Crew, Listener, NetState, bind};
 
 /// Sockets that listen; nothing is accepted yet.
 pub(super) struct Sockets {
@@ -63,8 +62,8 @@ impl Sockets {
     /// Begins to accept connections of the KV protocol.
     pub(super) fn accept(
         &mut self,
-        node: &Arc<NodeState>,
-        crew: &Arc<Crew>,
+        node: &Arc<NetState>,
+        crew: &Arc<Crew<Arrival>>,
     ) -> io::Result<Vec<Listener>> {
         let start = |(listener, door)| {
             let (node, crew) = (Arc::clone(node), Arc::clone(crew));

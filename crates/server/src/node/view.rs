@@ -6,18 +6,18 @@ use std::sync::Arc;
 use bucket::{FlusherState, WarmupStage};
 use engine::collections::{Manifest, ManifestError};
 use identity::{AuthenticatedUser, LoginTurn};
+use management::{
+    BucketChange, BucketSummary, BucketsError, ClusterChange, Eviction, Feed, NoFeed, NodeSummary,
+    NodeView, Wanted,
+};
 use model::VbId;
 use registry::collections::CollectionsError;
 use registry::{BucketSettings, COMPATIBLE_VERSION, EvictionPolicy, ServedBucket, collections};
 use storage::KvStore;
+use tls::Tls;
 use tokio::sync::watch;
 
 use super::NodeState;
-use management::{
-    BucketChange, BucketSummary, BucketsError, ClusterChange, Eviction, NodeSummary, NodeView,
-};
-use management::{Feed, NoFeed, Wanted};
-use tls::Tls;
 
 impl NodeView for NodeState {
     fn authenticate(&self, name: &str, password: &[u8]) -> Option<AuthenticatedUser> {

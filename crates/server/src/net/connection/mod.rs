@@ -22,13 +22,14 @@ use bucket::Wake as _;
 use mio::event::Event;
 use mio::net::TcpStream;
 use prefetch_index::prefetch_index;
+use registry::timings::Timings;
 use registry::{Addresses, ConnectionInfo, Held, HeldBells, Mailbox};
 use session::dcp::Produced;
 use session::{Door, Received, Session, Verdict};
 
 use self::room::ROOM_LOOK;
-use super::worker::{Arrival, Home, Place, serve_alone};
-use crate::node::NodeState;
+use super::crew::Crew;
+use super::state::NetState;
 use seal::Seal;
 
 pub(super) use scratch::Scratch;
@@ -127,6 +128,35 @@ pub(crate) struct Moving {
     connection: Connection<std::net::TcpStream>,
 }
 
+/// A connection that a worker is to serve.
+pub(crate) enum Arrival {
+    /// A socket that was just accepted.
+    New {
+        stream: std::net::TcpStream,
+        door: Door,
+    },
+    /// A connection from another worker.
+    Moved(Box<Moving>),
+}
+
+/// Who serves a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Worker(usize),
+    /// A thread that serves nobody else.
+    OwnThread,
+}
+
+/// What a serving thread has of its own.
+#[derive(Clone)]
+pub(super) struct Home {
+    pub(super) place: Place,
+    pub(super) crew: Arc<Crew<Arrival>>,
+    pub(super) timings: Arc<Timings>,
+    /// Serves one connection in the thread that calls it.
+    pub(super) alone: fn(Arrival, Arc<NetState>, Home) -> io::Result<()>,
+}
+
 /// How a connection's turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -173,7 +203,7 @@ impl<S> Connection<S> {
         }
     }
 
-    pub(super) fn end(mut self, node: &NodeState) {
+    pub(super) fn end(mut self, node: &NetState) {
         self.session.end();
         node.connections.forget(self.info.id);
     }
@@ -181,7 +211,7 @@ impl<S> Connection<S> {
 
 impl Connection<TcpStream> {
     /// What arrived, as a connection of this thread; `None` if its peer is gone.
-    pub(super) fn admitted(arrival: Arrival, node: &Arc<NodeState>, home: &Home) -> Option<Self> {
+    pub(super) fn admitted(arrival: Arrival, node: &Arc<NetState>, home: &Home) -> Option<Self> {
         let (stream, door) = match arrival {
             Arrival::New { stream, door } => (stream, door),
             Arrival::Moved(moving) => {
@@ -232,12 +262,13 @@ impl Connection<TcpStream> {
 
     /// Leaves this thread, whose list of sockets it has left already. Mail that comes meanwhile is
     /// found in the next one.
-    pub(super) fn move_to(self, place: Place, node: &Arc<NodeState>, home: Home) {
+    pub(super) fn move_to(self, place: Place, node: &Arc<NetState>, home: Home) {
         let id = self.info.id;
         let connection = self.with(std::net::TcpStream::from);
         let arrival = Arrival::Moved(Box::new(Moving { connection }));
         match place {
             Place::Worker(worker) => {
+                home.crew.count_move();
                 if let Err(Arrival::Moved(moving)) = home.crew.hand_over(worker, arrival) {
                     // The node stops.
                     moving.connection.end(node);
@@ -247,7 +278,7 @@ impl Connection<TcpStream> {
                 let there = Arc::clone(node);
                 let home = Home { place, ..home };
                 let started = node.own_threads.start(move || {
-                    if let Err(error) = serve_alone(arrival, there, home) {
+                    if let Err(error) = (home.alone)(arrival, there, home) {
                         tracing::error!(%error, "a connection cannot be served");
                     }
                 });

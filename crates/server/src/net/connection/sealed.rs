@@ -7,11 +7,11 @@ use mio::net::TcpStream;
 
 use super::seal::{PARTIAL_BYTES_MAX, Seal};
 use super::{Connection, Next, READ_BYTES, Scratch, Step};
-use crate::node::NodeState;
+use crate::net::state::NetState;
 
 /// What a new connection is sealed with; `None` if it cannot be served, and its place is given up.
-pub(super) fn seal(node: &NodeState) -> Option<Box<Seal>> {
-    let tls = node.tls.as_ref().map(|tls| Seal::new(&tls.config));
+pub(super) fn seal(node: &NetState) -> Option<Box<Seal>> {
+    let tls = node.tls.as_ref().map(|tls| Seal::new(tls));
     match tls {
         Some(Ok(seal)) => Some(Box::new(seal)),
         failed => {

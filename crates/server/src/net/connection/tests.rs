@@ -28,12 +28,13 @@ fn alone(node: &Node) -> (Connection<TcpStream>, Home, Socket) {
         place: Place::Worker(0),
         crew: Arc::clone(&state.crew),
         timings: Arc::clone(&state.timings[0]),
+        alone: |_, _, _| unreachable!("it brings no changes here"),
     };
     let arrival = Arrival::New {
         stream,
         door: Door::Plain,
     };
-    let connection = Connection::admitted(arrival, state, &home);
+    let connection = Connection::admitted(arrival, &state.net, &home);
     (connection.expect("there is room for it"), home, peer)
 }
 
@@ -96,6 +97,6 @@ fn a_request_that_waits_beside_streams_that_send_does_not_keep_others_waiting() 
     let next = connection.next;
     assert!(matches!(next, Next::Park(_)), "{next:?}");
     assert!(connection.unsent.is_empty());
-    connection.end(node.state());
+    connection.end(&node.state().net);
     node.shutdown().unwrap();
 }

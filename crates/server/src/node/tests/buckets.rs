@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use management::{BucketChange, BucketsError, ClusterChange, NodeView as _};
 use model::{DurabilityLevel, VbId};
 use registry::{
     BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy, HistorySettings,
@@ -10,7 +11,6 @@ use wire::{Opcode, Status};
 
 use super::client::{Client, Request, SDK};
 use super::{Node, Waits, bucket, config, started};
-use management::{BucketChange, BucketsError, ClusterChange, NodeView as _};
 
 fn on(place: &Path) -> Node {
     let buckets = vec![bucket("default")];

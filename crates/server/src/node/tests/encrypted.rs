@@ -8,10 +8,10 @@ use std::thread;
 use client::{Answer, set};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConnection, SupportedProtocolVersion};
+use tls::CertificateFiles;
 use wire::Opcode;
 
 use super::*;
-use tls::CertificateFiles;
 
 /// A node with all its ports, and handshakes that may take so long.
 fn with_tls(data_dir: Option<&Path>, handshake: Duration) -> Node {

@@ -1,0 +1,26 @@
+//! What the threads that serve connections share.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use registry::Registry;
+use rustls::ServerConfig;
+
+use super::own_thread::OwnThreads;
+
+/// What the parts of the node share, and what sockets need beyond it.
+pub(crate) struct NetState {
+    pub(crate) registry: Arc<Registry>,
+    /// Where a port is served over TLS.
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// Threads of connections that bring changes here.
+    pub(crate) own_threads: Arc<OwnThreads>,
+}
+
+impl Deref for NetState {
+    type Target = Registry;
+
+    fn deref(&self) -> &Registry {
+        &self.registry
+    }
+}
