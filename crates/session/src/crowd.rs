@@ -12,6 +12,7 @@ use registry::{Buffers, SMALL_BYTES, ServedBucket};
 use wire::{Frame, Magic, Opcode, Status};
 
 use super::Refusal;
+use crate::commands::find;
 use crate::done::Done;
 use crate::key::StoredKey;
 use crate::park::Park;
@@ -120,7 +121,8 @@ impl Session {
     /// Whether the answer may hold a large part of a document.
     fn answers_much(&self, frame: &Frame<'_>, now: Now) -> bool {
         let replica = frame.header.opcode == Opcode::GET_REPLICA;
-        if !replica && !sends_documents(frame.header.opcode) {
+        let sends = find(frame.header.opcode).is_some_and(|row| row.sends_documents);
+        if !sends {
             return false;
         }
         let Some(served) = &self.bucket else {
@@ -160,19 +162,4 @@ impl Session {
 /// What is read is copied once more, into the document.
 fn in_memory(bytes: usize) -> usize {
     bytes.saturating_mul(2)
-}
-
-fn sends_documents(opcode: Opcode) -> bool {
-    matches!(
-        opcode,
-        Opcode::GET
-            | Opcode::GETQ
-            | Opcode::GETK
-            | Opcode::GETKQ
-            | Opcode::GAT
-            | Opcode::GATQ
-            | Opcode::GET_LOCKED
-            | Opcode::SUBDOC_GET
-            | Opcode::SUBDOC_MULTI_LOOKUP
-    )
 }

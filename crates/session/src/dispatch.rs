@@ -146,7 +146,7 @@ impl Session {
                 "impersonation is not served",
             ));
         }
-        if infos.durability.is_some() && !commands::writes_durably(opcode) {
+        if infos.durability.is_some() && !info.writes_durably() {
             return Err(Refusal::because(
                 Status::NOT_SUPPORTED,
                 "this command does not write durably",

@@ -8,70 +8,7 @@ use model::{FailoverEntry, Now, VbId, VbState, VbUuid};
 use registry::timings::{Answer, Merged, Timings};
 use registry::{Registry, ServedBucket};
 use storage::{DiskUsage, HistoryKept, KvStore as _, Upkeep};
-use wire::{Opcode, Status};
-
-/// Opcodes that count as `cmd_get`.
-const GETS: &[Opcode] = &[
-    Opcode::GET,
-    Opcode::GETQ,
-    Opcode::GETK,
-    Opcode::GETKQ,
-    Opcode::GAT,
-    Opcode::GATQ,
-    Opcode::GET_REPLICA,
-    Opcode::GET_RANDOM_KEY,
-];
-/// Opcodes that count as `cmd_set`.
-const SETS: &[Opcode] = &[
-    Opcode::SET,
-    Opcode::SETQ,
-    Opcode::ADD,
-    Opcode::ADDQ,
-    Opcode::REPLACE,
-    Opcode::REPLACEQ,
-    Opcode::APPEND,
-    Opcode::APPENDQ,
-    Opcode::PREPEND,
-    Opcode::PREPENDQ,
-];
-/// Those of them that are refused with a conflict only because of their CAS.
-const CAS_SETS: &[Opcode] = &[
-    Opcode::SET,
-    Opcode::SETQ,
-    Opcode::REPLACE,
-    Opcode::REPLACEQ,
-    Opcode::APPEND,
-    Opcode::APPENDQ,
-    Opcode::PREPEND,
-    Opcode::PREPENDQ,
-    Opcode::DELETE,
-    Opcode::DELETEQ,
-];
-const DELETES: &[Opcode] = &[Opcode::DELETE, Opcode::DELETEQ];
-const INCREMENTS: &[Opcode] = &[Opcode::INCREMENT, Opcode::INCREMENTQ];
-const DECREMENTS: &[Opcode] = &[Opcode::DECREMENT, Opcode::DECREMENTQ];
-const LOCKS: &[Opcode] = &[Opcode::GET_LOCKED];
-const OTHER_READS: &[Opcode] = &[Opcode::GET_LOCKED, Opcode::GET_META, Opcode::GETQ_META];
-const OTHER_WRITES: &[Opcode] = &[Opcode::TOUCH];
-const SUBDOC_LOOKUPS: &[Opcode] = &[
-    Opcode::SUBDOC_GET,
-    Opcode::SUBDOC_EXISTS,
-    Opcode::SUBDOC_GET_COUNT,
-    Opcode::SUBDOC_MULTI_LOOKUP,
-];
-const SUBDOC_MUTATIONS: &[Opcode] = &[
-    Opcode::SUBDOC_DICT_ADD,
-    Opcode::SUBDOC_DICT_UPSERT,
-    Opcode::SUBDOC_DELETE,
-    Opcode::SUBDOC_REPLACE,
-    Opcode::SUBDOC_ARRAY_PUSH_LAST,
-    Opcode::SUBDOC_ARRAY_PUSH_FIRST,
-    Opcode::SUBDOC_ARRAY_INSERT,
-    Opcode::SUBDOC_ARRAY_ADD_UNIQUE,
-    Opcode::SUBDOC_COUNTER,
-    Opcode::SUBDOC_MULTI_MUTATION,
-    Opcode::SUBDOC_REPLACE_BODY_WITH_XATTR,
-];
+use wire::{CasRule, Family, OpcodeInfo, Status};
 
 /// Kinds of commands that are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,28 +29,37 @@ pub(super) enum Class {
 }
 
 impl Class {
-    fn parts(self) -> &'static [&'static [Opcode]] {
+    fn holds(self, info: &OpcodeInfo) -> bool {
+        let family = info.family;
         match self {
-            Self::Get => &[GETS],
-            Self::Set => &[SETS],
-            Self::CasSet => &[CAS_SETS],
-            Self::Delete => &[DELETES],
-            Self::Increment => &[INCREMENTS],
-            Self::Decrement => &[DECREMENTS],
-            Self::Lock => &[LOCKS],
-            Self::SubdocLookup => &[SUBDOC_LOOKUPS],
-            Self::SubdocMutation => &[SUBDOC_MUTATIONS],
-            Self::Lookup => &[GETS, OTHER_READS],
-            Self::Mutation => &[SETS, DELETES, INCREMENTS, DECREMENTS, OTHER_WRITES],
+            Self::Get => family == Family::Get,
+            Self::Set => family == Family::Set,
+            // Those that are refused with a conflict only because of their CAS.
+            Self::CasSet => {
+                info.cas == CasRule::Any && matches!(family, Family::Set | Family::Delete)
+            }
+            Self::Delete => family == Family::Delete,
+            Self::Increment => family == Family::Increment,
+            Self::Decrement => family == Family::Decrement,
+            Self::Lock => family == Family::Lock,
+            Self::SubdocLookup => family == Family::SubdocLookup,
+            Self::SubdocMutation => family == Family::SubdocMutation,
+            Self::Lookup => matches!(family, Family::Get | Family::Lock | Family::Meta),
+            Self::Mutation => matches!(
+                family,
+                Family::Set
+                    | Family::Delete
+                    | Family::Increment
+                    | Family::Decrement
+                    | Family::Touch
+            ),
         }
     }
 
     pub(super) fn opcodes(self) -> impl Iterator<Item = u8> {
-        self.parts()
-            .iter()
-            .copied()
-            .flatten()
-            .map(|opcode| opcode.0)
+        let rows = OpcodeInfo::all().iter();
+        rows.filter(move |info| self.holds(info))
+            .map(|info| info.opcode.0)
     }
 }
 

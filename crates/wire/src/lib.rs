@@ -38,7 +38,7 @@ pub use frame::{Decoded, Frame, FrameError, HEADER_BYTES, Header, Limits, Magic,
 pub use key::document_key;
 pub use malformed::{Malformed, TooLong};
 pub use model::DurabilityLevel;
-pub use opcode::{CasRule, Opcode, OpcodeInfo, Presence, ServerOpcode, Standing};
+pub use opcode::{CasRule, Family, Opcode, OpcodeInfo, Presence, ServerOpcode, Standing};
 pub use push::{ClusterMapNotification, ConfigRev};
 pub use request::{Envelope, Message, Request, encode_raw};
 pub use request_infos::{Durability, ExtraPrivileges, InfoError, RequestInfos, encode_info};

@@ -285,15 +285,7 @@ fn open_state(
 ) -> Result<Arc<NodeState>, StartError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let started_unix_s = clock.now().unix_s();
-    let mut secret = [0; 32];
-    getrandom::fill(&mut secret).map_err(|error| StartError::System(error.to_string()))?;
-    let user = NewUser {
-        name: config.username.clone(),
-        password: config.password.clone(),
-        role: Role::Admin,
-    };
-    let identity = Arc::new(Identity::new([user], secret));
-    logins::prepare(&identity);
+    let identity = users(config)?;
     // The revision counts seconds, so a restarted node never serves an older one.
     let revision = MapRevision {
         epoch: 1,
@@ -360,6 +352,20 @@ fn open_state(
         purge_age_s: config.purge_age_s,
         journal_bytes: config.journal_bytes,
     }))
+}
+
+/// The users that are configured; their keys are derived in the background.
+fn users(config: &NodeConfig) -> Result<Arc<Identity>, StartError> {
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret).map_err(|error| StartError::System(error.to_string()))?;
+    let user = NewUser {
+        name: config.username.clone(),
+        password: config.password.clone(),
+        role: Role::Admin,
+    };
+    let identity = Arc::new(Identity::new([user], secret));
+    logins::prepare(&identity);
+    Ok(identity)
 }
 
 /// A bucket with the first map of this start.

@@ -50,6 +50,8 @@ pub(crate) struct Command {
     pub(crate) privileges: &'static [Privilege],
     /// Whether [`Role::Memcached`] may send it.
     pub(crate) memcached: bool,
+    /// Whether its answer may hold a large part of a document.
+    pub(crate) sends_documents: bool,
     /// Whether it may be sent before a login.
     pub(crate) before_login: bool,
     /// A word on what is different here, for the compatibility page.

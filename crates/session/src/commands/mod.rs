@@ -25,5 +25,5 @@ mod vbuckets;
 mod write;
 
 pub(crate) use command::{Command, Scope};
-pub(crate) use find::{find, writes_durably};
+pub(crate) use find::find;
 pub use page::compatibility_page;

@@ -31,10 +31,18 @@ const fn document(opcode: Opcode, privileges: &'static [Privilege], run: Run) ->
         scope: Scope::Document,
         privileges,
         memcached: true,
+        sends_documents: false,
         before_login: false,
         note: "",
         run,
     }
+}
+
+/// A command whose answer may hold a large part of a document.
+const fn sending(opcode: Opcode, privileges: &'static [Privilege], run: Run) -> Command {
+    let mut command = document(opcode, privileges, run);
+    command.sends_documents = true;
+    command
 }
 
 const fn bucket(opcode: Opcode, privileges: &'static [Privilege], run: Run) -> Command {
@@ -43,6 +51,7 @@ const fn bucket(opcode: Opcode, privileges: &'static [Privilege], run: Run) -> C
         scope: Scope::Bucket,
         privileges,
         memcached: false,
+        sends_documents: false,
         before_login: false,
         note: "",
         run,
@@ -55,6 +64,7 @@ const fn node(opcode: Opcode, privileges: &'static [Privilege], run: Run) -> Com
         scope: Scope::Node,
         privileges,
         memcached: false,
+        sends_documents: false,
         before_login: false,
         note: "",
         run,
@@ -67,6 +77,7 @@ const fn login(opcode: Opcode, run: Run) -> Command {
         scope: Scope::Node,
         privileges: FREE,
         memcached: true,
+        sends_documents: false,
         before_login: true,
         note: "",
         run,
@@ -88,10 +99,10 @@ const fn noted(mut command: Command, note: &'static str) -> Command {
 pub(crate) static COMMANDS: &[Command] = &ROWS;
 
 const ROWS: [Command; 96] = [
-    document(Opcode::GET, READ, read::get),
-    document(Opcode::GETQ, READ, read::get),
-    document(Opcode::GETK, READ, read::get),
-    document(Opcode::GETKQ, READ, read::get),
+    sending(Opcode::GET, READ, read::get),
+    sending(Opcode::GETQ, READ, read::get),
+    sending(Opcode::GETK, READ, read::get),
+    sending(Opcode::GETKQ, READ, read::get),
     document(Opcode::SET, UPSERT, write::store),
     document(Opcode::SETQ, UPSERT, write::store),
     document(Opcode::ADD, INSERT, write::store),
@@ -109,17 +120,17 @@ const ROWS: [Command; 96] = [
     document(Opcode::PREPEND, UPSERT, write::concat),
     document(Opcode::PREPENDQ, UPSERT, write::concat),
     document(Opcode::TOUCH, UPSERT, read::touch),
-    document(Opcode::GAT, READ_UPSERT, read::get_and_touch),
-    document(Opcode::GATQ, READ_UPSERT, read::get_and_touch),
-    document(Opcode::GET_LOCKED, READ, read::get_locked),
+    sending(Opcode::GAT, READ_UPSERT, read::get_and_touch),
+    sending(Opcode::GATQ, READ_UPSERT, read::get_and_touch),
+    sending(Opcode::GET_LOCKED, READ, read::get_locked),
     document(Opcode::UNLOCK_KEY, READ, read::unlock),
     document(Opcode::GET_META, READ, read::get_meta),
     document(Opcode::GETQ_META, READ, read::get_meta),
-    document(Opcode::GET_REPLICA, READ, read::get_replica),
-    document(Opcode::SUBDOC_GET, READ, subdoc::lookup),
+    sending(Opcode::GET_REPLICA, READ, read::get_replica),
+    sending(Opcode::SUBDOC_GET, READ, subdoc::lookup),
     document(Opcode::SUBDOC_EXISTS, READ, subdoc::lookup),
     document(Opcode::SUBDOC_GET_COUNT, READ, subdoc::lookup),
-    document(Opcode::SUBDOC_MULTI_LOOKUP, READ, subdoc::multi_lookup),
+    sending(Opcode::SUBDOC_MULTI_LOOKUP, READ, subdoc::multi_lookup),
     document(Opcode::SUBDOC_DICT_ADD, UPSERT, subdoc::mutate),
     document(Opcode::SUBDOC_DICT_UPSERT, UPSERT, subdoc::mutate),
     document(Opcode::SUBDOC_DELETE, UPSERT, subdoc::mutate),

@@ -92,6 +92,33 @@ pub enum CasRule {
     NonZero,
 }
 
+/// What an opcode does with a document, as statistics and durability tell opcodes apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Sends it.
+    Get,
+    /// Writes it whole, or at one of its ends.
+    Set,
+    /// Deletes it.
+    Delete,
+    /// Adds to a counter.
+    Increment,
+    /// Takes from a counter.
+    Decrement,
+    /// Sends it and locks it.
+    Lock,
+    /// Sends its metadata.
+    Meta,
+    /// Changes its expiry.
+    Touch,
+    /// Looks at parts of it.
+    SubdocLookup,
+    /// Changes parts of it.
+    SubdocMutation,
+    /// Something else.
+    Other,
+}
+
 /// One row of the opcode table.
 ///
 /// Source: protocol section 3, as the wire sees it; who may send it and what it does is not known here.
@@ -131,6 +158,8 @@ pub struct OpcodeInfo {
     pub write: bool,
     /// Whether the vBucket must be 0.
     pub vbucket_zero: bool,
+    /// What it does with a document.
+    pub family: Family,
     /// One bit for each length in `extras`, which are all below 64.
     extras_mask: u64,
 }
@@ -140,6 +169,21 @@ impl OpcodeInfo {
     #[must_use]
     pub fn all() -> &'static [Self] {
         &table::ROWS
+    }
+
+    /// Whether a durability level makes it a durable write. The protocol lets some others name a level,
+    /// which then are refused.
+    #[must_use]
+    pub fn writes_durably(&self) -> bool {
+        self.durability
+            && matches!(
+                self.family,
+                Family::Set
+                    | Family::Delete
+                    | Family::Increment
+                    | Family::Decrement
+                    | Family::SubdocMutation
+            )
     }
 
     fn takes_extras(&self, len: u8) -> bool {

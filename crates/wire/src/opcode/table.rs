@@ -2,7 +2,7 @@
 
 use model::Datatype;
 
-use super::{CasRule, Opcode, OpcodeInfo, Presence, Standing};
+use super::{CasRule, Family, Opcode, OpcodeInfo, Presence, Standing};
 use CasRule::{Any, NonZero};
 use Presence::{Optional, Required};
 
@@ -23,6 +23,7 @@ const BARE: OpcodeInfo = OpcodeInfo {
     reorder: false,
     write: false,
     vbucket_zero: false,
+    family: Family::Other,
     extras_mask: 1,
 };
 
@@ -95,6 +96,10 @@ impl OpcodeInfo {
         }
     }
 
+    const fn family(self, family: Family) -> Self {
+        Self { family, ..self }
+    }
+
     const fn row(self, number: u8, name: &'static str) -> Self {
         Self {
             opcode: Opcode(number),
@@ -127,8 +132,11 @@ const READ: OpcodeInfo = OpcodeInfo {
     keyed: true,
     ..BARE.key(Required).reorder()
 };
+/// A document is sent.
+const GET: OpcodeInfo = READ.family(Family::Get);
 /// A document is written whole.
 const STORE: OpcodeInfo = READ
+    .family(Family::Set)
     .extras(&[8])
     .value(Optional)
     .datatypes(BODY)
@@ -136,15 +144,19 @@ const STORE: OpcodeInfo = READ
     .write();
 const JOIN: OpcodeInfo = STORE.extras(&[0]).cas(Any).ttl();
 const COUNT: OpcodeInfo = READ.extras(&[20]).durable().ttl().write();
-const TOUCH: OpcodeInfo = READ.extras(&[4]).durable().write();
+const TOUCH: OpcodeInfo = READ.family(Family::Touch).extras(&[4]).durable().write();
 const META: OpcodeInfo = OpcodeInfo {
     reorder: false,
     ..READ.extras(&[24, 26, 28, 30]).value(Optional).cas(Any)
 }
 .datatypes(Datatype::ALL)
 .write();
-const LOOKUP: OpcodeInfo = READ.extras(&[3, 4]).value(Optional);
+const LOOKUP: OpcodeInfo = READ
+    .family(Family::SubdocLookup)
+    .extras(&[3, 4])
+    .value(Optional);
 const EDIT: OpcodeInfo = READ
+    .family(Family::SubdocMutation)
     .extras(&[3, 4, 7, 8, 11, 12])
     .value(Optional)
     .cas(Any)
@@ -211,37 +223,37 @@ const fn row_of() -> [u8; 256] {
 }
 
 opcodes! {
-    GET 0x00 READ;
+    GET 0x00 GET;
     SET 0x01 STORE.cas(Any).ttl();
     ADD 0x02 STORE;
     REPLACE 0x03 STORE.cas(Any).ttl();
-    DELETE 0x04 READ.cas(Any).durable();
-    INCREMENT 0x05 COUNT;
-    DECREMENT 0x06 COUNT;
+    DELETE 0x04 READ.family(Family::Delete).cas(Any).durable();
+    INCREMENT 0x05 COUNT.family(Family::Increment);
+    DECREMENT 0x06 COUNT.family(Family::Decrement);
     QUIT 0x07 BARE;
     FLUSH 0x08 REMOVED;
-    GETQ 0x09 READ.quiet(Opcode::GET);
+    GETQ 0x09 GET.quiet(Opcode::GET);
     NOOP 0x0a BARE;
     VERSION 0x0b BARE;
-    GETK 0x0c READ;
-    GETKQ 0x0d READ.quiet(Opcode::GETK);
+    GETK 0x0c GET;
+    GETKQ 0x0d GET.quiet(Opcode::GETK);
     APPEND 0x0e JOIN;
     PREPEND 0x0f JOIN;
     STAT 0x10 BARE.key(Optional).value(Optional).datatypes(JSON);
     SETQ 0x11 STORE.cas(Any).quiet(Opcode::SET).ttl();
     ADDQ 0x12 STORE.quiet(Opcode::ADD);
     REPLACEQ 0x13 STORE.cas(Any).quiet(Opcode::REPLACE).ttl();
-    DELETEQ 0x14 READ.cas(Any).quiet(Opcode::DELETE);
-    INCREMENTQ 0x15 COUNT.quiet(Opcode::INCREMENT);
-    DECREMENTQ 0x16 COUNT.quiet(Opcode::DECREMENT);
+    DELETEQ 0x14 READ.family(Family::Delete).cas(Any).quiet(Opcode::DELETE);
+    INCREMENTQ 0x15 COUNT.family(Family::Increment).quiet(Opcode::INCREMENT);
+    DECREMENTQ 0x16 COUNT.family(Family::Decrement).quiet(Opcode::DECREMENT);
     QUITQ 0x17 BARE.quiet(Opcode::QUIT);
     FLUSHQ 0x18 REMOVED.quiet(Opcode::FLUSH);
     APPENDQ 0x19 JOIN.quiet(Opcode::APPEND);
     PREPENDQ 0x1a JOIN.quiet(Opcode::PREPEND);
     VERBOSITY 0x1b BARE.extras(&[4]);
     TOUCH 0x1c TOUCH;
-    GAT 0x1d TOUCH;
-    GATQ 0x1e TOUCH.quiet(Opcode::GAT);
+    GAT 0x1d TOUCH.family(Family::Get);
+    GATQ 0x1e TOUCH.family(Family::Get).quiet(Opcode::GAT);
     HELLO 0x1f BARE.key(Optional).value(Optional);
     SASL_LIST_MECHS 0x20 BARE;
     SASL_AUTH 0x21 NAMED.value(Optional);
@@ -324,7 +336,7 @@ opcodes! {
     STOP_PERSISTENCE 0x80 BARE;
     START_PERSISTENCE 0x81 BARE;
     SET_PARAM 0x82 NAMED.extras(&[4]).value(Required);
-    GET_REPLICA 0x83 READ;
+    GET_REPLICA 0x83 GET;
     SET_CHRONICLE_AUTH_TOKEN 0x84 TEXT;
     CREATE_BUCKET 0x85 NAMED.value(Required).cas(Any);
     DELETE_BUCKET 0x86 NAMED.value(Optional).cas(Any).datatypes(JSON);
@@ -336,14 +348,14 @@ opcodes! {
     OBSERVE_SEQNO 0x91 BARE.value(Required);
     OBSERVE 0x92 BARE.value(Required);
     EVICT_KEY 0x93 READ;
-    GET_LOCKED 0x94 READ.extras(&[0, 4]);
+    GET_LOCKED 0x94 READ.family(Family::Lock).extras(&[0, 4]);
     UNLOCK_KEY 0x95 READ.cas(NonZero);
     GET_FAILOVER_LOG 0x96 BARE;
     LAST_CLOSED_CHECKPOINT 0x97 REMOVED;
     DEREGISTER_TAP_CLIENT 0x9e REMOVED;
     RESET_REPLICATION_CHAIN 0x9f REMOVED;
-    GET_META 0xa0 OpcodeInfo { reorder: false, ..READ.extras(&[0, 1]) };
-    GETQ_META 0xa1 READ.extras(&[0, 1]).quiet(Opcode::GET_META);
+    GET_META 0xa0 OpcodeInfo { reorder: false, ..READ.family(Family::Meta).extras(&[0, 1]) };
+    GETQ_META 0xa1 READ.family(Family::Meta).extras(&[0, 1]).quiet(Opcode::GET_META);
     SET_WITH_META 0xa2 META;
     SETQ_WITH_META 0xa3 META.quiet(Opcode::SET_WITH_META);
     ADD_WITH_META 0xa4 META;
@@ -363,7 +375,7 @@ opcodes! {
     COMPACT_DB 0xb3 BARE.extras(&[24]).value(Optional).datatypes(JSON);
     SET_CLUSTER_CONFIG 0xb4 TEXT.extras(&[16]).key(Optional);
     GET_CLUSTER_CONFIG 0xb5 BARE.extras(&[0, 16]).reorder();
-    GET_RANDOM_KEY 0xb6 BARE.extras(&[0, 4, 5]);
+    GET_RANDOM_KEY 0xb6 BARE.family(Family::Get).extras(&[0, 4, 5]);
     SEQNO_PERSISTENCE 0xb7 BARE.extras(&[8]);
     GET_KEYS 0xb8 OpcodeInfo { reorder: false, ..READ.extras(&[0, 4]) };
     COLLECTIONS_SET_MANIFEST 0xb9 TEXT.vbucket_zero();

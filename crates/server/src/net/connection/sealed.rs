@@ -11,7 +11,7 @@ use crate::net::state::NetState;
 
 /// What a new connection is sealed with; `None` if it cannot be served, and its place is given up.
 pub(super) fn seal(node: &NetState) -> Option<Box<Seal>> {
-    let tls = node.tls.as_ref().map(|tls| Seal::new(tls));
+    let tls = node.tls.as_ref().map(Seal::new);
     match tls {
         Some(Ok(seal)) => Some(Box::new(seal)),
         failed => {
