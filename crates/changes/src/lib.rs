@@ -1,6 +1,8 @@
 //! Change streams for people: how a change is written, and how a stream says where it is.
 //!
-//! `settee tail` and `GET /changes` write the same lines and understand the same positions.
+//! `settee tail` and `GET /changes` write the same lines and understand the same positions. `tail` is a DCP client: one
+//! thread reads bytes, writes lines, then acknowledges, then keeps its position. So a reader that does not read slows
+//! its own stream down, and a position never says more than was written.
 //!
 //! What this crate may not do: know sockets, buckets or HTTP.
 

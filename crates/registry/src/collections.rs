@@ -1,4 +1,9 @@
 //! The JSON forms of a manifest, and how it is changed.
+//!
+//! The next manifest is made of the current one. `Bucket::change_manifest` keeps it in the store, applies it to each
+//! active vBucket by one plan for all, then publishes it. A vBucket notes what began and ended as changes among the
+//! documents, so streams, replicas and restarts find it there. Documents of a dropped collection are erased by the
+//! compactor, first from the table, then from the store.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,14 @@
 //! Answers to durable writes, once they are decided.
+//!
+//! The life of a durable write:
+//! 1. `VBucket::write` queues a *prepare*: in the log, not in the table. Readers keep the old document, other writers
+//!    are refused.
+//! 2. `engine::durability` knows the topology, and how far each node has come: this one by its flushes, replicas by
+//!    `seqno_acknowledged`.
+//! 3. A majority has it: the *commit* passes the log into the table (on one node, in the same call). A prepare whose
+//!    time is over gets an *abort*.
+//! 4. The session owes the answer meanwhile ([`crate::owed`]); `Outbox::decided` finds it after the lock.
+//! 5. A replica tracks the same prepares, so a node that becomes active, or starts again, decides what is left.
 
 use std::time::Duration;
 

@@ -11,6 +11,9 @@
 //!                        |
 //!             figures: one look at node, bucket, vBucket
 //! ```
+//!
+//! Figures are counters kept with each change, not computed by looking at documents. Long groups come in parts of some
+//! 8 KiB, and a thread goes on with one long answer in each round, so that others wait for one part at most.
 
 mod catalogue;
 mod collect;

@@ -1,4 +1,9 @@
 //! Buckets come and go while the node runs.
+//!
+//! What is to be is written to `node.json` first. To drop a bucket: it is noted, leaves the registry, its vBuckets turn
+//! dead, its connections are told to end, its workers stop, its store is removed (at the next start, if a crash comes
+//! in between). A flush puts an empty vBucket in the place of each that holds documents; the store forgets all of them
+//! with one sync ([record 35](../../../docs/adr/0035-buckets-come-and-go.md)).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

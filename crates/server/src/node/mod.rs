@@ -1,4 +1,10 @@
-//! The node: what all connections share, how it starts and how it stops.
+//! The node: how it starts and how it stops.
+//!
+//! Stop (SIGTERM): accept no more, close connections, flush what is dirty, close the stores (each notes a clean stop).
+//! Start: bind the ports, lock the directory, check its format, open the stores, serve. The ports file and the ready
+//! line come once warmup is over: until then data operations answer TemporaryFailure, and `/readyz` says why. After an
+//! *unclean* stop each active vBucket begins a new branch in its failover log, so that consumers that saw lost seqnos
+//! can tell. CAS values go on above the highest one on disk, whatever the clock says.
 
 mod address_space;
 mod buckets;

@@ -1,7 +1,11 @@
 //! Commands that read and change parts of documents.
 //!
 //! Extended attributes lie in front of a document's body ([`model::Attributes`]) and are parts like
-//! others, whose paths say so. Tombstones have attributes only, and are taken by who asks for them.
+//! others, whose paths say so. Tombstones have attributes only, and are taken by requests that ask for them.
+//!
+//! A lookup walks the document's text ([`value::subdoc`]); nothing is built. A change makes the new text outside of the
+//! lock, and `VBucket::exchange` puts it in if what was read is still there; if not, all of it is done again. What is
+//! not touched stays as it was, to the byte.
 
 mod changed;
 mod lookup;
