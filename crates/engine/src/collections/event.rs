@@ -207,7 +207,7 @@ impl<'a> SystemEvent<'a> {
                 scope,
                 name: str::from_utf8(value).ok()?,
             },
-            COLLECTION | MODIFIED => collection_change((part, ended), scope, id, value)?,
+            COLLECTION | MODIFIED => collection_change(part, ended, scope, id, value)?,
             _ => return None,
         };
         Some(Self { manifest, change })
@@ -215,7 +215,8 @@ impl<'a> SystemEvent<'a> {
 }
 
 fn collection_change(
-    (part, ended): (u8, bool),
+    part: u8,
+    ended: bool,
     scope: ScopeId,
     named: u32,
     value: &[u8],

@@ -387,20 +387,20 @@ impl VbCollections {
 
     /// Takes note of an event at `seqno`. One that says what is known already changes little.
     pub(crate) fn apply(&mut self, event: &SystemEvent<'_>, seqno: Seqno) {
-        self.note(event, (self.table.steps + 1, seqno));
+        self.note(event, self.table.steps + 1, seqno);
         Arc::make_mut(&mut self.table).apply(&event.change);
     }
 
     /// The same of what an event does beside the table, with its step and its seqno.
-    fn note(&mut self, event: &SystemEvent<'_>, (step, seqno): (StepNumber, Seqno)) {
+    fn note(&mut self, event: &SystemEvent<'_>, step: StepNumber, seqno: Seqno) {
         self.uid = self.uid.max(event.manifest);
-        self.push((step, seqno), 0);
+        self.push(step, seqno, 0);
         if let CollectionChange::Ended { id, .. } = event.change {
             self.end(id, seqno);
         }
     }
 
-    fn push(&mut self, (step, seqno): (StepNumber, Seqno), grouped: u32) {
+    fn push(&mut self, step: StepNumber, seqno: Seqno, grouped: u32) {
         let table = &self.table;
         let in_use = || {
             // Those that the table does not know yet are the newest.
@@ -446,7 +446,7 @@ impl VbCollections {
             return false;
         };
         self.uid = self.uid.max(events.manifest());
-        self.push((step, first), count);
+        self.push(step, first, count);
         self.table = table;
         true
     }
@@ -460,13 +460,13 @@ impl VbCollections {
 
     /// Takes note of an event of a plan, the `index`th, but not in the table.
     pub(crate) fn note_planned(&mut self, event: &SystemEvent<'_>, index: usize, seqno: Seqno) {
-        self.note(event, (self.table.steps + 1 + index as u32, seqno));
+        self.note(event, self.table.steps + 1 + index as u32, seqno);
     }
 
     /// Takes note of the group of a plan, but not in the table.
     pub(crate) fn note_planned_group(&mut self, uid: ManifestUid, events: u32, first: Seqno) {
         self.uid = self.uid.max(uid);
-        self.push((self.table.steps + 1, first), events);
+        self.push(self.table.steps + 1, first, events);
     }
 
     /// All steps of a plan were taken.
