@@ -119,7 +119,7 @@ impl<S: KvStore> Bucket<S> {
             self.with_vbucket(id, |vbucket| vbucket.set_keeps_history(retention.keeps()));
         }
         drop(turn);
-        self.compactions.bell.ring();
+        self.compactions.signal.ring();
         Ok(())
     }
 
@@ -220,24 +220,15 @@ impl<S: KvStore> Bucket<S> {
         retention.keeps().then_some(by_age)
     }
 
-    /// Looks through the histories of which something is due to go.
-    pub(crate) fn history_step(&self) {
-        let retention = self.history_retention();
-        let all = self.histories.known.lock().clone();
-        for (id, known) in (0..).map(VbId).zip(all) {
-            if self.is_stopping() {
-                return;
-            }
-            let now_s = u64::from(self.clock.now().unix_s());
-            if self.quarantined(id).is_some() || !is_due(&known, retention, self.vbuckets(), now_s)
-            {
-                continue;
-            }
-            if let Err(error) = self.trim_history(id, None) {
-                tracing::warn!(bucket = self.name(), %error, "trimming a history failed");
-                return;
-            }
+    /// Looks through a vBucket's history if something is due to go, and says whether it was.
+    pub(crate) fn trim_if_due(&self, id: VbId) -> Result<bool, StoreError> {
+        let now_s = u64::from(self.clock.now().unix_s());
+        let (known, retention) = (self.histories.of(id), self.history_retention());
+        if self.quarantined(id).is_some() || !is_due(&known, retention, self.vbuckets(), now_s) {
+            return Ok(false);
         }
+        self.trim_history(id, None)?;
+        Ok(true)
     }
 }
 

@@ -20,6 +20,7 @@ mod holds;
 mod lifecycle;
 mod memory;
 mod pace;
+mod pool;
 mod quarantine;
 mod replica;
 mod room;
@@ -46,6 +47,7 @@ pub use memory::{
     Eviction, Limit, Limits, Memory, MemoryRefusal, Pressure, Relief, Share, next_relief,
 };
 pub use pace::Pace;
+pub use pool::{Pool, yield_to_front_end};
 pub use quarantine::Quarantined;
 pub use scans::{
     Sampling, Scan, ScanAsk, ScanError, ScanId, ScanInfo, ScanNext, ScanRun, ScanStage, ScanTaken,
@@ -53,4 +55,4 @@ pub use scans::{
 pub use signals::{Bell, Clock, Wake};
 pub use stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};
 pub use subscribers::ReadySet;
-pub use workers::{Backfilled, Flushed, LeavesCommits, Workers, yield_to_front_end};
+pub use workers::{Backfilled, Flushed, LeavesCommits, Workers};

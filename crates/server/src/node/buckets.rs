@@ -42,7 +42,7 @@ impl NodeState {
             }
             let uuid = kept.note_made(&settings).map_err(|error| failed(&error))?;
             let how = (self.purge_age_s, self.journal_bytes);
-            let who = (uuid, &self.clock);
+            let who = (uuid, &self.clock, &self.pool);
             let opened = open::open_new(settings, kept.dir.as_ref(), who, how);
             match opened.and_then(with_history) {
                 Ok(opened) => self.serve(opened),

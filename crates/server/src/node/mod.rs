@@ -154,6 +154,8 @@ pub(crate) struct NodeState {
     revs: AtomicI64,
     purge_age_s: u64,
     journal_bytes: u64,
+    /// Runs the workers of all buckets.
+    pool: Arc<bucket::Pool>,
     buckets: RwLock<BTreeMap<String, Arc<ServedBucket>>>,
     global_map: RwLock<MapVersion>,
     global_changed: watch::Sender<u64>,
@@ -494,6 +496,7 @@ fn open_state(
         revs: AtomicI64::new(0),
         purge_age_s: config.purge_age_s,
         journal_bytes: config.journal_bytes,
+        pool: opened.pool,
         buckets: RwLock::new(buckets),
         global_map: RwLock::new(global_map(
             ports,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
-use bucket::{Bucket, BucketOptions, Clock, Workers};
+use bucket::{Bucket, BucketOptions, Clock, Pool, Workers};
 use engine::VbConfig;
 use model::DurabilityLevel;
 use storage::{
@@ -50,6 +50,8 @@ pub(super) struct Opened {
     pub(super) kept: Kept,
     pub(super) buckets: Vec<OpenedBucket>,
     pub(super) tls: Option<Tls>,
+    /// Runs the workers of all buckets.
+    pub(super) pool: Arc<Pool>,
 }
 
 /// Opens every bucket; `warmed` counts those whose warmup ended.
@@ -79,6 +81,7 @@ pub(super) fn open_buckets(
     }
     let tls = Tls::open(config).map_err(|error| stores.refused(error))?;
     let mut buckets = Vec::new();
+    let pool = Arc::new(Pool::new());
     for settings in wanted {
         let (store, clean) = stores.0.remove(0);
         let name = &settings.bucket.name;
@@ -89,7 +92,7 @@ pub(super) fn open_buckets(
         let how = (clean, part, config.purge_age_s);
         let warmed = warmed.clone();
         let done = move || warmed.send_modify(|count| *count += 1);
-        match start(settings, store, how, (uuid, clock, done)) {
+        match start(settings, store, how, (uuid, clock, &pool, done)) {
             Ok(opened) => buckets.push(opened),
             Err(error) => {
                 stop(&buckets);
@@ -100,7 +103,12 @@ pub(super) fn open_buckets(
     if let Some(dir) = &kept.dir {
         dir.save(&kept.identities)?;
     }
-    Ok(Opened { kept, buckets, tls })
+    Ok(Opened {
+        kept,
+        buckets,
+        tls,
+        pool,
+    })
 }
 
 /// Stores that nothing uses yet, and whether their last stop was a clean one.
@@ -150,14 +158,14 @@ fn wanted(config: &NodeConfig, kept: &Kept) -> Vec<BucketSettings> {
 pub(super) fn open_new(
     settings: BucketSettings,
     dir: Option<&DataDir>,
-    (uuid, clock): (String, &Arc<SystemClock>),
+    (uuid, clock, pool): (String, &Arc<SystemClock>, &Arc<Pool>),
     (purge_age_s, journal_bytes): (u64, u64),
 ) -> Result<OpenedBucket, StartError> {
     let (store, clean) = open_store(&settings.bucket, dir, journal_bytes)?;
     let (done, warm) = mpsc::channel();
     let done = move || drop(done);
     let how = (clean, (Standing::default(), None), purge_age_s);
-    let opened = start(settings, store, how, ((uuid, 1), clock, done))?;
+    let opened = start(settings, store, how, ((uuid, 1), clock, pool, done))?;
     // An empty store is loaded at once. Nothing is ever sent: the channel ends with the warmup.
     for () in warm {}
     Ok(opened)
@@ -259,9 +267,10 @@ fn start(
     settings: BucketSettings,
     store: Store,
     (clean, part, purge_age_s): (bool, (Standing, Option<&ReplicaOf>), u64),
-    ((uuid, epoch), clock, done): (
+    ((uuid, epoch), clock, pool, done): (
         (String, i64),
         &Arc<SystemClock>,
+        &Arc<Pool>,
         impl FnOnce() + Send + 'static,
     ),
 ) -> Result<OpenedBucket, StartError> {
@@ -299,7 +308,7 @@ fn start(
     let bucket = Bucket::open(options, store, clock, &mut random_vb_uuid)
         .map_err(|error| StartError::DataFormat(format!("bucket {}: {error}", config.name)))?;
     let group = take_part(&bucket, &part)?;
-    let workers = Workers::start(&bucket, random_vb_uuid, done)
+    let workers = Workers::start(pool, &bucket, random_vb_uuid, done)
         .map_err(|error| StartError::System(address_space::no_thread(&error)))?;
     Ok(OpenedBucket {
         bucket,
