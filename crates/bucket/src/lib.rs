@@ -47,7 +47,7 @@ pub use memory::{
     Eviction, Limit, Limits, Memory, MemoryRefusal, Pressure, Relief, Share, next_relief,
 };
 pub use pace::Pace;
-pub use pool::{Pool, yield_to_front_end};
+pub use pool::Pool;
 pub use quarantine::Quarantined;
 pub use scans::{
     Sampling, Scan, ScanAsk, ScanError, ScanId, ScanInfo, ScanNext, ScanRun, ScanStage, ScanTaken,

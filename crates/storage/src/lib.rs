@@ -39,4 +39,4 @@ pub use port::{
     Change, Changes, CommitInfo, Compacted, DamagedRow, DiskUsage, Keep, KvStore, LoadedVb,
     LookedAt, RowLooker, ScanEnd, Snapshot, Upkeep, VbBatch, Want,
 };
-pub use work::{Next, Worker};
+pub use work::{Duty, Next, Running, Threads, Worker};

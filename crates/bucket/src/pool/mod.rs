@@ -1,4 +1,4 @@
-//! The pool: the threads of a node that run the workers of all its buckets.
+//! The pool: the threads of a node that run the workers of all its buckets and of their stores.
 //!
 //! ```text
 //!   signal, timer -> ready queue of a lane -> idle thread, or one more up to the lane's limit
@@ -18,9 +18,9 @@ use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use storage::{Next, Worker};
+use storage::{Duty, Next, Running, Threads, Worker};
 
-/// A thread that found nothing to do for so long ends, unless it is the last one of its lane.
+/// A thread that found nothing to do for so long ends, unless it is the last one of a lane that has workers.
 const IDLE_MAX: Duration = Duration::from_secs(2);
 
 /// A set of threads for workers that may wait for the same. A worker that waits for another one
@@ -39,6 +39,10 @@ pub(crate) enum Lane {
     Flush,
     /// Long reads of stores: backfiller, scanner, compactor.
     Read,
+    /// Makes tables of journals. Commits may wait for it.
+    Drain,
+    /// Merges tables. Drains may wait for it.
+    Merge,
 }
 
 /// What holds of a lane.
@@ -51,13 +55,15 @@ struct Rules {
     steps_back: bool,
 }
 
-const LANES: [Lane; 6] = [
+const LANES: [Lane; 8] = [
     Lane::Prompt,
     Lane::Calm,
     Lane::Warmup,
     Lane::Fetch,
     Lane::Flush,
     Lane::Read,
+    Lane::Drain,
+    Lane::Merge,
 ];
 
 impl Lane {
@@ -69,6 +75,8 @@ impl Lane {
             Self::Fetch => ("fetch", 5, false),
             Self::Flush => ("flush", 4, true),
             Self::Read => ("read", 4, true),
+            Self::Drain => ("drain", 3, true),
+            Self::Merge => ("merge", 3, true),
         };
         Rules {
             name,
@@ -82,7 +90,7 @@ impl Lane {
 ///
 /// Threads that this one starts later step back as well. Where the system cannot, nothing
 /// changes.
-pub fn yield_to_front_end() {
+fn yield_to_front_end() {
     #[cfg(target_os = "linux")]
     {
         const NICE: i32 = 10;
@@ -163,6 +171,26 @@ impl Pool {
         lane.call_thread(&mut state);
         drop(state);
         Ok(Handle { lane, id, rung })
+    }
+}
+
+impl Threads for Pool {
+    fn start(&self, duty: Duty, worker: Box<dyn Worker>) -> io::Result<Box<dyn Running>> {
+        let lane = match duty {
+            Duty::Drain => Lane::Drain,
+            Duty::Merge => Lane::Merge,
+        };
+        Ok(Box::new(Self::start(self, lane, worker)?))
+    }
+}
+
+impl Running for Handle {
+    fn ring(&self) {
+        Self::ring(self);
+    }
+
+    fn join(&self) {
+        Self::join(self);
     }
 }
 
@@ -288,6 +316,11 @@ impl State {
         true
     }
 
+    /// Whether there is one more thread than a lane with idle workers needs.
+    fn has_threads_to_spare(&self) -> bool {
+        self.threads > usize::from(!self.tasks.is_empty())
+    }
+
     /// Queues those whose time has come.
     fn ripen(&mut self, now_ns: u64) {
         while let Some((at_ns, id)) = self.timers.first().copied()
@@ -394,7 +427,7 @@ impl Shared {
             }
             let since_ns = *idle_since_ns.get_or_insert(now_ns);
             let left = IDLE_MAX.saturating_sub(Duration::from_nanos(now_ns - since_ns));
-            if left.is_zero() && state.threads > 1 {
+            if left.is_zero() && state.has_threads_to_spare() {
                 break;
             }
             self.wait(&mut state, now_ns, left);
@@ -405,7 +438,7 @@ impl Shared {
     /// Waits for work, for the next timer, or until there is one thread too many.
     fn wait(&self, state: &mut MutexGuard<'_, State>, now_ns: u64, left: Duration) {
         let timer = state.timers.first().map(|(at_ns, _)| at_ns - now_ns);
-        let idle = (state.threads > 1).then_some(left);
+        let idle = state.has_threads_to_spare().then_some(left);
         let limit = timer
             .map(Duration::from_nanos)
             .into_iter()

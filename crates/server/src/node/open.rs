@@ -1,14 +1,12 @@
 //! Opens the buckets of a configuration and starts their workers.
 
-use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use bucket::{Bucket, BucketOptions, Clock, Pool, Workers};
 use engine::VbConfig;
 use model::DurabilityLevel;
 use storage::{
-    DiskOptions, DiskStore, ErrorKind, KvStore as _, OpenError, OpenErrorKind,
-    Opened as OpenedStore, StoreError,
+    DiskOptions, DiskStore, ErrorKind, KvStore as _, OpenError, OpenErrorKind, StoreError, Threads,
 };
 use tokio::sync::watch;
 
@@ -73,15 +71,16 @@ pub(super) fn open_buckets(
     kept.note_new(&wanted)?;
     // All stores first: nothing runs if one of them is refused.
     let mut stores = Stores::default();
+    let pool = Arc::new(Pool::new());
     for settings in &wanted {
-        let opened = open_store(&settings.bucket, kept.dir.as_ref(), config.journal_bytes);
+        let dir = kept.dir.as_ref();
+        let opened = open_store(&pool, &settings.bucket, dir, config.journal_bytes);
         stores
             .0
             .push(opened.map_err(|error| stores.refused(error))?);
     }
     let tls = Tls::open(config).map_err(|error| stores.refused(error))?;
     let mut buckets = Vec::new();
-    let pool = Arc::new(Pool::new());
     for settings in wanted {
         let (store, clean) = stores.0.remove(0);
         let name = &settings.bucket.name;
@@ -161,7 +160,7 @@ pub(super) fn open_new(
     (uuid, clock, pool): (String, &Arc<SystemClock>, &Arc<Pool>),
     (purge_age_s, journal_bytes): (u64, u64),
 ) -> Result<OpenedBucket, StartError> {
-    let (store, clean) = open_store(&settings.bucket, dir, journal_bytes)?;
+    let (store, clean) = open_store(pool, &settings.bucket, dir, journal_bytes)?;
     let (done, warm) = mpsc::channel();
     let done = move || drop(done);
     let how = (clean, (Standing::default(), None), purge_age_s);
@@ -172,6 +171,7 @@ pub(super) fn open_new(
 }
 
 fn open_store(
+    pool: &Arc<Pool>,
     bucket: &BucketConfig,
     dir: Option<&DataDir>,
     journal_bytes: u64,
@@ -179,7 +179,13 @@ fn open_store(
     match (bucket.kind, dir) {
         (BucketKind::Couchbase, Some(dir)) => {
             let path = dir.bucket(&bucket.name);
-            let (store, opened) = open_behind_front_end(&path, journal_bytes)?;
+            let options = DiskOptions {
+                journal_bytes,
+                ..DiskOptions::default()
+            };
+            let threads = Arc::clone(pool) as Arc<dyn Threads>;
+            let (store, opened) = DiskStore::open_with(threads, &path, options)
+                .map_err(|error| start_error(&error))?;
             if !opened.clean {
                 tracing::warn!(bucket = bucket.name, "the last stop was not a clean one");
             }
@@ -187,32 +193,6 @@ fn open_store(
         }
         _ => Ok((Store::in_memory(), true)),
     }
-}
-
-/// Opens a store in a thread that has stepped back, so that the store's own threads, which
-/// inherit its priority, merge tables behind the threads that answer clients.
-fn open_behind_front_end(
-    path: &Path,
-    journal_bytes: u64,
-) -> Result<(DiskStore, OpenedStore), StartError> {
-    let system = |reason: String| StartError::System(format!("opening the store: {reason}"));
-    let path = path.to_owned();
-    let thread = std::thread::Builder::new()
-        .name("open-store".into())
-        .spawn(move || {
-            bucket::yield_to_front_end();
-            let options = DiskOptions {
-                journal_bytes,
-                ..DiskOptions::default()
-            };
-            DiskStore::open(&path, options)
-        });
-    let opened = thread
-        .map_err(|error| system(address_space::no_thread(&error)))?
-        .join();
-    opened
-        .map_err(|_| system("its thread panicked".into()))?
-        .map_err(|error| start_error(&error))
 }
 
 fn start_error(error: &OpenError) -> StartError {
