@@ -16,8 +16,6 @@ use crate::replication::{Group, bucket_map};
 use crate::served::ServedBucket;
 
 const MIB: u64 = 1 << 20;
-/// Buckets of a node at most.
-const BUCKETS_MAX: usize = 30;
 
 impl NodeState {
     /// Makes a bucket, and serves it before this returns. Blocks for the disk.
@@ -27,8 +25,8 @@ impl NodeState {
         if self.bucket(&name).is_some() {
             return Err(BucketsError::Exists);
         }
-        if self.bucket_names().len() >= BUCKETS_MAX {
-            return Err(BucketsError::TooMany(BUCKETS_MAX));
+        if self.bucket_names().len() >= self.buckets_max {
+            return Err(BucketsError::TooMany(self.buckets_max));
         }
         self.check_quota(settings.bucket.quota_bytes, None)?;
         let served = {

@@ -154,6 +154,7 @@ pub(crate) struct NodeState {
     revs: AtomicI64,
     purge_age_s: u64,
     journal_bytes: u64,
+    buckets_max: usize,
     /// Runs the workers of all buckets.
     pool: Arc<bucket::Pool>,
     buckets: RwLock<BTreeMap<String, Arc<ServedBucket>>>,
@@ -496,6 +497,7 @@ fn open_state(
         revs: AtomicI64::new(0),
         purge_age_s: config.purge_age_s,
         journal_bytes: config.journal_bytes,
+        buckets_max: config.buckets_max,
         pool: opened.pool,
         buckets: RwLock::new(buckets),
         global_map: RwLock::new(global_map(
