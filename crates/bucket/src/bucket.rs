@@ -106,7 +106,7 @@ impl<S: KvStore> Bucket<S> {
     ) -> Result<Arc<Self>, OpenBucketError> {
         let loaded = store.load()?;
         let slots = slot::slots(&options.vb, options.vbuckets, &loaded, options.clean, uuids);
-        let histories = Histories::new(options.history, options.vbuckets);
+        let histories = Histories::new(options.history);
         let bucket = Arc::new(Self {
             memory: Memory::new(options.quota_bytes),
             flushes: Flushes::new(usize::from(options.vbuckets)),

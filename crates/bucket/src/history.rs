@@ -51,15 +51,16 @@ struct Known {
 pub(crate) struct Histories {
     seconds: AtomicU64,
     bytes: AtomicU64,
+    /// Up to the last vBucket of which anything is known.
     known: Mutex<Vec<Known>>,
 }
 
 impl Histories {
-    pub(crate) fn new(retention: HistoryRetention, vbuckets: u16) -> Self {
+    pub(crate) fn new(retention: HistoryRetention) -> Self {
         Self {
             seconds: AtomicU64::new(retention.seconds),
             bytes: AtomicU64::new(retention.bytes),
-            known: Mutex::new(vec![Known::default(); usize::from(vbuckets)]),
+            known: Mutex::default(),
         }
     }
 
@@ -77,17 +78,24 @@ impl Histories {
 
     /// Rows of so many bytes were written.
     pub(crate) fn grew(&self, id: VbId, bytes: u64) {
-        if let Some(known) = self.known.lock().get_mut(usize::from(id.0)) {
-            known.grown += bytes;
-        }
+        self.change(id, |known| known.grown += bytes);
     }
 
     fn looked(&self, id: VbId, kept: HistoryKept, before: u64, now_s: u64) {
-        if let Some(known) = self.known.lock().get_mut(usize::from(id.0)) {
+        self.change(id, |known| {
             known.kept = kept;
             known.grown = known.grown.saturating_sub(before);
             known.looked_s = now_s;
+        });
+    }
+
+    fn change(&self, id: VbId, change: impl FnOnce(&mut Known)) {
+        let mut known = self.known.lock();
+        let at = usize::from(id.0);
+        if known.len() <= at {
+            known.resize(at + 1, Known::default());
         }
+        change(&mut known[at]);
     }
 }
 
