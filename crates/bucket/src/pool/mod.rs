@@ -14,7 +14,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::{Builder, Scope};
+use std::thread::{Builder, Scope, available_parallelism};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -67,11 +67,13 @@ const LANES: [Lane; 8] = [
 ];
 
 impl Lane {
-    const fn rules(self) -> Rules {
+    fn rules(self) -> Rules {
+        // There is nothing to do beside it, and its threads end with it.
+        let processors = available_parallelism().map_or(1, usize::from);
         let (name, threads_max, steps_back) = match self {
             Self::Prompt => ("prompt", 2, false),
             Self::Calm => ("calm", 1, true),
-            Self::Warmup => ("warmup", 2, false),
+            Self::Warmup => ("warmup", processors.max(2), false),
             Self::Fetch => ("fetch", 5, false),
             Self::Flush => ("flush", 4, true),
             Self::Read => ("read", 4, true),
