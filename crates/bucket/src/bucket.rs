@@ -1,12 +1,12 @@
 //! The bucket: vBuckets behind one lock each, and the bridge between engine, store and server.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use engine::{FetchKey, MemoryDelta, OpError, Outbox, Outcome, VBucket, VbConfig};
-use model::{VbId, VbRecord, VbUuid};
-use parking_lot::{Mutex, MutexGuard, RwLock};
-use storage::{ErrorKind, KvStore, StoreError};
+use engine::{MemoryDelta, OpError, Outbox, Outcome, VBucket, VbConfig};
+use model::{VbId, VbUuid};
+use parking_lot::{MutexGuard, RwLock};
+use storage::{KvStore, StoreError};
 
 use crate::backfill::Backfills;
 use crate::collections::Collections;
@@ -17,12 +17,12 @@ use crate::holds::{Hold, Holds};
 use crate::memory::{Eviction, Memory};
 use crate::quarantine::Quarantine;
 use crate::scans::Scans;
-use crate::signals::{Bell, Clock, DirtySet, Wake};
+use crate::signals::Clock;
 use crate::slot::{self, Slot};
 use crate::stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};
 use crate::subscribers::ReadySet;
 use crate::waiters::Waiters;
-use crate::workers::Finishing;
+use crate::workers::{Expiry, Fetches, Flushes, Relieving};
 
 /// How a bucket is made.
 #[derive(Clone, Debug)]
@@ -58,20 +58,6 @@ pub type OpenBucketError = StoreError;
 /// microseconds, longer than any lock is held but by one whose thread had to wait.
 const PAUSES: [u16; 12] = [2, 4, 8, 16, 32, 64, 64, 64, 64, 64, 64, 64];
 
-/// A fetch that somebody waits for.
-pub(crate) struct FetchRequest {
-    pub(crate) vb: VbId,
-    pub(crate) key: FetchKey,
-    pub(crate) wake: Arc<dyn Wake>,
-}
-
-impl FetchRequest {
-    /// Whether both want the same document.
-    pub(crate) fn is_for(&self, other: &Self) -> bool {
-        (self.vb, self.key.seqno) == (other.vb, other.key.seqno)
-    }
-}
-
 /// A keyspace with its memory quota, its store and what its workers share.
 ///
 /// The workers run once [`Workers::start`](crate::Workers::start) is called; without them
@@ -82,46 +68,11 @@ pub struct Bucket<S> {
     pub(crate) clock: Arc<dyn Clock>,
     slots: Vec<Slot>,
     pub(crate) memory: Memory,
-    pub(crate) dirty: DirtySet,
-    /// Whose turn it is to write into the store, and the vBuckets that are gone from memory but
-    /// not yet from there. Taken before any slot.
-    pub(crate) writing: Mutex<Vec<(VbId, VbRecord)>>,
-    /// Whether marks were taken of vBuckets that have not had their turn yet.
-    pub(crate) flushing: AtomicBool,
-    /// When the commit that is under way began; 0 if none is.
-    pub(crate) commit_began_ns: AtomicU64,
-    /// Commits whose vBuckets are yet to be told.
-    pub(crate) finishing: Finishing,
-    /// Bytes that became durable since the reliever was last told of such.
-    pub(crate) persisted_bytes: AtomicU64,
-    pub(crate) urgent: AtomicBool,
-    pub(crate) hurry_bell: Bell,
     pub(crate) stopping: AtomicBool,
-    pub(crate) stop_bell: Bell,
-    pub(crate) fetches: Mutex<Vec<FetchRequest>>,
-    pub(crate) fetch_bell: Bell,
-    /// Rings where fetches wait for one who helps the fetcher.
-    pub(crate) fetch_help_bell: Bell,
-    /// Whether reads of the store wait for the disk, and others should help.
-    pub(crate) disk_is_slow: AtomicBool,
-    /// Whose turn it is to read what may be large.
-    pub(crate) fetch_turn: Mutex<()>,
-    pub(crate) reliever_bell: Bell,
-    pub(crate) relieving: AtomicBool,
-    /// Where the next pass of eviction begins.
-    pub(crate) relieve_next: AtomicU16,
-    /// vBuckets that had changes in memory at the last look.
-    pub(crate) relieve_busy: AtomicU64,
-    /// Whether fewer documents can leave memory than wait for the store: then they leave with their commits.
-    pub(crate) flooded: AtomicBool,
-    /// Whether any document could leave memory at the last look.
-    pub(crate) evictable: AtomicBool,
-    /// Whether keys leave memory with their values, by its settings or because keys alone take much of it.
-    pub(crate) keys_leave: AtomicBool,
-    pub(crate) expiry_bell: Bell,
-    /// Seconds between two passes, and whether there are any.
-    pub(crate) expiry_pass_s: AtomicU32,
-    pub(crate) expires: AtomicBool,
+    pub(crate) flushes: Flushes,
+    pub(crate) fetches: Fetches,
+    pub(crate) relieving: Relieving,
+    pub(crate) expiry: Expiry,
     pub(crate) compactions: Compactions,
     holds: Holds,
     pub(crate) waiters: Waiters,
@@ -134,9 +85,6 @@ pub struct Bucket<S> {
     pub(crate) histories: Histories,
     pub(crate) quarantine: Quarantine,
     pub(crate) alarms: Alarms,
-    pub(crate) flusher_state: AtomicU8,
-    /// Why the last commit failed, until one succeeds.
-    pub(crate) failure: Mutex<Option<ErrorKind>>,
     counters: Counters,
     warmup: WarmupStats,
     compaction: CompactionStats,
@@ -158,39 +106,18 @@ impl<S: KvStore> Bucket<S> {
     ) -> Result<Arc<Self>, OpenBucketError> {
         let loaded = store.load()?;
         let slots = slot::slots(&options.vb, options.vbuckets, &loaded, options.clean, uuids);
-        let histories = Histories::new(options.history, options.vbuckets);
-        let keys_leave = options.eviction == Eviction::Documents;
+        let histories = Histories::new(options.history);
         let bucket = Arc::new(Self {
             memory: Memory::new(options.quota_bytes),
-            dirty: DirtySet::new(usize::from(options.vbuckets)),
-            expiry_pass_s: AtomicU32::new(options.expiry_pass_s),
-            expires: AtomicBool::new(options.expiry_pass_s > 0),
+            flushes: Flushes::new(usize::from(options.vbuckets)),
+            relieving: Relieving::new(options.eviction),
+            expiry: Expiry::new(options.expiry_pass_s),
             slots,
             options,
             store,
             clock,
-            urgent: AtomicBool::new(false),
-            hurry_bell: Bell::default(),
-            writing: Mutex::default(),
-            flushing: AtomicBool::new(false),
-            commit_began_ns: AtomicU64::new(0),
-            finishing: Finishing::default(),
-            persisted_bytes: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
-            stop_bell: Bell::default(),
-            fetches: Mutex::new(Vec::new()),
-            fetch_bell: Bell::default(),
-            fetch_help_bell: Bell::default(),
-            disk_is_slow: AtomicBool::new(false),
-            fetch_turn: Mutex::default(),
-            reliever_bell: Bell::default(),
-            relieving: AtomicBool::new(false),
-            relieve_next: AtomicU16::new(0),
-            relieve_busy: AtomicU64::new(0),
-            flooded: AtomicBool::new(false),
-            evictable: AtomicBool::new(false),
-            keys_leave: AtomicBool::new(keys_leave),
-            expiry_bell: Bell::default(),
+            fetches: Fetches::default(),
             compactions: Compactions::default(),
             compaction: CompactionStats::default(),
             holds: Holds::default(),
@@ -203,8 +130,6 @@ impl<S: KvStore> Bucket<S> {
             histories,
             quarantine: Quarantine::default(),
             alarms: Alarms::default(),
-            flusher_state: AtomicU8::new(FlusherState::Running as u8),
-            failure: Mutex::default(),
             counters: Counters::default(),
             warmup: WarmupStats::default(),
         });
@@ -322,7 +247,7 @@ impl<S: KvStore> Bucket<S> {
 
     pub(crate) fn deliver(&self, id: VbId, (outbox, memory_delta): (Outbox, MemoryDelta)) {
         if outbox.needs_flush {
-            self.dirty.mark(id);
+            self.flushes.dirty.mark(id);
         }
         if outbox.changed {
             self.notify_subscribers(id);
@@ -408,9 +333,8 @@ impl<S: KvStore> Bucket<S> {
 
     /// Asks the flusher not to wait for more changes: somebody looks at what is durable.
     pub fn hurry(&self) {
-        self.urgent.store(true, Ordering::SeqCst);
-        self.hurry_bell.ring();
-        self.dirty.wake();
+        self.flushes.urgent.store(true, Ordering::SeqCst);
+        self.flushes.dirty.signal.ring();
     }
 
     /// Tells what the process takes beyond what its buckets booked, as far as it is this one's
@@ -432,8 +356,8 @@ impl<S: KvStore> Bucket<S> {
     }
 
     pub(crate) fn relieve(&self) {
-        if !self.relieving.swap(true, Ordering::SeqCst) {
-            self.reliever_bell.ring();
+        if !self.relieving.called.swap(true, Ordering::SeqCst) {
+            self.relieving.signal.ring();
         }
     }
 
@@ -484,11 +408,11 @@ impl<S: KvStore> Bucket<S> {
 
     /// What the flusher is doing.
     pub fn flusher_state(&self) -> FlusherState {
-        FlusherState::from_number(self.flusher_state.load(Ordering::Relaxed))
+        FlusherState::from_number(self.flushes.state.load(Ordering::Relaxed))
     }
 
     pub(crate) fn set_flusher_state(&self, state: FlusherState) {
-        self.flusher_state.store(state as u8, Ordering::Relaxed);
+        self.flushes.state.store(state as u8, Ordering::Relaxed);
     }
 
     /// The store, for what statistics ask of it.

@@ -397,7 +397,7 @@ impl<S: KvStore> Bucket<S> {
 
     pub(crate) fn erase_soon(&self) {
         if !self.collections.erase.swap(true, Ordering::SeqCst) {
-            self.compactions.bell.ring();
+            self.compactions.signal.ring();
         }
     }
 

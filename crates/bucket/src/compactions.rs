@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use storage::KvStore;
 
 use crate::Bucket;
-use crate::signals::{Bell, Wake};
+use crate::pool::Signal;
+use crate::signals::Wake;
 
 /// Compactions that may wait for their turn.
 const WAITING_MAX: usize = 4096;
@@ -47,7 +48,7 @@ impl CompactionTicket {
 /// What waits for the compactor, and what it has done.
 #[derive(Default)]
 pub(crate) struct Compactions {
-    pub(crate) bell: Bell,
+    pub(crate) signal: Signal,
     waiting: Mutex<VecDeque<(CompactionTicket, CompactionRules)>>,
     results: Mutex<VecDeque<(CompactionTicket, bool)>>,
 }
@@ -86,7 +87,7 @@ impl<S: KvStore> Bucket<S> {
         }
         waiting.push_back((ticket, rules));
         drop(waiting);
-        self.compactions.bell.ring();
+        self.compactions.signal.ring();
         true
     }
 
@@ -109,16 +110,16 @@ impl<S: KvStore> Bucket<S> {
         self.compactions.waiting()
     }
 
-    /// Does what was asked for, until nothing is left or the workers are told to stop.
-    pub(crate) fn serve_compactions(&self) {
-        while !self.is_stopping()
-            && let Some((ticket, rules)) = self.compactions.next()
-        {
-            let done = self.compact(ticket.vb, rules);
-            if let Err(error) = &done {
-                tracing::warn!(bucket = self.name(), %error, "a compaction failed");
-            }
-            self.compactions.done(ticket, done.is_ok());
+    /// Does the first of what was asked for, and says whether there was anything.
+    pub(crate) fn serve_compaction(&self) -> bool {
+        let Some((ticket, rules)) = self.compactions.next() else {
+            return false;
+        };
+        let done = self.compact(ticket.vb, rules);
+        if let Err(error) = &done {
+            tracing::warn!(bucket = self.name(), %error, "a compaction failed");
         }
+        self.compactions.done(ticket, done.is_ok());
+        true
     }
 }

@@ -5,15 +5,15 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use engine::{Decided, Decision};
 use model::{Seqno, VbId};
 use parking_lot::Mutex;
-use storage::KvStore;
+use storage::{KvStore, Next, Worker};
 
 use crate::Bucket;
-use crate::signals::{Bell, Wake};
+use crate::pool::Signal;
+use crate::signals::Wake;
 
 /// A durable write that somebody waits for. Whoever drops it does not wait any more; the write
 /// goes on.
@@ -86,7 +86,7 @@ impl GivenUp {
 #[derive(Default)]
 pub(crate) struct Alarms {
     due: Mutex<BinaryHeap<Reverse<(u64, VbId)>>>,
-    pub(crate) bell: Bell,
+    pub(crate) signal: Signal,
 }
 
 impl Alarms {
@@ -97,7 +97,7 @@ impl Alarms {
         due.push(Reverse((at_ns, vb)));
         drop(due);
         if soonest {
-            self.bell.ring();
+            self.signal.ring();
         }
     }
 
@@ -144,14 +144,19 @@ impl<S: KvStore> Bucket<S> {
         }
         self.alarms.next()
     }
+}
 
-    pub(crate) fn decide_until_stopped(&self) {
-        while !self.is_stopping() {
-            let limit = self.decide_step().map(|at| {
-                let now_ns = self.clock.mono_ns();
-                Duration::from_nanos(at.saturating_sub(now_ns))
-            });
-            self.alarms.bell.wait(limit);
+/// Gives up durable writes in time.
+pub(crate) struct Decider<S>(pub(crate) Arc<Bucket<S>>);
+
+impl<S: KvStore> Worker for Decider<S> {
+    fn step(&mut self, now_ns: u64) -> Next {
+        let Self(bucket) = self;
+        if bucket.is_stopping() {
+            return Next::Done;
         }
+        bucket.decide_step().map_or(Next::OnSignal, |at| {
+            Next::At(now_ns + at.saturating_sub(bucket.clock.mono_ns()))
+        })
     }
 }

@@ -51,15 +51,16 @@ struct Known {
 pub(crate) struct Histories {
     seconds: AtomicU64,
     bytes: AtomicU64,
+    /// Up to the last vBucket of which anything is known.
     known: Mutex<Vec<Known>>,
 }
 
 impl Histories {
-    pub(crate) fn new(retention: HistoryRetention, vbuckets: u16) -> Self {
+    pub(crate) fn new(retention: HistoryRetention) -> Self {
         Self {
             seconds: AtomicU64::new(retention.seconds),
             bytes: AtomicU64::new(retention.bytes),
-            known: Mutex::new(vec![Known::default(); usize::from(vbuckets)]),
+            known: Mutex::default(),
         }
     }
 
@@ -77,17 +78,24 @@ impl Histories {
 
     /// Rows of so many bytes were written.
     pub(crate) fn grew(&self, id: VbId, bytes: u64) {
-        if let Some(known) = self.known.lock().get_mut(usize::from(id.0)) {
-            known.grown += bytes;
-        }
+        self.change(id, |known| known.grown += bytes);
     }
 
     fn looked(&self, id: VbId, kept: HistoryKept, before: u64, now_s: u64) {
-        if let Some(known) = self.known.lock().get_mut(usize::from(id.0)) {
+        self.change(id, |known| {
             known.kept = kept;
             known.grown = known.grown.saturating_sub(before);
             known.looked_s = now_s;
+        });
+    }
+
+    fn change(&self, id: VbId, change: impl FnOnce(&mut Known)) {
+        let mut known = self.known.lock();
+        let at = usize::from(id.0);
+        if known.len() <= at {
+            known.resize(at + 1, Known::default());
         }
+        change(&mut known[at]);
     }
 }
 
@@ -119,7 +127,7 @@ impl<S: KvStore> Bucket<S> {
             self.with_vbucket(id, |vbucket| vbucket.set_keeps_history(retention.keeps()));
         }
         drop(turn);
-        self.compactions.bell.ring();
+        self.compactions.signal.ring();
         Ok(())
     }
 
@@ -220,24 +228,15 @@ impl<S: KvStore> Bucket<S> {
         retention.keeps().then_some(by_age)
     }
 
-    /// Looks through the histories of which something is due to go.
-    pub(crate) fn history_step(&self) {
-        let retention = self.history_retention();
-        let all = self.histories.known.lock().clone();
-        for (id, known) in (0..).map(VbId).zip(all) {
-            if self.is_stopping() {
-                return;
-            }
-            let now_s = u64::from(self.clock.now().unix_s());
-            if self.quarantined(id).is_some() || !is_due(&known, retention, self.vbuckets(), now_s)
-            {
-                continue;
-            }
-            if let Err(error) = self.trim_history(id, None) {
-                tracing::warn!(bucket = self.name(), %error, "trimming a history failed");
-                return;
-            }
+    /// Looks through a vBucket's history if something is due to go, and says whether it was.
+    pub(crate) fn trim_if_due(&self, id: VbId) -> Result<bool, StoreError> {
+        let now_s = u64::from(self.clock.now().unix_s());
+        let (known, retention) = (self.histories.of(id), self.history_retention());
+        if self.quarantined(id).is_some() || !is_due(&known, retention, self.vbuckets(), now_s) {
+            return Ok(false);
         }
+        self.trim_history(id, None)?;
+        Ok(true)
     }
 }
 

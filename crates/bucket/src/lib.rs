@@ -2,11 +2,11 @@
 //!
 //! This crate may not use async code or sockets, and it does not know the wire protocol. It
 //! adds to `engine` and `storage` what a running bucket needs: one lock per vBucket, the
-//! delivery of what operations leave in their outbox, the memory account, and four blocking
-//! workers (warmup, flusher, fetcher, reliever).
+//! delivery of what operations leave in their outbox, the memory account, the workers, and the pool
+//! whose threads run the workers of all buckets.
 //!
 //! Lock order: the turn to write into the store (flusher and deletions), then one vBucket's slot
-//! (at most one per thread), then leaves (bells, queues). No call leaves this crate while a leaf
+//! (at most one per thread), then leaves (signals, queues). No call leaves this crate while a leaf
 //! is held, and none does I/O while a slot is held.
 
 mod backfill;
@@ -20,6 +20,7 @@ mod holds;
 mod lifecycle;
 mod memory;
 mod pace;
+mod pool;
 mod quarantine;
 mod replica;
 mod room;
@@ -46,6 +47,7 @@ pub use memory::{
     Eviction, Limit, Limits, Memory, MemoryRefusal, Pressure, Relief, Share, next_relief,
 };
 pub use pace::Pace;
+pub use pool::Pool;
 pub use quarantine::Quarantined;
 pub use scans::{
     Sampling, Scan, ScanAsk, ScanError, ScanId, ScanInfo, ScanNext, ScanRun, ScanStage, ScanTaken,
@@ -53,4 +55,4 @@ pub use scans::{
 pub use signals::{Bell, Clock, Wake};
 pub use stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};
 pub use subscribers::ReadySet;
-pub use workers::{Backfilled, Flushed, LeavesCommits, Workers, yield_to_front_end};
+pub use workers::{Backfilled, Flushed, LeavesCommits, Workers};

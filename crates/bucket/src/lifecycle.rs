@@ -94,7 +94,7 @@ impl<S: KvStore> Bucket<S> {
         drop(vbucket);
         self.end_waits_of(id, self.durable.take(id));
         if settled.is_err() {
-            self.dirty.mark(id);
+            self.flushes.dirty.mark(id);
         }
         settled.map(|()| true)
     }
@@ -126,7 +126,7 @@ impl<S: KvStore> Bucket<S> {
         drop(owed);
         for id in emptied {
             self.bring_to_manifest(id);
-            self.dirty.mark(id);
+            self.flushes.dirty.mark(id);
         }
         settled
     }
@@ -183,8 +183,8 @@ impl<S: KvStore> Bucket<S> {
 
     /// Waits until no batch of any vBucket is on its way, into the store or back from there.
     pub(crate) fn turn_to_write(&self) -> MutexGuard<'_, Vec<(VbId, VbRecord)>> {
-        let owed = self.writing.lock();
-        self.finishing.settle();
+        let owed = self.flushes.writing.lock();
+        self.flushes.finishing.settle();
         owed
     }
 

@@ -70,13 +70,15 @@ impl<S: KvStore> Bucket<S> {
     /// Whether reads bring documents into memory faster than the reliever lets others leave, which
     /// can: who reads should wait for that a little.
     pub fn reads_ahead_of_relief(&self) -> bool {
-        self.memory.used() >= self.memory.quota() && self.evictable.load(Ordering::Relaxed)
+        self.memory.used() >= self.memory.quota()
+            && self.relieving.evictable.load(Ordering::Relaxed)
     }
 
     /// Whether memory is full of changes that wait for the store, as the reliever saw it last: they
     /// leave memory with their commits.
     pub fn is_flooded(&self) -> bool {
-        self.flooded.load(Ordering::Relaxed) && self.flusher_state() == FlusherState::Running
+        self.relieving.flooded.load(Ordering::Relaxed)
+            && self.flusher_state() == FlusherState::Running
     }
 
     /// How long who has just written rests before the next write: not at all, but in a flood, where
@@ -98,14 +100,14 @@ impl<S: KvStore> Bucket<S> {
         self.options.eviction.keeps_a_copy()
             && self.flusher_state() == FlusherState::Running
             && !self.commit_hangs()
-            && (self.dirty.any()
-                || self.flushing.load(Ordering::SeqCst)
-                || self.finishing.is_busy())
+            && (self.flushes.dirty.any()
+                || self.flushes.under_way.load(Ordering::SeqCst)
+                || self.flushes.finishing.is_busy())
     }
 
     /// Whether the disk has kept a commit waiting for so long that nobody should wait for its end.
     fn commit_hangs(&self) -> bool {
-        let began_ns = self.commit_began_ns.load(Ordering::Relaxed);
+        let began_ns = self.flushes.commit_began_ns.load(Ordering::Relaxed);
         began_ns > 0 && self.clock.mono_ns().saturating_sub(began_ns) > COMMIT_HANGS_NS
     }
 

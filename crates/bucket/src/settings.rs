@@ -34,7 +34,7 @@ impl<S: KvStore> Bucket<S> {
     pub fn set_backfill_bytes_max(&self, bytes: usize) {
         let bytes = bytes.clamp(BACKFILL_BYTES_MIN, 1 << 30);
         self.memory.backfill_account().set_each_max(bytes);
-        self.backfills.bell.ring();
+        self.backfills.signal.ring();
     }
 
     /// How many backfills of one connection read at the same time.
@@ -45,28 +45,28 @@ impl<S: KvStore> Bucket<S> {
     /// Sets that number; at least one.
     pub fn set_backfills_at_once(&self, count: usize) {
         self.memory.backfill_account().set_at_once(count.max(1));
-        self.backfills.bell.ring();
+        self.backfills.signal.ring();
     }
 
     /// Seconds between two passes that look for expired documents; 0 for none.
     pub fn expiry_pass_s(&self) -> u32 {
-        self.expiry_pass_s.load(Ordering::Relaxed)
+        self.expiry.pass_s.load(Ordering::Relaxed)
     }
 
     /// Whether there are such passes.
     pub fn expires(&self) -> bool {
-        self.expires.load(Ordering::Relaxed) && self.expiry_pass_s() > 0
+        self.expiry.on.load(Ordering::Relaxed) && self.expiry_pass_s() > 0
     }
 
     /// Sets the time between two passes; the next one comes this long after now.
     pub fn set_expiry_pass_s(&self, seconds: u32) {
-        self.expiry_pass_s.store(seconds, Ordering::Relaxed);
-        self.expiry_bell.ring();
+        self.expiry.pass_s.store(seconds, Ordering::Relaxed);
+        self.expiry.signal.ring();
     }
 
     /// Says whether there are passes at all.
     pub fn set_expires(&self, expires: bool) {
-        self.expires.store(expires, Ordering::Relaxed);
-        self.expiry_bell.ring();
+        self.expiry.on.store(expires, Ordering::Relaxed);
+        self.expiry.signal.ring();
     }
 }

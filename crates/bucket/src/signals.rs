@@ -6,6 +6,8 @@ use std::time::Duration;
 use model::{Now, VbId};
 use parking_lot::{Condvar, Mutex};
 
+use crate::pool::Signal;
+
 /// Reads the clocks for the bucket's workers; the simulator gives its own.
 pub trait Clock: Send + Sync {
     /// The present moment.
@@ -65,7 +67,8 @@ impl Bell {
 pub(crate) struct DirtySet {
     words: Vec<AtomicU64>,
     asleep: AtomicBool,
-    bell: Bell,
+    /// For the flusher.
+    pub(crate) signal: Signal,
 }
 
 impl DirtySet {
@@ -75,7 +78,7 @@ impl DirtySet {
                 .map(|_| AtomicU64::new(0))
                 .collect(),
             asleep: AtomicBool::new(false),
-            bell: Bell::default(),
+            signal: Signal::default(),
         }
     }
 
@@ -85,16 +88,11 @@ impl DirtySet {
         let bit = 1 << (vb.0 % 64);
         // A set bit means that the flusher has yet to look at the vBucket, and so will see the
         // change that was made, under its lock, before this call.
-        if word.load(Ordering::SeqCst) & bit == 0 && word.fetch_or(bit, Ordering::SeqCst) & bit == 0
+        if word.load(Ordering::SeqCst) & bit == 0
+            && word.fetch_or(bit, Ordering::SeqCst) & bit == 0
+            && self.asleep.swap(false, Ordering::SeqCst)
         {
-            self.wake();
-        }
-    }
-
-    /// Wakes the flusher if it sleeps.
-    pub(crate) fn wake(&self) {
-        if self.asleep.swap(false, Ordering::SeqCst) {
-            self.bell.ring();
+            self.signal.ring();
         }
     }
 
@@ -121,21 +119,24 @@ impl DirtySet {
         marked
     }
 
-    /// Sleeps until [`DirtySet::wake`] or a first mark, at most `limit`. `ready` is asked once
-    /// after the sleeper became visible, so that nothing rung in between is missed.
-    pub(crate) fn sleep(&self, limit: Option<Duration>, ready: impl Fn() -> bool) {
+    /// Has the next first mark ring, unless there are marks: says whether the flusher may rest.
+    pub(crate) fn rest(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
-        if !ready() {
-            self.bell.wait(limit);
+        // A mark that came before did not see that.
+        let rests = !self.any();
+        if !rests {
+            self.asleep.store(false, Ordering::SeqCst);
         }
-        self.asleep.store(false, Ordering::SeqCst);
+        rests
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::{Lane, Pool};
     use std::sync::Arc;
+    use storage::{Next, Worker};
 
     #[test]
     fn marks_are_taken_once_in_order() {
@@ -149,29 +150,45 @@ mod tests {
         assert_eq!(dirty.take(), []);
     }
 
+    /// Takes marks, and says so, until it took enough.
+    struct Taker {
+        dirty: Arc<DirtySet>,
+        left: usize,
+        done: std::sync::mpsc::Sender<()>,
+    }
+
+    impl Worker for Taker {
+        fn step(&mut self, _: u64) -> Next {
+            for _ in self.dirty.take() {
+                self.left -= 1;
+                self.done.send(()).unwrap();
+            }
+            match self.left {
+                0 => Next::Done,
+                _ if self.dirty.rest() => Next::OnSignal,
+                _ => Next::Again,
+            }
+        }
+    }
+
     #[test]
     fn no_mark_is_missed_by_a_sleeper() {
         let dirty = Arc::new(DirtySet::new(1024));
-        let marker = Arc::clone(&dirty);
+        let (done, seen) = std::sync::mpsc::channel();
         let rounds = 2000_u16;
-        let (done, seen) = std::sync::mpsc::channel::<()>();
-        let thread = std::thread::Builder::new()
-            .spawn(move || {
-                for round in 0..rounds {
-                    marker.mark(VbId(round % 1024));
-                    seen.recv().unwrap();
-                }
-            })
-            .unwrap();
-        let mut taken = 0;
-        while taken < rounds {
-            dirty.sleep(None, || dirty.any());
-            for _ in dirty.take() {
-                taken += 1;
-                done.send(()).unwrap();
-            }
+        let taker = Taker {
+            dirty: Arc::clone(&dirty),
+            left: rounds.into(),
+            done,
+        };
+        let pool = Pool::new();
+        let handle = pool.start(Lane::Flush, Box::new(taker)).unwrap();
+        dirty.signal.connect(handle.clone());
+        for round in 0..rounds {
+            dirty.mark(VbId(round % 1024));
+            seen.recv().unwrap();
         }
-        thread.join().unwrap();
+        handle.join();
     }
 
     #[test]

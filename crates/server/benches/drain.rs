@@ -104,6 +104,7 @@ fn node() -> Node {
         threads: 2,
         purge_age_s: 259_200,
         journal_bytes: 32 << 20,
+        buckets_max: 100,
     })
     .unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build();

@@ -58,6 +58,7 @@ impl Running {
             threads: 2,
             purge_age_s: 259_200,
             journal_bytes: 32 << 20,
+            buckets_max: 100,
         })
         .unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build();

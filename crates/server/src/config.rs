@@ -37,6 +37,8 @@ pub struct NodeConfig {
     pub password: String,
     /// Buckets that exist once the node is ready; at least one, names are distinct.
     pub buckets: Vec<BucketConfig>,
+    /// How many there may be, with those that are made while the node runs.
+    pub buckets_max: usize,
     /// The bucket of another node that the bucket of the same name follows; `None` for a node
     /// of its own.
     pub replica_of: Option<ReplicaOf>,
@@ -64,6 +66,7 @@ impl fmt::Debug for NodeConfig {
             .field("memcached", &self.memcached)
             .field("username", &self.username)
             .field("buckets", &self.buckets)
+            .field("buckets_max", &self.buckets_max)
             .field("replica_of", &self.replica_of)
             .field("threads", &self.threads)
             .field("purge_age_s", &self.purge_age_s)

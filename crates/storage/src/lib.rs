@@ -23,6 +23,7 @@ mod port;
 mod record;
 #[cfg(test)]
 mod suite;
+mod work;
 
 pub use by_key::{KeyLook, KeyRange, KeyRow, KeyRows};
 pub use disk::names;
@@ -38,3 +39,4 @@ pub use port::{
     Change, Changes, CommitInfo, Compacted, DamagedRow, DiskUsage, Keep, KvStore, LoadedVb,
     LookedAt, RowLooker, ScanEnd, Snapshot, Upkeep, VbBatch, Want,
 };
+pub use work::{Duty, Next, Running, Threads, Worker};

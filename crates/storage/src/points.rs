@@ -4,20 +4,10 @@ use model::Seqno;
 
 /// Seqnos at which commits ended whole snapshots and of whose state nothing is lost since.
 ///
-/// Shape: ascending, at most [`RestorePoints::POINTS_MAX`], in place; the oldest are forgotten.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RestorePoints {
-    seqnos: [Seqno; Self::POINTS_MAX],
-    count: u8,
-}
-
-impl PartialEq for RestorePoints {
-    fn eq(&self, other: &Self) -> bool {
-        self.seqnos() == other.seqnos()
-    }
-}
-
-impl Eq for RestorePoints {}
+/// Shape: ascending, at most [`RestorePoints::POINTS_MAX`]; the oldest are forgotten. Zero, to which
+/// there is always a way back, is none, so that an empty vBucket takes little.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RestorePoints(Vec<Seqno>);
 
 impl RestorePoints {
     /// Points kept.
@@ -25,18 +15,14 @@ impl RestorePoints {
 
     /// Points read back; `None` when there are too many or they do not ascend.
     pub(crate) fn from_seqnos(seqnos: &[Seqno]) -> Option<Self> {
-        let mut points = Self::default();
-        points
-            .seqnos
-            .get_mut(..seqnos.len())?
-            .copy_from_slice(seqnos);
-        points.count = seqnos.len() as u8;
-        seqnos.is_sorted_by(|a, b| a < b).then_some(points)
+        let fit = seqnos.len() <= Self::POINTS_MAX;
+        let ascend = seqnos.is_sorted_by(|a, b| a < b);
+        (fit && ascend).then(|| Self(seqnos.to_vec()))
     }
 
     /// The points, ascending.
     pub(crate) fn seqnos(&self) -> &[Seqno] {
-        &self.seqnos[..usize::from(self.count)]
+        &self.0
     }
 
     /// The row at `seqno` is gone: no state that contained it can be restored.
@@ -48,20 +34,18 @@ impl RestorePoints {
 
     /// Forgets everything, because something was dropped that points may contain.
     pub(crate) fn clear(&mut self) {
-        self.count = 0;
+        self.0.clear();
     }
 
     /// A commit ended at `seqno`, the end of its snapshot.
     pub(crate) fn add(&mut self, seqno: Seqno) {
-        if self.seqnos().last().is_some_and(|last| *last >= seqno) {
+        if self.0.last().is_some_and(|last| *last >= seqno) || seqno == Seqno::ZERO {
             return;
         }
-        if usize::from(self.count) == Self::POINTS_MAX {
-            self.seqnos.copy_within(1.., 0);
-            self.count -= 1;
+        if self.0.len() == Self::POINTS_MAX {
+            self.0.remove(0);
         }
-        self.seqnos[usize::from(self.count)] = seqno;
-        self.count += 1;
+        self.0.push(seqno);
     }
 
     /// Goes back to the latest point at or below `to`, or to zero, and tells which.
@@ -72,7 +56,8 @@ impl RestorePoints {
 
     /// Keeps the points for which it holds, which are the first ones.
     fn keep(&mut self, holds: impl Fn(Seqno) -> bool) {
-        self.count = self.seqnos().partition_point(|point| holds(*point)) as u8;
+        let kept = self.0.partition_point(|point| holds(*point));
+        self.0.truncate(kept);
     }
 }
 

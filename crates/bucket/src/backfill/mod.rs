@@ -25,7 +25,7 @@ pub use room::BACKFILL_BYTES_MIN;
 pub(crate) use room::BackfillAccount;
 
 use crate::Bucket;
-use crate::signals::Bell;
+use crate::pool::Signal;
 use crate::subscribers::ReadySet;
 
 /// Most bytes of read documents that a connection's streams hold, but for one chunk, until a
@@ -48,7 +48,7 @@ pub struct BackfillBuffer {
     sequential: AtomicBool,
     /// The backfiller's turn in which one of them read last.
     served: AtomicU64,
-    bell: Arc<Bell>,
+    signal: Arc<Signal>,
     /// What all of the bucket hold.
     all: Arc<BackfillAccount>,
 }
@@ -58,7 +58,7 @@ impl BackfillBuffer {
     /// What reads already goes on.
     pub fn set_sequential(&self, sequential: bool) {
         self.sequential.store(sequential, Ordering::SeqCst);
-        self.bell.ring();
+        self.signal.ring();
     }
 
     pub(crate) fn served(&self) -> u64 {
@@ -120,14 +120,14 @@ impl BackfillBuffer {
         let awaited = self.all.give_back(bytes);
         self.reopen(before - bytes);
         if awaited {
-            self.bell.ring();
+            self.signal.ring();
         }
     }
 
     fn reopen(&self, bytes: usize) {
         let max = self.all.each_max();
         if bytes <= max - max / RESUME_PART && self.full.swap(false, Ordering::SeqCst) {
-            self.bell.ring();
+            self.signal.ring();
         }
     }
 }
@@ -241,7 +241,7 @@ impl Drop for Backfill {
         // Freed outside of the lock.
         let chunks = std::mem::take(&mut self.shared.mail.lock().chunks);
         drop(chunks);
-        self.shared.buffer.bell.ring();
+        self.shared.buffer.signal.ring();
     }
 }
 
@@ -446,7 +446,7 @@ pub(crate) struct Backfills {
     pub(crate) turn: AtomicU64,
     /// Turns in a row in which a job waited for the flusher.
     pub(crate) waited: AtomicUsize,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) signal: Arc<Signal>,
 }
 
 impl<S: KvStore> Bucket<S> {
@@ -459,7 +459,7 @@ impl<S: KvStore> Bucket<S> {
             pending: AtomicUsize::new(0),
             sequential: AtomicBool::new(false),
             served: AtomicU64::new(0),
-            bell: Arc::clone(&self.backfills.bell),
+            signal: Arc::clone(&self.backfills.signal),
             all: self.memory().backfill_account(),
         })
     }
@@ -474,7 +474,7 @@ impl<S: KvStore> Bucket<S> {
                 self.relieve();
             }
         } else if account.give_back(before - after) {
-            self.backfills.bell.ring();
+            self.backfills.signal.ring();
         }
     }
 
@@ -522,7 +522,7 @@ impl<S: KvStore> Bucket<S> {
             chosen: chosen.map(Box::new),
             history,
         });
-        self.backfills.bell.ring();
+        self.backfills.signal.ring();
         Backfill { shared }
     }
 

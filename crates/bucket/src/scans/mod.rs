@@ -25,12 +25,14 @@ use model::{CollectionId, Seqno, VbId, VbState, collection_key};
 use parking_lot::Mutex;
 use storage::{KeyRange, KeyRow, KvStore, Snapshot};
 
+pub(crate) use pass::Scanner;
 pub use run::{ScanNext, ScanRun, ScanTaken};
 pub use sample::Sampling;
 
 use crate::Bucket;
 use crate::backfill::BackfillAccount;
-use crate::signals::{Bell, Wake};
+use crate::pool::Signal;
+use crate::signals::Wake;
 
 /// How long a scan may take until a bucket is told otherwise.
 const LIFETIME: Duration = Duration::from_mins(3);
@@ -144,7 +146,7 @@ pub struct Scan {
     state: Mutex<State>,
     account: Arc<BackfillAccount>,
     /// Rings those who wait for room in the account.
-    room: Arc<Bell>,
+    room: Arc<Signal>,
 }
 
 struct State {
@@ -234,7 +236,7 @@ pub(crate) struct Scans {
     all: Mutex<BTreeMap<ScanId, Arc<Scan>>>,
     /// Those that wait for the scanner.
     asked: Mutex<VecDeque<Arc<Scan>>>,
-    pub(crate) bell: Bell,
+    pub(crate) signal: Signal,
     lifetime_ns: AtomicU64,
 }
 
@@ -243,7 +245,7 @@ impl Default for Scans {
         Self {
             all: Mutex::default(),
             asked: Mutex::default(),
-            bell: Bell::default(),
+            signal: Signal::default(),
             lifetime_ns: AtomicU64::new(LIFETIME.as_nanos() as u64),
         }
     }
@@ -252,7 +254,7 @@ impl Default for Scans {
 impl Scans {
     fn ask(&self, scan: &Arc<Scan>) {
         self.asked.lock().push_back(Arc::clone(scan));
-        self.bell.ring();
+        self.signal.ring();
     }
 
     /// Ends those that `over` names.
@@ -307,7 +309,7 @@ impl<S: KvStore> Bucket<S> {
                 items: 0,
             }),
             account: self.memory().backfill_account(),
-            room: Arc::clone(&self.backfills.bell),
+            room: Arc::clone(&self.backfills.signal),
             ask,
         });
         let mut all = self.scans.all.lock();
@@ -368,7 +370,7 @@ impl<S: KvStore> Bucket<S> {
     pub fn set_scan_lifetime(&self, lifetime: Duration) {
         let ns = u64::try_from(lifetime.as_nanos()).unwrap_or(u64::MAX);
         self.scans.lifetime_ns.store(ns, Ordering::Relaxed);
-        self.scans.bell.ring();
+        self.scans.signal.ring();
     }
 
     /// The scans there are, of one vBucket or of all, in some order.

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use model::{Document, Meta, Seqno};
-use storage::{KeyLook, KeyRange, KeyRow, KvStore, Snapshot, StoreError};
+use storage::{KeyLook, KeyRange, KeyRow, KvStore, Next, Snapshot, StoreError, Worker};
 
 use super::sample::{hash, threshold};
 use super::{Scan, ScanError, ScanStage};
@@ -41,16 +41,6 @@ impl<S: KvStore> Bucket<S> {
             self.end_scan(&scan, ScanError::Failed);
         }
         true
-    }
-
-    pub(crate) fn scan_until_stopped(&self) {
-        while !self.is_stopping() {
-            let limit = self.end_old_scans();
-            if !self.scan_step() {
-                self.scans.bell.wait(limit);
-            }
-        }
-        self.end_scans();
     }
 
     fn end_scan(&self, scan: &Arc<Scan>, why: ScanError) {
@@ -175,6 +165,26 @@ impl<S: KvStore> Bucket<S> {
         }
         let free = self.memory().backfill_account().free();
         (free / PART_OF_FREE).clamp(BYTES_MIN, BYTES_MAX)
+    }
+}
+
+/// Reads for scans, and ends those that are too old.
+pub(crate) struct Scanner<S>(pub(crate) Arc<Bucket<S>>);
+
+impl<S: KvStore> Worker for Scanner<S> {
+    fn step(&mut self, now_ns: u64) -> Next {
+        let Self(bucket) = self;
+        if bucket.is_stopping() {
+            bucket.end_scans();
+            return Next::Done;
+        }
+        let limit = bucket.end_old_scans();
+        if bucket.scan_step() {
+            return Next::Again;
+        }
+        limit.map_or(Next::OnSignal, |limit| {
+            Next::At(now_ns + limit.as_nanos() as u64)
+        })
     }
 }
 

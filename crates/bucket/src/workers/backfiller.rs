@@ -1,10 +1,11 @@
 //! The backfiller: reads from the store what streams ask for, a chunk for each connection in turn.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use model::Seqno;
-use storage::KvStore;
+use storage::{KvStore, Next, Worker};
 
 use crate::Bucket;
 use crate::backfill::{Job, Progress};
@@ -139,18 +140,24 @@ impl<S: KvStore> Bucket<S> {
         }
         found
     }
+}
 
-    pub(crate) fn backfill_until_stopped(&self) {
-        while !self.is_stopping() {
-            let limit = match self.backfill_step() {
-                Backfilled::Chunk => continue,
-                Backfilled::Nothing => None,
-                Backfilled::Snooze(pause) => Some(pause),
-            };
-            self.backfills.bell.wait(limit);
+/// Runs backfills.
+pub(super) struct Backfiller<S>(pub(super) Arc<Bucket<S>>);
+
+impl<S: KvStore> Worker for Backfiller<S> {
+    fn step(&mut self, now_ns: u64) -> Next {
+        let Self(bucket) = self;
+        if bucket.is_stopping() {
+            // Snapshots are let go before the store is closed.
+            bucket.backfills.pending.lock().clear();
+            bucket.backfills.active.lock().clear();
+            return Next::Done;
         }
-        // Snapshots are let go before the store is closed.
-        self.backfills.pending.lock().clear();
-        self.backfills.active.lock().clear();
+        match bucket.backfill_step() {
+            Backfilled::Chunk => Next::Again,
+            Backfilled::Nothing => Next::OnSignal,
+            Backfilled::Snooze(pause) => Next::At(now_ns + pause.as_nanos() as u64),
+        }
     }
 }

@@ -1,14 +1,18 @@
 //! The compactor: purges tombstones that everybody has had the time to see.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use engine::Outcome;
 use engine::collections::SystemEvent;
 use model::{Kind, Meta, Seqno, VbId};
-use storage::{Compacted, Keep, KvStore, StoreError};
+use storage::{Compacted, Keep, KvStore, Next, StoreError, Worker};
 
 use crate::Bucket;
+use crate::collections::ERASE_AGAIN;
 use crate::compactions::CompactionRules;
 use crate::holds::Hold;
-use crate::stats::{CompactionStats, Counters};
+use crate::stats::{CompactionStats, Counters, WarmupStage};
 
 /// Tombstones that one walk over a vBucket purges at most; bounds the memory that it takes.
 const PURGED_PER_WALK: usize = 50_000;
@@ -17,22 +21,22 @@ const FORGOTTEN_PER_HOLD: usize = 128;
 
 /// What the policy looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Look {
+struct Look {
     /// Live documents.
-    pub(crate) items: u64,
+    items: u64,
     /// Tombstones.
-    pub(crate) tombstones: u64,
+    tombstones: u64,
     /// Seconds since the last walk, or since the start.
-    pub(crate) since_s: u64,
+    since_s: u64,
     /// Age at which a tombstone may go, seconds.
-    pub(crate) purge_age_s: u64,
+    purge_age_s: u64,
 }
 
 /// Whether a walk over a vBucket is due: the more of it is tombstones, the sooner.
 ///
 /// A walk reads every row, so it should find something: with few tombstones every third of the
 /// age, with a tenth of the documents every 24th of it, with as many as documents every 72nd.
-pub(crate) fn is_due(look: Look) -> bool {
+fn is_due(look: Look) -> bool {
     let parts = match look.tombstones {
         0 => return false,
         many if many >= look.items => 72,
@@ -43,43 +47,29 @@ pub(crate) fn is_due(look: Look) -> bool {
 }
 
 /// How often the compactor looks whether anything is due, seconds.
-pub(crate) fn pause_s(purge_age_s: u64) -> u64 {
+fn pause_s(purge_age_s: u64) -> u64 {
     (purge_age_s / 72).clamp(1, 600)
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Looks at every vBucket once and purges where that is due. Ends early when the workers
-    /// are told to stop, or when the store fails; then the vBucket is due again.
-    ///
-    /// `last_s` has, for each vBucket, when it was last walked over, seconds of the wall clock.
-    pub(crate) fn compaction_step(&self, last_s: &mut [u64]) {
+    /// Purges in a vBucket if that is due, and says whether it was. `last_s` is when it was last
+    /// walked over, seconds of the wall clock.
+    fn purge_if_due(&self, vb: VbId, last_s: &mut u64) -> Result<bool, StoreError> {
         let purge_age_s = self.options.purge_age_s;
-        for (vb, last_s) in (0..self.vbuckets()).map(VbId).zip(last_s) {
-            if self.is_stopping() {
-                return;
-            }
-            let now_s = u64::from(self.clock.now().unix_s());
-            let Some(stats) = self.with_vbucket_for(Hold::Stat, vb, |vbucket| vbucket.stats())
-            else {
-                continue;
-            };
-            let look = Look {
-                items: stats.items,
-                tombstones: stats.tombstones,
-                since_s: now_s.saturating_sub(*last_s),
-                purge_age_s,
-            };
-            if !is_due(look) {
-                continue;
-            }
-            match self.purge(vb, now_s.saturating_sub(purge_age_s)) {
-                Ok(_) => *last_s = now_s,
-                Err(error) => {
-                    tracing::warn!(bucket = self.name(), %error, "a compaction failed");
-                    return;
-                }
-            }
+        let now_s = u64::from(self.clock.now().unix_s());
+        let stats = self.with_vbucket_for(Hold::Stat, vb, |vbucket| vbucket.stats());
+        let look = stats.map(|stats| Look {
+            items: stats.items,
+            tombstones: stats.tombstones,
+            since_s: now_s.saturating_sub(*last_s),
+            purge_age_s,
+        });
+        if !look.is_some_and(is_due) {
+            return Ok(false);
         }
+        self.purge(vb, now_s.saturating_sub(purge_age_s))?;
+        *last_s = now_s;
+        Ok(true)
     }
 
     /// Purges the tombstones of a vBucket that are older than `before_s`, seconds of the wall
@@ -232,6 +222,98 @@ impl Drop for Running<'_> {
         self.0
             .running
             .store(0, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// A walk over all vBuckets: first for tombstones, then for what is too much history.
+#[derive(Clone, Copy)]
+struct Walk {
+    histories: bool,
+    vb: u16,
+}
+
+/// Does what was asked for, then erases dropped collections, then looks what is due: one vBucket in
+/// each step.
+pub(super) struct Compactor<S> {
+    bucket: Arc<Bucket<S>>,
+    /// When each vBucket was last walked over, seconds of the wall clock.
+    last_s: Vec<u64>,
+    /// When to look again at what waits to be erased.
+    erase_at_ns: Option<u64>,
+    walk: Option<Walk>,
+}
+
+impl<S: KvStore> Compactor<S> {
+    pub(super) fn new(bucket: Arc<Bucket<S>>) -> Self {
+        let started_s = u64::from(bucket.clock.now().unix_s());
+        Self {
+            last_s: vec![started_s; usize::from(bucket.vbuckets())],
+            bucket,
+            erase_at_ns: None,
+            walk: None,
+        }
+    }
+
+    /// Goes on until something was done; `false` at the end of the walk. A store that fails ends
+    /// that part of it: then the vBucket is due again.
+    fn go_on(&mut self) -> bool {
+        let bucket = &self.bucket;
+        let walk = self.walk.get_or_insert(Walk {
+            histories: false,
+            vb: 0,
+        });
+        while walk.vb < bucket.vbuckets() {
+            let vb = VbId(walk.vb);
+            walk.vb += 1;
+            let done = if walk.histories {
+                bucket.trim_if_due(vb)
+            } else {
+                bucket.purge_if_due(vb, &mut self.last_s[usize::from(vb.0)])
+            };
+            match done {
+                Ok(true) => return true,
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(bucket = bucket.name(), %error, "a compaction failed");
+                    break;
+                }
+            }
+        }
+        self.walk = (!walk.histories).then_some(Walk {
+            histories: true,
+            vb: 0,
+        });
+        self.walk.is_some()
+    }
+}
+
+impl<S: KvStore> Worker for Compactor<S> {
+    fn step(&mut self, now_ns: u64) -> Next {
+        let bucket = &self.bucket;
+        if bucket.is_stopping() {
+            return Next::Done;
+        }
+        if bucket.warmup().stage() != WarmupStage::Done {
+            return Next::OnSignal;
+        }
+        if bucket.serve_compaction() {
+            return Next::Again;
+        }
+        let due = self.erase_at_ns.is_some_and(|at_ns| at_ns <= now_ns);
+        if bucket.collections.erase.swap(false, Ordering::SeqCst) || due {
+            let again_ns = now_ns + ERASE_AGAIN.as_nanos() as u64;
+            self.erase_at_ns = (!bucket.erase_step()).then_some(again_ns);
+            return Next::Again;
+        }
+        if let Some(at_ns) = self.erase_at_ns {
+            return Next::At(at_ns);
+        }
+        if self.go_on() {
+            return Next::Again;
+        }
+        let pause_s = pause_s(self.bucket.options.purge_age_s);
+        let history_pause_s = self.bucket.history_pause_s().unwrap_or(pause_s);
+        Next::At(now_ns + pause_s.min(history_pause_s) * 1_000_000_000)
     }
 }
 

@@ -1,39 +1,124 @@
 //! The expiry pass: finds documents whose time has come although nobody asked for them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
 use model::VbId;
-use storage::KvStore;
+use storage::{KvStore, Next, Worker};
 
 use crate::Bucket;
 use crate::holds::Hold;
-use crate::stats::Counters;
+use crate::pool::Signal;
+use crate::stats::{Counters, WarmupStage};
 
 /// Table slots looked at under one lock hold; each may become a tombstone.
 const SLOTS_PER_HOLD: usize = 128;
+/// Lock holds in one step of a pass.
+const HOLDS_PER_STEP: usize = 64;
+
+/// When passes are made.
+pub(crate) struct Expiry {
+    /// Seconds between two passes, and whether there are any.
+    pub(crate) pass_s: AtomicU32,
+    pub(crate) on: AtomicBool,
+    /// For the expirer, when these change.
+    pub(crate) signal: Signal,
+}
+
+impl Expiry {
+    pub(crate) fn new(pass_s: u32) -> Self {
+        Self {
+            pass_s: AtomicU32::new(pass_s),
+            on: AtomicBool::new(pass_s > 0),
+            signal: Signal::default(),
+        }
+    }
+}
+
+/// A pass under way.
+#[derive(Default)]
+struct Pass {
+    /// The vBucket that is looked at.
+    vb: u16,
+    expired: u64,
+}
 
 impl<S: KvStore> Bucket<S> {
     /// One pass over all active vBuckets, a bounded hold at a time; tells how many documents had
     /// expired. Ends early when the workers are told to stop, and leaves the rest for the next
     /// pass while checkpoints have no room for more changes.
     pub fn expiry_step(&self) -> u64 {
-        let mut expired = 0;
-        for index in 0..self.vbuckets() {
-            loop {
-                if self.is_stopping() || self.memory.admit_removal().is_err() {
-                    return expired;
-                }
-                let now = self.clock.now();
-                let progress = self.with_vbucket_for(Hold::Expire, VbId(index), |vbucket| {
-                    vbucket.expire_due(SLOTS_PER_HOLD, now)
-                });
-                let Some(progress) = progress else { break };
-                expired += progress.changed as u64;
-                Counters::add(&self.counters().expired, progress.changed as u64);
-                if progress.finished || progress.slots == 0 {
-                    break;
-                }
+        let mut pass = Pass::default();
+        while !self.go_on_with_expiry(&mut pass) {}
+        pass.expired
+    }
+
+    /// A part of a pass; says whether that was the last one.
+    fn go_on_with_expiry(&self, pass: &mut Pass) -> bool {
+        for _ in 0..HOLDS_PER_STEP {
+            if pass.vb >= self.vbuckets() {
+                Counters::add(&self.counters().expiry_passes, 1);
+                return true;
+            }
+            if self.is_stopping() || self.memory.admit_removal().is_err() {
+                return true;
+            }
+            let now = self.clock.now();
+            let progress = self.with_vbucket_for(Hold::Expire, VbId(pass.vb), |vbucket| {
+                vbucket.expire_due(SLOTS_PER_HOLD, now)
+            });
+            let changed = progress.map_or(0, |progress| progress.changed as u64);
+            pass.expired += changed;
+            Counters::add(&self.counters().expired, changed);
+            if progress.is_none_or(|progress| progress.finished || progress.slots == 0) {
+                pass.vb += 1;
             }
         }
-        Counters::add(&self.counters().expiry_passes, 1);
-        expired
+        false
+    }
+}
+
+/// Makes a pass now and then.
+pub(super) struct Expirer<S> {
+    bucket: Arc<Bucket<S>>,
+    due_ns: u64,
+    pass: Option<Pass>,
+}
+
+impl<S: KvStore> Expirer<S> {
+    pub(super) fn new(bucket: Arc<Bucket<S>>) -> Self {
+        Self {
+            bucket,
+            due_ns: u64::MAX,
+            pass: None,
+        }
+    }
+}
+
+impl<S: KvStore> Worker for Expirer<S> {
+    fn step(&mut self, now_ns: u64) -> Next {
+        let bucket = &self.bucket;
+        if bucket.is_stopping() {
+            return Next::Done;
+        }
+        if now_ns >= self.due_ns && bucket.warmup().stage() == WarmupStage::Done {
+            self.pass.get_or_insert_default();
+        }
+        if let Some(pass) = &mut self.pass {
+            if !bucket.go_on_with_expiry(pass) {
+                return Next::Again;
+            }
+            let (bucket, expired) = (bucket.name(), pass.expired);
+            tracing::debug!(bucket, expired, "looked for expired documents");
+            self.pass = None;
+        }
+        // Also when the pause is another: then it begins now.
+        let pause_ns = u64::from(bucket.expiry_pass_s()) * 1_000_000_000;
+        if !bucket.expires() {
+            self.due_ns = u64::MAX;
+            return Next::OnSignal;
+        }
+        self.due_ns = now_ns + pause_ns;
+        Next::At(self.due_ns)
     }
 }

@@ -1,15 +1,16 @@
 //! The fetcher: reads values back that left memory.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::FetchKey;
 use model::{Seqno, VbId};
-use storage::{KvStore, Want};
+use parking_lot::Mutex;
+use storage::{KvStore, Next, Want, Worker};
 
 use crate::Bucket;
-use crate::bucket::FetchRequest;
 use crate::holds::Hold;
+use crate::pool::Signal;
 use crate::signals::Wake;
 use crate::stats::Counters;
 
@@ -20,29 +21,74 @@ const SLOW_NS: u64 = 60_000;
 const SLOW_READS: u32 = 2;
 const SLOW_READS_MAX: u32 = 4;
 
+/// The fetcher and those who help it while the disk is slow. As many reads are under way then, for
+/// which a disk has room.
+const FETCHERS: usize = 4;
+
+/// A fetch that somebody waits for.
+struct FetchRequest {
+    vb: VbId,
+    key: FetchKey,
+    wake: Arc<dyn Wake>,
+}
+
+impl FetchRequest {
+    /// Whether both want the same document.
+    fn is_for(&self, other: &Self) -> bool {
+        (self.vb, self.key.seqno) == (other.vb, other.key.seqno)
+    }
+}
+
+/// What waits for the fetcher and its helpers.
+#[derive(Default)]
+pub(crate) struct Fetches {
+    waiting: Mutex<Vec<FetchRequest>>,
+    /// For the fetcher, then for those who help it.
+    signals: [Signal; FETCHERS],
+    /// Whether reads of the store wait for the disk, and others should help.
+    disk_is_slow: AtomicBool,
+    /// Whose turn it is to read what may be large.
+    turn: Mutex<()>,
+}
+
+impl Fetches {
+    /// Of the fetcher and its helpers.
+    pub(super) fn signals(&self) -> &[Signal] {
+        &self.signals
+    }
+
+    /// Wakes one who helps, if there is one who does not yet.
+    fn call_help(&self) {
+        self.signals[1..].iter().any(Signal::ring_if_idle);
+    }
+}
+
 impl<S: KvStore> Bucket<S> {
     /// Asks for a value that is only in the store; `wake` rings when it is worth trying again.
     /// Whoever calls this has asked [`Bucket::admit_fetch`] whether there is room for it.
     pub fn fetch(&self, vb: VbId, key: FetchKey, wake: Arc<dyn Wake>) {
-        self.fetches.lock().push(FetchRequest { vb, key, wake });
-        self.fetch_bell.ring();
-        if self.disk_is_slow.load(Ordering::Relaxed) {
-            self.fetch_help_bell.ring();
+        self.fetches
+            .waiting
+            .lock()
+            .push(FetchRequest { vb, key, wake });
+        self.fetches.signals[0].ring();
+        if self.fetches.disk_is_slow.load(Ordering::Relaxed) {
+            self.fetches.call_help();
         }
     }
 
     /// Serves every fetch that waits now: a document that many wait for is read once. Whoever finds no
     /// room any more, because of what was read before, is woken all the same, and waits for room.
     pub fn fetch_step(&self) {
-        while self.fetch_waiting(&mut 0, &mut || ()) {}
+        while self.fetch_waiting(&mut 0) {}
     }
 
     /// Takes fetches that wait, and serves them; says whether there were any. While the disk is slow it takes those for one
-    /// document only, and calls `help` if there are more. `slow` counts reads.
-    pub(super) fn fetch_waiting(&self, slow: &mut u32, help: &mut dyn FnMut()) -> bool {
+    /// document only, and calls for help if there are more. `slow` counts reads.
+    fn fetch_waiting(&self, slow: &mut u32) -> bool {
         let (mut requests, more) = self.take_fetches();
         if more {
-            help();
+            self.fetches.call_help();
         }
         let mut at = 0;
         while let Some(first) = requests.get(at) {
@@ -57,9 +103,9 @@ impl<S: KvStore> Bucket<S> {
                 slow.saturating_sub(1)
             };
             let is_slow = *slow >= SLOW_READS;
-            self.disk_is_slow.store(is_slow, Ordering::Relaxed);
+            self.fetches.disk_is_slow.store(is_slow, Ordering::Relaxed);
             if is_slow {
-                self.fetches.lock().extend(requests.drain(end..));
+                self.fetches.waiting.lock().extend(requests.drain(end..));
             }
             at = end;
         }
@@ -68,9 +114,9 @@ impl<S: KvStore> Bucket<S> {
 
     /// Those who wait, in the order of the store; or those for one document while the disk is slow, and whether there are more.
     fn take_fetches(&self) -> (Vec<FetchRequest>, bool) {
-        let mut waiting = self.fetches.lock();
+        let mut waiting = self.fetches.waiting.lock();
         let mut taken = std::mem::take(&mut *waiting);
-        if self.disk_is_slow.load(Ordering::Relaxed) && !taken.is_empty() {
+        if self.fetches.disk_is_slow.load(Ordering::Relaxed) && !taken.is_empty() {
             let first = taken.swap_remove(0);
             let (mut same, others): (Vec<_>, _) =
                 taken.into_iter().partition(|other| first.is_for(other));
@@ -87,7 +133,10 @@ impl<S: KvStore> Bucket<S> {
 
     /// Serves those who wait for the same document.
     fn fetch_group(&self, group: &[FetchRequest]) {
-        let turn = self.store.may_have_large().then(|| self.fetch_turn.lock());
+        let turn = self
+            .store
+            .may_have_large()
+            .then(|| self.fetches.turn.lock());
         if self.memory.admit_fetch().is_ok() {
             self.fetch_key(group[0].vb, &group[0].key);
         } else {
@@ -132,5 +181,30 @@ impl<S: KvStore> Bucket<S> {
             return false;
         }
         true
+    }
+}
+
+/// Serves fetches, or helps with them.
+pub(super) struct Fetcher<S> {
+    bucket: Arc<Bucket<S>>,
+    /// Slow reads more than others.
+    slow: u32,
+}
+
+impl<S: KvStore> Fetcher<S> {
+    pub(super) fn new(bucket: Arc<Bucket<S>>) -> Self {
+        Self { bucket, slow: 0 }
+    }
+}
+
+impl<S: KvStore> Worker for Fetcher<S> {
+    fn step(&mut self, _: u64) -> Next {
+        if self.bucket.is_stopping() {
+            return Next::Done;
+        }
+        if self.bucket.fetch_waiting(&mut self.slow) {
+            return Next::Again;
+        }
+        Next::OnSignal
     }
 }

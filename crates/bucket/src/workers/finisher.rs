@@ -1,11 +1,14 @@
 //! The finisher: tells the vBuckets of a large commit and frees what can go, while the flusher
 //! writes the next one.
 
+use std::sync::Arc;
+
 use engine::FlushBatch;
 use parking_lot::{Condvar, Mutex};
-use storage::KvStore;
+use storage::{KvStore, Next, Worker};
 
 use crate::Bucket;
+use crate::pool::Signal;
 
 /// Commits on their way from the flusher to the finisher: one that waits, one under way.
 ///
@@ -13,7 +16,10 @@ use crate::Bucket;
 #[derive(Debug, Default)]
 pub(crate) struct Finishing {
     desk: Mutex<Desk>,
-    changed: Condvar,
+    /// Rings when a commit is finished.
+    finished: Condvar,
+    /// For the finisher.
+    pub(crate) signal: Signal,
 }
 
 #[derive(Debug, Default)]
@@ -32,14 +38,15 @@ impl Finishing {
             return Err(batches);
         }
         desk.waiting = Some(batches);
-        self.changed.notify_all();
+        drop(desk);
+        self.signal.ring();
         Ok(())
     }
 
     /// Waits until every commit that was handed over is finished.
     pub(crate) fn settle(&self) {
         let mut desk = self.desk.lock();
-        self.changed
+        self.finished
             .wait_while(&mut desk, |desk| desk.waiting.is_some() || desk.busy);
     }
 
@@ -49,12 +56,15 @@ impl Finishing {
         desk.busy || desk.waiting.is_some()
     }
 
-    /// Waits for a commit; `false` when there is none and no more come.
-    pub(crate) fn wait(&self) -> bool {
-        let mut desk = self.desk.lock();
-        self.changed
-            .wait_while(&mut desk, |desk| desk.open && desk.waiting.is_none());
-        desk.waiting.is_some()
+    /// From now on somebody takes what is laid here.
+    pub(crate) fn open(&self) {
+        self.desk.lock().open = true;
+    }
+
+    /// Nothing is laid here any more.
+    pub(crate) fn close(&self) {
+        self.desk.lock().open = false;
+        self.signal.ring();
     }
 
     fn take(&self) -> Option<Vec<FlushBatch>> {
@@ -72,8 +82,7 @@ pub struct LeavesCommits<'a>(&'a Finishing);
 
 impl Drop for LeavesCommits<'_> {
     fn drop(&mut self) {
-        self.0.desk.lock().open = false;
-        self.0.changed.notify_all();
+        self.0.close();
     }
 }
 
@@ -83,7 +92,7 @@ struct Done<'a>(&'a Finishing);
 impl Drop for Done<'_> {
     fn drop(&mut self) {
         self.0.desk.lock().busy = false;
-        self.0.changed.notify_all();
+        self.0.finished.notify_all();
     }
 }
 
@@ -91,17 +100,31 @@ impl<S: KvStore> Bucket<S> {
     /// Has the flusher leave large commits to [`Bucket::finish_step`] until what this gives is
     /// dropped. Whoever asks for it finishes them: others wait for that.
     pub fn leave_commits(&self) -> LeavesCommits<'_> {
-        self.finishing.desk.lock().open = true;
-        LeavesCommits(&self.finishing)
+        self.flushes.finishing.open();
+        LeavesCommits(&self.flushes.finishing)
     }
 
     /// Finishes the commit that the flusher left, if there is one, and says so.
     pub fn finish_step(&self) -> bool {
-        let Some(batches) = self.finishing.take() else {
+        let Some(batches) = self.flushes.finishing.take() else {
             return false;
         };
-        let _done = Done(&self.finishing);
+        let _done = Done(&self.flushes.finishing);
         self.finish(batches, true, &|| {});
         true
+    }
+}
+
+/// Finishes large commits.
+pub(super) struct Finisher<S>(pub(super) Arc<Bucket<S>>);
+
+impl<S: KvStore> Worker for Finisher<S> {
+    fn step(&mut self, _: u64) -> Next {
+        let Self(bucket) = self;
+        if bucket.finish_step() {
+            return Next::Again;
+        }
+        let stopped = bucket.is_stopping() && !bucket.flushes.finishing.desk.lock().open;
+        if stopped { Next::Done } else { Next::OnSignal }
     }
 }

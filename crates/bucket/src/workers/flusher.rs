@@ -1,15 +1,19 @@
 //! The flusher: takes what is dirty, commits it with one sync, tells the vBuckets.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::{FlushBatch, FlushBudget, FlushItem, Room};
-use model::VbId;
-use storage::{Change, Changes, KvStore, StoreError, VbBatch};
+use model::{VbId, VbRecord};
+use parking_lot::Mutex;
+use storage::{Change, Changes, ErrorKind, KvStore, Next, StoreError, VbBatch, Worker};
 
+use super::Finishing;
 use crate::Bucket;
 use crate::holds::Hold;
-use crate::stats::{Counters, FlusherState};
+use crate::signals::{Bell, DirtySet};
+use crate::stats::{Counters, FlusherState, WarmupStage};
 
 /// One commit takes at most this much, so that a burst does not delay those behind it.
 const COMMIT_BYTES_MAX: usize = 16 << 20;
@@ -24,6 +28,10 @@ const BREATHS_CHANGES_MAX: usize = 2048;
 const FLOOD_BREATHS_CHANGES_MAX: usize = 256;
 /// How long to wait before a failed commit is tried again.
 const RETRY: Duration = Duration::from_millis(200);
+/// What the flusher asks to sleep in between; the system adds some 50 us.
+const BREATH: Duration = Duration::from_micros(20);
+/// How often a drain that finds no space is tried before the stop goes on without it.
+const DRAIN_TRIES: usize = 25;
 /// The part of the quota that must have become durable for the reliever to be woken from a rest.
 const RELIEF_SHARE: u64 = 64;
 
@@ -70,19 +78,40 @@ impl Changes for Rows<'_> {
     }
 }
 
-/// Says that a flush is under way, while there is this.
-struct Flushing<'a>(&'a AtomicBool);
-
-impl<'a> Flushing<'a> {
-    fn begin(flushing: &'a AtomicBool) -> Self {
-        flushing.store(true, Ordering::SeqCst);
-        Self(flushing)
-    }
+/// What the flusher shares with those who write and those who wait.
+pub(crate) struct Flushes {
+    pub(crate) dirty: DirtySet,
+    /// Whose turn it is to write into the store, and the vBuckets that are gone from memory but
+    /// not yet from there. Taken before any slot.
+    pub(crate) writing: Mutex<Vec<(VbId, VbRecord)>>,
+    /// Whether marks were taken of vBuckets that have not had their turn yet.
+    pub(crate) under_way: AtomicBool,
+    /// When the commit that is under way began; 0 if none is.
+    pub(crate) commit_began_ns: AtomicU64,
+    /// Commits whose vBuckets are yet to be told.
+    pub(crate) finishing: Finishing,
+    /// Bytes that became durable since the reliever was last told of such.
+    persisted_bytes: AtomicU64,
+    /// Whether somebody looks at what is durable.
+    pub(crate) urgent: AtomicBool,
+    pub(crate) state: AtomicU8,
+    /// Why the last commit failed, until one succeeds.
+    pub(crate) failure: Mutex<Option<ErrorKind>>,
 }
 
-impl Drop for Flushing<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::SeqCst);
+impl Flushes {
+    pub(crate) fn new(vbuckets: usize) -> Self {
+        Self {
+            dirty: DirtySet::new(vbuckets),
+            writing: Mutex::default(),
+            under_way: AtomicBool::new(false),
+            commit_began_ns: AtomicU64::new(0),
+            finishing: Finishing::default(),
+            persisted_bytes: AtomicU64::new(0),
+            urgent: AtomicBool::new(false),
+            state: AtomicU8::new(FlusherState::Running as u8),
+            failure: Mutex::default(),
+        }
     }
 }
 
@@ -103,26 +132,47 @@ impl<S: KvStore> Bucket<S> {
         if self.flusher_state() == FlusherState::Failed {
             return Flushed::Failed;
         }
-        let _flushing = Flushing::begin(&self.flushing);
-        let mut waiting = self.dirty.take();
-        waiting.reverse();
-        while !waiting.is_empty() {
-            if let Err(error) = self.flush_some(&mut waiting, breathe) {
-                for vb in waiting {
-                    self.dirty.mark(vb);
-                }
-                return self.commit_failed(&error);
+        let mut waiting = self.begin_flush();
+        loop {
+            let flushed = self.go_on_with_flush(&mut waiting, breathe);
+            if waiting.is_empty() {
+                return flushed;
             }
         }
-        Flushed::Clean
+    }
+
+    /// Takes the marks there are now; each of these vBuckets is to have its turn, the last one first.
+    fn begin_flush(&self) -> Vec<VbId> {
+        self.flushes.under_way.store(true, Ordering::SeqCst);
+        let mut waiting = self.flushes.dirty.take();
+        waiting.reverse();
+        waiting
+    }
+
+    /// Makes one commit of a flush. If that fails, all that waits is marked again.
+    fn go_on_with_flush(&self, waiting: &mut Vec<VbId>, breathe: &dyn Fn()) -> Flushed {
+        let result = if waiting.is_empty() {
+            Ok(())
+        } else {
+            self.flush_some(waiting, breathe)
+        };
+        if result.is_err() {
+            for vb in waiting.drain(..) {
+                self.flushes.dirty.mark(vb);
+            }
+        }
+        if waiting.is_empty() {
+            self.flushes.under_way.store(false, Ordering::SeqCst);
+        }
+        result.map_or_else(|error| self.commit_failed(&error), |()| Flushed::Clean)
     }
 
     /// One commit. What could not be written is marked again, but for what is still in `waiting`.
     fn flush_some(&self, waiting: &mut Vec<VbId>, breathe: &dyn Fn()) -> Result<(), StoreError> {
-        let mut owed = self.writing.lock();
+        let mut owed = self.flushes.writing.lock();
         if let Err(error) = self.settle(&mut owed) {
             for (vb, _) in owed.iter() {
-                self.dirty.mark(*vb);
+                self.flushes.dirty.mark(*vb);
             }
             return Err(error);
         }
@@ -131,9 +181,11 @@ impl<S: KvStore> Bucket<S> {
             return Ok(());
         }
         let began_ns = self.clock.mono_ns().max(1);
-        self.commit_began_ns.store(began_ns, Ordering::Relaxed);
+        self.flushes
+            .commit_began_ns
+            .store(began_ns, Ordering::Relaxed);
         let result = self.commit(&batches);
-        self.commit_began_ns.store(0, Ordering::Relaxed);
+        self.flushes.commit_began_ns.store(0, Ordering::Relaxed);
         if result.is_err() {
             self.finish(batches, false, breathe);
             return result;
@@ -141,7 +193,7 @@ impl<S: KvStore> Bucket<S> {
         self.commit_succeeded();
         if changes(&batches) <= self.breaths_changes_max() {
             self.finish(batches, true, breathe);
-        } else if let Err(batches) = self.finishing.hand_over(batches) {
+        } else if let Err(batches) = self.flushes.finishing.hand_over(batches) {
             self.finish(batches, true, breathe);
         }
         Ok(())
@@ -165,22 +217,22 @@ impl<S: KvStore> Bucket<S> {
                 continue;
             };
             if dirty {
-                self.dirty.mark(vb);
+                self.flushes.dirty.mark(vb);
             }
             self.evict_flushed(vb, &garbage);
         }
         // The reliever may rest because nothing could go; now there is something.
-        let persisted = &self.persisted_bytes;
+        let persisted = &self.flushes.persisted_bytes;
         if persisted.load(Ordering::Relaxed) > self.memory.quota() / RELIEF_SHARE {
             persisted.store(0, Ordering::Relaxed);
-            if self.relieving.load(Ordering::SeqCst) {
-                self.reliever_bell.ring();
+            if self.relieving.called.load(Ordering::SeqCst) {
+                self.relieving.signal.ring();
             }
         }
     }
 
     fn breaths_changes_max(&self) -> usize {
-        if self.flooded.load(Ordering::Relaxed) {
+        if self.relieving.flooded.load(Ordering::Relaxed) {
             FLOOD_BREATHS_CHANGES_MAX
         } else {
             BREATHS_CHANGES_MAX
@@ -192,7 +244,7 @@ impl<S: KvStore> Bucket<S> {
         let mut room = Room::default();
         let mut batches = Vec::new();
         let (mut visits, mut bytes, mut items) = (0, 0, 0);
-        let flooded = self.flooded.load(Ordering::Relaxed);
+        let flooded = self.relieving.flooded.load(Ordering::Relaxed);
         let bytes_max = if flooded {
             FLOOD_COMMIT_BYTES_MAX
         } else {
@@ -249,13 +301,14 @@ impl<S: KvStore> Bucket<S> {
         Counters::add(&counters.commit_us, took_us);
         counters.commit_last_us.store(took_us, Ordering::Relaxed);
         counters.commit_times.record(took_us);
-        self.persisted_bytes
+        self.flushes
+            .persisted_bytes
             .fetch_add(info.bytes, Ordering::Relaxed);
         Ok(())
     }
 
     fn commit_succeeded(&self) {
-        if self.failure.lock().take().is_some() {
+        if self.flushes.failure.lock().take().is_some() {
             tracing::info!(bucket = self.name(), "commits succeed again");
             self.set_flusher_state(FlusherState::Running);
         }
@@ -263,7 +316,7 @@ impl<S: KvStore> Bucket<S> {
 
     fn commit_failed(&self, error: &StoreError) -> Flushed {
         Counters::add(&self.counters().commits_failed, 1);
-        let last = self.failure.lock().replace(error.kind);
+        let last = self.flushes.failure.lock().replace(error.kind);
         if error.kind.may_pass() {
             if last != Some(error.kind) {
                 tracing::error!(bucket = self.name(), %error, "commit failed; trying again");
@@ -278,5 +331,136 @@ impl<S: KvStore> Bucket<S> {
         );
         self.set_flusher_state(FlusherState::Failed);
         Flushed::Failed
+    }
+}
+
+/// Makes changes durable, a commit in each step; at the stop, until all are.
+pub(super) struct Flusher<S> {
+    bucket: Arc<Bucket<S>>,
+    /// What of a flush has not had its turn.
+    waiting: Vec<VbId>,
+    /// When the next flush may begin if nobody is in a hurry.
+    next_ns: u64,
+    /// The pause after a failed commit, which neither changes nor haste shorten: first how long,
+    /// then until when.
+    pause: Option<Duration>,
+    pause_until_ns: u64,
+    /// Once the bucket stops: how often a flush is tried still.
+    tries_left: Option<usize>,
+    breath: Bell,
+}
+
+impl<S: KvStore> Flusher<S> {
+    /// From here on large commits are left to the finisher.
+    pub(super) fn new(bucket: Arc<Bucket<S>>) -> Self {
+        bucket.flushes.finishing.open();
+        Self {
+            bucket,
+            waiting: Vec::new(),
+            next_ns: 0,
+            pause: None,
+            pause_until_ns: 0,
+            tries_left: None,
+            breath: Bell::default(),
+        }
+    }
+
+    /// What to wait for before the next flush: changes, and then more of them until the interval is
+    /// over, unless somebody looks at what is durable. `None` for nothing.
+    fn rest(&mut self, now_ns: u64) -> Option<Next> {
+        let flushes = &self.bucket.flushes;
+        if let Some(pause) = self.pause.take() {
+            self.pause_until_ns = now_ns + pause.as_nanos() as u64;
+        }
+        if now_ns < self.pause_until_ns {
+            return Some(Next::At(self.pause_until_ns));
+        }
+        if self.tries_left.is_some() {
+            return None;
+        }
+        if self.bucket.flusher_state() == FlusherState::Failed {
+            return Some(Next::OnSignal);
+        }
+        let hurried = flushes.urgent.swap(false, Ordering::SeqCst);
+        if hurried {
+            return None;
+        }
+        if flushes.dirty.rest() {
+            return Some(Next::OnSignal);
+        }
+        (now_ns < self.next_ns).then_some(Next::At(self.next_ns))
+    }
+
+    /// Lets go of the processor for a moment, so that threads which answer clients do not wait for
+    /// the end of the flusher's slice (milliseconds, however low its priority). Yielding would
+    /// give the rest of the slice away, too, and let it wait behind them for as long.
+    fn breathe(&self) {
+        if !self.bucket.flushes.urgent.load(Ordering::SeqCst) && !self.bucket.is_stopping() {
+            self.breath.wait(Some(BREATH));
+        }
+    }
+
+    /// After a flush while the bucket stops: whether it was the last one.
+    fn is_drained(&mut self, flushed: Flushed) -> bool {
+        let Some(tries_left) = &mut self.tries_left else {
+            return false;
+        };
+        self.bucket.flushes.finishing.settle();
+        let drained = flushed == Flushed::Clean && !self.bucket.flushes.dirty.any();
+        if drained || flushed == Flushed::Failed || *tries_left == 0 {
+            return true;
+        }
+        *tries_left -= 1;
+        false
+    }
+}
+
+impl<S> Drop for Flusher<S> {
+    fn drop(&mut self) {
+        self.bucket.flushes.finishing.close();
+    }
+}
+
+impl<S: KvStore> Worker for Flusher<S> {
+    fn step(&mut self, now_ns: u64) -> Next {
+        let bucket = Arc::clone(&self.bucket);
+        let stage = bucket.warmup().stage();
+        if bucket.is_stopping() && self.tries_left.is_none() {
+            self.tries_left = Some(DRAIN_TRIES);
+            (self.pause, self.pause_until_ns) = (None, 0);
+        }
+        if stage != WarmupStage::Done {
+            if self.tries_left.is_none() {
+                return Next::OnSignal;
+            }
+            if stage == WarmupStage::Loading {
+                bucket.set_flusher_state(FlusherState::Stopped);
+            }
+            return Next::Done;
+        }
+        if self.waiting.is_empty() {
+            if let Some(next) = self.rest(now_ns) {
+                return next;
+            }
+            let interval_ns = bucket.options.flush_interval_ms * 1_000_000;
+            self.next_ns = now_ns + interval_ns;
+            if bucket.flusher_state() != FlusherState::Failed {
+                self.waiting = bucket.begin_flush();
+            }
+        }
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let mut flushed = bucket.go_on_with_flush(&mut waiting, &|| self.breathe());
+        self.waiting = waiting;
+        if bucket.flusher_state() == FlusherState::Failed {
+            flushed = Flushed::Failed;
+        }
+        if self.waiting.is_empty() && self.is_drained(flushed) {
+            bucket.set_flusher_state(FlusherState::Stopped);
+            return Next::Done;
+        }
+        if let Flushed::Retry(pause) = flushed {
+            self.pause = Some(pause);
+        }
+        Next::Again
     }
 }

@@ -1,5 +1,5 @@
 //! The blocking workers of a bucket. Each is a step that does a bounded amount of work, so that
-//! a test or the simulator can call it; `threads` runs the steps in a loop.
+//! a test or the simulator can call it; the pool calls the steps of all.
 
 mod backfiller;
 mod compactor;
@@ -8,11 +8,15 @@ mod fetcher;
 mod finisher;
 mod flusher;
 mod reliever;
-mod threads;
+mod set;
 mod warmup;
 
 pub use backfiller::Backfilled;
+pub(crate) use expirer::Expiry;
+pub(crate) use fetcher::Fetches;
 pub(crate) use finisher::Finishing;
 pub use finisher::LeavesCommits;
 pub use flusher::Flushed;
-pub use threads::{Workers, yield_to_front_end};
+pub(crate) use flusher::Flushes;
+pub(crate) use reliever::Relieving;
+pub use set::Workers;

@@ -1,15 +1,17 @@
 //! The reliever: brings memory back below the low mark, rung by rung of the ladder.
 
 use std::cmp::Reverse;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 use engine::Garbage;
 use model::{Document, VbId, VbState};
-use storage::KvStore;
+use storage::{KvStore, Next, Worker};
 
 use crate::Bucket;
 use crate::holds::Hold;
 use crate::memory::{Eviction, Pressure, Relief, next_relief};
+use crate::pool::Signal;
 use crate::stats::{Counters, FlusherState};
 
 /// Table slots looked at under one lock hold: each costs a cache miss, and an allocation when
@@ -28,6 +30,12 @@ const BARE_PART_AFTER: u64 = 8;
 
 /// Cursors dropped under one lock hold.
 const CURSORS_PER_HOLD: usize = 8;
+
+/// vBuckets that documents are evicted from in one step.
+const VISITS_PER_STEP: usize = 64;
+
+/// How long the reliever rests when it could not free enough.
+const REST_NS: u64 = 100_000_000;
 
 /// Steps on the ladder in one relief.
 const RUNGS_MAX: usize = 64;
@@ -67,14 +75,81 @@ struct Tried {
     evict: bool,
 }
 
+/// A relief under way.
+struct Climb {
+    tried: Tried,
+    checkpoint_goal: u64,
+    rungs_left: usize,
+    /// The rung that takes long.
+    evicting: Option<Evicting>,
+}
+
+/// An eviction under way.
+struct Evicting {
+    /// From replicas, or from active vBuckets.
+    replicas: bool,
+    /// vBuckets to visit still.
+    left: usize,
+    /// Whether any was visited that it is about.
+    any: bool,
+}
+
+impl Evicting {
+    fn from(replicas: bool, vbuckets: u16) -> Self {
+        Self {
+            replicas,
+            left: PASSES_MAX * usize::from(vbuckets),
+            any: false,
+        }
+    }
+}
+
+/// What the reliever tells others, and they it.
+pub(crate) struct Relieving {
+    /// For the reliever.
+    pub(crate) signal: Signal,
+    /// Whether it was called and is not done.
+    pub(crate) called: AtomicBool,
+    /// Where the next pass of eviction begins.
+    next: AtomicU16,
+    /// vBuckets that had changes in memory at the last look.
+    busy: AtomicU64,
+    /// Whether fewer documents can leave memory than wait for the store: then they leave with their commits.
+    pub(crate) flooded: AtomicBool,
+    /// Whether any document could leave memory at the last look.
+    pub(crate) evictable: AtomicBool,
+    /// Whether keys leave memory with their values, by its settings or because keys alone take much of it.
+    keys_leave: AtomicBool,
+}
+
+impl Relieving {
+    pub(crate) fn new(eviction: Eviction) -> Self {
+        Self {
+            signal: Signal::default(),
+            called: AtomicBool::new(false),
+            next: AtomicU16::new(0),
+            busy: AtomicU64::new(0),
+            flooded: AtomicBool::new(false),
+            evictable: AtomicBool::new(false),
+            keys_leave: AtomicBool::new(eviction == Eviction::Documents),
+        }
+    }
+}
+
 impl<S: KvStore> Bucket<S> {
     /// Does what the ladder says until memory is below its low marks, has room for what was asked for, or
     /// nothing more can go;
     /// says whether the pressure is off then. Goes on where it stopped the last time.
     pub fn relieve_step(&self) -> bool {
+        let mut relief = self.begin_relief();
+        while !self.go_on_with_relief(&mut relief) {}
+        !self.memory.is_pressed()
+    }
+
+    fn begin_relief(&self) -> Climb {
         Counters::add(&self.counters().relief_steps, 1);
         // What waits to be flushed can neither leave memory nor, once replaced, be freed.
-        if self.dirty.any() {
+        if self.flushes.dirty.any() {
             self.hurry();
         }
         let memory = &self.memory;
@@ -83,41 +158,63 @@ impl<S: KvStore> Bucket<S> {
         } else {
             u64::MAX
         };
-        let mut tried = Tried::default();
-        for _ in 0..RUNGS_MAX {
-            let survey = self.survey();
-            let pressure = self.pressure(&survey, tried, checkpoint_goal);
-            match next_relief(&pressure) {
-                Relief::Rest | Relief::Stuck | Relief::AwaitFlush => break,
-                Relief::RemoveClosed | Relief::Expel => {
-                    self.expel_all();
-                    tried.expel = true;
-                }
-                Relief::DropCursor => {
-                    let wanted = match pressure.checkpoint_excess {
-                        0 => pressure.excess,
-                        excess => excess,
-                    };
-                    self.drop_cursors(survey.pinned, wanted);
-                }
-                Relief::Evict => {
-                    self.evict_down();
-                    tried.evict = true;
-                }
+        Climb {
+            tried: Tried::default(),
+            checkpoint_goal,
+            rungs_left: RUNGS_MAX,
+            evicting: None,
+        }
+    }
+
+    /// Takes one rung, or a part of a long one; says whether that was the last one.
+    fn go_on_with_relief(&self, relief: &mut Climb) -> bool {
+        if let Some(evicting) = &mut relief.evicting {
+            if self.evict_some(evicting) {
+                relief.evicting = None;
+            }
+            return false;
+        }
+        let ended = relief.rungs_left == 0 || self.take_rung(relief);
+        relief.rungs_left = relief.rungs_left.saturating_sub(1);
+        if ended {
+            self.memory.forget_asked();
+        }
+        ended
+    }
+
+    /// Says whether there is no rung left.
+    fn take_rung(&self, relief: &mut Climb) -> bool {
+        let survey = self.survey();
+        let pressure = self.pressure(&survey, relief.tried, relief.checkpoint_goal);
+        match next_relief(&pressure) {
+            Relief::Rest | Relief::Stuck | Relief::AwaitFlush => return true,
+            Relief::RemoveClosed | Relief::Expel => {
+                self.expel_all();
+                relief.tried.expel = true;
+            }
+            Relief::DropCursor => {
+                let wanted = match pressure.checkpoint_excess {
+                    0 => pressure.excess,
+                    excess => excess,
+                };
+                self.drop_cursors(survey.pinned, wanted);
+            }
+            Relief::Evict => {
+                relief.evicting = Some(Evicting::from(true, self.vbuckets()));
+                relief.tried.evict = true;
             }
         }
-        memory.forget_asked();
-        !memory.is_pressed()
+        false
     }
 
     /// Looks at every vBucket, and gives each its part of the memory for checkpoints: those that
     /// have changes share it.
     fn survey(&self) -> Survey {
         let mut survey = Survey::default();
-        let busy = self.relieve_busy.load(Ordering::Relaxed).max(1);
+        let busy = self.relieving.busy.load(Ordering::Relaxed).max(1);
         let tenth = self.memory.checkpoint_quota() / CHECKPOINTS_PER_VBUCKET / busy;
         let bytes_max = tenth.clamp(CHECKPOINT_BYTES_MIN, CHECKPOINT_BYTES_MAX) as usize;
-        let keys_leave = self.keys_leave.load(Ordering::Relaxed);
+        let keys_leave = self.relieving.keys_leave.load(Ordering::Relaxed);
         for vb in (0..self.vbuckets()).map(VbId) {
             let found = self.with_vbucket_for(Hold::Expel, vb, |vbucket| {
                 vbucket.set_checkpoint_bytes_max(bytes_max);
@@ -150,12 +247,13 @@ impl<S: KvStore> Bucket<S> {
                 .pinned
                 .extend(pressure.slowest.map(|(_, bytes)| (bytes, vb)));
         }
-        self.relieve_busy.store(survey.busy, Ordering::Relaxed);
+        self.relieving.busy.store(survey.busy, Ordering::Relaxed);
         let flooded = self.options.eviction.keeps_a_copy()
             && self.flusher_state() == FlusherState::Running
             && survey.evictable < survey.dirty;
-        self.flooded.store(flooded, Ordering::Relaxed);
-        self.evictable
+        self.relieving.flooded.store(flooded, Ordering::Relaxed);
+        self.relieving
+            .evictable
             .store(survey.evictable > 0, Ordering::Relaxed);
         if self.options.eviction == Eviction::Values {
             self.look_at_keys(survey.away * BARE_BYTES);
@@ -165,11 +263,11 @@ impl<S: KvStore> Bucket<S> {
 
     /// Where values leave, and the keys that stay would take `bare_bytes`: whether they leave, too, from now on.
     fn look_at_keys(&self, bare_bytes: u64) {
-        let before = self.keys_leave.load(Ordering::Relaxed);
+        let before = self.relieving.keys_leave.load(Ordering::Relaxed);
         let part = if before { BARE_PART_AFTER } else { BARE_PART };
         let after = bare_bytes > self.memory.quota() / part;
         if before != after {
-            self.keys_leave.store(after, Ordering::Relaxed);
+            self.relieving.keys_leave.store(after, Ordering::Relaxed);
             let bucket = self.name();
             tracing::info!(bucket, after, "whether keys leave memory with their values");
         }
@@ -179,7 +277,7 @@ impl<S: KvStore> Bucket<S> {
     /// table for the few documents that can go.
     fn pressure(&self, survey: &Survey, tried: Tried, checkpoint_goal: u64) -> Pressure {
         let memory = &self.memory;
-        let clock_rests = tried.evict || self.flooded.load(Ordering::Relaxed);
+        let clock_rests = tried.evict || self.relieving.flooded.load(Ordering::Relaxed);
         let checkpoints = memory.checkpoints();
         Pressure {
             excess: memory.used().saturating_sub(memory.relief_mark()),
@@ -250,37 +348,41 @@ impl<S: KvStore> Bucket<S> {
     /// meanwhile.
     pub(crate) fn call_off_relief(&self) -> bool {
         // Whoever found the flag set counted his bytes before, and they are seen here.
-        self.relieving.swap(false, Ordering::SeqCst);
+        self.relieving.called.swap(false, Ordering::SeqCst);
         let above = self.memory.is_pressed();
         if above {
-            self.relieving.store(true, Ordering::SeqCst);
+            self.relieving.called.store(true, Ordering::SeqCst);
         }
         !above
     }
 
     /// Evicts down to the low mark, from replicas first: nobody reads them. A few vBuckets get
-    /// their turn each time, so that none is emptied alone.
-    fn evict_down(&self) {
-        for replicas in [true, false] {
-            let mut next = self.relieve_next.load(Ordering::Relaxed);
-            let mut left = PASSES_MAX * usize::from(self.vbuckets());
-            let mut any = false;
-            while left > 0 && self.bytes_to_evict() > 0 {
-                let evicted = self.evict_from(VbId(next), replicas);
-                any |= !evicted.skipped;
-                next = (next + 1) % self.vbuckets();
-                left -= 1;
-                if !any && left == (PASSES_MAX - 1) * usize::from(self.vbuckets()) {
-                    break;
-                }
+    /// their turn each time, so that none is emptied alone. Says whether that is all.
+    fn evict_some(&self, evicting: &mut Evicting) -> bool {
+        let all = usize::from(self.vbuckets());
+        for _ in 0..VISITS_PER_STEP {
+            let none_there = !evicting.any && evicting.left == (PASSES_MAX - 1) * all;
+            if self.bytes_to_evict() == 0
+                || (evicting.left == 0 || none_there) && !evicting.replicas
+            {
+                return true;
             }
-            self.relieve_next.store(next, Ordering::Relaxed);
+            if evicting.left == 0 || none_there {
+                *evicting = Evicting::from(false, self.vbuckets());
+            }
+            let next = self.relieving.next.load(Ordering::Relaxed);
+            let evicted = self.evict_from(VbId(next), evicting.replicas);
+            evicting.any |= !evicted.skipped;
+            evicting.left -= 1;
+            let next = (next + 1) % self.vbuckets();
+            self.relieving.next.store(next, Ordering::Relaxed);
         }
+        false
     }
 
     /// In a flood, lets what has just become durable leave memory, down to the low mark.
     pub(crate) fn evict_flushed(&self, vb: VbId, flushed: &Garbage) {
-        if !self.flooded.load(Ordering::Relaxed) {
+        if !self.relieving.flooded.load(Ordering::Relaxed) {
             return;
         }
         // The memory that a hold looks at is asked for in the one before it, what that takes yet one
@@ -357,5 +459,64 @@ impl<S: KvStore> Bucket<S> {
                 return evicted;
             }
         }
+    }
+}
+
+/// Relieves memory, a rung in each step, once it was called and until the pressure is off.
+pub(super) struct Reliever<S> {
+    bucket: Arc<Bucket<S>>,
+    relief: Option<Climb>,
+    /// What had been evicted when the relief began.
+    evicted_before: u64,
+    /// While it rests after a relief: whether the pressure was off by then.
+    resting: Option<bool>,
+}
+
+impl<S: KvStore> Reliever<S> {
+    pub(super) fn new(bucket: Arc<Bucket<S>>) -> Self {
+        Self {
+            bucket,
+            relief: None,
+            evicted_before: 0,
+            resting: None,
+        }
+    }
+}
+
+impl<S: KvStore> Worker for Reliever<S> {
+    fn step(&mut self, now_ns: u64) -> Next {
+        let bucket = &self.bucket;
+        if bucket.is_stopping() {
+            return Next::Done;
+        }
+        // The signal that ends a rest is no call.
+        if self.resting.take() == Some(true) && bucket.call_off_relief() {
+            return Next::OnSignal;
+        }
+        if !bucket.relieving.called.load(Ordering::SeqCst) {
+            return Next::OnSignal;
+        }
+        let evicted = Counters::read(&bucket.counters().evicted);
+        let relief = self.relief.get_or_insert_with(|| {
+            self.evicted_before = evicted;
+            bucket.begin_relief()
+        });
+        if !bucket.go_on_with_relief(relief) {
+            return Next::Again;
+        }
+        self.relief = None;
+        let relieved = !bucket.memory.is_pressed();
+        let evicted = Counters::read(&bucket.counters().evicted);
+        let helped = evicted > self.evicted_before;
+        let helps = helped && !bucket.relieving.flooded.load(Ordering::Relaxed);
+        if bucket.memory.used() > bucket.memory.low_mark() && !helps {
+            // It did all it could: another pass at once would find the same.
+            self.resting = Some(relieved);
+            return Next::At(now_ns + REST_NS);
+        }
+        if relieved && bucket.call_off_relief() {
+            return Next::OnSignal;
+        }
+        Next::Again
     }
 }

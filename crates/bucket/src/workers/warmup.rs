@@ -1,10 +1,11 @@
 //! Warmup: loads every key of the store, with its value as long as memory lasts.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use engine::collections::{SharedCollections, SystemEvent};
 use model::{Document, Seqno, VbId, VbState, VbUuid};
-use storage::{ErrorKind, KvStore, StoreError};
+use storage::{ErrorKind, KvStore, Next, StoreError, Worker};
 
 use crate::Bucket;
 use crate::memory::Eviction;
@@ -12,6 +13,9 @@ use crate::stats::{Counters, FlusherState, WarmupStage};
 
 /// Rows put into the table under one lock hold.
 const ROWS_PER_HOLD: usize = 256;
+
+/// Rows loaded in one step, but for the rest of a vBucket.
+const KEYS_PER_STEP: u64 = 8192;
 
 /// Groups of events that are remembered.
 const GROUPS_MAX: usize = 32;
@@ -24,46 +28,44 @@ struct Told {
     shared: SharedCollections,
 }
 
+/// A warmup under way.
+#[derive(Default)]
+struct Load {
+    /// The vBucket that is next.
+    vb: u16,
+    /// Whether any row could be read.
+    any_read: bool,
+    told: Told,
+}
+
 impl<S: KvStore> Bucket<S> {
     /// Loads all vBuckets, then lets data operations in. `uuids` is as for [`Bucket::open`]. A vBucket with a
     /// row that cannot be read goes into quarantine, and is not served.
     ///
     /// When the workers are told to stop, it ends early and lets nothing in.
     pub fn warm_up(&self, uuids: &mut dyn FnMut() -> VbUuid) {
-        let started = self.clock.mono_ns();
+        let mut load = Load::default();
+        while !self.go_on_with_warmup(&mut load, uuids) {}
+    }
+
+    /// Loads some rows, whole vBuckets; says whether warmup has ended.
+    fn go_on_with_warmup(&self, load: &mut Load, uuids: &mut dyn FnMut() -> VbUuid) -> bool {
         let warmup = self.warmup();
-        Counters::add(&warmup.vbuckets, u64::from(self.vbuckets()));
-        let mut any_read = false;
-        let mut told = Told::default();
-        for index in 0..self.vbuckets() {
-            let mut after = Seqno::ZERO;
-            match self.load_vbucket(VbId(index), (&mut after, &mut told)) {
-                Ok(()) => any_read |= after > Seqno::ZERO,
-                // A disk that gives nothing at all is no damage of a vBucket.
-                Err(error)
-                    if error.kind == ErrorKind::Corrupt
-                        || any_read && error.kind == ErrorKind::Io =>
-                {
-                    self.put_in_quarantine(VbId(index), after, &error);
-                }
-                Err(error) => {
-                    tracing::error!(bucket = self.name(), %error, "warmup failed");
-                    self.set_flusher_state(FlusherState::Failed);
-                    warmup.set_stage(WarmupStage::Failed);
-                    return;
-                }
+        let started = self.clock.mono_ns();
+        if load.vb == 0 {
+            Counters::add(&warmup.vbuckets, u64::from(self.vbuckets()));
+        }
+        let enough = Counters::read(&warmup.keys) + KEYS_PER_STEP;
+        while load.vb < self.vbuckets() {
+            if !self.warm_up_vbucket(VbId(load.vb), load, uuids) {
+                return true;
             }
-            if self.is_stopping() {
-                return;
+            load.vb += 1;
+            if Counters::read(&warmup.keys) >= enough {
+                let took_us = self.clock.mono_ns().saturating_sub(started) / 1000;
+                Counters::add(&warmup.time_us, took_us);
+                return false;
             }
-            let uuid = uuids();
-            self.with_vbucket(VbId(index), |vbucket| {
-                let active = vbucket.state() == VbState::Active;
-                let begin_anew = active && self.begins_anew(VbId(index));
-                vbucket.finish_warmup(begin_anew.then_some(uuid));
-            });
-            self.share_collections(VbId(index));
-            Counters::add(&warmup.vbuckets_done, 1);
         }
         // Some may have stopped before they noted what the manifest had already.
         self.bring_all_to_manifest((0..self.vbuckets()).map(VbId));
@@ -71,6 +73,45 @@ impl<S: KvStore> Bucket<S> {
         let took_us = self.clock.mono_ns().saturating_sub(started) / 1000;
         Counters::add(&warmup.time_us, took_us);
         warmup.set_stage(WarmupStage::Done);
+        true
+    }
+
+    /// `false` when it is the last one, because it failed or the workers are to stop.
+    fn warm_up_vbucket(
+        &self,
+        vb: VbId,
+        load: &mut Load,
+        uuids: &mut dyn FnMut() -> VbUuid,
+    ) -> bool {
+        let mut after = Seqno::ZERO;
+        match self.load_vbucket(vb, (&mut after, &mut load.told)) {
+            Ok(()) => load.any_read |= after > Seqno::ZERO,
+            // A disk that gives nothing at all is no damage of a vBucket.
+            Err(error)
+                if error.kind == ErrorKind::Corrupt
+                    || load.any_read && error.kind == ErrorKind::Io =>
+            {
+                self.put_in_quarantine(vb, after, &error);
+            }
+            Err(error) => {
+                tracing::error!(bucket = self.name(), %error, "warmup failed");
+                self.set_flusher_state(FlusherState::Failed);
+                self.warmup().set_stage(WarmupStage::Failed);
+                return false;
+            }
+        }
+        if self.is_stopping() {
+            return false;
+        }
+        let uuid = uuids();
+        self.with_vbucket(vb, |vbucket| {
+            let active = vbucket.state() == VbState::Active;
+            let begin_anew = active && self.begins_anew(vb);
+            vbucket.finish_warmup(begin_anew.then_some(uuid));
+        });
+        self.share_collections(vb);
+        Counters::add(&self.warmup().vbuckets_done, 1);
+        true
     }
 
     /// Loads the rows of a vBucket; `after` is the seqno of the last one that could be read, `told` what
@@ -173,5 +214,45 @@ impl<S: KvStore> Bucket<S> {
         }
         // Also when the vBucket was deleted meanwhile.
         rows.clear();
+    }
+}
+
+/// Warms a bucket up, then has its other workers begin.
+pub(super) struct Warmup<S, U, F> {
+    bucket: Arc<Bucket<S>>,
+    load: Load,
+    uuids: U,
+    /// Called at the end.
+    warmed_up: Option<F>,
+}
+
+impl<S, U, F> Warmup<S, U, F> {
+    pub(super) fn new(bucket: Arc<Bucket<S>>, uuids: U, warmed_up: F) -> Self {
+        Self {
+            bucket,
+            load: Load::default(),
+            uuids,
+            warmed_up: Some(warmed_up),
+        }
+    }
+}
+
+impl<S, U, F> Worker for Warmup<S, U, F>
+where
+    S: KvStore,
+    U: FnMut() -> VbUuid + Send,
+    F: FnOnce() + Send,
+{
+    fn step(&mut self, _: u64) -> Next {
+        let bucket = &self.bucket;
+        if !bucket.is_stopping() && !bucket.go_on_with_warmup(&mut self.load, &mut self.uuids) {
+            return Next::Again;
+        }
+        if let Some(warmed_up) = self.warmed_up.take() {
+            warmed_up();
+        }
+        bucket.flushes.dirty.signal.ring();
+        bucket.compactions.signal.ring();
+        Next::Done
     }
 }

@@ -244,7 +244,13 @@ fn others_help_the_fetcher_while_the_disk_is_slow() {
         let bucket = Bucket::open(options(1, ROOMY), store, clock, &mut uuids(1)).unwrap();
         let ear = Ear::new();
         let warmed = Arc::clone(&ear);
-        let workers = Workers::start(&bucket, uuids(1000), move || warmed.wake()).unwrap();
+        let workers = Workers::start(
+            &Arc::new(bucket::Pool::new()),
+            &bucket,
+            uuids(1000),
+            move || warmed.wake(),
+        )
+        .unwrap();
         ear.listen();
         let keys: Vec<String> = (0..20).map(|index| format!("key{index}")).collect();
         for key in &keys {

@@ -18,6 +18,7 @@ mod full_eviction;
 mod history;
 mod lifecycle;
 mod policy;
+mod pool;
 mod pressure;
 mod quarantine;
 mod replica;

@@ -203,7 +203,8 @@ fn a_stop_during_warmup_lets_nothing_in_and_leaves_the_store_as_it_was() {
             }
             next()
         };
-        let workers = Arc::new(Workers::start(&bucket, held, || ()).unwrap());
+        let workers =
+            Arc::new(Workers::start(&Arc::new(bucket::Pool::new()), &bucket, held, || ()).unwrap());
         reached.listen();
         let stopping = Arc::clone(&workers);
         let stop = std::thread::Builder::new()

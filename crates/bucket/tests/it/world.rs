@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bucket::{Bell, Bucket, BucketOptions, Clock, Eviction, Wake, Workers};
+use bucket::{Bell, Bucket, BucketOptions, Clock, Eviction, Pool, Wake, Workers};
 use engine::{OpError, Outcome, StoreMode, VbConfig, Write};
 use model::{Cas, Document, Draft, Meta, Now, Seqno, VbId, VbUuid};
 use storage::{DiskOptions, DiskStore, KvStore};
@@ -116,7 +116,9 @@ pub(crate) fn running<S: KvStore>(
     let bucket = cold(options, store, first_uuid);
     let ear = Ear::new();
     let warmed = Arc::clone(&ear);
-    let workers = Workers::start(&bucket, uuids(first_uuid + 10_000), move || warmed.wake());
+    let pool = Arc::new(Pool::new());
+    let uuids = uuids(first_uuid + 10_000);
+    let workers = Workers::start(&pool, &bucket, uuids, move || warmed.wake());
     let workers = workers.unwrap();
     ear.listen();
     (bucket, workers)

@@ -19,8 +19,6 @@ use super::{NodeState, address_space, open, random_vb_uuid};
 use crate::config::StartError;
 
 const MIB: u64 = 1 << 20;
-/// Buckets of a node at most.
-const BUCKETS_MAX: usize = 30;
 
 impl NodeState {
     /// Makes a bucket, and serves it before this returns. Blocks for the disk.
@@ -30,8 +28,8 @@ impl NodeState {
         if self.bucket(&name).is_some() {
             return Err(BucketsError::Exists);
         }
-        if self.bucket_names().len() >= BUCKETS_MAX {
-            return Err(BucketsError::TooMany(BUCKETS_MAX));
+        if self.bucket_names().len() >= self.buckets_max {
+            return Err(BucketsError::TooMany(self.buckets_max));
         }
         self.check_quota(settings.bucket.quota_bytes, None)?;
         let served = {
@@ -44,9 +42,7 @@ impl NodeState {
                 return Err(BucketsError::Occupied(path));
             }
             let uuid = kept.note_made(&settings).map_err(|error| failed(&error))?;
-            let how = (self.purge_age_s, self.journal_bytes);
-            let who = (uuid, &self.clock);
-            let opened = open::open_new(settings, kept.dir.as_ref(), who, how);
+            let opened = self.launcher.open_new(settings, kept.dir.as_ref(), uuid);
             match opened.and_then(with_history) {
                 Ok(opened) => self.serve(opened),
                 Err(error) => {

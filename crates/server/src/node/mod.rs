@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::thread::JoinHandle;
 
-use bucket::{Clock, WarmupStage};
+use bucket::{Clock, Pool, WarmupStage};
 use identity::{Identity, LoginBrake, NewUser, Role};
 use management::HttpDoor;
 use model::VbUuid;
@@ -38,8 +38,8 @@ use parking_lot::{Mutex, RwLock};
 use registry::cluster_map::MapRevision;
 use registry::timings::Timings;
 use registry::{
-    ClusterSettings, Connections, Env, MapOf, NodeCounters, Ports, Registry, ServedBucket, StartAs,
-    Waits, bucket_map, global_map,
+    ClusterSettings, Connections, Env, Group, MapOf, NodeCounters, Ports, Registry, ServedBucket,
+    StartAs, Waits, bucket_map, global_map,
 };
 use replication::Follower;
 use stats::StatScope;
@@ -50,6 +50,7 @@ use crate::clock::SystemClock;
 use crate::config::{NodeConfig, StartError};
 use crate::net::{Arrival, Crew, Listener, NetState, OwnThreads, Workers, balance, watch_buffers};
 use descriptors::Descriptors;
+use open::Launcher;
 use sockets::Sockets;
 use world::World;
 
@@ -67,8 +68,9 @@ pub(crate) struct NodeState {
     cluster: RwLock<ClusterSettings>,
     /// The highest revision that a map of a dropped bucket had.
     revs: AtomicI64,
-    purge_age_s: u64,
-    journal_bytes: u64,
+    buckets_max: usize,
+    /// What each bucket is opened with.
+    launcher: Launcher,
 }
 
 impl Deref for NodeState {
@@ -297,23 +299,27 @@ fn open_state(
         epoch: 1,
         rev: i64::from(started_unix_s),
     };
-    let mut opened = open::open_buckets(config, &clock, warmed)?;
+    let launcher = Launcher {
+        clock: Arc::clone(&clock),
+        pool: Arc::new(Pool::new()),
+        purge_age_s: config.purge_age_s,
+        journal_bytes: config.journal_bytes,
+    };
+    let mut opened = open::open_buckets(config, &launcher, warmed)?;
     let of = config.replica_of.as_ref();
     let mut buckets = BTreeMap::new();
-    let mut first_group = None;
+    let mut group = Group::default();
     for bucket in opened.buckets {
         let name = bucket.bucket.name().to_owned();
         if of.is_some_and(|of| of.bucket == name) {
-            first_group = Some(bucket.group.clone());
+            group.clone_from(&bucket.group);
         }
         buckets.insert(name, Arc::new(served_at_first(bucket, ports, revision.rev)));
     }
     let crew = Arc::clone(crew);
     let own_threads = Arc::new(OwnThreads::default());
-    let (uuid, cluster) = {
-        let kept = &opened.kept.identities;
-        (kept.node_uuid.clone(), kept.cluster.clone())
-    };
+    let kept = &opened.kept.identities;
+    let (uuid, cluster) = (kept.node_uuid.clone(), kept.cluster.clone());
     let world = Arc::new(World::new(opened.kept, Arc::clone(&own_threads)));
     let registry = Arc::new(Registry {
         clock,
@@ -335,11 +341,7 @@ fn open_state(
         started_unix_s,
         uuid,
         buckets: RwLock::new(buckets),
-        global_map: RwLock::new(global_map(
-            ports,
-            &first_group.unwrap_or_default(),
-            revision,
-        )),
+        global_map: RwLock::new(global_map(ports, &group, revision)),
     });
     let tls = opened.tls.take();
     let net = Arc::new(NetState {
@@ -355,8 +357,8 @@ fn open_state(
         world,
         cluster: RwLock::new(cluster),
         revs: AtomicI64::new(0),
-        purge_age_s: config.purge_age_s,
-        journal_bytes: config.journal_bytes,
+        buckets_max: config.buckets_max,
+        launcher,
     }))
 }
 

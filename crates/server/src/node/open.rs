@@ -1,9 +1,8 @@
 //! Opens the buckets of a configuration and starts their workers.
 
-use std::path::Path;
 use std::sync::{Arc, mpsc};
 
-use bucket::{Bucket, BucketOptions, Clock, Workers};
+use bucket::{Bucket, BucketOptions, Clock, Pool, Workers};
 use engine::VbConfig;
 use model::DurabilityLevel;
 use registry::{
@@ -12,8 +11,7 @@ use registry::{
 };
 use replication::ReplicaOf;
 use storage::{
-    DiskOptions, DiskStore, ErrorKind, KvStore as _, OpenError, OpenErrorKind,
-    Opened as OpenedStore, StoreError,
+    DiskOptions, DiskStore, ErrorKind, KvStore as _, OpenError, OpenErrorKind, StoreError, Threads,
 };
 use tls::{Tls, TlsOptions};
 use tokio::sync::watch;
@@ -52,10 +50,28 @@ pub(super) struct Opened {
     pub(super) tls: Option<Tls>,
 }
 
+/// What each bucket of the node is opened with.
+pub(super) struct Launcher {
+    pub(super) clock: Arc<dyn Clock>,
+    /// Runs the workers of all buckets.
+    pub(super) pool: Arc<Pool>,
+    pub(super) purge_age_s: u64,
+    pub(super) journal_bytes: u64,
+}
+
+/// Where a bucket is told apart from others, and what it is among the nodes that have it.
+struct Known<'a> {
+    uuid: String,
+    /// Of its map.
+    epoch: i64,
+    standing: Standing,
+    follows: Option<&'a ReplicaOf>,
+}
+
 /// Opens every bucket; `warmed` counts those whose warmup ended.
 pub(super) fn open_buckets(
     config: &NodeConfig,
-    clock: &Arc<dyn Clock>,
+    launcher: &Launcher,
     warmed: &watch::Sender<usize>,
 ) -> Result<Opened, StartError> {
     let (dir, identities) = match &config.data_dir {
@@ -72,7 +88,7 @@ pub(super) fn open_buckets(
     // All stores first: nothing runs if one of them is refused.
     let mut stores = Stores::default();
     for settings in &wanted {
-        let opened = open_store(&settings.bucket, kept.dir.as_ref(), config.journal_bytes);
+        let opened = launcher.open_store(&settings.bucket, kept.dir.as_ref());
         stores
             .0
             .push(opened.map_err(|error| stores.refused(error))?);
@@ -80,16 +96,18 @@ pub(super) fn open_buckets(
     let tls = open_tls(config).map_err(|error| stores.refused(error))?;
     let mut buckets = Vec::new();
     for settings in wanted {
-        let (store, clean) = stores.0.remove(0);
+        let store = stores.0.remove(0);
         let name = &settings.bucket.name;
-        let uuid = (kept.identities.bucket(name), kept.identities.epoch(name));
         let of = config.replica_of.as_ref();
-        let of = of.filter(|of| of.bucket == *name);
-        let part = (kept.identities.standing(name), of);
-        let how = (clean, part, config.purge_age_s);
+        let known = Known {
+            uuid: kept.identities.bucket(name),
+            epoch: kept.identities.epoch(name),
+            standing: kept.identities.standing(name),
+            follows: of.filter(|of| of.bucket == *name),
+        };
         let warmed = warmed.clone();
         let done = move || warmed.send_modify(|count| *count += 1);
-        match start(settings, store, how, (uuid, clock, done)) {
+        match launcher.start(settings, store, known, done) {
             Ok(opened) => buckets.push(opened),
             Err(error) => {
                 stop(&buckets);
@@ -161,66 +179,106 @@ fn wanted(config: &NodeConfig, kept: &Kept) -> Vec<BucketSettings> {
     configured.into_iter().chain(made).collect()
 }
 
-/// Opens one more bucket while the node runs, and waits until it serves. There must be no store
-/// of its name yet.
-pub(super) fn open_new(
-    settings: BucketSettings,
-    dir: Option<&DataDir>,
-    (uuid, clock): (String, &Arc<dyn Clock>),
-    (purge_age_s, journal_bytes): (u64, u64),
-) -> Result<OpenedBucket, StartError> {
-    let (store, clean) = open_store(&settings.bucket, dir, journal_bytes)?;
-    let (done, warm) = mpsc::channel();
-    let done = move || drop(done);
-    let how = (clean, (Standing::default(), None), purge_age_s);
-    let opened = start(settings, store, how, ((uuid, 1), clock, done))?;
-    // An empty store is loaded at once. Nothing is ever sent: the channel ends with the warmup.
-    for () in warm {}
-    Ok(opened)
-}
-
-fn open_store(
-    bucket: &BucketConfig,
-    dir: Option<&DataDir>,
-    journal_bytes: u64,
-) -> Result<(Store, bool), StartError> {
-    match (bucket.kind, dir) {
-        (BucketKind::Couchbase, Some(dir)) => {
-            let path = dir.bucket(&bucket.name);
-            let (store, opened) = open_behind_front_end(&path, journal_bytes)?;
-            if !opened.clean {
-                tracing::warn!(bucket = bucket.name, "the last stop was not a clean one");
-            }
-            Ok((Store::Disk(Box::new(store)), opened.clean))
-        }
-        _ => Ok((Store::in_memory(), true)),
+impl Launcher {
+    /// Opens one more bucket while the node runs, and waits until it serves. There must be no store
+    /// of its name yet.
+    pub(super) fn open_new(
+        &self,
+        settings: BucketSettings,
+        dir: Option<&DataDir>,
+        uuid: String,
+    ) -> Result<OpenedBucket, StartError> {
+        let store = self.open_store(&settings.bucket, dir)?;
+        let (done, warm) = mpsc::channel();
+        let done = move || drop(done);
+        let known = Known {
+            uuid,
+            epoch: 1,
+            standing: Standing::default(),
+            follows: None,
+        };
+        let opened = self.start(settings, store, known, done)?;
+        // An empty store is loaded at once. Nothing is ever sent: the channel ends with the warmup.
+        for () in warm {}
+        Ok(opened)
     }
-}
 
-/// Opens a store in a thread that has stepped back, so that the store's own threads, which
-/// inherit its priority, merge tables behind the threads that answer clients.
-fn open_behind_front_end(
-    path: &Path,
-    journal_bytes: u64,
-) -> Result<(DiskStore, OpenedStore), StartError> {
-    let system = |reason: String| StartError::System(format!("opening the store: {reason}"));
-    let path = path.to_owned();
-    let thread = std::thread::Builder::new()
-        .name("open-store".into())
-        .spawn(move || {
-            bucket::yield_to_front_end();
-            let options = DiskOptions {
-                journal_bytes,
-                ..DiskOptions::default()
-            };
-            DiskStore::open(&path, options)
-        });
-    let opened = thread
-        .map_err(|error| system(address_space::no_thread(&error)))?
-        .join();
-    opened
-        .map_err(|_| system("its thread panicked".into()))?
-        .map_err(|error| start_error(&error))
+    /// The store of a bucket, and whether its last stop was a clean one.
+    fn open_store(
+        &self,
+        bucket: &BucketConfig,
+        dir: Option<&DataDir>,
+    ) -> Result<(Store, bool), StartError> {
+        match (bucket.kind, dir) {
+            (BucketKind::Couchbase, Some(dir)) => {
+                let path = dir.bucket(&bucket.name);
+                let options = DiskOptions {
+                    journal_bytes: self.journal_bytes,
+                    ..DiskOptions::default()
+                };
+                let threads = Arc::clone(&self.pool) as Arc<dyn Threads>;
+                let (store, opened) = DiskStore::open_with(threads, &path, options)
+                    .map_err(|error| start_error(&error))?;
+                if !opened.clean {
+                    tracing::warn!(bucket = bucket.name, "the last stop was not a clean one");
+                }
+                Ok((Store::Disk(Box::new(store)), opened.clean))
+            }
+            _ => Ok((Store::in_memory(), true)),
+        }
+    }
+
+    fn start(
+        &self,
+        settings: BucketSettings,
+        (store, clean): (Store, bool),
+        known: Known<'_>,
+        done: impl FnOnce() + Send + 'static,
+    ) -> Result<OpenedBucket, StartError> {
+        let config = &settings.bucket;
+        let eviction = config.eviction(matches!(store, Store::Disk(_)));
+        let options = BucketOptions {
+            name: config.name.clone(),
+            vbuckets: VBUCKETS,
+            quota_bytes: config.quota_bytes,
+            vb: Arc::new(VbConfig {
+                hash_seed: random_u64(),
+                value_bytes_max: VALUE_BYTES_MAX,
+                system_bytes_max: SYSTEM_BYTES_MAX,
+                evicts_keys: eviction == EvictionPolicy::Documents,
+                // Without a disk nothing can be promised to be on one.
+                durability_max: match store {
+                    Store::Disk(_) => DurabilityLevel::PersistToMajority,
+                    Store::Memory(_) => DurabilityLevel::Majority,
+                },
+                durability_min: config.durability_min,
+                max_ttl_s: settings.max_ttl_s,
+                ..VbConfig::default()
+            }),
+            clean,
+            eviction,
+            expiry_pass_s: EXPIRY_PASS_S,
+            history: settings.history.retention(),
+            purge_age_s: match config.kind {
+                BucketKind::Couchbase => self.purge_age_s,
+                BucketKind::Ephemeral => PURGE_AGE_EPHEMERAL_S,
+            },
+            flush_interval_ms: FLUSH_INTERVAL_MS,
+        };
+        let bucket = Bucket::open(options, store, Arc::clone(&self.clock), &mut random_vb_uuid)
+            .map_err(|error| StartError::DataFormat(format!("bucket {}: {error}", config.name)))?;
+        let group = take_part(&bucket, &known.standing, known.follows)?;
+        let workers = Workers::start(&self.pool, &bucket, random_vb_uuid, done)
+            .map_err(|error| StartError::System(address_space::no_thread(&error)))?;
+        Ok(OpenedBucket {
+            bucket,
+            workers,
+            uuid: known.uuid,
+            settings,
+            epoch: known.epoch,
+            group,
+        })
+    }
 }
 
 fn start_error(error: &OpenError) -> StartError {
@@ -271,65 +329,11 @@ fn forget_manifest(bucket: &Bucket<Store>) -> Result<(), StartError> {
         .map_err(|error| StartError::DataAccess(format!("bucket {}: {error}", bucket.name())))
 }
 
-fn start(
-    settings: BucketSettings,
-    store: Store,
-    (clean, part, purge_age_s): (bool, (Standing, Option<&ReplicaOf>), u64),
-    ((uuid, epoch), clock, done): (
-        (String, i64),
-        &Arc<dyn Clock>,
-        impl FnOnce() + Send + 'static,
-    ),
-) -> Result<OpenedBucket, StartError> {
-    let config = &settings.bucket;
-    let eviction = config.eviction(matches!(store, Store::Disk(_)));
-    let options = BucketOptions {
-        name: config.name.clone(),
-        vbuckets: VBUCKETS,
-        quota_bytes: config.quota_bytes,
-        vb: Arc::new(VbConfig {
-            hash_seed: random_u64(),
-            value_bytes_max: VALUE_BYTES_MAX,
-            system_bytes_max: SYSTEM_BYTES_MAX,
-            evicts_keys: eviction == EvictionPolicy::Documents,
-            // Without a disk nothing can be promised to be on one.
-            durability_max: match store {
-                Store::Disk(_) => DurabilityLevel::PersistToMajority,
-                Store::Memory(_) => DurabilityLevel::Majority,
-            },
-            durability_min: config.durability_min,
-            max_ttl_s: settings.max_ttl_s,
-            ..VbConfig::default()
-        }),
-        clean,
-        eviction,
-        expiry_pass_s: EXPIRY_PASS_S,
-        history: settings.history.retention(),
-        purge_age_s: match config.kind {
-            BucketKind::Couchbase => purge_age_s,
-            BucketKind::Ephemeral => PURGE_AGE_EPHEMERAL_S,
-        },
-        flush_interval_ms: FLUSH_INTERVAL_MS,
-    };
-    let bucket = Bucket::open(options, store, Arc::clone(clock), &mut random_vb_uuid)
-        .map_err(|error| StartError::DataFormat(format!("bucket {}: {error}", config.name)))?;
-    let group = take_part(&bucket, &part)?;
-    let workers = Workers::start(&bucket, random_vb_uuid, done)
-        .map_err(|error| StartError::System(address_space::no_thread(&error)))?;
-    Ok(OpenedBucket {
-        bucket,
-        workers,
-        uuid,
-        settings,
-        epoch,
-        group,
-    })
-}
-
 /// Makes of the vBuckets what they are in the group of nodes that have the bucket.
 fn take_part(
     bucket: &Bucket<Store>,
-    (standing, of): &(Standing, Option<&ReplicaOf>),
+    standing: &Standing,
+    of: Option<&ReplicaOf>,
 ) -> Result<Group, StartError> {
     let name = bucket.name();
     let not_replica = |own| StartError::NotReplica {

@@ -113,6 +113,10 @@ pub(crate) struct ServeArgs {
     /// of each bucket [default: 32] [env: SETTEE_JOURNAL]
     #[arg(long, value_name = "MIB")]
     pub(crate) journal: Option<String>,
+    /// Buckets that there may be, with those made while the node runs [default: 100]
+    /// [env: SETTEE_BUCKETS_MAX]
+    #[arg(long, value_name = "N")]
+    pub(crate) buckets_max: Option<String>,
     /// Threads that serve connections [default: one per processor] [env: SETTEE_THREADS]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<String>,
@@ -146,6 +150,7 @@ impl ServeArgs {
             ("ports-file", &self.ports_file),
             ("purge-age", &self.purge_age),
             ("journal", &self.journal),
+            ("buckets-max", &self.buckets_max),
             ("threads", &self.threads),
             ("log-level", &self.log_level),
             ("log-format", &self.log_format),

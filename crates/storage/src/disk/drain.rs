@@ -29,7 +29,7 @@ const RUNS_MORE: usize = 32;
 const PAUSE_MAX: Duration = Duration::from_millis(400);
 
 /// How often a drain that waits for merging looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// A drain that nobody waits for sleeps for a moment after so many bytes of rows, which take some
 /// 100 us: threads that answer clients need not wait for the end of its slice.
@@ -83,17 +83,30 @@ impl Drain {
     /// Cost: some nine syncs. While it writes, rows can be read, and the current journal is
     /// written into.
     pub(crate) fn run(&self, sealed: &Sealed, direct: Option<Direct<'_>>) -> Result<(), Stuck> {
-        self.wait_for_merging();
+        let mut waited = Duration::ZERO;
+        while self.waits_for_merging(waited) {
+            std::thread::sleep(LOOK_AGAIN);
+            waited += LOOK_AGAIN;
+        }
+        self.run_at_once(sealed, direct)
+    }
+
+    /// The same, however far merging is behind.
+    pub(crate) fn run_at_once(
+        &self,
+        sealed: &Sealed,
+        direct: Option<Direct<'_>>,
+    ) -> Result<(), Stuck> {
         let Some(layer) = self.front.read().sealed.clone() else {
             return Ok(());
         };
-        let counts = &self.merging.counts;
+        let background = &self.merging.background;
         let added = self
             .merging
             .tables
             .add(sealed.generation, || self.write(sealed, &layer, direct));
         if added.is_err() {
-            counts.runs_failed.fetch_add(1, Ordering::Relaxed);
+            background.runs_failed.fetch_add(1, Ordering::Relaxed);
             return added;
         }
         // Only now: until here the same rows are seen twice, which does no harm.
@@ -164,23 +177,14 @@ impl Drain {
         }
     }
 
-    /// Waits until merging has caught up somewhat, unless it cannot.
-    fn wait_for_merging(&self) {
-        let merged = usize::from(self.merging.runs_merged());
-        let mut waited = Duration::ZERO;
-        while !self.merging.is_failing() {
-            let more = self
-                .merging
-                .tables
-                .rows
-                .l0_table_count()
-                .saturating_sub(merged);
-            if more <= RUNS_MORE && waited >= pause_for(more) {
-                break;
-            }
-            std::thread::sleep(LOOK_AGAIN);
-            waited += LOOK_AGAIN;
+    /// Whether merging is to catch up somewhat after so long a wait, and can.
+    pub(crate) fn waits_for_merging(&self, waited: Duration) -> bool {
+        if self.merging.is_failing() {
+            return false;
         }
+        let runs = self.merging.tables.rows.l0_table_count();
+        let more = runs.saturating_sub(usize::from(self.merging.runs_merged()));
+        more > RUNS_MORE || waited < pause_for(more)
     }
 }
 

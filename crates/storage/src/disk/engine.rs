@@ -35,7 +35,7 @@ use super::front::{Found, Front, Layer, RECORD, Staged};
 use super::journal::{Entry, Group, Journal};
 use super::kept::{Kept, TakingOver};
 use super::layout::Directory;
-use super::merge::{Counts, Merger, Stuck, Tables};
+use super::merge::{Background, Merger, Stuck, Tables};
 use super::per_vb::PerVb;
 use super::room::Room;
 use super::survey::{Acknowledged, ROWS_END, Survey, vbs};
@@ -135,7 +135,7 @@ impl Engine {
     pub(crate) fn open(
         directory: &Directory,
         options: &DiskOptions,
-        counts: &Arc<Counts>,
+        background: &Arc<Background>,
         acknowledged: &Acknowledged,
     ) -> Result<Self, EngineError> {
         directory.check_database()?;
@@ -180,7 +180,7 @@ impl Engine {
         };
         let (front, journal) = (Arc::new(RwLock::new(front)), Arc::new(Mutex::new(journal)));
         let tables = Tables::new(rows.clone(), db.clone(), drained, Arc::clone(&kept));
-        let merger = Merger::start(tables, Arc::clone(counts), options)?;
+        let merger = Merger::start(tables, Arc::clone(background), options)?;
         let drain = Drain {
             merging: Arc::clone(&merger.shared),
             front: Arc::clone(&front),

@@ -40,6 +40,7 @@ mod room;
 mod salvage;
 mod survey;
 mod tails;
+mod threads;
 mod view;
 mod writer;
 
@@ -55,6 +56,7 @@ use crate::port::{
     CommitInfo, Compacted, DamagedRow, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, Upkeep,
     VbBatch, Want,
 };
+use crate::work::Threads;
 use crate::{ErrorKind, HistoryKept, HistoryLimits, StoreError};
 use engine::{Engine, EngineError};
 use layout::Directory;
@@ -135,7 +137,7 @@ pub struct DiskStore {
     writer: Mutex<Writer>,
     /// `None` while it is opened again, and after closing.
     engine: RwLock<Option<Arc<Engine>>>,
-    counts: Arc<merge::Counts>,
+    background: Arc<merge::Background>,
     /// The directory says that there is a manifest.
     manifest_noted: AtomicBool,
 }
@@ -149,13 +151,26 @@ impl DiskStore {
     /// Cost: reads one record per vBucket, replays the journal ([`DiskOptions::journal_bytes`] and one commit of it);
     /// making a store takes 34 syncs, 31 of them the database's.
     pub fn open(path: &Path, options: DiskOptions) -> Result<(Self, Opened), OpenError> {
+        Self::open_with(threads::OwnThreads::shared(), path, options)
+    }
+
+    /// [`DiskStore::open`], with what runs in the background run by `threads` instead of threads of
+    /// its own.
+    ///
+    /// # Errors
+    /// As [`DiskStore::open`].
+    pub fn open_with(
+        threads: Arc<dyn Threads>,
+        path: &Path,
+        options: DiskOptions,
+    ) -> Result<(Self, Opened), OpenError> {
         let mut directory = Directory::lock(path)?;
         let fresh = directory.is_fresh();
-        let counts = Arc::default();
+        let background = Arc::new(merge::Background::new(threads));
         let io =
             |error: std::io::Error| open_error(path, layout::io_kind(&error), &error.to_string());
         let acknowledged = tails::read(&directory.tails()).map_err(io)?;
-        let engine = Engine::open(&directory, &options, &counts, &acknowledged)
+        let engine = Engine::open(&directory, &options, &background, &acknowledged)
             .map_err(|error| engine_open_error(&directory, error))?;
         let engine = Arc::new(engine);
         let found = engine
@@ -175,9 +190,9 @@ impl DiskStore {
         let store = Self {
             path: path.to_owned(),
             options,
-            writer: Mutex::new(Writer::new(directory, tails, &found, &counts)),
+            writer: Mutex::new(Writer::new(directory, tails, &found, &background)),
             engine: RwLock::new(Some(engine)),
-            counts,
+            background,
             manifest_noted: AtomicBool::new(false),
         };
         let opened = Opened {
@@ -341,7 +356,7 @@ impl KvStore for DiskStore {
     }
 
     fn upkeep(&self) -> Upkeep {
-        self.counts.upkeep()
+        self.background.upkeep()
     }
 
     fn close(&self) -> Result<(), StoreError> {

@@ -13,7 +13,7 @@ use super::commit::Unwritten;
 use super::engine::{Engine, EngineError, read_error};
 use super::layout::{Directory, available_bytes};
 use super::memo::{Memo, Memos, Name, name};
-use super::merge::{Counts, Stuck};
+use super::merge::{Background, Stuck};
 use super::tails::{Tail, Tails};
 use super::view::View;
 use crate::record::{StoredVb, row_meta};
@@ -56,7 +56,7 @@ pub(crate) struct Writer {
     last_commit: u64,
     last_epoch: u64,
     waited: bool,
-    counts: Arc<Counts>,
+    background: Arc<Background>,
 }
 
 impl Writer {
@@ -64,7 +64,7 @@ impl Writer {
         directory: Directory,
         tails: Tails,
         found: &[(VbId, StoredVb)],
-        counts: &Arc<Counts>,
+        background: &Arc<Background>,
     ) -> Self {
         let stored = found.iter().map(|(_, stored)| stored.commit);
         let last_commit = stored.chain(tails.all().map(|(_, tail)| tail.commit)).max();
@@ -79,7 +79,7 @@ impl Writer {
             last_commit: last_commit.unwrap_or(0),
             last_epoch: 0,
             waited: false,
-            counts: Arc::clone(counts),
+            background: Arc::clone(background),
         }
     }
 
@@ -294,7 +294,7 @@ impl Writer {
             error @ EngineError::Record(..) => error.into_store_error(during),
         };
         let acknowledged: Vec<_> = self.tails.all().collect();
-        let engine = Engine::open(directory, options, &self.counts, &acknowledged);
+        let engine = Engine::open(directory, options, &self.background, &acknowledged);
         let engine = Arc::new(engine.map_err(failed)?);
         let found = engine.recover().map_err(failed)?;
         self.adopt(&engine, found, during)?;

@@ -264,3 +264,19 @@ fn buckets_fit_into_the_quota_of_the_node() {
     adjust(more).unwrap();
     node.shutdown().unwrap();
 }
+
+#[test]
+fn one_bucket_too_many_is_told_the_limit() {
+    let place = tempfile::tempdir().unwrap();
+    let mut config = config(Some(place.path()), vec![bucket("default")]);
+    config.buckets_max = 2;
+    let node = started(&config, Waits::default());
+    make(&node, shop(false)).unwrap();
+    let mut another = shop(false);
+    another.bucket.name = "another".into();
+    let refused = make(&node, another.clone()).unwrap_err();
+    assert_eq!(refused.to_string(), "Cannot create more than 2 buckets");
+    drop_shop(&node).unwrap();
+    make(&node, another).unwrap();
+    node.shutdown().unwrap();
+}

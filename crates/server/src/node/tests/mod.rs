@@ -59,6 +59,7 @@ pub(crate) fn config(data_dir: Option<&Path>, buckets: Vec<BucketConfig>) -> Nod
         threads: 1,
         purge_age_s: 259_200,
         journal_bytes: 32 << 20,
+        buckets_max: 100,
     }
 }
 

@@ -27,7 +27,8 @@ const QUOTA_MIB_DEFAULT: u64 = 256;
 const QUOTA_MIB_MIN: u64 = 16;
 /// 16 TiB: above it a number is a mistake, and arithmetic in bytes stays far from overflow.
 const QUOTA_MIB_MAX: u64 = 16 * 1024 * 1024;
-const BUCKETS_MAX: usize = 30;
+const BUCKETS_MAX: usize = 1000;
+const BUCKETS_MAX_DEFAULT: usize = 100;
 const THREADS_MAX: usize = 1024;
 const BUCKET_NAME: &str = "must be 1 to 100 of A-Z a-z 0-9 _ - . %, not starting with a dot";
 const PASSWORD_BYTES_MAX: usize = 1024;
@@ -75,6 +76,7 @@ impl ServeConfig {
     /// # Errors
     /// The first mistake found.
     pub(super) fn from_settings(settings: &Settings) -> Result<Self, ConfigError> {
+        let buckets_max = buckets_max(settings)?;
         let node = NodeConfig {
             data_dir: data_dir(settings)?,
             listen: parse(settings, "listen", "must be an IP address", |v| {
@@ -90,7 +92,8 @@ impl ServeConfig {
             certificate: certificate(settings)?,
             username: username(settings)?,
             password: password(settings)?,
-            buckets: buckets(settings)?,
+            buckets: buckets(settings, buckets_max)?,
+            buckets_max,
             replica_of: replica_of(settings)?,
             threads: threads(settings)?,
             purge_age_s: purge_age(settings)?,
@@ -448,7 +451,16 @@ fn log_format(settings: &Settings) -> Result<LogFormat, ConfigError> {
     Ok(format.unwrap_or(LogFormat::Human))
 }
 
-fn buckets(settings: &Settings) -> Result<Vec<BucketConfig>, ConfigError> {
+fn buckets_max(settings: &Settings) -> Result<usize, ConfigError> {
+    let allowed = format!("must be a number from 1 to {BUCKETS_MAX}");
+    let given = parse(settings, "buckets-max", &allowed, |value| {
+        let number = value.parse().ok();
+        number.filter(|max| (1..=BUCKETS_MAX).contains(max))
+    })?;
+    Ok(given.unwrap_or(BUCKETS_MAX_DEFAULT))
+}
+
+fn buckets(settings: &Settings, max: usize) -> Result<Vec<BucketConfig>, ConfigError> {
     let Some(given) = settings.get("bucket") else {
         return Ok(vec![
             bucket("default").expect("the default bucket's name is allowed"),
@@ -462,8 +474,9 @@ fn buckets(settings: &Settings) -> Result<Vec<BucketConfig>, ConfigError> {
         if !names.insert(bucket.name.clone()) {
             return Err(fail("must not be given twice"));
         }
-        if names.len() > BUCKETS_MAX {
-            return Err(fail("is one too many, 30 buckets are allowed"));
+        if names.len() > max {
+            let allowed = format!("is one too many, --buckets-max allows {max}");
+            return Err(fail(&allowed));
         }
         buckets.push(bucket);
     }

@@ -64,6 +64,7 @@ fn every_setting_arrives() {
         ("threads", "3"),
         ("purge-age", "5184000"),
         ("journal", "3"),
+        ("buckets-max", "7"),
         ("log-level", "trace"),
         ("log-format", "json"),
     ]);
@@ -94,6 +95,7 @@ fn every_setting_arrives() {
             bucket("a", 64, BucketKind::Couchbase, EvictionPolicy::Values),
             bucket("b", 100, BucketKind::Ephemeral, EvictionPolicy::None),
         ],
+        buckets_max: 7,
         replica_of: None,
         threads: 3,
         purge_age_s: 5_184_000,
@@ -165,6 +167,8 @@ fn a_mistake_is_one_line_with_key_value_and_what_is_allowed() {
         ),
         ("log-format", "xml", "must be human or json"),
         ("purge-age", "5184001", age),
+        ("buckets-max", "0", "must be a number from 1 to 1000"),
+        ("buckets-max", "1001", "must be a number from 1 to 1000"),
         ("purge-age", "-1", age),
         ("purge-age", "3d", age),
         ("memory", "maybe", "must be true or false"),
@@ -259,13 +263,15 @@ fn buckets_are_checked_part_by_part() {
 fn buckets_are_distinct_and_not_too_many() {
     let twice = line(&[("bucket", "a"), ("bucket", "a:64")]);
     assert_eq!(twice, "--bucket \"a:64\": must not be given twice");
-    let names: Vec<String> = (0..31).map(|n| format!("b{n}")).collect();
+    let names: Vec<String> = (0..101).map(|n| format!("b{n}")).collect();
     let many: Vec<(&str, &str)> = names.iter().map(|name| ("bucket", name.as_str())).collect();
-    assert_eq!(config(&many[..30]).node.buckets.len(), 30);
+    assert_eq!(config(&many[..100]).node.buckets.len(), 100);
     assert_eq!(
         line(&many),
-        "--bucket \"b30\": is one too many, 30 buckets are allowed"
+        "--bucket \"b100\": is one too many, --buckets-max allows 100"
     );
+    let more: Vec<_> = many.into_iter().chain([("buckets-max", "101")]).collect();
+    assert_eq!(config(&more).node.buckets.len(), 101);
 }
 
 #[test]

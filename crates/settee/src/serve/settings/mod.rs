@@ -11,9 +11,10 @@ use crate::connect::first_line;
 use crate::exit::Sysexit;
 
 /// Every setting, sorted. `config` itself names the file and so is no key of it.
-pub(super) const KEYS: [&str; 29] = [
+pub(super) const KEYS: [&str; 30] = [
     "advertise",
     "bucket",
+    "buckets-max",
     "data-dir",
     "demote",
     "http-port",

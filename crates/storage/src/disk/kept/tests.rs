@@ -450,8 +450,9 @@ fn an_earlier_store_has_no_references_until_it_is_one_of_this() {
     fs::remove_file(path.join(NAME)).unwrap();
     let directory = super::super::layout::Directory::lock(path).unwrap();
     let kept = || {
-        let engine =
-            super::super::engine::Engine::open(&directory, &options(), &Arc::default(), &[]);
+        let threads = super::super::threads::OwnThreads::shared();
+        let background = Arc::new(super::super::merge::Background::new(threads));
+        let engine = super::super::engine::Engine::open(&directory, &options(), &background, &[]);
         engine.ok().unwrap().kept.is_begun()
     };
     assert!(!kept());

@@ -1,4 +1,4 @@
-//! Merging: runs of tables that lie side by side become one, in a thread of ours.
+//! Merging: runs of tables that lie side by side become one, in the background.
 //!
 //! The database would do it in a thread of its own, but takes no write any more once a merge has
 //! failed. Here a failed merge is given up whole and tried again.
@@ -7,17 +7,16 @@ mod plan;
 mod tables;
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{Builder, JoinHandle};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fjall::AbstractTree;
 use fjall::compaction::Leveled;
-use parking_lot::{Condvar, Mutex};
 
 use super::DiskOptions;
 use crate::port::Upkeep;
+use crate::work::{Duty, Next, Running, Threads, Worker};
 
 use plan::Sizes;
 pub(crate) use tables::{Stuck, Tables};
@@ -35,9 +34,9 @@ pub(crate) fn pause_after(failures: u32) -> Duration {
     doubled.min(PAUSE_MAX)
 }
 
-/// What was done in the background, over all openings of a store.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
+/// What is done in the background, over all openings of a store: by which threads, and how often.
+pub(crate) struct Background {
+    pub(crate) threads: Arc<dyn Threads>,
     pub(crate) merges: AtomicU64,
     pub(crate) merges_failed: AtomicU64,
     pub(crate) runs_failed: AtomicU64,
@@ -45,7 +44,17 @@ pub(crate) struct Counts {
     failing: AtomicBool,
 }
 
-impl Counts {
+impl Background {
+    pub(crate) fn new(threads: Arc<dyn Threads>) -> Self {
+        Self {
+            threads,
+            merges: AtomicU64::default(),
+            merges_failed: AtomicU64::default(),
+            runs_failed: AtomicU64::default(),
+            failing: AtomicBool::default(),
+        }
+    }
+
     /// As the port tells it.
     pub(crate) fn upkeep(&self) -> Upkeep {
         Upkeep {
@@ -56,63 +65,29 @@ impl Counts {
     }
 }
 
-/// What the thread is told.
-#[derive(Default)]
-struct Told {
-    /// A run was added.
-    rung: bool,
-    stop: bool,
-}
-
-/// What the thread and those who tell it share.
+/// What the merger and those who tell it share.
 pub(crate) struct Shared {
     pub(crate) tables: Tables,
-    pub(crate) counts: Arc<Counts>,
+    pub(crate) background: Arc<Background>,
     options: DiskOptions,
-    told: Mutex<Told>,
-    bell: Condvar,
+    /// There is another run.
+    rung: AtomicBool,
+    stop: AtomicBool,
+    merger: OnceLock<Box<dyn Running>>,
 }
 
 impl Shared {
     /// Tells that there is another run.
     pub(crate) fn ring(&self) {
-        self.told.lock().rung = true;
-        self.bell.notify_one();
+        self.rung.store(true, Ordering::SeqCst);
+        if let Some(merger) = self.merger.get() {
+            merger.ring();
+        }
     }
 
     /// Whether waiting for a merge may take for ever.
     pub(crate) fn is_failing(&self) -> bool {
-        self.counts.failing.load(Ordering::SeqCst)
-    }
-
-    /// Waits until there is another run, at most for `pause`.
-    fn wait(&self, pause: Option<Duration>) -> Woken {
-        let mut told = self.told.lock();
-        loop {
-            if told.stop {
-                return Woken::Stop;
-            }
-            if std::mem::take(&mut told.rung) {
-                return Woken::Rung;
-            }
-            match pause {
-                Some(pause) => {
-                    if self.bell.wait_for(&mut told, pause).timed_out() && !told.stop {
-                        return Woken::Late;
-                    }
-                }
-                None => self.bell.wait(&mut told),
-            }
-        }
-    }
-
-    /// Waits for all of `pause`; `Late`, unless it is to stop.
-    fn pause(&self, pause: Duration) -> Woken {
-        let mut told = self.told.lock();
-        self.bell
-            .wait_while_for(&mut told, |told| !told.stop, pause);
-        told.rung = false;
-        if told.stop { Woken::Stop } else { Woken::Late }
+        self.background.failing.load(Ordering::SeqCst)
     }
 
     /// What there is.
@@ -146,30 +121,30 @@ impl Shared {
     }
 
     fn is_stopping(&self) -> bool {
-        self.told.lock().stop
+        self.stop.load(Ordering::SeqCst)
     }
 
-    /// Merges as long as there are enough runs.
-    fn merge_runs(&self) -> Result<(), Stuck> {
+    /// Makes one merge if there are enough runs, and says whether.
+    fn merge_once(&self) -> Result<bool, Stuck> {
         let rows = &self.tables.rows;
         // The database would move a single run down as it is, with what it refers to. Two are never
         // moved: both have the key that tells their generations.
-        while !self.is_stopping() && rows.tree.l0_run_count() > 1 {
-            let is_small = self.sizes().living() <= self.options.whole_bytes_max;
-            let merged = if is_small && !self.tables.has_levels() {
-                self.merge_whole(true)?
-            } else if self.tables.below_refers() {
-                self.merge_whole(false)?
-            } else {
-                self.merge_levels()?
-            };
-            if !merged {
-                break;
-            }
-            self.tables.forget();
-            self.counts.merges.fetch_add(1, Ordering::Relaxed);
+        if rows.tree.l0_run_count() <= 1 {
+            return Ok(false);
         }
-        Ok(())
+        let is_small = self.sizes().living() <= self.options.whole_bytes_max;
+        let merged = if is_small && !self.tables.has_levels() {
+            self.merge_whole(true)?
+        } else if self.tables.below_refers() {
+            self.merge_whole(false)?
+        } else {
+            self.merge_levels()?
+        };
+        if merged {
+            self.tables.forget();
+            self.background.merges.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(merged)
     }
 
     /// The last generation of the journal whose rows a merge takes over now.
@@ -227,7 +202,7 @@ impl Shared {
             self.tables.merge(u64::MAX, merge)?;
         }
         self.tables.forget();
-        self.counts.merges.fetch_add(1, Ordering::Relaxed);
+        self.background.merges.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -252,18 +227,9 @@ impl Shared {
     }
 }
 
-/// Why a wait ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Woken {
-    Rung,
-    Late,
-    Stop,
-}
-
-/// Merges in a thread until it is dropped, which gives up the merge under way.
+/// Merges in the background until it is dropped, which gives up the merge under way.
 pub(crate) struct Merger {
     pub(crate) shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Merger {
@@ -273,85 +239,132 @@ impl Merger {
     /// There is no thread to be had.
     pub(crate) fn start(
         tables: Tables,
-        counts: Arc<Counts>,
+        background: Arc<Background>,
         options: &DiskOptions,
     ) -> io::Result<Self> {
-        counts.failing.store(false, Ordering::SeqCst);
+        background.failing.store(false, Ordering::SeqCst);
         let shared = Arc::new(Shared {
             tables,
-            counts,
+            background,
             options: *options,
-            told: Mutex::new(Told {
-                rung: true,
-                stop: false,
-            }),
-            bell: Condvar::new(),
+            rung: AtomicBool::new(true),
+            stop: AtomicBool::new(false),
+            merger: OnceLock::new(),
         });
-        let thread = Builder::new().name("merge".into()).spawn({
-            let shared = Arc::clone(&shared);
-            move || run(&shared)
-        })?;
-        Ok(Self {
-            shared,
-            thread: Some(thread),
-        })
+        let merging = Merging {
+            shared: Arc::clone(&shared),
+            failures: 0,
+            pause: None,
+            pause_until_ns: None,
+        };
+        let threads = &shared.background.threads;
+        let merger = threads.start(Duty::Merge, Box::new(merging))?;
+        shared.merger.get_or_init(|| merger);
+        Ok(Self { shared })
     }
 }
 
 impl Drop for Merger {
     fn drop(&mut self) {
-        self.shared.told.lock().stop = true;
-        self.shared.bell.notify_one();
+        self.shared.stop.store(true, Ordering::SeqCst);
         self.shared.tables.kept.give_up_merges();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that merges ended early");
+        if let Some(merger) = self.shared.merger.get() {
+            merger.ring();
+            merger.join();
         }
     }
 }
 
-fn run(shared: &Shared) {
-    let mut failures: u32 = 0;
-    let mut rest = None;
-    loop {
-        let woken = if failures > 0 {
-            shared.pause(pause_after(failures))
-        } else {
-            shared.wait(rest)
-        };
-        if woken == Woken::Stop {
-            return;
+/// Merges as long as there are enough runs, one merge in each step.
+struct Merging {
+    shared: Arc<Shared>,
+    /// In a row.
+    failures: u32,
+    /// Before the next attempt after a failure, or before what is done when no more comes: first how
+    /// long, then until when.
+    pause: Option<Duration>,
+    pause_until_ns: Option<u64>,
+}
+
+impl Merging {
+    /// What is due now; `None` for nothing.
+    fn due(&mut self, now_ns: u64) -> Option<Due> {
+        if let Some(pause) = self.pause.take() {
+            self.pause_until_ns = Some(now_ns + pause.as_nanos() as u64);
         }
-        // Late after a failure is the time to try again, else that of a rest.
-        let resting = woken == Woken::Late && failures == 0;
-        let merged = if resting {
-            shared.rest()
-        } else {
-            shared.merge_runs()
-        };
-        rest = match &merged {
-            Ok(()) => {
-                if failures > 0 {
+        let late = self
+            .pause_until_ns
+            .is_some_and(|until_ns| until_ns <= now_ns);
+        if self.failures > 0 {
+            return late.then_some(Due::Merge);
+        }
+        if self.shared.rung.swap(false, Ordering::SeqCst) {
+            return Some(Due::Merge);
+        }
+        late.then_some(Due::Rest)
+    }
+
+    /// What comes after an attempt.
+    fn went(&mut self, due: Due, merged: Result<bool, Stuck>) {
+        let shared = &self.shared;
+        match merged {
+            Ok(more) => {
+                if self.failures > 0 {
                     tracing::info!("merges succeed again");
                 }
-                failures = 0;
-                (!resting && shared.needs_rest()).then_some(shared.options.quiet)
+                self.failures = 0;
+                if more {
+                    shared.rung.store(true, Ordering::SeqCst);
+                } else if due == Due::Merge && shared.needs_rest() {
+                    self.pause = Some(shared.options.quiet);
+                }
             }
-            Err(_) if shared.is_stopping() => return,
+            // It was given up.
+            Err(_) if shared.is_stopping() => {}
             Err(stuck) => {
-                failures += 1;
-                shared.counts.merges_failed.fetch_add(1, Ordering::Relaxed);
+                self.failures += 1;
+                let failures = self.failures;
+                shared
+                    .background
+                    .merges_failed
+                    .fetch_add(1, Ordering::Relaxed);
                 // It may have been for want of space.
                 shared.tables.kept.drop_spares();
                 if failures.is_power_of_two() {
                     let error = stuck.error();
                     tracing::warn!(%error, failures, "a merge failed and was given up; trying again");
                 }
-                None
+                self.pause = Some(pause_after(failures));
             }
+        }
+        let failing = &shared.background.failing;
+        failing.store(self.failures > 0, Ordering::SeqCst);
+    }
+}
+
+/// What a step does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Due {
+    Merge,
+    /// What is done when no more comes.
+    Rest,
+}
+
+impl Worker for Merging {
+    fn step(&mut self, now_ns: u64) -> Next {
+        if self.shared.is_stopping() {
+            return Next::Done;
+        }
+        let Some(due) = self.due(now_ns) else {
+            return self.pause_until_ns.map_or(Next::OnSignal, Next::At);
         };
-        shared.counts.failing.store(failures > 0, Ordering::SeqCst);
+        self.pause_until_ns = None;
+        let merged = match due {
+            Due::Merge => self.shared.merge_once(),
+            Due::Rest => self.shared.rest().map(|()| false),
+        };
+        self.went(due, merged);
+        Next::Again
     }
 }
 

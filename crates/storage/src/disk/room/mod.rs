@@ -4,23 +4,20 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use model::VbId;
 use parking_lot::{Condvar, Mutex};
 
-use super::drain::{Direct, Drain};
+use super::drain::{Direct, Drain, LOOK_AGAIN};
 use super::front::Layer;
 use super::journal::Sealed;
 use super::merge::{Stuck, pause_after};
 use super::writer::is_shortage;
+use crate::work::{Duty, Next, Running, Worker};
 
 /// A full journal may grow to so many times its size while those before it cannot become tables.
 const GROWTH_MAX: u64 = 2;
-
-/// How often it is looked whether a thread is still there.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A drain is hurried once the journal after it is full to this part.
 const HURRY_SHARE: u64 = 4;
@@ -37,20 +34,19 @@ pub(crate) struct Room {
 enum State {
     /// There is none.
     None,
-    /// It waits for a thread.
+    /// It waits for that.
     Waiting(Sealed),
-    /// A thread is at it.
+    /// It is being drained.
     Draining(Draining),
 }
 
-/// A thread that drains a journal, again and again until that succeeds.
+/// A journal that is drained, again and again until that succeeds.
 struct Draining {
-    /// Gives the journal back if it stays one.
-    thread: JoinHandle<Option<Sealed>>,
+    worker: Box<dyn Running>,
     progress: Arc<Progress>,
 }
 
-/// How far the thread has come.
+/// How far that has come.
 #[derive(Default)]
 struct Progress {
     now: Mutex<Now>,
@@ -61,6 +57,8 @@ struct Progress {
 struct Now {
     stop: bool,
     ended: bool,
+    /// The journal, if it is one still at the end.
+    left: Option<Sealed>,
     /// Why the last attempt failed.
     failed: Option<Failure>,
 }
@@ -102,24 +100,25 @@ impl Failure {
 }
 
 impl Progress {
-    /// Notes a failure; waits before the next attempt. `false` when there shall be none.
-    fn failed(&self, stuck: &Stuck, failures: u32) -> bool {
+    /// Notes a failure; `false` when there shall be no other attempt.
+    fn failed(&self, stuck: &Stuck) -> bool {
         let mut now = self.now.lock();
         let failure = Failure::of(stuck);
-        let goes_on = !failure.for_good;
+        let goes_on = !failure.for_good && !now.stop;
         now.failed = Some(failure);
         self.changed.notify_all();
-        if goes_on && !now.stop {
-            let pause = pause_after(failures);
-            self.changed
-                .wait_while_for(&mut now, |now| !now.stop && now.failed.is_some(), pause);
-        }
-        goes_on && !now.stop
+        goes_on
     }
 
-    fn end(&self) {
-        self.now.lock().ended = true;
+    fn end(&self, left: Option<Sealed>) {
+        let mut now = self.now.lock();
+        now.ended = true;
+        now.left = left;
         self.changed.notify_all();
+    }
+
+    fn has_ended(&self) -> bool {
+        self.now.lock().ended
     }
 }
 
@@ -127,9 +126,9 @@ impl Draining {
     /// Has it try at once if it makes a pause.
     fn retry_now(&self) {
         let mut now = self.progress.now.lock();
-        if now.failed.as_ref().is_some_and(|failed| !failed.for_good) {
-            now.failed = None;
-            self.progress.changed.notify_all();
+        if now.failed.take_if(|failed| !failed.for_good).is_some() {
+            drop(now);
+            self.worker.ring();
         }
     }
 
@@ -138,20 +137,20 @@ impl Draining {
         let mut now = self.progress.now.lock();
         loop {
             match &now.failed {
-                _ if now.ended || self.thread.is_finished() => return Ok(()),
+                _ if now.ended => return Ok(()),
                 Some(failure) => return Err(failure.stuck()),
-                None => self.progress.changed.wait_for(&mut now, LOOK_AGAIN),
-            };
+                None => self.progress.changed.wait(&mut now),
+            }
         }
     }
 
-    /// Ends the thread; gives the journal, if it is one still.
+    /// Waits for the end; gives the journal, if it is one still.
     fn join(self) -> Result<Option<Sealed>, Stuck> {
-        let gone = |_| Stuck::Final(fjall::Error::Poisoned);
-        let sealed = self.thread.join().map_err(gone)?;
-        match &self.progress.now.lock().failed {
+        self.worker.join();
+        let mut now = self.progress.now.lock();
+        match &now.failed {
             Some(failure) if failure.for_good => Err(failure.stuck()),
-            _ => Ok(sealed),
+            _ => Ok(now.left.take()),
         }
     }
 }
@@ -163,7 +162,7 @@ impl State {
         }
     }
 
-    /// Waits for the thread, if there is one: afterwards there is no sealed journal, or an error.
+    /// Waits for the end of a drain: afterwards there is no sealed journal, or an error.
     fn settle(&mut self) -> Result<(), Stuck> {
         if let Self::Draining(draining) = self {
             draining.wait()?;
@@ -200,7 +199,7 @@ impl Room {
     /// Cost: mostly nothing. A new journal takes two syncs when there is no file to recycle.
     pub(crate) fn make(&self, bytes_max: u64) -> Result<bool, Stuck> {
         let mut state = self.sealed.lock();
-        if matches!(&*state, State::Draining(draining) if draining.thread.is_finished()) {
+        if matches!(&*state, State::Draining(draining) if draining.progress.has_ended()) {
             state.settle()?;
         }
         self.start(&mut state)?;
@@ -290,7 +289,7 @@ impl Room {
         Ok(sealed)
     }
 
-    /// Gives a waiting journal to a thread; where there can be none, it is drained here.
+    /// Has a waiting journal drained beside commits; where that cannot be, it is drained here.
     fn start(&self, state: &mut State) -> Result<(), Stuck> {
         let sealed = match std::mem::replace(state, State::None) {
             State::Waiting(sealed) => sealed,
@@ -299,29 +298,21 @@ impl Room {
                 return Ok(());
             }
         };
-        // Where the thread finds it, or where it stays.
-        let given = Arc::new(Mutex::new(Some(sealed)));
         let progress = Arc::new(Progress::default());
-        let thread = Builder::new().name("drain".into()).spawn({
-            let (drain, given) = (self.drain.clone(), Arc::clone(&given));
-            let progress = Arc::clone(&progress);
-            move || {
-                let sealed = given.lock().take()?;
-                drain_until_done(&drain, sealed, &progress)
-            }
-        });
-        match thread {
-            Ok(thread) => *state = State::Draining(Draining { thread, progress }),
+        let drainer = Drainer::new(self.drain.clone(), sealed, Arc::clone(&progress));
+        let threads = &self.drain.merging.background.threads;
+        match threads.start(Duty::Drain, Box::new(drainer)) {
+            Ok(worker) => *state = State::Draining(Draining { worker, progress }),
             Err(error) => {
                 tracing::warn!(%error, "no thread for a drain; commits wait for it");
-                let sealed = given.lock().take();
+                let sealed = progress.now.lock().left.take();
                 if let Some(sealed) = sealed {
-                    let drained = self.drain.run(&sealed, None);
-                    match drained {
+                    let done = self.drain.run(&sealed, None);
+                    match done {
                         Ok(()) => self.drain.retire(sealed),
                         Err(_) => *state = State::Waiting(sealed),
                     }
-                    drained?;
+                    done?;
                 }
             }
         }
@@ -330,24 +321,82 @@ impl Room {
 }
 
 /// Drains a journal, with pauses between attempts that fail; gives it back where that has no end.
-fn drain_until_done(drain: &Drain, sealed: Sealed, progress: &Progress) -> Option<Sealed> {
-    let mut failures: u32 = 0;
-    while let Err(stuck) = drain.run(&sealed, None) {
-        failures += 1;
-        if failures.is_power_of_two() {
-            let error = stuck.error();
-            tracing::warn!(%error, failures, "a journal did not become tables; trying again");
-        }
-        if !progress.failed(&stuck, failures) {
-            return Some(sealed);
+struct Drainer {
+    drain: Drain,
+    /// Until it is in the tables.
+    sealed: Option<Sealed>,
+    progress: Arc<Progress>,
+    failures: u32,
+    /// How long it has left time to merges.
+    waited: Duration,
+    /// After a failure: first how long, then until when.
+    pause: Option<Duration>,
+    pause_until_ns: u64,
+}
+
+impl Drainer {
+    fn new(drain: Drain, sealed: Sealed, progress: Arc<Progress>) -> Self {
+        Self {
+            drain,
+            sealed: Some(sealed),
+            progress,
+            failures: 0,
+            waited: Duration::ZERO,
+            pause: None,
+            pause_until_ns: 0,
         }
     }
-    if failures > 0 {
-        tracing::info!("journals become tables again");
+}
+
+impl Worker for Drainer {
+    fn step(&mut self, now_ns: u64) -> Next {
+        let after = |pause: Duration| now_ns + pause.as_nanos() as u64;
+        if let Some(pause) = self.pause.take() {
+            self.pause_until_ns = after(pause);
+        }
+        if self.failures > 0 {
+            let now = self.progress.now.lock();
+            if now.stop {
+                return Next::Done;
+            }
+            // Nothing failed any more: it is to try at once.
+            if now.failed.is_some() && now_ns < self.pause_until_ns {
+                return Next::At(self.pause_until_ns);
+            }
+        }
+        if self.drain.waits_for_merging(self.waited) {
+            self.waited += LOOK_AGAIN;
+            return Next::At(after(LOOK_AGAIN));
+        }
+        let Some(sealed) = &self.sealed else {
+            return Next::Done;
+        };
+        if let Err(stuck) = self.drain.run_at_once(sealed, None) {
+            self.failures += 1;
+            let failures = self.failures;
+            if failures.is_power_of_two() {
+                let error = stuck.error();
+                tracing::warn!(%error, failures, "a journal did not become tables; trying again");
+            }
+            self.waited = Duration::ZERO;
+            self.pause = Some(pause_after(failures));
+            let goes_on = self.progress.failed(&stuck);
+            return if goes_on { Next::Again } else { Next::Done };
+        }
+        if self.failures > 0 {
+            tracing::info!("journals become tables again");
+        }
+        if let Some(sealed) = self.sealed.take() {
+            self.drain.retire(sealed);
+        }
+        Next::Done
     }
-    drain.retire(sealed);
-    progress.end();
-    None
+}
+
+impl Drop for Drainer {
+    fn drop(&mut self) {
+        self.progress.end(self.sealed.take());
+    }
 }
 
 impl Drop for Room {
@@ -356,7 +405,7 @@ impl Drop for Room {
         let state = std::mem::replace(&mut *self.sealed.lock(), State::None);
         if let State::Draining(draining) = state {
             draining.progress.now.lock().stop = true;
-            draining.progress.changed.notify_all();
+            draining.worker.ring();
             if !matches!(draining.join(), Ok(None)) {
                 tracing::warn!("a journal did not become tables; it is replayed at the start");
             }

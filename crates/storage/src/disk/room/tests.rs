@@ -40,20 +40,45 @@ fn rows(store: &DiskStore) -> Vec<u64> {
     rows.into_iter().map(|row| row.2.seqno.0).collect()
 }
 
-/// Puts a thread of the test in the place of the one that drains.
+/// A worker of the test in the place of the one that drains.
+struct DrainBy<F>(Option<F>, Drain, Option<Sealed>, Arc<Progress>);
+
+impl<F: FnOnce(Drain, Sealed, &Arc<Progress>) -> Option<Sealed> + Send> Worker for DrainBy<F> {
+    fn step(&mut self, _: u64) -> Next {
+        let (run, sealed) = (self.0.take().unwrap(), self.2.take().unwrap());
+        let left = run(self.1.clone(), sealed, &self.3);
+        if !self.3.has_ended() {
+            self.3.end(left);
+        }
+        Next::Done
+    }
+}
+
 fn drain_by(
     engine: &super::super::engine::Engine,
-    run: impl FnOnce(Drain, Sealed, &Progress) -> Option<Sealed> + Send + 'static,
+    run: impl FnOnce(Drain, Sealed, &Arc<Progress>) -> Option<Sealed> + Send + 'static,
 ) {
     let room = &engine.room;
     let sealed = room.rotate().ok().unwrap();
-    let drain = room.drain.clone();
     let progress = Arc::new(Progress::default());
-    let thread = std::thread::spawn({
-        let progress = Arc::clone(&progress);
-        move || run(drain, sealed, &progress)
-    });
-    *room.sealed.lock() = State::Draining(Draining { thread, progress });
+    let by = (room.drain.clone(), Some(sealed), Arc::clone(&progress));
+    let worker = Box::new(DrainBy(Some(run), by.0, by.1, by.2));
+    let threads = &room.drain.merging.background.threads;
+    let worker = threads.start(Duty::Drain, worker).unwrap();
+    *room.sealed.lock() = State::Draining(Draining { worker, progress });
+}
+
+/// Does what the one that drains would do.
+fn drain_until_done(drain: Drain, sealed: Sealed, progress: &Arc<Progress>) -> Option<Sealed> {
+    let mut drainer = Drainer::new(drain, sealed, Arc::clone(progress));
+    let mut now_ns = 0;
+    loop {
+        match drainer.step(now_ns) {
+            Next::At(at_ns) => now_ns = at_ns,
+            Next::Done => return None,
+            Next::Again | Next::OnSignal => {}
+        }
+    }
 }
 
 /// Waits for what is under way.
@@ -101,7 +126,7 @@ fn a_crash_beside_a_drain_loses_and_doubles_nothing() {
     let (go, wait) = mpsc::channel::<()>();
     drain_by(&engine, move |drain, sealed, progress| {
         wait.recv().unwrap();
-        drain_until_done(&drain, sealed, progress)
+        drain_until_done(drain, sealed, progress)
     });
     copy(&at("store"), &at("rotated"));
     assert_eq!(rows(&store), [3], "a sealed journal is read");
@@ -258,7 +283,7 @@ fn a_drain_after_which_nothing_is_known_poisons_the_store_and_loses_nothing() {
     let engine = store.reader("testing").unwrap();
     drain_by(&engine, |_, sealed, progress| {
         let error = std::io::Error::from_raw_os_error(5);
-        progress.failed(&Stuck::Final(error.into()), 1);
+        progress.failed(&Stuck::Final(error.into()));
         Some(sealed)
     });
     // With the current one full, the next commit waits for the end of the drain.
@@ -297,7 +322,7 @@ fn commits_go_on_beside_a_drain_until_both_journals_are_full() {
             std::thread::yield_now();
         }
         drop(shared);
-        drain_until_done(&drain, sealed, progress)
+        drain_until_done(drain, sealed, progress)
     });
     let (mut beside, mut hurried) = (0, 0);
     let waited = (2..1000).find(|seqno| {

@@ -1,0 +1,459 @@
+//! The pool: the threads of a node that run the workers of all its buckets and of their stores.
+//!
+//! ```text
+//!   signal, timer -> ready queue of a lane -> idle thread, or one more up to the lane's limit
+//!                          ^                          |
+//!                          +------- Again ------- step(now)
+//! ```
+//!
+//! The only place where this crate starts threads: everything else here is a step that a test or a
+//! simulator can call.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{Builder, Scope, available_parallelism};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use storage::{Duty, Next, Running, Threads, Worker};
+
+/// A thread that found nothing to do for so long ends, unless it is the last one of a lane that has workers.
+const IDLE_MAX: Duration = Duration::from_secs(2);
+
+/// A set of threads for workers that may wait for the same. A worker that waits for another one
+/// (the flusher for a finisher, say) must not share its lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// What somebody waits for, and what never waits for a device: reliever, decider.
+    Prompt,
+    /// What may be late, and never waits for a device: finisher, expirer.
+    Calm,
+    /// Loads buckets at the start.
+    Warmup,
+    /// Reads what left memory.
+    Fetch,
+    /// Commits.
+    Flush,
+    /// Long reads of stores: backfiller, scanner, compactor.
+    Read,
+    /// Makes tables of journals. Commits may wait for it.
+    Drain,
+    /// Merges tables. Drains may wait for it.
+    Merge,
+}
+
+/// What holds of a lane.
+struct Rules {
+    name: &'static str,
+    /// A hung device takes at most one thread for each worker of its bucket: the limit is above
+    /// that, so that other buckets go on.
+    threads_max: usize,
+    /// Whether its threads step back behind those that answer clients.
+    steps_back: bool,
+}
+
+const LANES: [Lane; 8] = [
+    Lane::Prompt,
+    Lane::Calm,
+    Lane::Warmup,
+    Lane::Fetch,
+    Lane::Flush,
+    Lane::Read,
+    Lane::Drain,
+    Lane::Merge,
+];
+
+impl Lane {
+    fn rules(self) -> Rules {
+        // There is nothing to do beside it, and its threads end with it.
+        let processors = available_parallelism().map_or(1, usize::from);
+        let (name, threads_max, steps_back) = match self {
+            Self::Prompt => ("prompt", 2, false),
+            Self::Calm => ("calm", 1, true),
+            Self::Warmup => ("warmup", processors.max(2), false),
+            Self::Fetch => ("fetch", 5, false),
+            Self::Flush => ("flush", 4, true),
+            Self::Read => ("read", 4, true),
+            Self::Drain => ("drain", 3, true),
+            Self::Merge => ("merge", 3, true),
+        };
+        Rules {
+            name,
+            threads_max,
+            steps_back,
+        }
+    }
+}
+
+/// Steps back behind the threads that answer clients: a flush may wait, a request may not.
+///
+/// Threads that this one starts later step back as well. Where the system cannot, nothing
+/// changes.
+fn yield_to_front_end() {
+    #[cfg(target_os = "linux")]
+    {
+        const NICE: i32 = 10;
+        let thread = rustix::thread::gettid();
+        if let Err(error) = rustix::process::setpriority_process(Some(thread), NICE) {
+            tracing::debug!(%error, "a worker keeps its priority");
+        }
+    }
+}
+
+/// The threads of a node that run workers. Dropping it ends them after the steps under way; workers
+/// that are not done by then are dropped.
+pub struct Pool {
+    lanes: Vec<Arc<Shared>>,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Pool {
+    /// Without threads: each lane starts its first one with its first worker.
+    #[must_use]
+    pub fn new() -> Self {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "how long a thread sleeps is as real as the thread"
+        )]
+        let began = Instant::now();
+        let lane = |lane: &Lane| {
+            Arc::new(Shared {
+                rules: lane.rules(),
+                began,
+                state: Mutex::default(),
+                work: Condvar::new(),
+                ended: Condvar::new(),
+            })
+        };
+        Self {
+            lanes: LANES.iter().map(lane).collect(),
+        }
+    }
+
+    /// Starts a thread for as long as `scope` lasts: for what may not wait for a lane.
+    #[expect(clippy::unused_self, reason = "threads are started by the pool")]
+    pub(crate) fn start_beside<'scope>(
+        &self,
+        scope: &'scope Scope<'scope, '_>,
+        run: impl FnOnce() + Send + 'scope,
+    ) -> io::Result<()> {
+        let thread = Builder::new().name("stopping".into());
+        thread.spawn_scoped(scope, run).map(drop)
+    }
+
+    /// Takes over a worker; its first step is due at once.
+    ///
+    /// # Errors
+    /// There is no thread to be had for its lane.
+    pub(crate) fn start(&self, lane: Lane, worker: Box<dyn Worker>) -> io::Result<Handle> {
+        let lane = Arc::clone(&self.lanes[lane as usize]);
+        let mut state = lane.state.lock();
+        if state.threads == 0 {
+            lane.start_thread(&mut state)?;
+        }
+        let id = state.next_id;
+        state.next_id += 1;
+        let rung = Arc::new(AtomicBool::new(false));
+        let task = Task {
+            worker: Some(worker),
+            idle: false,
+            at_ns: None,
+            rung: Arc::clone(&rung),
+        };
+        state.tasks.insert(id, task);
+        state.ready.push_back(id);
+        lane.call_thread(&mut state);
+        drop(state);
+        Ok(Handle { lane, id, rung })
+    }
+}
+
+impl Threads for Pool {
+    fn start(&self, duty: Duty, worker: Box<dyn Worker>) -> io::Result<Box<dyn Running>> {
+        let lane = match duty {
+            Duty::Drain => Lane::Drain,
+            Duty::Merge => Lane::Merge,
+        };
+        Ok(Box::new(Self::start(self, lane, worker)?))
+    }
+}
+
+impl Running for Handle {
+    fn ring(&self) {
+        Self::ring(self);
+    }
+
+    fn join(&self) {
+        Self::join(self);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for lane in &self.lanes {
+            let mut state = lane.state.lock();
+            state.stop = true;
+            lane.work.notify_all();
+            state.ready.clear();
+            let left = std::mem::take(&mut state.tasks);
+            lane.ended.notify_all();
+            drop(state);
+            drop(left);
+        }
+    }
+}
+
+/// A worker that runs, as those see it who signal to it and wait for its end.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    lane: Arc<Shared>,
+    id: u64,
+    /// Whether a signal came since the last step began.
+    rung: Arc<AtomicBool>,
+}
+
+impl Handle {
+    /// Makes the next step due.
+    ///
+    /// Cost: one swap if it is due already, else a lock; wakes a thread.
+    pub(crate) fn ring(&self) {
+        if self.rung.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let mut state = self.lane.state.lock();
+        if state.make_ready(self.id) {
+            self.lane.call_thread(&mut state);
+        }
+    }
+
+    /// Whether a step is under way or due.
+    fn is_busy(&self) -> bool {
+        let state = self.lane.state.lock();
+        state.tasks.get(&self.id).is_some_and(|task| !task.idle)
+    }
+
+    /// Waits until the worker is done: nothing of it runs afterwards.
+    pub(crate) fn join(&self) {
+        let mut state = self.lane.state.lock();
+        self.lane
+            .ended
+            .wait_while(&mut state, |state| state.tasks.contains_key(&self.id));
+    }
+}
+
+/// Makes the next step of a worker due, once it runs; before that there is no need.
+#[derive(Default)]
+pub(crate) struct Signal(OnceLock<Handle>);
+
+impl Signal {
+    /// Tells which worker it is for.
+    pub(crate) fn connect(&self, handle: Handle) {
+        let connected = self.0.set(handle);
+        debug_assert!(connected.is_ok(), "the workers of a bucket start once");
+    }
+
+    pub(crate) fn ring(&self) {
+        if let Some(handle) = self.0.get() {
+            handle.ring();
+        }
+    }
+
+    /// Rings if that wakes the worker; `false` where it is at work, or there is none.
+    pub(crate) fn ring_if_idle(&self) -> bool {
+        let idle = self.0.get().filter(|handle| !handle.is_busy());
+        idle.inspect(|handle| handle.ring()).is_some()
+    }
+}
+
+impl std::fmt::Debug for Signal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let connected = self.0.get().is_some();
+        f.debug_struct("Signal")
+            .field("connected", &connected)
+            .finish()
+    }
+}
+
+/// A worker of a lane.
+struct Task {
+    /// `None` while a step is under way.
+    worker: Option<Box<dyn Worker>>,
+    /// Whether it waits for a signal or its time, which is in `at_ns` if there is one.
+    idle: bool,
+    at_ns: Option<u64>,
+    rung: Arc<AtomicBool>,
+}
+
+#[derive(Default)]
+struct State {
+    tasks: BTreeMap<u64, Task>,
+    next_id: u64,
+    ready: VecDeque<u64>,
+    timers: BTreeSet<(u64, u64)>,
+    threads: usize,
+    /// Threads that wait for work.
+    idle: usize,
+    stop: bool,
+}
+
+impl State {
+    /// Queues a worker that waits; says whether it did.
+    fn make_ready(&mut self, id: u64) -> bool {
+        let Some(task) = self.tasks.get_mut(&id).filter(|task| task.idle) else {
+            return false;
+        };
+        task.idle = false;
+        if let Some(at_ns) = task.at_ns.take() {
+            self.timers.remove(&(at_ns, id));
+        }
+        self.ready.push_back(id);
+        true
+    }
+
+    /// Whether there is one more thread than a lane with idle workers needs.
+    fn has_threads_to_spare(&self) -> bool {
+        self.threads > usize::from(!self.tasks.is_empty())
+    }
+
+    /// Queues those whose time has come.
+    fn ripen(&mut self, now_ns: u64) {
+        while let Some((at_ns, id)) = self.timers.first().copied()
+            && at_ns <= now_ns
+        {
+            self.make_ready(id);
+        }
+    }
+
+    fn take(&mut self) -> Option<(u64, Box<dyn Worker>)> {
+        let id = self.ready.pop_front()?;
+        let task = self.tasks.get_mut(&id)?;
+        task.rung.swap(false, Ordering::SeqCst);
+        Some((id, task.worker.take()?))
+    }
+
+    /// Notes how a worker goes on.
+    fn put_back(&mut self, id: u64, worker: Box<dyn Worker>, next: Next) {
+        let Some(task) = self.tasks.get_mut(&id) else {
+            return;
+        };
+        task.worker = Some(worker);
+        if next == Next::Again || task.rung.load(Ordering::SeqCst) {
+            return self.ready.push_back(id);
+        }
+        task.idle = true;
+        if let Next::At(at_ns) = next {
+            task.at_ns = Some(at_ns);
+            self.timers.insert((at_ns, id));
+        }
+    }
+}
+
+/// A lane, as its threads and all others share it.
+struct Shared {
+    rules: Rules,
+    began: Instant,
+    state: Mutex<State>,
+    /// There is work for an idle thread.
+    work: Condvar,
+    /// A worker is done.
+    ended: Condvar,
+}
+
+impl Shared {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Sees to it that a thread takes what is ready.
+    fn call_thread(self: &Arc<Self>, state: &mut State) {
+        if state.idle > 0 {
+            self.work.notify_one();
+        }
+        if state.ready.len() > state.idle
+            && state.threads < self.rules.threads_max
+            && let Err(error) = self.start_thread(state)
+        {
+            let lane = self.rules.name;
+            tracing::warn!(lane, %error, "no more threads for workers");
+        }
+    }
+
+    fn start_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        let this = Arc::clone(self);
+        Builder::new()
+            .name(self.rules.name.into())
+            .stack_size(1 << 20)
+            .spawn(move || this.run())?;
+        state.threads += 1;
+        Ok(())
+    }
+
+    fn run(self: &Arc<Self>) {
+        if self.rules.steps_back {
+            yield_to_front_end();
+        }
+        let mut state = self.state.lock();
+        let mut idle_since_ns = None;
+        while !state.stop {
+            let now_ns = self.now_ns();
+            state.ripen(now_ns);
+            if let Some((id, mut worker)) = state.take() {
+                idle_since_ns = None;
+                if !state.ready.is_empty() {
+                    self.call_thread(&mut state);
+                }
+                let goes_on = MutexGuard::unlocked(&mut state, || {
+                    let stepped = catch_unwind(AssertUnwindSafe(|| worker.step(now_ns)));
+                    let next = stepped.unwrap_or_else(|_| {
+                        tracing::error!("a worker ended by a panic");
+                        Next::Done
+                    });
+                    // What a worker that is done holds is let go of before its end is told.
+                    (next != Next::Done).then_some((worker, next))
+                });
+                if let Some((worker, next)) = goes_on {
+                    state.put_back(id, worker, next);
+                } else {
+                    state.tasks.remove(&id);
+                    self.ended.notify_all();
+                }
+                continue;
+            }
+            let since_ns = *idle_since_ns.get_or_insert(now_ns);
+            let left = IDLE_MAX.saturating_sub(Duration::from_nanos(now_ns - since_ns));
+            if left.is_zero() && state.has_threads_to_spare() {
+                break;
+            }
+            self.wait(&mut state, now_ns, left);
+        }
+        state.threads -= 1;
+    }
+
+    /// Waits for work, for the next timer, or until there is one thread too many.
+    fn wait(&self, state: &mut MutexGuard<'_, State>, now_ns: u64, left: Duration) {
+        let timer = state.timers.first().map(|(at_ns, _)| at_ns - now_ns);
+        let idle = state.has_threads_to_spare().then_some(left);
+        let limit = timer
+            .map(Duration::from_nanos)
+            .into_iter()
+            .chain(idle)
+            .min();
+        state.idle += 1;
+        match limit {
+            Some(limit) => drop(self.work.wait_for(state, limit)),
+            None => self.work.wait(state),
+        }
+        state.idle -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! The workers of one bucket: how they start, and how they end together.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use model::{VbId, VbUuid};
+use storage::{ErrorKind, KvStore, StoreError, Worker};
+
+use super::backfiller::Backfiller;
+use super::compactor::Compactor;
+use super::expirer::Expirer;
+use super::fetcher::Fetcher;
+use super::finisher::Finisher;
+use super::flusher::{Flushed, Flusher};
+use super::reliever::Reliever;
+use super::warmup::Warmup;
+use crate::Bucket;
+use crate::durable::Decider;
+use crate::pool::{Handle, Lane, Pool, Signal};
+use crate::scans::Scanner;
+use crate::signals::Bell;
+use crate::stats::WarmupStage;
+
+/// How often a stop that waits says so.
+const STOP_TOLD_EVERY: Duration = Duration::from_secs(5);
+
+/// The running workers of one bucket.
+pub struct Workers<S> {
+    bucket: Arc<Bucket<S>>,
+    handles: Vec<Handle>,
+    /// They run as long as it does.
+    pool: Arc<Pool>,
+}
+
+impl<S: KvStore> Workers<S> {
+    /// Starts warmup and the workers. `uuids` is used by warmup, `warmed_up` is called at its
+    /// end, whether it went well or not.
+    ///
+    /// # Errors
+    /// There is no thread to be had for them; none of them runs.
+    pub fn start(
+        pool: &Arc<Pool>,
+        bucket: &Arc<Bucket<S>>,
+        uuids: impl FnMut() -> VbUuid + Send + 'static,
+        warmed_up: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let mut workers = Self {
+            bucket: Arc::clone(bucket),
+            handles: Vec::new(),
+            pool: Arc::clone(pool),
+        };
+        let started = workers.start_all(uuids, warmed_up);
+        if started.is_err() {
+            workers.join();
+        }
+        started.map(|()| workers)
+    }
+
+    fn start_all(
+        &mut self,
+        uuids: impl FnMut() -> VbUuid + Send + 'static,
+        warmed_up: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
+        let bucket = Arc::clone(&self.bucket);
+        let this = || Arc::clone(&bucket);
+        self.add(
+            Lane::Prompt,
+            Reliever::new(this()),
+            &bucket.relieving.signal,
+        )?;
+        self.add(Lane::Prompt, Decider(this()), &bucket.alarms.signal)?;
+        self.add(Lane::Calm, Expirer::new(this()), &bucket.expiry.signal)?;
+        let flushes = &bucket.flushes;
+        self.add(Lane::Calm, Finisher(this()), &flushes.finishing.signal)?;
+        self.add(Lane::Flush, Flusher::new(this()), &flushes.dirty.signal)?;
+        for signal in bucket.fetches.signals() {
+            self.add(Lane::Fetch, Fetcher::new(this()), signal)?;
+        }
+        self.add(Lane::Read, Backfiller(this()), &bucket.backfills.signal)?;
+        self.add(Lane::Read, Scanner(this()), &bucket.scans.signal)?;
+        let compactor = Compactor::new(this());
+        self.add(Lane::Read, compactor, &bucket.compactions.signal)?;
+        let warmup = Warmup::new(this(), uuids, warmed_up);
+        self.add(Lane::Warmup, warmup, &Signal::default())
+    }
+
+    fn add(
+        &mut self,
+        lane: Lane,
+        worker: impl Worker + 'static,
+        signal: &Signal,
+    ) -> std::io::Result<()> {
+        let handle = self.pool.start(lane, Box::new(worker))?;
+        signal.connect(handle.clone());
+        self.handles.push(handle);
+        Ok(())
+    }
+
+    /// Makes everything durable, ends the workers and closes the store.
+    ///
+    /// # Errors
+    /// What kept the last changes from becoming durable, or the store from closing cleanly.
+    pub fn stop(&self) -> Result<(), StoreError> {
+        let stopped = Bell::default();
+        std::thread::scope(|scope| {
+            let told = self.pool.start_beside(scope, || self.tell_until(&stopped));
+            if let Err(error) = told {
+                tracing::warn!(%error, "nobody will tell what the stop waits for");
+            }
+            self.join();
+            let closed = self.bucket.close();
+            stopped.ring();
+            closed
+        })
+    }
+
+    /// Has the workers end, and waits for that.
+    fn join(&self) {
+        self.bucket.stopping.store(true, Ordering::SeqCst);
+        for handle in &self.handles {
+            handle.ring();
+        }
+        for handle in &self.handles {
+            handle.join();
+        }
+    }
+
+    /// Says now and then that the bucket has not stopped yet, until it has.
+    fn tell_until(&self, stopped: &Bell) {
+        while !stopped.wait(Some(STOP_TOLD_EVERY)) {
+            let flusher = self.bucket.flusher_state();
+            tracing::warn!(
+                bucket = self.bucket.name(),
+                ?flusher,
+                "still stopping: waiting for the disk"
+            );
+        }
+    }
+}
+
+impl<S: KvStore> Bucket<S> {
+    /// Closes the store if nothing is missing in it. Else it is left as a crash would leave it,
+    /// so that whoever opens it begins new histories for what is lost.
+    fn close(&self) -> Result<(), StoreError> {
+        if self.warmup().stage() == WarmupStage::Done {
+            let failed_for_good = self
+                .flushes
+                .failure
+                .lock()
+                .is_some_and(|kind| !kind.may_pass());
+            // An operation that was under way may have come after the flusher's last look.
+            while self.mark_dirty() {
+                if failed_for_good || self.flush_step() != Flushed::Clean {
+                    let kind = self.flushes.failure.lock().unwrap_or(ErrorKind::Io);
+                    let error = StoreError::new(kind, "stopping");
+                    return Err(error.because("changes are not durable"));
+                }
+            }
+        } else if (0..self.vbuckets()).any(|index| self.begins_anew(VbId(index))) {
+            return Ok(());
+        }
+        self.store.close()
+    }
+
+    /// Asks the vBuckets themselves what waits for the store, and says whether anything does.
+    fn mark_dirty(&self) -> bool {
+        for index in 0..self.vbuckets() {
+            let dirty = self.with_vbucket(VbId(index), |vbucket| vbucket.is_dirty());
+            if dirty == Some(true) {
+                self.flushes.dirty.mark(VbId(index));
+            }
+        }
+        for (vb, _) in self.flushes.writing.lock().iter() {
+            self.flushes.dirty.mark(*vb);
+        }
+        self.flushes.dirty.any()
+    }
+}

@@ -1,0 +1,67 @@
+//! Threads of a store that nothing else gives any: one for each worker.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle, park, park_timeout};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::work::{Duty, Next, Running, Threads, Worker};
+
+/// Starts a thread for each worker.
+#[derive(Debug)]
+pub(crate) struct OwnThreads;
+
+impl OwnThreads {
+    pub(crate) fn shared() -> Arc<dyn Threads> {
+        Arc::new(Self)
+    }
+}
+
+impl Threads for OwnThreads {
+    fn start(&self, duty: Duty, mut worker: Box<dyn Worker>) -> io::Result<Box<dyn Running>> {
+        let name = match duty {
+            Duty::Drain => "drain",
+            Duty::Merge => "merge",
+        };
+        let began = Instant::now();
+        let now_ns = move || began.elapsed().as_nanos() as u64;
+        let thread = Builder::new().name(name.into()).spawn(move || {
+            loop {
+                match worker.step(now_ns()) {
+                    Next::Again => {}
+                    Next::At(at_ns) => {
+                        park_timeout(Duration::from_nanos(at_ns.saturating_sub(now_ns())));
+                    }
+                    Next::OnSignal => park(),
+                    Next::Done => break,
+                }
+            }
+        })?;
+        Ok(Box::new(Own {
+            unpark: thread.thread().clone(),
+            handle: Mutex::new(Some(thread)),
+        }))
+    }
+}
+
+/// A thread that runs one worker.
+struct Own {
+    unpark: std::thread::Thread,
+    handle: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Running for Own {
+    fn ring(&self) {
+        self.unpark.unpark();
+    }
+
+    fn join(&self) {
+        if let Some(handle) = self.handle.lock().take()
+            && handle.join().is_err()
+        {
+            tracing::error!("a worker of a store ended by a panic");
+        }
+    }
+}
