@@ -38,7 +38,7 @@ impl Findings {
 
 type Check = fn(&Workspace, &mut Findings) -> Result<()>;
 
-const CHECKS: [(&str, Check); 14] = [
+const CHECKS: [(&str, Check); 15] = [
     ("sizes", sizes::check),
     ("crate graph", graph::check),
     ("crate rules", graph::check_rules),
@@ -51,6 +51,7 @@ const CHECKS: [(&str, Check); 14] = [
     ("orphan files", orphans::check),
     ("decision records", documents::check_records),
     ("opcode table", documents::check_compatibility),
+    ("performance page", documents::check_performance),
     ("documents", documents::check_links),
     ("conformance", conformance::check),
 ];
