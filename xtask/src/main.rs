@@ -25,6 +25,8 @@ usage: cargo xtask COMMAND
 
   tidy                     style as a test: sizes, crate graph, unsafe list, documents
   bench [FILTER] [--json]  every benchmark of the workspace; --json: one object a line
+  bench --record [FILTER]  the same; figures also go into bench/results and docs/performance.md
+  bench --page             docs/performance.md from bench/results, without measuring
   test                     everything: format, lints, Rust tests, tidy, real-client suites
   suite NAME [ARGS]        one conformance suite by itself; without a name it lists them
   explore [--minutes N] [--seed N] [FILTER]

@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::Findings;
+use crate::bench::{page, results};
 use crate::workspace::Workspace;
 
 /// Headings of a decision record, in this order.
@@ -19,6 +20,9 @@ const RECORD_HEADINGS: [&str; 5] = [
 
 /// A decision record is one page.
 const RECORD_LINES_MAX: usize = 70;
+
+/// The page of figures is a few tables, not a diary.
+const PERFORMANCE_LINES_MAX: usize = 200;
 
 /// Every decision record has its number and its headings, and fits a page.
 pub(super) fn check_records(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
@@ -102,6 +106,32 @@ pub(super) fn check_compatibility(workspace: &Workspace, findings: &mut Findings
         findings.breach("docs/compatibility.md lists no opcode");
     }
     findings.summary(format!("{rows} opcodes, as the program has them"));
+    Ok(())
+}
+
+/// `docs/performance.md` is what `bench/results` generates.
+pub(super) fn check_performance(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
+    let areas = results::read(workspace)?;
+    areas
+        .iter()
+        .flat_map(results::faults)
+        .for_each(|fault| findings.breach(format!("bench/results: {fault}")));
+    let generated = page::of(&areas);
+    if workspace.read(page::PATH)? != generated {
+        findings.breach(format!(
+            "{} is stale: `cargo xtask bench --page`",
+            page::PATH
+        ));
+    }
+    let lines = generated.lines().count();
+    if lines > PERFORMANCE_LINES_MAX {
+        findings.breach(format!(
+            "{}: {lines} lines, at most {PERFORMANCE_LINES_MAX}",
+            page::PATH
+        ));
+    }
+    let rows: usize = areas.iter().map(|area| area.rows.len()).sum();
+    findings.summary(format!("{rows} rows in {} areas", areas.len()));
     Ok(())
 }
 

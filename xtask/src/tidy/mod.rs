@@ -3,6 +3,7 @@
 //! Each check looks at one promise, counts what it looked at and says every breach by itself, so
 //! that one run shows all of them.
 
+mod circles;
 mod conformance;
 mod dependencies;
 mod documents;
@@ -37,10 +38,12 @@ impl Findings {
 
 type Check = fn(&Workspace, &mut Findings) -> Result<()>;
 
-const CHECKS: [(&str, Check); 12] = [
+const CHECKS: [(&str, Check); 15] = [
     ("sizes", sizes::check),
     ("crate graph", graph::check),
     ("crate rules", graph::check_rules),
+    ("module circles", circles::check),
+    ("upward imports", circles::check_upward),
     ("dependencies", dependencies::check),
     ("unsafe list", text::check_unsafe),
     ("source text", text::check_text),
@@ -48,6 +51,7 @@ const CHECKS: [(&str, Check); 12] = [
     ("orphan files", orphans::check),
     ("decision records", documents::check_records),
     ("opcode table", documents::check_compatibility),
+    ("performance page", documents::check_performance),
     ("documents", documents::check_links),
     ("conformance", conformance::check),
 ];

@@ -58,12 +58,18 @@ pub(super) fn is_test_file(name: &str) -> bool {
 }
 
 /// Lines before the test module at the end of a file.
-fn lines_without_tests(source: &str) -> usize {
+pub(super) fn lines_without_tests(source: &str) -> usize {
     let lines: Vec<&str> = source.lines().collect();
-    let inline_tests = lines.windows(2).position(|pair| {
-        pair[0].trim_end() == "#[cfg(test)]"
-            && pair[1].starts_with("mod ")
-            && pair[1].trim_end().ends_with('{')
+    let opens_module = |line: &str| {
+        let declared = line.trim_start_matches("pub(crate) ");
+        declared.starts_with("mod ") && declared.trim_end().ends_with('{')
+    };
+    let inline_tests = (0..lines.len()).find(|at| {
+        let mut behind = lines[at + 1..].iter();
+        lines[*at].trim_end() == "#[cfg(test)]"
+            && behind
+                .find(|line| !line.starts_with("#["))
+                .is_some_and(|line| opens_module(line))
     });
     inline_tests.unwrap_or(lines.len())
 }
@@ -79,6 +85,8 @@ mod tests {
             2
         );
         assert_eq!(lines_without_tests("a\n#[cfg(test)]\nmod tests;\n"), 3);
+        let attributes = "a\n#[cfg(test)]\n#[cfg(unix)]\npub(crate) mod tests {\n}\n";
+        assert_eq!(lines_without_tests(attributes), 1);
     }
 
     #[test]

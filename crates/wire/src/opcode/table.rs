@@ -2,7 +2,7 @@
 
 use model::Datatype;
 
-use super::{CasRule, Family, Opcode, OpcodeInfo, Presence, Standing};
+use super::info::{CasRule, Family, Opcode, OpcodeInfo, Presence, Standing};
 use CasRule::{Any, NonZero};
 use Presence::{Optional, Required};
 

@@ -4,6 +4,10 @@
 //! `target/criterion`; those written during this run are read. A benchmark with a main function of
 //! its own prints one JSON object a line with at least `name`; those lines are taken as they are.
 
+pub(crate) mod page;
+mod record;
+pub(crate) mod results;
+
 use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
@@ -18,11 +22,33 @@ struct Options {
     /// Only benchmarks whose name holds this.
     filter: Option<String>,
     json: bool,
+    /// Write the figures into `bench/results`.
+    record: bool,
+    /// Write `docs/performance.md`, and run nothing unless figures are recorded.
+    page: bool,
 }
 
-/// Runs the benchmarks; `false` when one of them failed.
+/// Runs what the arguments ask for; `false` when a benchmark failed.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<bool> {
     let options = parse(arguments)?;
+    let mut succeeded = true;
+    if options.record || !options.page {
+        let figures;
+        (figures, succeeded) = measure(workspace, &options)?;
+        if options.record {
+            let recorded = record::write(workspace, &figures)?;
+            eprintln!("recorded {recorded} rows of bench/results");
+        }
+    }
+    if options.record || options.page {
+        page::write(workspace)?;
+        eprintln!("wrote {}", page::PATH);
+    }
+    Ok(succeeded)
+}
+
+/// Runs the benchmarks and prints their figures; `false` when one of them failed.
+fn measure(workspace: &Workspace, options: &Options) -> Result<(Vec<Value>, bool)> {
     let started = SystemTime::now();
     let mut figures = Vec::new();
     let mut failed = Vec::new();
@@ -80,7 +106,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<bool> {
     for name in &failed {
         eprintln!("xtask: benchmark {name} failed");
     }
-    Ok(failed.is_empty())
+    Ok((figures, failed.is_empty()))
 }
 
 /// The text of a benchmark: its file, and where it has a folder of its own, all in that.
@@ -120,11 +146,17 @@ fn parse(arguments: &[String]) -> Result<Options> {
     let mut options = Options {
         filter: None,
         json: false,
+        record: false,
+        page: false,
     };
     for argument in arguments {
         match argument.as_str() {
             "--json" => options.json = true,
-            flag if flag.starts_with('-') => bail!("unknown option `{flag}`; known: --json"),
+            "--record" => options.record = true,
+            "--page" => options.page = true,
+            flag if flag.starts_with('-') => {
+                bail!("unknown option `{flag}`; known: --json, --record, --page")
+            }
             _ if options.filter.is_some() => bail!("`{argument}`: one filter is enough"),
             filter => options.filter = Some(filter.to_owned()),
         }
@@ -291,9 +323,30 @@ mod tests {
     }
 
     #[test]
+    fn benchmarks_of_recorded_rows_exist() {
+        let workspace = Workspace::load().expect("there is one");
+        let members = workspace.members();
+        let targets = members.iter().flat_map(|package| &package.targets);
+        let benches = targets.filter(|target| target.is_bench());
+        let texts: Vec<String> = benches
+            .map(|target| sources(target.src_path.as_std_path()).expect("it has a source"))
+            .collect();
+        for area in results::read(&workspace).expect("they are JSON") {
+            for row in &area.rows {
+                let over = results::texts(row, "over");
+                for name in results::texts(row, "benchmark").into_iter().chain(over) {
+                    let is_known = texts.iter().any(|text| names_rows(text, name));
+                    assert!(is_known, "no benchmark has rows named {name}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn options_are_checked() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         assert!(parse(&words("get --json")).is_ok_and(|o| o.json && o.filter.is_some()));
+        assert!(parse(&words("--record get")).is_ok_and(|o| o.record && !o.page));
         assert!(parse(&words("--jason")).is_err());
         assert!(parse(&words("a b")).is_err());
     }
