@@ -1,6 +1,6 @@
 //! Dependencies between the modules of a crate: circles, and imports from a parent's own file.
 //!
-//! Both are ratchets: each crate may have what its list says, which is what it has today, or less.
+//! Circles there are none. Imports from a parent are a ratchet: a crate may have as many as its list says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,21 +10,6 @@ use anyhow::{Context, Result};
 
 use super::{Findings, sizes};
 use crate::workspace::Workspace;
-
-/// Circles that a crate may have.
-struct CirclesAllowed {
-    name: &'static str,
-    circles: usize,
-    /// Modules of the largest circle.
-    largest: usize,
-}
-
-/// Crates whose modules may form circles. The list only shrinks.
-const CIRCLES_ALLOWED: [CirclesAllowed; 1] = [CirclesAllowed {
-    name: "storage",
-    circles: 2,
-    largest: 7,
-}];
 
 /// Crates whose modules may import from a parent's own file, and how many such imports. The numbers
 /// only shrink.
@@ -39,34 +24,16 @@ const UPWARD_ALLOWED: [(&str, usize); 8] = [
     ("xtask", 9),
 ];
 
-/// Groups of modules that need each other are in [`CIRCLES_ALLOWED`].
+/// No modules of a crate need each other in a circle.
 pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
-    let mut total = 0;
     let members = workspace.members();
     for package in &members {
         let name = package.name.as_str();
-        let circles = source_of(package.manifest_path.as_std_path())?.circles();
-        total += circles.len();
-        let largest = circles.iter().map(Vec::len).max().unwrap_or(0);
-        let allowed = CIRCLES_ALLOWED.iter().find(|entry| entry.name == name);
-        let (count_max, largest_max) =
-            allowed.map_or((0, 0), |entry| (entry.circles, entry.largest));
-        if circles.len() > count_max || largest > largest_max {
-            findings.breach(format!(
-                "{name}: {} circles of at most {largest} modules; allowed are {count_max} of at most {largest_max}",
-                circles.len()
-            ));
-            for circle in &circles {
-                findings.breach(format!("{name}: circle of {}", circle.join(", ")));
-            }
-        } else if (circles.len(), largest) != (count_max, largest_max) {
-            println!(
-                "note circles: {name} has {} of at most {largest} modules; better lower the list",
-                circles.len()
-            );
+        for circle in source_of(package.manifest_path.as_std_path())?.circles() {
+            findings.breach(format!("{name}: circle of {}", circle.join(", ")));
         }
     }
-    findings.summary(format!("{} crates, {total} circles", members.len()));
+    findings.summary(format!("{} crates", members.len()));
     Ok(())
 }
 

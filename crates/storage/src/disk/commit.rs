@@ -2,12 +2,12 @@
 
 use model::{Seqno, VbId};
 
-use super::DiskStore;
 use super::drain::Direct;
 use super::engine::Engine;
-use super::history;
+use super::fault::Unwritten;
 use super::memo::{Memo, NextMemos};
 use super::merge::Stuck;
+use super::{DiskStore, history};
 use crate::StoreError;
 use crate::history::place_of;
 use crate::port::{Change, CommitInfo, VbBatch};
@@ -63,16 +63,6 @@ pub(crate) fn commit(store: &DiskStore, batches: &[VbBatch<'_>]) -> Result<Commi
     }
     writer.acknowledge(&engine, next, DURING)?;
     Ok(info)
-}
-
-/// Why nothing of a step was written, or that nobody knows.
-pub(crate) enum Unwritten {
-    /// Nothing of it counts, and the journal can go on.
-    Refused(fjall::Error),
-    /// Nothing of it counts, and it may succeed later.
-    Later(fjall::Error),
-    /// The tables have to be opened again before that is known.
-    Unknown(fjall::Error),
 }
 
 /// Writes batches into the journal, as one group; adds the memos after them to `next`. `before`

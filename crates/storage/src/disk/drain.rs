@@ -10,10 +10,11 @@ use model::{Document, Seqno, VbId};
 use parking_lot::{Mutex, RwLock};
 
 use super::front::{Front, Layer, RowAt, VbFront};
-use super::journal::{Journal, Place, Sealed, Window, prepare, retire};
+use super::journal::{Journal, Sealed, prepare, retire};
 use super::kept::Kept;
 use super::memo::Memo;
 use super::merge::{self, Stuck};
+use crate::disk::place::{Place, Window};
 use crate::history::place_of;
 use crate::port::{Change, CommitInfo, VbBatch};
 use crate::record::{

@@ -11,56 +11,25 @@
 //! empty.
 
 use std::fs::File;
-use std::io;
-use std::panic::AssertUnwindSafe;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use fjall::compaction::filter::Factory;
-use fjall::config::{
-    BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
-    PartitioningPolicy, PinningPolicy,
-};
-use fjall::{
-    AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions,
-    Slice,
-};
+use fjall::{AbstractTree, Database, Keyspace, Slice};
 use model::{Seqno, VbId};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::DiskOptions;
 use super::drain::Drain;
+use super::fault::{EngineError, is_shortage};
 use super::front::{Found, Front, Layer, RECORD, Staged};
 use super::journal::{Entry, Group, Journal};
-use super::kept::{Kept, TakingOver};
+use super::kept::Kept;
 use super::layout::Directory;
 use super::merge::{Background, Merger, Stuck, Tables};
 use super::per_vb::PerVb;
 use super::room::Room;
-use super::survey::{Acknowledged, ROWS_END, Survey, vbs};
-use super::view::View;
-use super::writer::is_shortage;
-use crate::history::{HISTORY_END, place_of};
-use crate::record::{DecodeError, StoredVb, VbValue, encode_vb, row_key};
-use crate::{ErrorKind, StoreError};
-
-/// Rows that one group removes at most when many go: some 100 kB.
-const ROWS_PER_GROUP: usize = 5_000;
-
-/// Bytes of the tables' own journals above which old ones are worked off; the least that the
-/// database takes.
-const JOURNAL_BYTES_MAX: u64 = 64 << 20;
-
-/// Bytes of the tables' own memtable; only a store of an earlier format has anything in it.
-const MEMTABLE_BYTES: u64 = 4 << 20;
-
-/// Bits of the filter that tells which of these runs a row is not in: one in a hundred is asked
-/// in vain. What they were merged into has no filters; a row that is looked for is there.
-const FILTER_BITS: f32 = 10.0;
-
-/// Files kept open.
-const OPEN_FILES_MAX: usize = 128;
+use super::survey::{Acknowledged, Survey};
+use crate::record::{VbValue, encode_vb, row_key};
 
 /// An open database. Dropping the last handle closes it. Fields drop in order: who drains first.
 pub(crate) struct Engine {
@@ -79,51 +48,6 @@ pub(crate) struct Engine {
     apart_bytes_min: usize,
     /// Whether any row of the journals may be one that will lie apart.
     journaled_large: AtomicBool,
-}
-
-/// A record that cannot be decoded, or a database that does not answer.
-pub(crate) enum EngineError {
-    Record(VbId, DecodeError),
-    Database(fjall::Error),
-}
-
-impl From<fjall::Error> for EngineError {
-    fn from(error: fjall::Error) -> Self {
-        Self::Database(error)
-    }
-}
-
-impl From<std::io::Error> for EngineError {
-    fn from(error: std::io::Error) -> Self {
-        Self::Database(error.into())
-    }
-}
-
-impl EngineError {
-    /// The error of a read.
-    pub(crate) fn into_store_error(self, during: &'static str) -> StoreError {
-        match self {
-            Self::Record(vb, error) => StoreError::new(ErrorKind::Corrupt, during)
-                .of(vb)
-                .because(error),
-            Self::Database(error) => read_error(error, during),
-        }
-    }
-}
-
-/// What a failed read of the database means.
-pub(crate) fn read_error(error: fjall::Error, during: &'static str) -> StoreError {
-    let kind = match &error {
-        fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => {
-            match error.kind() {
-                // Parts of files that were there when they were written.
-                io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => ErrorKind::Corrupt,
-                _ => ErrorKind::Io,
-            }
-        }
-        _ => ErrorKind::Corrupt,
-    };
-    StoreError::new(kind, during).because(error)
 }
 
 impl Engine {
@@ -266,140 +190,14 @@ impl Engine {
             }
         }
     }
-
-    /// Every vBucket with a record. Rows that count for none are removed: they lie above the high
-    /// seqno of their record, or have none, because whatever removed them was cut short.
-    ///
-    /// Cost: four seeks per vBucket.
-    pub(crate) fn recover(self: &Arc<Self>) -> Result<Vec<(VbId, StoredVb)>, EngineError> {
-        let mut found = Vec::new();
-        let mut removed = 0;
-        let layers = self.front.read();
-        let journaled = layers.layers().flat_map(|layer| layer.vbs.keys()).collect();
-        drop(layers);
-        for vb in vbs(&self.rows, journaled)? {
-            let view = View::open(Arc::clone(self), vb);
-            let stored = view.stored_vb()?;
-            let end = stored
-                .as_ref()
-                .map_or(Seqno::ZERO, |one| one.record.high_seqno.next());
-            let cleared = self.remove_rows(&view, end);
-            removed += cleared.map_err(Stuck::into_error)?;
-            found.extend(stored.map(|one| (vb, one)));
-        }
-        if removed > 0 {
-            tracing::info!(rows = removed, "removed rows of what was cut short");
-            self.sync()?;
-        }
-        Ok(found)
-    }
-
-    /// Removes the rows from seqno `from` on that `view` sees, those of the history as well, in
-    /// several groups, not durably; tells how many.
-    ///
-    /// # Errors
-    /// `Later`: what was begun is finished by opening again.
-    pub(crate) fn remove_rows(&self, view: &View, from: Seqno) -> Result<usize, Stuck> {
-        let mut removed = 0;
-        let history = view.seqnos(place_of(from), HISTORY_END);
-        let mut rows = view.seqnos(from, ROWS_END).chain(history).peekable();
-        while rows.peek().is_some() {
-            self.make_room()?;
-            let mut changes = self.changes();
-            for row in rows.by_ref().take(ROWS_PER_GROUP) {
-                let seqno = row.map_err(Stuck::Later)?;
-                changes.remove(view.vb, seqno).map_err(not_written)?;
-                removed += 1;
-            }
-            changes.write().map_err(not_written)?;
-        }
-        Ok(removed)
-    }
-
-    /// Removes records and rows of vBuckets, not durably, in as few groups as their rows fill: each
-    /// new group syncs the one before.
-    ///
-    /// # Errors
-    /// As [`Engine::remove_rows`], with the vBucket.
-    pub(crate) fn remove_vbs(self: &Arc<Self>, vbs: &[VbId]) -> Result<(), (VbId, Stuck)> {
-        let mut changes = self.changes();
-        let mut in_group = 0;
-        for &vb in vbs {
-            let view = View::open(Arc::clone(self), vb);
-            let history = view.seqnos(place_of(Seqno::ZERO), HISTORY_END);
-            let rows = view.seqnos(Seqno::ZERO, ROWS_END).chain(history);
-            // The record goes first: rows without one do not count.
-            for seqno in std::iter::once(Ok(RECORD)).chain(rows) {
-                let seqno = seqno.map_err(|error| (vb, Stuck::Later(error)))?;
-                if in_group == ROWS_PER_GROUP {
-                    changes.write().map_err(|error| (vb, not_written(error)))?;
-                    self.make_room().map_err(|stuck| (vb, stuck))?;
-                    changes = self.changes();
-                    in_group = 0;
-                }
-                let removed = changes.remove(vb, seqno);
-                removed.map_err(|error| (vb, not_written(error)))?;
-                in_group += 1;
-            }
-        }
-        let last = vbs.last().copied().unwrap_or_default();
-        changes.write().map_err(|error| (last, not_written(error)))
-    }
-}
-
-/// Opens or makes the database, whose merges take over the rows of journals that are kept.
-pub(crate) fn open_tables(
-    database: &Path,
-    options: &DiskOptions,
-    kept: &Arc<Kept>,
-) -> Result<(Database, Keyspace), fjall::Error> {
-    let taking_over: Arc<dyn Factory> = Arc::new(TakingOver(AssertUnwindSafe(Arc::clone(kept))));
-    let db = Database::builder(database)
-        .with_compaction_filter_factories(Arc::new(move |_| Some(Arc::clone(&taking_over))))
-        // Its workers would take a failed merge for the end; see `merge`.
-        .worker_threads_unchecked(0)
-        .cache_size(options.cache_bytes)
-        .max_cached_files(Some(OPEN_FILES_MAX))
-        .max_journaling_size(JOURNAL_BYTES_MAX)
-        .manual_journal_persist(true)
-        .open()?;
-    let rows = db.keyspace("rows", || {
-        KeyspaceCreateOptions::default()
-            .max_memtable_size(MEMTABLE_BYTES)
-            .filter_policy(filters())
-            // Of the indexes only the tops lie in memory; the rest is read through the cache.
-            .index_block_pinning_policy(PinningPolicy::new([true, false]))
-            .index_block_partitioning_policy(PartitioningPolicy::new([false, true]))
-            .data_block_compression_policy(CompressionPolicy::disabled())
-            .index_block_compression_policy(CompressionPolicy::disabled())
-            .with_kv_separation(Some(apart(options.apart_bytes_min)))
-    })?;
-    Ok((db, rows))
-}
-
-/// How large rows lie apart from the tables: each in a file, which goes once the row is gone from
-/// all tables. So none of these files is ever rewritten for what is left of it.
-fn apart(bytes_min: u32) -> KvSeparationOptions {
-    KvSeparationOptions::default()
-        .separation_threshold(bytes_min)
-        .file_target_size(1)
-        .compression(CompressionType::None)
 }
 
 /// What it means that the journal took no more.
-fn not_written(error: fjall::Error) -> Stuck {
+pub(crate) fn not_written(error: fjall::Error) -> Stuck {
     match &error {
         fjall::Error::Io(io) if is_shortage(io) => Stuck::Later(error),
         _ => Stuck::Final(error),
     }
-}
-
-/// Filters for the runs that lie side by side. To the database, what it is given as a sorted run
-/// is of level 1, wherever it then lies; what was merged is of the level where it lies, which is 1
-/// only in stores of many terabytes.
-fn filters() -> FilterPolicy {
-    let bloom = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(FILTER_BITS));
-    FilterPolicy::new([bloom, bloom, FilterPolicyEntry::None])
 }
 
 /// A group of changes on its way. Dropped before [`Changes::write`], it never was.

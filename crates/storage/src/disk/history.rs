@@ -93,7 +93,7 @@ fn apply(
     };
     let removed = remove().and_then(|()| changes.write());
     removed.map_err(|error| {
-        let unwritten = super::commit::Unwritten::Refused(error);
+        let unwritten = super::fault::Unwritten::Refused(error);
         writer.failed_write(unwritten, false, DURING).of(vb)
     })?;
     writer.acknowledge(&engine, [], DURING)?;

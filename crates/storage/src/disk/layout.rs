@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::journal::{journals, path_of};
 use super::{kept, manifest, names, tails};
+use crate::disk::segments::{journals, path_of};
 use crate::error::one_line;
 
 /// The version of a directory that never had a manifest.

@@ -9,8 +9,9 @@ use fjall::Readable as _;
 use model::{Seqno, VbId};
 
 use super::engine::Engine;
-use super::journal::{Place, path_of};
 use super::salvage::{APART_HEADER_BYTES, damaged_tables};
+use crate::disk::place::Place;
+use crate::disk::segments::path_of;
 use crate::port::DamagedRow;
 use crate::record::{RowKey, decode_reference, decode_row, row_key, split_row_key};
 

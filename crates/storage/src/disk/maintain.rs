@@ -5,11 +5,11 @@ use std::sync::Arc;
 use model::{Kind, Meta, Seqno, VbId, VbRecord};
 
 use super::DiskStore;
-use super::commit::Unwritten;
 use super::engine::Engine;
 use super::memo::Memo;
 use super::view::{DiskSnapshot, View, corrupt};
 use super::writer::Step;
+use crate::disk::fault::Unwritten;
 use crate::port::{Compacted, Keep, Snapshot, rolled_back};
 use crate::record::{StoredVb, row_meta};
 use crate::{ErrorKind, StoreError};

@@ -19,7 +19,6 @@ use model::{Seqno, VbId};
 
 use super::DiskOptions;
 use super::drain::{self, DRAINED_KEY};
-use super::engine::{EngineError, open_tables};
 use super::front::{RowAt, VbFront};
 use super::journal::{Entry, Journal, Replayed};
 use super::kept::Kept;
@@ -28,6 +27,8 @@ use super::links::{self, Links};
 use super::lists;
 use super::per_vb::PerVb;
 use super::tails::Tail;
+use crate::disk::fault::EngineError;
+use crate::disk::tables::open_tables;
 use crate::history::{HISTORY_END, place_of};
 use crate::record::{
     DecodeError, REFERENCE_BYTES, StoredVb, decode_vb, row_key, split_row_key, vb_key,

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use fjall::{Readable, Slice};
 use model::{Document, Seqno, VbId, VbRecord};
 
-use super::engine::{Engine, EngineError, read_error};
+use super::engine::Engine;
 use super::front::{Layer, RowAt, VbFront};
-use super::journal::Window;
 use super::kept::{Files, Values};
+use crate::disk::fault::{EngineError, read_error};
+use crate::disk::place::Window;
 use crate::history::{merged, place_of, seqno_at};
 use crate::port::{LookedAt, RowLooker, Snapshot, Want};
 use crate::record::{

@@ -1,7 +1,6 @@
 //! The writing half of a disk store: who may write now, and what a failure makes of it.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,22 +8,19 @@ use model::{Seqno, VbId};
 use parking_lot::RwLock;
 
 use super::DiskOptions;
-use super::commit::Unwritten;
-use super::engine::{Engine, EngineError, read_error};
+use super::engine::Engine;
+use super::fault::{is_shortage, shortage};
 use super::layout::{Directory, available_bytes};
 use super::memo::{Memo, Memos, Name, name};
 use super::merge::{Background, Stuck};
 use super::tails::{Tail, Tails};
 use super::view::View;
+use crate::disk::fault::{EngineError, Unwritten, read_error};
 use crate::record::{StoredVb, row_meta};
 use crate::{ErrorKind, StoreError};
 
 /// Bytes that must be free before a database is opened again: what opening itself may write.
 const REOPEN_BYTES_MIN: u64 = 16 << 20;
-
-/// No descriptors are left in the system, or to this process. They have no `io::ErrorKind`.
-const ENFILE: i32 = 23;
-const EMFILE: i32 = 24;
 
 /// What a write may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -373,22 +369,6 @@ impl Writer {
                 let kind = shortage(&error).unwrap_or(ErrorKind::Io);
                 StoreError::new(kind, during).because(error)
             })
-    }
-}
-
-/// Whether the system took nothing just then, and may take it later.
-pub(crate) fn is_shortage(error: &io::Error) -> bool {
-    shortage(error).is_some()
-}
-
-/// What the system lacked: space, descriptors for another file, or, with `Io`, a file system that
-/// takes writes at all. Something else is `None`.
-fn shortage(error: &io::Error) -> Option<ErrorKind> {
-    match (error.kind(), error.raw_os_error()) {
-        (io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded, _)
-        | (_, Some(EMFILE | ENFILE)) => Some(ErrorKind::NoSpace),
-        (io::ErrorKind::ReadOnlyFilesystem, _) => Some(ErrorKind::Io),
-        _ => None,
     }
 }
 

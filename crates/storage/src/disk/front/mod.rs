@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use model::{Seqno, VbId};
 
-use super::journal::{Entry, Place};
+use super::journal::Entry;
 use super::per_vb::PerVb;
+use crate::disk::place::Place;
 
 /// The seqno that stands for the record of a vBucket.
 pub(crate) const RECORD: Seqno = Seqno(u64::MAX);

@@ -5,8 +5,9 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
+use super::Entry;
 use super::replay::Replay;
-use super::{Entry, path_of};
+use crate::disk::segments::path_of;
 
 /// The journals that follow the tables, as far as they count: their ends and last groups, oldest first.
 pub(crate) struct Replayed {

@@ -4,10 +4,9 @@
 //! none. What is read back of it is found by [`Place`].
 
 mod chain;
-mod place;
 mod replay;
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -16,12 +15,13 @@ use std::sync::Arc;
 use model::{Seqno, VbId};
 
 use super::kept::Kept;
+use super::place::Place;
+use super::segments::{NextPlace, journals, path_of, recycle};
 use super::{lists, names};
 use crate::record::RowKey;
 use chain::{Existing, chain};
 
 pub(crate) use chain::Replayed;
-pub(crate) use place::{Place, Window};
 
 /// Bytes of a chunk's header: crc, length of the body, generation, group, chunk of it, flags.
 const HEADER_BYTES: usize = 29;
@@ -435,14 +435,6 @@ pub(crate) type Groups = Vec<(u64, Vec<Entry>)>;
 /// Files with damage that was passed over, and how often.
 pub(crate) type Damaged = Vec<(PathBuf, u64)>;
 
-/// Where the file of a journal's next generation belongs.
-#[derive(Debug)]
-pub(crate) struct NextPlace {
-    directory: PathBuf,
-    generation: u64,
-    extent: u64,
-}
-
 /// Ends a journal of which the tables have everything. When nobody reads it any more, its file
 /// becomes that of the next generation, which is given: its blocks are there and written, so that
 /// syncs of new groups need not touch the file system's own journal. Else it is removed.
@@ -458,17 +450,6 @@ pub(crate) fn retire(sealed: Sealed, next: &NextPlace) -> Option<(File, u64)> {
         tracing::warn!(%error, "cannot retire an old journal");
         None
     })
-}
-
-/// Makes a file that nobody reads that of the next generation.
-///
-/// Cost: a sync.
-pub(crate) fn recycle(file: File, old: &Path, next: &NextPlace) -> io::Result<(File, u64)> {
-    if file.metadata()?.len() > 2 * next.extent {
-        file.set_len(next.extent)?;
-    }
-    names::rename(old, &path_of(&next.directory, next.generation))?;
-    Ok((file, next.generation))
 }
 
 /// Makes the file of the next generation before it is needed. What fails here is tried again then.
@@ -507,29 +488,6 @@ fn create(directory: &Path, generation: u64, extent: u64) -> io::Result<File> {
     file.set_len(extent)?;
     file.sync_all()?;
     Ok(file)
-}
-
-pub(crate) fn path_of(directory: &Path, generation: u64) -> PathBuf {
-    directory.join(format!("journal-{generation}"))
-}
-
-/// The journals in a directory, with their generations.
-pub(crate) fn journals(directory: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    numbered(directory, "journal-")
-}
-
-/// The files in a directory whose names are a prefix and a number, with their numbers.
-pub(crate) fn numbered(directory: &Path, prefix: &str) -> io::Result<Vec<(u64, PathBuf)>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix(prefix));
-        if let Some(number) = number.and_then(|number| number.parse().ok()) {
-            found.push((number, entry.path()));
-        }
-    }
-    Ok(found)
 }
 
 #[cfg(test)]

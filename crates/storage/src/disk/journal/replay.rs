@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::{Entry, HEADER_BYTES, Header, LAST, PUT, Place, REMOVE};
+use super::{Entry, HEADER_BYTES, Header, LAST, PUT, REMOVE};
+use crate::disk::place::Place;
 use crate::record::{ROW_KEY_BYTES, split_row_key};
 
 /// Bytes that are searched at a time, and those of them that the next time sees as well: a header

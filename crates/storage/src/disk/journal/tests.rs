@@ -1,4 +1,7 @@
+use std::fs;
+
 use super::*;
+use crate::disk::place::Window;
 
 const EXTENT: u64 = 1 << 20;
 

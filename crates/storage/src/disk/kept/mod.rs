@@ -27,8 +27,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{Advice, fadvise};
 
-use super::journal::{NextPlace, numbered, path_of, recycle};
 use super::{lists, names};
+use crate::disk::segments::{NextPlace, numbered, path_of, recycle};
 pub(crate) use list::{Listed, NAME, read};
 
 pub(crate) use values::{TakingOver, Values};

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use model::{Seqno, VbId};
 
-use super::super::journal::journals;
 use super::super::{DiskOptions, DiskStore, OpenErrorKind, salvage};
 use super::*;
 use crate::KvStore;
+use crate::disk::segments::journals;
 use crate::suite::{self, document};
 
 const VB: VbId = VbId(1);

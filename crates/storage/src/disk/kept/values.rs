@@ -7,8 +7,8 @@ use std::sync::Arc;
 use fjall::Slice;
 use fjall::compaction::filter::{CompactionFilter, Context, Factory, ItemAccessor, Verdict};
 
-use super::super::journal::{Place, Window};
 use super::{Files, Kept, Living};
+use crate::disk::place::{Place, Window};
 use crate::record::{DecodeError, RowKey, decode_reference};
 
 /// Reads rows that mostly come in the order of their keys.

@@ -13,7 +13,7 @@ use super::drain::{Direct, Drain, LOOK_AGAIN};
 use super::front::Layer;
 use super::journal::Sealed;
 use super::merge::{Stuck, pause_after};
-use super::writer::is_shortage;
+use crate::disk::fault::is_shortage;
 use crate::work::{Duty, Next, Running, Worker};
 
 /// A full journal may grow to so many times its size while those before it cannot become tables.

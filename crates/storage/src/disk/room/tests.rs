@@ -167,7 +167,7 @@ fn files_are_recycled_and_few() {
     settle(&engine);
     assert!(engine.journal.lock().generation() > 5);
     drop(engine);
-    let journals = super::super::journal::journals(dir.path()).unwrap();
+    let journals = crate::disk::segments::journals(dir.path()).unwrap();
     assert!(journals.len() <= 2, "{journals:?}");
     drop(store);
     assert_eq!(rows(&open(dir.path())), [399]);

@@ -26,11 +26,13 @@ use model::{
 
 use super::drain::DRAINED_KEY;
 use super::front::RECORD;
-use super::journal::{Entry, Journal, Place, journals};
+use super::journal::{Entry, Journal};
 use super::kept::{self, Files, Values};
 use super::lists::{CURRENT, KEYSPACES, List, ROWS};
 use super::memo::{Name, name};
 use super::{DiskOptions, DiskStore, OpenError, layout, manifest, tails};
+use crate::disk::place::Place;
+use crate::disk::segments::journals;
 use crate::history::is_history;
 use crate::port::VbBatch;
 use crate::record::{REFERENCE_BYTES, StoredVb, decode_row, decode_vb, row_key, split_row_key};
