@@ -1,7 +1,7 @@
 //! What benchmarks with a main function of their own share: rows that a filter selects, ten
 //! repetitions with their statistics, one JSON object a line.
 //!
-//! May not be part of the product: it is a development dependency and nothing else.
+//! What this crate may not do: be part of the product. It is a development dependency and nothing else.
 
 use std::time::Instant;
 

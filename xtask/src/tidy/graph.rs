@@ -107,6 +107,9 @@ const RUNTIMES: &[&str] = &[
     "futures-executor",
 ];
 
+/// Sources of random numbers: what crates without a runtime need of them is a parameter.
+const RANDOM: &[&str] = &["getrandom", "rand", "fastrand"];
+
 /// Crates with their own list of banned clocks, threads and files.
 const WITH_BANS: &[&str] = &[
     "engine", "bucket", "storage", "identity", "value", "registry", "stats", "session", "client",
@@ -133,6 +136,9 @@ pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()
             let to = dependency.name.as_str();
             let ours = names.contains(to) && dependency.path.is_some();
             let for_tests = dependency.kind == DependencyKind::Development;
+            if RANDOM.contains(&to) && !for_tests && WITHOUT_RUNTIME.contains(&name) {
+                findings.breach(format!("{name} -> {to}: randomness is a parameter here"));
+            }
             if !ours || for_tests && to == name {
                 continue;
             }
@@ -206,6 +212,13 @@ pub(super) fn check_rules(workspace: &Workspace, findings: &mut Findings) -> Res
             ));
         }
     }
+    for (name, _) in ALLOWED.iter().filter(|(name, _)| *name != "xtask") {
+        if !says_its_rule(workspace, name)? {
+            findings.breach(format!(
+                "{name}: the first lines do not say what this crate may not do"
+            ));
+        }
+    }
     for name in WITH_BANS {
         let path = Path::new("crates").join(name).join("clippy.toml");
         if !workspace.root.join(&path).is_file() {
@@ -226,4 +239,18 @@ pub(super) fn check_rules(workspace: &Workspace, findings: &mut Findings) -> Res
         WITH_BANS.len()
     ));
     Ok(())
+}
+
+/// Whether the documentation at the top of a crate says what it may not do.
+fn says_its_rule(workspace: &Workspace, name: &str) -> Result<bool> {
+    let source = Path::new("crates").join(name).join("src");
+    let library = source.join("lib.rs");
+    let root = if workspace.root.join(&library).is_file() {
+        library
+    } else {
+        source.join("main.rs")
+    };
+    let text = workspace.read(&root)?;
+    let mut docs = text.lines().take_while(|line| line.starts_with("//!"));
+    Ok(docs.any(|line| line.contains("may not")))
 }
