@@ -14,7 +14,7 @@ mod record;
 mod streams;
 
 pub use collections::Collections;
-pub use message::{DocumentChange, Told, take};
+pub use message::{DocumentChange, StreamMessage, take};
 pub use place::Place;
 pub use position::{Position, PositionError, TEXT_BYTES_MAX};
 pub use record::{Change, Compact, Event, Names, Shown, cloud_rollback, void_after};

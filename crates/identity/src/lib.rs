@@ -1,4 +1,4 @@
-//! Who a peer is: users, their credentials, and the SASL exchange that proves them.
+//! Identity of a peer: users, their credentials, and the SASL exchange that proves them.
 //!
 //! Both sides of the exchange: a node's ([`SaslSession`]) and that of links and tools
 //! ([`ScramClient`]). Knows no sockets, no buckets and no HTTP; reads no clock and starts no thread:

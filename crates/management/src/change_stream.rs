@@ -8,7 +8,7 @@
 //! A client that comes back with the last `id` in the header `Last-Event-ID`, as browsers do by
 //! themselves, or in the query (`?since=`), goes on from there: what was told after that id comes
 //! again, and nothing is left out. With `keys=only` values are neither read nor told. `scope=`, `collection=` (of the default scope, unless one is
-//! named) and `vbuckets=1,5-9` narrow what is told; places of vBuckets that are left out stay in the position as they are. Whoever does not read holds up its own stream only.
+//! named) and `vbuckets=1,5-9` narrow what is told; places of vBuckets that are left out stay in the position as they are. A reader that does not read delays its own stream only.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use tokio::time::{self, Instant};
 
 use super::answers;
 use crate::closing::stopped;
-use crate::feed::{Fed, Feed, News, NoFeed, Part, Start, Telling, Wanted};
+use crate::feed::{Fed, Feed, News, NoFeed, Start, Telling, TellingPart, Wanted};
 use crate::state::HttpState;
 use changes::{Shown, void_after};
 
@@ -217,9 +217,9 @@ impl Events {
     fn go_on(mut self, mut telling: Telling) -> Option<(Result<Bytes, Infallible>, Self)> {
         let mut text = Vec::new();
         match telling.part(self.feed.mono_ns(), &mut text) {
-            Part::More => self.telling = Some(telling),
-            Part::Last => {}
-            Part::Gone => return None,
+            TellingPart::More => self.telling = Some(telling),
+            TellingPart::Last => {}
+            TellingPart::Gone => return None,
         }
         self.sent_at = Instant::now();
         Some((Ok(text.into()), self))

@@ -97,7 +97,7 @@ pub fn register(
     Some(welcome(node, served))
 }
 
-/// What a registered replica is told: who all the nodes are.
+/// The answer to a replica's registration: all nodes of the group.
 fn welcome(node: &Registry, served: &ServedBucket) -> String {
     let revision = served.map().revision;
     let mut nodes = vec![about_this(node)];

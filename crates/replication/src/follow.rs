@@ -38,7 +38,7 @@ impl Link {
             let order = *orders.borrow_and_update();
             match order {
                 Order::Follow => {}
-                // Until somebody orders it anew.
+                // Until it is ordered anew.
                 Order::Promote { .. } if self.progress.declined().is_some() => {}
                 Order::Promote { force } => {
                     if let Some(asked) = self.fetch_from_others(&mut orders).await
@@ -91,7 +91,7 @@ impl Link {
         }
     }
 
-    /// Whom to try next: the node that was configured and the others of the group in turn. One of
+    /// The node to try next: the node that was configured and the others of the group in turn. One of
     /// the replicas may be the active node by now.
     fn another_than(&self, at: &(String, u16)) -> (String, u16) {
         let mut nodes = vec![self.configured()];
@@ -175,7 +175,7 @@ impl Link {
     }
 
     /// Whether so many other nodes, and this one, have what a majority acknowledged; if not, and
-    /// that does not matter to whoever asks, says so.
+    /// that does not matter to the caller, says so.
     fn may_promote(&self, asked: usize, force: bool) -> bool {
         let others = self.served.group().peers.len();
         // Any majority of all of them has one among those that were asked, or this one.

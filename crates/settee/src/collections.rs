@@ -17,11 +17,11 @@ const TRIES: usize = 10;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: Action,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum Action {
     /// Print every collection with its scope, its number and its limit of the time to live
     List {
         #[command(flatten)]
@@ -55,8 +55,8 @@ enum What {
 /// The server cannot be asked, or refuses.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
-        What::List { connect, json } => list(&mut connect.connect()?, *json),
-        What::Create {
+        Action::List { connect, json } => list(&mut connect.connect()?, *json),
+        Action::Create {
             path,
             max_ttl,
             connect,
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let edit = |now: &Manifest| create(now, path, settings);
             change(&mut connect.connect()?, &edit)
         }
-        What::Drop { path, connect } => {
+        Action::Drop { path, connect } => {
             let edit = |now: &Manifest| match path.split_once('.') {
                 Some((scope, name)) => now.without_collection(scope, name),
                 None => now.without_scope(path),

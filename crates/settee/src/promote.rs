@@ -14,7 +14,7 @@ use crate::output;
 /// whatever only the old active node had is lost. Should that one come back, let it follow this one
 /// (settee serve --replica-of ... --demote). Promoting twice changes nothing. With several replicas it is
 /// refused while so few nodes can be reached that writes which a majority acknowledged may be missing, and on a
-/// node that was a replica and is not told any more of whom. It is on disk once this command says so.
+/// node that was a replica and is not told any more of which node. It is on disk once this command says so.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Also if writes that a majority of the group acknowledged may be lost by it

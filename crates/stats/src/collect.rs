@@ -18,7 +18,7 @@ pub fn keys_of(group: &str) -> Vec<String> {
     rows.map(|row| row.0).collect()
 }
 
-/// Whether a peer in this role may ask for a group; of groups that are none, everybody may hear so.
+/// Whether a peer in this role may ask for a group; an unknown group is reported to every role.
 pub fn allows(role: Role, request: &str) -> bool {
     let name = request.split_ascii_whitespace().next().unwrap_or("");
     let group = GROUPS.iter().find(|group| group.name == name);

@@ -16,7 +16,7 @@ use wire::{Decoded, Feature, FeatureSet, Limits, Opaque, Opcode, Status, decode}
 
 use crate::feed::piece::{LargeLoan, Piece};
 use changes::Shown;
-use changes::{Change, Collections, Place, Position, Streams, Told, take};
+use changes::{Change, Collections, Place, Position, StreamMessage, Streams, take};
 
 /// Buffers that a large document made larger than this are given back.
 const KEEP_BYTES: usize = 256 << 10;
@@ -108,7 +108,7 @@ impl Wake for Doorbell {
     }
 }
 
-/// The changes of one bucket for one reader, who takes them at its own pace.
+/// The changes of one bucket for one reader, which pulls them at its own pace.
 ///
 /// Nothing is read ahead: a feed that is not asked for more holds a cursor for each vBucket and
 /// one turn's frames at most.
@@ -214,7 +214,7 @@ impl Feed {
         Arc::clone(&self.bell)
     }
 
-    /// Whether there is room for what the next turn makes. If there is none, it is taken from those who
+    /// Whether there is room for what the next turn makes. If there is none, it is taken from readers that
     /// do not read.
     pub(crate) fn has_room(&self) -> bool {
         let quota = self.served.bucket.memory().quota();
@@ -279,7 +279,7 @@ impl Feed {
         while let Ok(Decoded::Frame { frame, consumed }) = decode(frames, limits) {
             frames = &frames[consumed..];
             match take(&frame, &mut self.streams, true) {
-                Ok(Told::Change(change)) => {
+                Ok(StreamMessage::Change(change)) => {
                     let names = self.collections.names(change.collection());
                     let change = change.named(names);
                     let large = self.large.as_ref().filter(|_| frames.is_empty());
@@ -291,20 +291,20 @@ impl Feed {
                         News::Change(change)
                     });
                 }
-                Ok(Told::System(event)) => self.collections.learn(&event),
-                Ok(Told::Ended { again, .. }) => {
+                Ok(StreamMessage::System(event)) => self.collections.learn(&event),
+                Ok(StreamMessage::Ended { again, .. }) => {
                     if again {
                         self.ask_after(now, AGAIN_NS);
                     }
                 }
-                Ok(Told::Noop) => {
+                Ok(StreamMessage::Noop) => {
                     self.producer.lock().answered(
                         Opcode::DCP_NOOP,
                         Status::SUCCESS,
                         Opaque::default(),
                     );
                 }
-                Ok(Told::Nothing) => {}
+                Ok(StreamMessage::Nothing) => {}
                 Err(violation) => {
                     tracing::error!(violation, "a stream of changes made no sense");
                     return false;

@@ -9,4 +9,4 @@ mod piece;
 mod telling;
 
 pub use feed::{Fed, Feed, News, NoFeed, Start, Wanted};
-pub(crate) use telling::{Part, Telling};
+pub(crate) use telling::{Telling, TellingPart};

@@ -77,7 +77,7 @@ impl DcpRegistry {
         }
     }
 
-    /// Enters a producer of this process, under a name that nobody else of it has.
+    /// Enters a producer of this process, under a unique name.
     pub fn enter_feed(&self, name: &str, producer: &SharedProducer) {
         let registered = Registered {
             producer: Arc::clone(producer),

@@ -45,8 +45,8 @@ impl NodeState {
             }
             let uuid = kept.note_made(&settings).map_err(|error| failed(&error))?;
             let how = (self.purge_age_s, self.journal_bytes);
-            let who = (uuid, &self.clock);
-            let opened = open::open_new(settings, kept.dir.as_ref(), who, how);
+            let identity = (uuid, &self.clock);
+            let opened = open::open_new(settings, kept.dir.as_ref(), identity, how);
             match opened.and_then(with_history) {
                 Ok(opened) => self.serve(opened),
                 Err(error) => {
@@ -158,7 +158,7 @@ impl NodeState {
         Ok(())
     }
 
-    /// Removes a bucket and all that is in it; who is connected to it is let go. Blocks for the
+    /// Removes a bucket and all that is in it; connections to it are closed. Blocks for the
     /// disk.
     pub(super) fn drop_bucket(&self, name: &str) -> Result<(), BucketsError> {
         let _turn = self.world.changing();
@@ -175,7 +175,7 @@ impl NodeState {
         self.env.maps_changed();
         for id in (0..served.bucket.vbuckets()).map(VbId) {
             served.claims.revoke(id);
-            // Streams end, and nobody is told of a write that is thrown away.
+            // Streams end, so a write that is thrown away is not sent.
             let dead = served
                 .bucket
                 .set_vbucket(id, VbState::Dead, None, random_vb_uuid());

@@ -28,7 +28,7 @@ use self::keeper::Keeper;
 use self::lines::{Format, Lines};
 use self::session::{Broken, Ended, Session, Tail};
 use self::state::StateFile;
-use self::target::{Part, Target};
+use self::target::{CollectionPart, Target};
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 
@@ -212,7 +212,7 @@ fn follow(
 struct Dial {
     server: ConnectOptions,
     window_bytes: u32,
-    part: Option<Part>,
+    part: Option<CollectionPart>,
     keys_only: bool,
     cache: SaltedCache,
 }

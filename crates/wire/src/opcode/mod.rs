@@ -121,7 +121,7 @@ pub enum Family {
 
 /// One row of the opcode table.
 ///
-/// Source: protocol section 3, as the wire sees it; who may send it and what it does is not known here.
+/// Source: protocol section 3, as the wire sees it; privileges and effects are not known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -247,7 +247,7 @@ impl ServerOpcode {
     pub const CLUSTERMAP_CHANGE_NOTIFICATION: Self = Self(0x01);
     /// Authenticate a user; sent to an authentication provider only.
     pub const AUTHENTICATE: Self = Self(0x02);
-    /// Who is logged in by the provider; sent to an authentication provider only.
+    /// The users that the provider logged in; sent to an authentication provider only.
     pub const ACTIVE_EXTERNAL_USERS: Self = Self(0x03);
     /// What a user may do; sent to an authentication provider only.
     pub const GET_AUTHORIZATION: Self = Self(0x04);
