@@ -11,6 +11,7 @@ mod graph;
 mod orphans;
 mod sizes;
 mod text;
+mod words;
 
 use anyhow::Result;
 
@@ -37,7 +38,7 @@ impl Findings {
 
 type Check = fn(&Workspace, &mut Findings) -> Result<()>;
 
-const CHECKS: [(&str, Check); 12] = [
+const CHECKS: [(&str, Check); 13] = [
     ("sizes", sizes::check),
     ("crate graph", graph::check),
     ("crate rules", graph::check_rules),
@@ -50,6 +51,7 @@ const CHECKS: [(&str, Check); 12] = [
     ("opcode table", documents::check_compatibility),
     ("documents", documents::check_links),
     ("conformance", conformance::check),
+    ("words", words::check),
 ];
 
 /// Runs all checks and prints them; `true` when every promise holds.

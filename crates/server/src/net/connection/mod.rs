@@ -8,6 +8,7 @@ mod scratch;
 mod seal;
 mod sealed;
 mod sending;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -22,17 +23,17 @@ use bucket::Wake as _;
 use mio::event::Event;
 use mio::net::TcpStream;
 use prefetch_index::prefetch_index;
-use registry::timings::Timings;
 use registry::{Addresses, ConnectionInfo, Held, HeldBells, Mailbox};
 use session::dcp::Produced;
 use session::{Door, Received, Session, Verdict};
 
 use self::reservation::RETRY_INTERVAL;
+use self::state::{NextAction, SocketState};
 use super::state::NetState;
-use super::worker_pool::WorkerPool;
 use seal::Seal;
 
 pub(super) use scratch::Scratch;
+pub(super) use state::{ServedBy, TurnResult, WorkerContext};
 
 /// Bytes read at once.
 pub(super) const READ_BYTES: usize = 64 << 10;
@@ -48,17 +49,6 @@ const LINGER: Duration = Duration::from_secs(1);
 /// What a connection may do in one turn before others have theirs: a request that is tried again and
 /// again while streams of the same connection send would have no end.
 const TURNS: u32 = 16;
-
-/// Readiness of a socket. Events are edge-triggered, so each flag holds until a call would block.
-#[derive(Clone, Copy, Debug, Default)]
-struct SocketState {
-    /// There may be something to read.
-    readable: bool,
-    /// There may be room to write.
-    writable: bool,
-    /// The peer sends nothing more; what it sent before may still lie there.
-    read_closed: bool,
-}
 
 /// A connection, with or without its socket.
 pub(super) struct Connection<S> {
@@ -86,42 +76,6 @@ pub(super) struct Connection<S> {
     socket: SocketState,
 }
 
-/// What to do next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NextAction {
-    /// Nothing is said before the handshake of TLS is over.
-    Shake,
-    Read,
-    /// Run what is in the backlog.
-    Backlog,
-    /// There is more in the backlog; others go first.
-    Again,
-    Park(Duration),
-    /// Read again after this long: the flusher has to free quota first.
-    Backoff(Duration),
-    /// Others must hold less before the rest of a large request is read.
-    AwaitRoom(usize),
-    /// So much of a request that was refused is still to come, and is dropped.
-    Skip(usize),
-    /// The streams have more to send; whatever can be read goes first.
-    Produce,
-    /// Close once the peer has read what was sent.
-    Linger,
-    /// Nothing is sent any more, and what still comes is dropped.
-    Drain,
-    Close,
-}
-
-impl NextAction {
-    /// Whether a connection may leave its thread before it.
-    fn may_move(&self) -> bool {
-        matches!(
-            self,
-            Self::Read | Self::Produce | Self::Again | Self::Backlog
-        )
-    }
-}
-
 /// A connection between two threads: with its socket, but in no poll.
 pub(crate) struct Moving {
     connection: Connection<std::net::TcpStream>,
@@ -136,35 +90,6 @@ pub(crate) enum Arrival {
     },
     /// A connection from another worker.
     Moved(Box<Moving>),
-}
-
-/// The thread that serves a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ServedBy {
-    Worker(usize),
-    /// A thread for this connection alone.
-    OwnThread,
-}
-
-/// The context of a serving thread.
-#[derive(Clone)]
-pub(super) struct WorkerContext {
-    pub(super) served_by: ServedBy,
-    pub(super) pool: Arc<WorkerPool<Arrival>>,
-    pub(super) timings: Arc<Timings>,
-    /// Serves one connection in the thread that calls it.
-    pub(super) alone: fn(Arrival, Arc<NetState>, WorkerContext) -> io::Result<()>,
-}
-
-/// How a connection's turn ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TurnResult {
-    /// Its next turn comes with news of the socket, with mail, or at this time.
-    Wait(Option<Instant>),
-    /// It could go on; others first.
-    Again,
-    Ended,
-    Moves(ServedBy),
 }
 
 impl<S> Connection<S> {
