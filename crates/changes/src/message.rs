@@ -71,7 +71,7 @@ impl<'a> DocumentChange<'a> {
     }
 }
 
-/// Takes a producer's message: notes in `streams` how far they came, and says what it means.
+/// Takes a producer's message: notes in `streams` how far they came, and returns its meaning.
 /// `keyed`: keys carry the identifier of their collection.
 ///
 /// # Errors

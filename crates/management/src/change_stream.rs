@@ -25,7 +25,7 @@ use tokio::time::{self, Instant};
 
 use super::answers;
 use crate::closing::stopped;
-use crate::feed::{Fed, Feed, News, NoFeed, Start, Telling, TellingPart, Wanted};
+use crate::feed::{Feed, FeedTurn, News, NoFeed, Start, Telling, TellingPart, Wanted};
 use crate::state::HttpState;
 use changes::{Shown, void_after};
 
@@ -191,7 +191,7 @@ impl Events {
                 }
             }
             let (mut text, fed) = self.turn();
-            self.over = fed == Fed::Over;
+            self.over = fed == FeedTurn::Over;
             if text.is_empty() && self.sent_at.elapsed() >= HEARTBEAT {
                 text.extend_from_slice(ALIVE);
             }
@@ -201,8 +201,8 @@ impl Events {
                 return Some((Ok(piece), self));
             }
             match fed {
-                Fed::More | Fed::Over => tokio::task::yield_now().await,
-                Fed::Idle => tokio::select! {
+                FeedTurn::More | FeedTurn::Over => tokio::task::yield_now().await,
+                FeedTurn::Idle => tokio::select! {
                     biased;
                     () = stopped(&mut self.closing) => return None,
                     () = bell.notified() => {}
@@ -226,7 +226,7 @@ impl Events {
     }
 
     /// One turn of the feed as text; where it ends within a change, the rest of that is told next.
-    fn turn(&mut self) -> (Vec<u8>, Fed) {
+    fn turn(&mut self) -> (Vec<u8>, FeedTurn) {
         let (mut text, mut last, mut told) = (Vec::new(), 0, false);
         let mut large = None;
         if self.named_at.is_none() {

@@ -52,4 +52,4 @@ pub use settings::{
     MemcachedPort, Ports, VBUCKETS,
 };
 pub use store::Store;
-pub use supersede::{Heard, Later, PROMOTED, give_way, hear, heard, heard_of_epoch, news};
+pub use supersede::{EpochAnswer, Later, PROMOTED, give_way, hear, heard, heard_of_epoch, news};

@@ -37,7 +37,7 @@ pub fn introduction(node: &Registry, served: &ServedBucket, demote: bool) -> Str
 }
 
 /// A replica at `host` made itself known: it is part of the map from now on, until it is forgotten.
-/// Gives the answer, which may say no; `None` when what it says cannot be understood.
+/// Returns the answer, which may say no; `None` when what it says cannot be understood.
 pub fn register(
     node: &Registry,
     served: &ServedBucket,

@@ -70,7 +70,7 @@ impl<'a, T: Target> Consumer<'a, T> {
         })
     }
 
-    /// Takes every whole frame at the start of `input`; gives how many bytes are done with.
+    /// Takes every whole frame at the start of `input`; returns the number of bytes consumed.
     ///
     /// # Errors
     /// The connection is to be closed; what was taken before stays.

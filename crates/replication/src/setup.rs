@@ -169,7 +169,7 @@ impl Setup {
         opcode == expected && opaque == Opaque(self.opaque().to_be_bytes())
     }
 
-    /// Takes the answer to the current step; gives the value of a registration.
+    /// Takes the answer to the current step; returns the value of a registration.
     ///
     /// # Errors
     /// What was refused, one line.

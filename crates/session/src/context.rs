@@ -66,7 +66,7 @@ impl Context<'_> {
         self.reply(frame, &Reply::cas(cas))
     }
 
-    /// Notes that the request waits; gives how long it has waited and how often it was run.
+    /// Notes that the request waits; returns how long it has waited and how often it was run.
     pub(crate) fn park(&mut self) -> Park {
         self.session.note_park(self.now)
     }

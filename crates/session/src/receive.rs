@@ -81,13 +81,13 @@ impl Session {
                         break Verdict::Parked(self.owed_limit(now));
                     }
                     let started_ns = now.mono_ns;
-                    let done = if congestion == Congestion::None {
+                    let outcome = if congestion == Congestion::None {
                         self.execute(&frame, now, output)
                     } else {
                         self.execute_under_congestion(&frame, now, output)
                     };
                     now.mono_ns = self.node.clock.mono_ns();
-                    match done {
+                    match outcome {
                         CommandOutcome::Parked(limit) => break Verdict::Parked(limit),
                         CommandOutcome::More => {
                             self.info.count_yield();
@@ -96,13 +96,13 @@ impl Session {
                         _ => {}
                     }
                     self.park = None;
-                    if done != CommandOutcome::Owed {
+                    if outcome != CommandOutcome::Owed {
                         self.timings
                             .record(frame.header.opcode.0, now.mono_ns - started_ns);
                     }
                     consumed += length;
                     commands += 1;
-                    if done == CommandOutcome::Close {
+                    if outcome == CommandOutcome::Close {
                         break Verdict::Close;
                     }
                 }

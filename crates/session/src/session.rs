@@ -140,7 +140,7 @@ impl Session {
         VbId::of_key(key.user_key(), count)
     }
 
-    /// Notes that the request waits; gives how long it has waited and how often it was run.
+    /// Notes that the request waits; returns how long it has waited and how often it was run.
     pub(crate) fn note_park(&mut self, now: Now) -> Park {
         let since_ns = now.mono_ns;
         let park = self.park.get_or_insert(Park { since_ns, runs: 0 });

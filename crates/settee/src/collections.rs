@@ -15,7 +15,7 @@ const TRIES: usize = 10;
 
 /// List, create and drop scopes and collections.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CollectionsArgs {
     #[command(subcommand)]
     what: Action,
 }
@@ -53,7 +53,7 @@ enum Action {
 ///
 /// # Errors
 /// The server cannot be asked, or refuses.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &CollectionsArgs) -> Result<(), Failure> {
     match &args.what {
         Action::List { connect, json } => list(&mut connect.connect()?, *json),
         Action::Create {

@@ -326,7 +326,7 @@ fn details(
     Ok(None)
 }
 
-/// What a vBucket has of some collections after one of them; gives the last one that was told if
+/// What a vBucket has of some collections after one of them; returns the last one that was told if
 /// there are more.
 fn of_vbucket(
     group: &str,

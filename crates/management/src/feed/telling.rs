@@ -57,7 +57,7 @@ impl Telling {
         }
     }
 
-    /// Appends a part of the value; tells whether there is more.
+    /// Appends a part of the value; returns whether there is more.
     fn of(&mut self, value: &LargeValue, out: &mut Vec<u8>) -> bool {
         let rest = &value.bytes()[self.at..];
         let is_last = rest.len() <= PART_BYTES;

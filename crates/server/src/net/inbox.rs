@@ -50,7 +50,7 @@ impl<A> Inbox<A> {
         })
     }
 
-    /// Leaves a connection; gives it back if nothing is taken any more.
+    /// Delivers a connection; returns it if the inbox is closed.
     pub(super) fn deliver(&self, arrival: A) -> Result<(), A> {
         let mut messages = self.messages.lock();
         if messages.closed {

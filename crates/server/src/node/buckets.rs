@@ -127,7 +127,7 @@ impl NodeState {
         Arc::new(ServedBucket::new(bucket, opened.workers, identity, map))
     }
 
-    /// Gives a bucket another quota, and says whether it may be flushed. A bucket that was made
+    /// Gives a bucket another quota, and sets whether it may be flushed. A bucket that was made
     /// while a node ran keeps that over a restart.
     pub(super) fn adjust_bucket(&self, settings: BucketSettings) -> Result<(), BucketsError> {
         let _turn = self.world.changing();

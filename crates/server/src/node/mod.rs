@@ -226,9 +226,9 @@ impl Node {
         }
     }
 
-    /// Gives the rows of a group of statistics to `sink`, key and value, as STAT does for a
+    /// Writes the rows of a group of statistics to `sink`, key and value, as STAT does for a
     /// connection that selected `bucket`. `request` is the group's name and arguments, separated
-    /// by spaces. Says whether there are such a bucket and such a group.
+    /// by spaces. Returns whether there are such a bucket and such a group.
     ///
     /// Cost: O(rows), all at once; of vBuckets at most one is locked at a time.
     pub fn statistics(

@@ -241,7 +241,7 @@ impl<T: Target> Intake<T> {
         true
     }
 
-    /// The stream is no more; what of it is under way is of the past. Says whether there was one.
+    /// The stream is no more; what of it is under way is of the past. Returns whether there was one.
     pub fn close(&mut self, vb: VbId) -> bool {
         let Some(stream) = self.streams.get_mut(usize::from(vb.0)) else {
             return false;

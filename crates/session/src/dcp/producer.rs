@@ -449,7 +449,7 @@ impl Producer {
         Produced::More
     }
 
-    /// One turn of the streams of a vBucket; tells whether one of them has more.
+    /// One turn of the streams of a vBucket; returns whether one of them has more.
     fn visit(
         &mut self,
         vb: VbId,

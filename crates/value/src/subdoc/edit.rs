@@ -50,7 +50,7 @@ pub struct Edit<'a> {
     pub make_path: bool,
 }
 
-/// Makes a change; gives the new text, and the new number of a counter.
+/// Makes a change; returns the new text, and the new number of a counter.
 ///
 /// # Errors
 /// The status of the path.

@@ -45,7 +45,7 @@ impl Connection<TcpStream> {
         self.note_held();
     }
 
-    /// Sends what the socket takes, unless something else is before it. Gives how much it took.
+    /// Sends what the socket takes, unless something else is before it. Returns the number of bytes taken.
     pub(super) fn send_some(&mut self, output: &[u8]) -> io::Result<usize> {
         self.info.count_sent(output.len());
         if self.tls.is_some() {
@@ -87,7 +87,7 @@ impl Connection<TcpStream> {
         Ok(Some(TurnResult::Wait(Some(until))))
     }
 
-    /// Sends what the socket takes of the rest. Gives how much it took.
+    /// Sends what the socket takes of the rest. Returns the number of bytes taken.
     pub(super) fn send_rest(&mut self) -> io::Result<usize> {
         let rest = &self.unsent[self.sent..];
         let count = write(&mut self.stream, rest, &mut self.socket.writable)?;

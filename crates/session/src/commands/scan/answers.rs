@@ -34,7 +34,7 @@ impl Answers {
         }
     }
 
-    /// Adds a row, and appends an answer if that makes it full. Gives the bytes of key and value.
+    /// Adds a row, and appends an answer if that makes it full. Returns the bytes of key and value.
     pub(super) fn add(
         &mut self,
         context: &mut Context<'_>,

@@ -16,7 +16,7 @@ use wire::{Feature, Frame, Status};
 use crate::context::Context;
 use crate::outcome::{CommandOutcome, Refusal};
 use crate::reply::Reply;
-use crate::scanning::{Continuing, Needs, Opening, Scanning};
+use crate::scanning::{ContinuingScan, Needs, OpeningScan, Scanning};
 use answers::Answers;
 
 /// How long the opening of a view is waited for.
@@ -129,7 +129,7 @@ fn begin(
     let begun = bucket.bucket.begin_scan(id, ask, context.session.waker())?;
     let scan = begun.map_err(refusal)?;
     context.park();
-    context.session.scan = Some(Box::new(Scanning::Opening(Opening {
+    context.session.scan = Some(Box::new(Scanning::Opening(OpeningScan {
         bucket: Arc::clone(bucket),
         scan,
         told: false,
@@ -140,7 +140,7 @@ fn begin(
 fn opened(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-    mut opening: Opening,
+    mut opening: OpeningScan,
 ) -> Result<CommandOutcome, Refusal> {
     match opening.scan.opened() {
         Some(Ok(())) => {
@@ -204,7 +204,7 @@ fn start(
     bucket: &ServedBucket,
     vb: VbId,
     id: ScanId,
-) -> Result<Continuing, Refusal> {
+) -> Result<ContinuingScan, Refusal> {
     active(bucket, vb)?;
     let gone = || Refusal::because(Status::KEY_ENOENT, "there is no such range scan");
     let scan = bucket.bucket.scan(vb, id).ok_or_else(gone)?;
@@ -223,7 +223,7 @@ fn start(
             "somebody goes on with this range scan already",
         )
     })?;
-    Ok(Continuing {
+    Ok(ContinuingScan {
         run,
         items: 0,
         bytes: 0,
@@ -244,7 +244,7 @@ fn answer(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
     request: &RangeScanContinue,
-    continuing: &mut Continuing,
+    continuing: &mut ContinuingScan,
 ) -> Result<CommandOutcome, Refusal> {
     let unlimited = |limit: u32| {
         if limit == 0 {

@@ -32,7 +32,7 @@ const SPECS_MAX: usize = 16;
 enum What {
     /// Reads it.
     Get,
-    /// Says whether it is there.
+    /// Returns whether it is there.
     Exists,
     /// Counts what is in it.
     Count,
