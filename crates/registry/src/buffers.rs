@@ -1,10 +1,10 @@
-//! What connections hold for their peers, all together: half-received requests, and answers
-//! that are not read.
+//! Back-pressure: the total of what connections hold for their peers, half-received requests and
+//! answers that are not read, has one limit.
 //!
 //! One peer may have some 20 MiB of each, which is little; a thousand of them would take the
-//! machine. So there is one limit for the sum. Below the limit nothing is delayed. Above it a connection that would
-//! take more waits, and those whose peers move nothing are closed, the fattest first, until
-//! there is room again. What is small goes on as before, up to twice the sum.
+//! machine. Below the limit nothing is delayed. Above it large reservations wait, and connections
+//! whose peers move nothing are closed, the largest first, until the total is below the limit.
+//! Small reservations go on up to twice the limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

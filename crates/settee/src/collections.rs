@@ -17,11 +17,11 @@ const TRIES: usize = 10;
 #[derive(Debug, clap::Args)]
 pub(crate) struct CollectionsArgs {
     #[command(subcommand)]
-    what: Action,
+    what: CollectionsAction,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum CollectionsAction {
     /// Print every collection with its scope, its number and its limit of the time to live
     List {
         #[command(flatten)]
@@ -55,8 +55,8 @@ enum Action {
 /// The server cannot be asked, or refuses.
 pub(crate) fn run(args: &CollectionsArgs) -> Result<(), Failure> {
     match &args.what {
-        Action::List { connect, json } => list(&mut connect.connect()?, *json),
-        Action::Create {
+        CollectionsAction::List { connect, json } => list(&mut connect.connect()?, *json),
+        CollectionsAction::Create {
             path,
             max_ttl,
             connect,
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &CollectionsArgs) -> Result<(), Failure> {
             let edit = |now: &Manifest| create(now, path, settings);
             change(&mut connect.connect()?, &edit)
         }
-        Action::Drop { path, connect } => {
+        CollectionsAction::Drop { path, connect } => {
             let edit = |now: &Manifest| match path.split_once('.') {
                 Some((scope, name)) => now.without_collection(scope, name),
                 None => now.without_scope(path),
