@@ -8,14 +8,14 @@
 
 mod collections;
 mod message;
-mod place;
 mod position;
 mod record;
 mod streams;
+mod vb_position;
 
 pub use collections::Collections;
-pub use message::{DocumentChange, Told, take};
-pub use place::Place;
+pub use message::{DocumentChange, StreamMessage, take};
 pub use position::{Position, PositionError, TEXT_BYTES_MAX};
 pub use record::{Change, Compact, Event, Names, Shown, cloud_rollback, void_after};
 pub use streams::{Streams, Violation};
+pub use vb_position::VbPosition;

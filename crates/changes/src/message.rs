@@ -1,4 +1,4 @@
-//! What a producer's messages mean to whoever follows the changes.
+//! The meaning of a producer's messages for a follower of the changes.
 
 use model::{Cas, CollectionId, Datatype, Seqno, VbId, body_at, split_key};
 use wire::dcp::{
@@ -12,8 +12,8 @@ use crate::streams::{Streams, Violation};
 
 /// A message, once the streams know of it.
 #[derive(Clone, Copy, Debug)]
-pub enum Told<'a> {
-    /// Nothing that anybody needs to hear.
+pub enum StreamMessage<'a> {
+    /// The message needs no action.
     Nothing,
     /// A document changed.
     Change(DocumentChange<'a>),
@@ -26,7 +26,7 @@ pub enum Told<'a> {
         /// Whether it is to be asked for again.
         again: bool,
     },
-    /// The producer wants to know whether anybody is there.
+    /// The producer checks that the consumer is alive.
     Noop,
 }
 
@@ -71,7 +71,7 @@ impl<'a> DocumentChange<'a> {
     }
 }
 
-/// Takes a producer's message: notes in `streams` how far they came, and says what it means.
+/// Takes a producer's message: notes in `streams` how far they came, and returns its meaning.
 /// `keyed`: keys carry the identifier of their collection.
 ///
 /// # Errors
@@ -80,35 +80,35 @@ pub fn take<'a>(
     frame: &Frame<'a>,
     streams: &mut Streams,
     keyed: bool,
-) -> Result<Told<'a>, Violation> {
+) -> Result<StreamMessage<'a>, Violation> {
     let vbucket = frame.vbucket();
     let malformed = |error: wire::Malformed| error.to_string();
     match frame.header.opcode {
-        Opcode::DCP_NOOP => Ok(Told::Noop),
+        Opcode::DCP_NOOP => Ok(StreamMessage::Noop),
         Opcode::DCP_SNAPSHOT_MARKER => {
             let marker = SnapshotMarker::parse(frame).map_err(malformed)?;
             streams.snapshot(vbucket, marker.range)?;
-            Ok(Told::Nothing)
+            Ok(StreamMessage::Nothing)
         }
         Opcode::DCP_MUTATION | Opcode::DCP_DELETION | Opcode::DCP_EXPIRATION => {
             let change = document_change(frame, keyed)?;
             streams.reached(vbucket, change.told.seqno)?;
-            Ok(Told::Change(change))
+            Ok(StreamMessage::Change(change))
         }
         Opcode::DCP_SYSTEM_EVENT => {
             let event = SystemEvent::parse(frame).map_err(malformed)?;
             streams.reached(vbucket, event.seqno)?;
-            Ok(Told::System(event))
+            Ok(StreamMessage::System(event))
         }
         Opcode::DCP_SEQNO_ADVANCED => {
             let advanced = SeqnoAdvanced::parse(frame).map_err(malformed)?;
             streams.reached(vbucket, advanced.seqno)?;
-            Ok(Told::Nothing)
+            Ok(StreamMessage::Nothing)
         }
         Opcode::DCP_STREAM_END => {
             let reason = StreamEnd::parse(frame).map_err(malformed)?.reason;
             let again = streams.ended(vbucket, reason)?;
-            Ok(Told::Ended { reason, again })
+            Ok(StreamMessage::Ended { reason, again })
         }
         other => Err(format!("an unexpected {}", other.name())),
     }
@@ -202,7 +202,7 @@ mod tests {
             panic!("no frame");
         };
         take(&frame, streams, true).map(|told| match told {
-            Told::Change(change) => {
+            StreamMessage::Change(change) => {
                 let names = Names {
                     scope: "s",
                     collection: "c",

@@ -18,7 +18,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use model::{Seqno, SnapshotRange, VbUuid};
 
-use crate::place::Place;
+use crate::vb_position::VbPosition;
 
 /// Longest text that is read as a position.
 pub const TEXT_BYTES_MAX: usize = 64 * 1024;
@@ -30,7 +30,7 @@ const CHECKSUM_BYTES: usize = 4;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
     /// One place for each vBucket, in order.
-    pub places: Vec<Place>,
+    pub places: Vec<VbPosition>,
 }
 
 /// Why a text is no position; one line for the user.
@@ -52,7 +52,7 @@ impl Position {
     #[must_use]
     pub fn beginning(vbuckets: u16) -> Self {
         Self {
-            places: vec![Place::default(); usize::from(vbuckets)],
+            places: vec![VbPosition::default(); usize::from(vbuckets)],
         }
     }
 }
@@ -86,7 +86,7 @@ impl FromStr for Position {
     }
 }
 
-fn write_place(place: &Place, out: &mut Vec<u8>) {
+fn write_place(place: &VbPosition, out: &mut Vec<u8>) {
     let partial = !place.is_whole();
     put(place.seqno.0 << 1 | u64::from(partial), out);
     if place.seqno.0 > 0 || partial {
@@ -106,18 +106,18 @@ fn read(bytes: &[u8]) -> Option<Position> {
     let count = take(&mut body)?;
     // Every place has a byte at least, so a false count takes no memory.
     let count = usize::try_from(count).ok().filter(|&n| n <= body.len())?;
-    let places: Option<Vec<Place>> = (0..count).map(|_| read_place(&mut body)).collect();
+    let places: Option<Vec<VbPosition>> = (0..count).map(|_| read_place(&mut body)).collect();
     let places = places.filter(|_| body.is_empty())?;
     Some(Position { places })
 }
 
-fn read_place(bytes: &mut &[u8]) -> Option<Place> {
+fn read_place(bytes: &mut &[u8]) -> Option<VbPosition> {
     let first = take(bytes)?;
     let (seqno, partial) = (first >> 1, first & 1 == 1);
     if seqno == 0 && !partial {
-        return Some(Place::default());
+        return Some(VbPosition::default());
     }
-    let mut place = Place::at(VbUuid(take(bytes)?), Seqno(seqno));
+    let mut place = VbPosition::at(VbUuid(take(bytes)?), Seqno(seqno));
     if partial {
         place.snapshot = SnapshotRange {
             start: Seqno(seqno.checked_sub(take(bytes)?)?),
@@ -158,15 +158,15 @@ mod tests {
 
     use super::*;
 
-    fn place() -> impl Strategy<Value = Place> {
+    fn place() -> impl Strategy<Value = VbPosition> {
         let seqno = prop_oneof![Just(0), 1..1000_u64, 0..u64::MAX >> 1];
         (any::<u64>(), seqno, 0..500_u64, 0..500_u64).prop_map(|(uuid, seqno, before, after)| {
-            let mut place = Place::at(VbUuid(uuid), Seqno(seqno));
+            let mut place = VbPosition::at(VbUuid(uuid), Seqno(seqno));
             if after > 0 {
                 place.snapshot.start = Seqno(seqno.saturating_sub(before));
                 place.snapshot.end = Seqno(seqno + after);
             } else if seqno == 0 {
-                place = Place::default();
+                place = VbPosition::default();
             }
             place
         })
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_bucket_at_rest_fits_a_header() {
         let places = (0..1024)
-            .map(|n| Place::at(VbUuid(0xffff_ffff_0000 + n), Seqno(10_000_000 + n)))
+            .map(|n| VbPosition::at(VbUuid(0xffff_ffff_0000 + n), Seqno(10_000_000 + n)))
             .collect();
         let text = Position { places }.to_string();
         assert!(text.len() < 16 * 1024, "{}", text.len());
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn what_is_refused_and_why() {
         let good = Position {
-            places: vec![Place::at(VbUuid(7), Seqno(300))],
+            places: vec![VbPosition::at(VbUuid(7), Seqno(300))],
         };
         let good = good.to_string();
         let parse = |text: &str| text.parse::<Position>();

@@ -3,8 +3,8 @@
 use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbUuid};
 use wire::dcp::{EndReason, StreamFlags, StreamRequest};
 
-use crate::place::Place;
 use crate::position::Position;
+use crate::vb_position::VbPosition;
 
 /// What a stream that is to go on for ever ends at.
 const NO_END: Seqno = Seqno(u64::MAX);
@@ -22,7 +22,7 @@ enum Standing {
 
 #[derive(Clone, Debug)]
 struct Stream {
-    place: Place,
+    place: VbPosition,
     end: Seqno,
     standing: Standing,
     failover_log: Vec<FailoverEntry>,
@@ -230,7 +230,7 @@ impl Streams {
 impl Stream {
     fn request(&self) -> StreamRequest<'static> {
         let place = match self.place.seqno {
-            Seqno(0) => Place::default(),
+            Seqno(0) => VbPosition::default(),
             _ => self.place,
         };
         StreamRequest {
@@ -243,7 +243,7 @@ impl Stream {
         }
     }
 
-    fn saved(&self) -> Place {
+    fn saved(&self) -> VbPosition {
         let mut place = self.place;
         place.belong(self.failover_log.iter().copied());
         place
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn a_rollback_asks_again_from_there() {
         let mut position = Position::beginning(3);
-        position.places[1] = Place::at(VbUuid(9), Seqno(600));
+        position.places[1] = VbPosition::at(VbUuid(9), Seqno(600));
         let mut streams = Streams::from(position);
         streams.requests();
         assert_eq!(streams.rolled_back(VB, Seqno(500)), Ok(Seqno(500)));

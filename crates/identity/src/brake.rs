@@ -114,7 +114,7 @@ impl LoginBrake {
         }
     }
 
-    /// Notes a wrong login, or one that was refused unjudged. Gives the number of those that a line of
+    /// Notes a wrong login, or one that was refused unjudged. Returns the number of those that a line of
     /// the log is to tell of now, if it is time for one.
     pub fn failed(&self, address: IpAddr, now_ns: u64) -> Option<u32> {
         let mut peers = self.peers.lock();

@@ -1,9 +1,11 @@
-//! Who a peer is: users, their credentials, and the SASL exchange that proves them.
+//! Identity of a peer: users, their credentials, and the SASL exchange that proves them.
 //!
 //! Both sides of the exchange: a node's ([`SaslSession`]) and that of links and tools
-//! ([`ScramClient`]). Knows no sockets, no buckets and no HTTP; reads no clock and starts no thread:
-//! randomness and time are parameters, bytes come in and go out as values. What is kept of a
-//! password lives as long as the process.
+//! ([`ScramClient`]). Bytes come in and go out as values. What is kept of a password lives as long as the
+//! process.
+//!
+//! What this crate may not do: know sockets, buckets or HTTP; read a clock, start a thread, draw random numbers:
+//! randomness and time are parameters.
 
 mod brake;
 mod client;

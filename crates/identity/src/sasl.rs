@@ -26,7 +26,7 @@ pub enum SaslStep {
     Continue(Vec<u8>),
     /// The peer is this user; send `payload` back with success.
     Done {
-        /// Who the peer is.
+        /// The authenticated user.
         user: AuthenticatedUser,
         /// The server's signature under SCRAM, empty under PLAIN.
         payload: Vec<u8>,
@@ -54,7 +54,7 @@ impl Mechanism {
 
 /// The state of one connection's SASL exchange. A new one has nothing under way.
 ///
-/// It does not remember who was authenticated: that is the connection's to keep, and a
+/// It does not remember the authenticated user: that is the connection's to keep, and a
 /// connection may authenticate again.
 #[derive(Debug, Default)]
 pub struct SaslSession {

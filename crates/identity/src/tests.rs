@@ -47,7 +47,7 @@ struct Client<'a> {
     password: &'a str,
 }
 
-struct Proof {
+struct ScramProof {
     message: String,
     /// What the server must answer.
     verifier: String,
@@ -68,7 +68,7 @@ impl<'a> Client<'a> {
         format!("{}{}", self.header, self.bare).into_bytes()
     }
 
-    fn prove(&self, server_first: &[u8]) -> Proof {
+    fn prove(&self, server_first: &[u8]) -> ScramProof {
         let server_first = std::str::from_utf8(server_first).unwrap();
         let field = |name: &str| {
             server_first
@@ -86,7 +86,7 @@ impl<'a> Client<'a> {
             "SCRAM-SHA256" => self.sign::<Sha256>(&salt, rounds, &signed),
             _ => self.sign::<Sha1>(&salt, rounds, &signed),
         };
-        Proof {
+        ScramProof {
             message: format!("{last},p={proof}"),
             verifier: format!("v={verifier}"),
         }

@@ -1,4 +1,4 @@
-//! Who may ask, and how much.
+//! Access control: which requests are allowed, and how large they may be.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -108,7 +108,7 @@ const FIXED: [Fixed; 10] = [
 ];
 
 /// What is wrong with the fields of a form, by field.
-type Wrong = Map<String, Value>;
+type FieldErrors = Map<String, Value>;
 
 /// `POST /pools/default/buckets`
 pub(super) async fn create(State(state): State<HttpState>, body: Bytes) -> Response {
@@ -192,7 +192,7 @@ fn answer(done: Result<(), BucketsError>, good: StatusCode) -> Response {
     }
 }
 
-fn refused(wrong: &Wrong) -> Response {
+fn refused(wrong: &FieldErrors) -> Response {
     let value = json!({ "errors": wrong, "summaries": {} });
     answers::json(StatusCode::BAD_REQUEST, &value)
 }
@@ -200,12 +200,12 @@ fn refused(wrong: &Wrong) -> Response {
 /// A form, and what is wrong with it so far.
 struct Form<'a> {
     body: &'a [u8],
-    wrong: Wrong,
+    wrong: FieldErrors,
 }
 
 impl<'a> Form<'a> {
     fn new(body: &'a [u8]) -> Self {
-        let wrong = Wrong::new();
+        let wrong = FieldErrors::new();
         Self { body, wrong }
     }
 
@@ -334,7 +334,7 @@ impl<'a> Form<'a> {
         }
     }
 
-    fn done(self, settings: BucketSettings) -> Result<BucketSettings, Wrong> {
+    fn done(self, settings: BucketSettings) -> Result<BucketSettings, FieldErrors> {
         if self.wrong.is_empty() {
             Ok(settings)
         } else {
@@ -350,7 +350,7 @@ fn backend(history: HistorySettings) -> &'static str {
 
 /// A bucket that is to be made. What it does not say has the reference's defaults; what this
 /// node cannot do is refused, and what makes no difference here is passed over.
-fn read_new(body: &[u8]) -> Result<BucketSettings, Wrong> {
+fn read_new(body: &[u8]) -> Result<BucketSettings, FieldErrors> {
     let mut form = Form::new(body);
     let name = form.text("name").unwrap_or_default();
     let named = |c: char| c.is_ascii_alphanumeric() || "_-.%".contains(c);
@@ -411,7 +411,7 @@ fn read_new(body: &[u8]) -> Result<BucketSettings, Wrong> {
 }
 
 /// A running bucket with other settings. Those that it was opened with stay.
-fn read_update(body: &[u8], now: BucketSettings) -> Result<BucketSettings, Wrong> {
+fn read_update(body: &[u8], now: BucketSettings) -> Result<BucketSettings, FieldErrors> {
     let mut form = Form::new(body);
     let mut settings = now;
     let bucket = &mut settings.bucket;

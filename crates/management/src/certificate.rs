@@ -16,7 +16,7 @@ pub(super) fn routes() -> Router<HttpState> {
     Router::new().route("/node/controller/reloadCertificate", post(reload))
 }
 
-/// Anybody may ask: it is shown with every handshake.
+/// Needs no login: every handshake shows the certificate.
 pub(super) async fn show(State(state): State<HttpState>) -> Response {
     match state.view.authority() {
         Some(pem) => ([(CONTENT_TYPE, "text/plain")], pem.to_string()).into_response(),

@@ -8,7 +8,7 @@
 //! A client that comes back with the last `id` in the header `Last-Event-ID`, as browsers do by
 //! themselves, or in the query (`?since=`), goes on from there: what was told after that id comes
 //! again, and nothing is left out. With `keys=only` values are neither read nor told. `scope=`, `collection=` (of the default scope, unless one is
-//! named) and `vbuckets=1,5-9` narrow what is told; places of vBuckets that are left out stay in the position as they are. Whoever does not read holds up its own stream only.
+//! named) and `vbuckets=1,5-9` narrow what is told; places of vBuckets that are left out stay in the position as they are. A reader that does not read delays its own stream only.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use tokio::time::{self, Instant};
 
 use super::answers;
 use crate::closing::stopped;
-use crate::feed::{Fed, Feed, News, NoFeed, Part, Start, Telling, Wanted};
+use crate::feed::{Feed, FeedTurn, News, NoFeed, Start, Telling, TellingPart, Wanted};
 use crate::state::HttpState;
 use changes::{Shown, void_after};
 
@@ -191,7 +191,7 @@ impl Events {
                 }
             }
             let (mut text, fed) = self.turn();
-            self.over = fed == Fed::Over;
+            self.over = fed == FeedTurn::Over;
             if text.is_empty() && self.sent_at.elapsed() >= HEARTBEAT {
                 text.extend_from_slice(ALIVE);
             }
@@ -201,8 +201,8 @@ impl Events {
                 return Some((Ok(piece), self));
             }
             match fed {
-                Fed::More | Fed::Over => tokio::task::yield_now().await,
-                Fed::Idle => tokio::select! {
+                FeedTurn::More | FeedTurn::Over => tokio::task::yield_now().await,
+                FeedTurn::Idle => tokio::select! {
                     biased;
                     () = stopped(&mut self.closing) => return None,
                     () = bell.notified() => {}
@@ -217,16 +217,16 @@ impl Events {
     fn go_on(mut self, mut telling: Telling) -> Option<(Result<Bytes, Infallible>, Self)> {
         let mut text = Vec::new();
         match telling.part(self.feed.mono_ns(), &mut text) {
-            Part::More => self.telling = Some(telling),
-            Part::Last => {}
-            Part::Gone => return None,
+            TellingPart::More => self.telling = Some(telling),
+            TellingPart::Last => {}
+            TellingPart::Gone => return None,
         }
         self.sent_at = Instant::now();
         Some((Ok(text.into()), self))
     }
 
     /// One turn of the feed as text; where it ends within a change, the rest of that is told next.
-    fn turn(&mut self) -> (Vec<u8>, Fed) {
+    fn turn(&mut self) -> (Vec<u8>, FeedTurn) {
         let (mut text, mut last, mut told) = (Vec::new(), 0, false);
         let mut large = None;
         if self.named_at.is_none() {

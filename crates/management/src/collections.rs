@@ -225,7 +225,7 @@ async fn change_collection(
     change(state, &uri, bucket, Box::new(edit)).await
 }
 
-/// Waits for nothing: whoever was told of a manifest was told so when every vBucket had it.
+/// Does not wait: a manifest is announced once every vBucket has it.
 async fn ensure_manifest(
     State(state): State<HttpState>,
     Path((bucket, uid)): Path<(String, String)>,

@@ -33,7 +33,7 @@ mod view;
 #[cfg(test)]
 mod tests;
 
-pub use feed::{Fed, Feed, News, NoFeed, Start, Wanted};
+pub use feed::{Feed, FeedTurn, News, NoFeed, Start, Wanted};
 pub use listener::{CONNECTIONS_MAX, HttpDoor, serve};
 pub use routes::router;
 pub use view::{

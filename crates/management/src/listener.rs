@@ -1,4 +1,4 @@
-//! Connections: who may hold one, and for how long.
+//! Limits on HTTP connections: their number and their lifetime.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -128,7 +128,7 @@ async fn root(State(state): State<HttpState>) -> Response {
     )
 }
 
-/// Who brings no credentials is told in brief; wrong ones are refused.
+/// A request without credentials gets a short answer; wrong credentials are refused.
 async fn pools(State(state): State<HttpState>, peer: Peer, headers: HeaderMap) -> Response {
     if !headers.contains_key(AUTHORIZATION) {
         return setup::hello(&*state.view);

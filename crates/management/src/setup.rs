@@ -23,7 +23,7 @@ use crate::state::HttpState;
 use crate::view::{BucketsError, ClusterChange, NodeView};
 
 /// What is wrong with the fields of a form, by field.
-type Wrong = Map<String, Value>;
+type SetupErrors = Map<String, Value>;
 
 const NAME_BYTES_MAX: usize = 256;
 const CLUSTER_FIELDS: [&str; 2] = ["clusterName", "memoryQuota"];
@@ -74,7 +74,7 @@ pub(super) fn hello(view: &dyn NodeView) -> Response {
 
 /// `POST /pools/default`: the name and the quota of a cluster.
 pub(super) async fn cluster(State(state): State<HttpState>, body: Bytes) -> Response {
-    let mut wrong = Wrong::new();
+    let mut wrong = SetupErrors::new();
     let change = read_cluster(&body, &mut wrong);
     refuse_unknown(&body, &CLUSTER_FIELDS, &mut wrong);
     change_cluster(&state, change, &mut wrong).await;
@@ -82,7 +82,7 @@ pub(super) async fn cluster(State(state): State<HttpState>, body: Bytes) -> Resp
 }
 
 /// Makes the change if nothing is wrong, away from the thread that serves connections.
-async fn change_cluster(state: &HttpState, change: ClusterChange, wrong: &mut Wrong) {
+async fn change_cluster(state: &HttpState, change: ClusterChange, wrong: &mut SetupErrors) {
     if !wrong.is_empty() || change == ClusterChange::default() {
         return;
     }
@@ -109,7 +109,7 @@ async fn rename(body: Bytes) -> Response {
 }
 
 async fn services(body: Bytes) -> Response {
-    let mut wrong = Wrong::new();
+    let mut wrong = SetupErrors::new();
     check_services(&body, &mut wrong);
     let texts: Vec<_> = wrong.values().cloned().collect();
     if texts.is_empty() {
@@ -130,25 +130,25 @@ async fn web(State(state): State<HttpState>) -> Response {
 }
 
 async fn credentials(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> Response {
-    let mut wrong = Wrong::new();
+    let mut wrong = SetupErrors::new();
     check_credentials(&body, &*state.view, &mut wrong);
     done(&wrong, base_uri(&state, &head))
 }
 
-/// Nothing is reported to anybody.
+/// Settee sends no reports.
 async fn reports() -> Response {
     answers::json(StatusCode::OK, &json!({ "sendStats": false }))
 }
 
 async fn set_reports(body: Bytes) -> Response {
-    let mut wrong = Wrong::new();
+    let mut wrong = SetupErrors::new();
     check_reports(&body, &mut wrong);
     done(&wrong, StatusCode::OK.into_response())
 }
 
 /// All of it in one call.
 async fn init(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> Response {
-    let mut wrong = Wrong::new();
+    let mut wrong = SetupErrors::new();
     check_credentials(&body, &*state.view, &mut wrong);
     if field(&body, "services").is_some() {
         check_services(&body, &mut wrong);
@@ -181,14 +181,14 @@ fn base_uri(state: &HttpState, head: &HeaderMap) -> Response {
     answers::json_text(StatusCode::OK, localize(&text, host.as_deref()))
 }
 
-fn done(wrong: &Wrong, good: Response) -> Response {
+fn done(wrong: &SetupErrors, good: Response) -> Response {
     if wrong.is_empty() {
         return good;
     }
     answers::json(StatusCode::BAD_REQUEST, &json!({ "errors": wrong }))
 }
 
-fn check_services(body: &[u8], wrong: &mut Wrong) {
+fn check_services(body: &[u8], wrong: &mut SetupErrors) {
     let services = field(body, "services").unwrap_or_default();
     let mut other = services.split(',').filter(|name| name.trim() != "kv");
     if let Some(name) = other.next() {
@@ -197,7 +197,7 @@ fn check_services(body: &[u8], wrong: &mut Wrong) {
     }
 }
 
-fn read_cluster(body: &[u8], wrong: &mut Wrong) -> ClusterChange {
+fn read_cluster(body: &[u8], wrong: &mut SetupErrors) -> ClusterChange {
     let mut change = ClusterChange::default();
     for (field, value) in fields(body) {
         match &*field {
@@ -221,7 +221,7 @@ fn read_cluster(body: &[u8], wrong: &mut Wrong) -> ClusterChange {
     change
 }
 
-fn check_credentials(body: &[u8], view: &dyn NodeView, wrong: &mut Wrong) {
+fn check_credentials(body: &[u8], view: &dyn NodeView, wrong: &mut SetupErrors) {
     let (name, password) = (field(body, "username"), field(body, "password"));
     let known = name
         .zip(password)
@@ -237,7 +237,7 @@ fn check_credentials(body: &[u8], view: &dyn NodeView, wrong: &mut Wrong) {
     }
 }
 
-fn check_reports(body: &[u8], wrong: &mut Wrong) {
+fn check_reports(body: &[u8], wrong: &mut SetupErrors) {
     if field(body, "sendStats").is_some_and(|send| send == "true") {
         wrong.insert(
             "sendStats".into(),

@@ -24,7 +24,7 @@ pub(super) const STREAMS_MAX: usize = 256;
 const SEPARATOR: &str = "\n\n\n\n";
 
 /// One open stream.
-struct Feed {
+struct StreamState {
     view: Arc<dyn NodeView>,
     /// `None` for the configuration without a bucket.
     bucket: Option<String>,
@@ -48,7 +48,7 @@ pub(super) fn open(state: &HttpState, bucket: Option<String>, headers: &HeaderMa
             "Too many streams are open.",
         );
     };
-    let feed = Feed {
+    let feed = StreamState {
         view: Arc::clone(&state.view),
         bucket,
         host: requested_host(headers),
@@ -62,11 +62,11 @@ pub(super) fn open(state: &HttpState, bucket: Option<String>, headers: &HeaderMa
     }
     answers::json_text(
         StatusCode::OK,
-        Body::from_stream(stream::unfold(feed, Feed::next)),
+        Body::from_stream(stream::unfold(feed, StreamState::next)),
     )
 }
 
-impl Feed {
+impl StreamState {
     fn current(&self) -> Option<Arc<str>> {
         match &self.bucket {
             Some(name) => self.view.bucket_config(name),

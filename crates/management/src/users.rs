@@ -1,7 +1,7 @@
-//! Who may log in, as clients that manage users ask for it.
+//! Users that may log in, as clients that manage users request them.
 //!
-//! There is one user, the administrator, who is named where the node is started. As in the
-//! reference the list of users does not hold the administrator: it holds those whom an
+//! There is one user, the administrator, which is named where the node is started. As in the
+//! reference the list of users does not hold the administrator: it holds the users that an
 //! administrator made, and none can be made here.
 
 use axum::http::{Method, StatusCode, Uri};
@@ -14,7 +14,7 @@ use serde_json::json;
 use super::answers;
 use crate::state::HttpState;
 
-/// What there is below `/settings/rbac`, and who asks.
+/// The resource below `/settings/rbac`, and the user that asks.
 pub(super) fn routes() -> Router<HttpState> {
     let one_user = get(no_user).delete(no_user).fallback(refused);
     let one_group = get(no_group).delete(no_group).fallback(refused);
@@ -34,7 +34,7 @@ pub(super) fn routes() -> Router<HttpState> {
         .route("/controller/changePassword", any(refused))
 }
 
-/// Nobody, whatever is asked for.
+/// The empty list of users, whatever is asked for.
 async fn none() -> Response {
     answers::json(StatusCode::OK, &json!([]))
 }

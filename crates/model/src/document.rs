@@ -207,7 +207,7 @@ impl Document {
         let bytes = parts.iter().map(|part| part.len()).sum();
         let mut block = ThinArc::from_header_and_iter(header, std::iter::repeat_n(0, bytes));
         block.with_arc_mut(|arc| {
-            let block = triomphe::Arc::get_mut(arc).expect("nobody else has it yet");
+            let block = triomphe::Arc::get_mut(arc).expect("the new block has one owner");
             let mut rest = block.slice_mut();
             for part in parts {
                 let (here, behind) = rest.split_at_mut(part.len());
@@ -469,7 +469,7 @@ impl fmt::Debug for Document {
     }
 }
 
-/// A document that nobody else sees yet; `VBucket` gives it its place and freezes it.
+/// A document that is not shared yet; `VBucket::commit` stamps it and freezes it.
 ///
 /// The allocation and the copy of key and value happen here, before any lock is taken.
 #[derive(Debug)]

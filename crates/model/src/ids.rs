@@ -56,7 +56,7 @@ pub struct Cas(pub u64);
 impl Cas {
     /// In a request: "whatever the revision is".
     pub const ANY: Self = Self(0);
-    /// What everybody but the holder of a lock sees of a locked document.
+    /// The CAS that a locked document shows to all clients except the holder of the lock.
     pub const LOCKED: Self = Self(u64::MAX);
 }
 

@@ -77,7 +77,7 @@ impl Kind {
     }
 
     /// What remains of the kind once the history of the change does not matter: a commit is a
-    /// mutation or a deletion. So it is stored, and so a peer hears of it who does not know
+    /// mutation or a deletion. So it is stored, and so it is sent to a peer that does not know
     /// durable writes, or was not told of the prepare.
     #[must_use]
     pub fn plain(self) -> Self {

@@ -1,16 +1,16 @@
-//! What connections hold for their peers, all together: half-received requests, and answers
-//! that are not read.
+//! Back-pressure: the total of what connections hold for their peers, half-received requests and
+//! answers that are not read, has one limit.
 //!
 //! One peer may have some 20 MiB of each, which is little; a thousand of them would take the
-//! machine. So there is a sum for all. Up to it nobody notices anything. Above it whoever would
-//! take more waits, and those whose peers move nothing are closed, the fattest first, until
-//! there is room again. What is small goes on as before, up to twice the sum.
+//! machine. Below the limit nothing is delayed. Above it large reservations wait, and connections
+//! whose peers move nothing are closed, the largest first, until the total is below the limit.
+//! Small reservations go on up to twice the limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::admission_queue::QueuePosition;
 use crate::connections::ConnectionInfo;
-use crate::line::Place;
 use crate::served::ServedBucket;
 
 /// What a connection may hold without it being counted; values below it never wait.
@@ -54,7 +54,7 @@ impl Buffers {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Bytes above which whoever would take more waits.
+    /// Bytes above which large reservations wait.
     pub fn limit(&self) -> usize {
         self.limit.load(Ordering::Relaxed)
     }
@@ -69,12 +69,12 @@ impl Buffers {
         self.closed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether whoever would take much has to wait.
+    /// Whether large reservations have to wait.
     pub fn is_crowded(&self) -> bool {
         self.held() >= self.limit()
     }
 
-    /// Whether even those wait who would take little.
+    /// Whether small reservations have to wait, too.
     pub fn is_full(&self) -> bool {
         self.held() >= self.limit().saturating_mul(2)
     }
@@ -128,8 +128,8 @@ pub struct Held {
     info: Arc<ConnectionInfo>,
     bytes: usize,
     bucket: Option<Arc<ServedBucket>>,
-    /// Where it stands among those who wait for room.
-    place: Option<Place>,
+    /// Its position in the bucket's admission queue.
+    position: Option<QueuePosition>,
 }
 
 impl Held {
@@ -140,19 +140,19 @@ impl Held {
             info: Arc::clone(info),
             bytes: 0,
             bucket: None,
-            place: None,
+            position: None,
         }
     }
 
-    /// Stands in line for room in `bucket`; whether it is its turn.
-    pub fn is_first_in_line(&mut self, bucket: &ServedBucket) -> bool {
-        let join = || bucket.line.join();
-        self.place.get_or_insert_with(join).is_first()
+    /// Joins the admission queue of `bucket`. Returns whether it is first.
+    pub fn is_first_in_queue(&mut self, bucket: &ServedBucket) -> bool {
+        let join = || bucket.admission_queue.join();
+        self.position.get_or_insert_with(join).is_first()
     }
 
-    /// Has what it waited for, or waits no more.
-    pub fn leave_line(&mut self) {
-        self.place = None;
+    /// Leaves the admission queue.
+    pub fn leave_queue(&mut self) {
+        self.position = None;
     }
 
     /// Notes that it holds so many bytes now, for what is done in `bucket`.

@@ -6,17 +6,17 @@ use model::VbId;
 
 const NOBODY: u64 = 0;
 
-/// Who follows for each vBucket of a bucket, by the numbers of their connections.
+/// The connection that follows for each vBucket of a bucket, by its number.
 ///
-/// A claim ends with its stream. It is revoked when the vBucket becomes something that follows
-/// nobody: whatever it becomes later, the old stream does not go on.
+/// A claim ends with its stream. It is revoked when the vBucket enters a state that does not
+/// follow: whatever it becomes later, the old stream does not go on.
 #[derive(Debug)]
 pub struct Claims {
     owners: Box<[AtomicU64]>,
 }
 
 impl Claims {
-    /// Nobody follows.
+    /// No connection follows.
     pub fn new(vbuckets: u16) -> Self {
         Self {
             owners: (0..vbuckets).map(|_| AtomicU64::new(NOBODY)).collect(),
@@ -58,7 +58,7 @@ impl Claims {
         }
     }
 
-    /// Nobody follows for the vBucket any more.
+    /// No connection follows for the vBucket any more.
     pub fn revoke(&self, vb: VbId) {
         if let Some(owner) = self.owner(vb) {
             owner.store(NOBODY, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Everybody who is connected, for statistics, limits and notices.
+//! All connections, for statistics, limits and notices.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -237,7 +237,7 @@ impl Connections {
         }
     }
 
-    /// Everybody who is connected now.
+    /// All open connections.
     pub fn all(&self) -> Vec<Arc<ConnectionInfo>> {
         self.open.lock().values().cloned().collect()
     }

@@ -4,6 +4,7 @@
 //! What this crate may not do: open sockets or files, start threads, read a clock or draw random numbers (see
 //! [`Env`]); know frames, commands or HTTP.
 
+mod admission_queue;
 mod buffers;
 mod claims;
 pub mod cluster_map;
@@ -11,7 +12,6 @@ pub mod collections;
 mod connections;
 pub mod dcp;
 mod group;
-mod line;
 mod loans;
 mod mailbox;
 mod maps;
@@ -27,11 +27,11 @@ mod store;
 mod supersede;
 pub mod timings;
 
+pub use admission_queue::{AdmissionQueue, LARGE_BYTES};
 pub use buffers::{Buffers, Held, SMALL_BYTES};
 pub use claims::Claims;
 pub use connections::{About, Addresses, CONNECTIONS_MAX, ConnectionInfo, Connections};
 pub use group::{Following, Group, Standing, StartAs};
-pub use line::{LARGE_BYTES, Line};
 pub use loans::{Loan, Loans};
 pub use mailbox::{Bell, HeldBells, Mail, Mailbox, Ring};
 pub use maps::{MapOf, MapVersion, bucket_map, global_map};
@@ -52,4 +52,4 @@ pub use settings::{
     MemcachedPort, Ports, VBUCKETS,
 };
 pub use store::Store;
-pub use supersede::{Heard, Later, PROMOTED, give_way, hear, heard, heard_of_epoch, news};
+pub use supersede::{EpochAnswer, Later, PROMOTED, give_way, hear, heard, heard_of_epoch, news};

@@ -19,7 +19,7 @@ pub trait Loan: Send + Sync {
     /// When the reader took some of it last, monotonic nanoseconds.
     fn moved_ns(&self) -> u64;
 
-    /// Takes it back. Gives the bytes that it held, `None` if there are none any more.
+    /// Takes it back. Returns the bytes that it held, `None` if there are none any more.
     fn take_back(&self) -> Option<usize>;
 }
 

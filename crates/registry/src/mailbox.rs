@@ -42,7 +42,7 @@ impl Bell {
     }
 }
 
-/// The mailbox of one connection. Posting blocks nobody for long.
+/// The mailbox of one connection. Posting takes a leaf lock for a few instructions.
 #[derive(Default)]
 pub struct Mailbox {
     flags: AtomicU8,
@@ -56,8 +56,8 @@ thread_local! {
 
 /// While this lives, bells that its thread would ring wait; all are rung when it is dropped.
 ///
-/// Another thread is woken with a call of the system, which takes longer than a write. Whoever
-/// is answered first does not wait for that.
+/// Waking another thread costs a system call, which takes longer than a write. The answers
+/// are sent before it.
 #[derive(Debug)]
 pub struct HeldBells(());
 
@@ -88,7 +88,7 @@ impl Mailbox {
     }
 
     fn post(&self, flag: u8) {
-        // Who posted the same before has rung, and it was not taken yet.
+        // The same post rang the bell before, and it was not taken yet.
         if self.flags.fetch_or(flag, Ordering::SeqCst) & flag != 0 {
             return;
         }

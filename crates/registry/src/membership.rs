@@ -37,7 +37,7 @@ pub fn introduction(node: &Registry, served: &ServedBucket, demote: bool) -> Str
 }
 
 /// A replica at `host` made itself known: it is part of the map from now on, until it is forgotten.
-/// Gives the answer, which may say no; `None` when what it says cannot be understood.
+/// Returns the answer, which may say no; `None` when what it says cannot be understood.
 pub fn register(
     node: &Registry,
     served: &ServedBucket,
@@ -97,7 +97,7 @@ pub fn register(
     Some(welcome(node, served))
 }
 
-/// What a registered replica is told: who all the nodes are.
+/// The answer to a replica's registration: all nodes of the group.
 fn welcome(node: &Registry, served: &ServedBucket) -> String {
     let revision = served.map().revision;
     let mut nodes = vec![about_this(node)];

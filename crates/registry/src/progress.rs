@@ -1,4 +1,4 @@
-//! How a replica gets on, for statistics: written by its thread, read by anybody.
+//! How a replica gets on, for statistics: written by its thread, read by any thread.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! How fast a counter rises, as far as whoever asks lets it be known.
+//! The rate of a counter, between two reads of it.
 
 use parking_lot::Mutex;
 

@@ -81,8 +81,8 @@ pub struct Waits {
     pub pending: Duration,
     /// For memory for a write.
     pub room: Duration,
-    /// The same while the store is being given changes: room comes with each commit, and those who
-    /// are refused ask again and take the processors from whoever makes it.
+    /// The same while the store is being given changes: room comes with each commit, and clients that
+    /// are refused ask again and take processor time from the flusher.
     pub stored_room: Duration,
     /// For memory for a large request, before it is refused unread. Less than the timeout of most
     /// clients.
@@ -227,7 +227,7 @@ impl Registry {
         self.env.maps_changed();
     }
 
-    /// Replaces a bucket's map and tells everybody who wants to hear of it.
+    /// Replaces a bucket's map and notifies the connections that subscribed to it.
     pub fn publish_map(&self, bucket: &ServedBucket, map: MapVersion) {
         bucket.set_map(map);
         self.connections.map_changed();

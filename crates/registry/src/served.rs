@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 use bucket::{Bucket, Workers};
 use parking_lot::RwLock;
 
+use crate::admission_queue::AdmissionQueue;
 use crate::claims::Claims;
 use crate::dcp::DcpRegistry;
 use crate::group::Group;
-use crate::line::Line;
 use crate::loans::Loans;
 use crate::maps::MapVersion;
 use crate::progress::Progress;
@@ -42,7 +42,7 @@ pub struct ServedBucket {
     /// 32 hex digits.
     pub uuid: String,
     settings: RwLock<BucketSettings>,
-    /// Nobody may select it any more.
+    /// It cannot be selected any more.
     gone: AtomicBool,
     /// Connections that stream its changes.
     pub dcp: DcpRegistry,
@@ -52,8 +52,8 @@ pub struct ServedBucket {
     pub operations: Rate,
     /// What HTTP streams of its changes have made and not sent.
     pub loans: Loans,
-    /// Who waits for room for a large request.
-    pub line: Arc<Line>,
+    /// Connections with a large request that waits for quota.
+    pub admission_queue: Arc<AdmissionQueue>,
     map: RwLock<MapVersion>,
     group: RwLock<Group>,
     /// What the map calls the bucket, when that is another node's name for it.
@@ -79,7 +79,7 @@ impl ServedBucket {
             dcp: DcpRegistry::default(),
             operations: Rate::default(),
             loans: Loans::default(),
-            line: Arc::default(),
+            admission_queue: Arc::default(),
             map: RwLock::new(map),
             group: RwLock::default(),
             shown_uuid: RwLock::new(None),

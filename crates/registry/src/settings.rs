@@ -72,7 +72,7 @@ pub struct ClusterSettings {
 }
 
 /// History of a bucket. There is one store; the name under which the reference has its newer one
-/// is told back to those who gave it, and allows history.
+/// is shown to the client that set it, and allows history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct HistorySettings {
     /// Whether the store goes by the name `magma`.

@@ -69,7 +69,7 @@ pub fn news(node: &Registry, served: &ServedBucket, began: bool) -> String {
 
 /// What came of telling another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum EpochAnswer {
     /// It is not active.
     Yes,
     /// Another node was promoted later than this one.
@@ -78,7 +78,7 @@ pub enum Heard {
     No(String),
 }
 
-/// A promoted node at `host` tells of itself; gives the answer, `None` if it cannot be understood.
+/// A promoted node at `host` tells of itself; returns the answer, `None` if it cannot be understood.
 pub fn hear(node: &Registry, served: &ServedBucket, host: IpAddr, told: &[u8]) -> Option<String> {
     let told: Value = serde_json::from_slice(told).ok()?;
     let theirs = revision(&told)?;
@@ -102,26 +102,26 @@ pub fn hear(node: &Registry, served: &ServedBucket, host: IpAddr, told: &[u8]) -
 }
 
 /// What the answer of the node at `host` means to a promoted one.
-pub fn heard(served: &ServedBucket, host: &str, answer: &[u8]) -> Heard {
+pub fn heard(served: &ServedBucket, host: &str, answer: &[u8]) -> EpochAnswer {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
     let Some(theirs) = revision(&answer) else {
-        return Heard::No("that node has another bucket of this name".into());
+        return EpochAnswer::No("that node has another bucket of this name".into());
     };
     let ours = served.map().revision.epoch;
     let follows = &answer["follows"];
     if theirs.epoch > ours {
         let there = follows["host"].as_str().unwrap_or(host);
         let active = if follows.is_null() { &answer } else { follows };
-        return Heard::Later(Later::by(theirs.epoch, Peer::read(active, there)));
+        return EpochAnswer::Later(Later::by(theirs.epoch, Peer::read(active, there)));
     }
     if follows.is_null() {
-        return Heard::No(
+        return EpochAnswer::No(
             "that node is active in the same epoch: decide which one is to go on, and start the \
              other one with --replica-of and --demote"
                 .into(),
         );
     }
-    Heard::Yes
+    EpochAnswer::Yes
 }
 
 /// A client has a map of a later epoch. Believed only where another node may have been promoted.

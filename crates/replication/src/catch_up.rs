@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use model::VbId;
 use registry::Progress;
-use session::consumer::{Answered, Intake, Pushed, Target, Wrong};
+use session::consumer::{Answered, Intake, IntakeError, Pushed, Target};
 use wire::dcp::StreamFlags;
 use wire::{Frame, Opcode, Status};
 
@@ -56,7 +56,7 @@ impl<'a, T: Target> CatchUp<'a, T> {
         self.refused
     }
 
-    /// Takes every whole frame at the start of `input`; gives how many bytes are done with.
+    /// Takes every whole frame at the start of `input`; returns the number of bytes consumed.
     ///
     /// # Errors
     /// The connection is to be closed; what was taken before stays.
@@ -71,12 +71,12 @@ impl<'a, T: Target> CatchUp<'a, T> {
         Ok(done)
     }
 
-    fn wrong(&mut self, wrong: Wrong, out: &mut Vec<u8>) -> Result<(), Broken> {
+    fn wrong(&mut self, wrong: IntakeError, out: &mut Vec<u8>) -> Result<(), Broken> {
         match wrong {
-            Wrong::NoStream(_) | Wrong::OtherStream(_) => Ok(()),
-            Wrong::Violation(vb, violation) => Err(Broken::Violation(Some(vb), violation)),
-            Wrong::Stuck(vb, reason) => Err(Broken::Stuck(vb, reason)),
-            Wrong::NotFollowing(vb) | Wrong::Incomplete(vb) => {
+            IntakeError::NoStream(_) | IntakeError::OtherStream(_) => Ok(()),
+            IntakeError::Violation(vb, violation) => Err(Broken::Violation(Some(vb), violation)),
+            IntakeError::Stuck(vb, reason) => Err(Broken::Stuck(vb, reason)),
+            IntakeError::NotFollowing(vb) | IntakeError::Incomplete(vb) => {
                 self.intake.close_there(vb, out);
                 self.refused += 1;
                 self.left = self.left.saturating_sub(1);
@@ -105,7 +105,7 @@ impl<T: Target> Dialogue for CatchUp<'_, T> {
         }
         match self.intake.answered(frame, out) {
             Ok(Some((_, Answered::Refused(status)))) => {
-                // Who asks for more than is there has it all.
+                // A request beyond the end is complete.
                 self.refused += usize::from(status != Status::ERANGE);
                 self.left = self.left.saturating_sub(1);
                 Ok(())

@@ -7,7 +7,7 @@ use std::time::Duration;
 use model::VbId;
 use registry::{NotThere, Progress, REGISTER, Stage};
 use session::consumer::{
-    Answered, Intake, NOOP_INTERVAL_S, Pushed, Target, Violation, Wrong, send,
+    Answered, Intake, IntakeError, NOOP_INTERVAL_S, Pushed, Target, Violation, send,
 };
 use wire::dcp::StreamFlags;
 use wire::request::GetAllVbSeqnos;
@@ -70,7 +70,7 @@ impl<'a, T: Target> Consumer<'a, T> {
         })
     }
 
-    /// Takes every whole frame at the start of `input`; gives how many bytes are done with.
+    /// Takes every whole frame at the start of `input`; returns the number of bytes consumed.
     ///
     /// # Errors
     /// The connection is to be closed; what was taken before stays.
@@ -121,7 +121,7 @@ impl<'a, T: Target> Consumer<'a, T> {
         Ok(())
     }
 
-    /// Who was forgotten becomes known again this way, and hears of other replicas.
+    /// A replica that was forgotten registers again this way, and learns of other replicas.
     fn register_again(&self, out: &mut Vec<u8>) {
         let envelope = Envelope {
             opaque: REGISTRATION,
@@ -171,20 +171,20 @@ impl<'a, T: Target> Consumer<'a, T> {
     }
 
     /// A producer that breaks the rules is left; what concerns one vBucket costs its stream only.
-    fn wrong(&mut self, wrong: Wrong, out: &mut Vec<u8>) -> Result<(), Broken> {
+    fn wrong(&mut self, wrong: IntakeError, out: &mut Vec<u8>) -> Result<(), Broken> {
         let (vb, anew) = match wrong {
             // What was under way when a stream was closed is of no use any more.
-            Wrong::NoStream(_) | Wrong::OtherStream(_) => return Ok(()),
-            Wrong::Violation(vb, violation) => {
+            IntakeError::NoStream(_) | IntakeError::OtherStream(_) => return Ok(()),
+            IntakeError::Violation(vb, violation) => {
                 return Err(Broken::Violation(Some(vb), violation));
             }
-            Wrong::Stuck(vb, reason) => return Err(Broken::Stuck(vb, reason)),
-            Wrong::NotFollowing(vb) => (vb, false),
-            Wrong::Incomplete(vb) => (vb, true),
+            IntakeError::Stuck(vb, reason) => return Err(Broken::Stuck(vb, reason)),
+            IntakeError::NotFollowing(vb) => (vb, false),
+            IntakeError::Incomplete(vb) => (vb, true),
         };
         self.intake.close_there(vb, out);
         self.rest(vb);
-        if anew && let Err(Wrong::Stuck(vb, reason)) = self.intake.begin_anew(vb) {
+        if anew && let Err(IntakeError::Stuck(vb, reason)) = self.intake.begin_anew(vb) {
             return Err(Broken::Stuck(vb, reason));
         }
         Ok(())

@@ -14,7 +14,7 @@ pub(super) trait Dialogue {
     /// Takes a message of a stream.
     fn pushed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Broken>;
 
-    /// Takes every whole frame at the start of `input`; gives how many bytes are done with.
+    /// Takes every whole frame at the start of `input`; returns the number of bytes consumed.
     ///
     /// # Errors
     /// The connection is to be closed; what was taken before stays.
@@ -85,7 +85,7 @@ impl<'a> Opening<'a> {
         asked.map_err(|error| Broken::Refused(error.to_string()))
     }
 
-    /// Takes the answer to what was said last; gives what it tells of other nodes.
+    /// Takes the answer to what was said last; returns what it tells of other nodes.
     pub(super) fn answered<'f>(&mut self, frame: &Frame<'f>) -> Result<Option<&'f [u8]>, Broken> {
         let (opcode, opaque) = (frame.header.opcode, frame.header.opaque);
         if !self.setup.expects(opcode, opaque) {

@@ -38,7 +38,7 @@ impl Link {
             let order = *orders.borrow_and_update();
             match order {
                 Order::Follow => {}
-                // Until somebody orders it anew.
+                // Until it is ordered anew.
                 Order::Promote { .. } if self.progress.declined().is_some() => {}
                 Order::Promote { force } => {
                     if let Some(asked) = self.fetch_from_others(&mut orders).await
@@ -91,7 +91,7 @@ impl Link {
         }
     }
 
-    /// Whom to try next: the node that was configured and the others of the group in turn. One of
+    /// The node to try next: the node that was configured and the others of the group in turn. One of
     /// the replicas may be the active node by now.
     fn another_than(&self, at: &(String, u16)) -> (String, u16) {
         let mut nodes = vec![self.configured()];
@@ -175,7 +175,7 @@ impl Link {
     }
 
     /// Whether so many other nodes, and this one, have what a majority acknowledged; if not, and
-    /// that does not matter to whoever asks, says so.
+    /// that does not matter to the caller, says so.
     fn may_promote(&self, asked: usize, force: bool) -> bool {
         let others = self.served.group().peers.len();
         // Any majority of all of them has one among those that were asked, or this one.
@@ -194,7 +194,7 @@ impl Link {
     }
 
     /// Fetches what the other nodes of the group have beyond this one, as far as they can be
-    /// reached, and tells how many were; `None` when there is another order.
+    /// reached, and returns their number; `None` when there is another order.
     async fn fetch_from_others(&self, orders: &mut watch::Receiver<Order>) -> Option<usize> {
         let mut asked = 0;
         let over_tls = self.of.tls.is_some();
@@ -232,7 +232,7 @@ impl Link {
         Some(asked)
     }
 
-    /// Tells how many changes came, and how many vBuckets could not be had.
+    /// Returns how many changes came, and how many vBuckets could not be had.
     async fn fetch_from(&self, from: &(String, u16)) -> Result<(u64, usize), End> {
         let to = (from.0.as_str(), from.1);
         let mut stream = connect(to, self.of.tls.as_ref(), FETCH_CONNECT_LIMIT).await?;
@@ -266,7 +266,7 @@ impl Link {
         Ok((changes, catch_up.refused()))
     }
 
-    /// Gives the nodes that are to be told.
+    /// Returns the nodes that are to be told.
     fn promote(&self) -> Vec<Peer> {
         let mut others = self.served.group().peers;
         self.with_configured(&mut others);

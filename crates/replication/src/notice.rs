@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use registry::{Heard, Peer, Stage, give_way, heard, news};
+use registry::{EpochAnswer, Peer, Stage, give_way, heard, news};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 use wire::Frame;
@@ -113,7 +113,7 @@ impl Link {
         self.progress.set_last_error(&lines.join("; "));
     }
 
-    /// Tells one node; gives the reason if it has not heard, or goes on as the active one.
+    /// Tells one node; returns the reason if it has not heard, or goes on as the active one.
     async fn tell(&self, peer: &Peer, about: &str) -> Option<String> {
         let Some(to) = peer.endpoint(self.of.tls.is_some()) else {
             return Some("that node has no port for TLS".to_owned());
@@ -123,16 +123,16 @@ impl Link {
             Err(why) => return Some(why.to_string()),
         };
         match heard(&self.served, &to.0, &answer) {
-            Heard::Yes => {
+            EpochAnswer::Yes => {
                 let (bucket, node) = (self.served.name(), peer.name());
                 tracing::info!(bucket, node, "told of the promotion");
                 None
             }
-            Heard::Later(later) => {
+            EpochAnswer::Later(later) => {
                 give_way(&self.node, &self.served, &later);
                 Some("another node was promoted later".to_owned())
             }
-            Heard::No(why) => Some(why),
+            EpochAnswer::No(why) => Some(why),
         }
     }
 

@@ -18,7 +18,7 @@ pub struct ReplicaOf {
     pub password: String,
     /// Name of the bucket, there and here.
     pub bucket: String,
-    /// Whom to trust over TLS, to this node and to others of its group; `None` without TLS.
+    /// The trust anchors for TLS, to this node and to others of its group; `None` without TLS.
     pub tls: Option<Trust>,
     /// Whether documents that this node has as the active one may become a replica's, which
     /// gives up what the other node does not have.

@@ -1,4 +1,4 @@
-//! What a replica says before its first stream: who it is, which bucket, how it wants to be
+//! What a replica says before its first stream: its identity, which bucket, how it wants to be
 //! streamed to. One request at a time; each is answered before the next is sent.
 
 use identity::{Hash, Proof, SaltedCache, ScramClient};
@@ -26,7 +26,7 @@ const FEATURES: [Feature; 7] = [
 /// with their datatype.
 const NEEDED: [Feature; 2] = [Feature::COLLECTIONS, Feature::JSON];
 
-/// Who the replica is, and whom it follows.
+/// The replica, and the node that it follows.
 #[derive(Clone)]
 pub(super) struct Introduction {
     pub(super) user: String,
@@ -38,7 +38,7 @@ pub(super) struct Introduction {
     pub(super) name: String,
     /// What it asks of the producer.
     pub(super) wishes: Wishes,
-    /// What the active node is told about this one: JSON. Empty for who does not follow it.
+    /// What the active node is told about this one: JSON. Empty for a consumer that does not follow it.
     pub(super) about: String,
     /// Whether it is only followed if it knows what that means.
     pub(super) must_register: bool,
@@ -48,7 +48,7 @@ pub(super) struct Introduction {
 
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum SetupStep {
     Hello,
     Login,
     Prove,
@@ -64,7 +64,7 @@ const HASH: Hash = Hash::Sha512;
 
 /// The introduction under way.
 pub(super) struct Setup {
-    step: Step,
+    step: SetupStep,
     controls: Controls,
     registers: bool,
     must_register: bool,
@@ -76,7 +76,7 @@ pub(super) struct Setup {
 impl Setup {
     pub(super) fn new(about: &Introduction) -> Self {
         Self {
-            step: Step::Hello,
+            step: SetupStep::Hello,
             controls: Controls::default(),
             registers: !about.about.is_empty(),
             must_register: about.must_register,
@@ -92,7 +92,7 @@ impl Setup {
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.step == Step::Done
+        self.step == SetupStep::Done
     }
 
     /// Appends the request of the current step.
@@ -102,7 +102,7 @@ impl Setup {
             ..Envelope::default()
         };
         match self.step {
-            Step::Hello => {
+            SetupStep::Hello => {
                 let bytes: Vec<u8> = FEATURES
                     .iter()
                     .flat_map(|feature| feature.0.to_be_bytes())
@@ -111,7 +111,7 @@ impl Setup {
                 let agent = AGENT;
                 Hello { agent, features }.encode(&envelope, out)
             }
-            Step::Login => {
+            SetupStep::Login => {
                 let first = self.login.first_message();
                 let login = Sasl {
                     step: false,
@@ -120,7 +120,7 @@ impl Setup {
                 };
                 login.encode(&envelope, out)
             }
-            Step::Prove => {
+            SetupStep::Prove => {
                 let message = self.proof.as_ref().map_or("", |proof| &proof.message);
                 let proof = Sasl {
                     step: true,
@@ -129,16 +129,16 @@ impl Setup {
                 };
                 proof.encode(&envelope, out)
             }
-            Step::Select => {
+            SetupStep::Select => {
                 let name = about.bucket.as_bytes();
                 SelectBucket { name }.encode(&envelope, out)
             }
-            Step::Register => {
+            SetupStep::Register => {
                 let path = if self.tells { PROMOTED } else { REGISTER };
                 let parts = [&[], path, about.about.as_bytes()];
                 encode_raw(Opcode::IOCTL_SET, &envelope, parts, out)
             }
-            Step::Open => {
+            SetupStep::Open => {
                 let open = DcpOpen {
                     flags: OpenFlags::PRODUCER
                         .with(OpenFlags::INCLUDE_XATTRS)
@@ -149,27 +149,27 @@ impl Setup {
                 };
                 open.encode(&envelope, out)
             }
-            Step::Control => self.controls.ask(&about.wishes, out),
-            Step::Done => Ok(()),
+            SetupStep::Control => self.controls.ask(&about.wishes, out),
+            SetupStep::Done => Ok(()),
         }
     }
 
     /// Whether an answer is that to the current step.
     pub(super) fn expects(&self, opcode: Opcode, opaque: Opaque) -> bool {
         let expected = match self.step {
-            Step::Hello => Opcode::HELLO,
-            Step::Login => Opcode::SASL_AUTH,
-            Step::Prove => Opcode::SASL_STEP,
-            Step::Select => Opcode::SELECT_BUCKET,
-            Step::Register => Opcode::IOCTL_SET,
-            Step::Open => Opcode::DCP_OPEN,
-            Step::Control => return self.controls.expects(opcode, opaque),
-            Step::Done => return false,
+            SetupStep::Hello => Opcode::HELLO,
+            SetupStep::Login => Opcode::SASL_AUTH,
+            SetupStep::Prove => Opcode::SASL_STEP,
+            SetupStep::Select => Opcode::SELECT_BUCKET,
+            SetupStep::Register => Opcode::IOCTL_SET,
+            SetupStep::Open => Opcode::DCP_OPEN,
+            SetupStep::Control => return self.controls.expects(opcode, opaque),
+            SetupStep::Done => return false,
         };
         opcode == expected && opaque == Opaque(self.opaque().to_be_bytes())
     }
 
-    /// Takes the answer to the current step; gives the value of a registration.
+    /// Takes the answer to the current step; returns the value of a registration.
     ///
     /// # Errors
     /// What was refused, one line.
@@ -182,7 +182,7 @@ impl Setup {
         let ok = status == Status::SUCCESS;
         let mut told = None;
         self.step = match self.step {
-            Step::Hello if ok => {
+            SetupStep::Hello if ok => {
                 let granted = FeatureList::parse(value).map_err(|error| error.to_string())?;
                 for needed in NEEDED {
                     if !granted.iter().any(|feature| feature == needed) {
@@ -190,63 +190,63 @@ impl Setup {
                         return Err(format!("the active node does not grant {name}"));
                     }
                 }
-                Step::Login
+                SetupStep::Login
             }
-            Step::Hello => return refused("the greeting"),
-            Step::Login if status == Status::AUTH_CONTINUE => {
+            SetupStep::Hello => return refused("the greeting"),
+            SetupStep::Login if status == Status::AUTH_CONTINUE => {
                 let proof = self.login.answer(value, &mut SaltedCache::default());
                 let invalid = |_| "the active node's challenge is not valid";
                 self.proof = Some(proof.map_err(invalid)?);
-                Step::Prove
+                SetupStep::Prove
             }
-            Step::Prove if ok => {
+            SetupStep::Prove if ok => {
                 let proof = self.proof.take();
                 if proof.is_none_or(|proof| proof.verify(value).is_err()) {
                     return Err("the active node does not know the password".into());
                 }
-                Step::Select
+                SetupStep::Select
             }
-            Step::Login | Step::Prove => return refused("the login"),
-            Step::Select if ok && self.registers => Step::Register,
-            Step::Select if ok => Step::Open,
-            Step::Select => return refused("the bucket"),
-            Step::Register if !ok && self.must_register => return refused("the registration"),
-            Step::Register if self.tells => {
+            SetupStep::Login | SetupStep::Prove => return refused("the login"),
+            SetupStep::Select if ok && self.registers => SetupStep::Register,
+            SetupStep::Select if ok => SetupStep::Open,
+            SetupStep::Select => return refused("the bucket"),
+            SetupStep::Register if !ok && self.must_register => return refused("the registration"),
+            SetupStep::Register if self.tells => {
                 if !ok {
                     return refused("the news of the promotion");
                 }
                 told = Some(value);
-                Step::Done
+                SetupStep::Done
             }
             // A node that knows no replicas can be followed all the same.
-            Step::Register => {
+            SetupStep::Register => {
                 told = ok.then_some(value);
-                Step::Open
+                SetupStep::Open
             }
-            Step::Open if ok => Step::Control,
-            Step::Open => return refused("the change stream"),
-            Step::Control => {
+            SetupStep::Open if ok => SetupStep::Control,
+            SetupStep::Open => return refused("the change stream"),
+            SetupStep::Control => {
                 self.controls.answered(status)?;
                 if self.controls.is_done() {
-                    Step::Done
+                    SetupStep::Done
                 } else {
-                    Step::Control
+                    SetupStep::Control
                 }
             }
-            Step::Done => Step::Done,
+            SetupStep::Done => SetupStep::Done,
         };
         Ok(told)
     }
 
     fn opaque(&self) -> u32 {
         match self.step {
-            Step::Hello => 1,
-            Step::Login => 2,
-            Step::Prove => 0x100,
-            Step::Select => 3,
-            Step::Register => 4,
-            Step::Open => 5,
-            Step::Control | Step::Done => 0,
+            SetupStep::Hello => 1,
+            SetupStep::Login => 2,
+            SetupStep::Prove => 0x100,
+            SetupStep::Select => 3,
+            SetupStep::Register => 4,
+            SetupStep::Open => 5,
+            SetupStep::Control | SetupStep::Done => 0,
         }
     }
 }

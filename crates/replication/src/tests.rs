@@ -504,7 +504,7 @@ fn bytes_are_acknowledged_unless_memory_is_short() {
     assert_eq!(acked(&mut set.out), [all]);
 }
 
-/// Bytes that a message took of the window come back once, also when nobody wanted the message.
+/// Bytes that a message took of the window are returned once, also for a message without a stream.
 #[test]
 fn every_byte_is_acknowledged_once_whatever_became_of_its_message() {
     let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());

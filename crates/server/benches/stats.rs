@@ -1,7 +1,7 @@
 //! The reference's benchmarks of statistics, under their names: one JSON object a line. The
 //! argument after `--` filters by name.
 //!
-//! Each gathers the rows of a group for somebody who throws them away: no network, nothing encoded.
+//! Each gathers the rows of a group for a sink that drops them: no network, nothing encoded.
 //! `StatsBench/CollectionStats/N`: one vBucket, N collections. `EngineStatsBench/*`: the general
 //! group and `uuid`; `MultiVBEngineStatsBench/VBucketDetailsStats/N`: the general group again, with
 //! N vBuckets, which is what the reference's measures. `VBucketDetailsBench/VBucketDurabilityState`: of

@@ -1,4 +1,4 @@
-//! Room in memory for what a command writes or fetches, and the wait for it.
+//! Admission control: reserves quota for what a command writes or fetches, or parks the request.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use super::Refusal;
 use crate::context::Context;
 use crate::park::Park;
 
-/// How often a request that waits for room looks again.
-pub(super) const ROOM_LOOK: Duration = Duration::from_millis(1);
-/// How long the connection's next writes do not wait after one that waited in vain: where
-/// nothing can leave memory, everybody hears so at once.
-const NO_ROOM_NS: u64 = 50_000_000;
+/// Interval at which a request without quota is tried again.
+pub(super) const QUOTA_RETRY_INTERVAL: Duration = Duration::from_millis(1);
+/// Time after a wait in vain within which the connection's next writes are refused without a wait:
+/// where nothing can leave memory, the refusal comes at once.
+const NO_WAIT_NS: u64 = 50_000_000;
 /// The same while the store makes room all the time: those that came in behind it.
-const NO_ROOM_STORING_NS: u64 = 10_000;
+const NO_WAIT_STORING_NS: u64 = 10_000;
 
 impl Context<'_> {
     /// Asks for memory for a write of `bytes`. See [`Memory::admit`].
@@ -28,15 +28,15 @@ impl Context<'_> {
         self.admit_or_wait(bucket, Memory::admit_removal)
     }
 
-    /// A write that finds no room first waits a little. Flusher and reliever need the processor
-    /// that peers would keep busy who ask again at once: under a flood more is written this way.
+    /// A write without quota waits a little before it is refused. Flusher and reliever need the processor
+    /// time that immediate retries of peers would take: under overload more is written this way.
     fn admit_or_wait(
         &mut self,
         bucket: &ServedBucket,
         ask: impl Fn(&Memory) -> Result<(), MemoryRefusal>,
     ) -> Result<(), Refusal> {
         let Err(refusal) = bucket.bucket.look_for_room(&ask) else {
-            self.session.rest = bucket.bucket.write_rest();
+            self.session.write_backoff = bucket.bucket.write_rest();
             return Ok(());
         };
         let now_ns = self.now.mono_ns;
@@ -44,9 +44,9 @@ impl Context<'_> {
         if passes && now_ns >= self.session.no_room_until_ns {
             let waits = &self.session.node.waits;
             let (longest, pause_ns) = if bucket.bucket.makes_room() {
-                (waits.stored_room, NO_ROOM_STORING_NS)
+                (waits.stored_room, NO_WAIT_STORING_NS)
             } else {
-                (waits.room, NO_ROOM_NS)
+                (waits.room, NO_WAIT_NS)
             };
             if self.waited_for_room() < longest {
                 return Err(Refusal::NoRoomYet);

@@ -8,7 +8,7 @@ use registry::timings::Answer;
 use wire::response::ErrorBody;
 use wire::{Feature, Frame, Header, Response, Status, encode_server_duration};
 
-use crate::done::{Done, Refusal, UNKNOWN_COLLECTION_CONTEXT};
+use crate::outcome::{CommandOutcome, Refusal, UNKNOWN_COLLECTION_CONTEXT};
 use crate::reply::Reply;
 use crate::session::Session;
 use crate::status;
@@ -21,7 +21,7 @@ impl Session {
         why: Refusal,
         now: Now,
         output: &mut Vec<u8>,
-    ) -> Done {
+    ) -> CommandOutcome {
         let ends = matches!(why, Refusal::Last(..));
         let manifest_uid = || Some(self.bucket.as_ref()?.bucket.manifest().uid());
         let (status, context, manifest) = match why {
@@ -56,7 +56,7 @@ impl Session {
         self.timings
             .answered(frame.header.opcode.0, Answer::of(status));
         let Some(shown) = status::for_peer(status, self.features, self.is_authenticated()) else {
-            return Done::Close;
+            return CommandOutcome::Close;
         };
         let body = if self.has(Feature::XERROR) && (context.is_some() || manifest.is_some()) {
             let context = context.as_deref();
@@ -86,7 +86,11 @@ impl Session {
             now,
             output,
         );
-        if ends { Done::Close } else { Done::Next }
+        if ends {
+            CommandOutcome::Close
+        } else {
+            CommandOutcome::Next
+        }
     }
 
     /// Why the request's vBucket is not served, where it is damaged: no other node has it, so a client must not
@@ -101,7 +105,12 @@ impl Session {
     }
 
     /// The answer that carries the cluster map, unless the peer has it already.
-    fn not_my_vbucket(&mut self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
+    fn not_my_vbucket(
+        &mut self,
+        frame: &Frame<'_>,
+        now: Now,
+        output: &mut Vec<u8>,
+    ) -> CommandOutcome {
         let map = self.bucket.as_ref().map(|bucket| bucket.map());
         let known = self.has(Feature::DEDUPE_NOT_MY_VBUCKET_CLUSTERMAP)
             && map
@@ -128,7 +137,7 @@ impl Session {
                 output,
             ),
         }
-        Done::Next
+        CommandOutcome::Next
     }
 
     /// Appends an answer in the form that the connection negotiated. Nothing is compressed

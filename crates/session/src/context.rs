@@ -6,8 +6,8 @@ use model::{Cas, Now, VbId};
 use registry::ServedBucket;
 use wire::{Feature, Frame, RequestInfos, Status};
 
-use crate::done::{Done, Refusal};
 use crate::key::StoredKey;
+use crate::outcome::{CommandOutcome, Refusal};
 use crate::park::Park;
 use crate::reply::Reply;
 use crate::session::Session;
@@ -48,25 +48,25 @@ impl Context<'_> {
     }
 
     /// Answers, unless the command is a quiet one.
-    pub(crate) fn reply(&mut self, frame: &Frame<'_>, reply: &Reply<'_>) -> Done {
+    pub(crate) fn reply(&mut self, frame: &Frame<'_>, reply: &Reply<'_>) -> CommandOutcome {
         if !self.quiet {
             self.session.answer(frame, reply, self.now, self.output);
         }
-        Done::Next
+        CommandOutcome::Next
     }
 
     /// Answers even if the command is a quiet one.
-    pub(crate) fn reply_loudly(&mut self, frame: &Frame<'_>, reply: &Reply<'_>) -> Done {
+    pub(crate) fn reply_loudly(&mut self, frame: &Frame<'_>, reply: &Reply<'_>) -> CommandOutcome {
         self.session.answer(frame, reply, self.now, self.output);
-        Done::Next
+        CommandOutcome::Next
     }
 
     /// Success with a revision.
-    pub(crate) fn reply_cas(&mut self, frame: &Frame<'_>, cas: Cas) -> Done {
+    pub(crate) fn reply_cas(&mut self, frame: &Frame<'_>, cas: Cas) -> CommandOutcome {
         self.reply(frame, &Reply::cas(cas))
     }
 
-    /// Notes that the request waits; gives how long it has waited and how often it was run.
+    /// Notes that the request waits; returns how long it has waited and how often it was run.
     pub(crate) fn park(&mut self) -> Park {
         self.session.note_park(self.now)
     }

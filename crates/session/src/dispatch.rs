@@ -11,17 +11,22 @@ use wire::{Feature, Frame, Magic, RequestInfos, ServerOpcode, Standing, Status};
 use crate::admission;
 use crate::commands::{self, Command, Scope};
 use crate::context::Context;
-use crate::done::{Done, Refusal, value_refusal};
+use crate::outcome::{CommandOutcome, Refusal, value_refusal};
 use crate::reply::Reply;
 use crate::session::Session;
 
 impl Session {
     /// Runs one frame and appends its answer, if it has one.
-    pub(super) fn execute(&mut self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
+    pub(super) fn execute(
+        &mut self,
+        frame: &Frame<'_>,
+        now: Now,
+        output: &mut Vec<u8>,
+    ) -> CommandOutcome {
         match frame.header.magic {
             Magic::ClientRequest | Magic::AltClientRequest => {}
             // An answer to a notice of ours: nothing waits for it.
-            Magic::ServerResponse => return Done::Next,
+            Magic::ServerResponse => return CommandOutcome::Next,
             Magic::ServerRequest => return self.refuse_server_request(frame, now, output),
             Magic::ClientResponse | Magic::AltClientResponse => {
                 return self.take_answer(frame, now, output);
@@ -58,50 +63,57 @@ impl Session {
             }
         };
         match done {
-            Ok(done @ (Done::Parked(_) | Done::More | Done::Owed)) => done,
+            Ok(
+                done @ (CommandOutcome::Parked(_) | CommandOutcome::More | CommandOutcome::Owed),
+            ) => done,
             Ok(done) => {
                 let answer = Answer::of_done(frame.header.opcode, output.len() > before);
                 self.timings.answered(frame.header.opcode.0, answer);
                 done
             }
             Err(Refusal::Op(OpError::WouldBlockPending)) => self.await_active(frame, now, output),
-            Err(Refusal::NoRoomYet) => Done::Parked(admission::ROOM_LOOK),
+            Err(Refusal::NoRoomYet) => CommandOutcome::Parked(admission::QUOTA_RETRY_INTERVAL),
             Err(refusal) => self.refuse(frame, damaged_value_first(frame, refusal), now, output),
         }
     }
 
-    /// An answer of the peer: only who streams changes asked for any.
-    fn take_answer(&mut self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
+    /// An answer of the peer: only a session with change streams asked for any.
+    fn take_answer(&mut self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> CommandOutcome {
         if let Some(inbound) = &mut self.inbound {
             inbound.heard(now);
             if inbound.answered(frame, output) {
-                return Done::Next;
+                return CommandOutcome::Next;
             }
             // Its streams may be added elsewhere at once.
             self.inbound = None;
-            return Done::Close;
+            return CommandOutcome::Close;
         }
         let Some(producer) = &self.dcp else {
-            return Done::Close;
+            return CommandOutcome::Close;
         };
         let header = &frame.header;
         let mut producer = producer.lock();
         producer.heard(now);
         if producer.answered(header.opcode, frame.status(), header.opaque) {
-            return Done::Next;
+            return CommandOutcome::Next;
         }
         tracing::debug!(connection = self.info.id, opcode = %header.opcode, "refused; closing");
-        Done::Close
+        CommandOutcome::Close
     }
 
-    /// Parks a request for a vBucket that is pending until the vBucket is active. Whoever
-    /// changes the state of a vBucket wakes all sessions.
-    fn await_active(&mut self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
+    /// Parks a request for a vBucket that is pending until the vBucket is active. A change of
+    /// the vBucket's state wakes all sessions.
+    fn await_active(
+        &mut self,
+        frame: &Frame<'_>,
+        now: Now,
+        output: &mut Vec<u8>,
+    ) -> CommandOutcome {
         let limit = self.node.waits.pending;
         let park = self.note_park(now);
         let waited = Duration::from_nanos(now.mono_ns.saturating_sub(park.since_ns));
         if waited < limit {
-            return Done::Parked(limit.saturating_sub(waited));
+            return CommandOutcome::Parked(limit.saturating_sub(waited));
         }
         let refusal = Refusal::because(Status::ETMPFAIL, "the vBucket is pending");
         self.refuse(frame, refusal, now, output)
@@ -183,7 +195,12 @@ impl Session {
         Ok(())
     }
 
-    fn refuse_server_request(&self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> Done {
+    fn refuse_server_request(
+        &self,
+        frame: &Frame<'_>,
+        now: Now,
+        output: &mut Vec<u8>,
+    ) -> CommandOutcome {
         let known = ServerOpcode(frame.header.opcode.0).name().is_some();
         let status = if known {
             Status::NOT_SUPPORTED
@@ -199,7 +216,7 @@ impl Session {
             now,
             output,
         );
-        Done::Next
+        CommandOutcome::Next
     }
 }
 

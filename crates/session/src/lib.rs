@@ -12,28 +12,28 @@
 
 mod admission;
 mod answer;
-mod aside;
 mod commands;
+mod congestion;
 pub mod consumer;
 mod context;
-mod crowd;
 pub mod dcp;
 mod dispatch;
-mod done;
 mod features;
-mod foresight;
 mod key;
 mod login;
+mod outcome;
 mod owed;
 mod park;
+mod prefetch;
 mod receive;
 mod reply;
 mod scanning;
 mod session;
 mod settle;
 mod status;
+mod transient;
 
 pub use commands::compatibility_page;
-pub use done::Refusal;
+pub use outcome::Refusal;
 pub use receive::{Received, Verdict};
 pub use session::{Door, Session};

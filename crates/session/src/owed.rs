@@ -10,7 +10,7 @@ use engine::Decision;
 use model::Now;
 use wire::{Header, Status};
 
-/// How long after its deadline a write is answered though nobody decided it.
+/// Time after its deadline at which an undecided write is answered as ambiguous.
 pub(crate) const GRACE_NS: u64 = 2_000_000_000;
 
 /// A durable write that was prepared.

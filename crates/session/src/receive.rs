@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use wire::Decoded;
 
-use crate::crowd::{self, Crowd};
-use crate::done::Done;
+use crate::congestion::{self, Congestion};
+use crate::outcome::CommandOutcome;
 use crate::session::Session;
 
 /// Output beyond which nothing more is run until the peer took some of it.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// The same while connections hold much altogether.
-const OUTPUT_BYTES_CROWDED: usize = 64 << 10;
+const OUTPUT_BYTES_CONGESTED: usize = 64 << 10;
 /// Commands run in one turn before other connections get theirs.
 const COMMANDS_PER_TURN: u64 = 2048;
 
-fn output_max(crowd: Crowd) -> usize {
-    match crowd {
-        Crowd::Little => OUTPUT_BYTES_MAX,
-        Crowd::Much | Crowd::Full => OUTPUT_BYTES_CROWDED,
+fn output_max(congestion: Congestion) -> usize {
+    match congestion {
+        Congestion::None => OUTPUT_BYTES_MAX,
+        Congestion::High | Congestion::Full => OUTPUT_BYTES_CONGESTED,
     }
 }
 
@@ -56,16 +56,16 @@ impl Session {
                 verdict: Verdict::Close,
             };
         }
-        let crowd = Crowd::of(&self.node.buffers, self.bucket.as_deref());
-        if crowd == Crowd::Full && self.is_authenticated() {
-            let verdict = Verdict::Parked(crowd::LOOK);
+        let congestion = Congestion::of(&self.node.buffers, self.bucket.as_deref());
+        if congestion == Congestion::Full && self.is_authenticated() {
+            let verdict = Verdict::Parked(congestion::RETRY_INTERVAL);
             return Received { consumed, verdict };
         }
-        let output_max = output_max(crowd);
-        let mut foreseen = 0;
+        let output_max = output_max(congestion);
+        let mut prefetched = 0;
         let verdict = loop {
-            if consumed >= foreseen {
-                foreseen = consumed + self.foresee(&input[consumed..]);
+            if consumed >= prefetched {
+                prefetched = consumed + self.prefetch_documents(&input[consumed..]);
             }
             if output.len() >= output_max || commands >= COMMANDS_PER_TURN {
                 self.info.count_yield();
@@ -81,28 +81,28 @@ impl Session {
                         break Verdict::Parked(self.owed_limit(now));
                     }
                     let started_ns = now.mono_ns;
-                    let done = if crowd == Crowd::Little {
+                    let outcome = if congestion == Congestion::None {
                         self.execute(&frame, now, output)
                     } else {
-                        self.execute_in_crowd(&frame, now, output)
+                        self.execute_under_congestion(&frame, now, output)
                     };
                     now.mono_ns = self.node.clock.mono_ns();
-                    match done {
-                        Done::Parked(limit) => break Verdict::Parked(limit),
-                        Done::More => {
+                    match outcome {
+                        CommandOutcome::Parked(limit) => break Verdict::Parked(limit),
+                        CommandOutcome::More => {
                             self.info.count_yield();
                             break Verdict::OutputFull;
                         }
                         _ => {}
                     }
                     self.park = None;
-                    if done != Done::Owed {
+                    if outcome != CommandOutcome::Owed {
                         self.timings
                             .record(frame.header.opcode.0, now.mono_ns - started_ns);
                     }
                     consumed += length;
                     commands += 1;
-                    if done == Done::Close {
+                    if outcome == CommandOutcome::Close {
                         break Verdict::Close;
                     }
                 }

@@ -11,18 +11,18 @@ use registry::{ServedBucket, Store};
 pub(crate) enum Scanning {
     /// Its view must have what it needs first.
     Awaiting(Needs),
-    Opening(Opening),
-    Continuing(Continuing),
+    Opening(OpeningScan),
+    Continuing(ContinuingScan),
 }
 
 /// A scan that its asker does not know yet.
-pub(crate) struct Opening {
+pub(crate) struct OpeningScan {
     pub(crate) bucket: Arc<ServedBucket>,
     pub(crate) scan: Arc<Scan>,
     pub(crate) told: bool,
 }
 
-impl Drop for Opening {
+impl Drop for OpeningScan {
     fn drop(&mut self) {
         if !self.told {
             self.bucket
@@ -33,7 +33,7 @@ impl Drop for Opening {
 }
 
 /// A request to go on that is being answered.
-pub(crate) struct Continuing {
+pub(crate) struct ContinuingScan {
     pub(crate) run: ScanRun<Store>,
     pub(crate) items: usize,
     pub(crate) bytes: usize,

@@ -46,7 +46,7 @@ pub struct Session {
     pub(crate) bucket: Option<Arc<ServedBucket>>,
     /// The peer speaks plain memcached: it knows neither buckets nor vBuckets.
     pub(crate) classic: bool,
-    /// What the port lets its clients do, whoever they log in as.
+    /// What the port lets its clients do, as any user.
     pub(crate) role: Role,
     /// The port asks for no credentials.
     pub(crate) trusted: bool,
@@ -67,8 +67,8 @@ pub struct Session {
     pub(crate) owed: Vec<Owed>,
     /// Until then, monotonic, writes that find no room do not wait for it.
     pub(crate) no_room_until_ns: u64,
-    /// How long to rest after what was written last.
-    pub(crate) rest: Option<Duration>,
+    /// Back-off after the last write.
+    pub(crate) write_backoff: Option<Duration>,
     woken: bool,
 }
 
@@ -105,7 +105,7 @@ impl Session {
             inbound: None,
             owed: Vec::new(),
             no_room_until_ns: 0,
-            rest: None,
+            write_backoff: None,
             woken: false,
         };
         session.select(bucket);
@@ -140,7 +140,7 @@ impl Session {
         VbId::of_key(key.user_key(), count)
     }
 
-    /// Notes that the request waits; gives how long it has waited and how often it was run.
+    /// Notes that the request waits; returns how long it has waited and how often it was run.
     pub(crate) fn note_park(&mut self, now: Now) -> Park {
         let since_ns = now.mono_ns;
         let park = self.park.get_or_insert(Park { since_ns, runs: 0 });
@@ -176,7 +176,7 @@ impl Session {
         self.known_map = None;
         self.info
             .note(|about| about.bucket = bucket.as_ref().map(|b| b.name().to_owned()));
-        // Noted first: who removes the bucket either finds the note, or was seen here.
+        // Noted first: the removal of the bucket either finds the note, or is seen here.
         if bucket.as_ref().is_some_and(|served| served.is_gone()) {
             self.info.mailbox.shut_down();
         }
@@ -188,9 +188,9 @@ impl Session {
         self.walk.is_some()
     }
 
-    /// How long to rest before the next request, for others to make room for what was written.
-    pub fn take_rest(&mut self) -> Option<Duration> {
-        self.rest.take()
+    /// Takes the back-off before the next request; it gives the flusher time to free quota.
+    pub fn take_write_backoff(&mut self) -> Option<Duration> {
+        self.write_backoff.take()
     }
 
     /// The parked request is worth another try.
@@ -203,7 +203,7 @@ impl Session {
         std::mem::take(&mut self.woken)
     }
 
-    /// Who wakes this session when a parked request is worth another try.
+    /// Wakes this session when a parked request is worth another try.
     pub(crate) fn waker(&self) -> Arc<dyn Wake> {
         Arc::clone(&self.info.mailbox) as Arc<dyn Wake>
     }
@@ -235,7 +235,7 @@ impl Session {
         self.inbound.is_some()
     }
 
-    /// How long it is until [`Session::produce`] must be called, even if nobody wakes it.
+    /// How long it is until [`Session::produce`] must be called without a wake.
     pub fn produce_within(&mut self) -> Option<Duration> {
         if let Some(inbound) = &mut self.inbound {
             return Some(inbound.within());

@@ -14,7 +14,7 @@ use crate::output;
 ///
 /// Exit code 65 when --verify finds a wrong value, 75 when the server refused operations.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct BenchArgs {
     #[command(flatten)]
     connect: ConnectArgs,
     #[command(flatten)]
@@ -25,8 +25,8 @@ pub(crate) struct Args {
 ///
 /// # Errors
 /// A usage error; a server that cannot be reached or breaks; wrong values; refused operations.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let Args { connect, options } = args;
+pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
+    let BenchArgs { connect, options } = args;
     let server = connect.options()?;
     let second = options.vs.as_ref().map(|vs| connect.options_of(vs));
     let style = Style::new(output::stdout_is_coloured());

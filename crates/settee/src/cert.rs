@@ -12,7 +12,7 @@ use crate::output;
 /// directory, or with a certificate that was given to it, tells over HTTP what to trust:
 /// curl http://HOST:8091/pools/default/certificate
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CertArgs {
     /// The node's data directory
     #[arg(
         long,
@@ -27,7 +27,7 @@ pub(crate) struct Args {
 ///
 /// # Errors
 /// There is none, or it cannot be read.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &CertArgs) -> Result<(), Failure> {
     let path = server::authority_file(&args.data_dir);
     let pem = std::fs::read(&path).map_err(|error| {
         let line = format!(

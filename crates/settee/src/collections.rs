@@ -15,13 +15,13 @@ const TRIES: usize = 10;
 
 /// List, create and drop scopes and collections.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CollectionsArgs {
     #[command(subcommand)]
-    what: What,
+    what: CollectionsAction,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum CollectionsAction {
     /// Print every collection with its scope, its number and its limit of the time to live
     List {
         #[command(flatten)]
@@ -53,10 +53,10 @@ enum What {
 ///
 /// # Errors
 /// The server cannot be asked, or refuses.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &CollectionsArgs) -> Result<(), Failure> {
     match &args.what {
-        What::List { connect, json } => list(&mut connect.connect()?, *json),
-        What::Create {
+        CollectionsAction::List { connect, json } => list(&mut connect.connect()?, *json),
+        CollectionsAction::Create {
             path,
             max_ttl,
             connect,
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let edit = |now: &Manifest| create(now, path, settings);
             change(&mut connect.connect()?, &edit)
         }
-        What::Drop { path, connect } => {
+        CollectionsAction::Drop { path, connect } => {
             let edit = |now: &Manifest| match path.split_once('.') {
                 Some((scope, name)) => now.without_collection(scope, name),
                 None => now.without_scope(path),

@@ -17,7 +17,7 @@ const VBUCKETS: u16 = 1024;
 /// age stay, unless the flags say otherwise. A consumer of changes that has not seen a dropped
 /// deletion has to begin again from the start.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CompactArgs {
     /// Only this vBucket; may be repeated
     #[arg(long = "vbucket", value_name = "N")]
     vbuckets: Vec<u16>,
@@ -48,7 +48,7 @@ pub(crate) struct Args {
 ///
 /// # Errors
 /// The server cannot be asked, has none of the vBuckets, or cannot do it.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &CompactArgs) -> Result<(), Failure> {
     let mut client = args.connect.connect()?;
     let extras = extras(args);
     let all: Vec<u16> = match client.key_form().vbuckets {
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     output::print(format!("{done} vBuckets compacted\n").as_bytes())
 }
 
-fn extras(args: &Args) -> [u8; 24] {
+fn extras(args: &CompactArgs) -> [u8; 24] {
     let mut extras = [0; 24];
     extras[..8].copy_from_slice(&args.purge_before.to_be_bytes());
     extras[8..16].copy_from_slice(&args.purge_up_to.to_be_bytes());

@@ -33,7 +33,7 @@ pub(crate) struct ConnectArgs {
     /// With couchbases://: certificates to trust, a PEM file [default: what the system trusts]
     #[arg(long, env = "SETTEE_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// With couchbases://: trust anybody
+    /// With couchbases://: trust any certificate
     #[arg(long, env = "SETTEE_INSECURE", conflicts_with = "ca")]
     insecure: bool,
     /// How long to wait for a connection and for each answer, in seconds

@@ -12,7 +12,7 @@ use crate::output;
 ///
 /// They hold until the node stops. What they are now is shown by: settee stat config
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CtlArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -70,7 +70,7 @@ enum Family {
 ///
 /// # Errors
 /// The server cannot be asked, does not know the setting, or refuses the value.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &CtlArgs) -> Result<(), Failure> {
     let Action::Set {
         family,
         name,
@@ -96,7 +96,7 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Wrapper {
         #[command(flatten)]
-        args: Args,
+        args: CtlArgs,
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) struct GetArgs {
     /// Key of the document
     key: String,
     #[command(flatten)]
-    place: Place,
+    place: DocumentAddress,
     /// Print one JSON object with key, CAS, flags and value
     #[arg(long, env = "SETTEE_JSON")]
     json: bool,
@@ -49,7 +49,7 @@ pub(crate) struct SetArgs {
     #[arg(long, env = "SETTEE_CAS", value_name = "CAS", default_value_t = 0)]
     cas: u64,
     #[command(flatten)]
-    place: Place,
+    place: DocumentAddress,
     /// Print one JSON object
     #[arg(long, env = "SETTEE_JSON")]
     json: bool,
@@ -66,7 +66,7 @@ pub(crate) struct DelArgs {
     #[arg(long, env = "SETTEE_CAS", value_name = "CAS", default_value_t = 0)]
     cas: u64,
     #[command(flatten)]
-    place: Place,
+    place: DocumentAddress,
     /// Print one JSON object
     #[arg(long, env = "SETTEE_JSON")]
     json: bool,
@@ -74,7 +74,7 @@ pub(crate) struct DelArgs {
 
 /// Where the document is.
 #[derive(Debug, clap::Args)]
-struct Place {
+struct DocumentAddress {
     /// The collection of the document
     #[arg(long, env = "SETTEE_COLLECTION", value_name = "SCOPE.COLLECTION")]
     collection: Option<String>,
@@ -82,7 +82,7 @@ struct Place {
     connect: ConnectArgs,
 }
 
-impl Place {
+impl DocumentAddress {
     fn connect(&self) -> Result<Client, Failure> {
         let mut client = self.connect.connect()?;
         if let Some(path) = &self.collection {

@@ -43,18 +43,18 @@ struct Cli {
 enum Command {
     /// Run a node
     Serve(serve::ServeArgs),
-    Stat(stat::Args),
-    Promote(promote::Args),
-    Compact(compact::Args),
-    Ctl(ctl::Args),
-    Salvage(salvage::Args),
-    Cert(cert::Args),
+    Stat(stat::StatArgs),
+    Promote(promote::PromoteArgs),
+    Compact(compact::CompactArgs),
+    Ctl(ctl::CtlArgs),
+    Salvage(salvage::SalvageArgs),
+    Cert(cert::CertArgs),
     Get(kv::GetArgs),
     Set(kv::SetArgs),
     Del(kv::DelArgs),
-    Collections(collections::Args),
-    Tail(tail::Args),
-    Bench(bench::Args),
+    Collections(collections::CollectionsArgs),
+    Tail(tail::TailArgs),
+    Bench(bench::BenchArgs),
     /// Print a completion script for a shell
     ///
     /// For bash: settee completion bash > ~/.local/share/bash-completion/completions/settee

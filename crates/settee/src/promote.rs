@@ -14,9 +14,9 @@ use crate::output;
 /// whatever only the old active node had is lost. Should that one come back, let it follow this one
 /// (settee serve --replica-of ... --demote). Promoting twice changes nothing. With several replicas it is
 /// refused while so few nodes can be reached that writes which a majority acknowledged may be missing, and on a
-/// node that was a replica and is not told any more of whom. It is on disk once this command says so.
+/// node that was a replica and is not told any more of which node. It is on disk once this command says so.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PromoteArgs {
     /// Also if writes that a majority of the group acknowledged may be lost by it
     #[arg(long)]
     force: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 ///
 /// # Errors
 /// The server cannot be asked, or the bucket is no replica.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &PromoteArgs) -> Result<(), Failure> {
     let mut client = args.connect.connect()?;
     let how: &[u8] = if args.force { b"force" } else { b"" };
     client.expect_success(&Message::with(Opcode::IOCTL_SET, PROMOTE, how))?;

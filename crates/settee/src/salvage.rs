@@ -17,7 +17,7 @@ use crate::output;
 ///
 /// Exit code 65 when something is damaged or missing; it is listed.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct SalvageArgs {
     /// The damaged data directory
     #[arg(long, env = "SETTEE_DATA_DIR", value_name = "DIR")]
     data_dir: PathBuf,
@@ -30,7 +30,7 @@ pub(crate) struct Args {
 ///
 /// # Errors
 /// The one cannot be read or the other written, or something is lost.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &SalvageArgs) -> Result<(), Failure> {
     crate::serve::keep_files_private();
     let (mut text, mut whole, mut failed) = (String::new(), true, None::<String>);
     let done = server::salvage(&args.data_dir, &args.to, &mut |step| match step {

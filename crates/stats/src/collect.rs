@@ -18,7 +18,7 @@ pub fn keys_of(group: &str) -> Vec<String> {
     rows.map(|row| row.0).collect()
 }
 
-/// Whether a peer in this role may ask for a group; of groups that are none, everybody may hear so.
+/// Whether a peer in this role may ask for a group; an unknown group is reported to every role.
 pub fn allows(role: Role, request: &str) -> bool {
     let name = request.split_ascii_whitespace().next().unwrap_or("");
     let group = GROUPS.iter().find(|group| group.name == name);
@@ -28,7 +28,7 @@ pub fn allows(role: Role, request: &str) -> bool {
     }
 }
 
-/// Gives the next rows of a group that may be long, from where `walk` stands; `None` for the
+/// Writes the next rows of a group that may be long, from where `walk` stands; `None` for the
 /// beginning, and at the end. See [`collect`].
 ///
 /// Cost: some 8 KiB of rows, or figures of some vBuckets.
@@ -54,7 +54,7 @@ pub fn collect_part(
     part((name, &arguments), scope, walk, &mut Rows::new(sink))
 }
 
-/// Gives the rows of a group; `request` is its name and arguments, separated by spaces.
+/// Writes the rows of a group; `request` is its name and arguments, separated by spaces.
 ///
 /// Cost: O(rows). Of vBuckets at most one is locked at a time, for O(1). Only the groups
 /// `diskinfo`, `vkey` and the general one ask the store, which may read files.

@@ -18,7 +18,7 @@ const PART_VBUCKETS: u16 = 4;
 
 /// Where an answer stands that is given in parts.
 #[derive(Debug)]
-pub enum Walk {
+pub enum CollectionsWalk {
     /// Figures of collections are added up; nothing was told yet.
     Sums {
         next: u16,
@@ -51,15 +51,17 @@ pub(super) fn part(
     group: &str,
     arguments: &[&str],
     served: &ServedBucket,
-    walk: Option<Walk>,
+    walk: Option<CollectionsWalk>,
     rows: &mut Rows<'_, '_>,
-) -> Result<Option<Walk>, StatError> {
+) -> Result<Option<CollectionsWalk>, StatError> {
     if matches!(group, "collections-details" | "scopes-details") {
         return details(group, arguments, served, walk.as_ref(), rows);
     }
     let (first, mut sums) = match walk {
-        Some(Walk::Told { view, items }) => return told(group, arguments, view, items, rows),
-        Some(Walk::Sums { next, sums }) => (next, sums),
+        Some(CollectionsWalk::Told { view, items }) => {
+            return told(group, arguments, view, items, rows);
+        }
+        Some(CollectionsWalk::Sums { next, sums }) => (next, sums),
         _ => {
             let manifest = served.bucket.manifest();
             // Refuses what cannot be told before anything is counted.
@@ -76,7 +78,7 @@ pub(super) fn part(
     let next = first.saturating_add(PART_VBUCKETS).min(all);
     served.bucket.add_collection_counts(first..next, &mut sums);
     if next < all {
-        return Ok(Some(Walk::Sums { next, sums }));
+        return Ok(Some(CollectionsWalk::Sums { next, sums }));
     }
     let view = View {
         manifest: served.bucket.manifest(),
@@ -92,7 +94,7 @@ fn told(
     view: View,
     mut done: usize,
     rows: &mut Rows<'_, '_>,
-) -> Result<Option<Walk>, StatError> {
+) -> Result<Option<CollectionsWalk>, StatError> {
     let items = items(group, arguments, &view.manifest)?;
     let full = rows.bytes() + PART_BYTES;
     for item in items.iter().skip(done) {
@@ -100,7 +102,7 @@ fn told(
         done += 1;
         if rows.bytes() >= full && done < items.len() {
             drop(items);
-            return Ok(Some(Walk::Told { view, items: done }));
+            return Ok(Some(CollectionsWalk::Told { view, items: done }));
         }
     }
     Ok(None)
@@ -292,9 +294,9 @@ fn details(
     group: &str,
     arguments: &[&str],
     served: &ServedBucket,
-    walk: Option<&Walk>,
+    walk: Option<&CollectionsWalk>,
     rows: &mut Rows<'_, '_>,
-) -> Result<Option<Walk>, StatError> {
+) -> Result<Option<CollectionsWalk>, StatError> {
     let bucket = &served.bucket;
     let manifest = bucket.manifest();
     let (first, end) = match arguments {
@@ -308,7 +310,7 @@ fn details(
         _ => return Err(StatError::Argument("one vBucket at most")),
     };
     let (mut vb, mut after) = match walk {
-        Some(&Walk::Details { vb, after }) => (vb, after),
+        Some(&CollectionsWalk::Details { vb, after }) => (vb, after),
         _ => (first, None),
     };
     let full = rows.bytes() + PART_BYTES;
@@ -318,13 +320,13 @@ fn details(
             vb += 1;
         }
         if rows.bytes() >= full && vb < end {
-            return Ok(Some(Walk::Details { vb, after }));
+            return Ok(Some(CollectionsWalk::Details { vb, after }));
         }
     }
     Ok(None)
 }
 
-/// What a vBucket has of some collections after one of them; gives the last one that was told if
+/// What a vBucket has of some collections after one of them; returns the last one that was told if
 /// there are more.
 fn of_vbucket(
     group: &str,

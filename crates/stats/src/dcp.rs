@@ -76,7 +76,7 @@ pub(super) fn collect(
 
 /// Where the group `dcp` stands. The reference takes a JSON text that narrows the rows; here everything is
 /// shown.
-pub struct Walk {
+pub struct DcpWalk {
     /// Producers that were not looked at.
     left: std::vec::IntoIter<SharedProducer>,
     /// The one that is being told, and how many of its streams were.
@@ -84,7 +84,7 @@ pub struct Walk {
     totals: DcpTotals,
 }
 
-impl Walk {
+impl DcpWalk {
     /// From the beginning.
     pub(super) fn new(served: &ServedBucket) -> Self {
         Self {

@@ -11,7 +11,7 @@ use super::scope::StatError;
 use super::vbuckets::number;
 
 /// What the vBucket knows of a document.
-struct Found {
+struct DocumentFound {
     meta: Meta,
     dirty: bool,
     resident: bool,
@@ -63,7 +63,7 @@ fn collection_of(word: &str, figures: &BucketFigures<'_>) -> Result<CollectionId
     Ok(named(&manifest, word)?.1.id)
 }
 
-fn find(key: &[u8], vb: VbId, figures: &BucketFigures<'_>) -> Result<Found, StatError> {
+fn find(key: &[u8], vb: VbId, figures: &BucketFigures<'_>) -> Result<DocumentFound, StatError> {
     let now = figures.node.clock.now();
     let bucket = &figures.served.bucket;
     while let Some(Some(wanted)) = bucket.with_vbucket(vb, |vb| vb.fetch_before_apply(key)) {
@@ -85,7 +85,7 @@ fn find(key: &[u8], vb: VbId, figures: &BucketFigures<'_>) -> Result<Found, Stat
             key: key.into(),
             seqno: got.meta.seqno,
         };
-        Ok(Found {
+        Ok(DocumentFound {
             meta: got.meta,
             dirty: observed.state == ObserveState::FoundNotPersisted,
             resident: !vbucket.still_wants(&wanted),
@@ -100,7 +100,12 @@ fn find(key: &[u8], vb: VbId, figures: &BucketFigures<'_>) -> Result<Found, Stat
 }
 
 /// Whether the store has the same revision.
-fn validity(key: &[u8], vb: VbId, found: &Found, figures: &BucketFigures<'_>) -> &'static str {
+fn validity(
+    key: &[u8],
+    vb: VbId,
+    found: &DocumentFound,
+    figures: &BucketFigures<'_>,
+) -> &'static str {
     if found.dirty {
         return "dirty";
     }

@@ -301,13 +301,13 @@ pub(super) struct VbFigures {
     pub(super) id: VbId,
     pub(super) state: VbState,
     pub(super) stats: VbStats,
-    /// Its part of the store, for those who ask for it.
+    /// Its part of the store, for requests that ask for it.
     pub(super) disk: DiskUsage,
-    /// What it has of replaced versions, for those who ask for it.
+    /// What it has of replaced versions, for requests that ask for it.
     pub(super) history: HistoryKept,
     pub(super) checkpoints: CheckpointStats,
     pub(super) hash: HashStats,
-    /// Buckets of the hash table by how many documents they have; only for those who ask for it.
+    /// Buckets of the hash table by how many documents they have; only for requests that ask for it.
     pub(super) fill: [u64; 8],
     pub(super) high_seqno: u64,
     pub(super) visible_seqno: u64,
@@ -319,9 +319,9 @@ pub(super) struct VbFigures {
     pub(super) uuid: VbUuid,
     /// JSON text, empty when none was set.
     pub(super) topology: String,
-    /// Newest first; only for those who ask for it.
+    /// Newest first; only for requests that ask for it.
     pub(super) failovers: Vec<FailoverEntry>,
-    /// Of streams; only for those who ask for it.
+    /// Of streams; only for requests that ask for it.
     pub(super) cursors: Vec<CursorStats>,
 }
 

@@ -14,7 +14,7 @@ pub enum Walk {
     /// Nothing was told: others go first.
     Begin,
     /// A group of collections.
-    Collections(collections::Walk),
+    Collections(collections::CollectionsWalk),
     /// The next vBucket.
     VBuckets(u16),
     /// The shares of vBuckets of the disk.
@@ -22,7 +22,7 @@ pub enum Walk {
     /// The connection that was told last.
     Connections(u64),
     /// Change streams.
-    Dcp(Box<dcp::Walk>),
+    Dcp(Box<dcp::DcpWalk>),
 }
 
 /// The next part of a group; where it goes on, `None` at the end. Groups that are short, and unknown ones, have
@@ -73,7 +73,7 @@ pub(super) fn part(
         ("dcp", _) => {
             let walk = match walk {
                 Some(Walk::Dcp(walk)) => *walk,
-                _ => dcp::Walk::new(served),
+                _ => dcp::DcpWalk::new(served),
             };
             let next = walk.part(served, rows);
             Ok(next.map(|walk| Walk::Dcp(Box::new(walk))))

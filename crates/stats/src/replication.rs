@@ -1,4 +1,4 @@
-//! The group `replication`: whom a bucket follows, or who follows it.
+//! The group `replication`: the node that a bucket follows, or its followers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -8,7 +8,7 @@ pub struct StatScope<'a> {
     pub node: &'a Registry,
     /// The selected bucket.
     pub bucket: Option<&'a ServedBucket>,
-    /// Who asks, if it is a connection.
+    /// The connection that asks, if it is one.
     pub connection: Option<u64>,
 }
 

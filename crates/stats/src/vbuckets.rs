@@ -78,7 +78,7 @@ fn rows_of(group: &str) -> Vec<&'static VbRow> {
 /// The group of what each vBucket takes of the store.
 const DISK: &str = "diskinfo";
 
-/// Where the figures of vBuckets on disk stand. All lie in the same files, which nobody counts apart,
+/// Where the figures of vBuckets on disk stand. All lie in the same files, which are not counted apart,
 /// so what each takes is told by its share of the rows.
 pub struct Shares {
     whole: DiskUsage,

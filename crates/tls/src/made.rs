@@ -22,7 +22,7 @@ pub(crate) const CERTIFICATE_FILE: &str = "ca.pem";
 
 /// Where the authority is kept, and what the node listens on.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CertificateDir {
     /// `None` keeps nothing.
     pub(crate) directory: Option<PathBuf>,
     pub(crate) listen: IpAddr,
@@ -42,7 +42,7 @@ struct Authority {
     certificate: CertificateDer<'static>,
 }
 
-impl Place {
+impl CertificateDir {
     /// Makes a certificate; also an authority, where there is none yet.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl Authority {
         let Some(text) = read(&key_file)? else {
             return Self::made_in(directory, &certificate_file);
         };
-        // The key is written first. Whoever trusts its authority trusts every certificate of that.
+        // The key is written first: trust in the authority covers every certificate that it signs.
         let Some(certificate) = read(&certificate_file)? else {
             let key = key_of(&key_file, &text)?;
             let certificate = Self::certify(&key).map_err(|error| error.to_string())?;
@@ -248,7 +248,7 @@ fn name(common: &str) -> DistinguishedName {
     name
 }
 
-/// Whoever trusts it was told to, and would have to be told again.
+/// Clients were configured to trust it, and would need a new configuration.
 fn lasting(mut params: CertificateParams) -> CertificateParams {
     params.not_before = date_time_ymd(2020, 1, 1);
     params.not_after = date_time_ymd(2120, 1, 1);

@@ -64,7 +64,7 @@ pub struct TlsOptions {
 #[derive(Clone, Debug)]
 enum Source {
     Files(CertificateFiles),
-    Made(made::Place),
+    Made(made::CertificateDir),
 }
 
 /// A certificate that can be served.
@@ -107,7 +107,7 @@ impl Tls {
     pub fn open(options: TlsOptions) -> Result<Self, String> {
         let source = match options.certificate {
             Some(files) => Source::Files(files),
-            None => Source::Made(made::Place {
+            None => Source::Made(made::CertificateDir {
                 directory: options.data_dir.map(|dir| dir.join(DIRECTORY)),
                 listen: options.listen,
                 advertise: options.advertise,

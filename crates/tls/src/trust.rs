@@ -1,4 +1,4 @@
-//! Whom this side of a connection over TLS trusts.
+//! Trust anchors for connections over TLS from this side.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 /// Where systems keep what they trust.
 const SYSTEM_FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Whom a connection over TLS trusts.
+/// Certificates that a connection over TLS accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
     /// File with certificates, PEM; `None` for what the system trusts.
     pub ca: Option<PathBuf>,
-    /// Anybody.
+    /// Any certificate.
     pub insecure: bool,
 }
 
@@ -33,10 +33,10 @@ impl Trust {
             .with_safe_default_protocol_versions()
             .map_err(io::Error::other)?;
         if self.insecure {
-            let anybody = Arc::new(Anybody(provider));
+            let accept_any = Arc::new(AcceptAny(provider));
             let builder = builder
                 .dangerous()
-                .with_custom_certificate_verifier(anybody);
+                .with_custom_certificate_verifier(accept_any);
             return Ok(builder.with_no_client_auth());
         }
         let builder = builder.with_root_certificates(self.roots()?);
@@ -66,11 +66,11 @@ impl Trust {
     }
 }
 
-/// Takes any certificate: whoever asked for it knows.
+/// Accepts any certificate; an explicit option selects it.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AcceptAny(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAny {
     fn verify_server_cert(
         &self,
         _certificate: &CertificateDer<'_>,

@@ -9,7 +9,7 @@ use crate::{Opcode, Status};
 /// Length of the header in front of every body.
 pub const HEADER_BYTES: usize = 24;
 
-/// First byte of a frame: who sends it, and which of the two layouts it has.
+/// First byte of a frame: the side that sends it, and which of the two layouts it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Magic {

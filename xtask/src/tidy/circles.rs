@@ -8,20 +8,20 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{Findings, sizes};
+use super::findings::Findings;
+use super::sizes;
 use crate::workspace::Workspace;
 
 /// Crates whose modules may import from a parent's own file, and how many such imports. The numbers
 /// only shrink.
-const UPWARD_ALLOWED: [(&str, usize); 8] = [
+const UPWARD_ALLOWED: [(&str, usize); 7] = [
     ("bucket", 10),
     ("engine", 35),
     ("identity", 3),
-    ("server", 20),
+    ("server", 16),
     ("session", 25),
     ("storage", 38),
     ("wire", 32),
-    ("xtask", 9),
 ];
 
 /// No modules of a crate need each other in a circle.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 
-use super::Findings;
+use super::findings::Findings;
 use crate::workspace::Workspace;
 
 const PAGE: &str = "docs/conformance.md";

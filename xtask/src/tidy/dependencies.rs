@@ -5,7 +5,7 @@
 use anyhow::{Context, Result};
 use toml::Table;
 
-use super::Findings;
+use super::findings::Findings;
 use crate::workspace::Workspace;
 
 pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::Findings;
+use super::findings::Findings;
 use crate::bench::{page, results};
 use crate::workspace::Workspace;
 

@@ -8,37 +8,21 @@ mod conformance;
 mod dependencies;
 mod documents;
 mod doors;
+mod findings;
 mod graph;
 mod orphans;
 mod sizes;
 mod text;
+mod words;
 
 use anyhow::Result;
 
 use crate::workspace::Workspace;
-
-/// Findings of one check.
-#[derive(Default)]
-pub(crate) struct Findings {
-    /// One sentence on what was looked at.
-    summary: String,
-    /// Breaches, one line each; none means the promise holds.
-    breaches: Vec<String>,
-}
-
-impl Findings {
-    fn breach(&mut self, text: impl Into<String>) {
-        self.breaches.push(text.into());
-    }
-
-    fn summary(&mut self, text: impl Into<String>) {
-        self.summary = text.into();
-    }
-}
+use findings::Findings;
 
 type Check = fn(&Workspace, &mut Findings) -> Result<()>;
 
-const CHECKS: [(&str, Check); 15] = [
+const CHECKS: [(&str, Check); 16] = [
     ("sizes", sizes::check),
     ("crate graph", graph::check),
     ("crate rules", graph::check_rules),
@@ -54,6 +38,7 @@ const CHECKS: [(&str, Check); 15] = [
     ("performance page", documents::check_performance),
     ("documents", documents::check_links),
     ("conformance", conformance::check),
+    ("words", words::check),
 ];
 
 /// Runs all checks and prints them; `true` when every promise holds.

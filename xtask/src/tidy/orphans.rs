@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::Findings;
+use super::findings::Findings;
 use crate::workspace::Workspace;
 
 /// Every `.rs` file is a target's root or is declared as a module by one that is reached.

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::Findings;
+use super::findings::Findings;
 use crate::workspace::Workspace;
 
 /// Above this a file is named in the report.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::Findings;
+use super::findings::Findings;
 use crate::workspace::Workspace;
 
 /// Files that are source, and so plain ASCII: a test spells other characters by their number.

@@ -27,7 +27,7 @@ const IDLE_MAX: Duration = Duration::from_secs(2);
 /// (the flusher for a finisher, say) must not share its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// What somebody waits for, and what never waits for a device: reliever, decider.
+    /// What requests wait for, and what never waits for a device: reliever, decider.
     Prompt,
     /// What may be late, and never waits for a device: finisher, expirer.
     Calm,
@@ -211,7 +211,7 @@ impl Drop for Pool {
     }
 }
 
-/// A worker that runs, as those see it who signal to it and wait for its end.
+/// A worker that runs, for signals to it and for a wait for its end.
 #[derive(Clone)]
 pub(crate) struct Handle {
     lane: Arc<Shared>,

@@ -15,7 +15,7 @@ use crate::stats::Counters;
 const BACKFILLS_MAX: usize = 4096;
 /// Waiting backfills looked at while the list is locked.
 const PENDING_LOOKED_AT: usize = 256;
-/// How long to wait while memory is short; nobody rings when it is not.
+/// How long to wait while memory is short; no bell rings when it is not.
 const SNOOZE: Duration = Duration::from_millis(200);
 
 /// How long to wait when all that could be read waits for the flusher.
@@ -33,7 +33,7 @@ pub enum Backfilled {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Reads one chunk for whoever is next.
+    /// Reads one chunk for the next backfill.
     pub fn backfill_step(&self) -> Backfilled {
         if self.memory().used() > self.memory().backfill_limit() {
             return Backfilled::Snooze(SNOOZE);

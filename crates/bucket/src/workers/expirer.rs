@@ -1,4 +1,4 @@
-//! The expiry pass: finds documents whose time has come although nobody asked for them.
+//! The expiry pass: finds expired documents that no request asked for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};

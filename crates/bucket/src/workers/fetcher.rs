@@ -21,11 +21,11 @@ const SLOW_NS: u64 = 60_000;
 const SLOW_READS: u32 = 2;
 const SLOW_READS_MAX: u32 = 4;
 
-/// The fetcher and those who help it while the disk is slow. As many reads are under way then, for
+/// The fetcher and its helpers while the disk is slow. As many reads are under way then, for
 /// which a disk has room.
 const FETCHERS: usize = 4;
 
-/// A fetch that somebody waits for.
+/// A fetch that a request waits for.
 struct FetchRequest {
     vb: VbId,
     key: FetchKey,
@@ -43,7 +43,7 @@ impl FetchRequest {
 #[derive(Default)]
 pub(crate) struct Fetches {
     waiting: Mutex<Vec<FetchRequest>>,
-    /// For the fetcher, then for those who help it.
+    /// For the fetcher, then for its helpers.
     signals: [Signal; FETCHERS],
     /// Whether reads of the store wait for the disk, and others should help.
     disk_is_slow: AtomicBool,
@@ -57,7 +57,7 @@ impl Fetches {
         &self.signals
     }
 
-    /// Wakes one who helps, if there is one who does not yet.
+    /// Wakes a helper, if one is idle.
     fn call_help(&self) {
         self.signals[1..].iter().any(Signal::ring_if_idle);
     }
@@ -65,7 +65,7 @@ impl Fetches {
 
 impl<S: KvStore> Bucket<S> {
     /// Asks for a value that is only in the store; `wake` rings when it is worth trying again.
-    /// Whoever calls this has asked [`Bucket::admit_fetch`] whether there is room for it.
+    /// The caller has asked [`Bucket::admit_fetch`] whether there is quota for it.
     pub fn fetch(&self, vb: VbId, key: FetchKey, wake: Arc<dyn Wake>) {
         self.fetches
             .waiting
@@ -112,7 +112,7 @@ impl<S: KvStore> Bucket<S> {
         at > 0
     }
 
-    /// Those who wait, in the order of the store; or those for one document while the disk is slow, and whether there are more.
+    /// Waiting fetches, in the order of the store; or those of one document while the disk is slow, and whether there are more.
     fn take_fetches(&self) -> (Vec<FetchRequest>, bool) {
         let mut waiting = self.fetches.waiting.lock();
         let mut taken = std::mem::take(&mut *waiting);
@@ -131,7 +131,7 @@ impl<S: KvStore> Bucket<S> {
         (taken, false)
     }
 
-    /// Serves those who wait for the same document.
+    /// Serves the fetches of the same document.
     fn fetch_group(&self, group: &[FetchRequest]) {
         let turn = self
             .store
@@ -148,13 +148,13 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Reads one document at once, without waiting for the fetcher: for those who may block.
+    /// Reads one document at once, without waiting for the fetcher: for a caller that may block.
     /// `false` when it could not be read.
     pub fn fetch_now(&self, vb: VbId, key: &FetchKey) -> bool {
         self.fetch_key(vb, key)
     }
 
-    /// Reads and restores, one at a time: nobody knows how large they are. Says whether that did not fail.
+    /// Reads and restores, one at a time: their sizes are not known. Returns whether that did not fail.
     fn fetch_key(&self, vb: VbId, wanted: &FetchKey) -> bool {
         let want = Want {
             // Of a document that left memory whole only a part of the hash is known.

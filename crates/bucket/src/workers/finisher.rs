@@ -24,7 +24,7 @@ pub(crate) struct Finishing {
 
 #[derive(Debug, Default)]
 struct Desk {
-    /// Whether somebody takes what is laid here.
+    /// Whether the finisher takes what is laid here.
     open: bool,
     waiting: Option<Vec<FlushBatch>>,
     busy: bool,
@@ -56,7 +56,7 @@ impl Finishing {
         desk.busy || desk.waiting.is_some()
     }
 
-    /// From now on somebody takes what is laid here.
+    /// From now on the finisher takes what is laid here.
     pub(crate) fn open(&self) {
         self.desk.lock().open = true;
     }
@@ -98,7 +98,7 @@ impl Drop for Done<'_> {
 
 impl<S: KvStore> Bucket<S> {
     /// Has the flusher leave large commits to [`Bucket::finish_step`] until what this gives is
-    /// dropped. Whoever asks for it finishes them: others wait for that.
+    /// dropped. A thread that asks for it finishes them: others wait for that.
     pub fn leave_commits(&self) -> LeavesCommits<'_> {
         self.flushes.finishing.open();
         LeavesCommits(&self.flushes.finishing)

@@ -78,7 +78,7 @@ impl Changes for Rows<'_> {
     }
 }
 
-/// What the flusher shares with those who write and those who wait.
+/// What the flusher shares with writes and with waiting requests.
 pub(crate) struct Flushes {
     pub(crate) dirty: DirtySet,
     /// Whose turn it is to write into the store, and the vBuckets that are gone from memory but
@@ -92,7 +92,7 @@ pub(crate) struct Flushes {
     pub(crate) finishing: Finishing,
     /// Bytes that became durable since the reliever was last told of such.
     persisted_bytes: AtomicU64,
-    /// Whether somebody looks at what is durable.
+    /// Whether a client observes persistence.
     pub(crate) urgent: AtomicBool,
     pub(crate) state: AtomicU8,
     /// Why the last commit failed, until one succeeds.
@@ -339,7 +339,7 @@ pub(super) struct Flusher<S> {
     bucket: Arc<Bucket<S>>,
     /// What of a flush has not had its turn.
     waiting: Vec<VbId>,
-    /// When the next flush may begin if nobody is in a hurry.
+    /// When the next flush may begin unless it is hurried.
     next_ns: u64,
     /// The pause after a failed commit, which neither changes nor haste shorten: first how long,
     /// then until when.
@@ -366,7 +366,7 @@ impl<S: KvStore> Flusher<S> {
     }
 
     /// What to wait for before the next flush: changes, and then more of them until the interval is
-    /// over, unless somebody looks at what is durable. `None` for nothing.
+    /// over, unless a client observes persistence. `None` for nothing.
     fn rest(&mut self, now_ns: u64) -> Option<Next> {
         let flushes = &self.bucket.flushes;
         if let Some(pause) = self.pause.take() {

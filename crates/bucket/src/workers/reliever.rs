@@ -282,7 +282,7 @@ impl<S: KvStore> Bucket<S> {
         Pressure {
             excess: memory.used().saturating_sub(memory.relief_mark()),
             checkpoint_excess: checkpoints.saturating_sub(checkpoint_goal),
-            // Checkpoints that nobody needs leave by themselves.
+            // Checkpoints that no cursor needs leave by themselves.
             unreferenced: 0,
             expellable: if tried.expel { 0 } else { checkpoints },
             pinned: survey
@@ -356,7 +356,7 @@ impl<S: KvStore> Bucket<S> {
         !above
     }
 
-    /// Evicts down to the low mark, from replicas first: nobody reads them. A few vBuckets get
+    /// Evicts down to the low mark, from replicas first: no client reads them. A few vBuckets get
     /// their turn each time, so that none is emptied alone. Says whether that is all.
     fn evict_some(&self, evicting: &mut Evicting) -> bool {
         let all = usize::from(self.vbuckets());

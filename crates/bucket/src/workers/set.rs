@@ -106,7 +106,7 @@ impl<S: KvStore> Workers<S> {
         std::thread::scope(|scope| {
             let told = self.pool.start_beside(scope, || self.tell_until(&stopped));
             if let Err(error) = told {
-                tracing::warn!(%error, "nobody will tell what the stop waits for");
+                tracing::warn!(%error, "what the stop waits for will not be told");
             }
             self.join();
             let closed = self.bucket.close();
@@ -141,7 +141,7 @@ impl<S: KvStore> Workers<S> {
 
 impl<S: KvStore> Bucket<S> {
     /// Closes the store if nothing is missing in it. Else it is left as a crash would leave it,
-    /// so that whoever opens it begins new histories for what is lost.
+    /// so that the next opening begins new histories for what is lost.
     fn close(&self) -> Result<(), StoreError> {
         if self.warmup().stage() == WarmupStage::Done {
             let failed_for_good = self

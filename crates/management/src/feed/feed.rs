@@ -16,7 +16,7 @@ use wire::{Decoded, Feature, FeatureSet, Limits, Opaque, Opcode, Status, decode}
 
 use crate::feed::piece::{LargeLoan, Piece};
 use changes::Shown;
-use changes::{Change, Collections, Place, Position, Streams, Told, take};
+use changes::{Change, Collections, Position, StreamMessage, Streams, VbPosition, take};
 
 /// Buffers that a large document made larger than this are given back.
 const KEEP_BYTES: usize = 256 << 10;
@@ -78,7 +78,7 @@ pub enum News<'a> {
 
 /// What a turn of a feed came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fed {
+pub enum FeedTurn {
     /// There is more.
     More,
     /// Nothing until a ring, or for half a second.
@@ -108,7 +108,7 @@ impl Wake for Doorbell {
     }
 }
 
-/// The changes of one bucket for one reader, who takes them at its own pace.
+/// The changes of one bucket for one reader, which pulls them at its own pace.
 ///
 /// Nothing is read ahead: a feed that is not asked for more holds a cursor for each vBucket and
 /// one turn's frames at most.
@@ -209,12 +209,12 @@ impl Feed {
         })
     }
 
-    /// Rings when there is something after [`Fed::Idle`].
+    /// Rings when there is something after [`FeedTurn::Idle`].
     pub(crate) fn bell(&self) -> Arc<Notify> {
         Arc::clone(&self.bell)
     }
 
-    /// Whether there is room for what the next turn makes. If there is none, it is taken from those who
+    /// Whether there is room for what the next turn makes. If there is none, it is taken from readers that
     /// do not read.
     pub(crate) fn has_room(&self) -> bool {
         let quota = self.served.bucket.memory().quota();
@@ -247,11 +247,11 @@ impl Feed {
     }
 
     /// Tells some of what there is: a bounded amount. Does not block.
-    pub(crate) fn turn(&mut self, mut tell: impl FnMut(News<'_>)) -> Fed {
+    pub(crate) fn turn(&mut self, mut tell: impl FnMut(News<'_>)) -> FeedTurn {
         let now = self.clock.now();
         self.producer.lock().heard(now);
         if !self.ask(now, &mut tell) {
-            return Fed::Over;
+            return FeedTurn::Over;
         }
         let mut frames = std::mem::take(&mut self.frames);
         let (produced, large) = {
@@ -265,11 +265,11 @@ impl Feed {
             self.frames = frames;
         }
         match produced {
-            _ if !sound || self.streams.all_done() => Fed::Over,
-            Produced::More => Fed::More,
-            Produced::Idle if self.ask_at_ns.is_some_and(|at| at <= now.mono_ns) => Fed::More,
-            Produced::Idle => Fed::Idle,
-            Produced::Silent => Fed::Over,
+            _ if !sound || self.streams.all_done() => FeedTurn::Over,
+            Produced::More => FeedTurn::More,
+            Produced::Idle if self.ask_at_ns.is_some_and(|at| at <= now.mono_ns) => FeedTurn::More,
+            Produced::Idle => FeedTurn::Idle,
+            Produced::Silent => FeedTurn::Over,
         }
     }
 
@@ -279,7 +279,7 @@ impl Feed {
         while let Ok(Decoded::Frame { frame, consumed }) = decode(frames, limits) {
             frames = &frames[consumed..];
             match take(&frame, &mut self.streams, true) {
-                Ok(Told::Change(change)) => {
+                Ok(StreamMessage::Change(change)) => {
                     let names = self.collections.names(change.collection());
                     let change = change.named(names);
                     let large = self.large.as_ref().filter(|_| frames.is_empty());
@@ -291,20 +291,20 @@ impl Feed {
                         News::Change(change)
                     });
                 }
-                Ok(Told::System(event)) => self.collections.learn(&event),
-                Ok(Told::Ended { again, .. }) => {
+                Ok(StreamMessage::System(event)) => self.collections.learn(&event),
+                Ok(StreamMessage::Ended { again, .. }) => {
                     if again {
                         self.ask_after(now, AGAIN_NS);
                     }
                 }
-                Ok(Told::Noop) => {
+                Ok(StreamMessage::Noop) => {
                     self.producer.lock().answered(
                         Opcode::DCP_NOOP,
                         Status::SUCCESS,
                         Opaque::default(),
                     );
                 }
-                Ok(Told::Nothing) => {}
+                Ok(StreamMessage::Nothing) => {}
                 Err(violation) => {
                     tracing::error!(violation, "a stream of changes made no sense");
                     return false;
@@ -388,8 +388,8 @@ fn now_of(served: &ServedBucket) -> Position {
             (vbucket.failover_log().newest().uuid, vbucket.high_seqno())
         });
         match vbucket {
-            Some((uuid, seqno)) if seqno > Seqno(0) => Place::at(uuid, seqno),
-            _ => Place::default(),
+            Some((uuid, seqno)) if seqno > Seqno(0) => VbPosition::at(uuid, seqno),
+            _ => VbPosition::default(),
         }
     };
     Position {

@@ -8,5 +8,5 @@ mod feed;
 mod piece;
 mod telling;
 
-pub use feed::{Fed, Feed, News, NoFeed, Start, Wanted};
-pub(crate) use telling::{Part, Telling};
+pub use feed::{Feed, FeedTurn, News, NoFeed, Start, Wanted};
+pub(crate) use telling::{Telling, TellingPart};

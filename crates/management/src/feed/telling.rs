@@ -14,7 +14,7 @@ const PART_BYTES: usize = 24 << 10;
 
 /// How far it was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum TellingPart {
     /// There is more.
     More,
     /// That was all.
@@ -45,19 +45,19 @@ impl Telling {
     }
 
     /// Appends the next part.
-    pub(crate) fn part(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Part {
+    pub(crate) fn part(&mut self, now_ns: u64, out: &mut Vec<u8>) -> TellingPart {
         let loan = Arc::clone(&self.loan);
         match loan.read(now_ns, |value| self.of(value, out)) {
-            None => Part::Gone,
-            Some(true) => Part::More,
+            None => TellingPart::Gone,
+            Some(true) => TellingPart::More,
             Some(false) => {
                 out.append(&mut self.tail);
-                Part::Last
+                TellingPart::Last
             }
         }
     }
 
-    /// Appends a part of the value; tells whether there is more.
+    /// Appends a part of the value; returns whether there is more.
     fn of(&mut self, value: &LargeValue, out: &mut Vec<u8>) -> bool {
         let rest = &value.bytes()[self.at..];
         let is_last = rest.len() <= PART_BYTES;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A call with a form as its body; gives the status and the text of the answer.
+/// A call with a form as its body; returns the status and the text of the answer.
 async fn call(fixture: &Fixture, method: Method, path: &str, form: &'static str) -> (u16, String) {
     let mut request = request(method, path);
     *request.body_mut() = Body::from(form);

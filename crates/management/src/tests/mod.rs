@@ -917,7 +917,7 @@ async fn shutdown_ends_open_streams_and_idle_connections() -> io::Result<()> {
     assert_eq!(idle.read(&mut [0; 8]).await?, 0);
     assert!(
         TcpStream::connect(served.address).await.is_err(),
-        "nobody listens"
+        "the port is closed"
     );
     Ok(())
 }

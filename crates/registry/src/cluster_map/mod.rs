@@ -113,7 +113,7 @@ pub struct BucketMap<'a> {
     pub revision: MapRevision,
     /// Number of vBuckets, at least 1: clients retry for ever on an empty map.
     pub vbuckets: u16,
-    /// Replicas the bucket is configured with; those for which there is no node, nobody holds.
+    /// Replicas the bucket is configured with; those beyond the number of nodes stay unassigned.
     pub replicas: u8,
     /// Revision of the collections manifest.
     pub manifest_uid: u64,
@@ -154,7 +154,7 @@ pub fn bucket_config(map: &BucketMap<'_>) -> String {
     assert!(map.vbuckets > 0, "clients retry for ever on an empty map");
     let (name, uuid) = (percent_encode(map.name), map.uuid);
     let nodes = map.nodes();
-    // One replica column per configured replica, -1 for one that nobody holds.
+    // One replica column per configured replica, -1 for an unassigned one.
     let mut row = vec![-1_i16; usize::from(map.replicas) + 1];
     for (place, index) in row.iter_mut().zip(0..).take(nodes.len()) {
         *place = index;
@@ -171,7 +171,7 @@ pub fn bucket_config(map: &BucketMap<'_>) -> String {
             },
         }
     };
-    to_json(&BucketConfig {
+    to_json(&BucketMapJson {
         rev: map.revision.rev,
         rev_epoch: map.revision.epoch,
         name: map.name,
@@ -251,7 +251,7 @@ pub fn localize(text: &str, host: Option<&str>) -> String {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct BucketConfig<'a> {
+struct BucketMapJson<'a> {
     rev: i64,
     rev_epoch: i64,
     name: &'a str,

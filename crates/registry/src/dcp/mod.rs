@@ -1,4 +1,4 @@
-//! Change streams as the parts of a node see them: who produces, who consumes, what was agreed on,
+//! Change streams as the parts of a node see them: producers, consumers, what was agreed on,
 //! figures, settings.
 
 mod agreed;

@@ -77,7 +77,7 @@ impl DcpRegistry {
         }
     }
 
-    /// Enters a producer of this process, under a name that nobody else of it has.
+    /// Enters a producer of this process, under a unique name.
     pub fn enter_feed(&self, name: &str, producer: &SharedProducer) {
         let registered = Registered {
             producer: Arc::clone(producer),
@@ -100,7 +100,7 @@ impl DcpRegistry {
         }
     }
 
-    /// Enters a consumer. An older connection of the same name is closed; gives the number of one
+    /// Enters a consumer. An older connection of the same name is closed; returns the number of one
     /// that was a consumer, too.
     pub fn enter_consumer(&self, name: &str, consumer: RegisteredConsumer) -> Option<u64> {
         let old = self.producers.lock().remove(name);

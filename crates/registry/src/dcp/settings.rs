@@ -8,7 +8,7 @@ use super::oso::OsoSetting;
 /// What each setting is until it is changed is what `Default` gives.
 #[derive(Debug)]
 pub struct DcpSettings {
-    /// Whether snapshots in any order are given to those who take them.
+    /// Whether consumers that support OSO snapshots get them.
     pub oso: OsoSetting,
     noops_mandatory: AtomicBool,
     /// How long a peer may be silent; zero for what the node says.
@@ -35,7 +35,7 @@ impl Default for DcpSettings {
 }
 
 impl DcpSettings {
-    /// Whether who takes collections or extended attributes must take noops, too.
+    /// Whether a consumer of collections or extended attributes must enable noops, too.
     pub fn noops_are_mandatory(&self) -> bool {
         self.noops_mandatory.load(Ordering::Relaxed)
     }

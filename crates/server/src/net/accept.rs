@@ -11,8 +11,8 @@ use session::Door;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use super::connection::Arrival;
-use super::crew::Crew;
 use super::state::NetState;
+use super::worker_pool::WorkerPool;
 use crate::config::StartError;
 
 /// Pause after the system refused a connection, most likely for want of descriptors.
@@ -55,12 +55,12 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Accepts connections and hands them to the crew, as they came.
+    /// Accepts connections and hands them to the pool, as they came.
     pub(crate) fn start(
         listener: TcpListener,
         door: Door,
         node: Arc<NetState>,
-        crew: Arc<Crew<Arrival>>,
+        pool: Arc<WorkerPool<Arrival>>,
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let stopping = Arc::new(AtomicBool::new(false));
@@ -75,7 +75,7 @@ impl Listener {
                         return;
                     }
                     match arrived.and_then(prepare) {
-                        Ok(stream) => welcome(&node, &crew, stream, door),
+                        Ok(stream) => welcome(&node, &pool, stream, door),
                         Err(error) => {
                             refusals.note(&error);
                             std::thread::sleep(REFUSED_PAUSE);
@@ -130,13 +130,13 @@ impl Refusals {
     }
 }
 
-fn welcome(node: &NetState, crew: &Crew<Arrival>, stream: TcpStream, door: Door) {
+fn welcome(node: &NetState, pool: &WorkerPool<Arrival>, stream: TcpStream, door: Door) {
     if !node.connections.admit() {
         return;
     }
     // Another may take this number first; then this one moves.
-    let worker = crew.home(node.connections.counts().1 + 1, false);
-    if crew
+    let worker = pool.worker_for(node.connections.counts().1 + 1, false);
+    if pool
         .hand_over(worker, Arrival::New { stream, door })
         .is_err()
     {

@@ -13,16 +13,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::connection::Arrival;
-use super::crew::Crew;
 use super::meter::{Look, Meter};
+use super::worker_pool::WorkerPool;
 
-/// How often the crew is looked at, while something is done and in a long rest.
+/// How often the pool is looked at, while something is done and in a long idle time.
 const PERIOD: Duration = Duration::from_millis(50);
 const PERIOD_AT_REST: Duration = Duration::from_millis(200);
 /// Looks which together say whether more workers are needed.
 const LOOKS_TO_GROW: usize = 3;
 /// Looks at which fewer workers must have sufficed, at first and at most. The number doubles
-/// when the crew grows soon after it shrank. A look at which they did not suffice outweighs
+/// when the pool grows soon after it shrank. A look at which they did not suffice outweighs
 /// some that came before.
 const LOOKS_TO_SHRINK: u32 = 60;
 const LOOKS_TO_SHRINK_MOST: u32 = 960;
@@ -47,7 +47,7 @@ const KEPT_SCARCE: u32 = 950;
 const KEPT_PLENTY: u32 = 350;
 /// What the one that leaves may have been awake beyond that.
 const LEAVES: u32 = 350;
-/// Less than this is rest, and says nothing about how many are needed.
+/// Less than this is idle, and says nothing about how many are needed.
 const REST: u32 = 100;
 
 // Sleeps a second of one worker, for want of anything to do.
@@ -152,17 +152,17 @@ impl Balance {
     }
 }
 
-/// Looks after the crew, whose threads have these system numbers, for as long as the node
+/// Looks after the pool, whose threads have these system numbers, for as long as the node
 /// serves.
-pub(crate) async fn balance(crew: Arc<Crew<Arrival>>, threads: Vec<i32>) {
-    if crew.len() < 2 {
+pub(crate) async fn balance(pool: Arc<WorkerPool<Arrival>>, threads: Vec<i32>) {
+    if pool.len() < 2 {
         return;
     }
     let Some(mut meter) = Meter::new(&threads) else {
         tracing::debug!("this system does not tell how busy it is: all workers serve");
-        return crew.serve_with(crew.len());
+        return pool.serve_with(pool.len());
     };
-    let mut balance = Balance::new(u32::try_from(crew.len()).unwrap_or(u32::MAX));
+    let mut balance = Balance::new(u32::try_from(pool.len()).unwrap_or(u32::MAX));
     let mut last = Instant::now();
     loop {
         let period = if balance.is_at_rest() {
@@ -173,13 +173,13 @@ pub(crate) async fn balance(crew: Arc<Crew<Arrival>>, threads: Vec<i32>) {
         tokio::time::sleep(period).await;
         let now = Instant::now();
         let Some(look) = meter.look(now - last) else {
-            return crew.serve_with(crew.len());
+            return pool.serve_with(pool.len());
         };
         last = now;
         let serving = balance.next(look) as usize;
-        if serving != crew.serves_with() {
+        if serving != pool.serves_with() {
             tracing::debug!(serving, ?look, "connections spread over other workers");
-            crew.serve_with(serving);
+            pool.serve_with(serving);
         }
     }
 }
@@ -247,7 +247,7 @@ mod tests {
         for idle in [200, 200, 600, 100].repeat(10) {
             assert_eq!(balance.next(look(900, 0, idle)), 1);
         }
-        // Rest starts it anew.
+        // Idle time starts it anew.
         let mut balance = Balance::new(2);
         for between in [0, 50].repeat(5) {
             assert_eq!(after(&mut balance, 2, look(1000, 0, 1000)), 1);

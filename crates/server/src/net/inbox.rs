@@ -10,8 +10,8 @@ use registry::Ring;
 /// The event by which a sleeping worker hears that there is something for it.
 pub(super) const ALARM: Token = Token(usize::MAX);
 
-/// What came for a worker.
-pub(super) struct Letters<A> {
+/// Messages for a worker.
+pub(super) struct Messages<A> {
     pub(super) arrivals: Vec<A>,
     /// Seats of connections that have mail. They may have been left meanwhile.
     pub(super) rung: Vec<usize>,
@@ -19,7 +19,7 @@ pub(super) struct Letters<A> {
     pub(super) closed: bool,
 }
 
-impl<A> Default for Letters<A> {
+impl<A> Default for Messages<A> {
     fn default() -> Self {
         Self {
             arrivals: Vec::new(),
@@ -29,10 +29,10 @@ impl<A> Default for Letters<A> {
     }
 }
 
-/// Where letters are left for one worker. Leaving one blocks nobody for long; the system is called
+/// The inbox of one worker. Delivery takes a leaf lock for a few instructions, and costs a system call
 /// only if the worker sleeps.
 pub(crate) struct Inbox<A> {
-    letters: Mutex<Letters<A>>,
+    messages: Mutex<Messages<A>>,
     asleep: AtomicBool,
     alarm: Waker,
 }
@@ -44,48 +44,49 @@ impl<A> Inbox<A> {
     /// The system gives no descriptor.
     pub(super) fn new(registry: &Registry) -> io::Result<Self> {
         Ok(Self {
-            letters: Mutex::default(),
+            messages: Mutex::default(),
             asleep: AtomicBool::new(false),
             alarm: Waker::new(registry, ALARM)?,
         })
     }
 
-    /// Leaves a connection; gives it back if nothing is taken any more.
+    /// Delivers a connection; returns it if the inbox is closed.
     pub(super) fn deliver(&self, arrival: A) -> Result<(), A> {
-        let mut letters = self.letters.lock();
-        if letters.closed {
+        let mut messages = self.messages.lock();
+        if messages.closed {
             return Err(arrival);
         }
-        letters.arrivals.push(arrival);
-        drop(letters);
+        messages.arrivals.push(arrival);
+        drop(messages);
         self.alert();
         Ok(())
     }
 
     /// Takes no connections any more.
     pub(super) fn close(&self) {
-        self.letters.lock().closed = true;
+        self.messages.lock().closed = true;
         self.alert();
     }
 
-    /// Takes all letters; `into` must have none left.
-    pub(super) fn take(&self, into: &mut Letters<A>) {
-        let mut letters = self.letters.lock();
-        std::mem::swap(&mut letters.arrivals, &mut into.arrivals);
-        std::mem::swap(&mut letters.rung, &mut into.rung);
-        into.closed = letters.closed;
+    /// Takes all messages; `into` must have none left.
+    pub(super) fn take(&self, into: &mut Messages<A>) {
+        let mut messages = self.messages.lock();
+        std::mem::swap(&mut messages.arrivals, &mut into.arrivals);
+        std::mem::swap(&mut messages.rung, &mut into.rung);
+        into.closed = messages.closed;
     }
 
-    /// From now on the alarm is needed. False if there are letters already, or the inbox was closed
+    /// From now on the alarm is needed. False if there are messages already, or the inbox was closed
     /// and `seen` does not know of it yet: then it is not.
     ///
-    /// Who leaves a letter takes the lock and then looks whether the worker sleeps; the worker says
-    /// so and then takes the lock. So one of them sees the other.
-    pub(super) fn falls_asleep(&self, seen: &Letters<A>) -> bool {
+    /// A sender takes the lock, then reads `asleep`. The worker sets `asleep`, then takes the lock. So one
+    /// of them sees the other.
+    pub(super) fn falls_asleep(&self, seen: &Messages<A>) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
-        let letters = self.letters.lock();
-        let sleeps =
-            letters.arrivals.is_empty() && letters.rung.is_empty() && letters.closed == seen.closed;
+        let messages = self.messages.lock();
+        let sleeps = messages.arrivals.is_empty()
+            && messages.rung.is_empty()
+            && messages.closed == seen.closed;
         if !sleeps {
             self.wakes_up();
         }
@@ -107,7 +108,7 @@ impl<A> Inbox<A> {
 
 impl<A: Send> Ring for Inbox<A> {
     fn ring(&self, seat: usize) {
-        self.letters.lock().rung.push(seat);
+        self.messages.lock().rung.push(seat);
         self.alert();
     }
 }
@@ -119,10 +120,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_inbox_with_letters_does_not_fall_asleep() {
+    fn an_inbox_with_messages_does_not_fall_asleep() {
         let poll = Poll::new().unwrap();
         let inbox: Inbox<()> = Inbox::new(poll.registry()).unwrap();
-        let mut seen = Letters::default();
+        let mut seen = Messages::default();
         assert!(inbox.falls_asleep(&seen));
         inbox.wakes_up();
         inbox.ring(1);

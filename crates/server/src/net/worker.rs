@@ -4,46 +4,46 @@ use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
 
-use super::connection::{Arrival, Home, Place};
-use super::crew::{Crew, Doors};
+use super::connection::{Arrival, ServedBy, WorkerContext};
+use super::event_loop::EventLoop;
 use super::inbox::Inbox;
-use super::rounds::Rounds;
 use super::state::NetState;
+use super::worker_pool::{WorkerInboxes, WorkerPool};
 
 /// The running workers. They end once they are closed and their connections are.
 #[derive(Default)]
 pub(crate) struct Workers {
-    doors: Vec<Arc<Inbox<Arrival>>>,
+    inboxes: Vec<Arc<Inbox<Arrival>>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Workers {
-    /// Starts one worker per entry of the node's timings, each at its door, and tells the system's
+    /// Starts one worker per entry of the node's timings, each with its inbox, and returns the system's
     /// numbers of their threads.
     pub(crate) fn start(
         node: &Arc<NetState>,
-        crew: &Arc<Crew<Arrival>>,
-        doors: Doors<Arrival>,
+        pool: &Arc<WorkerPool<Arrival>>,
+        inboxes: WorkerInboxes<Arrival>,
     ) -> io::Result<(Self, Vec<i32>)> {
         let (tell, told) = mpsc::channel();
         let mut workers = Self::default();
-        for (index, (timings, (poll, inbox))) in node.timings.iter().zip(doors.inside).enumerate() {
+        for (index, (timings, (poll, inbox))) in node.timings.iter().zip(inboxes.ends).enumerate() {
             let node = Arc::clone(node);
-            let home = Home {
-                place: Place::Worker(index),
-                crew: Arc::clone(crew),
+            let context = WorkerContext {
+                served_by: ServedBy::Worker(index),
+                pool: Arc::clone(pool),
                 timings: Arc::clone(timings),
                 alone: serve_alone,
             };
-            workers.doors.push(Arc::clone(&inbox));
+            workers.inboxes.push(Arc::clone(&inbox));
             let tell = tell.clone();
             let name = format!("worker-{index}");
             let thread = Builder::new().name(name).spawn(move || {
                 let number = rustix::thread::gettid().as_raw_nonzero().get();
-                // Whoever asked waits for all of them.
+                // The receiver waits for all of them.
                 tell.send(number).unwrap_or_default();
                 drop(tell);
-                Rounds::new(node, home, poll, inbox).run();
+                EventLoop::new(node, context, poll, inbox).run();
             })?;
             workers.threads.push(thread);
         }
@@ -53,8 +53,8 @@ impl Workers {
 
     /// Takes no connections any more. Threads to wait for once connections are told to end.
     pub(crate) fn close(self) -> Vec<JoinHandle<()>> {
-        for door in &self.doors {
-            door.close();
+        for inbox in &self.inboxes {
+            inbox.close();
         }
         self.threads
     }
@@ -64,9 +64,9 @@ impl Workers {
 ///
 /// # Errors
 /// The system gives no descriptors.
-fn serve_alone(arrival: Arrival, node: Arc<NetState>, home: Home) -> io::Result<()> {
+fn serve_alone(arrival: Arrival, node: Arc<NetState>, context: WorkerContext) -> io::Result<()> {
     let poll = mio::Poll::new()?;
     let inbox = Arc::new(Inbox::new(poll.registry())?);
-    Rounds::new(node, home, poll, inbox).run_for(arrival);
+    EventLoop::new(node, context, poll, inbox).run_for(arrival);
     Ok(())
 }

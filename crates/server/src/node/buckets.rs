@@ -123,7 +123,7 @@ impl NodeState {
         Arc::new(ServedBucket::new(bucket, opened.workers, identity, map))
     }
 
-    /// Gives a bucket another quota, and says whether it may be flushed. A bucket that was made
+    /// Gives a bucket another quota, and sets whether it may be flushed. A bucket that was made
     /// while a node ran keeps that over a restart.
     pub(super) fn adjust_bucket(&self, settings: BucketSettings) -> Result<(), BucketsError> {
         let _turn = self.world.changing();
@@ -154,7 +154,7 @@ impl NodeState {
         Ok(())
     }
 
-    /// Removes a bucket and all that is in it; who is connected to it is let go. Blocks for the
+    /// Removes a bucket and all that is in it; connections to it are closed. Blocks for the
     /// disk.
     pub(super) fn drop_bucket(&self, name: &str) -> Result<(), BucketsError> {
         let _turn = self.world.changing();
@@ -171,7 +171,7 @@ impl NodeState {
         self.env.maps_changed();
         for id in (0..served.bucket.vbuckets()).map(VbId) {
             served.claims.revoke(id);
-            // Streams end, and nobody is told of a write that is thrown away.
+            // Streams end, so a write that is thrown away is not sent.
             let dead = served
                 .bucket
                 .set_vbucket(id, VbState::Dead, None, random_vb_uuid());

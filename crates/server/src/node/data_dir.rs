@@ -1,4 +1,4 @@
-//! The node's own file in the data directory: who the node and its buckets are.
+//! The node's own file in the data directory: the identities of the node and its buckets.
 //!
 //! ```text
 //! DATA_DIR/
@@ -24,7 +24,7 @@ use crate::config::StartError;
 const VERSION: u32 = 1;
 /// Whole since the last step of its making.
 const STORE_MARK: &str = "FORMAT";
-/// How often the lock is tried: whoever had it may be ending just now.
+/// How often the lock is tried: the process that has it may be ending just now.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// How often the removal of a store is tried at once.
@@ -190,12 +190,12 @@ impl Identities {
 }
 
 /// The identities of a running node, and where they are kept.
-pub(super) struct Kept {
+pub(super) struct KeptIdentities {
     pub(super) dir: Option<DataDir>,
     pub(super) identities: Identities,
 }
 
-impl Kept {
+impl KeptIdentities {
     /// Notes what a bucket is from now on, and writes it down if that is news.
     ///
     /// # Errors
@@ -388,7 +388,7 @@ impl DataDir {
         for entry in fs::read_dir(&self.path).map_err(|error| self.access(&error))? {
             let name = entry.map_err(|error| self.access(&error))?.file_name();
             let ours = name == BUCKETS || name.to_string_lossy().starts_with(node_file::NAME);
-            // A file system's own directory in an otherwise empty mount is nobody's data.
+            // A file system's own directory in an otherwise empty mount holds no data.
             if !ours && name != "lost+found" {
                 return Err(StartError::DataFormat(format!(
                     "{}: not a data directory of Settee: it holds {}",
@@ -508,7 +508,7 @@ mod tests {
         assert_eq!(again.bucket("default"), uuid);
         assert!(!again.changed);
         assert_eq!(again.epoch("default"), 1);
-        let mut kept = Kept {
+        let mut kept = KeptIdentities {
             dir: Some(dir),
             identities: again,
         };
@@ -526,7 +526,7 @@ mod tests {
         let examine = || {
             let (dir, identities) = DataDir::open(place.path()).unwrap();
             let dir = Some(dir);
-            Kept { dir, identities }
+            KeptIdentities { dir, identities }
         };
         let settings = BucketSettings {
             bucket: BucketConfig {

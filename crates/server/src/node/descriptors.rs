@@ -1,4 +1,4 @@
-//! Who may have how many of the process's descriptors.
+//! Shares of the process's file descriptors.
 //!
 //! Clients must not get all of them: a store that cannot open its next file would have to give
 //! up persisting. So connections end where the node's own share begins.
@@ -81,7 +81,7 @@ mod tests {
             let own = limit - shares.kv - shares.http;
             assert_eq!(own, NODE_OWN + stores * STORE_OWN, "{shares:?}");
         }
-        // Too few for everybody: half each, and never nobody.
+        // Too few for all: half each, and never none.
         let few = Descriptors::shared_out(Some(64), 4);
         assert_eq!(few, Descriptors { kv: 28, http: 4 });
         let none = Descriptors::shared_out(Some(0), 1);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub(super) struct MadeBucket {
     quota_bytes: u64,
     kind: BucketKind,
-    eviction: Kept,
+    eviction: EvictionName,
     /// The name of a level.
     #[serde(default)]
     durability_min: Option<String>,
@@ -26,7 +26,7 @@ pub(super) struct MadeBucket {
 
 /// [`EvictionPolicy`] in the words of the file.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
-enum Kept {
+enum EvictionName {
     Values,
     Documents,
     Delete,
@@ -44,10 +44,10 @@ impl MadeBucket {
             quota_bytes: config.quota_bytes,
             kind: config.kind,
             eviction: match config.eviction {
-                EvictionPolicy::Values => Kept::Values,
-                EvictionPolicy::Documents => Kept::Documents,
-                EvictionPolicy::Delete => Kept::Delete,
-                EvictionPolicy::None => Kept::None,
+                EvictionPolicy::Values => EvictionName::Values,
+                EvictionPolicy::Documents => EvictionName::Documents,
+                EvictionPolicy::Delete => EvictionName::Delete,
+                EvictionPolicy::None => EvictionName::None,
             },
             durability_min: config.durability_min.map(|level| level.name().to_owned()),
             max_ttl_s: settings.max_ttl_s,
@@ -65,10 +65,10 @@ impl MadeBucket {
                 quota_bytes: self.quota_bytes,
                 kind: self.kind,
                 eviction: match self.eviction {
-                    Kept::Values => EvictionPolicy::Values,
-                    Kept::Documents => EvictionPolicy::Documents,
-                    Kept::Delete => EvictionPolicy::Delete,
-                    Kept::None => EvictionPolicy::None,
+                    EvictionName::Values => EvictionPolicy::Values,
+                    EvictionName::Documents => EvictionPolicy::Documents,
+                    EvictionName::Delete => EvictionPolicy::Delete,
+                    EvictionName::None => EvictionPolicy::None,
                 },
                 durability_min: least.and_then(DurabilityLevel::from_name),
             },

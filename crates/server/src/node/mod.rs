@@ -48,7 +48,9 @@ use tokio::sync::watch;
 
 use crate::clock::SystemClock;
 use crate::config::{NodeConfig, StartError};
-use crate::net::{Arrival, Crew, Listener, NetState, OwnThreads, Workers, balance, watch_buffers};
+use crate::net::{
+    Arrival, Listener, NetState, OwnThreads, WorkerPool, Workers, balance, watch_buffers,
+};
 use descriptors::Descriptors;
 use open::Launcher;
 use sockets::Sockets;
@@ -60,7 +62,7 @@ pub use salvage::{SalvageStep, salvage};
 pub(crate) struct NodeState {
     pub(crate) registry: Arc<Registry>,
     pub(crate) net: Arc<NetState>,
-    pub(crate) crew: Arc<Crew<Arrival>>,
+    pub(crate) pool: Arc<WorkerPool<Arrival>>,
     /// Where a port is served over TLS.
     pub(crate) tls: Option<Tls>,
     world: Arc<World>,
@@ -154,16 +156,16 @@ impl Node {
         let mut sockets = Sockets::bind(config)?;
         let ports = sockets.ports;
         let (warmed, warm) = watch::channel(0);
-        let (crew, doors) = Crew::new(config.threads).map_err(system)?;
-        let crew = Arc::new(crew);
+        let (pool, inboxes) = WorkerPool::new(config.threads).map_err(system)?;
+        let pool = Arc::new(pool);
         let descriptors = Descriptors::of_process(config);
-        let state = open_state(config, (ports, waits), (&crew, descriptors), &warmed)?;
-        // Not before: whoever is refused a start is told why, and nothing else.
+        let state = open_state(config, (ports, waits), (&pool, descriptors), &warmed)?;
+        // Not before: a refused start prints its reason, and nothing else.
         descriptors.tell();
         state.tell_of_missing_memcached_bucket();
         address_space::tell(state.quota_bytes());
-        let (workers, threads) = Workers::start(&state.net, &crew, doors).map_err(system)?;
-        let listeners = sockets.accept(&state.net, &crew).map_err(system)?;
+        let (workers, threads) = Workers::start(&state.net, &pool, inboxes).map_err(system)?;
+        let listeners = sockets.accept(&state.net, &pool).map_err(system)?;
         let (stop_http, stopping) = watch::channel(false);
         let http = (sockets, descriptors.http);
         let http = start_http(http, Arc::clone(&state), threads, stopping).map_err(system)?;
@@ -226,9 +228,9 @@ impl Node {
         }
     }
 
-    /// Gives the rows of a group of statistics to `sink`, key and value, as STAT does for a
+    /// Writes the rows of a group of statistics to `sink`, key and value, as STAT does for a
     /// connection that selected `bucket`. `request` is the group's name and arguments, separated
-    /// by spaces. Says whether there are such a bucket and such a group.
+    /// by spaces. Returns whether there are such a bucket and such a group.
     ///
     /// Cost: O(rows), all at once; of vBuckets at most one is locked at a time.
     pub fn statistics(
@@ -288,7 +290,7 @@ impl Node {
 fn open_state(
     config: &NodeConfig,
     (ports, waits): (Ports, Waits),
-    (crew, descriptors): (&Arc<Crew<Arrival>>, Descriptors),
+    (pool, descriptors): (&Arc<WorkerPool<Arrival>>, Descriptors),
     warmed: &watch::Sender<usize>,
 ) -> Result<Arc<NodeState>, StartError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -316,7 +318,7 @@ fn open_state(
         }
         buckets.insert(name, Arc::new(served_at_first(bucket, ports, revision.rev)));
     }
-    let crew = Arc::clone(crew);
+    let pool = Arc::clone(pool);
     let own_threads = Arc::new(OwnThreads::default());
     let kept = &opened.kept.identities;
     let (uuid, cluster) = (kept.node_uuid.clone(), kept.cluster.clone());
@@ -328,10 +330,10 @@ fn open_state(
         brake: LoginBrake::default(),
         connections: Connections::new(descriptors.kv),
         buffers: Arc::default(),
-        timings: (0..crew.len())
+        timings: (0..pool.len())
             .map(|_| Arc::new(Timings::default()))
             .collect(),
-        serving: Arc::clone(crew.serving()),
+        serving: Arc::clone(pool.serving()),
         counters: NodeCounters::default(),
         ports,
         memcached: config.memcached.clone(),
@@ -352,7 +354,7 @@ fn open_state(
     Ok(Arc::new(NodeState {
         registry,
         net,
-        crew,
+        pool,
         tls,
         world,
         cluster: RwLock::new(cluster),
@@ -420,7 +422,7 @@ fn start_http(
     stopping: watch::Receiver<bool>,
 ) -> std::io::Result<JoinHandle<()>> {
     let Sockets { http, https, .. } = sockets;
-    // Whoever fills one of them leaves the other alone.
+    // Connections that fill one of them leave the other alone.
     let connections_max = connections_max.div_ceil(1 + usize::from(https.is_some()));
     let tls = state.tls.as_ref().map(|tls| Arc::clone(&tls.config));
     http.set_nonblocking(true)?;
@@ -440,7 +442,7 @@ fn start_http(
                 ))));
                 drop(tokio::spawn(watch_buffers(Arc::clone(&state.registry))));
                 drop(tokio::spawn(logins::watch(Arc::clone(&state.registry))));
-                drop(tokio::spawn(balance(Arc::clone(&state.crew), workers)));
+                drop(tokio::spawn(balance(Arc::clone(&state.pool), workers)));
                 let listen = tokio::net::TcpListener::from_std;
                 let door = |socket, tls| {
                     let listener = listen(socket)?;

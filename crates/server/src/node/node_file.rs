@@ -44,7 +44,7 @@ fn first_line(json: &[u8]) -> String {
     format!("{WORDS} {:08x} {}", crc32fast::hash(json), json.len())
 }
 
-/// What helps who has no usable file in the data directory `path`.
+/// The advice for a start without a usable file in the data directory `path`.
 pub(super) fn hint(path: &Path) -> String {
     format!(
         "put the right {NAME} back, or copy what the directory holds into a new one with \

@@ -17,12 +17,12 @@ use tls::{Tls, TlsOptions};
 use tokio::sync::watch;
 use value::{SYSTEM_BYTES_MAX, VALUE_BYTES_MAX};
 
-use super::data_dir::{DataDir, Identities, Kept};
+use super::data_dir::{DataDir, Identities, KeptIdentities};
 use super::{address_space, random_u64, random_vb_uuid};
 use crate::config::{NodeConfig, StartError};
 
-/// Least time between two commits that nobody waits for: what a crash may cost of writes that
-/// nobody asked about. Whoever observes persistence makes the flusher hurry.
+/// Least time between two commits that no client waits for: what a crash may cost of writes
+/// without durability. A client that observes persistence makes the flusher hurry.
 const FLUSH_INTERVAL_MS: u64 = 50;
 
 /// Time between two passes that look for expired documents.
@@ -45,7 +45,7 @@ pub(super) struct OpenedBucket {
 
 /// All of them.
 pub(super) struct Opened {
-    pub(super) kept: Kept,
+    pub(super) kept: KeptIdentities,
     pub(super) buckets: Vec<OpenedBucket>,
     pub(super) tls: Option<Tls>,
 }
@@ -81,7 +81,7 @@ pub(super) fn open_buckets(
         }
         None => (None, Identities::new()),
     };
-    let mut kept = Kept { dir, identities };
+    let mut kept = KeptIdentities { dir, identities };
     kept.remove_dropped()?;
     let wanted = wanted(config, &kept);
     kept.note_new(&wanted)?;
@@ -164,7 +164,7 @@ fn stop(buckets: &[OpenedBucket]) {
 }
 
 /// What is configured, then what was made while the node ran.
-fn wanted(config: &NodeConfig, kept: &Kept) -> Vec<BucketSettings> {
+fn wanted(config: &NodeConfig, kept: &KeptIdentities) -> Vec<BucketSettings> {
     let mut made = kept.identities.made();
     let mut configured: Vec<BucketSettings> =
         config.buckets.iter().cloned().map(Into::into).collect();
@@ -318,7 +318,7 @@ fn restore_manifest(bucket: &Bucket<Store>) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Who follows another node's bucket has the collections that its vBuckets tell of: what was kept
+/// A bucket that follows another node's has the collections that its vBuckets tell of: what was kept
 /// may be of another history.
 fn forget_manifest(bucket: &Bucket<Store>) -> Result<(), StartError> {
     if matches!(bucket.store().manifest(), Ok(None)) {

@@ -22,7 +22,7 @@ pub(super) fn make_directory(path: &Path) -> io::Result<()> {
         Ok(()) => {
             tracing::info!(%directory, "the data directory was open to other users, and is not any more");
         }
-        // Of another user, who lets this one in.
+        // Of another user, but readable by this one.
         Err(error) => tracing::warn!(%directory, %error, "other users may read the data directory"),
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Salvage of a node's data directory: who the node and its buckets are, then bucket by bucket.
+//! Salvage of a node's data directory: the identities of the node and its buckets, then bucket by bucket.
 
 use std::path::Path;
 use std::{fs, io};

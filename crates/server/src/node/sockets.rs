@@ -8,7 +8,7 @@ use registry::Ports;
 use session::Door;
 
 use crate::config::{NodeConfig, StartError};
-use crate::net::{Arrival, Crew, Listener, NetState, bind};
+use crate::net::{Arrival, Listener, NetState, WorkerPool, bind};
 
 /// Sockets that listen; nothing is accepted yet.
 pub(super) struct Sockets {
@@ -63,11 +63,11 @@ impl Sockets {
     pub(super) fn accept(
         &mut self,
         node: &Arc<NetState>,
-        crew: &Arc<Crew<Arrival>>,
+        pool: &Arc<WorkerPool<Arrival>>,
     ) -> io::Result<Vec<Listener>> {
         let start = |(listener, door)| {
-            let (node, crew) = (Arc::clone(node), Arc::clone(crew));
-            Listener::start(listener, door, node, crew)
+            let (node, pool) = (Arc::clone(node), Arc::clone(pool));
+            Listener::start(listener, door, node, pool)
         };
         self.kv.drain(..).map(start).collect()
     }

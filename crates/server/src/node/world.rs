@@ -6,13 +6,13 @@ use parking_lot::{Mutex, MutexGuard};
 use registry::{BucketKind, Env, HistorySettings, ServedBucket, Standing};
 use tokio::sync::watch;
 
-use super::data_dir::Kept;
+use super::data_dir::KeptIdentities;
 use crate::config::StartError;
 use crate::net::OwnThreads;
 
 /// The world around the node's parts.
 pub(super) struct World {
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptIdentities>,
     /// Held while buckets are made, changed and dropped: one at a time.
     changing: Mutex<()>,
     maps: watch::Sender<u64>,
@@ -20,7 +20,7 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(kept: Kept, own_threads: Arc<OwnThreads>) -> Self {
+    pub(super) fn new(kept: KeptIdentities, own_threads: Arc<OwnThreads>) -> Self {
         Self {
             kept: Mutex::new(kept),
             changing: Mutex::new(()),
@@ -30,7 +30,7 @@ impl World {
     }
 
     /// What is written down of the node.
-    pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
+    pub(super) fn kept(&self) -> MutexGuard<'_, KeptIdentities> {
         self.kept.lock()
     }
 

@@ -1,4 +1,4 @@
-//! Extended attributes over the wire: what stays when, who sees them, and what is refused with what.
+//! Extended attributes over the wire: what stays when, which clients see them, and what is refused with what.
 
 use wire::{Feature, Opcode, Status};
 
@@ -120,7 +120,7 @@ fn tombstones_keep_those_of_the_system() {
     let single = client.call(&one(GET, "at-gone", "_sys", "", &[XATTR, ACCESS_DELETED]));
     assert_eq!(single.status, Status::SUBDOC_SUCCESS_DELETED);
     assert_eq!(single.text(), "true");
-    // Whoever makes the document anew does not find them.
+    // A document that is made anew does not have them.
     client.set("at-gone", "{}").ok();
     let found = attributes(&mut client, "at-gone", 0, &["_sys", "user", "$XTOC"]);
     assert_eq!(found, ["-", "-", "[]"]);

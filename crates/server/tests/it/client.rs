@@ -183,7 +183,7 @@ impl Answer {
 /// Ports for which those with TLS are used, and what is trusted there.
 static SEALED: Mutex<BTreeMap<u16, (u16, Arc<ClientConfig>)>> = Mutex::new(BTreeMap::new());
 
-/// From now on whoever connects to `port` uses this one with TLS, trusting this certificate.
+/// From now on each connection to `port` uses this one with TLS, trusting this certificate.
 pub(crate) fn seal(port: u16, (sealed, pem): (u16, &str)) {
     let tls = Arc::new(trusting(pem, rustls::ALL_VERSIONS));
     let mut ports = SEALED.lock().unwrap();

@@ -290,7 +290,7 @@ fn a_window_of_durable_writes_is_prepared_as_a_whole() {
             durable(request, MAJORITY, LONG_MS)
         })
         .collect();
-    // Nobody decides any of them before the last one was run, or this waits for ever.
+    // None of them is decided before the last one was run, or this waits for ever.
     client.pipeline(&requests);
     let last = format!("k{}", WINDOW - 1);
     let write = set(&last, "other").vbucket(vb);

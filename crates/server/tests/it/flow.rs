@@ -89,7 +89,7 @@ fn a_peer_that_does_not_read_costs_little_and_hinders_nobody() {
     for answer in deaf.answers(50) {
         assert_eq!(answer.ok().value.len(), DOCUMENT_BYTES);
     }
-    // A node with answers that nobody takes can end.
+    // A node with answers that are not read can end.
     node.shutdown().unwrap();
 }
 
@@ -164,7 +164,7 @@ fn the_end_of_the_node_ends_every_connection() {
     flood.join().unwrap();
     assert!(
         TcpStream::connect(("127.0.0.1", port)).is_err(),
-        "nobody listens"
+        "the port is closed"
     );
 }
 

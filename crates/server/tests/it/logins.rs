@@ -1,4 +1,4 @@
-//! Wrong passwords: how many a connection may try, and who else suffers.
+//! Wrong passwords: how many a connection may try, and which other connections are delayed.
 
 use identity::FAILURES_PER_CONNECTION;
 use wire::{Opcode, Status};

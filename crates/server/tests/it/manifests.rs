@@ -231,7 +231,7 @@ fn a_number_that_was_dropped_does_not_come_again() {
 }
 
 /// The next changes of a stream, and its end, in short. Where snapshots begin and end depends on
-/// who else looks at the vBucket.
+/// other readers of the vBucket.
 fn told(consumer: &mut Consumer, count: usize) -> Vec<String> {
     let mut told = Vec::new();
     while told.len() < count {
@@ -307,7 +307,7 @@ fn streams_are_about_what_they_were_asked_for() {
     assert_eq!(told(&mut consumer, 3), expected);
     client.call(&apply(&manifest("2", &[("c", "8")]))).ok();
     assert_eq!(told(&mut consumer, 2), ["event1 @7", "end 7"]);
-    // Whoever comes later hears of the end, and of nothing before it.
+    // A later stream gets the end, and of nothing before it.
     await_persisted(&mut client, 7);
     let mut late = open("late", "");
     let expected = ["event0 c@1", "\\x08k@4", "\\x00k@6", "event1 @7"];
@@ -438,7 +438,7 @@ fn a_collection_comes_by_key_to_those_who_take_any_order() {
     assert_eq!(came, [&by_key[..], &[")"]].concat());
     let came = out_of_order(kv, "advanced", "true_with_seqno_advanced", 7);
     assert_eq!(came, [&by_key[..], &["advanced@86", ")"]].concat());
-    // Who does not take it gets the rows in order.
+    // A consumer without it gets the rows in order.
     let in_order = ["[0..86]", "event@1", "z@2", "x@4", "y@85", "advanced@86"];
     assert_eq!(out_of_order(kv, "in-order", "false", 6), in_order);
     // What follows from memory is in order, and begins after the snapshot.

@@ -145,7 +145,7 @@ fn frame_infos() {
         (&[0x22, 0, 1], Status::SUCCESS),      // a stream id means nothing here
         (&[0x21, 0], Status::EINVAL),          // and has two bytes
         (&[0x30], Status::UNKNOWN_FRAME_INFO), // retired
-        (&[0x40], Status::EINVAL),             // nobody to impersonate
+        (&[0x40], Status::EINVAL),             // no user to impersonate
         (&[0x41, b'u'], Status::EACCESS),      // not served
         (&[0x72, 0, 1], Status::EACCESS),      // not served
         (&[0x50], Status::NOT_SUPPORTED),      // GET sets no expiry

@@ -143,7 +143,7 @@ fn a_replica_that_may_lack_what_a_majority_has_is_promoted_by_force_only() {
     client.call(&set("key", "1")).ok();
 }
 
-/// A replica that follows nobody any more was promoted once, or never met the others again: nobody
+/// A replica that does not follow any more was promoted once, or never met the others again: no node
 /// knows what those have.
 #[test]
 fn a_replica_that_follows_nobody_any_more_is_promoted_by_force_only() {

@@ -304,7 +304,7 @@ fn great_documents_do_not_have_to_fit_together() {
 
 #[test]
 fn samples_are_as_great_as_asked_for_and_depend_on_the_seed() {
-    // A sample is one of all documents: nobody else may write here.
+    // A sample is one of all documents: no other test may write here.
     let place = tempfile::tempdir().unwrap();
     for node in [own(), on_disk(place.path())] {
         let mut client = Client::ready(node.ports().kv);

@@ -248,7 +248,7 @@ fn single_paths_that_cannot_be() {
     refused(&mut client, &cases);
 }
 
-/// Sixteen times a large document is more than anybody is to be sent at once.
+/// Sixteen times a large document is more than one answer may hold.
 #[test]
 fn answers_are_bounded() {
     let mut client = Client::ready(shared());

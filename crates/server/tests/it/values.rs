@@ -101,7 +101,7 @@ fn compressed_in_and_out() {
             .call(&Request::of(Opcode::GET_META, "packed").extras(&[2]))
             .ok();
         assert_eq!(meta.extras[20] & JSON, JSON);
-        // What is stored plain goes out plain to everybody.
+        // What is stored plain goes out plain to all clients.
         plain.set("packed", &text).ok();
         assert_eq!(snappy.get("packed").ok().text(), text);
     });

@@ -91,7 +91,7 @@ fn what_meets_a_pending_vbucket_waits() {
             Request::new(Opcode::NOOP).opaque(2),
         ]);
     }
-    // A connection of its own is served; nobody else was answered in the meantime.
+    // A connection of its own is served; no other connection was answered in the meantime.
     operator.set("pend-2", "y").ok();
     set_vbucket(&mut operator, vbucket("pend"), ACTIVE);
     for (client, request) in &mut waiting {

@@ -9,9 +9,9 @@ use wire::request::{GetClusterConfig, GetErrorMap, Hello, Message, Sasl, SelectB
 use wire::{FeatureSet, Frame, Status};
 
 use crate::context::Context;
-use crate::done::{Done, Refusal};
 use crate::features::grant;
 use crate::login::LoginStep;
+use crate::outcome::{CommandOutcome, Refusal};
 use crate::reply::Reply;
 use crate::session::Session;
 
@@ -23,7 +23,10 @@ const TOO_MANY_FAILED: &str = "too many logins from this address failed; try aga
 const NO_BUCKET_NAME: &[u8] = b"@no bucket@";
 
 /// HELLO: forgets what was negotiated, then grants what is asked for and really done.
-pub(super) fn hello(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn hello(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = Hello::read(frame)?;
     let mut asked = FeatureSet::EMPTY;
     for feature in request.features.iter() {
@@ -74,12 +77,15 @@ fn note_agent(session: &Session, agent: &[u8]) {
 pub(super) fn list_mechanisms(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-) -> Result<Done, Refusal> {
+) -> Result<CommandOutcome, Refusal> {
     Ok(context.reply(frame, &Reply::value(mechanisms(false).as_bytes())))
 }
 
 /// SASL_AUTH, SASL_STEP.
-pub(super) fn sasl(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn sasl(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = Sasl::read(frame)?;
     let session = &mut *context.session;
     let node = std::sync::Arc::clone(&session.node);
@@ -93,7 +99,7 @@ pub(super) fn sasl(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
         let turn = || node.login_turn(peer);
         match session.login.step(context.now.mono_ns, turn) {
             LoginStep::Judge => {}
-            LoginStep::Wait(wait) => return Ok(Done::Parked(wait)),
+            LoginStep::Wait(wait) => return Ok(CommandOutcome::Parked(wait)),
             LoginStep::Refuse => {
                 node.note_login(peer, false);
                 return Err(Refusal::Last(Status::AUTH_ERROR, TOO_MANY_FAILED));
@@ -151,7 +157,10 @@ fn log_in(session: &mut Session, user: AuthenticatedUser) {
 }
 
 /// SELECT_BUCKET.
-pub(super) fn select_bucket(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn select_bucket(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = SelectBucket::read(frame)?;
     let session = &mut *context.session;
     if session.is_dcp() {
@@ -177,13 +186,19 @@ pub(super) fn select_bucket(context: &mut Context<'_>, frame: &Frame<'_>) -> Res
 }
 
 /// LIST_BUCKETS.
-pub(super) fn list_buckets(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn list_buckets(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let names = context.session.node.bucket_names().join(" ");
     Ok(context.reply(frame, &Reply::value(names.as_bytes())))
 }
 
 /// GET_ERROR_MAP.
-pub(super) fn error_map(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn error_map(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = GetErrorMap::read(frame)?;
     let map = wire::error_map(request.version)
         .ok_or_else(|| Refusal::because(Status::KEY_ENOENT, "no such version of the error map"))?;
@@ -194,7 +209,7 @@ pub(super) fn error_map(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<
 pub(super) fn cluster_config(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-) -> Result<Done, Refusal> {
+) -> Result<CommandOutcome, Refusal> {
     let request = GetClusterConfig::read(frame)?;
     let session = &mut *context.session;
     let administers = session

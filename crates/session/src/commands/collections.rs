@@ -8,17 +8,23 @@ use wire::response::CollectionIdReply;
 use wire::{Frame, Status};
 
 use crate::context::Context;
-use crate::done::{Done, Refusal, UNKNOWN_COLLECTION_CONTEXT};
+use crate::outcome::{CommandOutcome, Refusal, UNKNOWN_COLLECTION_CONTEXT};
 use crate::reply::Reply;
 
 /// COLLECTIONS_GET_MANIFEST.
-pub(super) fn manifest(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn manifest(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let json = to_json(&context.bucket()?.bucket.manifest()).to_string();
     Ok(context.reply(frame, &Reply::json(&json)))
 }
 
 /// COLLECTIONS_SET_MANIFEST: durable, and in every vBucket, when it is answered.
-pub(super) fn set_manifest(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn set_manifest(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let next = of_json(frame.value).map_err(|error| refusal(&CollectionsError::Refused(error)))?;
     let served = context.bucket()?;
     change(&context.session.node, &served, &|_| Ok(next.clone()))
@@ -49,7 +55,10 @@ fn scope<'m>(manifest: &'m Manifest, name: &[u8]) -> Result<&'m Scope, Refusal> 
 }
 
 /// COLLECTIONS_GET_ID: the path is `scope.collection`, where nothing means `_default`.
-pub(super) fn collection_id(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn collection_id(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = CollectionsGetId::read(frame)?;
     let mut parts = request.path.split(|byte| *byte == b'.');
     let (of, name) = match (parts.next(), parts.next(), parts.next()) {
@@ -72,7 +81,10 @@ pub(super) fn collection_id(context: &mut Context<'_>, frame: &Frame<'_>) -> Res
 }
 
 /// COLLECTIONS_GET_SCOPE_ID.
-pub(super) fn scope_id(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn scope_id(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = CollectionsGetScopeId::read(frame)?;
     let name = request.path.split(|byte| *byte == b'.').next();
     let manifest = context.bucket()?.bucket.manifest();

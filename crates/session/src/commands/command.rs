@@ -4,7 +4,7 @@ use identity::Role;
 use wire::{Frame, Opcode};
 
 use crate::context::Context;
-use crate::done::{Done, Refusal};
+use crate::outcome::{CommandOutcome, Refusal};
 
 /// What a command needs to run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(crate) struct Command {
     pub(crate) before_login: bool,
     /// A word on what is different here, for the compatibility page.
     pub(crate) note: &'static str,
-    pub(crate) run: fn(&mut Context<'_>, &Frame<'_>) -> Result<Done, Refusal>,
+    pub(crate) run: fn(&mut Context<'_>, &Frame<'_>) -> Result<CommandOutcome, Refusal>,
 }
 
 impl Command {

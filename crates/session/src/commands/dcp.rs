@@ -15,7 +15,7 @@ use wire::{Feature, Frame, Status};
 use crate::consumer::{Inbound, Opener};
 use crate::context::Context;
 use crate::dcp::{GuardedProducer, OpenedStream, Opening, Producer};
-use crate::done::{Done, Refusal};
+use crate::outcome::{CommandOutcome, Refusal};
 use crate::reply::Reply;
 
 /// Longest name of a connection.
@@ -43,7 +43,7 @@ fn open_consumer(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
     (name, about): (&str, &serde_json::Value),
-) -> Result<Done, Refusal> {
+) -> Result<CommandOutcome, Refusal> {
     if !context.session.has(Feature::COLLECTIONS) {
         let reason = "a consumer needs collections to be negotiated";
         return Err(Refusal::because(Status::NOT_SUPPORTED, reason));
@@ -91,7 +91,10 @@ fn open_consumer(
 }
 
 /// DCP_OPEN.
-pub(super) fn open(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn open(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = DcpOpen::read(frame)?;
     if request.name.len() > NAME_BYTES_MAX {
         return Err(invalid("the name is too long"));
@@ -139,7 +142,10 @@ fn producer(context: &Context<'_>) -> Result<Arc<GuardedProducer>, Refusal> {
 }
 
 /// DCP_CONTROL.
-pub(super) fn control(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn control(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = DcpControl::read(frame)?;
     let features = context.session.features;
     producer(context)?.lock().control(&request, features)?;
@@ -147,7 +153,10 @@ pub(super) fn control(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Do
 }
 
 /// DCP_STREAM_REQ.
-pub(super) fn stream(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn stream(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = StreamRequest::read(frame)?;
     let features = context.session.features;
     let (vb, opaque) = (frame.vbucket(), frame.header.opaque);
@@ -174,7 +183,10 @@ pub(super) fn stream(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Don
 }
 
 /// DCP_CLOSE_STREAM.
-pub(super) fn close(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn close(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     if let Some(inbound) = &mut context.session.inbound {
         inbound.close_stream(frame.vbucket(), context.output)?;
         return Ok(context.reply(frame, &Reply::EMPTY));
@@ -187,14 +199,20 @@ pub(super) fn close(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done
 }
 
 /// DCP_BUFFER_ACK: nothing answers it when it is right.
-pub(super) fn buffer_ack(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn buffer_ack(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = BufferAck::read(frame)?;
     producer(context)?.lock().acknowledge(request.bytes);
-    Ok(Done::Next)
+    Ok(CommandOutcome::Next)
 }
 
 /// DCP_NOOP, of either side.
-pub(super) fn noop(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn noop(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     if context.session.inbound.is_none() {
         drop(producer(context)?);
     }
@@ -203,7 +221,10 @@ pub(super) fn noop(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
 
 /// DCP_SEQNO_ACKNOWLEDGED: a replica has every prepare up to a seqno. Nothing answers it when it
 /// is right.
-pub(super) fn seqno_ack(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn seqno_ack(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = SeqnoAcknowledged::read(frame)?;
     let vb = frame.vbucket();
     let replica = producer(context)?.lock().replica_of(vb)?;
@@ -211,7 +232,7 @@ pub(super) fn seqno_ack(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<
     bucket.bucket.run(vb, |vbucket| {
         vbucket.seqno_acknowledged(&replica, request.prepared)
     })?;
-    Ok(Done::Next)
+    Ok(CommandOutcome::Next)
 }
 
 /// The consumer that this connection is.
@@ -225,17 +246,23 @@ fn inbound<'c>(
 }
 
 /// DCP_ADD_STREAM: its answer comes once the producer has answered.
-pub(super) fn add_stream(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn add_stream(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = AddStream::read(frame)?;
     let (inbound, output) = inbound(context)?;
     let asked = (frame.header.opaque, request.flags);
     inbound.add_stream(frame.vbucket(), asked, output)?;
-    Ok(Done::Next)
+    Ok(CommandOutcome::Next)
 }
 
 /// A message of a stream. It is answered when it is refused, or when its producer waits for it.
-pub(super) fn pushed(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn pushed(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let (inbound, output) = inbound(context)?;
     inbound.pushed(frame, output)?;
-    Ok(Done::Next)
+    Ok(CommandOutcome::Next)
 }

@@ -11,7 +11,7 @@ use wire::response::{ItemFlags, MutationToken};
 use wire::{Feature, Frame, Status};
 
 use crate::context::Context;
-use crate::done::{Done, Refusal};
+use crate::outcome::{CommandOutcome, Refusal};
 use crate::reply::Reply;
 
 /// Expiries up to this many seconds count from now; larger ones are Unix seconds.
@@ -37,7 +37,7 @@ pub(super) fn absolute_expiry(expiry: u32, now: Now) -> Result<u32, Refusal> {
 /// What became of an operation that may need a fetch.
 pub(super) enum Settled<T> {
     Ready(T),
-    Parked(Done),
+    Parked(CommandOutcome),
 }
 
 impl Context<'_> {
@@ -74,13 +74,18 @@ impl Context<'_> {
                     ));
                 }
                 bucket.bucket.fetch(vb, key, self.session.waker());
-                Ok(Settled::Parked(Done::Parked(FETCH_WAIT)))
+                Ok(Settled::Parked(CommandOutcome::Parked(FETCH_WAIT)))
             }
         }
     }
 
     /// Answers with a document; `key` as the peer sent it where it is to be repeated.
-    pub(super) fn reply_document(&mut self, frame: &Frame<'_>, got: &Got, key: &[u8]) -> Done {
+    pub(super) fn reply_document(
+        &mut self,
+        frame: &Frame<'_>,
+        got: &Got,
+        key: &[u8],
+    ) -> CommandOutcome {
         let (value, datatype) = match self.plain_value(&got.document) {
             Ok(plain) => plain,
             Err(status) => {
@@ -140,7 +145,7 @@ impl Context<'_> {
         mutated: &Mutated,
         status: Status,
         value: &[u8],
-    ) -> Done {
+    ) -> CommandOutcome {
         let token = MutationToken {
             uuid: mutated.vb_uuid,
             seqno: mutated.seqno,

@@ -10,7 +10,7 @@ use wire::{Frame, Status};
 
 use super::documents::Settled;
 use crate::context::Context;
-use crate::done::{Done, Refusal};
+use crate::outcome::{CommandOutcome, Refusal};
 use crate::owed::Owed;
 
 /// What a write gives back.
@@ -68,7 +68,7 @@ impl Context<'_> {
         bucket: &ServedBucket,
         vb: VbId,
         write: impl FnOnce(&mut VBucket) -> Result<Outcome<T>, OpError>,
-    ) -> Result<Done, Refusal> {
+    ) -> Result<CommandOutcome, Refusal> {
         let session = &*self.session;
         let mut wait = None;
         let outcome = bucket.bucket.run(vb, |vbucket| {
@@ -96,7 +96,7 @@ impl Context<'_> {
                 since_ns: self.now.mono_ns,
                 deadline_ns,
             });
-            return Ok(Done::Owed);
+            return Ok(CommandOutcome::Owed);
         }
         Ok(self.reply_mutated(frame, &written.mutated(), written.status(), &value))
     }

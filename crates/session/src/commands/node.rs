@@ -9,35 +9,50 @@ use wire::response::StatRow;
 use wire::{Feature, Frame, Opcode, Response, Status};
 
 use crate::context::Context;
-use crate::done::{Done, Refusal};
+use crate::outcome::{CommandOutcome, Refusal};
 use crate::reply::Reply;
 
 /// NOOP.
-pub(super) fn noop(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn noop(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 
 /// VERSION.
-pub(super) fn version(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn version(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     Ok(context.reply(frame, &Reply::value(COMPATIBLE_VERSION.as_bytes())))
 }
 
 /// VERBOSITY: accepted; what is logged is set when the node starts.
-pub(super) fn verbosity(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn verbosity(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 
 /// QUIT, QUITQ.
-pub(super) fn quit(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn quit(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     if !Quit::read(frame)?.quiet {
         context.reply(frame, &Reply::EMPTY);
     }
-    Ok(Done::Close)
+    Ok(CommandOutcome::Close)
 }
 
 /// STAT: one answer per row, then an empty one. Long groups are given in parts, each after the
 /// one before it was sent.
-pub(super) fn stat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn stat(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = Stat::read(frame)?;
     let text = std::str::from_utf8(request.group)
         .map_err(|_| Refusal::because(Status::EINVAL, "the group is no UTF-8 text"))?;
@@ -58,7 +73,7 @@ pub(super) fn stat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
         // Others first, and only one connection of a thread goes on at a time: see `net::rounds`.
         None => {
             context.session.walk = Some(Walk::Begin);
-            return Ok(Done::More);
+            return Ok(CommandOutcome::More);
         }
         walk => walk,
     };
@@ -86,7 +101,7 @@ pub(super) fn stat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
         Ok(None) => Ok(context.reply(frame, &Reply::EMPTY)),
         Ok(walk) => {
             context.session.walk = walk;
-            Ok(Done::More)
+            Ok(CommandOutcome::More)
         }
         Err(error) => {
             context.output.truncate(start);
@@ -106,7 +121,10 @@ pub(super) fn stat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done,
 }
 
 /// GET_CMD_TIMER: the histogram of one opcode, of all buckets together.
-pub(super) fn cmd_timer(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn cmd_timer(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = GetCmdTimer::read(frame)?;
     let named = std::str::from_utf8(request.bucket).unwrap_or_default();
     let node = context.session.node.clone();

@@ -10,11 +10,14 @@ use wire::{Frame, Status};
 
 use super::documents::Settled;
 use crate::context::Context;
-use crate::done::{Done, Refusal};
+use crate::outcome::{CommandOutcome, Refusal};
 use crate::reply::Reply;
 
 /// OBSERVE: the state of each key that the value lists.
-pub(super) fn observe(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn observe(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = Observe::read(frame)?;
     let bucket = context.bucket()?;
     let now = context.now;
@@ -65,7 +68,10 @@ pub(super) fn observe(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Do
 }
 
 /// OBSERVE_SEQNO.
-pub(super) fn observe_seqno(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn observe_seqno(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = ObserveSeqno::read(frame)?;
     let bucket = context.bucket()?;
     let vb = frame.vbucket();
@@ -94,7 +100,7 @@ pub(super) fn observe_seqno(context: &mut Context<'_>, frame: &Frame<'_>) -> Res
 pub(super) fn seqno_persistence(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-) -> Result<Done, Refusal> {
+) -> Result<CommandOutcome, Refusal> {
     let request = SeqnoPersistence::read(frame)?;
     let bucket = context.bucket()?;
     let vb = frame.vbucket();
@@ -119,5 +125,5 @@ pub(super) fn seqno_persistence(
             .bucket
             .await_persisted(vb, request.seqno, context.session.waker());
     }
-    Ok(Done::Parked(limit.saturating_sub(waited)))
+    Ok(CommandOutcome::Parked(limit.saturating_sub(waited)))
 }

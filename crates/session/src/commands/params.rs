@@ -11,7 +11,7 @@ use registry::dcp::OsoBackfill;
 use wire::{Frame, Status};
 
 use crate::context::Context;
-use crate::done::{Done, Refusal};
+use crate::outcome::{CommandOutcome, Refusal};
 use crate::reply::Reply;
 
 /// The smallest quota that a running bucket may be given.
@@ -45,12 +45,12 @@ impl Family {
 }
 
 /// What is wrong with a setting, for people.
-type Wrong = &'static str;
+type InvalidParam = &'static str;
 
 struct Param {
     family: Family,
     name: &'static str,
-    set: fn(&ServedBucket, VbId, &str) -> Result<(), Wrong>,
+    set: fn(&ServedBucket, VbId, &str) -> Result<(), InvalidParam>,
 }
 
 /// Every setting that can be changed. The names are the reference's.
@@ -210,7 +210,7 @@ static PARAMS: [Param; 21] = [
 
 const fn flush(
     name: &'static str,
-    set: fn(&ServedBucket, VbId, &str) -> Result<(), Wrong>,
+    set: fn(&ServedBucket, VbId, &str) -> Result<(), InvalidParam>,
 ) -> Param {
     Param {
         family: Family::Flush,
@@ -219,7 +219,10 @@ const fn flush(
     }
 }
 
-const fn dcp(name: &'static str, set: fn(&ServedBucket, VbId, &str) -> Result<(), Wrong>) -> Param {
+const fn dcp(
+    name: &'static str,
+    set: fn(&ServedBucket, VbId, &str) -> Result<(), InvalidParam>,
+) -> Param {
     Param {
         family: Family::Dcp,
         name,
@@ -229,7 +232,7 @@ const fn dcp(name: &'static str, set: fn(&ServedBucket, VbId, &str) -> Result<()
 
 const fn checkpoint(
     name: &'static str,
-    set: fn(&ServedBucket, VbId, &str) -> Result<(), Wrong>,
+    set: fn(&ServedBucket, VbId, &str) -> Result<(), InvalidParam>,
 ) -> Param {
     Param {
         family: Family::Checkpoint,
@@ -239,7 +242,7 @@ const fn checkpoint(
 }
 
 /// SET_PARAM: the extras name the family, the key the setting, the value what it becomes.
-pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<CommandOutcome, Refusal> {
     let bucket = context.bucket()?;
     // There was a family of replication once; whatever is none is not found.
     let family = Family::of_extras(frame.extras).ok_or(Status::KEY_ENOENT)?;
@@ -249,7 +252,7 @@ pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, 
     let param = PARAMS.iter().find(found).ok_or_else(|| {
         Refusal::because(Status::EINVAL, "this node has no such setting to change")
     })?;
-    let wrong = |reason: Wrong| Refusal::because(Status::EINVAL, reason);
+    let wrong = |reason: InvalidParam| Refusal::because(Status::EINVAL, reason);
     let text = str::from_utf8(frame.value).map_err(|_| wrong("the value is no text"))?;
     (param.set)(&bucket, frame.vbucket(), text.trim()).map_err(wrong)?;
     tracing::info!(
@@ -263,29 +266,29 @@ pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, 
 
 fn limits(
     served: &ServedBucket,
-    change: impl FnOnce(&mut Limits) -> Result<(), Wrong>,
-) -> Result<(), Wrong> {
+    change: impl FnOnce(&mut Limits) -> Result<(), InvalidParam>,
+) -> Result<(), InvalidParam> {
     served.bucket.change_limits(change)
 }
 
-fn part_of_quota(bytes: u64, limits: &Limits) -> Result<Share, Wrong> {
+fn part_of_quota(bytes: u64, limits: &Limits) -> Result<Share, InvalidParam> {
     Share::of_bytes(bytes, limits.quota_bytes).ok_or("it must not be above the quota")
 }
 
-fn number(text: &str) -> Result<u64, Wrong> {
+fn number(text: &str) -> Result<u64, InvalidParam> {
     u64::from_str(text).map_err(|_| "a number is needed")
 }
 
-fn small(text: &str) -> Result<u32, Wrong> {
+fn small(text: &str) -> Result<u32, InvalidParam> {
     u32::from_str(text).map_err(|_| "a number of 32 bits is needed")
 }
 
-fn ratio(text: &str) -> Result<Share, Wrong> {
+fn ratio(text: &str) -> Result<Share, InvalidParam> {
     let ratio = f64::from_str(text).ok().and_then(Share::ratio);
     ratio.ok_or("a share of 0 to 1 is needed")
 }
 
-fn boolean(text: &str) -> Result<bool, Wrong> {
+fn boolean(text: &str) -> Result<bool, InvalidParam> {
     match text {
         "true" | "1" => Ok(true),
         "false" | "0" => Ok(false),

@@ -11,7 +11,7 @@ use wire::{Feature, Frame, Status};
 
 use super::documents::{Settled, absolute_expiry};
 use crate::context::Context;
-use crate::done::{Done, Refusal};
+use crate::outcome::{CommandOutcome, Refusal};
 use crate::reply::Reply;
 
 /// A miss of a quiet read is not answered.
@@ -24,7 +24,7 @@ fn miss_is_silent<T>(result: Result<T, OpError>, quiet: bool) -> Result<Option<T
 }
 
 /// GET, GETQ, GETK, GETKQ.
-pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<CommandOutcome, Refusal> {
     let request = Get::read(frame)?;
     let bucket = context.bucket()?;
     let key = context.key(request.key)?;
@@ -34,7 +34,7 @@ pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, 
         .bucket
         .read(vb, |vbucket| vbucket.get(key.bytes(), now));
     let Some(outcome) = miss_is_silent(result, request.quiet)? else {
-        return Ok(Done::Next);
+        return Ok(CommandOutcome::Next);
     };
     match context.settle(&bucket, vb, outcome)? {
         Settled::Ready(got) => {
@@ -46,7 +46,10 @@ pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, 
 }
 
 /// GET_REPLICA.
-pub(super) fn get_replica(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn get_replica(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = GetReplica::read(frame)?;
     let bucket = context.bucket()?;
     let key = context.key(request.key)?;
@@ -62,21 +65,27 @@ pub(super) fn get_replica(context: &mut Context<'_>, frame: &Frame<'_>) -> Resul
 }
 
 /// TOUCH: answers with the CAS alone, without a token.
-pub(super) fn touch(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn touch(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = Touch::read(frame)?;
     match touched(context, frame, request.key, request.expiry)? {
         Settled::Ready(Some(got)) => Ok(context.reply_cas(frame, got.cas)),
-        Settled::Ready(None) => Ok(Done::Next),
+        Settled::Ready(None) => Ok(CommandOutcome::Next),
         Settled::Parked(done) => Ok(done),
     }
 }
 
 /// GAT, GATQ.
-pub(super) fn get_and_touch(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn get_and_touch(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = GetAndTouch::read(frame)?;
     match touched(context, frame, request.key, request.expiry)? {
         Settled::Ready(Some(got)) => Ok(context.reply_document(frame, &got, &[])),
-        Settled::Ready(None) => Ok(Done::Next),
+        Settled::Ready(None) => Ok(CommandOutcome::Next),
         Settled::Parked(done) => Ok(done),
     }
 }
@@ -105,7 +114,10 @@ fn touched(
 }
 
 /// GET_LOCKED.
-pub(super) fn get_locked(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn get_locked(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = GetLocked::read(frame)?;
     let bucket = context.bucket()?;
     let key = context.key(request.key)?;
@@ -128,7 +140,10 @@ pub(super) fn get_locked(context: &mut Context<'_>, frame: &Frame<'_>) -> Result
 }
 
 /// UNLOCK_KEY.
-pub(super) fn unlock(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn unlock(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = Unlock::read(frame)?;
     let bucket = context.bucket()?;
     let key = context.key(request.key)?;
@@ -149,7 +164,10 @@ pub(super) fn unlock(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Don
 }
 
 /// GET_META, GETQ_META.
-pub(super) fn get_meta(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn get_meta(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = GetMeta::read(frame)?;
     let bucket = context.bucket()?;
     let key = context.key(request.key)?;
@@ -159,7 +177,7 @@ pub(super) fn get_meta(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<D
         .bucket
         .run(vb, |vbucket| vbucket.get_meta(key.bytes(), now));
     let Some(outcome) = miss_is_silent(result, request.quiet)? else {
-        return Ok(Done::Next);
+        return Ok(CommandOutcome::Next);
     };
     let got = match context.settle(&bucket, vb, outcome)? {
         Settled::Ready(got) => got,
@@ -187,7 +205,7 @@ pub(super) fn get_meta(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<D
 pub(super) fn get_random_key(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-) -> Result<Done, Refusal> {
+) -> Result<CommandOutcome, Refusal> {
     let request = GetRandomKey::read(frame)?;
     let collection = request.collection.unwrap_or(CollectionId::DEFAULT);
     if request.include_xattrs {

@@ -6,17 +6,20 @@ use registry::{PROMOTE, PROMOTED, REGISTER, ServedBucket, Stage, forget_replicas
 use wire::{Frame, Status};
 
 use crate::context::Context;
-use crate::done::{Done, Refusal};
+use crate::outcome::{CommandOutcome, Refusal};
 use crate::park::Park;
 use crate::reply::Reply;
 
-/// How long a promotion may take before whoever asked for it is told to look again.
+/// How long a promotion may take before the client is told to look again.
 const PROMOTION_LIMIT: Duration = Duration::from_secs(30);
 /// How often it is looked at whether a promotion is on disk.
 const DURABLE_LOOK: Duration = Duration::from_millis(2);
 
 /// IOCTL_SET: the settings that groups of nodes know.
-pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn ioctl_set(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     match frame.key {
         REGISTER => {
             let bucket = context.bucket()?;
@@ -41,7 +44,7 @@ pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<
 
 /// Parks until the replica's own thread has done it, and it is on disk. On an active node it means
 /// to go on without its replicas.
-fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<CommandOutcome, Refusal> {
     let bucket = context.bucket()?;
     let park = context.park();
     let follows = bucket.group().active().is_some();
@@ -101,7 +104,7 @@ fn promoted(
     frame: &Frame<'_>,
     bucket: &ServedBucket,
     park: Park,
-) -> Result<Done, Refusal> {
+) -> Result<CommandOutcome, Refusal> {
     if bucket.bucket.are_states_durable() {
         return Ok(context.reply(frame, &Reply::EMPTY));
     }
@@ -116,13 +119,13 @@ fn wait(
     park: Park,
     pause: Duration,
     reason: &'static str,
-) -> Result<Done, Refusal> {
+) -> Result<CommandOutcome, Refusal> {
     let now_ns = context.now.mono_ns;
     let waited = Duration::from_nanos(now_ns.saturating_sub(park.since_ns));
     if waited >= PROMOTION_LIMIT {
         return Err(Refusal::because(Status::ETMPFAIL, reason));
     }
-    Ok(Done::Parked(
+    Ok(CommandOutcome::Parked(
         pause.min(PROMOTION_LIMIT.saturating_sub(waited)),
     ))
 }

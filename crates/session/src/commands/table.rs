@@ -8,9 +8,9 @@ use super::{
     write,
 };
 use crate::context::Context;
-use crate::done::{Done, Refusal};
+use crate::outcome::{CommandOutcome, Refusal};
 
-type Run = fn(&mut Context<'_>, &wire::Frame<'_>) -> Result<Done, Refusal>;
+type Run = fn(&mut Context<'_>, &wire::Frame<'_>) -> Result<CommandOutcome, Refusal>;
 
 const READ: &[Privilege] = &[Privilege::Read];
 const INSERT: &[Privilege] = &[Privilege::Insert];

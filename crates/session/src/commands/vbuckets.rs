@@ -10,11 +10,14 @@ use wire::response::{encode_failover_entries, encode_vb_seqnos, encode_vb_state}
 use wire::{Feature, Frame, Status};
 
 use crate::context::Context;
-use crate::done::{Done, Refusal};
+use crate::outcome::{CommandOutcome, Refusal};
 use crate::reply::Reply;
 
 /// GET_FAILOVER_LOG.
-pub(super) fn failover_log(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn failover_log(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let bucket = context.bucket()?;
     let log = bucket.bucket.run(frame.vbucket(), |vbucket| {
         Ok(vbucket.failover_log().clone())
@@ -25,10 +28,13 @@ pub(super) fn failover_log(context: &mut Context<'_>, frame: &Frame<'_>) -> Resu
 }
 
 /// GET_ALL_VB_SEQNOS: of the vBuckets in one state, or of all that are not dead.
-pub(super) fn all_seqnos(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn all_seqnos(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = GetAllVbSeqnos::read(frame)?;
     let bucket = context.bucket()?;
-    // Who knows no collections is told of the default one.
+    // A client without collections sees the default one.
     let plain = !context.session.has(Feature::COLLECTIONS);
     let collection = request
         .collection
@@ -61,7 +67,7 @@ pub(super) fn all_seqnos(context: &mut Context<'_>, frame: &Frame<'_>) -> Result
 }
 
 /// SET_VBUCKET.
-pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<CommandOutcome, Refusal> {
     let request = SetVbucket::read(frame)?;
     let topology = topology(request.meta, request.state)?;
     let bucket = context.bucket()?;
@@ -107,7 +113,7 @@ fn topology(meta: &[u8], state: VbState) -> Result<Option<String>, Refusal> {
 }
 
 /// GET_VBUCKET.
-pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<CommandOutcome, Refusal> {
     let bucket = context.bucket()?;
     let state = bucket
         .bucket
@@ -116,7 +122,10 @@ pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, 
 }
 
 /// DEL_VBUCKET: done when it is answered.
-pub(super) fn delete(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn delete(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let bucket = context.bucket()?;
     bucket.claims.revoke(frame.vbucket());
     match bucket.bucket.delete_vbucket(frame.vbucket()) {
@@ -139,7 +148,10 @@ pub(super) fn delete(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Don
 const COMPACTION_WAIT: Duration = Duration::from_mins(10);
 
 /// COMPACT_DB: answered once the vBucket has been looked through.
-pub(super) fn compact(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn compact(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = CompactDb::read(frame)?;
     let bucket = context.bucket()?;
     let vb = frame.vbucket();
@@ -158,7 +170,7 @@ pub(super) fn compact(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Do
             drop_deletes: request.drop_deletes,
         };
         return if bucket.bucket.ask_compaction(ticket, rules) {
-            Ok(Done::Parked(COMPACTION_WAIT))
+            Ok(CommandOutcome::Parked(COMPACTION_WAIT))
         } else {
             Err(refused("too many compactions wait for their turn"))
         };
@@ -170,7 +182,9 @@ pub(super) fn compact(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Do
     }
     let waited = Duration::from_nanos(context.now.mono_ns.saturating_sub(park.since_ns));
     if waited < COMPACTION_WAIT {
-        return Ok(Done::Parked(COMPACTION_WAIT.saturating_sub(waited)));
+        return Ok(CommandOutcome::Parked(
+            COMPACTION_WAIT.saturating_sub(waited),
+        ));
     }
     bucket.bucket.forget_compaction(&ticket);
     Err(refused("the compaction is not done yet"))

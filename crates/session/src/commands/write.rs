@@ -11,8 +11,8 @@ use wire::request::{
 
 use super::documents::absolute_expiry;
 use crate::context::Context;
-use crate::done::{Done, Refusal, value_refusal};
 use crate::key::StoredKey;
+use crate::outcome::{CommandOutcome, Refusal, value_refusal};
 
 /// Room that a small write takes beyond its key and value.
 const ROOM_BYTES: usize = 128;
@@ -36,7 +36,10 @@ fn draft(key: &StoredKey<'_>, frame: &Frame<'_>, mut meta: Meta) -> Result<Draft
 }
 
 /// SET, ADD, REPLACE and their quiet forms.
-pub(super) fn store(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn store(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = Store::read(frame)?;
     let bucket = context.bucket()?;
     let key = context.key(request.key)?;
@@ -47,7 +50,7 @@ pub(super) fn store(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done
     let now = context.now;
     let expiry = absolute_expiry(request.expiry, now)?;
     let plain = plain_bytes(request.value, frame.header.datatype);
-    let _aside = context.set_aside(&bucket, request.value.len() + ROOM_BYTES, plain)?;
+    let _transient = context.reserve_transient(&bucket, request.value.len() + ROOM_BYTES, plain)?;
     let meta = Meta {
         flags: request.flags,
         expiry,
@@ -70,7 +73,10 @@ pub(super) fn store(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done
 }
 
 /// DELETE, DELETEQ.
-pub(super) fn delete(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn delete(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = Delete::read(frame)?;
     let bucket = context.bucket()?;
     let key = context.key(request.key)?;
@@ -84,7 +90,10 @@ pub(super) fn delete(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Don
 }
 
 /// INCREMENT, DECREMENT and their quiet forms.
-pub(super) fn arithmetic(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn arithmetic(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = Arithmetic::read(frame)?;
     let bucket = context.bucket()?;
     let key = context.key(request.key)?;
@@ -137,7 +146,10 @@ fn plain_bytes(value: &[u8], datatype: Datatype) -> usize {
 }
 
 /// APPEND, PREPEND and their quiet forms.
-pub(super) fn concat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn concat(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = Concat::read(frame)?;
     let bucket = context.bucket()?;
     let key = context.key(request.key)?;
@@ -149,7 +161,7 @@ pub(super) fn concat(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Don
     let datatype = frame.header.datatype;
     let sent = request.value.len() + plain_bytes(request.value, datatype);
     let there = stored_bytes(&bucket, vb, &key, now);
-    let _aside = context.set_aside(&bucket, ROOM_BYTES, there + sent)?;
+    let _transient = context.reserve_transient(&bucket, ROOM_BYTES, there + sent)?;
     let inflated;
     let bytes = if datatype.contains(Datatype::SNAPPY) {
         inflated = inflate(request.value).map_err(value_refusal)?;

@@ -40,7 +40,7 @@ const CONTROLS: [(&[u8], bool); 15] = [
 pub struct Wishes {
     /// Bytes of the flow-control window.
     pub window_bytes: u32,
-    /// Name in the topologies of durable writes; empty for who acknowledges none.
+    /// Name in the topologies of durable writes; empty for a consumer that acknowledges none.
     pub consumer: String,
 }
 

@@ -11,7 +11,7 @@ use wire::dcp::{MarkerFlags, MarkerVersion, SnapshotMarker};
 
 use super::target::{NotTaken, Position, Resolved, Target};
 
-/// The bucket that follows, and whom it follows if it does so by itself.
+/// The bucket that follows, and the node that it follows if it does so by itself.
 pub struct Followed {
     /// The node.
     pub node: Arc<Registry>,

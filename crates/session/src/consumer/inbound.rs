@@ -1,5 +1,5 @@
 //! A consumer that a peer opened on a connection of its own: it follows what comes on that
-//! connection, as somebody else (a cluster manager with a proxy) brings it here.
+//! connection, as another process (a cluster manager with a proxy) brings it here.
 //!
 //! ```text
 //!   manager: DCP_OPEN, ADD_STREAM ----> Inbound ----> controls, STREAM_REQ ----> producer
@@ -21,10 +21,10 @@ use wire::{Frame, Opaque, Opcode, Response, Status};
 
 use super::controls::{Controls, Wishes};
 use super::followed::Followed;
-use super::intake::{Answered, Intake, Pushed, Wrong};
+use super::intake::{Answered, Intake, IntakeError, Pushed};
 use super::passive::Violation;
 use super::target::Target;
-use crate::done::Refusal;
+use crate::outcome::Refusal;
 
 /// How long a producer may be silent.
 const IDLE_LIMIT: Duration = Duration::from_mins(6);
@@ -55,7 +55,7 @@ pub struct Inbound {
     broken: bool,
 }
 
-/// Who opened it.
+/// The name it was opened with.
 pub struct Opener<'a> {
     /// Name of the connection.
     pub name: &'a str,
@@ -134,7 +134,7 @@ impl Inbound {
         if self.intake.target().position(vb).is_none() {
             return Err(Status::NOT_MY_VBUCKET.into());
         }
-        // One whose claim was revoked is of no use to anybody.
+        // A stream whose claim was revoked has no use.
         if !self.served.claims.holds(vb, self.connection) {
             self.intake.close(vb);
             self.adding.remove(&vb);
@@ -165,7 +165,7 @@ impl Inbound {
         Ok(())
     }
 
-    /// The vBucket has no stream here any more; who waits for one is told `status`.
+    /// The vBucket has no stream here any more; a request that waits for one is answered with `status`.
     fn lose(&mut self, vb: VbId, status: Status, out: &mut Vec<u8>) {
         self.intake.close(vb);
         self.served.claims.release(vb, self.connection);
@@ -241,7 +241,7 @@ impl Inbound {
                 self.lose(vb, status, out);
                 true
             }
-            Err(Wrong::Violation(vb, violation)) => {
+            Err(IntakeError::Violation(vb, violation)) => {
                 tracing::debug!(vb = vb.0, %violation, "closing");
                 false
             }
@@ -272,22 +272,24 @@ impl Inbound {
                 let (vb, status) = self.judge(&wrong);
                 let harmless = matches!(
                     wrong,
-                    Wrong::NoStream(_)
-                        | Wrong::OtherStream(_)
-                        | Wrong::Violation(_, Violation::OldMarker | Violation::OutOfOrder)
+                    IntakeError::NoStream(_)
+                        | IntakeError::OtherStream(_)
+                        | IntakeError::Violation(_, Violation::OldMarker | Violation::OutOfOrder)
                 );
                 // Nothing after a message that is missing may be taken.
                 if !harmless {
                     self.lose(vb, status, out);
                 }
-                if matches!(wrong, Wrong::Incomplete(_)) && self.intake.begin_anew(vb).is_err() {
+                if matches!(wrong, IntakeError::Incomplete(_))
+                    && self.intake.begin_anew(vb).is_err()
+                {
                     self.broken = true;
                 }
                 Err(match wrong {
-                    Wrong::Violation(_, violation) => {
+                    IntakeError::Violation(_, violation) => {
                         Refusal::because(status, violation.to_string())
                     }
-                    Wrong::Stuck(_, reason) => Refusal::because(status, reason),
+                    IntakeError::Stuck(_, reason) => Refusal::because(status, reason),
                     _ => status.into(),
                 })
             }
@@ -302,14 +304,14 @@ impl Inbound {
         }
     }
 
-    fn judge(&self, wrong: &Wrong) -> (VbId, Status) {
+    fn judge(&self, wrong: &IntakeError) -> (VbId, Status) {
         match *wrong {
-            Wrong::NoStream(vb) | Wrong::Incomplete(vb) => (vb, self.no_stream()),
-            Wrong::OtherStream(vb) => (vb, self.other_stream()),
-            Wrong::NotFollowing(vb) => (vb, Status::NOT_MY_VBUCKET),
-            Wrong::Violation(vb, Violation::Unexpected | Violation::Malformed)
-            | Wrong::Stuck(vb, _) => (vb, Status::EINVAL),
-            Wrong::Violation(vb, _) => (vb, Status::ERANGE),
+            IntakeError::NoStream(vb) | IntakeError::Incomplete(vb) => (vb, self.no_stream()),
+            IntakeError::OtherStream(vb) => (vb, self.other_stream()),
+            IntakeError::NotFollowing(vb) => (vb, Status::NOT_MY_VBUCKET),
+            IntakeError::Violation(vb, Violation::Unexpected | Violation::Malformed)
+            | IntakeError::Stuck(vb, _) => (vb, Status::EINVAL),
+            IntakeError::Violation(vb, _) => (vb, Status::ERANGE),
         }
     }
 
@@ -340,7 +342,7 @@ impl Inbound {
         true
     }
 
-    /// When [`Inbound::tick`] is to be called although nobody woke it.
+    /// When [`Inbound::tick`] is to be called without a wake.
     pub fn within(&mut self) -> Duration {
         let ns = if self.intake.is_paused() {
             PAUSED_LOOK_NS

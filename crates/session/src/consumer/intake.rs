@@ -54,14 +54,14 @@ impl Stream {
 
 /// Why a message was not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wrong {
+pub enum IntakeError {
     /// There is no stream of this vBucket.
     NoStream(VbId),
     /// There is one, but it is not the one that the message is of.
     OtherStream(VbId),
     /// The producer broke the protocol. What is here is as it was.
     Violation(VbId, Violation),
-    /// The vBucket here follows nobody any more.
+    /// The vBucket here does not follow any more.
     NotFollowing(VbId),
     /// A decision came whose prepare is not here: only a new beginning helps.
     Incomplete(VbId),
@@ -201,7 +201,7 @@ impl<T: Target> Intake<T> {
         send(&SeqnoAcknowledged { prepared }, &envelope, out);
     }
 
-    /// Asks for a stream from where the vBucket stands; `false` when it follows nobody.
+    /// Asks for a stream from where the vBucket stands; `false` when it does not follow.
     pub fn ask(&mut self, vb: VbId, flags: StreamFlags, out: &mut Vec<u8>) -> bool {
         self.ask_without(vb, flags, 0, out)
     }
@@ -241,7 +241,7 @@ impl<T: Target> Intake<T> {
         true
     }
 
-    /// The stream is no more; what of it is under way is of the past. Says whether there was one.
+    /// The stream is no more; what of it is under way is of the past. Returns whether there was one.
     pub fn close(&mut self, vb: VbId) -> bool {
         let Some(stream) = self.streams.get_mut(usize::from(vb.0)) else {
             return false;
@@ -265,7 +265,7 @@ impl<T: Target> Intake<T> {
     }
 
     /// Takes the vBucket back to nothing.
-    pub fn begin_anew(&mut self, vb: VbId) -> Result<(), Wrong> {
+    pub fn begin_anew(&mut self, vb: VbId) -> Result<(), IntakeError> {
         tracing::warn!(
             vb = vb.0,
             "a decision came without its prepare; beginning anew"
@@ -273,9 +273,9 @@ impl<T: Target> Intake<T> {
         self.go_back(vb, Seqno::ZERO)
     }
 
-    fn go_back(&self, vb: VbId, to: Seqno) -> Result<(), Wrong> {
+    fn go_back(&self, vb: VbId, to: Seqno) -> Result<(), IntakeError> {
         let rolled = self.target.roll_back(vb, to);
-        rolled.map_err(|reason| Wrong::Stuck(vb, reason))?;
+        rolled.map_err(|reason| IntakeError::Stuck(vb, reason))?;
         Progress::add(&self.progress.rollbacks, 1);
         Ok(())
     }
@@ -287,25 +287,25 @@ impl<T: Target> Intake<T> {
         (stream.opaque(vb) == opaque && stream.phase != Phase::Closed).then_some(vb)
     }
 
-    /// Takes the answer to a stream request; `None` when nobody waits for it any more.
+    /// Takes the answer to a stream request; `None` when no request waits for it any more.
     pub fn answered(
         &mut self,
         frame: &Frame<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Option<(VbId, Answered)>, Wrong> {
+    ) -> Result<Option<(VbId, Answered)>, IntakeError> {
         let Some(vb) = self.asked(frame.header.opaque) else {
             return Ok(None);
         };
         let phase = self.stream(vb).map(|stream| stream.phase);
         let Some(Phase::Asked { start, dropped }) = phase else {
-            return Err(Wrong::Violation(vb, Violation::Unexpected));
+            return Err(IntakeError::Violation(vb, Violation::Unexpected));
         };
-        let malformed = |_| Wrong::Violation(vb, Violation::Malformed);
+        let malformed = |_| IntakeError::Violation(vb, Violation::Malformed);
         let answered = match frame.status() {
             Status::SUCCESS => {
                 let entries = FailoverEntries::parse(frame.value).map_err(malformed)?;
                 let log = FailoverLog::from_entries(entries.iter().collect());
-                let log = log.ok_or(Wrong::Violation(vb, Violation::Malformed))?;
+                let log = log.ok_or(IntakeError::Violation(vb, Violation::Malformed))?;
                 let adopted = self.target.adopt(vb, log);
                 adopted.map_err(|why| not_taken(vb, why))?;
                 let stream = &mut self.streams[usize::from(vb.0)];
@@ -339,7 +339,7 @@ impl<T: Target> Intake<T> {
         (start, dropped): (Seqno, usize),
         to: Seqno,
         out: &mut Vec<u8>,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), IntakeError> {
         let flags = self
             .stream(vb)
             .map_or(StreamFlags::default(), |stream| stream.flags);
@@ -358,7 +358,7 @@ impl<T: Target> Intake<T> {
         if self.ask_without(vb, flags, dropped, out) {
             Ok(())
         } else {
-            Err(Wrong::NotFollowing(vb))
+            Err(IntakeError::NotFollowing(vb))
         }
     }
 
@@ -366,25 +366,25 @@ impl<T: Target> Intake<T> {
     ///
     /// # Errors
     /// It was not taken; nothing is changed.
-    pub fn pushed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<Pushed, Wrong> {
+    pub fn pushed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<Pushed, IntakeError> {
         let bytes = flow_bytes_of(frame);
         self.window.dealt_with(bytes);
         Progress::add(&self.progress.bytes, bytes as u64);
         let vb = frame.vbucket();
         let Some(stream) = self.stream(vb) else {
-            return Err(Wrong::NoStream(vb));
+            return Err(IntakeError::NoStream(vb));
         };
         let Phase::Reading(passive) = stream.phase else {
             return Err(if stream.phase == Phase::Closed {
-                Wrong::NoStream(vb)
+                IntakeError::NoStream(vb)
             } else if stream.opaque(vb) == frame.header.opaque {
-                Wrong::Violation(vb, Violation::Unexpected)
+                IntakeError::Violation(vb, Violation::Unexpected)
             } else {
-                Wrong::OtherStream(vb)
+                IntakeError::OtherStream(vb)
             });
         };
         if stream.opaque(vb) != frame.header.opaque {
-            return Err(Wrong::OtherStream(vb));
+            return Err(IntakeError::OtherStream(vb));
         }
         self.read(frame, (vb, passive), out)
     }
@@ -394,9 +394,9 @@ impl<T: Target> Intake<T> {
         frame: &Frame<'_>,
         (vb, passive): (VbId, Passive),
         out: &mut Vec<u8>,
-    ) -> Result<Pushed, Wrong> {
-        let malformed = |_| Wrong::Violation(vb, Violation::Malformed);
-        let violation = |violation| Wrong::Violation(vb, violation);
+    ) -> Result<Pushed, IntakeError> {
+        let malformed = |_| IntakeError::Violation(vb, Violation::Malformed);
+        let violation = |violation| IntakeError::Violation(vb, violation);
         match frame.header.opcode {
             Opcode::DCP_SNAPSHOT_MARKER => {
                 let marker = SnapshotMarker::parse(frame).map_err(malformed)?;
@@ -448,8 +448,8 @@ impl<T: Target> Intake<T> {
         vb: VbId,
         mut passive: Passive,
         marker: &SnapshotMarker,
-    ) -> Result<(), Wrong> {
-        let violation = |violation| Wrong::Violation(vb, violation);
+    ) -> Result<(), IntakeError> {
+        let violation = |violation| IntakeError::Violation(vb, violation);
         passive.marker(marker).map_err(violation)?;
         let begun = self.target.begin(vb, marker);
         begun.map_err(|why| not_taken(vb, why))?;
@@ -464,8 +464,8 @@ impl<T: Target> Intake<T> {
         seqno: Seqno,
         taken: impl FnOnce(&T) -> Result<(), NotTaken>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Wrong> {
-        let violation = |violation| Wrong::Violation(vb, violation);
+    ) -> Result<(), IntakeError> {
+        let violation = |violation| IntakeError::Violation(vb, violation);
         let took = passive.change(seqno).map_err(violation)?;
         taken(&self.target).map_err(|why| not_taken(vb, why))?;
         let stream = &mut self.streams[usize::from(vb.0)];
@@ -478,28 +478,33 @@ impl<T: Target> Intake<T> {
         Ok(())
     }
 
-    /// The producer hands the vBucket over: only who asked for that takes it, and only whole.
-    fn hand_over(&self, vb: VbId, passive: Passive, state: model::VbState) -> Result<(), Wrong> {
+    /// The producer hands the vBucket over: only a stream that asked for that takes it, and only whole.
+    fn hand_over(
+        &self,
+        vb: VbId,
+        passive: Passive,
+        state: model::VbState,
+    ) -> Result<(), IntakeError> {
         let flags = self
             .stream(vb)
             .map_or(StreamFlags::default(), |stream| stream.flags);
         let expected = matches!(state, model::VbState::Pending | model::VbState::Active);
         if !flags.contains(StreamFlags::TAKEOVER) || !expected {
-            return Err(Wrong::Violation(vb, Violation::Unexpected));
+            return Err(IntakeError::Violation(vb, Violation::Unexpected));
         }
         if !passive.is_between_snapshots() {
-            return Err(Wrong::Violation(vb, Violation::MarkerInSnapshot));
+            return Err(IntakeError::Violation(vb, Violation::MarkerInSnapshot));
         }
         let taken = self.target.take_over(vb, state);
         taken.map_err(|why| not_taken(vb, why))
     }
 }
 
-fn not_taken(vb: VbId, why: NotTaken) -> Wrong {
+fn not_taken(vb: VbId, why: NotTaken) -> IntakeError {
     match why {
-        NotTaken::NotReplica => Wrong::NotFollowing(vb),
-        NotTaken::Incomplete => Wrong::Incomplete(vb),
-        NotTaken::Refused(reason) => Wrong::Stuck(vb, reason),
+        NotTaken::NotReplica => IntakeError::NotFollowing(vb),
+        NotTaken::Incomplete => IntakeError::Incomplete(vb),
+        NotTaken::Refused(reason) => IntakeError::Stuck(vb, reason),
     }
 }
 

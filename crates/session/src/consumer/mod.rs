@@ -19,7 +19,7 @@ mod window;
 pub use controls::{Controls, NOOP_INTERVAL_S, Wishes};
 pub use followed::{Active, Followed};
 pub use inbound::{Inbound, Opener};
-pub use intake::{Answered, Intake, Pushed, Wrong, send};
+pub use intake::{Answered, Intake, IntakeError, Pushed, send};
 pub use passive::Violation;
 pub use target::{NotTaken, Position, Resolved, Target};
 pub use window::Window;

@@ -5,7 +5,7 @@ use registry::dcp::{Agreed, MarkerVersion, Priority};
 use wire::dcp::DcpControl;
 use wire::{Feature, FeatureSet, Status};
 
-use crate::done::Refusal;
+use crate::outcome::Refusal;
 
 /// Seconds between noops that a consumer may ask for.
 const NOOP_INTERVAL_S: std::ops::RangeInclusive<f64> = 0.1..=36_000.0;
@@ -14,7 +14,7 @@ const NAME_BYTES_MAX: usize = 200;
 
 /// What a control changes beyond what is [`Agreed`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Change {
+pub(crate) enum ControlChange {
     None,
     Noop(bool),
     NoopIntervalNs(u64),
@@ -49,17 +49,25 @@ pub(crate) trait Controlled {
     /// Applies one control.
     ///
     /// Source: engine specification section 6. Test: `dcp_control` of the integration tests.
-    fn apply(&mut self, control: &DcpControl<'_>, features: FeatureSet) -> Result<Change, Refusal>;
+    fn apply(
+        &mut self,
+        control: &DcpControl<'_>,
+        features: FeatureSet,
+    ) -> Result<ControlChange, Refusal>;
 }
 
 impl Controlled for Agreed {
-    fn apply(&mut self, control: &DcpControl<'_>, features: FeatureSet) -> Result<Change, Refusal> {
+    fn apply(
+        &mut self,
+        control: &DcpControl<'_>,
+        features: FeatureSet,
+    ) -> Result<ControlChange, Refusal> {
         match control.name {
-            b"enable_noop" => return Ok(Change::Noop(flag(control)?)),
+            b"enable_noop" => return Ok(ControlChange::Noop(flag(control)?)),
             b"set_noop_interval" => return noop_interval(control),
             b"connection_buffer_size" => {
                 let bytes = control.number();
-                return Ok(Change::Window(
+                return Ok(ControlChange::Window(
                     bytes.ok_or_else(|| invalid("the size is no 32-bit number"))?,
                 ));
             }
@@ -84,11 +92,11 @@ impl Controlled for Agreed {
             }
             _ => return apply_newer(self, control),
         }
-        Ok(Change::None)
+        Ok(ControlChange::None)
     }
 }
 
-fn apply_newer(agreed: &mut Agreed, control: &DcpControl<'_>) -> Result<Change, Refusal> {
+fn apply_newer(agreed: &mut Agreed, control: &DcpControl<'_>) -> Result<ControlChange, Refusal> {
     match control.name {
         b"enable_stream_id" => {
             if agreed.sync_writes {
@@ -122,7 +130,9 @@ fn apply_newer(agreed: &mut Agreed, control: &DcpControl<'_>) -> Result<Change, 
         b"backfill_order" => match control.value {
             b"round-robin" | b"sequential" => {
                 agreed.sequential_backfill = control.value == b"sequential";
-                return Ok(Change::SequentialBackfills(agreed.sequential_backfill));
+                return Ok(ControlChange::SequentialBackfills(
+                    agreed.sequential_backfill,
+                ));
             }
             _ => return Err(invalid("no such order")),
         },
@@ -144,15 +154,15 @@ fn apply_newer(agreed: &mut Agreed, control: &DcpControl<'_>) -> Result<Change, 
         }
         _ => return Err(invalid("no such setting")),
     }
-    Ok(Change::None)
+    Ok(ControlChange::None)
 }
 
-fn noop_interval(control: &DcpControl<'_>) -> Result<Change, Refusal> {
+fn noop_interval(control: &DcpControl<'_>) -> Result<ControlChange, Refusal> {
     let seconds = control
         .seconds()
         .filter(|seconds| NOOP_INTERVAL_S.contains(seconds))
         .ok_or_else(|| invalid("the interval is out of range"))?;
-    Ok(Change::NoopIntervalNs(
+    Ok(ControlChange::NoopIntervalNs(
         std::time::Duration::from_secs_f64(seconds).as_nanos() as u64,
     ))
 }

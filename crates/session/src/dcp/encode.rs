@@ -306,8 +306,8 @@ impl Form<'_> {
         (value, self.known(datatype))
     }
 
-    /// What outlives a deleted document: extended attributes, for those who asked for them; those
-    /// of users for those who asked for these, too.
+    /// What outlives a deleted document: extended attributes, for consumers that asked for them; those
+    /// of users for consumers that asked for these, too.
     fn deleted_value<'d>(&self, document: &'d Document) -> (Cow<'d, [u8]>, Datatype) {
         let datatype = document.datatype();
         if !self.tells_attributes() || !datatype.contains(Datatype::XATTR) {

@@ -7,7 +7,7 @@ use model::{CollectionId, ScopeId, Seqno};
 use serde_json::{Map, Value};
 use wire::Status;
 
-use crate::done::Refusal;
+use crate::outcome::Refusal;
 
 /// Most bytes that are parsed.
 const VALUE_BYTES_MAX: usize = 64 << 10;
@@ -69,7 +69,7 @@ impl Filter {
             return Err(invalid("the filter is no object"));
         };
         if let Some(uid) = fields.get("uid") {
-            // Who knows a newer manifest knows it from a node that this one follows: what it
+            // A consumer with a newer manifest has it from a node that this one follows: what it
             // asks for is either here by now or not known.
             hex(uid).ok_or_else(|| invalid("uid is no hexadecimal text"))?;
         }

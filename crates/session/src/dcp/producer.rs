@@ -16,12 +16,12 @@ use wire::dcp::{DcpControl, OpenFlags, StreamFlags, StreamRequest, envelope};
 use wire::request::encode_raw;
 use wire::{Feature, FeatureSet, Opaque, Opcode, Status};
 
-use super::control::{Change, Controlled as _};
+use super::control::{ControlChange, Controlled as _};
 use super::encode::Form;
 use super::filter::{Filter, Limit};
 use super::large::{LargeValue, Slot};
 use super::streams::{Entry, Turn, Visited};
-use crate::done::Refusal;
+use crate::outcome::Refusal;
 
 /// Most streams of one connection.
 const STREAMS_MAX: usize = 16 << 10;
@@ -80,7 +80,7 @@ pub struct Producer {
     /// Where the streams of one vBucket begin, so that each is the first one at times.
     rotation: usize,
     totals: Totals,
-    /// Where large values go, for one who takes them apart.
+    /// Where large values go, for a reader that takes them apart.
     apart: Option<Slot>,
     created_s: u32,
     closed: bool,
@@ -133,11 +133,11 @@ impl Producer {
         features: FeatureSet,
     ) -> Result<(), Refusal> {
         match self.settings.apply(control, features)? {
-            Change::None => {}
-            Change::Noop(on) => self.keepalive.enable(on),
-            Change::NoopIntervalNs(interval) => self.keepalive.set_interval(interval),
-            Change::Window(bytes) => self.flow.set_window(bytes),
-            Change::SequentialBackfills(on) => self.buffer.set_sequential(on),
+            ControlChange::None => {}
+            ControlChange::Noop(on) => self.keepalive.enable(on),
+            ControlChange::NoopIntervalNs(interval) => self.keepalive.set_interval(interval),
+            ControlChange::Window(bytes) => self.flow.set_window(bytes),
+            ControlChange::SequentialBackfills(on) => self.buffer.set_sequential(on),
         }
         Ok(())
     }
@@ -372,7 +372,7 @@ impl Producer {
         }
     }
 
-    /// Who acknowledges prepares here: the consumer of a stream of the vBucket.
+    /// The name that acknowledges prepares: the consumer of a stream of the vBucket.
     pub fn replica_of(&self, vb: VbId) -> Result<String, Refusal> {
         let name = &self.settings.consumer_name;
         if !self.settings.sync_writes || name.is_empty() {
@@ -389,7 +389,7 @@ impl Producer {
         Ok(name.clone())
     }
 
-    /// [`Producer::produce`] for one who takes large values apart: the one of the last change, whose
+    /// [`Producer::produce`] for a reader that takes large values apart: the one of the last change, whose
     /// message has none. The turn ends with it.
     pub fn produce_apart(
         &mut self,
@@ -422,7 +422,7 @@ impl Producer {
             Pulse::Silent => return Produced::Silent,
         }
         let limit = output.len() + self.settings.priority.turn_bytes();
-        let mut followed = Followed::default();
+        let mut followed = VbSet::default();
         while output.len() < limit && !self.apart.as_ref().is_some_and(Slot::is_taken) {
             if !self.flow.has_room() {
                 return Produced::Idle;
@@ -449,7 +449,7 @@ impl Producer {
         Produced::More
     }
 
-    /// One turn of the streams of a vBucket; tells whether one of them has more.
+    /// One turn of the streams of a vBucket; returns whether one of them has more.
     fn visit(
         &mut self,
         vb: VbId,
@@ -498,7 +498,7 @@ impl Producer {
         visited
     }
 
-    /// When [`Producer::produce`] is to be called although nobody woke it, monotonic nanoseconds.
+    /// When [`Producer::produce`] is to be called without a wake, monotonic nanoseconds.
     pub fn deadline_ns(&self) -> Option<u64> {
         self.keepalive.deadline_ns()
     }
@@ -549,9 +549,9 @@ impl Producer {
 
 /// The vBuckets whose newest changes a turn took.
 #[derive(Default)]
-struct Followed([u64; 16]);
+struct VbSet([u64; 16]);
 
-impl Followed {
+impl VbSet {
     fn contains(&self, vb: VbId) -> bool {
         let word = self.0.get(usize::from(vb.0) / 64);
         word.is_some_and(|word| word & 1 << (vb.0 % 64) != 0)

@@ -206,7 +206,7 @@ impl Entry {
         Some(result)
     }
 
-    /// The peer took over: this node's vBucket serves nobody any more.
+    /// The peer took over: this node's vBucket is not served any more.
     fn hand_over(&mut self, vb: VbId, turn: &Turn<'_>) {
         let uuid = turn.env.random_vb_uuid();
         match turn.bucket.set_vbucket(vb, VbState::Dead, None, uuid) {

@@ -56,7 +56,7 @@ pub(crate) struct ServeArgs {
     /// not, elsewhere it is this or --memcached-open [env: SETTEE_MEMCACHED_SASL=true]
     #[arg(long)]
     pub(crate) memcached_sasl: bool,
-    /// Clients of that port need no login, also those of other machines: whoever reaches it may read
+    /// Clients of that port need no login, also those of other machines: any client that reaches it may read
     /// and change the documents of its bucket [env: SETTEE_MEMCACHED_OPEN=true]
     #[arg(long)]
     pub(crate) memcached_open: bool,
@@ -91,7 +91,7 @@ pub(crate) struct ServeArgs {
     /// the group [default: what the system trusts] [env: SETTEE_PEER_CA]
     #[arg(long, value_name = "FILE")]
     pub(crate) peer_ca: Option<String>,
-    /// With --replica-of couchbases://: trust anybody [env: SETTEE_PEER_INSECURE=true]
+    /// With --replica-of couchbases://: trust any certificate [env: SETTEE_PEER_INSECURE=true]
     #[arg(long)]
     pub(crate) peer_insecure: bool,
     /// With --replica-of: also if the bucket here has changes of its own, which are given up as
@@ -105,7 +105,7 @@ pub(crate) struct ServeArgs {
     /// [env: SETTEE_PORTS_FILE]
     #[arg(long, value_name = "FILE")]
     pub(crate) ports_file: Option<String>,
-    /// Seconds for which deletions are kept on disk, so that who follows changes may be away so
+    /// Seconds for which deletions are kept on disk, so that a follower of changes may be away so
     /// long [default: 259200, three days] [env: SETTEE_PURGE_AGE]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) purge_age: Option<String>,

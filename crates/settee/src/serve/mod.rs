@@ -84,8 +84,8 @@ fn raise_descriptors() {
 
 /// Announces the node and waits for the signal that ends it.
 ///
-/// It is announced, in the ports file and by the line for humans, once data is served: who waits
-/// for either meets no warmup. Probes that want to watch warmup need a port given beforehand.
+/// It is announced, in the ports file and by the line for humans, once data is served: a client that
+/// waits for either meets no warmup. Probes that want to watch warmup need a port given beforehand.
 async fn attend(
     node: &Node,
     config: &ServeConfig,

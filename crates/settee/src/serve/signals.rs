@@ -27,7 +27,7 @@ pub(super) struct Signals {
 impl Signals {
     /// Waits for the next one.
     pub(super) async fn next(&mut self) -> Signal {
-        // The thread that sends them never ends; were it gone, nobody could end the node
+        // The thread that sends them never ends; were it gone, no signal could end the node
         // gracefully any more, so that is done now.
         self.arrived.recv().await.unwrap_or(Signal::Terminate)
     }
@@ -77,7 +77,7 @@ async fn forward(
         }
         ending |= signal == Signal::Terminate;
         if sender.send(signal).is_err() {
-            // Nobody listens any more: the process is about to end.
+            // The receiver is gone: the process is about to end.
             return;
         }
     }

@@ -22,7 +22,7 @@ use report::{Report, Shape};
 /// connections, threads, and those for less common needs in docs/stats.md. Other servers know
 /// others.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct StatArgs {
     /// Group of statistics
     group: Option<String>,
     /// Argument of the group, such as the number of a vBucket
@@ -63,7 +63,7 @@ impl From<io::Error> for Stop {
 ///
 /// # Errors
 /// The server cannot be asked, does not know the group, or its answer ends early.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
     let words: Vec<&str> = args
         .group
         .as_deref()

@@ -16,7 +16,7 @@ use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use changes::{Collections, Place, Position, PositionError, Streams};
+use changes::{Collections, Position, PositionError, Streams, VbPosition};
 use client::{Client, ClientError, ConnectOptions, Feed, Message, SaltedCache};
 use model::Seqno;
 use wire::dcp::OpenFlags;
@@ -28,7 +28,7 @@ use self::keeper::Keeper;
 use self::lines::{Format, Lines};
 use self::session::{Broken, Ended, Session, Tail};
 use self::state::StateFile;
-use self::target::{Part, Target};
+use self::target::{CollectionPart, Target};
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 
@@ -43,7 +43,7 @@ use crate::exit::{Failure, Sysexit};
 /// After an orderly end (SIGINT, SIGTERM, --count, --until-now) nothing is told twice or left
 /// out; after a kill the last moment is told again.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TailArgs {
     /// BUCKET, BUCKET.SCOPE or BUCKET.SCOPE.COLLECTION; the bucket of --connect when left out
     target: Option<Target>,
     /// Where to begin: now, beginning, or a position. A state file that exists counts instead
@@ -111,7 +111,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// # Errors
 /// The server cannot be reached or refuses, the state file cannot be used, or standard output
 /// cannot be written.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &TailArgs) -> Result<(), Failure> {
     let mut server = args.connect.options()?;
     let Some(login) = &mut server.address.login else {
         return Err(Failure::usage(
@@ -212,7 +212,7 @@ fn follow(
 struct Dial {
     server: ConnectOptions,
     window_bytes: u32,
-    part: Option<Part>,
+    part: Option<CollectionPart>,
     keys_only: bool,
     cache: SaltedCache,
 }
@@ -333,7 +333,7 @@ fn now(client: &mut Client) -> Result<Position, ClientError> {
         if let (Some(place), Some(newest)) = (place, newest)
             && seqno > Seqno(0)
         {
-            *place = Place::at(newest.uuid, seqno);
+            *place = VbPosition::at(newest.uuid, seqno);
         }
     }
     Ok(position)

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use changes::{self, Collections, Streams, Told};
+use changes::{self, Collections, StreamMessage, Streams};
 use client::{ClientError, Feed, Outgoing};
 use model::VbId;
 use wire::dcp::{BufferAck, EndReason, StreamRequest, flow_bytes_of, parse_rollback};
@@ -271,7 +271,7 @@ impl<'a> Session<'a> {
     fn on_message(&mut self, frame: &Frame<'_>, out: &mut Outgoing) -> Result<(), Broken> {
         let told = changes::take(frame, &mut self.tail.streams, self.keyed).map_err(violation)?;
         match told {
-            Told::Change(change) => {
+            StreamMessage::Change(change) => {
                 let history = self.tail.streams.history(change.vbucket());
                 let names = self.collections.names(change.collection());
                 let mut change = change.named(names);
@@ -280,14 +280,14 @@ impl<'a> Session<'a> {
                 }
                 self.tail.lines.change(&change, history);
             }
-            Told::System(event) => self.collections.learn(&event),
-            Told::Ended { reason, .. } if reason == EndReason::LOST_PRIVILEGES => {
+            StreamMessage::System(event) => self.collections.learn(&event),
+            StreamMessage::Ended { reason, .. } if reason == EndReason::LOST_PRIVILEGES => {
                 let lost = "the user may no longer read this bucket";
                 return Err(Failure::new(Sysexit::NoPerm, lost).into());
             }
-            Told::Ended { again: true, .. } => self.ask_soon(TICK),
-            Told::Nothing | Told::Ended { .. } => {}
-            Told::Noop => {
+            StreamMessage::Ended { again: true, .. } => self.ask_soon(TICK),
+            StreamMessage::Nothing | StreamMessage::Ended { .. } => {}
+            StreamMessage::Noop => {
                 let answer = Response::new(Opcode::DCP_NOOP, frame.header.opaque, Status::SUCCESS);
                 out.answer(&answer);
             }

@@ -97,7 +97,7 @@ impl StateFile {
 
 #[cfg(test)]
 mod tests {
-    use changes::Place;
+    use changes::VbPosition;
     use model::{Seqno, VbUuid};
 
     use super::*;
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(state.load().unwrap(), None);
         let mut position = Position::beginning(64);
         for seqno in [8, 9] {
-            position.places[3] = Place::at(VbUuid(7), Seqno(seqno));
+            position.places[3] = VbPosition::at(VbUuid(7), Seqno(seqno));
             state.save(&position).unwrap();
             assert_eq!(state.load().unwrap().as_ref(), Some(&position));
         }

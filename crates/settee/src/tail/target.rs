@@ -12,12 +12,12 @@ pub(super) struct Target {
     /// Name of the bucket.
     pub(super) bucket: String,
     /// The part of it; `None` for all.
-    pub(super) part: Option<Part>,
+    pub(super) part: Option<CollectionPart>,
 }
 
 /// A scope, or a collection of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct CollectionPart {
     /// Name of the scope.
     pub(super) scope: String,
     /// Name of the collection; `None` for all of the scope.
@@ -34,7 +34,7 @@ impl FromStr for Target {
             return Err(SHAPE);
         }
         let part = |scope: &str, collection: Option<&str>| {
-            Some(Part {
+            Some(CollectionPart {
                 scope: scope.to_owned(),
                 collection: collection.map(str::to_owned),
             })

@@ -45,7 +45,7 @@ pub(crate) static BUCKET: &[BucketRow] = rows! {
         |f| f.served.bucket.options().vb.checkpoint_bytes_max;
     CONFIG "ep_max_failover_entries" Count "Histories kept of a vBucket",
         |_f| FailoverLog::ENTRIES_MAX;
-    CONFIG "ep_flush_interval_ms" Millis "Least time between commits that nobody waits for",
+    CONFIG "ep_flush_interval_ms" Millis "Least time between commits that no client waits for",
         |f| f.served.bucket.options().flush_interval_ms;
     CONFIG "ep_history_retention_seconds" Seconds
         "How long replaced versions are kept, of collections with history; 0 for no limit of time",

@@ -106,7 +106,7 @@ pub(crate) static GROUPS: &[Group] = &[
     bucket_group(
         "replication",
         "",
-        "Whom the bucket follows, or who follows it",
+        "The node that the bucket follows, or its followers",
     ),
     bucket_group(
         "dcp",

@@ -40,7 +40,7 @@ pub(crate) static LEFT_OUT: &[LeftOut] = left_out! {
         "ep_item_compressor_*" "ep_compression_mode" "ep_min_compression_ratio"
         "ep_dcp_min_compression_ratio" "vb_STATE_itm_memory_uncompressed"
         "vb_N:ht_item_memory_uncompressed" "*total_uncompressed_data_size";
-    "memory is of one kind, counted by who owns it, in no arenas":
+    "memory is of one kind, counted by its owner, in no arenas":
         "*mem_used_primary" "*mem_used_secondary" "*mem_used_merge_threshold"
         "ep_mem_used_merge_threshold_percent" "ep_mem_tracker_enabled" "ep_arena*";
     "of replicas in the general group only":
@@ -72,7 +72,7 @@ pub(crate) static LEFT_OUT: &[LeftOut] = left_out! {
         "cas_misses" "cas_hits";
     "what rollbacks take back is counted for the bucket as a whole (`rollback_item_count`)":
         "vb_STATE_rollback_item_count" "vb_N:rollback_item_count";
-    "checkpoints are one log of segments, each of which leaves once nobody needs it":
+    "checkpoints are one log of segments, each of which leaves once no cursor needs it":
         "ep_chk_expel_enabled" "ep_chk_max_items" "ep_chk_period" "ep_chk_remover_stime"
         "ep_checkpoint_destruction_tasks" "ep_checkpoint_remover_task_count"
         "ep_checkpoint_removal_mode"

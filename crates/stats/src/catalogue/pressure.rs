@@ -1,4 +1,4 @@
-//! Statistics of memory pressure: its limits, who was refused at them, what gave way, and how
+//! Statistics of memory pressure: its limits, refusals at them, what gave way, and how
 //! long vBuckets were locked for it.
 
 use bucket::{Eviction, HOLDS, Hold, Limits, Memory, Share};

@@ -90,7 +90,7 @@ impl<'a> AttributeSet<'a> {
         Ok(find_in(text, Path::parse(path)?)?.of(text))
     }
 
-    /// Makes a change at its path, which begins with a name; gives the new number of a counter.
+    /// Makes a change at its path, which begins with a name; returns the new number of a counter.
     ///
     /// # Errors
     /// The status of the path.

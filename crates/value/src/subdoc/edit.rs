@@ -2,7 +2,7 @@
 
 use wire::Status;
 
-use super::json::{Found, Items, depth, root, step, walk};
+use super::json::{Items, Located, depth, root, step, walk};
 use super::path::{Component, Path};
 use super::span::{DEPTH_MAX, Span};
 use crate::bytes::is_json;
@@ -50,7 +50,7 @@ pub struct Edit<'a> {
     pub make_path: bool,
 }
 
-/// Makes a change; gives the new text, and the new number of a counter.
+/// Makes a change; returns the new text, and the new number of a counter.
 ///
 /// # Errors
 /// The status of the path.
@@ -128,7 +128,7 @@ fn put_in(text: &[u8], at: usize, value: &[u8]) -> Vec<u8> {
 }
 
 /// Takes an item out, and the comma that set it apart.
-fn delete(text: &[u8], found: &Found) -> Vec<u8> {
+fn delete(text: &[u8], found: &Located) -> Vec<u8> {
     let Span { mut start, mut end } = found.item;
     let space = |byte: &u8| byte.is_ascii_whitespace();
     let after = text.get(end..).unwrap_or_default();

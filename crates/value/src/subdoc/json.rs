@@ -7,7 +7,7 @@ use super::span::{DEPTH_MAX, Span};
 
 /// What a walk came to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
+pub(super) struct Located {
     /// The value.
     pub(super) value: Span,
     /// The member or element that it is of its parent, its name included; the value itself when
@@ -16,9 +16,9 @@ pub(super) struct Found {
 }
 
 /// Takes all steps.
-pub(super) fn walk(text: &[u8], path: &[Component<'_>]) -> Result<Found, Status> {
+pub(super) fn walk(text: &[u8], path: &[Component<'_>]) -> Result<Located, Status> {
     let root = root(text);
-    let mut found = Found {
+    let mut found = Located {
         value: root,
         item: root,
     };
@@ -38,7 +38,7 @@ pub(super) fn root(text: &[u8]) -> Span {
 }
 
 /// From a value to a part of it.
-pub(super) fn step(text: &[u8], value: Span, component: &Component<'_>) -> Result<Found, Status> {
+pub(super) fn step(text: &[u8], value: Span, component: &Component<'_>) -> Result<Located, Status> {
     let mut items = match (component, text.get(value.start)) {
         (Component::Key(_), Some(b'{')) | (Component::Index(_) | Component::Last, Some(b'[')) => {
             Items::of(text, value)
@@ -75,9 +75,9 @@ impl<'a> Items<'a> {
 }
 
 impl Iterator for Items<'_> {
-    type Item = Found;
+    type Item = Located;
 
-    fn next(&mut self) -> Option<Found> {
+    fn next(&mut self) -> Option<Located> {
         let text = self.text;
         let start = skip_space(text, self.at);
         let start = match text.get(start)? {
@@ -96,7 +96,7 @@ impl Iterator for Items<'_> {
             return None;
         }
         self.at = end;
-        Some(Found {
+        Some(Located {
             value: Span { start: value, end },
             item: Span { start, end },
         })

@@ -1,7 +1,7 @@
 //! Parts of JSON documents: finding them and changing them, byte by byte.
 //!
 //! ```text
-//!   path text -> Path -> Found (where in the text) -> the part, or the text with a part spliced
+//!   path text -> Path -> Located (where in the text) -> the part, or the text with a part spliced
 //! ```
 //!
 //! Pure functions. What is not touched of a document stays as it was, to the byte. A text that is

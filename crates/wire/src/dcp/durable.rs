@@ -6,7 +6,7 @@ use crate::bytes::Reader;
 use crate::request::{EXTRAS, Message, OTHER_COMMAND};
 use crate::{DurabilityLevel, Frame, Malformed, Opcode};
 
-/// DCP_PREPARE: a sync write that nobody may see yet.
+/// DCP_PREPARE: a sync write that is not visible yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prepare<'a> {
     /// Position of the prepare.

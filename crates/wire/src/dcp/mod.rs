@@ -1,6 +1,6 @@
 //! Messages of the change protocol (DCP): a producer streams what changes in vBuckets.
 //!
-//! Every one has the frame of a client's request, whoever sends it, so all of them are
+//! Every one has the frame of a client's request, from either side, so all of them are
 //! [`Message`](crate::Message)s and have a variant in [`Request`](crate::Request). CAS and
 //! datatype of a document stay in the envelope ([`envelope`]), as with any other request.
 //!
@@ -57,7 +57,7 @@ pub fn envelope(
 /// counted.
 ///
 /// Shape: the whole frame as sent. A prepare counts two bytes more, on both sides: so the first
-/// implementations did, and everybody has to agree.
+/// implementations did, and all have to agree.
 ///
 /// Source: engine section 6, section 20.9. Test: `dcp::flow_control_arithmetic`.
 #[must_use]

@@ -104,7 +104,7 @@ pub fn parse_rollback(value: &[u8]) -> Result<Seqno, Malformed> {
         .ok_or(Malformed::new("rollback seqno has a wrong length"))
 }
 
-/// DCP_ADD_STREAM: whoever administers a consumer tells it to ask for a stream. The answer has
+/// DCP_ADD_STREAM: the manager of a consumer tells it to ask for a stream. The answer has
 /// the opaque of that stream as extras ([`parse_stream_opaque`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddStream {

@@ -77,7 +77,7 @@ pub enum Family {
 
 /// One row of the opcode table.
 ///
-/// Source: protocol section 3, as the wire sees it; who may send it and what it does is not known here.
+/// Source: protocol section 3, as the wire sees it; privileges and effects are not known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,

@@ -131,7 +131,7 @@ impl ServerOpcode {
     pub const CLUSTERMAP_CHANGE_NOTIFICATION: Self = Self(0x01);
     /// Authenticate a user; sent to an authentication provider only.
     pub const AUTHENTICATE: Self = Self(0x02);
-    /// Who is logged in by the provider; sent to an authentication provider only.
+    /// The users that the provider logged in; sent to an authentication provider only.
     pub const ACTIVE_EXTERNAL_USERS: Self = Self(0x03);
     /// What a user may do; sent to an authentication provider only.
     pub const GET_AUTHORIZATION: Self = Self(0x04);

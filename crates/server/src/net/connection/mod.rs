@@ -3,11 +3,12 @@
 //! A connection at rest holds no buffer: input is read into a buffer that the worker's
 //! connections share, and only what is incomplete, or cannot be sent yet, is kept apart.
 
-mod room;
+mod reservation;
 mod scratch;
 mod seal;
 mod sealed;
 mod sending;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -22,25 +23,25 @@ use bucket::Wake as _;
 use mio::event::Event;
 use mio::net::TcpStream;
 use prefetch_index::prefetch_index;
-use registry::timings::Timings;
 use registry::{Addresses, ConnectionInfo, Held, HeldBells, Mailbox};
 use session::dcp::Produced;
 use session::{Door, Received, Session, Verdict};
 
-use self::room::ROOM_LOOK;
-use super::crew::Crew;
+use self::reservation::RETRY_INTERVAL;
+use self::state::{NextAction, SocketState};
 use super::state::NetState;
 use seal::Seal;
 
 pub(super) use scratch::Scratch;
+pub(super) use state::{ServedBy, TurnResult, WorkerContext};
 
 /// Bytes read at once.
 pub(super) const READ_BYTES: usize = 64 << 10;
 /// Buffers that a large frame made larger than this are given back.
 const KEEP_BYTES: usize = 256 << 10;
 
-/// How often those look again that wait until others hold less.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Interval at which streams that are deferred by congestion are tried again.
+const STREAM_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long a peer may take to read the last answers before its connection is closed.
 const LINGER: Duration = Duration::from_secs(1);
@@ -48,18 +49,6 @@ const LINGER: Duration = Duration::from_secs(1);
 /// What a connection may do in one turn before others have theirs: a request that is tried again and
 /// again while streams of the same connection send would have no end.
 const TURNS: u32 = 16;
-
-/// What the system told of a socket. It tells of changes only, so each holds until it is found to be
-/// otherwise.
-#[derive(Clone, Copy, Debug, Default)]
-struct Told {
-    /// There may be something to read.
-    readable: bool,
-    /// There may be room to write.
-    writable: bool,
-    /// The peer sends nothing more; what it sent before may still lie there.
-    read_closed: bool,
-}
 
 /// A connection, with or without its socket.
 pub(super) struct Connection<S> {
@@ -77,53 +66,17 @@ pub(super) struct Connection<S> {
     sent: usize,
     /// How much both are.
     held: Held,
-    /// Its streams wait until others hold less.
-    held_back: bool,
-    next: Next,
+    /// Its streams are deferred by congestion.
+    streams_deferred: bool,
+    next: NextAction,
     /// What it waits for has an end then: room, its peer, the last answer to be read.
     until: Option<Instant>,
     /// When a peer that does not read is given up.
     unread_until: Option<Instant>,
-    told: Told,
+    socket: SocketState,
 }
 
-/// What to do next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
-    /// Nothing is said before the handshake of TLS is over.
-    Shake,
-    Read,
-    /// Run what is in the backlog.
-    Backlog,
-    /// There is more in the backlog; others go first.
-    Again,
-    Park(Duration),
-    /// Read again after this long: others have to make room for what is written.
-    Rest(Duration),
-    /// Others must hold less before the rest of a large request is read.
-    AwaitRoom(usize),
-    /// So much of a request that was refused is still to come, and is dropped.
-    Skip(usize),
-    /// The streams have more to send; whatever can be read goes first.
-    Produce,
-    /// Close once the peer has read what was sent.
-    Linger,
-    /// Nothing is sent any more, and what still comes is dropped.
-    Drain,
-    Close,
-}
-
-impl Next {
-    /// Whether a connection may leave its thread before it.
-    fn may_move(&self) -> bool {
-        matches!(
-            self,
-            Self::Read | Self::Produce | Self::Again | Self::Backlog
-        )
-    }
-}
-
-/// A connection between two threads: with its socket, but watched by nobody.
+/// A connection between two threads: with its socket, but in no poll.
 pub(crate) struct Moving {
     connection: Connection<std::net::TcpStream>,
 }
@@ -139,51 +92,22 @@ pub(crate) enum Arrival {
     Moved(Box<Moving>),
 }
 
-/// Who serves a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    Worker(usize),
-    /// A thread that serves nobody else.
-    OwnThread,
-}
-
-/// What a serving thread has of its own.
-#[derive(Clone)]
-pub(super) struct Home {
-    pub(super) place: Place,
-    pub(super) crew: Arc<Crew<Arrival>>,
-    pub(super) timings: Arc<Timings>,
-    /// Serves one connection in the thread that calls it.
-    pub(super) alone: fn(Arrival, Arc<NetState>, Home) -> io::Result<()>,
-}
-
-/// How a connection's turn ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Its next turn comes with news of the socket, with mail, or at this time.
-    Wait(Option<Instant>),
-    /// It could go on; others first.
-    Again,
-    Ended,
-    Moves(Place),
-}
-
 impl<S> Connection<S> {
     /// The same with another socket, of which nothing is known yet.
     fn with<T>(self, change: impl FnOnce(S) -> T) -> Connection<T> {
         // It may bring input along; and the mail that told of an owed answer may have been read.
         let next = if !self.backlog.is_empty() || self.session.owes() {
-            Next::Backlog
+            NextAction::Backlog
         } else if self.session.is_dcp() {
-            Next::Produce
+            NextAction::Produce
         } else {
-            Next::Read
+            NextAction::Read
         };
-        // Its peer may have ended what it sends without closing the socket, which nobody tells.
+        // Its peer may have ended what it sends without closing the socket, which is no event.
         let readable = self.tls.as_ref().is_some_and(|tls| tls.is_closed());
-        let told = Told {
+        let socket = SocketState {
             readable,
-            ..Told::default()
+            ..SocketState::default()
         };
         Connection {
             stream: change(self.stream),
@@ -195,11 +119,11 @@ impl<S> Connection<S> {
             unsent: self.unsent,
             sent: self.sent,
             held: self.held,
-            held_back: self.held_back,
+            streams_deferred: self.streams_deferred,
             next,
             until: None,
             unread_until: self.unread_until,
-            told,
+            socket,
         }
     }
 
@@ -211,12 +135,16 @@ impl<S> Connection<S> {
 
 impl Connection<TcpStream> {
     /// What arrived, as a connection of this thread; `None` if its peer is gone.
-    pub(super) fn admitted(arrival: Arrival, node: &Arc<NetState>, home: &Home) -> Option<Self> {
+    pub(super) fn admitted(
+        arrival: Arrival,
+        node: &Arc<NetState>,
+        context: &WorkerContext,
+    ) -> Option<Self> {
         let (stream, door) = match arrival {
             Arrival::New { stream, door } => (stream, door),
             Arrival::Moved(moving) => {
                 let mut connection = moving.connection.with(TcpStream::from_std);
-                connection.session.move_to(&home.timings);
+                connection.session.move_to(&context.timings);
                 return Some(connection);
             }
         };
@@ -236,16 +164,19 @@ impl Connection<TcpStream> {
             tls: tls_on,
         };
         let info = node.connections.register(addresses, &mailbox);
-        let timings = Arc::clone(&home.timings);
+        let timings = Arc::clone(&context.timings);
         let session = Session::new(Arc::clone(&node.registry), Arc::clone(&info), timings, door);
         let (next, until) = match tls {
-            Some(_) => (Next::Shake, Some(Instant::now() + node.waits.handshake)),
-            None => (Next::Read, None),
+            Some(_) => (
+                NextAction::Shake,
+                Some(Instant::now() + node.waits.handshake),
+            ),
+            None => (NextAction::Read, None),
         };
         Some(Self {
             stream: TcpStream::from_std(stream),
             held: Held::nothing(&node.buffers, &info),
-            held_back: false,
+            streams_deferred: false,
             session,
             info,
             mailbox,
@@ -256,29 +187,32 @@ impl Connection<TcpStream> {
             next,
             until,
             unread_until: None,
-            told: Told::default(),
+            socket: SocketState::default(),
         })
     }
 
     /// Leaves this thread, whose list of sockets it has left already. Mail that comes meanwhile is
     /// found in the next one.
-    pub(super) fn move_to(self, place: Place, node: &Arc<NetState>, home: Home) {
+    pub(super) fn move_to(self, served_by: ServedBy, node: &Arc<NetState>, context: WorkerContext) {
         let id = self.info.id;
         let connection = self.with(std::net::TcpStream::from);
         let arrival = Arrival::Moved(Box::new(Moving { connection }));
-        match place {
-            Place::Worker(worker) => {
-                home.crew.count_move();
-                if let Err(Arrival::Moved(moving)) = home.crew.hand_over(worker, arrival) {
+        match served_by {
+            ServedBy::Worker(worker) => {
+                context.pool.count_move();
+                if let Err(Arrival::Moved(moving)) = context.pool.hand_over(worker, arrival) {
                     // The node stops.
                     moving.connection.end(node);
                 }
             }
-            Place::OwnThread => {
+            ServedBy::OwnThread => {
                 let there = Arc::clone(node);
-                let home = Home { place, ..home };
+                let context = WorkerContext {
+                    served_by,
+                    ..context
+                };
                 let started = node.own_threads.start(move || {
-                    if let Err(error) = (home.alone)(arrival, there, home) {
+                    if let Err(error) = (context.alone)(arrival, there, context) {
                         tracing::error!(%error, "a connection cannot be served");
                     }
                 });
@@ -290,9 +224,9 @@ impl Connection<TcpStream> {
         }
     }
 
-    /// Asks for the memory that a turn looks at.
+    /// Prefetches the memory that a turn reads.
     #[inline]
-    pub(super) fn foresee(&self) {
+    pub(super) fn prefetch(&self) {
         prefetch_index(from_ref(&self.stream), 0);
         prefetch_index(from_ref(&self.next), 0);
         prefetch_index(from_ref(&self.backlog), 0);
@@ -300,32 +234,32 @@ impl Connection<TcpStream> {
         self.session.prefetch();
     }
 
-    /// Notes what the system tells of the socket.
-    pub(super) fn heard(&mut self, event: &Event) {
-        self.told.read_closed |= event.is_read_closed() || event.is_error();
-        self.told.readable |= event.is_readable() || self.told.read_closed;
-        self.told.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
+    /// Notes an event of the socket.
+    pub(super) fn note_event(&mut self, event: &Event) {
+        self.socket.read_closed |= event.is_read_closed() || event.is_error();
+        self.socket.readable |= event.is_readable() || self.socket.read_closed;
+        self.socket.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
     }
 
-    /// Where it is to be served.
-    fn place(&self, home: &Home) -> Place {
+    /// The thread that is to serve it.
+    fn served_by(&self, context: &WorkerContext) -> ServedBy {
         if self.session.is_consumer() {
-            Place::OwnThread
+            ServedBy::OwnThread
         } else {
-            Place::Worker(home.crew.home(self.info.id, self.session.is_dcp()))
+            ServedBy::Worker(context.pool.worker_for(self.info.id, self.session.is_dcp()))
         }
     }
 
     /// Whether all there is to do is to read and run what has come.
     #[inline]
-    pub(super) fn only_reads(&self, home: &Home) -> bool {
-        self.next == Next::Read
-            && self.told.readable
+    pub(super) fn only_reads(&self, context: &WorkerContext) -> bool {
+        self.next == NextAction::Read
+            && self.socket.readable
             && self.unsent.is_empty()
             && self.backlog.is_empty()
             && !self.session.is_dcp()
             && !self.mailbox.has_mail()
-            && self.place(home) == home.place
+            && self.served_by(context) == context.served_by
     }
 
     /// Reads what there is, up to the buffer's length; 0 at the end, `None` if there is nothing, or
@@ -347,12 +281,12 @@ impl Connection<TcpStream> {
             match self.stream.read(buffer) {
                 Ok(count) => {
                     // What did not fill the buffer emptied the socket: more will be told of.
-                    self.told.readable = count == buffer.len() || self.told.read_closed;
+                    self.socket.readable = count == buffer.len() || self.socket.read_closed;
                     self.info.count_received(count);
                     return Ok(Some(count));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.told.readable = false;
+                    self.socket.readable = false;
                     return Ok(None);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -389,7 +323,11 @@ impl Connection<TcpStream> {
     }
 
     /// Goes on as far as is possible without waiting, and not so far that others wait for long.
-    pub(super) fn advance(&mut self, home: &Home, scratch: &mut Scratch) -> io::Result<Step> {
+    pub(super) fn advance(
+        &mut self,
+        context: &WorkerContext,
+        scratch: &mut Scratch,
+    ) -> io::Result<TurnResult> {
         let mut turns = 0;
         loop {
             if !self.unsent.is_empty()
@@ -397,13 +335,13 @@ impl Connection<TcpStream> {
             {
                 return Ok(step);
             }
-            if self.next.may_move() && self.place(home) != home.place {
-                return Ok(Step::Moves(self.place(home)));
+            if self.next.may_move() && self.served_by(context) != context.served_by {
+                return Ok(TurnResult::Moves(self.served_by(context)));
             }
             // What was put off until others had their turn is done in the next one.
-            let put_off = matches!(self.next, Next::Again | Next::Produce);
+            let put_off = matches!(self.next, NextAction::Again | NextAction::Produce);
             if turns > 0 && (put_off || turns >= TURNS) {
-                return Ok(Step::Again);
+                return Ok(TurnResult::Again);
             }
             turns += 1;
             if let Some(step) = self.step(turns, scratch)? {
@@ -411,7 +349,7 @@ impl Connection<TcpStream> {
             }
             // What a peer brings is not worked on where clients are served.
             if self.session.is_dcp()
-                && (home.place == Place::OwnThread || !self.session.is_consumer())
+                && (context.served_by == ServedBy::OwnThread || !self.session.is_consumer())
             {
                 self.next = self.produce(self.next, scratch)?;
             }
@@ -419,59 +357,65 @@ impl Connection<TcpStream> {
     }
 
     /// Does what is next, and says what comes then; a step if that has to wait.
-    fn step(&mut self, turns: u32, scratch: &mut Scratch) -> io::Result<Option<Step>> {
+    fn step(&mut self, turns: u32, scratch: &mut Scratch) -> io::Result<Option<TurnResult>> {
         self.next = match self.next {
-            Next::Shake => match self.shake(scratch)? {
+            NextAction::Shake => match self.shake(scratch)? {
                 Some(next) => next,
-                None => return Ok(Some(Step::Wait(self.until))),
+                None => return Ok(Some(TurnResult::Wait(self.until))),
             },
-            Next::Close => return Ok(Some(Step::Ended)),
-            Next::Linger => {
+            NextAction::Close => return Ok(Some(TurnResult::Ended)),
+            NextAction::Linger => {
                 self.say_goodbye();
                 self.stream.shutdown(Shutdown::Write)?;
                 self.until = Some(Instant::now() + LINGER);
-                Next::Drain
+                NextAction::Drain
             }
-            Next::Drain => return self.drain(scratch).map(Some),
-            Next::Again | Next::Backlog => self.turn_on_backlog(scratch)?,
-            Next::Produce => self.read_if_any(scratch)?.unwrap_or(Next::Read),
-            Next::Read => match self.read_if_any(scratch)? {
+            NextAction::Drain => return self.drain(scratch).map(Some),
+            NextAction::Again | NextAction::Backlog => self.turn_on_backlog(scratch)?,
+            NextAction::Produce => self.read_if_any(scratch)?.unwrap_or(NextAction::Read),
+            NextAction::Read => match self.read_if_any(scratch)? {
                 // A peer that sends all the time does not keep others waiting.
-                Some(Next::Read) if turns > 1 && self.told.readable => Next::Again,
+                Some(NextAction::Read) if turns > 1 && self.socket.readable => NextAction::Again,
                 Some(next) => next,
-                None if self.session.is_dcp() => match self.rest(turns) {
+                None if self.session.is_dcp() => match self.stream_wait(turns) {
                     Some(step) => return Ok(Some(step)),
-                    None => Next::Read,
+                    None => NextAction::Read,
                 },
-                None => return Ok(Some(Step::Wait(None))),
+                None => return Ok(Some(TurnResult::Wait(None))),
             },
-            Next::Park(limit) => {
+            NextAction::Park(limit) => {
                 let until = *self.until.get_or_insert_with(|| Instant::now() + limit);
                 if self.mailbox.has_mail() {
                     self.until = None;
-                    match self.on_mail(Next::Park(limit), scratch)? {
-                        Next::Park(limit) if !self.session.was_woken() => Next::Park(limit),
-                        Next::Close => Next::Close,
+                    match self.on_mail(NextAction::Park(limit), scratch)? {
+                        NextAction::Park(limit) if !self.session.was_woken() => {
+                            NextAction::Park(limit)
+                        }
+                        NextAction::Close => NextAction::Close,
                         _ => self.turn_on_backlog(scratch)?,
                     }
                 } else if Instant::now() >= until {
                     self.until = None;
                     self.turn_on_backlog(scratch)?
                 } else {
-                    return Ok(Some(Step::Wait(Some(until))));
+                    return Ok(Some(TurnResult::Wait(Some(until))));
                 }
             }
-            Next::Rest(rest) => match self.rest_after_write(rest, scratch)? {
+            NextAction::Backoff(rest) => match self.back_off_after_write(rest, scratch)? {
                 Some(next) => next,
-                None => return Ok(Some(Step::Wait(self.until))),
+                None => return Ok(Some(TurnResult::Wait(self.until))),
             },
-            Next::Skip(left) => match self.skip(left, scratch)? {
+            NextAction::Skip(left) => match self.skip(left, scratch)? {
                 Some(next) => next,
-                None => return Ok(Some(Step::Wait(None))),
+                None => return Ok(Some(TurnResult::Wait(None))),
             },
-            Next::AwaitRoom(more) => match self.await_room(more, scratch)? {
+            NextAction::AwaitRoom(more) => match self.await_room(more, scratch)? {
                 Some(next) => next,
-                None => return Ok(Some(Step::Wait(Some(Instant::now() + ROOM_LOOK)))),
+                None => {
+                    return Ok(Some(TurnResult::Wait(Some(
+                        Instant::now() + RETRY_INTERVAL,
+                    ))));
+                }
             },
         };
         Ok(None)
@@ -479,56 +423,61 @@ impl Connection<TcpStream> {
 
     /// Takes mail or input, if there is any; never waits. Mail first: it is rare, and input may
     /// never end.
-    fn read_if_any(&mut self, scratch: &mut Scratch) -> io::Result<Option<Next>> {
+    fn read_if_any(&mut self, scratch: &mut Scratch) -> io::Result<Option<NextAction>> {
         if self.mailbox.has_mail() {
-            return self.on_mail(Next::Read, scratch).map(Some);
+            return self.on_mail(NextAction::Read, scratch).map(Some);
         }
-        if !self.told.readable {
+        if !self.socket.readable {
             return Ok(None);
         }
         Ok(match self.read(&mut scratch.input, &mut scratch.sealed)? {
-            Some(0) => Some(Next::Close),
+            Some(0) => Some(NextAction::Close),
             Some(count) => Some(self.take_input(count, scratch)?),
-            None => self.told.readable.then_some(Next::Read),
+            None => self.socket.readable.then_some(NextAction::Read),
         })
     }
 
-    /// How long one that streams may rest; `None` if its streams have to be looked at.
-    fn rest(&mut self, turns: u32) -> Option<Step> {
-        if self.held_back && !self.is_crowded() {
+    /// How long a connection with streams may wait; `None` if its streams have to be produced.
+    fn stream_wait(&mut self, turns: u32) -> Option<TurnResult> {
+        if self.streams_deferred && !self.is_crowded() {
             return None;
         }
         let mut limit = self.session.produce_within();
-        if self.held_back {
-            limit = Some(limit.map_or(LOOK_AGAIN, |limit| limit.min(LOOK_AGAIN)));
+        if self.streams_deferred {
+            limit = Some(limit.map_or(STREAM_RETRY_INTERVAL, |limit| {
+                limit.min(STREAM_RETRY_INTERVAL)
+            }));
         }
         match limit {
-            Some(limit) if limit.is_zero() => (turns > 1).then_some(Step::Again),
-            limit => Some(Step::Wait(limit.map(|limit| Instant::now() + limit))),
+            Some(limit) if limit.is_zero() => (turns > 1).then_some(TurnResult::Again),
+            limit => Some(TurnResult::Wait(limit.map(|limit| Instant::now() + limit))),
         }
     }
 
     /// Sends what the streams have, then goes on with `next`.
-    fn produce(&mut self, next: Next, scratch: &mut Scratch) -> io::Result<Next> {
-        if matches!(next, Next::Close | Next::Linger | Next::Drain) {
+    fn produce(&mut self, next: NextAction, scratch: &mut Scratch) -> io::Result<NextAction> {
+        if matches!(
+            next,
+            NextAction::Close | NextAction::Linger | NextAction::Drain
+        ) {
             return Ok(next);
         }
-        self.held_back = !self.session.is_consumer() && self.is_crowded();
-        if self.held_back {
+        self.streams_deferred = !self.session.is_consumer() && self.is_crowded();
+        if self.streams_deferred {
             return Ok(match next {
-                Next::Produce => Next::Read,
+                NextAction::Produce => NextAction::Read,
                 next => next,
             });
         }
         let produced = self.session.produce(&mut scratch.output);
         self.send(&mut scratch.output)?;
         Ok(match (produced, next) {
-            (Produced::Silent, _) => Next::Close,
-            (Produced::More, Next::Read | Next::Produce) => Next::Produce,
-            (Produced::More, Next::Park(limit)) => {
+            (Produced::Silent, _) => NextAction::Close,
+            (Produced::More, NextAction::Read | NextAction::Produce) => NextAction::Produce,
+            (Produced::More, NextAction::Park(limit)) => {
                 // Looks again at the parked request, too; that does it no harm.
                 self.mailbox.wake();
-                Next::Park(limit)
+                NextAction::Park(limit)
             }
             (Produced::Idle | Produced::More, next) => next,
         })
@@ -536,11 +485,11 @@ impl Connection<TcpStream> {
 
     /// Runs what came. Behind part of a frame it is put next to it: what is set aside for a
     /// frame grows with what has come of it, not with what its header claims.
-    fn take_input(&mut self, count: usize, scratch: &mut Scratch) -> io::Result<Next> {
+    fn take_input(&mut self, count: usize, scratch: &mut Scratch) -> io::Result<NextAction> {
         let input = &scratch.input[..count];
         if !self.backlog.is_empty() {
             self.backlog.extend_from_slice(input);
-            return Ok(Next::Backlog);
+            return Ok(NextAction::Backlog);
         }
         let _after_the_answers = HeldBells::hold();
         let received = self.receive(input, &mut scratch.output);
@@ -548,7 +497,7 @@ impl Connection<TcpStream> {
         Ok(self.after(&received))
     }
 
-    fn turn_on_backlog(&mut self, scratch: &mut Scratch) -> io::Result<Next> {
+    fn turn_on_backlog(&mut self, scratch: &mut Scratch) -> io::Result<NextAction> {
         let _after_the_answers = HeldBells::hold();
         let received = self.session.receive(&self.backlog, &mut scratch.output);
         self.backlog.drain(..received.consumed);
@@ -562,26 +511,28 @@ impl Connection<TcpStream> {
     }
 
     /// What to do next; input of a large frame is not read before there is room for all of it.
-    fn after(&mut self, received: &Received) -> Next {
+    fn after(&mut self, received: &Received) -> NextAction {
         self.note_held();
         match received.verdict {
             Verdict::NeedInput(more) => {
                 if self.backlog.len().max(more) <= READ_BYTES || self.makes_room(more, true) {
-                    self.session.take_rest().map_or(Next::Read, Next::Rest)
+                    self.session
+                        .take_write_backoff()
+                        .map_or(NextAction::Read, NextAction::Backoff)
                 } else {
-                    Next::AwaitRoom(more)
+                    NextAction::AwaitRoom(more)
                 }
             }
-            Verdict::OutputFull => Next::Again,
-            Verdict::Parked(limit) => Next::Park(limit),
-            Verdict::Close => Next::Linger,
+            Verdict::OutputFull => NextAction::Again,
+            Verdict::Parked(limit) => NextAction::Park(limit),
+            Verdict::Close => NextAction::Linger,
         }
     }
 
-    fn on_mail(&mut self, otherwise: Next, scratch: &mut Scratch) -> io::Result<Next> {
+    fn on_mail(&mut self, otherwise: NextAction, scratch: &mut Scratch) -> io::Result<NextAction> {
         let mail = self.mailbox.take();
         if mail.shutdown {
-            return Ok(Next::Close);
+            return Ok(NextAction::Close);
         }
         if mail.wake {
             self.session.wake();
@@ -592,7 +543,7 @@ impl Connection<TcpStream> {
             self.send(&mut scratch.output)?;
         }
         if settles {
-            return Ok(Next::Backlog);
+            return Ok(NextAction::Backlog);
         }
         Ok(otherwise)
     }

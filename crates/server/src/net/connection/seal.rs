@@ -57,14 +57,14 @@ impl Seal {
     }
 
     /// Puts what is kept at the beginning of `sealed`; the next bytes of the socket belong behind
-    /// it. Gives how much it is.
+    /// it. Returns the number of bytes.
     pub(super) fn begin(&self, sealed: &mut [u8]) -> usize {
         let kept = self.partial.len();
         sealed[..kept].copy_from_slice(&self.partial);
         kept
     }
 
-    /// Opens the records that are whole, and keeps what is behind them. Gives how much it put into
+    /// Opens the records that are whole, and keeps what is behind them. Returns the number of bytes that it put into
     /// `opened`, which has room for as much as is sealed. What is to be sent for that is appended
     /// to `output`, even if it fails: then it says why.
     ///

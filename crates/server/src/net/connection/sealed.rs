@@ -6,7 +6,7 @@ use std::time::Instant;
 use mio::net::TcpStream;
 
 use super::seal::{PARTIAL_BYTES_MAX, Seal};
-use super::{Connection, Next, READ_BYTES, Scratch, Step};
+use super::{Connection, NextAction, READ_BYTES, Scratch, TurnResult};
 use crate::net::state::NetState;
 
 /// What a new connection is sealed with; `None` if it cannot be served, and its place is given up.
@@ -26,7 +26,7 @@ pub(super) fn seal(node: &NetState) -> Option<Box<Seal>> {
 impl Connection<TcpStream> {
     /// Whether the socket may hold more, although nothing whole came of what was read.
     pub(in crate::net) fn has_more(&self) -> bool {
-        self.told.readable
+        self.socket.readable
     }
 
     /// Reads as [`Connection::read`] does. `buffer` must have room for more than a record.
@@ -58,7 +58,7 @@ impl Connection<TcpStream> {
         let opened = opened?;
         if closed {
             // That it ends is found by the next look.
-            self.told.readable = true;
+            self.socket.readable = true;
         }
         Ok((opened > 0 || closed).then_some(opened))
     }
@@ -73,34 +73,34 @@ impl Connection<TcpStream> {
         Ok(output.len())
     }
 
-    /// Goes on with the handshake; `None` if it has to wait for the peer. Who cannot be understood is
-    /// told so, and that is the end.
-    pub(super) fn shake(&mut self, scratch: &mut Scratch) -> io::Result<Option<Next>> {
+    /// Goes on with the handshake; `None` if it has to wait for the peer. A peer that
+    /// breaks the protocol gets an alert, and the connection ends.
+    pub(super) fn shake(&mut self, scratch: &mut Scratch) -> io::Result<Option<NextAction>> {
         self.awaits_handshake()?;
         if self.mailbox.has_mail() {
-            return self.on_mail(Next::Shake, scratch).map(Some);
+            return self.on_mail(NextAction::Shake, scratch).map(Some);
         }
-        if !self.told.readable {
+        if !self.socket.readable {
             return Ok(None);
         }
         let read = match self.read(&mut scratch.input, &mut scratch.sealed) {
             Err(error) if error.kind() == ErrorKind::InvalidData => {
                 tracing::debug!(connection = self.info.id, %error, "no handshake");
                 self.until = None;
-                return Ok(Some(Next::Linger));
+                return Ok(Some(NextAction::Linger));
             }
             read => read?,
         };
         self.note_held();
         let shaking = self.tls.as_ref().is_some_and(|tls| tls.is_shaking());
         match read {
-            Some(0) => Ok(Some(Next::Close)),
-            None if shaking => Ok(Some(Next::Shake)),
+            Some(0) => Ok(Some(NextAction::Close)),
+            None if shaking => Ok(Some(NextAction::Shake)),
             _ => {
                 self.until = None;
                 match read {
                     Some(count) => self.take_input(count, scratch).map(Some),
-                    None => Ok(Some(Next::Read)),
+                    None => Ok(Some(NextAction::Read)),
                 }
             }
         }
@@ -110,11 +110,11 @@ impl Connection<TcpStream> {
     ///
     /// # Errors
     /// No longer.
-    pub(super) fn awaits_handshake(&self) -> io::Result<Step> {
+    pub(super) fn awaits_handshake(&self) -> io::Result<TurnResult> {
         if self.until.is_some_and(|until| Instant::now() >= until) {
             return Err(ErrorKind::TimedOut.into());
         }
-        Ok(Step::Wait(self.until))
+        Ok(TurnResult::Wait(self.until))
     }
 
     /// Tells the peer that nothing more comes, as far as the socket takes it.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 
-use super::{Connection, KEEP_BYTES, Next, Scratch, Step};
+use super::{Connection, KEEP_BYTES, NextAction, Scratch, TurnResult};
 
 /// How long a consumer of changes may take to read what one turn made for it.
 const UNREAD_LIMIT: Duration = Duration::from_mins(6);
@@ -45,14 +45,14 @@ impl Connection<TcpStream> {
         self.note_held();
     }
 
-    /// Sends what the socket takes, unless something else is before it. Gives how much it took.
+    /// Sends what the socket takes, unless something else is before it. Returns the number of bytes taken.
     pub(super) fn send_some(&mut self, output: &[u8]) -> io::Result<usize> {
         self.info.count_sent(output.len());
         if self.tls.is_some() {
             return self.send_sealed(output);
         }
         if self.unsent.is_empty() {
-            write(&mut self.stream, output, &mut self.told.writable)
+            write(&mut self.stream, output, &mut self.socket.writable)
         } else {
             Ok(0)
         }
@@ -60,11 +60,11 @@ impl Connection<TcpStream> {
 
     /// Back-pressure: nothing more is read or run until the peer took what it asked for. `None` once
     /// it has.
-    pub(super) fn send_unsent(&mut self) -> io::Result<Option<Step>> {
+    pub(super) fn send_unsent(&mut self) -> io::Result<Option<TurnResult>> {
         if self.mailbox.is_shutting_down() {
             return Err(ErrorKind::ConnectionAborted.into());
         }
-        if self.told.writable {
+        if self.socket.writable {
             let count = self.send_rest()?;
             self.info.count_taken(count);
             if self.unsent.is_empty() {
@@ -72,11 +72,11 @@ impl Connection<TcpStream> {
                 return Ok(None);
             }
         }
-        if self.next == Next::Shake {
+        if self.next == NextAction::Shake {
             return self.awaits_handshake().map(Some);
         }
         if !self.session.is_dcp() {
-            return Ok(Some(Step::Wait(None)));
+            return Ok(Some(TurnResult::Wait(None)));
         }
         // One that streams would hold back what it pins for ever.
         let now = Instant::now();
@@ -84,13 +84,13 @@ impl Connection<TcpStream> {
         if now >= until {
             return Err(ErrorKind::TimedOut.into());
         }
-        Ok(Some(Step::Wait(Some(until))))
+        Ok(Some(TurnResult::Wait(Some(until))))
     }
 
-    /// Sends what the socket takes of the rest. Gives how much it took.
+    /// Sends what the socket takes of the rest. Returns the number of bytes taken.
     pub(super) fn send_rest(&mut self) -> io::Result<usize> {
         let rest = &self.unsent[self.sent..];
-        let count = write(&mut self.stream, rest, &mut self.told.writable)?;
+        let count = write(&mut self.stream, rest, &mut self.socket.writable)?;
         self.sent += count;
         if self.sent == self.unsent.len() {
             (self.unsent, self.sent, self.unread_until) = (Vec::new(), 0, None);
@@ -100,20 +100,20 @@ impl Connection<TcpStream> {
 
     /// Reads and drops what still comes, for a while. A socket that is closed with input unread
     /// makes the system take back what the peer has not read yet.
-    pub(super) fn drain(&mut self, scratch: &mut Scratch) -> io::Result<Step> {
+    pub(super) fn drain(&mut self, scratch: &mut Scratch) -> io::Result<TurnResult> {
         let until = *self.until.get_or_insert_with(Instant::now);
         if self.mailbox.is_shutting_down() || Instant::now() >= until {
-            return Ok(Step::Ended);
+            return Ok(TurnResult::Ended);
         }
         for _ in 0..DRAINS {
-            if !self.told.readable {
-                return Ok(Step::Wait(Some(until)));
+            if !self.socket.readable {
+                return Ok(TurnResult::Wait(Some(until)));
             }
             if self.read_socket(&mut scratch.input)? == Some(0) {
-                return Ok(Step::Ended);
+                return Ok(TurnResult::Ended);
             }
         }
-        Ok(Step::Again)
+        Ok(TurnResult::Again)
     }
 }
 

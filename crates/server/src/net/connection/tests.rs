@@ -18,15 +18,15 @@ const DOCUMENTS: u64 = 64;
 const DOCUMENT_BYTES: usize = 64 << 10;
 
 /// A connection that no worker serves, and its peer.
-fn alone(node: &Node) -> (Connection<TcpStream>, Home, Socket) {
+fn alone(node: &Node) -> (Connection<TcpStream>, WorkerContext, Socket) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let peer = Socket::connect(listener.local_addr().unwrap()).unwrap();
     let (stream, _) = listener.accept().unwrap();
     stream.set_nonblocking(true).unwrap();
     let state = node.state();
-    let home = Home {
-        place: Place::Worker(0),
-        crew: Arc::clone(&state.crew),
+    let context = WorkerContext {
+        served_by: ServedBy::Worker(0),
+        pool: Arc::clone(&state.pool),
         timings: Arc::clone(&state.timings[0]),
         alone: |_, _, _| unreachable!("it brings no changes here"),
     };
@@ -34,8 +34,8 @@ fn alone(node: &Node) -> (Connection<TcpStream>, Home, Socket) {
         stream,
         door: Door::Plain,
     };
-    let connection = Connection::admitted(arrival, &state.net, &home);
-    (connection.expect("there is room for it"), home, peer)
+    let connection = Connection::admitted(arrival, &state.net, &context);
+    (connection.expect("there is room for it"), context, peer)
 }
 
 /// Everything of the vBucket, in small turns.
@@ -70,18 +70,18 @@ fn a_request_that_waits_beside_streams_that_send_does_not_keep_others_waiting() 
             .call(&set.extras(&[0; 8]).value(vec![b'v'; DOCUMENT_BYTES]))
             .ok();
     }
-    let (mut connection, home, mut peer) = alone(&node);
+    let (mut connection, context, mut peer) = alone(&node);
     let never = Request::new(Opcode::SEQNO_PERSISTENCE).extras(&(DOCUMENTS * 2).to_be_bytes());
     let mut requests = stream();
     requests.push(never);
     let bytes: Vec<u8> = requests.iter().flat_map(Request::bytes).collect();
     peer.write_all(&bytes).unwrap();
-    (connection.told.readable, connection.told.writable) = (true, true);
+    (connection.socket.readable, connection.socket.writable) = (true, true);
     // The peer takes nothing, so all that is sent lies in the socket: far less than it holds.
     let mut scratch = Scratch::default();
     let began = Instant::now();
     // What the stream sends first comes from the store, with mail.
-    while connection.advance(&home, &mut scratch).unwrap() != Step::Again {
+    while connection.advance(&context, &mut scratch).unwrap() != TurnResult::Again {
         assert!(
             connection.unsent.is_empty(),
             "it sent until nothing more could be sent"
@@ -95,7 +95,7 @@ fn a_request_that_waits_beside_streams_that_send_does_not_keep_others_waiting() 
         }
     }
     let next = connection.next;
-    assert!(matches!(next, Next::Park(_)), "{next:?}");
+    assert!(matches!(next, NextAction::Park(_)), "{next:?}");
     assert!(connection.unsent.is_empty());
     connection.end(&node.state().net);
     node.shutdown().unwrap();

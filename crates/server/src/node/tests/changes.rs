@@ -22,7 +22,7 @@ fn node() -> Node {
     started(&config(None, vec![bucket]), Waits::default())
 }
 
-/// A reader of all changes, who has read nothing yet.
+/// A reader of all changes that has read nothing yet.
 fn reader(node: &Node) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(("127.0.0.1", node.ports().http)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -110,7 +110,7 @@ fn readers_that_do_not_read_hold_a_part_of_the_quota_and_small_writes_go_on() {
     }
     let served = node.state.bucket("default").unwrap();
     let readers: Vec<_> = (0..12).map(|_| reader(&node)).collect();
-    until("nobody gets anything", || {
+    until("no reader gets anything", || {
         served.loans.bytes() >= LARGE_BYTES
     });
     for round in 0..500 {

@@ -71,7 +71,7 @@ fn get(key: &str) -> Request {
     Request::of(Opcode::GET, key)
 }
 
-/// Waits until nobody is connected any more.
+/// Waits until no connection is left.
 fn all_are_gone(node: &Node) {
     let begun = Instant::now();
     while node.state.connections.counts().0 > 0 {
@@ -143,7 +143,7 @@ fn maps_and_statistics_tell_of_tls() {
     assert_eq!(services.as_object().unwrap().len(), 2, "{services}");
 }
 
-/// Whoever is idle holds nothing but its keys.
+/// An idle connection holds nothing but its keys.
 #[test]
 fn rest_takes_no_buffers() {
     let node = with_tls(None, LONG);

@@ -20,7 +20,7 @@ mod changes;
     reason = "the client of the integration tests, of which this needs little"
 )]
 pub(crate) mod client;
-mod crowd;
+mod congestion;
 mod encrypted;
 mod moves;
 mod room;
@@ -141,10 +141,10 @@ fn who_has_the_map_is_not_told_again() {
     let mut client = listening(&node, Feature::CLUSTERMAP_CHANGE_NOTIFICATION);
     let revision = change(&node.state, &served);
     assert_eq!(client.answer().extras, extras(revision));
-    // The same revision for everybody once more.
+    // The same revision for all once more.
     node.state.connections.map_changed();
     client.expect_silence();
-    // Who was pushed the map needs it neither with NOT_MY_VBUCKET nor with GET_CLUSTER_CONFIG.
+    // A client that was pushed the map needs it neither with NOT_MY_VBUCKET nor with GET_CLUSTER_CONFIG.
     let wrong = Request::of(Opcode::GET, "x").vbucket(5000);
     let answer = client.call(&wrong).is(Status::NOT_MY_VBUCKET);
     assert_eq!(answer.value, b"");

@@ -10,7 +10,7 @@ use super::client::{Client, Request};
 use super::{Waits, bucket, config, started};
 use crate::config::NodeConfig;
 
-/// Rounds of a client below, and moves of connections that must have happened meanwhile.
+/// EventLoop of a client below, and moves of connections that must have happened meanwhile.
 const ROUNDS: u32 = 200;
 const MOVES: u64 = 50;
 
@@ -46,7 +46,7 @@ fn connections_move_between_workers_and_lose_nothing() {
     };
     let node = started(&config, Waits::default());
     let port = node.ports().kv;
-    let crew = Arc::clone(&node.state.crew);
+    let pool = Arc::clone(&node.state.pool);
     let stop = AtomicBool::new(false);
     // Changes of one vBucket, which a stream follows while it moves, too.
     let keys: Vec<String> = (0..)
@@ -75,11 +75,11 @@ fn connections_move_between_workers_and_lose_nothing() {
             .collect();
         let mut writer = Client::ready(port);
         let mut turn = 0;
-        let began = crew.serving().moves.load(Ordering::Relaxed);
+        let began = pool.serving().moves.load(Ordering::Relaxed);
         let deadline = Instant::now() + Duration::from_mins(1);
-        while crew.serving().moves.load(Ordering::Relaxed) < began + MOVES || turn < keys.len() {
+        while pool.serving().moves.load(Ordering::Relaxed) < began + MOVES || turn < keys.len() {
             turn += 1;
-            crew.serve_with(turn % 3 + 1);
+            pool.serve_with(turn % 3 + 1);
             let key = &keys[turn % keys.len()];
             let set = Request::of(Opcode::SET, key).extras(&[0; 8]).value(key);
             let seqno = writer.call(&set).ok().seqno();
@@ -91,7 +91,7 @@ fn connections_move_between_workers_and_lose_nothing() {
             assert!(
                 Instant::now() < deadline,
                 "{} moves",
-                crew.serving().moves.load(Ordering::Relaxed)
+                pool.serving().moves.load(Ordering::Relaxed)
             );
         }
         stop.store(true, Ordering::SeqCst);
@@ -99,8 +99,8 @@ fn connections_move_between_workers_and_lose_nothing() {
             assert!(writer.join().unwrap() >= ROUNDS);
         }
     });
-    crew.serve_with(2);
-    assert_eq!(crew.serves_with(), 2);
+    pool.serve_with(2);
+    assert_eq!(pool.serves_with(), 2);
     stream.expect_silence();
     node.shutdown().unwrap();
     assert_eq!(node.state.connections.counts().0, 0, "all are told to end");

@@ -1,4 +1,4 @@
-//! Who is told of extended attributes, and in which form.
+//! Which consumers get extended attributes, and in which form.
 
 use wire::{Feature, Opcode};
 

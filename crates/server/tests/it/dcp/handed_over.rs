@@ -1,4 +1,4 @@
-//! Two nodes and somebody between them, who pairs a producer's connection with a consumer's: as a
+//! Two nodes and a proxy between them, which pairs a producer's connection with a consumer's: as a
 //! cluster manager replicates vBuckets and moves them.
 
 use std::io::{Chain, Cursor, Read, Write};

@@ -145,7 +145,7 @@ fn every_version_is_streamed_from_memory_and_from_the_store() {
     }
     put(&mut writer, "a", "8");
     await_persisted(&mut writer, 8);
-    // Whoever stopped in the middle of the history goes on there.
+    // A consumer that stopped in the middle of the history goes on there.
     let mut late = consumer(&node, "late", true);
     let mut ask = Ask::after(VB, log[0].0, 4).until(8);
     ask.snapshot = (0, 5);

@@ -339,7 +339,7 @@ fn deletions_and_expirations_take_the_form_that_was_agreed() {
     let mut timed = Consumer::open(kv(&node), "timed", PRODUCER | DELETE_TIMES);
     timed.control("enable_expiry_opcode", "true").ok();
     let mut plain = Consumer::open(kv(&node), "plain", PRODUCER | NO_VALUE);
-    // Who asks for expirations gets times of deletions with them, whatever it was opened with.
+    // A consumer that asks for expirations gets times of deletions with them, with any flags of DCP_OPEN.
     let mut asked = Consumer::open(kv(&node), "asked", PRODUCER);
     asked.control("enable_expiry_opcode", "true").ok();
     timed.stream(&Ask::all(2));
@@ -357,7 +357,7 @@ fn deletions_and_expirations_take_the_form_that_was_agreed() {
         frame.extras.len()
     });
     assert_eq!(lengths, [21, 18, 21]);
-    // Expired at once, since long ago; whoever looks makes it a tombstone.
+    // Expired at once, since long ago; the next read makes it a tombstone.
     let expired = store(Opcode::SET, "short", "1", 0, 1_000_000_000);
     writer.call(&expired.vbucket(2)).ok();
     timed.messages(2);

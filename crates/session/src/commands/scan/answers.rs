@@ -7,7 +7,7 @@ use wire::response::{ScanContent, ScanDocument, push_scan_document, push_scan_ke
 use wire::{Feature, Frame, Status};
 
 use crate::context::Context;
-use crate::done::{Done, Refusal};
+use crate::outcome::{CommandOutcome, Refusal};
 use crate::reply::Reply;
 
 /// An answer is sent once it has so many bytes.
@@ -34,7 +34,7 @@ impl Answers {
         }
     }
 
-    /// Adds a row, and appends an answer if that makes it full. Gives the bytes of key and value.
+    /// Adds a row, and appends an answer if that makes it full. Returns the bytes of key and value.
     pub(super) fn add(
         &mut self,
         context: &mut Context<'_>,
@@ -96,7 +96,7 @@ impl Answers {
         context: &mut Context<'_>,
         frame: &Frame<'_>,
         status: Status,
-    ) -> Done {
+    ) -> CommandOutcome {
         let extras = self.content.to_bytes();
         let done = context.reply(
             frame,

@@ -18,7 +18,7 @@ const NAME_BYTES_MAX: usize = 50;
 const PERSISTED_WAIT: Duration = Duration::from_secs(1);
 
 /// What is wrong, for people.
-type Wrong = &'static str;
+type InvalidScan = &'static str;
 
 #[derive(Deserialize)]
 struct Json {
@@ -63,7 +63,7 @@ struct SnapshotJson {
 }
 
 /// Reads the JSON of a request.
-pub(super) fn read(vb: VbId, text: &[u8]) -> Result<(ScanAsk, Option<Needs>), Wrong> {
+pub(super) fn read(vb: VbId, text: &[u8]) -> Result<(ScanAsk, Option<Needs>), InvalidScan> {
     let json: Json =
         serde_json::from_slice(text).map_err(|_| "the value is not the JSON of a range scan")?;
     let collection = match json.collection {
@@ -109,7 +109,7 @@ pub(super) fn read(vb: VbId, text: &[u8]) -> Result<(ScanAsk, Option<Needs>), Wr
     Ok((ask, needs))
 }
 
-fn needs(json: &SnapshotJson) -> Result<Needs, Wrong> {
+fn needs(json: &SnapshotJson) -> Result<Needs, InvalidScan> {
     let uuid = json.vb_uuid.parse();
     Ok(Needs {
         uuid: Some(VbUuid(uuid.map_err(|_| "vb_uuid is not a decimal number")?)),
@@ -120,7 +120,7 @@ fn needs(json: &SnapshotJson) -> Result<Needs, Wrong> {
     })
 }
 
-fn collection(digits: &str) -> Result<CollectionId, Wrong> {
+fn collection(digits: &str) -> Result<CollectionId, InvalidScan> {
     let number = u32::from_str_radix(digits, 16);
     let plain = !digits.starts_with('+');
     number
@@ -147,7 +147,7 @@ fn bound(included: Option<String>, excluded: Option<String>) -> Option<Bound<Vec
 mod tests {
     use super::*;
 
-    fn wrong(text: &str) -> Wrong {
+    fn wrong(text: &str) -> InvalidScan {
         read(VbId(0), text.as_bytes()).unwrap_err()
     }
 

@@ -14,14 +14,14 @@ use wire::request::{Message, RangeScanCancel, RangeScanContinue, RangeScanCreate
 use wire::{Feature, Frame, Status};
 
 use crate::context::Context;
-use crate::done::{Done, Refusal};
+use crate::outcome::{CommandOutcome, Refusal};
 use crate::reply::Reply;
-use crate::scanning::{Continuing, Needs, Opening, Scanning};
+use crate::scanning::{ContinuingScan, Needs, OpeningScan, Scanning};
 use answers::Answers;
 
 /// How long the opening of a view is waited for.
 const OPEN_WAIT: Duration = Duration::from_mins(1);
-/// How long rows are waited for until somebody looks again whether the scan is still there.
+/// Interval at which a wait for rows checks that the scan still exists.
 const ROWS_WAIT: Duration = Duration::from_secs(10);
 /// Rows taken out of a scan at a time: so long it is locked.
 const ROWS_AT_ONCE: usize = 256;
@@ -29,7 +29,10 @@ const ROWS_AT_ONCE: usize = 256;
 const OUTPUT_BYTES: usize = 256 << 10;
 
 /// RANGE_SCAN_CREATE: answered with the name of the scan once its view is open.
-pub(super) fn create(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn create(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let bucket = context.bucket()?;
     let mut awaited = None;
     match context.session.scan.take().map(|scan| *scan) {
@@ -82,7 +85,7 @@ fn await_needs(
     bucket: &ServedBucket,
     vb: VbId,
     needs: Needs,
-) -> Result<Option<Done>, Refusal> {
+) -> Result<Option<CommandOutcome>, Refusal> {
     let (uuid, persisted) = bucket.bucket.run(vb, |vbucket| match vbucket.state() {
         VbState::Active => Ok((
             vbucket.failover_log().newest().uuid,
@@ -113,32 +116,32 @@ fn await_needs(
         let waker = context.session.waker();
         bucket.bucket.await_persisted(vb, needs.seqno, waker);
     }
-    Ok(Some(Done::Parked(limit.saturating_sub(waited))))
+    Ok(Some(CommandOutcome::Parked(limit.saturating_sub(waited))))
 }
 
 fn begin(
     context: &mut Context<'_>,
     bucket: &Arc<ServedBucket>,
     ask: ScanAsk,
-) -> Result<Done, Refusal> {
+) -> Result<CommandOutcome, Refusal> {
     let mut id = ScanId([0; 16]);
     context.session.node.env.fill_random(&mut id.0);
     let begun = bucket.bucket.begin_scan(id, ask, context.session.waker())?;
     let scan = begun.map_err(refusal)?;
     context.park();
-    context.session.scan = Some(Box::new(Scanning::Opening(Opening {
+    context.session.scan = Some(Box::new(Scanning::Opening(OpeningScan {
         bucket: Arc::clone(bucket),
         scan,
         told: false,
     })));
-    Ok(Done::Parked(OPEN_WAIT))
+    Ok(CommandOutcome::Parked(OPEN_WAIT))
 }
 
 fn opened(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-    mut opening: Opening,
-) -> Result<Done, Refusal> {
+    mut opening: OpeningScan,
+) -> Result<CommandOutcome, Refusal> {
     match opening.scan.opened() {
         Some(Ok(())) => {
             opening.told = true;
@@ -157,7 +160,7 @@ fn opened(
         ));
     }
     context.session.scan = Some(Box::new(Scanning::Opening(opening)));
-    Ok(Done::Parked(OPEN_WAIT.saturating_sub(waited)))
+    Ok(CommandOutcome::Parked(OPEN_WAIT.saturating_sub(waited)))
 }
 
 /// Why there is no scan.
@@ -175,7 +178,10 @@ fn refusal(error: ScanError) -> Refusal {
 }
 
 /// RANGE_SCAN_CONTINUE: any number of answers with rows, and a last one.
-pub(super) fn go_on(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn go_on(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = RangeScanContinue::read(frame)?;
     let bucket = context.bucket()?;
     let vb = frame.vbucket();
@@ -184,7 +190,7 @@ pub(super) fn go_on(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done
         _ => start(context, &bucket, vb, ScanId(request.id))?,
     };
     let done = answer(context, frame, &request, &mut continuing)?;
-    if done == Done::Next {
+    if done == CommandOutcome::Next {
         continuing.run.pause();
     } else {
         context.park();
@@ -198,7 +204,7 @@ fn start(
     bucket: &ServedBucket,
     vb: VbId,
     id: ScanId,
-) -> Result<Continuing, Refusal> {
+) -> Result<ContinuingScan, Refusal> {
     active(bucket, vb)?;
     let gone = || Refusal::because(Status::KEY_ENOENT, "there is no such range scan");
     let scan = bucket.bucket.scan(vb, id).ok_or_else(gone)?;
@@ -208,7 +214,7 @@ fn start(
             bucket.bucket.cancel_scan(vb, id);
             return Err(refusal(error));
         }
-        // Nobody was told its name.
+        // Its name was not sent yet.
         None => return Err(gone()),
     }
     let run = ScanRun::begin(&bucket.bucket, &scan).ok_or_else(|| {
@@ -217,7 +223,7 @@ fn start(
             "somebody goes on with this range scan already",
         )
     })?;
-    Ok(Continuing {
+    Ok(ContinuingScan {
         run,
         items: 0,
         bytes: 0,
@@ -238,8 +244,8 @@ fn answer(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
     request: &RangeScanContinue,
-    continuing: &mut Continuing,
-) -> Result<Done, Refusal> {
+    continuing: &mut ContinuingScan,
+) -> Result<CommandOutcome, Refusal> {
     let unlimited = |limit: u32| {
         if limit == 0 {
             usize::MAX
@@ -289,11 +295,11 @@ fn answer(
             }
             ScanNext::Wait => {
                 answers.flush(context, frame);
-                return Ok(Done::Parked(ROWS_WAIT));
+                return Ok(CommandOutcome::Parked(ROWS_WAIT));
             }
             ScanNext::More if added >= OUTPUT_BYTES => {
                 answers.flush(context, frame);
-                return Ok(Done::More);
+                return Ok(CommandOutcome::More);
             }
             ScanNext::More => {}
         }
@@ -301,7 +307,10 @@ fn answer(
 }
 
 /// RANGE_SCAN_CANCEL.
-pub(super) fn cancel(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Done, Refusal> {
+pub(super) fn cancel(
+    context: &mut Context<'_>,
+    frame: &Frame<'_>,
+) -> Result<CommandOutcome, Refusal> {
     let request = RangeScanCancel::read(frame)?;
     let bucket = context.bucket()?;
     active(&bucket, frame.vbucket())?;

@@ -13,7 +13,7 @@ use super::super::documents::Settled;
 use super::virtual_attributes::{Shown, is_virtual};
 use super::{AD, RR, RV, Spec, What, check, check_all, check_doc_flags, check_negotiated, rules};
 use crate::context::Context;
-use crate::done::{Done, Refusal};
+use crate::outcome::{CommandOutcome, Refusal};
 use crate::reply::Reply;
 
 /// Bytes of an answer to several paths at most: twice the longest value.
@@ -23,7 +23,7 @@ const ANSWER_BYTES_MAX: usize = 2 * value::VALUE_BYTES_MAX;
 pub(in crate::commands) fn lookup(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-) -> Result<Done, Refusal> {
+) -> Result<CommandOutcome, Refusal> {
     let request = Subdoc::read(frame)?;
     let rules = rules(frame.header.opcode).ok_or(Status::EINVAL)?;
     let doc_flags = request.extras.doc_flags.unwrap_or_default();
@@ -57,7 +57,7 @@ pub(in crate::commands) fn lookup(
 pub(in crate::commands) fn multi_lookup(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-) -> Result<Done, Refusal> {
+) -> Result<CommandOutcome, Refusal> {
     let request = SubdocMulti::read(frame)?;
     let doc_flags = request.extras.doc_flags.unwrap_or_default();
     check_doc_flags(doc_flags, AD | RV | RR)?;

@@ -43,7 +43,7 @@ const NUMBER_BYTES: usize = 18;
 /// The same of 32 bits.
 const CHECKSUM_BYTES: usize = 10;
 
-/// What stands in the text until the numbers are known. Nobody can guess it, so nothing else in a
+/// What stands in the text until the numbers are known. It cannot be guessed, so nothing else in a
 /// document looks like it.
 #[derive(Debug)]
 pub(super) struct Placeholders {

@@ -21,7 +21,7 @@ use wire::request::{DocFlags, PathFlags, SubdocSpec, SubdocSpecs};
 use wire::{Feature, Opcode, Status};
 
 use crate::context::Context;
-use crate::done::Refusal;
+use crate::outcome::Refusal;
 use virtual_attributes::is_virtual;
 
 /// Paths of one request at most.
@@ -32,7 +32,7 @@ const SPECS_MAX: usize = 16;
 enum What {
     /// Reads it.
     Get,
-    /// Says whether it is there.
+    /// Returns whether it is there.
     Exists,
     /// Counts what is in it.
     Count,

@@ -23,8 +23,8 @@ use super::{
     check_writes, rules,
 };
 use crate::context::Context;
-use crate::done::{Done, Refusal};
 use crate::key::StoredKey;
+use crate::outcome::{CommandOutcome, Refusal};
 use crate::reply::Reply;
 
 /// How often a document that others change meanwhile is tried.
@@ -36,7 +36,7 @@ const ROOM_BYTES: usize = 256;
 pub(in crate::commands) fn mutate(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-) -> Result<Done, Refusal> {
+) -> Result<CommandOutcome, Refusal> {
     let request = Subdoc::read(frame)?;
     let rules = rules(frame.header.opcode).ok_or(Status::EINVAL)?;
     let doc_flags = request.extras.doc_flags.unwrap_or_default();
@@ -55,7 +55,7 @@ pub(in crate::commands) fn mutate(
 pub(in crate::commands) fn multi_mutation(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-) -> Result<Done, Refusal> {
+) -> Result<CommandOutcome, Refusal> {
     let request = SubdocMulti::read(frame)?;
     let doc_flags = request.extras.doc_flags.unwrap_or_default();
     check_doc_flags(doc_flags, MD | A | AD | CD | RV)?;
@@ -64,7 +64,7 @@ pub(in crate::commands) fn multi_mutation(
 }
 
 /// What is asked of the document, judged.
-struct Asked<'a> {
+struct MutateRequest<'a> {
     wanted: Wanted<'a>,
     flags: DocFlags,
     cas: Cas,
@@ -85,7 +85,7 @@ fn judge<'a>(
     specs: &'a [Spec<'a>],
     extras: SubdocExtras,
     asking: Asking<'a>,
-) -> Result<Asked<'a>, Refusal> {
+) -> Result<MutateRequest<'a>, Refusal> {
     let flags = extras.doc_flags.unwrap_or_default();
     let has = |flag| flags.contains(flag);
     let adds = has(DocFlags::ADD);
@@ -104,7 +104,7 @@ fn judge<'a>(
         "a document cannot be both revived and created as deleted"
     } else {
         check_writes(specs)?;
-        return Ok(Asked {
+        return Ok(MutateRequest {
             wanted: Wanted {
                 specs,
                 makes,
@@ -120,7 +120,7 @@ fn judge<'a>(
     Err(Refusal::because(Status::EINVAL, wrong))
 }
 
-impl Asked<'_> {
+impl MutateRequest<'_> {
     fn has(&self, flag: DocFlags) -> bool {
         self.flags.contains(flag)
     }
@@ -186,7 +186,7 @@ fn run(
     (key, specs): (&[u8], &[Spec<'_>]),
     extras: SubdocExtras,
     multi: bool,
-) -> Result<Done, Refusal> {
+) -> Result<CommandOutcome, Refusal> {
     check_negotiated(context, specs)?;
     let env = Arc::clone(&context.session.node.env);
     let asking = Asking {
@@ -217,7 +217,7 @@ fn run(
             Ok(changed) => changed,
             Err(failed) => return refuse(context, frame, (target, multi), failed),
         };
-        let change = Change {
+        let change = DocumentEdit {
             key: &key,
             there: there.as_ref(),
             changed: &changed,
@@ -240,7 +240,7 @@ fn delete(
     frame: &Frame<'_>,
     (bucket, vb): (&ServedBucket, VbId),
     key: &StoredKey<'_>,
-) -> Result<Done, Refusal> {
+) -> Result<CommandOutcome, Refusal> {
     context.admit_removal(bucket)?;
     let (cas, now) = (frame.header.cas, context.now);
     let durability = context.requirement(bucket);
@@ -273,7 +273,7 @@ fn read(
 /// Makes the changes of what is there, or of an empty document.
 fn make(
     target: Option<&Got>,
-    asked: &Asked<'_>,
+    asked: &MutateRequest<'_>,
     tombstone: bool,
     (vb_uuid, now): (model::VbUuid, Now),
 ) -> Result<Result<Changed, Failed>, Refusal> {
@@ -313,7 +313,7 @@ fn refuse(
     frame: &Frame<'_>,
     (target, multi): (Option<&Got>, bool),
     failed: Failed,
-) -> Result<Done, Refusal> {
+) -> Result<CommandOutcome, Refusal> {
     if !multi {
         return Err(failed.status.into());
     }
@@ -330,7 +330,7 @@ fn refuse(
 
 fn meta(
     target: Option<&Got>,
-    asked: &Asked<'_>,
+    asked: &MutateRequest<'_>,
     changed: &Changed,
     (tombstone, now): (bool, Now),
 ) -> Meta {
@@ -361,7 +361,7 @@ fn meta(
     }
 }
 
-struct Change<'a> {
+struct DocumentEdit<'a> {
     key: &'a StoredKey<'a>,
     /// What was read.
     there: Option<&'a Got>,
@@ -374,11 +374,11 @@ fn store(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
     (bucket, vb): (&Arc<ServedBucket>, VbId),
-    change: &Change<'_>,
+    change: &DocumentEdit<'_>,
     raced: &mut bool,
-) -> Result<Done, Refusal> {
+) -> Result<CommandOutcome, Refusal> {
     let changed = change.changed;
-    let _aside = context.set_aside(bucket, ROOM_BYTES, changed.value.len())?;
+    let _transient = context.reserve_transient(bucket, ROOM_BYTES, changed.value.len())?;
     let now = context.now;
     let mut exchange = Exchange {
         draft: Some(Draft::new(change.key.bytes(), &changed.value, &change.meta)),

@@ -13,7 +13,7 @@ use server::{
     ReplicaOf, Trust,
 };
 
-use super::settings::{ConfigError, Given, Settings};
+use super::settings::{ConfigError, GivenSetting, Settings};
 
 /// MiB that are journaled before they become tables.
 const JOURNAL_MIB_DEFAULT: u64 = 32;
@@ -115,7 +115,7 @@ impl ServeConfig {
     }
 }
 
-fn mistake(key: &str, given: &Given, value: &str, allowed: impl Display) -> ConfigError {
+fn mistake(key: &str, given: &GivenSetting, value: &str, allowed: impl Display) -> ConfigError {
     let secret = matches!(key, "password" | "peer-password" | "replica-of");
     let value = if secret { "***" } else { value };
     let written = given.written(key);
@@ -191,7 +191,7 @@ fn check_memcached(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigE
     match settings.get("memcached-port") {
         Some(given) if !node.listen.is_loopback() && !open => {
             let allowed = format!(
-                "would let whoever reaches {} read and change the documents of bucket {} without a \
+                "would let any client that reaches {} read and change the documents of bucket {} without a \
                  login; give --memcached-sasl (clients log in), or --memcached-open (they need \
                  not), or listen on loopback",
                 node.listen, memcached.bucket
@@ -549,7 +549,7 @@ fn durability_min(kind: BucketKind, name: &str) -> Result<Option<DurabilityLevel
     }
 }
 
-/// The default password is known to everybody, so it is for this machine only.
+/// The default password is public, so it is for this machine only.
 fn check_exposure(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
     let Some(given) = settings.get("listen") else {
         return Ok(());

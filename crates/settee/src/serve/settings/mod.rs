@@ -88,12 +88,12 @@ pub(super) enum Origin {
 
 /// The values of one key, all from the place that wins. Never empty; only `bucket` has several.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Given {
+pub(super) struct GivenSetting {
     pub(super) origin: Origin,
     pub(super) values: Vec<String>,
 }
 
-impl Given {
+impl GivenSetting {
     /// The key as the user wrote it.
     pub(super) fn written(&self, key: &str) -> String {
         match &self.origin {
@@ -113,7 +113,7 @@ impl Given {
 }
 
 /// What was given, by key.
-pub(super) type Settings = BTreeMap<&'static str, Given>;
+pub(super) type Settings = BTreeMap<&'static str, GivenSetting>;
 
 type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
@@ -142,7 +142,7 @@ pub(super) fn gather(
             };
             settings.insert(
                 key,
-                Given {
+                GivenSetting {
                     origin: Origin::Environment,
                     values,
                 },
@@ -153,7 +153,7 @@ pub(super) fn gather(
     for (key, value) in args.given() {
         let given = flags.entry(key);
         given
-            .or_insert(Given {
+            .or_insert(GivenSetting {
                 origin: Origin::Flag,
                 values: vec![],
             })
@@ -181,7 +181,7 @@ fn read_peer_password(settings: &mut Settings, read_file: ReadFile<'_>) -> Resul
         let line = format!("{written} {path}: must be a readable file: {error}");
         ConfigError::new(Sysexit::NoInput, line)
     })?;
-    let password = Given {
+    let password = GivenSetting {
         values: vec![first_line(&text).to_owned()],
         ..given
     };
@@ -241,7 +241,7 @@ fn from_file(path: &Path, written: &str, read_file: ReadFile<'_>) -> Result<Sett
         };
         let origin = Origin::File(path.to_owned());
         let values = texts(key, &value).ok_or_else(|| wrong_type(path, key, &value))?;
-        settings.insert(key, Given { origin, values });
+        settings.insert(key, GivenSetting { origin, values });
     }
     Ok(settings)
 }

@@ -7,7 +7,7 @@ pub(in crate::serve) fn from_flags(given: &[(&str, &str)]) -> Settings {
     for (name, value) in given {
         let key = KEYS.into_iter().find(|key| key == name).unwrap();
         let given = settings.entry(key);
-        let given = given.or_insert(Given {
+        let given = given.or_insert(GivenSetting {
             origin: Origin::Flag,
             values: vec![],
         });

@@ -128,7 +128,7 @@ impl<'a> FlatEvent<'a> {
     }
 }
 
-/// A table in bytes that nobody has looked at.
+/// A table in unchecked bytes.
 struct Table<'a> {
     bytes: &'a [u8],
     /// Where the table and its vtable begin.

@@ -1,4 +1,4 @@
-//! The workers as one crew: how many of them serve, and which one serves a connection.
+//! The pool of worker threads: how many of them serve, and which one serves a connection.
 //!
 //! A worker that has several connections answers many of them for each time that it sleeps
 //! and is woken, and that is most of what a small request costs. So connections stay together
@@ -16,40 +16,40 @@ use registry::Serving;
 use super::inbox::Inbox;
 
 /// All workers of a node.
-pub(crate) struct Crew<A> {
-    doors: Vec<Arc<Inbox<A>>>,
+pub(crate) struct WorkerPool<A> {
+    inboxes: Vec<Arc<Inbox<A>>>,
     serving: Arc<Serving>,
 }
 
-/// What each worker waits with, and its side of its door.
-pub(crate) struct Doors<A> {
-    pub(super) inside: Vec<(Poll, Arc<Inbox<A>>)>,
+/// The poll and the inbox of each worker.
+pub(crate) struct WorkerInboxes<A> {
+    pub(super) ends: Vec<(Poll, Arc<Inbox<A>>)>,
 }
 
-impl<A> Crew<A> {
-    /// A crew of so many, at least one, of which one serves; and their doors.
+impl<A> WorkerPool<A> {
+    /// A pool of so many, at least one, of which one serves; and their inboxes.
     ///
     /// # Errors
     /// The system gives no descriptors.
-    pub(crate) fn new(workers: usize) -> io::Result<(Self, Doors<A>)> {
-        let door = || {
+    pub(crate) fn new(workers: usize) -> io::Result<(Self, WorkerInboxes<A>)> {
+        let inbox = || {
             let poll = Poll::new()?;
             let inbox = Arc::new(Inbox::new(poll.registry())?);
             io::Result::Ok((poll, inbox))
         };
-        let inside: Vec<_> = (0..workers.max(1))
-            .map(|_| door())
+        let ends: Vec<_> = (0..workers.max(1))
+            .map(|_| inbox())
             .collect::<io::Result<_>>()?;
-        let crew = Self {
-            doors: inside.iter().map(|(_, inbox)| Arc::clone(inbox)).collect(),
+        let pool = Self {
+            inboxes: ends.iter().map(|(_, inbox)| Arc::clone(inbox)).collect(),
             serving: Arc::default(),
         };
-        Ok((crew, Doors { inside }))
+        Ok((pool, WorkerInboxes { ends }))
     }
 
     /// Workers that there are.
     pub(crate) fn len(&self) -> usize {
-        self.doors.len()
+        self.inboxes.len()
     }
 
     /// How many workers serve, and how often connections moved, for statistics.
@@ -68,9 +68,9 @@ impl<A> Crew<A> {
         self.serving.threads.store(threads, Ordering::Relaxed);
     }
 
-    /// The worker that serves connection `number`. Streams of changes fill the crew from the
+    /// The worker that serves connection `number`. Streams of changes fill the pool from the
     /// other end, so that they and short requests meet last.
-    pub(super) fn home(&self, number: u64, streams: bool) -> usize {
+    pub(super) fn worker_for(&self, number: u64, streams: bool) -> usize {
         let place = usize::try_from(number % self.serves_with() as u64).unwrap_or(0);
         if streams {
             self.len() - 1 - place
@@ -86,8 +86,8 @@ impl<A> Crew<A> {
 
     /// Gives a connection to a worker, or back when that has ended.
     pub(super) fn hand_over(&self, worker: usize, arrival: A) -> Result<(), A> {
-        match self.doors.get(worker) {
-            Some(door) => door.deliver(arrival),
+        match self.inboxes.get(worker) {
+            Some(inbox) => inbox.deliver(arrival),
             None => Err(arrival),
         }
     }

@@ -1,4 +1,4 @@
-//! What requests that have come will look at is asked for before they are worked on.
+//! Prefetch: the cache lines of the documents of pipelined requests are loaded before the requests run.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use wire::{Decoded, Feature, Magic};
 use crate::key::StoredKey;
 use crate::session::Session;
 
-/// A document by where it is.
-type Foreseen<'a> = (VbId, StoredKey<'a>);
+/// vBucket and key of a document.
+type DocumentLocation<'a> = (VbId, StoredKey<'a>);
 
 /// Requests that are looked at together: their documents must still be in the nearest cache when
 /// the last of them is worked on.
 const TOGETHER: usize = 8;
 
 impl Session {
-    /// Asks for the memory of the documents of the first requests of `input`, unless there is
-    /// only one. Gives the length of the requests that it looked at.
-    pub(super) fn foresee(&self, input: &[u8]) -> usize {
+    /// Prefetches the documents of the first requests of `input`, unless there is only one.
+    /// Returns the length of these requests.
+    pub(super) fn prefetch_documents(&self, input: &[u8]) -> usize {
         let mut documents = [const { None }; TOGETHER];
         let mut looked_at = 0;
         let mut count = 0;
@@ -34,14 +34,14 @@ impl Session {
         if count > 1
             && let Some(served) = &self.bucket
         {
-            foresee(served, &documents);
+            prefetch(served, &documents);
         }
         looked_at
     }
 
     /// The same for the first request of each of several conversations, of which those count that
     /// are about the first one's bucket. Looks at no more than [`TOGETHER`].
-    pub fn foresee_first<'a>(inputs: impl Iterator<Item = (&'a Self, &'a [u8])>) {
+    pub fn prefetch_first_documents<'a>(inputs: impl Iterator<Item = (&'a Self, &'a [u8])>) {
         let mut documents = [const { None }; TOGETHER];
         let mut bucket: Option<&Arc<ServedBucket>> = None;
         for (place, (session, input)) in documents.iter_mut().zip(inputs) {
@@ -55,13 +55,13 @@ impl Session {
             }
         }
         if let Some(served) = bucket {
-            foresee(served, &documents);
+            prefetch(served, &documents);
         }
     }
 
     /// The document that the first request of `input` is about, if it is about one, and the
     /// request's length; `None` if it is no whole request.
-    fn first_document<'a>(&self, input: &'a [u8]) -> Option<(Option<Foreseen<'a>>, usize)> {
+    fn first_document<'a>(&self, input: &'a [u8]) -> Option<(Option<DocumentLocation<'a>>, usize)> {
         let Ok(Decoded::Frame { frame, consumed }) = wire::decode(input, self.limits()) else {
             return None;
         };
@@ -78,8 +78,8 @@ impl Session {
     }
 }
 
-fn foresee(served: &ServedBucket, documents: &[Option<Foreseen<'_>>]) {
+fn prefetch(served: &ServedBucket, documents: &[Option<DocumentLocation<'_>>]) {
     let documents = documents.iter().flatten();
-    let documents = documents.map(|(vb, key): &Foreseen<'_>| (*vb, key.bytes()));
+    let documents = documents.map(|(vb, key): &DocumentLocation<'_>| (*vb, key.bytes()));
     served.bucket.foresee(&documents);
 }

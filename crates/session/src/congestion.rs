@@ -1,7 +1,7 @@
-//! Large answers wait while connections hold much altogether.
+//! Back-pressure: large answers are deferred while the total of buffered output exceeds its limit.
 //!
-//! Nobody knows how large an answer is before it is made. So what may be large is looked at
-//! first, but only then: while there is room, this costs a comparison in each turn.
+//! The size of an answer is not known before it is made. So a command that may have a large answer
+//! reads the document's size first. Without congestion this costs one comparison in each turn.
 
 use std::time::Duration;
 
@@ -13,50 +13,50 @@ use wire::{Frame, Magic, Opcode, Status};
 
 use super::Refusal;
 use crate::commands::find;
-use crate::done::Done;
 use crate::key::StoredKey;
+use crate::outcome::CommandOutcome;
 use crate::park::Park;
 use crate::session::Session;
 
-/// How often a request that waits for others to hold less looks again.
-pub(super) const LOOK: Duration = Duration::from_millis(50);
+/// Interval at which a deferred request is tried again.
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How much connections hold.
+/// How much all connections hold, against the limit of [`Buffers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Crowd {
-    Little,
-    /// Large answers wait.
-    Much,
-    /// Everything waits.
+pub(super) enum Congestion {
+    None,
+    /// Large answers are deferred.
+    High,
+    /// All answers are deferred.
     Full,
 }
 
-impl Crowd {
+impl Congestion {
     pub(super) fn of(buffers: &Buffers, bucket: Option<&ServedBucket>) -> Self {
         if !buffers.is_crowded() {
             match bucket {
-                Some(served) if served.bucket.memory().is_transit_crowded() => Self::Much,
-                _ => Self::Little,
+                Some(served) if served.bucket.memory().is_transit_crowded() => Self::High,
+                _ => Self::None,
             }
         } else if buffers.is_full() {
             Self::Full
         } else {
-            Self::Much
+            Self::High
         }
     }
 }
 
 impl Session {
-    /// [`Session::execute`] while connections hold much: a large answer waits.
-    pub(super) fn execute_in_crowd(
+    /// [`Session::execute`] under congestion: a large answer is deferred.
+    pub(super) fn execute_under_congestion(
         &mut self,
         frame: &Frame<'_>,
         now: Now,
         output: &mut Vec<u8>,
-    ) -> Done {
-        match self.held_back(frame, now) {
+    ) -> CommandOutcome {
+        match self.must_defer(frame, now) {
             Ok(false) => self.execute(frame, now, output),
-            Ok(true) => Done::Parked(LOOK),
+            Ok(true) => CommandOutcome::Parked(RETRY_INTERVAL),
             Err(refusal) => self.refuse(frame, refusal, now, output),
         }
     }
@@ -104,8 +104,8 @@ impl Session {
     }
 
     /// Whether the request has to wait before it is run; an error once it has waited enough.
-    pub(super) fn held_back(&mut self, frame: &Frame<'_>, now: Now) -> Result<bool, Refusal> {
-        if !self.is_authenticated() || !self.answers_much(frame, now) {
+    pub(super) fn must_defer(&mut self, frame: &Frame<'_>, now: Now) -> Result<bool, Refusal> {
+        if !self.is_authenticated() || !self.has_large_response(frame, now) {
             return Ok(false);
         }
         let since_ns = now.mono_ns;
@@ -119,7 +119,7 @@ impl Session {
     }
 
     /// Whether the answer may hold a large part of a document.
-    fn answers_much(&self, frame: &Frame<'_>, now: Now) -> bool {
+    fn has_large_response(&self, frame: &Frame<'_>, now: Now) -> bool {
         let replica = frame.header.opcode == Opcode::GET_REPLICA;
         let sends = find(frame.header.opcode).is_some_and(|row| row.sends_documents);
         if !sends {

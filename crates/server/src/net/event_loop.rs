@@ -1,7 +1,8 @@
-//! The rounds of a thread that serves connections: what is ready, then all of it, then again.
+//! The event loop of a thread that serves connections: polls what is ready, then serves all of it.
+//! One pass is a round.
 //!
 //! Requests of different connections are worked on in groups: all are read, the documents of all
-//! are asked for, all are run, all are answered. So waits for memory overlap, and a client that
+//! are prefetched, all are run, all are answered. So waits for memory overlap, and a client that
 //! has many connections is woken once for several answers.
 
 use std::cmp::Reverse;
@@ -17,8 +18,8 @@ use prefetch_index::prefetch_index;
 use registry::{Bell, HeldBells, Ring};
 use session::{Received, Session};
 
-use super::connection::{Arrival, Connection, Home, READ_BYTES, Scratch, Step};
-use super::inbox::{ALARM, Inbox, Letters};
+use super::connection::{Arrival, Connection, READ_BYTES, Scratch, TurnResult, WorkerContext};
+use super::inbox::{ALARM, Inbox, Messages};
 use super::state::NetState;
 
 /// Events taken from the system at once.
@@ -34,10 +35,10 @@ const ANSWERS_BYTES: usize = 64 << 10;
 /// next request has often come by then, and a sleep less is worth more than the look.
 const FEW_CONNECTIONS: usize = 128;
 
-/// Waits shorter than that are no business of the system's, which counts in milliseconds.
+/// Waits shorter than that are slept: `poll` counts in milliseconds.
 const SHORT: Duration = Duration::from_millis(1);
-/// How long nobody is heard at most while one who rests is waited for.
-const DOZE: Duration = Duration::from_micros(100);
+/// Longest sleep without polling sockets while a backed-off connection's timer is pending.
+const MAX_SLEEP_WITHOUT_POLLING: Duration = Duration::from_micros(100);
 
 struct Seat {
     connection: Connection<mio::net::TcpStream>,
@@ -61,13 +62,13 @@ struct Answered {
 }
 
 /// One thread's connections, and what it waits with.
-pub(super) struct Rounds {
+pub(super) struct EventLoop {
     node: Arc<NetState>,
-    home: Home,
+    context: WorkerContext,
     poll: Poll,
     events: Events,
     inbox: Arc<Inbox<Arrival>>,
-    letters: Letters<Arrival>,
+    messages: Messages<Arrival>,
     seats: Vec<Option<Box<Seat>>>,
     free: Vec<usize>,
     ready: VecDeque<usize>,
@@ -80,20 +81,20 @@ pub(super) struct Rounds {
     scratch: Scratch,
 }
 
-impl Rounds {
+impl EventLoop {
     pub(super) fn new(
         node: Arc<NetState>,
-        home: Home,
+        context: WorkerContext,
         poll: Poll,
         inbox: Arc<Inbox<Arrival>>,
     ) -> Self {
         Self {
             node,
-            home,
+            context,
             poll,
             events: Events::with_capacity(EVENTS),
             inbox,
-            letters: Letters::default(),
+            messages: Messages::default(),
             seats: Vec::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
@@ -109,8 +110,8 @@ impl Rounds {
     pub(super) fn run(mut self) {
         let mut worked = false;
         loop {
-            self.read_letters();
-            if self.letters.closed && self.is_empty() {
+            self.read_messages();
+            if self.messages.closed && self.is_empty() {
                 return;
             }
             worked = self.turn(worked);
@@ -122,7 +123,7 @@ impl Rounds {
         self.admit(arrival);
         let mut worked = false;
         while !self.is_empty() {
-            self.read_letters();
+            self.read_messages();
             worked = self.turn(worked);
         }
     }
@@ -132,7 +133,7 @@ impl Rounds {
     }
 
     /// Sleeps if there is nothing to do; then a round, if there is. Takes whether there was one
-    /// before, and tells whether there was one now.
+    /// before, and returns whether there was one now.
     fn turn(&mut self, worked: bool) -> bool {
         if let Err(error) = self.look(worked)
             && error.kind() != io::ErrorKind::Interrupted
@@ -143,30 +144,30 @@ impl Rounds {
         self.round()
     }
 
-    fn read_letters(&mut self) {
-        let closed = self.letters.closed;
-        self.inbox.take(&mut self.letters);
-        let mut arrivals = std::mem::take(&mut self.letters.arrivals);
+    fn read_messages(&mut self) {
+        let closed = self.messages.closed;
+        self.inbox.take(&mut self.messages);
+        let mut arrivals = std::mem::take(&mut self.messages.arrivals);
         for arrival in arrivals.drain(..) {
             self.admit(arrival);
         }
-        self.letters.arrivals = arrivals;
-        if self.letters.closed && !closed {
-            // Those that arrived last were not on anybody's list when all were told.
+        self.messages.arrivals = arrivals;
+        if self.messages.closed && !closed {
+            // Connections that arrived last were not registered when all were shut down.
             for seat in self.seats.iter().flatten() {
                 seat.connection.mailbox.shut_down();
             }
         }
-        let mut rung = std::mem::take(&mut self.letters.rung);
+        let mut rung = std::mem::take(&mut self.messages.rung);
         for seat in rung.drain(..) {
             self.enqueue(seat);
         }
-        self.letters.rung = rung;
+        self.messages.rung = rung;
     }
 
     /// Gives a connection a seat, and its turn in the next round.
     fn admit(&mut self, arrival: Arrival) {
-        let Some(mut connection) = Connection::admitted(arrival, &self.node, &self.home) else {
+        let Some(mut connection) = Connection::admitted(arrival, &self.node, &self.context) else {
             return;
         };
         let seat = self.free.pop().unwrap_or_else(|| {
@@ -213,14 +214,14 @@ impl Rounds {
     fn look(&mut self, worked: bool) -> io::Result<()> {
         let few = self.seats.len() - self.free.len() <= FEW_CONNECTIONS;
         let sleeps =
-            self.has_none_ready() && !(worked && few) && self.inbox.falls_asleep(&self.letters);
+            self.has_none_ready() && !(worked && few) && self.inbox.falls_asleep(&self.messages);
         let patience = if sleeps {
             let next = self.timers.peek();
             next.map(|Reverse((at, _))| at.saturating_duration_since(Instant::now()))
         } else {
             Some(Duration::ZERO)
         };
-        let patience = patience.map(|patience| doze(patience).unwrap_or(patience));
+        let patience = patience.map(|patience| sleep_without_polling(patience).unwrap_or(patience));
         let polled = self.poll.poll(&mut self.events, patience);
         if sleeps {
             self.inbox.wakes_up();
@@ -233,9 +234,9 @@ impl Rounds {
             }
             let number = event.token().0;
             if let Some(Some(seat)) = self.seats.get_mut(number) {
-                seat.connection.heard(event);
+                seat.connection.note_event(event);
                 // Its timer comes, and until then nothing is read.
-                if !seat.connection.rests() {
+                if !seat.connection.is_backing_off() {
                     self.enqueue(number);
                 }
             }
@@ -258,38 +259,38 @@ impl Rounds {
                 && seat.timer == Some(at)
             {
                 seat.timer = None;
-                seat.connection.end_rest(now);
+                seat.connection.end_backoff(now);
                 self.enqueue(number);
             }
         }
     }
 
-    /// A turn for everybody who is ready now. False if nobody is.
+    /// A turn for each ready connection. Returns whether there was one.
     fn round(&mut self) -> bool {
         self.ready.extend(self.long.pop_front());
         let mut left = self.ready.len();
         let worked = left > 0;
         while left > 0 {
-            self.foresee_seats();
+            self.prefetch_seats();
             left -= self.gather(left);
             self.run_group();
         }
         worked
     }
 
-    /// Asks for the memory of the connections that come next.
-    fn foresee_seats(&self) {
+    /// Prefetches the memory of the connections that come next.
+    fn prefetch_seats(&self) {
         for number in self.ready.iter().take(TOGETHER) {
             if let Some(Some(seat)) = self.seats.get(*number) {
-                seat.connection.foresee();
+                seat.connection.prefetch();
                 prefetch_index(from_ref(&seat.queued), 0);
             }
         }
     }
 
     /// Reads for as many of the next `left` connections as make a group, up to one that does not just
-    /// wait for input; those that come before any member have their turn at once. Gives how many
-    /// it took off the list.
+    /// wait for input; those that come before any member have their turn at once. Returns the number
+    /// that it took off the list.
     fn gather(&mut self, left: usize) -> usize {
         let mut read = 0;
         let mut taken = 0;
@@ -298,7 +299,7 @@ impl Rounds {
                 break;
             };
             let seat = self.seats.get_mut(number).and_then(Option::as_mut);
-            let reads = seat.is_some_and(|seat| seat.connection.only_reads(&self.home));
+            let reads = seat.is_some_and(|seat| seat.connection.only_reads(&self.context));
             // Its turn may need the buffers.
             if !reads && !self.group.is_empty() {
                 break;
@@ -333,7 +334,7 @@ impl Rounds {
 
     fn run_group(&mut self) {
         let group = std::mem::take(&mut self.group);
-        self.foresee(&group);
+        self.prefetch_documents(&group);
         let held = HeldBells::hold();
         for member in &group {
             if self.scratch.output.len() >= ANSWERS_BYTES {
@@ -365,12 +366,12 @@ impl Rounds {
         self.group.clear();
     }
 
-    /// Asks for the documents of the first request of each member.
-    fn foresee(&self, group: &[Member]) {
+    /// Prefetches the documents of the first request of each member.
+    fn prefetch_documents(&self, group: &[Member]) {
         if group.len() < 2 {
             return;
         }
-        Session::foresee_first(group.iter().filter_map(|member| {
+        Session::prefetch_first_documents(group.iter().filter_map(|member| {
             let seat = self.seats.get(member.seat)?.as_ref()?;
             let input = self.scratch.input.get(member.input.clone())?;
             Some((&seat.connection.session, input))
@@ -405,22 +406,22 @@ impl Rounds {
         let Some(Some(seat)) = self.seats.get_mut(number) else {
             return;
         };
-        match seat.connection.advance(&self.home, &mut self.scratch) {
-            Ok(Step::Wait(None)) => {}
-            Ok(Step::Wait(Some(until))) => {
+        match seat.connection.advance(&self.context, &mut self.scratch) {
+            Ok(TurnResult::Wait(None)) => {}
+            Ok(TurnResult::Wait(Some(until))) => {
                 if seat.timer.is_none_or(|timer| timer > until) {
                     seat.timer = Some(until);
                     self.timers.push(Reverse((until, number)));
                 }
             }
-            Ok(Step::Again) => self.enqueue(number),
-            Ok(Step::Ended) => self.remove(number),
-            Ok(Step::Moves(place)) => {
+            Ok(TurnResult::Again) => self.enqueue(number),
+            Ok(TurnResult::Ended) => self.remove(number),
+            Ok(TurnResult::Moves(served_by)) => {
                 let Some(mut connection) = self.take(number) else {
                     return;
                 };
                 match self.poll.registry().deregister(&mut connection.stream) {
-                    Ok(()) => connection.move_to(place, &self.node, self.home.clone()),
+                    Ok(()) => connection.move_to(served_by, &self.node, self.context.clone()),
                     Err(error) => {
                         tracing::debug!(%error, "connection ended");
                         connection.end(&self.node);
@@ -452,12 +453,12 @@ impl Rounds {
     }
 }
 
-/// The system waits for whole milliseconds: what is shorter is slept for without listening, a little at a
-/// time. Gives how long to listen then.
-fn doze(patience: Duration) -> Option<Duration> {
+/// `poll` waits for whole milliseconds: a shorter wait is slept without polling, at most
+/// [`MAX_SLEEP_WITHOUT_POLLING`] at a time. Returns the time to poll after the sleep.
+fn sleep_without_polling(patience: Duration) -> Option<Duration> {
     if patience.is_zero() || patience >= SHORT {
         return None;
     }
-    std::thread::sleep(patience.min(DOZE));
+    std::thread::sleep(patience.min(MAX_SLEEP_WITHOUT_POLLING));
     Some(Duration::ZERO)
 }

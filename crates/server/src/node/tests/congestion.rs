@@ -1,4 +1,4 @@
-//! What connections hold together: half-received requests and answers that nobody reads.
+//! The total that connections hold: half-received requests and answers that are not read.
 
 use std::time::{Duration, Instant};
 
@@ -169,7 +169,7 @@ fn who_moves_nothing_of_too_much_is_closed_and_counted() {
     let node = node();
     let mut late = Client::ready(node.ports().kv);
     let deaf = crowded(&node);
-    // Far above the limit nobody is granted any time.
+    // Far above the limit no connection is granted any time.
     node.state.buffers.set_least(1);
     late.pipeline(&[get_large()]);
     assert_eq!(late.answer().ok().value.len(), LARGE_BYTES);

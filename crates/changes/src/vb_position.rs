@@ -4,7 +4,7 @@ use model::{FailoverEntry, Seqno, SnapshotRange, VbUuid};
 
 /// How far a stream of one vBucket came, in the words in which a stream is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct VbPosition {
     /// The history that it belongs to; 0 at the beginning.
     pub uuid: VbUuid,
     /// The last seqno that was received.
@@ -14,7 +14,7 @@ pub struct Place {
     pub snapshot: SnapshotRange,
 }
 
-impl Place {
+impl VbPosition {
     /// A place between two snapshots.
     #[must_use]
     pub fn at(uuid: VbUuid, seqno: Seqno) -> Self {
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_place_in_a_snapshot_stays_a_valid_request() {
-        let mut place = Place::at(VbUuid(7), Seqno(450));
+        let mut place = VbPosition::at(VbUuid(7), Seqno(450));
         assert!(place.announce(range(451, 500)));
         assert_eq!(place.snapshot, range(450, 500));
         assert!(place.reach(Seqno(460)) && !place.is_whole());
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn what_a_producer_must_not_send() {
-        let mut place = Place::at(VbUuid(7), Seqno(10));
+        let mut place = VbPosition::at(VbUuid(7), Seqno(10));
         assert!(!place.announce(range(5, 10)), "ends where it is");
         assert!(!place.announce(range(20, 15)), "descends");
         assert!(!place.reach(Seqno(11)), "no snapshot");
@@ -120,11 +120,11 @@ mod tests {
 
     #[test]
     fn a_rollback_keeps_the_history_unless_nothing_is_left() {
-        let mut place = Place::at(VbUuid(7), Seqno(600));
+        let mut place = VbPosition::at(VbUuid(7), Seqno(600));
         place.roll_back(Seqno(500));
-        assert_eq!(place, Place::at(VbUuid(7), Seqno(500)));
+        assert_eq!(place, VbPosition::at(VbUuid(7), Seqno(500)));
         place.roll_back(Seqno(0));
-        assert_eq!(place, Place::default());
+        assert_eq!(place, VbPosition::default());
     }
 
     #[test]
@@ -134,12 +134,12 @@ mod tests {
             seqno: Seqno(seqno),
         });
         let uuid = |seqno| {
-            let mut place = Place::at(VbUuid(0), Seqno(seqno));
+            let mut place = VbPosition::at(VbUuid(0), Seqno(seqno));
             place.belong(log);
             place.uuid.0
         };
         assert_eq!([uuid(0), uuid(499), uuid(500), uuid(1000)], [1, 1, 5, 9]);
-        let mut partial = Place::at(VbUuid(1), Seqno(450));
+        let mut partial = VbPosition::at(VbUuid(1), Seqno(450));
         assert!(partial.announce(range(451, 950)));
         partial.belong(log);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Whether there is room for what a peer asks for or sends, and what is held for it.
+//! Reservation of memory for large requests, and the back-off after writes.
 
 use std::io;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use registry::LARGE_BYTES;
 use session::Refusal;
 use wire::Status;
 
-use super::{Connection, Next, READ_BYTES, Scratch};
+use super::{Connection, NextAction, READ_BYTES, Scratch};
 
-/// How often it looks whether there is room. The reliever takes a few milliseconds for it.
-pub(super) const ROOM_LOOK: Duration = Duration::from_millis(5);
+/// Interval at which a reservation is tried again. The reliever takes a few milliseconds to free memory.
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 impl<S> Connection<S> {
     /// Notes how much is set aside for the peer.
@@ -22,7 +22,7 @@ impl<S> Connection<S> {
         self.held.note(bytes, self.session.bucket());
     }
 
-    /// Whether whoever would take much has to wait: connections hold too much, altogether or in this
+    /// Whether large reservations have to wait: connections hold too much, altogether or in this
     /// bucket.
     pub(super) fn is_crowded(&self) -> bool {
         let bucket = self.session.bucket();
@@ -57,7 +57,7 @@ impl Connection<TcpStream> {
             .session
             .refuse_unread(&self.backlog, why, &mut scratch.output);
         if refused {
-            self.held.leave_line();
+            self.held.leave_queue();
             self.backlog = Vec::new();
             self.send(&mut scratch.output)?;
             self.note_held();
@@ -67,22 +67,26 @@ impl Connection<TcpStream> {
 
     /// Drops what comes of a refused request, and goes on with what is behind it; `None` if nothing
     /// came.
-    pub(super) fn skip(&mut self, left: usize, scratch: &mut Scratch) -> io::Result<Option<Next>> {
+    pub(super) fn skip(
+        &mut self,
+        left: usize,
+        scratch: &mut Scratch,
+    ) -> io::Result<Option<NextAction>> {
         if self.mailbox.has_mail() {
-            return self.on_mail(Next::Skip(left), scratch).map(Some);
+            return self.on_mail(NextAction::Skip(left), scratch).map(Some);
         }
-        if !self.told.readable {
+        if !self.socket.readable {
             return Ok(None);
         }
         Ok(match self.read(&mut scratch.input, &mut scratch.sealed)? {
-            Some(0) => Some(Next::Close),
-            Some(count) if count < left => Some(Next::Skip(left - count)),
-            Some(count) if count == left => Some(Next::Read),
+            Some(0) => Some(NextAction::Close),
+            Some(count) if count < left => Some(NextAction::Skip(left - count)),
+            Some(count) if count == left => Some(NextAction::Read),
             Some(count) => {
                 scratch.input.copy_within(left..count, 0);
                 Some(self.take_input(count - left, scratch)?)
             }
-            None => self.told.readable.then_some(Next::Skip(left)),
+            None => self.socket.readable.then_some(NextAction::Skip(left)),
         })
     }
 
@@ -93,7 +97,7 @@ impl Connection<TcpStream> {
             if self.is_crowded() || patient && !self.may_take(more) {
                 return false;
             }
-            self.held.leave_line();
+            self.held.leave_queue();
             // With what may come behind the frame, so that it does not grow for that.
             self.backlog.reserve_exact(more + READ_BYTES);
             self.note_held();
@@ -106,58 +110,60 @@ impl Connection<TcpStream> {
         &mut self,
         more: usize,
         scratch: &mut Scratch,
-    ) -> io::Result<Option<Next>> {
+    ) -> io::Result<Option<NextAction>> {
         let patient = self.is_patient();
         let room = self.makes_room(more, true);
         let refused = !room && !patient && self.refuse_unread(more, scratch)?;
-        // Who cannot be refused unread is read all the same, room in the bucket or not.
+        // A request that cannot be refused unread is read all the same, without quota in the bucket.
         let goes_on = room || refused || !patient && self.makes_room(more, false);
         self.info.note_waiting(!goes_on);
         let next = if refused {
-            Next::Skip(more)
+            NextAction::Skip(more)
         } else if goes_on {
-            Next::Read
+            NextAction::Read
         } else if self.mailbox.has_mail() {
-            self.on_mail(Next::AwaitRoom(more), scratch)?
+            self.on_mail(NextAction::AwaitRoom(more), scratch)?
         } else {
             return Ok(None);
         };
-        if next != Next::AwaitRoom(more) {
+        if next != NextAction::AwaitRoom(more) {
             self.until = None;
         }
         Ok(Some(next))
     }
 
-    /// Lets others make room for what it wrote; `None` as long as it rests.
-    pub(super) fn rest_after_write(
+    /// Backs off after a write under memory pressure; `None` until the back-off is over.
+    pub(super) fn back_off_after_write(
         &mut self,
         rest: Duration,
         scratch: &mut Scratch,
-    ) -> io::Result<Option<Next>> {
+    ) -> io::Result<Option<NextAction>> {
         let now = Instant::now();
         let until = *self.until.get_or_insert(now + rest);
         let next = if now >= until {
-            Next::Read
+            NextAction::Read
         } else if self.mailbox.has_mail() {
-            self.on_mail(Next::Rest(rest), scratch)?
+            self.on_mail(NextAction::Backoff(rest), scratch)?
         } else {
             return Ok(None);
         };
-        if next != Next::Rest(rest) {
+        if next != NextAction::Backoff(rest) {
             self.until = None;
         }
         Ok(Some(next))
     }
 
-    /// Whether it rests, and waits for the end of that only.
-    pub(in crate::net) fn rests(&self) -> bool {
-        matches!(self.next, Next::Rest(_)) && self.until.is_some() && self.unsent.is_empty()
+    /// Whether it backs off, and waits for the end of that only.
+    pub(in crate::net) fn is_backing_off(&self) -> bool {
+        matches!(self.next, NextAction::Backoff(_))
+            && self.until.is_some()
+            && self.unsent.is_empty()
     }
 
-    /// Ends its rest if that is over: it just reads then, and may do so together with others.
-    pub(in crate::net) fn end_rest(&mut self, now: Instant) {
-        if self.rests() && self.until.is_some_and(|until| now >= until) {
-            self.next = Next::Read;
+    /// Ends its back-off if that is over: it just reads then, and may do so in a group.
+    pub(in crate::net) fn end_backoff(&mut self, now: Instant) {
+        if self.is_backing_off() && self.until.is_some_and(|until| now >= until) {
+            self.next = NextAction::Read;
             self.until = None;
         }
     }
@@ -166,7 +172,7 @@ impl Connection<TcpStream> {
     fn may_take(&mut self, more: usize) -> bool {
         let bucket = self.session.bucket().map(Arc::as_ref);
         let turn = match bucket {
-            Some(bucket) if more >= LARGE_BYTES => self.held.is_first_in_line(bucket),
+            Some(bucket) if more >= LARGE_BYTES => self.held.is_first_in_queue(bucket),
             _ => true,
         };
         turn && self.session.bucket_has_room(more)

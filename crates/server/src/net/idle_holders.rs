@@ -7,14 +7,14 @@ use std::time::Duration;
 use bucket::Memory;
 use registry::{ConnectionInfo, Registry};
 
-/// How often it is looked who moves nothing.
+/// Interval at which connections are checked.
 const PERIOD: Duration = Duration::from_millis(250);
 /// A connection that moves fewer bytes than this in a period stands still: 32 KiB a second.
 const MOVED_BYTES: u64 = 8 << 10;
 
-/// What is remembered of a connection while there is no room.
+/// What is remembered of a connection under congestion.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct HolderHistory {
     moved: u64,
     still: u32,
 }
@@ -84,12 +84,12 @@ impl Holder {
     }
 }
 
-/// Who is to be closed of those that hold something, so that less than the limit is held.
+/// Returns the connections to close, largest first, so that less than the limit is held.
 fn to_close(
     (mut held, limit): (usize, usize),
     granted: u32,
     mut holders: Vec<Holder>,
-    seen: &mut HashMap<u64, Seen>,
+    seen: &mut HashMap<u64, HolderHistory>,
 ) -> Vec<u64> {
     let full = held >= limit.saturating_mul(2);
     let granted = if full { 1 } else { granted };
@@ -101,7 +101,7 @@ fn to_close(
             _ => 0,
         };
         let moved = holder.moved;
-        seen.insert(holder.id, Seen { moved, still });
+        seen.insert(holder.id, HolderHistory { moved, still });
     }
     let stands = |holder: &Holder| seen[&holder.id].still >= granted && (full || !holder.waits);
     holders.retain(stands);
@@ -152,10 +152,18 @@ mod tests {
         }
         let round = 8;
         assert_eq!(look(120, round), [2], "one is enough");
-        assert_eq!(look(180, round + 1), [2, 4], "not who moves, not who waits");
+        assert_eq!(
+            look(180, round + 1),
+            [2, 4],
+            "not one that moves, not one that waits"
+        );
         assert_eq!(look(99, round + 2), [0; 0]);
         let closed = look(270, round + 3);
-        assert_eq!(closed, [5, 2, 4], "above twice the limit nobody may wait");
+        assert_eq!(
+            closed,
+            [5, 2, 4],
+            "above twice the limit waiting does not protect"
+        );
     }
 
     #[test]

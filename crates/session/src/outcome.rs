@@ -1,4 +1,4 @@
-//! How commands end, and why they are refused.
+//! Outcomes of commands, and reasons of refusals.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use wire::{InfoError, Malformed, Status};
 
 use crate::status;
 
-/// How a command ended.
+/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Done {
+pub(crate) enum CommandOutcome {
     /// It was answered, or needs no answer.
     Next,
     /// It waits: run it again once woken, or after this long.

@@ -1,0 +1,128 @@
+//! Plain words: comments and documents name the code's elements, not persons.
+//!
+//! A ratchet: each place has a number of allowed words, and the number only goes down.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::findings::Findings;
+use crate::workspace::Workspace;
+
+/// Words that name a person where the subject is an element of the code. Written in halves: this file is checked too.
+const WORDS: [&str; 7] = [
+    concat!("wh", "o"),
+    concat!("who", "ever"),
+    concat!("who", "m"),
+    concat!("no", "body"),
+    concat!("some", "body"),
+    concat!("every", "body"),
+    concat!("any", "body"),
+];
+
+/// Places that may still hold some of them, and how many at most. All others hold none.
+const ALLOWED: [(&str, usize); 3] = [("bucket", 107), ("engine", 54), ("storage", 43)];
+
+/// Compares the words of each place with the number that it may hold.
+pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
+    let mut counts: BTreeMap<String, usize> = ALLOWED
+        .iter()
+        .map(|(place, _)| ((*place).to_owned(), 0))
+        .collect();
+    for path in workspace.files(&["rs", "md"])? {
+        if let Some(place) = place_of(&path) {
+            let text = workspace.read(&path)?;
+            *counts.entry(place).or_default() += count(&text, is_code(&path));
+        }
+    }
+    let mut lower = Vec::new();
+    for (place, found) in &counts {
+        let allowed = allowed(place);
+        if *found > allowed {
+            findings.breach(format!(
+                "{place}: {found} words for persons ({}), at most {allowed}",
+                WORDS.join(", ")
+            ));
+        } else if *found < allowed {
+            lower.push(format!("{place} to {found}"));
+        }
+    }
+    let note = if lower.is_empty() {
+        String::new()
+    } else {
+        format!("; may be lowered: {}", lower.join(", "))
+    };
+    let sum: usize = counts.values().sum();
+    findings.summary(format!("{sum} words in {} places{note}", counts.len()));
+    Ok(())
+}
+
+fn allowed(place: &str) -> usize {
+    let row = ALLOWED.iter().find(|(name, _)| *name == place);
+    row.map_or(0, |(_, most)| *most)
+}
+
+/// The crate that a file is of, `docs`, or the document itself; `None` for a file that is not checked.
+fn place_of(path: &Path) -> Option<String> {
+    let name = path.to_string_lossy();
+    let parts: Vec<&str> = name.split('/').collect();
+    match parts.as_slice() {
+        ["crates", name, ..] if is_code(path) => Some((*name).to_owned()),
+        ["xtask", ..] if is_code(path) => Some("xtask".to_owned()),
+        ["docs", "log" | "adr", ..] => None,
+        ["docs", ..] => Some("docs".to_owned()),
+        [name @ ("README.md" | "ARCHITECTURE.md")] => Some((*name).to_owned()),
+        _ => None,
+    }
+}
+
+fn is_code(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "rs")
+}
+
+/// The number of forbidden words: in comments of code, in all of a document. Names of files and tests are one word.
+fn count(text: &str, code: bool) -> usize {
+    let prose = |line| if code { comment(line) } else { line };
+    let words = |line| prose(line).split(|c: char| !c.is_alphanumeric() && !"_-".contains(c));
+    text.lines()
+        .flat_map(words)
+        .filter(|word| WORDS.iter().any(|w| word.eq_ignore_ascii_case(w)))
+        .count()
+}
+
+/// The comment of a line of code, without the scheme of an address in a string.
+fn comment(line: &str) -> &str {
+    let start = line
+        .match_indices("//")
+        .find(|(at, _)| !line[..*at].ends_with(':'));
+    start.map_or("", |(at, _)| &line[at..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_counted_in_comments_and_documents() {
+        let word = WORDS[0];
+        let line = format!("let {word} = 1; // {word}, {word}le; \"{}\"", WORDS[3]);
+        assert_eq!(count(&line, true), 2);
+        assert_eq!(count(&line, false), 3);
+        assert_eq!(count(&format!("get(\"http://{word}\")"), true), 0);
+        assert_eq!(
+            count(&format!("/// N{}.\n/// fine", &WORDS[3][1..]), true),
+            1
+        );
+    }
+
+    #[test]
+    fn a_file_belongs_to_its_crate_or_to_the_documents() {
+        let place = |path: &str| place_of(Path::new(path));
+        assert_eq!(place("crates/wire/src/frame.rs").as_deref(), Some("wire"));
+        assert_eq!(place("docs/protocol/dcp.md").as_deref(), Some("docs"));
+        assert_eq!(place("README.md").as_deref(), Some("README.md"));
+        assert_eq!(place("docs/adr/0001-records.md"), None);
+        assert_eq!(place("conformance/lib/wire.rs"), None);
+    }
+}
