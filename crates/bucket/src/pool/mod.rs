@@ -323,7 +323,7 @@ impl State {
         self.threads > usize::from(!self.tasks.is_empty())
     }
 
-    /// Queues those whose time has come.
+    /// Queues the workers that are due.
     fn ripen(&mut self, now_ns: u64) {
         while let Some((at_ns, id)) = self.timers.first().copied()
             && at_ns <= now_ns

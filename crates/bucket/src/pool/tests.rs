@@ -28,7 +28,7 @@ impl Drop for Told {
     }
 }
 
-/// Waits at a gate in its first step, like one whose device hangs.
+/// Waits at a gate in its first step, as a worker does whose device hangs.
 fn hang(pool: &Pool, lane: Lane, at_gate: Sender<()>, gate: Receiver<()>) -> Handle {
     start(pool, lane, move |_| {
         at_gate.send(()).unwrap();

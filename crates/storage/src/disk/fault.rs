@@ -72,7 +72,7 @@ pub(crate) fn shortage(error: &io::Error) -> Option<ErrorKind> {
     }
 }
 
-/// Why nothing of a step was written, or that nobody knows.
+/// Why nothing of a step was written, or that this is not known.
 pub(crate) enum Unwritten {
     /// Nothing of it counts, and the journal can go on.
     Refused(fjall::Error),

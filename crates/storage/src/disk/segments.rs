@@ -14,7 +14,7 @@ pub(crate) struct NextPlace {
     pub(super) extent: u64,
 }
 
-/// Makes a file that nobody reads that of the next generation.
+/// Renames a file without readers to that of the next generation.
 ///
 /// Cost: a sync.
 pub(crate) fn recycle(file: File, old: &Path, next: &NextPlace) -> io::Result<(File, u64)> {

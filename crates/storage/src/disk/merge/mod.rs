@@ -65,7 +65,7 @@ impl Background {
     }
 }
 
-/// What the merger and those who tell it share.
+/// What the merger shares with the threads that signal it.
 pub(crate) struct Shared {
     pub(crate) tables: Tables,
     pub(crate) background: Arc<Background>,
