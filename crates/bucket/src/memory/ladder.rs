@@ -28,8 +28,6 @@ pub struct Pressure {
     pub excess: u64,
     /// The same of the checkpoints' own share.
     pub checkpoint_excess: u64,
-    /// Closed checkpoints that no cursor needs.
-    pub unreferenced: u64,
     /// Changes that every cursor has passed.
     pub expellable: u64,
     /// What only droppable cursors keep.
@@ -45,8 +43,6 @@ pub struct Pressure {
 pub enum Relief {
     /// Nothing: memory is where it should be.
     Rest,
-    /// Let go of closed checkpoints that no cursor needs.
-    RemoveClosed,
     /// Let go of changes that every cursor has passed.
     Expel,
     /// Send the reader that keeps most to the disk.
@@ -67,7 +63,6 @@ pub fn next_relief(pressure: &Pressure) -> Relief {
     let Pressure {
         excess,
         checkpoint_excess,
-        unreferenced,
         expellable,
         pinned,
         evictable,
@@ -75,8 +70,6 @@ pub fn next_relief(pressure: &Pressure) -> Relief {
     } = *pressure;
     if excess == 0 && checkpoint_excess == 0 {
         Relief::Rest
-    } else if unreferenced > 0 {
-        Relief::RemoveClosed
     } else if expellable > 0 {
         Relief::Expel
     } else if pinned > 0 && (checkpoint_excess > 0 || evictable == 0) {

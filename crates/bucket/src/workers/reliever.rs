@@ -188,7 +188,7 @@ impl<S: KvStore> Bucket<S> {
         let pressure = self.pressure(&survey, relief.tried, relief.checkpoint_goal);
         match next_relief(&pressure) {
             Relief::Rest | Relief::Stuck | Relief::AwaitFlush => return true,
-            Relief::RemoveClosed | Relief::Expel => {
+            Relief::Expel => {
                 self.expel_all();
                 relief.tried.expel = true;
             }
@@ -282,8 +282,6 @@ impl<S: KvStore> Bucket<S> {
         Pressure {
             excess: memory.used().saturating_sub(memory.relief_mark()),
             checkpoint_excess: checkpoints.saturating_sub(checkpoint_goal),
-            // Checkpoints that no cursor needs leave by themselves.
-            unreferenced: 0,
             expellable: if tried.expel { 0 } else { checkpoints },
             pinned: survey
                 .pinned
