@@ -20,6 +20,7 @@ from mcbp import (
     AUTH_CONTINUE,
     AUTH_ERROR,
     DELETE,
+    DEL_VBUCKET,
     EXISTS,
     FEATURE_JSON,
     FEATURE_SNAPPY,
@@ -28,14 +29,15 @@ from mcbp import (
     GET_ERROR_MAP,
     HELLO,
     INVALID,
-    NO_ACCESS,
     NOOP,
+    NO_ACCESS,
     SASL_AUTH,
     SASL_LIST,
     SASL_STEP,
     SEQNO_PERSISTENCE,
     SET,
     SETQ,
+    SET_VBUCKET,
     SUCCESS,
     TOO_BIG,
     Closed,
@@ -53,7 +55,6 @@ LOGIN_FLOOD_SECONDS = float(os.environ.get("LOGIN_FLOOD_SECONDS", "2"))
 FENCE = 0xFE4CE000
 SEED = int(os.environ.get("SETTEE_SEED", "1"))
 
-SET_VBUCKET, DEL_VBUCKET = 0x3D, 0x3F
 BEFORE_LOGIN = {HELLO, SASL_LIST, SASL_AUTH, SASL_STEP, GET_ERROR_MAP}
 
 

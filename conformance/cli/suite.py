@@ -344,10 +344,55 @@ def manages_collections_by_hand(world):
     lines = [line.split() for line in out.splitlines()]
     assert ["hands.left", "max-ttl", "1000"] in [[name, *more] for name, _, *more in lines if more], out
     code, out, _ = run("collections", "list", "--json", *at)
-    equal([scope["name"] for scope in json.loads(out)["scopes"]], ["_default", "hands"], "list --json")
+    equal([scope["name"] for scope in json.loads(out)["scopes"]], ["_default", "_system", "hands"], "list --json")
     equal(run("collections", "drop", "hands", *at)[0], 0, "drop")
     assert run("get", "k", "--collection", "hands.left", *at)[0] != 0, "a dropped collection"
     equal(run("collections", "drop", "hands", *at)[0], 65, "drop what is gone")
+
+
+@suite.test
+def manages_users_by_hand(world):
+    """As administrator, then as the user that was made; passwords come from files, pipes and the environment."""
+    at = ["--connect", world.connect]
+    secret = world.folder() / "secret"
+    secret.write_text("sesame\n")
+    ana = f"couchbase://ana@127.0.0.1:{world.node.kv}/default"
+    as_ana = ["--connect", ana, "--password-file", str(secret)]
+    equal(run("user", "list", *at)[:2], (0, "USER  NAME  ROLES  GROUPS\n"), "before any")
+    new = ["user", "add", "ana", "--name", "Ana", "--role", "data_reader[default]"]
+    refused([*new, *at], {DATA}, "Password is required")
+    refused([*new, "--role", "boss", "--new-password-file", str(secret), *at], {DATA}, "roles:", "boss")
+    refused([*new, "--new-password-file", "-", *at], {USAGE}, "first line is empty")
+    code, out, err = run(*new, "--new-password-file", str(secret), *at)
+    equal((code, out, err), (0, "saved ana\n", ""), "add")
+
+    equal(run("set", "read", "me", *at)[0], 0)
+    equal(run("get", "read", *as_ana)[:2], (0, "me"), "a read")
+    refused(["set", "read", "only", *as_ana], {NO_ACCESS}, "Upsert")
+    refused(["user", "list", *as_ana], {NO_ACCESS}, "Forbidden")
+
+    roles = ["--role", "data_reader[default:_default:_default]", "--role", "data_writer[default]"]
+    equal(run("user", "add", "ana", *roles, *at)[0], 0, "other roles, the same password")
+    equal(run("set", "read", "write", *as_ana)[0], 0, "a write")
+    code, out, _ = run("user", "list", *at)
+    equal((code, out.splitlines()[1].split()[0]), (0, "ana"), "list")
+    assert "data_reader[default:_default:_default],data_writer[default]" in out, out
+    equal([user["id"] for user in json.loads(run("user", "list", "--json", *at)[1])], ["ana"], "list --json")
+    assert "data_reader[bucket:scope:collection]" in run("user", "list", "--roles", *at)[1], "list --roles"
+
+    refused(["user", "passwd", "ana", *at], {USAGE}, "--new-password-file")
+    code, out, err = run("user", "passwd", "ana", "--new-password-file", "-", *at, stdin="of ana\n")
+    equal((code, out, err), (0, "changed the password of ana\n", ""), "passwd")
+    refused(["get", "read", *as_ana], {NO_ACCESS})
+    old = {"SETTEE_CONNECT_PASSWORD": "of ana"}
+    equal(run("set", "read", "still", "--connect", ana, environment=old)[0], 0, "passwd keeps the roles")
+    equal(run("user", "passwd", "--connect", ana, environment={**old, "SETTEE_NEW_PASSWORD": "sesame"})[0], 0, "one's own")
+    equal(run("get", "read", *as_ana)[:2], (0, "still"), "by the new password")
+
+    equal(run("user", "del", "ana", *at)[:2], (0, "deleted ana\n"), "del")
+    refused(["user", "del", "ana", *at], {66}, "Unknown user")
+    refused(["get", "read", *as_ana], {NO_ACCESS})
+    refused(["user", "list", "--connect", f"127.0.0.1:{world.node.kv}"], {USAGE}, "has no users")
 
 
 @suite.test
@@ -637,13 +682,13 @@ def compacts_by_hand(world):
         soon = str(int(time.time()) + 100)
         with Writer(node) as writer:
             compact(node, "--vbucket", "5", "--purge-before", soon, "--purge-up-to", "14")
-            equal(deletions.picture(), [(6, 14), (10, 0)], "up to a seqno")
+            equal(deletions.picture(), [(9, 14), (10, 0)], "up to a seqno")
             before = writer.rounds
             eventually("writes go on", lambda: writer.rounds > before)
             extras = struct.pack(">QQB7x", 0, 0, 1)
             done = deletions.connection.call(COMPACT_DB, b"", extras, vbucket=5)
             equal(done.status, SUCCESS, "COMPACT_DB")
-            equal(deletions.picture(), [(0, 20), (10, 0)], "all of a vBucket")
+            equal(deletions.picture(), [(0, 23), (10, 0)], "all of a vBucket")
         writer.check(deletions.connection)
         deletions.connection.close()
         node.stop()
@@ -654,7 +699,7 @@ def compacts_by_hand(world):
 
         def old_ones_go():
             compact(node)
-            return deletions.picture() == [(0, 20), (0, 20)]
+            return deletions.picture() == [(0, 23), (0, 23)]
 
         eventually("deletions of a second ago go", old_ones_go)
     finally:

@@ -23,10 +23,10 @@ from mcbp import (
     FEATURE_SELECT_BUCKET,
     FEATURE_XERROR,
     GET,
+    GET_COLLECTION_ID,
     NOT_FOUND,
     OBSERVE_SEQNO,
     SET,
-    STAT,
     SUCCESS,
     TEMPORARY_FAILURE,
     UNKNOWN_COLLECTION,
@@ -37,7 +37,6 @@ from mcbp import (
     vbucket_of,
 )
 
-GET_ID = 0xBB
 NAMES = [f"c{n}" for n in range(5)]
 KEYS = 40
 BATCH = 12
@@ -96,7 +95,7 @@ class Manager(threading.Thread):
         self.lives[name] = life
         manage(self.node, "POST", "/s/collections", name=name)
         life.state = PRESENT
-        reply = self.connection.call(GET_ID, b"", b"", f"s.{name}".encode())
+        reply = self.connection.call(GET_COLLECTION_ID, b"", b"", f"s.{name}".encode())
         if reply.status != SUCCESS:
             raise AssertionError(f"{name} was made and is not there: {reply!r}")
         life.id = struct.unpack(">QI", reply.extras)[1]
@@ -219,11 +218,7 @@ def check_documents(connection, life):
 
 def items(node):
     connection = log_in(node.kv)
-    connection.send(frame(STAT, b""))
-    found = None
-    while (reply := connection.receive()).key:
-        if reply.key == b"curr_items":
-            found = int(reply.value)
+    found = int(connection.stats()["curr_items"])
     connection.close()
     return found
 

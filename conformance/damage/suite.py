@@ -266,7 +266,7 @@ def run(world, place, options):
     if options.only:
         kinds = {kind: paths for kind, paths in kinds.items() if options.only in kind}
     until = time.monotonic() + options.minutes * 60 if options.minutes else None
-    counts, refusals, number, refused = collections.Counter(), collections.Counter(), 0, 0
+    counts, number, refused = collections.Counter(), 0, 0
     by_kind = collections.defaultdict(collections.Counter)
     while (number < options.count) if until is None else (time.monotonic() < until):
         # Each damage has a seed of its own, so that one can be made again alone.

@@ -12,14 +12,10 @@ import shutil
 import socket
 import ssl
 import struct
-import urllib.error
-import urllib.parse
-import urllib.request
 import zlib
-from base64 import b64encode
-from pathlib import Path
 
 from harness import Node, equal
+from manage import call, must
 from mcbp import (
     DELETE,
     FEATURE_COLLECTIONS,
@@ -29,7 +25,6 @@ from mcbp import (
     GET,
     NOT_FOUND,
     SET,
-    STAT,
     SUCCESS,
     Connection,
     collection_key,
@@ -73,40 +68,6 @@ def connect(node, bucket):
     connection = Connection(node.kv, seconds=60)
     connection.hello(FEATURE_COLLECTIONS, FEATURE_MUTATION_SEQNO, FEATURE_SELECT_BUCKET, FEATURE_XERROR)
     return connection.login(bucket=bucket)
-
-
-def http(node, method, path, **form):
-    """Status and body."""
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{node.ports['http']}{path}",
-        method=method,
-        data=urllib.parse.urlencode(form).encode() if form else None,
-        headers={"Authorization": "Basic " + b64encode(b"Administrator:password").decode()},
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as refused:
-        return refused.code, refused.read().decode()
-
-
-def must(answer):
-    status, body = answer
-    if status not in (200, 202):
-        raise AssertionError(f"{status} {body}")
-    return body
-
-
-def stats(connection, group=""):
-    connection.send(frame(STAT, group.encode()))
-    rows = {}
-    while True:
-        reply = connection.receive()
-        if reply.status != SUCCESS:
-            raise AssertionError(f"STAT {group}: {reply!r}")
-        if not reply.key:
-            return rows
-        rows[reply.key.decode()] = reply.value.decode()
 
 
 class Bucket:
@@ -159,7 +120,7 @@ class Bucket:
                 else:
                     found[collection, key] = f"status {reply.status:#x}"
         vbuckets = {}
-        for row, value in stats(connection, "vbucket-details").items():
+        for row, value in connection.stats("vbucket-details").items():
             vb, _, field = row.removeprefix("vb_").partition(":")
             if field in ("", "high_seqno", "num_items", "purge_seqno", "uuid"):
                 vbuckets.setdefault(int(vb), {})[field or "state"] = value
@@ -169,7 +130,7 @@ class Bucket:
 
 def settings_of(node, bucket):
     """What the node says of a bucket that must not change by itself."""
-    status, body = http(node, "GET", f"/pools/default/buckets/{bucket}")
+    status, _, body = call(node, "GET", f"/pools/default/buckets/{bucket}")
     if status != 200:
         return f"status {status}"
     told = json.loads(body)
@@ -179,8 +140,8 @@ def settings_of(node, bucket):
     kept = {name: told.get(name) for name in names}
     kept["quota"] = told["quota"]["rawRAM"]
     kept["flush"] = "flush" in told.get("controllers", {})
-    scopes = http(node, "GET", f"/pools/default/buckets/{bucket}/scopes")
-    kept["scopes"] = json.loads(scopes[1]) if scopes[0] == 200 else f"status {scopes[0]}"
+    status, _, scopes = call(node, "GET", f"/pools/default/buckets/{bucket}/scopes")
+    kept["scopes"] = json.loads(scopes) if status == 200 else f"status {status}"
     return kept
 
 
@@ -224,11 +185,11 @@ class World:
         if life == 0:
             for name, form in MADE.items():
                 if name != "young":
-                    must(http(node, "POST", "/pools/default/buckets", name=name, **form))
-            must(http(node, "POST", "/pools/default/buckets/shop/scopes", name="s"))
-            must(http(node, "POST", "/pools/default/buckets/shop/scopes/s/collections", name="c"))
+                    must(node, "POST", "/pools/default/buckets", name=name, **form)
+            must(node, "POST", "/pools/default/buckets/shop/scopes", name="s")
+            must(node, "POST", "/pools/default/buckets/shop/scopes/s/collections", name="c")
         if life == LIVES - 1:
-            must(http(node, "POST", "/pools/default/buckets", name="young", **MADE["young"]))
+            must(node, "POST", "/pools/default/buckets", name="young", **MADE["young"])
             self.fill(node, "young", {(0, b"y%d" % n): 300 for n in range(60)})
         default = {(0, b"k%d" % n): 24 * KIB for n in range(life * 40, life * 40 + 600)}
         default |= {(0, b"s%d" % n): 100 + n for n in range(life * 50, life * 50 + 200)}
@@ -246,7 +207,7 @@ class World:
 
     def collection(self, node):
         """The number of the collection that was made."""
-        told = json.loads(must(http(node, "GET", "/pools/default/buckets/shop/scopes")))
+        told = json.loads(must(node, "GET", "/pools/default/buckets/shop/scopes"))
         of = [c for scope in told["scopes"] for c in scope["collections"] if (scope["name"], c["name"]) == ("s", "c")]
         return int(of[0]["uid"], 16)
 
@@ -260,10 +221,10 @@ class World:
 
     def look(self, node):
         """All that a node says of the buckets."""
-        names = [told["name"] for told in json.loads(must(http(node, "GET", "/pools/default/buckets")))]
+        names = [told["name"] for told in json.loads(must(node, "GET", "/pools/default/buckets"))]
         known = [name for name in BUCKETS if name in names]
         return {
-            "node": json.loads(must(http(node, "GET", "/pools")))["uuid"],
+            "node": json.loads(must(node, "GET", "/pools"))["uuid"],
             "authority": node.trusted_by(self.data / "tls" / "ca.pem"),
             "buckets": sorted(names),
             "settings": {name: settings_of(node, name) for name in known},

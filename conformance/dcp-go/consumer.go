@@ -275,10 +275,29 @@ func (s *stream) unexpected(what string) {
 	s.consumer.on(s, func(*vbucketView) error { return errors.New("an unexpected " + what) })
 }
 
-func (s *stream) CreateCollection(gocbcore.DcpCollectionCreation) { s.unexpected("collection event") }
+// systemScope is the number of the scope _system.
+const systemScope = 8
+
+// CreateScope takes the beginning of the system's scope, which every bucket has.
+func (s *stream) CreateScope(c gocbcore.DcpScopeCreation) {
+	if string(c.Key) != "_system" {
+		s.unexpected("scope event")
+		return
+	}
+	s.SeqNoAdvanced(gocbcore.DcpSeqNoAdvanced{VbID: c.VbID, SeqNo: c.SeqNo})
+}
+
+// CreateCollection takes the beginnings of the system's collections.
+func (s *stream) CreateCollection(c gocbcore.DcpCollectionCreation) {
+	if c.ScopeID != systemScope {
+		s.unexpected("collection event")
+		return
+	}
+	s.SeqNoAdvanced(gocbcore.DcpSeqNoAdvanced{VbID: c.VbID, SeqNo: c.SeqNo})
+}
+
 func (s *stream) DeleteCollection(gocbcore.DcpCollectionDeletion) { s.unexpected("collection event") }
 func (s *stream) FlushCollection(gocbcore.DcpCollectionFlush)     { s.unexpected("collection event") }
-func (s *stream) CreateScope(gocbcore.DcpScopeCreation)           { s.unexpected("scope event") }
 func (s *stream) DeleteScope(gocbcore.DcpScopeDeletion)           { s.unexpected("scope event") }
 func (s *stream) ModifyCollection(gocbcore.DcpCollectionModification) {
 	s.unexpected("collection event")

@@ -14,6 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from harness import Node, Suite, binary, equal, eventually
+from manage import must
 from mcbp import (
     FEATURE_MUTATION_SEQNO,
     FEATURE_SELECT_BUCKET,
@@ -21,6 +22,7 @@ from mcbp import (
     GET,
     NOOP,
     OBSERVE_SEQNO,
+    OUT_OF_MEMORY,
     SET,
     SUCCESS,
     TEMPORARY_FAILURE,
@@ -33,7 +35,6 @@ suite = Suite("diskfull")
 MIB = 1024 * 1024
 DISK_MIB, FILLER_MIB, QUOTA_MIB = 224, 200, 32
 VALUE_BYTES = 64 * 1024
-OUT_OF_MEMORY = 0x82
 
 
 class SmallDisk(Node):
@@ -82,6 +83,7 @@ class World:
 
     def __init__(self):
         self.node = SmallDisk("--bucket", f"default:{QUOTA_MIB}").start().ready()
+        must(self.node, "POST", "/settings/audit", auditdEnabled="true", disabled="")
         self.connection = self.connect()
         self.written = {}
 
@@ -107,6 +109,10 @@ class World:
         )
         equal(reply.status, SUCCESS)
         return struct.unpack_from(">BHQQQ", reply.value)[3] >= seqno
+
+    def dropped(self):
+        """Events that were not recorded."""
+        return int(self.connection.stats("audit")["dropped_events"])
 
     def check_all(self):
         for key, (value, *_) in self.written.items():
@@ -146,6 +152,27 @@ def writes_on_to_the_memory_limit(world):
 def reads_go_on(world):
     world.check_all()
     equal(world.connection.call(NOOP).status, SUCCESS)
+
+
+@suite.test
+def events_of_audits_are_dropped_and_counted(world):
+    """The log lies on the same disk. What is left of that is taken, too, and given back."""
+    rest = f"{world.node.data}/.rest"
+    world.node.inside("dd", "if=/dev/zero", f"of={rest}", "bs=4k")
+    before = world.dropped()
+
+    def some_are_dropped():
+        world.check_all()
+        return world.dropped() > before
+
+    eventually("events are dropped", some_are_dropped, seconds=30)
+    assert world.node.inside("rm", rest), "there is nothing to remove"
+
+    def is_recorded():
+        world.check_all()
+        return world.node.inside("grep", "-q", "document read", f"{world.node.data}/audit/current-audit.log")
+
+    eventually("events are recorded again", is_recorded, seconds=30)
 
 
 @suite.test

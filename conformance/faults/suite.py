@@ -22,17 +22,23 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
-from harness import Node, Suite, binary, equal, eventually
+from harness import START_SECONDS, Node, Suite, binary, equal, eventually
 from manage import call, manage
 from mcbp import (
+    DELETE,
+    FEATURE_ALT_REQUEST,
     FEATURE_MUTATION_SEQNO,
     FEATURE_SELECT_BUCKET,
+    FEATURE_SYNC_REPLICATION,
+    FEATURE_UNORDERED,
     FEATURE_XERROR,
     GET,
     NOT_FOUND,
+    OUT_OF_MEMORY,
     SET,
-    STAT,
     SUCCESS,
+    SYNC_WRITE_AMBIGUOUS,
+    SYNC_WRITE_IN_PROGRESS,
     TEMPORARY_FAILURE,
     Closed,
     Connection,
@@ -42,9 +48,6 @@ from mcbp import (
 )
 
 suite = Suite("faults")
-DELETE, OUT_OF_MEMORY = 0x04, 0x82
-SYNC_WRITE_IN_PROGRESS, SYNC_WRITE_AMBIGUOUS = 0xA2, 0xA3
-FEATURE_UNORDERED, FEATURE_ALT_REQUEST, FEATURE_SYNC_REPLICATION = 0x0E, 0x10, 0x11
 TIMEOUT_MS = 400
 ON_ACTIVE = bytes([0x13, 2]) + TIMEOUT_MS.to_bytes(2, "big")
 PATIENT = bytes([0x13, 2]) + (5_000).to_bytes(2, "big")
@@ -88,9 +91,10 @@ class Faulty(Node):
             file.seek(place * 8)
             file.write(struct.pack("=q", number))
 
-    def heal(self):
-        """From the next start on the disk is a good one."""
-        self.plan = None
+    def restart_healed(self, seconds=START_SECONDS):
+        """Starts the node anew, on other ports and a good disk."""
+        self.plan, self.ports = None, {}
+        return self.start(seconds).ready()
 
 
 class Writer:
@@ -155,15 +159,7 @@ class Writer:
                 raise AssertionError(
                     f"{key!r}: found {seen} (version {newest}), answered was {self.least[key]}"
                 )
-        connection.send(frame(STAT))
-        items = None
-        while True:
-            row = connection.receive()
-            if not row.key:
-                break
-            if row.key == b"curr_items":
-                items = int(row.value)
-        equal(items, found, "documents that are counted")
+        equal(int(connection.stats()["curr_items"]), found, "documents that are counted")
         connection.close()
 
 
@@ -226,8 +222,7 @@ class World:
         self.writes, self.syncs = node.operations()
         equal(end(node), 0, "exit code of a life without faults")
         assert self.writes > 20 and self.syncs > 10, "the shim sees nothing"
-        node.heal()
-        node.start().ready()
+        node.restart_healed()
         writer.check(node)
         node.close()
         print(f"     a life without faults makes {self.writes} writes and {self.syncs} syncs")
@@ -241,7 +236,7 @@ def attempt(world, number, plan):
     """One life with a fault, and what is left of it."""
     chance = random.Random(SEED + number)
     node, writer = Faulty(world.shim), Writer()
-    try:
+    with node.watched(plan):
         node.plan = plan
         refused = life(node, writer, chance)
         code = end(node)
@@ -249,9 +244,7 @@ def attempt(world, number, plan):
         assert code not in (-6, -11, 134, 139), f"it crashed with {code}:\n{node.tail()}"
         if refused and plan["KIND"] in ("full", "error"):
             assert "settee:" in node.tail(), f"it did not say why it refused:\n{node.tail()}"
-        node.heal()
-        node.ports = {}
-        node.start().ready()
+        node.restart_healed()
         writer.check(node)
         # And it goes on.
         connection = writer.connect(node)
@@ -259,12 +252,6 @@ def attempt(world, number, plan):
         eventually("writes are durable", durable)
         connection.close()
         node.stop()
-    except AssertionError as error:
-        raise AssertionError(f"{plan}: {error}\n{node.tail()}") from None
-    finally:
-        end(node)
-        node.process = None
-        node.close()
 
 
 def attempts(world, kind, ops, **more):
@@ -361,16 +348,8 @@ class Flood:
 
 def stats(node):
     connection = Writer().connect(node)
-    rows = stats_over(connection)
+    rows = connection.stats()
     connection.close()
-    return rows
-
-
-def stats_over(connection):
-    connection.send(frame(STAT))
-    rows = {}
-    while (row := connection.receive()).key:
-        rows[row.key.decode()] = row.value.decode()
     return rows
 
 
@@ -378,7 +357,7 @@ def merges_fail(world, plan):
     """Merges fail under load, for a while: nothing else does, then nothing at all."""
     node, flood = Faulty(world.shim), Flood()
     node.plan = {"FILES": "/db/keyspaces/1/tables", **plan}
-    try:
+    with node.watched(plan):
         node.start().ready()
         node.switch(1)
         connection = flood.connect(node)
@@ -402,16 +381,8 @@ def merges_fail(world, plan):
         equal(flood.round(connection), len(flood.KEYS), "durable after it")
         connection.close()
         end(node)
-        node.heal()
-        node.ports = {}
-        node.start().ready()
+        node.restart_healed()
         flood.check(node)
-    except AssertionError as error:
-        raise AssertionError(f"{plan}: {error}\n{node.tail()}") from None
-    finally:
-        end(node)
-        node.process = None
-        node.close()
 
 
 @suite.test
@@ -434,7 +405,7 @@ def every_fiftieth_read_fails_under_load(world):
     """Of any file: commits may be refused for a while, and go on when reads succeed again."""
     node, flood = Faulty(world.shim), Flood()
     node.plan = {"OPS": "read", "KIND": "error", "EVERY": 50}
-    try:
+    with node.watched():
         node.start().ready()
         node.switch(1)
         connection = flood.connect(node)
@@ -452,23 +423,15 @@ def every_fiftieth_read_fails_under_load(world):
         eventually("writes are durable again", durable, seconds=40)
         connection.close()
         end(node)
-        node.heal()
-        node.ports = {}
-        node.start().ready()
+        node.restart_healed()
         flood.check(node)
-    except AssertionError as error:
-        raise AssertionError(f"{error}\n{node.tail()}") from None
-    finally:
-        end(node)
-        node.process = None
-        node.close()
 
 
 @suite.test
 def a_bucket_is_emptied_with_few_syncs(world):
     """However many of its vBuckets hold something: nothing, the collections alone, documents."""
     node, bucket = Faulty(world.shim), "/pools/default/buckets/default"
-    try:
+    with node.watched():
         node.start().ready()
         equal(call(node, "POST", bucket, flushEnabled="1")[0], 200, "flushing allowed")
         manage(node, "POST", "", name="shop")
@@ -484,10 +447,6 @@ def a_bucket_is_emptied_with_few_syncs(world):
             equal(call(node, "POST", f"{bucket}/controller/doFlush")[0], 200, "flushed")
             made = node.operations()[1] - before
             assert made <= 10, f"{made} syncs, documents: {full}"
-    finally:
-        end(node)
-        node.process = None
-        node.close()
 
 
 if __name__ == "__main__":

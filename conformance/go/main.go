@@ -58,7 +58,7 @@ func newWorld() (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := connect(n, "password")
+	cluster, err := connect(n, "Administrator", "password")
 	if err != nil {
 		return nil, errors.Join(err, n.stop())
 	}
@@ -66,14 +66,14 @@ func newWorld() (*world, error) {
 	return &world{n, cluster, bucket, bucket.DefaultCollection()}, nil
 }
 
-func connect(n *node, password string) (*gocb.Cluster, error) {
+func connect(n *node, user, password string) (*gocb.Cluster, error) {
 	scheme := "couchbase"
 	if overTLS {
 		scheme = "couchbases"
 	}
 	return gocb.Connect(fmt.Sprintf("%s://127.0.0.1:%d", scheme, n.sdkPort()), gocb.ClusterOptions{
 		SecurityConfig: gocb.SecurityConfig{TLSRootCAs: n.authority()},
-		Authenticator:  gocb.PasswordAuthenticator{Username: "Administrator", Password: password},
+		Authenticator:  gocb.PasswordAuthenticator{Username: user, Password: password},
 		TimeoutsConfig: gocb.TimeoutsConfig{KVTimeout: 10 * time.Second},
 	})
 }
@@ -102,6 +102,7 @@ var tests = []test{
 		must(w.bucket.WaitUntilReady(10*time.Second, options), "wait until ready")
 	}},
 	{"tells_who_there_is", tellsWhoThereIs},
+	{"users_may_do_what_their_roles_say", managesUsers},
 	{"manages_scopes_and_collections", managesCollections},
 	{"changes_the_ttl_of_a_collection", changesTheTTL},
 	{"writes_and_reads", func(w *world) {
@@ -214,7 +215,7 @@ var tests = []test{
 		refused(err, "251 bytes", gocb.ErrInvalidArgument)
 	}},
 	{"refuses_a_wrong_password", func(w *world) {
-		other, err := connect(w.node, "wrong")
+		other, err := connect(w.node, "Administrator", "wrong")
 		must(err, "connect is lazy")
 		defer other.Close(nil)
 		err = other.Bucket("default").WaitUntilReady(2*time.Second, &gocb.WaitUntilReadyOptions{
@@ -224,7 +225,7 @@ var tests = []test{
 		refused(err, "wait until ready", gocb.ErrAuthenticationFailure, gocb.ErrUnambiguousTimeout)
 	}},
 	{"refuses_a_wrong_bucket", func(w *world) {
-		other := must1(connect(w.node, "password"))
+		other := must1(connect(w.node, "Administrator", "password"))
 		defer other.Close(nil)
 		options := &gocb.GetOptions{Timeout: 2 * time.Second}
 		_, err := other.Bucket("no-such-bucket").DefaultCollection().Get("x", options)

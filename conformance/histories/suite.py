@@ -20,17 +20,34 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from harness import Node, Suite, equal, eventually
 from linear import Op, linearizable
-from mcbp import DELETE, EXISTS, GET, NOT_FOUND, REPLACE, SET, SUCCESS, Closed, Connection
+from mcbp import (
+    DELETE,
+    EXISTS,
+    FEATURE_ALT_REQUEST,
+    FEATURE_SYNC_REPLICATION,
+    GET,
+    NOT_FOUND,
+    NOT_MY_VBUCKET,
+    REPLACE,
+    SET,
+    SUCCESS,
+    SYNC_WRITE_AMBIGUOUS,
+    SYNC_WRITE_IN_PROGRESS,
+    TEMPORARY_FAILURE,
+    Closed,
+    Connection,
+)
 from mcbp import frame, key_call, vbucket_of
 from mcbp import FEATURE_MUTATION_SEQNO, FEATURE_SELECT_BUCKET, FEATURE_XERROR
 from pair import Apart, Pair, log_in, promote
 
 INCREMENT = 0x05
 CLIENTS = 5
-NOT_MY_VBUCKET, TEMPORARY, IN_PROGRESS, IN_RECOMMIT, AMBIGUOUS = 0x07, 0x86, 0xA2, 0xA4, 0xA3
+SYNC_WRITE_RECOMMIT_IN_PROGRESS = 0xA4
 # With these nothing happened, and nothing will.
-REFUSED = (NOT_MY_VBUCKET, TEMPORARY, IN_PROGRESS, IN_RECOMMIT)
-FEATURES = (FEATURE_MUTATION_SEQNO, FEATURE_XERROR, FEATURE_SELECT_BUCKET, 0x10, 0x11)  # framing, durable writes
+REFUSED = (NOT_MY_VBUCKET, TEMPORARY_FAILURE, SYNC_WRITE_IN_PROGRESS, SYNC_WRITE_RECOMMIT_IN_PROGRESS)
+FEATURES = (FEATURE_MUTATION_SEQNO, FEATURE_XERROR, FEATURE_SELECT_BUCKET,
+            FEATURE_ALT_REQUEST, FEATURE_SYNC_REPLICATION)  # fmt: skip
 # Of each key, so many operations on average; several keys are in use at the same time.
 OPS_OF_A_KEY = 40
 KEYS_AT_ONCE = 4
@@ -191,7 +208,7 @@ class Crowd(threading.Thread):
         equal(reply.opaque, self.sent[number], "opaque")
         if reply.status == SUCCESS:
             self.done[number] = self.sent[number]
-        elif reply.status == AMBIGUOUS:
+        elif reply.status == SYNC_WRITE_AMBIGUOUS:
             self.ambiguous += 1
         elif reply.status not in REFUSED:
             raise AssertionError(f"{reply!r}")

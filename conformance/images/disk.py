@@ -233,21 +233,33 @@ class Disk:
             else:
                 write_file(path, *node.draw(how[1], chance))
 
-    def differences(self, folder=None, path=None):
-        """What the directory has and the record does not tell: a kill came between doing and telling."""
+    def complete(self):
+        """Does what the directory has and the record does not tell: a kill came between doing and telling."""
+        for one in self._differences():
+            self.apply(*one)
+            yield one
+
+    def _differences(self, folder=None, path=None):
         folder, path = folder or self.root, path or self.root_path
         found = {entry.name: entry for entry in os.scandir(path)}
-        for name in [name for name in folder.names if name not in found]:
-            yield ("d" if isinstance(folder.names[name], Folder) else "u"), f"{path}/{name}", 0, 0, b""
+        gone = {name: node for name, node in folder.names.items() if name not in found}
+        for name, entry in found.items():
+            # Inodes are used again: a node that lies in no directory any more is another one.
+            known = self.nodes.get(entry.inode())
+            same = known is not None and isinstance(known, Folder) == entry.is_dir()
+            before = next((old for old, node in gone.items() if same and node is known), None)
+            if before is not None:
+                del gone[before]
+                yield "r", f"{path}/{before}", entry.path, 0, 0, b""
+        for name, node in gone.items():
+            yield ("d" if isinstance(node, Folder) else "u"), f"{path}/{name}", "", 0, 0, b""
         for name, entry in found.items():
             node, inode = folder.names.get(name), entry.inode()
             if node is None or self.nodes.get(inode) is not node:
-                known = self.nodes.get(inode)
-                assert known is None, f"{entry.path} was renamed and the record does not tell"
-                yield ("m" if entry.is_dir() else "c"), entry.path, inode, 0, b""
+                yield ("m" if entry.is_dir() else "c"), entry.path, "", inode, 0, b""
                 node = folder.names[name]
             if entry.is_dir():
-                yield from self.differences(node, entry.path)
+                yield from self._differences(node, entry.path)
             else:
                 yield from file_differences(node, entry.path, inode)
 
@@ -257,9 +269,9 @@ def file_differences(node, path, inode):
     for number in range(-(-len(content) // PAGE)):
         piece = content[number * PAGE : (number + 1) * PAGE]
         if node.pages.get(number, ZEROS)[: len(piece)] != piece:
-            yield "w", path, inode, number * PAGE, piece
+            yield "w", path, "", inode, number * PAGE, piece
     if node.size != len(content):
-        yield "t", path, inode, len(content), b""
+        yield "t", path, "", inode, len(content), b""
 
 
 def write_file(path, pages, size):
@@ -291,7 +303,7 @@ def records(path, start=0):
             yield start, (chr(operation), path, second, inode, at, data)
 
 
-def record(operation, path, inode, at, data):
+def record(operation, path, second, inode, at, data):
     """One as the file has it."""
-    name = path.encode()
-    return HEAD.pack(ord(operation), len(name), 0, inode, at, len(data)) + name + data
+    names = [name.encode() for name in (path, second)]
+    return HEAD.pack(ord(operation), *map(len, names), inode, at, len(data)) + b"".join(names) + data

@@ -4,19 +4,26 @@ import json
 import random
 import struct
 import threading
-import urllib.error
-import urllib.parse
-import urllib.request
-from base64 import b64encode
 
+from manage import call
 from mcbp import (
+    DELETE,
+    DEL_VBUCKET,
+    FEATURE_ALT_REQUEST,
     FEATURE_MUTATION_SEQNO,
     FEATURE_SELECT_BUCKET,
+    FEATURE_SYNC_REPLICATION,
+    FEATURE_UNORDERED,
     FEATURE_XERROR,
     GET,
     NOT_FOUND,
+    NOT_MY_VBUCKET,
+    OUT_OF_MEMORY,
     SET,
+    SET_VBUCKET,
     SUCCESS,
+    SYNC_WRITE_AMBIGUOUS,
+    SYNC_WRITE_IN_PROGRESS,
     TEMPORARY_FAILURE,
     Closed,
     Connection,
@@ -24,9 +31,6 @@ from mcbp import (
     vbucket_of,
 )
 
-DELETE, SET_VBUCKET, DEL_VBUCKET, NOT_MY_VBUCKET, OUT_OF_MEMORY = 0x04, 0x3D, 0x3F, 0x07, 0x82
-SYNC_WRITE_IN_PROGRESS, SYNC_WRITE_AMBIGUOUS = 0xA2, 0xA3
-FEATURE_UNORDERED, FEATURE_ALT_REQUEST, FEATURE_SYNC_REPLICATION = 0x0E, 0x10, 0x11
 ACTIVE, DEAD = b"\x01", b"\x04"
 PERSIST_TO_MAJORITY = bytes([0x13, 3]) + (4_000).to_bytes(2, "big")
 SIZES = (60,) * 6 + (700,) * 6 + (5_000,) * 4 + (60_000,) * 3 + (400_000, 1_048_700)
@@ -45,21 +49,6 @@ def connect(node, bucket="default"):
     connection.hello(FEATURE_MUTATION_SEQNO, FEATURE_XERROR, FEATURE_SELECT_BUCKET,
                      FEATURE_UNORDERED, FEATURE_ALT_REQUEST, FEATURE_SYNC_REPLICATION)  # fmt: skip
     return connection.login(bucket=bucket)
-
-
-def http(node, method, path, **form):
-    """Status and body of a management request."""
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{node.ports['http']}{path}",
-        method=method,
-        data=urllib.parse.urlencode(form).encode() if form else None,
-        headers={"Authorization": "Basic " + b64encode(b"Administrator:password").decode()},
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status, answer.read()
-    except urllib.error.HTTPError as refused:
-        return refused.code, refused.read()
 
 
 class Truth:
@@ -178,7 +167,7 @@ class Load:
         coming = [self.moment(), None, there]
         comings = self.truth.comings.setdefault(name, [])
         comings.append(coming)
-        status, body = http(self.node, *request, **form)
+        status, _, body = call(self.node, *request, **form)
         assert status in (200, 202) or self.may_fail, f"{request}: {status} {body}"
         if status in (200, 202):
             coming[1] = self.moment()
@@ -237,9 +226,9 @@ def check_image(node, truth, record):
     for where, value in found(connection, truth, "default"):
         truth.check(where, value, record)
     connection.close()
-    _, body = http(node, "GET", "/pools/default/buckets/default/scopes")
+    _, _, body = call(node, "GET", "/pools/default/buckets/default/scopes")
     scopes = {("scope", scope["name"]) for scope in json.loads(body)["scopes"]}
-    _, body = http(node, "GET", "/pools/default/buckets")
+    _, _, body = call(node, "GET", "/pools/default/buckets")
     buckets = {("bucket", one["name"]) for one in json.loads(body)}
     for name in truth.comings:
         must = truth.must_be(name, record)

@@ -140,9 +140,8 @@ class Life:
         for self.read, one in records(self.node.record, self.read):
             self.disk.apply(*one)
         with self.node.record.open("ab") as file:
-            for operation, path, inode, at, data in self.disk.differences():
-                file.write(record(operation, path, inode, at, data))
-                self.disk.apply(operation, path, "", inode, at, data)
+            for one in self.disk.complete():
+                file.write(record(*one))
                 self.node.tell(0, self.node.told(0) + 1)
         self.read = self.node.record.stat().st_size
 
@@ -237,6 +236,36 @@ def draw(world, fails):
     assert not problems, f"{len(problems)} of {images} images are broken, the first: {problems[0]}"
     assert images > 10, f"{images} images only"
     assert failed > 0 or not fails, "no sync failed"
+
+
+@suite.test
+def a_record_is_completed_with_what_a_kill_hid(world):
+    place = world.place / "hidden"
+    place.mkdir()
+    disk = Disk(place, random.Random(1))
+
+    def make(name, told=True):
+        path = place / name
+        path.write_bytes(name.encode())
+        if told:
+            disk.apply("c", str(path), "", path.stat().st_ino, 0, b"")
+            disk.apply("w", str(path), "", path.stat().st_ino, 0, name.encode())
+
+    for name in ("stays", "moves", "goes", "is-replaced", "was-removed"):
+        make(name)
+    # A file system gives the inode of a file that was removed to the next one.
+    disk.apply("u", str(place / "was-removed"), "", 0, 0, b"")
+    (place / "was-removed").rename(place / "has-its-inode")
+    (place / "goes").unlink()
+    (place / "moves").rename(place / "is-replaced")
+    make("is-new", told=False)
+
+    told = [(operation, os.path.basename(path)) for operation, path, *_ in disk.complete()]
+    assert ("r", "moves") in told and ("u", "goes") in told, told
+    assert {("c", "has-its-inode"), ("c", "is-new")} <= set(told), told
+    disk.image(world.place / "whole", "all", random.Random(1))
+    whole = {entry.name: Path(entry).read_bytes() for entry in os.scandir(world.place / "whole")}
+    assert whole == {entry.name: Path(entry).read_bytes() for entry in os.scandir(place)}, whole
 
 
 @suite.test

@@ -101,6 +101,7 @@ public final class Suite {
     tests.put("runs_transactions_in_conflict", transactions::conflict);
     tests.put("cleans_up_after_lost_transactions", transactions::cleansUp);
     tests.put("manages_scopes_and_collections", this::collections);
+    tests.put("users_may_do_what_their_roles_say", new Users(node, cluster)::roles);
     tests.put("tells_about_buckets", this::buckets);
     tests.put("writes_many_at_once", this::many);
     tests.put("finds_all_after_a_restart", this::restart);
@@ -132,18 +133,18 @@ public final class Suite {
     return passed + failed == 0 ? 1 : failed;
   }
 
-  private static void equal(Object got, Object expected, String what) {
+  static void equal(Object got, Object expected, String what) {
     if (!Objects.equals(got, expected)) {
       throw new AssertionError(what + ": expected " + expected + ", got " + got);
     }
   }
 
-  private static void throwing(Class<? extends Throwable> kind, Test test) {
+  static Throwable throwing(Class<? extends Throwable> kind, Test test) {
     try {
       test.run();
     } catch (Throwable error) {
       if (kind.isInstance(error)) {
-        return;
+        return error;
       }
       throw new AssertionError("expected " + kind.getSimpleName() + ", got " + error, error);
     }

@@ -17,19 +17,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "faults"))
 
 from harness import Node, Suite, binary, equal, eventually
-from mcbp import GET, SET, SUCCESS, TEMPORARY_FAILURE, Connection, frame, key_call, vbucket_of
-from suite import (
-    ON_ACTIVE,
+from mcbp import (
+    GET,
     OUT_OF_MEMORY,
+    SET,
+    SUCCESS,
     SYNC_WRITE_AMBIGUOUS,
-    TIMEOUT_MS,
-    Faulty,
-    Flood,
-    World,
-    end,
-    stats,
-    stats_over,
+    TEMPORARY_FAILURE,
+    Connection,
+    frame,
+    key_call,
+    vbucket_of,
 )
+from suite import ON_ACTIVE, TIMEOUT_MS, Faulty, Flood, World, stats
 
 suite = Suite("lasting")
 QUOTA_MIB = 32
@@ -69,24 +69,11 @@ def processor_seconds(node):
     return (int(fields[11]) + int(fields[12])) / 100
 
 
-def of_node(node, story):
-    """Tells a story of a node; what it wrote is shown where the story ends badly."""
-    try:
-        story(node, Small())
-    except Exception as error:
-        raise AssertionError(f"{type(error).__name__}: {error}\n{node.tail()}") from error
-    finally:
-        end(node)
-        node.process = None
-        node.close()
-
-
 @suite.test
 def a_sync_hangs(world):
-    node = Faulty(world.shim, QUOTA_MIB)
+    node, small = Faulty(world.shim, QUOTA_MIB), Small()
     node.plan = {"OPS": "sync", "KIND": "hang"}
-
-    def story(node, small):
+    with node.watched():
         node.start().ready()
         connection = small.connect(node)
         eventually("writes are durable", lambda: small.whole(connection))
@@ -118,21 +105,16 @@ def a_sync_hangs(world):
         assert node.alive()
         node.switch(0)
         equal(node.process.wait(30), 0)
-        node.heal()
-        node.ports = {}
-        node.start(60).ready()
+        node.restart_healed(60)
         small.check(node)
         equal(key_call(small.connect(node), GET, b"late").status, SUCCESS)
-
-    of_node(node, story)
 
 
 @suite.test
 def a_disk_turns_read_only(world):
-    node = Faulty(world.shim)
+    node, small = Faulty(world.shim), Small()
     node.plan = {"OPS": "write", "KIND": "readonly", "EVERY": 1}
-
-    def story(node, small):
+    with node.watched():
         node.start().ready()
         connection = small.connect(node)
         eventually("writes are durable", lambda: small.whole(connection))
@@ -146,20 +128,15 @@ def a_disk_turns_read_only(world):
         node.switch(1)
         equal(plain(connection, b"late"), SUCCESS)
         assert ends(node) != 0, "it stopped with what it could not persist"
-        node.heal()
-        node.ports = {}
-        node.start().ready()
+        node.restart_healed()
         small.check(node)
-
-    of_node(node, story)
 
 
 @suite.test
 def it_is_started_on_a_read_only_disk(world):
     node = Faulty(world.shim)
     read_only = {"OPS": "write", "KIND": "readonly", "AT": 1, "COUNT": 1_000_000}
-
-    def story(node, _):
+    with node.watched():
         # A new directory, then one with documents.
         for _ in range(2):
             node.plan = read_only
@@ -174,12 +151,11 @@ def it_is_started_on_a_read_only_disk(world):
             node.start().ready()
             node.stop()
 
-    of_node(node, story)
-
 
 @suite.test
 def its_directory_is_removed(_):
-    def story(node, small):
+    node, small = Node("--bucket", "default:64"), Small()
+    with node.watched():
         node.start().ready()
         connection = small.connect(node)
         eventually("writes are durable", lambda: small.whole(connection))
@@ -193,12 +169,11 @@ def its_directory_is_removed(_):
         connection.close()
         assert ends(node) != 0, "it stopped with what it could not persist"
 
-    of_node(Node("--bucket", "default:64"), story)
-
 
 @suite.test
 def descriptors_run_out(_):
-    def story(node, small):
+    node, small = Node("--bucket", "default:64"), Small()
+    with node.watched():
         large = Large()
         node.start().ready()
         connection = small.connect(node)
@@ -215,7 +190,7 @@ def descriptors_run_out(_):
         for _ in range(2):
             large.round(connection)
         equal(small.round(connection), 0, "durable without a journal")
-        equal(stats_over(connection)["ep_flusher_state"], "retrying")
+        equal(connection.stats()["ep_flusher_state"], "retrying")
         equal(key_call(connection, GET, small.KEYS[0]).status, SUCCESS)
         for one in crowd:
             one.close()
@@ -230,15 +205,12 @@ def descriptors_run_out(_):
         small.check(node)
         large.check(node)
 
-    of_node(Node("--bucket", "default:64"), story)
-
 
 @suite.test
 def the_time_of_day_jumps(world):
-    node = Faulty(world.shim)
+    node, small = Faulty(world.shim), Small()
     node.plan = {}
-
-    def story(node, small):
+    with node.watched():
         node.start().ready()
         connection = small.connect(node)
         hour = 3600
@@ -276,8 +248,6 @@ def the_time_of_day_jumps(world):
         small.check(node)
         write(b"a")
         assert cas[-1] > cas[-2], "after a restart, too"
-
-    of_node(node, story)
 
 
 @suite.test

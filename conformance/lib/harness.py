@@ -17,6 +17,7 @@ import tempfile
 import time
 import traceback
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 START_SECONDS = 20
@@ -237,6 +238,19 @@ class Node:
     def _status_bytes(self, name):
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(rf"{name}:\s+(\d+) kB", status).group(1)) * 1024
+
+    @contextmanager
+    def watched(self, what=""):
+        """Kills the node at the end, if it still lives, and removes it; a failure shows what it wrote last."""
+        try:
+            yield self
+        except Exception as error:
+            raise AssertionError(f"{what} {type(error).__name__}: {error}\n{self.tail()}") from error
+        finally:
+            if self.alive():
+                self.kill()
+            self.process = None
+            self.close()
 
     def tail(self, lines=30):
         """The end of what the node wrote."""

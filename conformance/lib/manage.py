@@ -1,4 +1,4 @@
-"""HTTP management of scopes and collections, without an SDK."""
+"""HTTP management of buckets, scopes and collections, without an SDK."""
 
 import urllib.error
 import urllib.parse
@@ -30,7 +30,7 @@ def call(node, method, path, body=None, **form):
         headers={"Authorization": "Basic " + b64encode(b"Administrator:password").decode()},
     )
     try:
-        with urllib.request.build_opener(_Stay).open(request, timeout=30) as answer:
+        with urllib.request.build_opener(_Stay).open(request, timeout=60) as answer:
             return answer.status, answer.headers, answer.read().decode()
     except urllib.error.HTTPError as refused:
         return refused.code, refused.headers, refused.read().decode()
@@ -38,8 +38,16 @@ def call(node, method, path, body=None, **form):
         raise ConnectionError(str(broken)) from None
 
 
+def must(node, method, path, **form):
+    """The body of a management request that must succeed."""
+    status, _, body = call(node, method, path, **form)
+    if status not in (200, 202):
+        raise AssertionError(f"{method} {path} {form}: {status} {body}")
+    return body
+
+
 def manage(node, method, path, **form):
-    """The body of a request that must succeed."""
+    """The body of a request below the scopes that must succeed."""
     status, _, body = asked(node, method, path, **form)
     if status != 200:
         raise AssertionError(f"{method} {path} {form}: {status} {body}")

@@ -12,16 +12,18 @@ SERVER_REQUEST = 0x82
 GET, SET, ADD, REPLACE, DELETE = 0x00, 0x01, 0x02, 0x03, 0x04
 NOOP, VERSION, STAT, SETQ, HELLO = 0x0A, 0x0B, 0x10, 0x11, 0x1F
 SASL_LIST, SASL_AUTH, SASL_STEP = 0x20, 0x21, 0x22
+SET_VBUCKET, DEL_VBUCKET, GET_REPLICA = 0x3D, 0x3F, 0x83
 SELECT_BUCKET, OBSERVE_SEQNO, OBSERVE, GET_FAILOVER_LOG = 0x89, 0x91, 0x92, 0x96
-SEQNO_PERSISTENCE, GET_ERROR_MAP = 0xB7, 0xFE
+SEQNO_PERSISTENCE, GET_COLLECTION_ID, GET_ERROR_MAP = 0xB7, 0xBB, 0xFE
 
-SUCCESS, NOT_FOUND, EXISTS, TOO_BIG, INVALID = 0x00, 0x01, 0x02, 0x03, 0x04
+SUCCESS, NOT_FOUND, EXISTS, TOO_BIG, INVALID, NOT_MY_VBUCKET = 0x00, 0x01, 0x02, 0x03, 0x04, 0x07
 AUTH_ERROR, AUTH_CONTINUE, NO_ACCESS = 0x20, 0x21, 0x24
-UNKNOWN_COMMAND, NOT_SUPPORTED, TEMPORARY_FAILURE = 0x81, 0x83, 0x86
-UNKNOWN_COLLECTION = 0x88
+UNKNOWN_COMMAND, OUT_OF_MEMORY, NOT_SUPPORTED, TEMPORARY_FAILURE = 0x81, 0x82, 0x83, 0x86
+UNKNOWN_COLLECTION, SYNC_WRITE_IN_PROGRESS, SYNC_WRITE_AMBIGUOUS = 0x88, 0xA2, 0xA3
 
 FEATURE_MUTATION_SEQNO, FEATURE_XERROR, FEATURE_SELECT_BUCKET = 0x04, 0x07, 0x08
-FEATURE_SNAPPY, FEATURE_JSON, FEATURE_COLLECTIONS = 0x0A, 0x0B, 0x12
+FEATURE_SNAPPY, FEATURE_JSON, FEATURE_UNORDERED = 0x0A, 0x0B, 0x0E
+FEATURE_ALT_REQUEST, FEATURE_SYNC_REPLICATION, FEATURE_COLLECTIONS = 0x10, 0x11, 0x12
 
 VBUCKETS = 1024
 
@@ -154,6 +156,18 @@ class Connection:
             if reply.status != SUCCESS:
                 raise AssertionError(f"bucket {bucket} refused: {reply!r}")
         return self
+
+    def stats(self, group=""):
+        """The rows of a group of statistics."""
+        self.send(frame(STAT, group.encode()))
+        rows = {}
+        while True:
+            reply = self.receive()
+            if reply.status != SUCCESS:
+                raise AssertionError(f"STAT {group}: {reply!r}")
+            if not reply.key:
+                return rows
+            rows[reply.key.decode()] = reply.value.decode()
 
     def close(self):
         """Closes at once."""

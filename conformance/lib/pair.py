@@ -4,15 +4,7 @@ import signal
 import subprocess
 
 from harness import Node, binary, clean_environment, equal, eventually
-from mcbp import (
-    FEATURE_MUTATION_SEQNO,
-    FEATURE_SELECT_BUCKET,
-    FEATURE_XERROR,
-    STAT,
-    SUCCESS,
-    Connection,
-    frame,
-)
+from mcbp import FEATURE_MUTATION_SEQNO, FEATURE_SELECT_BUCKET, FEATURE_XERROR, Connection
 from wire import Wire
 
 CATCH_UP_SECONDS = 60
@@ -37,15 +29,9 @@ def follower_of(node, *more, port=None):
 def stats(node, group):
     """The rows of a group."""
     connection = log_in(node)
-    connection.send(frame(STAT, group.encode()))
-    rows = {}
-    while True:
-        reply = connection.receive()
-        equal(reply.status, SUCCESS, f"status of STAT {group}")
-        if not reply.key:
-            connection.close()
-            return rows
-        rows[reply.key.decode()] = reply.value.decode()
+    rows = connection.stats(group)
+    connection.close()
+    return rows
 
 
 def high_seqnos(node):

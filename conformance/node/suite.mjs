@@ -15,11 +15,11 @@ const RAW = { transcoder: new couchbase.RawBinaryTranscoder() }
 // Characters of one, two, three and four bytes each in UTF-8.
 const UNICODE_KEY = 'k\u00fcche-\u6f22\u5b57-\u{1f6cb}'
 
-function connect(node, password = 'password') {
+function connect(node, password = 'password', username = 'Administrator') {
   const { address, ...security } = node.place
   return couchbase.connect(address, {
     ...security,
-    username: 'Administrator',
+    username,
     password,
     timeouts: { kvTimeout: 10_000, bootstrapTimeout: 4_000, connectTimeout: 4_000 },
   })
@@ -110,6 +110,48 @@ const tests = {
     await refused(() => bucket.scope('node').collection('a').get('same'), couchbase.DocumentNotFoundError)
     await manager.dropScope('node')
     await refused(() => manager.dropScope('node'), couchbase.ScopeNotFoundError)
+  },
+
+  async users_may_do_what_their_roles_say({ node, cluster, bucket }) {
+    const users = cluster.users()
+    const collections = bucket.collections()
+    await collections.createScope('office')
+    for (const name of ['open', 'closed']) {
+      await collections.createCollection(name, 'office')
+      await bucket.scope('office').collection(name).upsert('k', { in: name })
+    }
+    const place = { bucket: 'default', scope: 'office' }
+    const reader = { name: 'data_reader', collection: 'open', ...place }
+    await users.upsertGroup({ name: 'readers', description: 'They read.', roles: [reader] })
+    equal((await users.getGroup('readers')).roles[0].collection, 'open', 'role of the group')
+    if (!(await users.getRoles()).some((role) => role.name === 'data_reader')) throw new Error('no such role')
+    await users.upsertUser({ username: 'ana', password: 'secret', displayName: 'Ana', groups: ['readers'], roles: [] })
+    const ana = await users.getUser('ana')
+    equal([ana.displayName, ana.groups], ['Ana', ['readers']], 'user')
+    equal(ana.effectiveRoles.map((role) => role.name), ['data_reader'], 'roles by the group')
+
+    const other = await connect(node, 'secret', 'ana')
+    const office = other.bucket('default').scope('office')
+    const c = office.collection('open')
+    await holds(c, 'k', { in: 'open' })
+    await refused(() => c.upsert('k', {}), couchbase.AuthenticationFailureError)
+    // The SDK asks for a collection that there is not until time is out.
+    const unknown = [couchbase.UnambiguousTimeoutError, couchbase.CollectionNotFoundError]
+    await refused(() => office.collection('closed').get('k', { timeout: 500 }), ...unknown)
+
+    const roles = [{ name: 'data_writer', collection: 'open', ...place }, { name: 'data_reader', ...place }]
+    await users.upsertUser({ username: 'ana', groups: ['readers'], roles })
+    await c.upsert('k', { by: 'ana' })
+    await holds(office.collection('closed'), 'k', { in: 'closed' })
+    await other.users().changePassword('sesame')
+    await refused(() => connect(node, 'secret', 'ana'), couchbase.AuthenticationFailureError)
+    await users.dropGroup('readers')
+    await refused(() => users.getGroup('readers'), couchbase.GroupNotFoundError)
+    await users.dropUser('ana')
+    await refused(() => users.getUser('ana'), couchbase.UserNotFoundError)
+    await refused(() => c.get('k', { timeout: 500 }), couchbase.AuthenticationFailureError, ...unknown)
+    await other.close()
+    await collections.dropScope('office')
   },
 
   async inserts_once({ c }) {

@@ -1,5 +1,6 @@
 """The Couchbase Python SDK, unmodified, against a node: documents, errors, and a restart underneath."""
 
+import json
 import os
 import sys
 import time
@@ -35,6 +36,7 @@ from couchbase.exceptions import (
     DocumentExistsException,
     DocumentLockedException,
     DocumentNotFoundException,
+    GroupNotFoundException,
     InvalidArgumentException,
     PathExistsException,
     PathMismatchException,
@@ -48,7 +50,7 @@ from couchbase.exceptions import (
 from couchbase.kv_range_scan import PrefixScan, RangeScan, SamplingScan, ScanTerm
 from couchbase.management.buckets import CreateBucketSettings
 from couchbase.management.collections import CreateCollectionSettings, UpdateCollectionSettings
-from couchbase.management.users import Role, User
+from couchbase.management.users import Group, Role, User
 from couchbase.mutation_state import MutationState
 from couchbase.options import (
     ClusterOptions,
@@ -68,10 +70,12 @@ from couchbase.options import (
 from couchbase.subdocument import StoreSemantics
 from couchbase.transcoder import RawBinaryTranscoder, RawStringTranscoder
 from harness import Node, Suite, equal, eventually, raises
-from mcbp import SEQNO_PERSISTENCE, SUCCESS, Connection
+from manage import must
+from mcbp import FEATURE_XERROR, NO_ACCESS, SEQNO_PERSISTENCE, SUCCESS, Connection
 
 suite = Suite("python")
 MIB = 1024 * 1024
+AUDIT_PUT = 0x27
 VALUE_TOO_LARGE = 104
 BINARY = RawBinaryTranscoder()
 # Characters of one, two, three and four bytes each in UTF-8.
@@ -91,11 +95,11 @@ class World:
         self.node.close()
 
 
-def connect(node, password="password"):
+def connect(node, password="password", user="Administrator"):
     timeouts = ClusterTimeoutOptions(
         kv_timeout=timedelta(seconds=10), bootstrap_timeout=timedelta(seconds=4)
     )
-    login = PasswordAuthenticator("Administrator", password, cert_path=node.authority)
+    login = PasswordAuthenticator(user, password, cert_path=node.authority)
     options = ClusterOptions(login, timeout_options=timeouts)
     return Cluster.connect(node.connection_string, options)
 
@@ -553,14 +557,75 @@ def in_scope(world, scope, collection):
 
 
 @suite.test
-def users_are_refused_with_the_reason(world):
-    """There is one user; the SDK hands the reason on instead of an "internal server failure"."""
+def users_are_made_and_removed(world):
+    """With the management calls of the SDK, which hand the reason of a refusal on."""
     manager = world.cluster.users()
     equal(manager.get_all_users(), [])
-    clerk = User(username="clerk", password="secret", roles=[Role("admin")])
-    error = raises(InvalidArgumentException, lambda: manager.upsert_user(clerk))
-    assert "the administrator is the only user" in str(error), error
+    reader = Role("data_reader", bucket="default")
+    clerk = User(username="clerk", password="secret", roles=[reader])
+    manager.upsert_user(clerk)
+    found = manager.get_user("clerk")
+    equal([role.name for role in found.user.roles], ["data_reader"])
+    nobody = User(username="clerk", password="secret", roles=[Role("boss")])
+    error = raises(InvalidArgumentException, lambda: manager.upsert_user(nobody))
+    assert "unknown, malformed" in str(error), error
+    manager.drop_user("clerk")
     raises(UserNotFoundException, lambda: manager.drop_user("clerk"))
+
+
+@suite.test
+def users_may_do_what_their_roles_say(world):
+    """Roles of a user and of a group, down to a collection; what changes holds for open connections."""
+    manager = world.cluster.users()
+    make_collections(world, "office", "open", "closed")
+    place = {"bucket": "default", "scope": "office"}
+    reader = Role("data_reader", collection="open", **place)
+    manager.upsert_group(Group(name="readers", description="They read.", roles=[reader]))
+    equal(manager.get_group("readers").roles, {reader}, "roles of the group")
+    equal([group.name for group in manager.get_all_groups()], ["readers"])
+    assert {"admin", "data_reader"} <= {role.role.name for role in manager.get_roles()}
+
+    ana = User(username="ana", password="secret", display_name="Ana", groups={"readers"}, roles=[])
+    manager.upsert_user(ana)
+    found = manager.get_user("ana")
+    equal((found.user.display_name, found.user.groups), ("Ana", {"readers"}))
+    equal([(one.role, one.origins[0].type) for one in found.effective_roles], [(reader, "group")])
+    cluster = connect(world.node, "secret", "ana")
+    office = cluster.bucket("default").scope("office")
+    c = office.collection("open")
+    equal(content(c.get("k")), {"in": "open"})
+    raises(AuthenticationException, lambda: c.upsert("k", {}))
+    short = GetOptions(timeout=timedelta(milliseconds=500))
+    # The SDK asks for a collection that there is not until time is out.
+    unknown = (UnAmbiguousTimeoutException, CollectionNotFoundException)
+    raises(unknown, lambda: office.collection("closed").get("k", short))
+    error = raises(CouchbaseException, lambda: cluster.users().get_all_users())
+    assert "403" in str(error), error
+
+    ana.roles = [Role("data_writer", collection="open", **place), Role("data_reader", **place)]
+    manager.upsert_user(ana)
+    c.upsert("k", {"by": "ana"})
+    equal(content(office.collection("closed").get("k")), {"in": "closed"})
+    cluster.users().change_password("sesame")
+    raises(AuthenticationException, lambda: connect(world.node, "secret", "ana"))
+    connect(world.node, "sesame", "ana").close()
+
+    manager.drop_group("readers")
+    raises(GroupNotFoundException, lambda: manager.get_group("readers"))
+    manager.drop_user("ana")
+    raises(UserNotFoundException, lambda: manager.get_user("ana"))
+    raises((AuthenticationException, *unknown), lambda: c.get("k", short))
+    cluster.close()
+    world.cluster.bucket("default").collections().drop_scope("office")
+
+
+def make_collections(world, scope, *names):
+    """Makes a scope with collections, each with a document that tells where it is."""
+    manager = world.cluster.bucket("default").collections()
+    manager.create_scope(scope)
+    for name in names:
+        manager.create_collection(scope, name)
+        in_scope(world, scope, name).upsert("k", {"in": name})
 
 
 @suite.test
@@ -597,7 +662,8 @@ def manages_scopes_and_collections(world):
     raises(CollectionAlreadyExistsException, lambda: manager.create_collection("inventory", "hotel"))
     raises(ScopeNotFoundException, lambda: manager.create_collection("nope", "hotel"))
     scopes = {scope.name: scope for scope in manager.get_all_scopes()}
-    equal(sorted(scopes), ["_default", "inventory"])
+    equal(sorted(scopes), ["_default", "_system", "inventory"])
+    equal(sorted(one.name for one in scopes["_system"].collections), ["_mobile", "_query"])
     equal(sorted(one.name for one in scopes["inventory"].collections), ["fleeting", "hotel"])
 
     hotel = in_scope(world, "inventory", "hotel")
@@ -704,6 +770,75 @@ def scans_collections(world):
     equal((len(sample), sample - written.keys()), (20, set()))
     equal(scan(PrefixScan("nobody")), [])
     manager.drop_scope("scanned")
+
+
+def audited(place):
+    """The events of an audit log, without those of the audit itself."""
+    files = [path for path in place.iterdir() if not path.is_symlink()]
+    lines = [line for path in sorted(files) for line in path.read_text().splitlines()]
+    return [event for event in map(json.loads, lines) if event["id"] > 4097]
+
+
+@suite.test
+def records_what_users_do(world):
+    """Audit on over HTTP: an administrator and a user of whom data events are left out."""
+    place = world.node.data.parent / "audited"
+    place.mkdir()
+    users = world.cluster.users()
+    for name in ("heard", "unheard"):
+        admin, writer = Role(name="admin"), Role(name="data_writer", bucket="default")
+        role = admin if name == "heard" else writer
+        users.upsert_user(User(username=name, password="sesame", roles=[role]))
+    form = {"auditdEnabled": "true", "logPath": str(place), "disabled": "20492"}
+    must(world.node, "POST", "/settings/audit", disabledUsers="unheard/local", **form)
+    told = json.loads(must(world.node, "GET", "/settings/audit"))
+    equal((told["auditdEnabled"], told["disabled"], told["logPath"]), (True, [20492], str(place)))
+    for name in ("heard", "unheard"):
+        cluster = connect(world.node, user=name, password="sesame")
+        c = cluster.bucket("default").default_collection()
+        c.upsert(f"audit-{name}", {})
+        if name == "heard":
+            c.get("audit-heard")
+            c.remove("audit-heard")
+        cluster.close()
+    event = {"timestamp": "2024-05-06T07:08:09Z", "real_userid": {"domain": "local", "user": "x"}}
+    put = (AUDIT_PUT, b"", (20484).to_bytes(4, "big"), json.dumps(event).encode())
+    for name, status in (("heard", SUCCESS), ("unheard", NO_ACCESS)):
+        connection = Connection(world.node.kv)
+        connection.hello(FEATURE_XERROR)
+        connection.login(name, "sesame")
+        equal(connection.call(*put).status, status, name)
+        connection.close()
+
+    def keys():
+        documents = [event for event in audited(place) if "key" in event]
+        ours = [event for event in documents if event["key"].startswith("audit-")]
+        return [(event["id"], event["key"]) for event in ours]
+
+    wanted = [(20490, "audit-heard"), (20488, "audit-heard"), (20491, "audit-heard")]
+    eventually("events are written", lambda: len(keys()) >= len(wanted))
+    equal(keys(), wanted)
+
+    def names(number):
+        events = [event for event in audited(place) if event["id"] == number]
+        return {event["real_userid"]["user"] for event in events}
+
+    # An SDK that still asks for a bucket that was dropped is refused, too.
+    eventually("the refusal is written", lambda: {"x", "unheard"} <= names(20484))
+    assert "heard" not in names(20484), names(20484)
+    logins = names(20485)
+    assert "heard" in logins and "unheard" not in logins, logins
+    world.node.stop()
+    world.node.start()
+    kept = json.loads(must(world.node, "GET", "/settings/audit"))
+    equal(kept["auditdEnabled"], True, "after a restart")
+    must(world.node, "POST", "/settings/audit", auditdEnabled="false")
+    current = place / "current-audit.log"
+    eventually("the log is closed", lambda: not current.is_symlink())
+    # The client finds the node again.
+    eventually("users are told", lambda: len(users.get_all_users()) == 2, seconds=30)
+    for name in ("heard", "unheard"):
+        users.drop_user(name)
 
 
 @suite.test

@@ -24,14 +24,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 from harness import Node, Suite, binary, clean_environment, equal, eventually
 from manage import asked, manage
 from mcbp import (
+    FEATURE_ALT_REQUEST,
     FEATURE_COLLECTIONS,
     FEATURE_MUTATION_SEQNO,
     FEATURE_SELECT_BUCKET,
+    FEATURE_SYNC_REPLICATION,
     FEATURE_XERROR,
     GET,
+    GET_REPLICA,
     NOT_FOUND,
+    NOT_MY_VBUCKET,
     SET,
     SUCCESS,
+    SYNC_WRITE_AMBIGUOUS,
+    TEMPORARY_FAILURE,
     UNKNOWN_COLLECTION,
     Closed,
     Connection,
@@ -43,9 +49,6 @@ from mcbp import (
 from wire import Wire
 from pair import CATCH_UP_SECONDS, Apart, Pair, address, caught_up, follower_of, high_seqnos, log_in, promote, stats
 
-GET_REPLICA = 0x83
-NOT_MY_VBUCKET = 0x07
-TEMPORARY_FAILURE = 0x86
 WRITERS = 3
 
 suite = Suite("replica")
@@ -267,9 +270,7 @@ def what_only_the_old_active_node_had_is_rolled_back():
                 raise AssertionError("nothing was rolled back, so nothing was proven")
 
 
-FEATURE_ALT_REQUEST, FEATURE_SYNC_REPLICATION = 0x10, 0x11
 MAJORITY, PERSIST_TO_MAJORITY = 1, 3
-AMBIGUOUS = 0xA3
 
 
 def log_in_durably(node):
@@ -353,7 +354,7 @@ def without_its_replica_a_majority_is_not_reached_until_it_is_forgotten():
         pair.replica.kill()
         connection = log_in_durably(pair.active)
         connection.send(durable_set(b"k", 1, MAJORITY, timeout_ms=200))
-        equal(connection.receive().status, AMBIGUOUS, "a durable write without the replica")
+        equal(connection.receive().status, SYNC_WRITE_AMBIGUOUS, "a durable write without the replica")
         promote(pair.active)
         equal(stats(pair.active, "replication")["role"], "alone", "role")
         connection.send(durable_set(b"k", 2, MAJORITY))
@@ -398,7 +399,7 @@ def two_replicas_follow_one_node_and_one_of_them_takes_its_place():
             equal(connection.receive().status, SUCCESS, f"durable write of {key!r} with one replica gone")
         first.kill()
         connection.send(durable_set(b"lonely", 1, MAJORITY, timeout_ms=200))
-        equal(connection.receive().status, AMBIGUOUS, "a durable write with both replicas gone")
+        equal(connection.receive().status, SYNC_WRITE_AMBIGUOUS, "a durable write with both replicas gone")
         first.start()
         second.start()
         for replica in (first, second):

@@ -23,7 +23,7 @@ use crate::workspace::Workspace;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  tidy                     style as a test: sizes, crate graph, unsafe list, documents
+  tidy                     style as a test: sizes, crate graph, unsafe code, documents
   bench [FILTER] [--json]  every benchmark of the workspace; --json: one object a line
   bench --record [FILTER]  the same; figures also go into bench/results and docs/performance.md
   bench --page             docs/performance.md from bench/results, without measuring

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use cargo_metadata::{Metadata, MetadataCommand, Package};
+use cargo_metadata::{Metadata, MetadataCommand, Package, Target};
 
 /// Folders that hold no source of ours, wherever they lie.
 const SKIPPED: [&str; 5] = [
@@ -45,6 +45,14 @@ impl Workspace {
         let mut members = self.metadata.workspace_packages();
         members.sort_by(|a, b| a.name.cmp(&b.name));
         members
+    }
+
+    /// Benchmarks of ours: the package and the target of each.
+    pub(crate) fn benches(&self) -> impl Iterator<Item = (&Package, &Target)> {
+        self.members().into_iter().flat_map(|package| {
+            let benches = package.targets.iter().filter(|target| target.is_bench());
+            benches.map(move |target| (package, target))
+        })
     }
 
     /// Files with one of `extensions` below the root, sorted, as paths relative to it.

@@ -3,7 +3,7 @@
 use std::{fmt, io};
 
 use client::ClientError;
-use wire::Status;
+use wire::{Opcode, Status};
 
 /// Why a run ended without a result, or with a bad one.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +51,17 @@ impl Error {
     pub(crate) fn usage(reason: impl Into<String>) -> Self {
         Self::new(Cause::Usage, reason)
     }
+}
+
+/// The server refused a request.
+pub(crate) fn refused(opcode: Opcode, status: Status) -> Error {
+    let reason = format!("{}: {}", opcode.name(), status.description());
+    Error::new(Cause::Refused(status), reason)
+}
+
+/// The server broke the protocol of change streams.
+pub(crate) fn broken_stream(reason: &str) -> Error {
+    ClientError::broken("streaming", &reason).into()
 }
 
 /// A connection of a job broke.

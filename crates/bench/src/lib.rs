@@ -31,6 +31,7 @@ mod run;
 mod scenario;
 mod side;
 mod sizes;
+mod table;
 #[cfg(test)]
 mod tests;
 mod times;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use wire::Status;
 
-use crate::numbers::to_f64;
+use crate::numbers::{median, to_f64};
 
 /// Upper bound of the histogram: longer latencies count as this one.
 const LATENCY_NS_MAX: u64 = 120_000_000_000;
@@ -160,6 +160,44 @@ impl Slice {
     pub(crate) fn cpu_us_per_op(&self) -> Option<f64> {
         let answers = to_f64(self.counts.latencies.count().max(1));
         self.server_cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / answers)
+    }
+}
+
+/// Slices of one server, summed up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Summary {
+    /// Counts of all slices.
+    pub(crate) counts: Counts,
+    /// Operations a second of each slice.
+    pub(crate) rates: Vec<f64>,
+    /// 99th percentile of each slice.
+    p99s_us: Vec<f64>,
+    /// CPU time of the server for each answer, of each slice, where it could be read.
+    cpu_us: Vec<f64>,
+}
+
+impl Summary {
+    /// Adds a slice.
+    pub(crate) fn add(&mut self, slice: &Slice) {
+        self.counts.merge(&slice.counts);
+        self.rates.push(slice.ops_per_second());
+        self.p99s_us.push(slice.counts.latencies.quantile_us(0.99));
+        self.cpu_us.extend(slice.cpu_us_per_op());
+    }
+
+    /// Median of the operations a second.
+    pub(crate) fn rate(&self) -> f64 {
+        median(self.rates.iter().copied())
+    }
+
+    /// Median of the 99th percentiles.
+    pub(crate) fn p99_us(&self) -> f64 {
+        median(self.p99s_us.iter().copied())
+    }
+
+    /// Median of the server's CPU time for each answer.
+    pub(crate) fn cpu_us(&self) -> Option<f64> {
+        (!self.cpu_us.is_empty()).then(|| median(self.cpu_us.iter().copied()))
     }
 }
 

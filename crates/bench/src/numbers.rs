@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+/// Bytes of a MiB.
+pub(crate) const BYTES_PER_MIB: f64 = 1_048_576.0;
+
 /// A count as a fraction; exact below 2^53.
 #[expect(
     clippy::cast_precision_loss,

@@ -1,73 +1,39 @@
 //! What a run has shown: one column for each server, and the ratio of two.
 
-use std::fmt::Write as _;
-
 use model::DurabilityLevel;
 use serde_json::{Value, json};
 use wire::Status;
 
 use crate::console::Style;
-use crate::measure::{Counts, Slice};
-use crate::numbers::{median, to_f64};
+use crate::measure::{Counts, Slice, Summary};
+use crate::numbers::to_f64;
 use crate::plan::{Amount, Plan};
 use crate::side::Side;
+use crate::table::{LABEL_WIDTH, grouped, line};
 
 /// Quantiles that are reported, with their names.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
-const LABEL_WIDTH: usize = 26;
-const COLUMN_WIDTH: usize = 16;
 
 /// Figures of one server.
 #[derive(Clone, Debug)]
 struct Column {
     name: String,
     address: String,
-    counts: Counts,
-    /// Operations a second of each slice.
-    rates: Vec<f64>,
-    /// 99th percentile of each slice.
-    p99s_us: Vec<f64>,
-    /// CPU time of the server for each operation, of each slice.
-    cpu_us: Vec<f64>,
+    summary: Summary,
 }
 
 impl Column {
-    fn new(name: String, address: String, slices: &[Slice]) -> Self {
-        let mut counts = Counts::default();
+    fn new(name: &str, address: String, slices: &[Slice]) -> Self {
+        let mut summary = Summary::default();
         for slice in slices {
-            counts.merge(&slice.counts);
+            summary.add(slice);
         }
+        let name = name.to_owned();
         Self {
             name,
             address,
-            counts,
-            rates: slices.iter().map(Slice::ops_per_second).collect(),
-            p99s_us: slices
-                .iter()
-                .map(|slice| slice.counts.latencies.quantile_us(0.99))
-                .collect(),
-            cpu_us: slices.iter().filter_map(Slice::cpu_us_per_op).collect(),
+            summary,
         }
-    }
-
-    fn rate(&self) -> f64 {
-        median(self.rates.iter().copied())
-    }
-
-    fn p99_us(&self) -> f64 {
-        median(self.p99s_us.iter().copied())
-    }
-
-    fn cpu_us(&self) -> Option<f64> {
-        (!self.cpu_us.is_empty()).then(|| median(self.cpu_us.iter().copied()))
-    }
-
-    fn slowest(&self) -> f64 {
-        self.rates.iter().copied().fold(f64::INFINITY, f64::min)
-    }
-
-    fn fastest(&self) -> f64 {
-        self.rates.iter().copied().fold(0.0, f64::max)
     }
 }
 
@@ -78,23 +44,12 @@ pub(crate) struct Report {
     columns: Vec<Column>,
 }
 
-/// A row of the table: label, a figure for each column, and whether a ratio makes sense.
-struct Row {
-    label: String,
-    figures: Vec<Option<f64>>,
-    digits: usize,
-    ratio: bool,
-}
-
 impl Report {
     /// Sums up what the sides measured.
     pub(crate) fn new(plan: &Plan, sides: &[Side]) -> Self {
         let column = |side: &Side| {
-            Column::new(
-                side.target.name.clone(),
-                side.target.server.address.to_string(),
-                &side.slices,
-            )
+            let address = side.target.server.address.to_string();
+            Column::new(&side.target.name, address, &side.slices)
         };
         Self {
             plan: plan.clone(),
@@ -104,23 +59,19 @@ impl Report {
 
     /// Everything that the first server was asked.
     pub(crate) fn counts(&self) -> &Counts {
-        &self.columns[0].counts
+        &self.columns[0].summary.counts
     }
 
     /// Wrong values that were read, from all servers.
     pub(crate) fn violations(&self) -> u64 {
-        self.columns
-            .iter()
-            .map(|column| column.counts.violations.total())
-            .sum()
+        let counts = self.columns.iter().map(|column| &column.summary.counts);
+        counts.map(|counts| counts.violations.total()).sum()
     }
 
     /// Operations that were refused, by all servers.
     pub(crate) fn errors(&self) -> u64 {
-        self.columns
-            .iter()
-            .map(|column| column.counts.errors_total())
-            .sum()
+        let counts = self.columns.iter().map(|column| &column.summary.counts);
+        counts.map(Counts::errors_total).sum()
     }
 
     /// The table for people.
@@ -129,46 +80,45 @@ impl Report {
         for column in &self.columns {
             text.extend([column.name.as_str(), ": ", &column.address, "\n"]);
         }
-        let pair = self.columns.len() == 2;
-        let names = self.columns.iter().map(|column| column.name.as_str());
-        let heads: Vec<&str> = names.chain(pair.then_some("A/B")).collect();
-        text += &style.bold(&line("", heads));
+        let names = self.columns.iter().map(|column| column.name.clone());
+        let ratio = (self.columns.len() == 2).then(|| "A/B".to_owned());
+        text += &style.bold(&line(LABEL_WIDTH, "", names.chain(ratio)));
         text.push('\n');
-        for row in self.rows() {
-            let figures = row
-                .figures
-                .iter()
-                .map(|figure| figure.map_or("-".to_owned(), |figure| grouped(figure, row.digits)));
-            let mut cells: Vec<String> = figures.collect();
-            if pair && row.ratio {
-                let ratio = ratio(row.figures[0], row.figures[1]);
-                cells.push(ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")));
-            }
-            text += &line(&row.label, cells.iter().map(String::as_str));
-            text.push('\n');
-        }
+        text += &self.rows();
         for column in &self.columns {
             text += &complaints(column, style);
         }
         text
     }
 
-    fn rows(&self) -> Vec<Row> {
-        let mut rows = Vec::new();
-        let mut row = |label: &str, digits, ratio, figure: &dyn Fn(&Column) -> Option<f64>| {
-            let figures: Vec<_> = self.columns.iter().map(figure).collect();
-            if figures.iter().any(Option::is_some) {
-                rows.push(Row {
-                    label: label.to_owned(),
-                    figures,
-                    digits,
-                    ratio,
-                });
+    /// A line for each figure that is known of a server; a ratio where it makes sense.
+    fn rows(&self) -> String {
+        let mut text = String::new();
+        let mut row = |label: &str, digits, compared, figure: &dyn Fn(&Summary) -> Option<f64>| {
+            let figures = self.columns.iter().map(|column| figure(&column.summary));
+            let figures: Vec<_> = figures.collect();
+            if figures.iter().all(Option::is_none) {
+                return;
             }
+            let none = || "-".to_owned();
+            let cell = |figure: &Option<f64>| figure.map_or_else(none, |it| grouped(it, digits));
+            let mut cells: Vec<String> = figures.iter().map(cell).collect();
+            if let (&[a, b], true) = (figures.as_slice(), compared) {
+                cells.push(ratio(a, b).map_or_else(none, |ratio| format!("{ratio:.2}")));
+            }
+            text += &line(LABEL_WIDTH, label, cells);
+            text.push('\n');
         };
+        let slowest = |rates: &[f64]| rates.iter().copied().fold(f64::INFINITY, f64::min);
+        let fastest = |rates: &[f64]| rates.iter().copied().fold(0.0, f64::max);
+        let counted = |count: u64| (count > 0).then(|| to_f64(count));
         row("ops/s, median of slices", 0, true, &|of| Some(of.rate()));
-        row("ops/s, slowest slice", 0, false, &|of| Some(of.slowest()));
-        row("ops/s, fastest slice", 0, false, &|of| Some(of.fastest()));
+        row("ops/s, slowest slice", 0, false, &|of| {
+            Some(slowest(&of.rates))
+        });
+        row("ops/s, fastest slice", 0, false, &|of| {
+            Some(fastest(&of.rates))
+        });
         for (name, quantile) in QUANTILES {
             row(&format!("latency {name}, us"), 1, true, &|of| {
                 Some(of.counts.latencies.quantile_us(quantile))
@@ -183,14 +133,13 @@ impl Report {
         row("p99, median of slices, us", 1, true, &|of| {
             Some(of.p99_us())
         });
-        row("server CPU, us/op", 2, true, &Column::cpu_us);
-        let counted = |count: u64| (count > 0).then(|| to_f64(count));
+        row("server CPU, us/op", 2, true, &Summary::cpu_us);
         row("operations", 0, false, &|of| Some(to_f64(of.counts.ops)));
         row("misses", 0, false, &|of| counted(of.counts.misses));
         row("due but never sent", 0, false, &|of| {
             counted(of.counts.unsent)
         });
-        rows
+        text
     }
 
     /// The figures for programs.
@@ -222,6 +171,7 @@ impl Report {
             "servers": self.columns.iter().map(column_json).collect::<Vec<_>>(),
         });
         if let [a, b] = self.columns.as_slice() {
+            let (a, b) = (&a.summary, &b.summary);
             report["ratio"] = json!({
                 "ops_per_second": ratio(Some(a.rate()), Some(b.rate())),
                 "p99": ratio(Some(a.p99_us()), Some(b.p99_us())),
@@ -233,28 +183,25 @@ impl Report {
 }
 
 fn column_json(column: &Column) -> Value {
-    let counts = &column.counts;
+    let summary = &column.summary;
+    let counts = &summary.counts;
     let mut latency = json!({
         "mean": counts.latencies.mean_us(),
         "max": counts.latencies.max_us(),
-        "p99_median_of_slices": column.p99_us(),
+        "p99_median_of_slices": summary.p99_us(),
     });
     for (name, quantile) in QUANTILES {
         latency[name] = counts.latencies.quantile_us(quantile).into();
     }
-    let errors = counts.errors.iter().map(|(&status, &count)| {
-        (
-            format!("0x{status:02x} {}", Status(status).name()),
-            Value::from(count),
-        )
-    });
+    let errors = counts.errors.iter();
+    let errors = errors.map(|(&status, &count)| (status_text(status), Value::from(count)));
     json!({
         "name": column.name,
         "address": column.address,
-        "ops_per_second": column.rate(),
-        "ops_per_second_slices": column.rates,
+        "ops_per_second": summary.rate(),
+        "ops_per_second_slices": summary.rates,
         "latency_us": latency,
-        "server_cpu_us_per_op": column.cpu_us(),
+        "server_cpu_us_per_op": summary.cpu_us(),
         "ops": counts.ops,
         "gets": counts.gets,
         "sets": counts.sets,
@@ -304,12 +251,8 @@ fn describe(plan: &Plan) -> String {
     format!("{load}{deletes}, {slices}, {pace}{durable}{checked}")
 }
 
-fn line<'a>(label: &str, cells: impl IntoIterator<Item = &'a str>) -> String {
-    let mut line = format!("{label:<LABEL_WIDTH$}");
-    for cell in cells {
-        write!(line, "{cell:>COLUMN_WIDTH$}").expect("text can always grow");
-    }
-    line
+fn status_text(status: u16) -> String {
+    format!("0x{status:02x} {}", Status(status).name())
 }
 
 /// What went wrong, one line for each kind.
@@ -321,34 +264,18 @@ fn complaints(column: &Column, style: Style) -> String {
             text.push('\n');
         }
     };
-    let violations = column.counts.violations;
-    complain(violations.wrong_key, "values of another key".to_owned());
-    complain(
-        violations.corrupt,
-        "values with a wrong checksum".to_owned(),
-    );
-    complain(violations.stale, "values older than known".to_owned());
-    for (&status, &count) in &column.counts.errors {
-        complain(
-            count,
-            format!("answers 0x{status:02x} {}", Status(status).name()),
-        );
+    let counts = &column.summary.counts;
+    for (count, what) in [
+        (counts.violations.wrong_key, "values of another key"),
+        (counts.violations.corrupt, "values with a wrong checksum"),
+        (counts.violations.stale, "values older than known"),
+    ] {
+        complain(count, what.to_owned());
+    }
+    for (&status, &count) in &counts.errors {
+        complain(count, format!("answers {}", status_text(status)));
     }
     text
-}
-
-/// `1234567.8` with one digit is `1,234,567.8`.
-fn grouped(figure: f64, digits: usize) -> String {
-    let text = format!("{figure:.digits$}");
-    let (whole, fraction) = text.split_at(text.find('.').unwrap_or(text.len()));
-    let mut grouped = String::new();
-    for (index, digit) in whole.chars().enumerate() {
-        if index > 0 && (whole.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped + fraction
 }
 
 #[cfg(test)]
@@ -386,8 +313,8 @@ mod tests {
         b[0].counts.error(Status::ETMPFAIL);
         b[1].counts.violations.stale = 2;
         let columns = vec![
-            Column::new("A".to_owned(), "couchbase://a".to_owned(), &a),
-            Column::new("B".to_owned(), "memcached://b".to_owned(), &b),
+            Column::new("A", "couchbase://a".to_owned(), &a),
+            Column::new("B", "memcached://b".to_owned(), &b),
         ];
         Report {
             plan: small_plan(),
@@ -427,12 +354,5 @@ mod tests {
         assert!(text.contains("B: 1 answers 0x86"), "{text}");
         assert!(!text.contains("misses"), "{text}");
         assert_eq!((report.violations(), report.errors()), (2, 1));
-    }
-
-    #[test]
-    fn thousands_are_grouped() {
-        assert_eq!(grouped(1_234_567.89, 1), "1,234,567.9");
-        assert_eq!(grouped(123.0, 0), "123");
-        assert_eq!(grouped(0.0, 2), "0.00");
     }
 }

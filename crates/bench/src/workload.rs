@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use client::{KeyForm, Message};
+use client::KeyForm;
 use model::{Cas, DurabilityLevel};
 use wire::{Opaque, Opcode};
 
@@ -203,12 +203,12 @@ fn template(
     durability: Option<DurabilityLevel>,
 ) -> Vec<u8> {
     let key = [key_form.prefix(), &key_of(0)].concat();
-    let message = Message {
+    let message = client::Request {
         extras,
         key: &key,
         cas: Cas::ANY,
         durability,
-        ..Message::new(opcode)
+        ..client::Request::new(opcode)
     };
     let mut out = Vec::new();
     message

@@ -134,7 +134,6 @@ pub struct Figures(Vec<(&'static str, f64)>);
 
 impl Figures {
     /// Mean, median, standard deviation and coefficient of variation of times in nanoseconds.
-    #[must_use]
     pub fn of_times(samples_ns: &[f64]) -> Self {
         let summary = Summary::of(samples_ns);
         Self::default()

@@ -17,11 +17,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use benchkit::{Figures, REPETITIONS, Rows, Summary, per, process_cpu_ns, timed};
 use bucket::{Bucket, BucketOptions, Clock, Eviction, Flushed};
 use engine::{Outcome, StoreMode, VbConfig, Write};
-use model::{Cas, Datatype, Document, Draft, Meta, Now, Seqno, VbId, VbRecord, VbState, VbUuid};
+use model::{Cas, Datatype, Document, Draft, Meta, Now, VbId, VbState, VbUuid};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use storage::{
-    Change, Changes, CommitInfo, Compacted, DiskOptions, DiskStore, DiskUsage, HistoryKept,
-    HistoryLimits, Keep, KvStore, LoadedVb, Snapshot, StoreError, VbBatch, Want,
+    Change, Changes, CommitInfo, DiskOptions, DiskStore, KvStore, StoreError, VbBatch, Want,
 };
 
 #[global_allocator]
@@ -72,9 +71,7 @@ impl Changes for WatchedChanges<'_> {
 type Answer<T> = Result<T, StoreError>;
 
 impl KvStore for Watched {
-    fn load(&self) -> Answer<Vec<LoadedVb>> {
-        self.inner.load()
-    }
+    storage::hand_on!();
 
     fn commit(&self, batches: &[VbBatch<'_>]) -> Answer<CommitInfo> {
         let watched: Vec<_> = batches
@@ -93,47 +90,6 @@ impl KvStore for Watched {
 
     fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
         self.inner.fetch(vb, wants)
-    }
-
-    fn snapshot(&self, vb: VbId) -> Answer<Box<dyn Snapshot>> {
-        self.inner.snapshot(vb)
-    }
-
-    fn rollback(&self, vb: VbId, to: Seqno) -> Answer<VbRecord> {
-        self.inner.rollback(vb, to)
-    }
-
-    fn compact(&self, vb: VbId, keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep) -> Answer<Compacted> {
-        self.inner.compact(vb, keep)
-    }
-
-    fn trim_history(
-        &self,
-        vb: VbId,
-        limits: HistoryLimits,
-        dead: &mut dyn FnMut(&Meta, &[u8]) -> bool,
-    ) -> Answer<HistoryKept> {
-        self.inner.trim_history(vb, limits, dead)
-    }
-
-    fn may_have_history(&self) -> Answer<bool> {
-        self.inner.may_have_history()
-    }
-
-    fn remove(&self, vbs: &[VbId]) -> Answer<()> {
-        self.inner.remove(vbs)
-    }
-
-    fn manifest(&self) -> Answer<Option<Vec<u8>>> {
-        self.inner.manifest()
-    }
-
-    fn set_manifest(&self, text: &[u8]) -> Answer<()> {
-        self.inner.set_manifest(text)
-    }
-
-    fn disk_usage(&self) -> Answer<DiskUsage> {
-        self.inner.disk_usage()
     }
 
     fn close(&self) -> Answer<()> {
@@ -170,6 +126,7 @@ fn open(path: &Path, vbuckets: u16) -> Arc<Bucket<Watched>> {
         history: bucket::HistoryRetention::default(),
         purge_age_s: 259_200,
         flush_interval_ms: 0,
+        buffers: Arc::default(),
     };
     let mut uuid = || VbUuid(1);
     Bucket::open(options, store, Arc::new(Standstill), &mut uuid).expect("its records are sound")

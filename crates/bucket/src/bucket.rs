@@ -9,19 +9,20 @@ use parking_lot::{MutexGuard, RwLock};
 use storage::{KvStore, StoreError};
 
 use crate::backfill::Backfills;
+use crate::buffers::Buffers;
 use crate::collections::Collections;
 use crate::compactions::Compactions;
 use crate::durable::{Alarms, DurableWaits};
 use crate::history::{Histories, HistoryRetention};
 use crate::holds::{Hold, Holds};
 use crate::memory::{Eviction, Memory};
+use crate::persistence_waits::PersistenceWaits;
 use crate::quarantine::Quarantine;
 use crate::scans::Scans;
 use crate::signals::Clock;
 use crate::slot::{self, Slot};
 use crate::stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};
 use crate::subscribers::ReadySet;
-use crate::waiters::Waiters;
 use crate::workers::{Expiry, Fetches, Flushes, Relieving};
 
 /// How a bucket is made.
@@ -37,7 +38,7 @@ pub struct BucketOptions {
     pub vb: Arc<VbConfig>,
     /// Whether the store was closed properly; if not, active vBuckets begin a new history.
     pub clean: bool,
-    /// How it gets room for what is new.
+    /// How it frees memory for what is new.
     pub eviction: Eviction,
     /// Time between two passes over all documents that look for expired ones, seconds; 0 for
     /// none.
@@ -46,17 +47,22 @@ pub struct BucketOptions {
     pub history: HistoryRetention,
     /// Age at which tombstones are purged, seconds.
     pub purge_age_s: u64,
-    /// Least time between the starts of two commits when nobody waits for persistence,
+    /// Least time between the starts of two commits while no client waits for persistence,
     /// milliseconds. Changes of the same key within it cost one row.
     pub flush_interval_ms: u64,
+    /// The account of connection buffers, which all buckets of a node share.
+    pub buffers: Arc<Buffers>,
 }
-
-/// Why a bucket could not be opened.
-pub type OpenBucketError = StoreError;
 
 /// How often a lock is asked for before one sleeps on it, and the pauses in between: some tens of
 /// microseconds, longer than any lock is held but by one whose thread had to wait.
 const PAUSES: [u16; 12] = [2, 4, 8, 16, 32, 64, 64, 64, 64, 64, 64, 64];
+
+/// What an operation left behind; to be delivered once the lock is dropped.
+pub(crate) struct Effects {
+    outbox: Outbox,
+    memory: MemoryDelta,
+}
 
 /// A keyspace with its memory quota, its store and what its workers share.
 ///
@@ -75,7 +81,7 @@ pub struct Bucket<S> {
     pub(crate) expiry: Expiry,
     pub(crate) compactions: Compactions,
     holds: Holds,
-    pub(crate) waiters: Waiters,
+    pub(crate) persistence_waits: PersistenceWaits,
     /// Replica vBuckets that may acknowledge more prepares.
     pub(crate) prepared: RwLock<Vec<Weak<ReadySet>>>,
     pub(crate) backfills: Backfills,
@@ -103,7 +109,7 @@ impl<S: KvStore> Bucket<S> {
         store: S,
         clock: Arc<dyn Clock>,
         uuids: &mut dyn FnMut() -> VbUuid,
-    ) -> Result<Arc<Self>, OpenBucketError> {
+    ) -> Result<Arc<Self>, StoreError> {
         let loaded = store.load()?;
         let slots = slot::slots(&options.vb, options.vbuckets, &loaded, options.clean, uuids);
         let histories = Histories::new(options.history);
@@ -121,7 +127,7 @@ impl<S: KvStore> Bucket<S> {
             compactions: Compactions::default(),
             compaction: CompactionStats::default(),
             holds: Holds::default(),
-            waiters: Waiters::default(),
+            persistence_waits: PersistenceWaits::default(),
             prepared: RwLock::default(),
             backfills: Backfills::default(),
             scans: Scans::default(),
@@ -160,10 +166,10 @@ impl<S: KvStore> Bucket<S> {
         Some(result)
     }
 
-    /// [`Bucket::with_vbucket_for`] of [`Hold::Pull`], for those who follow a vBucket that others
-    /// write to: does not sleep on its lock at once. Whoever lets go of a lock on which somebody
-    /// sleeps must wake him with a call of the system, which takes longer than a write.
-    pub fn with_vbucket_patiently<T>(
+    /// [`Bucket::with_vbucket_for`] of [`Hold::Pull`], for streams of a vBucket that others
+    /// write to: spins before it sleeps on the lock. Unlocking a mutex on which a thread sleeps
+    /// costs the writer a `futex` call, which takes longer than a write.
+    pub fn with_vbucket_spinning<T>(
         &self,
         id: VbId,
         f: impl FnOnce(&mut VBucket) -> T,
@@ -236,29 +242,32 @@ impl<S: KvStore> Bucket<S> {
         self.slots.get(usize::from(id.0))
     }
 
-    /// What an operation left behind; to be delivered once the lock is dropped.
-    pub(crate) fn collect_outbox(&self, vbucket: &mut VBucket) -> (Outbox, MemoryDelta) {
+    pub(crate) fn collect_outbox(&self, vbucket: &mut VBucket) -> Effects {
         if let Some(slot) = self.slot(vbucket.id()) {
             let newest = vbucket.high_seqno().0 as u32;
             slot.newest.store(newest, Ordering::Relaxed);
         }
-        (vbucket.take_outbox(), vbucket.take_memory_delta())
+        Effects {
+            outbox: vbucket.take_outbox(),
+            memory: vbucket.take_memory_delta(),
+        }
     }
 
-    pub(crate) fn deliver(&self, id: VbId, (outbox, memory_delta): (Outbox, MemoryDelta)) {
+    pub(crate) fn deliver(&self, id: VbId, effects: Effects) {
+        let Effects { outbox, memory } = effects;
         if outbox.needs_flush {
             self.flushes.dirty.mark(id);
         }
         if outbox.changed {
             self.notify_subscribers(id);
         }
-        if memory_delta != MemoryDelta::default() && self.memory.add(memory_delta) {
+        if memory != MemoryDelta::default() && self.memory.add(memory) {
             self.relieve();
         }
         if let Some(persisted) = outbox.persisted {
-            self.waiters.wake(id, persisted);
+            self.persistence_waits.wake(id, persisted);
         }
-        self.durable.tell(id, &outbox.decided);
+        self.durable.end(id, &outbox.decided);
         if let Some(at_ns) = outbox.deadline_ns {
             self.alarms.set(id, at_ns);
         }
@@ -296,9 +305,8 @@ impl<S: KvStore> Bucket<S> {
         result.unwrap_or(Err(OpError::NotMyVbucket))
     }
 
-    /// [`Bucket::run`] for a look at a document: one that found it changed nothing that anybody
-    /// must be told of, so nothing is collected after it, which would touch some ten more lines
-    /// of the vBucket.
+    /// [`Bucket::run`] for reading a document. If it is found, nothing changed that must be
+    /// delivered, so the outbox is not collected: that would touch some ten more cache lines.
     ///
     /// # Errors
     /// As [`Bucket::run`].
@@ -331,14 +339,14 @@ impl<S: KvStore> Bucket<S> {
         self.slot(id).is_some_and(|slot| slot.begins_anew)
     }
 
-    /// Asks the flusher not to wait for more changes: somebody looks at what is durable.
+    /// Asks the flusher not to wait for more changes: a client observes persistence.
     pub fn hurry(&self) {
         self.flushes.urgent.store(true, Ordering::SeqCst);
         self.flushes.dirty.signal.ring();
     }
 
-    /// Tells what the process takes beyond what its buckets booked, as far as it is this one's
-    /// part; see [`Memory::set_overhead`].
+    /// Sets this bucket's part of what the process takes beyond what its buckets booked; see
+    /// [`Memory::set_overhead`].
     pub fn set_memory_overhead(&self, bytes: u64) {
         self.memory.set_overhead(bytes);
         if self.memory.is_pressed() {
@@ -346,8 +354,8 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Tells that a connection holds `after` bytes for its peer, and no longer `before`: requests and
-    /// answers count as used while they are in memory.
+    /// Counts that a connection holds `after` bytes for its peer instead of `before`: requests and
+    /// responses count as used while they are in memory.
     pub fn change_transit(&self, before: usize, after: usize) {
         self.memory.change_transit(before, after);
         if after > before && self.memory.is_pressed() {
@@ -386,7 +394,7 @@ impl<S: KvStore> Bucket<S> {
         &self.memory
     }
 
-    /// How long vBuckets' locks were held by others than clients' operations.
+    /// Times for which vBuckets' locks were held, but for clients' operations.
     pub fn holds(&self) -> &Holds {
         &self.holds
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::collections::{
@@ -37,6 +37,8 @@ pub(crate) struct Collections {
     current: RwLock<Arc<Manifest>>,
     /// Held while the manifest becomes another one, through I/O. Taken before everything else.
     changing: Mutex<()>,
+    /// Number of the current one, without the lock above.
+    uid: AtomicU64,
     /// The common question, without the lock above.
     default_dropped: AtomicBool,
     /// Whether there is something to erase.
@@ -160,6 +162,11 @@ impl<S: KvStore> Bucket<S> {
         Arc::clone(&self.collections.current.read())
     }
 
+    /// The number of the current manifest. Cost: one load.
+    pub fn manifest_uid(&self) -> ManifestUid {
+        ManifestUid(self.collections.uid.load(Ordering::Acquire))
+    }
+
     /// Whether a collection is known. For the default one this is a look at a flag.
     pub fn knows_collection(&self, id: CollectionId) -> bool {
         if id == CollectionId::DEFAULT {
@@ -169,10 +176,10 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Changes the manifest: `edit` makes the next one of the current one, `encode` the text in
-    /// which the store keeps it. Everybody who changes it waits for this, and once it returns,
-    /// every active vBucket has what is new.
+    /// which the store keeps it. Concurrent changes wait for each other. Once it returns, every
+    /// active vBucket has what is new.
     ///
-    /// Gives the manifest that is now the current one, and whether it is another one.
+    /// Returns the current manifest, and whether it changed.
     ///
     /// # Errors
     /// See [`SetManifestError`]; nothing was changed then.
@@ -198,7 +205,7 @@ impl<S: KvStore> Bucket<S> {
             .map_err(SetManifestError::Store)?;
         self.collections.dropped.lock().note(&current, &next);
         let next = Arc::new(next);
-        // Who asks for a collection's number gets one only when it can be used everywhere.
+        // The number of a collection is published only when it can be used everywhere.
         let mut planner = ManifestPlanner::new(&next, STEPS_PER_HOLD);
         for id in (0..self.vbuckets()).map(VbId) {
             self.apply_manifest(id, &mut planner);
@@ -211,7 +218,9 @@ impl<S: KvStore> Bucket<S> {
 
     fn publish_manifest(&self, manifest: Arc<Manifest>) {
         let default = manifest.collection(CollectionId::DEFAULT).is_some();
+        let uid = manifest.uid().0;
         *self.collections.current.write() = manifest;
+        self.collections.uid.store(uid, Ordering::Release);
         self.collections
             .default_dropped
             .store(!default, Ordering::Relaxed);
@@ -321,18 +330,13 @@ impl<S: KvStore> Bucket<S> {
             CollectionChange::ScopeBegun { scope, name } => {
                 names.scopes.entry(scope).or_insert_with(|| name.into());
             }
-            CollectionChange::Begun {
-                id, name, settings, ..
-            }
-            | CollectionChange::Modified {
-                id, name, settings, ..
-            } => {
+            CollectionChange::Begun(info) | CollectionChange::Modified(info) => {
                 // Every vBucket tells the same.
-                let known = names.collections.get(&id);
-                let told = (name, settings.history);
+                let known = names.collections.get(&info.id);
+                let told = (info.name, info.settings.history);
                 if known.map(|(name, history)| (&**name, *history)) != Some(told) {
-                    let of_it = (name.into(), settings.history);
-                    names.collections.insert(id, of_it);
+                    let of_it = (info.name.into(), info.settings.history);
+                    names.collections.insert(info.id, of_it);
                 }
             }
             _ => {}
@@ -429,7 +433,7 @@ impl<S: KvStore> Bucket<S> {
             }
         }
         let ready = self.with_vbucket_for(Hold::Collections, id, |vbucket| vbucket.dead_in_store());
-        let Some(Some((living, end))) = ready else {
+        let Some(Some(living)) = ready else {
             self.hurry();
             return false;
         };
@@ -445,7 +449,7 @@ impl<S: KvStore> Bucket<S> {
                 Keep::Erase
             });
             match done {
-                // As with tombstones: who forgot what is still there would leave it behind.
+                // As with tombstones: a forgotten row that is still in the store would stay there.
                 Ok(done) if done.dropped == gone.len() as u64 => {
                     Counters::add(&self.compaction().rows_erased, done.dropped);
                 }
@@ -464,7 +468,7 @@ impl<S: KvStore> Bucket<S> {
                     tracing::warn!(bucket = self.name(), %error, "erasing a history failed");
                     return false;
                 }
-                self.with_vbucket(id, |vbucket| vbucket.finish_erasing(end));
+                self.with_vbucket(id, |vbucket| vbucket.finish_erasing(living.up_to()));
                 return true;
             }
         }

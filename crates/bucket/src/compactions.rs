@@ -1,4 +1,4 @@
-//! Compactions that somebody asked for, and whether they are done.
+//! Requested compactions and their results.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::signals::Wake;
 
 /// Compactions that may wait for their turn.
 const WAITING_MAX: usize = 4096;
-/// Results kept for those who asked; some of them may be gone.
+/// Results kept for requesters, of which some may be gone.
 const RESULTS_MAX: usize = 4096;
 
 /// What a compaction takes away beyond what is old anyway.
@@ -27,7 +27,7 @@ pub struct CompactionRules {
     pub drop_deletes: bool,
 }
 
-/// Who asked for a compaction, and when.
+/// A request for a compaction: its vBucket, time and waker.
 #[derive(Clone)]
 pub struct CompactionTicket {
     /// The vBucket.
@@ -59,11 +59,6 @@ impl Compactions {
         self.waiting.lock().pop_front()
     }
 
-    /// How many wait for their turn.
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting.lock().len()
-    }
-
     /// Notes a result, and rings.
     pub(crate) fn done(&self, ticket: CompactionTicket, well: bool) {
         let wake = Arc::clone(&ticket.wake);
@@ -78,7 +73,7 @@ impl Compactions {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Has the compactor look through a vBucket; `false` when too many wait already.
+    /// Requests a compaction of a vBucket; `false` when too many wait already.
     #[must_use = "nothing rings when it was refused"]
     pub fn ask_compaction(&self, ticket: CompactionTicket, rules: CompactionRules) -> bool {
         let mut waiting = self.compactions.waiting.lock();
@@ -91,26 +86,26 @@ impl<S: KvStore> Bucket<S> {
         true
     }
 
-    /// Whether a compaction that was asked for went well; `None` as long as it is not over. Tells
-    /// it once.
+    /// Whether a requested compaction succeeded; `None` while it is not over. A result is
+    /// returned once.
     pub fn compaction_result(&self, ticket: &CompactionTicket) -> Option<bool> {
         let mut results = self.compactions.results.lock();
         let at = results.iter().position(|(of, _)| of.is(ticket))?;
         results.remove(at).map(|(_, well)| well)
     }
 
-    /// Forgets a compaction that was asked for, unless it is under way.
+    /// Withdraws a requested compaction, unless it is under way.
     pub fn forget_compaction(&self, ticket: &CompactionTicket) {
         let mut waiting = self.compactions.waiting.lock();
         waiting.retain(|(of, _)| !of.is(ticket));
     }
 
-    /// How many compactions wait for their turn.
+    /// The number of compactions that wait.
     pub fn compactions_waiting(&self) -> usize {
-        self.compactions.waiting()
+        self.compactions.waiting.lock().len()
     }
 
-    /// Does the first of what was asked for, and says whether there was anything.
+    /// Runs the first requested compaction. Returns whether there was one.
     pub(crate) fn serve_compaction(&self) -> bool {
         let Some((ticket, rules)) = self.compactions.next() else {
             return false;

@@ -1,5 +1,4 @@
-//! Durable writes that wait: who is to be told of their end, and when somebody must look whether
-//! their time is over.
+//! Waits for the decisions of durable writes, and alarms for those whose time is over.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -15,8 +14,7 @@ use crate::Bucket;
 use crate::pool::Signal;
 use crate::signals::Wake;
 
-/// A durable write that somebody waits for. Whoever drops it does not wait any more; the write
-/// goes on.
+/// The wait for the decision of a durable write. Dropping it ends the wait, not the write.
 pub struct DurableWait {
     decision: OnceLock<Decision>,
     wake: Arc<dyn Wake>,
@@ -24,7 +22,6 @@ pub struct DurableWait {
 
 impl DurableWait {
     /// How it ended, once it has.
-    #[must_use]
     pub fn decision(&self) -> Option<Decision> {
         self.decision.get().copied()
     }
@@ -44,8 +41,8 @@ pub(crate) struct DurableWaits {
 }
 
 impl DurableWaits {
-    /// Tells those who wait what became of their writes.
-    pub(crate) fn tell(&self, vb: VbId, decided: &[Decided]) {
+    /// Ends the waits for writes that were decided.
+    pub(crate) fn end(&self, vb: VbId, decided: &[Decided]) {
         if decided.is_empty() || self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -58,24 +55,24 @@ impl DurableWaits {
         }
     }
 
-    /// The vBucket is gone: takes all waits for it, which are to be told.
-    pub(crate) fn take(&self, vb: VbId) -> GivenUp {
+    /// The vBucket is gone: removes all waits for it, which are to be ended.
+    pub(crate) fn take(&self, vb: VbId) -> OrphanedWaits {
         let range = (vb, Seqno::ZERO)..=(vb, Seqno(u64::MAX));
         let mut waits = self.waits.lock();
         let gone = waits.extract_if(range, |_, _| true).map(|(_, wait)| wait);
         let gone: Vec<_> = gone.collect();
         self.count.fetch_sub(gone.len(), Ordering::SeqCst);
-        GivenUp(gone)
+        OrphanedWaits(gone)
     }
 }
 
 /// Waits for durable writes of a vBucket that is gone.
-#[must_use = "each wait is to be told"]
-pub(crate) struct GivenUp(Vec<Arc<DurableWait>>);
+#[must_use = "each wait is to be ended"]
+pub(crate) struct OrphanedWaits(Vec<Arc<DurableWait>>);
 
-impl GivenUp {
+impl OrphanedWaits {
     /// What was prepared may be committed or not.
-    pub(crate) fn tell(self) {
+    pub(crate) fn end(self) {
         for wait in self.0 {
             wait.end(Decision::Ambiguous);
         }
@@ -130,12 +127,7 @@ impl<S: KvStore> Bucket<S> {
         wait
     }
 
-    /// How many wait for a durable write.
-    pub fn durable_waiters(&self) -> usize {
-        self.durable.count.load(Ordering::SeqCst)
-    }
-
-    /// Gives up the durable writes whose time is over. Tells when to look again, on the monotonic
+    /// Aborts the durable writes whose time is over. Returns when to look again, on the monotonic
     /// clock, nanoseconds.
     pub fn decide_step(&self) -> Option<u64> {
         let now = self.clock.now();
@@ -146,7 +138,7 @@ impl<S: KvStore> Bucket<S> {
     }
 }
 
-/// Gives up durable writes in time.
+/// Aborts durable writes whose time is over.
 pub(crate) struct Decider<S>(pub(crate) Arc<Bucket<S>>);
 
 impl<S: KvStore> Worker for Decider<S> {

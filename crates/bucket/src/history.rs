@@ -1,4 +1,4 @@
-//! What a bucket keeps of replaced versions, and for how long.
+//! History: replaced versions that a bucket keeps, and for how long.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,7 +29,6 @@ pub struct HistoryRetention {
 
 impl HistoryRetention {
     /// Whether any are kept: one of the limits says so.
-    #[must_use]
     pub fn keeps(&self) -> bool {
         self.seconds > 0 || self.bytes > 0
     }
@@ -37,7 +36,7 @@ impl HistoryRetention {
 
 /// What is known of the history of one vBucket.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct KnownHistory {
     /// As of the last look.
     kept: HistoryKept,
     /// Bytes that were written since.
@@ -52,7 +51,7 @@ pub(crate) struct Histories {
     seconds: AtomicU64,
     bytes: AtomicU64,
     /// Up to the last vBucket of which anything is known.
-    known: Mutex<Vec<Known>>,
+    known: Mutex<Vec<KnownHistory>>,
 }
 
 impl Histories {
@@ -71,7 +70,7 @@ impl Histories {
         }
     }
 
-    fn of(&self, id: VbId) -> Known {
+    fn of(&self, id: VbId) -> KnownHistory {
         let known = self.known.lock();
         known.get(usize::from(id.0)).copied().unwrap_or_default()
     }
@@ -89,11 +88,11 @@ impl Histories {
         });
     }
 
-    fn change(&self, id: VbId, change: impl FnOnce(&mut Known)) {
+    fn change(&self, id: VbId, change: impl FnOnce(&mut KnownHistory)) {
         let mut known = self.known.lock();
         let at = usize::from(id.0);
         if known.len() <= at {
-            known.resize(at + 1, Known::default());
+            known.resize(at + 1, KnownHistory::default());
         }
         change(&mut known[at]);
     }
@@ -228,7 +227,7 @@ impl<S: KvStore> Bucket<S> {
         retention.keeps().then_some(by_age)
     }
 
-    /// Looks through a vBucket's history if something is due to go, and says whether it was.
+    /// Trims a vBucket's history if something is due to go. Returns whether it was.
     pub(crate) fn trim_if_due(&self, id: VbId) -> Result<bool, StoreError> {
         let now_s = u64::from(self.clock.now().unix_s());
         let (known, retention) = (self.histories.of(id), self.history_retention());
@@ -241,7 +240,7 @@ impl<S: KvStore> Bucket<S> {
 }
 
 /// Whether something of a vBucket's history may have to go.
-fn is_due(known: &Known, retention: HistoryRetention, vbuckets: u16, now_s: u64) -> bool {
+fn is_due(known: &KnownHistory, retention: HistoryRetention, vbuckets: u16, now_s: u64) -> bool {
     if !retention.keeps() {
         return known.grown > 0 || known.kept.rows > 0;
     }
@@ -273,7 +272,7 @@ mod tests {
             seconds: 0,
             bytes: 8 << 20,
         };
-        let known = |rows, bytes, grown| Known {
+        let known = |rows, bytes, grown| KnownHistory {
             kept: HistoryKept {
                 rows,
                 bytes,
@@ -282,9 +281,12 @@ mod tests {
             grown,
             looked_s: 1000,
         };
-        let due = |known: &Known, retention, now_s| is_due(known, retention, 8, now_s);
-        assert!(due(&Known::default(), by_age, 1000), "never looked through");
-        assert!(!due(&Known::default(), none, 1000));
+        let due = |known: &KnownHistory, retention, now_s| is_due(known, retention, 8, now_s);
+        assert!(
+            due(&KnownHistory::default(), by_age, 1000),
+            "never looked through"
+        );
+        assert!(!due(&KnownHistory::default(), none, 1000));
         assert!(due(&known(1, 10, 0), none, 1000), "not kept any more");
         assert!(!due(&known(0, 0, 0), by_age, 9000), "nothing there");
         assert!(!due(&known(1, 10, 0), by_age, 1009));
@@ -297,7 +299,7 @@ mod tests {
         assert!(due(&known(9, 1 << 20, 128 << 10), by_bytes, 1000));
         assert!(
             !due(&known(0, 0, 512 << 10), by_bytes, 9000),
-            "there is room"
+            "less than the limit"
         );
     }
 }

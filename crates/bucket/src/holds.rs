@@ -1,6 +1,8 @@
-//! How long workers, streams and statistics hold a vBucket's lock.
+//! Times for which workers, streams and statistics hold a vBucket's lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::histogram::Histogram;
 
 /// Why a vBucket's lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub enum Hold {
     /// A stream takes changes.
     Pull = 0,
-    /// The flusher takes changes, or tells that they are durable.
+    /// The flusher takes changes, or marks them as durable.
     Flush = 1,
     /// Changes or checkpoints are let go of, a cursor is dropped.
     Expel = 2,
@@ -38,7 +40,6 @@ pub const HOLDS: [Hold; 8] = [
 
 impl Hold {
     /// The name that statistics show.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Pull => "pull",
@@ -53,59 +54,21 @@ impl Hold {
     }
 }
 
-const SUB_BITS: u32 = 3;
-const SUBS: usize = 1 << SUB_BITS;
-/// Up to 2^36 ns, eight steps to each power of two.
-const STEPS: usize = 37 * SUBS;
-
 /// One hold of so many is also measured in processor time, which costs two calls of the system.
 const CPU_SAMPLED: u64 = 64;
 
 /// Two histograms of nanoseconds for each reason: how long the lock was held, and how long the
 /// holder's thread ran meanwhile. Where the first is much longer, the system had let others run.
-/// Recording costs one relaxed addition.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Holds {
-    counts: Box<[AtomicU64]>,
-    cpu: Box<[AtomicU64]>,
+    held: Box<[Histogram; HOLDS.len()]>,
+    cpu: Box<[Histogram; HOLDS.len()]>,
     begun: AtomicU64,
-}
-
-impl Default for Holds {
-    fn default() -> Self {
-        let cells = || {
-            (0..HOLDS.len() * STEPS)
-                .map(|_| AtomicU64::new(0))
-                .collect()
-        };
-        Self {
-            counts: cells(),
-            cpu: cells(),
-            begun: AtomicU64::new(0),
-        }
-    }
-}
-
-fn step_of(ns: u64) -> usize {
-    let ns = ns.max(SUBS as u64);
-    let top = ns.ilog2();
-    let sub = (ns >> (top - SUB_BITS)) as usize & (SUBS - 1);
-    ((top as usize) * SUBS + sub).min(STEPS - 1)
-}
-
-/// Upper edge of a step, inclusive.
-fn upper_ns(step: usize) -> u64 {
-    let (top, sub) = ((step / SUBS) as u32, (step % SUBS) as u64);
-    if top < SUB_BITS {
-        return SUBS as u64 - 1;
-    }
-    ((SUBS as u64 + sub + 1) << (top - SUB_BITS)) - 1
 }
 
 impl Holds {
     pub(crate) fn record(&self, hold: Hold, ns: u64) {
-        let cell = hold as usize * STEPS + step_of(ns);
-        self.counts[cell].fetch_add(1, Ordering::Relaxed);
+        self.held[hold as usize].record(ns);
     }
 
     /// Whether the hold that begins now is to be measured in processor time.
@@ -115,48 +78,24 @@ impl Holds {
     }
 
     pub(crate) fn record_cpu(&self, hold: Hold, ns: u64) {
-        let cell = hold as usize * STEPS + step_of(ns);
-        self.cpu[cell].fetch_add(1, Ordering::Relaxed);
+        self.cpu[hold as usize].record(ns);
     }
 
-    /// How often the lock was held for this reason.
-    #[must_use]
+    /// The number of times that the lock was held for this reason.
     pub fn count(&self, hold: Hold) -> u64 {
-        steps(&self.counts, hold).sum()
+        self.held[hold as usize].total()
     }
 
-    /// The time, in nanoseconds, below which `per_mille` of all holds stayed: 999 for p99.9,
-    /// 1,000 for the longest. At most an eighth above the true one; 0 when there was none.
-    #[must_use]
+    /// The time, in nanoseconds, below which `per_mille` of all holds stayed; see
+    /// [`Histogram::quantile`].
     pub fn quantile_ns(&self, hold: Hold, per_mille: u64) -> u64 {
-        quantile_ns(&self.counts, hold, per_mille)
+        self.held[hold as usize].quantile(per_mille)
     }
 
     /// The same of the processor time that holders took, from one hold in 64.
-    #[must_use]
     pub fn cpu_quantile_ns(&self, hold: Hold, per_mille: u64) -> u64 {
-        quantile_ns(&self.cpu, hold, per_mille)
+        self.cpu[hold as usize].quantile(per_mille)
     }
-}
-
-fn steps(counts: &[AtomicU64], hold: Hold) -> impl DoubleEndedIterator<Item = u64> {
-    let first = hold as usize * STEPS;
-    counts[first..first + STEPS]
-        .iter()
-        .map(|count| count.load(Ordering::Relaxed))
-}
-
-fn quantile_ns(counts: &[AtomicU64], hold: Hold, per_mille: u64) -> u64 {
-    let total: u64 = steps(counts, hold).sum();
-    let rank = (total * per_mille).div_ceil(1000).max(1);
-    let mut seen = 0;
-    for (step, count) in steps(counts, hold).enumerate() {
-        seen += count;
-        if total > 0 && seen >= rank {
-            return upper_ns(step);
-        }
-    }
-    0
 }
 
 #[cfg(test)]
@@ -164,21 +103,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_at_most_an_eighth_too_high() {
+    fn holds_are_counted_by_reason_and_sampled() {
         let holds = Holds::default();
-        assert_eq!(holds.quantile_ns(Hold::Flush, 999), 0);
-        for ns in 1..=1000 {
-            holds.record(Hold::Flush, ns * 100);
-        }
         holds.record(Hold::Stat, u64::MAX);
-        for (per_mille, exact) in [(500, 50_000), (999, 99_900), (1000, 100_000)] {
-            let seen = holds.quantile_ns(Hold::Flush, per_mille);
-            assert!(
-                (exact..=exact * 9 / 8).contains(&seen),
-                "{per_mille}: {seen}"
-            );
-        }
-        assert_eq!(holds.count(Hold::Flush), 1000);
         assert_eq!(holds.count(Hold::Stat), 1);
         assert_eq!(holds.count(Hold::Pull), 0);
         assert!(holds.quantile_ns(Hold::Stat, 1000) >= 1 << 36);

@@ -9,50 +9,59 @@
 //! (at most one per thread), then leaves (signals, queues). No call leaves this crate while a leaf
 //! is held, and none does I/O while a slot is held.
 
+mod admission;
 mod backfill;
 mod bucket;
+mod buffers;
 mod collections;
 mod compactions;
 mod durable;
-mod foresight;
+mod histogram;
 mod history;
 mod holds;
 mod lifecycle;
 mod memory;
-mod pace;
+mod persistence_waits;
 mod pool;
+mod prefetch;
 mod quarantine;
+mod read_batching;
 mod replica;
-mod room;
+mod reservation;
 mod scans;
+mod scheduling;
 mod settings;
 mod signals;
 mod slot;
 mod stats;
 mod subscribers;
-mod waiters;
 mod workers;
 
+pub use admission::{Limit, Purpose, Reservation, Shortage};
 pub use backfill::{
     BACKFILL_BYTES_MAX, BACKFILL_BYTES_MIN, BACKFILLS_PER_CONNECTION_MAX, Backfill, BackfillBuffer,
-    BackfillChunk, BackfillNews, BackfillView, ChosenRows, WantedRows,
+    BackfillChunk, BackfillNews, ChosenRows, WantedRows,
 };
-pub use bucket::{Bucket, BucketOptions, OpenBucketError};
+pub use bucket::{Bucket, BucketOptions};
+pub use buffers::{Buffers, SMALL_BYTES};
 pub use collections::SetManifestError;
 pub use compactions::{CompactionRules, CompactionTicket};
 pub use durable::DurableWait;
+pub use histogram::{Histogram, HistogramBucket};
 pub use history::HistoryRetention;
 pub use holds::{HOLDS, Hold, Holds};
 pub use memory::{
-    Eviction, Limit, Limits, Memory, MemoryRefusal, Pressure, Relief, Share, next_relief,
+    Eviction, Limits, Memory, MemoryWaits, Pressure, Relief, Share, Usage, next_relief,
 };
-pub use pace::Pace;
 pub use pool::Pool;
 pub use quarantine::Quarantined;
+pub use read_batching::ReadBatching;
+pub use replica::{PrepareEnd, ReplicaPosition};
 pub use scans::{
-    Sampling, Scan, ScanAsk, ScanError, ScanId, ScanInfo, ScanNext, ScanRun, ScanStage, ScanTaken,
+    Sampling, Scan, ScanError, ScanId, ScanInfo, ScanNext, ScanRequest, ScanRows, ScanRun,
+    ScanStage,
 };
 pub use signals::{Bell, Clock, Wake};
 pub use stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};
 pub use subscribers::ReadySet;
-pub use workers::{Backfilled, Flushed, LeavesCommits, Workers};
+pub use workers::{Backfilled, Flushed, Workers};

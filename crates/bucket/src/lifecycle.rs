@@ -9,7 +9,7 @@ use parking_lot::MutexGuard;
 use storage::{KvStore, StoreError, VbBatch};
 
 use crate::bucket::Bucket;
-use crate::durable::GivenUp;
+use crate::durable::OrphanedWaits;
 use crate::slot::{deleted_record, first_history};
 use crate::stats::{Counters, WarmupStage};
 
@@ -28,35 +28,35 @@ impl<S: KvStore> Bucket<S> {
         if self.warmup().stage() != WarmupStage::Done {
             return Err(OpError::TemporaryFailure);
         }
-        let home = self.slot(id).ok_or(OpError::NotMyVbucket)?;
+        let slot = self.slot(id).ok_or(OpError::NotMyVbucket)?;
         if self.quarantined(id).is_some() {
             return Err(OpError::NotMyVbucket);
         }
-        let mut slot = home.vbucket.lock();
+        let mut locked = slot.vbucket.lock();
         let mut other = false;
-        let vbucket = slot.get_or_insert_with(|| {
+        let vbucket = locked.get_or_insert_with(|| {
             let config = Arc::clone(&self.options().vb);
             Box::new(VBucket::new(id, state, first_history(uuid), config))
         });
         vbucket.set_keeps_history(self.history_retention().keeps());
         if vbucket.state() != state {
-            home.epoch.fetch_add(1, Ordering::SeqCst);
+            slot.epoch.fetch_add(1, Ordering::SeqCst);
             other = true;
         }
         vbucket.set_state(state, topology, uuid);
         let left = self.collect_outbox(vbucket);
-        drop(slot);
+        drop(locked);
         self.deliver(id, left);
         if other {
             self.end_scans_of(id);
         }
-        home.subscribers.notify(id);
+        slot.subscribers.notify(id);
         self.bring_to_manifest(id);
         Ok(())
     }
 
-    /// Takes a vBucket away, from memory at once and from the store before this returns. Who
-    /// waits for something of it is woken.
+    /// Takes a vBucket away, from memory at once and from the store before this returns. Waits
+    /// for something of it end.
     ///
     /// `Ok(false)` when there is none.
     ///
@@ -77,16 +77,16 @@ impl<S: KvStore> Bucket<S> {
     }
 
     fn delete(&self, id: VbId) -> Result<bool, StoreError> {
-        let Some(home) = self.slot(id) else {
+        let Some(slot) = self.slot(id) else {
             return Ok(false);
         };
         // A batch of this vBucket that is on its way into the store would bring it back.
         let mut owed = self.turn_to_write();
-        let Some(vbucket) = home.vbucket.lock().take() else {
+        let Some(vbucket) = slot.vbucket.lock().take() else {
             return self.delete_quarantined(id, &mut owed);
         };
         self.memory.add(vbucket.memory_to_give_back());
-        home.epoch.fetch_add(1, Ordering::SeqCst);
+        slot.epoch.fetch_add(1, Ordering::SeqCst);
         owed.retain(|(of, _)| *of != id);
         owed.push((id, deleted_record(vbucket.record())));
         let settled = self.settle(&mut owed);
@@ -133,9 +133,9 @@ impl<S: KvStore> Bucket<S> {
 
     /// Puts an empty vBucket in the place of one; gives its record.
     fn empty(&self, id: VbId, first: FailoverEntry) -> Option<VbRecord> {
-        let home = self.slot(id)?;
-        let mut slot = home.vbucket.lock();
-        let vbucket = slot.as_mut()?;
+        let slot = self.slot(id)?;
+        let mut locked = slot.vbucket.lock();
+        let vbucket = locked.as_mut()?;
         let config = Arc::clone(&self.options().vb);
         let mut fresh = Box::new(VBucket::new(id, vbucket.state(), first, config));
         fresh.set_keeps_history(self.history_retention().keeps());
@@ -144,21 +144,21 @@ impl<S: KvStore> Bucket<S> {
         let full = std::mem::replace(vbucket, fresh);
         // A write into the new one may wait for the same seqno.
         let durable = self.durable.take(id);
-        drop(slot);
+        drop(locked);
         self.memory.add(full.memory_to_give_back());
-        home.epoch.fetch_add(1, Ordering::SeqCst);
+        slot.epoch.fetch_add(1, Ordering::SeqCst);
         self.deliver(id, left);
         self.end_waits_of(id, durable);
         Some(record)
     }
 
     /// What waits for something of a vBucket that is gone waits no more.
-    fn end_waits_of(&self, id: VbId, durable: GivenUp) {
-        durable.tell();
+    fn end_waits_of(&self, id: VbId, durable: OrphanedWaits) {
+        durable.end();
         self.end_scans_of(id);
-        self.waiters.wake(id, Seqno(u64::MAX));
-        if let Some(home) = self.slot(id) {
-            home.subscribers.notify(id);
+        self.persistence_waits.wake(id, Seqno(u64::MAX));
+        if let Some(slot) = self.slot(id) {
+            slot.subscribers.notify(id);
         }
     }
 
@@ -183,9 +183,7 @@ impl<S: KvStore> Bucket<S> {
 
     /// Waits until no batch of any vBucket is on its way, into the store or back from there.
     pub(crate) fn turn_to_write(&self) -> MutexGuard<'_, Vec<(VbId, VbRecord)>> {
-        let owed = self.flushes.writing.lock();
-        self.flushes.finishing.settle();
-        owed
+        self.flushes.writing.lock()
     }
 
     /// Takes out of the store what was deleted, and leaves the records; what fails stays owed.

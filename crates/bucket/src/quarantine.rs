@@ -93,9 +93,10 @@ impl<S: KvStore> Bucket<S> {
         let known = Arc::new(Quarantined { reason, record });
         self.quarantine.vbs.lock().insert(id, known);
     }
-    /// Tells of damage that was met in a vBucket that is served: where it lies, once for each vBucket, for looking takes a
-    /// while.
-    pub(crate) fn tell_damage(&self, id: VbId, after: Seqno, error: &StoreError) {
+
+    /// Logs damage that was met in a vBucket that is served, with its position: once for each vBucket, because
+    /// finding it takes a while.
+    pub(crate) fn report_damage(&self, id: VbId, after: Seqno, error: &StoreError) {
         if error.kind != ErrorKind::Corrupt || !self.quarantine.located.lock().insert(id) {
             return;
         }

@@ -17,6 +17,30 @@ use crate::subscribers::ReadySet;
 /// Rows put into the table of a vBucket that went back, before memory is looked at again.
 const ROWS_PER_LOOK: usize = 256;
 
+/// Where a replica vBucket stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaPosition {
+    /// Its newest change.
+    pub high: Seqno,
+    /// How much of what was announced is here.
+    pub snapshot: SnapshotRange,
+    /// Its histories.
+    pub failover_log: FailoverLog,
+}
+
+/// How the active vBucket decided a prepare.
+#[derive(Clone, Copy, Debug)]
+pub struct PrepareEnd<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The seqno of the prepare.
+    pub prepare: Seqno,
+    /// The seqno of the decision.
+    pub at: Seqno,
+    /// Whether it was committed, else aborted.
+    pub committed: bool,
+}
+
 impl<S: KvStore> Bucket<S> {
     /// Makes a replica of every vBucket, as a bucket that is to follow another one needs it.
     /// To be called before the workers start.
@@ -67,14 +91,15 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// High seqno, snapshot and histories of a replica vBucket: what a stream is asked for with.
+    /// Where a replica vBucket stands: what a stream is asked for with.
     /// `None` when it is neither a replica nor pending.
-    pub fn replica_position(&self, id: VbId) -> Option<(Seqno, SnapshotRange, FailoverLog)> {
+    pub fn replica_position(&self, id: VbId) -> Option<ReplicaPosition> {
         let position = |vbucket: &mut VBucket| {
             let follows = matches!(vbucket.state(), VbState::Replica | VbState::Pending);
-            follows.then(|| {
-                let (high, snapshot) = (vbucket.high_seqno(), vbucket.snapshot_progress());
-                (high, snapshot, vbucket.failover_log().clone())
+            follows.then(|| ReplicaPosition {
+                high: vbucket.high_seqno(),
+                snapshot: vbucket.snapshot_progress(),
+                failover_log: vbucket.failover_log().clone(),
             })
         };
         self.with_vbucket(id, position)?
@@ -168,7 +193,7 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Takes the end of a prepare, `prepare`, that the active vBucket decided at the seqno `at`.
+    /// Takes the end of a prepare that the active vBucket decided.
     ///
     /// # Errors
     /// As [`VBucket::apply_commit`] and [`VBucket::apply_abort`]; `NotReplica` when there is no
@@ -176,18 +201,16 @@ impl<S: KvStore> Bucket<S> {
     pub fn replica_decision(
         &self,
         id: VbId,
-        key: &[u8],
-        (prepare, at): (Seqno, Seqno),
-        committed: bool,
+        end: &PrepareEnd<'_>,
     ) -> Result<Applied, ReplicaError> {
         let applied = self.with_vbucket(id, |vbucket| {
             if self.is_stopping() {
                 return Err(ReplicaError::NotReplica);
             }
-            if committed {
-                vbucket.apply_commit(key, prepare, at)
+            if end.committed {
+                vbucket.apply_commit(end.key, end.prepare, end.at)
             } else {
-                vbucket.apply_abort(key, prepare, at)
+                vbucket.apply_abort(end.key, end.prepare, end.at)
             }
         });
         applied.unwrap_or(Err(ReplicaError::NotReplica))
@@ -197,17 +220,17 @@ impl<S: KvStore> Bucket<S> {
     /// goes on with the same history.
     ///
     /// # Errors
-    /// `NotMyVbucket` when it follows nobody, or has only a part of a snapshot.
+    /// `NotMyVbucket` when it follows no node, or has only a part of a snapshot.
     pub fn take_over(&self, id: VbId, state: VbState) -> Result<(), OpError> {
-        let home = self.slot(id).ok_or(OpError::NotMyVbucket)?;
-        let mut slot = home.vbucket.lock();
-        let vbucket = slot.as_mut().ok_or(OpError::NotMyVbucket)?;
+        let slot = self.slot(id).ok_or(OpError::NotMyVbucket)?;
+        let mut locked = slot.vbucket.lock();
+        let vbucket = locked.as_mut().ok_or(OpError::NotMyVbucket)?;
         if self.is_stopping() || !vbucket.take_over(state) {
             return Err(OpError::NotMyVbucket);
         }
-        home.epoch.fetch_add(1, Ordering::SeqCst);
+        slot.epoch.fetch_add(1, Ordering::SeqCst);
         let left = self.collect_outbox(vbucket);
-        drop(slot);
+        drop(locked);
         self.deliver(id, left);
         self.notify_subscribers(id);
         Ok(())
@@ -237,7 +260,7 @@ impl<S: KvStore> Bucket<S> {
     /// in memory; gives the seqno at which it stands then.
     ///
     /// Changes that are not in the store yet are given up, so it may go back further than asked.
-    /// While it lasts, nobody finds the vBucket.
+    /// While it lasts, the vBucket is not found.
     ///
     /// # Errors
     /// The store's. The vBucket is empty in memory then, and still a replica: roll it back again.
@@ -292,7 +315,7 @@ impl<S: KvStore> Bucket<S> {
             self.relearn(&events);
         }
         self.deliver(id, left);
-        self.waiters.wake(id, Seqno(u64::MAX));
+        self.persistence_waits.wake(id, Seqno(u64::MAX));
         self.notify_subscribers(id);
         self.erase_soon();
         result.map(|()| high)
@@ -325,23 +348,13 @@ impl<S: KvStore> Bucket<S> {
             if SystemEvent::is_key(document.key()) {
                 events.push(document.clone());
             }
-            let evict = self.options().eviction.keeps_a_copy()
-                && !keep_values
-                && (!document.kind().is_tombstone() || !document.value().is_empty())
-                && !SystemEvent::is_key(document.key());
-            let row = if evict {
+            let row = if !keep_values && self.value_may_leave(&document) {
                 document.to_non_resident()
             } else {
                 document
             };
             if let Some(seqno) = fresh.load(row) {
-                let (bucket, vb, seqno) = (self.name(), id.0, seqno.0);
-                tracing::error!(
-                    bucket,
-                    vb,
-                    seqno,
-                    "the store has a row that it should not have"
-                );
+                self.report_odd_row(id, seqno);
             }
             ControlFlow::Continue(())
         })?;

@@ -1,4 +1,4 @@
-//! What may be changed while a bucket runs. Nothing of it outlives the process.
+//! Settings that can be changed while a bucket runs. They do not outlive the process.
 
 use std::sync::atomic::Ordering;
 
@@ -10,10 +10,10 @@ use crate::memory::Limits;
 
 impl<S: KvStore> Bucket<S> {
     /// Changes the quota and its shares, all or nothing of what `change` does. If that leaves
-    /// too little room, the reliever is at work when this returns.
+    /// too little memory, the reliever is at work when this returns.
     ///
     /// # Errors
-    /// Those of `change`, and what a bucket cannot live with: one line for whoever asked.
+    /// Those of `change`, and limits that contradict each other: one line for the client.
     pub fn change_limits(
         &self,
         change: impl FnOnce(&mut Limits) -> Result<(), &'static str>,
@@ -64,7 +64,7 @@ impl<S: KvStore> Bucket<S> {
         self.expiry.signal.ring();
     }
 
-    /// Says whether there are passes at all.
+    /// Switches the passes on or off.
     pub fn set_expires(&self, expires: bool) {
         self.expiry.on.store(expires, Ordering::Relaxed);
         self.expiry.signal.ring();

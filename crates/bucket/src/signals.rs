@@ -18,20 +18,20 @@ pub trait Clock: Send + Sync {
         self.now().mono_ns
     }
 
-    /// The processor time that the calling thread has taken, in nanoseconds; `None` where nobody
-    /// tells.
+    /// The processor time that the calling thread has taken, in nanoseconds; `None` where the
+    /// clock does not know it.
     fn thread_cpu_ns(&self) -> Option<u64> {
         None
     }
 }
 
-/// Wakes somebody whose request was parked; cheap, callable from any thread, any number of times.
+/// Wakes the owner of a parked request; cheap, callable from any thread, any number of times.
 pub trait Wake: Send + Sync {
     /// Rings.
     fn wake(&self);
 }
 
-/// A flag on which one worker sleeps. A ring that nobody waits for is kept until the next wait.
+/// A flag on which one worker sleeps. A ring without a waiter is kept until the next wait.
 #[derive(Debug, Default)]
 pub struct Bell {
     rung: Mutex<bool>,
@@ -45,7 +45,7 @@ impl Bell {
         self.changed.notify_one();
     }
 
-    /// Sleeps until the bell rings, at most `limit`; says whether it rang.
+    /// Sleeps until the bell rings, at most `limit`. Returns whether it rang.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
         let mut rung = self.rung.lock();
         if !*rung {
@@ -62,7 +62,7 @@ impl Bell {
 
 /// The vBuckets that have something to flush: one bit each.
 ///
-/// Marking one that is marked already is one load; nobody is woken for it.
+/// Marking one that is marked already is one load and wakes no thread.
 #[derive(Debug)]
 pub(crate) struct DirtySet {
     words: Vec<AtomicU64>,
@@ -119,7 +119,7 @@ impl DirtySet {
         marked
     }
 
-    /// Has the next first mark ring, unless there are marks: says whether the flusher may rest.
+    /// Lets the next first mark ring, unless there are marks. Returns whether the flusher may sleep.
     pub(crate) fn rest(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         // A mark that came before did not see that.

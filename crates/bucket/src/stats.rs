@@ -1,6 +1,8 @@
-//! Numbers that the workers keep, readable at any time.
+//! Counters of the workers, readable at any time.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crate::histogram::Histogram;
 
 /// Running totals of the workers. Times in microseconds.
 #[derive(Debug, Default)]
@@ -20,7 +22,7 @@ pub struct Counters {
     /// The last commit's time.
     pub commit_last_us: AtomicU64,
     /// The times of all commits.
-    pub commit_times: Durations,
+    pub commit_times_us: Histogram,
     /// Documents read back from the store.
     pub fetched: AtomicU64,
     /// Reads of clients that waited for a fetch, each counted once.
@@ -33,11 +35,11 @@ pub struct Counters {
     pub backfills_failed: AtomicU64,
     /// Times that the reliever went to work.
     pub relief_steps: AtomicU64,
-    /// Writes after which who made them rested, so that the flusher keeps up.
-    pub write_rests: AtomicU64,
-    /// Streams' cursors dropped to make room.
+    /// Writes after which the connection backed off, so that the flusher keeps up.
+    pub write_backoffs: AtomicU64,
+    /// Streams' cursors dropped to free memory.
     pub cursors_dropped: AtomicU64,
-    /// Documents deleted to make room.
+    /// Documents deleted to free memory.
     pub auto_deleted: AtomicU64,
     /// Documents that the expiry pass found expired.
     pub expired: AtomicU64,
@@ -57,28 +59,6 @@ pub struct Counters {
     pub vbucket_deletes_failed: AtomicU64,
 }
 
-/// Steps of [`Durations`]: the last one has whatever took longer than half an hour.
-const STEPS: usize = 32;
-
-/// A histogram of microseconds, one step for each power of two.
-#[derive(Debug, Default)]
-pub struct Durations([AtomicU64; STEPS]);
-
-impl Durations {
-    pub(crate) fn record(&self, us: u64) {
-        let step = us.checked_ilog2().map_or(0, |power| power as usize + 1);
-        self.0[step.min(STEPS - 1)].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Steps with entries, ascending: from these to below those microseconds, so many.
-    pub fn steps(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
-        let edge = |step: usize| if step == 0 { 0 } else { 1 << (step - 1) };
-        let all = self.0.iter().enumerate();
-        all.map(move |(step, count)| (edge(step), edge(step + 1), count.load(Ordering::Relaxed)))
-            .filter(|(_, _, count)| *count > 0)
-    }
-}
-
 impl Counters {
     /// Adds to one of the totals.
     pub fn add(total: &AtomicU64, amount: u64) {
@@ -86,7 +66,6 @@ impl Counters {
     }
 
     /// Reads one of the totals.
-    #[must_use]
     pub fn read(total: &AtomicU64) -> u64 {
         total.load(Ordering::Relaxed)
     }
@@ -129,7 +108,6 @@ pub enum FlusherState {
 
 impl FlusherState {
     /// The name that statistics show.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -179,7 +157,6 @@ pub struct WarmupStats {
 
 impl WarmupStats {
     /// The stage.
-    #[must_use]
     pub fn stage(&self) -> WarmupStage {
         match self.stage.load(Ordering::Acquire) {
             0 => WarmupStage::Loading,
@@ -190,22 +167,5 @@ impl WarmupStats {
 
     pub(crate) fn set_stage(&self, stage: WarmupStage) {
         self.stage.store(stage as u8, Ordering::Release);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_lie_in_steps_of_powers_of_two() {
-        let durations = Durations::default();
-        for us in [0, 1, 2, 3, 1000, 1023, 1024, u64::MAX] {
-            durations.record(us);
-        }
-        let steps: Vec<_> = durations.steps().collect();
-        assert_eq!(steps[..3], [(0, 1, 1), (1, 2, 1), (2, 4, 2)]);
-        assert_eq!(steps[3..5], [(512, 1024, 2), (1024, 2048, 1)]);
-        assert_eq!(steps[5], (1 << 30, 1 << 31, 1));
     }
 }

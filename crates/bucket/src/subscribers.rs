@@ -1,4 +1,4 @@
-//! Those who want to hear of changes: one bitmap of ready vBuckets per connection.
+//! Subscriptions to changes: one bitmap of ready vBuckets per connection.
 //!
 //! ```text
 //!   write -> outbox.changed -> (unlocked) subscribers of the vBucket -> ReadySet::mark
@@ -6,7 +6,7 @@
 //!   connection <- ReadySet::next <- word of 64 bits <- summary word <------+
 //! ```
 //!
-//! Whoever reads clears the bit *before* it looks for changes, so a change that comes while it
+//! The reader clears the bit *before* it looks for changes, so a change that comes while it
 //! looks marks the vBucket again.
 
 use std::sync::Arc;
@@ -46,7 +46,6 @@ impl std::fmt::Debug for ReadySet {
 
 impl ReadySet {
     /// An empty set whose owner is woken through `wake`.
-    #[must_use]
     pub fn new(wake: Arc<dyn Wake>) -> Self {
         Self {
             words: [const { AtomicU64::new(0) }; WORDS],
@@ -63,7 +62,7 @@ impl ReadySet {
         }
     }
 
-    /// Marks a vBucket; says whether the owner is to be woken.
+    /// Marks a vBucket. Returns whether the owner is to be woken.
     pub fn mark_quietly(&self, vb: VbId) -> bool {
         let index = usize::from(vb.0) / 64;
         let Some(word) = self.words.get(index) else {
@@ -135,7 +134,7 @@ impl ReadySet {
     }
 }
 
-/// Who subscribed to one vBucket. Asking whether there is anybody costs one load.
+/// The subscribers of one vBucket. The check whether there is any costs one load.
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
     count: AtomicU32,
@@ -143,7 +142,7 @@ pub(crate) struct Subscribers {
 }
 
 impl Subscribers {
-    /// Marks `vb` in all sets; whoever is to be woken is woken after the list is let go.
+    /// Marks `vb` in all sets, and wakes owners after the list is unlocked.
     pub(crate) fn notify(&self, vb: VbId) {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
@@ -193,7 +192,7 @@ impl<S: KvStore> Bucket<S> {
         Some(&self.slot(vb)?.subscribers)
     }
 
-    /// Tells everybody who subscribed to the vBucket to look at it.
+    /// Marks the vBucket in the sets of all its subscribers.
     pub fn notify_subscribers(&self, vb: VbId) {
         if let Some(subscribers) = self.subscribers(vb) {
             subscribers.notify(vb);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use model::CollectionId;
+use model::{CollectionId, ScopeId};
 use serde_json::Value;
 use wire::dcp::{CollectionEvent, EventId, SystemEvent};
 
@@ -51,16 +51,22 @@ impl Collections {
         let Ok(told) = CollectionEvent::parse(event.value) else {
             return;
         };
-        let name = || String::from_utf8_lossy(event.name).into_owned();
+        let (scope, name) = (ScopeId(told.scope), String::from_utf8_lossy(event.name));
         match (event.event, told.collection) {
-            (EventId::CREATE_SCOPE, _) => {
-                self.scopes.insert(told.scope, name());
-            }
-            (EventId::BEGIN_COLLECTION, Some(id)) => {
-                self.collections.insert(id, (told.scope, name()));
-            }
+            (EventId::CREATE_SCOPE, _) => self.scope_begun(scope, &name),
+            (EventId::BEGIN_COLLECTION, Some(id)) => self.collection_begun(id, scope, &name),
             _ => {}
         }
+    }
+
+    /// A scope was created.
+    pub fn scope_begun(&mut self, scope: ScopeId, name: &str) {
+        self.scopes.insert(scope.0, name.to_owned());
+    }
+
+    /// A collection was created.
+    pub fn collection_begun(&mut self, id: CollectionId, scope: ScopeId, name: &str) {
+        self.collections.insert(id, (scope.0, name.to_owned()));
     }
 
     /// Names of a collection; empty where it is not known.
@@ -75,15 +81,22 @@ impl Collections {
         }
     }
 
+    /// The collection of these names.
+    pub fn id_of(&self, names: Names<'_>) -> Option<CollectionId> {
+        let (&scope, _) = self.scopes.iter().find(|(_, name)| *name == names.scope)?;
+        let mut all = self.collections.iter();
+        let (id, _) = all.find(|(_, (of, name))| *of == scope && name == names.collection)?;
+        Some(*id)
+    }
+
     /// The filter of a stream request for a scope or one collection of it; `None` if there is no
     /// such thing.
     pub fn filter(&self, scope: &str, collection: Option<&str>) -> Option<String> {
-        let (&scope, _) = self.scopes.iter().find(|(_, name)| *name == scope)?;
         let Some(collection) = collection else {
-            return Some(format!("{{\"scope\":\"{scope:x}\"}}"));
+            let (id, _) = self.scopes.iter().find(|(_, name)| *name == scope)?;
+            return Some(format!("{{\"scope\":\"{id:x}\"}}"));
         };
-        let mut all = self.collections.iter();
-        let (id, _) = all.find(|(_, (of, name))| *of == scope && name == collection)?;
+        let id = self.id_of(Names { scope, collection })?;
         Some(format!("{{\"collections\":[\"{:x}\"]}}", id.0))
     }
 }

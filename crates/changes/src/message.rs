@@ -1,6 +1,6 @@
 //! The meaning of a producer's messages for a follower of the changes.
 
-use model::{Cas, CollectionId, Datatype, Seqno, VbId, body_at, split_key};
+use model::{CollectionId, Datatype, Seqno, VbId, body_at, split_key};
 use wire::dcp::{
     Deletion, EndReason, Expiration, Mutation, SeqnoAdvanced, SnapshotMarker, StreamEnd,
     SystemEvent,
@@ -33,40 +33,22 @@ pub enum StreamMessage<'a> {
 /// A change of a document whose collection has no name yet.
 #[derive(Clone, Copy, Debug)]
 pub struct DocumentChange<'a> {
-    event: Event,
-    vbucket: VbId,
-    collection: CollectionId,
-    cas: Cas,
-    datatype: Datatype,
-    key: &'a [u8],
-    told: Mutation<'a>,
+    /// Its collection.
+    pub collection: CollectionId,
+    unnamed: Change<'a>,
 }
 
 impl<'a> DocumentChange<'a> {
     /// Its vBucket.
     pub fn vbucket(&self) -> VbId {
-        self.vbucket
-    }
-
-    /// Its collection.
-    pub fn collection(&self) -> CollectionId {
-        self.collection
+        self.unnamed.vbucket
     }
 
     /// The change with the names of its collection.
     pub fn named(&self, names: Names<'a>) -> Change<'a> {
         Change {
-            event: self.event,
             names,
-            vbucket: self.vbucket,
-            seqno: self.told.seqno,
-            cas: self.cas,
-            rev: self.told.rev,
-            flags: self.told.flags,
-            time_s: self.told.expiry,
-            key: self.key,
-            value: Some(body(self.told.value, self.datatype)),
-            datatype: self.datatype,
+            ..self.unnamed
         }
     }
 }
@@ -92,7 +74,7 @@ pub fn take<'a>(
         }
         Opcode::DCP_MUTATION | Opcode::DCP_DELETION | Opcode::DCP_EXPIRATION => {
             let change = document_change(frame, keyed)?;
-            streams.reached(vbucket, change.told.seqno)?;
+            streams.reached(vbucket, change.unnamed.seqno)?;
             Ok(StreamMessage::Change(change))
         }
         Opcode::DCP_SYSTEM_EVENT => {
@@ -115,50 +97,70 @@ pub fn take<'a>(
 }
 
 fn document_change<'a>(frame: &Frame<'a>, keyed: bool) -> Result<DocumentChange<'a>, Violation> {
-    let (event, told) = told(frame).map_err(|error| error.to_string())?;
+    let told = told(frame).map_err(|error| error.to_string())?;
     let (collection, key) = if keyed {
         split_key(told.key).ok_or("a key without a collection")?
     } else {
         (CollectionId::DEFAULT, told.key)
     };
+    let unnamed = Change { key, ..told };
     Ok(DocumentChange {
-        event,
-        vbucket: frame.vbucket(),
         collection,
-        cas: frame.header.cas,
-        datatype: frame.header.datatype,
-        key,
-        told,
+        unnamed,
     })
 }
 
-/// The three messages about a document in the form of one of them.
-fn told<'a>(frame: &Frame<'a>) -> Result<(Event, Mutation<'a>), wire::Malformed> {
-    let gone = |seqno: Seqno, rev, time_s, key| Mutation {
-        seqno,
-        rev,
+/// What the three messages about a document tell; the key is as it came.
+fn told<'a>(frame: &Frame<'a>) -> Result<Change<'a>, wire::Malformed> {
+    let datatype = frame.header.datatype;
+    let known = Change {
+        event: Event::Mutation,
+        names: Names::default(),
+        vbucket: frame.vbucket(),
+        seqno: Seqno(0),
+        cas: frame.header.cas,
+        rev: 0,
         flags: 0,
-        expiry: time_s,
-        lock_time: 0,
-        heat: 0,
-        key,
-        value: &[],
+        time_s: 0,
+        key: &[],
+        value: None,
+        datatype,
     };
     Ok(match frame.header.opcode {
         Opcode::DCP_DELETION => {
             let told = Deletion::parse(frame)?;
-            let time_s = told.delete_time.unwrap_or(0);
-            (
-                Event::Deletion,
-                gone(told.seqno, told.rev, time_s, told.key),
-            )
+            Change {
+                event: Event::Deletion,
+                seqno: told.seqno,
+                rev: told.rev,
+                time_s: told.delete_time.unwrap_or(0),
+                key: told.key,
+                ..known
+            }
         }
         Opcode::DCP_EXPIRATION => {
             let told = Expiration::parse(frame)?;
-            let gone = gone(told.seqno, told.rev, told.delete_time, told.key);
-            (Event::Expiration, gone)
+            Change {
+                event: Event::Expiration,
+                seqno: told.seqno,
+                rev: told.rev,
+                time_s: told.delete_time,
+                key: told.key,
+                ..known
+            }
         }
-        _ => (Event::Mutation, Mutation::parse(frame)?),
+        _ => {
+            let told = Mutation::parse(frame)?;
+            Change {
+                seqno: told.seqno,
+                rev: told.rev,
+                flags: told.flags,
+                time_s: told.expiry,
+                key: told.key,
+                value: Some(body(told.value, datatype)),
+                ..known
+            }
+        }
     })
 }
 
@@ -169,9 +171,9 @@ fn body(value: &[u8], datatype: Datatype) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
-    use model::{FailoverEntry, SnapshotRange, VbUuid};
-    use wire::dcp::{MarkerFlags, MarkerVersion, envelope};
-    use wire::{Decoded, Limits, Message, Opaque};
+    use model::{Cas, FailoverEntry, SnapshotRange, VbUuid};
+    use wire::dcp::{MarkerFlags, MarkerVersion};
+    use wire::{Decoded, Envelope, Limits, Message};
 
     use super::*;
     use crate::position::Position;
@@ -196,7 +198,12 @@ mod tests {
         datatype: Datatype,
     ) -> Result<String, Violation> {
         let mut bytes = Vec::new();
-        let envelope = envelope(VB, Opaque::default(), None, (Cas(9), datatype));
+        let envelope = Envelope {
+            vbucket: VB,
+            cas: Cas(9),
+            datatype,
+            ..Envelope::default()
+        };
         message.encode(&envelope, &mut bytes).unwrap();
         let Ok(Decoded::Frame { frame, .. }) = wire::decode(&bytes, Limits::AUTHENTICATED) else {
             panic!("no frame");

@@ -49,7 +49,6 @@ pub enum PositionError {
 
 impl Position {
     /// The beginning of a bucket with so many vBuckets.
-    #[must_use]
     pub fn beginning(vbuckets: u16) -> Self {
         Self {
             places: vec![VbPosition::default(); usize::from(vbuckets)],

@@ -19,7 +19,6 @@ pub enum Event {
 
 impl Event {
     /// The word for it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Mutation => "mutation",
@@ -30,7 +29,7 @@ impl Event {
 }
 
 /// Names of the scope and the collection of a document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Names<'a> {
     /// The scope.
     pub scope: &'a str,
@@ -187,7 +186,7 @@ pub fn void_after(vbucket: VbId, seqno: Seqno, out: &mut Vec<u8>) {
 }
 
 /// The same as a CloudEvent, of the type `settee.stream.rollback`.
-pub fn cloud_rollback(source: &str, (vbucket, seqno): (VbId, Seqno), out: &mut Vec<u8>) {
+pub fn cloud_rollback(source: &str, vbucket: VbId, seqno: Seqno, out: &mut Vec<u8>) {
     out.extend_from_slice(
         b"{\"specversion\":\"1.0\",\"type\":\"settee.stream.rollback\",\"source\":",
     );
@@ -411,7 +410,7 @@ mod tests {
         let expected = json!({"event": "rollback", "vb": 5, "seqno": 400});
         assert_eq!(serde_json::from_slice::<Value>(&out).unwrap(), expected);
         out.clear();
-        cloud_rollback("/buckets/travel", (VbId(5), Seqno(400)), &mut out);
+        cloud_rollback("/buckets/travel", VbId(5), Seqno(400), &mut out);
         let event: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(event["type"], "settee.stream.rollback");
         assert_eq!(

@@ -40,7 +40,6 @@ pub type Violation = String;
 
 impl Streams {
     /// Streams that go on from a position, without an end.
-    #[must_use]
     pub fn from(position: Position) -> Self {
         let streams = position.places.into_iter().map(|place| Stream {
             place,

@@ -16,7 +16,6 @@ pub struct VbPosition {
 
 impl VbPosition {
     /// A place between two snapshots.
-    #[must_use]
     pub fn at(uuid: VbUuid, seqno: Seqno) -> Self {
         let snapshot = SnapshotRange {
             start: seqno,
@@ -30,7 +29,6 @@ impl VbPosition {
     }
 
     /// Whether everything of the last snapshot was received.
-    #[must_use]
     pub fn is_whole(&self) -> bool {
         self.seqno == self.snapshot.end
     }
@@ -39,7 +37,6 @@ impl VbPosition {
     ///
     /// What is left of a snapshot in which the stream broke off becomes one with the new one: no
     /// state in between is consistent.
-    #[must_use]
     pub fn announce(&mut self, range: SnapshotRange) -> bool {
         if range.start > range.end || range.end <= self.seqno {
             return false;
@@ -53,7 +50,6 @@ impl VbPosition {
 
     /// Takes a change, or the word that there is none up to this seqno; `false` if it is
     /// repeated or outside of the snapshot.
-    #[must_use]
     pub fn reach(&mut self, seqno: Seqno) -> bool {
         let sound = seqno > self.seqno && seqno <= self.snapshot.end;
         if sound {

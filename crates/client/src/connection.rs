@@ -14,7 +14,7 @@ use crate::address::Address;
 use crate::error::ClientError;
 use crate::input::Input;
 use crate::link::Link;
-use crate::message::{Answer, Message};
+use crate::message::{Answer, Request};
 
 /// Bytes of a fresh receive buffer.
 const INPUT_BYTES: usize = 256 * 1024;
@@ -103,7 +103,7 @@ impl Client {
     ///
     /// # Errors
     /// The connection broke, or the server broke the protocol.
-    pub fn request(&mut self, message: &Message<'_>) -> Result<Answer, ClientError> {
+    pub fn request(&mut self, message: &Request<'_>) -> Result<Answer, ClientError> {
         let opaque = self.send(message)?;
         self.receive(message.opcode, opaque)
     }
@@ -112,7 +112,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::request`], and [`ClientError::Refused`].
-    pub fn expect_success(&mut self, message: &Message<'_>) -> Result<Answer, ClientError> {
+    pub fn expect_success(&mut self, message: &Request<'_>) -> Result<Answer, ClientError> {
         let answer = self.request(message)?;
         // The mechanism of a login is its key, and tells nothing.
         let about: &[u8] = match message.opcode {
@@ -127,7 +127,7 @@ impl Client {
     /// # Errors
     /// As [`Client::expect_success`]: there is no such collection.
     pub fn use_collection(&mut self, path: &str) -> Result<(), ClientError> {
-        let asked = Message::with(Opcode::COLLECTIONS_GET_ID, b"", path.as_bytes());
+        let asked = Request::with(Opcode::COLLECTIONS_GET_ID, b"", path.as_bytes());
         let answer = self.expect_success(&asked)?;
         let reply = CollectionIdReply::parse(&answer.extras);
         let reply =
@@ -143,12 +143,12 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::expect_success`].
-    pub fn document_request(&mut self, message: &Message<'_>) -> Result<Answer, ClientError> {
+    pub fn document_request(&mut self, message: &Request<'_>) -> Result<Answer, ClientError> {
         let prefix = self.collection.as_deref();
         let prefix = prefix.unwrap_or(self.key_form.prefix());
         let key = [prefix, message.key].concat();
         let vbucket = self.key_form.vbucket(message.key);
-        let answer = self.request(&Message {
+        let answer = self.request(&Request {
             key: &key,
             vbucket,
             ..*message
@@ -160,7 +160,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::request`].
-    pub fn request_all(&mut self, messages: &[Message<'_>]) -> Result<Vec<Answer>, ClientError> {
+    pub fn request_all(&mut self, messages: &[Request<'_>]) -> Result<Vec<Answer>, ClientError> {
         let mut asked = Vec::with_capacity(messages.len());
         for message in messages {
             asked.push((message.opcode, self.send(message)?));
@@ -184,7 +184,7 @@ impl Client {
         mut row: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let about = group.as_bytes();
-        let opaque = self.send(&Message::with(Opcode::STAT, about, b""))?;
+        let opaque = self.send(&Request::with(Opcode::STAT, about, b""))?;
         loop {
             let broken = |error| ClientError::broken(Opcode::STAT.name(), &error);
             while let Some(frame) = self.input.next().map_err(broken)? {
@@ -223,7 +223,7 @@ impl Client {
         })
     }
 
-    fn send(&mut self, message: &Message<'_>) -> Result<Opaque, ClientError> {
+    fn send(&mut self, message: &Request<'_>) -> Result<Opaque, ClientError> {
         let during = message.opcode.name();
         let opaque = Opaque(self.next_opaque.to_be_bytes());
         self.next_opaque = self.next_opaque.wrapping_add(1);

@@ -26,5 +26,5 @@ pub use feed::{Feed, Outgoing};
 pub use identity::SaltedCache;
 pub use input::{ANSWER_LIMITS, Input};
 pub use link::Link;
-pub use message::{Answer, Message};
+pub use message::{Answer, Request};
 pub use random::random_u64;

@@ -6,14 +6,15 @@ use wire::{Feature, Opcode, Status};
 use crate::address::Login;
 use crate::connection::{Client, ConnectOptions, KeyForm};
 use crate::error::ClientError;
-use crate::message::{Answer, Message};
+use crate::message::{Answer, Request};
 use crate::random::random_u64;
 
 /// Features that the client asks for; it can do without any of them.
-const FEATURES: [Feature; 7] = [
+const FEATURES: [Feature; 8] = [
     Feature::TCP_NODELAY,
     Feature::XERROR,
     Feature::SELECT_BUCKET,
+    Feature::XATTR,
     Feature::JSON,
     Feature::COLLECTIONS,
     Feature::ALT_REQUEST_SUPPORT,
@@ -32,6 +33,21 @@ impl Client {
         }
         Ok(client)
     }
+
+    /// Connects and logs in, without a bucket: for what concerns the node as a whole.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_to_node(
+        options: &ConnectOptions,
+        login: &Login,
+        cache: &mut SaltedCache,
+    ) -> Result<Self, ClientError> {
+        let mut client = Self::open(options)?;
+        client.key_form.collections = hello(&mut client)?;
+        authenticate(&mut client, login, cache)?;
+        Ok(client)
+    }
 }
 
 /// Makes a fresh connection ready for data operations.
@@ -42,12 +58,12 @@ fn bootstrap(
 ) -> Result<KeyForm, ClientError> {
     let collections = hello(client)?;
     authenticate(client, login, cache)?;
-    client.expect_success(&Message::with(
+    client.expect_success(&Request::with(
         Opcode::SELECT_BUCKET,
         login.bucket.as_bytes(),
         b"",
     ))?;
-    let config = client.expect_success(&Message::new(Opcode::GET_CLUSTER_CONFIG))?;
+    let config = client.expect_success(&Request::new(Opcode::GET_CLUSTER_CONFIG))?;
     let vbuckets = vbucket_count(&config.value).ok_or_else(|| ClientError::Protocol {
         during: Opcode::GET_CLUSTER_CONFIG.name(),
         reason: "the map names no vBuckets".to_owned(),
@@ -64,7 +80,7 @@ fn hello(client: &mut Client) -> Result<bool, ClientError> {
         .flat_map(|feature| feature.0.to_be_bytes())
         .collect();
     let agent = concat!("{\"a\":\"settee/", env!("CARGO_PKG_VERSION"), "\"}");
-    let answer = client.expect_success(&Message::with(Opcode::HELLO, agent.as_bytes(), &asked))?;
+    let answer = client.expect_success(&Request::with(Opcode::HELLO, agent.as_bytes(), &asked))?;
     let mut granted = answer.value.chunks_exact(2);
     Ok(granted.any(|feature| feature == Feature::COLLECTIONS.0.to_be_bytes()))
 }
@@ -75,7 +91,7 @@ fn authenticate(
     login: &Login,
     cache: &mut SaltedCache,
 ) -> Result<(), ClientError> {
-    let offered = client.expect_success(&Message::new(Opcode::SASL_LIST_MECHS))?;
+    let offered = client.expect_success(&Request::new(Opcode::SASL_LIST_MECHS))?;
     let offered = String::from_utf8_lossy(&offered.value).into_owned();
     let offers = |name: &str| offered.split_ascii_whitespace().any(|offer| offer == name);
     if let Some(hash) = Hash::ALL.into_iter().find(|hash| offers(hash.mechanism())) {
@@ -83,7 +99,7 @@ fn authenticate(
     }
     if offers("PLAIN") {
         let payload = format!("\0{}\0{}", login.user, login.password);
-        let plain = Message::with(Opcode::SASL_AUTH, b"PLAIN", payload.as_bytes());
+        let plain = Request::with(Opcode::SASL_AUTH, b"PLAIN", payload.as_bytes());
         return client.expect_success(&plain).map(drop);
     }
     Err(ClientError::Mechanisms(offered))
@@ -98,7 +114,7 @@ fn scram(
     let mechanism = hash.mechanism().as_bytes();
     let scram = ScramClient::new(hash, &login.user, &login.password, &nonce()?);
     let first = scram.first_message();
-    let challenge = client.request(&Message::with(
+    let challenge = client.request(&Request::with(
         Opcode::SASL_AUTH,
         mechanism,
         first.as_bytes(),
@@ -107,7 +123,7 @@ fn scram(
         return Err(refused(Opcode::SASL_AUTH, &challenge));
     }
     let proof = scram.answer(&challenge.value, cache)?;
-    let step = Message::with(Opcode::SASL_STEP, mechanism, proof.message.as_bytes());
+    let step = Request::with(Opcode::SASL_STEP, mechanism, proof.message.as_bytes());
     let last = client.expect_success(&step)?;
     Ok(proof.verify(&last.value)?)
 }

@@ -5,7 +5,7 @@ use wire::{Durability, Envelope, Frame, Opaque, Opcode, RequestInfos, Status, To
 
 /// A request that is about to be sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Message<'a> {
+pub struct Request<'a> {
     /// What is asked.
     pub opcode: Opcode,
     /// The vBucket of the key; 0 where there is none.
@@ -22,7 +22,7 @@ pub struct Message<'a> {
     pub durability: Option<DurabilityLevel>,
 }
 
-impl<'a> Message<'a> {
+impl<'a> Request<'a> {
     /// A request with nothing but its opcode.
     pub fn new(opcode: Opcode) -> Self {
         Self {
@@ -66,7 +66,11 @@ impl<'a> Message<'a> {
         wire::encode_raw(
             self.opcode,
             &envelope,
-            [self.extras, self.key, self.value],
+            wire::RawParts {
+                extras: self.extras,
+                key: self.key,
+                value: self.value,
+            },
             out,
         )
     }
@@ -125,10 +129,10 @@ mod tests {
     #[test]
     fn known_frames() {
         let opaque = Opaque([0xde, 0xad, 0xbe, 0xef]);
-        let get = Message {
+        let get = Request {
             vbucket: VbId(0x73),
             key: b"\0foo",
-            ..Message::new(Opcode::GET)
+            ..Request::new(Opcode::GET)
         };
         let mut out = Vec::new();
         assert_eq!(get.encode(opaque, &mut out), Ok(()));
@@ -141,7 +145,7 @@ mod tests {
         let key = vec![b'k'; 65_536];
         let mut out = Vec::new();
         assert!(
-            Message::with(Opcode::GET, &key, b"")
+            Request::with(Opcode::GET, &key, b"")
                 .encode(Opaque([0; 4]), &mut out)
                 .is_err()
         );

@@ -7,7 +7,7 @@ use wire::{Malformed, Opcode};
 
 use crate::connection::Client;
 use crate::error::ClientError;
-use crate::message::Message;
+use crate::message::Request;
 use crate::random::random_u64;
 
 impl Client {
@@ -24,9 +24,9 @@ impl Client {
     ) -> Result<(), ClientError> {
         let name = format!("{name}:{:016x}", random_u64()?);
         let extras = u64::from(flags.with(OpenFlags::PRODUCER).0).to_be_bytes();
-        self.expect_success(&Message {
+        self.expect_success(&Request {
             extras: &extras,
-            ..Message::with(Opcode::DCP_OPEN, name.as_bytes(), b"")
+            ..Request::with(Opcode::DCP_OPEN, name.as_bytes(), b"")
         })?;
         for (name, value) in [
             ("enable_noop", "true"),
@@ -34,7 +34,7 @@ impl Client {
             ("connection_buffer_size", &window_bytes.to_string()),
         ] {
             let (name, value) = (name.as_bytes(), value.as_bytes());
-            self.expect_success(&Message::with(Opcode::DCP_CONTROL, name, value))?;
+            self.expect_success(&Request::with(Opcode::DCP_CONTROL, name, value))?;
         }
         Ok(())
     }
@@ -45,9 +45,9 @@ impl Client {
     /// As [`Client::expect_success`].
     pub fn high_seqnos(&mut self) -> Result<Vec<(VbId, Seqno)>, ClientError> {
         let active = 1_u32.to_be_bytes();
-        let answer = self.expect_success(&Message {
+        let answer = self.expect_success(&Request {
             extras: &active,
-            ..Message::new(Opcode::GET_ALL_VB_SEQNOS)
+            ..Request::new(Opcode::GET_ALL_VB_SEQNOS)
         })?;
         let broken = |error: Malformed| ClientError::broken("GET_ALL_VB_SEQNOS", &error);
         let seqnos = VbSeqnos::parse(&answer.value).map_err(broken)?;

@@ -3,7 +3,7 @@
 use wire::{Opcode, Status};
 
 use crate::testing::{FakeServer, Fault, options};
-use crate::{Client, ClientError, Message, SaltedCache};
+use crate::{Client, ClientError, Request, SaltedCache};
 
 fn connect(text: &str) -> Result<Client, ClientError> {
     Client::connect(&options(text), &mut SaltedCache::default())
@@ -26,17 +26,17 @@ fn documents_are_written_read_and_deleted() {
 
         let extras = [1, 2, 3, 4, 0, 0, 0, 0];
         let value = vec![b'v'; 300_000];
-        let set = Message {
+        let set = Request {
             extras: &extras,
-            ..Message::with(Opcode::SET, b"key", &value)
+            ..Request::with(Opcode::SET, b"key", &value)
         };
         let cas = client.document_request(&set).unwrap().cas;
-        let get = Message::with(Opcode::GET, b"key", b"");
+        let get = Request::with(Opcode::GET, b"key", b"");
         let found = client.document_request(&get).unwrap();
         assert_eq!((found.cas, found.extras.as_slice()), (cas, &extras[..4]));
         assert!(found.value == value);
 
-        let wrong_cas = Message {
+        let wrong_cas = Request {
             cas: model::Cas(cas.0 + 1),
             ..set
         };
@@ -45,7 +45,7 @@ fn documents_are_written_read_and_deleted() {
             Status::KEY_EEXISTS
         );
         client
-            .document_request(&Message::with(Opcode::DELETE, b"key", b""))
+            .document_request(&Request::with(Opcode::DELETE, b"key", b""))
             .unwrap();
         assert_eq!(status(client.document_request(&get)), Status::KEY_ENOENT);
         assert_eq!(server.documents(), 0);
@@ -102,7 +102,7 @@ fn a_refused_login_says_why() {
 
 #[test]
 fn a_server_that_breaks_the_protocol_or_goes_away() {
-    let get = Message::with(Opcode::GET, b"key", b"");
+    let get = Request::with(Opcode::GET, b"key", b"");
     let liar = FakeServer::start(false, Fault::WrongOpaque);
     let mut client = connect(&liar.connect_string()).unwrap();
     let error = client.document_request(&get).unwrap_err();
@@ -117,7 +117,7 @@ fn a_key_longer_than_a_frame_can_carry_is_refused_here() {
     let server = FakeServer::start(false, Fault::None);
     let mut client = connect(&server.connect_string()).unwrap();
     let key = vec![b'k'; 70_000];
-    let get = Message::with(Opcode::GET, &key, b"");
+    let get = Request::with(Opcode::GET, &key, b"");
     let error = client.document_request(&get).unwrap_err();
     assert!(matches!(error, ClientError::TooLong(_)), "{error}");
 }

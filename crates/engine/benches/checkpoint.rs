@@ -26,7 +26,7 @@ fn flush_locked(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::new("flush_locked", documents), |bencher| {
             let visits = |mut vbucket: VBucket| {
                 let batch = vbucket
-                    .begin_flush(FlushBudget::ALL)
+                    .begin_flush(FlushBudget::ALL, &mut engine::SpareBuffers::default())
                     .expect("something is dirty");
                 let rows = black_box(&batch).len();
                 let garbage = vbucket.finish_flush(batch.done(true));
@@ -46,7 +46,7 @@ fn batch_walk(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::new("batch_walk", documents), |bencher| {
             let mut vbucket = dirty(documents);
             let batch = vbucket
-                .begin_flush(FlushBudget::ALL)
+                .begin_flush(FlushBudget::ALL, &mut engine::SpareBuffers::default())
                 .expect("something is dirty");
             bencher.iter(|| {
                 let mut rows = 0;

@@ -10,18 +10,13 @@ use common::{key, set, vbucket};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use engine::VBucket;
 use engine::dcp::{Event, Filled, Position, Stream, StreamAsk, StreamOptions};
-use model::{Seqno, SnapshotRange, VbUuid};
+use model::Seqno;
 
 const NAME: &str = "bench";
 
 fn stream(vbucket: &mut VBucket) -> Stream {
     let ask = StreamAsk {
-        position: Position {
-            uuid: VbUuid(0),
-            seqno: Seqno::ZERO,
-            snapshot: SnapshotRange::default(),
-            purge_seqno: Seqno::ZERO,
-        },
+        position: Position::default(),
         end: Seqno(u64::MAX),
         options: StreamOptions::default(),
     };

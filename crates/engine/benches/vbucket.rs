@@ -61,7 +61,7 @@ fn store(criterion: &mut Criterion) {
         let build = || filled(OPERATIONS, &VALUE);
         let delete = |mut vbucket: engine::VBucket| {
             for index in 0..OPERATIONS {
-                black_box(vbucket.delete(&key(index), Cas::ANY, NOW).is_ok());
+                black_box(vbucket.delete(&key(index), Cas::ANY, None, NOW).is_ok());
             }
             vbucket
         };

@@ -29,6 +29,8 @@ pub enum OpError {
     TemporaryFailure,
     /// The memory quota is used up and nothing can be freed.
     OutOfMemory,
+    /// A CAS that comes with a document is none that a node gives.
+    InvalidCas,
     /// The request makes no sense; the text says why.
     InvalidArgument(&'static str),
     /// The failover log does not know this history.
@@ -59,6 +61,7 @@ impl fmt::Display for OpError {
             Self::TooBig => "too big",
             Self::TemporaryFailure => "temporary failure",
             Self::OutOfMemory => "out of memory",
+            Self::InvalidCas => "invalid CAS",
             Self::InvalidArgument(reason) => reason,
             Self::UnknownVbUuid => "unknown vBucket UUID",
             Self::SyncWriteInProgress => "a durable write of the key is in progress",

@@ -15,6 +15,7 @@
 //!                       FlushBatch               walked without the vBucket's lock
 //! ```
 
+mod bare;
 mod checkpoint;
 mod codec;
 pub mod collections;
@@ -28,21 +29,21 @@ mod table;
 mod types;
 mod vbucket;
 
+pub use bare::{BareCounts, BareTable};
 pub use checkpoint::{
     BatchPlace, CheckpointKind, CheckpointPressure, CheckpointStats, CursorBatch, CursorId,
     CursorRead, CursorStats, FlushBatch, FlushBudget, FlushDone, FlushItem, Garbage, Registered,
-    Released, ReplicaError, Room, SnapshotMarker,
+    Released, ReplicaError, SlowestCursor, SnapshotMarker, SpareBuffers,
 };
 pub use codec::Codec;
 pub use durability::{Decided, Decision, Requirement};
 pub use error::OpError;
-pub use mutated::Mutated;
-pub use table::{BareCounts, BareTable};
+pub use mutated::{Counted, Mutated};
 pub use types::{
     Arithmetic, Concat, ConcatPlace, Exchange, FetchKey, Got, GotMeta, MemoryDelta, ObserveSeqno,
-    ObserveState, Observed, Outbox, Outcome, ScanProgress, StoreMode, VbConfig, Write,
+    ObserveState, Observed, Outbox, Outcome, ScanProgress, StoreMode, VbConfig, WithMeta, Write,
 };
 pub use vbucket::{
     Applied, DurabilityChain, DurabilityStats, FoundRow, HashStats, RowWalk, VBucket, VbStats,
-    Walked,
+    WalkRequest, Walked,
 };

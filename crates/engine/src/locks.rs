@@ -3,12 +3,13 @@
 use hashbrown::HashTable;
 use model::{Cas, Now};
 
+/// A document that is locked until a moment of the monotonic clock.
 #[derive(Debug)]
-struct Lock {
-    hash: u64,
-    key: Box<[u8]>,
-    cas: Cas,
-    until_mono_ns: u64,
+pub(crate) struct Lock {
+    pub(crate) hash: u64,
+    pub(crate) key: Box<[u8]>,
+    pub(crate) cas: Cas,
+    pub(crate) until_mono_ns: u64,
 }
 
 impl Lock {
@@ -42,19 +43,14 @@ impl Locks {
         None
     }
 
-    /// Locks `key`, which is not locked, until a moment of the monotonic clock.
-    pub(crate) fn insert(&mut self, hash: u64, key: &[u8], held: (Cas, u64), now: Now) {
+    /// Locks a key, which is not locked.
+    pub(crate) fn insert(&mut self, lock: Lock, now: Now) {
         if self.locks.len() == self.locks.capacity() {
             self.drop_ended(now);
         }
-        self.remove(hash, key);
-        self.key_bytes += key.len();
-        let lock = Lock {
-            hash,
-            key: key.into(),
-            cas: held.0,
-            until_mono_ns: held.1,
-        };
+        self.remove(lock.hash, &lock.key);
+        self.key_bytes += lock.key.len();
+        let hash = lock.hash;
         self.locks.insert_unique(hash, lock, |lock| lock.hash);
     }
 
@@ -103,10 +99,19 @@ mod tests {
         }
     }
 
+    fn lock(hash: u64, key: &[u8], cas: u64, until_mono_ns: u64) -> Lock {
+        Lock {
+            hash,
+            key: key.into(),
+            cas: Cas(cas),
+            until_mono_ns,
+        }
+    }
+
     #[test]
     fn a_lock_ends_at_its_moment() {
         let mut locks = Locks::default();
-        locks.insert(1, b"a", (Cas(7), 100), at(0));
+        locks.insert(lock(1, b"a", 7, 100), at(0));
         assert_eq!(locks.cas_of(1, b"a", at(99)), Some(Cas(7)));
         assert_eq!(locks.cas_of(1, b"b", at(99)), None, "same hash, other key");
         assert_eq!(locks.cas_of(1, b"a", at(100)), None);
@@ -117,7 +122,7 @@ mod tests {
     fn locks_that_ran_out_make_room() {
         let mut locks = Locks::default();
         for index in 0..1000u64 {
-            locks.insert(index, b"key", (Cas(1), index + 1), at(index));
+            locks.insert(lock(index, b"key", 1, index + 1), at(index));
         }
         assert!(locks.len() < 8, "{} locks", locks.len());
         assert!(locks.memory_bytes() < 1024);
@@ -127,9 +132,9 @@ mod tests {
     fn bytes_follow_the_keys() {
         let mut locks = Locks::default();
         assert_eq!(locks.memory_bytes(), 0);
-        locks.insert(1, b"key", (Cas(1), 10), at(0));
+        locks.insert(lock(1, b"key", 1, 10), at(0));
         let one = locks.memory_bytes();
-        locks.insert(2, b"other", (Cas(1), 10), at(0));
+        locks.insert(lock(2, b"other", 1, 10), at(0));
         assert_eq!(locks.memory_bytes(), one + 5);
         locks.remove(2, b"other");
         locks.remove(2, b"other");

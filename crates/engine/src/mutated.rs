@@ -12,3 +12,12 @@ pub struct Mutated {
     /// The history in which `seqno` counts.
     pub vb_uuid: VbUuid,
 }
+
+/// What a counter got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// Its new number.
+    pub number: u64,
+    /// Its change.
+    pub mutated: Mutated,
+}

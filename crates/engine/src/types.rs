@@ -1,13 +1,16 @@
 //! Requests, answers and settings of a vBucket.
 
-use model::{Cas, Document, Draft, DurabilityLevel, FailoverEntry, Meta, Seqno, VbId, VbUuid};
+use model::{
+    Cas, ConflictResolution, Document, Draft, DurabilityLevel, FailoverEntry, Meta, Seqno, VbId,
+    VbUuid,
+};
 
 use crate::durability::{Decided, Requirement};
 
 /// Settings of all vBuckets of a bucket; shared by `Arc`.
 #[derive(Clone, Debug)]
 pub struct VbConfig {
-    /// Seed of the hash function; random per process, so that nobody can aim at one slot.
+    /// Seed of the hash function; random per process, so that clients cannot aim at one slot.
     pub hash_seed: u64,
     /// Bytes of changes after which a checkpoint is closed and the next one opened.
     pub checkpoint_bytes_max: usize,
@@ -31,6 +34,8 @@ pub struct VbConfig {
     pub keeps_history: bool,
     /// How long a durable write waits that does not say, milliseconds.
     pub durability_timeout_ms: u64,
+    /// How conflicts with versions from elsewhere are resolved.
+    pub conflicts: ConflictResolution,
 }
 
 impl Default for VbConfig {
@@ -48,6 +53,7 @@ impl Default for VbConfig {
             durability_max: DurabilityLevel::PersistToMajority,
             keeps_history: false,
             durability_timeout_ms: 30_000,
+            conflicts: ConflictResolution::Revision,
         }
     }
 }
@@ -63,6 +69,17 @@ pub enum Outcome<T> {
     /// The value is only in the store: fetch it, [`restore`](crate::VBucket::restore) it, run
     /// the same operation again.
     NeedsFetch(FetchKey),
+}
+
+impl<T> Outcome<T> {
+    /// The same with another result.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Outcome<U> {
+        match self {
+            Self::Done(result) => Outcome::Done(f(result)),
+            Self::Prepared(result) => Outcome::Prepared(f(result)),
+            Self::NeedsFetch(key) => Outcome::NeedsFetch(key),
+        }
+    }
 }
 
 /// Names a document whose value must be read from the store.
@@ -82,8 +99,8 @@ pub struct FetchKey {
 pub struct Got {
     /// The document, shared with the vBucket.
     pub document: Document,
-    /// The CAS to show: [`Cas::LOCKED`] while somebody else holds a lock, the lock's own for the
-    /// one who just took it, the document's otherwise.
+    /// The CAS to show: the lock's own for the client that just took it, else [`Cas::LOCKED`] of a
+    /// locked document, else the document's.
     pub cas: Cas,
 }
 
@@ -124,6 +141,22 @@ pub struct Write {
     pub preserve_expiry: bool,
     /// How durable it must be before it is visible; `None` for a plain write.
     pub durability: Option<Requirement>,
+}
+
+/// A document or a tombstone that comes with the metadata that another node gave it.
+#[derive(Debug)]
+pub struct WithMeta {
+    /// What is to be there: with CAS, revision, flags, kind, attributes and the *absolute* expiry. Taken
+    /// when it is done.
+    pub draft: Option<Draft>,
+    /// Whether it applies only where there is no document.
+    pub adds: bool,
+    /// The revision to be replaced, [`Cas::ANY`] for whichever.
+    pub cas: Cas,
+    /// Whether it applies only if it is newer than what is here.
+    pub resolves: bool,
+    /// Whether it gets a CAS of this vBucket.
+    pub regenerates_cas: bool,
 }
 
 /// A document or tombstone that was made of what was read, and is to take its place.
@@ -251,12 +284,20 @@ pub struct MemoryDelta {
 }
 
 impl MemoryDelta {
-    /// The way from one pair of (all, checkpoints) to another.
-    pub(crate) fn between(before: (usize, usize), after: (usize, usize)) -> Self {
+    /// The way from nothing to these totals.
+    pub(crate) fn to(bytes: usize, checkpoint_bytes: usize) -> Self {
         let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
         Self {
-            bytes: signed(after.0) - signed(before.0),
-            checkpoint_bytes: signed(after.1) - signed(before.1),
+            bytes: signed(bytes),
+            checkpoint_bytes: signed(checkpoint_bytes),
+        }
+    }
+
+    /// The way from `before` to here.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            bytes: self.bytes - before.bytes,
+            checkpoint_bytes: self.checkpoint_bytes - before.checkpoint_bytes,
         }
     }
 }
@@ -270,4 +311,13 @@ pub struct ScanProgress {
     pub changed: usize,
     /// Whether the pass reached the end of the table; the next one starts at its beginning.
     pub finished: bool,
+}
+
+impl ScanProgress {
+    /// There was nothing to look for.
+    pub(crate) const FINISHED: Self = Self {
+        slots: 0,
+        changed: 0,
+        finished: true,
+    };
 }

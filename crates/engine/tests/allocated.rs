@@ -71,7 +71,9 @@ fn flush(all: &mut [VBucket]) -> Vec<Document> {
     let mut rows = Vec::new();
     for vbucket in all {
         rows.clear();
-        while let Some(batch) = vbucket.begin_flush(FlushBudget::ALL) {
+        while let Some(batch) =
+            vbucket.begin_flush(FlushBudget::ALL, &mut engine::SpareBuffers::default())
+        {
             batch.for_each(&mut |item| {
                 if let FlushItem::Put { document, .. } = item {
                     rows.push(document.clone());

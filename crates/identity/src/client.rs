@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use subtle::ConstantTimeEq;
 
 use super::Hash;
+use super::scram::xor;
 
 /// More rounds than this are no server's need but a waste of the client's time.
 const ITERATIONS_MAX: u32 = 1_000_000;
@@ -87,7 +88,6 @@ pub struct Proof {
 
 impl ScramClient {
     /// Begins an exchange; `nonce` is random printable text without commas.
-    #[must_use]
     pub fn new(hash: Hash, user: &str, password: &str, nonce: &str) -> Self {
         let user = user.replace('=', "=3D").replace(',', "=2C");
         Self {
@@ -99,7 +99,6 @@ impl ScramClient {
     }
 
     /// Payload of the SASL start.
-    #[must_use]
     pub fn first_message(&self) -> String {
         format!("n,,{}", self.first_bare)
     }
@@ -133,11 +132,7 @@ impl ScramClient {
         let client_key = self.hash.hmac(salted, b"Client Key");
         let stored_key = self.hash.digest(&client_key);
         let signature = self.hash.hmac(&stored_key, signed.as_bytes());
-        let proof: Vec<u8> = client_key
-            .iter()
-            .zip(&signature)
-            .map(|(a, b)| a ^ b)
-            .collect();
+        let proof = xor(&client_key, &signature);
         let server_key = self.hash.hmac(salted, b"Server Key");
         Ok(Proof {
             message: format!("{without_proof},p={}", STANDARD.encode(proof)),
@@ -163,7 +158,7 @@ impl Proof {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Identity, NewUser, Role, SaslSession, SaslStep};
+    use crate::{Administrator, Identity, SaslSession, SaslStep, Secrets};
 
     const MECHANISM: &str = "SCRAM-SHA512";
 
@@ -260,12 +255,11 @@ mod tests {
     }
 
     fn exchange(password: &str) -> Option<bool> {
-        let user = NewUser {
+        let user = Administrator {
             name: "a=b,c".into(),
             password: "pencil".into(),
-            role: Role::Admin,
         };
-        let identity = Identity::with_iterations([user], [7; 32], 16);
+        let identity = Identity::with_iterations(user, Secrets::alike([7; 32]), 16);
         let client = ScramClient::new(Hash::Sha512, "a=b,c", password, "clientnonce");
         let mut session = SaslSession::default();
         let mut random = |bytes: &mut [u8]| bytes.fill(9);

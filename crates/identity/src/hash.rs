@@ -20,7 +20,6 @@ impl Hash {
     pub const ALL: [Self; 3] = [Self::Sha512, Self::Sha256, Self::Sha1];
 
     /// Name of the mechanism: without a dash between SHA and digits, unlike the IANA ones.
-    #[must_use]
     pub fn mechanism(self) -> &'static str {
         match self {
             Self::Sha512 => "SCRAM-SHA512",

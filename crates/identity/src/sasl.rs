@@ -11,16 +11,12 @@ const PAYLOAD_BYTES_MAX: usize = 4096;
 
 /// The mechanisms offered, strongest first, separated by spaces.
 ///
-/// Names carry no dash between SHA and digits, unlike the IANA ones.
-#[must_use]
-pub fn list_mechanisms(_tls: bool) -> &'static str {
-    // Tokens, which only TLS may carry, are not offered, so both lists are alike.
-    "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN"
-}
+/// Names carry no dash between SHA and digits, unlike the IANA ones. Tokens, which only TLS may carry, are not
+/// offered, so the list is the same with and without it.
+pub const MECHANISMS: &str = "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN";
 
 /// What a peer's SASL message leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use]
 pub enum SaslStep {
     /// Send this back and wait for the next step.
     Continue(Vec<u8>),
@@ -65,7 +61,7 @@ impl SaslSession {
     /// Begins an exchange: `SASL_AUTH` with the mechanism's name as key and a challenge as value.
     ///
     /// `random` fills the server's nonce. Refused without effect while a step is awaited.
-    /// Cost: PLAIN two HMACs; SCRAM two, no password hashing.
+    /// Cost: PLAIN as [`Identity::authenticate`]; SCRAM two HMACs, no password hashing.
     pub fn start(
         &mut self,
         identity: &Identity,
@@ -131,11 +127,11 @@ impl SaslSession {
         if let Err(reason) = check_payload(payload) {
             return SaslStep::Invalid(reason);
         }
-        let account = identity.accounts.get(&exchange.user);
-        let keys = identity.keys(account.unwrap_or(&identity.decoy), exchange.hash);
-        match (exchange.finish(payload, keys), account) {
+        let account = identity.account(&exchange.user);
+        let keys = identity.keys(account.as_deref(), exchange.hash);
+        match (exchange.finish(payload, &keys), account) {
             (Ok(Some(signature)), Some(account)) => SaslStep::Done {
-                user: account.user.clone(),
+                user: identity.authenticated(&account),
                 payload: signature.into_bytes(),
             },
             (Ok(_), _) => SaslStep::Failed,
@@ -143,9 +139,14 @@ impl SaslSession {
         }
     }
 
+    /// The name of the user whose exchange is under way.
+    pub fn tried(&self) -> Option<&str> {
+        self.pending.as_ref().map(|exchange| &*exchange.user)
+    }
+
     /// Whether a step is awaited.
-    #[must_use]
-    pub fn is_pending(&self) -> bool {
+    #[cfg(test)]
+    pub(super) fn is_pending(&self) -> bool {
         self.pending.is_some()
     }
 }
@@ -166,16 +167,12 @@ fn plain(identity: &Identity, payload: &[u8]) -> SaslStep {
         return SaslStep::Invalid("PLAIN needs user and password separated by NUL");
     };
     let acts_for_itself = acting_for.is_empty() || acting_for == user;
-    let name = std::str::from_utf8(user)
-        .ok()
-        .filter(|name| is_user_name(name));
-    match name.filter(|_| acts_for_itself) {
-        Some(name) => match identity.authenticate(name, password) {
-            Some(user) => SaslStep::Done {
-                user,
-                payload: Vec::new(),
-            },
-            None => SaslStep::Failed,
+    let name = std::str::from_utf8(user).ok();
+    let name = name.filter(|name| acts_for_itself && is_user_name(name));
+    match name.and_then(|name| identity.authenticate(name, password)) {
+        Some(user) => SaslStep::Done {
+            user,
+            payload: Vec::new(),
         },
         None => SaslStep::Failed,
     }

@@ -8,7 +8,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use subtle::ConstantTimeEq;
 
-use super::{Hash, USER_NAME_BYTES_MAX};
+use super::Hash;
+
+/// Longest user name accepted, in bytes.
+pub const USER_NAME_BYTES_MAX: usize = 128;
 
 const NONCE_BYTES_MAX: usize = 256;
 
@@ -31,22 +34,18 @@ impl Keys {
     }
 }
 
-/// The keys of one user, derived when first needed.
+/// The keys of one user by hash, derived when first needed.
 #[derive(Default)]
-pub(super) struct ScramKeys {
-    sha512: OnceLock<Keys>,
-    sha256: OnceLock<Keys>,
-    sha1: OnceLock<Keys>,
-}
+pub(super) struct ScramKeys([OnceLock<Keys>; Hash::ALL.len()]);
 
 impl ScramKeys {
     pub(super) fn get(&self, hash: Hash, derive: impl FnOnce() -> Keys) -> &Keys {
-        let cell = match hash {
-            Hash::Sha512 => &self.sha512,
-            Hash::Sha256 => &self.sha256,
-            Hash::Sha1 => &self.sha1,
-        };
-        cell.get_or_init(derive)
+        self.0[hash as usize].get_or_init(derive)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_derived(&self, hash: Hash) -> bool {
+        self.0[hash as usize].get().is_some()
     }
 }
 
@@ -193,22 +192,19 @@ impl Exchange {
             return Ok(None);
         }
         let signed = format!("{},{without_proof}", self.transcript);
-        if !self.proof_matches(&proof, &signed, keys) {
+        let client_signature = self.hash.hmac(&keys.stored, signed.as_bytes());
+        let client_key = self.hash.digest(&xor(&proof, &client_signature));
+        if !bool::from(client_key.ct_eq(&keys.stored)) {
             return Ok(None);
         }
         let signature = self.hash.hmac(&keys.server, signed.as_bytes());
         Ok(Some(format!("v={}", STANDARD.encode(signature))))
     }
+}
 
-    fn proof_matches(&self, proof: &[u8], signed: &str, keys: &Keys) -> bool {
-        let client_signature = self.hash.hmac(&keys.stored, signed.as_bytes());
-        let client_key: Vec<u8> = proof
-            .iter()
-            .zip(&client_signature)
-            .map(|(p, s)| p ^ s)
-            .collect();
-        self.hash.digest(&client_key).ct_eq(&keys.stored).into()
-    }
+/// What makes a proof of a key and a signature, and a key of a proof and a signature.
+pub(super) fn xor(left: &[u8], right: &[u8]) -> Vec<u8> {
+    left.iter().zip(right).map(|(a, b)| a ^ b).collect()
 }
 
 /// Whether a name can belong to a user at all.

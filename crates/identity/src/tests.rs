@@ -11,18 +11,39 @@ use super::*;
 /// Few rounds: what is tested does not depend on their number.
 const ROUNDS: u32 = 16;
 
-fn identity() -> Identity {
-    let users = [
-        ("Administrator", "password"),
-        ("a=b,c", "p\u{e4}ss"),
-        ("empty", ""),
-    ];
-    let users = users.map(|(name, password)| NewUser {
-        name: name.into(),
+fn with(administrator: &str, password: &str) -> Identity {
+    let administrator = Administrator {
+        name: administrator.into(),
         password: password.into(),
-        role: Role::Admin,
-    });
-    Identity::with_iterations(users, [7; 32], ROUNDS)
+    };
+    Identity::with_iterations(administrator, Secrets::alike([7; 32]), ROUNDS)
+}
+
+/// The administrator, and two users that were made.
+fn identity() -> Identity {
+    let identity = with("Administrator", "password");
+    let mut directory = Directory::default();
+    for (name, password) in [("a=b,c", "p\u{e4}ss"), ("empty", "")] {
+        let record = user(&identity, name, password, &[]);
+        directory.users.insert(name.into(), record);
+    }
+    identity.replace_directory(directory);
+    identity
+}
+
+fn user(identity: &Identity, name: &str, password: &str, roles: &[&str]) -> UserRecord {
+    UserRecord {
+        password: Some(identity.verifier(name, password.as_bytes())),
+        roles: grants(roles),
+        ..UserRecord::default()
+    }
+}
+
+fn grants(texts: &[&str]) -> Vec<Grant> {
+    texts
+        .iter()
+        .map(|text| Grant::parse(text).unwrap())
+        .collect()
 }
 
 fn nonce(bytes: &mut [u8]) {
@@ -195,10 +216,7 @@ mod vectors {
 #[test]
 fn every_offered_mechanism_lets_the_right_password_in() {
     let identity = identity();
-    for mechanism in list_mechanisms(false)
-        .split(' ')
-        .filter(|name| *name != "PLAIN")
-    {
+    for mechanism in MECHANISMS.split(' ').filter(|name| *name != "PLAIN") {
         for (user, password) in [("Administrator", "password"), ("a=b,c", "p\u{e4}ss")] {
             let (end, verifier) = login(&identity, &Client::new(mechanism, user, password));
             let SaslStep::Done {
@@ -209,7 +227,7 @@ fn every_offered_mechanism_lets_the_right_password_in() {
                 panic!("{end:?}")
             };
             assert_eq!(&*proven.name, user);
-            assert_eq!(proven.role, Role::Admin);
+            assert_eq!(proven.built_in, user == "Administrator");
             assert_eq!(String::from_utf8(payload).unwrap(), verifier, "{mechanism}");
         }
     }
@@ -217,11 +235,7 @@ fn every_offered_mechanism_lets_the_right_password_in() {
 
 #[test]
 fn the_list_is_strongest_first() {
-    assert_eq!(
-        list_mechanisms(false),
-        "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN"
-    );
-    assert_eq!(list_mechanisms(true), list_mechanisms(false));
+    assert_eq!(MECHANISMS, "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN");
 }
 
 #[test]
@@ -261,7 +275,7 @@ fn an_unknown_user_is_told_apart_by_nothing_before_the_step() {
 #[test]
 fn the_decoy_behind_unknown_users_lets_nobody_in() {
     let identity = identity();
-    let password = identity.decoy.password.clone();
+    let password = identity.decoy_password().to_owned();
     assert_eq!(identity.authenticate("", password.as_bytes()), None);
     assert_eq!(identity.authenticate("nobody", password.as_bytes()), None);
     // Its keys are salted for the empty name, which no session can be started with.
@@ -272,12 +286,8 @@ fn the_decoy_behind_unknown_users_lets_nobody_in() {
 #[test]
 fn plain_checks_name_and_password() {
     let done = |payload: &[u8]| start(&mut SaslSession::default(), "PLAIN", payload);
-    let user = AuthenticatedUser {
-        name: "Administrator".into(),
-        role: Role::Admin,
-    };
     let proven = SaslStep::Done {
-        user,
+        user: identity().look_up("Administrator").unwrap(),
         payload: vec![],
     };
     assert_eq!(done(b"\0Administrator\0password"), proven);
@@ -481,32 +491,105 @@ fn the_nonce_is_what_randomness_gave() {
 
 #[test]
 fn preparing_derives_every_key_once() {
-    let identity = Arc::new(identity());
+    let identity = identity();
     identity.prepare();
-    for account in identity.accounts.values() {
-        for hash in Hash::ALL {
-            account
-                .scram
-                .get(hash, || panic!("{hash:?} was not prepared"));
-        }
-    }
-    let (end, _) = login(
-        &identity,
-        &Client::new("SCRAM-SHA512", "Administrator", "password"),
-    );
+    assert_eq!(identity.derived("Administrator"), Hash::ALL);
+    let client = Client::new("SCRAM-SHA512", "Administrator", "password");
+    let (end, _) = login(&identity, &client);
     assert!(matches!(end, SaslStep::Done { .. }));
 }
 
 #[test]
 fn secrets_are_not_shown() {
-    let user = NewUser {
+    let administrator = Administrator {
         name: "u".into(),
         password: "hunter2".into(),
-        role: Role::Admin,
     };
-    assert!(!format!("{user:?}").contains("hunter2"));
-    let identity = Identity::with_iterations([user], [1; 32], ROUNDS);
+    assert!(!format!("{administrator:?}").contains("hunter2"));
+    let identity = with("u", "hunter2");
     assert!(!format!("{identity:?}").contains("hunter2"));
+    let record = user(&identity, "v", "hunter2", &[]);
+    assert!(format!("{record:?}").ends_with("password: Some(Verifier), password_set_unix_s: 0 }"));
+}
+
+#[test]
+fn users_and_groups_are_the_same_after_a_restart() {
+    let identity = identity();
+    let mut directory = identity.directory();
+    let record = user(&identity, "u", "secret", &["data_reader[b:s]"]);
+    directory.users.insert("u".into(), record);
+    let group = GroupRecord {
+        description: "all".into(),
+        roles: grants(&["data_writer[*]"]),
+    };
+    directory.groups.insert("g".into(), group);
+    let kept = serde_json::to_vec(&directory).unwrap();
+    assert!(!String::from_utf8_lossy(&kept).contains("secret"));
+    let read: Directory = serde_json::from_slice(&kept).unwrap();
+    assert_eq!(read, directory);
+    let later = with("Administrator", "password");
+    later.replace_directory(read);
+    assert!(later.authenticate("u", b"secret").is_some());
+    let (end, _) = login(&later, &Client::new("SCRAM-SHA256", "u", "secret"));
+    assert!(matches!(end, SaslStep::Done { .. }));
+}
+
+#[test]
+fn a_change_of_a_user_or_a_group_has_a_revision_of_its_own() {
+    let identity = identity();
+    let mut directory = identity.directory();
+    let mut record = user(&identity, "u", "one", &[]);
+    record.groups = vec!["g".into(), "not there".into()];
+    directory.users.insert("u".into(), record);
+    identity.replace_directory(directory.clone());
+    let before = identity.authenticate("u", b"one").unwrap();
+    assert_eq!(before.revision, identity.revision());
+    assert!(before.access.grants().is_empty());
+
+    let roles = grants(&["data_reader[b]"]);
+    let group = GroupRecord {
+        roles,
+        ..GroupRecord::default()
+    };
+    directory.groups.insert("g".into(), group);
+    identity.replace_directory(directory.clone());
+    assert_ne!(identity.revision(), before.revision);
+    let after = identity.look_up("u").unwrap();
+    assert!(after.access.of_bucket("b").has(Privilege::Read));
+
+    let changed = user(&identity, "u", "two", &[]);
+    directory.users.insert("u".into(), changed);
+    identity.replace_directory(directory.clone());
+    assert!(identity.authenticate("u", b"one").is_none());
+    assert!(identity.authenticate("u", b"two").is_some());
+    directory.users.remove("u");
+    identity.replace_directory(directory);
+    assert!(identity.look_up("u").is_none());
+    assert!(identity.authenticate("u", b"two").is_none());
+}
+
+#[test]
+fn the_administrator_stays_whatever_is_made() {
+    let identity = identity();
+    let mut directory = identity.directory();
+    let impostor = user(&identity, "Administrator", "other", &[]);
+    directory.users.insert("Administrator".into(), impostor);
+    identity.replace_directory(directory);
+    assert!(identity.authenticate("Administrator", b"other").is_none());
+    let administrator = identity.authenticate("Administrator", b"password");
+    assert!(administrator.is_some_and(|user| user.built_in && user.access.is_admin()));
+    assert!(!identity.directory().users.contains_key("Administrator"));
+}
+
+#[test]
+fn a_user_without_a_password_does_not_come_in() {
+    let identity = identity();
+    let mut directory = identity.directory();
+    directory.users.insert("u".into(), UserRecord::default());
+    identity.replace_directory(directory);
+    assert!(identity.authenticate("u", b"").is_none());
+    let (end, _) = login(&identity, &Client::new("SCRAM-SHA1", "u", ""));
+    assert_eq!(end, SaslStep::Failed);
 }
 
 /// Messages that are right in some order, and ones that never are.

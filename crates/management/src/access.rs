@@ -4,19 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{MatchedPath, RawPathParams, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bucket::Reservation;
 use futures_util::StreamExt;
 use identity::{AuthenticatedUser, LoginTurn};
 use tokio::time;
 
-use super::answers;
+use super::answers::{self, Handled};
+use super::audited;
 use super::peer::Peer;
+use super::permits;
 use crate::state::HttpState;
 use crate::view::NodeView;
 
@@ -27,23 +31,28 @@ pub(super) const BODY_BYTES_MAX: usize = 64 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a body that is too large waits for its refusal, so that a flood of them costs neighbours nothing.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(500);
-/// How often a body that waits for room looks again.
-const ROOM_LOOK: Duration = Duration::from_millis(50);
 
-/// Lets a request pass if its Basic credentials are right; the user travels with it.
+/// Lets a request pass if its Basic credentials are right, and their user has the permission that it needs; the user
+/// travels with it.
 pub(super) async fn require_credentials(
     State(state): State<HttpState>,
     peer: Peer,
+    parameters: Result<RawPathParams, RawPathParamsRejection>,
     mut request: Request,
     next: Next,
-) -> Response {
-    match authenticate(&state, &peer, request.headers()).await {
-        Ok(user) => {
-            request.extensions_mut().insert(user);
-            next.run(request).await
+) -> Handled {
+    let user = authenticate(&state, &peer, request.headers()).await?;
+    // What no route matches is not there, for all users.
+    if let Some(path) = request.extensions().get::<MatchedPath>() {
+        let parameters = parameters.map_err(IntoResponse::into_response)?;
+        if let Some(refused) =
+            permits::check(&user.access, request.method(), path.as_str(), &parameters)
+        {
+            return Err(refused);
         }
-        Err(refusal) => refusal,
     }
+    request.extensions_mut().insert(user);
+    Ok(next.run(request).await)
 }
 
 /// Whose credentials a request brings, if they are right. After wrong ones from the same address it may
@@ -62,15 +71,19 @@ pub(super) async fn authenticate(
         LoginTurn::Refused(wait) => {
             time::sleep(wait).await;
             state.view.note_login(peer.address, false);
-            return Err(answers::closing(answers::refusal(
-                StatusCode::TOO_MANY_REQUESTS,
-                "Too many logins from this address failed; try again later.",
-            )));
+            audited::login_failed(state, peer, None);
+            let reason = "Too many logins from this address failed; try again later.";
+            return Err(last(StatusCode::TOO_MANY_REQUESTS, reason));
         }
     }
-    let user =
-        credentials(headers).and_then(|(name, password)| state.view.authenticate(&name, &password));
+    let identity = state.view.identity();
+    let given = credentials(headers);
+    let named = given.as_ref();
+    let user = named.and_then(|(name, password)| identity.authenticate(name, password));
     state.view.note_login(peer.address, user.is_some());
+    if user.is_none() {
+        audited::login_failed(state, peer, named.map(|(name, _)| &**name));
+    }
     match user {
         Some(user) => Ok(user),
         None if peer.failed() => Err(answers::closing(answers::unauthorized())),
@@ -98,10 +111,10 @@ struct HeldBody {
 }
 
 impl HeldBody {
-    /// Counts so many more, once there is room for them.
+    /// Counts so many more, once there is memory for them.
     async fn grow(&mut self, bytes: usize) {
-        while !self.view.hold_body(bytes) {
-            time::sleep(ROOM_LOOK).await;
+        while let Reservation::Wait { retry, .. } = self.view.hold_body(bytes) {
+            time::sleep(retry).await;
         }
         self.bytes += bytes;
     }
@@ -118,43 +131,32 @@ pub(super) async fn limit_body(
     State(state): State<HttpState>,
     request: Request,
     next: Next,
-) -> Response {
-    let announced = request
-        .headers()
-        .get(CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.parse::<u64>().ok());
+) -> Handled {
+    let announced = request.headers().get(CONTENT_LENGTH);
+    let announced = announced.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|bytes| bytes > BODY_BYTES_MAX as u64) {
-        return too_large().await;
+        return Err(too_large().await);
     }
     let mut held = HeldBody {
         view: Arc::clone(&state.view),
         bytes: 0,
     };
     let (parts, body) = request.into_parts();
-    let body = match time::timeout(BODY_TIMEOUT, read(body, &mut held)).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(refusal)) => return refusal,
-        Err(_) => {
-            return answers::closing(answers::refusal(
-                StatusCode::REQUEST_TIMEOUT,
-                "The request's body took too long, or others hold too much.",
-            ));
-        }
+    let Ok(body) = time::timeout(BODY_TIMEOUT, read(body, &mut held)).await else {
+        let reason = "The request's body took too long, or others hold too much.";
+        return Err(last(StatusCode::REQUEST_TIMEOUT, reason));
     };
-    let response = next.run(Request::from_parts(parts, body.into())).await;
+    let response = next.run(Request::from_parts(parts, body?.into())).await;
     drop(held);
-    response
+    Ok(response)
 }
 
 async fn read(body: Body, held: &mut HeldBody) -> Result<Bytes, Response> {
     let mut stream = body.into_data_stream();
     let mut read = Vec::new();
     while let Some(piece) = stream.next().await {
-        let piece = piece.map_err(|_| {
-            let broken = answers::refusal(StatusCode::BAD_REQUEST, "The request's body is broken.");
-            answers::closing(broken)
-        })?;
+        let broken = |_| last(StatusCode::BAD_REQUEST, "The request's body is broken.");
+        let piece = piece.map_err(broken)?;
         if read.len() + piece.len() > BODY_BYTES_MAX {
             return Err(too_large().await);
         }
@@ -166,8 +168,11 @@ async fn read(body: Body, held: &mut HeldBody) -> Result<Bytes, Response> {
 
 async fn too_large() -> Response {
     time::sleep(REFUSAL_PAUSE).await;
-    answers::closing(answers::refusal(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        "A request body may have 65536 bytes.",
-    ))
+    let reason = "A request body may have 65536 bytes.";
+    last(StatusCode::PAYLOAD_TOO_LARGE, reason)
+}
+
+/// A refusal after which the connection ends.
+fn last(status: StatusCode, reason: &str) -> Response {
+    answers::closing(answers::refusal(status, reason))
 }

@@ -4,11 +4,19 @@ use std::fmt::Display;
 
 use axum::body::{Body, to_bytes};
 use axum::http::header::{
-    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE,
+    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue,
+    WWW_AUTHENTICATE,
 };
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use registry::cluster_map::localize;
 use serde_json::json;
+
+use super::form::FieldErrors;
+use super::host::requested_host;
+
+/// What came of a request, or its refusal.
+pub(super) type Handled = Result<Response, Response>;
 
 /// Longest text of a refusal that is handed on.
 const TEXT_BYTES_MAX: usize = 4096;
@@ -22,9 +30,20 @@ pub(super) fn json_text(status: StatusCode, body: impl Into<Body>) -> Response {
     (status, headers, body.into()).into_response()
 }
 
+/// JSON text with the name under which the client reached the node.
+pub(super) fn localized(text: &impl Display, headers: &HeaderMap) -> Response {
+    let host = requested_host(headers);
+    json_text(StatusCode::OK, localize(&text.to_string(), host.as_deref()))
+}
+
 /// An answer whose text is JSON.
 pub(super) fn json(status: StatusCode, value: &impl Display) -> Response {
     json_text(status, value.to_string())
+}
+
+/// A request that was done.
+pub(super) fn ok(value: &impl Display) -> Response {
+    json(StatusCode::OK, value)
 }
 
 /// An answer of a probe, for humans and scripts: one line of text.
@@ -32,9 +51,32 @@ pub(super) fn line(status: StatusCode, text: &str) -> Response {
     (status, format!("{text}\n")).into_response()
 }
 
+/// A refusal that concerns one field.
+pub(super) fn field_refusal(status: StatusCode, field: &str, text: &str) -> Response {
+    json(status, &json!({ "errors": { field: text } }))
+}
+
+/// A refusal because of a field that makes no sense.
+pub(super) fn wrong_field(field: &str, text: &str) -> Response {
+    field_refusal(StatusCode::BAD_REQUEST, field, text)
+}
+
 /// A refusal that concerns no field of its own.
 pub(super) fn refusal(status: StatusCode, text: &str) -> Response {
-    json(status, &json!({ "errors": { "_": text } }))
+    field_refusal(status, "_", text)
+}
+
+/// A refusal because of fields that make no sense, if there are any.
+pub(super) fn wrong_fields(wrong: &FieldErrors) -> Option<Response> {
+    let value = json!({ "errors": wrong });
+    (!wrong.is_empty()).then(|| json(StatusCode::BAD_REQUEST, &value))
+}
+
+/// A refusal because of permissions that are missing, in the reference's words.
+pub(super) fn forbidden(permissions: &[&str]) -> Response {
+    let message = "Forbidden. User needs the following permissions";
+    let value = json!({ "message": message, "permissions": permissions });
+    json(StatusCode::FORBIDDEN, &value)
 }
 
 /// The text is the one SDKs look for.

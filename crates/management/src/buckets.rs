@@ -6,14 +6,15 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use model::DurabilityLevel;
+use model::{ConflictResolution, DurabilityLevel};
 use registry::{
     BucketConfig, BucketKind, BucketSettings, EvictionPolicy, HistorySettings, VBUCKETS,
 };
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-use super::answers;
-use super::form::{field, fields};
+use super::answers::{self, Handled};
+use super::documents::eviction_name;
+use super::form::{FieldErrors, field, fields};
 use crate::state::HttpState;
 use crate::view::{BucketChange, BucketsError};
 
@@ -23,6 +24,8 @@ const QUOTA_MIB_MIN: u64 = 16;
 pub(super) const QUOTA_MIB_MAX: u64 = 16 * 1024 * 1024;
 const QUOTA_MIB_DEFAULT: u64 = 256;
 const REPLICAS_MAX: u8 = 3;
+/// What the reference tells of a bucket of which nothing else is said; a node alone has none.
+const REPLICAS_DEFAULT: u8 = 1;
 const NAME_BYTES_MAX: usize = 100;
 /// The least that is worth keeping: each of 1,024 vBuckets has its part.
 const HISTORY_BYTES_MIN: u64 = 2 << 30;
@@ -46,79 +49,45 @@ const READ: [&str; 15] = [
     "historyRetentionBytes",
     "historyRetentionSeconds",
 ];
-/// A setting that the node cannot have another way: names, values that it has, and the reason.
-type Fixed = (
-    &'static [&'static str],
-    &'static [&'static str],
-    &'static str,
-);
-const NO: [&str; 2] = ["false", "0"];
-const COMPACTS_ITSELF: &str = "Settee decides itself when to compact";
-/// All that clients send although it is as they ask anyway.
-const FIXED: [Fixed; 10] = [
-    // There are no views whose indexes replicas could have, so either is true.
-    (
-        &["replicaIndex"],
-        &["0", "1", "false", "true"],
-        "The value must be 0 or 1",
-    ),
-    (&["authType"], &["sasl"], "Clients log in with SASL"),
-    (
-        &["saslPassword", "proxyPort"],
-        &[],
-        "Buckets have no passwords and ports of their own",
-    ),
-    (
-        &["threadsNumber"],
-        &["3"],
-        "Settee has as many threads as it needs",
-    ),
-    (&["rank"], &["0"], "Buckets have no order"),
-    (
-        &["autoCompactionDefined", "parallelDBAndViewCompaction"],
-        &NO,
-        COMPACTS_ITSELF,
-    ),
-    (
-        &[
-            "databaseFragmentationThreshold",
-            "viewFragmentationThreshold",
-            "magmaFragmentationPercentage",
-            "allowedTimePeriod",
-            "purgeInterval",
-        ],
-        &[],
-        COMPACTS_ITSELF,
-    ),
-    (
-        &["durabilityImpossibleFallback"],
-        &["disabled"],
-        "A durable write that cannot be durable is refused",
-    ),
-    (
-        &["enableCrossClusterVersioning"],
-        &NO,
-        "Version vectors are not built",
-    ),
-    (
-        &["versionPruningWindowHrs"],
-        &["720"],
-        "Version vectors are not built",
-    ),
-];
+const _: () = assert!(VBUCKETS == 1024, "as it is told below");
+pub(super) const COMPACTS_ITSELF: &str = "Settee decides itself when to compact";
 
-/// What is wrong with the fields of a form, by field.
-type FieldErrors = Map<String, Value>;
+/// The values that the node has of a setting that it cannot have another way, and the reason. These are all that
+/// clients send although it is as they ask anyway.
+fn fixed(name: &str) -> (&'static [&'static str], &'static str) {
+    const NO: &[&str] = &["false", "0"];
+    match name {
+        "numVBuckets" => (
+            &["1024"],
+            "The number of vBuckets is the same for all buckets",
+        ),
+        // There are no views whose indexes replicas could have, so either is true.
+        "replicaIndex" => (&["0", "1", "false", "true"], "The value must be 0 or 1"),
+        "authType" => (&["sasl"], "Clients log in with SASL"),
+        "saslPassword" | "proxyPort" => (&[], "Buckets have no passwords and ports of their own"),
+        "threadsNumber" => (&["3"], "Settee has as many threads as it needs"),
+        "rank" => (&["0"], "Buckets have no order"),
+        "autoCompactionDefined" | "parallelDBAndViewCompaction" => (NO, COMPACTS_ITSELF),
+        "databaseFragmentationThreshold"
+        | "viewFragmentationThreshold"
+        | "magmaFragmentationPercentage"
+        | "allowedTimePeriod"
+        | "purgeInterval" => (&[], COMPACTS_ITSELF),
+        "durabilityImpossibleFallback" => (
+            &["disabled"],
+            "A durable write that cannot be durable is refused",
+        ),
+        "enableCrossClusterVersioning" => (NO, "Version vectors are not built"),
+        "versionPruningWindowHrs" => (&["720"], "Version vectors are not built"),
+        _ => (&[], "Unsupported key"),
+    }
+}
 
 /// `POST /pools/default/buckets`
-pub(super) async fn create(State(state): State<HttpState>, body: Bytes) -> Response {
-    match read_new(&body) {
-        Ok(settings) => {
-            let done = change(state, BucketChange::Make(settings)).await;
-            answer(done, StatusCode::ACCEPTED)
-        }
-        Err(wrong) => refused(&wrong),
-    }
+pub(super) async fn create(State(state): State<HttpState>, body: Bytes) -> Handled {
+    let settings = read_new(&body).map_err(|wrong| refused(&wrong))?;
+    change(state, BucketChange::Make(settings)).await?;
+    Ok(StatusCode::ACCEPTED.into_response())
 }
 
 /// `POST /pools/default/buckets/B`
@@ -126,70 +95,49 @@ pub(super) async fn update(
     State(state): State<HttpState>,
     Path(name): Path<String>,
     body: Bytes,
-) -> Response {
-    let Some(now) = state.view.bucket_settings(&name) else {
-        return answers::not_found();
-    };
-    match read_update(&body, now) {
-        Ok(settings) => {
-            let done = change(state, BucketChange::Adjust(settings)).await;
-            answer(done, StatusCode::OK)
-        }
-        Err(wrong) => refused(&wrong),
-    }
+) -> Handled {
+    let now = state.view.bucket_settings(&name);
+    let now = now.ok_or_else(answers::not_found)?;
+    let settings = read_update(&body, now).map_err(|wrong| refused(&wrong))?;
+    change(state, BucketChange::Adjust(settings)).await
 }
 
 /// `DELETE /pools/default/buckets/B`
-pub(super) async fn remove(State(state): State<HttpState>, Path(name): Path<String>) -> Response {
-    answer(
-        change(state, BucketChange::Drop(name)).await,
-        StatusCode::OK,
-    )
+pub(super) async fn remove(State(state): State<HttpState>, Path(name): Path<String>) -> Handled {
+    change(state, BucketChange::Drop(name)).await
 }
 
 /// `POST /pools/default/buckets/B/controller/doFlush`
-pub(super) async fn flush(State(state): State<HttpState>, Path(name): Path<String>) -> Response {
-    answer(
-        change(state, BucketChange::Flush(name)).await,
-        StatusCode::OK,
-    )
+pub(super) async fn flush(State(state): State<HttpState>, Path(name): Path<String>) -> Handled {
+    change(state, BucketChange::Flush(name)).await
 }
 
 /// Makes a change away from the thread that serves connections: it waits for the disk.
-async fn change(state: HttpState, change: BucketChange) -> Result<(), BucketsError> {
+async fn change(state: HttpState, change: BucketChange) -> Handled {
     let view = Arc::clone(&state.view);
     let done = state.bucket_turn.run(move || view.change_buckets(change));
-    done.await.unwrap_or(Err(BucketsError::Stopping))
-}
-
-fn answer(done: Result<(), BucketsError>, good: StatusCode) -> Response {
-    let Err(error) = done else {
-        return good.into_response();
+    let Err(error) = done.await.unwrap_or(Err(BucketsError::Stopping)) else {
+        return Ok(StatusCode::OK.into_response());
     };
     let text = error.to_string();
     let bad = StatusCode::BAD_REQUEST;
-    match error {
-        BucketsError::Unknown => answers::not_found(),
+    let (status, value) = match error {
+        BucketsError::Unknown => return Err(answers::not_found()),
         BucketsError::Exists | BucketsError::Occupied(_) => {
-            answers::json(bad, &json!({ "errors": { "name": text } }))
+            (bad, json!({ "errors": { "name": text } }))
         }
-        BucketsError::QuotaTooLarge(_) => answers::json(
+        BucketsError::QuotaTooLarge(_) => (
             bad,
-            &json!({ "errors": { "ramQuota": text }, "summaries": {} }),
+            json!({ "errors": { "ramQuota": text }, "summaries": {} }),
         ),
-        BucketsError::QuotaTooSmall(_) => {
-            answers::json(bad, &json!({ "errors": { "memoryQuota": text } }))
-        }
+        BucketsError::QuotaTooSmall(_) => (bad, json!({ "errors": { "memoryQuota": text } })),
         BucketsError::TooMany(_) | BucketsError::FlushDisabled | BucketsError::Follows => {
-            answers::json(bad, &json!({ "_": text }))
+            (bad, json!({ "_": text }))
         }
-        BucketsError::Stopping => {
-            answers::json(StatusCode::SERVICE_UNAVAILABLE, &json!({ "_": text }))
-        }
-        BucketsError::Failed(_) => {
-            answers::json(StatusCode::INTERNAL_SERVER_ERROR, &json!({ "_": text }))
-        }
-    }
+        BucketsError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, json!({ "_": text })),
+        BucketsError::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, json!({ "_": text })),
+    };
+    Err(answers::json(status, &value))
 }
 
 fn refused(wrong: &FieldErrors) -> Response {
@@ -224,8 +172,7 @@ impl<'a> Form<'a> {
             return otherwise;
         };
         read(&text).unwrap_or_else(|| {
-            let what = format!("{text:?} is not possible here");
-            self.complain(name, &what);
+            self.complain(name, &format!("{text:?} is not possible here"));
             otherwise
         })
     }
@@ -236,35 +183,23 @@ impl<'a> Form<'a> {
     }
 
     fn compression(&mut self) {
-        if self
-            .text("compressionMode")
-            .is_some_and(|mode| mode != "passive")
-        {
-            let text =
+        let mode = self.text("compressionMode");
+        if mode.is_some_and(|mode| mode != "passive") {
+            let what =
                 "Settee compresses nothing itself and keeps what clients compressed: passive";
-            self.complain("compressionMode", text);
+            self.complain("compressionMode", what);
         }
     }
 
     /// Wants settings of the reference that are not built to be what this node does anyway, and no
     /// others than those that are known.
     fn only_what_is_done(&mut self) {
-        let vbuckets = VBUCKETS.to_string();
         for (field, value) in fields(self.body) {
             let name = field.split('[').next().unwrap_or_default();
             if READ.contains(&name) || value.is_empty() {
                 continue;
             }
-            let (fixed, reason) = match name {
-                "numVBuckets" => (
-                    &[&*vbuckets][..],
-                    "The number of vBuckets is the same for all buckets",
-                ),
-                _ => match FIXED.iter().find(|(names, ..)| names.contains(&name)) {
-                    Some((_, fixed, reason)) => (*fixed, *reason),
-                    None => (&[][..], "Unsupported key"),
-                },
-            };
+            let (fixed, reason) = fixed(name);
             if !fixed.contains(&&*value) {
                 self.complain(&field, reason);
             }
@@ -311,10 +246,8 @@ impl<'a> Form<'a> {
         ];
         if !now.magma {
             for name in fields {
-                if self
-                    .text(name)
-                    .is_some_and(|text| text != "0" && text != "false")
-                {
+                let text = self.text(name);
+                if text.is_some_and(|text| text != "0" && text != "false") {
                     self.complain(name, "History Retention can only used with Magma");
                 }
             }
@@ -367,10 +300,10 @@ fn read_new(body: &[u8]) -> Result<BucketSettings, FieldErrors> {
         _ => None,
     });
     let durable = kind == BucketKind::Couchbase;
-    let eviction = if durable {
-        EvictionPolicy::Values
-    } else {
-        EvictionPolicy::None
+    let eviction = match form.text("storageBackend").as_deref() {
+        _ if !durable => EvictionPolicy::None,
+        Some("magma") => EvictionPolicy::Documents,
+        _ => EvictionPolicy::Values,
     };
     let eviction = form.or("evictionPolicy", eviction, |text| match text {
         "valueOnly" if durable => Some(EvictionPolicy::Values),
@@ -388,10 +321,14 @@ fn read_new(body: &[u8]) -> Result<BucketSettings, FieldErrors> {
     let max_ttl_s = form.or("maxTTL", 0, |text| {
         text.parse().ok().filter(|ttl| *ttl <= MAX_TTL_S_MAX)
     });
-    let replicas = form.or("replicaNumber", 0, replicas);
+    let replicas = form.or("replicaNumber", REPLICAS_DEFAULT, replicas);
     let flush_enabled = form.flag("flushEnabled", false);
     let history = form.history(durable);
-    form.one_of("conflictResolutionType", &["seqno"]);
+    let conflicts = form.or(
+        "conflictResolutionType",
+        ConflictResolution::Revision,
+        ConflictResolution::from_name,
+    );
     form.compression();
     form.only_what_is_done();
     let bucket = BucketConfig {
@@ -407,6 +344,7 @@ fn read_new(body: &[u8]) -> Result<BucketSettings, FieldErrors> {
         flush_enabled,
         replicas,
         history,
+        conflicts,
     })
 }
 
@@ -421,20 +359,14 @@ fn read_update(body: &[u8], now: BucketSettings) -> Result<BucketSettings, Field
         BucketKind::Ephemeral => &["ephemeral"],
     };
     form.one_of("bucketType", kinds);
-    let eviction = match bucket.eviction {
-        EvictionPolicy::Values => "valueOnly",
-        EvictionPolicy::Documents => "fullEviction",
-        EvictionPolicy::None => "noEviction",
-        EvictionPolicy::Delete => "nruEviction",
-    };
-    form.one_of("evictionPolicy", &[eviction]);
+    form.one_of("evictionPolicy", &[eviction_name(bucket.eviction)]);
     let least = bucket.durability_min.map_or("none", DurabilityLevel::name);
     form.one_of("durabilityMinLevel", &[least]);
     let ttl = settings.max_ttl_s.to_string();
     form.one_of("maxTTL", &[&ttl]);
     form.compression();
     form.one_of("name", &[&bucket.name]);
-    form.one_of("conflictResolutionType", &["seqno"]);
+    form.one_of("conflictResolutionType", &[settings.conflicts.name()]);
     form.only_what_is_done();
     form.one_of("storageBackend", &[backend(settings.history)]);
     settings.history = form.retention(settings.history);
@@ -457,8 +389,12 @@ mod tests {
         assert_eq!(plain.bucket.quota_bytes, 100 * MIB);
         assert_eq!(plain.bucket.eviction, EvictionPolicy::Values);
         assert!(!plain.flush_enabled);
+        assert_eq!(plain.replicas, 1);
+        let magma = read_new(b"name=shop&storageBackend=magma").unwrap();
+        assert_eq!(magma.bucket.eviction, EvictionPolicy::Documents);
         let body = b"name=c%25d&bucketType=ephemeral&ramQuota=200&flushEnabled=1&replicaNumber=2\
-                     &evictionPolicy=nruEviction&durabilityMinLevel=majority&maxTTL=60";
+                     &evictionPolicy=nruEviction&durabilityMinLevel=majority&maxTTL=60\
+                     &conflictResolutionType=lww";
         let full = read_new(body).unwrap();
         assert_eq!(full.bucket.name, "c%d");
         assert_eq!(full.bucket.kind, BucketKind::Ephemeral);
@@ -466,6 +402,10 @@ mod tests {
         assert_eq!(full.bucket.durability_min, Some(DurabilityLevel::Majority));
         assert_eq!((full.max_ttl_s, full.replicas), (60, 2));
         assert!(full.flush_enabled);
+        assert_eq!(full.conflicts, ConflictResolution::LastWrite);
+        read_update(b"conflictResolutionType=lww", full.clone()).unwrap();
+        let refused = read_update(b"conflictResolutionType=seqno", full.clone());
+        assert!(refused.unwrap_err().contains_key("conflictResolutionType"));
         let changed = read_update(b"ramQuota=300&flushEnabled=0", full.clone()).unwrap();
         assert_eq!(changed.bucket.quota_bytes, 300 * MIB);
         assert!(!changed.flush_enabled);
@@ -509,7 +449,7 @@ mod tests {
             ("maxTTL", "-1"),
             ("flushEnabled", "yes"),
             ("storageBackend", "rocksdb"),
-            ("conflictResolutionType", "lww"),
+            ("conflictResolutionType", "custom"),
             ("historyRetentionBytes", "2147483648"),
             ("historyRetentionSeconds", "1"),
             ("historyRetentionCollectionDefault", "true"),

@@ -13,17 +13,20 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap};
 use axum::response::{IntoResponse, Response};
+use bucket::Reservation;
 use futures_util::stream;
+use identity::AuthenticatedUser;
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{self, Instant};
 
-use super::answers;
+use super::answers::{self, Handled};
 use crate::closing::stopped;
 use crate::feed::{Feed, FeedTurn, News, NoFeed, Start, Telling, TellingPart, Wanted};
 use crate::state::HttpState;
@@ -42,8 +45,6 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 const ALIVE: &[u8] = b":\n\n";
 /// An idle feed is looked at so often without a ring.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often a stream that waits until others sent what they made looks again.
-const ROOM_LOOK: Duration = Duration::from_millis(50);
 
 /// What may stand behind the question mark.
 #[derive(Deserialize)]
@@ -70,39 +71,24 @@ struct Events {
     _slot: OwnedSemaphorePermit,
 }
 
-/// Streams until the client leaves, the bucket is gone, or the node stops.
+/// Streams until the client leaves, the bucket is gone, its user may not have the changes any more, or the node stops.
 pub(super) async fn open(
     State(state): State<HttpState>,
+    Extension(user): Extension<AuthenticatedUser>,
     Path(bucket): Path<String>,
     Query(options): Query<Options>,
     headers: HeaderMap,
-) -> Response {
-    let wanted = match wanted(&headers, options) {
-        Ok(wanted) => wanted,
-        Err(reason) => return answers::refusal(StatusCode::BAD_REQUEST, &reason),
-    };
+) -> Handled {
+    let wanted = wanted(&headers, options);
+    let wanted = wanted.map_err(|reason| answers::refusal(StatusCode::BAD_REQUEST, &reason))?;
     let Ok(slot) = std::sync::Arc::clone(&state.changes).try_acquire_owned() else {
-        return answers::refusal(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "Too many streams of changes are open.",
-        );
+        let reason = "Too many streams of changes are open.";
+        return Err(answers::refusal(StatusCode::SERVICE_UNAVAILABLE, reason));
     };
-    let feed = match state.view.changes(&bucket, &wanted) {
-        Ok(feed) => feed,
-        Err(NoFeed::NoBucket) => return answers::not_found(),
-        Err(NoFeed::NoPart) => {
-            let reason = "The bucket has no such scope or collection.";
-            return answers::refusal(StatusCode::NOT_FOUND, reason);
-        }
-        Err(NoFeed::NoVbucket) => {
-            let reason = "The bucket has no vBucket of such a number.";
-            return answers::refusal(StatusCode::BAD_REQUEST, reason);
-        }
-        Err(NoFeed::OtherBucket) => {
-            let reason = "The position is of a bucket with another number of vBuckets.";
-            return answers::refusal(StatusCode::BAD_REQUEST, reason);
-        }
-    };
+    let feed = state
+        .view
+        .changes(&bucket, &wanted, user)
+        .map_err(refused)?;
     let events = Events {
         feed,
         telling: None,
@@ -118,7 +104,30 @@ pub(super) async fn open(
         (CACHE_CONTROL, "no-cache, no-store"),
     ];
     let body = Body::from_stream(stream::unfold(events, Events::next));
-    (StatusCode::OK, headers, body).into_response()
+    Ok((StatusCode::OK, headers, body).into_response())
+}
+
+fn refused(why: NoFeed) -> Response {
+    let (status, reason) = match why {
+        NoFeed::NoBucket => return answers::not_found(),
+        NoFeed::NoPart => {
+            let reason = "The bucket has no such scope or collection.";
+            (StatusCode::NOT_FOUND, reason)
+        }
+        NoFeed::Forbidden => {
+            let permissions = ["data.dcp!read", "data.dcpstream!read"];
+            return answers::forbidden(&permissions);
+        }
+        NoFeed::NoVbucket => {
+            let reason = "The bucket has no vBucket of such a number.";
+            (StatusCode::BAD_REQUEST, reason)
+        }
+        NoFeed::OtherBucket => {
+            let reason = "The position is of a bucket with another number of vBuckets.";
+            (StatusCode::BAD_REQUEST, reason)
+        }
+    };
+    answers::refusal(status, reason)
 }
 
 /// What stands behind the question mark, made out.
@@ -179,7 +188,7 @@ impl Events {
             return self.go_on(telling);
         }
         while !self.over && !*self.closing.borrow() {
-            if !self.feed.has_room() {
+            if let Reservation::Wait { retry, .. } = self.feed.reserve() {
                 if self.sent_at.elapsed() >= HEARTBEAT {
                     self.sent_at = Instant::now();
                     return Some((Ok(Bytes::from_static(ALIVE)), self));
@@ -187,7 +196,7 @@ impl Events {
                 tokio::select! {
                     biased;
                     () = stopped(&mut self.closing) => return None,
-                    () = time::sleep(ROOM_LOOK) => continue,
+                    () = time::sleep(retry) => continue,
                 }
             }
             let (mut text, fed) = self.turn();

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use axum::routing::{delete, get, post};
+use axum::{Extension, Router};
 use engine::collections::{CollectionSettings, Manifest, ManifestError};
+use identity::AuthenticatedUser;
 use registry::collections::{CollectionsError, management_ttl, to_management_json, wanted_of_json};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::answers;
+use super::answers::{self, Handled, field_refusal};
 use super::form::field;
 use crate::state::HttpState;
 
@@ -35,63 +36,60 @@ pub(super) fn routes(bucket: &str) -> Router<HttpState> {
         )
 }
 
-async fn list(State(state): State<HttpState>, Path(bucket): Path<String>) -> Response {
-    match state.view.manifest(&bucket) {
-        Some(manifest) => answers::json(StatusCode::OK, &to_management_json(&manifest)),
-        None => answers::not_found(),
-    }
+async fn list(
+    State(state): State<HttpState>,
+    Extension(user): Extension<AuthenticatedUser>,
+    Path(bucket): Path<String>,
+) -> Handled {
+    let manifest = state.view.manifest(&bucket);
+    let manifest = manifest.ok_or_else(answers::not_found)?;
+    let sees = |scope: &str, collection: Option<&str>| user.access.sees(&bucket, scope, collection);
+    let form = to_management_json(&manifest).with_visible(&sees);
+    Ok(answers::ok(&form))
 }
 
-type Edit = Box<dyn Fn(&Manifest) -> Result<Manifest, ManifestError> + Send>;
-
 /// Makes a change away from the thread that serves connections: it waits for the disk.
-async fn change(state: HttpState, uri: &Uri, bucket: String, edit: Edit) -> Response {
+async fn change(
+    state: HttpState,
+    uri: &Uri,
+    bucket: String,
+    edit: impl Fn(&Manifest) -> Result<Manifest, ManifestError> + Send + 'static,
+) -> Handled {
     let view = Arc::clone(&state.view);
     let changed = state
         .manifest_turn
-        .run(move || view.change_manifest(&bucket, &*edit));
-    match changed.await {
-        Some(None) => answers::not_found(),
-        Some(Some(Ok(manifest))) => {
-            let uid = format!("{:x}", manifest.uid().0);
-            answers::json(StatusCode::OK, &json!({ "uid": uid }))
-        }
-        Some(Some(Err(error))) => refused(&error, uri),
-        None => error(StatusCode::SERVICE_UNAVAILABLE, "_", "The node is stopping"),
-    }
+        .run(move || view.change_manifest(&bucket, &edit));
+    let stopping = || answers::refusal(StatusCode::SERVICE_UNAVAILABLE, "The node is stopping");
+    let changed = changed.await.ok_or_else(stopping)?;
+    let changed = changed.ok_or_else(answers::not_found)?;
+    let manifest = changed.map_err(|error| refused(&error, uri))?;
+    let uid = format!("{:x}", manifest.uid().0);
+    Ok(answers::ok(&json!({ "uid": uid })))
 }
 
-/// Redirects a request about a bucket that follows another node's to that node, with the same path,
-/// query and body.
-fn elsewhere(error: &CollectionsError, there: &str, uri: &Uri) -> Response {
-    let location = HeaderValue::try_from(format!("{there}{uri}"));
-    let mut response = self::error(StatusCode::TEMPORARY_REDIRECT, "_", &error.to_string());
-    if let Ok(location) = location {
+/// A request about a bucket that follows another node's is redirected to that node, with the same path, query and
+/// body.
+fn refused(error: &CollectionsError, uri: &Uri) -> Response {
+    let (status, about) = match error {
+        CollectionsError::Refused(
+            ManifestError::UnknownScope(_) | ManifestError::UnknownCollection(..),
+        ) => (StatusCode::NOT_FOUND, "_"),
+        CollectionsError::Refused(ManifestError::Invalid(_)) => (StatusCode::BAD_REQUEST, "name"),
+        CollectionsError::Refused(_) => (StatusCode::BAD_REQUEST, "_"),
+        CollectionsError::Follows(_) => (StatusCode::TEMPORARY_REDIRECT, "_"),
+        CollectionsError::NotNow(_) => (StatusCode::SERVICE_UNAVAILABLE, "_"),
+    };
+    let mut response = field_refusal(status, about, &error.to_string());
+    if let CollectionsError::Follows(there) = error
+        && let Ok(location) = HeaderValue::try_from(format!("{there}{uri}"))
+    {
         response.headers_mut().insert(header::LOCATION, location);
     }
     response
 }
 
-fn refused(error: &CollectionsError, uri: &Uri) -> Response {
-    let (status, about) = match error {
-        CollectionsError::Refused(error) => match error {
-            ManifestError::UnknownScope(_) | ManifestError::UnknownCollection(..) => {
-                (StatusCode::NOT_FOUND, "_")
-            }
-            ManifestError::ScopeExists(_) | ManifestError::CollectionExists(..) => {
-                (StatusCode::BAD_REQUEST, "_")
-            }
-            ManifestError::NoSuccessor(_) => (StatusCode::BAD_REQUEST, "_"),
-            ManifestError::Invalid(_) => (StatusCode::BAD_REQUEST, "name"),
-        },
-        CollectionsError::Follows(there) => return elsewhere(error, there, uri),
-        CollectionsError::NotNow(_) => (StatusCode::SERVICE_UNAVAILABLE, "_"),
-    };
-    self::error(status, about, &error.to_string())
-}
-
-fn error(status: StatusCode, about: &str, text: &str) -> Response {
-    answers::json(status, &json!({ "errors": { about: text } }))
+fn no_name() -> Response {
+    answers::wrong_field("name", "The value must be supplied")
 }
 
 async fn create_scope(
@@ -99,21 +97,9 @@ async fn create_scope(
     Path(bucket): Path<String>,
     uri: Uri,
     body: Bytes,
-) -> Response {
-    let Some(name) = field(&body, "name") else {
-        return error(
-            StatusCode::BAD_REQUEST,
-            "name",
-            "The value must be supplied",
-        );
-    };
-    change(
-        state,
-        &uri,
-        bucket,
-        Box::new(move |now| now.with_scope(&name)),
-    )
-    .await
+) -> Handled {
+    let name = field(&body, "name").ok_or_else(no_name)?;
+    change(state, &uri, bucket, move |now| now.with_scope(&name)).await
 }
 
 /// What the query of a whole manifest may say.
@@ -130,18 +116,11 @@ async fn replace(
     Query(validity): Query<Validity>,
     uri: Uri,
     body: Bytes,
-) -> Response {
-    let bad = StatusCode::BAD_REQUEST;
-    let valid_on = validity
-        .valid_on_uid
-        .map(|uid| u64::from_str_radix(&uid, 16));
-    let Ok(valid_on) = valid_on.transpose() else {
-        return error(bad, "valid_on_uid", "The uid is not hexadecimal");
-    };
-    let wanted = match wanted_of_json(&body) {
-        Ok(wanted) => wanted,
-        Err((about, text)) => return error(bad, &about, text),
-    };
+) -> Handled {
+    let valid_on = validity.valid_on_uid.map(|uid| hex(&uid)).transpose();
+    let valid_on = valid_on.map_err(|text| answers::wrong_field("valid_on_uid", text))?;
+    let wanted = wanted_of_json(&body);
+    let wanted = wanted.map_err(|(about, text)| answers::wrong_field(&about, text))?;
     let new = new_collection(&state, &bucket);
     let edit = move |now: &Manifest| {
         if valid_on.is_some_and(|uid| uid != now.uid().0) {
@@ -151,7 +130,11 @@ async fn replace(
         }
         now.with_scopes(&wanted, new)
     };
-    change(state, &uri, bucket, Box::new(edit)).await
+    change(state, &uri, bucket, edit).await
+}
+
+fn hex(uid: &str) -> Result<u64, &'static str> {
+    u64::from_str_radix(uid, 16).map_err(|_| "The uid is not hexadecimal")
 }
 
 /// Settings of a collection of which nothing else is said.
@@ -167,14 +150,8 @@ async fn drop_scope(
     State(state): State<HttpState>,
     Path((bucket, scope)): Path<(String, String)>,
     uri: Uri,
-) -> Response {
-    change(
-        state,
-        &uri,
-        bucket,
-        Box::new(move |now| now.without_scope(&scope)),
-    )
-    .await
+) -> Handled {
+    change(state, &uri, bucket, move |now| now.without_scope(&scope)).await
 }
 
 async fn create_collection(
@@ -182,29 +159,21 @@ async fn create_collection(
     Path((bucket, scope)): Path<(String, String)>,
     uri: Uri,
     body: Bytes,
-) -> Response {
-    let Some(name) = field(&body, "name") else {
-        return error(
-            StatusCode::BAD_REQUEST,
-            "name",
-            "The value must be supplied",
-        );
-    };
+) -> Handled {
+    let name = field(&body, "name").ok_or_else(no_name)?;
     let mut settings = new_collection(&state, &bucket);
-    if let Err((about, text)) = read_settings(&body, &mut settings) {
-        return error(StatusCode::BAD_REQUEST, about, text);
-    }
+    read_settings(&body, &mut settings).map_err(wrong_setting)?;
     let edit = move |now: &Manifest| now.with_collection(&scope, &name, settings);
-    change(state, &uri, bucket, Box::new(edit)).await
+    change(state, &uri, bucket, edit).await
 }
 
 async fn drop_collection(
     State(state): State<HttpState>,
     Path((bucket, scope, name)): Path<(String, String, String)>,
     uri: Uri,
-) -> Response {
+) -> Handled {
     let edit = move |now: &Manifest| now.without_collection(&scope, &name);
-    change(state, &uri, bucket, Box::new(edit)).await
+    change(state, &uri, bucket, edit).await
 }
 
 async fn change_collection(
@@ -212,58 +181,48 @@ async fn change_collection(
     Path((bucket, scope, name)): Path<(String, String, String)>,
     uri: Uri,
     body: Bytes,
-) -> Response {
-    if let Err((about, text)) = read_settings(&body, &mut CollectionSettings::default()) {
-        return error(StatusCode::BAD_REQUEST, about, text);
-    }
+) -> Handled {
+    read_settings(&body, &mut CollectionSettings::default()).map_err(wrong_setting)?;
     let edit = move |now: &Manifest| {
         now.with_settings(&scope, &name, |settings| {
             let checked = read_settings(&body, settings);
             debug_assert!(checked.is_ok(), "it was read before");
         })
     };
-    change(state, &uri, bucket, Box::new(edit)).await
+    change(state, &uri, bucket, edit).await
 }
 
 /// Does not wait: a manifest is announced once every vBucket has it.
 async fn ensure_manifest(
     State(state): State<HttpState>,
     Path((bucket, uid)): Path<(String, String)>,
-) -> Response {
-    let Some(manifest) = state.view.manifest(&bucket) else {
-        return answers::not_found();
-    };
-    match u64::from_str_radix(&uid, 16) {
-        Ok(uid) if uid <= manifest.uid().0 => answers::json(StatusCode::OK, &json!({})),
-        Ok(_) => error(
-            StatusCode::GATEWAY_TIMEOUT,
-            "_",
-            "There is no such manifest yet",
-        ),
-        Err(_) => error(StatusCode::BAD_REQUEST, "_", "The uid is not hexadecimal"),
+) -> Handled {
+    let manifest = state.view.manifest(&bucket);
+    let manifest = manifest.ok_or_else(answers::not_found)?;
+    let uid = hex(&uid).map_err(|text| answers::wrong_field("_", text))?;
+    if uid <= manifest.uid().0 {
+        return Ok(answers::ok(&json!({})));
     }
+    let text = "There is no such manifest yet";
+    Err(answers::refusal(StatusCode::GATEWAY_TIMEOUT, text))
+}
+
+/// A field of the settings of a collection, and what is wrong with it.
+type WrongSetting = (&'static str, &'static str);
+
+fn wrong_setting((about, text): WrongSetting) -> Response {
+    answers::wrong_field(about, text)
 }
 
 /// Reads `maxTTL` and `history`; what is not said stays.
-fn read_settings(
-    body: &[u8],
-    settings: &mut CollectionSettings,
-) -> Result<(), (&'static str, &'static str)> {
+fn read_settings(body: &[u8], settings: &mut CollectionSettings) -> Result<(), WrongSetting> {
     if let Some(text) = field(body, "maxTTL") {
         let ttl = management_ttl(text.parse().unwrap_or(i64::MAX));
         settings.max_ttl_s = ttl.map_err(|what| ("maxTTL", what))?;
     }
     if let Some(text) = field(body, "history") {
-        settings.history = match &*text {
-            "true" => true,
-            "false" => false,
-            _ => {
-                return Err((
-                    "history",
-                    "The value must be one of the following: [true, false]",
-                ));
-            }
-        };
+        let what = "The value must be one of the following: [true, false]";
+        settings.history = text.parse().map_err(|_| ("history", what))?;
     }
     Ok(())
 }

@@ -5,21 +5,21 @@
 //! that the specification lists is there, with a true value.
 
 use model::DurabilityLevel;
-use registry::BucketKind;
-use registry::cluster_map::percent_encode;
+use registry::cluster_map::{SERVER_GROUP, percent_encode};
+use registry::{BucketKind, EvictionPolicy};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::view::{BucketSummary, Eviction, NodeSummary};
+use crate::view::{BucketSummary, NodeSummary};
 
 const MIB: u64 = 1024 * 1024;
 
 /// `/pools`
-pub(super) fn pools(node: &NodeSummary) -> Value {
+pub(super) fn pools(node: &NodeSummary, is_admin: bool) -> Value {
     let uuid = &node.cluster_uuid;
     json!({
-        "isAdminCreds": true,
+        "isAdminCreds": is_admin,
         "isROAdminCreds": false,
         "isEnterprise": false,
         "allowedServices": ["kv"],
@@ -39,12 +39,21 @@ pub(super) fn pools(node: &NodeSummary) -> Value {
 
 /// `/pools/default`
 ///
-/// `buckets` are names and identities: the C++ core ends its process when one lacks `uuid`.
-pub(super) fn pool(node: &NodeSummary, ready: bool, buckets: &[(String, String)]) -> Value {
+/// `buckets` by their names: the C++ core ends its process when one lacks `uuid`.
+pub(super) fn pool(node: &NodeSummary, ready: bool, buckets: &[(String, BucketSummary)]) -> Value {
     let uuid = &node.cluster_uuid;
+    let mut entry = node_entry(node, ready);
+    let figures = &mut entry["interestingStats"];
+    let items: u64 = buckets.iter().map(|(_, bucket)| bucket.items).sum();
+    let data = buckets.iter().map(|(_, bucket)| bucket.disk_data_bytes);
+    let operations = buckets.iter().map(|(_, bucket)| bucket.ops_per_second);
+    figures["curr_items"] = json!(items);
+    figures["curr_items_tot"] = json!(items);
+    figures["couch_docs_data_size"] = json!(data.sum::<u64>());
+    figures["ops"] = json!(operations.sum::<f64>());
     json!({
         "name": "default",
-        "nodes": [node_entry(node, ready)],
+        "nodes": [entry],
         "buckets": {
             "uri": format!("/pools/default/buckets?v=1&uuid={uuid}"),
             "terseBucketsBase": "/pools/default/b/",
@@ -52,7 +61,7 @@ pub(super) fn pool(node: &NodeSummary, ready: bool, buckets: &[(String, String)]
         },
         "bucketNames": buckets
             .iter()
-            .map(|(name, uuid)| json!({ "bucketName": name, "uuid": uuid }))
+            .map(|(name, bucket)| json!({ "bucketName": name, "uuid": bucket.uuid }))
             .collect::<Vec<_>>(),
         "clusterName": node.cluster.name,
         "balanced": true,
@@ -114,6 +123,22 @@ fn node_entry(node: &NodeSummary, ready: bool) -> Value {
         "thisNode": true,
         "nodeUUID": node.node_uuid,
         "uptime": node.uptime_s.to_string(),
+        "serverGroup": SERVER_GROUP,
+        "memoryTotal": node.machine.total,
+        "memoryFree": node.machine.available,
+        "mcdMemoryReserved": quota_bytes(node) / MIB,
+        "mcdMemoryAllocated": quota_bytes(node) / MIB,
+        "systemStats": {
+            "mem_total": node.machine.total,
+            "mem_free": node.machine.available,
+            "mem_limit": node.machine.total,
+            "swap_total": node.machine.swap_total,
+            "swap_used": node.machine.swap_used,
+        },
+        "interestingStats": {
+            "mem_used": node.memory_used_bytes,
+            "couch_docs_actual_disk_size": node.disk_used_bytes,
+        },
     })
 }
 
@@ -143,36 +168,35 @@ pub(super) fn bucket(
     node: &NodeSummary,
     config: Option<&str>,
 ) -> Value {
-    let mut fields = bucket_settings(name, bucket);
-    fields.insert("basicStats".into(), basic_stats(bucket));
-    fields.insert("nodes".into(), json!([node_entry(node, bucket.ready)]));
+    let mut value = bucket_settings(name, bucket);
+    value["basicStats"] = basic_stats(bucket);
+    value["nodes"] = json!([node_entry(node, bucket.ready)]);
     let parts = config.and_then(|text| serde_json::from_str::<ConfigParts<'_>>(text).ok());
     if let Some(parts) = parts {
-        fields.insert("bucketCapabilitiesVer".into(), json!(""));
-        fields.insert(
-            "bucketCapabilities".into(),
-            json!(parts.bucket_capabilities),
-        );
-        fields.insert("vBucketServerMap".into(), json!(parts.vbucket_server_map));
+        value["bucketCapabilitiesVer"] = json!("");
+        value["bucketCapabilities"] = json!(parts.bucket_capabilities);
+        value["vBucketServerMap"] = json!(parts.vbucket_server_map);
     }
-    Value::Object(fields)
+    value
 }
 
-fn bucket_settings(name: &str, bucket: &BucketSummary) -> Map<String, Value> {
+fn bucket_settings(name: &str, bucket: &BucketSummary) -> Value {
     let (path, uuid) = (percent_encode(name), &bucket.uuid);
-    let (bucket_type, backend) = match bucket.kind {
-        BucketKind::Couchbase if bucket.history.magma => ("membase", "magma"),
+    let settings = &bucket.settings;
+    let quota = settings.bucket.quota_bytes;
+    let (bucket_type, backend) = match settings.bucket.kind {
+        BucketKind::Couchbase if settings.history.magma => ("membase", "magma"),
         BucketKind::Couchbase => ("membase", "couchstore"),
         BucketKind::Ephemeral => ("ephemeral", "undefined"),
     };
     // Clients see by the path that a bucket may be flushed.
     let flush = format!("/pools/default/buckets/{path}/controller/doFlush");
-    let controllers = if bucket.flush_enabled {
+    let controllers = if settings.flush_enabled {
         json!({ "flush": flush })
     } else {
         json!({})
     };
-    let value = json!({
+    let mut value = json!({
         "name": name,
         "uuid": uuid,
         "bucketType": bucket_type,
@@ -182,53 +206,56 @@ fn bucket_settings(name: &str, bucket: &BucketSummary) -> Map<String, Value> {
         "uri": format!("/pools/default/buckets/{path}?bucket_uuid={uuid}"),
         "streamingUri": format!("/pools/default/bucketsStreaming/{path}?bucket_uuid={uuid}"),
         "collectionsManifestUid": format!("{:x}", bucket.manifest_uid),
-        "durabilityMinLevel": bucket.durability_min.map_or("none", DurabilityLevel::name),
-        "evictionPolicy": bucket.eviction.name(),
+        "durabilityMinLevel": settings.bucket.durability_min.map_or("none", DurabilityLevel::name),
+        "evictionPolicy": eviction_name(settings.bucket.eviction),
         // Values arrive and leave as clients compressed them; the node compresses none itself.
         "compressionMode": "passive",
-        "conflictResolutionType": "seqno",
-        "maxTTL": bucket.max_ttl_s,
-        "replicaNumber": bucket.replicas,
+        "conflictResolutionType": settings.conflicts.name(),
+        "maxTTL": settings.max_ttl_s,
+        "replicaNumber": settings.replicas,
         "replicaIndex": false,
         "numVBuckets": bucket.vbuckets,
-        "quota": { "ram": bucket.quota_bytes, "rawRAM": bucket.quota_bytes },
+        "quota": { "ram": quota, "rawRAM": quota },
         "autoCompactionSettings": false,
+        "enableCrossClusterVersioning": false,
+        "versionPruningWindowHrs": 720,
+        "stats": {
+            "uri": format!("/pools/default/buckets/{path}/stats"),
+            "nodeStatsListURI": format!("/pools/default/buckets/{path}/nodes"),
+        },
         "controllers": controllers,
     });
-    let Value::Object(mut fields) = value else {
-        return Map::new();
-    };
-    if bucket.history.magma {
-        let history = bucket.history;
-        let told = [
-            (
-                "historyRetentionCollectionDefault",
-                json!(history.collection_default),
-            ),
-            ("historyRetentionBytes", json!(history.bytes)),
-            ("historyRetentionSeconds", json!(history.seconds)),
-        ];
-        fields.extend(told.map(|(name, value)| (name.to_owned(), value)));
+    let history = settings.history;
+    if history.magma {
+        value["historyRetentionCollectionDefault"] = history.collection_default.into();
+        value["historyRetentionBytes"] = history.bytes.into();
+        value["historyRetentionSeconds"] = history.seconds.into();
     }
-    fields
+    value
 }
 
-/// `/pools/default/buckets/B/stats`: one sample of what there is a figure for, as exporters read
-/// it. The rest of the figures are in `/metrics`.
-pub(super) fn samples(bucket: &BucketSummary, now_ms: u64) -> Value {
+/// `/pools/default/buckets/B/stats`: one sample of each number among the statistics, as exporters
+/// read it.
+pub(super) fn samples(bucket: &BucketSummary, gauges: Vec<(String, f64)>, now_ms: u64) -> Value {
+    let own = json!({
+        "timestamp": [now_ms],
+        "curr_items": [bucket.items],
+        "mem_used": [bucket.memory_used_bytes],
+        "ep_max_size": [bucket.settings.bucket.quota_bytes],
+        "couch_docs_actual_disk_size": [bucket.disk_used_bytes],
+        "couch_docs_data_size": [bucket.disk_data_bytes],
+        "ops": [bucket.ops_per_second],
+    });
+    let gauges = gauges.into_iter();
+    let mut samples: Map<_, _> = gauges.map(|(name, value)| (name, json!([value]))).collect();
+    if let Value::Object(own) = own {
+        samples.extend(own);
+    }
     json!({
         "op": {
-            "samples": {
-                "timestamp": [now_ms],
-                "curr_items": [bucket.items],
-                "mem_used": [bucket.memory_used_bytes],
-                "ep_max_size": [bucket.quota_bytes],
-                "couch_docs_actual_disk_size": [bucket.disk_used_bytes],
-                "couch_docs_data_size": [bucket.disk_data_bytes],
-                "ops": [bucket.ops_per_second],
-            },
+            "samples": samples,
             "samplesCount": 1,
-            "isPersistent": bucket.kind == BucketKind::Couchbase,
+            "isPersistent": bucket.settings.bucket.kind == BucketKind::Couchbase,
             "lastTStamp": now_ms,
             "interval": 1000,
         },
@@ -238,7 +265,8 @@ pub(super) fn samples(bucket: &BucketSummary, now_ms: u64) -> Value {
 
 fn basic_stats(bucket: &BucketSummary) -> Value {
     #[expect(clippy::cast_precision_loss, reason = "a percentage for display")]
-    let used_percent = 100.0 * bucket.memory_used_bytes as f64 / bucket.quota_bytes.max(1) as f64;
+    let used_percent =
+        100.0 * bucket.memory_used_bytes as f64 / bucket.settings.bucket.quota_bytes.max(1) as f64;
     json!({
         "itemCount": bucket.items,
         "memUsed": bucket.memory_used_bytes,
@@ -250,15 +278,12 @@ fn basic_stats(bucket: &BucketSummary) -> Value {
     })
 }
 
-impl Eviction {
-    /// The name in HTTP answers.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ValueOnly => "valueOnly",
-            Self::Full => "fullEviction",
-            Self::None => "noEviction",
-            Self::Delete => "nruEviction",
-        }
+/// A policy in the words of the management interface.
+pub(super) fn eviction_name(policy: EvictionPolicy) -> &'static str {
+    match policy {
+        EvictionPolicy::Values => "valueOnly",
+        EvictionPolicy::Documents => "fullEviction",
+        EvictionPolicy::None => "noEviction",
+        EvictionPolicy::Delete => "nruEviction",
     }
 }

@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value};
 
+/// What is wrong with the fields of a form, by field.
+pub(super) type FieldErrors = Map<String, Value>;
+
 /// A field of a form body.
 pub(super) fn field(body: &[u8], name: &str) -> Option<String> {
     fields(body)
@@ -19,7 +22,7 @@ pub(super) fn fields(body: &[u8]) -> impl Iterator<Item = (String, String)> {
 }
 
 /// Complains of fields that are not among those that the call reads.
-pub(super) fn refuse_unknown(body: &[u8], known: &[&str], wrong: &mut Map<String, Value>) {
+pub(super) fn refuse_unknown(body: &[u8], known: &[&str], wrong: &mut FieldErrors) {
     for (name, _) in fields(body) {
         if !known.contains(&&*name) {
             wrong.entry(name).or_insert("Unsupported key".into());

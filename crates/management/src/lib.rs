@@ -3,16 +3,20 @@
 //! What this crate may not do: know KV sockets or the insides of a conversation, change a bucket but through
 //! [`NodeView`].
 //!
-//! Everything but the two probes, `/pools` in brief, and the certificate, needs credentials. Only the calls about buckets
-//! and collections change anything.
+//! Everything but the two probes, `/pools` in brief, and the certificate, needs credentials, and what a user
+//! may do is in one table that denies by default (`permits`). Only the calls about buckets,
+//! collections and users change anything.
 //!
 //! Source: protocol specification, section 12, and the observed clients' requests.
 
 mod access;
 mod answers;
+mod audit_settings;
+mod audited;
 mod buckets;
 mod certificate;
 mod change_stream;
+mod check_permissions;
 mod closing;
 mod collections;
 mod documents;
@@ -20,22 +24,25 @@ mod feed;
 mod form;
 mod host;
 mod listener;
+mod monitoring;
 mod origin;
 mod peer;
+mod permission;
+mod permits;
+mod rbac;
 mod routes;
 mod setup;
 mod state;
 mod streaming;
 mod turn;
-mod users;
 mod view;
 
 #[cfg(test)]
 mod tests;
 
-pub use feed::{Feed, FeedTurn, News, NoFeed, Start, Wanted};
+pub use feed::{Feed, FeedReader, FeedTurn, News, NoFeed, Start, Wanted};
 pub use listener::{CONNECTIONS_MAX, HttpDoor, serve};
 pub use routes::router;
 pub use view::{
-    BucketChange, BucketSummary, BucketsError, ClusterChange, Eviction, NodeSummary, NodeView,
+    BucketChange, BucketSummary, BucketsError, ClusterChange, MachineMemory, NodeSummary, NodeView,
 };

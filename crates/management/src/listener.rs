@@ -1,6 +1,6 @@
 //! Limits on HTTP connections: their number and their lifetime.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,7 +73,8 @@ impl HttpDoor {
 /// Runs on any Tokio runtime with time and I/O enabled. Cost: two tasks' worth of memory per
 /// connection, no thread.
 pub async fn serve(
-    (http, https): (HttpDoor, Option<HttpDoor>),
+    http: HttpDoor,
+    https: Option<HttpDoor>,
     view: Arc<dyn NodeView>,
     shutdown: watch::Receiver<bool>,
 ) {
@@ -103,10 +104,10 @@ async fn serve_door(door: HttpDoor, app: Router, shutdown: watch::Receiver<bool>
             () = stopped(&mut stopping) => break,
             accepted = accept(&listener, &slots) => accepted,
         };
-        if let Some((stream, address, slot)) = accepted {
-            let peer = Peer::new(address, on_loopback);
-            let about = (stream, tls.clone(), peer);
-            connections.spawn(welcome(about, app.clone(), shutdown.clone(), slot));
+        if let Some(accepted) = accepted {
+            let peer = Peer::new(accepted.address.ip(), on_loopback).over(accepted.ends());
+            let (tls, app) = (tls.clone(), app.clone());
+            connections.spawn(welcome(accepted, peer, tls, app, shutdown.clone()));
         }
         while connections.try_join_next().is_some() {}
     }
@@ -122,14 +123,31 @@ async fn serve_door(door: HttpDoor, app: Router, shutdown: watch::Receiver<bool>
     }
 }
 
+/// A connection that was accepted.
+struct Accepted {
+    stream: TcpStream,
+    address: SocketAddr,
+    /// Its place among those that are served at a time.
+    slot: OwnedSemaphorePermit,
+}
+
+impl Accepted {
+    /// Its two ends.
+    fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let own = self.stream.local_addr().ok()?;
+        Some((self.address, own))
+    }
+}
+
 /// The next connection, once there is room for it; `None` if the system refused it.
-async fn accept(
-    listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-) -> Option<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
+async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> Option<Accepted> {
     let slot = Arc::clone(slots).acquire_owned().await.ok()?;
     match listener.accept().await {
-        Ok((stream, peer)) => Some((stream, peer.ip(), slot)),
+        Ok((stream, peer)) => Some(Accepted {
+            stream,
+            address: peer,
+            slot,
+        }),
         Err(error) => {
             tracing::warn!(%error, "cannot accept an HTTP connection");
             time::sleep(ACCEPT_PAUSE).await;
@@ -140,30 +158,37 @@ async fn accept(
 
 /// One connection, from its first byte to its last.
 async fn welcome(
-    (stream, tls, peer): (TcpStream, Option<TlsAcceptor>, Peer),
+    accepted: Accepted,
+    peer: Peer,
+    tls: Option<TlsAcceptor>,
     app: Router,
     mut shutdown: watch::Receiver<bool>,
-    _slot: OwnedSemaphorePermit,
 ) {
+    let Accepted {
+        stream,
+        slot: _slot,
+        ..
+    } = accepted;
     if let Err(error) = guard(&stream) {
         tracing::debug!(%error, "cannot set options of an HTTP connection");
     }
     let Some(tls) = tls else {
-        return converse((stream, peer), app, shutdown).await;
+        return converse(stream, peer, app, shutdown).await;
     };
     let shaken = tokio::select! {
         shaken = time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => shaken,
         () = stopped(&mut shutdown) => return,
     };
     match shaken {
-        Ok(Ok(stream)) => converse((stream, peer), app, shutdown).await,
+        Ok(Ok(stream)) => converse(stream, peer, app, shutdown).await,
         Ok(Err(error)) => tracing::debug!(%error, "no handshake of HTTPS"),
         Err(_) => tracing::debug!("a handshake of HTTPS took too long"),
     }
 }
 
 async fn converse(
-    (stream, peer): (impl AsyncRead + AsyncWrite + Unpin, Peer),
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    peer: Peer,
     app: Router,
     mut shutdown: watch::Receiver<bool>,
 ) {

@@ -11,7 +11,6 @@ use axum::http::header::{HOST, HeaderMap, HeaderValue, ORIGIN};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
-use serde_json::json;
 
 use super::answers;
 use super::peer::Peer;
@@ -27,8 +26,7 @@ pub(super) async fn refuse_foreign_pages(peer: Peer, request: Request, next: Nex
     } else {
         return next.run(request).await;
     };
-    let body = json!({ "errors": { "_": reason } });
-    answers::closing(answers::json(StatusCode::FORBIDDEN, &body))
+    answers::closing(answers::refusal(StatusCode::FORBIDDEN, reason))
 }
 
 /// Whether every `Host` is a name of the loopback, or there is none.

@@ -1,7 +1,7 @@
 //! The address of an HTTP connection's peer.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,6 +13,8 @@ use identity::FAILURES_PER_CONNECTION;
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) address: IpAddr,
+    /// The same with its port, and the address of this node that it reached; unless it came over no socket.
+    pub(super) ends: Option<(SocketAddr, SocketAddr)>,
     /// The port listens on the loopback only.
     pub(super) on_loopback: bool,
     failures: Arc<AtomicU32>,
@@ -22,9 +24,15 @@ impl Peer {
     pub(super) fn new(address: IpAddr, on_loopback: bool) -> Self {
         Self {
             address,
+            ends: None,
             on_loopback,
             failures: Arc::default(),
         }
+    }
+
+    /// Over this connection, from `ends.0` to `ends.1`.
+    pub(super) fn over(self, ends: Option<(SocketAddr, SocketAddr)>) -> Self {
+        Self { ends, ..self }
     }
 
     /// Notes a wrong login; whether the connection has had as many as it may have.

@@ -7,19 +7,19 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
-use axum::{Router, middleware};
-use registry::cluster_map::localize;
+use axum::{Extension, Router, middleware};
+use identity::{Access, AuthenticatedUser};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 
-use super::host::requested_host;
+use super::answers::Handled;
 use super::peer::Peer;
 use super::state::HttpState;
 use super::turn::Turn;
 use super::view::NodeView;
 use super::{
-    access, answers, buckets, certificate, change_stream, collections, documents, origin, setup,
-    streaming, users,
+    access, answers, audit_settings, audited, buckets, certificate, change_stream,
+    check_permissions, collections, documents, monitoring, origin, rbac, setup, streaming,
 };
 
 /// All routes. Without credentials only the probes answer, `/pools` in brief, and the certificate; open streams end
@@ -30,6 +30,8 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         view,
         bucket_turn: Turn::new(closing.clone()),
         manifest_turn: Turn::new(closing.clone()),
+        users_turn: Turn::new(closing.clone()),
+        audit_turn: Turn::new(closing.clone()),
         closing,
         streams,
         changes: Arc::new(Semaphore::new(change_stream::CHANGES_MAX)),
@@ -53,12 +55,22 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
             "/pools/default/bucketsStreaming/{bucket}",
             get(bucket_config_streaming),
         )
+        .route(
+            "/pools/default/checkPermissions",
+            post(check_permissions::check),
+        )
         .merge(bucket_routes())
-        .merge(users::routes())
+        .merge(rbac::routes())
+        .merge(audit_settings::routes())
         .merge(setup::routes())
+        .merge(monitoring::settings())
         .merge(certificate::routes())
         .fallback(async || answers::not_found())
         .method_not_allowed_fallback(not_built)
+        .layer(middleware::from_fn_with_state(
+            state.clone(),
+            audited::record,
+        ))
         .layer(middleware::from_fn_with_state(
             state.clone(),
             access::limit_body,
@@ -97,7 +109,7 @@ fn bucket_routes() -> Router<HttpState> {
             get(bucket).post(buckets::update).delete(buckets::remove),
         )
         .route(&format!("{one}/controller/doFlush"), post(buckets::flush))
-        .route(&format!("{one}/stats"), get(bucket_stats))
+        .merge(monitoring::routes(one))
         .route(&format!("{one}/ddocs"), get(design_documents))
         .merge(collections::routes(one))
         .route(&format!("{one}/controller/{{*path}}"), any(not_built))
@@ -122,105 +134,101 @@ async fn metrics(State(state): State<HttpState>) -> Response {
 /// Clients ping this path to see that the service is there.
 async fn root(State(state): State<HttpState>) -> Response {
     let version = state.view.node().settee_version;
-    answers::json(
-        StatusCode::OK,
-        &json!({ "name": "settee", "version": version }),
-    )
+    answers::ok(&json!({ "name": "settee", "version": version }))
 }
 
 /// A request without credentials gets a short answer; wrong credentials are refused.
-async fn pools(State(state): State<HttpState>, peer: Peer, headers: HeaderMap) -> Response {
+async fn pools(State(state): State<HttpState>, peer: Peer, headers: HeaderMap) -> Handled {
     if !headers.contains_key(AUTHORIZATION) {
-        return setup::hello(&*state.view);
+        return Ok(setup::hello(&*state.view));
     }
-    match access::authenticate(&state, &peer, &headers).await {
-        Ok(_) => answers::json(StatusCode::OK, &documents::pools(&state.view.node())),
-        Err(refusal) => refusal,
-    }
+    let user = access::authenticate(&state, &peer, &headers).await?;
+    let is_admin = user.access.is_admin();
+    Ok(answers::ok(&documents::pools(&state.view.node(), is_admin)))
 }
 
-async fn pool(State(state): State<HttpState>, headers: HeaderMap) -> Response {
+/// Names of the buckets that a user may know of.
+fn visible_buckets(state: &HttpState, access: &Access) -> Vec<String> {
+    let mut names = state.view.bucket_names();
+    names.retain(|name| !access.within_bucket(name).is_empty());
+    names
+}
+
+async fn pool(
+    State(state): State<HttpState>,
+    Extension(user): Extension<AuthenticatedUser>,
+    headers: HeaderMap,
+) -> Response {
     let view = &state.view;
-    let buckets: Vec<(String, String)> = view
-        .bucket_names()
-        .into_iter()
-        .filter_map(|name| {
-            let uuid = view.bucket(&name)?.uuid;
-            Some((name, uuid))
-        })
-        .collect();
+    let names = visible_buckets(&state, &user.access).into_iter();
+    let known = |name: String| view.bucket(&name).map(|bucket| (name, bucket));
+    let buckets: Vec<_> = names.filter_map(known).collect();
     let value = documents::pool(&view.node(), view.ready().is_ok(), &buckets);
-    localized(&value, &headers)
+    answers::localized(&value, &headers)
 }
 
 async fn nodes(State(state): State<HttpState>, headers: HeaderMap) -> Response {
     let value = documents::nodes(&state.view.node(), state.view.ready().is_ok());
-    localized(&value, &headers)
+    answers::localized(&value, &headers)
 }
 
 async fn node_services(State(state): State<HttpState>, headers: HeaderMap) -> Response {
-    localized_text(&state.view.global_config(), &headers)
+    answers::localized(&state.view.global_config(), &headers)
 }
 
-async fn node_services_streaming(State(state): State<HttpState>, headers: HeaderMap) -> Response {
-    streaming::open(&state, None, &headers)
+async fn node_services_streaming(
+    State(state): State<HttpState>,
+    Extension(user): Extension<AuthenticatedUser>,
+    headers: HeaderMap,
+) -> Response {
+    streaming::open(&state, None, &user, &headers)
 }
 
 async fn bucket_config(
     State(state): State<HttpState>,
     Path(name): Path<String>,
     headers: HeaderMap,
-) -> Response {
-    match state.view.bucket_config(&name) {
-        Some(config) => localized_text(&config, &headers),
-        None => answers::not_found(),
-    }
+) -> Handled {
+    let config = state.view.bucket_config(&name);
+    let config = config.ok_or_else(answers::not_found)?;
+    Ok(answers::localized(&config, &headers))
 }
 
 async fn bucket_config_streaming(
     State(state): State<HttpState>,
+    Extension(user): Extension<AuthenticatedUser>,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response {
-    streaming::open(&state, Some(name), &headers)
+    streaming::open(&state, Some(name), &user, &headers)
 }
 
-async fn all_buckets(State(state): State<HttpState>, headers: HeaderMap) -> Response {
-    let names = state.view.bucket_names();
+async fn all_buckets(
+    State(state): State<HttpState>,
+    Extension(user): Extension<AuthenticatedUser>,
+    headers: HeaderMap,
+) -> Response {
+    let names = visible_buckets(&state, &user.access);
     let all = names
         .iter()
         .filter_map(|name| describe(&state, name))
         .collect();
-    localized(&Value::Array(all), &headers)
+    answers::localized(&Value::Array(all), &headers)
 }
 
 async fn bucket(
     State(state): State<HttpState>,
     Path(name): Path<String>,
     headers: HeaderMap,
-) -> Response {
-    match describe(&state, &name) {
-        Some(value) => localized(&value, &headers),
-        None => answers::not_found(),
-    }
-}
-
-async fn bucket_stats(State(state): State<HttpState>, Path(name): Path<String>) -> Response {
-    match state.view.bucket(&name) {
-        Some(bucket) => answers::json(
-            StatusCode::OK,
-            &documents::samples(&bucket, state.view.unix_ms()),
-        ),
-        None => answers::not_found(),
-    }
+) -> Handled {
+    let value = describe(&state, &name).ok_or_else(answers::not_found)?;
+    Ok(answers::localized(&value, &headers))
 }
 
 /// There are no views, so no bucket has a design document.
-async fn design_documents(State(state): State<HttpState>, Path(name): Path<String>) -> Response {
-    match state.view.manifest(&name) {
-        Some(_) => answers::json(StatusCode::OK, &json!({ "rows": [] })),
-        None => answers::not_found(),
-    }
+async fn design_documents(State(state): State<HttpState>, Path(name): Path<String>) -> Handled {
+    state.view.manifest(&name).ok_or_else(answers::not_found)?;
+    Ok(answers::ok(&json!({ "rows": [] })))
 }
 
 fn describe(state: &HttpState, name: &str) -> Option<Value> {
@@ -232,13 +240,4 @@ fn describe(state: &HttpState, name: &str) -> Option<Value> {
         &state.view.node(),
         config.as_deref(),
     ))
-}
-
-fn localized(value: &Value, headers: &HeaderMap) -> Response {
-    localized_text(&value.to_string(), headers)
-}
-
-fn localized_text(text: &str, headers: &HeaderMap) -> Response {
-    let host = requested_host(headers);
-    answers::json_text(StatusCode::OK, localize(text, host.as_deref()))
 }

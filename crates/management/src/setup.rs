@@ -11,19 +11,16 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, post};
-use registry::cluster_map::localize;
-use serde_json::{Map, Value, json};
+use axum::routing::{get, post, put};
+use registry::cluster_map::AlternateAddress;
+use registry::is_host;
+use serde_json::{Value, json};
 
 use super::buckets::QUOTA_MIB_MAX;
-use super::form::{field, fields, refuse_unknown};
-use super::host::requested_host;
+use super::form::{FieldErrors, field, fields, refuse_unknown};
 use super::{answers, documents};
 use crate::state::HttpState;
 use crate::view::{BucketsError, ClusterChange, NodeView};
-
-/// What is wrong with the fields of a form, by field.
-type SetupErrors = Map<String, Value>;
 
 const NAME_BYTES_MAX: usize = 256;
 const CLUSTER_FIELDS: [&str; 2] = ["clusterName", "memoryQuota"];
@@ -49,7 +46,7 @@ pub(super) fn routes() -> Router<HttpState> {
         .route("/node/controller/setupServices", post(services))
         .route(
             "/node/controller/setupAlternateAddresses/external",
-            any(alternate_addresses),
+            put(set_external).delete(drop_external),
         )
         .route("/settings/web", get(web).post(credentials))
         .route("/settings/stats", get(reports).post(set_reports))
@@ -69,12 +66,12 @@ pub(super) fn hello(view: &dyn NodeView) -> Response {
         "pools": [],
         "implementationVersion": node.compatible_version,
     });
-    answers::json(StatusCode::OK, &value)
+    answers::ok(&value)
 }
 
 /// `POST /pools/default`: the name and the quota of a cluster.
 pub(super) async fn cluster(State(state): State<HttpState>, body: Bytes) -> Response {
-    let mut wrong = SetupErrors::new();
+    let mut wrong = FieldErrors::new();
     let change = read_cluster(&body, &mut wrong);
     refuse_unknown(&body, &CLUSTER_FIELDS, &mut wrong);
     change_cluster(&state, change, &mut wrong).await;
@@ -82,7 +79,7 @@ pub(super) async fn cluster(State(state): State<HttpState>, body: Bytes) -> Resp
 }
 
 /// Makes the change if nothing is wrong, away from the thread that serves connections.
-async fn change_cluster(state: &HttpState, change: ClusterChange, wrong: &mut SetupErrors) {
+async fn change_cluster(state: &HttpState, change: ClusterChange, wrong: &mut FieldErrors) {
     if !wrong.is_empty() || change == ClusterChange::default() {
         return;
     }
@@ -109,7 +106,7 @@ async fn rename(body: Bytes) -> Response {
 }
 
 async fn services(body: Bytes) -> Response {
-    let mut wrong = SetupErrors::new();
+    let mut wrong = FieldErrors::new();
     check_services(&body, &mut wrong);
     let texts: Vec<_> = wrong.values().cloned().collect();
     if texts.is_empty() {
@@ -118,37 +115,78 @@ async fn services(body: Bytes) -> Response {
     answers::json(StatusCode::BAD_REQUEST, &Value::Array(texts))
 }
 
-async fn alternate_addresses() -> Response {
-    let text = "Other addresses of a node are not supported by Settee yet: publish its ports \
-                under their own numbers.";
-    answers::refusal(StatusCode::NOT_IMPLEMENTED, text)
+/// `PUT /node/controller/setupAlternateAddresses/external`: a host, and ports where they are others than the node's own.
+async fn set_external(State(state): State<HttpState>, body: Bytes) -> Response {
+    let mut external = AlternateAddress::default();
+    let mut wrong = FieldErrors::new();
+    for (name, value) in fields(&body) {
+        match (&*name, value.parse::<u16>()) {
+            ("hostname", _) => external.hostname = value,
+            ("kv" | "kvSSL" | "mgmt" | "mgmtSSL", Ok(port @ 1..)) => {
+                external.ports.insert(name, port);
+            }
+            // The port of views, which tools give along with that of KV.
+            ("capi" | "capiSSL", Ok(1..)) => {}
+            ("kv" | "kvSSL" | "mgmt" | "mgmtSSL" | "capi" | "capiSSL", _) => {
+                wrong.insert(name, "The value must be a port, 1 to 65535".into());
+            }
+            _ => {
+                wrong.insert(name, "Settee serves kv and mgmt only.".into());
+            }
+        }
+    }
+    if !is_host(&external.hostname) {
+        wrong.insert("hostname".into(), "The value must be a host".into());
+    }
+    change_external(&state, Some(external), wrong).await
+}
+
+async fn drop_external(State(state): State<HttpState>) -> Response {
+    change_external(&state, None, FieldErrors::new()).await
+}
+
+async fn change_external(
+    state: &HttpState,
+    external: Option<AlternateAddress>,
+    mut wrong: FieldErrors,
+) -> Response {
+    if wrong.is_empty() {
+        let view = Arc::clone(&state.view);
+        let changed = state
+            .bucket_turn
+            .run(move || view.set_external_address(external));
+        if let Err(error) = changed.await.unwrap_or(Err(BucketsError::Stopping)) {
+            wrong.insert("_".into(), error.to_string().into());
+        }
+    }
+    done(&wrong, StatusCode::OK.into_response())
 }
 
 async fn web(State(state): State<HttpState>) -> Response {
     let port = state.view.node().ports.http;
-    answers::json(StatusCode::OK, &json!({ "port": port }))
+    answers::ok(&json!({ "port": port }))
 }
 
 async fn credentials(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> Response {
-    let mut wrong = SetupErrors::new();
+    let mut wrong = FieldErrors::new();
     check_credentials(&body, &*state.view, &mut wrong);
     done(&wrong, base_uri(&state, &head))
 }
 
 /// Settee sends no reports.
 async fn reports() -> Response {
-    answers::json(StatusCode::OK, &json!({ "sendStats": false }))
+    answers::ok(&json!({ "sendStats": false }))
 }
 
 async fn set_reports(body: Bytes) -> Response {
-    let mut wrong = SetupErrors::new();
+    let mut wrong = FieldErrors::new();
     check_reports(&body, &mut wrong);
     done(&wrong, StatusCode::OK.into_response())
 }
 
 /// All of it in one call.
 async fn init(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> Response {
-    let mut wrong = SetupErrors::new();
+    let mut wrong = FieldErrors::new();
     check_credentials(&body, &*state.view, &mut wrong);
     if field(&body, "services").is_some() {
         check_services(&body, &mut wrong);
@@ -163,32 +201,28 @@ async fn init(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> R
 /// Nothing that goes on for long is started over HTTP.
 async fn tasks() -> Response {
     let idle = json!([{ "type": "rebalance", "status": "notRunning", "statusIsStale": false }]);
-    answers::json(StatusCode::OK, &idle)
+    answers::ok(&idle)
 }
 
 async fn node(State(state): State<HttpState>, head: HeaderMap) -> Response {
     let view = &state.view;
     let value = documents::this_node(&view.node(), view.ready().is_ok());
-    let host = requested_host(&head);
-    let text = localize(&value.to_string(), host.as_deref());
-    answers::json_text(StatusCode::OK, text)
+    answers::localized(&value, &head)
 }
 
 fn base_uri(state: &HttpState, head: &HeaderMap) -> Response {
     let uri = format!("http://$HOST:{}/", state.view.node().ports.http);
-    let text = json!({ "newBaseUri": uri }).to_string();
-    let host = requested_host(head);
-    answers::json_text(StatusCode::OK, localize(&text, host.as_deref()))
+    answers::localized(&json!({ "newBaseUri": uri }), head)
 }
 
-fn done(wrong: &SetupErrors, good: Response) -> Response {
+fn done(wrong: &FieldErrors, good: Response) -> Response {
     if wrong.is_empty() {
         return good;
     }
     answers::json(StatusCode::BAD_REQUEST, &json!({ "errors": wrong }))
 }
 
-fn check_services(body: &[u8], wrong: &mut SetupErrors) {
+fn check_services(body: &[u8], wrong: &mut FieldErrors) {
     let services = field(body, "services").unwrap_or_default();
     let mut other = services.split(',').filter(|name| name.trim() != "kv");
     if let Some(name) = other.next() {
@@ -197,7 +231,7 @@ fn check_services(body: &[u8], wrong: &mut SetupErrors) {
     }
 }
 
-fn read_cluster(body: &[u8], wrong: &mut SetupErrors) -> ClusterChange {
+fn read_cluster(body: &[u8], wrong: &mut FieldErrors) -> ClusterChange {
     let mut change = ClusterChange::default();
     for (field, value) in fields(body) {
         match &*field {
@@ -221,12 +255,13 @@ fn read_cluster(body: &[u8], wrong: &mut SetupErrors) -> ClusterChange {
     change
 }
 
-fn check_credentials(body: &[u8], view: &dyn NodeView, wrong: &mut SetupErrors) {
+fn check_credentials(body: &[u8], view: &dyn NodeView, wrong: &mut FieldErrors) {
     let (name, password) = (field(body, "username"), field(body, "password"));
-    let known = name
-        .zip(password)
-        .and_then(|(name, password)| view.authenticate(&name, password.as_bytes()));
-    if known.is_none() {
+    let right = name.zip(password).is_some_and(|(name, password)| {
+        let user = view.identity().authenticate(&name, password.as_bytes());
+        user.is_some_and(|user| user.built_in)
+    });
+    if !right {
         wrong.insert("_".into(), NAMED_AT_START.into());
     }
     let here = view.node().ports.http.to_string();
@@ -237,11 +272,9 @@ fn check_credentials(body: &[u8], view: &dyn NodeView, wrong: &mut SetupErrors) 
     }
 }
 
-fn check_reports(body: &[u8], wrong: &mut SetupErrors) {
+fn check_reports(body: &[u8], wrong: &mut FieldErrors) {
     if field(body, "sendStats").is_some_and(|send| send == "true") {
-        wrong.insert(
-            "sendStats".into(),
-            "Settee reports nothing to anybody.".into(),
-        );
+        let text = "Settee reports nothing to anybody.";
+        wrong.insert("sendStats".into(), text.into());
     }
 }

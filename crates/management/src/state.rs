@@ -19,4 +19,8 @@ pub(super) struct HttpState {
     pub(super) bucket_turn: Turn,
     /// Collections likewise.
     pub(super) manifest_turn: Turn,
+    /// The configuration of the audit likewise.
+    pub(super) audit_turn: Turn,
+    /// Users likewise.
+    pub(super) users_turn: Turn,
 }

@@ -7,6 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use futures_util::stream;
+use identity::AuthenticatedUser;
 use registry::cluster_map::localize;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
@@ -28,6 +29,7 @@ struct StreamState {
     view: Arc<dyn NodeView>,
     /// `None` for the configuration without a bucket.
     bucket: Option<String>,
+    user: Arc<str>,
     host: Option<String>,
     changes: watch::Receiver<u64>,
     closing: watch::Receiver<bool>,
@@ -36,21 +38,25 @@ struct StreamState {
 }
 
 /// Answers with the current configuration, and goes on until the client leaves, the bucket
-/// is gone, or the node stops.
-pub(super) fn open(state: &HttpState, bucket: Option<String>, headers: &HeaderMap) -> Response {
+/// is gone or its user may not know of it any more, or the node stops.
+pub(super) fn open(
+    state: &HttpState,
+    bucket: Option<String>,
+    user: &AuthenticatedUser,
+    headers: &HeaderMap,
+) -> Response {
     // The changes are watched from before the first configuration is read: none is missed.
     let Some(changes) = state.view.config_changes(bucket.as_deref()) else {
         return answers::not_found();
     };
     let Ok(slot) = Arc::clone(&state.streams).try_acquire_owned() else {
-        return answers::refusal(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "Too many streams are open.",
-        );
+        let reason = "Too many streams are open.";
+        return answers::refusal(StatusCode::SERVICE_UNAVAILABLE, reason);
     };
     let feed = StreamState {
         view: Arc::clone(&state.view),
         bucket,
+        user: Arc::clone(&user.name),
         host: requested_host(headers),
         changes,
         closing: state.closing.clone(),
@@ -60,15 +66,18 @@ pub(super) fn open(state: &HttpState, bucket: Option<String>, headers: &HeaderMa
     if feed.current().is_none() {
         return answers::not_found();
     }
-    answers::json_text(
-        StatusCode::OK,
-        Body::from_stream(stream::unfold(feed, StreamState::next)),
-    )
+    let body = Body::from_stream(stream::unfold(feed, StreamState::next));
+    answers::json_text(StatusCode::OK, body)
 }
 
 impl StreamState {
     fn current(&self) -> Option<Arc<str>> {
-        match &self.bucket {
+        let user = self.view.identity().look_up(&self.user)?;
+        let bucket = self.bucket.as_ref();
+        if bucket.is_some_and(|name| user.access.within_bucket(name).is_empty()) {
+            return None;
+        }
+        match bucket {
             Some(name) => self.view.bucket_config(name),
             None => Some(self.view.global_config()),
         }

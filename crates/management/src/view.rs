@@ -4,11 +4,13 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use audit::{Recorder, Settings};
+use bucket::Reservation;
 use engine::collections::{Manifest, ManifestError};
-use identity::{AuthenticatedUser, LoginTurn};
-use model::DurabilityLevel;
+use identity::{AuthenticatedUser, Directory, Identity, LoginTurn};
+use registry::cluster_map::AlternateAddress;
 use registry::collections::CollectionsError;
-use registry::{BucketKind, BucketSettings, ClusterSettings, HistorySettings, Ports};
+use registry::{BucketSettings, ClusterSettings, Ports};
 use tokio::sync::watch;
 
 use crate::feed::{Feed, NoFeed, Wanted};
@@ -16,8 +18,23 @@ use crate::feed::{Feed, NoFeed, Wanted};
 /// What HTTP management needs to see of the node. Called on the threads that serve
 /// connections: answers come from memory and do not block.
 pub trait NodeView: Send + Sync + 'static {
-    /// The user these credentials belong to.
-    fn authenticate(&self, name: &str, password: &[u8]) -> Option<AuthenticatedUser>;
+    /// The users, and what they may do.
+    fn identity(&self) -> &Identity;
+
+    /// Changes users and groups. Once this returns the change holds everywhere. Blocks for the disk.
+    ///
+    /// # Errors
+    /// It could not be written, and is not made; one line.
+    fn change_users(&self, edit: &mut dyn FnMut(&mut Directory)) -> Result<(), String>;
+
+    /// What is recorded for audits.
+    fn audit(&self) -> &Recorder;
+
+    /// Changes the configuration of the audit, and keeps it. Blocks for the disk.
+    ///
+    /// # Errors
+    /// It could not be written, and is as before; one line.
+    fn change_audit(&self, settings: Settings) -> Result<(), String>;
 
     /// When a login from this address may be judged. The call reserves that turn.
     fn login_turn(&self, peer: IpAddr) -> LoginTurn;
@@ -25,11 +42,10 @@ pub trait NodeView: Send + Sync + 'static {
     /// Notes a login that was right, or one that was wrong or refused unjudged.
     fn note_login(&self, peer: IpAddr, right: bool);
 
-    /// Counts bytes of a request's body that are held from now on; `false`, and nothing is counted,
-    /// if requests hold too much already.
-    fn hold_body(&self, bytes: usize) -> bool;
+    /// Reserves memory for bytes of a request's body. They count from now on, if they are granted.
+    fn hold_body(&self, bytes: usize) -> Reservation;
 
-    /// Gives bytes of a request's body back.
+    /// Counts bytes of a request's body no longer.
     fn release_body(&self, bytes: usize);
 
     /// Whether the node serves data.
@@ -50,6 +66,9 @@ pub trait NodeView: Send + Sync + 'static {
     /// Figures of one bucket; `None` if there is no such bucket.
     fn bucket(&self, name: &str) -> Option<BucketSummary>;
 
+    /// The numbers among the statistics of one bucket, by their names; none if there is no such bucket.
+    fn gauges(&self, name: &str) -> Vec<(String, f64)>;
+
     /// What one bucket was made with; `None` if there is no such bucket.
     fn bucket_settings(&self, name: &str) -> Option<BucketSettings>;
 
@@ -65,6 +84,12 @@ pub trait NodeView: Send + Sync + 'static {
     /// Why it was not done.
     fn change_cluster(&self, change: ClusterChange) -> Result<(), BucketsError>;
 
+    /// Tells clients outside of its network where they reach the node; `None` for nowhere else. Blocks for the disk.
+    ///
+    /// # Errors
+    /// Why it was not done.
+    fn set_external_address(&self, external: Option<AlternateAddress>) -> Result<(), BucketsError>;
+
     /// The current configuration of one bucket as [`registry::cluster_map::bucket_config`] made
     /// it; `None` if there is no such bucket.
     fn bucket_config(&self, name: &str) -> Option<Arc<str>>;
@@ -76,11 +101,16 @@ pub trait NodeView: Send + Sync + 'static {
     /// changed; the value has no meaning. `None` if there is no such bucket.
     fn config_changes(&self, bucket: Option<&str>) -> Option<watch::Receiver<u64>>;
 
-    /// The changes of a bucket from somewhere on.
+    /// The changes of a bucket from somewhere on, for as long as the user may have them.
     ///
     /// # Errors
-    /// There is no such bucket, or the position is not of this one.
-    fn changes(&self, bucket: &str, wanted: &Wanted) -> Result<Feed, NoFeed>;
+    /// There is no such bucket, or the position is not of this one, or the user may not have them.
+    fn changes(
+        &self,
+        bucket: &str,
+        wanted: &Wanted,
+        user: AuthenticatedUser,
+    ) -> Result<Feed, NoFeed>;
 
     /// The scopes and collections of a bucket; `None` if there is no such bucket.
     fn manifest(&self, bucket: &str) -> Option<Arc<Manifest>>;
@@ -129,6 +159,23 @@ pub struct NodeSummary {
     pub memory_used_bytes: u64,
     /// Bytes on disk of all buckets.
     pub disk_used_bytes: u64,
+    /// Age at which tombstones of buckets with a disk are purged, seconds.
+    pub purge_age_s: u64,
+    /// The memory of the machine.
+    pub machine: MachineMemory,
+}
+
+/// The memory of the machine, in bytes; zeros where the system does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MachineMemory {
+    /// All of it.
+    pub total: u64,
+    /// What is to be had.
+    pub available: u64,
+    /// What may be swapped out.
+    pub swap_total: u64,
+    /// What is swapped out.
+    pub swap_used: u64,
 }
 
 /// One bucket as HTTP answers show it.
@@ -136,10 +183,8 @@ pub struct NodeSummary {
 pub struct BucketSummary {
     /// Identity of the bucket, 32 hex digits.
     pub uuid: String,
-    /// Where its documents live.
-    pub kind: BucketKind,
-    /// Memory it may take, in bytes.
-    pub quota_bytes: u64,
+    /// What it is made with, and how many replicas it has.
+    pub settings: BucketSettings,
     /// Documents that are there.
     pub items: u64,
     /// Memory in use, in bytes.
@@ -150,18 +195,6 @@ pub struct BucketSummary {
     pub disk_data_bytes: u64,
     /// Operations per second, lately.
     pub ops_per_second: f64,
-    /// What happens to documents when memory is short.
-    pub eviction: Eviction,
-    /// What every write asks for at least.
-    pub durability_min: Option<DurabilityLevel>,
-    /// Replicas configured.
-    pub replicas: u8,
-    /// Longest time to live of a document, seconds; 0 for no limit.
-    pub max_ttl_s: u32,
-    /// Whether all its documents may be removed at once.
-    pub flush_enabled: bool,
-    /// What it says of its store and its history.
-    pub history: HistorySettings,
     /// Number of vBuckets.
     pub vbuckets: u16,
     /// Revision of the collections manifest.
@@ -230,17 +263,4 @@ pub enum BucketsError {
     /// The disk or the system refused.
     #[error("{0}")]
     Failed(String),
-}
-
-/// What happens to documents when a bucket's memory is short.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Eviction {
-    /// Values leave memory, keys stay.
-    ValueOnly,
-    /// Keys and values leave memory.
-    Full,
-    /// Nothing leaves; writes are refused.
-    None,
-    /// Documents not used lately are deleted.
-    Delete,
 }

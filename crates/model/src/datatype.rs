@@ -17,7 +17,6 @@ impl Datatype {
     pub const ALL: Self = Self(0x07);
 
     /// Whether every bit of `other` is set.
-    #[must_use]
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }

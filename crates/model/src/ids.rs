@@ -12,7 +12,6 @@ impl VbId {
     /// Shape: `key` is the user's key *without* the collection prefix, `count` is at least 1.
     ///
     /// Source: protocol section 10. Test: `ids::tests::known_vbuckets`.
-    #[must_use]
     pub fn of_key(key: &[u8], count: u16) -> Self {
         let hash = (crc32fast::hash(key) >> 16) & 0x7fff;
         Self((hash % u32::from(count.max(1))) as u16)

@@ -9,7 +9,6 @@ pub const KEY_BYTES_MAX: usize = 251;
 ///
 /// `None` when the prefix is not a canonical unsigned LEB128 number of at most five bytes that
 /// fits 32 bits. The user's part may be empty; whether that is legal is the caller's question.
-#[must_use]
 pub fn split_key(key: &[u8]) -> Option<(CollectionId, &[u8])> {
     let mut id: u64 = 0;
     for (index, &byte) in key.iter().enumerate().take(5) {
@@ -33,19 +32,9 @@ pub fn push_leb128(mut number: u32, out: &mut Vec<u8>) {
 }
 
 /// The stored form of a user's key in a collection.
-#[must_use]
 pub fn collection_key(collection: CollectionId, key: &[u8]) -> Vec<u8> {
     let mut stored = Vec::with_capacity(key.len() + 5);
     push_leb128(collection.0, &mut stored);
-    stored.extend_from_slice(key);
-    stored
-}
-
-/// The stored form of a user's key in the default collection.
-#[must_use]
-pub fn default_collection_key(key: &[u8]) -> Vec<u8> {
-    let mut stored = Vec::with_capacity(key.len() + 1);
-    stored.push(0);
     stored.extend_from_slice(key);
     stored
 }

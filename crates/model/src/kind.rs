@@ -27,7 +27,6 @@ pub enum Kind {
 
 impl Kind {
     /// The kind of a stored number.
-    #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         match number {
             0 => Some(Self::Mutation),
@@ -43,7 +42,6 @@ impl Kind {
     }
 
     /// Whether the (committed) document is gone, be it by a client or by its expiry.
-    #[must_use]
     pub fn is_tombstone(self) -> bool {
         matches!(
             self,
@@ -53,25 +51,21 @@ impl Kind {
 
     /// Whether the change lies in the namespace of prepares: a prepare or an abort. Such
     /// changes are not visible to readers, and to streams only if they asked for them.
-    #[must_use]
     pub fn is_prepared(self) -> bool {
         matches!(self, Self::Prepare | Self::PrepareDeletion | Self::Abort)
     }
 
     /// Whether a durable write waits to be decided.
-    #[must_use]
     pub fn is_prepare(self) -> bool {
         matches!(self, Self::Prepare | Self::PrepareDeletion)
     }
 
     /// Whether it committed a prepare.
-    #[must_use]
     pub fn is_commit(self) -> bool {
         matches!(self, Self::Commit | Self::CommitDeletion)
     }
 
     /// Whether the change is a part of a durable write: such changes are never de-duplicated.
-    #[must_use]
     pub fn is_durable(self) -> bool {
         self as u8 >= Self::Prepare as u8
     }
@@ -105,7 +99,6 @@ pub enum DurabilityLevel {
 
 impl DurabilityLevel {
     /// The level of a number.
-    #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         match number {
             1 => Some(Self::Majority),
@@ -116,7 +109,6 @@ impl DurabilityLevel {
     }
 
     /// The name in settings and in HTTP answers.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Majority => "majority",
@@ -126,7 +118,6 @@ impl DurabilityLevel {
     }
 
     /// The level of a name.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         (0..=u8::MAX)
             .map_while(|number| Self::from_number(number + 1))
@@ -134,7 +125,6 @@ impl DurabilityLevel {
     }
 
     /// Whether the active node must have the prepare on disk before it counts itself.
-    #[must_use]
     pub fn persists_on_active(self) -> bool {
         self >= Self::MajorityAndPersistOnActive
     }

@@ -3,6 +3,7 @@
 //! This crate may not depend on any other crate of Settee, and it holds types rather than
 //! behaviour: whatever only one crate needs lives in that crate.
 
+mod conflict;
 mod datatype;
 mod document;
 mod ids;
@@ -13,10 +14,11 @@ mod record;
 mod time;
 mod xattr;
 
+pub use conflict::ConflictResolution;
 pub use datatype::Datatype;
 pub use document::{DOCUMENT_OVERHEAD_BYTES, Document, Draft, Meta};
 pub use ids::{Cas, CollectionId, ManifestUid, ScopeId, Seqno, VbId, VbUuid};
-pub use key::{KEY_BYTES_MAX, collection_key, default_collection_key, push_leb128, split_key};
+pub use key::{KEY_BYTES_MAX, collection_key, push_leb128, split_key};
 pub use kind::{DurabilityLevel, Kind};
 pub use moment::utc;
 pub use record::{FailoverEntry, FailoverLog, SnapshotRange, VbRecord, VbState};

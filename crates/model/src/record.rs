@@ -20,7 +20,6 @@ pub enum VbState {
 
 impl VbState {
     /// The state of a protocol number.
-    #[must_use]
     pub fn from_wire(number: u8) -> Option<Self> {
         match number {
             1 => Some(Self::Active),
@@ -32,7 +31,6 @@ impl VbState {
     }
 
     /// The name that statistics show.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -65,7 +63,6 @@ impl FailoverLog {
     pub const ENTRIES_MAX: usize = 25;
 
     /// A log that starts with one history.
-    #[must_use]
     pub fn new(first: FailoverEntry) -> Self {
         Self {
             entries: Arc::new([first]),
@@ -73,7 +70,6 @@ impl FailoverLog {
     }
 
     /// A log read back from somewhere, newest first; `None` when it has no entry.
-    #[must_use]
     pub fn from_entries(mut entries: Vec<FailoverEntry>) -> Option<Self> {
         entries.truncate(Self::ENTRIES_MAX);
         if entries.is_empty() {
@@ -92,13 +88,11 @@ impl FailoverLog {
     }
 
     /// The current history.
-    #[must_use]
     pub fn newest(&self) -> FailoverEntry {
         self.entries[0]
     }
 
     /// All histories, newest first.
-    #[must_use]
     pub fn entries(&self) -> &[FailoverEntry] {
         &self.entries
     }
@@ -140,4 +134,27 @@ pub struct VbRecord {
     pub topology: String,
     /// Term under which the vBucket's owner was chosen (cluster mode); 0 without one.
     pub term: u64,
+}
+
+impl VbRecord {
+    /// The record of a vBucket without documents, whose first history begins with `first`.
+    #[must_use]
+    pub fn new(state: VbState, first: FailoverEntry) -> Self {
+        Self {
+            state,
+            high_seqno: first.seqno,
+            purge_seqno: Seqno::ZERO,
+            snapshot: SnapshotRange {
+                start: first.seqno,
+                end: first.seqno,
+            },
+            high_prepared: Seqno::ZERO,
+            high_completed: Seqno::ZERO,
+            max_cas: Cas(0),
+            max_deleted_rev: 0,
+            failover_log: FailoverLog::new(first),
+            topology: String::new(),
+            term: 0,
+        }
+    }
 }

@@ -11,14 +11,12 @@ pub struct Now {
 
 impl Now {
     /// Wall clock in whole seconds, saturating in the year 2106.
-    #[must_use]
     pub fn unix_s(self) -> u32 {
         u32::try_from(self.unix_ns / 1_000_000_000).unwrap_or(u32::MAX)
     }
 
     /// The first whole second of the wall clock at which `seconds` have passed: what lives that long expires then, not
     /// before. `None` beyond the year 2106.
-    #[must_use]
     pub fn expiry_after(self, seconds: u32) -> Option<u32> {
         let whole_s = self.unix_ns.div_ceil(1_000_000_000);
         u32::try_from(whole_s).ok()?.checked_add(seconds)

@@ -26,7 +26,6 @@ impl<'a> Attributes<'a> {
     /// The attributes of a value, and its body; `None` if that is not what the value is made of.
     ///
     /// Cost: passes over all entries.
-    #[must_use]
     pub fn split(value: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (length, rest) = value.split_first_chunk()?;
         let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
@@ -37,7 +36,6 @@ impl<'a> Attributes<'a> {
     }
 
     /// Those of a document's value; none if its datatype says so.
-    #[must_use]
     pub fn of(value: &'a [u8], datatype: Datatype) -> Self {
         if !datatype.contains(Datatype::XATTR) {
             return Self::default();
@@ -46,13 +44,11 @@ impl<'a> Attributes<'a> {
     }
 
     /// Names and texts, in their order.
-    #[must_use]
     pub fn iter(self) -> Entries<'a> {
         Entries { rest: self.entries }
     }
 
     /// The text of an attribute.
-    #[must_use]
     pub fn get(self, name: &[u8]) -> Option<&'a [u8]> {
         self.iter()
             .find(|(own, _)| *own == name)
@@ -60,13 +56,11 @@ impl<'a> Attributes<'a> {
     }
 
     /// Whether there is none.
-    #[must_use]
     pub fn is_empty(self) -> bool {
         self.entries.is_empty()
     }
 
     /// Bytes of the attributes of users, and of those of the system, as stored.
-    #[must_use]
     pub fn bytes(self) -> AttributeBytes {
         let mut bytes = AttributeBytes::default();
         for (name, text) in self.iter() {
@@ -114,7 +108,6 @@ impl<'a> Iterator for Entries<'a> {
 }
 
 /// Whether an attribute belongs to the system: such ones outlive their document.
-#[must_use]
 pub fn is_system(name: &[u8]) -> bool {
     name.first() == Some(&b'_')
 }
@@ -123,7 +116,6 @@ pub fn is_system(name: &[u8]) -> bool {
 /// lies leads to the end of the value, one that is not there to its start.
 ///
 /// Cost: O(1).
-#[must_use]
 pub fn body_at(value: &[u8], datatype: Datatype) -> usize {
     if !datatype.contains(Datatype::XATTR) {
         return 0;
@@ -167,7 +159,6 @@ pub fn encode_attributes<'a>(
 
 /// The section that outlives a document with this plain value: its system attributes. Empty if
 /// there are none.
-#[must_use]
 pub fn system_section(value: &[u8], datatype: Datatype) -> Vec<u8> {
     let mut section = Vec::new();
     let attributes = Attributes::of(value, datatype);

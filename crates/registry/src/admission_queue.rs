@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 /// Requests with fewer bytes to come skip the queue: they do not delay others.
-pub const LARGE_BYTES: usize = 256 << 10;
+pub const QUEUED_BYTES_MIN: usize = 256 << 10;
 
 /// First in, first out. Without the queue a request that polls at the right moment would get
 /// the quota that an older request waits for.

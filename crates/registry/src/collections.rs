@@ -39,10 +39,8 @@ impl fmt::Display for CollectionsError {
         match self {
             Self::Refused(error) => error.fmt(f),
             Self::Follows(there) => {
-                write!(
-                    f,
-                    "the bucket follows another node's: change its collections at {there}"
-                )
+                let what = "the bucket follows another node's: change its collections at";
+                write!(f, "{what} {there}")
             }
             Self::NotNow(reason) => f.write_str(reason),
         }
@@ -121,8 +119,23 @@ impl fmt::Display for ManifestForm<'_> {
     }
 }
 
+impl ManifestForm<'_> {
+    /// Leaves out what is not visible: collections, and scopes without a visible one that are not visible
+    /// themselves. `is_visible` takes the name of a scope, and that of a collection in it.
+    #[must_use]
+    pub fn with_visible(mut self, is_visible: &dyn Fn(&str, Option<&str>) -> bool) -> Self {
+        self.scopes.retain_mut(|scope| {
+            let name = scope.name;
+            scope
+                .collections
+                .retain(|collection| is_visible(name, Some(collection.name)));
+            !scope.collections.is_empty() || is_visible(name, None)
+        });
+        self
+    }
+}
+
 /// The manifest as the KV protocol and the store have it.
-#[must_use]
 pub fn to_json(manifest: &Manifest) -> ManifestForm<'_> {
     form(manifest, |settings| {
         let history = settings.history.then_some(true);
@@ -205,27 +218,23 @@ pub fn wanted_of_json(text: &[u8]) -> Result<Vec<WantedScope>, (String, &'static
     let scopes = scopes.iter().enumerate().map(|(at, json)| {
         let place = format!("scopes[{at}]");
         let name = wanted_name(json, &place)?;
-        let collections = match json.get("collections") {
-            None => &[],
-            Some(_) => list(json, "collections")
-                .ok_or_else(|| (format!("{place}.collections"), "The value must be a list"))?,
-        };
-        let collections = collections.iter().enumerate().map(|(at, json)| {
+        let no_list = || (format!("{place}.collections"), "The value must be a list");
+        let collections = optional(json, "collections", |value| {
+            value.as_array().ok_or_else(no_list)
+        })?;
+        let collections = collections.into_iter().flatten().enumerate();
+        let collections = collections.map(|(at, json)| {
             let place = format!("{place}.collections[{at}]");
             Ok(WantedCollection {
                 name: wanted_name(json, &place)?,
-                max_ttl_s: json
-                    .get("maxTTL")
-                    .map(|ttl| management_ttl(ttl.as_i64().unwrap_or(i64::MAX)))
-                    .transpose()
-                    .map_err(|what| (format!("{place}.maxTTL"), what))?,
-                history: json
-                    .get("history")
-                    .map(|value| {
-                        let bad = || (format!("{place}.history"), "The value must be a boolean");
-                        value.as_bool().ok_or_else(bad)
-                    })
-                    .transpose()?,
+                max_ttl_s: optional(json, "maxTTL", |ttl| {
+                    let ttl = management_ttl(ttl.as_i64().unwrap_or(i64::MAX));
+                    ttl.map_err(|what| (format!("{place}.maxTTL"), what))
+                })?,
+                history: optional(json, "history", |value| {
+                    let bad = || (format!("{place}.history"), "The value must be a boolean");
+                    value.as_bool().ok_or_else(bad)
+                })?,
             })
         });
         let collections = collections.collect::<Result<_, _>>()?;
@@ -236,68 +245,50 @@ pub fn wanted_of_json(text: &[u8]) -> Result<Vec<WantedScope>, (String, &'static
 
 fn wanted_name(json: &Value, place: &str) -> Result<Box<str>, (String, &'static str)> {
     let name = json.get("name").and_then(Value::as_str);
-    let bad = || {
-        (
-            format!("{place}.name"),
-            "The value must be supplied, a text",
-        )
-    };
-    name.map(Into::into).ok_or_else(bad)
+    let bad = "The value must be supplied, a text";
+    name.map(Into::into)
+        .ok_or_else(|| (format!("{place}.name"), bad))
 }
-
-const TTL_RANGE: &str = "The value must be in range from -1 to 2147483647";
 
 /// The limit of a collection as HTTP management says it: 0 for the bucket's, -1 for none.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn management_ttl(ttl: i64) -> Result<Option<u32>, &'static str> {
-    match ttl {
-        -1 => Ok(Some(0)),
-        0 => Ok(None),
-        1.. => i32::try_from(ttl)
-            .map(|ttl| Some(ttl.unsigned_abs()))
-            .map_err(|_| TTL_RANGE),
+    const TTL_RANGE: &str = "The value must be in range from -1 to 2147483647";
+    match i32::try_from(ttl) {
+        Ok(-1) => Ok(Some(0)),
+        Ok(0) => Ok(None),
+        Ok(ttl @ 1..) => Ok(Some(ttl.unsigned_abs())),
         _ => Err(TTL_RANGE),
     }
 }
 
 fn scope_of(json: &Value) -> Result<Scope, ManifestError> {
     let (id, name) = name_of(json)?;
-    let collections = match json.get("collections") {
-        None => &[],
-        Some(_) => {
-            list(json, "collections").ok_or(ManifestError::Invalid("collections are no list"))?
-        }
-    };
-    let collections: Result<Vec<Collection>, _> = collections.iter().map(collection_of).collect();
+    let no_list = ManifestError::Invalid("collections are no list");
+    let collections = optional(json, "collections", |value| value.as_array().ok_or(no_list))?;
+    let collections = collections.into_iter().flatten().map(collection_of);
     Ok(Scope {
         id: ScopeId(id),
         name,
-        collections: collections?,
+        collections: collections.collect::<Result<_, _>>()?,
     })
 }
 
 fn collection_of(json: &Value) -> Result<Collection, ManifestError> {
     let (id, name) = name_of(json)?;
-    let invalid = ManifestError::Invalid;
-    let max_ttl_s = match json.get("maxTTL") {
-        None => None,
-        Some(ttl) => {
-            let ttl = ttl.as_u64().and_then(|ttl| u32::try_from(ttl).ok());
-            // The greatest number stands for something else inside.
-            Some(
-                ttl.filter(|ttl| i32::try_from(*ttl).is_ok())
-                    .ok_or(invalid("maxTTL is no number of seconds"))?,
-            )
-        }
-    };
-    let history = match json.get("history") {
-        None => false,
-        Some(history) => history
-            .as_bool()
-            .ok_or(invalid("history is neither true nor false"))?,
-    };
+    let max_ttl_s = optional(json, "maxTTL", |ttl| {
+        // The greatest number of 32 bits stands for something else inside.
+        let ttl = ttl.as_u64().and_then(|ttl| i32::try_from(ttl).ok());
+        let no_number = ManifestError::Invalid("maxTTL is no number of seconds");
+        ttl.map(i32::unsigned_abs).ok_or(no_number)
+    })?;
+    let history = optional(json, "history", |history| {
+        let no_flag = ManifestError::Invalid("history is neither true nor false");
+        history.as_bool().ok_or(no_flag)
+    })?;
+    let history = history.unwrap_or_default();
     Ok(Collection {
         id: CollectionId(id),
         name,
@@ -310,6 +301,15 @@ fn name_of(json: &Value) -> Result<(u32, Box<str>), ManifestError> {
     let name = json.get("name").and_then(Value::as_str);
     let both = id.zip(name.map(Into::into));
     both.ok_or(ManifestError::Invalid("a name or a uid is missing"))
+}
+
+/// A member of an object as `read` takes it, if it is there.
+fn optional<'a, T, E>(
+    json: &'a Value,
+    name: &str,
+    read: impl FnOnce(&'a Value) -> Result<T, E>,
+) -> Result<Option<T>, E> {
+    json.get(name).map(read).transpose()
 }
 
 fn list<'a>(json: &'a Value, name: &str) -> Option<&'a [Value]> {

@@ -252,14 +252,19 @@ impl Connections {
             .collect()
     }
 
-    /// How many are connected, were ever connected, were turned away.
-    pub fn counts(&self) -> (usize, u64, u64) {
-        let total = self.total.load(Ordering::Relaxed);
-        (
-            self.count.load(Ordering::Relaxed),
-            total,
-            self.rejected.load(Ordering::Relaxed),
-        )
+    /// Connections now.
+    pub fn open(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Connections ever.
+    pub fn opened(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// Connections closed for lack of room.
+    pub fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
     }
 
     /// Tells every connection that the node stops.
@@ -295,9 +300,10 @@ mod tests {
         let connections = Connections::new(2);
         assert!(connections.admit() && connections.admit());
         assert!(!connections.admit(), "two were not entered yet, and count");
-        assert_eq!(connections.counts(), (2, 0, 1));
+        assert_eq!((connections.open(), connections.opened()), (2, 0));
+        assert_eq!(connections.rejected(), 1);
         connections.give_up();
         assert!(connections.admit());
-        assert_eq!((connections.counts().0, connections.max()), (2, 2));
+        assert_eq!((connections.open(), connections.max()), (2, 2));
     }
 }

@@ -5,13 +5,13 @@
 //! [`Env`]); know frames, commands or HTTP.
 
 mod admission_queue;
-mod buffers;
 mod claims;
 pub mod cluster_map;
 pub mod collections;
 mod connections;
 pub mod dcp;
 mod group;
+mod held;
 mod loans;
 mod mailbox;
 mod maps;
@@ -27,14 +27,14 @@ mod store;
 mod supersede;
 pub mod timings;
 
-pub use admission_queue::{AdmissionQueue, LARGE_BYTES};
-pub use buffers::{Buffers, Held, SMALL_BYTES};
+pub use admission_queue::{AdmissionQueue, QUEUED_BYTES_MIN};
 pub use claims::Claims;
 pub use connections::{About, Addresses, CONNECTIONS_MAX, ConnectionInfo, Connections};
 pub use group::{Following, Group, Standing, StartAs};
+pub use held::Held;
 pub use loans::{Loan, Loans};
-pub use mailbox::{Bell, HeldBells, Mail, Mailbox, Ring};
-pub use maps::{MapOf, MapVersion, bucket_map, global_map};
+pub use mailbox::{Bell, Mail, Mailbox, Ring};
+pub use maps::{MapVersion, Reached, global_map};
 pub use membership::{
     ActiveNode, NotThere, PROMOTE, REGISTER, forget_replicas, introduction, promote, register,
     registered,
@@ -46,7 +46,7 @@ pub use rate::Rate;
 pub use registry::{
     COMPATIBLE_VERSION, Env, HANDSHAKE_TIMEOUT, NodeCounters, Registry, SILENCE_MAX, Serving, Waits,
 };
-pub use served::{Follows, ServedBucket};
+pub use served::{Follows, OpenedBucket, ServedBucket};
 pub use settings::{
     BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy, HistorySettings,
     MemcachedPort, Ports, VBUCKETS,

@@ -1,16 +1,13 @@
-//! What readers of HTTP streams of changes hold: text that was made for them, and large values
-//! that are made into text as they are read.
+//! Loans: large values that HTTP readers of changes hold, which are made into text as they are read.
 //!
-//! All of a bucket's readers share a part of its quota. Those beyond it wait with their next
-//! change; from one that moves nothing meanwhile its value is taken back, which ends its stream.
+//! All readers of a bucket share a part of its quota ([`bucket::Purpose::Reader`]). Those beyond it wait with their
+//! next change. From a reader that moves nothing meanwhile its value is taken back, which ends its stream.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-/// What all readers of a bucket may hold, as a part of its quota, but for what the last one took.
-const QUOTA_PART: u64 = 8;
 /// How long a reader may move nothing while another one waits.
 const STILLNESS_NS: u64 = 10_000_000_000;
 
@@ -23,9 +20,8 @@ pub trait Loan: Send + Sync {
     fn take_back(&self) -> Option<usize>;
 }
 
-/// What the readers of one bucket hold.
+/// The loans to the readers of one bucket.
 pub struct Loans {
-    bytes: AtomicUsize,
     lent: Mutex<Vec<Weak<dyn Loan>>>,
     taken_back: AtomicU64,
     stillness_ns: AtomicU64,
@@ -34,7 +30,6 @@ pub struct Loans {
 impl Default for Loans {
     fn default() -> Self {
         Self {
-            bytes: AtomicUsize::new(0),
             lent: Mutex::default(),
             taken_back: AtomicU64::new(0),
             stillness_ns: AtomicU64::new(STILLNESS_NS),
@@ -43,26 +38,6 @@ impl Default for Loans {
 }
 
 impl Loans {
-    /// Whether another reader may take something.
-    pub fn have_room(&self, quota: u64) -> bool {
-        (self.bytes.load(Ordering::Relaxed) as u64) < quota / QUOTA_PART
-    }
-
-    /// Bytes held.
-    pub fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Counts bytes that are held from now on.
-    pub fn hold(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Gives them back.
-    pub fn release(&self, bytes: usize) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
     /// Enters a value that a reader holds until it is dropped or taken back.
     pub fn enter(&self, loan: Weak<dyn Loan>) {
         self.lent.lock().push(loan);
@@ -74,14 +49,14 @@ impl Loans {
         self.stillness_ns.store(0, Ordering::Relaxed);
     }
 
-    /// Streams that ended so that others have room.
+    /// Streams that ended so that others have memory.
     pub fn taken_back(&self) -> u64 {
         self.taken_back.load(Ordering::Relaxed)
     }
 
-    /// Takes back what was lent to readers that moved nothing for some time, because another one waits.
+    /// Takes back what readers hold that moved nothing for some time, because another reader waits.
     /// `bucket` is for the log.
-    pub fn make_room(&self, bucket: &str, now_ns: u64) {
+    pub fn take_back_idle(&self, bucket: &str, now_ns: u64) {
         let limit = self.stillness_ns.load(Ordering::Relaxed);
         let mut loans = self.lent.lock();
         loans.retain(|loan| loan.strong_count() > 0);

@@ -1,6 +1,5 @@
 //! How other threads reach a connection: flags and a bell.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -49,38 +48,6 @@ pub struct Mailbox {
     bell: Mutex<Option<Bell>>,
 }
 
-thread_local! {
-    /// Bells that this thread rings later, while it holds them.
-    static HELD: RefCell<Option<Vec<Bell>>> = const { RefCell::new(None) };
-}
-
-/// While this lives, bells that its thread would ring wait; all are rung when it is dropped.
-///
-/// Waking another thread costs a system call, which takes longer than a write. The answers
-/// are sent before it.
-#[derive(Debug)]
-pub struct HeldBells(());
-
-impl HeldBells {
-    /// Holds the bells of this thread. One at a time.
-    pub fn hold() -> Self {
-        HELD.with_borrow_mut(|held| {
-            debug_assert!(held.is_none(), "they are rung before they are held again");
-            *held = Some(Vec::new());
-        });
-        Self(())
-    }
-}
-
-impl Drop for HeldBells {
-    fn drop(&mut self) {
-        let bells = HELD.take();
-        for bell in bells.into_iter().flatten() {
-            bell.ring();
-        }
-    }
-}
-
 impl Mailbox {
     /// From now on this bell is rung. Mail that came before has rung in vain: look for it.
     pub fn hang(&self, bell: Bell) {
@@ -92,13 +59,10 @@ impl Mailbox {
         if self.flags.fetch_or(flag, Ordering::SeqCst) & flag != 0 {
             return;
         }
-        let Some(bell) = self.bell.lock().clone() else {
-            return;
-        };
-        HELD.with_borrow_mut(|held| match held {
-            Some(held) => held.push(bell),
-            None => bell.ring(),
-        });
+        let bell = self.bell.lock().clone();
+        if let Some(bell) = bell {
+            bell.ring();
+        }
     }
 
     /// Tells that the cluster map changed.
@@ -152,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn held_bells_ring_in_the_end() {
+    fn the_bell_rings_once_for_each_news() {
         let inbox = Arc::new(Rung::default());
         let rung = || std::mem::take(&mut *inbox.0.lock());
         let mailbox = Mailbox::default();
@@ -160,20 +124,18 @@ mod tests {
             inbox: Arc::clone(&inbox) as Arc<dyn Ring>,
             seat: 7,
         });
-        let held = HeldBells::hold();
         mailbox.map_changed();
         mailbox.shut_down();
-        assert!(rung().is_empty(), "held");
+        assert_eq!(rung(), [7, 7]);
         assert!(mailbox.is_shutting_down());
-        assert!(mailbox.take().map_changed, "it is there before the bell");
+        assert!(mailbox.take().map_changed);
         assert!(!mailbox.has_mail());
         mailbox.map_changed();
-        drop(held);
-        assert_eq!(rung(), [7, 7, 7], "once for each news");
+        assert_eq!(rung(), [7]);
         mailbox.map_changed();
         assert!(rung().is_empty(), "known, and not taken yet");
         assert!(mailbox.take().map_changed);
         mailbox.map_changed();
-        assert_eq!(rung(), [7], "at once again");
+        assert_eq!(rung(), [7], "again");
     }
 }

@@ -90,9 +90,7 @@ pub fn register(
         standing.peers.clone_from(&group.peers);
         node.env.note_standing(served.name(), standing, ours.epoch);
         served.set_group(group);
-        let newest = ours.max(theirs);
-        let rev = newest.rev.saturating_add(1);
-        publish(node, served, MapRevision { rev, ..newest });
+        publish(node, served, ours.max(theirs).next());
     }
     Some(welcome(node, served))
 }
@@ -285,9 +283,9 @@ pub fn promote(node: &Registry, served: &ServedBucket, others: Vec<Peer>) {
 
 /// The first revision of the map of a node that is the active one from now on, and alone.
 fn next_epoch(served: &ServedBucket) -> MapRevision {
-    let known = served.map().revision;
+    let next = served.map().revision.next();
     MapRevision {
-        epoch: known.epoch.saturating_add(1),
-        rev: known.rev.saturating_add(1),
+        epoch: next.epoch.saturating_add(1),
+        ..next
     }
 }

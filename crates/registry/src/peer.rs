@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::cluster_map::{MapRevision, NodeAddress, TlsPorts};
+use crate::cluster_map::{MapRevision, NodeAddress, TlsPorts, bracketed};
 
 /// Where HTTP management is until the node itself says so.
 const HTTP_PORT_GUESS: u16 = 8091;
@@ -31,11 +31,7 @@ pub struct Peer {
 impl Peer {
     /// Where its HTTP management is.
     pub fn management(&self) -> String {
-        if self.host.contains(':') {
-            format!("http://[{}]:{}", self.host, self.http_port)
-        } else {
-            format!("http://{}:{}", self.host, self.http_port)
-        }
+        format!("http://{}:{}", bracketed(&self.host), self.http_port)
     }
 
     /// The node that settings name, as far as they tell.
@@ -85,6 +81,7 @@ impl Peer {
             kv_port: self.kv_port,
             http_port: self.http_port,
             tls: self.tls,
+            external: None,
         }
     }
 
@@ -102,7 +99,10 @@ impl Peer {
             host: host.to_owned(),
             kv_port: port(about, "kv")?,
             http_port: port(about, "http")?,
-            tls: tls_ports(about),
+            tls: TlsPorts {
+                kv: port(about, "kv_tls"),
+                http: port(about, "https"),
+            },
         })
     }
 
@@ -144,13 +144,6 @@ pub(crate) fn port(about: &Value, name: &str) -> Option<u16> {
     u16::try_from(about[name].as_u64()?)
         .ok()
         .filter(|port| *port != 0)
-}
-
-fn tls_ports(about: &Value) -> TlsPorts {
-    TlsPorts {
-        kv: port(about, "kv_tls"),
-        http: port(about, "https"),
-    }
 }
 
 /// The revision of a map as nodes tell each other of it.

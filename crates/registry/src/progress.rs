@@ -1,40 +1,28 @@
 //! How a replica gets on, for statistics: written by its thread, read by any thread.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::{Seqno, VbId};
 use parking_lot::Mutex;
 
 /// What the replica's connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub enum Stage {
     /// The bucket is loading.
-    Waiting = 0,
+    Waiting,
     /// There is no connection.
-    Connecting = 1,
+    Connecting,
     /// The connection is being set up.
-    Introducing = 2,
+    Introducing,
     /// Changes come.
-    Streaming = 3,
+    Streaming,
     /// The replica was made active.
-    Promoted = 4,
+    Promoted,
     /// The node stops.
-    Stopped = 5,
+    Stopped,
 }
 
 impl Stage {
-    fn of(number: u8) -> Self {
-        match number {
-            0 => Self::Waiting,
-            1 => Self::Connecting,
-            2 => Self::Introducing,
-            3 => Self::Streaming,
-            4 => Self::Promoted,
-            _ => Self::Stopped,
-        }
-    }
-
     /// The name that statistics show.
     pub fn name(self) -> &'static str {
         match self {
@@ -51,7 +39,7 @@ impl Stage {
 /// Totals and positions of one replicated bucket.
 #[derive(Debug)]
 pub struct Progress {
-    stage: AtomicU8,
+    stage: Mutex<Stage>,
     /// Connections that were made.
     pub connects: AtomicU64,
     /// Documents and deletions taken.
@@ -75,7 +63,7 @@ impl Progress {
     /// Of a bucket with so many vBuckets.
     pub fn new(vbuckets: u16) -> Self {
         Self {
-            stage: AtomicU8::new(Stage::Waiting as u8),
+            stage: Mutex::new(Stage::Waiting),
             connects: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -91,12 +79,12 @@ impl Progress {
 
     /// What it does now.
     pub fn stage(&self) -> Stage {
-        Stage::of(self.stage.load(Ordering::Relaxed))
+        *self.stage.lock()
     }
 
     /// Notes what it does now.
     pub fn set_stage(&self, stage: Stage) {
-        self.stage.store(stage as u8, Ordering::Relaxed);
+        *self.stage.lock() = stage;
     }
 
     /// The high seqno of the active vBucket as last heard; 0 before that.

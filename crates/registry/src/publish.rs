@@ -3,15 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::cluster_map::MapRevision;
-use crate::maps::{MapOf, bucket_map, global_map};
+use crate::maps::global_map;
 use crate::registry::Registry;
 use crate::served::ServedBucket;
 
 /// The collections of a bucket changed: clients are told a map that says so.
 pub fn manifest_changed(node: &Registry, served: &ServedBucket) {
-    let MapRevision { epoch, rev } = served.map().revision;
-    let rev = rev + 1;
-    publish(node, served, MapRevision { epoch, rev });
+    publish(node, served, served.map().revision.next());
 }
 
 /// Tells clients the maps of this revision, as the group of the bucket is now.
@@ -19,17 +17,10 @@ pub fn publish(node: &Registry, served: &ServedBucket, revision: MapRevision) {
     let group = served.group();
     let uuid = served.shown_uuid();
     node.env.remember(served.name(), &uuid, revision.epoch);
-    let bucket = &served.bucket;
-    let manifest = bucket.manifest().uid();
-    let of = MapOf {
-        name: served.name(),
-        uuid: &uuid,
-        vbuckets: bucket.vbuckets(),
-        manifest,
-        settings: &served.settings(),
-    };
-    let map = bucket_map(of, node.ports, &group, revision);
-    node.publish_global_map(global_map(node.ports, &group, revision));
+    let external = node.external.read().clone();
+    let at = node.reached(external.as_ref());
+    let map = served.current_map(&group, at, revision);
+    node.publish_global_map(global_map(at, &group, revision));
     node.publish_map(served, map);
 }
 

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bucket::{Clock, Wake};
+use audit::Recorder;
+use bucket::{Buffers, Clock, MemoryWaits, Wake};
 use identity::{Identity, LoginBrake, LoginTurn};
 use model::VbUuid;
 use parking_lot::RwLock;
 
-use crate::buffers::Buffers;
+use crate::cluster_map::AlternateAddress;
 use crate::connections::Connections;
 use crate::group::Standing;
-use crate::maps::MapVersion;
+use crate::maps::{MapVersion, Reached};
 use crate::served::ServedBucket;
 use crate::settings::{HistorySettings, MemcachedPort, Ports};
 use crate::timings::Timings;
@@ -51,6 +52,12 @@ pub trait Env: Send + Sync {
     /// A cluster map changed: streams of maps look again.
     fn maps_changed(&self);
 
+    /// Reads the configuration of the audit again, from a small file.
+    ///
+    /// # Errors
+    /// What is wrong with it, one line; then everything is as before.
+    fn reload_audit(&self, unix_ns: u64) -> Result<(), String>;
+
     /// Writes down what a bucket is called and which epoch its map has, if that is news.
     fn remember(&self, bucket: &str, uuid: &str, epoch: i64);
 
@@ -79,21 +86,9 @@ pub struct Waits {
     pub persistence: Duration,
     /// For a pending vBucket to become active.
     pub pending: Duration,
-    /// For memory for a write.
-    pub room: Duration,
-    /// The same while the store is being given changes: room comes with each commit, and clients that
-    /// are refused ask again and take processor time from the flusher.
-    pub stored_room: Duration,
-    /// For memory for a large request, before it is refused unread. Less than the timeout of most
-    /// clients.
-    pub large_room: Duration,
-    /// For memory for a value that is to be read from the store.
-    pub fetch_room: Duration,
-    /// The same while others are about to leave memory, and there is still room: the value is read then all the same.
-    pub relief: Duration,
-    /// For other connections to hold less, before a large answer is made.
-    pub answer_room: Duration,
-    /// For a peer that moves nothing of what is held for it, while others wait for that.
+    /// For memory.
+    pub memory: MemoryWaits,
+    /// For a peer that moves nothing of what is held for it, while others wait for that memory.
     pub stillness: Duration,
     /// For the end of a handshake of TLS.
     pub handshake: Duration,
@@ -106,12 +101,7 @@ impl Default for Waits {
         Self {
             persistence: Duration::from_secs(30),
             pending: Duration::from_secs(30),
-            room: Duration::from_millis(10),
-            stored_room: Duration::from_millis(250),
-            large_room: Duration::from_millis(1500),
-            fetch_room: Duration::from_millis(500),
-            relief: Duration::from_millis(50),
-            answer_room: Duration::from_secs(5),
+            memory: MemoryWaits::default(),
             stillness: Duration::from_secs(2),
             handshake: HANDSHAKE_TIMEOUT,
             silence: SILENCE_MAX,
@@ -151,12 +141,14 @@ impl NodeCounters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Logins that went well, and that did not.
-    pub fn auth(&self) -> (u64, u64) {
-        (
-            self.auth_ok.load(Ordering::Relaxed),
-            self.auth_failed.load(Ordering::Relaxed),
-        )
+    /// Logins tried.
+    pub fn logins(&self) -> u64 {
+        self.auth_ok.load(Ordering::Relaxed) + self.logins_failed()
+    }
+
+    /// Logins that failed.
+    pub fn logins_failed(&self) -> u64 {
+        self.auth_failed.load(Ordering::Relaxed)
     }
 }
 
@@ -168,6 +160,8 @@ pub struct Registry {
     pub env: Arc<dyn Env>,
     /// The users.
     pub identity: Arc<Identity>,
+    /// What is recorded for audits.
+    pub audit: Arc<Recorder>,
     /// Slows failed logins down.
     pub brake: LoginBrake,
     /// Connections of the KV protocol.
@@ -178,6 +172,8 @@ pub struct Registry {
     pub timings: Vec<Arc<Timings>>,
     /// Threads that serve them.
     pub serving: Arc<Serving>,
+    /// Where clients outside of its network reach the node.
+    pub external: RwLock<Option<AlternateAddress>>,
     /// Totals that belong to no bucket.
     pub counters: NodeCounters,
     /// The ports that are served.
@@ -201,6 +197,14 @@ pub struct Registry {
 }
 
 impl Registry {
+    /// Where clients reach the node.
+    pub fn reached<'a>(&self, external: Option<&'a AlternateAddress>) -> Reached<'a> {
+        Reached {
+            ports: self.ports,
+            external,
+        }
+    }
+
     /// A bucket by name.
     pub fn bucket(&self, name: &str) -> Option<Arc<ServedBucket>> {
         self.buckets.read().get(name).cloned()

@@ -8,10 +8,15 @@ use parking_lot::RwLock;
 
 use crate::admission_queue::AdmissionQueue;
 use crate::claims::Claims;
+use crate::cluster_map::{
+    BUCKET_CAPABILITIES, BucketMap, DISK_BUCKET_CAPABILITIES, HISTORY_BUCKET_CAPABILITIES,
+    MapRevision, bucket_config,
+};
 use crate::dcp::DcpRegistry;
 use crate::group::Group;
 use crate::loans::Loans;
-use crate::maps::MapVersion;
+use crate::maps::{MapVersion, Reached, this_node};
+use crate::peer::Peer;
 use crate::progress::Progress;
 use crate::rate::Rate;
 use crate::settings::{BucketKind, BucketSettings};
@@ -33,6 +38,22 @@ pub trait Follows: Send + Sync {
     fn stop(&self);
 }
 
+/// A bucket that runs and is not served yet.
+pub struct OpenedBucket {
+    /// The running bucket.
+    pub bucket: Arc<Bucket<Store>>,
+    /// Its threads.
+    pub workers: Workers<Store>,
+    /// 32 hex digits.
+    pub uuid: String,
+    /// What it was made with.
+    pub settings: BucketSettings,
+    /// Of its map.
+    pub epoch: i64,
+    /// The nodes that have it, as far as they are known by now.
+    pub group: Group,
+}
+
 /// A bucket and what is served around it.
 pub struct ServedBucket {
     /// The running bucket.
@@ -50,7 +71,7 @@ pub struct ServedBucket {
     pub claims: Claims,
     /// How many operations on documents there are.
     pub operations: Rate,
-    /// What HTTP streams of its changes have made and not sent.
+    /// Large values that HTTP readers of its changes hold.
     pub loans: Loans,
     /// Connections with a large request that waits for quota.
     pub admission_queue: Arc<AdmissionQueue>,
@@ -62,29 +83,52 @@ pub struct ServedBucket {
 }
 
 impl ServedBucket {
-    /// A bucket that runs, with its identity and the first map of this start.
-    pub fn new(
-        bucket: Arc<Bucket<Store>>,
-        workers: Workers<Store>,
-        (uuid, settings): (String, BucketSettings),
-        map: MapVersion,
-    ) -> Self {
-        Self {
-            claims: Claims::new(bucket.vbuckets()),
-            bucket,
-            workers,
-            uuid,
-            settings: RwLock::new(settings),
+    /// A bucket that runs, with the first map of this start.
+    pub fn new(opened: OpenedBucket, at: Reached<'_>, revision: MapRevision) -> Self {
+        let json = Arc::default();
+        let mut served = Self {
+            claims: Claims::new(opened.bucket.vbuckets()),
+            bucket: opened.bucket,
+            workers: opened.workers,
+            uuid: opened.uuid,
+            settings: RwLock::new(opened.settings),
             gone: AtomicBool::new(false),
             dcp: DcpRegistry::default(),
             operations: Rate::default(),
             loans: Loans::default(),
             admission_queue: Arc::default(),
-            map: RwLock::new(map),
-            group: RwLock::default(),
+            map: RwLock::new(MapVersion { revision, json }),
+            group: RwLock::new(opened.group),
             shown_uuid: RwLock::new(None),
             follower: OnceLock::new(),
-        }
+        };
+        let map = served.current_map(&served.group(), at, revision);
+        *served.map.get_mut() = map;
+        served
+    }
+
+    /// The cluster map of this revision, as the bucket is now, for a group of nodes.
+    pub fn current_map(&self, group: &Group, at: Reached<'_>, revision: MapRevision) -> MapVersion {
+        let (uuid, settings) = (self.shown_uuid(), self.settings());
+        let peers: Vec<_> = group.peers.iter().map(Peer::address).collect();
+        let map = BucketMap {
+            name: self.name(),
+            uuid: &uuid,
+            revision,
+            vbuckets: self.bucket.vbuckets(),
+            replicas: peers.len() as u8,
+            manifest_uid: self.bucket.manifest().uid().0,
+            capabilities: match settings.bucket.kind {
+                BucketKind::Couchbase if settings.history.magma => HISTORY_BUCKET_CAPABILITIES,
+                BucketKind::Couchbase => DISK_BUCKET_CAPABILITIES,
+                BucketKind::Ephemeral => BUCKET_CAPABILITIES,
+            },
+            node: this_node(at),
+            peers: &peers,
+            place: group.place,
+        };
+        let json = bucket_config(&map).into();
+        MapVersion { revision, json }
     }
 
     /// Where its documents live.

@@ -1,8 +1,10 @@
 //! What is set of a node and of its buckets, as far as its parts see it.
 
 pub use bucket::Eviction as EvictionPolicy;
-use model::DurabilityLevel;
+use model::{ConflictResolution, DurabilityLevel};
 use serde::{Deserialize, Serialize};
+
+use crate::cluster_map::AlternateAddress;
 
 /// The port for classic memcached clients. They may use documents of one bucket and ask for its
 /// harmless statistics, and nothing else.
@@ -17,17 +19,20 @@ pub struct MemcachedPort {
 }
 
 /// One bucket as configured.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct BucketConfig {
-    /// 1 to 100 characters of `A-Z a-z 0-9 _ - . %`, not starting with a dot.
+    /// 1 to 100 characters of `A-Z a-z 0-9 _ - . %`, not starting with a dot. A file has it as the key of the rest.
+    #[serde(skip)]
     pub name: String,
     /// Memory the bucket may take, in bytes.
     pub quota_bytes: u64,
     /// Where its documents live.
     pub kind: BucketKind,
     /// What happens when its memory is full.
+    #[serde(with = "EvictionName")]
     pub eviction: EvictionPolicy,
     /// What every write asks for at least; `None` for nothing.
+    #[serde(default, with = "durability_name")]
     pub durability_min: Option<DurabilityLevel>,
 }
 
@@ -42,19 +47,85 @@ impl BucketConfig {
     }
 }
 
+/// [`EvictionPolicy`] in the words of a file.
+#[derive(Deserialize, Serialize)]
+#[serde(remote = "EvictionPolicy")]
+enum EvictionName {
+    Values,
+    Documents,
+    Delete,
+    None,
+}
+
+/// A level in a file: its name. One that is not known counts as none.
+mod durability_name {
+    use model::DurabilityLevel;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    #[expect(
+        clippy::ref_option,
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde calls it so"
+    )]
+    pub(super) fn serialize<S: Serializer>(
+        level: &Option<DurabilityLevel>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        level.map(DurabilityLevel::name).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<DurabilityLevel>, D::Error> {
+        let name = Option::<String>::deserialize(from)?;
+        Ok(name.as_deref().and_then(DurabilityLevel::from_name))
+    }
+}
+
+/// How conflicts are resolved, in a file: its name. One that is not known is refused, since two nodes that
+/// resolve conflicts in different ways would never agree.
+mod conflicts_name {
+    use model::ConflictResolution;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de::Error as _};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+    pub(super) fn serialize<S: Serializer>(
+        way: &ConflictResolution,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        way.name().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<ConflictResolution, D::Error> {
+        let name = String::deserialize(from)?;
+        ConflictResolution::from_name(&name)
+            .ok_or_else(|| D::Error::custom("unknown way to resolve conflicts"))
+    }
+}
+
 /// Everything that management clients may say of a bucket: what is configured, and the rest.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct BucketSettings {
     /// What flags and files say too.
+    #[serde(flatten)]
     pub bucket: BucketConfig,
     /// Longest time to live of a document, seconds; 0 for no limit.
+    #[serde(default)]
     pub max_ttl_s: u32,
     /// Whether all its documents may be removed at once.
+    #[serde(default)]
     pub flush_enabled: bool,
     /// Replicas that were asked for. A node alone has none; it only tells the number.
+    #[serde(default)]
     pub replicas: u8,
     /// What it says of its store and its history.
+    #[serde(default, skip_serializing_if = "HistorySettings::is_plain")]
     pub history: HistorySettings,
+    /// How conflicts with versions of other nodes are resolved.
+    #[serde(default, with = "conflicts_name")]
+    pub conflicts: ConflictResolution,
 }
 
 /// vBuckets of every bucket.
@@ -69,6 +140,9 @@ pub struct ClusterSettings {
     /// What the quotas of all buckets may come to, MiB; `None` for no limit.
     #[serde(default)]
     pub memory_quota_mib: Option<u64>,
+    /// Where clients outside of its network reach the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<AlternateAddress>,
 }
 
 /// History of a bucket. There is one store; the name under which the reference has its newer one
@@ -98,13 +172,15 @@ impl Default for HistorySettings {
 
 impl HistorySettings {
     /// Whether a new collection has history when nothing else is said.
-    #[must_use]
     pub fn of_new_collections(&self) -> bool {
         self.magma && self.collection_default
     }
 
+    fn is_plain(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// What is kept.
-    #[must_use]
     pub fn retention(&self) -> bucket::HistoryRetention {
         bucket::HistoryRetention {
             seconds: self.seconds,
@@ -121,6 +197,7 @@ impl From<BucketConfig> for BucketSettings {
             flush_enabled: false,
             replicas: 0,
             history: HistorySettings::default(),
+            conflicts: ConflictResolution::default(),
         }
     }
 }

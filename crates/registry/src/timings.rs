@@ -3,42 +3,9 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bucket::{Histogram, HistogramBucket};
 use serde_json::{Value, json};
-use wire::{Opcode, Status};
-
-const SUB_BITS: u32 = 3;
-const SUBS: usize = 1 << SUB_BITS;
-/// Buckets up to 2^40 ns (18 minutes), eight to each power of two.
-const BUCKETS: usize = 41 * SUBS;
-
-/// A histogram of nanoseconds that one thread writes and any thread reads.
-struct Histogram {
-    counts: [AtomicU64; BUCKETS],
-}
-
-impl Histogram {
-    fn new() -> Box<Self> {
-        Box::new(Self {
-            counts: std::array::from_fn(|_| AtomicU64::new(0)),
-        })
-    }
-}
-
-fn bucket_of(ns: u64) -> usize {
-    let ns = ns.max(SUBS as u64);
-    let top = ns.ilog2();
-    let sub = (ns >> (top - SUB_BITS)) as usize & (SUBS - 1);
-    ((top as usize) * SUBS + sub).min(BUCKETS - 1)
-}
-
-/// Upper edge of a bucket, inclusive, in nanoseconds.
-fn upper_ns(bucket: usize) -> u64 {
-    let (top, sub) = ((bucket / SUBS) as u32, (bucket % SUBS) as u64);
-    if top < SUB_BITS {
-        return SUBS as u64 - 1;
-    }
-    ((SUBS as u64 + sub + 1) << (top - SUB_BITS)) - 1
-}
+use wire::{Family, Opcode, OpcodeInfo, Status};
 
 /// How a command was answered, as far as statistics tell answers apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,11 +40,13 @@ impl Answer {
     /// What a command counts as that was not refused: a quiet read that found nothing is not
     /// answered at all.
     pub fn of_done(opcode: Opcode, was_answered: bool) -> Self {
-        match opcode {
-            Opcode::GETQ | Opcode::GETKQ | Opcode::GATQ | Opcode::GETQ_META if !was_answered => {
-                Self::Missing
-            }
-            _ => Self::Done,
+        let reads_quietly = |info: &OpcodeInfo| {
+            info.quiet.is_some() && matches!(info.family, Family::Get | Family::Meta)
+        };
+        if !was_answered && opcode.info().is_some_and(reads_quietly) {
+            Self::Missing
+        } else {
+            Self::Done
         }
     }
 }
@@ -103,8 +72,8 @@ impl Default for Timings {
 impl Timings {
     /// Notes that a command took `ns`.
     pub fn record(&self, opcode: u8, ns: u64) {
-        let histogram = self.opcodes[usize::from(opcode)].get_or_init(Histogram::new);
-        histogram.counts[bucket_of(ns)].fetch_add(1, Ordering::Relaxed);
+        let histogram = self.opcodes[usize::from(opcode)].get_or_init(Box::default);
+        histogram.record(ns);
     }
 
     /// Notes how a command was answered.
@@ -132,10 +101,7 @@ impl Timings {
     /// Commands recorded, of all opcodes.
     pub fn total(&self) -> u64 {
         let recorded = self.opcodes.iter().filter_map(OnceLock::get);
-        recorded
-            .flat_map(|histogram| &histogram.counts)
-            .map(|count| count.load(Ordering::Relaxed))
-            .sum()
+        recorded.map(|histogram| histogram.total()).sum()
     }
 
     /// Forgets everything.
@@ -144,62 +110,42 @@ impl Timings {
             count.store(0, Ordering::Relaxed);
         }
         for histogram in self.opcodes.iter().filter_map(OnceLock::get) {
-            for count in &histogram.counts {
-                count.store(0, Ordering::Relaxed);
-            }
-        }
-    }
-
-    fn add_to(&self, opcode: u8, sums: &mut [u64; BUCKETS]) {
-        if let Some(histogram) = self.opcodes[usize::from(opcode)].get() {
-            for (sum, count) in sums.iter_mut().zip(&histogram.counts) {
-                *sum += count.load(Ordering::Relaxed);
-            }
+            histogram.reset();
         }
     }
 }
 
 /// The merged histogram of one opcode.
-pub struct Merged {
-    counts: [u64; BUCKETS],
-}
+pub struct Merged(Box<Histogram>);
 
 impl Merged {
     /// Adds up what all workers recorded.
     pub fn of<'a>(workers: impl Iterator<Item = &'a Timings>, opcode: u8) -> Self {
-        let mut counts = [0; BUCKETS];
-        for timings in workers {
-            timings.add_to(opcode, &mut counts);
+        let merged = Box::<Histogram>::default();
+        for histogram in workers.filter_map(|worker| worker.opcodes[usize::from(opcode)].get()) {
+            merged.add(histogram);
         }
-        Self { counts }
+        Self(merged)
     }
 
     /// Commands recorded.
     pub fn total(&self) -> u64 {
-        self.counts.iter().sum()
+        self.0.total()
     }
 
     /// Time of all commands, nanoseconds; each counts as the middle of its bucket, so this is
     /// right to about 6 %.
     pub fn sum_ns(&self) -> u64 {
-        let counted = self.counts.iter().enumerate();
-        counted
-            .filter(|(_, count)| **count != 0)
-            .map(|(bucket, count)| {
-                let below = bucket.checked_sub(1).map_or(0, upper_ns);
-                count.saturating_mul(below.midpoint(upper_ns(bucket)))
-            })
+        let middle = |bucket: &HistogramBucket| bucket.low.midpoint(bucket.high);
+        self.0
+            .buckets()
+            .map(|bucket| bucket.count.saturating_mul(middle(&bucket)))
             .fold(0, u64::saturating_add)
     }
 
     /// Buckets with commands: inclusive upper edge in nanoseconds, count.
     pub fn rows(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let rows = self
-            .counts
-            .iter()
-            .enumerate()
-            .filter(|(_, count)| **count != 0);
-        rows.map(|(bucket, count)| (upper_ns(bucket), *count))
+        self.0.buckets().map(|bucket| (bucket.high, bucket.count))
     }
 
     /// The shape that timing tools read: whole microseconds, cumulative percentages.
@@ -228,7 +174,7 @@ impl Merged {
             "data": data,
             "overflowed": 0,
             "overflowed_sum": 0,
-            "max_trackable": upper_ns(BUCKETS - 1) / 1000,
+            "max_trackable": Histogram::MAX / 1000,
         })
     }
 }
@@ -264,18 +210,6 @@ mod tests {
         let (sum, truth) = (merged.sum_ns(), (1_000..2_000).sum::<u64>());
         assert!(sum.abs_diff(truth) < truth / 15, "{sum} of {truth}");
         assert_eq!(timings.total(), 1_000);
-    }
-
-    #[test]
-    fn every_value_lies_in_its_bucket() {
-        for ns in (0..5000).chain([1 << 20, (1 << 30) + 12345, 1 << 39]) {
-            let bucket = bucket_of(ns);
-            assert!(upper_ns(bucket) >= ns, "{ns}");
-            assert!(
-                bucket == 0 || upper_ns(bucket - 1) < ns.max(SUBS as u64),
-                "{ns}"
-            );
-        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use session::consumer::{
 use wire::dcp::StreamFlags;
 use wire::request::GetAllVbSeqnos;
 use wire::response::VbSeqnos;
-use wire::{Envelope, Frame, Opaque, Opcode, Status, encode_raw};
+use wire::{Envelope, Frame, Opaque, Opcode, RawParts, Status, encode_raw};
 
 use super::broken::Broken;
 use super::dialogue::{Dialogue, Opening};
@@ -127,7 +127,11 @@ impl<'a, T: Target> Consumer<'a, T> {
             opaque: REGISTRATION,
             ..Envelope::default()
         };
-        let parts = [&[], REGISTER, self.opening.about().about.as_bytes()];
+        let parts = RawParts {
+            key: REGISTER,
+            value: self.opening.about().about.as_bytes(),
+            ..RawParts::default()
+        };
         let sent = encode_raw(Opcode::IOCTL_SET, &envelope, parts, out);
         sent.expect("it was short enough the first time");
     }

@@ -27,7 +27,8 @@ impl Follower {
     pub fn start(
         node: &Arc<Registry>,
         served: &Arc<ServedBucket>,
-        (of, promoted): (ReplicaOf, bool),
+        of: ReplicaOf,
+        promoted: bool,
     ) -> std::io::Result<Arc<Self>> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -1,12 +1,14 @@
 //! What a replica says before its first stream: its identity, which bucket, how it wants to be
 //! streamed to. One request at a time; each is answered before the next is sent.
 
-use identity::{Hash, Proof, SaltedCache, ScramClient};
+use identity::{Hash, Password, Proof, SaltedCache, ScramClient};
 use registry::{PROMOTED, REGISTER};
 use session::consumer::{Controls, Wishes};
 use wire::dcp::{DcpOpen, OpenFlags};
 use wire::request::{Hello, Sasl, SelectBucket};
-use wire::{Envelope, Feature, FeatureList, Message, Opaque, Opcode, Status, TooLong, encode_raw};
+use wire::{
+    Envelope, Feature, FeatureList, Message, Opaque, Opcode, RawParts, Status, TooLong, encode_raw,
+};
 
 const AGENT: &[u8] =
     concat!("{\"a\":\"settee-replica/", env!("CARGO_PKG_VERSION"), "\"}").as_bytes();
@@ -30,7 +32,7 @@ const NEEDED: [Feature; 2] = [Feature::COLLECTIONS, Feature::JSON];
 #[derive(Clone)]
 pub(super) struct Introduction {
     pub(super) user: String,
-    pub(super) password: String,
+    pub(super) password: Password,
     /// Random, printable, without commas.
     pub(super) nonce: String,
     pub(super) bucket: String,
@@ -135,7 +137,11 @@ impl Setup {
             }
             SetupStep::Register => {
                 let path = if self.tells { PROMOTED } else { REGISTER };
-                let parts = [&[], path, about.about.as_bytes()];
+                let parts = RawParts {
+                    key: path,
+                    value: about.about.as_bytes(),
+                    ..RawParts::default()
+                };
                 encode_raw(Opcode::IOCTL_SET, &envelope, parts, out)
             }
             SetupStep::Open => {

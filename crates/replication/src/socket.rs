@@ -22,7 +22,8 @@ pub(super) type Socket = Box<dyn Stream>;
 
 /// Connects, over TLS where there is something to trust, within `limit`.
 pub(super) async fn connect(
-    (host, port): (&str, u16),
+    host: &str,
+    port: u16,
     tls: Option<&Trust>,
     limit: Duration,
 ) -> io::Result<Socket> {

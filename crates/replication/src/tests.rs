@@ -5,21 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use identity::{Identity, NewUser, Role, SaslSession, SaslStep};
+use identity::{Administrator, Identity, SaslSession, SaslStep, Secrets};
 use model::{
-    Cas, Datatype, Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbState,
-    VbUuid,
+    Cas, Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbState, VbUuid,
 };
 use proptest::prelude::*;
 use registry::{NotThere, Progress, Stage};
 use session::consumer::{NotTaken, Position, Resolved, Target, Violation, Wishes};
 use wire::dcp::{
     Abort, BufferAck, Commit, Deletion, EndReason, Expiration, MarkerFlags, MarkerVersion,
-    Mutation, Prepare, SeqnoAdvanced, SnapshotMarker, StreamEnd, StreamRequest, envelope,
+    Mutation, Prepare, SeqnoAcknowledged, SeqnoAdvanced, SnapshotMarker, StreamEnd, StreamRequest,
 };
 use wire::{
-    Decoded, DurabilityLevel, Limits, Magic, Message, Opaque, Opcode, Request, Response, Status,
-    decode, encode_raw,
+    Decoded, DurabilityLevel, Envelope, Frame, Limits, Magic, Message, Opaque, Opcode, RawParts,
+    Response, Status, decode, encode_raw,
 };
 
 use super::broken::Broken;
@@ -137,7 +136,7 @@ impl Target for Fake {
         Ok(())
     }
 
-    fn has_room(&self) -> bool {
+    fn has_memory(&self) -> bool {
         self.room.get()
     }
 
@@ -190,12 +189,16 @@ fn said(out: &mut Vec<u8>) -> (Vec<Vec<u8>>, Vec<Said>) {
     (requests, answers)
 }
 
-fn parsed(bytes: &[u8]) -> (Request<'_>, Opaque) {
+fn frame_of(bytes: &[u8]) -> Frame<'_> {
     let Ok(Decoded::Frame { frame, .. }) = decode(bytes, Limits::AUTHENTICATED) else {
         panic!("no whole frame");
     };
-    let request = Request::parse(&frame).expect("a valid request");
-    (request, frame.header.opaque)
+    frame
+}
+
+/// The request in the bytes, if it is such a one.
+fn parsed<'a, M: Message<'a>>(bytes: &'a [u8]) -> Option<M> {
+    M::parse(&frame_of(bytes)).ok()
 }
 
 fn answer(opcode: Opcode, opaque: Opaque, status: Status, value: &[u8]) -> Vec<u8> {
@@ -223,17 +226,17 @@ impl<'a> Set<'a> {
         let progress = Arc::new(Progress::new(1));
         let mut out = Vec::new();
         let mut consumer = Consumer::new(fake, about, Arc::clone(&progress), 0, &mut out)?;
-        let user = NewUser {
+        let user = Administrator {
             name: "u".into(),
             password: "p".into(),
-            role: Role::Admin,
         };
-        let identity = Identity::with_iterations([user], [1; 32], 16);
+        let identity = Identity::with_iterations(user, Secrets::alike([1; 32]), 16);
         let mut sasl = SaslSession::default();
         for _ in 0..64 {
             let (requests, _) = said(&mut out);
-            let (request, opaque) = parsed(&requests[0]);
-            if matches!(request, Request::StreamRequest(_)) {
+            let frame = frame_of(&requests[0]);
+            let (opcode, opaque) = (frame.header.opcode, frame.header.opaque);
+            if opcode == Opcode::DCP_STREAM_REQ {
                 let mut set = Self {
                     consumer,
                     progress,
@@ -245,21 +248,19 @@ impl<'a> Set<'a> {
                 return Ok(set);
             }
             assert_eq!(requests.len(), 1, "one step at a time");
-            let name = match &request {
-                Request::DcpControl(control) => String::from_utf8_lossy(control.name).into_owned(),
-                other => other.opcode().name().to_owned(),
+            let name = match opcode {
+                Opcode::DCP_CONTROL => String::from_utf8_lossy(frame.key).into_owned(),
+                other => other.name().to_owned(),
             };
-            let (granted, ok): (Vec<u8>, _) = match request {
-                Request::Hello(hello) => (hello.features.as_bytes().to_vec(), Status::SUCCESS),
-                Request::Sasl(one) if one.step => {
-                    match sasl.step(&identity, one.mechanism, one.payload) {
-                        SaslStep::Done { payload, .. } => (payload, Status::SUCCESS),
-                        _ => (Vec::new(), Status::AUTH_ERROR),
-                    }
-                }
-                Request::Sasl(one) => {
+            let (granted, ok): (Vec<u8>, _) = match opcode {
+                Opcode::HELLO => (frame.value.to_vec(), Status::SUCCESS),
+                Opcode::SASL_STEP => match sasl.step(&identity, frame.key, frame.value) {
+                    SaslStep::Done { payload, .. } => (payload, Status::SUCCESS),
+                    _ => (Vec::new(), Status::AUTH_ERROR),
+                },
+                Opcode::SASL_AUTH => {
                     let mut random = |bytes: &mut [u8]| bytes.fill(1);
-                    match sasl.start(&identity, one.mechanism, one.payload, &mut random) {
+                    match sasl.start(&identity, frame.key, frame.value, &mut random) {
                         SaslStep::Continue(payload) => (payload, Status::AUTH_CONTINUE),
                         _ => (Vec::new(), Status::AUTH_ERROR),
                     }
@@ -271,23 +272,22 @@ impl<'a> Set<'a> {
             } else {
                 ok
             };
-            let answer = answer(request.opcode(), opaque, status, &granted);
+            let answer = answer(opcode, opaque, status, &granted);
             assert_eq!(consumer.receive(&answer, 0, &mut out)?, answer.len());
         }
         panic!("the introduction does not end");
     }
 
     fn note_asked(&mut self, requests: &[Vec<u8>]) {
-        let asked = requests.iter().map(|bytes| parsed(bytes));
-        for (request, opaque) in asked {
-            if let Request::StreamRequest(StreamRequest {
+        for bytes in requests {
+            if let Some(StreamRequest {
                 start,
                 uuid,
                 snapshot,
                 ..
-            }) = request
+            }) = parsed(bytes)
             {
-                self.opaque = opaque;
+                self.opaque = frame_of(bytes).header.opaque;
                 self.asked = (start.0, uuid.0, (snapshot.start.0, snapshot.end.0));
             }
         }
@@ -308,9 +308,17 @@ impl<'a> Set<'a> {
 
     fn push<'m, M: Message<'m>>(&mut self, message: &M) -> Result<(), Broken> {
         let mut bytes = Vec::new();
-        let head = envelope(VbId(0), self.opaque, None, (Cas(9), Datatype::RAW));
+        let head = envelope(self.opaque, Cas(9));
         message.encode(&head, &mut bytes).expect("short parts");
         self.hears(&bytes, 0)
+    }
+}
+
+fn envelope(opaque: Opaque, cas: Cas) -> Envelope<'static> {
+    Envelope {
+        opaque,
+        cas,
+        ..Envelope::default()
     }
 }
 
@@ -471,7 +479,7 @@ fn a_refused_or_ended_stream_is_asked_for_again_later() {
     let (requests, _) = said(&mut set.out);
     let again = requests
         .iter()
-        .filter(|bytes| matches!(parsed(bytes).0, Request::StreamRequest(_)));
+        .filter(|bytes| parsed::<StreamRequest<'_>>(bytes).is_some());
     assert_eq!(again.count(), 1);
 }
 
@@ -483,10 +491,7 @@ fn bytes_are_acknowledged_unless_memory_is_short() {
     let _before = said(&mut set.out);
     let acked = |out: &mut Vec<u8>| -> Vec<u32> {
         let (requests, _) = said(out);
-        let ack = |bytes: &Vec<u8>| match parsed(bytes).0 {
-            Request::BufferAck(BufferAck { bytes }) => Some(bytes),
-            _ => None,
-        };
+        let ack = |bytes: &Vec<u8>| parsed(bytes).map(|ack: BufferAck| ack.bytes);
         requests.iter().filter_map(ack).collect()
     };
     fake.room.set(false);
@@ -528,7 +533,7 @@ fn every_byte_is_acknowledged_once_whatever_became_of_its_message() {
         let tick = set.consumer.tick(now_ns * SECOND_NS, &mut set.out);
         tick.expect("time");
         for request in said(&mut set.out).0 {
-            if let Request::BufferAck(BufferAck { bytes }) = parsed(&request).0 {
+            if let Some(BufferAck { bytes }) = parsed(&request) {
                 assert_ne!(bytes, 0, "nothing is no news");
                 acked += bytes;
             }
@@ -545,8 +550,8 @@ fn noops_and_snapshot_ends_are_answered() {
     let _before = said(&mut set.out);
     let opaque = Opaque([1, 2, 3, 4]);
     let mut noop = Vec::new();
-    let head = envelope(VbId(0), opaque, None, (Cas(0), Datatype::RAW));
-    encode_raw(Opcode::DCP_NOOP, &head, [&[]; 3], &mut noop).expect("a no-op");
+    let head = envelope(opaque, Cas(0));
+    encode_raw(Opcode::DCP_NOOP, &head, RawParts::default(), &mut noop).expect("a no-op");
     set.hears(&noop, 0).expect("a no-op");
     let answered = (Opcode::DCP_NOOP, opaque, Status::SUCCESS);
     assert_eq!(said(&mut set.out).1, [answered]);
@@ -571,7 +576,10 @@ fn a_vbucket_that_is_no_replica_any_more_costs_its_own_stream_only() {
     set.push(&mutation(1, b"\0k"))
         .expect("the connection stays");
     let (requests, _) = said(&mut set.out);
-    assert_eq!(parsed(&requests[0]).0, Request::CloseStream);
+    assert_eq!(
+        frame_of(&requests[0]).header.opcode,
+        Opcode::DCP_CLOSE_STREAM
+    );
     set.push(&mutation(2, b"\0k"))
         .expect("what was under way is ignored");
 }
@@ -680,10 +688,7 @@ fn prepare(seqno: u64) -> Prepare<'static> {
 
 fn acknowledged(out: &mut Vec<u8>) -> Vec<u64> {
     let (requests, _) = said(out);
-    let ack = |bytes: &Vec<u8>| match parsed(bytes).0 {
-        Request::SeqnoAcknowledged(acknowledged) => Some(acknowledged.prepared.0),
-        _ => None,
-    };
+    let ack = |bytes: &Vec<u8>| parsed(bytes).map(|ack: SeqnoAcknowledged| ack.prepared.0);
     requests.iter().filter_map(ack).collect()
 }
 
@@ -793,14 +798,14 @@ fn says() -> impl Strategy<Value = Says> {
 impl Says {
     fn bytes(&self, opaque: Opaque) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let head = envelope(VbId(0), opaque, None, (Cas(9), Datatype::RAW));
+        let head = envelope(opaque, Cas(9));
         let encoded = match self {
             Self::Marker(start, end) => {
                 marker(*start, *end, MarkerFlags::MEMORY).encode(&head, &mut bytes)
             }
             Self::Change(seqno) => mutation(*seqno, b"\0k").encode(&head, &mut bytes),
             Self::Late(seqno) => {
-                let head = envelope(VbId(0), Opaque([7; 4]), None, (Cas(9), Datatype::RAW));
+                let head = envelope(Opaque([7; 4]), Cas(9));
                 mutation(*seqno, b"\0k").encode(&head, &mut bytes)
             }
             Self::Advance(seqno) => {
@@ -808,7 +813,7 @@ impl Says {
                 SeqnoAdvanced { seqno }.encode(&head, &mut bytes)
             }
             Self::Prepare(seqno) => prepare(*seqno).encode(&head, &mut bytes),
-            Self::Noop => encode_raw(Opcode::DCP_NOOP, &head, [&[]; 3], &mut bytes),
+            Self::Noop => encode_raw(Opcode::DCP_NOOP, &head, RawParts::default(), &mut bytes),
             Self::End => {
                 let reason = EndReason::STATE_CHANGED;
                 StreamEnd { reason }.encode(&head, &mut bytes)
@@ -853,11 +858,11 @@ proptest! {
             pending.drain(..done);
             let (requests, _) = said(&mut set.out);
             for request in &requests {
-                if let Request::BufferAck(BufferAck { bytes }) = parsed(request).0 {
+                if let Some(BufferAck { bytes }) = parsed(request) {
                     acked += bytes as usize;
                 }
             }
-            if requests.iter().any(|one| matches!(parsed(one).0, Request::StreamRequest(_))) {
+            if requests.iter().any(|one| parsed::<StreamRequest<'_>>(one).is_some()) {
                 set.note_asked(&requests);
                 set.granted();
             }

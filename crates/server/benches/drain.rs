@@ -7,27 +7,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a benchmark fails where it unwraps")]
 
+mod common;
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
 use benchkit::{Figures, REPETITIONS, Rows, Summary, per, process_cpu_ns, timed};
+use common::frame;
 use model::VbId;
-use server::{BucketConfig, BucketKind, EvictionPolicy, Node, NodeConfig};
+use server::Node;
 
 const VBUCKETS: u16 = 1024;
 const VALUE: [u8; 70] = [b'v'; 70];
-
-fn frame(opcode: u8, vb: u16, [extras, key, value]: [&[u8]; 3], out: &mut Vec<u8>) {
-    out.extend([0x80, opcode]);
-    out.extend((key.len() as u16).to_be_bytes());
-    out.extend([extras.len() as u8, 0]);
-    out.extend(vb.to_be_bytes());
-    out.extend(((extras.len() + key.len() + value.len()) as u32).to_be_bytes());
-    out.extend([0; 12]);
-    for part in [extras, key, value] {
-        out.extend_from_slice(part);
-    }
-}
 
 /// A connection that counts frames by their opcode, without looking into them.
 struct Counter {
@@ -78,38 +69,6 @@ impl Counter {
             self.filled -= at;
         }
     }
-}
-
-fn node() -> Node {
-    let node = Node::start(NodeConfig {
-        data_dir: None,
-        listen: Ipv4Addr::LOCALHOST.into(),
-        advertise: None,
-        kv_port: 0,
-        http_port: 0,
-        memcached: None,
-        kv_tls_port: None,
-        https_port: None,
-        certificate: None,
-        username: "Administrator".into(),
-        password: "password".into(),
-        buckets: vec![BucketConfig {
-            name: "default".into(),
-            quota_bytes: 4 << 30,
-            kind: BucketKind::Couchbase,
-            eviction: EvictionPolicy::Values,
-            durability_min: None,
-        }],
-        replica_of: None,
-        threads: 2,
-        purge_age_s: 259_200,
-        journal_bytes: 32 << 20,
-        buckets_max: 100,
-    })
-    .unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    runtime.unwrap().block_on(node.warmed_up()).unwrap();
-    node
 }
 
 fn load(port: u16, documents: u64) {
@@ -168,7 +127,7 @@ fn measure(work: impl FnOnce()) -> (f64, u64) {
 }
 
 fn from_memory(documents: u64) -> (f64, u64) {
-    let node = node();
+    let node = common::node(None, 4 << 30);
     let port = node.ports().kv;
     let mut client = consumer(port, "1");
     open_streams(&mut client);
@@ -185,7 +144,7 @@ fn from_memory(documents: u64) -> (f64, u64) {
 }
 
 fn from_store(documents: u64) -> (f64, u64) {
-    let node = node();
+    let node = common::node(None, 4 << 30);
     let port = node.ports().kv;
     load(port, documents);
     while !is_flushed(&node) {

@@ -10,13 +10,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a benchmark fails where it unwraps")]
 
+mod common;
+
 use std::fmt::Write as _;
 use std::hint::black_box;
 use std::io::{Read, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 
 use benchkit::{Figures, REPETITIONS, Rows, per, timed};
-use server::{BucketConfig, BucketKind, EvictionPolicy, Node, NodeConfig};
+use server::Node;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -35,34 +37,7 @@ struct Running {
 impl Running {
     fn start() -> Self {
         let place = tempfile::tempdir().unwrap();
-        let node = Node::start(NodeConfig {
-            data_dir: Some(place.path().join("data")),
-            listen: Ipv4Addr::LOCALHOST.into(),
-            advertise: None,
-            kv_port: 0,
-            http_port: 0,
-            memcached: None,
-            kv_tls_port: None,
-            https_port: None,
-            certificate: None,
-            username: "Administrator".into(),
-            password: "password".into(),
-            buckets: vec![BucketConfig {
-                name: "default".into(),
-                quota_bytes: 100 << 20,
-                kind: BucketKind::Couchbase,
-                eviction: EvictionPolicy::Values,
-                durability_min: None,
-            }],
-            replica_of: None,
-            threads: 2,
-            purge_age_s: 259_200,
-            journal_bytes: 32 << 20,
-            buckets_max: 100,
-        })
-        .unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().build();
-        runtime.unwrap().block_on(node.warmed_up()).unwrap();
+        let node = common::node(Some(place.path().join("data")), 100 << 20);
         let port = node.ports().kv;
         let mut running = Self {
             client: TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap(),
@@ -76,15 +51,8 @@ impl Running {
 
     /// Sends a request, and waits for a success; what else comes is passed over.
     fn call(&mut self, opcode: u8, vb: u16, [extras, key, value]: [&[u8]; 3]) {
-        let mut out = vec![0x80, opcode];
-        out.extend((key.len() as u16).to_be_bytes());
-        out.extend([extras.len() as u8, 0]);
-        out.extend(vb.to_be_bytes());
-        out.extend(((extras.len() + key.len() + value.len()) as u32).to_be_bytes());
-        out.extend([0; 12]);
-        for part in [extras, key, value] {
-            out.extend_from_slice(part);
-        }
+        let mut out = Vec::new();
+        common::frame(opcode, vb, [extras, key, value], &mut out);
         self.client.write_all(&out).unwrap();
         loop {
             let mut header = [0; 24];

@@ -27,14 +27,17 @@ impl SystemClock {
             fresh_until_ns: AtomicU64::new(0),
         }
     }
+}
 
-    /// Monotonic nanoseconds since the clock was made.
-    pub(crate) fn mono_ns(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
+fn unix_ns() -> u64 {
+    let unix = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX)
+}
 
-    /// Both clocks.
-    pub(crate) fn now(&self) -> Now {
+impl bucket::Clock for SystemClock {
+    fn now(&self) -> Now {
         let mono_ns = self.mono_ns();
         // Threads that meet here store nearly the same.
         if mono_ns >= self.fresh_until_ns.load(Ordering::Acquire) {
@@ -50,22 +53,9 @@ impl SystemClock {
             mono_ns,
         }
     }
-}
-
-fn unix_ns() -> u64 {
-    let unix = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl bucket::Clock for SystemClock {
-    fn now(&self) -> Now {
-        Self::now(self)
-    }
 
     fn mono_ns(&self) -> u64 {
-        Self::mono_ns(self)
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
     #[cfg(target_os = "linux")]
@@ -79,6 +69,8 @@ impl bucket::Clock for SystemClock {
 
 #[cfg(test)]
 mod tests {
+    use bucket::Clock as _;
+
     use super::*;
 
     #[test]

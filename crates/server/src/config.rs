@@ -1,16 +1,17 @@
 //! What a node is started with, and why it may refuse to start.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::{fmt, io};
 
+use identity::Password;
 use registry::{BucketConfig, MemcachedPort};
 use replication::ReplicaOf;
 use tls::CertificateFiles;
 
 /// Everything that decides how a node serves. Plain data: reading flags and files is the
 /// caller's business, and so is checking them.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
     /// Where documents are kept; `None` keeps them in memory only.
     pub data_dir: Option<PathBuf>,
@@ -34,7 +35,7 @@ pub struct NodeConfig {
     /// Name of the one user, an administrator.
     pub username: String,
     /// Password of that user.
-    pub password: String,
+    pub password: Password,
     /// Buckets that exist once the node is ready; at least one, names are distinct.
     pub buckets: Vec<BucketConfig>,
     /// How many there may be, with those that are made while the node runs.
@@ -49,30 +50,6 @@ pub struct NodeConfig {
     pub purge_age_s: u64,
     /// Bytes of a bucket's journal at which it becomes tables.
     pub journal_bytes: u64,
-}
-
-impl fmt::Debug for NodeConfig {
-    /// All but the password.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeConfig")
-            .field("data_dir", &self.data_dir)
-            .field("listen", &self.listen)
-            .field("advertise", &self.advertise)
-            .field("kv_port", &self.kv_port)
-            .field("http_port", &self.http_port)
-            .field("kv_tls_port", &self.kv_tls_port)
-            .field("https_port", &self.https_port)
-            .field("certificate", &self.certificate)
-            .field("memcached", &self.memcached)
-            .field("username", &self.username)
-            .field("buckets", &self.buckets)
-            .field("buckets_max", &self.buckets_max)
-            .field("replica_of", &self.replica_of)
-            .field("threads", &self.threads)
-            .field("purge_age_s", &self.purge_age_s)
-            .field("journal_bytes", &self.journal_bytes)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Why a node did not start. `Display` is one line that names what to change.

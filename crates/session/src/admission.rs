@@ -1,86 +1,96 @@
-//! Admission control: reserves quota for what a command writes or fetches, or parks the request.
+//! Memory for requests: reserved in the bucket's admission control, or the request is parked.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use bucket::{Limit, Memory, MemoryRefusal};
+use bucket::{Purpose, Reservation, SMALL_BYTES};
+use model::Now;
 use registry::ServedBucket;
 
-use super::Refusal;
 use crate::context::Context;
+use crate::outcome::Refusal;
 use crate::park::Park;
+use crate::session::Session;
 
-/// Interval at which a request without quota is tried again.
-pub(super) const QUOTA_RETRY_INTERVAL: Duration = Duration::from_millis(1);
-/// Time after a wait in vain within which the connection's next writes are refused without a wait:
-/// where nothing can leave memory, the refusal comes at once.
-const NO_WAIT_NS: u64 = 50_000_000;
-/// The same while the store makes room all the time: those that came in behind it.
-const NO_WAIT_STORING_NS: u64 = 10_000;
+/// Bytes that a request needs only while it runs. Examples: the old value next to the new one, the plain form of a
+/// compressed one. They count as held by connections until this is dropped.
+pub(crate) struct TransientBytes(Option<(Arc<ServedBucket>, usize)>);
+
+impl Drop for TransientBytes {
+    fn drop(&mut self) {
+        if let Some((served, bytes)) = self.0.take() {
+            served.bucket.change_transit(bytes, 0);
+        }
+    }
+}
+
+impl Session {
+    /// Reserves memory in the selected bucket, or of the node where there is none.
+    pub fn reserve(&self, purpose: Purpose, bytes: usize, waited: Duration) -> Reservation {
+        match &self.bucket {
+            Some(served) => served.bucket.reserve(purpose, bytes, waited),
+            None => self.node.buffers.reserve(purpose, bytes, waited),
+        }
+    }
+
+    /// The same for the request at the front of the input, which is parked while it waits. A wait is not counted as
+    /// a run: those are limited for requests that fetch.
+    pub(crate) fn admit(
+        &mut self,
+        purpose: Purpose,
+        bytes: usize,
+        now: Now,
+    ) -> Result<(), Refusal> {
+        let writes = matches!(purpose, Purpose::Write | Purpose::Removal);
+        let pauses = now.mono_ns < self.no_wait_until_ns;
+        let waited = match self.park {
+            _ if pauses && writes => Duration::MAX,
+            Some(park) => Duration::from_nanos(now.mono_ns.saturating_sub(park.since_ns)),
+            None => Duration::ZERO,
+        };
+        match self.reserve(purpose, bytes, waited) {
+            Reservation::Granted => {
+                if writes {
+                    let served = self.bucket.as_ref();
+                    self.write_backoff = served.and_then(|served| served.bucket.write_backoff());
+                }
+                Ok(())
+            }
+            Reservation::Wait { retry, .. } => {
+                let since_ns = now.mono_ns;
+                self.park.get_or_insert(Park { since_ns, runs: 0 });
+                Err(Refusal::NoMemoryYet(retry))
+            }
+            Reservation::Refused { shortage, pause } => {
+                if !pauses {
+                    let pause_ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+                    self.no_wait_until_ns = now.mono_ns.saturating_add(pause_ns);
+                }
+                Err(shortage.into())
+            }
+        }
+    }
+}
 
 impl Context<'_> {
-    /// Asks for memory for a write of `bytes`. See [`Memory::admit`].
-    pub(crate) fn admit(&mut self, bucket: &ServedBucket, bytes: usize) -> Result<(), Refusal> {
-        self.admit_or_wait(bucket, |memory| memory.admit(bytes))
+    /// Reserves memory for the command.
+    pub(crate) fn admit(&mut self, purpose: Purpose, bytes: usize) -> Result<(), Refusal> {
+        self.session.admit(purpose, bytes, self.now)
     }
 
-    /// The same for a deletion.
-    pub(crate) fn admit_removal(&mut self, bucket: &ServedBucket) -> Result<(), Refusal> {
-        self.admit_or_wait(bucket, Memory::admit_removal)
-    }
-
-    /// A write without quota waits a little before it is refused. Flusher and reliever need the processor
-    /// time that immediate retries of peers would take: under overload more is written this way.
-    fn admit_or_wait(
+    /// Reserves memory for a write of `stored` bytes that needs `bytes` more while it runs. Those
+    /// count from now on, if they are many, so that concurrent requests do not get the same quota.
+    pub(crate) fn admit_with_transient(
         &mut self,
-        bucket: &ServedBucket,
-        ask: impl Fn(&Memory) -> Result<(), MemoryRefusal>,
-    ) -> Result<(), Refusal> {
-        let Err(refusal) = bucket.bucket.look_for_room(&ask) else {
-            self.session.write_backoff = bucket.bucket.write_rest();
-            return Ok(());
-        };
-        let now_ns = self.now.mono_ns;
-        let passes = refusal.limit != Limit::OneMutation;
-        if passes && now_ns >= self.session.no_room_until_ns {
-            let waits = &self.session.node.waits;
-            let (longest, pause_ns) = if bucket.bucket.makes_room() {
-                (waits.stored_room, NO_WAIT_STORING_NS)
-            } else {
-                (waits.room, NO_WAIT_NS)
-            };
-            if self.waited_for_room() < longest {
-                return Err(Refusal::NoRoomYet);
-            }
-            self.session.no_room_until_ns = now_ns + pause_ns;
+        served: &Arc<ServedBucket>,
+        stored: usize,
+        bytes: usize,
+    ) -> Result<TransientBytes, Refusal> {
+        self.admit(Purpose::Write, stored + bytes)?;
+        if bytes <= SMALL_BYTES {
+            return Ok(TransientBytes(None));
         }
-        Ok(bucket.bucket.note_refusal(refusal)?)
-    }
-
-    /// Asks for memory for something that is to be read from the store. What was read before
-    /// can always leave again, so this waits longer.
-    pub(crate) fn admit_fetch(&mut self, bucket: &ServedBucket) -> Result<(), Refusal> {
-        let Err(refusal) = bucket.bucket.look_for_room(Memory::admit_fetch) else {
-            let longest = self.session.node.waits.relief;
-            if bucket.bucket.reads_ahead_of_relief() && self.waited_for_room() < longest {
-                return Err(Refusal::NoRoomYet);
-            }
-            return Ok(());
-        };
-        if self.waited_for_room() < self.session.node.waits.fetch_room {
-            return Err(Refusal::NoRoomYet);
-        }
-        Ok(bucket.bucket.note_refusal(refusal)?)
-    }
-
-    /// How long the request has waited. A wait for room is not counted as a run: those are
-    /// limited for requests that fetch.
-    fn waited_for_room(&mut self) -> Duration {
-        let now_ns = self.now.mono_ns;
-        let park = Park {
-            since_ns: now_ns,
-            runs: 0,
-        };
-        let since_ns = self.session.park.get_or_insert(park).since_ns;
-        Duration::from_nanos(now_ns.saturating_sub(since_ns))
+        served.bucket.change_transit(0, bytes);
+        Ok(TransientBytes(Some((Arc::clone(served), bytes))))
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use engine::OpError;
-use model::{Datatype, Now};
+use model::{Datatype, ManifestUid, Now};
 use registry::timings::Answer;
 use wire::response::ErrorBody;
 use wire::{Feature, Frame, Header, Response, Status, encode_server_duration};
@@ -22,6 +22,7 @@ impl Session {
         now: Now,
         output: &mut Vec<u8>,
     ) -> CommandOutcome {
+        let mut closes = false;
         let ends = matches!(why, Refusal::Last(..));
         let manifest_uid = || Some(self.bucket.as_ref()?.bucket.manifest().uid());
         let (status, context, manifest) = match why {
@@ -46,7 +47,16 @@ impl Session {
             ) => (status, context, manifest_uid()),
             Refusal::Status(status, context) => (status, context, None),
             Refusal::Last(status, context) => (status, Some(context.into()), None),
-            Refusal::NoRoomYet => (Status::ETMPFAIL, None, None),
+            Refusal::MissingPrivileges(missing) => {
+                closes = !self.has(Feature::XERROR);
+                let text = if missing.is_empty() {
+                    "no privilege in this bucket".into()
+                } else {
+                    format!("a privilege is missing: {missing}")
+                };
+                (Status::EACCESS, Some(text.into()), None)
+            }
+            Refusal::NoMemoryYet(_) | Refusal::Parked(_) => (Status::ETMPFAIL, None, None),
             Refusal::UnknownCollection => (
                 Status::UNKNOWN_COLLECTION,
                 Some(UNKNOWN_COLLECTION_CONTEXT.into()),
@@ -55,42 +65,43 @@ impl Session {
         };
         self.timings
             .answered(frame.header.opcode.0, Answer::of(status));
-        let Some(shown) = status::for_peer(status, self.features, self.is_authenticated()) else {
+        if let Some(text) = &self.text {
+            text.refuse(status, context.as_deref(), output);
+            self.timings.responded(status);
+            return if ends {
+                CommandOutcome::Close
+            } else {
+                CommandOutcome::Next
+            };
+        }
+        let shown = status::for_peer(status, self.features, self.is_authenticated());
+        let Some(shown) = shown.filter(|_| !closes) else {
             return CommandOutcome::Close;
         };
-        let body = if self.has(Feature::XERROR) && (context.is_some() || manifest.is_some()) {
-            let context = context.as_deref();
-            ErrorBody {
-                context,
-                reference: None,
-                manifest,
-            }
-            .to_json()
-        } else {
-            String::new()
-        };
-        let datatype = if body.is_empty() {
-            Datatype::RAW
-        } else {
-            Datatype::JSON
-        };
-        let value = body.as_bytes();
-        self.answer(
-            frame,
-            &Reply {
-                status: shown,
-                datatype,
-                value,
-                ..Reply::EMPTY
-            },
-            now,
-            output,
-        );
+        let body = self.error_body(context.as_deref(), manifest);
+        self.answer(frame, &Reply::error(shown, &body), now, output);
         if ends {
             CommandOutcome::Close
         } else {
             CommandOutcome::Next
         }
+    }
+
+    /// What a refusal says beyond its status, for a peer that reads it: JSON, or nothing.
+    pub(super) fn error_body(
+        &self,
+        context: Option<&str>,
+        manifest: Option<ManifestUid>,
+    ) -> String {
+        if !self.has(Feature::XERROR) || context.is_none() && manifest.is_none() {
+            return String::new();
+        }
+        let body = ErrorBody {
+            context,
+            reference: None,
+            manifest,
+        };
+        body.to_json()
     }
 
     /// Why the request's vBucket is not served, where it is damaged: no other node has it, so a client must not
@@ -127,15 +138,7 @@ impl Session {
                 };
                 self.answer(frame, &reply, now, output);
             }
-            _ => self.answer(
-                frame,
-                &Reply {
-                    status,
-                    ..Reply::EMPTY
-                },
-                now,
-                output,
-            ),
+            _ => self.answer(frame, &Reply::status(status), now, output),
         }
         CommandOutcome::Next
     }
@@ -160,6 +163,10 @@ impl Session {
         since_ns: u64,
         output: &mut Vec<u8>,
     ) {
+        if let Some(text) = &self.text {
+            text.answer(reply, &*self.node.clock, output);
+            return self.timings.responded(reply.status);
+        }
         let mut datatype = reply.datatype;
         if !self.has(Feature::JSON) {
             datatype = datatype.without(Datatype::JSON);

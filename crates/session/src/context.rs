@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use model::{Cas, Now, VbId};
+use identity::{Privilege, PrivilegeSet};
+use model::{Cas, CollectionId, Now, VbId, split_key};
 use registry::ServedBucket;
 use wire::{Feature, Frame, RequestInfos, Status};
 
@@ -20,6 +21,15 @@ pub(crate) struct Context<'a> {
     pub(crate) infos: RequestInfos<'a>,
     /// Set when a successful answer is not sent.
     pub(crate) quiet: bool,
+    /// What the command needs.
+    pub(crate) privileges: PrivilegeSet,
+}
+
+/// Where a document is.
+pub(crate) struct Location<'k> {
+    pub(crate) bucket: Arc<ServedBucket>,
+    pub(crate) key: StoredKey<'k>,
+    pub(crate) vb: VbId,
 }
 
 impl Context<'_> {
@@ -31,14 +41,33 @@ impl Context<'_> {
             .ok_or_else(|| Status::NO_BUCKET.into())
     }
 
-    /// The key in its stored form, in a collection that exists.
+    /// Where the document of a request is.
+    pub(crate) fn locate<'k>(
+        &self,
+        frame: &Frame<'_>,
+        key: &'k [u8],
+    ) -> Result<Location<'k>, Refusal> {
+        let bucket = self.bucket()?;
+        let key = self.key(key)?;
+        let vb = self.vbucket(frame, &key);
+        Ok(Location { bucket, key, vb })
+    }
+
+    /// The key in its stored form, in a collection that exists and that the peer may use as the command does.
     pub(crate) fn key<'k>(&self, key: &'k [u8]) -> Result<StoredKey<'k>, Refusal> {
         let (collection, stored) = StoredKey::of(key, self.session.has(Feature::COLLECTIONS))?;
         let bucket = self.session.bucket.as_ref();
         if bucket.is_some_and(|served| !served.bucket.knows_collection(collection)) {
             return Err(Refusal::UnknownCollection);
         }
+        self.session.check_collection(collection, self.privileges)?;
         Ok(stored)
+    }
+
+    /// Whether the peer has a privilege in the collection of a key.
+    pub(crate) fn may(&self, key: &StoredKey<'_>, privilege: Privilege) -> bool {
+        let collection = split_key(key.bytes()).map_or(CollectionId::DEFAULT, |(id, _)| id);
+        self.session.access.collection(collection).has(privilege)
     }
 
     /// The vBucket that a request is for: the one it names, or the key's own for a peer that

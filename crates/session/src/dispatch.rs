@@ -3,17 +3,15 @@
 use std::time::Duration;
 
 use engine::OpError;
-use identity::Role;
 use model::{Datatype, Now};
 use registry::timings::Answer;
 use wire::{Feature, Frame, Magic, RequestInfos, ServerOpcode, Standing, Status};
 
-use crate::admission;
 use crate::commands::{self, Command, Scope};
 use crate::context::Context;
 use crate::outcome::{CommandOutcome, Refusal, value_refusal};
 use crate::reply::Reply;
-use crate::session::Session;
+use crate::session::{Port, Session};
 
 impl Session {
     /// Runs one frame and appends its answer, if it has one.
@@ -39,6 +37,7 @@ impl Session {
             inbound.heard(now);
         }
         let before = output.len();
+        self.refresh_access();
         let done = match self.judge(frame) {
             Ok((command, infos)) => {
                 let quiet = frame
@@ -52,8 +51,13 @@ impl Session {
                     now,
                     infos,
                     quiet,
+                    privileges: command.privileges,
                 };
-                (command.run)(&mut context, frame)
+                let done = (command.run)(&mut context, frame);
+                if self.node.audit.is_on() {
+                    self.record_command((command, frame), &done, &output[before..], now);
+                }
+                done
             }
             Err(refusal) => {
                 if let Some(inbound) = &mut self.inbound {
@@ -62,6 +66,7 @@ impl Session {
                 Err(refusal)
             }
         };
+        self.end_impersonation();
         match done {
             Ok(
                 done @ (CommandOutcome::Parked(_) | CommandOutcome::More | CommandOutcome::Owed),
@@ -72,8 +77,13 @@ impl Session {
                 done
             }
             Err(Refusal::Op(OpError::WouldBlockPending)) => self.await_active(frame, now, output),
-            Err(Refusal::NoRoomYet) => CommandOutcome::Parked(admission::QUOTA_RETRY_INTERVAL),
-            Err(refusal) => self.refuse(frame, damaged_value_first(frame, refusal), now, output),
+            Err(Refusal::NoMemoryYet(limit) | Refusal::Parked(limit)) => {
+                CommandOutcome::Parked(limit)
+            }
+            Err(refusal) => {
+                self.note_refusal(&refusal);
+                self.refuse(frame, damaged_value_first(frame, refusal), now, output)
+            }
         }
     }
 
@@ -115,13 +125,13 @@ impl Session {
         if waited < limit {
             return CommandOutcome::Parked(limit.saturating_sub(waited));
         }
-        let refusal = Refusal::because(Status::ETMPFAIL, "the vBucket is pending");
+        let refusal = Refusal::not_now("the vBucket is pending");
         self.refuse(frame, refusal, now, output)
     }
 
     /// The checks before any command runs.
     fn judge<'f>(
-        &self,
+        &mut self,
         frame: &Frame<'f>,
     ) -> Result<(&'static Command, RequestInfos<'f>), Refusal> {
         let opcode = frame.header.opcode;
@@ -129,7 +139,7 @@ impl Session {
         if !self.is_authenticated() && command.is_none_or(|command| !command.before_login) {
             return Err(Status::EACCESS.into());
         }
-        if self.role != Role::Admin && !command.is_some_and(|row| row.allows(self.role)) {
+        if self.port != Port::Couchbase && !command.is_some_and(|row| row.memcached) {
             return Err(Refusal::because(
                 Status::EACCESS,
                 "the memcached port serves documents and statistics of one bucket",
@@ -152,18 +162,16 @@ impl Session {
         self.check_negotiated(frame.header.datatype)?;
         let infos = RequestInfos::parse(frame.frame_infos)?;
         infos.check(info)?;
-        if infos.impersonate.is_some() || infos.auth_token_id.is_some() {
-            return Err(Refusal::because(
-                Status::EACCESS,
-                "impersonation is not served",
-            ));
-        }
         if infos.durability.is_some() && !info.writes_durably() {
             return Err(Refusal::because(
                 Status::NOT_SUPPORTED,
                 "this command does not write durably",
             ));
         }
+        if !frame.frame_infos.is_empty() {
+            self.impersonate(&infos, command.scope)?;
+        }
+        self.check_access(command)?;
         Ok((command, infos))
     }
 
@@ -189,7 +197,7 @@ impl Session {
             let negotiated = self.has(feature)
                 || (bit == Datatype::SNAPPY && self.has(Feature::SNAPPY_EVERYWHERE));
             if datatype.contains(bit) && !negotiated {
-                return Err(Refusal::because(Status::EINVAL, context));
+                return Err(Refusal::invalid(context));
             }
         }
         Ok(())
@@ -207,15 +215,7 @@ impl Session {
         } else {
             Status::UNKNOWN_COMMAND
         };
-        self.answer(
-            frame,
-            &Reply {
-                status,
-                ..Reply::EMPTY
-            },
-            now,
-            output,
-        );
+        self.answer(frame, &Reply::status(status), now, output);
         CommandOutcome::Next
     }
 }
@@ -230,7 +230,11 @@ fn damaged_value_first(frame: &Frame<'_>, refusal: Refusal) -> Refusal {
             *status,
             Status::UNKNOWN_FRAME_INFO | Status::DURABILITY_INVALID_LEVEL | Status::NOT_SUPPORTED
         ),
-        Refusal::Op(_) | Refusal::Last(..) | Refusal::NoRoomYet => false,
+        Refusal::Op(_)
+        | Refusal::Last(..)
+        | Refusal::MissingPrivileges(_)
+        | Refusal::NoMemoryYet(_)
+        | Refusal::Parked(_) => false,
     };
     let served = commands::find(frame.header.opcode).is_some();
     if !later || !served || !frame.header.datatype.contains(Datatype::SNAPPY) {

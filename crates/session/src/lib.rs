@@ -10,8 +10,10 @@
 //!   ready vBuckets -> Session::produce -> Producer -> bytes
 //! ```
 
+mod access;
 mod admission;
 mod answer;
+mod authorize;
 mod commands;
 mod congestion;
 pub mod consumer;
@@ -19,6 +21,7 @@ mod context;
 pub mod dcp;
 mod dispatch;
 mod features;
+mod impersonate;
 mod key;
 mod login;
 mod outcome;
@@ -26,12 +29,14 @@ mod owed;
 mod park;
 mod prefetch;
 mod receive;
+mod recording;
 mod reply;
 mod scanning;
 mod session;
 mod settle;
 mod status;
-mod transient;
+mod text;
+mod trail;
 
 pub use commands::compatibility_page;
 pub use outcome::Refusal;

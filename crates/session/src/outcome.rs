@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use bucket::MemoryRefusal;
+use bucket::Shortage;
 use engine::OpError;
+use identity::PrivilegeSet;
 use value::InflateError;
 use wire::{InfoError, Malformed, Status};
 
@@ -25,6 +26,9 @@ pub(crate) enum CommandOutcome {
     Close,
 }
 
+/// What a command gives back.
+pub(crate) type CommandResult = Result<CommandOutcome, Refusal>;
+
 /// Why a command was refused.
 #[derive(Clone, Debug)]
 pub enum Refusal {
@@ -34,16 +38,30 @@ pub enum Refusal {
     Status(Status, Option<Cow<'static, str>>),
     /// The same, and the connection ends with the answer.
     Last(Status, &'static str),
+    /// Privileges are missing; none are named where the peer has none at all in the bucket.
+    MissingPrivileges(PrivilegeSet),
     /// The collection is not known here.
     UnknownCollection,
-    /// There is no room in memory at this moment: the request waits a little for it.
-    NoRoomYet,
+    /// There is no memory at this moment: the request is parked for so long.
+    NoMemoryYet(Duration),
+    /// It waits for something else: it runs again once woken, or after this long.
+    Parked(Duration),
 }
 
 impl Refusal {
     /// A status with a text.
     pub fn because(status: Status, context: impl Into<Cow<'static, str>>) -> Self {
         Self::Status(status, Some(context.into()))
+    }
+
+    /// It cannot be done now, and why; it may be tried again.
+    pub(crate) fn not_now(context: impl Into<Cow<'static, str>>) -> Self {
+        Self::because(Status::ETMPFAIL, context)
+    }
+
+    /// The request is not valid, and why.
+    pub(crate) fn invalid(context: impl Into<Cow<'static, str>>) -> Self {
+        Self::because(Status::EINVAL, context)
     }
 }
 
@@ -56,9 +74,9 @@ impl From<OpError> for Refusal {
     }
 }
 
-impl From<MemoryRefusal> for Refusal {
-    fn from(refusal: MemoryRefusal) -> Self {
-        Self::because(status::of_op_error(refusal.error), refusal.to_string())
+impl From<Shortage> for Refusal {
+    fn from(shortage: Shortage) -> Self {
+        Self::because(status::of_op_error(shortage.error()), shortage.to_string())
     }
 }
 

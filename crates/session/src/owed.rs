@@ -26,6 +26,8 @@ pub(crate) struct Owed {
     /// When the request was run, and when it is given up; monotonic.
     pub(crate) since_ns: u64,
     pub(crate) deadline_ns: u64,
+    /// What is recorded of it if it is done.
+    pub(crate) record: Vec<u8>,
 }
 
 impl Owed {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use model::VbId;
 use registry::ServedBucket;
+use wire::text::{TextDecoded, TextPlace};
 use wire::{Decoded, Feature, Magic};
 
 use crate::key::StoredKey;
@@ -23,8 +24,10 @@ impl Session {
         let mut documents = [const { None }; TOGETHER];
         let mut looked_at = 0;
         let mut count = 0;
+        let mut text = self.text.as_ref().map(|text| text.place());
         for place in &mut documents {
-            let Some((document, length)) = self.first_document(&input[looked_at..]) else {
+            let Some((document, length)) = self.first_document(&input[looked_at..], &mut text)
+            else {
                 break;
             };
             looked_at += length;
@@ -49,8 +52,9 @@ impl Session {
                 continue;
             };
             if Arc::ptr_eq(bucket.get_or_insert(served), served) {
+                let mut text = session.text.as_ref().map(|text| text.place());
                 *place = session
-                    .first_document(input)
+                    .first_document(input, &mut text)
                     .and_then(|(document, _)| document);
             }
         }
@@ -60,8 +64,15 @@ impl Session {
     }
 
     /// The document that the first request of `input` is about, if it is about one, and the
-    /// request's length; `None` if it is no whole request.
-    fn first_document<'a>(&self, input: &'a [u8]) -> Option<(Option<DocumentLocation<'a>>, usize)> {
+    /// request's length; `None` if it is no whole request. In text it begins at a place, and ends at another.
+    fn first_document<'a>(
+        &self,
+        input: &'a [u8],
+        text: &mut Option<TextPlace>,
+    ) -> Option<(Option<DocumentLocation<'a>>, usize)> {
+        if let Some(place) = text {
+            return self.first_document_of_text(input, place);
+        }
         let Ok(Decoded::Frame { frame, consumed }) = wire::decode(input, self.limits()) else {
             return None;
         };
@@ -76,10 +87,35 @@ impl Session {
             .map(|(_, key)| (self.vbucket_of(&frame, &key), key));
         Some((document, consumed))
     }
+
+    fn first_document_of_text<'a>(
+        &self,
+        input: &'a [u8],
+        place: &mut TextPlace,
+    ) -> Option<(Option<DocumentLocation<'a>>, usize)> {
+        if self.text.as_ref()?.skips() {
+            return None;
+        }
+        let Ok(TextDecoded::Request {
+            request,
+            consumed,
+            place: next,
+        }) = self.decode_text(input, *place)
+        else {
+            return None;
+        };
+        *place = next;
+        let served = self.bucket.as_ref()?;
+        let located = |key| {
+            let (_, key) = StoredKey::of(key, false).ok()?;
+            Some((VbId::of_key(key.user_key(), served.bucket.vbuckets()), key))
+        };
+        Some((request.key().and_then(located), consumed))
+    }
 }
 
 fn prefetch(served: &ServedBucket, documents: &[Option<DocumentLocation<'_>>]) {
     let documents = documents.iter().flatten();
     let documents = documents.map(|(vb, key): &DocumentLocation<'_>| (*vb, key.bytes()));
-    served.bucket.foresee(&documents);
+    served.bucket.prefetch(&documents);
 }

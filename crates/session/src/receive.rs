@@ -1,10 +1,12 @@
 //! Bytes in, bytes out.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use wire::Decoded;
+use bucket::{Purpose, Reservation};
+use model::Now;
+use wire::{Decoded, Frame, Magic};
 
-use crate::congestion::{self, Congestion};
 use crate::outcome::CommandOutcome;
 use crate::session::Session;
 
@@ -14,13 +16,6 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 const OUTPUT_BYTES_CONGESTED: usize = 64 << 10;
 /// Commands run in one turn before other connections get theirs.
 const COMMANDS_PER_TURN: u64 = 2048;
-
-fn output_max(congestion: Congestion) -> usize {
-    match congestion {
-        Congestion::None => OUTPUT_BYTES_MAX,
-        Congestion::High | Congestion::Full => OUTPUT_BYTES_CONGESTED,
-    }
-}
 
 /// What became of a piece of input.
 pub struct Received {
@@ -44,77 +39,163 @@ pub enum Verdict {
     Close,
 }
 
+/// What a piece of input has come to as yet.
+pub(crate) struct Turn {
+    /// Bytes of it that are done with.
+    pub(crate) consumed: usize,
+    /// Requests that were run.
+    pub(crate) commands: u64,
+    pub(crate) now: Now,
+    /// Whether connections held too much when it began.
+    congested: bool,
+}
+
+impl Turn {
+    fn received(&self, verdict: Verdict) -> Received {
+        Received {
+            consumed: self.consumed,
+            verdict,
+        }
+    }
+}
+
 impl Session {
-    /// Runs every whole frame at the start of `input`, and appends the answers to `output`.
-    pub fn receive(&mut self, input: &[u8], output: &mut Vec<u8>) -> Received {
-        let mut consumed = 0;
-        let mut commands = 0;
-        let mut now = self.node.clock.now();
+    /// Settles what is owed. Returns a verdict if no command can be run at this moment.
+    fn obstacle(&mut self, congested: bool, now: Now, output: &mut Vec<u8>) -> Option<Verdict> {
         if self.owes() && !self.settle(now, output) {
-            return Received {
-                consumed,
-                verdict: Verdict::Close,
-            };
+            return Some(Verdict::Close);
         }
-        let congestion = Congestion::of(&self.node.buffers, self.bucket.as_deref());
-        if congestion == Congestion::Full && self.is_authenticated() {
-            let verdict = Verdict::Parked(congestion::RETRY_INTERVAL);
-            return Received { consumed, verdict };
+        if !congested || !self.is_authenticated() {
+            return None;
         }
-        let output_max = output_max(congestion);
+        match self.reserve(Purpose::Answer, 0, Duration::ZERO) {
+            Reservation::Wait { retry, .. } => Some(Verdict::Parked(retry)),
+            _ => None,
+        }
+    }
+
+    /// Runs every whole request at the start of `input`, and appends the answers to `output`.
+    pub fn receive(&mut self, input: &[u8], output: &mut Vec<u8>) -> Received {
+        let received = self.run_requests(input, output);
+        self.hand_on_trail();
+        received
+    }
+
+    fn run_requests(&mut self, input: &[u8], output: &mut Vec<u8>) -> Received {
+        let mut turn = Turn {
+            consumed: 0,
+            commands: 0,
+            now: self.node.clock.now(),
+            congested: self.is_congested(),
+        };
+        if let Some(verdict) = self.obstacle(turn.congested, turn.now, output) {
+            return turn.received(verdict);
+        }
+        self.choose_protocol(input);
+        let output_max = if turn.congested {
+            OUTPUT_BYTES_CONGESTED
+        } else {
+            OUTPUT_BYTES_MAX
+        };
         let mut prefetched = 0;
         let verdict = loop {
-            if consumed >= prefetched {
-                prefetched = consumed + self.prefetch_documents(&input[consumed..]);
+            if turn.consumed >= prefetched {
+                prefetched = turn.consumed + self.prefetch_documents(&input[turn.consumed..]);
             }
-            if output.len() >= output_max || commands >= COMMANDS_PER_TURN {
+            if output.len() >= output_max || turn.commands >= COMMANDS_PER_TURN {
                 self.info.count_yield();
                 break Verdict::OutputFull;
             }
-            match wire::decode(&input[consumed..], self.limits()) {
-                Ok(Decoded::Incomplete { more }) => break Verdict::NeedInput(more),
-                Ok(Decoded::Frame {
-                    frame,
-                    consumed: length,
-                }) => {
-                    if self.owes() && !self.may_overtake(&frame) {
-                        break Verdict::Parked(self.owed_limit(now));
-                    }
-                    let started_ns = now.mono_ns;
-                    let outcome = if congestion == Congestion::None {
-                        self.execute(&frame, now, output)
-                    } else {
-                        self.execute_under_congestion(&frame, now, output)
-                    };
-                    now.mono_ns = self.node.clock.mono_ns();
-                    match outcome {
-                        CommandOutcome::Parked(limit) => break Verdict::Parked(limit),
-                        CommandOutcome::More => {
-                            self.info.count_yield();
-                            break Verdict::OutputFull;
-                        }
-                        _ => {}
-                    }
-                    self.park = None;
-                    if outcome != CommandOutcome::Owed {
-                        self.timings
-                            .record(frame.header.opcode.0, now.mono_ns - started_ns);
-                    }
-                    consumed += length;
-                    commands += 1;
-                    if outcome == CommandOutcome::Close {
-                        break Verdict::Close;
-                    }
-                }
-                Err(error) => {
-                    tracing::debug!(connection = self.info.id, %error, "closing");
-                    break Verdict::Close;
-                }
+            let rest = &input[turn.consumed..];
+            let step = if self.text.is_some() {
+                self.text_step(rest, &mut turn, output)
+            } else {
+                self.binary_step(rest, &mut turn, output)
+            };
+            if let ControlFlow::Break(verdict) = step {
+                break verdict;
             }
         };
-        if commands > 0 {
-            self.info.count_commands(commands);
+        if turn.commands > 0 {
+            self.info.count_commands(turn.commands);
         }
-        Received { consumed, verdict }
+        turn.received(verdict)
+    }
+
+    /// Looks at the first byte of a conversation that may be in text.
+    fn choose_protocol(&mut self, input: &[u8]) {
+        if let (true, Some(first)) = (self.undecided, input.first()) {
+            self.undecided = false;
+            self.text = Magic::from_byte(*first).is_none().then(Box::default);
+        }
+    }
+
+    /// Runs the first frame of `input`.
+    fn binary_step(
+        &mut self,
+        input: &[u8],
+        turn: &mut Turn,
+        output: &mut Vec<u8>,
+    ) -> ControlFlow<Verdict> {
+        let (frame, length) = match wire::decode(input, self.limits()) {
+            Ok(Decoded::Incomplete { more }) => {
+                return ControlFlow::Break(Verdict::NeedInput(more));
+            }
+            Ok(Decoded::Frame { frame, consumed }) => (frame, consumed),
+            Err(error) => {
+                tracing::debug!(connection = self.info.id, %error, "closing");
+                self.record_invalid(input, turn.now);
+                return ControlFlow::Break(Verdict::Close);
+            }
+        };
+        let began = turn.now;
+        let ran = self.run_frame(&frame, turn, output);
+        self.record_refused(&input[..length], began);
+        let outcome = match ran {
+            Ok(outcome) => outcome,
+            Err(verdict) => return ControlFlow::Break(verdict),
+        };
+        self.park = None;
+        turn.consumed += length;
+        turn.commands += 1;
+        if outcome == CommandOutcome::Close {
+            ControlFlow::Break(Verdict::Close)
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+
+    /// Runs a frame.
+    ///
+    /// # Errors
+    /// It is not done with: it stays in the input, and is run again.
+    pub(crate) fn run_frame(
+        &mut self,
+        frame: &Frame<'_>,
+        turn: &mut Turn,
+        output: &mut Vec<u8>,
+    ) -> Result<CommandOutcome, Verdict> {
+        if self.owes() && !self.may_overtake(frame) {
+            return Err(Verdict::Parked(self.owed_limit(turn.now)));
+        }
+        let started_ns = turn.now.mono_ns;
+        let outcome = if turn.congested {
+            self.execute_under_congestion(frame, turn.now, output)
+        } else {
+            self.execute(frame, turn.now, output)
+        };
+        turn.now.mono_ns = self.node.clock.mono_ns();
+        match outcome {
+            CommandOutcome::Parked(limit) => return Err(Verdict::Parked(limit)),
+            CommandOutcome::More => {
+                self.info.count_yield();
+                return Err(Verdict::OutputFull);
+            }
+            CommandOutcome::Owed => {}
+            CommandOutcome::Next | CommandOutcome::Close => self
+                .timings
+                .record(frame.header.opcode.0, turn.now.mono_ns - started_ns),
+        }
+        Ok(outcome)
     }
 }

@@ -12,6 +12,8 @@ pub(crate) struct Reply<'a> {
     pub(crate) extras: &'a [u8],
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
+    /// When the document expires; only answers in text tell it.
+    pub(crate) expiry: u32,
     /// The opcode to answer with, where it is not the request's own.
     pub(crate) opcode: Option<Opcode>,
 }
@@ -25,8 +27,28 @@ impl<'a> Reply<'a> {
         extras: &[],
         key: &[],
         value: &[],
+        expiry: 0,
         opcode: None,
     };
+
+    /// A status without anything else.
+    pub(crate) fn status(status: Status) -> Self {
+        Self {
+            status,
+            ..Self::EMPTY
+        }
+    }
+
+    /// A refusal with a JSON text, if there is one.
+    pub(crate) fn error(status: Status, body: &'a str) -> Self {
+        if body.is_empty() {
+            return Self::status(status);
+        }
+        Self {
+            status,
+            ..Self::json(body)
+        }
+    }
 
     /// Success with a value.
     pub(crate) fn value(value: &'a [u8]) -> Self {

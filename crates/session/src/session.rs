@@ -1,27 +1,28 @@
 //! The state of one conversation.
 
-use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bucket::Wake;
-use identity::{AuthenticatedUser, Role, SaslSession};
+use identity::{AuthenticatedUser, SaslSession};
 use model::{Datatype, Now, VbId};
-use prefetch_index::prefetch_index;
 use registry::cluster_map::{MapRevision, localize};
 use registry::timings::Timings;
-use registry::{ConnectionInfo, Registry, ServedBucket, Waits};
+use registry::{ConnectionInfo, Registry, ServedBucket};
 use stats::Walk;
 use wire::push::{ClusterMapNotification, ConfigRev};
 use wire::{Feature, FeatureSet, Frame, Limits};
 
+use crate::access::{Impersonator, SessionAccess};
 use crate::consumer::Inbound;
-use crate::dcp::{GuardedProducer, Produced};
+use crate::dcp::{FrameSink, GuardedProducer, Produced};
 use crate::key::StoredKey;
 use crate::login::LoginAttempts;
 use crate::owed::Owed;
 use crate::park::Park;
 use crate::scanning::Scanning;
+use crate::text::TextConversation;
+use crate::trail::Trail;
 
 /// Through which port a connection came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,17 @@ pub enum Door {
     Classic,
 }
 
+/// What the port of a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Port {
+    /// Everything that its users may do.
+    Couchbase,
+    /// Documents and statistics of one bucket, after a login.
+    MemcachedWithLogin,
+    /// The same without a login.
+    Memcached,
+}
+
 /// The state of one conversation.
 pub struct Session {
     pub(crate) node: Arc<Registry>,
@@ -44,12 +56,17 @@ pub struct Session {
     pub(crate) login: LoginAttempts,
     pub(crate) user: Option<AuthenticatedUser>,
     pub(crate) bucket: Option<Arc<ServedBucket>>,
+    /// The peer itself, while a request runs on behalf of another user.
+    pub(crate) impersonator: Option<Box<Impersonator>>,
     /// The peer speaks plain memcached: it knows neither buckets nor vBuckets.
     pub(crate) classic: bool,
-    /// What the port lets its clients do, as any user.
-    pub(crate) role: Role,
-    /// The port asks for no credentials.
-    pub(crate) trusted: bool,
+    /// What the peer may do, as it was when last looked at.
+    pub(crate) access: SessionAccess,
+    pub(crate) port: Port,
+    /// Whether its first byte will tell in which protocol the peer speaks.
+    pub(crate) undecided: bool,
+    /// Set once the peer speaks in text.
+    pub(crate) text: Option<Box<TextConversation>>,
     /// The newest revision of the selected bucket's map that the peer has from us.
     pub(crate) known_map: Option<MapRevision>,
     /// Host that maps must name for this peer; `None` to leave it to the peer.
@@ -65,10 +82,12 @@ pub struct Session {
     pub(crate) inbound: Option<Box<Inbound>>,
     /// Durable writes that wait to be decided, in the order of their requests.
     pub(crate) owed: Vec<Owed>,
-    /// Until then, monotonic, writes that find no room do not wait for it.
-    pub(crate) no_room_until_ns: u64,
+    /// Until then, monotonic, writes without memory are refused at once.
+    pub(crate) no_wait_until_ns: u64,
     /// Back-off after the last write.
     pub(crate) write_backoff: Option<Duration>,
+    /// What is recorded of it for audits.
+    pub(crate) trail: Trail,
     woken: bool,
 }
 
@@ -82,8 +101,11 @@ impl Session {
     ) -> Self {
         let memcached = node.memcached.as_ref().filter(|_| door == Door::Classic);
         let bucket = memcached.and_then(|port| node.bucket(&port.bucket));
-        let role = memcached.map_or(Role::Admin, |_| Role::Memcached);
-        let trusted = memcached.is_some_and(|port| !port.login);
+        let port = match memcached {
+            None => Port::Couchbase,
+            Some(port) if port.login => Port::MemcachedWithLogin,
+            Some(_) => Port::Memcached,
+        };
         let mut session = Self {
             node,
             info,
@@ -93,9 +115,12 @@ impl Session {
             login: LoginAttempts::default(),
             user: None,
             bucket: None,
+            impersonator: None,
             classic: door == Door::Classic,
-            role,
-            trusted,
+            access: SessionAccess::default(),
+            port,
+            undecided: door == Door::Classic,
+            text: None,
             known_map: None,
             map_host: None,
             park: None,
@@ -104,8 +129,9 @@ impl Session {
             dcp: None,
             inbound: None,
             owed: Vec::new(),
-            no_room_until_ns: 0,
+            no_wait_until_ns: 0,
             write_backoff: None,
+            trail: Trail::default(),
             woken: false,
         };
         session.select(bucket);
@@ -123,7 +149,7 @@ impl Session {
 
     /// Whether the peer may do more than log in.
     pub fn is_authenticated(&self) -> bool {
-        self.user.is_some() || self.trusted
+        self.user.is_some() || self.port == Port::Memcached
     }
 
     pub(crate) fn has(&self, feature: Feature) -> bool {
@@ -153,22 +179,9 @@ impl Session {
         self.bucket.as_ref()
     }
 
-    /// How long requests wait.
-    pub fn waits(&self) -> &Waits {
-        &self.node.waits
-    }
-
     /// Another thread serves the connection from now on: it has timings of its own.
     pub fn move_to(&mut self, timings: &Arc<Timings>) {
         self.timings = Arc::clone(timings);
-    }
-
-    /// Asks for the memory that the next call looks at first.
-    #[inline]
-    pub fn prefetch(&self) {
-        prefetch_index(from_ref(&self.features), 0);
-        prefetch_index(from_ref(&self.bucket), 0);
-        prefetch_index(from_ref(&self.owed), 0);
     }
 
     /// Makes `bucket` the one that commands of this connection run on.
@@ -181,6 +194,7 @@ impl Session {
             self.info.mailbox.shut_down();
         }
         self.bucket = bucket;
+        self.work_out_access();
     }
 
     /// Whether the request at the front of the input has a long answer, of which a part comes next.
@@ -210,6 +224,7 @@ impl Session {
 
     /// Appends what the connection's streams have to send: a bounded amount.
     pub fn produce(&mut self, output: &mut Vec<u8>) -> Produced {
+        self.refresh_access();
         if let Some(inbound) = &mut self.inbound {
             let goes_on = inbound.tick(self.node.clock.now(), output);
             return if goes_on {
@@ -222,7 +237,11 @@ impl Session {
             return Produced::Idle;
         };
         let now = self.node.clock.now();
-        producer.lock().produce(self.features, now, output)
+        let mut sink = FrameSink {
+            features: self.features,
+            output,
+        };
+        producer.lock().produce(now, &mut sink)
     }
 
     /// Whether the connection streams changes, from here or to here.
@@ -252,6 +271,7 @@ impl Session {
 
     /// The conversation is over.
     pub fn end(&mut self) {
+        self.record_end();
         if let Some(producer) = self.dcp.take() {
             producer.leave();
         }

@@ -13,9 +13,9 @@
 use std::time::Duration;
 
 use engine::{Decision, Mutated};
-use model::{Datatype, Now};
+use model::Now;
 use registry::timings::Answer;
-use wire::response::{ErrorBody, MutationToken};
+use wire::response::MutationToken;
 use wire::{Feature, Frame, RequestInfos, Status};
 
 use crate::owed::{GRACE_NS, Owed};
@@ -41,7 +41,10 @@ impl Session {
                 now.mono_ns.saturating_sub(owed.since_ns),
             );
             match decision {
-                Decision::Committed(mutated) => self.answer_committed(&owed, &mutated, output),
+                Decision::Committed(mutated) => {
+                    self.trail.record_owed(&owed.record);
+                    self.answer_committed(&owed, &mutated, output);
+                }
                 Decision::Ambiguous => {
                     goes_on = self.answer_ambiguous(&owed, output);
                 }
@@ -84,31 +87,16 @@ impl Session {
         let status = Status::SYNC_WRITE_AMBIGUOUS;
         self.timings
             .answered(owed.header.opcode.0, Answer::of(status));
+        let context = "the write was not decided in time; it may or may not happen";
+        if let Some(text) = &self.text {
+            text.refuse(status, Some(context), output);
+            return true;
+        }
         let Some(shown) = status::for_peer(status, self.features, self.is_authenticated()) else {
             return false;
         };
-        let body = if self.has(Feature::XERROR) {
-            let context = Some("the write was not decided in time; it may or may not happen");
-            ErrorBody {
-                context,
-                reference: None,
-                manifest: None,
-            }
-            .to_json()
-        } else {
-            String::new()
-        };
-        let datatype = if body.is_empty() {
-            Datatype::RAW
-        } else {
-            Datatype::JSON
-        };
-        let reply = Reply {
-            status: shown,
-            datatype,
-            value: body.as_bytes(),
-            ..Reply::EMPTY
-        };
+        let body = self.error_body(Some(context), None);
+        let reply = Reply::error(shown, &body);
         self.answer_to(&owed.header, &reply, owed.since_ns, output);
         true
     }

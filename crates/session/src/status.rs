@@ -17,6 +17,7 @@ pub(crate) fn of_op_error(error: OpError) -> Status {
         OpError::DeltaBadValue => Status::DELTA_BADVAL,
         OpError::TooBig => Status::E2BIG,
         OpError::OutOfMemory => Status::ENOMEM,
+        OpError::InvalidCas => Status::CAS_VALUE_INVALID,
         OpError::InvalidArgument(_) => Status::EINVAL,
         OpError::SyncWriteInProgress => Status::SYNC_WRITE_IN_PROGRESS,
         OpError::SyncWriteReCommitInProgress => Status::SYNC_WRITE_RE_COMMIT_IN_PROGRESS,

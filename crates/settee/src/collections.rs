@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use client::{Client, Message};
+use client::{Client, Request};
 use server::collections::{CollectionSettings, Manifest, ManifestError, of_json, to_json};
 use wire::{Opcode, Status};
 
@@ -95,7 +95,7 @@ fn create(
 }
 
 fn manifest(client: &mut Client) -> Result<Manifest, Failure> {
-    let asked = Message::with(Opcode::COLLECTIONS_GET_MANIFEST, b"", b"");
+    let asked = Request::with(Opcode::COLLECTIONS_GET_MANIFEST, b"", b"");
     let answer = client.expect_success(&asked)?;
     let broken = |error: ManifestError| Failure::new(Sysexit::Protocol, error.to_string());
     of_json(&answer.value).map_err(broken)
@@ -132,7 +132,7 @@ fn change(
         let next = edit(&manifest(client)?);
         let next = next.map_err(|error| Failure::new(Sysexit::Data, error.to_string()))?;
         let text = to_json(&next).to_string();
-        let message = Message::with(Opcode::COLLECTIONS_SET_MANIFEST, b"", text.as_bytes());
+        let message = Request::with(Opcode::COLLECTIONS_SET_MANIFEST, b"", text.as_bytes());
         let answer = client.request(&message)?;
         tries += 1;
         if answer.status == Status::CANNOT_APPLY_COLLECTIONS_MANIFEST && tries < TRIES {

@@ -1,6 +1,6 @@
 //! `settee compact`: has a server look through vBuckets for what may go from its disk.
 
-use client::{ClientError, Message};
+use client::{ClientError, Request};
 use model::VbId;
 use wire::{Opcode, Status};
 
@@ -57,10 +57,10 @@ pub(crate) fn run(args: &CompactArgs) -> Result<(), Failure> {
     };
     let mut done = 0;
     for vb in all {
-        let message = Message {
+        let message = Request {
             vbucket: VbId(vb),
             extras: &extras,
-            ..Message::new(Opcode::COMPACT_DB)
+            ..Request::new(Opcode::COMPACT_DB)
         };
         match client.expect_success(&message) {
             Ok(_) => done += 1,

@@ -27,6 +27,13 @@ pub(crate) struct ConnectArgs {
         default_value = "couchbase://Administrator:password@127.0.0.1:11210/default"
     )]
     connect: Address,
+    #[command(flatten)]
+    login: LoginArgs,
+}
+
+/// Flags about passwords, certificates and time that every client command takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct LoginArgs {
     /// File with the password of the user, in its first line; for an address without one
     #[arg(long, env = "SETTEE_CONNECT_PASSWORD_FILE", value_name = "FILE")]
     password_file: Option<PathBuf>,
@@ -57,7 +64,7 @@ impl ConnectArgs {
     /// # Errors
     /// The password is missing or cannot be read; there is no certificate to trust.
     pub(crate) fn options(&self) -> Result<ConnectOptions, Failure> {
-        self.options_of(&self.connect)
+        self.login.options_of("--connect", &self.connect)
     }
 
     /// The same for another address: with the same password, if it has none.
@@ -65,7 +72,22 @@ impl ConnectArgs {
     /// # Errors
     /// As [`ConnectArgs::options`].
     pub(crate) fn options_of(&self, address: &Address) -> Result<ConnectOptions, Failure> {
-        let usage = |reason: String| Failure::usage(format!("--connect: {reason}"));
+        self.login.options_of("--connect", address)
+    }
+}
+
+impl LoginArgs {
+    /// The server at an address that the command line gives as `what`, the login, the certificates to trust, and the
+    /// timeout.
+    ///
+    /// # Errors
+    /// The password is missing or cannot be read; there is no certificate to trust.
+    pub(crate) fn options_of(
+        &self,
+        what: &str,
+        address: &Address,
+    ) -> Result<ConnectOptions, Failure> {
+        let usage = |reason: String| Failure::usage(format!("{what}: {reason}"));
         let password = self.password().map_err(usage)?;
         let address = address.clone().with_password(password).map_err(|error| {
             let hint =

@@ -1,6 +1,6 @@
 //! `settee ctl`: settings of a running bucket.
 
-use client::Message;
+use client::Request;
 use model::VbId;
 use wire::Opcode;
 
@@ -79,10 +79,10 @@ pub(crate) fn run(args: &CtlArgs) -> Result<(), Failure> {
         connect,
     } = &args.action;
     let extras = (*family as u32).to_be_bytes();
-    connect.connect()?.expect_success(&Message {
+    connect.connect()?.expect_success(&Request {
         extras: &extras,
         vbucket: VbId(vbucket.unwrap_or(0)),
-        ..Message::with(Opcode::SET_PARAM, name.as_bytes(), value.as_bytes())
+        ..Request::with(Opcode::SET_PARAM, name.as_bytes(), value.as_bytes())
     })?;
     output::print(format!("set {name} to {value}\n").as_bytes())
 }

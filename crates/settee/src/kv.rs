@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use client::{Answer, Client, Message};
+use client::{Answer, Client, Request};
 use model::{Cas, Datatype};
 use serde_json::{Value, json};
 use wire::Opcode;
@@ -106,7 +106,7 @@ fn parse_flags(text: &str) -> Result<u32, String> {
 /// The server cannot be asked, or has no such document.
 pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
     let mut client = args.place.connect()?;
-    let answer = client.document_request(&Message::with(Opcode::GET, args.key.as_bytes(), b""))?;
+    let answer = client.document_request(&Request::with(Opcode::GET, args.key.as_bytes(), b""))?;
     if args.json {
         return output::print_json(&document_json(&args.key, &answer)?);
     }
@@ -155,10 +155,10 @@ pub(crate) fn set(args: &SetArgs) -> Result<(), Failure> {
         args.value.as_bytes()
     };
     let extras = [args.flags.to_be_bytes(), args.expiry.to_be_bytes()].concat();
-    let message = Message {
+    let message = Request {
         extras: &extras,
         cas: Cas(args.cas),
-        ..Message::with(Opcode::SET, args.key.as_bytes(), value)
+        ..Request::with(Opcode::SET, args.key.as_bytes(), value)
     };
     let answer = args.place.connect()?.document_request(&message)?;
     print_revision(&args.key, &answer, args.json)
@@ -169,9 +169,9 @@ pub(crate) fn set(args: &SetArgs) -> Result<(), Failure> {
 /// # Errors
 /// The server cannot be asked, or has no such document.
 pub(crate) fn del(args: &DelArgs) -> Result<(), Failure> {
-    let message = Message {
+    let message = Request {
         cas: Cas(args.cas),
-        ..Message::with(Opcode::DELETE, args.key.as_bytes(), b"")
+        ..Request::with(Opcode::DELETE, args.key.as_bytes(), b"")
     };
     let answer = args.place.connect()?.document_request(&message)?;
     print_revision(&args.key, &answer, args.json)

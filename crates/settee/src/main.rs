@@ -14,10 +14,14 @@ mod exit;
 mod kv;
 mod output;
 mod promote;
+mod replicate;
 mod salvage;
 mod serve;
 mod stat;
+mod state_file;
+mod stream;
 mod tail;
+mod user;
 
 use std::process::ExitCode;
 
@@ -53,7 +57,9 @@ enum Command {
     Set(kv::SetArgs),
     Del(kv::DelArgs),
     Collections(collections::CollectionsArgs),
+    User(user::UserArgs),
     Tail(tail::TailArgs),
+    Replicate(replicate::ReplicateArgs),
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell
     ///
@@ -87,7 +93,9 @@ fn main() -> ExitCode {
         Command::Set(args) => kv::set(&args),
         Command::Del(args) => kv::del(&args),
         Command::Collections(args) => collections::run(&args),
+        Command::User(args) => user::run(&args),
         Command::Tail(args) => tail::run(&args),
+        Command::Replicate(args) => replicate::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completion { shell } => completion(shell),
         Command::CompatTable => output::print(server::compatibility_page().as_bytes()),

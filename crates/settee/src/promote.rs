@@ -1,6 +1,6 @@
 //! `settee promote`: makes the replica of a bucket the active one.
 
-use client::Message;
+use client::Request;
 use wire::Opcode;
 
 use crate::connect::ConnectArgs;
@@ -31,7 +31,7 @@ pub(crate) struct PromoteArgs {
 pub(crate) fn run(args: &PromoteArgs) -> Result<(), Failure> {
     let mut client = args.connect.connect()?;
     let how: &[u8] = if args.force { b"force" } else { b"" };
-    client.expect_success(&Message::with(Opcode::IOCTL_SET, PROMOTE, how))?;
+    client.expect_success(&Request::with(Opcode::IOCTL_SET, PROMOTE, how))?;
     output::print(b"promoted\n")
 }
 

@@ -1,6 +1,5 @@
 //! `settee salvage`: copies what can be read of a damaged data directory into a new one.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use server::{SalvageError, SalvageStep, Salvaged};
@@ -32,35 +31,32 @@ pub(crate) struct SalvageArgs {
 /// The one cannot be read or the other written, or something is lost.
 pub(crate) fn run(args: &SalvageArgs) -> Result<(), Failure> {
     crate::serve::keep_files_private();
-    let (mut text, mut whole, mut failed) = (String::new(), true, None::<String>);
-    let done = server::salvage(&args.data_dir, &args.to, &mut |step| match step {
-        SalvageStep::NodeLost(why) => {
-            whole = false;
-            writeln!(
-                text,
+    let (mut lines, mut whole, mut failed) = (Vec::new(), true, None);
+    let done = server::salvage(&args.data_dir, &args.to, &mut |step| {
+        whole &= matches!(step, SalvageStep::Bucket(_, salvaged) if salvaged.is_whole());
+        match step {
+            SalvageStep::NodeLost(why) => lines.push(format!(
                 "{why}: the copy is another node, its buckets have default settings"
-            )
-            .expect("writing to a string does not fail");
-        }
-        SalvageStep::AuthorityLost(why) => {
-            whole = false;
-            writeln!(
-                text,
+            )),
+            SalvageStep::AuthorityLost(why) => lines.push(format!(
                 "{why}: the copy makes an authority that clients do not know yet"
-            )
-            .expect("writing to a string does not fail");
-        }
-        SalvageStep::Bucket(bucket, salvaged) => {
-            whole &= salvaged.is_whole();
-            describe(bucket, salvaged, &mut text);
-        }
-        SalvageStep::BucketFailed(bucket, error) => {
-            whole = false;
-            writeln!(text, "{bucket}: not copied, or not all: {error}")
-                .expect("writing to a string does not fail");
-            failed = failed.take().or_else(|| not_damage(error));
+            )),
+            SalvageStep::UsersLost(why) => {
+                lines.push(format!(
+                    "{why}: the copy has no users but the administrator"
+                ));
+            }
+            SalvageStep::Bucket(bucket, salvaged) => lines.extend(describe(bucket, salvaged)),
+            SalvageStep::BucketFailed(bucket, error) => {
+                lines.push(format!("{bucket}: not copied, or not all: {error}"));
+                failed = failed.take().or_else(|| not_damage(error));
+            }
         }
     });
+    let text: String = lines
+        .iter()
+        .flat_map(|line| [line.as_str(), "\n"])
+        .collect();
     output::print(text.as_bytes())?;
     done.map_err(|error| Failure::new(Sysexit::Os, error.to_string()))?;
     match failed {
@@ -81,41 +77,34 @@ fn not_damage(error: &SalvageError) -> Option<String> {
     }
 }
 
-fn describe(bucket: &str, salvaged: &Salvaged, text: &mut String) {
+/// What was copied of a bucket, and what is damaged or missing, a line each.
+fn describe(bucket: &str, salvaged: &Salvaged) -> Vec<String> {
     let Salvaged { vbuckets, rows, .. } = salvaged;
-    let mut line = |line: String| {
-        text.push_str(&line);
-        text.push('\n');
-    };
-    line(format!(
-        "{bucket}: {rows} rows of {vbuckets} vBuckets copied"
-    ));
-    for (file, parts) in &salvaged.damaged {
-        line(format!(
-            "{bucket}: {}: {parts} damaged parts",
-            file.display()
-        ));
-    }
+    let mut lines = vec![format!("{rows} rows of {vbuckets} vBuckets copied")];
+    let damaged = salvaged.damaged.iter();
+    lines.extend(damaged.map(|(file, parts)| format!("{}: {parts} damaged parts", file.display())));
     if salvaged.rows_damaged > 0 {
-        line(format!("{bucket}: {} damaged rows", salvaged.rows_damaged));
+        lines.push(format!("{} damaged rows", salvaged.rows_damaged));
     }
-    for vb in &salvaged.without_record {
-        line(format!("{bucket}: {vb} had lost its record"));
-    }
+    let without_record = salvaged.without_record.iter();
+    lines.extend(without_record.map(|vb| format!("{vb} had lost its record")));
     if salvaged.manifest_lost {
-        line(format!("{bucket}: the manifest of its collections is lost"));
+        lines.push("the manifest of its collections is lost".to_owned());
     }
     if salvaged.history_left > 0 {
-        line(format!(
-            "{bucket}: its history is not copied: {} versions, the newest of each document among them",
+        lines.push(format!(
+            "its history is not copied: {} versions, the newest of each document among them",
             salvaged.history_left
         ));
     }
-    for (vb, wanted, found) in &salvaged.behind {
-        line(format!(
-            "{bucket}: {vb} had come to seqno {wanted}, {found} was found"
-        ));
-    }
+    let behind = salvaged.behind.iter();
+    lines.extend(
+        behind.map(|(vb, wanted, found)| {
+            format!("{vb} had come to seqno {wanted}, {found} was found")
+        }),
+    );
+    let lines = lines.into_iter();
+    lines.map(|line| format!("{bucket}: {line}")).collect()
 }
 
 #[cfg(test)]
@@ -134,9 +123,7 @@ mod tests {
             manifest_lost: true,
             history_left: 12,
         };
-        let mut text = String::new();
-        describe("default", &salvaged, &mut text);
-        let lines: Vec<&str> = text.lines().collect();
+        let lines = describe("default", &salvaged);
         assert_eq!(lines.len(), 7);
         assert_eq!(lines[0], "default: 7 rows of 2 vBuckets copied");
         assert_eq!(lines[1], "default: a/b: 3 damaged parts");

@@ -1,11 +1,11 @@
 //! Answers to requests for statistics.
 
-use identity::Role;
+use identity::PrivilegeSet;
 
 use crate::catalogue::{GROUPS, rows_of};
 use crate::long::{Walk, part};
 use crate::rows::Rows;
-use crate::scope::{Sink, StatError, StatScope};
+use crate::scope::{Request, Sink, StatError, StatNeeds, StatScope};
 
 /// Names of all groups, in the order of the page.
 pub fn groups() -> impl Iterator<Item = &'static str> {
@@ -18,14 +18,28 @@ pub fn keys_of(group: &str) -> Vec<String> {
     rows.map(|row| row.0).collect()
 }
 
-/// Whether a peer in this role may ask for a group; an unknown group is reported to every role.
-pub fn allows(role: Role, request: &str) -> bool {
+/// Whether clients of the memcached port may ask for a group; an unknown group is reported to them.
+pub fn is_of_memcached(request: &str) -> bool {
     let name = request.split_ascii_whitespace().next().unwrap_or("");
     let group = GROUPS.iter().find(|group| group.name == name);
-    match role {
-        Role::Admin => true,
-        Role::Memcached => group.is_none_or(|group| group.memcached),
-    }
+    group.is_none_or(|group| group.memcached)
+}
+
+/// What a request for statistics needs; `None` of an unknown group.
+pub fn needs_of(request: &str) -> Option<StatNeeds> {
+    let mut words = request.split_ascii_whitespace();
+    let name = words.next().unwrap_or("");
+    let group = GROUPS.iter().find(|group| group.name == name)?;
+    let own = name == "connections" && words.next() == Some("self");
+    let privileges = if own {
+        PrivilegeSet::EMPTY
+    } else {
+        PrivilegeSet::of(&[group.privilege()])
+    };
+    Some(StatNeeds {
+        privileges,
+        within: group.place(),
+    })
 }
 
 /// Writes the next rows of a group that may be long, from where `walk` stands; `None` for the
@@ -51,7 +65,11 @@ pub fn collect_part(
     if group.of_bucket && scope.bucket.is_none() {
         return Err(StatError::NoBucket);
     }
-    part((name, &arguments), scope, walk, &mut Rows::new(sink))
+    let request = Request {
+        group,
+        arguments: &arguments,
+    };
+    part(request, scope, walk, &mut Rows::new(sink))
 }
 
 /// Writes the rows of a group; `request` is its name and arguments, separated by spaces.

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use bucket::Hold;
 use engine::collections::{Collection, CollectionCounts, Manifest, OpenCollection, Scope};
+use identity::Privilege;
 use model::{CollectionId, ManifestUid, ScopeId, Seqno, VbId};
 use registry::ServedBucket;
 
 use super::rows::{Hex, PART_BYTES, Rows, Text};
-use super::scope::StatError;
+use super::scope::{Request, StatError, StatScope};
 use super::vbuckets::number;
 
 /// Collections that are looked at under one lock of a vBucket.
@@ -26,34 +27,26 @@ pub enum CollectionsWalk {
     },
     /// Rows about what was added up: how many items of the answer were told.
     Told { view: View, items: usize },
-    /// Rows about vBuckets: which one is next, and after which collection.
-    Details {
-        vb: u16,
-        after: Option<CollectionId>,
-    },
+    /// Rows about vBuckets: what is next.
+    Details(DetailsPosition),
 }
 
-/// Whether a group is given in parts.
-pub(super) fn is_long(group: &str) -> bool {
-    matches!(
-        group,
-        "collections"
-            | "collections-byid"
-            | "collections-details"
-            | "scopes"
-            | "scopes-byid"
-            | "scopes-details"
-    )
+/// A vBucket, and the collection of it that was told last.
+#[derive(Clone, Copy, Debug)]
+pub struct DetailsPosition {
+    vb: VbId,
+    after: Option<CollectionId>,
 }
 
 /// The next part of a group; gives where it goes on, `None` at the end.
 pub(super) fn part(
-    group: &str,
-    arguments: &[&str],
-    served: &ServedBucket,
+    request: Request<'_>,
+    scope: &StatScope<'_>,
     walk: Option<CollectionsWalk>,
     rows: &mut Rows<'_, '_>,
 ) -> Result<Option<CollectionsWalk>, StatError> {
+    let served = scope.bucket.ok_or(StatError::NoBucket)?;
+    let (group, arguments) = (request.group.name, request.arguments);
     if matches!(group, "collections-details" | "scopes-details") {
         return details(group, arguments, served, walk.as_ref(), rows);
     }
@@ -65,7 +58,9 @@ pub(super) fn part(
         _ => {
             let manifest = served.bucket.manifest();
             // Refuses what cannot be told before anything is counted.
-            items(group, arguments, &manifest)?;
+            if let Err(error) = items(group, arguments, &visible(&manifest, scope)) {
+                return Err(reason(error, items(group, arguments, &manifest), scope));
+            }
             let ids = manifest.collections().map(|(_, collection)| collection.id);
             let none = |id| CollectionCounts {
                 id,
@@ -81,10 +76,36 @@ pub(super) fn part(
         return Ok(Some(CollectionsWalk::Sums { next, sums }));
     }
     let view = View {
-        manifest: served.bucket.manifest(),
+        manifest: visible(&served.bucket.manifest(), scope),
         counts: sums,
     };
     told(group, arguments, view, 0, rows)
+}
+
+/// The manifest with what the asker may have figures of.
+fn visible(manifest: &Arc<Manifest>, scope: &StatScope<'_>) -> Arc<Manifest> {
+    if scope.access.is_none() {
+        return Arc::clone(manifest);
+    }
+    let may = |id| scope.check(Privilege::SimpleStats, id).is_ok();
+    Arc::new(manifest.only(&may))
+}
+
+/// Why items are not told that there may be: a privilege is missing where the asker may know of them.
+fn reason(
+    error: StatError,
+    all: Result<Vec<Item<'_>>, StatError>,
+    scope: &StatScope<'_>,
+) -> StatError {
+    for item in all.unwrap_or_default() {
+        if let Item::Collection(_, one) = item
+            && let Err(missing @ StatError::MissingPrivileges(_)) =
+                scope.check(Privilege::SimpleStats, one.id)
+        {
+            return missing;
+        }
+    }
+    error
 }
 
 /// Rows of the items after some that were told; gives where it goes on.
@@ -146,11 +167,11 @@ impl View {
                 ]);
                 rows.row("name", &collection.name);
             }
-            Item::Collection(scope, collection) => self.collection((scope, collection), rows),
+            Item::Collection(scope, collection) => self.collection(scope, collection, rows),
         }
     }
 
-    fn collection(&self, (scope, collection): (&Scope, &Collection), rows: &mut Rows<'_, '_>) {
+    fn collection(&self, scope: &Scope, collection: &Collection, rows: &mut Rows<'_, '_>) {
         let (id, counts) = (collection.id, self.counts(collection.id));
         rows.prefix([&Hex(scope.id.0) as &dyn Text, &":", &Hex(id.0), &":"]);
         rows.row("name", &collection.name);
@@ -300,27 +321,30 @@ fn details(
     let bucket = &served.bucket;
     let manifest = bucket.manifest();
     let (first, end) = match arguments {
-        [] => (0, bucket.vbuckets()),
+        [] => (VbId(0), bucket.vbuckets()),
         [vb] => {
-            let id = number(vb)?.0;
-            let there = bucket.with_vbucket_for(Hold::Stat, VbId(id), |_| ());
+            let id = number(vb)?;
+            let there = bucket.with_vbucket_for(Hold::Stat, id, |_| ());
             there.ok_or(StatError::NoVbucket)?;
-            (id, id.saturating_add(1))
+            (id, id.0.saturating_add(1))
         }
         _ => return Err(StatError::Argument("one vBucket at most")),
     };
-    let (mut vb, mut after) = match walk {
-        Some(&CollectionsWalk::Details { vb, after }) => (vb, after),
-        _ => (first, None),
+    let mut position = match walk {
+        Some(CollectionsWalk::Details(position)) => *position,
+        _ => DetailsPosition {
+            vb: first,
+            after: None,
+        },
     };
     let full = rows.bytes() + PART_BYTES;
-    while vb < end {
-        after = of_vbucket(group, (served, &manifest), (VbId(vb), after), rows);
-        if after.is_none() {
-            vb += 1;
+    while position.vb.0 < end {
+        position.after = of_vbucket(group, served, &manifest, position, rows);
+        if position.after.is_none() {
+            position.vb.0 += 1;
         }
-        if rows.bytes() >= full && vb < end {
-            return Ok(Some(CollectionsWalk::Details { vb, after }));
+        if rows.bytes() >= full && position.vb.0 < end {
+            return Ok(Some(CollectionsWalk::Details(position)));
         }
     }
     Ok(None)
@@ -330,10 +354,12 @@ fn details(
 /// there are more.
 fn of_vbucket(
     group: &str,
-    (served, manifest): (&ServedBucket, &Manifest),
-    (id, after): (VbId, Option<CollectionId>),
+    served: &ServedBucket,
+    manifest: &Manifest,
+    position: DetailsPosition,
     rows: &mut Rows<'_, '_>,
 ) -> Option<CollectionId> {
+    let DetailsPosition { vb: id, after } = position;
     let found = served.bucket.with_vbucket_for(Hold::Stat, id, |vbucket| {
         let lengths = after.is_none().then(|| vbucket.collection_lengths());
         let seqnos = (vbucket.manifest_uid(), vbucket.persisted_seqno());
@@ -369,7 +395,7 @@ fn of_vbucket(
             {}
             let known = named.next_if(|(_, known)| known.id == one.counts.id);
             let name = known.map(|(_, collection)| &*collection.name);
-            of_collection(one, name, (id, persisted), rows);
+            of_collection(one, name, id, persisted, rows);
         }
     }
     let more = collections.len() > COLLECTIONS_A_HOLD;
@@ -379,7 +405,8 @@ fn of_vbucket(
 fn of_collection(
     one: &OpenCollection,
     name: Option<&str>,
-    (id, persisted): (VbId, Seqno),
+    id: VbId,
+    persisted: Seqno,
     rows: &mut Rows<'_, '_>,
 ) {
     let counts = &one.counts;

@@ -61,17 +61,12 @@ pub(super) fn collect(
     rows: &mut Rows<'_, '_>,
 ) -> Result<(), StatError> {
     match (group, arguments) {
-        ("dcpagg", []) => {
-            by_prefix(":", served, rows);
-            Ok(())
-        }
-        ("dcpagg", [separator]) => {
-            by_prefix(separator, served, rows);
-            Ok(())
-        }
-        ("dcp-vbtakeover", [vb, name]) => takeover(number(vb)?, name, served, rows),
-        _ => Err(StatError::Argument("wrong number of arguments")),
+        ("dcpagg", []) => by_prefix(":", served, rows),
+        ("dcpagg", [separator]) => by_prefix(separator, served, rows),
+        ("dcp-vbtakeover", [vb, name]) => return takeover(number(vb)?, name, served, rows),
+        _ => return Err(StatError::Argument("wrong number of arguments")),
     }
+    Ok(())
 }
 
 /// Where the group `dcp` stands. The reference takes a JSON text that narrows the rows; here everything is
@@ -100,7 +95,7 @@ impl DcpWalk {
     /// The next part; where it goes on.
     pub(super) fn part(mut self, served: &ServedBucket, rows: &mut Rows<'_, '_>) -> Option<Self> {
         if let Some((producer, told)) = self.current.take() {
-            let told = streams((&producer, told), rows);
+            let told = streams(&producer, told, rows);
             if told < producer.streams.len() {
                 self.current = Some((producer, told));
             }
@@ -136,7 +131,7 @@ impl DcpWalk {
 }
 
 /// Rows of some streams behind those that were told; how many were then.
-fn streams((producer, mut told): (&ProducerFigures, usize), rows: &mut Rows<'_, '_>) -> usize {
+fn streams(producer: &ProducerFigures, mut told: usize, rows: &mut Rows<'_, '_>) -> usize {
     let full = rows.bytes() + PART_BYTES;
     for stream in producer.streams.iter().skip(told) {
         if rows.bytes() >= full {

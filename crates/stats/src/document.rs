@@ -1,13 +1,14 @@
 //! Groups about one document.
 
 use engine::{FetchKey, ObserveState, OpError};
+use identity::Privilege;
 use model::{CollectionId, Meta, VbId, VbState, collection_key};
 use storage::{KvStore as _, Want};
 
 use super::collections::{hex, named};
 use super::figures::BucketFigures;
 use super::rows::Rows;
-use super::scope::StatError;
+use super::scope::{Request, StatError, StatScope};
 use super::vbuckets::number;
 
 /// What the vBucket knows of a document.
@@ -20,19 +21,22 @@ struct DocumentFound {
 
 /// The groups `key` and `vkey`; the latter asks the store as well.
 pub(super) fn key(
-    verify: bool,
-    arguments: &[&str],
+    request: Request<'_>,
+    scope: &StatScope<'_>,
     figures: &BucketFigures<'_>,
     rows: &mut Rows<'_, '_>,
 ) -> Result<(), StatError> {
-    let (key, vb, collection) = match arguments {
+    let (key, vb, collection) = match request.arguments {
         [key, vb] => (key, vb, CollectionId::DEFAULT),
-        [key, vb, collection] => (key, vb, collection_of(collection, figures)?),
+        [key, vb, collection] => (key, vb, collection_of(collection, scope, figures)?),
         _ => {
             let needed = "a key and its vBucket are needed, and its collection if that is not the default one";
             return Err(StatError::Argument(needed));
         }
     };
+    for privilege in [Privilege::Read, Privilege::SimpleStats] {
+        scope.check(privilege, collection)?;
+    }
     let key = collection_key(collection, key.as_bytes());
     if key.len() > model::KEY_BYTES_MAX {
         return Err(StatError::Argument("the key is too long"));
@@ -46,21 +50,30 @@ pub(super) fn key(
     rows.row("key_seqno", found.meta.seqno);
     rows.row("key_vb_state", found.state.name());
     rows.row("key_is_resident", found.resident);
-    if verify {
+    if request.group.name == "vkey" {
         rows.row("key_valid", validity(&key, vb, &found, figures));
     }
     Ok(())
 }
 
 /// A collection as `scope.collection`, or by its id as `0x8`.
-fn collection_of(word: &str, figures: &BucketFigures<'_>) -> Result<CollectionId, StatError> {
+fn collection_of(
+    word: &str,
+    scope: &StatScope<'_>,
+    figures: &BucketFigures<'_>,
+) -> Result<CollectionId, StatError> {
     let manifest = figures.served.bucket.manifest();
     if !word.contains('.') && word.starts_with("0x") {
         let found = manifest.collection(CollectionId(hex(word)?));
         let (_, collection) = found.ok_or(StatError::UnknownCollection)?;
         return Ok(collection.id);
     }
-    Ok(named(&manifest, word)?.1.id)
+    let (of, collection) = named(&manifest, word)?;
+    let hidden = |id| scope.check(Privilege::Read, id) == Err(StatError::UnknownCollection);
+    if of.collections.iter().all(|one| hidden(one.id)) {
+        return Err(StatError::UnknownScope);
+    }
+    Ok(collection.id)
 }
 
 fn find(key: &[u8], vb: VbId, figures: &BucketFigures<'_>) -> Result<DocumentFound, StatError> {

@@ -1,75 +1,31 @@
 //! What statistics are computed from: one look at the node, at a bucket, at a vBucket.
 
 use std::cell::OnceCell;
+use std::ops::Deref;
 
-use bucket::{Counters, Hold, WarmupStage};
+use bucket::{Bucket, Hold, WarmupStage};
 use engine::{CheckpointStats, CursorStats, DurabilityStats, HashStats, VBucket, VbStats};
 use model::{FailoverEntry, Now, VbId, VbState, VbUuid};
 use registry::timings::{Answer, Merged, Timings};
-use registry::{Registry, ServedBucket};
+use registry::{Registry, ServedBucket, Store};
 use storage::{DiskUsage, HistoryKept, KvStore as _, Upkeep};
 use wire::{CasRule, Family, OpcodeInfo, Status};
 
-/// Kinds of commands that are counted together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
-    Get,
-    Set,
-    CasSet,
-    Delete,
-    Increment,
-    Decrement,
-    Lock,
-    SubdocLookup,
-    SubdocMutation,
-    /// Everything that looks a document up.
-    Lookup,
-    /// Everything that changes a document.
-    Mutation,
-}
-
-impl Class {
-    fn holds(self, info: &OpcodeInfo) -> bool {
-        let family = info.family;
-        match self {
-            Self::Get => family == Family::Get,
-            Self::Set => family == Family::Set,
-            // Those that are refused with a conflict only because of their CAS.
-            Self::CasSet => {
-                info.cas == CasRule::Any && matches!(family, Family::Set | Family::Delete)
-            }
-            Self::Delete => family == Family::Delete,
-            Self::Increment => family == Family::Increment,
-            Self::Decrement => family == Family::Decrement,
-            Self::Lock => family == Family::Lock,
-            Self::SubdocLookup => family == Family::SubdocLookup,
-            Self::SubdocMutation => family == Family::SubdocMutation,
-            Self::Lookup => matches!(family, Family::Get | Family::Lock | Family::Meta),
-            Self::Mutation => matches!(
-                family,
-                Family::Set
-                    | Family::Delete
-                    | Family::Increment
-                    | Family::Decrement
-                    | Family::Touch
-            ),
-        }
-    }
-
-    pub(super) fn opcodes(self) -> impl Iterator<Item = u8> {
-        let rows = OpcodeInfo::all().iter();
-        rows.filter(move |info| self.holds(info))
-            .map(|info| info.opcode.0)
-    }
-}
+/// Commands that look a document up.
+pub(super) const LOOKUPS: &[Family] = &[Family::Get, Family::Lock, Family::Meta];
+/// Commands that change a document.
+pub(super) const MUTATIONS: &[Family] = &[
+    Family::Set,
+    Family::Delete,
+    Family::Increment,
+    Family::Decrement,
+    Family::Touch,
+];
 
 /// One look at the node.
 pub(super) struct NodeFigures<'a> {
     pub(super) node: &'a Registry,
     pub(super) now: Now,
-    pub(super) connections: (usize, u64, u64),
-    pub(super) connections_max: usize,
-    pub(super) logins: (u64, u64),
 }
 
 impl<'a> NodeFigures<'a> {
@@ -77,9 +33,6 @@ impl<'a> NodeFigures<'a> {
         Self {
             node,
             now: node.clock.now(),
-            connections: node.connections.counts(),
-            connections_max: node.connections.max(),
-            logins: node.counters.auth(),
         }
     }
 
@@ -88,19 +41,27 @@ impl<'a> NodeFigures<'a> {
         Merged::of(workers(self.node), opcode)
     }
 
-    /// Commands of a class.
-    pub(super) fn commands(&self, class: Class) -> u64 {
-        class.opcodes().map(|op| self.merged(op).total()).sum()
+    /// Commands of some families.
+    pub(super) fn commands(&self, families: &[Family]) -> u64 {
+        let opcodes = opcodes(|info| families.contains(&info.family));
+        opcodes.map(|opcode| self.merged(opcode).total()).sum()
     }
 
-    /// Commands of a class that got this answer.
-    pub(super) fn answers(&self, class: Class, answer: Answer) -> u64 {
-        let of = |opcode| -> u64 {
-            workers(self.node)
-                .map(|timings| timings.answers(opcode, answer))
-                .sum()
-        };
-        class.opcodes().map(of).sum()
+    /// Commands of some families that got this answer.
+    pub(super) fn answers(&self, families: &[Family], answer: Answer) -> u64 {
+        self.answered(answer, |info| families.contains(&info.family))
+    }
+
+    /// Changes that were refused because of their CAS: other commands get the answer for other reasons.
+    pub(super) fn cas_conflicts(&self) -> u64 {
+        self.answered(Answer::Conflict, |info| {
+            info.cas == CasRule::Any && matches!(info.family, Family::Set | Family::Delete)
+        })
+    }
+
+    fn answered(&self, answer: Answer, of: impl Fn(&OpcodeInfo) -> bool) -> u64 {
+        let count = |opcode| workers(self.node).map(move |one| one.answers(opcode, answer));
+        opcodes(of).flat_map(count).sum()
     }
 
     /// Responses with this status.
@@ -126,6 +87,13 @@ impl<'a> NodeFigures<'a> {
     }
 }
 
+/// The opcodes for which a condition holds.
+fn opcodes(holds: impl Fn(&OpcodeInfo) -> bool) -> impl Iterator<Item = u8> {
+    let rows = OpcodeInfo::all().iter();
+    rows.filter(move |info| holds(info))
+        .map(|info| info.opcode.0)
+}
+
 /// What every worker recorded.
 pub(super) fn workers(node: &Registry) -> impl Iterator<Item = &Timings> {
     node.timings.iter().map(|timings| -> &Timings { timings })
@@ -142,7 +110,7 @@ pub(super) struct StateSums {
 impl StateSums {
     fn add(&mut self, stats: &VbStats, checkpoints: &CheckpointStats) {
         self.vbuckets += 1;
-        add_stats(&mut self.stats, stats);
+        self.stats += *stats;
         let sum = &mut self.checkpoints;
         sum.checkpoints += checkpoints.checkpoints;
         sum.segments += checkpoints.segments;
@@ -155,12 +123,6 @@ impl StateSums {
         sum.deduplicated += checkpoints.deduplicated;
         sum.removed += checkpoints.removed;
         sum.expelled += checkpoints.expelled;
-    }
-
-    fn merge(&mut self, other: &Self) {
-        let vbuckets = self.vbuckets + other.vbuckets;
-        self.add(&other.stats, &other.checkpoints);
-        self.vbuckets = vbuckets;
     }
 
     /// Share of the documents whose value is in memory, whole percent.
@@ -182,32 +144,6 @@ pub(super) fn drained(checkpoints: &CheckpointStats) -> u64 {
     checkpoints
         .next_position
         .saturating_sub(checkpoints.deduplicated + checkpoints.dirty_items)
-}
-
-fn add_stats(sum: &mut VbStats, stats: &VbStats) {
-    sum.items += stats.items;
-    sum.tombstones += stats.tombstones;
-    sum.non_resident += stats.non_resident;
-    sum.memory_bytes += stats.memory_bytes;
-    sum.document_bytes += stats.document_bytes;
-    sum.checkpoint_document_bytes += stats.checkpoint_document_bytes;
-    sum.slot_bytes += stats.slot_bytes;
-    sum.table_bytes += stats.table_bytes;
-    sum.dirty_items += stats.dirty_items;
-    sum.dirty_bytes += stats.dirty_bytes;
-    sum.locks += stats.locks;
-    sum.ops_get += stats.ops_get;
-    sum.ops_create += stats.ops_create;
-    sum.ops_update += stats.ops_update;
-    sum.ops_delete += stats.ops_delete;
-    sum.expired += stats.expired;
-    sum.evicted += stats.evicted;
-    sum.fetches += stats.fetches;
-    sum.deduplicated += stats.deduplicated;
-    sum.prepares += stats.prepares;
-    sum.sync_accepted += stats.sync_accepted;
-    sum.sync_committed += stats.sync_committed;
-    sum.sync_aborted += stats.sync_aborted;
 }
 
 /// Sums over all vBuckets of a bucket. One pass, one lock at a time, O(1) under each.
@@ -237,11 +173,19 @@ impl Sums {
                 VbState::Dead => &mut sums.dead,
             };
             sum.add(&stats, &checkpoints);
-        }
-        for part in [&sums.active, &sums.replica, &sums.pending, &sums.dead] {
-            sums.all.merge(part);
+            sums.all.add(&stats, &checkpoints);
         }
         sums
+    }
+
+    /// The sums of each state, with its name.
+    pub(super) fn states(&self) -> [(&'static str, &StateSums); 4] {
+        [
+            (VbState::Active.name(), &self.active),
+            (VbState::Replica.name(), &self.replica),
+            (VbState::Pending.name(), &self.pending),
+            (VbState::Dead.name(), &self.dead),
+        ]
     }
 }
 
@@ -251,6 +195,14 @@ pub(super) struct BucketFigures<'a> {
     pub(super) served: &'a ServedBucket,
     sums: OnceCell<Sums>,
     disk: OnceCell<DiskUsage>,
+}
+
+impl Deref for BucketFigures<'_> {
+    type Target = Bucket<Store>;
+
+    fn deref(&self) -> &Bucket<Store> {
+        &self.served.bucket
+    }
 }
 
 impl<'a> BucketFigures<'a> {
@@ -268,31 +220,36 @@ impl<'a> BucketFigures<'a> {
         self.sums.get_or_init(|| Sums::of(self.served))
     }
 
+    /// Sums of the figures of all vBuckets.
+    pub(super) fn totals(&self) -> &VbStats {
+        &self.sums().all.stats
+    }
+
+    /// Sums of the checkpoints of all vBuckets.
+    pub(super) fn checkpoints(&self) -> &CheckpointStats {
+        &self.sums().all.checkpoints
+    }
+
     /// Bytes of the store; zeros while it cannot tell.
     pub(super) fn disk(&self) -> DiskUsage {
         *self
             .disk
-            .get_or_init(|| self.served.bucket.store().disk_usage().unwrap_or_default())
+            .get_or_init(|| self.store().disk_usage().unwrap_or_default())
     }
 
     /// What the store did in the background.
     pub(super) fn upkeep(&self) -> Upkeep {
-        self.served.bucket.store().upkeep()
-    }
-
-    /// One of the workers' totals.
-    pub(super) fn counter(&self, of: fn(&Counters) -> &std::sync::atomic::AtomicU64) -> u64 {
-        Counters::read(of(self.served.bucket.counters()))
+        self.store().upkeep()
     }
 
     /// Whether data operations are let in.
     pub(super) fn is_warm(&self) -> bool {
-        self.served.bucket.warmup().stage() == WarmupStage::Done
+        self.warmup().stage() == WarmupStage::Done
     }
 
     /// Whether documents survive a restart.
     pub(super) fn is_durable(&self) -> bool {
-        matches!(self.served.bucket.store(), registry::Store::Disk(_))
+        matches!(self.store(), Store::Disk(_))
     }
 }
 

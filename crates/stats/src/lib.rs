@@ -35,7 +35,7 @@ mod vbuckets;
 mod whole;
 
 pub use catalogue::stats_page;
-pub use collect::{allows, collect, collect_part, groups, keys_of};
+pub use collect::{collect, collect_part, groups, is_of_memcached, keys_of, needs_of};
 pub use long::Walk;
 pub use metrics::metrics;
-pub use scope::{Sink, StatError, StatScope};
+pub use scope::{Sink, StatAccess, StatError, StatNeeds, StatPlace, StatScope};

@@ -1,5 +1,7 @@
 //! Rows of the catalogue, told.
 
+use model::VbState;
+
 use crate::catalogue::{BucketRow, NODE, NodeRow, STATES, bucket_rows as all_bucket_rows};
 use crate::figures::{BucketFigures, NodeFigures};
 use crate::rows::Rows;
@@ -20,15 +22,10 @@ pub(crate) fn node_rows(group: &str, figures: &NodeFigures<'_>, rows: &mut Rows<
     }
 }
 
-/// Rows of all vBuckets by their state.
+/// Rows of all vBuckets by their state, but for dead ones.
 pub(crate) fn state_rows(figures: &BucketFigures<'_>, rows: &mut Rows<'_, '_>) {
-    let sums = figures.sums();
-    let states = [
-        ("active", &sums.active),
-        ("replica", &sums.replica),
-        ("pending", &sums.pending),
-    ];
-    for (state, sums) in states {
+    let states = figures.sums().states().into_iter();
+    for (state, sums) in states.filter(|(state, _)| *state != VbState::Dead.name()) {
         rows.prefix(format_args!("vb_{state}_"));
         for row in STATES {
             rows.value(row.about.name, &(row.value)(sums));

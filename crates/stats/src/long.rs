@@ -1,10 +1,8 @@
 //! Long groups, told in parts: between two of them others have their turn.
 
-use storage::DiskUsage;
-
 use super::figures::BucketFigures;
 use super::rows::Rows;
-use super::scope::{StatError, StatScope};
+use super::scope::{Request, StatError, StatScope};
 use super::vbuckets::{self, Shares};
 use super::whole::whole;
 use super::{collections, dcp, node, replication};
@@ -30,55 +28,61 @@ pub enum Walk {
 ///
 /// Cost: [`super::rows::PART_BYTES`] of rows, or figures of some vBuckets.
 pub(super) fn part(
-    (name, arguments): (&str, &[&str]),
+    request: Request<'_>,
     scope: &StatScope<'_>,
     walk: Option<Walk>,
     rows: &mut Rows<'_, '_>,
 ) -> Result<Option<Walk>, StatError> {
-    if (name, arguments) == ("connections", &[]) {
-        let after = match walk {
-            Some(Walk::Connections(id)) => id,
-            _ => 0,
-        };
-        return Ok(node::some_connections(after, scope, rows).map(Walk::Connections));
-    }
-    let Some(served) = scope.bucket else {
-        return whole((name, arguments), scope, rows).map(|()| None);
-    };
-    match (name, arguments) {
-        (name, arguments) if collections::is_long(name) => {
+    let (name, arguments) = (request.group.name, request.arguments);
+    let next = match (name, arguments, scope.bucket) {
+        ("connections", [], _) => {
+            let after = match walk {
+                Some(Walk::Connections(id)) => id,
+                _ => 0,
+            };
+            node::some_connections(after, scope, rows).map(Walk::Connections)
+        }
+        (
+            "collections"
+            | "collections-byid"
+            | "collections-details"
+            | "scopes"
+            | "scopes-byid"
+            | "scopes-details",
+            _,
+            Some(_),
+        ) => {
             let walk = match walk {
                 Some(Walk::Collections(walk)) => Some(walk),
                 _ => None,
             };
-            let next = collections::part(name, arguments, served, walk, rows)?;
-            Ok(next.map(Walk::Collections))
+            collections::part(request, scope, walk, rows)?.map(Walk::Collections)
         }
-        ("diskinfo", ["detail"]) => {
+        ("diskinfo", ["detail"], Some(served)) => {
             let shares = match walk {
                 Some(Walk::Disk(shares)) => shares,
-                _ => Shares::new(usage(scope)),
+                _ => Shares::new(BucketFigures::of(scope.node, served).disk()),
             };
-            Ok(vbuckets::disk(shares, served, rows).map(Walk::Disk))
+            vbuckets::disk(shares, served, rows).map(Walk::Disk)
         }
-        ("replication", _) => {
+        ("replication", _, Some(served)) => {
             let next = if let Some(Walk::VBuckets(next)) = walk {
                 replication::part(served, next, rows)
             } else {
                 replication::totals(served, rows);
                 Some(0)
             };
-            Ok(next.map(Walk::VBuckets))
+            next.map(Walk::VBuckets)
         }
-        ("dcp", _) => {
+        ("dcp", _, Some(served)) => {
             let walk = match walk {
                 Some(Walk::Dcp(walk)) => *walk,
                 _ => dcp::DcpWalk::new(served),
             };
             let next = walk.part(served, rows);
-            Ok(next.map(|walk| Walk::Dcp(Box::new(walk))))
+            next.map(|walk| Walk::Dcp(Box::new(walk)))
         }
-        (name, arguments) if vbuckets::is_group(name) => {
+        (name, _, Some(served)) if vbuckets::is_group(name) => {
             let first = match walk {
                 Some(Walk::VBuckets(next)) => next,
                 _ => 0,
@@ -88,17 +92,12 @@ pub(super) fn part(
                 ("hash", [_, ..]) => return Err(StatError::UnknownGroup),
                 (_, arguments) => arguments,
             };
-            let next = vbuckets::part(name, arguments, (served, first), rows)?;
-            Ok(next.map(Walk::VBuckets))
+            vbuckets::part(name, arguments, served, first, rows)?.map(Walk::VBuckets)
         }
-        _ => whole((name, arguments), scope, rows).map(|()| None),
-    }
-}
-
-/// What the bucket takes on disk.
-fn usage(scope: &StatScope<'_>) -> DiskUsage {
-    let figures = scope
-        .bucket
-        .map(|served| BucketFigures::of(scope.node, served));
-    figures.map_or_else(DiskUsage::default, |figures| figures.disk())
+        _ => {
+            whole(request, scope, rows)?;
+            None
+        }
+    };
+    Ok(next)
 }

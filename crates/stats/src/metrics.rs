@@ -50,14 +50,7 @@ pub fn metrics(node: &Registry) -> String {
     for row in STATES.iter().filter(|row| row.metric.is_some()) {
         let mut values = Vec::new();
         for bucket in &buckets {
-            let sums = bucket.sums();
-            let states = [
-                ("active", &sums.active),
-                ("replica", &sums.replica),
-                ("pending", &sums.pending),
-                ("dead", &sums.dead),
-            ];
-            values.extend(states.map(|(state, sums)| {
+            values.extend(bucket.sums().states().map(|(state, sums)| {
                 let labels = vec![label(bucket), ("state", state.to_owned())];
                 (labels, (row.value)(sums))
             }));
@@ -91,21 +84,23 @@ fn register<F>(registry: &mut Metrics, row: &Row<F>, values: &[(Labels, Value)])
             for (labels, value) in values {
                 family.get_or_create(labels).inc_by(number(value));
             }
-            with_unit(registry, (name, help, unit), family);
+            with_unit(registry, name, help, unit, family);
         }
         Metric::Gauge(_) => {
             let family = Family::<Labels, Gauge<f64, AtomicU64>>::default();
             for (labels, value) in values {
                 family.get_or_create(labels).set(number(value));
             }
-            with_unit(registry, (name, help, unit), family);
+            with_unit(registry, name, help, unit, family);
         }
     }
 }
 
 fn with_unit(
     registry: &mut Metrics,
-    (name, help, unit): (&str, &str, Option<MetricUnit>),
+    name: &str,
+    help: &str,
+    unit: Option<MetricUnit>,
     metric: impl Collected,
 ) {
     match unit {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bucket::{Counters, WarmupStage};
+use bucket::{Counters, HistogramBucket, WarmupStage};
 use registry::timings::{Merged, Timings};
 use registry::{BucketKind, Registry, ServedBucket};
 use serde_json::{Value, json};
@@ -12,20 +12,19 @@ use wire::{Opcode, Status};
 use super::figures::{NodeFigures, workers};
 use super::listed::node_rows;
 use super::rows::Rows;
-use super::scope::{StatError, StatScope};
+use super::scope::{Request, StatError, StatScope};
 
 /// Looks at a clock that are timed together.
 const LOOKS: u64 = 64;
 
 /// A group that needs no bucket.
 pub(super) fn collect(
-    group: &str,
-    arguments: &[&str],
+    request: Request<'_>,
     scope: &StatScope<'_>,
     rows: &mut Rows<'_, '_>,
 ) -> Result<(), StatError> {
-    let node = scope.node;
-    match (group, arguments) {
+    let (node, group) = (scope.node, request.group.name);
+    match (group, request.arguments) {
         ("connections", ["self"]) => {
             let asks = scope.connection.ok_or(StatError::UnknownGroup)?;
             connection(asks, scope, rows);
@@ -43,6 +42,7 @@ pub(super) fn collect(
                 rows.row(format_args!("worker_{index}:commands"), timings.total());
             }
         }
+        ("audit", []) => node_rows(group, &NodeFigures::of(node), rows),
         ("clocks", []) => clocks(node, rows),
         ("responses", []) => responses(node, false, rows),
         ("responses", ["all"]) => responses(node, true, rows),
@@ -147,8 +147,8 @@ pub(super) fn commit_timings(served: &ServedBucket, rows: &mut Rows<'_, '_>) {
     if let Some(mean_us) = took_us.checked_div(commits) {
         rows.row("disk_commit_mean", mean_us);
     }
-    for (low_us, high_us, count) in counters.commit_times.steps() {
-        rows.row(format_args!("disk_commit_{low_us},{high_us}"), count);
+    for HistogramBucket { low, high, count } in counters.commit_times_us.powers_of_two() {
+        rows.row(format_args!("disk_commit_{low},{}", high + 1), count);
     }
 }
 

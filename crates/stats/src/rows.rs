@@ -1,6 +1,7 @@
 //! Writing rows: keys and values are put together in two buffers that are used again.
 
 use std::fmt::{Arguments, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::{Seqno, VbId};
 
@@ -146,6 +147,12 @@ pub(crate) enum Value {
 impl From<u64> for Value {
     fn from(number: u64) -> Self {
         Self::Number(number)
+    }
+}
+
+impl From<&AtomicU64> for Value {
+    fn from(counter: &AtomicU64) -> Self {
+        Self::Number(counter.load(Ordering::Relaxed))
     }
 }
 

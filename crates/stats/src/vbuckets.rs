@@ -36,7 +36,8 @@ pub(super) fn is_group(name: &str) -> bool {
 pub(super) fn part(
     group: &str,
     arguments: &[&str],
-    (served, first): (&ServedBucket, u16),
+    served: &ServedBucket,
+    first: u16,
     rows: &mut Rows<'_, '_>,
 ) -> Result<Option<u16>, StatError> {
     let selected = rows_of(group);

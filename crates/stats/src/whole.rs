@@ -1,63 +1,50 @@
 //! Groups that are told at once.
 
-use registry::{Registry, ServedBucket};
+use registry::ServedBucket;
 
-use crate::catalogue::GROUPS;
 use crate::figures::{BucketFigures, NodeFigures};
 use crate::listed::{bucket_rows, node_rows, state_rows};
 use crate::rows::Rows;
-use crate::scope::{StatError, StatScope};
+use crate::scope::{Request, StatError, StatScope};
 use crate::{collections, dcp, document, node, scans};
 
 /// All rows of a short group.
 pub(crate) fn whole(
-    (name, arguments): (&str, &[&str]),
+    request: Request<'_>,
     scope: &StatScope<'_>,
     rows: &mut Rows<'_, '_>,
 ) -> Result<(), StatError> {
-    let of_bucket = GROUPS
-        .iter()
-        .any(|group| group.name == name && group.of_bucket);
     match scope.bucket {
-        Some(served) if of_bucket => bucket_group(name, arguments, (scope.node, served), rows),
-        _ => node::collect(name, arguments, scope, rows),
+        Some(served) if request.group.of_bucket => bucket_group(request, scope, served, rows),
+        _ => node::collect(request, scope, rows),
     }
 }
 
 fn bucket_group(
-    name: &str,
-    arguments: &[&str],
-    (node, served): (&Registry, &ServedBucket),
+    request: Request<'_>,
+    scope: &StatScope<'_>,
+    served: &ServedBucket,
     rows: &mut Rows<'_, '_>,
 ) -> Result<(), StatError> {
-    let figures = BucketFigures::of(node, served);
-    match name {
-        "" => {
+    let (name, arguments) = (request.group.name, request.arguments);
+    let registry = scope.node;
+    let figures = BucketFigures::of(registry, served);
+    match (name, arguments) {
+        ("", _) => {
             bucket_rows(name, &figures, rows);
             state_rows(&figures, rows);
-            node_rows(name, &NodeFigures::of(node), rows);
-            Ok(())
+            node_rows(name, &NodeFigures::of(registry), rows);
         }
-        "timings" => {
-            node::timings(node, rows);
+        ("timings", _) => {
+            node::timings(registry, rows);
             node::commit_timings(served, rows);
-            Ok(())
         }
-        "manifest" => collections::manifest(arguments, served, rows),
-        "range-scans" => scans::collect(arguments, served, rows),
-        "key" | "vkey" => document::key(name == "vkey", arguments, &figures, rows),
-        "diskinfo" => match arguments {
-            [] => {
-                bucket_rows(name, &figures, rows);
-                Ok(())
-            }
-            _ => Err(StatError::UnknownGroup),
-        },
-        "memory" | "locks" | "warmup" | "config" | "workload" | "uuid" => {
-            bucket_rows(name, &figures, rows);
-            Ok(())
-        }
-        "dcpagg" | "dcp-vbtakeover" => dcp::collect(name, arguments, served, rows),
-        _ => Err(StatError::UnknownGroup),
+        ("manifest", _) => return collections::manifest(arguments, served, rows),
+        ("range-scans", _) => return scans::collect(arguments, served, rows),
+        ("key" | "vkey", _) => return document::key(request, scope, &figures, rows),
+        ("dcpagg" | "dcp-vbtakeover", _) => return dcp::collect(name, arguments, served, rows),
+        ("diskinfo", [_, ..]) => return Err(StatError::UnknownGroup),
+        _ => bucket_rows(name, &figures, rows),
     }
+    Ok(())
 }

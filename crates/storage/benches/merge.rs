@@ -17,10 +17,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use model::{
-    Cas, Document, FailoverEntry, FailoverLog, Meta, Seqno, SnapshotRange, VbId, VbRecord, VbState,
-    VbUuid,
-};
+use model::{Cas, Document, FailoverEntry, Meta, Seqno, VbId, VbRecord, VbState, VbUuid};
 use storage::{DiskOptions, DiskStore, KvStore, VbBatch};
 
 const RUNS: usize = 15;
@@ -29,25 +26,11 @@ const VBUCKETS: usize = 64;
 const REPLACED_AFTER: usize = 4;
 
 fn record(high: Seqno) -> VbRecord {
-    VbRecord {
-        state: VbState::Active,
-        high_seqno: high,
-        purge_seqno: Seqno::ZERO,
-        snapshot: SnapshotRange {
-            start: high,
-            end: high,
-        },
-        high_prepared: Seqno::ZERO,
-        high_completed: Seqno::ZERO,
-        max_cas: Cas(high.0),
-        max_deleted_rev: 0,
-        failover_log: FailoverLog::new(FailoverEntry {
-            uuid: VbUuid(1),
-            seqno: Seqno::ZERO,
-        }),
-        topology: String::new(),
-        term: 0,
-    }
+    let first = FailoverEntry {
+        uuid: VbUuid(1),
+        seqno: high,
+    };
+    VbRecord::new(VbState::Active, first)
 }
 
 /// The `run`th run: in each vBucket `count` documents anew, and the end of those that they replace.

@@ -9,10 +9,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use model::{
-    Cas, Document, FailoverEntry, FailoverLog, Meta, Seqno, SnapshotRange, VbId, VbRecord, VbState,
-    VbUuid,
-};
+use model::{Cas, Document, FailoverEntry, Meta, Seqno, VbId, VbRecord, VbState, VbUuid};
 use storage::{DiskOptions, DiskStore, KvStore, VbBatch};
 
 fn open(path: &Path) -> DiskStore {
@@ -22,25 +19,11 @@ fn open(path: &Path) -> DiskStore {
 }
 
 fn record(high: u64) -> VbRecord {
-    VbRecord {
-        state: VbState::Active,
-        high_seqno: Seqno(high),
-        purge_seqno: Seqno::ZERO,
-        snapshot: SnapshotRange {
-            start: Seqno(high),
-            end: Seqno(high),
-        },
-        high_prepared: Seqno::ZERO,
-        high_completed: Seqno::ZERO,
-        max_cas: Cas(high),
-        max_deleted_rev: 0,
-        failover_log: FailoverLog::new(FailoverEntry {
-            uuid: VbUuid(1),
-            seqno: Seqno::ZERO,
-        }),
-        topology: String::new(),
-        term: 0,
-    }
+    let first = FailoverEntry {
+        uuid: VbUuid(1),
+        seqno: Seqno(high),
+    };
+    VbRecord::new(VbState::Active, first)
 }
 
 /// `count` documents, of which the stored ones of the round before are superseded.

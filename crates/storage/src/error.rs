@@ -25,7 +25,6 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Whether a commit that failed so may succeed later, in the same process.
-    #[must_use]
     pub fn may_pass(self) -> bool {
         matches!(self, Self::NoSpace | Self::Io)
     }
@@ -60,7 +59,6 @@ pub struct StoreError {
 
 impl StoreError {
     /// An error without a vBucket and without a cause.
-    #[must_use]
     pub fn new(kind: ErrorKind, during: &'static str) -> Self {
         Self {
             kind,
@@ -104,7 +102,7 @@ impl fmt::Display for StoreError {
 // chain would print them twice.
 impl Error for StoreError {}
 
-/// A message of somebody else, without its line ends.
+/// A message of another layer, without its line ends.
 pub(crate) fn one_line(message: &impl fmt::Display) -> String {
     message
         .to_string()

@@ -1,4 +1,4 @@
-//! A store that fails when told to, for tests of those who use one.
+//! A store that fails when told to, for tests of its callers.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -9,6 +9,68 @@ use crate::port::{
     CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, Upkeep, VbBatch, Want,
 };
 use crate::{ErrorKind, HistoryKept, HistoryLimits, StoreError};
+
+/// The methods of a [`KvStore`] in front of another one, its field `inner`, which hand on: all but `commit`, `fetch` and `close`.
+#[macro_export]
+macro_rules! hand_on {
+    () => {
+        fn load(&self) -> Result<Vec<$crate::LoadedVb>, $crate::StoreError> {
+            self.inner.load()
+        }
+
+        fn snapshot(
+            &self,
+            vb: ::model::VbId,
+        ) -> Result<Box<dyn $crate::Snapshot>, $crate::StoreError> {
+            self.inner.snapshot(vb)
+        }
+
+        fn rollback(
+            &self,
+            vb: ::model::VbId,
+            to: ::model::Seqno,
+        ) -> Result<::model::VbRecord, $crate::StoreError> {
+            self.inner.rollback(vb, to)
+        }
+
+        fn compact(
+            &self,
+            vb: ::model::VbId,
+            keep: &mut dyn FnMut(&::model::Meta, &[u8]) -> $crate::Keep,
+        ) -> Result<$crate::Compacted, $crate::StoreError> {
+            self.inner.compact(vb, keep)
+        }
+
+        fn trim_history(
+            &self,
+            vb: ::model::VbId,
+            limits: $crate::HistoryLimits,
+            dead: &mut dyn FnMut(&::model::Meta, &[u8]) -> bool,
+        ) -> Result<$crate::HistoryKept, $crate::StoreError> {
+            self.inner.trim_history(vb, limits, dead)
+        }
+
+        fn may_have_history(&self) -> Result<bool, $crate::StoreError> {
+            self.inner.may_have_history()
+        }
+
+        fn remove(&self, vbs: &[::model::VbId]) -> Result<(), $crate::StoreError> {
+            self.inner.remove(vbs)
+        }
+
+        fn manifest(&self) -> Result<Option<Vec<u8>>, $crate::StoreError> {
+            self.inner.manifest()
+        }
+
+        fn set_manifest(&self, text: &[u8]) -> Result<(), $crate::StoreError> {
+            self.inner.set_manifest(text)
+        }
+
+        fn disk_usage(&self) -> Result<$crate::DiskUsage, $crate::StoreError> {
+            self.inner.disk_usage()
+        }
+    };
+}
 
 /// How a commit fails. Nothing of it reaches the store behind, but for `Unanswered`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +99,6 @@ pub struct FaultyStore<S> {
 
 impl<S: KvStore> FaultyStore<S> {
     /// A wrapper without faults yet.
-    #[must_use]
     pub fn new(inner: S) -> Self {
         Self {
             inner,
@@ -48,11 +109,6 @@ impl<S: KvStore> FaultyStore<S> {
             unreadable: AtomicBool::new(false),
             damaged: Mutex::default(),
         }
-    }
-
-    /// The store behind.
-    pub fn inner(&self) -> &S {
-        &self.inner
     }
 
     /// How many commits were tried.

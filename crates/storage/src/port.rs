@@ -240,7 +240,7 @@ pub trait Snapshot: Send + Sync {
     }
 }
 
-/// Who looks at rows.
+/// What looks at rows.
 pub type RowLooker<'f> = dyn FnMut(LookedAt<'_>) -> Result<ControlFlow<()>, StoreError> + 'f;
 
 /// A row that is looked at.
@@ -300,7 +300,7 @@ pub enum Change<'a> {
         document: &'a Document,
         /// Seqno of the stored row of the same key, which goes; zero when there is none.
         ///
-        /// It must be right: a row that nobody names stays for good, and shows up in scans.
+        /// It must be right: a row that no change names stays for good, and shows up in scans.
         supersedes: Seqno,
     },
     /// The row of this seqno goes, without a tombstone.
@@ -379,7 +379,7 @@ pub enum Keep {
     Keep,
     /// It goes. If it is a tombstone, the purge seqno tells.
     Drop,
-    /// It goes, and nobody misses it: the purge seqno stays.
+    /// It goes, and no reader misses it: the purge seqno stays.
     Erase,
 }
 

@@ -1,5 +1,7 @@
 //! What the bytes of a value are: JSON, Snappy, or neither.
 
+use std::borrow::Cow;
+
 use engine::Codec;
 use model::Datatype;
 use serde::de::IgnoredAny;
@@ -46,6 +48,17 @@ pub fn inflate_stored(value: &[u8]) -> Result<Vec<u8>, InflateError> {
 /// How long the plain form of a compressed value says it is; 0 where that cannot be read.
 pub fn inflated_bytes(value: &[u8]) -> usize {
     snap::raw::decompress_len(value).unwrap_or(0)
+}
+
+/// The plain form of a document's value, or a part of it, and its datatype. A damaged one stays as it is.
+pub fn inflated(value: Cow<'_, [u8]>, datatype: Datatype) -> (Cow<'_, [u8]>, Datatype) {
+    if !datatype.contains(Datatype::SNAPPY) {
+        return (value, datatype);
+    }
+    match inflate_stored(&value) {
+        Ok(plain) => (Cow::Owned(plain), datatype.without(Datatype::SNAPPY)),
+        Err(_) => (value, datatype),
+    }
 }
 
 fn inflate_up_to(value: &[u8], bytes_max: usize) -> Result<Vec<u8>, InflateError> {

@@ -7,5 +7,5 @@ pub mod subdoc;
 
 pub use bytes::{
     InflateError, SYSTEM_BYTES_MAX, Stored, VALUE_BYTES_MAX, Values, inflate, inflate_stored,
-    inflated_bytes, is_json, to_store,
+    inflated, inflated_bytes, is_json, to_store,
 };

@@ -2,8 +2,10 @@
 //!
 //! Each takes any bytes and asserts what must hold of them.
 
+use crate::message::OTHER_COMMAND;
 use crate::push::ClusterMapNotification;
-use crate::{Decoded, Envelope, Frame, Limits, Request, RequestInfos, Response, decode};
+use crate::text::{TextDecoded, TextPlace, decode_text};
+use crate::{Decoded, Envelope, Frame, Limits, Malformed, Message, RequestInfos, Response, decode};
 
 fn first_frame(bytes: &[u8]) -> Option<Frame<'_>> {
     match decode(bytes, Limits::AUTHENTICATED) {
@@ -38,6 +40,31 @@ pub fn frame(bytes: &[u8]) {
     }
 }
 
+/// Requests in text: each takes some of the input, and one that is cut is no other request.
+pub fn text(bytes: &[u8]) {
+    const VALUE_BYTES_MAX: usize = 1 << 20;
+    let (mut rest, mut at) = (bytes, TextPlace::Line);
+    loop {
+        match decode_text(rest, at, VALUE_BYTES_MAX) {
+            Ok(TextDecoded::Request {
+                consumed, place, ..
+            }) => {
+                let whole = decode_text(rest, at, VALUE_BYTES_MAX);
+                let (this, next) = rest.split_at(consumed);
+                assert!(!this.is_empty(), "a request takes some of the input");
+                let cut = this.split_last().map_or(this, |(_, cut)| cut);
+                assert_ne!(decode_text(cut, at, VALUE_BYTES_MAX), whole);
+                (rest, at) = (next, place);
+            }
+            Ok(TextDecoded::Incomplete { more } | TextDecoded::AwaitsValue { more, .. }) => {
+                assert!(more > 0, "an incomplete request needs bytes");
+                return;
+            }
+            Err(_) => return,
+        }
+    }
+}
+
 /// Frame infos: what was understood is understood again after it was written anew.
 pub fn request_infos(bytes: &[u8]) {
     if let Ok(infos) = RequestInfos::parse(bytes) {
@@ -53,29 +80,53 @@ pub fn request_infos(bytes: &[u8]) {
     }
 }
 
-/// Requests: what was understood is understood again after it was written anew.
+/// Requests: one type at most reads a frame, and reads it again after it was written anew.
 pub fn request(bytes: &[u8]) {
-    let Some(frame) = first_frame(bytes) else {
-        return;
-    };
-    let (Ok(request), Ok(envelope)) = (Request::parse(&frame), Envelope::parse(&frame)) else {
-        return;
-    };
-    assert_eq!(request.opcode(), frame.header.opcode);
-    let mut out = Vec::new();
-    if request.encode(&envelope, &mut out).is_err() {
-        return;
+    if let Some(frame) = first_frame(bytes) {
+        assert!(readers(&frame).unwrap_or(0) <= 1, "{frame:?}");
     }
-    let again = first_frame(&out).expect("an encoded request is a frame");
-    assert_eq!(Envelope::parse(&again), Ok(envelope));
-    match (Request::parse(&again), request) {
-        (Ok(Request::Unknown(again)), Request::Unknown(frame)) => {
-            assert_eq!(again.header.opcode, frame.header.opcode);
-            assert_eq!(again.extras, frame.extras);
-            assert_eq!((again.key, again.value), (frame.key, frame.value));
+}
+
+/// How many types of requests read the frame: none where its opcode has no type.
+///
+/// # Errors
+/// The frame breaks a rule of its opcode.
+pub fn readers(frame: &Frame<'_>) -> Result<usize, Malformed> {
+    let envelope = Envelope::parse(frame);
+    let mut readers = 0_usize;
+    macro_rules! try_each {
+        ($($module:ident { $($message:ident)* })*) => {$($(
+            match crate::$module::$message::parse(frame) {
+                Ok(message) => {
+                    assert_eq!(message.opcode(), frame.header.opcode);
+                    readers = readers.saturating_add(1);
+                    let mut out = Vec::new();
+                    if envelope.is_ok_and(|envelope| message.encode(&envelope, &mut out).is_ok()) {
+                        let again = first_frame(&out).expect("an encoded request is a frame");
+                        assert_eq!(Envelope::parse(&again), envelope);
+                        assert_eq!(Message::parse(&again), Ok(message));
+                    }
+                }
+                Err(OTHER_COMMAND) => {}
+                Err(error) => return Err(error),
+            }
+        )*)*};
+    }
+    try_each! {
+        request {
+            Get Store Delete Arithmetic Concat Touch GetAndTouch GetLocked Unlock GetReplica GetMeta
+            GetRandomKey Subdoc SubdocMulti RangeScanCreate RangeScanContinue RangeScanCancel Hello
+            Sasl SelectBucket DropPrivilege GetErrorMap GetClusterConfig Stat GetCmdTimer Observe ObserveSeqno
+            GetAllVbSeqnos SetVbucket CompactDb SeqnoPersistence CollectionsGetId
+            CollectionsGetScopeId WithMeta MutateWithMeta ReturnMeta GetEx
         }
-        (again, request) => assert_eq!(again, Ok(request)),
+        dcp {
+            DcpOpen DcpControl AddStream StreamRequest StreamEnd SnapshotMarker Mutation Deletion
+            Expiration SetVbucketState BufferAck SystemEvent Prepare SeqnoAcknowledged Commit Abort
+            SeqnoAdvanced OsoSnapshot
+        }
     }
+    Ok(readers)
 }
 
 /// Responses: the same, and every typed body reads any bytes without a panic.

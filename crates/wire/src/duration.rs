@@ -18,7 +18,6 @@ const SMALL: [u8; 128] = [
 /// Shape: `round((2 * micros) ^ (1 / 1.74))`, at most 65,535 for about two minutes or more.
 ///
 /// Source: protocol section 1.2. Test: `duration::tests`.
-#[must_use]
 pub fn encode_server_duration(micros: u64) -> u16 {
     match SMALL.get(usize::try_from(micros).unwrap_or(usize::MAX)) {
         Some(&code) => u16::from(code),
@@ -34,12 +33,6 @@ pub fn encode_server_duration(micros: u64) -> u16 {
 fn encode_slowly(micros: u64) -> u16 {
     let doubled = micros.min(MICROS_MAX) as f64 * 2.0;
     doubled.powf(1.0 / 1.74).round() as u16
-}
-
-/// Microseconds of a code, as a client computes them.
-#[must_use]
-pub fn decode_server_duration(code: u16) -> f64 {
-    f64::from(code).powf(1.74) / 2.0
 }
 
 #[cfg(test)]
@@ -79,7 +72,7 @@ mod tests {
     #[test]
     fn a_code_decodes_to_what_encodes_to_it() {
         for code in [0, 1, 2, 21, 296, 4181, 40_000, u16::MAX] {
-            let micros = decode_server_duration(code);
+            let micros = f64::from(code).powf(1.74) / 2.0;
             assert_eq!(encode_slowly_f(micros), code);
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::Malformed;
+use crate::bytes::{Field, Reader};
 
 /// Number of a feature; any number, known or not.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,7 +21,6 @@ macro_rules! features {
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
             /// The name; `None` for a number that means nothing (any more).
-            #[must_use]
             pub fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$name => Some($text),)*
@@ -29,7 +29,6 @@ macro_rules! features {
             }
 
             /// The features without which it must not be asked for.
-            #[must_use]
             pub fn needs(self) -> &'static [Self] {
                 match self {
                     $(Self::$name => &[$(Self::$needs),*],)*
@@ -125,7 +124,6 @@ impl<'a> FeatureList<'a> {
     }
 
     /// The list as it lies on the wire.
-    #[must_use]
     pub fn as_bytes(self) -> &'a [u8] {
         self.bytes
     }
@@ -134,6 +132,16 @@ impl<'a> FeatureList<'a> {
     pub fn iter(self) -> impl Iterator<Item = Feature> + 'a {
         let (pairs, _) = self.bytes.as_chunks::<2>();
         pairs.iter().map(|&pair| Feature(u16::from_be_bytes(pair)))
+    }
+}
+
+impl<'a> Field<'a> for FeatureList<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Self::parse(reader.field()?)
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.bytes.write(out);
     }
 }
 
@@ -178,7 +186,6 @@ impl FeatureSet {
     }
 
     /// Whether it is in the set; numbers that mean nothing never are.
-    #[must_use]
     #[inline]
     pub fn contains(self, feature: Feature) -> bool {
         match 1_u64.checked_shl(u32::from(feature.0)) {
@@ -197,16 +204,7 @@ impl FeatureSet {
         self.bits &= !Self::bit(feature);
     }
 
-    /// The features of both.
-    #[must_use]
-    pub fn intersection(self, other: Self) -> Self {
-        Self {
-            bits: self.bits & other.bits,
-        }
-    }
-
     /// Whether there is none.
-    #[must_use]
     pub fn is_empty(self) -> bool {
         self.bits == 0
     }

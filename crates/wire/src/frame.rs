@@ -4,6 +4,7 @@ use std::fmt;
 
 use model::{Cas, Datatype, VbId};
 
+use crate::bytes::debug_without_value;
 use crate::{Opcode, Status};
 
 /// Length of the header in front of every body.
@@ -29,7 +30,6 @@ pub enum Magic {
 
 impl Magic {
     /// The magic of a byte; `None` for any byte that starts no frame.
-    #[must_use]
     #[inline]
     pub fn from_byte(byte: u8) -> Option<Self> {
         match byte {
@@ -44,19 +44,16 @@ impl Magic {
     }
 
     /// Whether bytes 2 and 3 are the lengths of frame infos and key instead of one key length.
-    #[must_use]
     pub fn is_flexible(self) -> bool {
         matches!(self, Self::AltClientRequest | Self::AltClientResponse)
     }
 
     /// Whether a client sends it to ask for something.
-    #[must_use]
     pub fn is_client_request(self) -> bool {
         matches!(self, Self::ClientRequest | Self::AltClientRequest)
     }
 
     /// Whether a server sends it as an answer.
-    #[must_use]
     pub fn is_client_response(self) -> bool {
         matches!(self, Self::ClientResponse | Self::AltClientResponse)
     }
@@ -130,7 +127,6 @@ impl Header {
     ///
     /// Of a flexible header only the low byte of `key_len` is written, of any other header
     /// `framing_len` is not: a header that [`decode`] gave back is never cut by that.
-    #[must_use]
     #[inline]
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
         let [key_high, key_low] = self.key_len.to_be_bytes();
@@ -190,40 +186,25 @@ pub struct Frame<'a> {
     key_and_value: &'a [u8],
 }
 
-impl fmt::Debug for Frame<'_> {
-    /// Everything but the value, which may be a document or a secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Frame")
-            .field("header", &self.header)
-            .field("frame_infos", &self.frame_infos)
-            .field("extras", &self.extras)
-            .field("key", &String::from_utf8_lossy(self.key))
-            .field("value_bytes", &self.value.len())
-            .finish_non_exhaustive()
-    }
-}
+debug_without_value! { Frame { header, frame_infos, extras } text key, length value }
 
 impl<'a> Frame<'a> {
     /// The vBucket of a request.
-    #[must_use]
     pub fn vbucket(&self) -> VbId {
         VbId(self.header.vbucket_or_status)
     }
 
     /// The status of a response.
-    #[must_use]
     pub fn status(&self) -> Status {
         Status(self.header.vbucket_or_status)
     }
 
     /// Key and value as one slice, so that both reach a document in one copy.
-    #[must_use]
     pub fn key_and_value(&self) -> &'a [u8] {
         self.key_and_value
     }
 
     /// Bytes of the whole frame, header included.
-    #[must_use]
     pub fn wire_bytes(&self) -> usize {
         HEADER_BYTES.saturating_add(self.header.body_len as usize)
     }
@@ -344,10 +325,51 @@ pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded<'_>, FrameError> {
     })
 }
 
+/// The parts of a frame without a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawParts<'a> {
+    /// Fixed-size arguments.
+    pub extras: &'a [u8],
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// A request of these parts, which do not lie next to each other: there is no [`Frame::key_and_value`].
+    #[inline]
+    pub fn request(opcode: Opcode, cas: Cas, parts: RawParts<'a>) -> Self {
+        let body_len = parts
+            .extras
+            .len()
+            .saturating_add(parts.key.len())
+            .saturating_add(parts.value.len());
+        Frame {
+            header: Header {
+                magic: Magic::ClientRequest,
+                opcode,
+                framing_len: 0,
+                key_len: u16::try_from(parts.key.len()).unwrap_or(u16::MAX),
+                extras_len: u8::try_from(parts.extras.len()).unwrap_or(u8::MAX),
+                datatype: Datatype::RAW,
+                vbucket_or_status: 0,
+                body_len: u32::try_from(body_len).unwrap_or(u32::MAX),
+                opaque: Opaque::default(),
+                cas,
+            },
+            frame_infos: &[],
+            extras: parts.extras,
+            key: parts.key,
+            value: parts.value,
+            key_and_value: &[],
+        }
+    }
+}
+
 impl Frame<'_> {
     /// The frame at the start of `input` as its header tells of it, without all that is behind the
     /// header: to refuse it before that has come. `None` without a whole header.
-    #[must_use]
     pub fn of_header(input: &[u8]) -> Option<Self> {
         let header = Header::read(input.first_chunk()?).ok()?;
         Some(Frame {

@@ -5,7 +5,7 @@
 //!
 //! Three strata:
 //! - [`decode`] splits a [`Frame`] off a buffer: lengths only;
-//! - [`Envelope`] and [`Request`] give a frame of a client its typed form, [`Response`] and the
+//! - [`Envelope`] and a [`Message`] give a frame of a client its typed form, [`Response`] and the
 //!   bodies in [`response`] that of a server; [`dcp`] has the messages of change streams;
 //! - [`Opcode`], [`Status`], [`Feature`] are the tables, one row for each number.
 //!
@@ -25,22 +25,26 @@ mod feature;
 mod frame;
 mod key;
 mod malformed;
+mod message;
 mod opcode;
 pub mod push;
 pub mod request;
 mod request_infos;
 pub mod response;
 mod status;
+pub mod text;
 
-pub use duration::{decode_server_duration, encode_server_duration};
+pub use duration::encode_server_duration;
 pub use feature::{Feature, FeatureConflict, FeatureList, FeatureSet};
-pub use frame::{Decoded, Frame, FrameError, HEADER_BYTES, Header, Limits, Magic, Opaque, decode};
+pub use frame::{
+    Decoded, Frame, FrameError, HEADER_BYTES, Header, Limits, Magic, Opaque, RawParts, decode,
+};
 pub use key::document_key;
 pub use malformed::{Malformed, TooLong};
+pub use message::{Envelope, Message, encode_raw};
 pub use model::DurabilityLevel;
 pub use opcode::{CasRule, Family, Opcode, OpcodeInfo, Presence, ServerOpcode, Standing};
 pub use push::{ClusterMapNotification, ConfigRev};
-pub use request::{Envelope, Message, Request, encode_raw};
 pub use request_infos::{Durability, ExtraPrivileges, InfoError, RequestInfos, encode_info};
 pub use response::Response;
-pub use status::{Attribute, Status, error_map};
+pub use status::{Status, error_map};

@@ -15,13 +15,11 @@ pub struct Malformed {
 
 impl Malformed {
     /// An error with its reason.
-    #[must_use]
     pub const fn new(reason: &'static str) -> Self {
         Self { reason }
     }
 
     /// The status to answer with.
-    #[must_use]
     pub fn status(self) -> Status {
         Status::EINVAL
     }

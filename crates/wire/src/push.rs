@@ -2,7 +2,7 @@
 
 use model::{Cas, Datatype};
 
-use crate::bytes::Reader;
+use crate::bytes::{EXTRAS, Field, layout};
 use crate::frame::{Header, Magic, Opaque};
 use crate::{Frame, HEADER_BYTES, Malformed, Opcode, ServerOpcode};
 
@@ -15,24 +15,9 @@ pub struct ConfigRev {
     pub rev: i64,
 }
 
-impl ConfigRev {
-    /// The 16 bytes: epoch, rev.
-    #[must_use]
-    pub fn to_bytes(self) -> [u8; 16] {
-        let [e0, e1, e2, e3, e4, e5, e6, e7] = self.epoch.to_be_bytes();
-        let [r0, r1, r2, r3, r4, r5, r6, r7] = self.rev.to_be_bytes();
-        [
-            e0, e1, e2, e3, e4, e5, e6, e7, r0, r1, r2, r3, r4, r5, r6, r7,
-        ]
-    }
+layout! { ConfigRev { epoch, rev } }
 
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        Some(Self {
-            epoch: reader.i64()?,
-            rev: reader.i64()?,
-        })
-    }
-}
+const REVISION_BYTES: u8 = 16;
 
 /// The cluster map of a bucket changed.
 ///
@@ -55,9 +40,7 @@ impl<'a> ClusterMapNotification<'a> {
     /// Appends the frame. Panics when a part is longer than its length field can say.
     pub fn encode(&self, opaque: Opaque, out: &mut Vec<u8>) {
         let map = self.map.unwrap_or_default();
-        let extras = self.revision.to_bytes();
-        let body_bytes = extras
-            .len()
+        let body_bytes = usize::from(REVISION_BYTES)
             .saturating_add(self.bucket.len())
             .saturating_add(map.len());
         let header = Header {
@@ -65,7 +48,7 @@ impl<'a> ClusterMapNotification<'a> {
             opcode: Opcode(ServerOpcode::CLUSTERMAP_CHANGE_NOTIFICATION.0),
             framing_len: 0,
             key_len: u16::try_from(self.bucket.len()).expect("a name has at most 65535 bytes"),
-            extras_len: extras.len() as u8,
+            extras_len: REVISION_BYTES,
             datatype: self.datatype,
             vbucket_or_status: 0,
             body_len: u32::try_from(body_bytes).expect("a body has less than 4 GiB"),
@@ -74,7 +57,7 @@ impl<'a> ClusterMapNotification<'a> {
         };
         out.reserve(HEADER_BYTES.saturating_add(body_bytes));
         out.extend_from_slice(&header.to_bytes());
-        out.extend_from_slice(&extras);
+        self.revision.write(out);
         out.extend_from_slice(self.bucket);
         out.extend_from_slice(map);
     }
@@ -90,12 +73,8 @@ impl<'a> ClusterMapNotification<'a> {
         {
             return Err(Malformed::new("not a cluster map notification"));
         }
-        let mut reader = Reader::new(frame.extras);
-        let revision = ConfigRev::read(&mut reader)
-            .filter(|_| reader.is_empty())
-            .ok_or(Malformed::new("extras have a wrong length"))?;
         Ok(Self {
-            revision,
+            revision: Field::whole(frame.extras, EXTRAS)?,
             bucket: frame.key,
             map: Some(frame.value).filter(|map| !map.is_empty()),
             datatype: frame.header.datatype,

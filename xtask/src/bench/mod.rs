@@ -52,35 +52,27 @@ fn measure(workspace: &Workspace, options: &Options) -> Result<(Vec<Value>, bool
     let started = SystemTime::now();
     let mut figures = Vec::new();
     let mut failed = Vec::new();
-    for package in workspace.members() {
-        for target in package.targets.iter().filter(|target| target.is_bench()) {
-            let source = target.src_path.as_std_path();
-            if let Some(filter) = &options.filter
-                && !names_rows(&sources(source)?, filter)
-            {
-                continue;
+    for (package, target) in workspace.benches() {
+        let source = target.src_path.as_std_path();
+        if let Some(filter) = &options.filter
+            && !names_rows(&sources(source)?, filter)
+        {
+            continue;
+        }
+        let name = format!("{}/{}", package.name, target.name);
+        eprintln!("running {name}");
+        let mut command = process::cargo(&workspace.root);
+        command.args(["bench", "--quiet"]);
+        command.args(["--package", &package.name, "--bench", &target.name]);
+        command.args(options.filter.iter().flat_map(|filter| ["--", filter]));
+        let ran = process::stream(&mut command, |line| {
+            if !options.json && !line.starts_with('{') {
+                println!("{line}");
             }
-            let name = format!("{}/{}", package.name, target.name);
-            eprintln!("running {name}");
-            let mut command = process::cargo(&workspace.root);
-            command.args([
-                "bench",
-                "--quiet",
-                "--package",
-                &package.name,
-                "--bench",
-                &target.name,
-            ]);
-            command.args(options.filter.iter().flat_map(|filter| ["--", filter]));
-            let ran = process::stream(&mut command, |line| {
-                if !options.json && !line.starts_with('{') {
-                    println!("{line}");
-                }
-            })?;
-            figures.extend(ran.lines.iter().filter_map(|line| passed_through(line)));
-            if !ran.success {
-                failed.push(name);
-            }
+        })?;
+        figures.extend(ran.lines.iter().filter_map(|line| passed_through(line)));
+        if !ran.success {
+            failed.push(name);
         }
     }
     gather_criterion(&workspace.target.join("criterion"), started, &mut figures)?;
@@ -301,14 +293,11 @@ mod tests {
     fn only_benchmarks_that_have_the_name_are_run() {
         let workspace = Workspace::load().expect("there is one");
         let chosen = |filter: &str| -> Vec<String> {
-            let members = workspace.members();
-            let targets = members.iter().flat_map(|package| &package.targets);
-            let benches = targets.filter(|target| target.is_bench());
-            let named = benches.filter(|target| {
+            let named = workspace.benches().filter(|(_, target)| {
                 let text = sources(target.src_path.as_std_path()).expect("it has a source");
                 names_rows(&text, filter)
             });
-            named.map(|target| target.name.clone()).collect()
+            named.map(|(_, target)| target.name.clone()).collect()
         };
         assert_eq!(chosen("FlushVBucket/insert/10000"), ["flush"]);
         assert_eq!(chosen("FlushVBucket"), ["flush"]);
@@ -325,11 +314,9 @@ mod tests {
     #[test]
     fn benchmarks_of_recorded_rows_exist() {
         let workspace = Workspace::load().expect("there is one");
-        let members = workspace.members();
-        let targets = members.iter().flat_map(|package| &package.targets);
-        let benches = targets.filter(|target| target.is_bench());
-        let texts: Vec<String> = benches
-            .map(|target| sources(target.src_path.as_std_path()).expect("it has a source"))
+        let texts: Vec<String> = workspace
+            .benches()
+            .map(|(_, target)| sources(target.src_path.as_std_path()).expect("it has a source"))
             .collect();
         for area in results::read(&workspace).expect("they are JSON") {
             for row in &area.rows {

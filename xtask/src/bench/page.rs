@@ -21,6 +21,7 @@ measures rows of `cargo xtask bench` again. For `settee bench` start `settee ser
 a quota with `--bucket default:QUOTA`; PID is its process. Machines are virtual, with 2 cores for server and client together:
 times move by some 10 % from run to run, p99 by more, and all by up to 2 times from hour to hour.
 [The log](log/performance-2026-11.md) has the runs behind the figures and what was tried.
+[Record 61](adr/0061-scheduling-is-a-policy.md) has what each mechanism of scheduling gains by itself.
 ";
 
 /// Writes the page.

@@ -73,7 +73,7 @@ const JAVA: Suite = suite(
 const DCP_GO: Suite = suite("dcp-go", &["go"], Language::Go, "dcp-go");
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 25] = [
+pub(super) const SUITES: [Suite; 27] = [
     PYTHON,
     suite(
         "classic",
@@ -81,6 +81,7 @@ pub(super) const SUITES: [Suite; 25] = [
         Language::Python,
         "python/classic.py",
     ),
+    suite("text", &["python3"], Language::Python, "text/suite.py"),
     GO,
     NODE,
     JAVA,
@@ -164,6 +165,12 @@ pub(super) const SUITES: [Suite; 25] = [
     ),
     suite("cli", &["python3"], Language::PlainPython, "cli/suite.py"),
     suite("tail", &["python3"], Language::PlainPython, "tail/suite.py"),
+    suite(
+        "replicate",
+        &["python3"],
+        Language::PlainPython,
+        "replicate/suite.py",
+    ),
 ];
 
 /// Installs what the suite needs and prepares the command that runs it.

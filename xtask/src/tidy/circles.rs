@@ -1,6 +1,5 @@
 //! Dependencies between the modules of a crate: circles, and imports from a parent's own file.
-//!
-//! Circles there are none. Imports from a parent are a ratchet: a crate may have as many as its list says.
+//! There are none of either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,18 +10,6 @@ use anyhow::{Context, Result};
 use super::findings::Findings;
 use super::sizes;
 use crate::workspace::Workspace;
-
-/// Crates whose modules may import from a parent's own file, and how many such imports. The numbers
-/// only shrink.
-const UPWARD_ALLOWED: [(&str, usize); 7] = [
-    ("bucket", 10),
-    ("engine", 35),
-    ("identity", 3),
-    ("server", 16),
-    ("session", 25),
-    ("storage", 38),
-    ("wire", 32),
-];
 
 /// No modules of a crate need each other in a circle.
 pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
@@ -37,35 +24,18 @@ pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()
     Ok(())
 }
 
-/// Imports of items that a parent's own file defines are at most as many as in [`UPWARD_ALLOWED`].
+/// No module imports an item that a parent's own file defines.
 pub(super) fn check_upward(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
-    let mut total = 0;
     let members = workspace.members();
     for package in &members {
         let name = package.name.as_str();
-        let upward = source_of(package.manifest_path.as_std_path())?.upward_imports();
-        total += upward.len();
-        let allowed = UPWARD_ALLOWED.iter().find(|(known, _)| *known == name);
-        let most = allowed.map_or(0, |(_, most)| *most);
-        if upward.len() > most {
+        for (module, item) in source_of(package.manifest_path.as_std_path())?.upward_imports() {
             findings.breach(format!(
-                "{name}: {} imports from a parent's own file, at most {most}: move the items into a module below it",
-                upward.len()
+                "{name}: {module} uses {item} of a parent's own file: move it into a module below both"
             ));
-            for (module, item) in &upward {
-                findings.breach(format!("{name}: {module} uses {item}"));
-            }
-        } else if upward.len() < most {
-            println!(
-                "note upward imports: {name} has {} of {most}; better lower the list",
-                upward.len()
-            );
         }
     }
-    findings.summary(format!(
-        "{} crates, {total} imports from a parent's own file",
-        members.len()
-    ));
+    findings.summary(format!("{} crates", members.len()));
     Ok(())
 }
 

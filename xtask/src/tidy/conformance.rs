@@ -1,4 +1,4 @@
-//! `docs/conformance.md`: every test that it names exists.
+//! `docs/conformance.md` and `docs/bugs.md`: every test that they name exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::findings::Findings;
 use crate::workspace::Workspace;
 
-const PAGE: &str = "docs/conformance.md";
+const PAGES: [&str; 2] = ["docs/conformance.md", "docs/bugs.md"];
 
 /// Folder of the scripts, which are tests by their file names.
 const SCRIPTS: &str = "crates/engine/tests/it/scripts";
@@ -15,34 +15,30 @@ const SCRIPTS: &str = "crates/engine/tests/it/scripts";
 /// Every name in the second column of a table names a test.
 pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
     let tests = Tests::collect(workspace)?;
-    let page = workspace.read(PAGE)?;
     let (mut lines, mut names) = (0, 0);
-    for row in page.lines().filter(|line| line.starts_with("| ")) {
-        let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
-        let &[what, shown] = cells.as_slice() else {
-            findings.breach(format!("{PAGE}: not two columns: {row}"));
-            continue;
-        };
-        if shown.trim() == "Shown by" {
-            continue;
-        }
-        lines += 1;
-        let quotes = quoted(shown);
-        let excused = ["not built", "does not apply"]
-            .iter()
-            .any(|excuse| shown.trim().starts_with(excuse));
-        if quotes.is_empty() && !excused {
-            findings.breach(format!("{PAGE}: no test for: {}", what.trim()));
-        }
-        for name in quotes {
-            names += 1;
-            if !tests.has(name) {
-                findings.breach(format!("{PAGE}: there is no test {name}"));
+    for page in PAGES {
+        let text = workspace.read(page)?;
+        let rows = text.lines().filter(|line| line.starts_with("| "));
+        for row in rows.filter(|row| !row.ends_with("| Shown by |")) {
+            lines += 1;
+            let Some((what, shown)) = row.trim_matches(['|', ' ']).split_once(" | ") else {
+                findings.breach(format!("{page}: not two columns: {row}"));
+                continue;
+            };
+            let quotes = quoted(shown);
+            let excused = ["not built", "does not apply"]
+                .iter()
+                .any(|excuse| shown.starts_with(excuse));
+            if quotes.is_empty() && !excused {
+                findings.breach(format!("{page}: no test for: {what}"));
             }
+            names += quotes.len();
+            let unknown = quotes.into_iter().filter(|name| !tests.has(name));
+            unknown.for_each(|name| findings.breach(format!("{page}: there is no test {name}")));
         }
     }
     if lines == 0 {
-        findings.breach(format!("{PAGE} lists nothing"));
+        findings.breach("no line names a test");
     }
     findings.summary(format!("{lines} lines, {names} tests"));
     Ok(())

@@ -1,6 +1,7 @@
 //! Documents that must keep a form or agree with the program.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
@@ -24,48 +25,89 @@ const RECORD_LINES_MAX: usize = 70;
 /// The page of figures is a few tables, not a diary.
 const PERFORMANCE_LINES_MAX: usize = 200;
 
-/// Every decision record has its number and its headings, and fits a page.
+/// The folder of the decision records; its `README.md` is their index.
+const RECORDS: &str = "docs/adr";
+
+/// Every decision record has its number, a status and its headings, fits a page, and is in the index as it is.
 pub(super) fn check_records(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
-    let records: Vec<PathBuf> = workspace
-        .files(&["md"])?
-        .into_iter()
-        .filter(|path| path.starts_with("docs/adr"))
-        .collect();
-    for (index, path) in records.iter().enumerate() {
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        let number = index + 1;
-        if !name.starts_with(&format!("{number:04}-")) {
-            findings.breach(format!(
-                "{name}: record {number:04} is expected here; numbers have no gaps"
-            ));
+    let index = Path::new(RECORDS).join("README.md");
+    let mut records = Vec::new();
+    for path in workspace.files(&["md"])? {
+        if path.starts_with(RECORDS) && path != index {
+            records.push((file_name(&path), workspace.read(&path)?));
         }
-        let text = workspace.read(path)?;
-        if !text.starts_with(&format!("# {number}. ")) {
-            findings.breach(format!("{name}: opens with `# {number}. Title`"));
-        }
-        let headings: Vec<&str> = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("## "))
-            .collect();
-        if headings != RECORD_HEADINGS {
-            findings.breach(format!(
-                "{name}: headings are {headings:?}, expected {RECORD_HEADINGS:?}"
-            ));
-        }
+    }
+    let names: BTreeSet<&str> = records.iter().map(|(name, _)| name.as_str()).collect();
+    let mut rows = Vec::new();
+    for (name, text) in &records {
         let lines = text.lines().count();
         if lines > RECORD_LINES_MAX {
             findings.breach(format!("{name}: {lines} lines, at most {RECORD_LINES_MAX}"));
         }
+        match record_row(name, text, &names) {
+            Ok(row) => rows.push(row),
+            Err(wrong) => findings.breach(format!("{name}: {wrong}")),
+        }
     }
-    if records.is_empty() {
-        findings.breach("docs/adr holds no decision record");
+    let written = workspace.read(&index)?;
+    let written: Vec<&str> = written.lines().filter(|l| l.starts_with("| [")).collect();
+    for row in rows.iter().filter(|row| !written.contains(&row.as_str())) {
+        findings.breach(format!("{} lacks `{row}`", index.display()));
+    }
+    if written.len() > records.len() {
+        findings.breach(format!("{} lists more than there is", index.display()));
     }
     findings.summary(format!("{} records", records.len()));
     Ok(())
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// The row of a record in the index, or what its form lacks. Numbers may have gaps: folded records leave them.
+fn record_row(name: &str, text: &str, names: &BTreeSet<&str>) -> Result<String, String> {
+    let (number, _) = name.split_once('-').unwrap_or_default();
+    let number: u16 = number.parse().map_err(|_| "is not named `NNNN-title.md`")?;
+    let title = text
+        .lines()
+        .next()
+        .and_then(|line| line.strip_prefix(&format!("# {number}. ")))
+        .ok_or_else(|| format!("opens with `# {number}. Title`"))?;
+    let status = text
+        .lines()
+        .nth(2)
+        .and_then(|line| line.strip_prefix("Status: "))
+        .ok_or("has no `Status: ...` below its title")?;
+    let later = ["superseded by ", "superseded in part by "]
+        .iter()
+        .find_map(|prefix| status.strip_prefix(prefix));
+    let known = match later {
+        None => status == "accepted",
+        Some(links) => links.split(", ").all(|link| {
+            let parts = link.strip_prefix('[').and_then(|l| l.split_once("]("));
+            parts.is_some_and(|(number, file)| {
+                let file = file.trim_end_matches(')');
+                names.contains(file) && file.starts_with(&format!("{number:0>4}-"))
+            })
+        }),
+    };
+    if !known {
+        return Err(format!(
+            "status `{status}` is neither `accepted` nor `superseded [in part] by [N](NNNN-title.md)`"
+        ));
+    }
+    let headings: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("## "))
+        .collect();
+    if headings != RECORD_HEADINGS {
+        return Err(format!(
+            "headings are {headings:?}, expected {RECORD_HEADINGS:?}"
+        ));
+    }
+    Ok(format!("| [{number}]({name}) | {title} | {status} |"))
 }
 
 /// `docs/compatibility.md` is what the program's opcode table generates.
@@ -188,5 +230,22 @@ mod tests {
             ["b.md", "d/e.md#f"]
         );
         assert!(link_targets("no [link] (here)").is_empty());
+    }
+
+    #[test]
+    fn a_record_has_a_number_a_status_and_its_headings() {
+        let names = BTreeSet::from(["0007-new.md"]);
+        let row = |status: &str| {
+            let headings: String = RECORD_HEADINGS.map(|h| format!("## {h}\n")).concat();
+            let text = format!("# 3. Old\n\nStatus: {status}\n\n{headings}");
+            record_row("0003-old.md", &text, &names)
+        };
+        let expected = "| [3](0003-old.md) | Old | accepted |";
+        assert_eq!(row("accepted").as_deref(), Ok(expected));
+        assert!(row("superseded in part by [7](0007-new.md)").is_ok());
+        assert!(row("superseded by [8](0008-gone.md)").is_err());
+        assert!(row("superseded by [8](0007-new.md)").is_err());
+        assert!(row("proposed").is_err());
+        assert!(record_row("0003-old.md", "# 3. Old\n", &names).is_err());
     }
 }

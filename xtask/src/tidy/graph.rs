@@ -17,9 +17,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("storage", &["model"]),
     ("bucket", &["engine", "storage", "model"]),
     ("identity", &[]),
+    ("audit", &["model"]),
     (
         "registry",
-        &["bucket", "engine", "identity", "storage", "wire", "model"],
+        &[
+            "audit", "bucket", "engine", "identity", "storage", "wire", "model",
+        ],
     ),
     ("value", &["engine", "wire", "model"]),
     (
@@ -31,8 +34,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "session",
         &[
-            "stats", "registry", "value", "bucket", "engine", "identity", "storage", "wire",
-            "model",
+            "audit", "stats", "registry", "value", "bucket", "engine", "identity", "storage",
+            "wire", "model",
         ],
     ),
     ("tls", &["storage"]),
@@ -47,12 +50,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "management",
         &[
-            "changes", "session", "registry", "bucket", "engine", "identity", "model", "wire",
+            "audit", "changes", "session", "registry", "value", "bucket", "engine", "identity",
+            "model", "wire",
         ],
     ),
     (
         "server",
         &[
+            "audit",
             "management",
             "replication",
             "session",
@@ -85,8 +90,8 @@ const BENCHKIT: &str = "benchkit";
 
 /// Crates that must run without a runtime and without sockets.
 const WITHOUT_RUNTIME: &[&str] = &[
-    "model", "wire", "engine", "storage", "bucket", "identity", "value", "registry", "stats",
-    "session",
+    "model", "wire", "engine", "storage", "bucket", "identity", "audit", "value", "registry",
+    "stats", "session",
 ];
 
 /// Runtimes, HTTP stacks and socket crates.
@@ -112,8 +117,8 @@ const RANDOM: &[&str] = &["getrandom", "rand", "fastrand"];
 
 /// Crates with their own list of banned clocks, threads and files.
 const WITH_BANS: &[&str] = &[
-    "engine", "bucket", "storage", "identity", "value", "registry", "stats", "session", "client",
-    "bench",
+    "engine", "bucket", "storage", "identity", "audit", "value", "registry", "stats", "session",
+    "client", "bench",
 ];
 
 /// Every edge between crates of ours is one of [`ALLOWED`]; no runtime below `server`.

@@ -29,7 +29,7 @@ const CHECKS: [(&str, Check); 16] = [
     ("module circles", circles::check),
     ("upward imports", circles::check_upward),
     ("dependencies", dependencies::check),
-    ("unsafe list", text::check_unsafe),
+    ("no unsafe code", text::check_unsafe),
     ("source text", text::check_text),
     ("doors", doors::check),
     ("orphan files", orphans::check),

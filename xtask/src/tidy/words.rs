@@ -1,6 +1,4 @@
 //! Plain words: comments and documents name the code's elements, not persons.
-//!
-//! A ratchet: each place has a number of allowed words, and the number only goes down.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,46 +19,23 @@ const WORDS: [&str; 7] = [
     concat!("any", "body"),
 ];
 
-/// Places that may still hold some of them, and how many at most. All others hold none.
-const ALLOWED: [(&str, usize); 3] = [("bucket", 107), ("engine", 54), ("storage", 43)];
-
-/// Compares the words of each place with the number that it may hold.
+/// No place holds any of them.
 pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
-    let mut counts: BTreeMap<String, usize> = ALLOWED
-        .iter()
-        .map(|(place, _)| ((*place).to_owned(), 0))
-        .collect();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for path in workspace.files(&["rs", "md"])? {
         if let Some(place) = place_of(&path) {
             let text = workspace.read(&path)?;
             *counts.entry(place).or_default() += count(&text, is_code(&path));
         }
     }
-    let mut lower = Vec::new();
-    for (place, found) in &counts {
-        let allowed = allowed(place);
-        if *found > allowed {
-            findings.breach(format!(
-                "{place}: {found} words for persons ({}), at most {allowed}",
-                WORDS.join(", ")
-            ));
-        } else if *found < allowed {
-            lower.push(format!("{place} to {found}"));
-        }
+    for (place, found) in counts.iter().filter(|(_, found)| **found > 0) {
+        findings.breach(format!(
+            "{place}: {found} words for persons ({})",
+            WORDS.join(", ")
+        ));
     }
-    let note = if lower.is_empty() {
-        String::new()
-    } else {
-        format!("; may be lowered: {}", lower.join(", "))
-    };
-    let sum: usize = counts.values().sum();
-    findings.summary(format!("{sum} words in {} places{note}", counts.len()));
+    findings.summary(format!("{} places", counts.len()));
     Ok(())
-}
-
-fn allowed(place: &str) -> usize {
-    let row = ALLOWED.iter().find(|(name, _)| *name == place);
-    row.map_or(0, |(_, most)| *most)
 }
 
 /// The crate that a file is of, `docs`, or the document itself; `None` for a file that is not checked.
@@ -70,7 +45,7 @@ fn place_of(path: &Path) -> Option<String> {
     match parts.as_slice() {
         ["crates", name, ..] if is_code(path) => Some((*name).to_owned()),
         ["xtask", ..] if is_code(path) => Some("xtask".to_owned()),
-        ["docs", "log" | "adr", ..] => None,
+        ["docs", "log", ..] => None,
         ["docs", ..] => Some("docs".to_owned()),
         [name @ ("README.md" | "ARCHITECTURE.md")] => Some((*name).to_owned()),
         _ => None,
@@ -122,7 +97,6 @@ mod tests {
         assert_eq!(place("crates/wire/src/frame.rs").as_deref(), Some("wire"));
         assert_eq!(place("docs/protocol/dcp.md").as_deref(), Some("docs"));
         assert_eq!(place("README.md").as_deref(), Some("README.md"));
-        assert_eq!(place("docs/adr/0001-records.md"), None);
         assert_eq!(place("conformance/lib/wire.rs"), None);
     }
 }

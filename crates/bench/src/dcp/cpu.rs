@@ -37,7 +37,7 @@ impl Cpu {
             if let Some(spent) = spent {
                 let us = spent.as_secs_f64() * 1e6 / count;
                 let name = format!("{process}_cpu_us_per_{each}");
-                sheet.row(&name, &format!("{process} CPU, us/{each}"), 3, &[us]);
+                sheet.figure(&name, &format!("{process} CPU, us/{each}"), 3, us);
             }
         }
     }

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use super::cpu::Cpu;
-use super::follower::CLOSED_WINDOW;
 use super::scene::Scene;
 use super::sheet::Sheet;
 use crate::error::Error;
@@ -16,12 +15,10 @@ pub(super) fn run(scene: &mut Scene, from: Origin) -> Result<Sheet, Error> {
         let reason = "--from memory: documents are in the log only if they are written first";
         return Err(Error::usage(reason));
     }
-    let mut early = None;
-    if from == Origin::Memory {
-        let mut follower = scene.follower(CLOSED_WINDOW)?;
-        follower.follow_to_grants()?;
-        early = Some(follower);
-    }
+    let early = match from {
+        Origin::Memory => Some(scene.pinned()?),
+        Origin::Disk => None,
+    };
     scene.load(&mut scene.side()?)?;
     if from == Origin::Disk {
         scene.persisted()?;
@@ -32,7 +29,7 @@ pub(super) fn run(scene: &mut Scene, from: Origin) -> Result<Sheet, Error> {
     let started = Instant::now();
     let mut follower = match early {
         Some(mut follower) => {
-            follower.open_window()?;
+            follower.set_window(0)?;
             follower
         }
         None => scene.follower(0)?,
@@ -44,15 +41,13 @@ pub(super) fn run(scene: &mut Scene, from: Origin) -> Result<Sheet, Error> {
     let mut sheet = Sheet::new(format!("drain from {}", from.name()), &[]);
     let seconds = elapsed.as_secs_f64().max(1e-9);
     let changes = to_f64(figures.changes.max(1));
-    sheet.row("changes", "changes", 0, &[changes]);
-    let from_disk = to_f64(figures.from_disk);
+    sheet.figure("changes", "changes", 0, changes);
     let label = "of them in disk snapshots";
-    sheet.row("changes_from_disk", label, 0, &[from_disk]);
-    sheet.row("snapshots", "snapshots", 0, &[to_f64(figures.snapshots)]);
-    sheet.row("seconds", "seconds", 3, &[seconds]);
-    sheet.row("changes_per_second", "changes/s", 0, &[changes / seconds]);
+    sheet.count("changes_from_disk", label, figures.from_disk);
+    sheet.count("snapshots", "snapshots", figures.snapshots);
+    sheet.change_rate(changes, "seconds", seconds);
     let rate = to_f64(figures.bytes) / seconds / 1e6;
-    sheet.row("mb_per_second", "MB/s", 1, &[rate]);
+    sheet.figure("mb_per_second", "MB/s", 1, rate);
     spent.rows(&mut sheet, changes, "change");
     Ok(sheet)
 }

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use super::cpu::Cpu;
-use super::follower::{CLOSED_WINDOW, Follower, StreamFigures};
+use super::follower::{Follower, StreamFigures};
 use super::scene::Scene;
 use super::sheet::Sheet;
 use crate::error::{Cause, Error};
@@ -54,7 +54,7 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     let mut seen = SeenKeys::new(keys);
     let before = Cpu::now(scene.target.pid);
     let started = Instant::now();
-    follower.open_window()?;
+    follower.set_window(0)?;
     follower.follow_to_with(&high, &mut |key, _| seen.note(key))?;
     let seconds = started.elapsed().as_secs_f64().max(1e-9);
     let spent = Cpu::now(scene.target.pid).since(before);
@@ -71,13 +71,12 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     }
     let mut sheet = Sheet::new("dropped cursors", &[]);
     let changes = to_f64(caught_up.changes.max(1));
-    sheet.row("cursors_dropped", "cursors dropped", 0, &[to_f64(dropped)]);
+    sheet.count("cursors_dropped", "cursors dropped", dropped);
     change_rows(&mut sheet, "changes", "changes", caught_up);
-    sheet.row("missing", "documents that never came", 0, &[0.0]);
-    sheet.row("seconds", "seconds until all are there", 3, &[seconds]);
-    sheet.row("changes_per_second", "changes/s", 0, &[changes / seconds]);
+    sheet.count("missing", "documents that never came", 0);
+    sheet.change_rate(changes, "seconds until all are there", seconds);
     let unit_ms = seconds * 1e3 * CHANGES_UNIT / changes;
-    sheet.row("ms_per_100000_changes", "ms/100,000 changes", 1, &[unit_ms]);
+    sheet.figure("ms_per_100000_changes", "ms/100,000 changes", 1, unit_ms);
     spent.rows(&mut sheet, changes, "change");
     let after_that = StreamFigures {
         changes: live.changes - caught_up.changes,
@@ -85,22 +84,20 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
         ..live
     };
     change_rows(&mut sheet, "live_changes", "changes after that", after_that);
-    sheet.row("live_ms", "ms to write and to see them", 1, &[live_ms]);
+    sheet.figure("live_ms", "ms to write and to see them", 1, live_ms);
     Ok(sheet)
 }
 
 fn change_rows(sheet: &mut Sheet, name: &str, label: &str, figures: StreamFigures) {
-    sheet.row(name, label, 0, &[to_f64(figures.changes)]);
-    let from_disk = [to_f64(figures.from_disk)];
+    sheet.count(name, label, figures.changes);
     let name = format!("{name}_from_disk");
-    sheet.row(&name, "of them in disk snapshots", 0, &from_disk);
+    sheet.count(&name, "of them in disk snapshots", figures.from_disk);
 }
 
 /// A connection that does not read while more is written than memory holds, and the number of
 /// cursors that were dropped meanwhile.
 fn pinned_and_dropped(scene: &mut Scene) -> Result<(Follower, u64), Error> {
-    let mut follower = scene.follower(CLOSED_WINDOW)?;
-    follower.follow_to_grants()?;
+    let follower = scene.pinned()?;
     let dropped_before = cursors_dropped(scene)?;
     let keys = scene.plan.keys;
     scene.load(&mut scene.side()?)?;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use client::{Client, ClientError, Feed, Outgoing};
+use client::{Client, Feed, Outgoing};
 use model::{Seqno, SnapshotRange, VbId, VbUuid};
 use wire::dcp::{
     BufferAck, DcpControl, MarkerFlags, OpenFlags, SnapshotMarker, StreamEnd, StreamFlags,
@@ -10,7 +10,7 @@ use wire::dcp::{
 };
 use wire::{Envelope, Frame, Message as _, Opaque, Opcode, Response, Status};
 
-use crate::error::{Cause, Error};
+use crate::error::{Cause, Error, broken_stream as broken, refused};
 
 /// Window of a connection whose server is to send next to nothing.
 pub(super) const CLOSED_WINDOW: u32 = 1;
@@ -114,14 +114,15 @@ impl Follower {
         Ok(self.feed.flush()?)
     }
 
-    /// Lets the server send without acknowledgements from now on.
-    pub(super) fn open_window(&mut self) -> Result<(), Error> {
+    /// Lets the server send so many bytes without an acknowledgement from now on; 0 for any number.
+    pub(super) fn set_window(&mut self, window: u32) -> Result<(), Error> {
+        let bytes = window.to_string();
         let control = DcpControl {
             name: b"connection_buffer_size",
-            value: b"0",
+            value: bytes.as_bytes(),
         };
         self.feed.output().post(&control, &Envelope::default())?;
-        self.window = 0;
+        self.window = window;
         Ok(self.feed.flush()?)
     }
 
@@ -234,12 +235,8 @@ impl Streams {
     }
 
     fn take_answer(&mut self, frame: &Frame<'_>) -> Result<(), Error> {
-        match frame.status() {
-            Status::SUCCESS => {}
-            status => {
-                let reason = format!("{}: {}", frame.header.opcode.name(), status.description());
-                return Err(Error::new(Cause::Refused(status), reason));
-            }
+        if frame.status() != Status::SUCCESS {
+            return Err(refused(frame.header.opcode, frame.status()));
         }
         if frame.header.opcode == Opcode::DCP_STREAM_REQ {
             self.unanswered = self.unanswered.saturating_sub(1);
@@ -293,8 +290,4 @@ fn ended(frame: &Frame<'_>) -> Error {
         Ok(end) => broken(&format!("a stream ended: {}", end.reason.name())),
         Err(error) => broken(&error.to_string()),
     }
-}
-
-fn broken(reason: &str) -> Error {
-    ClientError::broken("streaming", &reason).into()
 }

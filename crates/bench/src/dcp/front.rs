@@ -6,54 +6,38 @@ use std::thread;
 use super::scene::{Scene, join};
 use super::sheet::Sheet;
 use crate::error::Error;
-use crate::measure::Counts;
-use crate::numbers::{median, to_f64};
-use crate::side::Side;
-
-/// What was measured without the stream, or with it.
-#[derive(Default)]
-struct Half {
-    counts: Counts,
-    rates: Vec<f64>,
-    cpu_us: Vec<f64>,
-}
-
-impl Half {
-    fn measure(&mut self, side: &mut Side, scene: &Scene) -> Result<(), Error> {
-        let slice = side.measure(&scene.plan)?;
-        self.counts.merge(&slice.counts);
-        self.rates.push(slice.ops_per_second());
-        self.cpu_us.extend(slice.cpu_us_per_op());
-        Ok(())
-    }
-}
+use crate::measure::Summary;
+use crate::numbers::to_f64;
 
 /// Slices without and with the stream in turn.
 pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     let mut side = scene.side()?;
     scene.load(&mut side)?;
     side.warm_up(&scene.plan)?;
-    let (mut without, mut with) = (Half::default(), Half::default());
+    let (mut without, mut with) = (Summary::default(), Summary::default());
     let mut changes = 0;
     for slice in 1..=scene.plan.slices {
         scene.show_slice(slice);
-        without.measure(&mut side, scene)?;
-        changes += streamed(scene, |scene| with.measure(&mut side, scene))?;
+        without.add(side.measure(&scene.plan)?);
+        changes += streamed(scene, |scene| {
+            with.add(side.measure(&scene.plan)?);
+            Ok(())
+        })?;
     }
     let mut sheet = Sheet::new("front end", &["without", "with", "ratio"]);
-    let pair = |of: &dyn Fn(&Half) -> f64| {
+    let pair = |of: &dyn Fn(&Summary) -> f64| {
         let (without, with) = (of(&without), of(&with));
         [without, with, with / without.max(1e-9)]
     };
-    let rates = pair(&|half| median(half.rates.iter().copied()));
+    let rates = pair(&Summary::rate);
     sheet.row("ops_per_second", "ops/s, median of slices", 0, &rates);
     let sets = [&without, &with].map(|half| &half.counts.set_latencies);
     let gets =
         [&without, &with].map(|half| half.counts.latencies.without(&half.counts.set_latencies));
     sheet.latencies("get", "get", &[&gets[0], &gets[1]]);
     sheet.latencies("set", "set", &sets);
-    if !without.cpu_us.is_empty() {
-        let cpu = pair(&|half| median(half.cpu_us.iter().copied()));
+    if without.cpu_us().is_some() {
+        let cpu = pair(&|half| half.cpu_us().unwrap_or(0.0));
         sheet.row("server_cpu_us_per_op", "server CPU, us/op", 2, &cpu);
     }
     let refused = pair(&|half| to_f64(half.counts.errors_total()));

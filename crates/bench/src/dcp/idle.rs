@@ -8,7 +8,7 @@ use super::follower::Follower;
 use super::scene::Scene;
 use super::sheet::Sheet;
 use crate::error::{Cause, Error};
-use crate::numbers::to_f64;
+use crate::numbers::{BYTES_PER_MIB, to_f64};
 use crate::plan::Amount;
 use crate::process::{RESIDENT, status_bytes};
 
@@ -47,20 +47,16 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     let streams = to_f64(streams as u64);
     let grown = |now: u64| to_f64(now.saturating_sub(empty));
     let mut sheet = Sheet::new("idle streams", &[]);
-    let connections = f64::from(scene.plan.connections);
-    sheet.row("connections", "connections", 0, &[connections]);
-    sheet.row("streams", "streams", 0, &[streams]);
+    sheet.count("connections", "connections", scene.plan.connections.into());
+    sheet.figure("streams", "streams", 0, streams);
     for (name, label, now) in [
         ("opened", "opened", opened),
         ("touched", "after a change of each vBucket", touched),
     ] {
-        let (bytes, mib) = (grown(now) / streams.max(1.0), grown(now) / 1_048_576.0);
-        let (row, per_stream) = (
-            format!("{name}_bytes_per_stream"),
-            format!("{label}: bytes/stream"),
-        );
-        sheet.row(&row, &per_stream, 0, &[bytes]);
-        sheet.row(&format!("{name}_mib"), &format!("{label}: MiB"), 1, &[mib]);
+        let (bytes, mib) = (grown(now) / streams.max(1.0), grown(now) / BYTES_PER_MIB);
+        let per_stream = format!("{label}: bytes/stream");
+        sheet.figure(&format!("{name}_bytes_per_stream"), &per_stream, 0, bytes);
+        sheet.figure(&format!("{name}_mib"), &format!("{label}: MiB"), 1, mib);
     }
     spent.rows(&mut sheet, watched.as_secs_f64(), "idle_second");
     Ok(sheet)

@@ -69,10 +69,10 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     let title = format!("latency at {rate:.0} writes a second");
     let mut sheet = Sheet::new(title, &[]);
     let (sets, changes) = (answered.count().max(1), seen.since_sent.count());
-    sheet.row("sets", "writes", 0, &[to_f64(sets)]);
+    sheet.count("sets", "writes", sets);
     let rate = to_f64(sets) / f64::max(seconds, 1e-9);
-    sheet.row("sets_per_second", "writes/s", 0, &[rate]);
-    sheet.row("changes", "changes seen", 0, &[to_f64(changes)]);
+    sheet.figure("sets_per_second", "writes/s", 0, rate);
+    sheet.count("changes", "changes seen", changes);
     sheet.latencies("sent_to_seen", "sent to seen", &[&seen.since_sent]);
     sheet.latencies("due_to_seen", "due to seen", &[&seen.since_due]);
     sheet.latencies("due_to_answered", "due to answered", &[&answered]);

@@ -3,11 +3,11 @@
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use client::{Client, ClientError, Message, SaltedCache};
+use client::{Client, ClientError, Request, SaltedCache};
 use model::{Seqno, VbId};
 use wire::Opcode;
 
-use super::follower::Follower;
+use super::follower::{CLOSED_WINDOW, Follower};
 use crate::console::Progress;
 use crate::error::{Cause, Error};
 use crate::plan::Plan;
@@ -70,6 +70,14 @@ impl Scene {
         Follower::open(client, window, self.plan.timeout)
     }
 
+    /// A connection whose streams have every change that there is now, and send next to nothing more: their cursors
+    /// pin the log.
+    pub(super) fn pinned(&mut self) -> Result<Follower, Error> {
+        let mut follower = self.caught_up()?;
+        follower.set_window(CLOSED_WINDOW)?;
+        Ok(follower)
+    }
+
     /// A connection whose streams have every change that there is now.
     pub(super) fn caught_up(&mut self) -> Result<Follower, Error> {
         let mut follower = self.follower(0)?;
@@ -117,9 +125,9 @@ impl Scene {
             let VbId(vb) = client.key_form().vbucket(key.as_bytes());
             if std::mem::take(&mut untouched[usize::from(vb)]) {
                 left -= 1;
-                client.document_request(&Message {
+                client.document_request(&Request {
                     extras: &[0; 8],
-                    ..Message::with(Opcode::SET, key.as_bytes(), b"touched")
+                    ..Request::with(Opcode::SET, key.as_bytes(), b"touched")
                 })?;
             }
         }

@@ -4,9 +4,10 @@ use serde_json::{Map, Value, json};
 
 use crate::console::Style;
 use crate::measure::Latencies;
+use crate::numbers::to_f64;
+use crate::table::line;
 
 const LABEL_WIDTH: usize = 36;
-const COLUMN_WIDTH: usize = 16;
 
 /// Quantiles that are shown, with their names.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p99.9", 0.999)];
@@ -48,6 +49,22 @@ impl Sheet {
         });
     }
 
+    /// Adds the figure of the only column.
+    pub(super) fn figure(&mut self, name: &str, label: &str, digits: usize, figure: f64) {
+        self.row(name, label, digits, &[figure]);
+    }
+
+    /// Adds a number of things.
+    pub(super) fn count(&mut self, name: &str, label: &str, count: u64) {
+        self.figure(name, label, 0, to_f64(count));
+    }
+
+    /// Adds how long `changes` took, and their number in a second.
+    pub(super) fn change_rate(&mut self, changes: f64, label: &str, seconds: f64) {
+        self.figure("seconds", label, 3, seconds);
+        self.figure("changes_per_second", "changes/s", 0, changes / seconds);
+    }
+
     /// Adds quantiles of a latency for each column, and with two columns their ratio.
     pub(super) fn latencies(&mut self, name: &str, label: &str, of: &[&Latencies]) {
         for (quantile_name, quantile) in QUANTILES {
@@ -63,24 +80,18 @@ impl Sheet {
     /// For people.
     pub(crate) fn to_text(&self, style: Style) -> String {
         let mut text = format!("{}\n", self.title);
-        let mut head = format!("{:LABEL_WIDTH$}", "");
-        for column in &self.columns {
-            let cell = format!("{column:>COLUMN_WIDTH$}");
-            head += &cell;
-        }
         if !self.columns.is_empty() {
-            text += &style.bold(&head);
+            let names = self.columns.iter().map(|&name| name.to_owned());
+            text += &style.bold(&line(LABEL_WIDTH, "", names));
             text.push('\n');
         }
         for row in &self.rows {
-            let cell = format!("{:LABEL_WIDTH$}", row.label);
-            text += &cell;
-            for (index, figure) in row.figures.iter().enumerate() {
+            let cells = row.figures.iter().enumerate().map(|(index, figure)| {
                 // A third column is a ratio.
                 let digits = if index == 2 { 2 } else { row.digits };
-                let cell = format!("{figure:>COLUMN_WIDTH$.digits$}");
-                text += &cell;
-            }
+                format!("{figure:.digits$}")
+            });
+            text += &line(LABEL_WIDTH, &row.label, cells);
             text.push('\n');
         }
         text
@@ -88,20 +99,16 @@ impl Sheet {
 
     /// For programs.
     pub(crate) fn to_json(&self) -> Value {
-        let mut figures = Map::new();
-        for row in &self.rows {
-            let value = if self.columns.is_empty() {
-                json!(row.figures.first())
-            } else {
-                let named = self.columns.iter().zip(&row.figures);
-                Value::Object(
-                    named
-                        .map(|(&name, figure)| (name.to_owned(), json!(figure)))
-                        .collect(),
-                )
-            };
-            figures.insert(row.name.clone(), value);
-        }
+        let named = |row: &SheetRow| match self.columns.as_slice() {
+            [] => json!(row.figures.first()),
+            names => {
+                let figures = row.figures.iter().map(|figure| json!(figure));
+                let names = names.iter().map(|&name| name.to_owned());
+                Value::Object(names.zip(figures).collect())
+            }
+        };
+        let rows = self.rows.iter();
+        let figures: Map<_, _> = rows.map(|row| (row.name.clone(), named(row))).collect();
         json!({ "scenario": self.title, "figures": figures })
     }
 }
@@ -113,7 +120,7 @@ mod tests {
     #[test]
     fn one_column_and_three() {
         let mut one = Sheet::new("drain", &[]);
-        one.row("rate", "documents/s", 0, &[12.4]);
+        one.figure("rate", "documents/s", 0, 12.4);
         assert!(one.to_text(Style::new(false)).contains("documents/s"));
         assert_eq!(one.to_json()["figures"]["rate"], 12.4);
         let mut three = Sheet::new("front", &["without", "with", "ratio"]);

@@ -6,17 +6,16 @@
 
 mod resident;
 
-use std::fmt::Write as _;
-
 use client::{Client, ClientError, SaltedCache};
 use serde_json::{Value, json};
 
 use crate::error::{Cause, Error};
 use crate::measure::{Counts, Latencies, Slice};
-use crate::numbers::to_f64;
+use crate::numbers::{BYTES_PER_MIB, to_f64};
 use crate::plan::Plan;
 use crate::process::{RESIDENT, status_bytes};
 use crate::side::Target;
+use crate::table::{LABEL_WIDTH, line};
 use crate::workload::KEY_BYTES;
 use resident::{MemorySampler, Spread};
 
@@ -24,9 +23,6 @@ use resident::{MemorySampler, Spread};
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
 /// Key numbers have nine digits.
 const KEYS_MAX: f64 = 1e9;
-const MIB: f64 = 1_048_576.0;
-const LABEL_WIDTH: usize = 26;
-const COLUMN_WIDTH: usize = 16;
 
 /// What a bucket says of itself. Bytes and totals; 0 where a server does not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -207,20 +203,17 @@ impl Watch {
         let mut text = String::new();
         let mut row = |label: &str, digits: usize, figure: Option<f64>| {
             if let Some(figure) = figure {
-                writeln!(text, "{label:<LABEL_WIDTH$}{figure:>COLUMN_WIDTH$.digits$}")
-                    .expect("text can always grow");
+                text += &line(LABEL_WIDTH, label, [format!("{figure:.digits$}")]);
+                text.push('\n');
             }
         };
-        let mib = |bytes: u64| to_f64(bytes) / MIB;
-        row("memory quota, MiB", 1, Some(quota / MIB));
+        let mib = |bytes: u64| to_f64(bytes) / BYTES_PER_MIB;
+        row("memory quota, MiB", 1, Some(quota / BYTES_PER_MIB));
         row("used, MiB", 1, Some(mib(whole.figures.used)));
         row("booked, MiB", 1, Some(mib(whole.figures.booked)));
         let resident = whole.resident;
-        row(
-            "resident median, MiB",
-            1,
-            resident.map(|all| mib(all.median)),
-        );
+        let median = resident.map(|all| mib(all.median));
+        row("resident median, MiB", 1, median);
         row("resident most, MiB", 1, resident.map(|all| mib(all.most)));
         let of_quota = resident.map(|all| to_f64(all.most) / quota);
         row("  of the quota", 3, of_quota);

@@ -7,10 +7,10 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::Instant;
 
-use bucket::{Bucket, Pace, ReadySet, Wake};
+use bucket::{Bucket, ReadBatching, ReadySet, Wake};
 use engine::VBucket;
 use engine::dcp::{Event, Filled, Position, Stream, StreamAsk, StreamOptions};
-use model::{Seqno, SnapshotRange, VbUuid};
+use model::Seqno;
 use storage::MemStore;
 
 use crate::{NAME, VB};
@@ -94,7 +94,7 @@ pub(crate) struct Follower {
     bucket: Arc<Bucket<MemStore>>,
     ready: Arc<ReadySet>,
     stream: Stream,
-    pace: Pace,
+    batching: ReadBatching,
     started: Instant,
     output: Vec<u8>,
     peer: Option<Loopback>,
@@ -104,12 +104,7 @@ pub(crate) struct Follower {
 impl Follower {
     pub(crate) fn new(bucket: &Arc<Bucket<MemStore>>, ready: &Arc<ReadySet>, sends: bool) -> Self {
         let ask = StreamAsk {
-            position: Position {
-                uuid: VbUuid(0),
-                seqno: Seqno::ZERO,
-                snapshot: SnapshotRange::default(),
-                purge_seqno: Seqno::ZERO,
-            },
+            position: Position::default(),
             end: Seqno(u64::MAX),
             options: StreamOptions::default(),
         };
@@ -120,7 +115,7 @@ impl Follower {
             bucket: Arc::clone(bucket),
             ready: Arc::clone(ready),
             stream,
-            pace: Pace::default(),
+            batching: ReadBatching::default(),
             started: Instant::now(),
             output: Vec::new(),
             peer: sends.then(|| Loopback::new().expect("loopback")),
@@ -161,7 +156,7 @@ impl Follower {
             }
             let stream = &mut self.stream;
             let fill = |vbucket: &mut VBucket| stream.fill(vbucket, NAME);
-            let filled = self.bucket.with_vbucket_patiently(VB, fill);
+            let filled = self.bucket.with_vbucket_spinning(VB, fill);
             let (filled, garbage) = filled.expect("it is there");
             drop(garbage);
             self.followed.pulls += 1;
@@ -178,7 +173,7 @@ impl Follower {
             let Some(vb) = self.ready.next(VB) else {
                 break;
             };
-            if seen || !self.pace.is_due(|| self.bucket.newest(vb), now_ns) {
+            if seen || !self.batching.is_due(|| self.bucket.newest(vb), now_ns) {
                 self.ready.mark_quietly(vb);
                 break;
             }

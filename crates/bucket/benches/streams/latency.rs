@@ -27,6 +27,7 @@ fn open() -> Arc<Bucket<MemStore>> {
         history: bucket::HistoryRetention::default(),
         purge_age_s: 0,
         flush_interval_ms: 50,
+        buffers: Arc::default(),
     };
     let mut uuids = || VbUuid(7);
     let bucket = Bucket::open(options, MemStore::default(), Arc::new(Fixed), &mut uuids)
@@ -151,7 +152,7 @@ impl Run<'_> {
         });
         let replace = self.pass(|key| self.store(key, StoreMode::Replace));
         let delete = self.pass(|key| {
-            let deleted = bucket.run(VB, |vbucket| vbucket.delete(key, Cas::ANY, now()));
+            let deleted = bucket.run(VB, |vbucket| vbucket.delete(key, Cas::ANY, None, now()));
             assert!(deleted.is_ok(), "the document is there");
         });
         [

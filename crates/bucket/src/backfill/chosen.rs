@@ -9,11 +9,11 @@
 use std::sync::Arc;
 
 use engine::collections::SystemEvent;
-use engine::{FoundRow, RowWalk, Walked};
+use engine::{FoundRow, RowWalk, WalkRequest, Walked};
 use model::{CollectionId, Document, Seqno, VbId};
 use storage::{KvStore, Snapshot, StoreError};
 
-use super::{BackfillAccount, CHUNK_DOCUMENTS_MAX};
+use super::account::{BackfillAccount, CHUNK_DOCUMENTS_MAX};
 use crate::Bucket;
 
 /// Most memory of one backfill's list of rows; with more, all rows are read.
@@ -83,8 +83,13 @@ impl Drop for Booked {
 impl Chosen {
     /// A choice that is yet to be made, of rows after `after`.
     pub(super) fn new(rows: ChosenRows, after: Seqno, account: Arc<BackfillAccount>) -> Self {
-        let bounds = (rows.sparse, LIST_BYTES_MAX);
-        let walk = RowWalk::new(rows.collections, after, rows.by_key, bounds);
+        let walk = RowWalk::new(WalkRequest {
+            collections: rows.collections,
+            after,
+            keys: rows.by_key,
+            sparse: rows.sparse,
+            bytes_max: LIST_BYTES_MAX,
+        });
         Self {
             by_key: rows.by_key,
             stage: Stage::Walking(walk),
@@ -130,7 +135,7 @@ impl Chosen {
         }
     }
 
-    /// The walk is over; `false` when there is no room for what it found.
+    /// The walk is over; `false` when there is no memory for what it found.
     fn walked(&mut self, up_to: Seqno, needs: Seqno) -> bool {
         let waiting = Stage::Waiting { needs, waits: 0 };
         if let Stage::Walking(walk) = std::mem::replace(&mut self.stage, waiting) {
@@ -157,11 +162,12 @@ impl Chosen {
         (self.next == self.rows.len()).then(|| self.up_to.next())
     }
 
-    /// Reads the next rows of the list, up to `to` and about so many bytes; tells their bytes.
+    /// Reads the next rows of the list, up to `to` and about so many bytes. Returns their bytes.
     pub(super) fn read(
         &mut self,
         snapshot: &dyn Snapshot,
-        (to, bytes_max): (Seqno, usize),
+        to: Seqno,
+        bytes_max: usize,
         documents: &mut Vec<Document>,
     ) -> Result<usize, StoreError> {
         let mut rows = snapshot.by_seqno(Seqno::ZERO);

@@ -4,42 +4,40 @@
 //! ```text
 //!   stream -> Bucket::backfill -> pending -> (backfiller) snapshot, chunks -> Backfill::take
 //!                                                 ^                               |
-//!                                                 +---- room in BackfillBuffer <--+
+//!                                                 +--- space in BackfillBuffer <--+
 //! ```
 
+mod account;
 mod chosen;
-mod room;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use engine::collections::SystemEvent;
+use engine::dcp::StoreView;
 use model::{Document, Seqno, SnapshotRange, VbId};
 use parking_lot::Mutex;
 use storage::{KvStore, Snapshot, StoreError};
 
+pub(crate) use account::BackfillAccount;
+use account::CHUNK_DOCUMENTS_MAX;
+pub use account::{BACKFILL_BYTES_MAX, BACKFILL_BYTES_MIN, BACKFILLS_PER_CONNECTION_MAX};
 pub use chosen::ChosenRows;
 use chosen::{Choice, Chosen};
-pub use room::BACKFILL_BYTES_MIN;
-pub(crate) use room::BackfillAccount;
 
 use crate::Bucket;
 use crate::pool::Signal;
 use crate::subscribers::ReadySet;
 
-/// Most bytes of read documents that a connection's streams hold, but for one chunk, until a
-/// bucket is told otherwise; less where all of the bucket hold much.
-pub const BACKFILL_BYTES_MAX: usize = 20 << 20;
 /// A full buffer is filled again once this part of it is free.
 const RESUME_PART: usize = 4;
-/// Backfills of one connection that read at the same time until a bucket is told otherwise; more
-/// wait.
-pub const BACKFILLS_PER_CONNECTION_MAX: usize = 64;
 
 /// What a connection's backfills hold together.
 #[derive(Debug)]
 pub struct BackfillBuffer {
+    /// The connection's set: its vBuckets are marked as documents come.
+    ready: Arc<ReadySet>,
     bytes: AtomicUsize,
     full: AtomicBool,
     active: AtomicUsize,
@@ -74,7 +72,7 @@ impl BackfillBuffer {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether reading waits for room.
+    /// Whether reading waits for free space in it.
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::SeqCst)
     }
@@ -102,7 +100,7 @@ impl BackfillBuffer {
             return None;
         }
         let held = self.bytes.load(Ordering::SeqCst);
-        room::chunk_of(held, self.all.each_max(), self.all.free())
+        account::chunk_of(held, self.all.each_max(), self.all.free())
     }
 
     fn add(&self, bytes: usize) {
@@ -156,36 +154,13 @@ pub enum WantedRows {
     Versions,
 }
 
-/// The view of the store that a backfill reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BackfillView {
-    /// Its last seqno.
-    pub high: Seqno,
-    /// The last one that is neither a prepare nor an abort.
-    pub visible_end: Seqno,
-    /// Tombstones up to here may be missing in it.
-    pub purge_seqno: Seqno,
-    /// The snapshot to which `high` belongs: where it reaches further, the view is not
-    /// consistent by itself.
-    pub snapshot: SnapshotRange,
-    /// Every prepare up to here was committed or given up.
-    pub high_completed: Seqno,
-    /// The newest prepare up to which the node counted itself.
-    pub high_prepared: Seqno,
-    /// Its documents come ordered by key; what changed lately comes after them, by seqno.
-    pub by_key: bool,
-    /// From here on every version of documents of collections with history is among them, if they
-    /// were asked for.
-    pub history_from: Option<Seqno>,
-}
-
 /// What came of a backfill since the last look.
 #[derive(Debug)]
 pub enum BackfillNews {
     /// Nothing yet.
     Nothing,
     /// The view was opened; chunks of it follow.
-    Opened(BackfillView),
+    Opened(StoreView),
     /// Some documents.
     Chunk(BackfillChunk),
     /// All documents that were asked for came.
@@ -195,39 +170,38 @@ pub enum BackfillNews {
 }
 
 #[derive(Debug, Default)]
-struct Mail {
-    view: Option<BackfillView>,
+struct Messages {
+    view: Option<StoreView>,
     chunks: VecDeque<BackfillChunk>,
     end: Option<bool>,
 }
 
-/// What a job and its owner share.
+/// What a job and its stream share.
 #[derive(Debug)]
-struct Shared {
+struct BackfillState {
     vb: VbId,
-    mail: Mutex<Mail>,
+    messages: Mutex<Messages>,
     cancelled: AtomicBool,
-    ready: Arc<ReadySet>,
     buffer: Arc<BackfillBuffer>,
 }
 
 /// A backfill as its stream sees it. Dropping it ends the work.
 #[derive(Debug)]
 pub struct Backfill {
-    shared: Arc<Shared>,
+    shared: Arc<BackfillState>,
 }
 
 impl Backfill {
     /// Takes what came next. The stream's vBucket is marked in its set whenever something came.
     pub fn take(&self) -> BackfillNews {
-        let mut mail = self.shared.mail.lock();
-        if let Some(view) = mail.view.take() {
+        let mut messages = self.shared.messages.lock();
+        if let Some(view) = messages.view.take() {
             return BackfillNews::Opened(view);
         }
-        if let Some(chunk) = mail.chunks.pop_front() {
+        if let Some(chunk) = messages.chunks.pop_front() {
             return BackfillNews::Chunk(chunk);
         }
-        match mail.end {
+        match messages.end {
             None => BackfillNews::Nothing,
             Some(true) => BackfillNews::Done,
             Some(false) => BackfillNews::Failed,
@@ -239,7 +213,7 @@ impl Drop for Backfill {
     fn drop(&mut self) {
         self.shared.cancelled.store(true, Ordering::SeqCst);
         // Freed outside of the lock.
-        let chunks = std::mem::take(&mut self.shared.mail.lock().chunks);
+        let chunks = std::mem::take(&mut self.shared.messages.lock().chunks);
         drop(chunks);
         self.shared.buffer.signal.ring();
     }
@@ -247,7 +221,7 @@ impl Drop for Backfill {
 
 /// A backfill as its worker sees it.
 pub(crate) struct Job {
-    shared: Arc<Shared>,
+    shared: Arc<BackfillState>,
     snapshot: Option<Box<dyn Snapshot>>,
     next: Seqno,
     to: Seqno,
@@ -320,7 +294,7 @@ impl Job {
         let to = self.to.min(snapshot.high_seqno());
         let (mut documents, mut bytes, mut ended) = (Vec::new(), 0, true);
         if let Some(chosen) = &mut self.chosen {
-            bytes = chosen.read(&**snapshot, (to, bytes_max), &mut documents)?;
+            bytes = chosen.read(&**snapshot, to, bytes_max, &mut documents)?;
             let Some(rest) = chosen.rest() else {
                 self.post(documents, bytes, false);
                 return Ok(Progress::More);
@@ -372,7 +346,7 @@ impl Job {
         } else {
             None
         };
-        self.shared.mail.lock().view = Some(BackfillView {
+        self.shared.messages.lock().view = Some(StoreView {
             high,
             visible_end,
             purge_seqno: snapshot.purge_seqno(),
@@ -382,7 +356,7 @@ impl Job {
             by_key: self.chosen.as_ref().is_some_and(|chosen| chosen.by_key),
             history_from,
         });
-        self.shared.ready.mark(self.vb());
+        self.buffer().ready.mark(self.vb());
         Ok(snapshot)
     }
 
@@ -393,20 +367,20 @@ impl Job {
             bytes,
             buffer: Arc::clone(&self.shared.buffer),
         };
-        let mut mail = self.shared.mail.lock();
-        // Whoever gave up meanwhile emptied the mail, or finds this in it.
+        let mut messages = self.shared.messages.lock();
+        // A stream that gave up in between emptied the messages, or drops it with this chunk.
         if !self.is_cancelled() {
-            mail.chunks.push_back(chunk);
+            messages.chunks.push_back(chunk);
         }
-        mail.end = ended.then_some(true);
-        drop(mail);
-        self.shared.ready.mark(self.vb());
+        messages.end = ended.then_some(true);
+        drop(messages);
+        self.buffer().ready.mark(self.vb());
     }
 
-    /// Tells the stream that nothing more can be read.
+    /// Ends the stream's backfill: nothing more can be read.
     pub(crate) fn fail(&self) {
-        self.shared.mail.lock().end = Some(false);
-        self.shared.ready.mark(self.vb());
+        self.shared.messages.lock().end = Some(false);
+        self.buffer().ready.mark(self.vb());
     }
 }
 
@@ -432,10 +406,6 @@ fn visible_end(snapshot: &dyn Snapshot) -> Result<Seqno, StoreError> {
     }
 }
 
-/// One chunk.
-pub(crate) const CHUNK_DOCUMENTS_MAX: usize = 4096;
-pub(crate) const CHUNK_BYTES_MAX: usize = 4 << 20;
-
 /// All backfills of a bucket.
 #[derive(Default)]
 pub(crate) struct Backfills {
@@ -450,9 +420,10 @@ pub(crate) struct Backfills {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// A buffer for one connection. What it holds counts as used memory of the bucket.
-    pub fn backfill_buffer(&self) -> Arc<BackfillBuffer> {
+    /// A buffer for one connection, whose set is `ready`. What it holds counts as used memory of the bucket.
+    pub fn backfill_buffer(&self, ready: &Arc<ReadySet>) -> Arc<BackfillBuffer> {
         Arc::new(BackfillBuffer {
+            ready: Arc::clone(ready),
             bytes: AtomicUsize::new(0),
             full: AtomicBool::new(false),
             active: AtomicUsize::new(0),
@@ -464,9 +435,10 @@ impl<S: KvStore> Bucket<S> {
         })
     }
 
-    /// Tells that readers of changes, to whom documents were handed, hold `after` bytes of them and no
-    /// longer `before`. It counts as what backfills hold.
+    /// Counts that an HTTP reader of changes holds `after` bytes of documents instead of `before`. They count as
+    /// what backfills hold.
     pub fn change_lent(&self, before: usize, after: usize) {
+        self.memory().change_lent(before, after);
         let account = self.memory().backfill_account();
         if after >= before {
             account.add(after - before);
@@ -478,26 +450,15 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Asks for the documents of `range` as they are in the store; `ready` is marked as they
-    /// come. Never blocks.
+    /// Asks for the documents of `range` as they are in the store: of some documents only, if it can be
+    /// told which those are, or with replaced versions. The vBucket is marked in the connection's set as
+    /// they come. Never blocks. The view says whether they come by key, and from where on versions are there.
     pub fn backfill(
         &self,
         vb: VbId,
         range: SnapshotRange,
-        ready: &Arc<ReadySet>,
-        buffer: &Arc<BackfillBuffer>,
-    ) -> Backfill {
-        self.backfill_of(vb, range, WantedRows::Newest(None), (ready, buffer))
-    }
-
-    /// The same of some documents only, if it can be told which those are, or with replaced
-    /// versions. The view says whether they come by key, and from where on versions are there.
-    pub fn backfill_of(
-        &self,
-        vb: VbId,
-        range: SnapshotRange,
         wanted: WantedRows,
-        (ready, buffer): (&Arc<ReadySet>, &Arc<BackfillBuffer>),
+        buffer: &Arc<BackfillBuffer>,
     ) -> Backfill {
         let after = Seqno(range.start.0.saturating_sub(1));
         let history = matches!(wanted, WantedRows::Versions);
@@ -506,11 +467,10 @@ impl<S: KvStore> Bucket<S> {
             WantedRows::Versions => None,
         };
         let chosen = chosen.map(|rows| Chosen::new(rows, after, Arc::clone(&buffer.all)));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(BackfillState {
             vb,
-            mail: Mutex::default(),
+            messages: Mutex::default(),
             cancelled: AtomicBool::new(false),
-            ready: Arc::clone(ready),
             buffer: Arc::clone(buffer),
         });
         buffer.pending.fetch_add(1, Ordering::SeqCst);

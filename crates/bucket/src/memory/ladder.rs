@@ -1,6 +1,6 @@
 //! What is done next against memory pressure: a pure function of a few figures.
 
-/// How a bucket gets room for what is new.
+/// How a bucket frees memory for what is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
     /// It does not: writes are refused until something is deleted.
@@ -15,7 +15,6 @@ pub enum Eviction {
 
 impl Eviction {
     /// Whether what leaves memory can be read back from the store.
-    #[must_use]
     pub fn keeps_a_copy(self) -> bool {
         matches!(self, Self::Values | Self::Documents)
     }
@@ -55,10 +54,8 @@ pub enum Relief {
     Stuck,
 }
 
-/// Decides. What costs nobody anything comes first; what makes somebody read from disk later
-/// comes last, and cursors only where it is the checkpoints that are too large, or nothing else
+/// Decides. What costs nothing comes first; what makes a client read from disk later comes last, and cursors only where it is the checkpoints that are too large, or nothing else
 /// is left.
-#[must_use]
 pub fn next_relief(pressure: &Pressure) -> Relief {
     let Pressure {
         excess,

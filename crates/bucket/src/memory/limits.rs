@@ -1,4 +1,6 @@
-//! The settings behind the marks: the quota, and which share of it is for what.
+//! The settings behind the marks: the quota, its shares, and the waits of clients for memory.
+
+use std::time::Duration;
 
 /// A share in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -8,13 +10,11 @@ impl Share {
     const WHOLE: u32 = 1_000_000;
 
     /// So many percent; more than a hundred are a hundred.
-    #[must_use]
     pub const fn percent(percent: u32) -> Self {
         Self(if percent > 100 { 100 } else { percent } * (Self::WHOLE / 100))
     }
 
     /// A ratio of 0 to 1; `None` for anything else.
-    #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "it is no less than 0")]
     pub fn ratio(ratio: f64) -> Option<Self> {
         let in_range = (0.0..=1.0).contains(&ratio);
@@ -22,7 +22,6 @@ impl Share {
     }
 
     /// What `part` is of `whole`; `None` where it is more than all of it.
-    #[must_use]
     pub fn of_bytes(part: u64, whole: u64) -> Option<Self> {
         if part > whole || whole == 0 {
             return None;
@@ -32,20 +31,18 @@ impl Share {
     }
 
     /// The ratio, 0 to 1.
-    #[must_use]
     pub fn as_ratio(self) -> f64 {
         f64::from(self.0) / f64::from(Self::WHOLE)
     }
 
     /// This share of `whole`, rounded down.
-    #[must_use]
     pub fn of(self, whole: u64) -> u64 {
         let part = u128::from(whole) * u128::from(self.0) / u128::from(Self::WHOLE);
         u64::try_from(part).unwrap_or(whole)
     }
 }
 
-/// What may be changed while a bucket runs. Shares are of the quota unless they say otherwise.
+/// What can be changed while a bucket runs. Shares are of the quota unless they say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The quota in bytes.
@@ -68,7 +65,6 @@ pub struct Limits {
 
 impl Limits {
     /// The shares of the reference.
-    #[must_use]
     pub fn new(quota_bytes: u64) -> Self {
         Self {
             quota_bytes: quota_bytes.min(i64::MAX as u64),
@@ -98,6 +94,37 @@ impl Limits {
             Err("a share must be above 0")
         } else {
             Ok(())
+        }
+    }
+}
+
+/// The longest waits of clients for memory.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryWaits {
+    /// Of a write.
+    pub write: Duration,
+    /// Of a write while the store takes changes: each commit frees memory, and clients that are refused
+    /// retry and take processor time from the flusher.
+    pub write_storing: Duration,
+    /// Of a read from the store.
+    pub fetch: Duration,
+    /// Of a read from the store for eviction, while there is still memory for it.
+    pub relief: Duration,
+    /// Of a large request for memory of its bucket. Less than the timeout of most clients.
+    pub request: Duration,
+    /// Of large requests and responses for other connections to hold less.
+    pub congestion: Duration,
+}
+
+impl Default for MemoryWaits {
+    fn default() -> Self {
+        Self {
+            write: Duration::from_millis(10),
+            write_storing: Duration::from_millis(250),
+            fetch: Duration::from_millis(500),
+            relief: Duration::from_millis(50),
+            request: Duration::from_millis(1500),
+            congestion: Duration::from_secs(5),
         }
     }
 }

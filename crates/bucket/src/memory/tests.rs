@@ -27,124 +27,61 @@ fn the_marks_are_those_of_the_reference() {
 }
 
 #[test]
-fn what_connections_hold_counts_as_used_and_crowds_a_full_bucket() {
+fn what_connections_hold_counts_as_used_and_congests_a_full_bucket() {
     let memory = Memory::new(100_000);
     memory.change_transit(0, 50_000);
     assert_eq!((memory.used(), memory.booked()), (50_000, 0));
-    assert!(memory.admit(43_000).is_ok() && memory.admit(43_001).is_err());
-    assert!(!memory.is_transit_crowded(), "there is room");
-    assert!(memory.add(bytes(35_001)), "the reliever makes room for it");
+    assert_eq!(memory.mutation_exceeded(43_000), None);
+    assert_eq!(
+        memory.mutation_exceeded(43_001),
+        Some(Usage {
+            used: 50_000,
+            allowed: 93_000
+        })
+    );
+    assert!(!memory.is_transit_congested(), "there is memory");
+    assert!(
+        memory.add(bytes(35_001)),
+        "the reliever frees memory for it"
+    );
     memory.add(bytes(15_000));
-    assert!(memory.is_transit_crowded());
+    assert!(memory.is_transit_congested());
     memory.change_transit(50_000, 1_500);
     memory.set_overhead(60_000);
     assert!(
-        !memory.is_transit_crowded(),
+        !memory.is_transit_congested(),
         "a little is granted in any case"
     );
     memory.change_transit(1_500, 0);
     assert_eq!(memory.transit(), 0);
 }
 
-/// The rows of the pressure matrix: memory in use, checkpoints in use, and what becomes of a
-/// write of one byte, a deletion, a fetch, and the reliever.
 #[test]
-fn the_pressure_matrix() {
-    use Limit::{Backfill, Checkpoints, Mutation, Quota};
-    use OpError::{OutOfMemory, TemporaryFailure};
-    type Answer = Option<(OpError, Limit)>;
-    let rows: [(i64, i64, Answer, Answer, Answer, bool); 9] = [
-        (0, 0, None, None, None, false),
-        (75_000, 0, None, None, None, false),
-        (85_000, 0, None, None, None, false),
-        (85_001, 0, None, None, None, true),
-        (
-            93_000,
-            0,
-            Some((TemporaryFailure, Mutation)),
-            None,
-            None,
-            true,
-        ),
-        (
-            96_000,
-            0,
-            Some((TemporaryFailure, Mutation)),
-            None,
-            Some((TemporaryFailure, Backfill)),
-            true,
-        ),
-        (
-            100_000,
-            0,
-            Some((OutOfMemory, Quota)),
-            None,
-            Some((OutOfMemory, Quota)),
-            true,
-        ),
-        (0, 18_001, None, None, None, true),
-        (
-            0,
-            20_000,
-            Some((TemporaryFailure, Checkpoints)),
-            Some((TemporaryFailure, Checkpoints)),
-            None,
-            true,
-        ),
+fn the_reliever_is_called_above_the_high_marks() {
+    // Memory in use, checkpoints in use, and whether the reliever has something to do.
+    let rows = [
+        (0, 0, false),
+        (85_000, 0, false),
+        (85_001, 0, true),
+        (0, 18_000, false),
+        (0, 18_001, true),
     ];
-    for (used, queued, write, removal, fetch, pressed) in rows {
-        let row = format!("{used} in use, {queued} of it checkpoints");
+    for (used, queued, pressed) in rows {
         let memory = Memory::new(100_000);
         let pressed_at_once = [memory.add(bytes(used)), memory.add(checkpoints(queued))];
-        let answer = |result: Result<(), MemoryRefusal>| {
-            result.err().map(|refusal| (refusal.error, refusal.limit))
-        };
-        assert_eq!(answer(memory.admit(1)), write, "write at {row}");
-        assert_eq!(answer(memory.admit_removal()), removal, "delete at {row}");
-        assert_eq!(answer(memory.admit_fetch()), fetch, "fetch at {row}");
-        assert_eq!(memory.is_pressed(), pressed, "pressure at {row}");
-        assert_eq!(pressed_at_once.contains(&true), pressed, "booking {row}");
+        assert_eq!(memory.is_pressed(), pressed, "{used} {queued}");
+        assert_eq!(pressed_at_once.contains(&true), pressed, "{used} {queued}");
     }
 }
 
 #[test]
-fn what_can_never_fit_is_not_asked_for_again() {
-    let memory = Memory::new(100_000);
-    let refusal = memory.admit(93_001).unwrap_err();
-    assert_eq!(
-        (refusal.error, refusal.limit),
-        (OpError::OutOfMemory, Limit::OneMutation)
-    );
-    assert_eq!(
-        refusal.to_string(),
-        "the write takes more than the limit for all of them: 93001 of 93000 bytes \
-         (ep_mutation_mem_ratio)"
-    );
-    memory.add(bytes(100_000));
-    assert_eq!(memory.admit(93_001), Err(refusal), "also at the quota");
-    memory.add(bytes(-100_000));
-    assert!(memory.admit(usize::MAX).is_err());
-    assert_eq!(memory.admit(93_000), Ok(()));
-}
-
-#[test]
-fn a_refusal_names_its_limit() {
-    let memory = Memory::new(100_000);
-    memory.add(bytes(93_000));
-    assert_eq!(
-        memory.admit(1).unwrap_err().to_string(),
-        "memory is above the limit for writes: 93000 of 93000 bytes (ep_mutation_mem_ratio)"
-    );
-}
-
-#[test]
-fn who_writes_rests_the_longer_the_less_room_is_left() {
+fn the_back_off_after_a_write_grows_with_memory_in_use() {
     let memory = Memory::new(100_000);
     let rests: Vec<u128> = [85_000, 4_000, 2_000, 2_000, 5_000]
         .into_iter()
         .map(|more| {
             memory.add(bytes(more));
-            memory.write_rest().as_micros()
+            memory.write_backoff().as_micros()
         })
         .collect();
     // At the high mark, half of the way from there to the limit for writes, three quarters, all, and beyond.

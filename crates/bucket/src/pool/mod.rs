@@ -20,16 +20,18 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use storage::{Duty, Next, Running, Threads, Worker};
 
+use crate::scheduling::Priority;
+
 /// A thread that found nothing to do for so long ends, unless it is the last one of a lane that has workers.
 const IDLE_MAX: Duration = Duration::from_secs(2);
 
 /// A set of threads for workers that may wait for the same. A worker that waits for another one
-/// (the flusher for a finisher, say) must not share its lane.
+/// (the flusher for a drain, say) must not share its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// What requests wait for, and what never waits for a device: reliever, decider.
     Prompt,
-    /// What may be late, and never waits for a device: finisher, expirer.
+    /// What may be late, and never waits for a device: expirer.
     Calm,
     /// Loads buckets at the start.
     Warmup,
@@ -51,8 +53,7 @@ struct Rules {
     /// A hung device takes at most one thread for each worker of its bucket: the limit is above
     /// that, so that other buckets go on.
     threads_max: usize,
-    /// Whether its threads step back behind those that answer clients.
-    steps_back: bool,
+    priority: Priority,
 }
 
 const LANES: [Lane; 8] = [
@@ -70,35 +71,20 @@ impl Lane {
     fn rules(self) -> Rules {
         // There is nothing to do beside it, and its threads end with it.
         let processors = available_parallelism().map_or(1, usize::from);
-        let (name, threads_max, steps_back) = match self {
-            Self::Prompt => ("prompt", 2, false),
-            Self::Calm => ("calm", 1, true),
-            Self::Warmup => ("warmup", processors.max(2), false),
-            Self::Fetch => ("fetch", 5, false),
-            Self::Flush => ("flush", 4, true),
-            Self::Read => ("read", 4, true),
-            Self::Drain => ("drain", 3, true),
-            Self::Merge => ("merge", 3, true),
+        let (name, threads_max, priority) = match self {
+            Self::Prompt => ("prompt", 2, Priority::Foreground),
+            Self::Calm => ("calm", 1, Priority::Background),
+            Self::Warmup => ("warmup", processors.max(2), Priority::Foreground),
+            Self::Fetch => ("fetch", 5, Priority::Foreground),
+            Self::Flush => ("flush", 4, Priority::Background),
+            Self::Read => ("read", 4, Priority::Background),
+            Self::Drain => ("drain", 3, Priority::Background),
+            Self::Merge => ("merge", 3, Priority::Background),
         };
         Rules {
             name,
             threads_max,
-            steps_back,
-        }
-    }
-}
-
-/// Steps back behind the threads that answer clients: a flush may wait, a request may not.
-///
-/// Threads that this one starts later step back as well. Where the system cannot, nothing
-/// changes.
-fn yield_to_front_end() {
-    #[cfg(target_os = "linux")]
-    {
-        const NICE: i32 = 10;
-        let thread = rustix::thread::gettid();
-        if let Err(error) = rustix::process::setpriority_process(Some(thread), NICE) {
-            tracing::debug!(%error, "a worker keeps its priority");
+            priority,
         }
     }
 }
@@ -117,7 +103,6 @@ impl Default for Pool {
 
 impl Pool {
     /// Without threads: each lane starts its first one with its first worker.
-    #[must_use]
     pub fn new() -> Self {
         #[expect(
             clippy::disallowed_methods,
@@ -397,9 +382,7 @@ impl Shared {
     }
 
     fn run(self: &Arc<Self>) {
-        if self.rules.steps_back {
-            yield_to_front_end();
-        }
+        self.rules.priority.apply();
         let mut state = self.state.lock();
         let mut idle_since_ns = None;
         while !state.stop {

@@ -13,24 +13,25 @@
 mod pass;
 mod run;
 mod sample;
+mod scan;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::OpError;
-use model::{CollectionId, Seqno, VbId, VbState, collection_key};
+use model::{VbId, VbState};
 use parking_lot::Mutex;
-use storage::{KeyRange, KeyRow, KvStore, Snapshot};
+use storage::KvStore;
 
 pub(crate) use pass::Scanner;
-pub use run::{ScanNext, ScanRun, ScanTaken};
+pub use run::{ScanNext, ScanRows, ScanRun};
 pub use sample::Sampling;
+use scan::ScanState;
+pub use scan::{Scan, ScanError, ScanId, ScanInfo, ScanRequest, ScanStage};
 
 use crate::Bucket;
-use crate::backfill::BackfillAccount;
 use crate::pool::Signal;
 use crate::signals::Wake;
 
@@ -40,196 +41,6 @@ const LIFETIME: Duration = Duration::from_mins(3);
 const QUOTA_BYTES_EACH: u64 = 2 << 20;
 const AT_ONCE_MIN: u64 = 16;
 const AT_ONCE_MAX: u64 = 1024;
-
-/// The name of a scan: 16 random bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ScanId(pub [u8; 16]);
-
-/// What a scan is asked for.
-#[derive(Clone, Debug)]
-pub struct ScanAsk {
-    /// The vBucket.
-    pub vb: VbId,
-    /// The collection of the keys.
-    pub collection: CollectionId,
-    /// Where it begins; keys without a prefix.
-    pub from: Bound<Vec<u8>>,
-    /// Where it ends.
-    pub to: Bound<Vec<u8>>,
-    /// Only keys are wanted.
-    pub keys_only: bool,
-    /// Attributes are wanted with the documents; to keep to it is the reader's.
-    pub attributes: bool,
-    /// Only some documents, by chance.
-    pub sampling: Option<Sampling>,
-    /// The change of this seqno must be there, not replaced by a newer one.
-    pub exists: Option<Seqno>,
-    /// What somebody calls it, for statistics.
-    pub name: String,
-}
-
-impl ScanAsk {
-    fn range(&self) -> KeyRange {
-        let stored = |key: &Vec<u8>| collection_key(self.collection, key).into_boxed_slice();
-        // Keys of one collection lie together, and end before the prefix with one more bit.
-        let from = match &self.from {
-            Bound::Unbounded => Bound::Included(stored(&Vec::new())),
-            bound => bound.as_ref().map(stored),
-        };
-        let to = match &self.to {
-            Bound::Unbounded => after_prefix(self.collection),
-            bound => bound.as_ref().map(stored),
-        };
-        KeyRange { from, to }
-    }
-}
-
-/// Where keys of a collection are over.
-fn after_prefix(collection: CollectionId) -> Bound<Box<[u8]>> {
-    let mut prefix = collection_key(collection, &[]);
-    // The last byte of the number has its top bit clear, so it can be counted up.
-    if let Some(last) = prefix.last_mut() {
-        *last += 1;
-    }
-    Bound::Excluded(prefix.into())
-}
-
-/// Why a scan did not begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScanError {
-    /// There are too many, or the bucket is being stopped.
-    Busy,
-    /// The range has no document.
-    Empty,
-    /// The change that must be there is not.
-    SeqnoGone,
-    /// Somebody ended it, or its vBucket is another one.
-    Cancelled,
-    /// Its collection was dropped.
-    CollectionGone,
-    /// The store could not be read.
-    Failed,
-}
-
-/// How far a scan has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScanStage {
-    /// Its view is being opened.
-    Opening,
-    /// Somebody may go on with it.
-    Idle,
-    /// Somebody does.
-    Continuing,
-}
-
-impl ScanStage {
-    /// Its name in statistics.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Opening => "Opening",
-            Self::Idle => "Idle",
-            Self::Continuing => "Continuing",
-        }
-    }
-}
-
-/// One scan.
-pub struct Scan {
-    id: ScanId,
-    ask: ScanAsk,
-    range: KeyRange,
-    /// The epoch of the vBucket when it began.
-    epoch: u64,
-    /// When it began, monotonic nanoseconds.
-    begun_ns: u64,
-    state: Mutex<State>,
-    account: Arc<BackfillAccount>,
-    /// Rings those who wait for room in the account.
-    room: Arc<Signal>,
-}
-
-struct State {
-    stage: ScanStage,
-    snapshot: Option<Box<dyn Snapshot>>,
-    /// Hashes of keys up to here are in the sample.
-    sample_below: Option<u64>,
-    rows: VecDeque<KeyRow>,
-    /// Bytes of `rows` as they are booked.
-    bytes: usize,
-    /// Where the next look begins, once nothing is left of `rows`.
-    rest: Option<Box<[u8]>>,
-    /// Set when it is over, and why.
-    ended: Option<ScanError>,
-    /// The scanner was asked for more, and has not brought it yet.
-    asked: bool,
-    /// Who waits for it.
-    waiter: Option<Arc<dyn Wake>>,
-    items: u64,
-}
-
-impl Scan {
-    /// Its name.
-    pub fn id(&self) -> ScanId {
-        self.id
-    }
-
-    /// What was asked for.
-    pub fn ask(&self) -> &ScanAsk {
-        &self.ask
-    }
-
-    /// Whether its view is open; `None` as long as that is not known.
-    pub fn opened(&self) -> Option<Result<(), ScanError>> {
-        let state = self.state.lock();
-        match (state.ended, state.stage) {
-            (Some(error), _) => Some(Err(error)),
-            (None, ScanStage::Opening) => None,
-            (None, _) => Some(Ok(())),
-        }
-    }
-
-    fn give_back(&self, bytes: usize) {
-        if self.account.give_back(bytes) {
-            self.room.ring();
-        }
-    }
-
-    /// Ends it; who waits for it hears of that. What it held is freed after the lock.
-    fn end(&self, why: ScanError) {
-        let mut state = self.state.lock();
-        if state.ended.is_none() {
-            state.ended = Some(why);
-        }
-        let rows = std::mem::take(&mut state.rows);
-        let bytes = std::mem::take(&mut state.bytes);
-        let snapshot = state.snapshot.take();
-        let waiter = state.waiter.take();
-        drop(state);
-        self.give_back(bytes);
-        drop((rows, snapshot));
-        if let Some(waiter) = waiter {
-            waiter.wake();
-        }
-    }
-}
-
-/// Figures of a scan, for statistics.
-#[derive(Clone, Debug)]
-pub struct ScanInfo {
-    /// Which one.
-    pub id: ScanId,
-    /// What was asked for.
-    pub ask: ScanAsk,
-    /// How far it has come.
-    pub stage: ScanStage,
-    /// Since it began.
-    pub age: Duration,
-    /// Documents or keys that were given out.
-    pub items: u64,
-    /// Bytes of memory that its rows take.
-    pub bytes: usize,
-}
 
 /// All scans of a bucket.
 pub(crate) struct Scans {
@@ -284,7 +95,7 @@ impl<S: KvStore> Bucket<S> {
     pub fn begin_scan(
         &self,
         id: ScanId,
-        ask: ScanAsk,
+        ask: ScanRequest,
         wake: Arc<dyn Wake>,
     ) -> Result<Result<Arc<Scan>, ScanError>, OpError> {
         let epoch = self.run(ask.vb, |vbucket| match vbucket.state() {
@@ -296,7 +107,7 @@ impl<S: KvStore> Bucket<S> {
             range: ask.range(),
             epoch,
             begun_ns: self.clock.mono_ns(),
-            state: Mutex::new(State {
+            state: Mutex::new(ScanState {
                 stage: ScanStage::Opening,
                 snapshot: None,
                 sample_below: None,
@@ -309,7 +120,7 @@ impl<S: KvStore> Bucket<S> {
                 items: 0,
             }),
             account: self.memory().backfill_account(),
-            room: Arc::clone(&self.backfills.signal),
+            space_freed: Arc::clone(&self.backfills.signal),
             ask,
         });
         let mut all = self.scans.all.lock();
@@ -328,7 +139,7 @@ impl<S: KvStore> Bucket<S> {
         each.clamp(AT_ONCE_MIN, AT_ONCE_MAX) as usize
     }
 
-    /// A scan of this vBucket that somebody may go on with or goes on with.
+    /// A scan of this vBucket that has not ended.
     pub fn scan(&self, vb: VbId, id: ScanId) -> Option<Arc<Scan>> {
         let scan = self.scans.all.lock().get(&id).cloned();
         scan.filter(|scan| scan.ask.vb == vb)
@@ -346,7 +157,7 @@ impl<S: KvStore> Bucket<S> {
             .end_where(ScanError::Cancelled, |scan| scan.ask.vb == vb);
     }
 
-    /// Ends the scans of collections that are gone; who goes on with one is told.
+    /// Ends the scans of collections that are gone, and wakes their waiters.
     pub(crate) fn end_scans_of_dropped(&self) {
         let scans: Vec<Arc<Scan>> = self.scans.all.lock().values().cloned().collect();
         for scan in scans {

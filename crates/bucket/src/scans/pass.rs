@@ -1,4 +1,4 @@
-//! The scanner: opens views, and reads what those who go on with scans wait for.
+//! The scanner: opens views, and reads the rows for which continued scans wait.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -8,7 +8,7 @@ use model::{Document, Meta, Seqno};
 use storage::{KeyLook, KeyRange, KeyRow, KvStore, Next, Snapshot, StoreError, Worker};
 
 use super::sample::{hash, threshold};
-use super::{Scan, ScanError, ScanStage};
+use super::scan::{Scan, ScanError, ScanStage};
 use crate::Bucket;
 
 /// Memory that the rows of one scan take at most, but for one row, and what they may take when
@@ -21,30 +21,30 @@ const PART_OF_FREE: usize = 4;
 const FETCHED_MAX: usize = 1024;
 
 /// What is needed to read on.
-struct Place {
+struct ScanPosition {
     snapshot: Box<dyn Snapshot>,
     sample_below: Option<u64>,
-    /// Rows of which only the place is known.
+    /// Rows of which only the seqno is known.
     rows: VecDeque<KeyRow>,
     rest: Option<Box<[u8]>>,
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Reads for whoever has waited longest; `false` when nobody waits.
+    /// Reads for the scan that has waited longest; `false` when none waits.
     pub fn scan_step(&self) -> bool {
         let Some(scan) = self.scans.asked.lock().pop_front() else {
             return false;
         };
         if let Err(error) = self.read_for(&scan) {
             tracing::error!(bucket = self.name(), vb = scan.ask.vb.0, %error, "a scan failed");
-            self.tell_damage(scan.ask.vb, Seqno::ZERO, &error);
+            self.report_damage(scan.ask.vb, Seqno::ZERO, &error);
             self.end_scan(&scan, ScanError::Failed);
         }
         true
     }
 
     fn end_scan(&self, scan: &Arc<Scan>, why: ScanError) {
-        // First the reason: whoever finds it gone must see it.
+        // First the reason: it must be there once the scan is not found any more.
         scan.end(why);
         self.cancel_scan(scan.ask.vb, scan.id);
     }
@@ -54,23 +54,23 @@ impl<S: KvStore> Bucket<S> {
             self.end_scan(scan, ScanError::Cancelled);
             return Ok(());
         }
-        let (opening, place) = {
+        let (opening, position) = {
             let mut state = scan.state.lock();
             if state.ended.is_some() {
                 return Ok(());
             }
-            let place = state.snapshot.take().map(|snapshot| Place {
+            let position = state.snapshot.take().map(|snapshot| ScanPosition {
                 snapshot,
                 sample_below: state.sample_below,
                 rows: std::mem::take(&mut state.rows),
                 rest: state.rest.take(),
             });
-            (state.stage == ScanStage::Opening, place)
+            (state.stage == ScanStage::Opening, position)
         };
-        let mut place = match place {
-            Some(place) => place,
+        let mut position = match position {
+            Some(position) => position,
             None if opening => match self.open_scan(scan)? {
-                Ok(place) => place,
+                Ok(position) => position,
                 Err(why) => {
                     self.end_scan(scan, why);
                     return Ok(());
@@ -79,17 +79,17 @@ impl<S: KvStore> Bucket<S> {
             None => return Ok(()),
         };
         let budget = self.scan_budget();
-        if matches!(place.rows.front(), Some(KeyRow::At(_))) {
-            fetch(&mut place, budget)?;
+        if matches!(position.rows.front(), Some(KeyRow::At(_))) {
+            fetch(&mut position, budget)?;
         }
-        while place.rows.is_empty() && place.rest.is_some() {
-            self.look(scan, &mut place, budget)?;
+        while position.rows.is_empty() && position.rest.is_some() {
+            self.look(scan, &mut position, budget)?;
         }
-        if opening && place.rows.is_empty() {
+        if opening && position.rows.is_empty() {
             self.end_scan(scan, ScanError::Empty);
             return Ok(());
         }
-        give(scan, place);
+        give(scan, position);
         if self.memory().is_pressed() {
             self.relieve();
         }
@@ -97,7 +97,7 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Opens the view, and finds out what the sample is.
-    fn open_scan(&self, scan: &Scan) -> Result<Result<Place, ScanError>, StoreError> {
+    fn open_scan(&self, scan: &Scan) -> Result<Result<ScanPosition, ScanError>, StoreError> {
         let snapshot = self.store().snapshot(scan.ask.vb)?;
         if let Some(seqno) = scan.ask.exists {
             let there = snapshot.by_seqno(seqno).next().transpose()?;
@@ -114,7 +114,7 @@ impl<S: KvStore> Bucket<S> {
                 return Ok(Err(ScanError::Empty));
             }
         }
-        Ok(Ok(Place {
+        Ok(Ok(ScanPosition {
             snapshot,
             sample_below,
             rows: VecDeque::new(),
@@ -124,13 +124,18 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Walks over the rows once, for the next ones by key.
-    fn look(&self, scan: &Scan, place: &mut Place, budget: usize) -> Result<(), StoreError> {
-        let Some(rest) = place.rest.take() else {
+    fn look(
+        &self,
+        scan: &Scan,
+        position: &mut ScanPosition,
+        budget: usize,
+    ) -> Result<(), StoreError> {
+        let Some(rest) = position.rest.take() else {
             return Ok(());
         };
         let now_s = self.clock.now().unix_s();
         let seed = scan.ask.sampling.map_or(0, |sampling| sampling.seed);
-        let sample_below = place.sample_below;
+        let sample_below = position.sample_below;
         let wants = |meta: &Meta, key: &[u8]| {
             !is_expired(meta, now_s) && sample_below.is_none_or(|below| hash(seed, key) <= below)
         };
@@ -149,11 +154,11 @@ impl<S: KvStore> Bucket<S> {
             bytes_max: budget,
             wants: &wants,
         };
-        let found = look.look(&*place.snapshot)?;
-        place.rows = found.rows.into();
-        place.rest = found.rest;
-        if matches!(place.rows.front(), Some(KeyRow::At(_))) {
-            fetch(place, budget)?;
+        let found = look.look(&*position.snapshot)?;
+        position.rows = found.rows.into();
+        position.rest = found.rest;
+        if matches!(position.rows.front(), Some(KeyRow::At(_))) {
+            fetch(position, budget)?;
         }
         Ok(())
     }
@@ -192,12 +197,12 @@ fn is_expired(meta: &Meta, now_s: u32) -> bool {
     meta.expiry != 0 && meta.expiry <= now_s
 }
 
-/// Reads the documents at the front of which only the place is known.
-fn fetch(place: &mut Place, budget: usize) -> Result<(), StoreError> {
+/// Reads the documents at the front of which only the seqno is known.
+fn fetch(position: &mut ScanPosition, budget: usize) -> Result<(), StoreError> {
     let mut bytes = 0;
-    for row in place.rows.iter_mut().take(FETCHED_MAX) {
+    for row in position.rows.iter_mut().take(FETCHED_MAX) {
         let KeyRow::At(seqno) = *row else { break };
-        let found: Option<Document> = place.snapshot.by_seqno(seqno).next().transpose()?;
+        let found: Option<Document> = position.snapshot.by_seqno(seqno).next().transpose()?;
         let Some(document) = found.filter(|document| document.seqno() == seqno) else {
             return Err(StoreError::new(
                 storage::ErrorKind::Corrupt,
@@ -214,12 +219,12 @@ fn fetch(place: &mut Place, budget: usize) -> Result<(), StoreError> {
 }
 
 /// Hands over what was read, unless the scan was ended meanwhile.
-fn give(scan: &Scan, place: Place) {
-    let bytes: usize = place.rows.iter().map(KeyRow::memory_bytes).sum();
+fn give(scan: &Scan, position: ScanPosition) {
+    let bytes: usize = position.rows.iter().map(KeyRow::memory_bytes).sum();
     let mut state = scan.state.lock();
     if state.ended.is_some() {
         drop(state);
-        drop(place);
+        drop(position);
         return;
     }
     if state.stage == ScanStage::Opening {
@@ -228,10 +233,10 @@ fn give(scan: &Scan, place: Place) {
     scan.account.add(bytes);
     let before = std::mem::replace(&mut state.bytes, bytes);
     // Those that are left of an earlier look were booked, and are among these.
-    state.rows = place.rows;
-    state.rest = place.rest;
-    state.sample_below = place.sample_below;
-    state.snapshot = Some(place.snapshot);
+    state.rows = position.rows;
+    state.rest = position.rest;
+    state.sample_below = position.sample_below;
+    state.snapshot = Some(position.snapshot);
     state.asked = false;
     let waiter = state.waiter.take();
     drop(state);

@@ -1,10 +1,10 @@
-//! Going on with a scan: one at a time takes rows out of it.
+//! Continuing a scan: one connection at a time takes rows out of it.
 
 use std::sync::Arc;
 
 use storage::{KeyRow, KvStore};
 
-use super::{Scan, ScanError, ScanStage};
+use super::scan::{Scan, ScanError, ScanStage};
 use crate::Bucket;
 use crate::signals::Wake;
 
@@ -23,7 +23,7 @@ pub enum ScanNext {
 
 /// What was taken.
 #[derive(Debug)]
-pub struct ScanTaken {
+pub struct ScanRows {
     /// Rows by key: keys or whole documents, as was asked for.
     pub rows: Vec<KeyRow>,
     /// What follows.
@@ -39,7 +39,7 @@ pub struct ScanRun<S: KvStore> {
 }
 
 impl<S: KvStore> ScanRun<S> {
-    /// `None` when somebody else goes on with it, or it is not open.
+    /// `None` while another connection continues it, or when it is not open.
     pub fn begin(bucket: &Arc<Bucket<S>>, scan: &Arc<Scan>) -> Option<Self> {
         let mut state = scan.state.lock();
         if state.stage != ScanStage::Idle {
@@ -59,16 +59,11 @@ impl<S: KvStore> ScanRun<S> {
         &self.scan
     }
 
-    /// Whether the vBucket is still the one that it began on.
-    pub fn is_current(&self) -> bool {
-        self.bucket.epoch(self.scan.ask.vb) == self.scan.epoch
-    }
-
     /// Takes rows, at most so many and until they have so many bytes of keys and values. If there
     /// is none in memory, the scanner reads more and rings `wake`.
     ///
     /// Cost: one lock; frees nothing under it but places in a queue.
-    pub fn take(&self, items_max: usize, bytes_max: usize, wake: &Arc<dyn Wake>) -> ScanTaken {
+    pub fn take(&self, items_max: usize, bytes_max: usize, wake: &Arc<dyn Wake>) -> ScanRows {
         let (mut rows, mut bytes, mut freed) = (Vec::new(), 0, 0);
         let mut state = self.scan.state.lock();
         while rows.len() < items_max && bytes < bytes_max {
@@ -110,10 +105,10 @@ impl<S: KvStore> ScanRun<S> {
             }
             ScanNext::Wait | ScanNext::More | ScanNext::Ended(_) => {}
         }
-        ScanTaken { rows, next }
+        ScanRows { rows, next }
     }
 
-    /// Leaves the scan to whoever goes on with it next.
+    /// Leaves the scan to the next request that continues it.
     pub fn pause(mut self) {
         self.paused = true;
         let mut state = self.scan.state.lock();

@@ -38,7 +38,7 @@ impl<S: KvStore> Bucket<S> {
         if self.memory().used() > self.memory().backfill_limit() {
             return Backfilled::Snooze(SNOOZE);
         }
-        // Who gave up, or may not begin yet, must not hide those behind: nobody would ring again.
+        // A job that gave up, or may not begin yet, must not hide those behind it: nothing would ring again.
         let mut unseen = self.backfills.pending.lock().len();
         let (mut job, bytes_max) = loop {
             let seen = unseen.min(PENDING_LOOKED_AT);
@@ -46,7 +46,7 @@ impl<S: KvStore> Bucket<S> {
             unseen -= seen;
             match self.next_backfill() {
                 Some(found) => break found,
-                // What was given back during the look may be room for somebody.
+                // What was given back during the look may be enough for a job.
                 None if unseen == 0 && self.memory().backfill_account().note_starved() => {
                     return Backfilled::Nothing;
                 }
@@ -72,7 +72,7 @@ impl<S: KvStore> Bucket<S> {
             Err(error) => {
                 Counters::add(&self.counters().backfills_failed, 1);
                 tracing::error!(bucket = self.name(), vb = job.vb().0, %error, "backfill failed");
-                self.tell_damage(job.vb(), Seqno::ZERO, &error);
+                self.report_damage(job.vb(), Seqno::ZERO, &error);
                 job.fail();
                 job.end();
             }
@@ -86,11 +86,11 @@ impl<S: KvStore> Bucket<S> {
 
     /// Lets those begin that wait and may, of the first so many.
     fn begin_backfills(&self, looked_at: usize) {
-        let mut room = BACKFILLS_MAX.saturating_sub(self.backfills.active.lock().len());
+        let mut free = BACKFILLS_MAX.saturating_sub(self.backfills.active.lock().len());
         let mut begun = Vec::new();
         let mut pending = self.backfills.pending.lock();
         for _ in 0..looked_at {
-            if room == 0 {
+            if free == 0 {
                 break;
             }
             let Some(job) = pending.pop_front() else {
@@ -101,7 +101,7 @@ impl<S: KvStore> Bucket<S> {
             } else if job.buffer().may_begin() {
                 job.begin();
                 begun.push(job);
-                room -= 1;
+                free -= 1;
             } else {
                 pending.push_back(job);
             }
@@ -110,7 +110,7 @@ impl<S: KvStore> Bucket<S> {
         self.backfills.active.lock().extend(begun);
     }
 
-    /// Of the connections with room the one that waited longest, and of its backfills the
+    /// Of the connections with free space the one that waited longest, and of its backfills the
     /// first, with the bytes it may read; those that were given up are let go.
     fn next_backfill(&self) -> Option<(Job, usize)> {
         let mut given_up = Vec::new();
@@ -126,8 +126,8 @@ impl<S: KvStore> Bucket<S> {
             }
         }
         let jobs = active.iter().enumerate();
-        let with_room = jobs.filter_map(|(index, job)| Some((index, job, job.buffer().chunk()?)));
-        let next = with_room.min_by_key(|(_, job, _)| job.buffer().served());
+        let with_space = jobs.filter_map(|(index, job)| Some((index, job, job.buffer().chunk()?)));
+        let next = with_space.min_by_key(|(_, job, _)| job.buffer().served());
         let found = next.map(|(index, _, bytes)| (index, bytes));
         let found = found.and_then(|(index, bytes)| Some((active.remove(index)?, bytes)));
         drop(active);

@@ -1,4 +1,4 @@
-//! The compactor: purges tombstones that everybody has had the time to see.
+//! The compactor: purges tombstones that are older than the purge age.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ const FORGOTTEN_PER_HOLD: usize = 128;
 
 /// What the policy looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look {
+struct PurgeInput {
     /// Live documents.
     items: u64,
     /// Tombstones.
@@ -36,14 +36,14 @@ struct Look {
 ///
 /// A walk reads every row, so it should find something: with few tombstones every third of the
 /// age, with a tenth of the documents every 24th of it, with as many as documents every 72nd.
-fn is_due(look: Look) -> bool {
-    let parts = match look.tombstones {
+fn is_due(input: PurgeInput) -> bool {
+    let parts = match input.tombstones {
         0 => return false,
-        many if many >= look.items => 72,
-        many if many >= look.items / 10 => 24,
+        many if many >= input.items => 72,
+        many if many >= input.items / 10 => 24,
         _ => 3,
     };
-    look.since_s >= look.purge_age_s / parts
+    input.since_s >= input.purge_age_s / parts
 }
 
 /// How often the compactor looks whether anything is due, seconds.
@@ -52,19 +52,19 @@ fn pause_s(purge_age_s: u64) -> u64 {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Purges in a vBucket if that is due, and says whether it was. `last_s` is when it was last
+    /// Purges in a vBucket if that is due. Returns whether it was. `last_s` is when it was last
     /// walked over, seconds of the wall clock.
     fn purge_if_due(&self, vb: VbId, last_s: &mut u64) -> Result<bool, StoreError> {
         let purge_age_s = self.options.purge_age_s;
         let now_s = u64::from(self.clock.now().unix_s());
         let stats = self.with_vbucket_for(Hold::Stat, vb, |vbucket| vbucket.stats());
-        let look = stats.map(|stats| Look {
+        let input = stats.map(|stats| PurgeInput {
             items: stats.items,
             tombstones: stats.tombstones,
             since_s: now_s.saturating_sub(*last_s),
             purge_age_s,
         });
-        if !look.is_some_and(is_due) {
+        if !input.is_some_and(is_due) {
             return Ok(false);
         }
         self.purge(vb, now_s.saturating_sub(purge_age_s))?;
@@ -88,7 +88,7 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Purges what `rules` and the bucket's purge age let go, and has documents whose time is
-    /// over expire: what left memory whole is found by nobody else.
+    /// over expire: the expirer does not find what left memory whole.
     ///
     /// # Errors
     /// The store's. What was dropped by then is gone; the rest stays.
@@ -135,8 +135,8 @@ impl<S: KvStore> Bucket<S> {
             total.dropped += done.dropped;
             total.kept = done.kept;
             total.purge_seqno = done.purge_seqno;
-            // It may have ended early, because the vBucket is not the same any more. Who forgot
-            // a tombstone whose row is still there would leave that row behind.
+            // It may have ended early, because the vBucket is not the same any more. A forgotten
+            // tombstone whose row is still in the store would leave that row behind.
             if done.dropped == purged.len() as u64 {
                 self.forget(vb, &purged);
             }
@@ -149,12 +149,12 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Has the vBucket itself look at documents whose rows say that their time is over. Ends
-    /// early while checkpoints have no room for more changes; the next walk finds the rest.
+    /// early while checkpoints have no headroom for more changes; the next walk finds the rest.
     fn expire_keys(&self, vb: VbId, keys: &[Box<[u8]>]) {
         for key in keys {
             // What left memory comes back first, once; if it left again, it was not its turn.
             for _ in 0..2 {
-                if self.is_stopping() || self.memory.admit_removal().is_err() {
+                if self.is_stopping() || !self.may_expire() {
                     return;
                 }
                 let now = self.clock.now();
@@ -338,13 +338,13 @@ mod tests {
             (0, 1, 1, true),
         ];
         for (items, tombstones, since_h, due) in table {
-            let look = Look {
+            let input = PurgeInput {
                 items,
                 tombstones,
                 since_s: since_h * 3600,
                 purge_age_s: 3 * day,
             };
-            assert_eq!(is_due(look), due, "{look:?}");
+            assert_eq!(is_due(input), due, "{input:?}");
         }
     }
 

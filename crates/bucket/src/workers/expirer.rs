@@ -44,23 +44,23 @@ struct Pass {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// One pass over all active vBuckets, a bounded hold at a time; tells how many documents had
+    /// One pass over all active vBuckets, a bounded hold at a time. Returns the number of documents that had
     /// expired. Ends early when the workers are told to stop, and leaves the rest for the next
-    /// pass while checkpoints have no room for more changes.
+    /// pass while checkpoints have no headroom for more changes.
     pub fn expiry_step(&self) -> u64 {
         let mut pass = Pass::default();
-        while !self.go_on_with_expiry(&mut pass) {}
+        while !self.continue_expiry(&mut pass) {}
         pass.expired
     }
 
-    /// A part of a pass; says whether that was the last one.
-    fn go_on_with_expiry(&self, pass: &mut Pass) -> bool {
+    /// A part of a pass. Returns whether that was the last one.
+    fn continue_expiry(&self, pass: &mut Pass) -> bool {
         for _ in 0..HOLDS_PER_STEP {
             if pass.vb >= self.vbuckets() {
                 Counters::add(&self.counters().expiry_passes, 1);
                 return true;
             }
-            if self.is_stopping() || self.memory.admit_removal().is_err() {
+            if self.is_stopping() || !self.may_expire() {
                 return true;
             }
             let now = self.clock.now();
@@ -105,7 +105,7 @@ impl<S: KvStore> Worker for Expirer<S> {
             self.pass.get_or_insert_default();
         }
         if let Some(pass) = &mut self.pass {
-            if !bucket.go_on_with_expiry(pass) {
+            if !bucket.continue_expiry(pass) {
                 return Next::Again;
             }
             let (bucket, expired) = (bucket.name(), pass.expired);

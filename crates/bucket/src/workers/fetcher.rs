@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use engine::FetchKey;
 use model::{Seqno, VbId};
@@ -9,6 +10,7 @@ use parking_lot::Mutex;
 use storage::{KvStore, Next, Want, Worker};
 
 use crate::Bucket;
+use crate::admission::Purpose;
 use crate::holds::Hold;
 use crate::pool::Signal;
 use crate::signals::Wake;
@@ -21,8 +23,8 @@ const SLOW_NS: u64 = 60_000;
 const SLOW_READS: u32 = 2;
 const SLOW_READS_MAX: u32 = 4;
 
-/// The fetcher and its helpers while the disk is slow. As many reads are under way then, for
-/// which a disk has room.
+/// The fetcher and its helpers while the disk is slow. As many reads are under way then as
+/// a disk can serve at once.
 const FETCHERS: usize = 4;
 
 /// A fetch that a request waits for.
@@ -47,7 +49,7 @@ pub(crate) struct Fetches {
     signals: [Signal; FETCHERS],
     /// Whether reads of the store wait for the disk, and others should help.
     disk_is_slow: AtomicBool,
-    /// Whose turn it is to read what may be large.
+    /// The turn to read what may be large.
     turn: Mutex<()>,
 }
 
@@ -65,7 +67,7 @@ impl Fetches {
 
 impl<S: KvStore> Bucket<S> {
     /// Asks for a value that is only in the store; `wake` rings when it is worth trying again.
-    /// The caller has asked [`Bucket::admit_fetch`] whether there is quota for it.
+    /// The caller has reserved memory for [`Purpose::Fetch`].
     pub fn fetch(&self, vb: VbId, key: FetchKey, wake: Arc<dyn Wake>) {
         self.fetches
             .waiting
@@ -77,13 +79,13 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Serves every fetch that waits now: a document that many wait for is read once. Whoever finds no
-    /// room any more, because of what was read before, is woken all the same, and waits for room.
+    /// Serves every fetch that waits now: a document that many requests wait for is read once. A request without
+    /// memory, because of what was read before, is woken all the same, and waits for memory.
     pub fn fetch_step(&self) {
         while self.fetch_waiting(&mut 0) {}
     }
 
-    /// Takes fetches that wait, and serves them; says whether there were any. While the disk is slow it takes those for one
+    /// Takes fetches that wait, and serves them. Returns whether there were any. While the disk is slow it takes those for one
     /// document only, and calls for help if there are more. `slow` counts reads.
     fn fetch_waiting(&self, slow: &mut u32) -> bool {
         let (mut requests, more) = self.take_fetches();
@@ -137,10 +139,9 @@ impl<S: KvStore> Bucket<S> {
             .store
             .may_have_large()
             .then(|| self.fetches.turn.lock());
-        if self.memory.admit_fetch().is_ok() {
+        let reservation = self.reserve(Purpose::Restore, 0, Duration::ZERO);
+        if reservation.is_granted() {
             self.fetch_key(group[0].vb, &group[0].key);
-        } else {
-            self.relieve();
         }
         drop(turn);
         for request in group {
@@ -167,7 +168,7 @@ impl<S: KvStore> Bucket<S> {
                 Counters::add(&self.counters().fetch_failed, 1);
                 tracing::error!(bucket = self.name(), %error, "a document could not be read");
                 let before = Seqno(wanted.seqno.0.saturating_sub(1));
-                self.tell_damage(vb, before, &error);
+                self.report_damage(vb, before, &error);
                 return false;
             }
         };

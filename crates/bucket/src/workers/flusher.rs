@@ -4,32 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use engine::{FlushBatch, FlushBudget, FlushItem, Room};
+use engine::{FlushBatch, FlushBudget, FlushItem, SpareBuffers};
 use model::{VbId, VbRecord};
 use parking_lot::Mutex;
 use storage::{Change, Changes, ErrorKind, KvStore, Next, StoreError, VbBatch, Worker};
 
-use super::Finishing;
 use crate::Bucket;
 use crate::holds::Hold;
+use crate::scheduling::{CommitPolicy, PAUSE};
 use crate::signals::{Bell, DirtySet};
 use crate::stats::{Counters, FlusherState, WarmupStage};
 
-/// One commit takes at most this much, so that a burst does not delay those behind it.
-const COMMIT_BYTES_MAX: usize = 16 << 20;
-/// In a flood, writes wait for the memory that a commit sets free: it comes in small parts.
-const FLOOD_COMMIT_BYTES_MAX: usize = 2 << 20;
 const COMMIT_ITEMS_MAX: usize = 1 << 20;
-/// So many vBuckets are visited without a breath, in some 100 us.
-const VISITS_PER_BREATH: usize = 64;
-/// A commit of more changes than that is done without a breath: there is much to do.
-const BREATHS_CHANGES_MAX: usize = 2048;
-/// In a flood, a commit of more changes is done so.
-const FLOOD_BREATHS_CHANGES_MAX: usize = 256;
 /// How long to wait before a failed commit is tried again.
 const RETRY: Duration = Duration::from_millis(200);
-/// What the flusher asks to sleep in between; the system adds some 50 us.
-const BREATH: Duration = Duration::from_micros(20);
 /// How often a drain that finds no space is tried before the stop goes on without it.
 const DRAIN_TRIES: usize = 25;
 /// The part of the quota that must have become durable for the reliever to be woken from a rest.
@@ -39,8 +27,7 @@ const RELIEF_SHARE: u64 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a failed commit is to be tried again"]
 pub enum Flushed {
-    /// Everything that was dirty at the start is durable (its vBuckets may be told by the finisher), or
-    /// waits for the next step: a commit was full, or an earlier one is not finished.
+    /// Everything that was dirty at the start is durable, or waits for the next step: a commit was full.
     Clean,
     /// The commit failed; try again after a pause.
     Retry(Duration),
@@ -88,8 +75,6 @@ pub(crate) struct Flushes {
     pub(crate) under_way: AtomicBool,
     /// When the commit that is under way began; 0 if none is.
     pub(crate) commit_began_ns: AtomicU64,
-    /// Commits whose vBuckets are yet to be told.
-    pub(crate) finishing: Finishing,
     /// Bytes that became durable since the reliever was last told of such.
     persisted_bytes: AtomicU64,
     /// Whether a client observes persistence.
@@ -106,7 +91,6 @@ impl Flushes {
             writing: Mutex::default(),
             under_way: AtomicBool::new(false),
             commit_began_ns: AtomicU64::new(0),
-            finishing: Finishing::default(),
             persisted_bytes: AtomicU64::new(0),
             urgent: AtomicBool::new(false),
             state: AtomicU8::new(FlusherState::Running as u8),
@@ -123,18 +107,18 @@ impl<S: KvStore> Bucket<S> {
     /// Makes what is dirty now durable: each vBucket that is marked gets its turn once, in as
     /// many commits as their limits ask for. Does nothing once the store has failed for good.
     pub fn flush_step(&self) -> Flushed {
-        self.flush_step_with_breaths(&|| {})
+        self.flush_step_with_pauses(&|| {})
     }
 
-    /// [`Bucket::flush_step`] that calls `breathe` after each 100 us or so of a commit that is not
-    /// large, for a moment to let others run. No vBucket is locked then.
-    pub fn flush_step_with_breaths(&self, breathe: &dyn Fn()) -> Flushed {
+    /// [`Bucket::flush_step`] that calls `pause` after each 100 us or so of a commit that is not
+    /// large. No vBucket is locked then.
+    pub fn flush_step_with_pauses(&self, pause: &dyn Fn()) -> Flushed {
         if self.flusher_state() == FlusherState::Failed {
             return Flushed::Failed;
         }
         let mut waiting = self.begin_flush();
         loop {
-            let flushed = self.go_on_with_flush(&mut waiting, breathe);
+            let flushed = self.go_on_with_flush(&mut waiting, pause);
             if waiting.is_empty() {
                 return flushed;
             }
@@ -150,11 +134,11 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Makes one commit of a flush. If that fails, all that waits is marked again.
-    fn go_on_with_flush(&self, waiting: &mut Vec<VbId>, breathe: &dyn Fn()) -> Flushed {
+    fn go_on_with_flush(&self, waiting: &mut Vec<VbId>, pause: &dyn Fn()) -> Flushed {
         let result = if waiting.is_empty() {
             Ok(())
         } else {
-            self.flush_some(waiting, breathe)
+            self.flush_some(waiting, pause)
         };
         if result.is_err() {
             for vb in waiting.drain(..) {
@@ -168,7 +152,7 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// One commit. What could not be written is marked again, but for what is still in `waiting`.
-    fn flush_some(&self, waiting: &mut Vec<VbId>, breathe: &dyn Fn()) -> Result<(), StoreError> {
+    fn flush_some(&self, waiting: &mut Vec<VbId>, pause: &dyn Fn()) -> Result<(), StoreError> {
         let mut owed = self.flushes.writing.lock();
         if let Err(error) = self.settle(&mut owed) {
             for (vb, _) in owed.iter() {
@@ -176,7 +160,7 @@ impl<S: KvStore> Bucket<S> {
             }
             return Err(error);
         }
-        let batches = self.collect(waiting, breathe);
+        let batches = self.collect(waiting, pause);
         if batches.is_empty() {
             return Ok(());
         }
@@ -187,25 +171,21 @@ impl<S: KvStore> Bucket<S> {
         let result = self.commit(&batches);
         self.flushes.commit_began_ns.store(0, Ordering::Relaxed);
         if result.is_err() {
-            self.finish(batches, false, breathe);
+            self.finish(batches, false, pause);
             return result;
         }
         self.commit_succeeded();
-        if changes(&batches) <= self.breaths_changes_max() {
-            self.finish(batches, true, breathe);
-        } else if let Err(batches) = self.flushes.finishing.hand_over(batches) {
-            self.finish(batches, true, breathe);
-        }
+        self.finish(batches, true, pause);
         Ok(())
     }
 
     /// Tells the vBuckets what became of their batches, frees what was replaced since, and in a
     /// flood lets what is durable now leave memory. Marks again what has more.
-    pub(crate) fn finish(&self, batches: Vec<FlushBatch>, ok: bool, breathe: &dyn Fn()) {
-        let breathes = changes(&batches) <= self.breaths_changes_max();
-        for (visit, batch) in batches.into_iter().enumerate() {
-            if breathes && visit % VISITS_PER_BREATH == VISITS_PER_BREATH - 1 {
-                breathe();
+    fn finish(&self, batches: Vec<FlushBatch>, ok: bool, pause: &dyn Fn()) {
+        let (policy, changes) = (self.commit_policy(), changes(&batches));
+        for (visit, batch) in (1..).zip(batches) {
+            if policy.pauses_at(visit, changes) {
+                pause();
             }
             let vb = batch.vb;
             // The lock is not held while memory is freed.
@@ -231,40 +211,34 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    fn breaths_changes_max(&self) -> usize {
-        if self.relieving.flooded.load(Ordering::Relaxed) {
-            FLOOD_BREATHS_CHANGES_MAX
+    fn commit_policy(&self) -> CommitPolicy {
+        if self.is_flooded() {
+            CommitPolicy::HURRIED
         } else {
-            BREATHS_CHANGES_MAX
+            CommitPolicy::BACKGROUND
         }
     }
 
     /// Takes batches off `waiting` until one commit is full.
-    fn collect(&self, waiting: &mut Vec<VbId>, breathe: &dyn Fn()) -> Vec<FlushBatch> {
-        let mut room = Room::default();
+    fn collect(&self, waiting: &mut Vec<VbId>, pause: &dyn Fn()) -> Vec<FlushBatch> {
+        let mut spare = SpareBuffers::default();
         let mut batches = Vec::new();
         let (mut visits, mut bytes, mut items) = (0, 0, 0);
-        let flooded = self.relieving.flooded.load(Ordering::Relaxed);
-        let bytes_max = if flooded {
-            FLOOD_COMMIT_BYTES_MAX
-        } else {
-            COMMIT_BYTES_MAX
-        };
-        let breaths_changes_max = self.breaths_changes_max();
-        while bytes < bytes_max && items < COMMIT_ITEMS_MAX {
+        let policy = self.commit_policy();
+        while bytes < policy.bytes_max && items < COMMIT_ITEMS_MAX {
             let Some(vb) = waiting.pop() else { break };
             visits += 1;
-            if visits % VISITS_PER_BREATH == 0 && items <= breaths_changes_max {
-                breathe();
+            if policy.pauses_at(visits, items) {
+                pause();
             }
             let budget = FlushBudget {
                 items: COMMIT_ITEMS_MAX - items,
-                bytes: bytes_max - bytes,
+                bytes: policy.bytes_max - bytes,
             };
-            room.furnish();
+            spare.refill();
             let batch = self
                 .with_vbucket_for(Hold::Flush, vb, |vbucket| {
-                    vbucket.begin_flush_in(budget, &mut room)
+                    vbucket.begin_flush(budget, &mut spare)
                 })
                 .flatten();
             if let Some(batch) = batch {
@@ -300,7 +274,7 @@ impl<S: KvStore> Bucket<S> {
         Counters::add(&counters.bytes_persisted, info.bytes);
         Counters::add(&counters.commit_us, took_us);
         counters.commit_last_us.store(took_us, Ordering::Relaxed);
-        counters.commit_times.record(took_us);
+        counters.commit_times_us.record(took_us);
         self.flushes
             .persisted_bytes
             .fetch_add(info.bytes, Ordering::Relaxed);
@@ -347,13 +321,11 @@ pub(super) struct Flusher<S> {
     pause_until_ns: u64,
     /// Once the bucket stops: how often a flush is tried still.
     tries_left: Option<usize>,
-    breath: Bell,
+    pausing: Bell,
 }
 
 impl<S: KvStore> Flusher<S> {
-    /// From here on large commits are left to the finisher.
     pub(super) fn new(bucket: Arc<Bucket<S>>) -> Self {
-        bucket.flushes.finishing.open();
         Self {
             bucket,
             waiting: Vec::new(),
@@ -361,7 +333,7 @@ impl<S: KvStore> Flusher<S> {
             pause: None,
             pause_until_ns: 0,
             tries_left: None,
-            breath: Bell::default(),
+            pausing: Bell::default(),
         }
     }
 
@@ -391,12 +363,10 @@ impl<S: KvStore> Flusher<S> {
         (now_ns < self.next_ns).then_some(Next::At(self.next_ns))
     }
 
-    /// Lets go of the processor for a moment, so that threads which answer clients do not wait for
-    /// the end of the flusher's slice (milliseconds, however low its priority). Yielding would
-    /// give the rest of the slice away, too, and let it wait behind them for as long.
-    fn breathe(&self) {
+    /// Pauses, unless a client waits for durability or the bucket stops.
+    fn pause_unless_hurried(&self) {
         if !self.bucket.flushes.urgent.load(Ordering::SeqCst) && !self.bucket.is_stopping() {
-            self.breath.wait(Some(BREATH));
+            self.pausing.wait(Some(PAUSE));
         }
     }
 
@@ -405,19 +375,12 @@ impl<S: KvStore> Flusher<S> {
         let Some(tries_left) = &mut self.tries_left else {
             return false;
         };
-        self.bucket.flushes.finishing.settle();
         let drained = flushed == Flushed::Clean && !self.bucket.flushes.dirty.any();
         if drained || flushed == Flushed::Failed || *tries_left == 0 {
             return true;
         }
         *tries_left -= 1;
         false
-    }
-}
-
-impl<S> Drop for Flusher<S> {
-    fn drop(&mut self) {
-        self.bucket.flushes.finishing.close();
     }
 }
 
@@ -449,7 +412,7 @@ impl<S: KvStore> Worker for Flusher<S> {
             }
         }
         let mut waiting = std::mem::take(&mut self.waiting);
-        let mut flushed = bucket.go_on_with_flush(&mut waiting, &|| self.breathe());
+        let mut flushed = bucket.go_on_with_flush(&mut waiting, &|| self.pause_unless_hurried());
         self.waiting = waiting;
         if bucket.flusher_state() == FlusherState::Failed {
             flushed = Flushed::Failed;

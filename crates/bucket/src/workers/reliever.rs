@@ -15,8 +15,8 @@ use crate::pool::Signal;
 use crate::stats::{Counters, FlusherState};
 
 /// Table slots looked at under one lock hold: each costs a cache miss, and an allocation when
-/// it is evicted. Few: who is stopped by the system while it holds the lock holds it for long, and
-/// in shorter holds that happens to fewer of them.
+/// it is evicted. Few: a thread that the system stops while it holds the lock holds it for long,
+/// and that happens less often in shorter holds.
 const SLOTS_PER_HOLD: usize = 3;
 /// Passes over the whole bucket before giving up: the first ones cool documents down.
 const PASSES_MAX: usize = 4;
@@ -34,8 +34,8 @@ const CURSORS_PER_HOLD: usize = 8;
 /// vBuckets that documents are evicted from in one step.
 const VISITS_PER_STEP: usize = 64;
 
-/// How long the reliever rests when it could not free enough.
-const REST_NS: u64 = 100_000_000;
+/// Pause of the reliever when it could not free enough.
+const PAUSE_NS: u64 = 100_000_000;
 
 /// Steps on the ladder in one relief.
 const RUNGS_MAX: usize = 64;
@@ -70,14 +70,14 @@ struct Survey {
 
 /// Rungs that were tried in vain during this relief.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tried {
+struct TriedRungs {
     expel: bool,
     evict: bool,
 }
 
 /// A relief under way.
-struct Climb {
-    tried: Tried,
+struct ReliefPass {
+    tried: TriedRungs,
     checkpoint_goal: u64,
     rungs_left: usize,
     /// The rung that takes long.
@@ -104,7 +104,7 @@ impl Evicting {
     }
 }
 
-/// What the reliever tells others, and they it.
+/// What the reliever shares with other threads.
 pub(crate) struct Relieving {
     /// For the reliever.
     pub(crate) signal: Signal,
@@ -137,16 +137,15 @@ impl Relieving {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Does what the ladder says until memory is below its low marks, has room for what was asked for, or
-    /// nothing more can go;
-    /// says whether the pressure is off then. Goes on where it stopped the last time.
+    /// Does what the ladder says until memory is below its low marks, has space for what was asked for, or
+    /// nothing more can go. Returns whether the pressure is off then. Goes on where it stopped the last time.
     pub fn relieve_step(&self) -> bool {
         let mut relief = self.begin_relief();
-        while !self.go_on_with_relief(&mut relief) {}
+        while !self.continue_relief(&mut relief) {}
         !self.memory.is_pressed()
     }
 
-    fn begin_relief(&self) -> Climb {
+    fn begin_relief(&self) -> ReliefPass {
         Counters::add(&self.counters().relief_steps, 1);
         // What waits to be flushed can neither leave memory nor, once replaced, be freed.
         if self.flushes.dirty.any() {
@@ -158,16 +157,16 @@ impl<S: KvStore> Bucket<S> {
         } else {
             u64::MAX
         };
-        Climb {
-            tried: Tried::default(),
+        ReliefPass {
+            tried: TriedRungs::default(),
             checkpoint_goal,
             rungs_left: RUNGS_MAX,
             evicting: None,
         }
     }
 
-    /// Takes one rung, or a part of a long one; says whether that was the last one.
-    fn go_on_with_relief(&self, relief: &mut Climb) -> bool {
+    /// Takes one rung, or a part of a long one. Returns whether that was the last one.
+    fn continue_relief(&self, relief: &mut ReliefPass) -> bool {
         if let Some(evicting) = &mut relief.evicting {
             if self.evict_some(evicting) {
                 relief.evicting = None;
@@ -182,8 +181,8 @@ impl<S: KvStore> Bucket<S> {
         ended
     }
 
-    /// Says whether there is no rung left.
-    fn take_rung(&self, relief: &mut Climb) -> bool {
+    /// Returns whether there is no rung left.
+    fn take_rung(&self, relief: &mut ReliefPass) -> bool {
         let survey = self.survey();
         let pressure = self.pressure(&survey, relief.tried, relief.checkpoint_goal);
         match next_relief(&pressure) {
@@ -222,30 +221,31 @@ impl<S: KvStore> Bucket<S> {
                 (
                     vbucket.checkpoint_pressure(),
                     vbucket.stats(),
+                    vbucket.checkpoint_stats(),
                     vbucket.hash_stats().entries as u64,
                     vbucket.state(),
                 )
             });
-            let Some((pressure, figures, entries, state)) = found else {
+            let Some((pressure, figures, checkpoints, entries, state)) = found else {
                 continue;
             };
-            survey.dirty += figures.dirty_items;
-            survey.queued += figures.dirty_bytes as u64;
-            survey.busy += u64::from(figures.slot_bytes > 0);
+            survey.dirty += checkpoints.dirty_items;
+            survey.queued += checkpoints.dirty_bytes as u64;
+            survey.busy += u64::from(checkpoints.slot_bytes > 0);
             survey.away += figures.non_resident;
             survey.evictable += match self.options.eviction {
                 Eviction::Values if !keys_leave => {
-                    (figures.items - figures.non_resident).saturating_sub(figures.dirty_items)
+                    (figures.items - figures.non_resident).saturating_sub(checkpoints.dirty_items)
                 }
                 Eviction::Values | Eviction::Documents => {
-                    entries.saturating_sub(figures.dirty_items)
+                    entries.saturating_sub(checkpoints.dirty_items)
                 }
                 Eviction::Delete if state == VbState::Active => figures.items,
                 Eviction::Delete | Eviction::None => 0,
             };
             survey
                 .pinned
-                .extend(pressure.slowest.map(|(_, bytes)| (bytes, vb)));
+                .extend(pressure.slowest.map(|slowest| (slowest.pinned_bytes, vb)));
         }
         self.relieving.busy.store(survey.busy, Ordering::Relaxed);
         let flooded = self.options.eviction.keeps_a_copy()
@@ -275,7 +275,7 @@ impl<S: KvStore> Bucket<S> {
 
     /// What the ladder looks at. In a flood the flusher evicts: the clock would pass the whole
     /// table for the few documents that can go.
-    fn pressure(&self, survey: &Survey, tried: Tried, checkpoint_goal: u64) -> Pressure {
+    fn pressure(&self, survey: &Survey, tried: TriedRungs, checkpoint_goal: u64) -> Pressure {
         let memory = &self.memory;
         let clock_rests = tried.evict || self.relieving.flooded.load(Ordering::Relaxed);
         let checkpoints = memory.checkpoints();
@@ -322,10 +322,10 @@ impl<S: KvStore> Bucket<S> {
             let mut garbage = Vec::with_capacity(CURSORS_PER_HOLD);
             let gone = self.with_vbucket_for(Hold::Expel, vb, |vbucket| {
                 while garbage.len() < CURSORS_PER_HOLD
-                    && let Some((cursor, bytes)) = vbucket.checkpoint_pressure().slowest
-                    && bytes >= bytes_min
+                    && let Some(slowest) = vbucket.checkpoint_pressure().slowest
+                    && slowest.pinned_bytes >= bytes_min
                 {
-                    garbage.push(vbucket.drop_cursor(cursor));
+                    garbage.push(vbucket.drop_cursor(slowest.cursor));
                 }
             });
             let dropped = garbage.len();
@@ -342,10 +342,10 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Lets the next one who passes a mark call the reliever; `false` when somebody passed it
-    /// meanwhile.
+    /// Lets the next booking that passes a mark call the reliever; `false` when memory is above
+    /// a mark by now.
     pub(crate) fn call_off_relief(&self) -> bool {
-        // Whoever found the flag set counted his bytes before, and they are seen here.
+        // Bookings that found the flag set were made before this swap, and are seen here.
         self.relieving.called.swap(false, Ordering::SeqCst);
         let above = self.memory.is_pressed();
         if above {
@@ -355,7 +355,7 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Evicts down to the low mark, from replicas first: no client reads them. A few vBuckets get
-    /// their turn each time, so that none is emptied alone. Says whether that is all.
+    /// their turn each time, so that none is emptied alone. Returns whether that is all.
     fn evict_some(&self, evicting: &mut Evicting) -> bool {
         let all = usize::from(self.vbuckets());
         for _ in 0..VISITS_PER_STEP {
@@ -390,7 +390,7 @@ impl<S: KvStore> Bucket<S> {
         let mut later = move || {
             let some = holds.next().unwrap_or_default();
             for document in some {
-                document.foresee_head();
+                document.prefetch_head();
             }
             some
         };
@@ -402,7 +402,7 @@ impl<S: KvStore> Bucket<S> {
             let evicted = self.with_vbucket_for(Hold::Evict, vb, |vbucket| {
                 let evicted = vbucket.evict_flushed(this.iter().copied(), now, &mut garbage);
                 for document in next {
-                    vbucket.foresee_key(document.key());
+                    vbucket.prefetch_key(document.key());
                 }
                 evicted
             });
@@ -463,11 +463,11 @@ impl<S: KvStore> Bucket<S> {
 /// Relieves memory, a rung in each step, once it was called and until the pressure is off.
 pub(super) struct Reliever<S> {
     bucket: Arc<Bucket<S>>,
-    relief: Option<Climb>,
+    relief: Option<ReliefPass>,
     /// What had been evicted when the relief began.
     evicted_before: u64,
-    /// While it rests after a relief: whether the pressure was off by then.
-    resting: Option<bool>,
+    /// While it pauses after a relief: whether the pressure was off by then.
+    pausing: Option<bool>,
 }
 
 impl<S: KvStore> Reliever<S> {
@@ -476,7 +476,7 @@ impl<S: KvStore> Reliever<S> {
             bucket,
             relief: None,
             evicted_before: 0,
-            resting: None,
+            pausing: None,
         }
     }
 }
@@ -487,8 +487,8 @@ impl<S: KvStore> Worker for Reliever<S> {
         if bucket.is_stopping() {
             return Next::Done;
         }
-        // The signal that ends a rest is no call.
-        if self.resting.take() == Some(true) && bucket.call_off_relief() {
+        // The signal that ends a pause is no call.
+        if self.pausing.take() == Some(true) && bucket.call_off_relief() {
             return Next::OnSignal;
         }
         if !bucket.relieving.called.load(Ordering::SeqCst) {
@@ -499,7 +499,7 @@ impl<S: KvStore> Worker for Reliever<S> {
             self.evicted_before = evicted;
             bucket.begin_relief()
         });
-        if !bucket.go_on_with_relief(relief) {
+        if !bucket.continue_relief(relief) {
             return Next::Again;
         }
         self.relief = None;
@@ -509,8 +509,8 @@ impl<S: KvStore> Worker for Reliever<S> {
         let helps = helped && !bucket.relieving.flooded.load(Ordering::Relaxed);
         if bucket.memory.used() > bucket.memory.low_mark() && !helps {
             // It did all it could: another pass at once would find the same.
-            self.resting = Some(relieved);
-            return Next::At(now_ns + REST_NS);
+            self.pausing = Some(relieved);
+            return Next::At(now_ns + PAUSE_NS);
         }
         if relieved && bucket.call_off_relief() {
             return Next::OnSignal;

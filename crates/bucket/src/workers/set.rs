@@ -11,7 +11,6 @@ use super::backfiller::Backfiller;
 use super::compactor::Compactor;
 use super::expirer::Expirer;
 use super::fetcher::Fetcher;
-use super::finisher::Finisher;
 use super::flusher::{Flushed, Flusher};
 use super::reliever::Reliever;
 use super::warmup::Warmup;
@@ -71,9 +70,11 @@ impl<S: KvStore> Workers<S> {
         )?;
         self.add(Lane::Prompt, Decider(this()), &bucket.alarms.signal)?;
         self.add(Lane::Calm, Expirer::new(this()), &bucket.expiry.signal)?;
-        let flushes = &bucket.flushes;
-        self.add(Lane::Calm, Finisher(this()), &flushes.finishing.signal)?;
-        self.add(Lane::Flush, Flusher::new(this()), &flushes.dirty.signal)?;
+        self.add(
+            Lane::Flush,
+            Flusher::new(this()),
+            &bucket.flushes.dirty.signal,
+        )?;
         for signal in bucket.fetches.signals() {
             self.add(Lane::Fetch, Fetcher::new(this()), signal)?;
         }

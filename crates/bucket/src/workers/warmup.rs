@@ -22,7 +22,7 @@ const GROUPS_MAX: usize = 32;
 
 /// What vBuckets that were loaded told of their collections.
 #[derive(Default)]
-struct Told {
+struct LearnedGroups {
     /// Groups of events.
     groups: Vec<Document>,
     shared: SharedCollections,
@@ -35,7 +35,7 @@ struct Load {
     vb: u16,
     /// Whether any row could be read.
     any_read: bool,
-    told: Told,
+    told: LearnedGroups,
 }
 
 impl<S: KvStore> Bucket<S> {
@@ -45,11 +45,11 @@ impl<S: KvStore> Bucket<S> {
     /// When the workers are told to stop, it ends early and lets nothing in.
     pub fn warm_up(&self, uuids: &mut dyn FnMut() -> VbUuid) {
         let mut load = Load::default();
-        while !self.go_on_with_warmup(&mut load, uuids) {}
+        while !self.continue_warmup(&mut load, uuids) {}
     }
 
-    /// Loads some rows, whole vBuckets; says whether warmup has ended.
-    fn go_on_with_warmup(&self, load: &mut Load, uuids: &mut dyn FnMut() -> VbUuid) -> bool {
+    /// Loads some rows, whole vBuckets. Returns whether warmup has ended.
+    fn continue_warmup(&self, load: &mut Load, uuids: &mut dyn FnMut() -> VbUuid) -> bool {
         let warmup = self.warmup();
         let started = self.clock.mono_ns();
         if load.vb == 0 {
@@ -84,7 +84,7 @@ impl<S: KvStore> Bucket<S> {
         uuids: &mut dyn FnMut() -> VbUuid,
     ) -> bool {
         let mut after = Seqno::ZERO;
-        match self.load_vbucket(vb, (&mut after, &mut load.told)) {
+        match self.load_vbucket(vb, &mut after, &mut load.told) {
             Ok(()) => load.any_read |= after > Seqno::ZERO,
             // A disk that gives nothing at all is no damage of a vBucket.
             Err(error)
@@ -119,7 +119,8 @@ impl<S: KvStore> Bucket<S> {
     fn load_vbucket(
         &self,
         vb: VbId,
-        (after, told): (&mut Seqno, &mut Told),
+        after: &mut Seqno,
+        told: &mut LearnedGroups,
     ) -> Result<(), StoreError> {
         let known = self.with_vbucket(vb, |vbucket| vbucket.high_seqno().0 != 0);
         if known != Some(true) {
@@ -158,11 +159,7 @@ impl<S: KvStore> Bucket<S> {
         let warmup = self.warmup();
         Counters::add(&warmup.keys, 1);
         let after = self.memory.used() + bytes + row.memory_bytes() as u64;
-        if self.options.eviction.keeps_a_copy()
-            && (!row.kind().is_tombstone() || !row.value().is_empty())
-            && !row.kind().is_prepared()
-            && !SystemEvent::is_key(row.key())
-            && after > self.memory.low_mark()
+        if after > self.memory.low_mark() && !row.kind().is_prepared() && self.value_may_leave(&row)
         {
             return row.to_non_resident();
         }
@@ -170,7 +167,25 @@ impl<S: KvStore> Bucket<S> {
         row
     }
 
-    fn load_rows(&self, vb: VbId, rows: &mut Vec<Document>, told: &mut Told) {
+    /// Whether the value of a row can be left in the store.
+    pub(crate) fn value_may_leave(&self, row: &Document) -> bool {
+        self.options.eviction.keeps_a_copy()
+            && (!row.kind().is_tombstone() || !row.value().is_empty())
+            && !SystemEvent::is_key(row.key())
+    }
+
+    /// Reports a row that [`VBucket::load`](engine::VBucket::load) found to be wrong.
+    pub(crate) fn report_odd_row(&self, vb: VbId, seqno: Seqno) {
+        let (bucket, vb, seqno) = (self.name(), vb.0, seqno.0);
+        tracing::error!(
+            bucket,
+            vb,
+            seqno,
+            "the store has a row that it should not have"
+        );
+    }
+
+    fn load_rows(&self, vb: VbId, rows: &mut Vec<Document>, told: &mut LearnedGroups) {
         for event in rows.iter().filter(|row| SystemEvent::is_key(row.key())) {
             // Most vBuckets have the same groups.
             if SystemEvent::is_group(event.key()) {
@@ -204,13 +219,7 @@ impl<S: KvStore> Bucket<S> {
             odd.max()
         });
         if let Some(seqno) = odd.flatten() {
-            let (bucket, vb, seqno) = (self.name(), vb.0, seqno.0);
-            tracing::error!(
-                bucket,
-                vb,
-                seqno,
-                "the store has a row that it should not have"
-            );
+            self.report_odd_row(vb, seqno);
         }
         // Also when the vBucket was deleted meanwhile.
         rows.clear();
@@ -245,7 +254,7 @@ where
 {
     fn step(&mut self, _: u64) -> Next {
         let bucket = &self.bucket;
-        if !bucket.is_stopping() && !bucket.go_on_with_warmup(&mut self.load, &mut self.uuids) {
+        if !bucket.is_stopping() && !bucket.continue_warmup(&mut self.load, &mut self.uuids) {
             return Next::Again;
         }
         if let Some(warmed_up) = self.warmed_up.take() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bucket::{Backfill, BackfillNews, Backfilled, Flushed, ReadySet};
+use bucket::{Backfill, BackfillNews, Backfilled, Flushed, ReadySet, WantedRows};
 use model::{Seqno, SnapshotRange, VbId};
 use storage::MemStore;
 
@@ -34,13 +34,13 @@ fn who_gave_up_does_not_hide_those_behind() {
         start: Seqno(1),
         end: Seqno(2),
     };
-    let gone = bucket.backfill_buffer();
+    let gone = bucket.backfill_buffer(&ready);
     let left: Vec<Backfill> = (0..2000)
-        .map(|_| bucket.backfill(VbId(1), whole, &ready, &gone))
+        .map(|_| bucket.backfill(VbId(1), whole, WantedRows::Newest(None), &gone))
         .collect();
-    let buffer = bucket.backfill_buffer();
+    let buffer = bucket.backfill_buffer(&ready);
     let ours: Vec<Backfill> = (0..100)
-        .map(|_| bucket.backfill(VbId(1), whole, &ready, &buffer))
+        .map(|_| bucket.backfill(VbId(1), whole, WantedRows::Newest(None), &buffer))
         .collect();
     drop(left);
     while bucket.backfill_step() == Backfilled::Chunk {}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bucket::{
     BACKFILL_BYTES_MAX, BACKFILL_BYTES_MIN, BACKFILLS_PER_CONNECTION_MAX, Backfill, BackfillBuffer,
-    BackfillChunk, BackfillNews, Backfilled, Bucket, Flushed, ReadySet,
+    BackfillChunk, BackfillNews, Backfilled, Bucket, Flushed, ReadySet, WantedRows,
 };
 use engine::{StoreMode, Write};
 use model::{Cas, Draft, Meta, Now, Seqno, SnapshotRange, VbId};
@@ -25,14 +25,13 @@ struct Connection {
 
 impl Connection {
     fn of<S: KvStore>(bucket: &Bucket<S>) -> Self {
-        Self {
-            ready: Arc::new(ReadySet::new(Ear::new())),
-            buffer: bucket.backfill_buffer(),
-        }
+        let ready = Arc::new(ReadySet::new(Ear::new()));
+        let buffer = bucket.backfill_buffer(&ready);
+        Self { ready, buffer }
     }
 
     fn backfill<S: KvStore>(&self, bucket: &Bucket<S>, vb: u16) -> Backfill {
-        bucket.backfill(VbId(vb), EVERYTHING, &self.ready, &self.buffer)
+        bucket.backfill(VbId(vb), EVERYTHING, WantedRows::Newest(None), &self.buffer)
     }
 }
 
@@ -159,7 +158,7 @@ fn a_connection_reads_a_limited_number_at_a_time_and_all_in_turn() {
         connection.buffer.counts(),
         (BACKFILLS_PER_CONNECTION_MAX, 2)
     );
-    // Nobody gets a second chunk before everybody had a first one.
+    // No backfill gets a second chunk before each had a first one.
     for _ in 1..BACKFILLS_PER_CONNECTION_MAX {
         assert_eq!(bucket.backfill_step(), Backfilled::Chunk);
     }
@@ -188,7 +187,7 @@ fn what_was_read_counts_as_used_until_it_is_sent() {
     assert!(matches!(backfill.take(), BackfillNews::Opened(_)));
     drop(chunk(backfill.take()));
     assert_eq!(bucket.memory().used(), before);
-    // What nobody takes is given back with its stream.
+    // What is not taken is given back with its stream.
     let given_up = connection.backfill(&bucket, 0);
     work(&bucket);
     assert_eq!(bucket.memory().used(), before + read);
@@ -197,7 +196,7 @@ fn what_was_read_counts_as_used_until_it_is_sent() {
 }
 
 /// Clients that ask for everything and do not read: together they hold a part of the quota, and
-/// whoever reads gets everything all the same.
+/// a connection that reads gets everything all the same.
 #[test]
 fn however_many_do_not_read_they_hold_little_and_hinder_nobody() {
     let bucket = stocked(300, 16 << 10);
@@ -226,7 +225,7 @@ fn however_many_do_not_read_they_hold_little_and_hinder_nobody() {
         assert!(bytes > 0, "{index} has something");
         assert!(bytes as u64 <= most, "{index} has {bytes}");
     }
-    // Who reads what it gets has it all in the end.
+    // A connection that reads what it gets has it all in the end.
     let reader = Connection::of(&bucket);
     let backfill = reader.backfill(&bucket, 1);
     let mut seen = 0;
@@ -250,7 +249,7 @@ fn however_many_do_not_read_they_hold_little_and_hinder_nobody() {
     drop(alone);
 }
 
-/// Whoever had no room goes on when another one gives back what it held.
+/// A connection without space goes on when another one gives back what it held.
 #[test]
 fn room_that_somebody_gives_back_wakes_the_backfiller() {
     let (bucket, workers) =
@@ -324,7 +323,7 @@ fn what_a_connection_may_hold_can_be_changed_while_the_bucket_runs() {
     assert_eq!(bucket.backfill_bytes_max(), BACKFILL_BYTES_MIN);
     bucket.set_backfill_bytes_max(BACKFILL_BYTES_MAX);
     bucket.set_backfills_at_once(3);
-    // Nobody who waits is left waiting.
+    // No connection is left waiting.
     drop(backfills);
     let again = connection.backfill(&bucket, 2);
     assert!(work(&bucket) > 0);

@@ -43,7 +43,7 @@ fn set<S: KvStore>(bucket: &Bucket<S>, key: &[u8]) -> Seqno {
 
 fn delete<S: KvStore>(bucket: &Bucket<S>, key: &[u8]) -> Option<Seqno> {
     let now = bucket.clock().now();
-    match bucket.run(VB, |vbucket| vbucket.delete(key, Cas::ANY, now)) {
+    match bucket.run(VB, |vbucket| vbucket.delete(key, Cas::ANY, None, now)) {
         Ok(Outcome::Done(mutated)) => Some(mutated.seqno),
         _ => None,
     }
@@ -90,13 +90,8 @@ fn ask<S: KvStore>(bucket: &Bucket<S>, after: u64, by_key: bool, sparse: u64) ->
         sparse,
     };
     let ready = Arc::new(ReadySet::new(Ear::new()));
-    let buffer = bucket.backfill_buffer();
-    bucket.backfill_of(
-        VB,
-        range,
-        WantedRows::Newest(Some(chosen)),
-        (&ready, &buffer),
-    )
+    let buffer = bucket.backfill_buffer(&ready);
+    bucket.backfill(VB, range, WantedRows::Newest(Some(chosen)), &buffer)
 }
 
 /// What came: where the view ends, whether by key, and the documents.

@@ -173,9 +173,9 @@ fn a_backfill_that_begins_and_ends_in_a_group_has_its_row() {
         };
         for wanted in [None, Some(chosen)] {
             let ready = Arc::new(ReadySet::new(Ear::new()));
-            let buffer = bucket.backfill_buffer();
+            let buffer = bucket.backfill_buffer(&ready);
             let wanted = WantedRows::Newest(wanted);
-            let backfill = bucket.backfill_of(VbId(0), range, wanted, (&ready, &buffer));
+            let backfill = bucket.backfill(VbId(0), range, wanted, &buffer);
             let found = events_read(&bucket, &backfill);
             assert_eq!(found, all, "{start} to {end}");
         }

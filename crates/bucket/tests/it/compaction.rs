@@ -106,7 +106,7 @@ fn a_commit_that_fails_beside_it_loses_nothing() {
     assert_eq!(tombstones(&bucket), (0, 0));
 }
 
-/// Documents that left memory with their keys are found by nobody but who reads their rows.
+/// Documents that left memory with their keys are found only by reading their rows.
 #[test]
 fn what_expired_on_disk_expires_through_its_vbucket() {
     let bucket = warm(whole(1, ROOMY), MemStore::new(), 1);

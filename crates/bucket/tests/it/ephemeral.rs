@@ -1,6 +1,6 @@
 //! Buckets that keep no other copy: what happens when they are full.
 
-use bucket::{BucketOptions, Counters, Eviction, Flushed};
+use bucket::{BucketOptions, Counters, Eviction, Flushed, Purpose};
 use engine::OpError;
 use model::{Kind, VbId, VbState, VbUuid};
 use storage::MemStore;
@@ -77,14 +77,14 @@ fn a_bucket_that_must_not_lose_anything_refuses_what_is_new() {
         written += 1;
     }
     assert_eq!(bucket.flush_step(), Flushed::Clean);
-    let mut refusal = bucket.admit(1 << 10);
+    let mut refusal = bucket.admit(Purpose::Write, 1 << 10);
     while refusal.is_ok() {
         bucket.set(0, &format!("k{written}"), &[7; 950]);
         written += 1;
-        refusal = bucket.admit(1 << 10);
+        refusal = bucket.admit(Purpose::Write, 1 << 10);
     }
     assert_eq!(
-        refusal.map_err(|refusal| refusal.error),
+        refusal.map_err(OpError::from),
         Err(OpError::TemporaryFailure)
     );
     assert!(!bucket.relieve_step());

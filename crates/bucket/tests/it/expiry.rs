@@ -1,4 +1,4 @@
-//! Documents whose time has come although nobody asks for them.
+//! Documents whose time has come although no client asks for them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Changes become rows, each once, and those who wait hear of it then.
+//! Changes become rows, each once, and waits for them end then.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -40,52 +40,52 @@ fn a_flush_makes_rows_of_changes_and_one_row_of_a_key() {
     assert_eq!(bucket.flusher_state(), FlusherState::Running);
 }
 
-/// Who finds no room waits for a commit, and not for one that hangs.
+/// A write without quota waits for a commit, but not for one that hangs.
 #[test]
 fn a_commit_that_hangs_makes_no_room() {
     let bucket = warm(options(1, ROOMY), Gated::new(Kept::default()), 1);
     bucket.set(0, "a", b"1");
-    assert!(bucket.makes_room());
+    assert!(bucket.is_storing());
     bucket.store().shut();
     std::thread::scope(|threads| {
         let flushed = threads.spawn(|| bucket.flush_step());
         bucket.store().reached.listen();
-        assert!(bucket.makes_room(), "it has just begun");
+        assert!(bucket.is_storing(), "it has just begun");
         // The clock goes on by a microsecond with each look.
         let began_ns = bucket.clock().mono_ns();
         while bucket.clock().mono_ns() < began_ns + 1_000_000_000 {}
-        assert!(!bucket.makes_room());
+        assert!(!bucket.is_storing());
         bucket.store().open();
         assert_eq!(flushed.join().unwrap(), Flushed::Clean);
     });
     bucket.set(0, "a", b"2");
-    assert!(bucket.makes_room(), "the next one is another");
+    assert!(bucket.is_storing(), "the next one is another");
 }
 
 #[test]
-fn a_commit_that_is_not_large_breathes_with_all_vbuckets_free() {
+fn a_commit_that_is_not_large_pauses_with_all_vbuckets_free() {
     let bucket = warm(options(256, ROOMY), MemStore::new(), 1);
-    let breaths_of = |documents: usize| {
+    let pauses_of = |documents: usize| {
         for vb in 0..256 {
             for index in 0..documents {
                 bucket.set(vb, &format!("k{index}"), b"v");
             }
         }
-        let breaths = AtomicU64::new(0);
-        let flushed = bucket.flush_step_with_breaths(&|| {
-            breaths.fetch_add(1, Ordering::SeqCst);
-            assert!(bucket.makes_room(), "also with no mark left");
+        let pauses = AtomicU64::new(0);
+        let flushed = bucket.flush_step_with_pauses(&|| {
+            pauses.fetch_add(1, Ordering::SeqCst);
+            assert!(bucket.is_storing(), "also with no mark left");
             // Would wait for ever for one that is locked.
             for vb in 0..256 {
                 bucket.with_vbucket(VbId(vb), |_| ()).unwrap();
             }
         });
         assert_eq!(flushed, Flushed::Clean);
-        assert!(!bucket.any_dirty() && !bucket.makes_room());
-        breaths.into_inner()
+        assert!(!bucket.any_dirty() && !bucket.is_storing());
+        pauses.into_inner()
     };
-    assert!(breaths_of(1) >= 4, "on the way to the store and back");
-    let of_much = breaths_of(100);
+    assert!(pauses_of(1) >= 4, "on the way to the store and back");
+    let of_much = pauses_of(100);
     assert!(of_much <= 1, "there is much to do: {of_much}");
 }
 
@@ -157,7 +157,7 @@ fn a_vbucket_that_is_written_without_pause_keeps_no_other_waiting() {
                     ear
                 })
                 .collect();
-            // The hot one is dirty again whenever somebody else may have its turn.
+            // The hot one is dirty again whenever another one may have its turn.
             for ear in &waiting {
                 ear.listen();
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bucket::{Bucket, BucketOptions, Eviction, Flushed};
+use bucket::{Bucket, BucketOptions, Eviction, Flushed, Purpose};
 use engine::{FetchKey, OpError, Outcome, StoreMode, VbConfig, Write};
 use model::{Cas, Draft, Meta, Seqno, VbId, VbState, VbUuid};
 use storage::{KvStore, MemStore};
@@ -74,7 +74,7 @@ fn delete(bucket: &Bucket<impl KvStore>, key: &str) -> Result<(), OpError> {
     let now = bucket.clock().now();
     let delete = || {
         bucket.run(VB, |vb| {
-            vb.delete(&crate::world::stored(key), Cas::ANY, now)
+            vb.delete(&crate::world::stored(key), Cas::ANY, None, now)
         })
     };
     retried(bucket, delete).map(|_| ())
@@ -276,7 +276,7 @@ fn fill<S: KvStore>(bucket: &Bucket<S>, count: u32, value: &[u8]) {
         };
         for tries in 0.. {
             assert!(tries < 60_000, "nobody made room for {key}");
-            if bucket.admit(value.len() + 100).is_err() {
+            if bucket.admit(Purpose::Write, value.len() + 100).is_err() {
                 ear.listen_for(std::time::Duration::from_millis(1));
                 continue;
             }

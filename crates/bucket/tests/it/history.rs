@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bucket::{BucketOptions, Flushed, HistoryRetention};
-use engine::CheckpointKind;
 use engine::SnapshotMarker;
 use model::{Seqno, VbId, VbState, VbUuid};
 use storage::{KvStore, MemStore};
@@ -151,13 +150,9 @@ fn a_replica_forgets_a_history_that_has_a_hole() {
     let marker = |start, end, historical| SnapshotMarker {
         start: Seqno(start),
         end: Seqno(end),
-        kind: CheckpointKind::Memory,
         checkpoint: true,
-        high_completed: None,
-        high_prepared: None,
-        visible_end: None,
-        purge_seqno: None,
         historical,
+        ..SnapshotMarker::default()
     };
     bucket.replica_marker(VB, &marker(4, 5, true)).unwrap();
     assert_eq!(versions(&bucket).1, Some(2));

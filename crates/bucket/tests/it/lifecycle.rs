@@ -309,7 +309,7 @@ fn a_fetch_for_a_vbucket_that_is_gone_or_new_gives_an_answer() {
         (2, b"2".to_vec())
     );
     assert_eq!(bucket.memory().used(), bucket.recount());
-    // Who asks after that is woken all the same.
+    // A wait that begins after that is woken all the same.
     bucket.fetch(VbId(5), wanted, ear.clone());
     bucket.fetch_step();
     assert_eq!(ear.rings(), 3);

@@ -12,7 +12,6 @@ mod crowd;
 mod ephemeral;
 mod expiry;
 mod faults;
-mod finishing;
 mod flushing;
 mod full_eviction;
 mod history;

@@ -1,8 +1,8 @@
-//! Memory: what is counted, who is refused, what makes room.
+//! Memory: what is counted, what is refused, what frees it.
 
 use std::time::Duration;
 
-use bucket::{Bucket, Counters, Flushed};
+use bucket::{Bucket, Counters, Flushed, Limit, Purpose, Reservation};
 use engine::{OpError, Outcome};
 use model::VbId;
 use storage::{Fault, FaultyStore, KvStore, MemStore};
@@ -30,7 +30,7 @@ fn writes_are_refused_above_the_hard_mark_until_values_left() {
     assert!(memory.used() <= memory.mutation_limit() && memory.used() > memory.high_mark());
     assert_eq!(Counters::read(&bucket.counters().refused_for_memory), 1);
     assert_eq!(
-        bucket.admit(1 << 20).map_err(|refusal| refusal.error),
+        bucket.admit(Purpose::Write, 1 << 20).map_err(OpError::from),
         Err(OpError::TemporaryFailure)
     );
     // What is not durable cannot leave.
@@ -52,16 +52,16 @@ fn in_a_flood_what_has_become_durable_leaves_with_its_commit_unless_it_was_read(
     fill(&bucket, 2, "k");
     bucket.get(2, "k0");
     assert!(!bucket.is_flooded(), "nobody has looked yet");
-    assert_eq!(bucket.write_rest(), None);
+    assert_eq!(bucket.write_backoff(), None);
     assert!(!bucket.relieve_step());
     assert!(bucket.is_flooded(), "all that is there waits for the store");
     let most = Duration::from_micros(300);
-    assert!(bucket.write_rest().is_some_and(|rest| rest <= most));
+    assert!(bucket.write_backoff().is_some_and(|rest| rest <= most));
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     let memory = bucket.memory();
     assert!(memory.used() <= memory.low_mark(), "{memory:?}");
-    assert_eq!(bucket.write_rest(), None, "there is room");
-    assert_eq!(Counters::read(&bucket.counters().write_rests), 1);
+    assert_eq!(bucket.write_backoff(), None, "there is room");
+    assert_eq!(Counters::read(&bucket.counters().write_backoffs), 1);
     assert_eq!(memory.used(), bucket.recount());
     let resident = |key| matches!(bucket.try_get(2, key), Ok(Outcome::Done(_)));
     assert!(resident("k0") && !resident("k1"));
@@ -101,6 +101,14 @@ fn a_flood_is_committed_in_small_parts() {
     assert!(bucket.any_dirty(), "the rest has its turn later");
 }
 
+/// Whether a read from the store waits for eviction.
+fn reads_wait(bucket: &Bucket<impl KvStore>) -> bool {
+    match bucket.reserve(Purpose::Fetch, 0, Duration::ZERO) {
+        Reservation::Wait { limit, .. } => limit == Limit::Quota,
+        _ => false,
+    }
+}
+
 #[test]
 fn reads_wait_at_the_quota_only_for_what_can_leave() {
     let bucket = warm(options(4, 4 << 20), MemStore::new(), 1);
@@ -111,26 +119,20 @@ fn reads_wait_at_the_quota_only_for_what_can_leave() {
     let above = |bytes| bucket.set_memory_overhead(quota - memory.booked() + bytes);
     above(1);
     assert!(!bucket.relieve_step());
-    assert!(
-        !bucket.reads_ahead_of_relief(),
-        "all of it waits for the store"
-    );
+    assert!(!reads_wait(&bucket), "all of it waits for the store");
     bucket.set_memory_overhead(0);
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     // As much as lets a part of them stay.
     bucket.set_memory_overhead(quota - memory.booked());
     assert!(bucket.relieve_step());
-    assert!(!bucket.reads_ahead_of_relief(), "there is room");
+    assert!(!reads_wait(&bucket), "there is room");
     above(1);
-    assert!(bucket.reads_ahead_of_relief());
+    assert!(reads_wait(&bucket));
     bucket.set_memory_overhead(quota - memory.booked() - 1);
-    assert!(!bucket.reads_ahead_of_relief());
+    assert!(!reads_wait(&bucket));
     above(quota);
     assert!(!bucket.relieve_step());
-    assert!(
-        !bucket.reads_ahead_of_relief(),
-        "nothing is left that could leave"
-    );
+    assert!(!reads_wait(&bucket), "nothing is left that could leave");
 }
 
 #[test]
@@ -212,7 +214,7 @@ fn a_bucket_that_keeps_its_values_refuses_writes_when_full_and_serves_the_rest()
     }
     assert!(!bucket.relieve_step());
     assert_eq!(
-        bucket.admit(1 << 20).map_err(|refusal| refusal.error),
+        bucket.admit(Purpose::Write, 1 << 20).map_err(OpError::from),
         Err(OpError::TemporaryFailure)
     );
     for index in 0..count {
@@ -324,6 +326,16 @@ fn a_stop_is_seen_by_a_reliever_that_rests() {
     workers.stop().unwrap();
 }
 
+/// Whether a large request that has just come gets memory; if not, the reliever is asked for it.
+fn has_space(bucket: &Bucket<impl KvStore>, bytes: usize) -> bool {
+    let purpose = Purpose::Request { first: true };
+    match bucket.reserve(purpose, bytes, Duration::ZERO) {
+        Reservation::Wait { limit, .. } => assert_eq!(limit, Limit::Space),
+        reservation => assert!(reservation.is_granted()),
+    }
+    bucket.reserve(purpose, bytes, Duration::ZERO).is_granted()
+}
+
 #[test]
 fn relief_goes_on_until_there_is_room_for_what_was_asked_for() {
     let bucket = warm(options(4, 4 << 20), MemStore::new(), 1);
@@ -331,19 +343,19 @@ fn relief_goes_on_until_there_is_room_for_what_was_asked_for() {
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     let memory = bucket.memory();
     let bytes = 2 << 20;
-    assert!(!bucket.has_room_for(bytes));
+    assert!(!has_space(&bucket, bytes));
     assert!(memory.mutation_limit() - memory.low_mark() < bytes as u64);
     assert!(bucket.relieve_step());
-    assert!(bucket.has_room_for(bytes), "{memory:?}");
+    assert!(has_space(&bucket, bytes), "{memory:?}");
     assert!(
         memory.used() + (bytes as u64) > memory.mutation_limit() / 2,
         "{memory:?}"
     );
-    // Who asked once and is gone does not keep memory empty.
+    // A request that asked once and is gone does not keep memory empty.
     let more = fill(&bucket, 2, "more");
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     assert!(bucket.relieve_step() && more > 0);
-    assert!(!bucket.has_room_for(bytes), "{memory:?}");
+    assert!(!has_space(&bucket, bytes), "{memory:?}");
 }
 
 #[test]
@@ -370,9 +382,9 @@ fn a_smaller_quota_makes_room_at_once_and_a_larger_one_lets_more_in() {
         assert!(looks < PATIENCE.as_millis(), "{memory:?}");
         ear.listen_for(Duration::from_millis(1));
     }
-    assert!(bucket.admit(1 << 20).is_err());
+    assert!(bucket.admit(Purpose::Write, 1 << 20).is_err());
     quota(8 << 20);
-    assert_eq!(bucket.admit(1 << 20), Ok(()));
+    assert_eq!(bucket.admit(Purpose::Write, 1 << 20), Ok(()));
     assert!(
         bucket
             .change_limits(|limits| {
@@ -425,7 +437,7 @@ fn checkpoints_above_their_share_refuse_every_change_until_they_are_flushed() {
                 items: usize::MAX,
                 bytes: usize::MAX,
             };
-            vbucket.begin_flush(budget)
+            vbucket.begin_flush(budget, &mut engine::SpareBuffers::default())
         });
         if let Some(batch) = batch.flatten() {
             bucket.with_vbucket(VbId(0), |vbucket| vbucket.finish_flush(batch.done(false)));
@@ -434,14 +446,14 @@ fn checkpoints_above_their_share_refuse_every_change_until_they_are_flushed() {
     assert_eq!(refused, Some(OpError::TemporaryFailure));
     let memory = bucket.memory();
     assert!(memory.used() < memory.low_mark(), "it is the checkpoints");
-    let limit = |refusal: bucket::MemoryRefusal| refusal.limit;
-    let expected = Err(bucket::Limit::Checkpoints);
-    assert_eq!(bucket.admit(1).map_err(limit), expected);
-    assert_eq!(bucket.admit_removal().map_err(limit), expected);
+    let limit = |shortage: bucket::Shortage| shortage.limit;
+    let expected = Err(Limit::Checkpoints);
+    assert_eq!(bucket.admit(Purpose::Write, 1).map_err(limit), expected);
+    assert_eq!(bucket.admit(Purpose::Removal, 0).map_err(limit), expected);
     assert_eq!(bucket.expiry_step(), 0);
     assert_eq!(Counters::read(&bucket.counters().expiry_passes), 0);
     assert_eq!(bucket.flush_step(), Flushed::Clean);
-    assert_eq!(bucket.admit(1), Ok(()));
+    assert_eq!(bucket.admit(Purpose::Write, 1), Ok(()));
     assert_eq!(memory.used(), bucket.recount());
     bucket.expiry_step();
     assert_eq!(Counters::read(&bucket.counters().expiry_passes), 1);
@@ -495,7 +507,7 @@ fn checkpoints_share_their_memory_by_demand() {
             bucket.set(0, &format!("{prefix}{index}"), &value);
         }
     };
-    // Twice: a look counts who has changes, the next one divides among them.
+    // Twice: a look counts vBuckets with changes, the next one divides among them.
     let look = || (0..2).for_each(|_| assert!(bucket.relieve_step()));
     look();
     write("alone");

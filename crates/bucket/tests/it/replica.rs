@@ -1,7 +1,7 @@
 //! vBuckets that follow another node's: given, taken back, promoted.
 
 use bucket::{Bucket, Counters, Flushed};
-use engine::{CheckpointKind, OpError, ReplicaError, SnapshotMarker};
+use engine::{OpError, ReplicaError, SnapshotMarker};
 use model::{
     Cas, Document, FailoverEntry, FailoverLog, Kind, Meta, Seqno, SnapshotRange, VbId, VbState,
     VbUuid,
@@ -16,13 +16,8 @@ fn marker(start: u64, end: u64) -> SnapshotMarker {
     SnapshotMarker {
         start: Seqno(start),
         end: Seqno(end),
-        kind: CheckpointKind::Memory,
         checkpoint: true,
-        high_completed: None,
-        high_prepared: None,
-        visible_end: None,
-        purge_seqno: None,
-        historical: false,
+        ..SnapshotMarker::default()
     }
 }
 
@@ -62,13 +57,13 @@ fn take<S: KvStore>(bucket: &Bucket<S>, changes: &[(&str, u64)]) {
 }
 
 fn high<S: KvStore>(bucket: &Bucket<S>) -> Seqno {
-    bucket.replica_position(VB).unwrap().0
+    bucket.replica_position(VB).unwrap().high
 }
 
 fn seen<S: KvStore>(bucket: &Bucket<S>, key: &str) -> bool {
     let now = bucket.clock().now();
     match bucket.run(VB, |vbucket| {
-        vbucket.get_replica(&crate::world::stored(key), now)
+        vbucket.get_replica(&crate::world::stored(key), false, now)
     }) {
         Ok(_) => true,
         Err(OpError::KeyNotFound) => false,
@@ -111,15 +106,19 @@ fn goes_back<S: KvStore>(store: S) {
         start: Seqno(6),
         end: Seqno(9),
     };
-    assert_eq!(bucket.replica_position(VB).unwrap().1, within);
+    assert_eq!(bucket.replica_position(VB).unwrap().snapshot, within);
 
     assert_eq!(bucket.roll_back(VB, Seqno(3)).unwrap(), Seqno(3));
-    let (at, snapshot, histories) = bucket.replica_position(VB).unwrap();
+    let at = bucket.replica_position(VB).unwrap();
     assert_eq!(
-        (at, snapshot.start, snapshot.end),
+        (at.high, at.snapshot.start, at.snapshot.end),
         (Seqno(3), Seqno(3), Seqno(3))
     );
-    assert_eq!(histories, log(&[(6, 0)]), "what began later never was");
+    assert_eq!(
+        at.failover_log,
+        log(&[(6, 0)]),
+        "what began later never was"
+    );
     let keys = ["a", "b", "c", "d", "e", "f"].map(|key| seen(&bucket, key));
     assert_eq!(keys, [true, true, true, false, false, false]);
     assert_eq!(bucket.memory().used(), bucket.recount());
@@ -164,7 +163,7 @@ fn what_the_store_never_had_is_given_up() {
     assert!(seen(&bucket, "b"));
 }
 
-/// Whoever promotes can tell when a crash would not undo it, whatever is written meanwhile.
+/// A promotion can be waited for until a crash would not undo it, whatever is written meanwhile.
 #[test]
 fn a_promotion_is_known_to_be_durable() {
     let bucket = replica(MemStore::new());
@@ -215,15 +214,21 @@ fn a_restarted_replica_knows_that_it_stands_within_a_snapshot() {
     take(&bucket, &[("c", 3)]);
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     let before = bucket.replica_position(VB).unwrap();
-    assert_eq!((before.1.start, before.1.end), (Seqno(2), Seqno(9)));
+    assert_eq!(
+        (before.snapshot.start, before.snapshot.end),
+        (Seqno(2), Seqno(9))
+    );
     drop(bucket);
     let again = cold(options(1, ROOMY), disk(dir.path()).0, 50);
     assert_eq!(again.become_replica(false, VbUuid(9)), Ok(()));
     again.warm_up(&mut uuids(60));
     let after = again.replica_position(VB).unwrap();
     assert_eq!(
-        (after.0, after.1.end, after.2),
-        (before.0, before.1.end, before.2)
+        (after.high, after.snapshot.end, after.failover_log),
+        (before.high, before.snapshot.end, before.failover_log)
     );
-    assert!(after.1.start < after.0, "not at a consistent point");
+    assert!(
+        after.snapshot.start < after.high,
+        "not at a consistent point"
+    );
 }

@@ -4,11 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bucket::Clock;
-use model::{Document, Meta, Seqno, VbId, VbRecord};
-use storage::{
-    CommitInfo, Compacted, DiskUsage, HistoryKept, HistoryLimits, Keep, KvStore, LoadedVb,
-    MemStore, Snapshot, StoreError, VbBatch, Want,
-};
+use model::{Document, VbId};
+use storage::{CommitInfo, KvStore, MemStore, StoreError, VbBatch, Want};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -60,62 +57,8 @@ impl Gated {
 
 type Answer<T> = Result<T, StoreError>;
 
-/// All but `commit`, `fetch` and `close`, which the wrappers are about.
-macro_rules! hand_on {
-    () => {
-        fn load(&self) -> Answer<Vec<LoadedVb>> {
-            self.inner.load()
-        }
-
-        fn snapshot(&self, vb: VbId) -> Answer<Box<dyn Snapshot>> {
-            self.inner.snapshot(vb)
-        }
-
-        fn rollback(&self, vb: VbId, to: Seqno) -> Answer<VbRecord> {
-            self.inner.rollback(vb, to)
-        }
-
-        fn compact(
-            &self,
-            vb: VbId,
-            keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
-        ) -> Answer<Compacted> {
-            self.inner.compact(vb, keep)
-        }
-
-        fn trim_history(
-            &self,
-            vb: VbId,
-            limits: HistoryLimits,
-            dead: &mut dyn FnMut(&Meta, &[u8]) -> bool,
-        ) -> Answer<HistoryKept> {
-            self.inner.trim_history(vb, limits, dead)
-        }
-
-        fn may_have_history(&self) -> Answer<bool> {
-            self.inner.may_have_history()
-        }
-
-        fn remove(&self, vbs: &[VbId]) -> Answer<()> {
-            self.inner.remove(vbs)
-        }
-
-        fn manifest(&self) -> Answer<Option<Vec<u8>>> {
-            self.inner.manifest()
-        }
-
-        fn set_manifest(&self, text: &[u8]) -> Answer<()> {
-            self.inner.set_manifest(text)
-        }
-
-        fn disk_usage(&self) -> Answer<DiskUsage> {
-            self.inner.disk_usage()
-        }
-    };
-}
-
 impl KvStore for Kept {
-    hand_on!();
+    storage::hand_on!();
 
     fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
         self.inner.fetch(vb, wants)
@@ -132,7 +75,7 @@ impl KvStore for Kept {
 }
 
 impl KvStore for Gated {
-    hand_on!();
+    storage::hand_on!();
 
     fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
         self.inner.fetch(vb, wants)
@@ -149,7 +92,7 @@ impl KvStore for Gated {
 }
 
 /// A store on a slow disk: each read takes 100 us by a clock that is turned by hand. The first one goes on once all have been
-/// asked for, from the third on a read goes on once somebody else wants to read, too.
+/// asked for, from the third on a read goes on once another thread wants to read, too.
 pub(crate) struct Slow {
     inner: Kept,
     clock: Arc<HandClock>,
@@ -192,7 +135,7 @@ impl Slow {
 }
 
 impl KvStore for Slow {
-    hand_on!();
+    storage::hand_on!();
 
     fn commit(&self, batches: &[VbBatch<'_>]) -> Answer<CommitInfo> {
         self.inner.commit(batches)

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bucket::{Bell, Bucket, BucketOptions, Clock, Eviction, Pool, Wake, Workers};
+use bucket::{
+    Bell, Bucket, BucketOptions, Clock, Eviction, Pool, Purpose, Reservation, Shortage, Wake,
+    Workers,
+};
 use engine::{OpError, Outcome, StoreMode, VbConfig, Write};
 use model::{Cas, Document, Draft, Meta, Now, Seqno, VbId, VbUuid};
 use storage::{DiskOptions, DiskStore, KvStore};
@@ -81,6 +84,7 @@ pub(crate) fn options(vbuckets: u16, quota_bytes: u64) -> BucketOptions {
         history: bucket::HistoryRetention::default(),
         purge_age_s: 259_200,
         flush_interval_ms: 1,
+        buffers: Arc::default(),
     }
 }
 
@@ -131,6 +135,8 @@ pub(crate) fn disk(path: &Path) -> (DiskStore, bool) {
 
 /// What a test needs of a bucket, in words.
 pub(crate) trait Ops {
+    /// Reserves memory without a wait.
+    fn admit(&self, purpose: Purpose, bytes: usize) -> Result<(), Shortage>;
     fn try_set(&self, vb: u16, key: &str, value: &[u8]) -> Result<Seqno, OpError>;
     fn try_get(&self, vb: u16, key: &str) -> Result<Outcome<Document>, OpError>;
     fn try_delete(&self, vb: u16, key: &str) -> Result<Seqno, OpError>;
@@ -158,13 +164,20 @@ pub(crate) trait Ops {
 
 /// The stored form of a key of the default collection.
 pub(crate) fn stored(key: &str) -> Vec<u8> {
-    model::default_collection_key(key.as_bytes())
+    model::collection_key(model::CollectionId::DEFAULT, key.as_bytes())
 }
 
 impl<S: KvStore> Ops for Bucket<S> {
+    fn admit(&self, purpose: Purpose, bytes: usize) -> Result<(), Shortage> {
+        match self.reserve(purpose, bytes, Duration::MAX) {
+            Reservation::Granted => Ok(()),
+            Reservation::Refused { shortage, .. } => Err(shortage),
+            Reservation::Wait { limit, .. } => panic!("longer than forever, at {limit:?}"),
+        }
+    }
+
     fn try_set(&self, vb: u16, key: &str, value: &[u8]) -> Result<Seqno, OpError> {
-        self.admit(key.len() + value.len() + 64)
-            .map_err(|refusal| refusal.error)?;
+        self.admit(Purpose::Write, key.len() + value.len() + 64)?;
         let mut write = Write {
             mode: StoreMode::Set,
             draft: Some(Draft::new(&stored(key), value, &Meta::default())),
@@ -190,7 +203,8 @@ impl<S: KvStore> Ops for Bucket<S> {
 
     fn try_delete(&self, vb: u16, key: &str) -> Result<Seqno, OpError> {
         let now = self.clock().now();
-        let deleted = |vbucket: &mut engine::VBucket| vbucket.delete(&stored(key), Cas::ANY, now);
+        let deleted =
+            |vbucket: &mut engine::VBucket| vbucket.delete(&stored(key), Cas::ANY, None, now);
         match self.run(VbId(vb), deleted)? {
             Outcome::Done(mutated) | Outcome::Prepared(mutated) => Ok(mutated.seqno),
             Outcome::NeedsFetch(_) => panic!("a deletion needs no old value"),
@@ -223,7 +237,8 @@ pub(crate) fn read_through<S: KvStore>(bucket: &Bucket<S>, vb: u16, key: &str) -
                 return Some(document.value().to_vec());
             }
             Ok(Outcome::NeedsFetch(wanted)) => {
-                if bucket.admit_fetch().is_ok() {
+                let reservation = bucket.reserve(Purpose::Fetch, 0, Duration::MAX);
+                if reservation.is_granted() {
                     bucket.fetch(VbId(vb), wanted, ear.clone());
                     ear.listen();
                 } else {

@@ -56,7 +56,9 @@ pub(crate) fn set(vbucket: &mut VBucket, key: &[u8], value: &[u8]) {
 
 /// Makes everything durable, as far as the vBucket is concerned.
 pub(crate) fn flush(vbucket: &mut VBucket) {
-    while let Some(batch) = vbucket.begin_flush(FlushBudget::ALL) {
+    while let Some(batch) =
+        vbucket.begin_flush(FlushBudget::ALL, &mut engine::SpareBuffers::default())
+    {
         drop(vbucket.finish_flush(batch.done(true)));
     }
 }

@@ -73,11 +73,7 @@ fn marker(vbucket: &mut VBucket, start: u64, end: u64, kind: CheckpointKind) {
         end: Seqno(end),
         kind,
         checkpoint: true,
-        high_completed: None,
-        high_prepared: None,
-        visible_end: None,
-        purge_seqno: None,
-        historical: false,
+        ..SnapshotMarker::default()
     };
     assert_eq!(vbucket.begin_snapshot(&marker), Ok(()));
 }
@@ -137,7 +133,7 @@ fn cursors_to_drop(rows: &mut Rows<'_>) {
             move || many_checkpoints(count),
             |(vbucket, cursor)| {
                 let slowest = vbucket.checkpoint_pressure().slowest;
-                assert_eq!(slowest.map(|(slowest, _)| slowest), Some(*cursor));
+                assert_eq!(slowest.map(|slowest| slowest.cursor), Some(*cursor));
             },
         );
     }
@@ -194,7 +190,7 @@ fn queue_while_removing() -> (f64, u64, f64) {
                     bytes: usize::MAX,
                 };
                 for _ in 0..REMOVED / 1_000 {
-                    let batch = lock().begin_flush(budget);
+                    let batch = lock().begin_flush(budget, &mut engine::SpareBuffers::default());
                     let garbage = batch.map(|batch| {
                         let done = batch.done(true);
                         lock().finish_flush(done)
@@ -235,14 +231,18 @@ fn flush_visits(rows: &mut Rows<'_>) {
                     let mut vbucket = vbucket(VbState::Active, 256 << 10);
                     (0..items).for_each(|index| set(&mut vbucket, &key(index), b"v"));
                     let done = (visit == "finish").then(|| {
-                        let batch = vbucket.begin_flush(FlushBudget::ALL);
+                        let batch = vbucket
+                            .begin_flush(FlushBudget::ALL, &mut engine::SpareBuffers::default());
                         batch.map(|batch| batch.done(true))
                     });
                     (vbucket, done.flatten())
                 },
                 |(vbucket, done)| match done.take() {
                     Some(done) => (None, Some(vbucket.finish_flush(done))),
-                    None => (vbucket.begin_flush(FlushBudget::ALL), None),
+                    None => (
+                        vbucket.begin_flush(FlushBudget::ALL, &mut engine::SpareBuffers::default()),
+                        None,
+                    ),
                 },
             );
         }

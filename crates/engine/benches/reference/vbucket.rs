@@ -62,7 +62,7 @@ fn whole_writes(rows: &mut Rows<'_>) {
         |_, _| keys(0),
         |shared, index, key| {
             let waits = index % 2 == 1;
-            let refused = shared.of(index).delete(key, Cas(1), NOW);
+            let refused = shared.of(index).delete(key, Cas(1), None, NOW);
             let expected = if waits {
                 OpError::SyncWriteInProgress
             } else {
@@ -108,7 +108,7 @@ fn whole_writes(rows: &mut Rows<'_>) {
         vbuckets,
         stored,
         |shared, index, key| {
-            assert!(shared.of(index).delete(key, Cas::ANY, NOW).is_ok());
+            assert!(shared.of(index).delete(key, Cas::ANY, None, NOW).is_ok());
         },
     );
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use model::{Document, Seqno};
 
-use super::segment::{Facts, Rows, Sealed, Slot};
+use super::segment::{RowEffect, Sealed, SegmentCounts, Slot};
 use super::{CheckpointKind, CheckpointLog};
 use crate::collections::{EventGroup, Superseded};
 
 /// What kind of entry a change is: what it comes after, here and in the store.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Entry<'a> {
+pub(crate) enum LogEntry<'a> {
     /// Of a key.
     Document {
         /// What memory held before in the same namespace: of a prepare or an abort, the prepare.
@@ -31,7 +31,7 @@ pub(crate) enum Entry<'a> {
     Group(&'a Arc<EventGroup>),
 }
 
-impl<'a> Entry<'a> {
+impl<'a> LogEntry<'a> {
     /// A change of a key without history.
     pub(crate) fn over(old: Option<&'a Document>) -> Self {
         Self::Document { old, kept: false }
@@ -48,41 +48,41 @@ impl CheckpointLog {
     ///
     /// Cost: O(1) while no number was left out; else the logarithm of the segments held.
     #[inline]
-    pub(crate) fn append(&mut self, document: &Document, entry: Entry<'_>) {
+    pub(crate) fn append(&mut self, document: &Document, entry: LogEntry<'_>) {
         let full = self.open_bytes >= self.bytes_max && self.open.is_complete();
         if full || self.must_part(document, entry) {
             self.close_checkpoint();
         }
         let rows = match entry {
-            Entry::Document { old, kept } => {
+            LogEntry::Document { old, kept } => {
                 if document.kind().is_prepared() && self.open.kind == CheckpointKind::Memory {
                     let hash = key_hash(document.key());
                     self.prepared_keys.insert_unique(hash, hash, |&hash| hash);
                 }
-                Rows::new(old.map_or(Seqno::ZERO, |old| self.replace(old)), kept)
+                RowEffect::new(old.map_or(Seqno::ZERO, |old| self.replace(old)), kept)
             }
-            Entry::OverEvicted { row, .. } => Rows::new(row, false),
-            Entry::Event { before, .. } => Rows::new(before.row, false),
-            Entry::Group(group) => return self.push_group(document, group),
+            LogEntry::OverEvicted { row, .. } => RowEffect::new(row, false),
+            LogEntry::Event { before, .. } => RowEffect::new(before.row, false),
+            LogEntry::Group(group) => return self.push_group(document, group),
         };
         self.push(document, rows);
-        if matches!(entry, Entry::Event { .. }) {
+        if matches!(entry, LogEntry::Event { .. }) {
             // Only the log holds it.
             self.note_evicted(document);
         }
     }
 
     /// Whether the open checkpoint has an earlier change that this one may not share it with.
-    fn must_part(&self, document: &Document, entry: Entry<'_>) -> bool {
+    fn must_part(&self, document: &Document, entry: LogEntry<'_>) -> bool {
         let is_here = |seqno: Seqno| seqno >= self.open.checkpoint_start;
         let memory = self.open.kind == CheckpointKind::Memory;
         match entry {
-            Entry::Document { old, kept } => memory && self.collides(document, old, kept),
-            Entry::OverEvicted { row, committed } => memory && committed && is_here(row),
-            Entry::Event { before, active } => {
+            LogEntry::Document { old, kept } => memory && self.collides(document, old, kept),
+            LogEntry::OverEvicted { row, committed } => memory && committed && is_here(row),
+            LogEntry::Event { before, active } => {
                 active && before.seqno > Seqno::ZERO && is_here(before.seqno)
             }
-            Entry::Group(_) => false,
+            LogEntry::Group(_) => false,
         }
     }
 
@@ -102,7 +102,7 @@ impl CheckpointLog {
         })
     }
 
-    fn push(&mut self, document: &Document, rows: Rows) {
+    fn push(&mut self, document: &Document, rows: RowEffect) {
         let bytes = document.memory_bytes();
         let seqno = document.seqno();
         self.make_room();
@@ -121,7 +121,7 @@ impl CheckpointLog {
             self.seal_tail();
         }
         let bytes = marker.memory_bytes();
-        let facts = Facts {
+        let facts = SegmentCounts {
             first_position: self.next_position(),
             live: 1,
             live_bytes: bytes,
@@ -130,7 +130,7 @@ impl CheckpointLog {
         let slot = Slot {
             seqno: marker.seqno(),
             document: Some(marker.clone()),
-            rows: Rows::default(),
+            rows: RowEffect::default(),
         };
         let Some(sealed) = Sealed::new(vec![slot], facts) else {
             return;

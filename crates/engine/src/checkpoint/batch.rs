@@ -1,11 +1,12 @@
 //! What the flusher carries to the store.
 
 use std::collections::VecDeque;
+use std::ops::AddAssign;
 
 use model::{Document, Seqno, VbId, VbRecord};
 
 use super::run::Run;
-use super::segment::{Facts, Piece, Sealed, Slot};
+use super::segment::{ChangeSum, Piece, Sealed, SegmentCounts, Slot};
 use crate::collections::{EventGroup, SystemEvent};
 
 /// How much a reader may take. The end of the last segment is estimated from its averages, so
@@ -61,11 +62,11 @@ pub struct FlushBatch {
 }
 
 /// How many changes ahead memory is asked for.
-const FORESEEN: usize = 3;
+const PREFETCH_DISTANCE: usize = 3;
 
-fn foresee(slot: &Slot) {
+fn prefetch(slot: &Slot) {
     if let Some(document) = &slot.document {
-        document.foresee();
+        document.prefetch();
     }
 }
 
@@ -80,8 +81,8 @@ pub(crate) struct FlightId {
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) pieces: Vec<Piece>,
-    /// Documents in whole segments, and their bytes; parts of segments are counted when asked.
-    pub(super) counted: (usize, usize),
+    /// Documents in whole segments; those in parts of segments are counted when asked.
+    pub(super) counted: ChangeSum,
     /// Changes up to here were in a batch that failed: the store may have them nevertheless.
     pub(crate) failed_to: Seqno,
     /// Whether changes may be among them that commit a prepare.
@@ -93,21 +94,23 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    pub(crate) fn push(&mut self, piece: Piece, facts: &Facts) {
+    pub(crate) fn push(&mut self, piece: Piece, facts: &SegmentCounts) {
         if piece.is_whole() {
-            self.counted.0 += facts.live;
-            self.counted.1 += facts.live_bytes;
+            self.counted.items += facts.live;
+            self.counted.bytes += facts.live_bytes;
         }
         self.pieces.push(piece);
     }
 
-    /// Documents and their bytes. Looks at those of parts of segments, two at most.
-    pub(crate) fn count(&self) -> (usize, usize) {
-        let parts = self.pieces.iter().filter(|piece| !piece.is_whole());
-        parts.fold(self.counted, |(live, bytes), piece| {
-            let (more, more_bytes) = piece.count();
-            (live + more, bytes + more_bytes)
-        })
+    /// Its documents. Looks at those of parts of segments, two at most.
+    pub(crate) fn count(&self) -> ChangeSum {
+        let mut sum = self.counted;
+        for part in self.pieces.iter().filter(|piece| !piece.is_whole()) {
+            let more = part.count();
+            sum.items += more.items;
+            sum.bytes += more.bytes;
+        }
+        sum
     }
 
     /// Whether its last change was not replaced.
@@ -166,12 +169,12 @@ impl Taken {
         replaced.sort_unstable();
         // Documents that were written long ago have left the processor's caches.
         let mut ahead = self.slots();
-        for slot in ahead.by_ref().take(FORESEEN) {
-            foresee(slot);
+        for slot in ahead.by_ref().take(PREFETCH_DISTANCE) {
+            prefetch(slot);
         }
         for slot in self.slots() {
             if let Some(later) = ahead.next() {
-                foresee(later);
+                prefetch(later);
             }
             let Some(document) = &slot.document else {
                 continue;
@@ -211,31 +214,21 @@ impl Taken {
 
 impl FlushBatch {
     /// Rows to be written, at most: a change replaced by a later one of the batch counts too.
-    #[must_use]
     pub fn len(&self) -> usize {
-        self.taken.count().0
+        self.taken.count().items
     }
 
     /// Whether only the record changed.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.taken.count().0 == 0
+        self.len() == 0
     }
 
     /// Bytes of the documents that [`FlushBatch::len`] counts, as allocated.
-    #[must_use]
     pub fn bytes(&self) -> usize {
-        self.taken.count().1 + self.taken.group_bytes()
-    }
-
-    /// Seqnos of the first and the last change; `None` when only the record changed.
-    #[must_use]
-    pub fn seqnos(&self) -> Option<(Seqno, Seqno)> {
-        self.taken.first_seqno().zip(self.taken.last_seqno())
+        self.taken.count().bytes + self.taken.group_bytes()
     }
 
     /// Whether rows of the history may be among the instructions.
-    #[must_use]
     pub fn has_history(&self) -> bool {
         self.taken.kept
     }
@@ -249,7 +242,6 @@ impl FlushBatch {
 
     /// Ends the batch with the store's answer, for
     /// [`VBucket::finish_flush`](crate::VBucket::finish_flush).
-    #[must_use]
     pub fn done(self, ok: bool) -> FlushDone {
         FlushDone {
             ok,
@@ -265,11 +257,10 @@ pub struct FlushDone {
     /// Whether all of the batch is durable.
     pub ok: bool,
     pub(crate) flight: FlightId,
-    /// Changes of the batch, and their bytes.
-    pub(crate) changes: (usize, usize),
+    pub(crate) changes: ChangeSum,
 }
 
-/// Segments that nobody needs any more. Freeing them takes time in proportion to their
+/// Segments that no reader needs any more. Freeing them takes time in proportion to their
 /// changes, so drop this after the vBucket's lock.
 #[derive(Debug, Default)]
 #[must_use = "to be dropped after the vBucket's lock"]
@@ -286,8 +277,23 @@ impl Garbage {
     }
 
     /// Whether there is nothing to free.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty() && self.runs.capacity() == 0
+    }
+}
+
+/// Changes that left the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Released {
+    /// How many, without those that a later one had replaced.
+    pub items: u64,
+    /// Bytes of their slots, and of documents that only the log held.
+    pub bytes: u64,
+}
+
+impl AddAssign for Released {
+    fn add_assign(&mut self, other: Self) {
+        self.items += other.items;
+        self.bytes += other.bytes;
     }
 }

@@ -3,160 +3,18 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use model::{Document, Seqno, SnapshotRange};
+use model::{Seqno, SnapshotRange};
 
+use super::cursor::{
+    CheckpointPressure, Cursor, CursorBatch, CursorId, CursorRead, CursorStats, Registered,
+    SlowestCursor,
+};
 use super::segment::{HINT_MAX, Piece, SLOTS_MIN};
-use super::{CheckpointKind, CheckpointLog, FlushBudget, Garbage};
-use crate::collections::EventGroup;
+use super::{CheckpointLog, FlushBudget, Garbage};
 
 /// A reader that wants no more changes than this gets copies of the slots: the tail goes on
 /// taking changes, and de-duplicating them.
 const COPIED_MAX: u64 = 32;
-
-/// Names a cursor of one vBucket; never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CursorId(NonZeroU64);
-
-/// Where a reader stands.
-#[derive(Debug)]
-pub(super) struct Cursor {
-    pub(super) id: CursorId,
-    pub(super) name: Box<str>,
-    /// The next change it will get.
-    pub(super) position: u64,
-    /// Number and end of the snapshot that was announced to it last.
-    announced: (u64, Seqno),
-    /// Checkpoint of the last change it got, zero for none.
-    pub(super) checkpoint: u64,
-    /// It got everything up to here, or it is not in memory.
-    pub(super) last: Seqno,
-    droppable: bool,
-}
-
-/// What the changes in memory cost, and what could be done about it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CheckpointPressure {
-    /// Bytes that only the log holds: slots, segments, and documents that the table replaced or
-    /// evicted since. What every reader has passed is not among them: it leaves at once.
-    pub bytes: usize,
-    /// Those of them that only a flush frees.
-    pub undurable_bytes: usize,
-    /// Of the cursors that may be dropped, the one that stands furthest behind persistence, and
-    /// the bytes from there to persistence: what dropping it frees unless others stand there too.
-    pub slowest: Option<(CursorId, usize)>,
-}
-
-/// Answer of [`VBucket::register_cursor`](crate::VBucket::register_cursor).
-#[derive(Debug)]
-pub struct Registered {
-    /// The cursor.
-    pub cursor: CursorId,
-    /// What the log no longer holds between the seqno asked for and the cursor, both ends
-    /// included: to be read from the store first. `None`: memory has it all.
-    pub gap: Option<SnapshotRange>,
-    /// What a cursor of the same name held until now.
-    pub garbage: Garbage,
-}
-
-/// Answer of [`VBucket::take_from`](crate::VBucket::take_from).
-#[derive(Debug)]
-pub enum CursorRead {
-    /// The cursor has everything.
-    Nothing,
-    /// There is no such cursor any more: what it held was needed, or the vBucket was reset.
-    /// Whoever wants to go on registers again after the last change it got.
-    Dropped,
-    /// Changes of one snapshot.
-    Changes(CursorBatch),
-}
-
-/// Changes of one snapshot, in ascending seqno order.
-///
-/// Cost: holds segments of the log by reference. Walk and drop it without the vBucket's lock.
-#[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is told of by itself")]
-pub struct CursorBatch {
-    /// What to announce: `end` is the snapshot's, and the batch may stop before it. On a replica
-    /// it is what that one's own active announced, and what is missing may not have come yet.
-    pub snapshot: SnapshotRange,
-    /// Whether `snapshot` was not announced to this cursor yet, in whole or in part.
-    pub new_snapshot: bool,
-    /// Whether this is the cursor's first batch of this checkpoint.
-    pub new_checkpoint: bool,
-    /// Kind of the checkpoint.
-    pub checkpoint_kind: CheckpointKind,
-    /// Whether no change of a collection with history is missing in the checkpoint.
-    pub historical: bool,
-    /// The newest change in or before the snapshot that clients may see.
-    pub visible_end: Seqno,
-    /// The newest prepare in or before the snapshot that was committed or aborted.
-    pub high_completed: Option<Seqno>,
-    /// The newest prepare in or before the snapshot.
-    pub high_prepared: Option<Seqno>,
-    /// Seqno of the last change, whether it was replaced or not: where the cursor stands now.
-    pub last: Seqno,
-    /// Whether there is more to take now.
-    pub more: bool,
-    pieces: Vec<Piece>,
-    #[expect(dead_code, reason = "freed with the batch, outside of the lock")]
-    garbage: Garbage,
-}
-
-/// Place of a change in a [`CursorBatch`], for a reader that stops in the middle.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BatchPlace {
-    piece: u32,
-    slot: u32,
-}
-
-impl CursorBatch {
-    /// The group that the change stands for to which [`CursorBatch::next`] moved `place`.
-    pub(crate) fn group(&self, place: BatchPlace) -> Option<&Arc<EventGroup>> {
-        self.pieces.get(place.piece as usize)?.group.as_ref()
-    }
-
-    /// The changes, a group of events as one. Those that were replaced before they were taken are not
-    /// among them.
-    pub fn documents(&self) -> impl Iterator<Item = &Document> {
-        let slots = self.pieces.iter().flat_map(Piece::slots);
-        slots.filter_map(|slot| slot.document.as_ref())
-    }
-
-    /// The change at `place` or the first one after it; moves `place` past it. `None` at the end.
-    pub fn next(&self, place: &mut BatchPlace) -> Option<&Document> {
-        while let Some(piece) = self.pieces.get(place.piece as usize) {
-            let slots = piece.slots().get(place.slot as usize..).unwrap_or_default();
-            for slot in slots {
-                place.slot += 1;
-                if slot.document.is_some() {
-                    return slot.document.as_ref();
-                }
-            }
-            *place = BatchPlace {
-                piece: place.piece + 1,
-                slot: 0,
-            };
-        }
-        None
-    }
-}
-
-/// Figures of a cursor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CursorStats {
-    /// The cursor.
-    pub cursor: CursorId,
-    /// Name under which it was registered.
-    pub name: Box<str>,
-    /// Checkpoint of the last change it got, zero for none.
-    pub checkpoint: u64,
-    /// It has everything up to here.
-    pub seqno: Seqno,
-    /// Changes it has still to get, at most.
-    pub behind: u64,
-    /// Bytes that it holds back and persistence does not.
-    pub pinned_bytes: usize,
-}
 
 impl CheckpointLog {
     fn cursor_index(&self, id: CursorId) -> Option<usize> {
@@ -184,7 +42,6 @@ impl CheckpointLog {
             announced: (0, Seqno::ZERO),
             checkpoint: 0,
             last: gap.map_or(after, |gap| gap.end).min(self.open.last),
-            droppable: true,
         });
         // Only now: nothing that the new one needs may go with the old one.
         let garbage = replaced.map_or_else(Garbage::default, |index| self.remove_at(index));
@@ -228,40 +85,31 @@ impl CheckpointLog {
 
     /// Ends the cursor of a stream that can go on from the store.
     pub(crate) fn drop_cursor(&mut self, id: CursorId) -> Garbage {
-        let index = self.cursor_index(id);
-        let Some(index) = index.filter(|&index| self.cursors[index].droppable) else {
-            return Garbage::default();
-        };
-        self.cursors_dropped += 1;
-        self.remove_at(index)
-    }
-
-    pub(crate) fn set_droppable(&mut self, id: CursorId, droppable: bool) {
-        if let Some(index) = self.cursor_index(id) {
-            self.cursors[index].droppable = droppable;
-        }
+        let before = self.cursors.len();
+        let garbage = self.remove(id);
+        self.cursors_dropped += (before - self.cursors.len()) as u64;
+        garbage
     }
 
     /// What could be freed, and how.
     ///
     /// Cost: O(cursors + segments held).
     pub(crate) fn pressure(&self) -> CheckpointPressure {
-        let behind = self
-            .cursors
-            .iter()
-            .filter(|cursor| cursor.droppable && cursor.position < self.persisted);
-        let slowest = behind.min_by_key(|cursor| cursor.position).map(|cursor| {
-            let pinned = self.bytes_between(cursor.position, self.persisted);
-            (cursor.id, pinned)
+        let cursors = self.cursors.iter();
+        let behind = cursors.filter(|cursor| cursor.position < self.persisted);
+        let slowest = behind.min_by_key(|cursor| cursor.position);
+        let slowest = slowest.map(|slowest| SlowestCursor {
+            cursor: slowest.id,
+            pinned_bytes: self.bytes_between(slowest.position, self.persisted),
         });
         CheckpointPressure {
             bytes: self.memory_bytes(),
             undurable_bytes: self.bytes_between(self.persisted, u64::MAX),
-            slowest: slowest.filter(|&(_, pinned)| pinned > 0),
+            slowest: slowest.filter(|slowest| slowest.pinned_bytes > 0),
         }
     }
 
-    /// A cursor moved or left: detaches what nobody needs any more.
+    /// A cursor moved or left: detaches what no reader needs any more.
     ///
     /// Cost: O(cursors); and see [`CheckpointLog::release`].
     pub(super) fn settle(&mut self) -> Garbage {
@@ -276,10 +124,16 @@ impl CheckpointLog {
         garbage
     }
 
-    /// Changes that the cursor has still to get, at most.
-    pub(crate) fn behind(&self, id: CursorId) -> Option<u64> {
-        let cursor = &self.cursors[self.cursor_index(id)?];
-        Some(self.next_position() - cursor.position)
+    /// Figures of every stream cursor.
+    pub(crate) fn cursor_stats(&self) -> impl Iterator<Item = CursorStats> {
+        self.cursors.iter().map(|cursor| CursorStats {
+            cursor: cursor.id,
+            name: cursor.name.clone(),
+            checkpoint: cursor.checkpoint,
+            seqno: cursor.last,
+            behind: self.next_position() - cursor.position,
+            pinned_bytes: self.bytes_between(cursor.position, self.persisted),
+        })
     }
 
     /// Moves a cursor over changes of one run, and hands them out.
@@ -304,9 +158,8 @@ impl CheckpointLog {
         } else {
             first.unwrap_or(run.range.start)
         };
-        let prepared = run
-            .high_prepared
-            .max(run.announced_prepared.unwrap_or_default());
+        let announced = run.announced_prepared.unwrap_or_default();
+        let prepared = run.prepares.prepared.max(announced);
         let more = end_position < self.next_position();
         let cursor = &mut self.cursors[index];
         let batch = CursorBatch {
@@ -319,7 +172,7 @@ impl CheckpointLog {
             checkpoint_kind: run.kind,
             historical: run.historical,
             visible_end: run.visible_end,
-            high_completed: Some(run.high_completed).filter(|&seqno| seqno > Seqno::ZERO),
+            high_completed: Some(run.prepares.completed).filter(|&seqno| seqno > Seqno::ZERO),
             high_prepared: Some(prepared).filter(|&seqno| seqno > Seqno::ZERO),
             last,
             more,

@@ -2,10 +2,11 @@
 
 use model::Seqno;
 
-use super::segment::{Facts, HINT_MAX, SLOTS_MIN, Slot};
-use super::{CheckpointLog, FlushBudget, Garbage, Room, Taken};
+use super::run::PrepareProgress;
+use super::segment::{ChangeSum, HINT_MAX, SLOTS_MIN, SegmentCounts, Slot};
+use super::{CheckpointLog, FlushBudget, Garbage, SpareBuffers, Taken};
 
-/// Segments for which a flush takes room at once: as many as a million changes have.
+/// Segments for which a flush takes memory at once: as many as a million changes have.
 const PIECES_MEANT_FOR: usize = 32;
 
 /// A flush under way.
@@ -19,13 +20,13 @@ pub(crate) struct Flight {
     pub(crate) consistent: Seqno,
     /// Where the snapshot ends into which the batch reaches.
     pub(crate) snapshot_end: Seqno,
-    /// The newest prepare and the newest decided one, as far as the batch surely has them.
-    pub(crate) prepared: (Seqno, Seqno),
+    /// The prepares that the batch surely has.
+    pub(crate) prepares: PrepareProgress,
 }
 
 impl FlushBudget {
     /// How many of a segment's `slots` fit, at least one that holds a change if there is any.
-    pub(super) fn fitting(&self, slots: &[Slot], facts: &Facts) -> usize {
+    pub(super) fn fitting(&self, slots: &[Slot], facts: &SegmentCounts) -> usize {
         if facts.live <= self.items && facts.live_bytes <= self.bytes {
             return slots.len();
         }
@@ -47,7 +48,11 @@ impl CheckpointLog {
     /// Hands out changes from the persistence cursor on.
     ///
     /// Cost: O(segments taken); the changes themselves are not looked at.
-    pub(crate) fn take_dirty(&mut self, budget: FlushBudget, room: &mut Room) -> (Taken, Flight) {
+    pub(crate) fn take_dirty(
+        &mut self,
+        budget: FlushBudget,
+        spare: &mut SpareBuffers,
+    ) -> (Taken, Flight) {
         let mut taken = Taken {
             failed_to: self.failed_to,
             commits: self.committed_to > self.persisted,
@@ -57,7 +62,7 @@ impl CheckpointLog {
         };
         self.tail_hint = self.tail.len().clamp(SLOTS_MIN, HINT_MAX);
         if self.has_dirty() {
-            self.move_in(room);
+            self.take_spare(spare);
         }
         self.cut();
         self.seal_tail();
@@ -65,7 +70,7 @@ impl CheckpointLog {
             .sealed
             .partition_point(|sealed| sealed.end_position <= self.persisted);
         let pieces = (self.sealed.len() - first).min(PIECES_MEANT_FOR);
-        taken.pieces = room.take_pieces();
+        taken.pieces = spare.take_pieces();
         taken.pieces.reserve_exact(pieces);
         let mut end_position = self.persisted;
         let (mut items, mut bytes, mut last) = (0, 0, Seqno::ZERO);
@@ -115,48 +120,39 @@ impl CheckpointLog {
                 last_seqno: last,
                 consistent: last,
                 snapshot_end: self.progress().end,
-                prepared: (self.open.high_prepared, self.open.high_completed),
+                prepares: self.open.prepares,
             };
         };
         let index = self.run_at(end_position.saturating_sub(1));
         let reached = self.run(index);
-        let ended = end_position
-            == self
-                .closed
-                .get(index + 1)
-                .unwrap_or(&self.open)
-                .first_position;
+        let ended = end_position == self.run(index + 1).first_position;
         let (consistent, snapshot_end) = if ended && reached.is_complete() {
             (last_seqno, last_seqno)
         } else {
             (reached.complete_before, reached.range.end)
         };
-        let prepared = if ended {
-            (reached.high_prepared, reached.high_completed)
+        let prepares = if ended {
+            reached.prepares
         } else {
-            reached.before
+            reached.prepares_before
         };
         Flight {
             end_position,
             last_seqno,
             consistent,
             snapshot_end,
-            prepared,
+            prepares,
         }
     }
 
     /// The batch of `flight`, of `live` changes, is durable: moves the persistence cursor,
-    /// detaches what nobody needs any more.
+    /// detaches what no reader needs any more.
     ///
-    /// Cost: O(segments); freeing them is left to who drops the answer.
-    pub(crate) fn finish(
-        &mut self,
-        flight: &Flight,
-        (live, live_bytes): (usize, usize),
-    ) -> Garbage {
+    /// Cost: O(segments); dropping the answer frees them.
+    pub(crate) fn finish(&mut self, flight: &Flight, live: ChangeSum) -> Garbage {
         self.persisted = flight.end_position;
-        self.dirty_items -= live;
-        self.dirty_bytes -= live_bytes;
+        self.dirty_items -= live.items;
+        self.dirty_bytes -= live.bytes;
         if flight.last_seqno >= self.failed_to {
             self.failed_to = Seqno::ZERO;
         }

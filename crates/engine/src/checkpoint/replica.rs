@@ -7,7 +7,7 @@ use model::{Document, Seqno, SnapshotRange};
 use super::{CheckpointKind, CheckpointLog};
 
 /// What the active vBucket says of the changes that it is about to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotMarker {
     /// First seqno.
     pub start: Seqno,
@@ -111,7 +111,7 @@ impl CheckpointLog {
         let visible = marker.visible_end.unwrap_or_default().min(marker.end);
         self.open.visible_end = self.open.visible_end.max(visible);
         let completed = marker.high_completed.unwrap_or_default();
-        self.open.high_completed = self.open.high_completed.max(completed);
+        self.open.prepares.completed = self.open.prepares.completed.max(completed);
         self.open.announced_prepared =
             (kind != CheckpointKind::Memory).then_some(marker.high_prepared.unwrap_or(marker.end));
         Ok(())
@@ -132,26 +132,6 @@ impl CheckpointLog {
             return Err(ReplicaError::Duplicate);
         }
         Ok(())
-    }
-
-    /// Whether everything that was announced is here.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.open.is_complete()
-    }
-
-    /// What the marker of the open snapshot told of its prepares.
-    pub(crate) fn announced_prepared(&self) -> Option<Seqno> {
-        self.open.announced_prepared
-    }
-
-    /// The newest prepare that was decided, as far as the log tells.
-    pub(crate) fn high_completed(&self) -> Seqno {
-        self.open.high_completed
-    }
-
-    /// Kind of the open checkpoint.
-    pub(crate) fn open_kind(&self) -> CheckpointKind {
-        self.open.kind
     }
 
     /// The newest point at which the vBucket is consistent.

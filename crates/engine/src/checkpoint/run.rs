@@ -39,14 +39,21 @@ pub(crate) struct Run {
     pub(crate) complete_before: Seqno,
     /// The newest change so far that clients may see: not a prepare, not an abort.
     pub(crate) visible_end: Seqno,
-    /// The newest prepare so far, zero for none.
-    pub(crate) high_prepared: Seqno,
-    /// The newest prepare so far that was committed or aborted, zero for none.
-    pub(crate) high_completed: Seqno,
-    /// Both as they were before this run.
-    pub(crate) before: (Seqno, Seqno),
+    /// The prepares up to its newest change.
+    pub(crate) prepares: PrepareProgress,
+    /// The same before this run.
+    pub(crate) prepares_before: PrepareProgress,
     /// Of rows of another node's store: its newest prepare, known once all rows are here.
     pub(crate) announced_prepared: Option<Seqno>,
+}
+
+/// How far prepares have come at some point of the log; zero for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PrepareProgress {
+    /// The newest prepare.
+    pub(crate) prepared: Seqno,
+    /// The newest prepare that was committed or aborted.
+    pub(crate) completed: Seqno,
 }
 
 /// Where a log begins.
@@ -56,8 +63,8 @@ pub(crate) struct Origin {
     pub(crate) high: Seqno,
     /// The snapshot to which it belongs; past `high` if parts of it are missing.
     pub(crate) snapshot: SnapshotRange,
-    /// The newest prepare, and the newest decided one; zero for none.
-    pub(crate) prepared: (Seqno, Seqno),
+    /// The prepares up to it.
+    pub(crate) prepares: PrepareProgress,
     /// Cursors are numbered from here on, so that none is taken for another vBucket object's.
     pub(crate) cursors_made: u64,
 }
@@ -85,9 +92,8 @@ impl Run {
                 high
             },
             visible_end: high,
-            high_prepared: origin.prepared.0,
-            high_completed: origin.prepared.1,
-            before: origin.prepared,
+            prepares: origin.prepares,
+            prepares_before: origin.prepares,
             announced_prepared: None,
         }
     }
@@ -101,12 +107,13 @@ impl Run {
             self.visible_end = self.visible_end.max(seqno);
         }
         if kind.is_prepare() {
-            self.high_prepared = seqno;
+            self.prepares.prepared = seqno;
         } else if kind.is_durable() {
-            self.high_completed = self.high_completed.max(change.prepare_seqno());
+            let completed = &mut self.prepares.completed;
+            *completed = change.prepare_seqno().max(*completed);
         }
         if let (true, Some(prepared)) = (self.is_complete(), self.announced_prepared) {
-            self.high_prepared = self.high_prepared.max(prepared);
+            self.prepares.prepared = self.prepares.prepared.max(prepared);
         }
     }
 
@@ -119,7 +126,7 @@ impl Run {
     pub(crate) fn next(&self, position: u64) -> Self {
         let mut next = *self;
         next.first_position = position;
-        next.before = (self.high_prepared, self.high_completed);
+        next.prepares_before = self.prepares;
         next.range.start = next.range.start.max(self.last.next());
         if self.is_complete() {
             next.snapshot += 1;

@@ -28,7 +28,7 @@ pub(crate) struct Slot {
     /// `None` once a later change of the same key took its place.
     pub(crate) document: Option<Document>,
     /// What it does to the store's rows.
-    pub(crate) rows: Rows,
+    pub(crate) rows: RowEffect,
 }
 
 impl Slot {
@@ -40,9 +40,9 @@ impl Slot {
 /// Which row goes when a change is written, and whether the change becomes a row of the history
 /// as well. Eight bytes: seqnos have 48 bits.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Rows(u64);
+pub(crate) struct RowEffect(u64);
 
-impl Rows {
+impl RowEffect {
     const KEPT: u64 = 1 << 63;
 
     pub(crate) fn new(supersedes: Seqno, kept: bool) -> Self {
@@ -65,7 +65,7 @@ pub(crate) type Slots = Vec<Slot>;
 
 /// What is counted per segment, so that detaching one costs the same however long it is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Facts {
+pub(crate) struct SegmentCounts {
     /// Position of the first slot on the item line.
     pub(crate) first_position: u64,
     /// Slots that hold a document.
@@ -76,16 +76,23 @@ pub(crate) struct Facts {
     pub(crate) stale_bytes: usize,
 }
 
+/// A number of changes, and the bytes of their documents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ChangeSum {
+    pub(crate) items: usize,
+    pub(crate) bytes: usize,
+}
+
 /// A segment that takes no further slots. Once a reader took it, it does not change at all.
 ///
-/// What detaching one needs lies here: its slots, which nobody may have looked at for long, are
+/// What detaching one needs lies here: its slots, which may have left the caches long ago, are
 /// not touched.
 #[derive(Debug)]
 pub(crate) struct Sealed {
     pub(crate) slots: Arc<Slots>,
     pub(crate) first_seqno: Seqno,
     pub(crate) last_seqno: Seqno,
-    pub(crate) facts: Facts,
+    pub(crate) facts: SegmentCounts,
     /// Position behind the last slot.
     pub(crate) end_position: u64,
     /// Bytes without the documents.
@@ -96,7 +103,7 @@ pub(crate) struct Sealed {
 
 impl Sealed {
     /// `None` for a segment without slots.
-    pub(crate) fn new(slots: Slots, facts: Facts) -> Option<Self> {
+    pub(crate) fn new(slots: Slots, facts: SegmentCounts) -> Option<Self> {
         let (first_seqno, last_seqno) = (slots.first()?.seqno, slots.last()?.seqno);
         Some(Self {
             first_seqno,
@@ -155,15 +162,18 @@ impl Piece {
         self.to - self.from == self.slots.len()
     }
 
-    /// Documents and their bytes, counted.
-    pub(crate) fn count(&self) -> (usize, usize) {
-        let documents = self
+    /// Its documents, counted.
+    pub(crate) fn count(&self) -> ChangeSum {
+        let mut sum = ChangeSum::default();
+        for document in self
             .slots()
             .iter()
-            .filter_map(|slot| slot.document.as_ref());
-        documents.fold((0, 0), |(live, bytes), document| {
-            (live + 1, bytes + document.memory_bytes())
-        })
+            .filter_map(|slot| slot.document.as_ref())
+        {
+            sum.items += 1;
+            sum.bytes += document.memory_bytes();
+        }
+        sum
     }
 }
 
@@ -225,11 +235,15 @@ mod tests {
             Slot {
                 seqno: Seqno(seqno),
                 document: None,
-                rows: Rows::default(),
+                rows: RowEffect::default(),
             }
         };
-        let of =
-            |&length: &usize| Sealed::new((0..length).map(&mut next).collect(), Facts::default());
+        let of = |&length: &usize| {
+            Sealed::new(
+                (0..length).map(&mut next).collect(),
+                SegmentCounts::default(),
+            )
+        };
         lengths.iter().filter_map(of).collect()
     }
 

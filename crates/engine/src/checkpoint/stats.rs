@@ -1,13 +1,12 @@
 //! What the log can tell about itself without looking at its changes.
 
-use std::ops::AddAssign;
+use model::Seqno;
 
-use model::{Seqno, SnapshotRange};
-
-use super::cursors::Cursor;
+use super::batch::Released;
+use super::cursor::Cursor;
 use super::run::Run;
 use super::segment::{Sealed, slots_bytes};
-use super::{CheckpointKind, CheckpointLog, CursorStats};
+use super::{CheckpointKind, CheckpointLog};
 
 /// Figures of the checkpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,32 +53,7 @@ pub struct CheckpointStats {
     pub expelled: Released,
 }
 
-/// Changes that left the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Released {
-    /// How many, without those that a later one had replaced.
-    pub items: u64,
-    /// Bytes of their slots, and of documents that only the log held.
-    pub bytes: u64,
-}
-
-impl AddAssign for Released {
-    fn add_assign(&mut self, other: Self) {
-        self.items += other.items;
-        self.bytes += other.bytes;
-    }
-}
-
 impl CheckpointLog {
-    /// Range of the open checkpoint; of nothing (`high..=high`) while it is empty.
-    pub(crate) fn snapshot(&self) -> SnapshotRange {
-        let end = self.open.last;
-        SnapshotRange {
-            start: self.open.checkpoint_start.min(end),
-            end,
-        }
-    }
-
     /// Bytes of slots, segments, and documents that only this log holds.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.slot_bytes
@@ -113,18 +87,6 @@ impl CheckpointLog {
             removed: self.removed,
             expelled: self.expelled,
         }
-    }
-
-    /// Figures of every stream cursor.
-    pub(crate) fn cursor_stats(&self) -> impl Iterator<Item = CursorStats> {
-        self.cursors.iter().map(|cursor| CursorStats {
-            cursor: cursor.id,
-            name: cursor.name.clone(),
-            checkpoint: cursor.checkpoint,
-            seqno: cursor.last,
-            behind: self.next_position() - cursor.position,
-            pinned_bytes: self.bytes_between(cursor.position, self.persisted),
-        })
     }
 
     /// Bytes that only the log holds, of the segments that end in this range of positions.

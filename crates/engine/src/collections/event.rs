@@ -36,27 +36,9 @@ pub struct SystemEvent<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectionChange<'a> {
     /// A collection was created.
-    Begun {
-        /// Its scope.
-        scope: ScopeId,
-        /// Its number.
-        id: CollectionId,
-        /// Its name.
-        name: &'a str,
-        /// Its settings.
-        settings: CollectionSettings,
-    },
-    /// Settings of a collection changed.
-    Modified {
-        /// Its scope.
-        scope: ScopeId,
-        /// Its number.
-        id: CollectionId,
-        /// Its name.
-        name: &'a str,
-        /// Its settings from now on.
-        settings: CollectionSettings,
-    },
+    Begun(CollectionInfo<'a>),
+    /// Settings of a collection changed; these are the new ones.
+    Modified(CollectionInfo<'a>),
     /// A collection was dropped, with everything in it.
     Ended {
         /// Its scope.
@@ -78,23 +60,33 @@ pub enum CollectionChange<'a> {
     },
 }
 
+/// A collection as an event describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CollectionInfo<'a> {
+    /// Its scope.
+    pub scope: ScopeId,
+    /// Its number.
+    pub id: CollectionId,
+    /// Its name.
+    pub name: &'a str,
+    /// Its settings.
+    pub settings: CollectionSettings,
+}
+
 impl<'a> SystemEvent<'a> {
     /// Whether a stored key belongs to an event rather than to a document.
     #[inline]
-    #[must_use]
     pub fn is_key(key: &[u8]) -> bool {
         key.first() == Some(&(CollectionId::SYSTEM.0 as u8))
     }
 
     /// Whether a stored key is that of the default collection's beginning and end.
-    #[must_use]
     pub fn ends_default(key: &[u8]) -> bool {
         key.starts_with(&[CollectionId::SYSTEM.0 as u8, COLLECTION, 0])
     }
 
     /// Whether a stored key is that of a group of beginnings.
     #[inline]
-    #[must_use]
     pub fn is_group(key: &[u8]) -> bool {
         key.starts_with(&[CollectionId::SYSTEM.0 as u8, GROUP])
     }
@@ -106,7 +98,6 @@ impl<'a> SystemEvent<'a> {
 
     /// Whether a row is never purged: without that end the default collection, or one whose beginning
     /// has a row together with others, would come back.
-    #[must_use]
     pub fn is_kept(key: &[u8], meta: &Meta) -> bool {
         Self::ends_default(key) || Self::is_key(key) && meta.flags & ENDS_GROUPED != 0
     }
@@ -118,13 +109,11 @@ impl<'a> SystemEvent<'a> {
     }
 
     /// The stored key.
-    #[must_use]
     pub fn key(&self) -> Vec<u8> {
         let (part, id, suffix) = match self.change {
-            CollectionChange::Begun { id, .. } | CollectionChange::Ended { id, .. } => {
-                (COLLECTION, id.0, "_collection")
-            }
-            CollectionChange::Modified { id, .. } => (MODIFIED, id.0, "_collection"),
+            CollectionChange::Begun(CollectionInfo { id, .. })
+            | CollectionChange::Ended { id, .. } => (COLLECTION, id.0, "_collection"),
+            CollectionChange::Modified(info) => (MODIFIED, info.id.0, "_collection"),
             CollectionChange::ScopeBegun { scope, .. }
             | CollectionChange::ScopeEnded { scope, .. } => (SCOPE, scope.0, "_scope"),
         };
@@ -135,7 +124,6 @@ impl<'a> SystemEvent<'a> {
     }
 
     /// Mutation or deletion.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self.change {
             CollectionChange::Ended { .. } | CollectionChange::ScopeEnded { .. } => Kind::Deletion,
@@ -144,23 +132,13 @@ impl<'a> SystemEvent<'a> {
     }
 
     /// The stored value.
-    #[must_use]
     pub fn value(&self) -> Vec<u8> {
         let mut value = vec![VERSION];
         value.extend_from_slice(&self.manifest.0.to_be_bytes());
         let (scope, collection, name) = match self.change {
-            CollectionChange::Begun {
-                scope,
-                id,
-                name,
-                settings,
+            CollectionChange::Begun(info) | CollectionChange::Modified(info) => {
+                (info.scope, Some((info.id, info.settings)), info.name)
             }
-            | CollectionChange::Modified {
-                scope,
-                id,
-                name,
-                settings,
-            } => (scope, Some((id, settings)), name),
             CollectionChange::Ended { scope, id } => {
                 (scope, Some((id, CollectionSettings::default())), "")
             }
@@ -184,7 +162,6 @@ impl<'a> SystemEvent<'a> {
     }
 
     /// Reads what a document of the system namespace says; `None` when it is none, or damaged.
-    #[must_use]
     pub fn parse(key: &[u8], kind: Kind, value: &'a [u8]) -> Option<Self> {
         let (CollectionId::SYSTEM, rest) = split_key(key)? else {
             return None;
@@ -224,29 +201,18 @@ fn collection_change(
     let (id, value) = value.split_first_chunk()?;
     let (&flags, value) = value.split_first()?;
     let (ttl, name) = value.split_first_chunk()?;
-    let id = CollectionId(u32::from_be_bytes(*id));
-    let name = str::from_utf8(name).ok()?;
-    if id.0 != named {
-        return None;
-    }
-    let ttl = u32::from_be_bytes(*ttl);
-    let settings = CollectionSettings {
-        max_ttl_s: (flags & HAS_TTL != 0).then_some(ttl),
-        history: flags & KEEPS_HISTORY != 0,
+    let info = CollectionInfo {
+        scope,
+        id: CollectionId(u32::from_be_bytes(*id)),
+        name: str::from_utf8(name).ok()?,
+        settings: CollectionSettings {
+            max_ttl_s: (flags & HAS_TTL != 0).then_some(u32::from_be_bytes(*ttl)),
+            history: flags & KEEPS_HISTORY != 0,
+        },
     };
-    Some(match part {
-        COLLECTION if ended => CollectionChange::Ended { scope, id },
-        COLLECTION => CollectionChange::Begun {
-            scope,
-            id,
-            name,
-            settings,
-        },
-        _ => CollectionChange::Modified {
-            scope,
-            id,
-            name,
-            settings,
-        },
+    (info.id.0 == named).then_some(match part {
+        COLLECTION if ended => CollectionChange::Ended { scope, id: info.id },
+        COLLECTION => CollectionChange::Begun(info),
+        _ => CollectionChange::Modified(info),
     })
 }

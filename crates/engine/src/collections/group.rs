@@ -10,7 +10,7 @@ use model::{
 };
 
 use super::event::GROUP;
-use super::{CollectionChange, CollectionSettings, SystemEvent};
+use super::{CollectionChange, CollectionInfo, CollectionSettings, SystemEvent};
 
 /// Version of the stored value.
 const VERSION: u8 = 1;
@@ -39,24 +39,27 @@ impl EventGroup {
         for change in begun {
             let (flags, scope, collection, name) = match *change {
                 CollectionChange::ScopeBegun { scope, name } => (0, scope, None, name),
-                CollectionChange::Begun {
-                    scope,
-                    id,
-                    name,
-                    settings,
-                } => {
-                    let ttl = settings.max_ttl_s.map_or(0, |_| HAS_TTL);
-                    let history = if settings.history { KEEPS_HISTORY } else { 0 };
-                    let collection = Some((id, settings.max_ttl_s));
-                    (COLLECTION | ttl | history, scope, collection, name)
+                CollectionChange::Begun(info) => {
+                    let ttl = info.settings.max_ttl_s.map_or(0, |_| HAS_TTL);
+                    let history = if info.settings.history {
+                        KEEPS_HISTORY
+                    } else {
+                        0
+                    };
+                    (
+                        COLLECTION | ttl | history,
+                        info.scope,
+                        Some(info),
+                        info.name,
+                    )
                 }
                 _ => continue,
             };
             value.push(flags);
             push_leb128(scope.0, &mut value);
-            if let Some((id, max_ttl_s)) = collection {
+            if let Some(CollectionInfo { id, settings, .. }) = collection {
                 push_leb128(id.0, &mut value);
-                value.extend(max_ttl_s.into_iter().flat_map(u32::to_be_bytes));
+                value.extend(settings.max_ttl_s.into_iter().flat_map(u32::to_be_bytes));
             }
             push_leb128(name.len() as u32, &mut value);
             value.extend_from_slice(name.as_bytes());
@@ -167,12 +170,12 @@ impl<'a> GroupEvents<'a> {
         self.rest = rest;
         Some(match collection {
             None => CollectionChange::ScopeBegun { scope, name },
-            Some((id, settings)) => CollectionChange::Begun {
+            Some((id, settings)) => CollectionChange::Begun(CollectionInfo {
                 scope,
                 id,
                 name,
                 settings,
-            },
+            }),
         })
     }
 }
@@ -288,18 +291,18 @@ mod tests {
         };
         vec![
             CollectionChange::ScopeBegun { scope, name },
-            CollectionChange::Begun {
+            CollectionChange::Begun(CollectionInfo {
                 scope,
                 id: CollectionId(u32::MAX),
                 name,
                 settings,
-            },
-            CollectionChange::Begun {
+            }),
+            CollectionChange::Begun(CollectionInfo {
                 scope: ScopeId::DEFAULT,
                 id: CollectionId(8),
                 name: "c",
                 settings: CollectionSettings::default(),
-            },
+            }),
         ]
     }
 

@@ -11,7 +11,6 @@ impl Manifest {
     /// vBuckets tell them does not matter.
     ///
     /// Cost: O(collections) for what is new.
-    #[must_use]
     pub fn learned(&self, event: &SystemEvent<'_>) -> Option<Self> {
         if event.manifest < self.uid() || self.says(event) {
             return None;
@@ -29,10 +28,9 @@ impl Manifest {
         let same = match event.change {
             CollectionChange::ScopeBegun { scope, .. } => self.scope(scope).is_some(),
             CollectionChange::ScopeEnded { scope } => self.scope(scope).is_none(),
-            CollectionChange::Begun { id, settings, .. }
-            | CollectionChange::Modified { id, settings, .. } => self
-                .collection(id)
-                .is_some_and(|(_, there)| there.settings == settings),
+            CollectionChange::Begun(info) | CollectionChange::Modified(info) => self
+                .collection(info.id)
+                .is_some_and(|(_, there)| there.settings == info.settings),
             CollectionChange::Ended { id, .. } => self.collection(id).is_none(),
         };
         same && event.manifest == self.uid()
@@ -42,7 +40,7 @@ impl Manifest {
 fn learn(scopes: &mut Vec<Scope>, change: CollectionChange<'_>) {
     match change {
         CollectionChange::ScopeBegun { scope, name } => {
-            // Who had the name before has ended, even if nobody tells any more.
+            // The scope that had the name has ended, even if its end is told no more.
             scopes.retain(|one| one.id == scope || &*one.name != name);
             if scopes.iter().all(|one| one.id != scope) {
                 scopes.push(Scope {
@@ -53,29 +51,18 @@ fn learn(scopes: &mut Vec<Scope>, change: CollectionChange<'_>) {
             }
         }
         CollectionChange::ScopeEnded { scope } => scopes.retain(|one| one.id != scope),
-        CollectionChange::Begun {
-            scope,
-            id,
-            name,
-            settings,
-        }
-        | CollectionChange::Modified {
-            scope,
-            id,
-            name,
-            settings,
-        } => {
-            let Some(scope) = scopes.iter_mut().find(|one| one.id == scope) else {
+        CollectionChange::Begun(info) | CollectionChange::Modified(info) => {
+            let Some(scope) = scopes.iter_mut().find(|one| one.id == info.scope) else {
                 return;
             };
-            let kept = |one: &Collection| one.id == id || &*one.name != name;
-            scope.collections.retain(kept);
-            match scope.collections.iter_mut().find(|one| one.id == id) {
-                Some(there) => there.settings = settings,
-                None => scope.collections.push(Collection {
-                    id,
-                    name: name.into(),
-                    settings,
+            let collections = &mut scope.collections;
+            collections.retain(|one| one.id == info.id || &*one.name != info.name);
+            match collections.iter_mut().find(|one| one.id == info.id) {
+                Some(there) => there.settings = info.settings,
+                None => collections.push(Collection {
+                    id: info.id,
+                    name: info.name.into(),
+                    settings: info.settings,
                 }),
             }
         }

@@ -17,9 +17,13 @@ impl Living {
         Self { up_to, open }
     }
 
+    /// The last seqno for which it tells.
+    pub fn up_to(&self) -> Seqno {
+        self.up_to
+    }
+
     /// Whether a row belongs to a collection that was dropped. What is newer than this view
     /// counts as living.
-    #[must_use]
     pub fn is_dead(&self, key: &[u8], seqno: Seqno, tombstone: bool) -> bool {
         if seqno > self.up_to {
             return false;

@@ -4,9 +4,9 @@ use std::fmt;
 
 use model::{CollectionId, ManifestUid, ScopeId};
 
-/// Most scopes of a bucket.
+/// Most scopes of a bucket, beside that of the system.
 pub const SCOPES_MAX: usize = 1000;
-/// Most collections of a bucket.
+/// Most collections of a bucket, beside those of the system.
 pub const COLLECTIONS_MAX: usize = 1000;
 /// Longest name of a scope or a collection.
 pub const NAME_BYTES_MAX: usize = 251;
@@ -16,6 +16,10 @@ const FIRST_NUMBERS: u64 = CollectionId::USER_MIN.0 as u64 - 1;
 /// The name of the scope and of the collection that every bucket begins with.
 const DEFAULT: &str = "_default";
 const NO_DEFAULT_SCOPE: &str = "Deleting _default scope is not allowed";
+/// The scope of the system, and what clients of the system expect in it.
+const SYSTEM: &str = "_system";
+const SYSTEM_COLLECTIONS: [&str; 2] = ["_mobile", "_query"];
+const SYSTEM_SCOPE_STAYS: &str = "The _system scope is not changed";
 
 /// Settings of a collection that may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +51,13 @@ pub struct Scope {
     pub name: Box<str>,
     /// What is in it, by number.
     pub collections: Vec<Collection>,
+}
+
+impl Scope {
+    /// Whether it belongs to the system: users neither make it nor drop it.
+    fn is_system(&self) -> bool {
+        &*self.name == SYSTEM
+    }
 }
 
 /// A scope that a whole manifest is to have, by name.
@@ -121,7 +132,6 @@ impl std::error::Error for ManifestError {}
 
 /// Whether a scope or a collection may have this name: 1 to 251 of `A-Za-z0-9_%-`, not beginning
 /// with `%`; names that begin with `_` belong to the system.
-#[must_use]
 pub fn is_valid_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_%-".contains(&byte);
     (1..=NAME_BYTES_MAX).contains(&name.len())
@@ -159,7 +169,7 @@ impl Manifest {
     /// Cost: O(n log n).
     pub fn new(uid: ManifestUid, mut scopes: Vec<Scope>) -> Result<Self, ManifestError> {
         let invalid = |reason| Err(ManifestError::Invalid(reason));
-        if scopes.len() > SCOPES_MAX {
+        if scopes.iter().filter(|scope| !scope.is_system()).count() > SCOPES_MAX {
             return invalid("there are too many scopes");
         }
         scopes.sort_unstable_by_key(|scope| scope.id);
@@ -186,7 +196,9 @@ impl Manifest {
             return invalid("two scopes have the same uid");
         }
         let places = places(&scopes);
-        if places.len() > COLLECTIONS_MAX {
+        let of_users = scopes.iter().filter(|scope| !scope.is_system());
+        let of_users = of_users.map(|scope| scope.collections.len());
+        if of_users.sum::<usize>() > COLLECTIONS_MAX {
             return invalid("there are too many collections");
         }
         if places.windows(2).any(|two| two[0].0 == two[1].0) {
@@ -199,14 +211,27 @@ impl Manifest {
         })
     }
 
-    /// Its number; every change has a higher one.
+    /// The same without the collections that are not to be kept, and without scopes that have none left.
     #[must_use]
+    pub fn only(&self, keep: &dyn Fn(CollectionId) -> bool) -> Self {
+        let mut scopes = self.scopes.clone();
+        for scope in &mut scopes {
+            scope.collections.retain(|one| keep(one.id));
+        }
+        scopes.retain(|scope| !scope.collections.is_empty());
+        Self {
+            uid: self.uid,
+            places: places(&scopes),
+            scopes,
+        }
+    }
+
+    /// Its number; every change has a higher one.
     pub fn uid(&self) -> ManifestUid {
         self.uid
     }
 
     /// All scopes.
-    #[must_use]
     pub fn scopes(&self) -> &[Scope] {
         &self.scopes
     }
@@ -229,7 +254,6 @@ impl Manifest {
     }
 
     /// A collection by number, with its scope.
-    #[must_use]
     pub fn collection(&self, id: CollectionId) -> Option<(&Scope, &Collection)> {
         let at = self
             .places
@@ -241,7 +265,6 @@ impl Manifest {
     }
 
     /// A scope by number.
-    #[must_use]
     pub fn scope(&self, id: ScopeId) -> Option<&Scope> {
         let at = self
             .scopes
@@ -251,7 +274,6 @@ impl Manifest {
     }
 
     /// A scope by name; nothing means `_default`.
-    #[must_use]
     pub fn scope_named(&self, name: &str) -> Option<&Scope> {
         let name = if name.is_empty() { DEFAULT } else { name };
         self.scopes.iter().find(|scope| &*scope.name == name)
@@ -294,7 +316,7 @@ impl Manifest {
     }
 
     /// The next manifest's own number. It runs ahead of every number that was given here, so
-    /// that [`Manifest::next_number`] never comes to one again, whoever gave it.
+    /// that [`Manifest::next_number`] never comes to one again, wherever it was given.
     fn next_uid(&self) -> ManifestUid {
         let scopes = self.scopes.last().map_or(0, |scope| scope.id.0);
         let collections = self.places.last().map_or(0, |place| place.0.0);
@@ -305,6 +327,14 @@ impl Manifest {
     /// A number that no scope or collection ever had: numbers follow the manifest's own.
     fn next_number(&self) -> u32 {
         u32::try_from(self.next_uid().0.saturating_add(FIRST_NUMBERS)).unwrap_or(u32::MAX)
+    }
+
+    /// Refuses the scope of the system.
+    fn check_users(&self, index: usize) -> Result<(), ManifestError> {
+        if self.scopes[index].is_system() {
+            return Err(ManifestError::Invalid(SYSTEM_SCOPE_STAYS));
+        }
+        Ok(())
     }
 
     fn index_of(&self, scope: &str) -> Result<usize, ManifestError> {
@@ -335,15 +365,48 @@ impl Manifest {
         self.edited(|scopes| scopes.push(scope))
     }
 
+    /// The next manifest, with the scope of the system and what belongs in it; `None` if all of it is there.
+    ///
+    /// # Errors
+    /// `Invalid`, if there is no number left.
+    pub fn with_system_scope(&self) -> Result<Option<Self>, ManifestError> {
+        let there = self.scopes.iter().position(Scope::is_system);
+        let has = |name: &&str| {
+            let mut collections = there.iter().flat_map(|at| &self.scopes[*at].collections);
+            collections.any(|one| *one.name == **name)
+        };
+        let missing = SYSTEM_COLLECTIONS.into_iter().filter(|name| !has(name));
+        let first = self.next_number();
+        let missing = missing.zip(first..).map(|(name, id)| Collection {
+            id: CollectionId(id),
+            name: name.into(),
+            settings: CollectionSettings::default(),
+        });
+        let missing: Vec<_> = missing.collect();
+        if missing.is_empty() {
+            return Ok(None);
+        }
+        let edited = self.edited(|scopes| match there {
+            Some(at) => scopes[at].collections.extend(missing),
+            None => scopes.push(Scope {
+                id: ScopeId(first),
+                name: SYSTEM.into(),
+                collections: missing,
+            }),
+        });
+        edited.map(Some)
+    }
+
     /// The next manifest, without a scope and what is in it.
     ///
     /// # Errors
-    /// `UnknownScope`; `Invalid` for the default scope.
+    /// `UnknownScope`; `Invalid` for the default scope and that of the system.
     pub fn without_scope(&self, name: &str) -> Result<Self, ManifestError> {
         let index = self.index_of(name)?;
         if self.scopes[index].id == ScopeId::DEFAULT {
             return Err(ManifestError::Invalid(NO_DEFAULT_SCOPE));
         }
+        self.check_users(index)?;
         self.edited(|scopes| {
             scopes.remove(index);
         })
@@ -360,6 +423,7 @@ impl Manifest {
         settings: CollectionSettings,
     ) -> Result<Self, ManifestError> {
         let index = self.index_of(scope)?;
+        self.check_users(index)?;
         check_user_name(name)?;
         let there = &self.scopes[index].collections;
         if there.iter().any(|one| &*one.name == name) {
@@ -379,6 +443,7 @@ impl Manifest {
     /// `UnknownScope`, `UnknownCollection`.
     pub fn without_collection(&self, scope: &str, name: &str) -> Result<Self, ManifestError> {
         let (index, at) = self.place_of(scope, name)?;
+        self.check_users(index)?;
         self.edited(|scopes| {
             scopes[index].collections.remove(at);
         })
@@ -395,11 +460,12 @@ impl Manifest {
         change: impl FnOnce(&mut CollectionSettings),
     ) -> Result<Self, ManifestError> {
         let (index, at) = self.place_of(scope, name)?;
+        self.check_users(index)?;
         self.edited(|scopes| change(&mut scopes[index].collections[at].settings))
     }
 
-    /// The next manifest, with these scopes and no others: those of names that are known stay what
-    /// they are, others are new, collections with the settings `new` unless they say more. The same
+    /// The next manifest, with these scopes and that of the system, and no others: those of names that are known
+    /// stay what they are, others are new, collections with the settings `new` unless they say more. The same
     /// manifest, if it has just these.
     ///
     /// # Errors
@@ -415,7 +481,8 @@ impl Manifest {
             next_number - 1
         };
         let mut scopes = Vec::with_capacity(wanted.len());
-        for scope in wanted {
+        scopes.extend(self.scopes.iter().filter(|is| is.is_system()).cloned());
+        for scope in wanted.iter().filter(|scope| &*scope.name != SYSTEM) {
             let there = self.scopes.iter().find(|is| is.name == scope.name);
             let id = match there {
                 Some(is) => is.id,
@@ -484,7 +551,7 @@ fn any_twice<'a>(names: impl Iterator<Item = &'a str>) -> bool {
     names.windows(2).any(|two| two[0] == two[1])
 }
 
-/// The default name belongs to number 0 and to nothing else; 1 to 7 are nobody's.
+/// The default name belongs to number 0 and to nothing else; 1 to 7 are reserved.
 fn check_number(number: u32, name: &str) -> Result<(), ManifestError> {
     if !is_valid_name(name) {
         return Err(ManifestError::Invalid("a name is not allowed"));

@@ -8,7 +8,7 @@
 //!        | opened, closed
 //!   VbCollections                    since when collections are here, how many documents
 //!        | shared by vBuckets
-//!   Table                            which collections there are
+//!   CollectionTable                       which collections there are
 //! ```
 
 mod event;
@@ -23,7 +23,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use event::{CollectionChange, SystemEvent};
+pub use event::{CollectionChange, CollectionInfo, SystemEvent};
 pub use group::events_of;
 pub(crate) use group::{EventGroup, GroupReader};
 pub use living::Living;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::group::EventGroup;
-use super::table::Table;
+use super::table::CollectionTable;
 use super::{CollectionChange, Manifest, SystemEvent};
 
 /// The next steps of a vBucket towards a manifest.
@@ -20,8 +20,8 @@ pub(crate) enum Steps<'m> {
 /// Steps from one table to another.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan<'m> {
-    from: Arc<Table>,
-    pub(super) to: Arc<Table>,
+    from: Arc<CollectionTable>,
+    pub(super) to: Arc<CollectionTable>,
     pub(crate) steps: Steps<'m>,
 }
 
@@ -37,13 +37,14 @@ pub struct ManifestPlanner<'m> {
     plans: Vec<Arc<Plan<'m>>>,
 }
 
+/// Beginnings at once that have a row each: those of every new bucket have one together.
+const ROWS_MAX: usize = 2;
 /// Plans that are remembered. More are only met while collections are dropped, some in each step.
 const PLANS_MAX: usize = 128;
 
 impl<'m> ManifestPlanner<'m> {
     /// To `manifest`, by at most so many events under one lock hold; more beginnings than that come
     /// as one group.
-    #[must_use]
     pub fn new(manifest: &'m Manifest, steps_max: usize) -> Self {
         Self {
             manifest,
@@ -53,7 +54,6 @@ impl<'m> ManifestPlanner<'m> {
     }
 
     /// Where it leads.
-    #[must_use]
     pub fn manifest(&self) -> &'m Manifest {
         self.manifest
     }
@@ -63,7 +63,7 @@ impl<'m> ManifestPlanner<'m> {
     }
 
     /// The next steps of a vBucket with this table.
-    pub(super) fn plan(&mut self, from: &Arc<Table>) -> Arc<Plan<'m>> {
+    pub(super) fn plan(&mut self, from: &Arc<CollectionTable>) -> Arc<Plan<'m>> {
         let known = |plan: &&Arc<Plan<'_>>| Arc::ptr_eq(&plan.from, from);
         let known = self.plans.iter().find(known);
         let same = || self.plans.iter().find(|plan| plan.from == *from);
@@ -78,18 +78,18 @@ impl<'m> ManifestPlanner<'m> {
         plan
     }
 
-    fn make(&self, from: &Arc<Table>) -> Plan<'m> {
+    fn make(&self, from: &Arc<CollectionTable>) -> Plan<'m> {
         let mut changes = from.differences(self.manifest);
         let begins = |change: &CollectionChange<'_>| {
             matches!(
                 change,
-                CollectionChange::Begun { .. } | CollectionChange::ScopeBegun { .. }
+                CollectionChange::Begun(_) | CollectionChange::ScopeBegun { .. }
             )
         };
         let begun = changes.iter().take_while(|change| begins(change)).count();
-        let grouped = begun > self.steps_max;
+        let grouped = begun > self.steps_max.min(ROWS_MAX);
         changes.truncate(if grouped { begun } else { self.steps_max });
-        let mut to = Table::clone(from);
+        let mut to = CollectionTable::clone(from);
         to.open.reserve_exact(changes.len());
         for change in &changes {
             to.apply(change);

@@ -8,9 +8,17 @@ pub(super) type StepNumber = u32;
 /// Fewer runs than that are never looked through for some that are of no use any more.
 const RUNS_MIN: usize = 8;
 
+/// A row that tells of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EventRow {
+    pub(super) seqno: Seqno,
+    /// Whether it tells of other steps too.
+    pub(super) grouped: bool,
+}
+
 /// Consecutive steps with consecutive seqnos.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct StepRun {
     first: StepNumber,
     /// Steps, if they have one row together; zero if each has a row.
     grouped: u32,
@@ -23,11 +31,11 @@ struct Run {
 /// Cost: 16 bytes for each run that a collection refers to, 32 at most.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StepSeqnos {
-    runs: Vec<Run>,
+    runs: Vec<StepRun>,
 }
 
 impl StepSeqnos {
-    fn run_of(&self, step: StepNumber) -> Option<&Run> {
+    fn run_of(&self, step: StepNumber) -> Option<&StepRun> {
         let begun = self.runs.partition_point(|run| run.first <= step);
         self.runs.get(begun.checked_sub(1)?).filter(|_| step > 0)
     }
@@ -39,11 +47,17 @@ impl StepSeqnos {
         })
     }
 
-    /// Seqno of the row that tells of a step, and whether it tells of others too.
-    pub(super) fn row(&self, step: StepNumber) -> (Seqno, bool) {
+    /// The row that tells of a step; of the seqno zero if there is none.
+    pub(super) fn row(&self, step: StepNumber) -> EventRow {
         match self.run_of(step) {
-            Some(run) if run.grouped > 0 => (Seqno(run.seqno.0 + u64::from(run.grouped) - 1), true),
-            _ => (self.seqno(step), false),
+            Some(run) if run.grouped > 0 => EventRow {
+                seqno: Seqno(run.seqno.0 + u64::from(run.grouped) - 1),
+                grouped: true,
+            },
+            _ => EventRow {
+                seqno: self.seqno(step),
+                grouped: false,
+            },
         }
     }
 
@@ -66,7 +80,7 @@ impl StepSeqnos {
         if self.runs.len() == self.runs.capacity() && self.runs.len() >= RUNS_MIN {
             self.prune(&in_use());
         }
-        self.runs.push(Run {
+        self.runs.push(StepRun {
             first,
             grouped,
             seqno,
@@ -91,7 +105,7 @@ impl StepSeqnos {
 
     /// Bytes allocated.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.runs.capacity() * size_of::<Run>()
+        self.runs.capacity() * size_of::<StepRun>()
     }
 }
 
@@ -111,10 +125,13 @@ mod tests {
         let found: Vec<u64> = (0..=7).map(|step| seqnos.seqno(step).0).collect();
         assert_eq!(found, [0, 5, 6, 10, 11, 12, 13, 14]);
         let rows: Vec<_> = (1..=7).map(|step| seqnos.row(step)).collect();
-        let grouped = (Seqno(13), true);
-        assert_eq!(rows[..2], [(Seqno(5), false), (Seqno(6), false)]);
-        assert_eq!(rows[2..6], [grouped; 4]);
-        assert_eq!(rows[6], (Seqno(14), false));
+        let row = |seqno, grouped| EventRow {
+            seqno: Seqno(seqno),
+            grouped,
+        };
+        assert_eq!(rows[..2], [row(5, false), row(6, false)]);
+        assert_eq!(rows[2..6], [row(13, true); 4]);
+        assert_eq!(rows[6], row(14, false));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use model::{CollectionId, Document, ManifestUid, ScopeId, Seqno, split_key};
 
 use super::group::GroupEvents;
 use super::plan::{ManifestPlanner, Plan};
-use super::seqnos::{StepNumber, StepSeqnos};
-use super::table::{NO_TTL, Open, Table};
+use super::seqnos::{EventRow, StepNumber, StepSeqnos};
+use super::table::{CollectionTable, NO_TTL, Open};
 use super::{CollectionChange, Living, SystemEvent};
 
 /// Figures of a collection in a vBucket.
@@ -29,6 +29,13 @@ pub struct CollectionCounts {
     pub ops_delete: u64,
 }
 
+impl CollectionCounts {
+    fn remove(&mut self, bytes: usize, tombstone: bool) {
+        self.memory_bytes = self.memory_bytes.saturating_sub(bytes as u64);
+        self.items = self.items.saturating_sub(u64::from(!tombstone));
+    }
+}
+
 /// A collection of a vBucket, for statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenCollection {
@@ -47,17 +54,17 @@ pub struct OpenCollection {
 /// [`VBucket::load_shared`](crate::VBucket::load_shared).
 #[derive(Clone, Debug, Default)]
 pub struct SharedCollections {
-    table: Arc<Table>,
+    table: Arc<CollectionTable>,
     loaded: Vec<LoadedGroup>,
 }
 
 /// A group of events that was loaded.
 #[derive(Clone, Debug)]
 struct LoadedGroup {
-    from: Arc<Table>,
+    from: Arc<CollectionTable>,
     row: Document,
     /// The table that follows from both.
-    to: Arc<Table>,
+    to: Arc<CollectionTable>,
 }
 
 /// Groups that are remembered: at most 24 bytes a collection each.
@@ -71,7 +78,7 @@ const LOADED_GROUPS_MAX: usize = 32;
 pub(crate) struct VbCollections {
     /// The newest manifest of which something is noted here.
     uid: ManifestUid,
-    table: Arc<Table>,
+    table: Arc<CollectionTable>,
     seqnos: StepSeqnos,
     default_high: Seqno,
     /// Of collections that were ever used here, by number; without the default one.
@@ -129,8 +136,8 @@ impl VbCollections {
     /// Whether an event begins or ends the history of a collection that is here.
     pub(crate) fn switches_history(&self, change: &CollectionChange<'_>) -> bool {
         match change {
-            CollectionChange::Modified { id, settings, .. } => {
-                settings.history != self.table.is_historical(id.0)
+            CollectionChange::Modified(info) => {
+                info.settings.history != self.table.is_historical(info.id.0)
             }
             _ => false,
         }
@@ -186,9 +193,7 @@ impl VbCollections {
         counts.high_seqno = counts.high_seqno.max(new.seqno());
         if let Some(old) = old {
             // A replica may have had it before its collection, if it was told so.
-            let (bytes, live) = (old.memory_bytes() as u64, !old.kind().is_tombstone());
-            counts.memory_bytes = counts.memory_bytes.saturating_sub(bytes);
-            counts.items = counts.items.saturating_sub(live.into());
+            counts.remove(old.memory_bytes(), old.kind().is_tombstone());
         }
         counts.memory_bytes += new.memory_bytes() as u64;
         counts.items += u64::from(!new.kind().is_tombstone());
@@ -207,18 +212,15 @@ impl VbCollections {
     pub(crate) fn removed(&mut self, document: &Document) {
         let key = document.key();
         if !self.derives(key) {
-            let (bytes, live) = (document.memory_bytes(), !document.kind().is_tombstone());
-            let counts = self.counts_mut(key);
-            counts.memory_bytes = counts.memory_bytes.saturating_sub(bytes as u64);
-            counts.items = counts.items.saturating_sub(live.into());
+            let (bytes, tombstone) = (document.memory_bytes(), document.kind().is_tombstone());
+            self.counts_mut(key).remove(bytes, tombstone);
         }
     }
 
     /// A document that was not in memory is not there any more.
     pub(crate) fn removed_evicted(&mut self, key: &[u8], tombstone: bool) {
         if !self.derives(key) {
-            let counts = self.counts_mut(key);
-            counts.items = counts.items.saturating_sub(u64::from(!tombstone));
+            self.counts_mut(key).remove(0, tombstone);
         }
     }
 
@@ -279,7 +281,7 @@ impl VbCollections {
 
     /// The rows that say what became of a collection, zero for none. `None` when it is not here.
     pub(crate) fn rows_of(&self, id: CollectionId) -> Option<[Seqno; 2]> {
-        Some(self.steps_of(id)?.map(|step| self.seqnos.row(step).0))
+        Some(self.steps_of(id)?.map(|step| self.seqnos.row(step).seqno))
     }
 
     /// Events that say which collections and scopes are here.
@@ -377,7 +379,10 @@ impl VbCollections {
     /// What comes before an event of the same key.
     pub(crate) fn superseded(&self, change: &CollectionChange<'_>) -> Superseded {
         let step = self.table.superseded(change);
-        let (row, grouped) = self.seqnos.row(step);
+        let EventRow {
+            seqno: row,
+            grouped,
+        } = self.seqnos.row(step);
         Superseded {
             seqno: self.seqnos.seqno(step),
             row: if grouped { Seqno::ZERO } else { row },
@@ -430,7 +435,7 @@ impl VbCollections {
         let table = if let Some(known) = known {
             Arc::clone(&known.to)
         } else if count > 0 && events.is_whole() {
-            let mut table = Table::clone(&self.table);
+            let mut table = CollectionTable::clone(&self.table);
             events.clone().for_each(|event| table.apply(&event.change));
             let table = Arc::new(table);
             if shared.loaded.len() == LOADED_GROUPS_MAX {

@@ -3,7 +3,7 @@
 use model::{CollectionId, ScopeId};
 
 use super::seqnos::StepNumber;
-use super::{Collection, CollectionChange, CollectionSettings, Manifest};
+use super::{Collection, CollectionChange, CollectionInfo, CollectionSettings, Manifest};
 
 /// As a limit of the time to live: the bucket's holds.
 pub(super) const NO_TTL: u32 = u32::MAX;
@@ -25,7 +25,7 @@ pub(super) struct Open {
 /// Scopes and collections, and the steps that led to them. No seqnos: those differ from vBucket
 /// to vBucket, so that one table serves all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Table {
+pub(super) struct CollectionTable {
     pub(super) default_open: bool,
     pub(super) default_ttl: u32,
     pub(super) default_history: bool,
@@ -40,7 +40,7 @@ pub(super) struct Table {
     pub(super) any_history: bool,
 }
 
-impl Default for Table {
+impl Default for CollectionTable {
     fn default() -> Self {
         Self {
             default_open: true,
@@ -59,7 +59,7 @@ fn ttl_of(settings: CollectionSettings) -> u32 {
     settings.max_ttl_s.unwrap_or(NO_TTL)
 }
 
-impl Table {
+impl CollectionTable {
     pub(super) fn place(&self, id: u32) -> Result<usize, usize> {
         self.open.binary_search_by_key(&id, |open| open.id)
     }
@@ -85,12 +85,12 @@ impl Table {
     /// The step whose row an event takes the place of, zero for none.
     pub(super) fn superseded(&self, change: &CollectionChange<'_>) -> StepNumber {
         match change {
-            CollectionChange::Begun { .. } | CollectionChange::ScopeBegun { .. } => 0,
-            CollectionChange::Modified { id, .. } if *id == CollectionId::DEFAULT => {
+            CollectionChange::Begun(_) | CollectionChange::ScopeBegun { .. } => 0,
+            CollectionChange::Modified(info) if info.id == CollectionId::DEFAULT => {
                 self.default_modified
             }
-            CollectionChange::Modified { id, .. } => {
-                self.find(id.0).map_or(0, |open| open.modified)
+            CollectionChange::Modified(info) => {
+                self.find(info.id.0).map_or(0, |open| open.modified)
             }
             CollectionChange::Ended { id, .. } => self.find(id.0).map_or(0, |open| open.begun),
             CollectionChange::ScopeEnded { scope } => self.scope_begun(*scope),
@@ -113,15 +113,8 @@ impl Table {
         self.steps += 1;
         let step = self.steps;
         match *change {
-            CollectionChange::Begun {
-                scope,
-                id,
-                settings,
-                ..
-            } => self.begin(scope, id, settings),
-            CollectionChange::Modified { id, settings, .. } => {
-                self.modify(id, settings);
-            }
+            CollectionChange::Begun(info) => self.begin(info),
+            CollectionChange::Modified(info) => self.modify(info.id, info.settings),
             CollectionChange::Ended { id, .. } if id == CollectionId::DEFAULT => {
                 self.default_open = false;
                 self.default_history = false;
@@ -139,28 +132,27 @@ impl Table {
             }
             CollectionChange::ScopeEnded { scope } => self.scopes.retain(|one| one.0 != scope.0),
         }
-        let begins =
-            matches!(change, CollectionChange::Begun { settings, .. } if !settings.history);
+        let begins = matches!(change, CollectionChange::Begun(info) if !info.settings.history);
         if !begins && !matches!(change, CollectionChange::ScopeBegun { .. }) {
             let any = self.open.iter().any(|open| open.history);
             self.any_history = self.default_history || any;
         }
     }
 
-    fn begin(&mut self, scope: ScopeId, id: CollectionId, settings: CollectionSettings) {
-        if id == CollectionId::DEFAULT {
+    fn begin(&mut self, info: CollectionInfo<'_>) {
+        if info.id == CollectionId::DEFAULT {
             // It does not come back.
             return;
         }
         let begun = Open {
-            id: id.0,
-            scope: scope.0,
-            ttl: ttl_of(settings),
+            id: info.id.0,
+            scope: info.scope.0,
+            ttl: ttl_of(info.settings),
             begun: self.steps,
             modified: 0,
-            history: settings.history,
+            history: info.settings.history,
         };
-        match self.place(id.0) {
+        match self.place(begun.id) {
             Ok(at) => {
                 let there = &mut self.open[at];
                 (there.ttl, there.history) = (begun.ttl, begun.history);
@@ -204,7 +196,7 @@ impl Table {
         }
         let (begun, modified): (Vec<_>, Vec<_>) = came
             .into_iter()
-            .partition(|change| matches!(change, CollectionChange::Begun { .. }));
+            .partition(|change| matches!(change, CollectionChange::Begun(_)));
         changes.extend(begun);
         changes.extend(modified);
         changes
@@ -241,28 +233,23 @@ impl Table {
         collection: &'a Collection,
         open: Option<&Open>,
     ) -> Option<CollectionChange<'a>> {
-        let (id, name, settings) = (collection.id, &*collection.name, collection.settings);
-        let (ttl, history) = if id == CollectionId::DEFAULT {
+        let info = CollectionInfo {
+            scope,
+            id: collection.id,
+            name: &collection.name,
+            settings: collection.settings,
+        };
+        let (ttl, history) = if info.id == CollectionId::DEFAULT {
             // One that was dropped does not come back.
             let known = (self.default_ttl, self.default_history);
             self.default_open.then_some(known)?
         } else if let Some(open) = open {
             (open.ttl, open.history)
         } else {
-            return Some(CollectionChange::Begun {
-                scope,
-                id,
-                name,
-                settings,
-            });
+            return Some(CollectionChange::Begun(info));
         };
-        let same = (ttl, history) == (ttl_of(settings), settings.history);
-        (!same).then_some(CollectionChange::Modified {
-            scope,
-            id,
-            name,
-            settings,
-        })
+        let same = (ttl, history) == (ttl_of(info.settings), info.settings.history);
+        (!same).then_some(CollectionChange::Modified(info))
     }
 }
 

@@ -173,18 +173,18 @@ fn events() -> Vec<SystemEvent<'static>> {
     let name = "name";
     let changes = [
         CollectionChange::ScopeBegun { scope, name },
-        CollectionChange::Begun {
+        CollectionChange::Begun(CollectionInfo {
             scope,
             id,
             name,
             settings,
-        },
-        CollectionChange::Modified {
+        }),
+        CollectionChange::Modified(CollectionInfo {
             scope,
             id,
             name,
             settings: CollectionSettings::default(),
-        },
+        }),
         CollectionChange::Ended { scope, id },
         CollectionChange::ScopeEnded { scope },
     ];
@@ -231,15 +231,15 @@ fn a_manifest_is_learned_from_events() {
 
 #[test]
 fn a_name_that_comes_again_ends_who_had_it_before() {
-    // Nobody told of the ends: their notes were purged.
+    // The ends were not told: their notes were purged.
     let begun = |uid, scope, id, name| SystemEvent {
         manifest: ManifestUid(uid),
-        change: CollectionChange::Begun {
+        change: CollectionChange::Begun(CollectionInfo {
             scope: ScopeId(scope),
             id: CollectionId(id),
             name,
             settings: CollectionSettings::default(),
-        },
+        }),
     };
     let scope = |uid, id| SystemEvent {
         manifest: ManifestUid(uid),
@@ -307,4 +307,48 @@ fn a_whole_manifest_is_one_step() {
     }
     let again = now.with_scopes(&wanted(&[default]), new);
     assert!(matches!(again, Err(ManifestError::Invalid(_))));
+}
+
+/// Users neither make it nor change it nor drop it, and it does not count against their limits.
+#[test]
+fn the_scope_of_the_system_is_there_and_stays() {
+    let settings = CollectionSettings::default();
+    let invalid = |made| matches!(made, Err(ManifestError::Invalid(_)));
+    let bare = Manifest::default();
+    assert!(invalid(bare.with_scope("_system")));
+    let made = bare.with_system_scope().unwrap().expect("it was missing");
+    assert_eq!(made.uid(), ManifestUid(1));
+    let names = made.scope_named("_system").map(|scope| {
+        let names = scope.collections.iter();
+        let names = names.map(|one| (one.id.0, one.name.to_string()));
+        (scope.id.0, names.collect::<Vec<_>>())
+    });
+    let expected = vec![(8, "_mobile".to_owned()), (9, "_query".to_owned())];
+    assert_eq!(names, Some((8, expected)));
+    assert_eq!(made.with_system_scope(), Ok(None));
+
+    assert!(invalid(made.without_scope("_system")));
+    assert!(invalid(made.without_collection("_system", "_query")));
+    assert!(invalid(made.with_collection("_system", "mine", settings)));
+    assert!(invalid(made.with_settings("_system", "_query", |_| {})));
+    let default = [WantedScope {
+        name: "_default".into(),
+        collections: Vec::new(),
+    }];
+    let whole = made.with_scopes(&default, settings).unwrap();
+    assert_eq!(whole.scope_named("_system"), made.scope_named("_system"));
+
+    // Numbers that users have in use are not taken.
+    let used = bare.with_scope("a").unwrap();
+    let used = used.with_collection("a", "x", settings).unwrap();
+    let late = used.with_system_scope().unwrap().expect("it was missing");
+    assert_eq!(used.check_successor(&late), Ok(true));
+    assert_eq!(late.scope_named("_system").unwrap().id.0, 10);
+
+    let mut full = made;
+    for number in 1..COLLECTIONS_MAX {
+        let name = number.to_string();
+        full = full.with_collection("_default", &name, settings).unwrap();
+    }
+    assert!(invalid(full.with_collection("_default", "more", settings)));
 }

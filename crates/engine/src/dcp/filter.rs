@@ -30,7 +30,6 @@ fn event_of(document: &Document) -> Option<SystemEvent<'_>> {
 
 impl StreamFilter {
     /// A filter for a scope of this vBucket, as it is now.
-    #[must_use]
     pub fn scope(scope: ScopeId, vbucket: &VBucket) -> Self {
         Self::Scope {
             scope,
@@ -75,10 +74,10 @@ impl StreamFilter {
                 without(collections, id);
                 false
             }
-            (Self::Scope { collections, .. }, CollectionChange::Begun { id, .. }) => {
-                without(collections, id);
+            (Self::Scope { collections, .. }, CollectionChange::Begun(info)) => {
+                without(collections, info.id);
                 let mut more = std::mem::take(collections).into_vec();
-                more.push(id);
+                more.push(info.id);
                 *collections = more.into();
                 false
             }
@@ -96,18 +95,16 @@ fn without(ids: &mut Box<[CollectionId]>, id: CollectionId) {
 
 fn collection_of(change: CollectionChange<'_>) -> Option<CollectionId> {
     match change {
-        CollectionChange::Begun { id, .. }
-        | CollectionChange::Modified { id, .. }
-        | CollectionChange::Ended { id, .. } => Some(id),
+        CollectionChange::Begun(info) | CollectionChange::Modified(info) => Some(info.id),
+        CollectionChange::Ended { id, .. } => Some(id),
         CollectionChange::ScopeBegun { .. } | CollectionChange::ScopeEnded { .. } => None,
     }
 }
 
 fn scope_of(change: CollectionChange<'_>) -> ScopeId {
     match change {
-        CollectionChange::Begun { scope, .. }
-        | CollectionChange::Modified { scope, .. }
-        | CollectionChange::Ended { scope, .. }
+        CollectionChange::Begun(info) | CollectionChange::Modified(info) => info.scope,
+        CollectionChange::Ended { scope, .. }
         | CollectionChange::ScopeBegun { scope, .. }
         | CollectionChange::ScopeEnded { scope } => scope,
     }

@@ -15,7 +15,7 @@ pub enum Pulse {
 ///
 /// A noop goes out an interval after the last one, unless its answer is awaited. Any message of
 /// the peer shows that it is alive; with noops, one that says nothing for the idle limit is
-/// given up. Without noops nobody is: a consumer may have nothing to say for days.
+/// given up. Without noops no peer is: a consumer may have nothing to say for days.
 #[derive(Clone, Copy, Debug)]
 pub struct Keepalive {
     enabled: bool,

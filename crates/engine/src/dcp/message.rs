@@ -82,6 +82,8 @@ pub enum StreamEnd {
     Rollback,
     /// The collections that the stream is about were dropped.
     FilterEmpty,
+    /// The peer may not see what the stream is about any more.
+    LostPrivileges,
 }
 
 /// What to announce before the changes of a snapshot.
@@ -162,7 +164,7 @@ impl Filled {
 }
 
 /// A view of the store from which the stream goes on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreView {
     /// Its last seqno.
     pub high: Seqno,
@@ -170,13 +172,14 @@ pub struct StoreView {
     pub visible_end: Seqno,
     /// Tombstones up to here may be missing.
     pub purge_seqno: Seqno,
-    /// The snapshot to which `high` belongs.
+    /// The snapshot to which `high` belongs: where it reaches further, the view is not
+    /// consistent by itself.
     pub snapshot: SnapshotRange,
     /// Every prepare up to here was committed or given up.
     pub high_completed: Seqno,
     /// The newest prepare up to which the node counted itself.
     pub high_prepared: Seqno,
-    /// Its rows come ordered by key, not by seqno.
+    /// Its rows come ordered by key; what changed lately comes after them, by seqno.
     pub by_key: bool,
     /// From here on rows of replaced versions are among the others. `None` where there are none, or
     /// none were asked for.

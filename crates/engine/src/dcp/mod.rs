@@ -1,4 +1,4 @@
-//! Change streams as state machines: who may go on from where, what comes next, how much may be
+//! Change streams as state machines: where a peer may go on, what comes next, how much may be
 //! on its way. No frames, no clock, no waiting.
 //!
 //! ```text

@@ -1,9 +1,9 @@
-//! Whether who comes back may go on, or has to go back first.
+//! Whether a peer that reconnects may go on, or has to roll back first.
 
 use model::{FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbUuid};
 
 /// Where a peer says it stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// The history it follows; zero for none.
     pub uuid: VbUuid,
@@ -35,13 +35,12 @@ pub struct RollbackRules {
     pub ignore_purged: bool,
 }
 
-/// Says how far a peer must go back; `None` when it may go on from where it stands.
+/// Returns how far a peer must roll back; `None` when it may go on from where it stands.
 ///
 /// It may go on when everything it has up to its snapshot's end lies in the history that both
 /// share, and no tombstone that it still needs was purged.
 ///
 /// Source: engine specification section 9. Test: `dcp::rollback::tests`.
-#[must_use]
 pub fn rollback(position: &Position, history: &History<'_>, rules: RollbackRules) -> Option<Seqno> {
     let start = position.seqno;
     if start == Seqno::ZERO && (position.uuid == VbUuid(0) || !rules.strict_uuid) {

@@ -108,7 +108,10 @@ impl World {
             items,
             bytes: usize::MAX,
         };
-        let batch = self.vbucket.begin_flush(budget).expect("it is dirty");
+        let batch = self
+            .vbucket
+            .begin_flush(budget, &mut crate::SpareBuffers::default())
+            .expect("it is dirty");
         batch.for_each(&mut |item| {
             let crate::FlushItem::Put { document, .. } = item else {
                 return;
@@ -380,7 +383,7 @@ fn deletions_are_left_out_of_the_first_rows_where_that_is_asked_for() {
     ] {
         let mut world = World::open(vbucket(), plain(0));
         world.set("a b c");
-        let deleted = world.vbucket.delete(b"\0b", Cas::ANY, NOW);
+        let deleted = world.vbucket.delete(b"\0b", Cas::ANY, None, NOW);
         assert!(matches!(deleted, Ok(Outcome::Done(_))));
         world.flush(usize::MAX);
         let cursor = world.stream.take_cursor().expect("it has one");
@@ -390,7 +393,7 @@ fn deletions_are_left_out_of_the_first_rows_where_that_is_asked_for() {
         world.stream = stream;
         assert_eq!(world.read(), expected);
         // Later ones are told, also when they come from the store.
-        let deleted = world.vbucket.delete(b"\0a", Cas::ANY, NOW);
+        let deleted = world.vbucket.delete(b"\0a", Cas::ANY, None, NOW);
         assert!(matches!(deleted, Ok(Outcome::Done(_))));
         world.flush(usize::MAX);
         let cursor = world.stream.figures().cursor.expect("it has one");

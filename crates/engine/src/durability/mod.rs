@@ -1,4 +1,4 @@
-//! Durable writes of one vBucket: those that wait to be decided, and who has them already.
+//! Durable writes of one vBucket: those that wait to be decided, and the nodes that have them already.
 //!
 //! ```text
 //!   prepare -> tracked -> acknowledged by a majority -> commit     (active, in seqno order)
@@ -49,7 +49,7 @@ pub struct Decided {
 pub enum Decision {
     /// It is as durable as was asked, and visible.
     Committed(Mutated),
-    /// It was given up, or somebody else decides now: nobody here knows whether it happened.
+    /// It was given up, or another node decides now: whether it happened is not known here.
     Ambiguous,
 }
 
@@ -61,15 +61,6 @@ pub(crate) struct Tracked {
     pub(crate) deadline_ns: u64,
     /// Whether a client of an earlier active may have been told that it is committed.
     pub(crate) maybe_visible: bool,
-}
-
-/// What stands in the way of a change of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pending {
-    /// A durable write of this time.
-    InProgress,
-    /// One that was taken over from an earlier active and may have been committed by it.
-    MaybeVisible,
 }
 
 /// What was counted since the vBucket was made or loaded.
@@ -117,24 +108,20 @@ impl Durability {
         }
     }
 
-    /// What waits for this key, if anything does.
+    /// The prepare of this key that waits, if one does.
     #[inline]
-    pub(crate) fn pending(&self, hash: u64, key: &[u8]) -> Option<Pending> {
+    pub(crate) fn pending(&self, hash: u64, key: &[u8]) -> Option<&Tracked> {
         if self.tracked.is_empty() {
             return None;
         }
-        let tracked = self.find_key(hash, key)?;
-        Some(if tracked.maybe_visible {
-            Pending::MaybeVisible
-        } else {
-            Pending::InProgress
-        })
+        self.find_key(hash, key)
     }
 
     /// Whether readers must not be told about this key.
     #[inline]
     pub(crate) fn hides(&self, hash: u64, key: &[u8]) -> bool {
-        self.maybe_visible > 0 && self.pending(hash, key) == Some(Pending::MaybeVisible)
+        let hides = |prepare: &Tracked| prepare.maybe_visible;
+        self.maybe_visible > 0 && self.pending(hash, key).is_some_and(hides)
     }
 
     fn find_key(&self, hash: u64, key: &[u8]) -> Option<&Tracked> {
@@ -185,7 +172,7 @@ impl Durability {
         self.document_bytes -= tracked.document.memory_bytes();
         self.maybe_visible -= usize::from(tracked.maybe_visible);
         if self.tracked.is_empty() {
-            // An idle vBucket keeps no room of a busy time.
+            // An idle vBucket keeps no capacity of a busy time.
             self.shrink();
         }
         Some(tracked)
@@ -217,7 +204,7 @@ impl Durability {
         }
     }
 
-    /// Counts this node as a replica: see [`Snapshots`]. Says whether it came further.
+    /// Counts this node as a replica: see [`Snapshots`]. Returns whether it came further.
     pub(crate) fn advance_as_replica(&mut self, persisted: Seqno) -> bool {
         let before = self.high_prepared;
         let tracked = &self.tracked;
@@ -259,7 +246,7 @@ impl Durability {
         Some(lost.document.seqno())
     }
 
-    /// When somebody is to look for prepares whose time is over, if nobody knows yet.
+    /// When prepares whose time is over are to be looked for, if no timer is set for then.
     pub(crate) fn arm(&mut self) -> Option<u64> {
         let first = self.tracked.front()?.deadline_ns;
         if first == NEVER || self.armed_ns.is_some_and(|armed| armed <= first) {
@@ -269,7 +256,7 @@ impl Durability {
         Some(first)
     }
 
-    /// Somebody looks now.
+    /// The timer fired.
     pub(crate) fn disarm(&mut self) {
         self.armed_ns = None;
     }
@@ -283,7 +270,7 @@ impl Durability {
         &self.topology
     }
 
-    /// Takes over who holds the vBucket; `None` when the text is no topology.
+    /// Takes over which nodes hold the vBucket; `None` when the text is no topology.
     pub(crate) fn set_topology(&mut self, text: &str) -> Option<()> {
         self.topology = Topology::parse(text)?;
         Some(())
@@ -330,7 +317,7 @@ impl Durability {
         self.armed_ns = None;
     }
 
-    /// Somebody else decides now; readers see the committed documents.
+    /// Another node decides now; readers see the committed documents.
     pub(crate) fn hand_over(&mut self) {
         for tracked in &mut self.tracked {
             tracked.deadline_ns = NEVER;

@@ -116,7 +116,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A string or `null`. Of the escapes only those that name one byte: nobody's node has others.
+    /// A string or `null`. Of the escapes only those that name one byte: no name of a node has others.
     fn node(&mut self) -> Option<Node> {
         if self.take(b"null").is_some() {
             return Some(Node(None));

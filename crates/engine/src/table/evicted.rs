@@ -34,17 +34,17 @@ pub(crate) struct Remains {
 /// A part of the key's hash (23 bits), whether it is a tombstone (1), and its seqno (40); the
 /// print of its key (62 bits of another hash) and its traits (2).
 #[derive(Clone, Copy)]
-struct Entry {
+struct EvictedRow {
     place: NonZeroU64,
     print: u64,
 }
 
-impl part::Entry for Entry {
+impl part::TableEntry for EvictedRow {
     type Line = u64;
     const HASHES_QUICKLY: bool = true;
 }
 
-impl Entry {
+impl EvictedRow {
     fn new(hash: u64, print: u64, document: &Document) -> Self {
         let trait_if = |is_so: bool, bit: u64| if is_so { bit } else { 0 };
         let gone = trait_if(document.kind().is_tombstone(), GONE_BIT);
@@ -107,15 +107,15 @@ fn spread(tag: u64) -> u64 {
 /// Where the rows are of keys that the table does not hold any more.
 ///
 /// It knows 85 bits of the hash of each key. Of a million keys, one is mistaken for another in
-/// 10^19 look-ups; the row would tell, for those who read it.
+/// 10^19 look-ups; only the row tells.
 ///
 /// Cost: 16 bytes an entry, 21 with what is free.
 pub(super) struct Evicted {
     /// The keys are divided among these. How many there are differs from one vBucket to the next:
     /// the parts of a table are all about as large, and the vBuckets of a node have about as many
     /// keys. If all of their parts grew at once, each time the memory of those of the size before
-    /// would be of use to nobody until the last of them has grown.
-    tables: Box<[Parts<Entry>]>,
+    /// would be of no use until the last of them has grown.
+    tables: Box<[Parts<EvictedRow>]>,
     bytes: usize,
     keys: (u64, u64),
     /// No document that left has a higher revision.
@@ -147,12 +147,12 @@ impl Evicted {
         seqno.0 < GONE_BIT
     }
 
-    fn table(&self, tag: u64) -> &Parts<Entry> {
+    fn table(&self, tag: u64) -> &Parts<EvictedRow> {
         &self.tables[index_of(tag, self.tables.len())]
     }
 
     /// Changes the table of `tag`, and counts what it takes then.
-    fn change<T>(&mut self, tag: u64, change: impl FnOnce(&mut Parts<Entry>) -> T) -> T {
+    fn change<T>(&mut self, tag: u64, change: impl FnOnce(&mut Parts<EvictedRow>) -> T) -> T {
         let table = &mut self.tables[index_of(tag, self.tables.len())];
         let before = table.bytes();
         let result = change(table);
@@ -161,24 +161,24 @@ impl Evicted {
     }
 
     pub(super) fn insert(&mut self, hash: u64, document: &Document) {
-        let entry = Entry::new(hash, self.print(document.key()), document);
+        let entry = EvictedRow::new(hash, self.print(document.key()), document);
         self.max_rev = self.max_rev.max(document.rev());
         self.change(entry.tag(), |table| {
-            table.insert(entry.hash(), entry, &|other: &Entry| other.hash());
+            table.insert(entry.hash(), entry, &|other: &EvictedRow| other.hash());
         });
     }
 
     /// Asks for the memory that a look-up of this hash will look at first.
     #[inline]
-    pub(super) fn foresee(&self, hash: u64) {
+    pub(super) fn prefetch(&self, hash: u64) {
         let tag = tag_of(hash);
-        self.table(tag).foresee(spread(tag));
+        self.table(tag).prefetch(spread(tag));
     }
 
     /// What is known of a key with this hash.
     pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<Remains> {
         let (tag, print) = (tag_of(hash), self.print(key));
-        let is_it = |entry: &Entry| entry.tag() == tag && entry.has_print(print);
+        let is_it = |entry: &EvictedRow| entry.tag() == tag && entry.has_print(print);
         let table = self.table(tag);
         let spot = table.find(spread(tag), is_it);
         Some(table.get(spot)?.remains())
@@ -186,16 +186,16 @@ impl Evicted {
 
     pub(super) fn contains(&self, hash: u64, seqno: Seqno) -> bool {
         let tag = tag_of(hash);
-        let is_it = |entry: &Entry| entry.tag() == tag && entry.seqno() == seqno;
+        let is_it = |entry: &EvictedRow| entry.tag() == tag && entry.seqno() == seqno;
         self.table(tag).find(spread(tag), is_it) != Spot::NONE
     }
 
-    /// Forgets a row; tells whether it was that of a tombstone.
+    /// Forgets a row; returns whether it was that of a tombstone.
     pub(super) fn take(&mut self, hash: u64, seqno: Seqno) -> Option<bool> {
         let tag = tag_of(hash);
-        let is_it = |entry: &Entry| entry.tag() == tag && entry.seqno() == seqno;
+        let is_it = |entry: &EvictedRow| entry.tag() == tag && entry.seqno() == seqno;
         let entry = self.change(tag, |table| {
-            table.remove(spread(tag), is_it, &|other: &Entry| other.hash())
+            table.remove(spread(tag), is_it, &|other: &EvictedRow| other.hash())
         })?;
         Some(entry.is_tombstone())
     }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 
-pub use bare::{BareCounts, BareTable};
 use evicted::Evicted;
 pub(crate) use evicted::Remains;
 use foldhash::fast::FixedState;
@@ -12,7 +11,6 @@ use part::{CacheLine, Rehash};
 use parts::Parts;
 pub(crate) use parts::Spot;
 
-mod bare;
 mod evicted;
 mod part;
 mod parts;
@@ -43,7 +41,7 @@ pub(crate) struct Table {
 /// How documents are found again when they move.
 struct ByKey<'a>(&'a FixedState);
 
-impl part::Entry for Document {
+impl part::TableEntry for Document {
     type Line = CacheLine;
     /// Its key lies elsewhere.
     const HASHES_QUICKLY: bool = false;
@@ -76,42 +74,35 @@ pub(crate) struct TableCounts {
 }
 
 impl TableCounts {
-    fn add(&mut self, document: &Document) {
+    pub(crate) fn add(&mut self, document: &Document) {
         self.document_bytes += document.memory_bytes();
-        if document.kind().is_tombstone() {
-            self.tombstones += 1;
-        } else {
-            self.items += 1;
-            self.non_resident += u64::from(!document.is_resident());
-        }
+        self.add_entry(document.kind().is_tombstone(), document.is_resident());
     }
 
-    fn add_evicted(&mut self, tombstone: bool) {
+    pub(crate) fn subtract(&mut self, document: &Document) {
+        self.document_bytes -= document.memory_bytes();
+        self.subtract_entry(document.kind().is_tombstone(), document.is_resident());
+    }
+
+    #[inline]
+    fn add_entry(&mut self, tombstone: bool, resident: bool) {
         self.tombstones += u64::from(tombstone);
         self.items += u64::from(!tombstone);
-        self.non_resident += u64::from(!tombstone);
+        self.non_resident += u64::from(!tombstone && !resident);
     }
 
-    fn subtract_evicted(&mut self, tombstone: bool) {
+    #[inline]
+    fn subtract_entry(&mut self, tombstone: bool, resident: bool) {
         self.tombstones -= u64::from(tombstone);
         self.items -= u64::from(!tombstone);
-        self.non_resident -= u64::from(!tombstone);
-    }
-
-    fn subtract(&mut self, document: &Document) {
-        self.document_bytes -= document.memory_bytes();
-        if document.kind().is_tombstone() {
-            self.tombstones -= 1;
-        } else {
-            self.items -= 1;
-            self.non_resident -= u64::from(!document.is_resident());
-        }
+        self.non_resident -= u64::from(!tombstone && !resident);
     }
 }
 
 /// What the keys of the prints of evicted keys are made of, with the seed.
 const PRINT_KEYS: [&[u8]; 2] = [b"the first key of prints", b"the second key of prints"];
 
+#[inline]
 fn hash_of(hasher: &FixedState, key: &[u8]) -> u64 {
     let mut hasher = hasher.build_hasher();
     hasher.write(key);
@@ -128,6 +119,15 @@ impl Table {
         }
     }
 
+    /// An empty one that has room for `entries` documents: few of them make it grow.
+    pub(crate) fn with_room(hash_seed: u64, entries: usize) -> Self {
+        let documents = Parts::with_room(entries);
+        Self {
+            documents,
+            ..Self::new(hash_seed)
+        }
+    }
+
     /// Looks `key` up.
     #[inline]
     pub(crate) fn place(&self, key: &[u8]) -> Place {
@@ -138,20 +138,20 @@ impl Table {
 
     /// Asks for the memory that a look-up of `key` will look at first.
     #[inline]
-    pub(crate) fn foresee(&self, key: &[u8]) {
+    pub(crate) fn prefetch(&self, key: &[u8]) {
         let hash = hash_of(&self.hasher, key);
-        self.documents.foresee(hash);
+        self.documents.prefetch(hash);
         if let Some(evicted) = &self.evicted {
-            evicted.foresee(hash);
+            evicted.prefetch(hash);
         }
     }
 
     /// Asks for the document of `key`, once the memory before it has come.
     #[inline]
-    pub(crate) fn foresee_document(&self, key: &[u8]) {
+    pub(crate) fn prefetch_document(&self, key: &[u8]) {
         let hash = hash_of(&self.hasher, key);
         for document in self.documents.candidates(hash) {
-            document.foresee();
+            document.prefetch();
         }
     }
 
@@ -221,12 +221,12 @@ impl Table {
         Some(old)
     }
 
-    /// Number of slots, empty ones included.
     /// Buckets by how many documents they have. Cost: a look at every bucket.
     pub(crate) fn bucket_fill(&self) -> [u64; 8] {
         self.documents.bucket_fill()
     }
 
+    /// Number of slots, empty ones included.
     pub(crate) fn slots(&self) -> usize {
         self.documents.slots()
     }
@@ -249,7 +249,7 @@ impl Table {
             .get_or_insert_with(|| Box::new(Evicted::new(keys())))
             .insert(place.hash, &document);
         self.counts.subtract(&document);
-        self.counts.add_evicted(document.kind().is_tombstone());
+        self.counts.add_entry(document.kind().is_tombstone(), false);
         Some(document)
     }
 
@@ -284,7 +284,7 @@ impl Table {
         let evicted = self.evicted.as_mut();
         let found = evicted.and_then(|evicted| evicted.take(place.hash, seqno));
         if let Some(tombstone) = found {
-            self.counts.subtract_evicted(tombstone);
+            self.counts.subtract_entry(tombstone, false);
         }
         found.is_some()
     }

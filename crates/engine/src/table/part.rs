@@ -27,7 +27,7 @@ impl<T, F: Fn(&T) -> u64> Rehash<T> for F {
 }
 
 /// How a part keeps its entries, by what they are.
-pub(crate) trait Entry {
+pub(crate) trait TableEntry {
     /// What buckets are aligned as.
     type Line;
     /// Hashing one reads nothing but the entry itself. A part of such entries has any number of
@@ -57,7 +57,7 @@ const WITHOUT_COUNT: u64 = 0x00ff_ffff_ffff_ffff;
 
 /// Seven entries and their tags: what a look-up needs before it looks at an entry itself.
 #[repr(C)]
-struct Bucket<T: Entry> {
+struct Bucket<T: TableEntry> {
     line: [T::Line; 0],
     /// Bits of each entry's hash, never zero, zero where there is none. The last byte counts
     /// the entries that belong here or before, but lie behind this bucket since it was full.
@@ -65,7 +65,7 @@ struct Bucket<T: Entry> {
     slots: [Option<T>; WIDTH],
 }
 
-impl<T: Entry> Bucket<T> {
+impl<T: TableEntry> Bucket<T> {
     fn new() -> Self {
         Self {
             line: [],
@@ -105,11 +105,11 @@ impl<T: Entry> Bucket<T> {
 ///
 /// What look-ups read before the buckets is written only when a part grows or shrinks, so that it
 /// stays in the caches of all processors.
-pub(super) struct Part<T: Entry> {
+pub(super) struct Part<T: TableEntry> {
     buckets: Box<[Bucket<T>]>,
 }
 
-impl<T: Entry> Default for Part<T> {
+impl<T: TableEntry> Default for Part<T> {
     fn default() -> Self {
         Self {
             buckets: Box::default(),
@@ -122,7 +122,7 @@ fn tag_of(hash: u64) -> u8 {
     (hash >> 57) as u8 | 0x80
 }
 
-impl<T: Entry> Part<T> {
+impl<T: TableEntry> Part<T> {
     /// An empty one of so many slots, a number that [`Part::rounded`] gave. None takes no memory.
     pub(super) fn with_slots(slots: usize) -> Self {
         Self {
@@ -198,8 +198,8 @@ impl<T: Entry> Part<T> {
         self.len() * 8 >= self.slots() * 7
     }
 
-    /// In how many buckets an entry may lie, its own included, before anybody looks how full the
-    /// part is. That happens some two times until a part is full, at nine tenths on average.
+    /// In how many buckets an entry may lie, its own included, before the part is
+    /// counted. That happens some two times until a part is full, at nine tenths on average.
     fn reach(&self) -> usize {
         self.buckets.len().min(4 + self.buckets.len() / 8)
     }
@@ -211,7 +211,7 @@ impl<T: Entry> Part<T> {
 
     /// Asks for the memory that a look-up of this hash will look at first.
     #[inline]
-    pub(super) fn foresee(&self, hash: u64) {
+    pub(super) fn prefetch(&self, hash: u64) {
         let home = self.home(hash);
         prefetch_index(&self.buckets, home);
         if let Some(bucket) = self.buckets.get(home)
@@ -325,7 +325,7 @@ impl<T: Entry> Part<T> {
                 bucket.slots[slot] = Some(entry);
                 return;
             }
-            // One that counted that far counts no more: whoever looks goes on from it forever.
+            // One that counted that far counts no more: look-ups go on from it forever.
             bucket.tags[PASSED] = bucket.tags[PASSED].saturating_add(1);
             index = self.after(index);
         }
@@ -438,7 +438,7 @@ impl<T: Entry> Part<T> {
 ///
 /// First all are touched, then hashed, then they move: what hashing waits for is far away in
 /// memory, and most of it can be waited for at once, as long as nothing is decided by it.
-fn divide<T: Entry>(
+fn divide<T: TableEntry>(
     low: &mut [Bucket<T>],
     high: &mut [Bucket<T>],
     goes: impl Fn(u64) -> bool,

@@ -1,6 +1,6 @@
 //! A hash table that grows and shrinks a small part at a time.
 
-use super::part::{Entry, PART_SHIFT, Part, Rehash, WIDTH};
+use super::part::{PART_SHIFT, Part, Rehash, TableEntry, WIDTH};
 
 /// Bytes of a part at which it is split in two rather than doubled: what one insertion may cost is
 /// a rehash of what they hold. An allocator gives no more than what is asked for up to a page, and
@@ -50,7 +50,7 @@ impl Spot {
 /// Allocates nothing while it is empty. Cost: one look into the directory more than a plain
 /// table; growing splits one part, which hashes what [`PART_BYTES_MAX`] hold.
 #[repr(C)]
-pub(crate) struct Parts<T: Entry> {
+pub(crate) struct Parts<T: TableEntry> {
     len: usize,
     slots: usize,
     array_bytes: usize,
@@ -64,7 +64,7 @@ pub(crate) struct Parts<T: Entry> {
     depths: Vec<u8>,
 }
 
-impl<T: Entry> Default for Parts<T> {
+impl<T: TableEntry> Default for Parts<T> {
     fn default() -> Self {
         Self {
             all: Vec::new(),
@@ -79,7 +79,7 @@ impl<T: Entry> Default for Parts<T> {
     }
 }
 
-impl<T: Entry> Parts<T> {
+impl<T: TableEntry> Parts<T> {
     /// Slots of a part at which it is split; of entries of 8 bytes 448.
     const SLOTS_MAX: usize = Part::<T>::slots_in(PART_BYTES_MAX);
     const SPARSE: usize = if T::HASHES_QUICKLY {
@@ -115,9 +115,9 @@ impl<T: Entry> Parts<T> {
 
     /// Asks for the memory that a look-up of this hash will look at first.
     #[inline]
-    pub(crate) fn foresee(&self, hash: u64) {
+    pub(crate) fn prefetch(&self, hash: u64) {
         if let Some(part) = self.all.get(self.part_of(hash)) {
-            part.foresee(hash);
+            part.prefetch(hash);
         }
     }
 

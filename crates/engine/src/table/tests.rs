@@ -157,7 +157,7 @@ fn crowded(number: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Number<const QUICK: bool>(std::num::NonZeroU64);
 
-impl<const QUICK: bool> part::Entry for Number<QUICK> {
+impl<const QUICK: bool> part::TableEntry for Number<QUICK> {
     type Line = part::CacheLine;
     const HASHES_QUICKLY: bool = QUICK;
 }
@@ -288,22 +288,22 @@ fn parts_of_many_tables_whose_keys_left_do_not_grow_at_once() {
 }
 
 #[test]
-fn what_is_foreseen_is_what_a_look_up_finds() {
+fn what_is_prefetched_is_what_a_look_up_finds() {
     let mut table = Table::new(7);
     let absent = hash_of(&table.hasher, b"absent");
     assert_eq!(table.documents.candidates(absent).count(), 0);
-    table.documents.foresee(absent);
+    table.documents.prefetch(absent);
     let keys: Vec<[u8; 4]> = (0..5000_u32).map(u32::to_be_bytes).collect();
     for key in &keys {
         put(&mut table, document(key, b"v", Kind::Mutation));
     }
-    let foreseen = |key: &[u8]| {
+    let prefetched = |key: &[u8]| {
         let hash = hash_of(&table.hasher, key);
         let mut candidates = table.documents.candidates(hash);
         candidates.any(|document| document.key() == key)
     };
     // Some lie behind a full bucket.
-    let found = keys.iter().filter(|key| foreseen(*key)).count();
+    let found = keys.iter().filter(|key| prefetched(*key)).count();
     assert!(found > 4000, "{found} of 5000");
     let wrong = keys.iter().map(|key| {
         let candidates = table.documents.candidates(hash_of(&table.hasher, key));

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use model::{Document, Draft, Now, VbState};
 
-use super::{HEAT_WRITTEN, VBucket};
-use crate::checkpoint::Entry;
+use super::VBucket;
+use super::partition::HEAT_WRITTEN;
+use crate::checkpoint::LogEntry;
 use crate::collections::{EventGroup, Superseded};
 use crate::durability::Tracked;
 use crate::mutated::Mutated;
@@ -88,7 +89,7 @@ impl VBucket {
                 older,
                 deadline_ns,
             } => {
-                self.checkpoints.append(&document, Entry::over(older));
+                self.checkpoints.append(&document, LogEntry::over(older));
                 self.durability.counts.accepted += 1;
                 self.durability.track(Tracked {
                     document,
@@ -98,7 +99,7 @@ impl VBucket {
                 });
             }
             Change::Abort(prepare) => {
-                self.checkpoints.append(&document, Entry::over(prepare));
+                self.checkpoints.append(&document, LogEntry::over(prepare));
                 self.checkpoints.note_evicted(&document);
                 let counts = &mut self.durability.counts;
                 counts.aborted += 1;
@@ -108,9 +109,9 @@ impl VBucket {
             Change::Event(before) => {
                 let active = self.state == VbState::Active;
                 self.checkpoints
-                    .append(&document, Entry::Event { before, active });
+                    .append(&document, LogEntry::Event { before, active });
             }
-            Change::Group(group) => self.checkpoints.append(&document, Entry::Group(group)),
+            Change::Group(group) => self.checkpoints.append(&document, LogEntry::Group(group)),
         }
     }
 
@@ -124,13 +125,13 @@ impl VBucket {
         self.collections.replaced(&document, old);
         let kept = self.keeps(&document);
         self.checkpoints
-            .append(&document, Entry::Document { old, kept });
+            .append(&document, LogEntry::Document { old, kept });
         self.table.put(place, document);
     }
 
     #[inline(never)]
     fn put_over(&mut self, place: Place, remains: Remains, document: Document) {
-        let entry = Entry::OverEvicted {
+        let entry = LogEntry::OverEvicted {
             row: remains.seqno,
             committed: remains.committed,
         };
@@ -145,7 +146,7 @@ impl VBucket {
     /// Whether a change stays after it was replaced: its collection, and the bucket, keep history.
     #[inline]
     pub(super) fn keeps(&self, document: &Document) -> bool {
-        self.checkpoints.is_historical() && self.collections.keeps_history(document.key())
+        self.checkpoints.open().historical && self.collections.keeps_history(document.key())
     }
 
     /// What a client is told of its change.

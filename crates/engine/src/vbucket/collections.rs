@@ -8,6 +8,7 @@ use model::{
 };
 
 use super::change::Change;
+use super::pass::{Pass, Visited};
 use super::{Applied, VBucket};
 use crate::checkpoint::ReplicaError;
 use crate::collections::{
@@ -17,19 +18,6 @@ use crate::collections::{
 use crate::error::OpError;
 use crate::table::Spot;
 use crate::types::ScanProgress;
-
-/// Where the pass is that takes documents of dropped collections out of the table.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Erasing {
-    next: Spot,
-    /// The newest end of a collection when the pass began; zero while there is none.
-    end: Seqno,
-    /// Everything that ended up to here is out of the table.
-    done: Seqno,
-    /// Whether the pass found anything, and how many passes before it did not.
-    found: bool,
-    empty: u8,
-}
 
 /// Passes that find nothing after which there is nothing.
 const EMPTY_PASSES_MAX: u8 = 3;
@@ -47,7 +35,7 @@ impl VBucket {
 
     /// Brings the collections some steps closer to the planner's manifest; `true` once they are there. Each
     /// step is a change like any other: stored, streamed, followed by replicas. Does nothing
-    /// unless active, and says so with `true`.
+    /// unless active, and returns `true` then.
     ///
     /// Documents of a collection that was dropped are not found any more; durable writes of it
     /// that wait are given up. [`VBucket::erase_dead`] and a compaction take them away.
@@ -199,12 +187,7 @@ impl VBucket {
             flags,
             ..document.meta()
         };
-        let key_len = document.key().len();
-        Some(Document::from_joined(
-            document.key_and_value(),
-            key_len,
-            &meta,
-        ))
+        Some(document.with_meta(&meta))
     }
 
     /// Takes an event from the store; `false` when it cannot be read.
@@ -237,34 +220,29 @@ impl VBucket {
     /// the last one stopped, until `slots` were looked at or the end of the table is reached.
     /// What it let go of is added to `garbage`, to be freed outside of the lock.
     pub fn erase_dead(&mut self, slots: usize, garbage: &mut Vec<Document>) -> ScanProgress {
-        let mut progress = ScanProgress::default();
         if self.collections.dead_end() <= self.erasing.done {
-            progress.finished = true;
-            return progress;
+            return ScanProgress::FINISHED;
         }
         if self.erasing.end == Seqno::ZERO {
             self.erasing.end = self.collections.dead_end();
-            self.erasing.next = Spot::default();
+            self.next_slot[Pass::Erase as usize] = Spot::default();
         }
-        while progress.slots < slots {
-            let Some(slot) = self.table.step(&mut self.erasing.next) else {
-                progress.finished = self.end_erasing_pass();
-                break;
-            };
-            progress.slots += 1;
-            let found = self.table.in_slot(slot);
-            let dead = found.filter(|document| !self.collections.has(document.key()));
-            if let Some(document) = dead.cloned() {
-                self.forget_dead(&document);
-                garbage.push(document);
-                progress.changed += 1;
-                self.erasing.found = true;
-            }
+        let progress = self.pass(Pass::Erase, slots, |this, slot| {
+            let found = this.table.in_slot(slot);
+            let dead = found.filter(|document| !this.collections.has(document.key()));
+            let dead = dead.cloned().inspect(|document| this.forget_dead(document));
+            let changed = dead.is_some();
+            garbage.extend(dead);
+            Visited::new(changed, true)
+        });
+        self.erasing.found |= progress.changed > 0;
+        ScanProgress {
+            finished: progress.finished && self.end_erasing_pass(),
+            ..progress
         }
-        progress
     }
 
-    /// Says whether everything is out of the table. A table that changes its size moves documents
+    /// Returns whether everything is out of the table. A table that changes its size moves documents
     /// to where the pass has been, so what is still counted is looked for once more.
     fn end_erasing_pass(&mut self) -> bool {
         let erasing = &mut self.erasing;
@@ -290,14 +268,14 @@ impl VBucket {
         self.collections.removed(document);
     }
 
-    /// Which rows of the store mean something, if some may be there that do not, and the seqno up
-    /// to which that holds. `None` until everything up to there is durable and out of memory.
+    /// Which rows of the store mean something, if some may be there that do not. `None` until
+    /// everything up to [`Living::up_to`] is durable and out of memory.
     ///
     /// Cost: O(collections).
-    pub fn dead_in_store(&self) -> Option<(Living, Seqno)> {
+    pub fn dead_in_store(&self) -> Option<Living> {
         let end = self.collections.dead_end();
         let ready = end > Seqno::ZERO && end <= self.erasing.done && end <= self.durable.flushed;
-        ready.then(|| (self.collections.living(end), end))
+        ready.then(|| self.collections.living(end))
     }
 
     /// Which rows mean something, if there may be some that do not.
@@ -308,7 +286,7 @@ impl VBucket {
 
     /// The store dropped the row of a document of a collection that was dropped: so is what is
     /// remembered of it where it had left memory.
-    /// Says whether it had.
+    /// Returns whether it had.
     pub fn forget_dead_row(&mut self, key: &[u8], seqno: Seqno, tombstone: bool) -> bool {
         let place = self.table.place(key);
         let found = self.table.forget_evicted(place, seqno);
@@ -385,7 +363,7 @@ impl VBucket {
 
     /// Adds the figures of every collection that was ever used here to `out`, in no order.
     ///
-    /// Cost: 56 bytes copied for each; nothing is allocated if `out` has room.
+    /// Cost: 56 bytes copied for each; nothing is allocated if `out` has the capacity.
     pub fn collection_counts(&self, out: &mut Vec<CollectionCounts>) {
         if self.collections.is_open(CollectionId::DEFAULT) {
             out.push(self.default_counts());

@@ -8,7 +8,7 @@ use super::attributes::{Plain, behind};
 use crate::codec::Codec;
 use crate::durability::Requirement;
 use crate::error::OpError;
-use crate::mutated::Mutated;
+use crate::mutated::Counted;
 use crate::types::{Arithmetic, Outcome};
 
 impl VBucket {
@@ -27,14 +27,10 @@ impl VBucket {
         arithmetic: Arithmetic,
         codec: &dyn Codec,
         now: Now,
-    ) -> Result<Outcome<(u64, Mutated)>, OpError> {
-        self.check_active()?;
-        self.check_collection(key)?;
+    ) -> Result<Outcome<Counted>, OpError> {
+        self.check_key(key)?;
         let durable = self.requirement(arithmetic.durability, now)?;
-        let place = match self.seek(key) {
-            Ok(place) => place,
-            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
-        };
+        let place = seek!(self, key);
         self.check_undecided(place, key)?;
         let Some(document) = self.live(place, now).cloned() else {
             return self.create_counter(key, arithmetic, durable, now);
@@ -58,7 +54,7 @@ impl VBucket {
         let draft = Draft::from_joined(&joined, key.len(), &meta);
         let outcome = self.write(place, draft, durable, now);
         self.count_write(key, true);
-        Ok(counted(number, outcome))
+        Ok(outcome.map(|mutated| Counted { number, mutated }))
     }
 
     fn create_counter(
@@ -67,7 +63,7 @@ impl VBucket {
         arithmetic: Arithmetic,
         durable: Option<Requirement>,
         now: Now,
-    ) -> Result<Outcome<(u64, Mutated)>, OpError> {
+    ) -> Result<Outcome<Counted>, OpError> {
         let number = arithmetic.initial.ok_or(OpError::KeyNotFound)?;
         if key.len() > KEY_BYTES_MAX {
             return Err(OpError::InvalidArgument("the key is too long"));
@@ -81,15 +77,7 @@ impl VBucket {
         let draft = Draft::new(key, number.to_string().as_bytes(), &meta);
         let outcome = self.write(self.table.place(key), draft, durable, now);
         self.count_write(key, false);
-        Ok(counted(number, outcome))
-    }
-}
-
-fn counted(number: u64, outcome: Outcome<Mutated>) -> Outcome<(u64, Mutated)> {
-    match outcome {
-        Outcome::Done(mutated) => Outcome::Done((number, mutated)),
-        Outcome::Prepared(mutated) => Outcome::Prepared((number, mutated)),
-        Outcome::NeedsFetch(key) => Outcome::NeedsFetch(key),
+        Ok(outcome.map(|mutated| Counted { number, mutated }))
     }
 }
 

@@ -37,26 +37,13 @@ impl VBucket {
         self.checkpoints.remove(cursor)
     }
 
-    /// Changes that the cursor has still to get, at most; zero when it has everything, or is
-    /// no cursor any more. O(cursors).
-    pub fn cursor_behind(&self, cursor: CursorId) -> u64 {
-        self.checkpoints.behind(cursor).unwrap_or(0)
-    }
-
     /// Figures of every cursor. Cost: O(segments) for each.
     pub fn cursor_stats(&self) -> impl Iterator<Item = CursorStats> {
         self.checkpoints.cursor_stats()
     }
 
-    /// Whether memory recovery may take the cursor away (as it may from the start): a stream that
-    /// hands a vBucket over cannot go back to the store.
-    pub fn set_cursor_droppable(&mut self, cursor: CursorId, droppable: bool) {
-        self.checkpoints.set_droppable(cursor, droppable);
-    }
-
     /// Takes the cursor away from its stream, which hears of it from its next read and goes on
-    /// from the store. Does nothing to one that may not be dropped. Drop the answer outside of
-    /// the lock.
+    /// from the store. Drop the answer outside of the lock.
     ///
     /// Cost: O(cursors + segments detached).
     pub fn drop_cursor(&mut self, cursor: CursorId) -> Garbage {

@@ -3,11 +3,10 @@
 use model::{Document, Draft, DurabilityLevel, Kind, Meta, Now, Seqno, VbState};
 
 use super::change::Change;
+use super::partition::HEAT_WRITTEN;
 use super::{Applied, VBucket};
 use crate::checkpoint::{CheckpointKind, ReplicaError};
-use crate::durability::{
-    Decided, Decision, Durability, NEVER, Pending, Requirement, SnapshotEnd, Tracked,
-};
+use crate::durability::{Decided, Decision, Durability, NEVER, Requirement, SnapshotEnd, Tracked};
 use crate::error::OpError;
 use crate::mutated::Mutated;
 use crate::table::Place;
@@ -28,12 +27,6 @@ pub struct DurabilityStats {
     pub last_committed: Seqno,
     /// The newest abort, by the seqno of its prepare.
     pub last_aborted: Seqno,
-    /// Prepares since the vBucket was made or loaded.
-    pub accepted: u64,
-    /// Commits since then.
-    pub committed: u64,
-    /// Aborts since then.
-    pub aborted: u64,
     /// The chains of the topology; none on a single node.
     pub chains: Vec<DurabilityChain>,
 }
@@ -77,8 +70,8 @@ impl VBucket {
     pub(super) fn check_undecided(&self, place: Place, key: &[u8]) -> Result<(), OpError> {
         match self.durability.pending(place.hash, key) {
             None => Ok(()),
-            Some(Pending::InProgress) => Err(OpError::SyncWriteInProgress),
-            Some(Pending::MaybeVisible) => Err(OpError::SyncWriteReCommitInProgress),
+            Some(prepare) if prepare.maybe_visible => Err(OpError::SyncWriteReCommitInProgress),
+            Some(_) => Err(OpError::SyncWriteInProgress),
         }
     }
 
@@ -166,7 +159,7 @@ impl VBucket {
     fn commit_prepare(&mut self, seqno: Seqno, at: Seqno) -> Option<Document> {
         let prepare = self.durability.untrack(seqno)?.document;
         let document = prepare.committed(at);
-        document.set_heat(super::HEAT_WRITTEN);
+        document.set_heat(HEAT_WRITTEN);
         let place = self.table.place(document.key());
         self.change(document.clone(), Change::Commit(place));
         self.completed(&prepare);
@@ -186,7 +179,7 @@ impl VBucket {
         self.durability.high_completed = self.durability.high_completed.max(seqno);
     }
 
-    /// Gives the tracked prepare of `seqno` up, and tells whoever waits for it.
+    /// Gives the tracked prepare of `seqno` up, and tells its client.
     pub(super) fn abort_and_tell(&mut self, seqno: Seqno) {
         let at = self.high_seqno.next();
         let Some(tracked) = self.durability.untrack(seqno) else {
@@ -243,11 +236,6 @@ impl VBucket {
     /// How far this node counts itself for prepares: on a replica what it acknowledges.
     pub fn high_prepared_seqno(&self) -> Seqno {
         self.durability.high_prepared
-    }
-
-    /// Every prepare up to here was decided, as far as this node knows.
-    pub fn high_completed_seqno(&self) -> Seqno {
-        self.durability.high_completed
     }
 
     /// A flush ended well.
@@ -345,14 +333,14 @@ impl VBucket {
 
     /// A snapshot is here as a whole.
     pub(super) fn snapshot_arrived(&mut self) {
-        let disk = self.checkpoints.open_kind() != CheckpointKind::Memory;
+        let disk = self.checkpoints.open().kind != CheckpointKind::Memory;
         self.durability.snapshots.arrived(SnapshotEnd {
             end: self.high_seqno,
             disk,
-            high_prepared: self.checkpoints.announced_prepared(),
+            high_prepared: self.checkpoints.open().announced_prepared,
         });
         if disk {
-            self.note_completed(self.checkpoints.high_completed());
+            self.note_completed(self.checkpoints.open().prepares.completed);
         }
         self.count_as_replica();
     }
@@ -390,7 +378,7 @@ impl VBucket {
         self.outbox.decided.extend(told);
     }
 
-    /// Who holds the vBucket changed; a text that is no topology is taken for none.
+    /// Other nodes hold the vBucket now; a text that is no topology is taken for none.
     pub(super) fn set_topology(&mut self, text: String) {
         self.topology = text.into_boxed_str();
         if self.durability.set_topology(&self.topology).is_none() {
@@ -425,7 +413,6 @@ impl VBucket {
     }
 
     /// Whether `text` is a topology that [`VBucket::set_state`] keeps.
-    #[must_use]
     pub fn is_topology(text: &str) -> bool {
         crate::durability::Topology::parse(text).is_some()
     }
@@ -443,9 +430,6 @@ impl VBucket {
             last_tracked: durability.seqnos().last().unwrap_or(Seqno::ZERO),
             last_committed: counts.last_committed,
             last_aborted: counts.last_aborted,
-            accepted: counts.accepted,
-            committed: counts.committed,
-            aborted: counts.aborted,
             chains: durability
                 .topology()
                 .chains()

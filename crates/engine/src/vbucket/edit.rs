@@ -24,13 +24,9 @@ impl VBucket {
         codec: &dyn Codec,
         now: Now,
     ) -> Result<Outcome<Mutated>, OpError> {
-        self.check_active()?;
-        self.check_collection(concat.key)?;
+        self.check_key(concat.key)?;
         let durable = self.requirement(concat.durability, now)?;
-        let place = match self.seek(concat.key) {
-            Ok(place) => place,
-            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
-        };
+        let place = seek!(self, concat.key);
         self.check_undecided(place, concat.key)?;
         let document = self.live(place, now).cloned().ok_or(OpError::NotStored)?;
         self.check_writer(place, concat.cas, now)?;

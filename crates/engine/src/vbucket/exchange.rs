@@ -1,6 +1,6 @@
 //! Documents that are read, changed outside of the lock, and put back: tombstones too.
 
-use model::{Cas, Document, Now, Seqno, VbState};
+use model::{Cas, Document, Now, Seqno};
 
 use super::VBucket;
 use crate::error::OpError;
@@ -13,12 +13,8 @@ impl VBucket {
     /// # Errors
     /// `KeyNotFound` if there is neither; `NotMyVbucket` and `WouldBlockPending` unless active.
     pub fn get_or_tombstone(&mut self, key: &[u8], now: Now) -> Result<Outcome<Got>, OpError> {
-        self.check_active()?;
-        self.check_collection(key)?;
-        let place = match self.seek(key) {
-            Ok(place) => place,
-            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
-        };
+        self.check_key(key)?;
+        let place = seek!(self, key);
         self.check_readable(place, key)?;
         let there = self.table.at(place).cloned().ok_or(OpError::KeyNotFound)?;
         if !there.is_expired(now.unix_s()) {
@@ -32,30 +28,6 @@ impl VBucket {
         }
         let document = self.table.at(place).cloned().ok_or(OpError::KeyNotFound)?;
         Ok(self.read(place, document, now))
-    }
-
-    /// The same of a replica vBucket, where nothing expires.
-    ///
-    /// # Errors
-    /// `KeyNotFound`; `NotMyVbucket` unless this is a replica.
-    pub fn get_replica_or_tombstone(
-        &mut self,
-        key: &[u8],
-        now: Now,
-    ) -> Result<Outcome<Got>, OpError> {
-        if self.state != VbState::Replica {
-            return Err(OpError::NotMyVbucket);
-        }
-        self.check_collection(key)?;
-        let place = match self.seek(key) {
-            Ok(place) => place,
-            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
-        };
-        let there = self.table.at(place).cloned().ok_or(OpError::KeyNotFound)?;
-        if there.is_expired(now.unix_s()) {
-            return Err(OpError::KeyNotFound);
-        }
-        Ok(self.read(place, there, now))
     }
 
     /// Puts a document or a tombstone in the place of what was read, if that is still there. The
@@ -81,10 +53,7 @@ impl VBucket {
         if asked.value().len() > value_bytes_max {
             return Err(OpError::TooBig);
         }
-        let place = match self.seek(asked.key()) {
-            Ok(place) => place,
-            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
-        };
+        let place = seek!(self, asked.key());
         self.check_undecided(place, asked.key())?;
         let there = self.table.at(place);
         let expired = there.is_some_and(|there| there.is_expired(now.unix_s()));

@@ -2,34 +2,28 @@
 
 use model::{SnapshotRange, VbRecord};
 
-use super::{Flight, VBucket};
-use crate::checkpoint::{FlightId, FlushBatch, FlushBudget, FlushDone, Garbage, Room};
-
-/// A flush under way.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FlightInfo {
-    id: FlightId,
-    changes: Flight,
-    record_version: u64,
-    snapshot: SnapshotRange,
-}
+use super::VBucket;
+use super::partition::FlightInfo;
+use crate::checkpoint::{
+    FlightId, FlushBatch, FlushBudget, FlushDone, Garbage, PrepareProgress, SpareBuffers,
+};
 
 impl VBucket {
     /// Takes changes for the store. `None` when there is nothing to write, or while the answer
     /// to an earlier batch is awaited. [`VBucket::finish_flush`] must follow.
     ///
-    /// Cost: O(segments) under the lock; see [`FlushBudget`] for what it may exceed.
-    pub fn begin_flush(&mut self, budget: FlushBudget) -> Option<FlushBatch> {
-        self.begin_flush_in(budget, &mut Room::default())
-    }
-
-    /// [`VBucket::begin_flush`] for who holds a lock: takes what was made before it.
-    pub fn begin_flush_in(&mut self, budget: FlushBudget, room: &mut Room) -> Option<FlushBatch> {
+    /// Cost: O(segments) under the lock; see [`FlushBudget`] for what it may exceed. Memory comes from `spare`
+    /// as long as that has been refilled.
+    pub fn begin_flush(
+        &mut self,
+        budget: FlushBudget,
+        spare: &mut SpareBuffers,
+    ) -> Option<FlushBatch> {
         if self.flight.is_some() || !self.is_dirty() {
             return None;
         }
         let has_changes = self.checkpoints.has_dirty();
-        let (taken, changes) = self.checkpoints.take_dirty(budget, room);
+        let (taken, changes) = self.checkpoints.take_dirty(budget, spare);
         let snapshot = if has_changes {
             let consistent = changes.consistent.max(self.durable.promised);
             let end = changes.snapshot_end;
@@ -60,7 +54,10 @@ impl VBucket {
             self.durable.flushed
         };
         // What was prepared or decided after the batch's end is not in the store yet.
-        let (prepared, completed) = changes.prepared;
+        let PrepareProgress {
+            prepared,
+            completed,
+        } = changes.prepares;
         let record = VbRecord {
             high_seqno,
             snapshot,

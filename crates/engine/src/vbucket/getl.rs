@@ -4,11 +4,12 @@ use model::{Cas, Now};
 
 use super::VBucket;
 use crate::error::OpError;
+use crate::locks::Lock;
 use crate::types::{Got, Outcome};
 
 impl VBucket {
     /// Reads a document and locks it: until the lock ends, writers must show the CAS returned
-    /// here, and everybody else sees [`Cas::LOCKED`]. `seconds` of 0 or beyond the limit mean
+    /// here, and all other clients see [`Cas::LOCKED`]. `seconds` of 0 or beyond the limit mean
     /// the default. Locks live in memory only and end when the vBucket stops being active.
     ///
     /// # Errors
@@ -20,12 +21,8 @@ impl VBucket {
         seconds: u32,
         now: Now,
     ) -> Result<Outcome<Got>, OpError> {
-        self.check_active()?;
-        self.check_collection(key)?;
-        let place = match self.seek(key) {
-            Ok(place) => place,
-            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
-        };
+        self.check_key(key)?;
+        let place = seek!(self, key);
         self.check_undecided(place, key)?;
         let document = self.live_or_expire(place, now)?;
         if self.locks.cas_of(place.hash, key, now).is_some() {
@@ -34,17 +31,20 @@ impl VBucket {
         if !document.is_resident() {
             return Ok(self.needs_fetch(&document));
         }
-        let seconds = match seconds {
-            0 => self.config.getl_default_s,
-            more if more > self.config.getl_max_s => self.config.getl_default_s,
-            given => given,
+        let seconds = if (1..=self.config.getl_max_s).contains(&seconds) {
+            seconds
+        } else {
+            self.config.getl_default_s
         };
+        let duration_ns = u64::from(seconds) * 1_000_000_000;
         let cas = self.hlc.next(now);
-        let until_mono_ns = now
-            .mono_ns
-            .saturating_add(u64::from(seconds) * 1_000_000_000);
-        self.locks
-            .insert(place.hash, key, (cas, until_mono_ns), now);
+        let lock = Lock {
+            hash: place.hash,
+            key: key.into(),
+            cas,
+            until_mono_ns: now.mono_ns.saturating_add(duration_ns),
+        };
+        self.locks.insert(lock, now);
         self.counters.ops_get += 1;
         Ok(Outcome::Done(Got { document, cas }))
     }
@@ -55,8 +55,7 @@ impl VBucket {
     /// `KeyNotFound`; `NotLocked`; `Locked` for another CAS; `NotMyVbucket`,
     /// `WouldBlockPending`.
     pub fn unlock(&mut self, key: &[u8], cas: Cas, now: Now) -> Result<(), OpError> {
-        self.check_active()?;
-        self.check_collection(key)?;
+        self.check_key(key)?;
         let place = self.table.place(key);
         if self.live(place, now).is_none() {
             // One that left memory is not locked: the locked ones stay.

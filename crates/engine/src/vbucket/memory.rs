@@ -2,12 +2,15 @@
 
 use model::{Datatype, Document, Kind, Now, VbState};
 
+use super::VBucket;
 use super::attributes::tombstone_of;
-use super::{HEAT_WRITTEN, VBucket};
+use super::partition::HEAT_WRITTEN;
+use super::pass::{Pass, Visited};
+use crate::table::Spot;
 use crate::types::{FetchKey, MemoryDelta, Outcome, ScanProgress};
 
 impl VBucket {
-    /// Whether the document can be read back once it left memory, and would leave some room.
+    /// Whether the document can be read back once it left memory, and would free some memory.
     fn may_evict(&self, document: &Document) -> bool {
         if document.seqno() > self.durable.flushed {
             return false;
@@ -85,49 +88,42 @@ impl VBucket {
         now: Now,
         garbage: &mut Vec<Document>,
     ) -> ScanProgress {
-        let mut progress = ScanProgress::default();
         let goal = self.memory_bytes().saturating_sub(bytes);
-        while progress.slots < slots && self.memory_bytes() > goal {
-            let Some(slot) = self.table.step(&mut self.evict_next) else {
-                progress.finished = true;
-                break;
-            };
-            progress.slots += 1;
-            let found = self
-                .table
-                .in_slot(slot)
-                .filter(|document| self.may_evict(document));
-            let Some(document) = found.cloned() else {
-                continue;
-            };
-            let heat = document.heat();
-            if heat == 0 {
-                progress.changed += usize::from(self.evict_document(&document, now));
-                garbage.push(document);
-            } else {
-                document.set_heat(heat - 1);
+        let progress = self.pass(Pass::Evict, slots, |this, slot| {
+            let mut evicted = false;
+            let found = this.table.in_slot(slot);
+            let found = found.filter(|document| this.may_evict(document));
+            if let Some(document) = found.cloned() {
+                match document.heat() {
+                    0 => {
+                        evicted = this.evict_document(&document, now);
+                        garbage.push(document);
+                    }
+                    heat => document.set_heat(heat - 1),
+                }
             }
-        }
-        self.foresee_slots(slots);
+            Visited::new(evicted, this.memory_bytes() > goal)
+        });
+        self.prefetch_slots(slots);
         progress
     }
 
     /// Asks for the documents that the clock's next step looks at: it would wait for each of them
     /// under the lock.
-    fn foresee_slots(&self, slots: usize) {
-        let mut next = self.evict_next;
+    fn prefetch_slots(&self, slots: usize) {
+        let mut next = self.next_slot[Pass::Evict as usize];
         for _ in 0..slots {
             let Some(slot) = self.table.step(&mut next) else {
                 break;
             };
             if let Some(document) = self.table.in_slot(slot) {
-                document.foresee_head();
+                document.prefetch_head();
             }
         }
     }
 
     /// Lets documents that have just become durable leave memory like [`VBucket::evict_cold`],
-    /// unless somebody read them since they were written; tells how many did. What it let go of
+    /// unless they were read since they were written; returns how many did. What it let go of
     /// is added to `garbage`.
     ///
     /// Cost: a look-up for each. For a bucket in which little but that can leave: the clock would
@@ -160,72 +156,53 @@ impl VBucket {
     /// cold are deleted, the others cool down, until `slots` were looked at, documents of
     /// `bytes` are gone, or the end of the table is reached. Does nothing unless active.
     pub fn delete_cold(&mut self, slots: usize, bytes: usize, now: Now) -> ScanProgress {
-        let mut progress = ScanProgress::default();
         if self.state != VbState::Active {
-            progress.finished = true;
-            return progress;
+            return ScanProgress::FINISHED;
         }
         let mut freed = 0;
-        while progress.slots < slots && freed < bytes {
-            let Some(slot) = self.table.step(&mut self.evict_next) else {
-                progress.finished = true;
-                break;
-            };
-            progress.slots += 1;
-            let Some(place) = self.table.place_of_slot(slot) else {
-                continue;
-            };
-            let Some(document) = self.live(place, now).cloned() else {
-                continue;
-            };
-            if self.check_collection(document.key()).is_err() {
-                continue;
-            }
-            if document.heat() > 0 {
-                document.set_heat(document.heat() - 1);
-            } else if self.check_undecided(place, document.key()).is_ok()
-                && self.locks.cas_of(place.hash, document.key(), now).is_none()
-            {
-                let Some(draft) = tombstone_of(&document, Kind::Deletion, now) else {
-                    continue;
-                };
-                self.commit(place, draft, now);
-                self.counters.auto_deleted += 1;
-                freed += document.memory_bytes();
-                progress.changed += 1;
-            }
+        self.pass(Pass::Evict, slots, |this, slot| {
+            let deleted = this.cool_or_delete(slot, now);
+            freed += deleted.unwrap_or(0);
+            Visited::new(deleted.is_some(), freed < bytes)
+        })
+    }
+
+    /// Lets the document in a slot cool down, or deletes it if it is cold; returns the bytes of what was deleted.
+    fn cool_or_delete(&mut self, slot: Spot, now: Now) -> Option<usize> {
+        let place = self.table.place_of_slot(slot)?;
+        let document = self.live(place, now)?.clone();
+        self.check_collection(document.key()).ok()?;
+        if document.heat() > 0 {
+            document.set_heat(document.heat() - 1);
+            return None;
         }
-        progress
+        self.check_undecided(place, document.key()).ok()?;
+        if self.locks.cas_of(place.hash, document.key(), now).is_some() {
+            return None;
+        }
+        let draft = tombstone_of(&document, Kind::Deletion, now)?;
+        self.commit(place, draft, now);
+        Some(document.memory_bytes())
     }
 
     /// One step of the expiry pass, from where the last one stopped: documents whose time has
     /// come become tombstones, until `slots` were looked at or the end of the table is reached.
     /// Does nothing unless active.
     pub fn expire_due(&mut self, slots: usize, now: Now) -> ScanProgress {
-        let mut progress = ScanProgress::default();
         if self.state != VbState::Active {
-            progress.finished = true;
-            return progress;
+            return ScanProgress::FINISHED;
         }
-        while progress.slots < slots {
-            let Some(slot) = self.table.step(&mut self.expire_next) else {
-                progress.finished = true;
-                break;
-            };
-            progress.slots += 1;
-            let due = self
-                .table
-                .in_slot(slot)
-                .is_some_and(|found| found.is_expired(now.unix_s()));
-            if due && let Some(place) = self.table.place_of_slot(slot) {
-                progress.changed += usize::from(self.expire(place, now));
-            }
-        }
-        progress
+        self.pass(Pass::Expire, slots, |this, slot| {
+            let found = this.table.in_slot(slot);
+            let due = found.is_some_and(|found| found.is_expired(now.unix_s()));
+            let place = due.then(|| this.table.place_of_slot(slot)).flatten();
+            let expired = place.is_some_and(|place| this.expire(place, now));
+            Visited::new(expired, true)
+        })
     }
 
-    /// Makes a tombstone of a document whose time is over, for whoever found its row in the
-    /// store; says whether it did. Of a vBucket that is not active nothing expires.
+    /// Makes a tombstone of a document whose time is over, after its row was found in the
+    /// store; returns whether it did. Of a vBucket that is not active nothing expires.
     pub fn expire_key(&mut self, key: &[u8], now: Now) -> Outcome<bool> {
         if self.state != VbState::Active {
             return Outcome::Done(false);
@@ -261,12 +238,12 @@ impl VBucket {
 
     /// What is to be booked when this vBucket goes.
     pub fn memory_to_give_back(&self) -> MemoryDelta {
-        MemoryDelta::between(self.reported, (0, 0))
+        MemoryDelta::default().since(self.reported)
     }
 
     /// Change of [`VBucket::memory_bytes`] since the last call. O(1).
     pub fn take_memory_delta(&mut self) -> MemoryDelta {
-        let now = (self.memory_bytes(), self.checkpoints.memory_bytes());
-        MemoryDelta::between(std::mem::replace(&mut self.reported, now), now)
+        let now = MemoryDelta::to(self.memory_bytes(), self.checkpoints.memory_bytes());
+        now.since(std::mem::replace(&mut self.reported, now))
     }
 }

@@ -2,7 +2,8 @@
 
 use model::{Cas, CollectionId, Document, FailoverEntry, Now, VbState, VbUuid, split_key};
 
-use super::{HEAT_READ, HEAT_WRITTEN, VBucket};
+use super::VBucket;
+use super::partition::{HEAT_READ, HEAT_WRITTEN};
 use crate::error::OpError;
 use crate::table::Place;
 use crate::types::{FetchKey, Got, GotMeta, ObserveSeqno, ObserveState, Observed, Outcome};
@@ -18,32 +19,33 @@ impl VBucket {
     /// # Errors
     /// `KeyNotFound`; `NotMyVbucket` and `WouldBlockPending` unless active.
     pub fn get(&mut self, key: &[u8], now: Now) -> Result<Outcome<Got>, OpError> {
-        self.check_active()?;
-        self.check_collection(key)?;
-        let place = match self.seek(key) {
-            Ok(place) => place,
-            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
-        };
+        self.check_key(key)?;
+        let place = seek!(self, key);
         self.check_readable(place, key)?;
         let document = self.live_or_expire(place, now)?;
         Ok(self.read(place, document, now))
     }
 
-    /// Reads a document of a replica vBucket.
+    /// Reads a document of a replica vBucket, where nothing expires; a tombstone too if it is asked for.
     ///
     /// # Errors
     /// `KeyNotFound`; `NotMyVbucket` unless this is a replica.
-    pub fn get_replica(&mut self, key: &[u8], now: Now) -> Result<Outcome<Got>, OpError> {
+    pub fn get_replica(
+        &mut self,
+        key: &[u8],
+        tombstone: bool,
+        now: Now,
+    ) -> Result<Outcome<Got>, OpError> {
         if self.state != VbState::Replica {
             return Err(OpError::NotMyVbucket);
         }
         self.check_collection(key)?;
-        let place = match self.seek(key) {
-            Ok(place) => place,
-            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
-        };
-        let document = self.live(place, now).cloned().ok_or(OpError::KeyNotFound)?;
-        Ok(self.read(place, document, now))
+        let place = seek!(self, key);
+        let there = self.table.at(place).filter(|there| {
+            !there.is_expired(now.unix_s()) && (tombstone || !there.kind().is_tombstone())
+        });
+        let there = there.cloned().ok_or(OpError::KeyNotFound)?;
+        Ok(self.read(place, there, now))
     }
 
     #[inline]
@@ -91,12 +93,8 @@ impl VBucket {
     /// # Errors
     /// `KeyNotFound` if not even a tombstone is known; `NotMyVbucket`, `WouldBlockPending`.
     pub fn get_meta(&mut self, key: &[u8], now: Now) -> Result<Outcome<GotMeta>, OpError> {
-        self.check_active()?;
-        self.check_collection(key)?;
-        let place = match self.seek(key) {
-            Ok(place) => place,
-            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
-        };
+        self.check_key(key)?;
+        let place = seek!(self, key);
         self.check_readable(place, key)?;
         let document = self.table.at(place).ok_or(OpError::KeyNotFound)?;
         let meta = document.meta();
@@ -116,10 +114,7 @@ impl VBucket {
             self.check_active()?;
         }
         self.check_collection(key)?;
-        let place = match self.seek(key) {
-            Ok(place) => place,
-            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
-        };
+        let place = seek!(self, key);
         let not_found = Observed {
             state: ObserveState::NotFound,
             cas: Cas(0),
@@ -211,29 +206,23 @@ impl VBucket {
     /// document had left it.
     pub fn restore(&mut self, fetched: Document) -> bool {
         if !self.collections.has(fetched.key()) {
-            // It is on its way out; but nobody has to look at its row any more.
+            // It is being erased, and its row need not be looked at any more.
             let tombstone = fetched.kind().is_tombstone();
             return self.forget_dead_row(fetched.key(), fetched.seqno(), tombstone);
         }
         let place = self.table.place(fetched.key());
-        if self.table.at(place).is_none() && self.table.forget_evicted(place, fetched.seqno()) {
-            fetched.set_heat(HEAT_WRITTEN);
-            let (key, bytes) = (fetched.key(), fetched.memory_bytes());
-            self.collections.resized(key, 0, bytes);
-            self.table.put(place, fetched);
-            return true;
-        }
-        let wanted = self.table.at(place).is_some_and(|there| {
-            !there.is_resident() && there.seqno() == fetched.seqno() && fetched.is_resident()
-        });
-        if wanted {
-            fetched.set_heat(HEAT_WRITTEN);
-            let before = self.table.at(place).map_or(0, Document::memory_bytes);
-            let (key, bytes) = (fetched.key(), fetched.memory_bytes());
-            self.collections.resized(key, before, bytes);
-            self.table.put(place, fetched);
-        }
-        wanted
+        let before = match self.table.at(place).cloned() {
+            Some(there) if there.is_resident() || there.seqno() != fetched.seqno() => return false,
+            Some(_) if !fetched.is_resident() => return false,
+            Some(there) => there.memory_bytes(),
+            None if self.table.forget_evicted(place, fetched.seqno()) => 0,
+            None => return false,
+        };
+        fetched.set_heat(HEAT_WRITTEN);
+        let (key, bytes) = (fetched.key(), fetched.memory_bytes());
+        self.collections.resized(key, before, bytes);
+        self.table.put(place, fetched);
+        true
     }
 
     /// Whether the table still waits for exactly this row. When the store has no such row, this

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use model::{Document, Seqno, SnapshotRange, VbRecord, VbState};
+use model::{Document, SnapshotRange, VbRecord, VbState};
 
+use super::VBucket;
 use super::change::Change;
-use super::{HEAT_WRITTEN, VBucket};
+use super::partition::HEAT_WRITTEN;
 use crate::checkpoint::{CheckpointKind, ReplicaError, SnapshotMarker};
 use crate::collections::SystemEvent;
 
@@ -49,7 +50,7 @@ impl VBucket {
     }
 
     /// Takes a change as the active vBucket made it: its seqno, CAS and rev stay. It needs no
-    /// room in the quota, since what was acknowledged there must not be lost here.
+    /// reservation of the quota, since what was acknowledged there must not be lost here.
     ///
     /// # Errors
     /// `NotReplica`; `OutOfRange` unless its seqno is above all and was announced; `Duplicate`
@@ -87,28 +88,21 @@ impl VBucket {
 
     /// A change was taken: maybe it was the last one of its snapshot.
     pub(super) fn applied(&mut self) -> Applied {
-        let snapshot_ended = self.checkpoints.is_complete();
+        let snapshot_ended = self.checkpoints.open().is_complete();
         if snapshot_ended {
             self.snapshot_arrived();
         }
         Applied {
             snapshot_ended,
-            kind: self.checkpoints.open_kind(),
+            kind: self.checkpoints.open().kind,
         }
     }
 
-    /// Where it stands in what was announced, for whoever asks another node for more: from the
+    /// How much of what was announced is here, to ask another node for more: from the
     /// newest consistent point to the end of the snapshot that has begun after it. Both are the
     /// newest change when no snapshot is under way.
     pub fn snapshot_progress(&self) -> SnapshotRange {
         self.checkpoints.progress()
-    }
-
-    /// Whether the first rows of another node's store are still coming in: until then there is
-    /// no consistent point that could be streamed from here.
-    pub fn receives_initial_disk(&self) -> bool {
-        self.checkpoints.open_kind() == CheckpointKind::InitialDisk
-            && !self.checkpoints.is_complete()
     }
 
     /// Goes back to what the store rolled back to: without documents, cursors and unflushed
@@ -132,10 +126,5 @@ impl VBucket {
         fresh.touch_record();
         fresh.outbox.changed = true;
         Box::new(std::mem::replace(self, fresh))
-    }
-
-    /// The newest point at which the state here is one that the active vBucket had.
-    pub fn consistent_seqno(&self) -> Seqno {
-        self.checkpoints.last_complete()
     }
 }

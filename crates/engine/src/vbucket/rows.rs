@@ -13,15 +13,25 @@ pub struct FoundRow {
     pub key: Box<[u8]>,
 }
 
+/// What a walk looks for.
+#[derive(Clone, Debug)]
+pub struct WalkRequest {
+    /// Rows of these collections.
+    pub collections: Vec<CollectionId>,
+    /// Rows after this seqno.
+    pub after: Seqno,
+    /// Whether their keys are wanted, to order them.
+    pub keys: bool,
+    /// The walk gives up where the collections have more than one of so many documents; zero for any share.
+    pub sparse: u64,
+    /// The walk gives up when what it found takes this much.
+    pub bytes_max: usize,
+}
+
 /// A walk over the table that finds the rows of some collections: see [`VBucket::walk_rows`].
 #[derive(Clone, Debug)]
 pub struct RowWalk {
-    collections: Vec<CollectionId>,
-    after: Seqno,
-    keys: bool,
-    /// Give up unless the collections have at most one document of so many; zero for any.
-    sparse: u64,
-    bytes_max: usize,
+    request: WalkRequest,
     next_part: usize,
     begun: Option<Seqno>,
     rows: Vec<FoundRow>,
@@ -47,22 +57,10 @@ pub enum Walked {
 }
 
 impl RowWalk {
-    /// A walk for the rows of `collections` after `after`; with their keys, if they are to be
-    /// ordered by them. It gives up where the collections have more than one of `sparse`
-    /// documents (zero: any share), or when what it found takes `bytes_max`.
-    #[must_use]
-    pub fn new(
-        collections: Vec<CollectionId>,
-        after: Seqno,
-        keys: bool,
-        (sparse, bytes_max): (u64, usize),
-    ) -> Self {
+    /// A walk that has not begun.
+    pub fn new(request: WalkRequest) -> Self {
         Self {
-            collections,
-            after,
-            keys,
-            sparse,
-            bytes_max,
+            request,
             next_part: 0,
             begun: None,
             rows: Vec::new(),
@@ -71,10 +69,10 @@ impl RowWalk {
     }
 
     fn found(&mut self, seqno: Seqno, key: &[u8]) {
-        if seqno <= self.after {
+        if seqno <= self.request.after {
             return;
         }
-        let key: Box<[u8]> = if self.keys {
+        let key: Box<[u8]> = if self.request.keys {
             key.into()
         } else {
             Box::default()
@@ -84,7 +82,6 @@ impl RowWalk {
     }
 
     /// What was found, in no order; a row may be there twice.
-    #[must_use]
     pub fn into_rows(self) -> Vec<FoundRow> {
         self.rows
     }
@@ -96,7 +93,6 @@ impl VBucket {
     /// of the table, or move to one that comes later.
     ///
     /// Cost: O(slots of a part); the first step O(collections).
-    #[must_use]
     pub fn walk_rows(&self, walk: &mut RowWalk) -> Walked {
         if self.table.has_evicted() {
             return Walked::Unknown;
@@ -112,14 +108,14 @@ impl VBucket {
             };
         };
         for document in part {
-            let wanted =
-                split_key(document.key()).is_some_and(|(id, _)| walk.collections.contains(&id));
+            let wanted = split_key(document.key())
+                .is_some_and(|(id, _)| walk.request.collections.contains(&id));
             if wanted && document.seqno() <= begun {
                 walk.found(document.seqno(), document.key());
             }
         }
         walk.next_part += 1;
-        if walk.bytes > walk.bytes_max {
+        if walk.bytes > walk.request.bytes_max {
             return Walked::Unknown;
         }
         Walked::More
@@ -128,7 +124,7 @@ impl VBucket {
     /// Finds what became of the collections themselves; `false` when all rows are to be read.
     fn begin_walk(&self, walk: &mut RowWalk) -> bool {
         let mut items = 0;
-        for id in walk.collections.clone() {
+        for id in walk.request.collections.clone() {
             let Some(rows) = self.collections.rows_of(id) else {
                 return false;
             };
@@ -137,6 +133,7 @@ impl VBucket {
             }
             items += self.items_of(id);
         }
-        walk.sparse == 0 || items.saturating_mul(walk.sparse) <= self.table.counts().items
+        let sparse = walk.request.sparse;
+        sparse == 0 || items.saturating_mul(sparse) <= self.table.counts().items
     }
 }

@@ -97,9 +97,9 @@ impl VBucket {
 
     /// The active vBucket that this one follows hands itself over: `Pending` first, then `Active`.
     /// Its history goes on here, so no new one begins. False, and nothing is changed, when this one
-    /// follows nobody, or has only a part of a snapshot.
+    /// follows no other vBucket, or has only a part of a snapshot.
     pub fn take_over(&mut self, state: VbState) -> bool {
-        if self.check_follows().is_err() || !self.checkpoints.is_complete() {
+        if self.check_follows().is_err() || !self.checkpoints.open().is_complete() {
             return false;
         }
         self.state = state;
@@ -112,7 +112,7 @@ impl VBucket {
         true
     }
 
-    /// Takes over the histories of the active vBucket that this one follows; says whether it
+    /// Takes over the histories of the active vBucket that this one follows; returns whether it
     /// follows one.
     pub fn adopt_failover_log(&mut self, log: FailoverLog) -> bool {
         if !matches!(self.state, VbState::Replica | VbState::Pending) {

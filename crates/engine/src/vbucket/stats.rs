@@ -1,22 +1,26 @@
 //! Figures. All are kept with every change, none is computed by looking at documents.
 
+use std::ops::AddAssign;
+
 use super::VBucket;
 use crate::checkpoint::CheckpointStats;
 
-/// What happened since the vBucket was made or loaded.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counters {
-    pub(super) ops_get: u64,
-    pub(super) ops_create: u64,
-    pub(super) ops_update: u64,
-    pub(super) ops_delete: u64,
-    pub(super) expired: u64,
-    pub(super) evicted: u64,
-    pub(super) auto_deleted: u64,
-    pub(super) fetches: u64,
+/// Defines figures that can be added up.
+macro_rules! summed {
+    ($(#[$of:meta])* pub struct $name:ident { $($(#[$is:meta])* pub $field:ident: $type:ty,)* }) => {
+        $(#[$of])*
+        pub struct $name { $($(#[$is])* pub $field: $type,)* }
+
+        impl AddAssign for $name {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$field += other.$field;)*
+            }
+        }
+    };
 }
 
-/// Figures of a vBucket.
+summed! {
+/// Figures of a vBucket, beside those of its checkpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VbStats {
     /// Live documents.
@@ -29,16 +33,8 @@ pub struct VbStats {
     pub memory_bytes: usize,
     /// Bytes of the documents that the table holds, as allocated.
     pub document_bytes: usize,
-    /// Bytes of documents that only checkpoints still hold.
-    pub checkpoint_document_bytes: usize,
-    /// Bytes of the checkpoints' slots and segments.
-    pub slot_bytes: usize,
     /// Bytes of the table's own array.
     pub table_bytes: usize,
-    /// Changes that are not durable yet.
-    pub dirty_items: u64,
-    /// Bytes of their documents.
-    pub dirty_bytes: usize,
     /// Locked documents, including locks that ran out unnoticed.
     pub locks: u64,
     /// Reads served.
@@ -53,12 +49,10 @@ pub struct VbStats {
     pub expired: u64,
     /// Values, or whole documents, dropped from memory.
     pub evicted: u64,
-    /// Documents deleted to make room.
-    pub auto_deleted: u64,
     /// Operations that had to wait for the store.
     pub fetches: u64,
-    /// Changes that a later one of the same key replaced before it was taken.
-    pub deduplicated: u64,
+    /// Versions from elsewhere that were refused, since what was here is newer.
+    pub conflicts_lost: u64,
     /// Durable writes that wait to be decided.
     pub prepares: u64,
     /// Durable writes that were prepared.
@@ -67,6 +61,7 @@ pub struct VbStats {
     pub sync_committed: u64,
     /// Those that were given up.
     pub sync_aborted: u64,
+}
 }
 
 /// Figures of the hash table.
@@ -90,7 +85,6 @@ impl VBucket {
     /// Figures. O(1).
     pub fn stats(&self) -> VbStats {
         let table = self.table.counts();
-        let checkpoints = self.checkpoints.stats();
         let counters = self.counters;
         VbStats {
             items: self.items(),
@@ -98,11 +92,7 @@ impl VBucket {
             non_resident: table.non_resident,
             memory_bytes: self.memory_bytes(),
             document_bytes: table.document_bytes,
-            checkpoint_document_bytes: checkpoints.stale_bytes,
-            slot_bytes: checkpoints.slot_bytes,
             table_bytes: self.table.array_bytes(),
-            dirty_items: checkpoints.dirty_items,
-            dirty_bytes: checkpoints.dirty_bytes,
             locks: self.locks.len() as u64,
             ops_get: counters.ops_get,
             ops_create: counters.ops_create,
@@ -110,9 +100,8 @@ impl VBucket {
             ops_delete: counters.ops_delete,
             expired: counters.expired,
             evicted: counters.evicted,
-            auto_deleted: counters.auto_deleted,
             fetches: counters.fetches,
-            deduplicated: checkpoints.deduplicated,
+            conflicts_lost: counters.conflicts_lost,
             prepares: self.durability.len() as u64,
             sync_accepted: self.durability.counts.accepted,
             sync_committed: self.durability.counts.committed,

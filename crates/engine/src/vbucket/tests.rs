@@ -1,9 +1,15 @@
-use model::{Datatype, Draft, Meta, VbUuid};
+use std::sync::Arc;
+
+use model::{
+    Cas, Datatype, Document, Draft, FailoverEntry, Meta, Now, Seqno, SnapshotRange, VbId, VbRecord,
+    VbState, VbUuid,
+};
 
 use super::*;
 use crate::checkpoint::FlushBudget;
+use crate::error::OpError;
 use crate::mutated::Mutated;
-use crate::types::{ObserveState, StoreMode, Write};
+use crate::types::{ObserveState, Outbox, Outcome, StoreMode, Write};
 
 const NOW: Now = Now {
     unix_ns: 1_700_000_000_000_000_000,
@@ -43,7 +49,7 @@ fn set(vbucket: &mut VBucket, key: &str, value: &[u8]) -> Mutated {
 
 fn flush(vbucket: &mut VBucket) -> VbRecord {
     let batch = vbucket
-        .begin_flush(FlushBudget::ALL)
+        .begin_flush(FlushBudget::ALL, &mut crate::SpareBuffers::default())
         .expect("something to flush");
     let record = batch.record.clone();
     let garbage = vbucket.finish_flush(batch.done(true));
@@ -66,7 +72,11 @@ fn a_new_vbucket_waits_to_be_flushed() {
     assert_eq!(record.high_seqno, Seqno(0));
     assert_eq!(record.failover_log.newest(), history(11, 0));
     assert!(!vbucket.is_dirty());
-    assert!(vbucket.begin_flush(FlushBudget::ALL).is_none());
+    assert!(
+        vbucket
+            .begin_flush(FlushBudget::ALL, &mut crate::SpareBuffers::default())
+            .is_none()
+    );
 }
 
 #[test]
@@ -96,9 +106,15 @@ fn the_outbox_tells_what_is_to_be_done() {
 fn only_one_flush_is_under_way() {
     let mut vbucket = active();
     set(&mut vbucket, "a", b"1");
-    let batch = vbucket.begin_flush(FlushBudget::ALL).unwrap();
+    let batch = vbucket
+        .begin_flush(FlushBudget::ALL, &mut crate::SpareBuffers::default())
+        .unwrap();
     set(&mut vbucket, "b", b"1");
-    assert!(vbucket.begin_flush(FlushBudget::ALL).is_none());
+    assert!(
+        vbucket
+            .begin_flush(FlushBudget::ALL, &mut crate::SpareBuffers::default())
+            .is_none()
+    );
     let _garbage = vbucket.finish_flush(batch.done(true));
     assert!(vbucket.is_dirty());
     assert_eq!(flush(&mut vbucket).high_seqno, Seqno(2));
@@ -108,10 +124,14 @@ fn only_one_flush_is_under_way() {
 fn the_answer_to_another_vbuckets_batch_is_ignored() {
     let mut before = active();
     set(&mut before, "a", b"1");
-    let stale = before.begin_flush(FlushBudget::ALL).unwrap();
+    let stale = before
+        .begin_flush(FlushBudget::ALL, &mut crate::SpareBuffers::default())
+        .unwrap();
     let mut after = VBucket::new(VbId(7), VbState::Active, history(12, 0), Arc::default());
     set(&mut after, "a", b"2");
-    let batch = after.begin_flush(FlushBudget::ALL).unwrap();
+    let batch = after
+        .begin_flush(FlushBudget::ALL, &mut crate::SpareBuffers::default())
+        .unwrap();
     assert!(after.finish_flush(stale.done(true)).is_empty());
     assert_eq!(after.persisted_seqno(), Seqno(0));
     assert!(!after.finish_flush(batch.done(true)).is_empty());
@@ -132,7 +152,9 @@ fn memory_is_given_back_to_the_last_byte() {
             );
         }
         sum += vbucket.take_memory_delta().bytes;
-        let batch = vbucket.begin_flush(FlushBudget::ALL).unwrap();
+        let batch = vbucket
+            .begin_flush(FlushBudget::ALL, &mut crate::SpareBuffers::default())
+            .unwrap();
         for index in 0..50 {
             set(
                 &mut vbucket,
@@ -140,17 +162,22 @@ fn memory_is_given_back_to_the_last_byte() {
                 b"while the flush is under way",
             );
         }
-        assert!(vbucket.stats().checkpoint_document_bytes > 0);
+        assert!(vbucket.checkpoint_stats().stale_bytes > 0);
         let _garbage = vbucket.finish_flush(batch.done(round != 1));
     }
     flush(&mut vbucket);
     sum += vbucket.take_memory_delta().bytes;
     let stats = vbucket.stats();
     assert_eq!(sum, i64::try_from(stats.memory_bytes).unwrap());
-    assert_eq!((stats.checkpoint_document_bytes, stats.slot_bytes), (0, 0));
+    let checkpoints = vbucket.checkpoint_stats();
+    assert_eq!((checkpoints.stale_bytes, checkpoints.slot_bytes), (0, 0));
     assert_eq!(stats.memory_bytes, stats.document_bytes + stats.table_bytes);
     assert_eq!(
-        (stats.items, stats.dirty_items, stats.dirty_bytes),
+        (
+            stats.items,
+            checkpoints.dirty_items,
+            checkpoints.dirty_bytes
+        ),
         (100, 0, 0)
     );
 }
@@ -164,10 +191,13 @@ fn a_promise_waits_for_the_end_of_the_checkpoint() {
     }
     set(&mut vbucket, "key3", b"2");
     let batch = vbucket
-        .begin_flush(FlushBudget {
-            items: 15,
-            bytes: usize::MAX,
-        })
+        .begin_flush(
+            FlushBudget {
+                items: 15,
+                bytes: usize::MAX,
+            },
+            &mut crate::SpareBuffers::default(),
+        )
         .unwrap();
     assert_eq!(batch.record.high_seqno, Seqno(16));
     let range = SnapshotRange {
@@ -281,7 +311,7 @@ fn a_purged_tombstone_is_forgotten_unless_the_key_came_back() {
     for key in ["a", "b"] {
         set(&mut vbucket, key, b"1");
         assert!(matches!(
-            vbucket.delete(format!("\0{key}").as_bytes(), Cas::ANY, NOW),
+            vbucket.delete(format!("\0{key}").as_bytes(), Cas::ANY, None, NOW),
             Ok(Outcome::Done(_))
         ));
     }
@@ -378,10 +408,10 @@ fn attributes_are_fetched_before_the_document_changes() {
     let expected = ([section, b"new"].concat(), Datatype::XATTR);
     assert_eq!(value_left(&mut vbucket, NOW), expected);
     let (mut vbucket, stored) = evicted_with_attributes(0);
-    let asked = vbucket.delete(b"\0k", Cas::ANY, NOW);
+    let asked = vbucket.delete(b"\0k", Cas::ANY, None, NOW);
     assert!(matches!(asked, Ok(Outcome::NeedsFetch(_))), "{asked:?}");
     assert!(vbucket.restore(stored.clone()));
-    assert!(vbucket.delete(b"\0k", Cas::ANY, NOW).is_ok());
+    assert!(vbucket.delete(b"\0k", Cas::ANY, None, NOW).is_ok());
     let system = model::system_section(stored.value(), Datatype::XATTR);
     let expected = (system, Datatype::XATTR);
     assert_eq!(value_left(&mut vbucket, NOW), expected);

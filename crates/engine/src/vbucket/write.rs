@@ -119,34 +119,23 @@ impl VBucket {
         }
     }
 
-    /// Deletes a document; a tombstone remains, with the attributes of the system.
+    /// Deletes a document, durably if that is asked for; a tombstone remains, with the attributes of
+    /// the system.
     ///
     /// # Errors
     /// `KeyNotFound`; `Locked` without the lock's CAS; `KeyExists` for another CAS;
-    /// `NotMyVbucket`, `WouldBlockPending`.
-    pub fn delete(&mut self, key: &[u8], cas: Cas, now: Now) -> Result<Outcome<Mutated>, OpError> {
-        self.delete_durably(key, cas, None, now)
-    }
-
-    /// Deletes a document, durably if that is asked for.
-    ///
-    /// # Errors
-    /// As [`VBucket::delete`]; `SyncWriteInProgress`, `SyncWriteReCommitInProgress`;
-    /// `DurabilityImpossible`, `DurabilityInvalidLevel`.
-    pub fn delete_durably(
+    /// `SyncWriteInProgress`, `SyncWriteReCommitInProgress`; `DurabilityImpossible`,
+    /// `DurabilityInvalidLevel`; `NotMyVbucket`, `WouldBlockPending`.
+    pub fn delete(
         &mut self,
         key: &[u8],
         cas: Cas,
         durability: Option<Requirement>,
         now: Now,
     ) -> Result<Outcome<Mutated>, OpError> {
-        self.check_active()?;
-        self.check_collection(key)?;
+        self.check_key(key)?;
         let durable = self.requirement(durability, now)?;
-        let place = match self.seek(key) {
-            Ok(place) => place,
-            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
-        };
+        let place = seek!(self, key);
         self.check_undecided(place, key)?;
         if self.live(place, now).is_none() {
             return Err(OpError::KeyNotFound);
@@ -165,7 +154,7 @@ impl VBucket {
 
     /// Turns the document at `place`, whose time has come, into a tombstone; not while a durable
     /// write of the key waits to be decided, nor after its collection was dropped, nor while
-    /// attributes that stay are not in memory. Tells whether it did.
+    /// attributes that stay are not in memory. Returns whether it did.
     pub(super) fn expire(&mut self, place: Place, now: Now) -> bool {
         let Some(document) = self.table.at(place) else {
             return false;
@@ -189,12 +178,8 @@ impl VBucket {
     /// # Errors
     /// `KeyNotFound`; `Locked`; `NotMyVbucket`, `WouldBlockPending`.
     pub fn touch(&mut self, key: &[u8], expiry: u32, now: Now) -> Result<Outcome<Got>, OpError> {
-        self.check_active()?;
-        self.check_collection(key)?;
-        let place = match self.seek(key) {
-            Ok(place) => place,
-            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
-        };
+        self.check_key(key)?;
+        let place = seek!(self, key);
         self.check_undecided(place, key)?;
         let document = self.live_or_expire(place, now)?;
         self.check_writer(place, Cas::ANY, now)?;

@@ -10,10 +10,10 @@ use engine::{
     Decision, FlushBatch, FlushBudget, OpError, Outcome, Requirement, StoreMode, VBucket, VbConfig,
     Write,
 };
-use model::{Cas, Draft, DurabilityLevel, FailoverEntry, Meta, Now, Seqno, VbId, VbState, VbUuid};
+use model::{Cas, Draft, DurabilityLevel, Meta, Now, Seqno, VbState, VbUuid};
 use proptest::prelude::*;
 
-use crate::store::ModelStore;
+use crate::store::{ModelStore, new_vbucket};
 
 const KEYS: u8 = 4;
 const SECOND: u64 = 1_000_000_000;
@@ -133,17 +133,14 @@ fn json(topology: usize) -> String {
 
 impl World {
     fn new(checkpoint_bytes_max: usize) -> Self {
-        let config = Arc::new(VbConfig {
+        let config = VbConfig {
             checkpoint_bytes_max,
             hash_seed: 7,
             ..Default::default()
-        });
-        let first = FailoverEntry {
-            uuid: VbUuid(1),
-            seqno: Seqno(0),
         };
+        let (vbucket, config) = new_vbucket(VbState::Active, config);
         Self {
-            vbucket: VBucket::new(VbId(0), VbState::Active, first, Arc::clone(&config)),
+            vbucket,
             store: ModelStore::default(),
             batch: None,
             config,
@@ -227,7 +224,7 @@ impl World {
         let outcome = match &value {
             None => {
                 let vbucket = &mut self.vbucket;
-                vbucket.delete_durably(&name, Cas::ANY, durability, self.now)
+                vbucket.delete(&name, Cas::ANY, durability, self.now)
             }
             Some(value) => {
                 let mut write = Write {
@@ -294,11 +291,8 @@ impl World {
         let Some(batch) = self.batch.take() else {
             return;
         };
-        if written {
-            self.store.commit(&batch);
-        }
         let high = batch.record.high_seqno;
-        drop(self.vbucket.finish_flush(batch.done(ok)));
+        self.store.end_flush(&mut self.vbucket, batch, ok, written);
         if ok {
             self.flushed = self.flushed.max(high);
         }
@@ -316,7 +310,7 @@ impl World {
         self.uuids += 1;
         self.vbucket
             .set_state(VbState::Replica, None, VbUuid(self.uuids));
-        // Whoever waits is told that nobody knows; the prepares stay.
+        // Clients that wait are told that it is not known; the prepares stay.
         let told = self.vbucket.take_outbox().decided;
         let told: Vec<Seqno> = told.iter().map(|one| one.prepare).collect();
         assert_eq!(told, self.waiting.keys().copied().collect::<Vec<_>>());
@@ -407,7 +401,9 @@ impl World {
             }
             Op::Demote => self.demote(),
             Op::FlushBegin => {
-                let batch = self.vbucket.begin_flush(FlushBudget::ALL);
+                let batch = self
+                    .vbucket
+                    .begin_flush(FlushBudget::ALL, &mut engine::SpareBuffers::default());
                 self.batch = batch.or(self.batch.take());
             }
             Op::FlushEnd { ok, written } => self.flush_end(ok, written),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::{Codec, FlushBatch, FlushItem, VBucket, VbConfig};
-use model::{Datatype, Document, Kind, Seqno, VbId, VbRecord, VbUuid};
+use model::{Datatype, Document, FailoverEntry, Kind, Seqno, VbId, VbRecord, VbState, VbUuid};
 
 /// Rows by seqno, those of the history, and the record of the last commit.
 #[derive(Default)]
@@ -76,6 +76,38 @@ impl ModelStore {
             .find(|row| row.key() == key && !row.kind().is_prepared())
     }
 
+    /// Ends a flush; the commit may have been `written` although it answered an error.
+    pub(crate) fn end_flush(
+        &mut self,
+        vbucket: &mut VBucket,
+        batch: FlushBatch,
+        ok: bool,
+        written: bool,
+    ) {
+        if written {
+            self.commit(&batch);
+        }
+        drop(vbucket.finish_flush(batch.done(ok)));
+    }
+
+    /// A vBucket begun again with what is here, and up to where others may go on. It takes the history where it stopped
+    /// uncleanly or within a snapshot.
+    pub(crate) fn restart(
+        &self,
+        config: &Arc<VbConfig>,
+        unclean: bool,
+        history: VbUuid,
+    ) -> (VBucket, Seqno) {
+        let record = self.record.as_ref().expect("a record");
+        let partial = record.snapshot.end > record.high_seqno;
+        let history = (unclean || partial).then_some(history);
+        let restarted = self.warm_up(Arc::clone(config), history);
+        let (vbucket, stale) = restarted.expect("a record");
+        assert_eq!(stale, 0);
+        let high = vbucket.high_seqno();
+        (vbucket, if partial { record.snapshot.start } else { high })
+    }
+
     /// A vBucket as it is after a restart; also the number of rows found stale.
     pub(crate) fn warm_up(
         &self,
@@ -92,6 +124,19 @@ impl ModelStore {
         vbucket.finish_warmup(new_history);
         Some((vbucket, stale))
     }
+}
+
+/// A vBucket without documents, and its settings.
+pub(crate) fn new_vbucket(state: VbState, config: VbConfig) -> (VBucket, Arc<VbConfig>) {
+    let first = FailoverEntry {
+        uuid: VbUuid(1),
+        seqno: Seqno(0),
+    };
+    let config = Arc::new(config);
+    (
+        VBucket::new(VbId(0), state, first, Arc::clone(&config)),
+        config,
+    )
 }
 
 /// The document as it comes back from the disk: equal, but another allocation, and of a commit

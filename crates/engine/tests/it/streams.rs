@@ -76,7 +76,7 @@ impl Stream {
             }
             CursorRead::Changes(batch) => {
                 assert!(self.last < batch.last && batch.last <= batch.snapshot.end);
-                assert_eq!(batch.more, vbucket.cursor_behind(self.cursor?) > 0);
+                assert_eq!(batch.more, changes_behind(vbucket, self.cursor?) > 0);
                 let mut place = engine::BatchPlace::default();
                 let mut documents = Vec::new();
                 while let Some(document) = batch.next(&mut place) {
@@ -135,4 +135,11 @@ impl Sent {
         parts.extend(self.documents.iter().map(named));
         parts.join("; ")
     }
+}
+
+/// Changes that the cursor has still to get, at most; zero when there is no such cursor.
+pub(crate) fn changes_behind(vbucket: &VBucket, cursor: CursorId) -> u64 {
+    let mut cursors = vbucket.cursor_stats();
+    let found = cursors.find(|stats| stats.cursor == cursor);
+    found.map_or(0, |stats| stats.behind)
 }

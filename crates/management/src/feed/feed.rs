@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use bucket::{Clock, Wake};
+use bucket::{Clock, Purpose, Reservation, Wake};
+use changes::{Collections, Position, Streams, VbPosition};
 use model::{Now, Seqno, VbId};
 use registry::collections::to_json;
 use registry::dcp::SharedProducer;
 use registry::{Env, SILENCE_MAX, ServedBucket};
 use session::Refusal;
-use session::dcp::{GuardedProducer, LargeValue, OpenedStream, Opening, Produced, Producer};
+use session::dcp::{AskedStream, GuardedProducer, OpenedStream, Opening, Produced, Producer};
 use tokio::sync::Notify;
 use wire::dcp::{DcpControl, OpenFlags, StreamRequest};
-use wire::{Decoded, Feature, FeatureSet, Limits, Opaque, Opcode, Status, decode};
+use wire::{Feature, FeatureSet, Opaque, Status};
 
-use crate::feed::piece::{LargeLoan, Piece};
-use changes::Shown;
-use changes::{Change, Collections, Position, StreamMessage, Streams, VbPosition, take};
-
-/// Buffers that a large document made larger than this are given back.
-const KEEP_BYTES: usize = 256 << 10;
+use super::large::LargeValue;
+use super::piece::{LargeLoan, Piece};
+use super::reader::{FeedPart, FeedReader};
+use super::sink::{News, NewsSink};
 
 /// How long a stream waits that cannot be had for the moment.
 const AGAIN_NS: u64 = 500_000_000;
@@ -56,6 +56,14 @@ impl Wanted {
         self.vbuckets.is_empty() || ranges.any(|(first, last)| (*first..=*last).contains(&vb.0))
     }
 
+    /// The part of the bucket that is named.
+    fn part(&self) -> Option<FeedPart> {
+        let collection = self.collection.clone();
+        let default = collection.is_some().then(|| "_default".to_owned());
+        let scope = self.scope.clone().or(default)?;
+        Some(FeedPart { scope, collection })
+    }
+
     /// The filter of stream requests; `None` if there is no such scope or collection.
     fn filter(&self, collections: &Collections) -> Option<String> {
         match (self.scope.as_deref(), self.collection.as_deref()) {
@@ -63,17 +71,6 @@ impl Wanted {
             (scope, collection) => collections.filter(scope.unwrap_or("_default"), collection),
         }
     }
-}
-
-/// Something to tell.
-#[derive(Clone, Copy, Debug)]
-pub enum News<'a> {
-    /// A document changed.
-    Change(Change<'a>),
-    /// A document changed, whose large value comes apart ([`Feed::take_large`]) and is shown so.
-    Large(Change<'a>, Shown),
-    /// What was told of a vBucket after a seqno did not last.
-    Rollback(VbId, Seqno),
 }
 
 /// What a turn of a feed came to.
@@ -94,6 +91,8 @@ pub enum NoFeed {
     NoBucket,
     /// It has no such scope or collection.
     NoPart,
+    /// The user may not stream these changes.
+    Forbidden,
     /// It has no vBucket of such a number.
     NoVbucket,
     /// The position is of a bucket with another number of vBuckets.
@@ -111,7 +110,7 @@ impl Wake for Doorbell {
 /// The changes of one bucket for one reader, which pulls them at its own pace.
 ///
 /// Nothing is read ahead: a feed that is not asked for more holds a cursor for each vBucket and
-/// one turn's frames at most.
+/// one large value at most.
 pub struct Feed {
     served: Arc<ServedBucket>,
     producer: Arc<GuardedProducer>,
@@ -122,12 +121,14 @@ pub struct Feed {
     bell: Arc<Notify>,
     streams: Streams,
     collections: Collections,
-    frames: Vec<u8>,
     /// The value of the change told last, where that is large.
     large: Option<LargeValue>,
     /// When streams that are wanted are asked for.
     ask_at_ns: Option<u64>,
     keys_only: bool,
+    /// What it is of; `None` for the whole bucket.
+    part: Option<FeedPart>,
+    reader: FeedReader,
 }
 
 impl std::fmt::Debug for Feed {
@@ -142,13 +143,19 @@ impl Feed {
     /// A feed of a bucket. Statistics list it among the producers.
     pub fn open(
         served: &Arc<ServedBucket>,
-        (clock, env): (Arc<dyn Clock>, Arc<dyn Env>),
+        clock: Arc<dyn Clock>,
+        env: Arc<dyn Env>,
         wanted: &Wanted,
+        mut reader: FeedReader,
     ) -> Result<Self, NoFeed> {
         static NAMES: AtomicU64 = AtomicU64::new(0);
         let vbuckets = served.bucket.vbuckets();
         if wanted.vbuckets.iter().any(|range| range.1 >= vbuckets) {
             return Err(NoFeed::NoVbucket);
+        }
+        let part = wanted.part();
+        if !reader.may_read(served.name(), part.as_ref()) {
+            return Err(NoFeed::Forbidden);
         }
         let position = match &wanted.start {
             Start::Now => now_of(served),
@@ -164,21 +171,14 @@ impl Feed {
         let filter = wanted.filter(&collections).ok_or(NoFeed::NoPart)?;
         let mut streams = Streams::from(position);
         streams.leave_out(|vb| !wanted.wants(vb));
-        let keys_only = wanted.keys_only;
         let bell = Arc::new(Notify::new());
         let name = format!("http-changes:{}", NAMES.fetch_add(1, Ordering::Relaxed));
-        let mut flags = OpenFlags::PRODUCER.with(OpenFlags::INCLUDE_DELETE_TIMES);
-        if keys_only {
-            flags = flags.with(OpenFlags::NO_VALUE);
-        }
         let doorbell = Arc::new(Doorbell(Arc::clone(&bell)));
         let now = clock.now();
         let mut features = FeatureSet::EMPTY;
-        for feature in [Feature::COLLECTIONS, Feature::JSON, Feature::XERROR] {
-            features.insert(feature);
-        }
+        features.insert(Feature::COLLECTIONS);
         let opening = Opening {
-            flags,
+            flags: OpenFlags::PRODUCER,
             now,
             silence_max: SILENCE_MAX,
             env,
@@ -202,10 +202,11 @@ impl Feed {
             bell,
             streams,
             collections,
-            frames: Vec::new(),
             large: None,
             ask_at_ns: Some(0),
-            keys_only,
+            keys_only: wanted.keys_only,
+            part,
+            reader,
         })
     }
 
@@ -214,15 +215,17 @@ impl Feed {
         Arc::clone(&self.bell)
     }
 
-    /// Whether there is room for what the next turn makes. If there is none, it is taken from readers that
-    /// do not read.
-    pub(crate) fn has_room(&self) -> bool {
-        let quota = self.served.bucket.memory().quota();
-        let loans = &self.served.loans;
-        if !loans.have_room(quota) {
-            loans.make_room(self.served.name(), self.clock.mono_ns());
+    /// Reserves memory for what the next turn makes. If there is none, it is taken back from idle readers.
+    pub(crate) fn reserve(&self) -> Reservation {
+        let served = &self.served;
+        let reserve = || served.bucket.reserve(Purpose::Reader, 0, Duration::ZERO);
+        let reservation = reserve();
+        if reservation.is_granted() {
+            return reservation;
         }
-        loans.have_room(quota)
+        let now_ns = self.clock.mono_ns();
+        served.loans.take_back_idle(served.name(), now_ns);
+        reserve()
     }
 
     /// The large value of the change that the last turn told last, lent to its reader.
@@ -249,69 +252,32 @@ impl Feed {
     /// Tells some of what there is: a bounded amount. Does not block.
     pub(crate) fn turn(&mut self, mut tell: impl FnMut(News<'_>)) -> FeedTurn {
         let now = self.clock.now();
+        if !self.reader.may_read(self.served.name(), self.part.as_ref()) {
+            return FeedTurn::Over;
+        }
         self.producer.lock().heard(now);
         if !self.ask(now, &mut tell) {
             return FeedTurn::Over;
         }
-        let mut frames = std::mem::take(&mut self.frames);
-        let (produced, large) = {
-            let mut streams = self.producer.lock();
-            streams.produce_apart(self.features, now, &mut frames)
-        };
+        let (streams, collections) = (&mut self.streams, &mut self.collections);
+        let mut sink = NewsSink::new(streams, collections, self.keys_only, &mut tell);
+        let produced = self.producer.lock().produce(now, &mut sink);
+        let (large, ask_again, violation) = (sink.large, sink.ask_again, sink.violation);
         self.large = large;
-        let sound = self.read(&frames, now, &mut tell);
-        frames.clear();
-        if frames.capacity() <= KEEP_BYTES {
-            self.frames = frames;
+        if ask_again {
+            self.ask_after(now, AGAIN_NS);
+        }
+        if let Some(violation) = violation {
+            tracing::error!(violation, "a stream of changes made no sense");
+            return FeedTurn::Over;
         }
         match produced {
-            _ if !sound || self.streams.all_done() => FeedTurn::Over,
+            _ if self.streams.all_done() => FeedTurn::Over,
             Produced::More => FeedTurn::More,
             Produced::Idle if self.ask_at_ns.is_some_and(|at| at <= now.mono_ns) => FeedTurn::More,
             Produced::Idle => FeedTurn::Idle,
             Produced::Silent => FeedTurn::Over,
         }
-    }
-
-    /// Takes what the producer sent; `false` if it makes no sense.
-    fn read(&mut self, mut frames: &[u8], now: Now, tell: &mut impl FnMut(News<'_>)) -> bool {
-        let limits = Limits::AUTHENTICATED;
-        while let Ok(Decoded::Frame { frame, consumed }) = decode(frames, limits) {
-            frames = &frames[consumed..];
-            match take(&frame, &mut self.streams, true) {
-                Ok(StreamMessage::Change(change)) => {
-                    let names = self.collections.names(change.collection());
-                    let change = change.named(names);
-                    let large = self.large.as_ref().filter(|_| frames.is_empty());
-                    tell(if let Some(large) = large {
-                        News::Large(change, Shown::of(large.bytes(), large.datatype))
-                    } else if self.keys_only {
-                        News::Change(change.without_value())
-                    } else {
-                        News::Change(change)
-                    });
-                }
-                Ok(StreamMessage::System(event)) => self.collections.learn(&event),
-                Ok(StreamMessage::Ended { again, .. }) => {
-                    if again {
-                        self.ask_after(now, AGAIN_NS);
-                    }
-                }
-                Ok(StreamMessage::Noop) => {
-                    self.producer.lock().answered(
-                        Opcode::DCP_NOOP,
-                        Status::SUCCESS,
-                        Opaque::default(),
-                    );
-                }
-                Ok(StreamMessage::Nothing) => {}
-                Err(violation) => {
-                    tracing::error!(violation, "a stream of changes made no sense");
-                    return false;
-                }
-            }
-        }
-        frames.is_empty()
     }
 
     /// Asks for the streams that are wanted; `false` if one can never be had.
@@ -327,8 +293,14 @@ impl Feed {
                 ..request
             };
             let opened = {
-                let mut producer = self.producer.lock();
-                producer.open_stream(vbucket, Opaque::default(), &request, self.features)
+                let asked = AskedStream {
+                    opaque: Opaque::default(),
+                    request: &request,
+                    features: self.features,
+                    // All streams are of one part, on which each turn checks the reader's access.
+                    may: &|_| Ok(()),
+                };
+                self.producer.lock().open_stream(vbucket, &asked)
             };
             let noted = match opened {
                 Ok(OpenedStream::Accepted(log)) => {
@@ -376,8 +348,8 @@ fn is_final(refusal: &Refusal) -> bool {
                 Status::EINVAL | Status::ERANGE | Status::NOT_SUPPORTED | Status::KEY_EEXISTS
             )
         }
-        Refusal::UnknownCollection | Refusal::Last(..) => true,
-        Refusal::NoRoomYet => false,
+        Refusal::UnknownCollection | Refusal::MissingPrivileges(_) | Refusal::Last(..) => true,
+        Refusal::NoMemoryYet(_) | Refusal::Parked(_) => false,
     }
 }
 

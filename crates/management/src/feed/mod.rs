@@ -5,8 +5,13 @@
 
 #[expect(clippy::module_inception, reason = "the feed itself")]
 mod feed;
+mod large;
 mod piece;
+mod reader;
+mod sink;
 mod telling;
 
-pub use feed::{Feed, FeedTurn, News, NoFeed, Start, Wanted};
+pub use feed::{Feed, FeedTurn, NoFeed, Start, Wanted};
+pub use reader::FeedReader;
+pub use sink::News;
 pub(crate) use telling::{Telling, TellingPart};

@@ -6,7 +6,8 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use registry::{Loan, ServedBucket};
-use session::dcp::LargeValue;
+
+use super::large::LargeValue;
 
 /// Pieces of text below it are not counted.
 const SMALL_BYTES: usize = 64 << 10;
@@ -19,7 +20,6 @@ struct HeldBytes {
 
 impl HeldBytes {
     fn new(served: &Arc<ServedBucket>, bytes: usize) -> Self {
-        served.loans.hold(bytes);
         served.bucket.change_lent(0, bytes);
         let served = Arc::clone(served);
         Self { served, bytes }
@@ -28,7 +28,6 @@ impl HeldBytes {
 
 impl Drop for HeldBytes {
     fn drop(&mut self) {
-        self.served.loans.release(self.bytes);
         self.served.bucket.change_lent(self.bytes, 0);
     }
 }

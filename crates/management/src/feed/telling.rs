@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use session::dcp::LargeValue;
-
-use super::piece::LargeLoan;
 use changes::{Compact, Shown};
+
+use super::large::LargeValue;
+use super::piece::LargeLoan;
 
 /// Bytes of a value that are made into text at once; base64 makes four of three.
 const PART_BYTES: usize = 24 << 10;

@@ -89,12 +89,6 @@ async fn setting_up_what_is_so_is_done_and_the_rest_is_refused() {
             "newBaseUri",
         ),
         ("/clusterInit", kv, 400, "--password"),
-        (
-            "/node/controller/setupAlternateAddresses/external",
-            "hostname=h",
-            501,
-            "not supported",
-        ),
     ] {
         let (got, said) = call(&fixture, Method::POST, path, form).await;
         assert_eq!(got, status, "{path} {form}: {said}");
@@ -125,48 +119,6 @@ async fn a_cluster_has_the_name_and_the_quota_that_were_given() {
 }
 
 #[tokio::test]
-async fn nobody_else_may_log_in_and_clients_are_told_so() {
-    let fixture = Fixture::new();
-    for path in [
-        "/settings/rbac/users",
-        "/settings/rbac/users/local",
-        "/settings/rbac/users/external",
-        "/settings/rbac/groups",
-    ] {
-        let answer = fixture.get_json(path).await;
-        assert_eq!(answer, serde_json::json!([]), "{path}");
-    }
-    let roles = fixture.get_json("/settings/rbac/roles").await;
-    assert_eq!(roles[0]["role"], "admin");
-    assert_eq!(roles.as_array().unwrap().len(), 1);
-    let one = "/settings/rbac/users/local/u";
-    for (method, path, status, part) in [
-        (Method::GET, one, 404, "Unknown user."),
-        (Method::DELETE, one, 404, "Unknown user."),
-        (Method::PUT, one, 400, "only user"),
-        (Method::PATCH, one, 400, "only user"),
-        (
-            Method::GET,
-            "/settings/rbac/groups/g",
-            404,
-            "Unknown group.",
-        ),
-        (Method::PUT, "/settings/rbac/groups/g", 400, "only user"),
-        (Method::GET, "/settings/rbac/users/odd", 404, "domain"),
-        (
-            Method::POST,
-            "/controller/changePassword",
-            400,
-            "--password",
-        ),
-    ] {
-        let (got, said) = call(&fixture, method.clone(), path, "password=x").await;
-        assert_eq!(got, status, "{method} {path}: {said}");
-        assert!(said.contains(part), "{method} {path}: {said}");
-    }
-}
-
-#[tokio::test]
 async fn exporters_find_figures_of_a_bucket_and_of_the_node() {
     let fixture = Fixture::new();
     let stats = fixture
@@ -185,4 +137,96 @@ async fn exporters_find_figures_of_a_bucket_and_of_the_node() {
     assert_eq!(node["memoryQuota"], 512);
     let tasks = fixture.get_json("/pools/default/tasks").await;
     assert_eq!(tasks[0]["status"], "notRunning");
+}
+
+/// What Telegraf, the exporters and Datadog's check look for.
+#[tokio::test]
+async fn monitoring_finds_what_it_reads() {
+    let fixture = Fixture::new();
+    let pool = fixture.get_json("/pools/default").await;
+    let node = &pool["nodes"][0];
+    assert_eq!(
+        (&node["memoryTotal"], &node["memoryFree"]),
+        (&1000.into(), &400.into())
+    );
+    assert_eq!(node["systemStats"]["swap_used"], 4);
+    let figures = &node["interestingStats"];
+    assert_eq!(
+        (&figures["curr_items"], &figures["ops"]),
+        (&3.into(), &1.5.into())
+    );
+    assert_eq!(figures["couch_docs_data_size"], 10);
+    assert_eq!(node["serverGroup"], "Group 1");
+
+    let bucket = fixture.get_json("/pools/default/buckets/travel").await;
+    let stats = fixture
+        .get_json(bucket["stats"]["uri"].as_str().unwrap())
+        .await;
+    let samples = &stats["op"]["samples"];
+    assert_eq!(samples["vb_active_num"][0], 1024.0);
+    assert_eq!(samples["curr_items"][0], 3);
+    let list = bucket["stats"]["nodeStatsListURI"].as_str().unwrap();
+    let nodes = fixture.get_json(list).await;
+    let uri = nodes["servers"][0]["stats"]["uri"].as_str().unwrap();
+    assert_eq!(fixture.get_json(uri).await["op"], stats["op"]);
+}
+
+#[tokio::test]
+async fn settings_of_the_node_that_have_one_value() {
+    let fixture = Fixture::new();
+    let compaction = fixture.get_json("/settings/autoCompaction").await;
+    assert_eq!(compaction["purgeInterval"], 3.0);
+    assert_eq!(
+        fixture.get_json("/settings/autoFailover").await["enabled"],
+        false
+    );
+    let progress = fixture.get_json("/pools/default/rebalanceProgress").await;
+    assert_eq!(progress["status"], "none");
+    for (path, form, status) in [
+        (
+            "/settings/autoCompaction",
+            "parallelDBAndViewCompaction=false",
+            200,
+        ),
+        (
+            "/settings/autoCompaction",
+            "parallelDBAndViewCompaction=true",
+            400,
+        ),
+        ("/settings/autoCompaction", "purgeInterval=1", 400),
+        ("/settings/autoFailover", "enabled=false", 200),
+        ("/settings/autoFailover", "enabled=true&timeout=120", 400),
+    ] {
+        let answer = call(&fixture, Method::POST, path, form).await;
+        assert_eq!(answer.0, status, "{path} {form}");
+    }
+}
+
+#[tokio::test]
+async fn an_address_for_clients_outside_is_set_and_removed() {
+    let fixture = Fixture::new();
+    let path = "/node/controller/setupAlternateAddresses/external";
+    let external = || fixture.node.cluster.lock().external.clone();
+    for (form, wrong) in [
+        ("hostname=a%20b&kv=1", "hostname"),
+        ("kv=1", "hostname"),
+        ("hostname=h&kv=0", "kv"),
+        ("hostname=h&mgmt=70000", "mgmt"),
+        ("hostname=h&n1ql=8093", "n1ql"),
+    ] {
+        let (status, said) = call(&fixture, Method::PUT, path, form).await;
+        assert_eq!(status, 400, "{form}");
+        let said: Value = serde_json::from_str(&said).unwrap();
+        assert!(said["errors"][wrong].is_string(), "{form}: {said}");
+        assert_eq!(external(), None);
+    }
+    let form = "hostname=outside&kv=31210&mgmt=31091&capi=31092";
+    assert_eq!(call(&fixture, Method::PUT, path, form).await.0, 200);
+    let expected = AlternateAddress {
+        hostname: "outside".into(),
+        ports: [("kv".to_owned(), 31_210), ("mgmt".to_owned(), 31_091)].into(),
+    };
+    assert_eq!(external(), Some(expected));
+    assert_eq!(call(&fixture, Method::DELETE, path, "").await.0, 200);
+    assert_eq!(external(), None);
 }

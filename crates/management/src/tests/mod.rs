@@ -1,6 +1,9 @@
+mod audit;
 mod doors;
 mod management;
+mod permits;
 mod turns;
+mod users;
 
 use std::io;
 use std::time::Duration;
@@ -12,11 +15,13 @@ use axum::http::{Method, Request, Response, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt;
-use identity::{FAILURES_PER_CONNECTION, Role};
+use identity::{
+    Administrator, AuthenticatedUser, Directory, FAILURES_PER_CONNECTION, Identity, Secrets,
+};
 use parking_lot::{Condvar, Mutex};
 use registry::cluster_map::{
-    BUCKET_CAPABILITIES, BucketMap, HOST_PLACEHOLDER, MapRevision, NodeAddress, TlsPorts,
-    bucket_config, global_config,
+    AlternateAddress, BUCKET_CAPABILITIES, BucketMap, HOST_PLACEHOLDER, MapRevision, NodeAddress,
+    TlsPorts, bucket_config, global_config,
 };
 use registry::collections::CollectionsError;
 use serde_json::Value;
@@ -26,15 +31,38 @@ use tokio::time;
 use tower::ServiceExt;
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use ::audit::{Recorder, Settings};
+use bucket::Reservation;
 use engine::collections::{Manifest, ManifestError};
-use identity::{AuthenticatedUser, LoginTurn};
-use registry::{BucketKind, BucketSettings, ClusterSettings, Ports};
+use identity::LoginTurn;
+use registry::{
+    BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy, HistorySettings,
+    Ports,
+};
 use tokio::sync::watch;
 
 use super::*;
 use crate::feed::{Feed, NoFeed, Wanted};
+
+fn settings_of_the_bucket(name: &str) -> BucketSettings {
+    BucketSettings {
+        bucket: BucketConfig {
+            name: name.into(),
+            quota_bytes: 256 << 20,
+            kind: BucketKind::Couchbase,
+            eviction: EvictionPolicy::Values,
+            durability_min: Some(model::DurabilityLevel::PersistToMajority),
+        },
+        max_ttl_s: 0,
+        flush_enabled: false,
+        replicas: 0,
+        history: HistorySettings::default(),
+        conflicts: model::ConflictResolution::Revision,
+    }
+}
 
 const UUID: &str = "5f6a00112233445566778899aabbccdd";
 const NODE: NodeAddress<'_> = NodeAddress {
@@ -45,6 +73,7 @@ const NODE: NodeAddress<'_> = NodeAddress {
         kv: None,
         http: None,
     },
+    external: None,
 };
 
 /// A node with the bucket `travel` that a test can change.
@@ -59,6 +88,10 @@ struct FakeNode {
     /// Changes of buckets that were begun.
     begun: watch::Sender<Vec<BucketChange>>,
     cluster: Mutex<ClusterSettings>,
+    identity: Identity,
+    /// Why users are not written.
+    disk_error: Mutex<Option<String>>,
+    audit: Arc<Recorder>,
 }
 
 impl FakeNode {
@@ -73,6 +106,16 @@ impl FakeNode {
             shut: Default::default(),
             begun: watch::channel(Vec::new()).0,
             cluster: Mutex::default(),
+            identity: Identity::with_iterations(
+                Administrator {
+                    name: "Administrator".into(),
+                    password: "pass:word".into(),
+                },
+                Secrets::alike([7; 32]),
+                1,
+            ),
+            disk_error: Mutex::default(),
+            audit: Arc::new(Recorder::new("host".into(), Settings::new(PathBuf::new()))),
         })
     }
 
@@ -89,12 +132,30 @@ impl FakeNode {
 }
 
 impl NodeView for FakeNode {
-    fn authenticate(&self, name: &str, password: &[u8]) -> Option<AuthenticatedUser> {
-        let right = name == "Administrator" && password == b"pass:word";
-        right.then(|| AuthenticatedUser {
-            name: name.into(),
-            role: Role::Admin,
-        })
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn change_users(&self, edit: &mut dyn FnMut(&mut Directory)) -> Result<(), String> {
+        if let Some(why) = &*self.disk_error.lock() {
+            return Err(why.clone());
+        }
+        let mut directory = self.identity.directory();
+        edit(&mut directory);
+        self.identity.replace_directory(directory);
+        Ok(())
+    }
+
+    fn audit(&self) -> &Recorder {
+        &self.audit
+    }
+
+    fn change_audit(&self, settings: Settings) -> Result<(), String> {
+        if let Some(why) = &*self.disk_error.lock() {
+            return Err(why.clone());
+        }
+        self.audit.configure(settings, 0);
+        Ok(())
     }
 
     fn login_turn(&self, _: IpAddr) -> LoginTurn {
@@ -103,9 +164,9 @@ impl NodeView for FakeNode {
 
     fn note_login(&self, _: IpAddr, _: bool) {}
 
-    fn hold_body(&self, bytes: usize) -> bool {
+    fn hold_body(&self, bytes: usize) -> Reservation {
         *self.held_bodies.lock() += bytes;
-        true
+        Reservation::Granted
     }
 
     fn release_body(&self, bytes: usize) {
@@ -138,7 +199,18 @@ impl NodeView for FakeNode {
             memory_quota_bytes: 512 << 20,
             memory_used_bytes: 10,
             disk_used_bytes: 20,
+            purge_age_s: 259_200,
+            machine: MachineMemory {
+                total: 1000,
+                available: 400,
+                swap_total: 30,
+                swap_used: 4,
+            },
         }
+    }
+
+    fn gauges(&self, _: &str) -> Vec<(String, f64)> {
+        vec![("vb_active_num".into(), 1024.0), ("curr_items".into(), 2.0)]
     }
 
     fn bucket_names(&self) -> Vec<String> {
@@ -152,19 +224,12 @@ impl NodeView for FakeNode {
     fn bucket(&self, name: &str) -> Option<BucketSummary> {
         self.has(name).then(|| BucketSummary {
             uuid: UUID.into(),
-            kind: BucketKind::Couchbase,
-            quota_bytes: 256 << 20,
+            settings: settings_of_the_bucket(name),
             items: 3,
             memory_used_bytes: 64 << 20,
             disk_used_bytes: 20,
             disk_data_bytes: 10,
             ops_per_second: 1.5,
-            eviction: Eviction::ValueOnly,
-            durability_min: Some(model::DurabilityLevel::PersistToMajority),
-            replicas: 0,
-            max_ttl_s: 0,
-            flush_enabled: false,
-            history: registry::HistorySettings::default(),
             vbuckets: 1024,
             manifest_uid: 0,
             ready: self.ready().is_ok(),
@@ -194,6 +259,11 @@ impl NodeView for FakeNode {
         Ok(())
     }
 
+    fn set_external_address(&self, external: Option<AlternateAddress>) -> Result<(), BucketsError> {
+        self.cluster.lock().external = external;
+        Ok(())
+    }
+
     fn bucket_config(&self, name: &str) -> Option<Arc<str>> {
         let revision = self.revision();
         self.has(name).then(|| {
@@ -214,7 +284,7 @@ impl NodeView for FakeNode {
     }
 
     fn global_config(&self) -> Arc<str> {
-        global_config(self.revision(), NODE, (&[], 0)).into()
+        global_config(self.revision(), NODE, &[], 0).into()
     }
 
     fn config_changes(&self, bucket: Option<&str>) -> Option<watch::Receiver<u64>> {
@@ -223,7 +293,7 @@ impl NodeView for FakeNode {
             .then(|| self.rev.subscribe())
     }
 
-    fn changes(&self, _: &str, _: &Wanted) -> Result<Feed, NoFeed> {
+    fn changes(&self, _: &str, _: &Wanted, _: AuthenticatedUser) -> Result<Feed, NoFeed> {
         Err(NoFeed::NoBucket)
     }
 
@@ -868,7 +938,7 @@ async fn served() -> io::Result<Served> {
     let node = FakeNode::new();
     let view = Arc::clone(&node) as Arc<dyn NodeView>;
     let door = HttpDoor::new(listener, CONNECTIONS_MAX, None);
-    let task = tokio::spawn(serve((door, None), view, stopping));
+    let task = tokio::spawn(serve(door, None, view, stopping));
     Ok(Served {
         node,
         address,

@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::fmt::Write;
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -74,16 +74,25 @@ pub struct MapRevision {
 impl MapRevision {
     /// The first of an epoch: newer than all of the epoch before, older than whatever the node tells that began
     /// this one.
-    #[must_use]
     pub fn first_of(epoch: i64) -> Self {
         Self { epoch, rev: 1 }
     }
+
+    /// The next one of the same epoch.
+    #[must_use]
+    pub fn next(self) -> Self {
+        let rev = self.rev.saturating_add(1);
+        Self { rev, ..self }
+    }
 }
+
+/// The group that all nodes are in, by the name under which the reference has its first one.
+pub const SERVER_GROUP: &str = "Group 1";
 
 /// What names one node in a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeAddress<'a> {
-    /// Host name or address, or [`HOST_PLACEHOLDER`]. An IPv6 address stands without brackets.
+    /// Host name or address; [`HOST_PLACEHOLDER`] of the node that tells the configuration. An IPv6 address stands without brackets.
     pub host: &'a str,
     /// Port of the KV protocol.
     pub kv_port: u16,
@@ -91,6 +100,8 @@ pub struct NodeAddress<'a> {
     pub http_port: u16,
     /// Ports of both over TLS.
     pub tls: TlsPorts,
+    /// Where clients reach it that choose the network `external`.
+    pub external: Option<&'a AlternateAddress>,
 }
 
 /// Ports over TLS, where they are served.
@@ -100,6 +111,16 @@ pub struct TlsPorts {
     pub kv: Option<u16>,
     /// Of HTTP management.
     pub http: Option<u16>,
+}
+
+/// Where clients outside of the node's network reach it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct AlternateAddress {
+    /// Host name or address.
+    pub hostname: String,
+    /// Ports by the names that services have in configurations; none if they are the node's own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ports: BTreeMap<String, u16>,
 }
 
 /// A bucket as its configuration shows it: of a single node, or of an active one and its replicas.
@@ -128,20 +149,14 @@ pub struct BucketMap<'a> {
     pub place: usize,
 }
 
-impl<'a> BucketMap<'a> {
-    fn nodes(&self) -> Vec<(NodeAddress<'a>, bool)> {
-        in_order(self.node, self.peers, self.place)
-    }
-}
-
-/// All nodes with whether it is this one, the active one first.
+/// All nodes, the active one first.
 fn in_order<'a>(
     node: NodeAddress<'a>,
     peers: &[NodeAddress<'a>],
     place: usize,
-) -> Vec<(NodeAddress<'a>, bool)> {
-    let mut nodes: Vec<_> = peers.iter().map(|peer| (*peer, false)).collect();
-    nodes.insert(place.min(nodes.len()), (node, true));
+) -> Vec<NodeAddress<'a>> {
+    let mut nodes = peers.to_vec();
+    nodes.insert(place.min(nodes.len()), node);
     nodes
 }
 
@@ -149,19 +164,17 @@ fn in_order<'a>(
 ///
 /// # Panics
 /// If there is no vBucket.
-#[must_use]
 pub fn bucket_config(map: &BucketMap<'_>) -> String {
     assert!(map.vbuckets > 0, "clients retry for ever on an empty map");
     let (name, uuid) = (percent_encode(map.name), map.uuid);
-    let nodes = map.nodes();
+    let nodes = in_order(map.node, map.peers, map.place);
     // One replica column per configured replica, -1 for an unassigned one.
     let mut row = vec![-1_i16; usize::from(map.replicas) + 1];
     for (place, index) in row.iter_mut().zip(0..).take(nodes.len()) {
         *place = index;
     }
-    let kv =
-        |(node, _): &(NodeAddress<'_>, bool)| format!("{}:{}", bracketed(node.host), node.kv_port);
-    let listed = |(node, _): &(NodeAddress<'_>, bool)| {
+    let kv = |node: &NodeAddress<'_>| format!("{}:{}", bracketed(node.host), node.kv_port);
+    let listed = |node: &NodeAddress<'_>| {
         let mgmt = format!("{}:{}", bracketed(node.host), node.http_port);
         Node {
             couch_api_base: format!("http://{mgmt}/{name}%2B{uuid}"),
@@ -196,11 +209,11 @@ pub fn bucket_config(map: &BucketMap<'_>) -> String {
 }
 
 /// The configuration that names no bucket: which nodes there are.
-#[must_use]
 pub fn global_config(
     revision: MapRevision,
     node: NodeAddress<'_>,
-    (peers, place): (&[NodeAddress<'_>], usize),
+    peers: &[NodeAddress<'_>],
+    place: usize,
 ) -> String {
     let nodes = in_order(node, peers, place);
     to_json(&GlobalConfig {
@@ -223,15 +236,13 @@ pub fn bracketed(host: &str) -> String {
 
 /// A bucket name as part of a path; names may contain a percent sign.
 pub fn percent_encode(name: &str) -> String {
-    name.bytes()
-        .fold(String::with_capacity(name.len()), |mut out, byte| {
-            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-                out.push(char::from(byte));
-            } else {
-                write!(out, "%{byte:02X}").expect("writing to a string does not fail");
-            }
-            out
-        })
+    let encode = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    };
+    name.bytes().map(encode).collect()
 }
 
 fn to_json(value: &impl Serialize) -> String {
@@ -315,22 +326,33 @@ struct NodeExt<'a> {
     /// a map that names no bucket.
     #[serde(skip_serializing_if = "Option::is_none")]
     hostname: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alternate_addresses: Option<Alternates<'a>>,
+    /// Clients that prefer the nodes of a group look for it.
+    server_group: &'static str,
 }
 
 impl<'a> NodeExt<'a> {
-    fn new((node, this_node): &(NodeAddress<'a>, bool)) -> Self {
-        let services = Services {
-            kv: node.kv_port,
-            kv_tls: node.tls.kv,
-            mgmt: node.http_port,
-            mgmt_tls: node.tls.http,
-        };
+    fn new(node: &NodeAddress<'a>) -> Self {
+        let this_node = node.host == HOST_PLACEHOLDER;
         Self {
-            services,
-            this_node: *this_node,
-            hostname: (node.host != HOST_PLACEHOLDER).then_some(node.host),
+            services: Services {
+                kv: node.kv_port,
+                kv_tls: node.tls.kv,
+                mgmt: node.http_port,
+                mgmt_tls: node.tls.http,
+            },
+            this_node,
+            hostname: (!this_node).then_some(node.host),
+            alternate_addresses: node.external.map(|external| Alternates { external }),
+            server_group: SERVER_GROUP,
         }
     }
+}
+
+#[derive(Serialize)]
+struct Alternates<'a> {
+    external: &'a AlternateAddress,
 }
 
 #[derive(Serialize)]

@@ -10,6 +10,7 @@ const NODE: NodeAddress<'_> = NodeAddress {
         kv: None,
         http: None,
     },
+    external: None,
 };
 
 fn travel() -> BucketMap<'static> {
@@ -53,7 +54,7 @@ fn bucket_config_is_the_example() {
     let tail = format!(
         "]}},\"nodes\":[{{\"hostname\":\"$HOST:8091\",\"ports\":{{\"direct\":11210}},\
          \"couchApiBase\":\"http://$HOST:8091/travel%2B{uuid}\"}}],\
-         \"nodesExt\":[{{\"services\":{{\"kv\":11210,\"mgmt\":8091}},\"thisNode\":true}}]}}"
+         \"nodesExt\":[{{\"services\":{{\"kv\":11210,\"mgmt\":8091}},\"thisNode\":true,\"serverGroup\":\"Group 1\"}}]}}"
     );
     assert_eq!(text, format!("{head}{rows}{tail}"));
 }
@@ -95,6 +96,7 @@ fn an_advertised_ipv6_address_has_brackets_before_a_port_only() {
         kv_port: 1,
         http_port: 2,
         tls: TlsPorts::default(),
+        external: None,
     };
     let config = parse(&bucket_config(&BucketMap { node, ..travel() }));
     assert_eq!(
@@ -107,9 +109,9 @@ fn an_advertised_ipv6_address_has_brackets_before_a_port_only() {
 
 #[test]
 fn the_global_config_names_no_bucket() {
-    let text = global_config(MapRevision { epoch: 1, rev: 7 }, NODE, (&[], 0));
+    let text = global_config(MapRevision { epoch: 1, rev: 7 }, NODE, &[], 0);
     let expected = "{\"rev\":7,\"revEpoch\":1,\"nodesExt\":[{\"services\":{\"kv\":11210,\
-                    \"mgmt\":8091},\"thisNode\":true}],\
+                    \"mgmt\":8091},\"thisNode\":true,\"serverGroup\":\"Group 1\"}],\
                     \"clusterCapabilitiesVer\":[1,0],\"clusterCapabilities\":{}}";
     assert_eq!(text, expected);
 }
@@ -153,6 +155,7 @@ fn all_nodes_of_a_bucket_are_listed() {
         kv_port: 1,
         http_port: 2,
         tls: TlsPorts::default(),
+        external: None,
     };
     let peers = [at("10.0.0.2"), at("10.0.0.3")];
     let orders = [
@@ -177,8 +180,26 @@ fn all_nodes_of_a_bucket_are_listed() {
             assert_eq!(config["nodesExt"][index]["thisNode"], this);
         }
         let revision = MapRevision { epoch: 1, rev: 7 };
-        let global = parse(&global_config(revision, NODE, (&peers, place)));
+        let global = parse(&global_config(revision, NODE, &peers, place));
         assert_eq!(global["nodesExt"][place]["thisNode"], true);
         assert_eq!(global["nodesExt"].as_array().map(Vec::len), Some(3));
+    }
+}
+
+#[test]
+fn clients_outside_are_told_another_address() {
+    let external = AlternateAddress {
+        hostname: "outside".into(),
+        ports: [("kv".to_owned(), 31_210)].into(),
+    };
+    let node = NodeAddress {
+        external: Some(&external),
+        ..NODE
+    };
+    let expected = json!({ "external": { "hostname": "outside", "ports": { "kv": 31_210 } } });
+    let revision = MapRevision { epoch: 1, rev: 7 };
+    let global = global_config(revision, node, &[], 0);
+    for text in [bucket_config(&BucketMap { node, ..travel() }), global] {
+        assert_eq!(parse(&text)["nodesExt"][0]["alternateAddresses"], expected);
     }
 }

@@ -54,6 +54,8 @@ pub enum MarkerVersion {
     reason = "each is a setting of the protocol"
 )]
 pub struct Agreed {
+    /// What the connection was opened with.
+    pub flags: OpenFlags,
     /// How eagerly it is served.
     pub priority: Priority,
     /// Values are sent compressed.
@@ -95,6 +97,7 @@ impl Agreed {
     /// What a connection begins with.
     pub fn of(flags: OpenFlags) -> Self {
         Self {
+            flags,
             delete_times: flags.contains(OpenFlags::INCLUDE_DELETE_TIMES),
             ..Self::default()
         }

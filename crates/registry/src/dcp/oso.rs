@@ -1,7 +1,5 @@
 //! When the rows of a filtered stream are looked for one by one, and ordered by key.
 
-use std::sync::atomic::{AtomicU8, Ordering};
-
 use bucket::ChosenRows;
 use engine::dcp::OnlyRows;
 
@@ -44,34 +42,11 @@ impl OsoBackfill {
     /// How the rows are to be read.
     pub fn choose(self, rows: OnlyRows) -> ChosenRows {
         let by_key = rows.by_key && self != Self::Disabled;
+        let always = by_key && self == Self::Enabled;
         ChosenRows {
             collections: rows.collections,
             by_key,
-            sparse: if by_key && self == Self::Enabled {
-                0
-            } else {
-                SPARSE
-            },
+            sparse: if always { 0 } else { SPARSE },
         }
-    }
-}
-
-/// The setting of a bucket.
-#[derive(Debug, Default)]
-pub struct OsoSetting(AtomicU8);
-
-impl OsoSetting {
-    pub fn set(&self, to: OsoBackfill) {
-        self.0.store(to as u8, Ordering::Relaxed);
-    }
-
-    pub fn get(&self) -> OsoBackfill {
-        let all = [
-            OsoBackfill::Auto,
-            OsoBackfill::Enabled,
-            OsoBackfill::Disabled,
-        ];
-        let number = self.0.load(Ordering::Relaxed);
-        all.get(usize::from(number)).copied().unwrap_or_default()
     }
 }

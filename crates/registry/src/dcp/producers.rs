@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::Now;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::figures::ProducerFigures;
 use super::settings::DcpSettings;
@@ -60,28 +60,33 @@ pub struct DcpRegistry {
     producers: Mutex<BTreeMap<String, Registered>>,
     consumers: Mutex<BTreeMap<String, RegisteredConsumer>>,
     /// What can be changed while the node runs.
-    pub settings: DcpSettings,
+    pub settings: RwLock<DcpSettings>,
 }
 
 impl DcpRegistry {
     /// Enters a producer. An older connection of the same name is closed, its streams at once.
     pub fn enter(&self, name: &str, producer: &SharedProducer, connection: &Arc<ConnectionInfo>) {
-        let registered = Registered {
-            producer: Arc::clone(producer),
-            connection: Some(Arc::clone(connection)),
-        };
-        self.end_consumer(name);
-        let old = self.producers.lock().insert(name.to_owned(), registered);
+        let old = self.consumers.lock().remove(name);
         if let Some(old) = old {
-            old.end();
+            old.connection.mailbox.shut_down();
         }
+        self.insert(name, producer, Some(connection));
     }
 
     /// Enters a producer of this process, under a unique name.
     pub fn enter_feed(&self, name: &str, producer: &SharedProducer) {
+        self.insert(name, producer, None);
+    }
+
+    fn insert(
+        &self,
+        name: &str,
+        producer: &SharedProducer,
+        connection: Option<&Arc<ConnectionInfo>>,
+    ) {
         let registered = Registered {
             producer: Arc::clone(producer),
-            connection: None,
+            connection: connection.cloned(),
         };
         let old = self.producers.lock().insert(name.to_owned(), registered);
         if let Some(old) = old {
@@ -112,13 +117,6 @@ impl DcpRegistry {
         Some(old.connection.id)
     }
 
-    fn end_consumer(&self, name: &str) {
-        let old = self.consumers.lock().remove(name);
-        if let Some(old) = old {
-            old.connection.mailbox.shut_down();
-        }
-    }
-
     /// Strikes a consumer off, unless another one took its name.
     pub fn leave_consumer(&self, name: &str, connection: u64) {
         let mut consumers = self.consumers.lock();
@@ -128,11 +126,6 @@ impl DcpRegistry {
         if same {
             consumers.remove(name);
         }
-    }
-
-    /// How many consumers there are.
-    pub fn consumer_count(&self) -> usize {
-        self.consumers.lock().len()
     }
 
     /// All consumers, sorted by name.
@@ -155,13 +148,14 @@ impl DcpRegistry {
 
     /// What each consumer may have on its way in a bucket of this quota: they share a part of it.
     pub fn window_bytes(&self, quota: u64) -> u32 {
+        let settings = self.settings.read();
         let shared = || {
             share_of(
-                self.settings.windows_of(quota),
-                self.consumer_count() as u64,
+                settings.windows_of(quota),
+                self.consumers.lock().len() as u64,
             )
         };
-        self.settings.window_bytes().unwrap_or_else(shared)
+        settings.window_bytes.unwrap_or_else(shared)
     }
 }
 

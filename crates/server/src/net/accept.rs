@@ -135,7 +135,7 @@ fn welcome(node: &NetState, pool: &WorkerPool<Arrival>, stream: TcpStream, door:
         return;
     }
     // Another may take this number first; then this one moves.
-    let worker = pool.worker_for(node.connections.counts().1 + 1, false);
+    let worker = pool.worker_for(node.connections.opened() + 1, false);
     if pool
         .hand_over(worker, Arrival::New { stream, door })
         .is_err()

@@ -9,13 +9,11 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::ops::Range;
-use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
-use prefetch_index::prefetch_index;
-use registry::{Bell, HeldBells, Ring};
+use registry::{Bell, Ring};
 use session::{Received, Session};
 
 use super::connection::{Arrival, Connection, READ_BYTES, Scratch, TurnResult, WorkerContext};
@@ -31,9 +29,6 @@ const TOGETHER: usize = 8;
 const ROOM_BYTES: usize = 24 << 10;
 /// Answers of a group beyond which they are sent before its next request is run.
 const ANSWERS_BYTES: usize = 64 << 10;
-/// So few that their worker often has nothing to do: it looks again without sleeping first. The
-/// next request has often come by then, and a sleep less is worth more than the look.
-const FEW_CONNECTIONS: usize = 128;
 
 /// Waits shorter than that are slept: `poll` counts in milliseconds.
 const SHORT: Duration = Duration::from_millis(1);
@@ -41,7 +36,7 @@ const SHORT: Duration = Duration::from_millis(1);
 const MAX_SLEEP_WITHOUT_POLLING: Duration = Duration::from_micros(100);
 
 struct Seat {
-    connection: Connection<mio::net::TcpStream>,
+    connection: Connection,
     /// It is on the list of those that are ready.
     queued: bool,
     /// When its timer rings.
@@ -108,23 +103,21 @@ impl EventLoop {
 
     /// Serves until nothing arrives any more and all connections have ended.
     pub(super) fn run(mut self) {
-        let mut worked = false;
         loop {
             self.read_messages();
             if self.messages.closed && self.is_empty() {
                 return;
             }
-            worked = self.turn(worked);
+            self.turn();
         }
     }
 
     /// Serves this one until it ends.
     pub(super) fn run_for(mut self, arrival: Arrival) {
         self.admit(arrival);
-        let mut worked = false;
         while !self.is_empty() {
             self.read_messages();
-            worked = self.turn(worked);
+            self.turn();
         }
     }
 
@@ -132,16 +125,15 @@ impl EventLoop {
         self.free.len() == self.seats.len()
     }
 
-    /// Sleeps if there is nothing to do; then a round, if there is. Takes whether there was one
-    /// before, and returns whether there was one now.
-    fn turn(&mut self, worked: bool) -> bool {
-        if let Err(error) = self.look(worked)
+    /// Sleeps if there is nothing to do; then a round, if there is.
+    fn turn(&mut self) {
+        if let Err(error) = self.look()
             && error.kind() != io::ErrorKind::Interrupted
         {
             tracing::error!(%error, "the system does not tell what is ready");
         }
         self.ring_timers();
-        self.round()
+        self.round();
     }
 
     fn read_messages(&mut self) {
@@ -211,10 +203,8 @@ impl EventLoop {
     }
 
     /// Asks the system what is ready; sleeps if there is nothing to do.
-    fn look(&mut self, worked: bool) -> io::Result<()> {
-        let few = self.seats.len() - self.free.len() <= FEW_CONNECTIONS;
-        let sleeps =
-            self.has_none_ready() && !(worked && few) && self.inbox.falls_asleep(&self.messages);
+    fn look(&mut self) -> io::Result<()> {
+        let sleeps = self.has_none_ready() && self.inbox.falls_asleep(&self.messages);
         let patience = if sleeps {
             let next = self.timers.peek();
             next.map(|Reverse((at, _))| at.saturating_duration_since(Instant::now()))
@@ -265,26 +255,13 @@ impl EventLoop {
         }
     }
 
-    /// A turn for each ready connection. Returns whether there was one.
-    fn round(&mut self) -> bool {
+    /// A turn for each ready connection.
+    fn round(&mut self) {
         self.ready.extend(self.long.pop_front());
         let mut left = self.ready.len();
-        let worked = left > 0;
         while left > 0 {
-            self.prefetch_seats();
             left -= self.gather(left);
             self.run_group();
-        }
-        worked
-    }
-
-    /// Prefetches the memory of the connections that come next.
-    fn prefetch_seats(&self) {
-        for number in self.ready.iter().take(TOGETHER) {
-            if let Some(Some(seat)) = self.seats.get(*number) {
-                seat.connection.prefetch();
-                prefetch_index(from_ref(&seat.queued), 0);
-            }
         }
     }
 
@@ -335,7 +312,6 @@ impl EventLoop {
     fn run_group(&mut self) {
         let group = std::mem::take(&mut self.group);
         self.prefetch_documents(&group);
-        let held = HeldBells::hold();
         for member in &group {
             if self.scratch.output.len() >= ANSWERS_BYTES {
                 self.answer();
@@ -353,7 +329,6 @@ impl EventLoop {
             });
         }
         self.answer();
-        drop(held);
         for member in &group {
             let seat = self.seats.get(member.seat).and_then(Option::as_ref);
             if seat.is_some_and(|seat| seat.connection.session.is_in_long_answer()) {
@@ -432,7 +407,7 @@ impl EventLoop {
         }
     }
 
-    fn take(&mut self, number: usize) -> Option<Connection<mio::net::TcpStream>> {
+    fn take(&mut self, number: usize) -> Option<Connection> {
         let seat = self.seats.get_mut(number)?.take()?;
         self.free.push(number);
         Some(seat.connection)

@@ -32,9 +32,9 @@ pub(crate) async fn watch(node: Arc<Registry>) {
         let buckets = node.all_buckets();
         let memories = || buckets.iter().map(|served| served.bucket.memory());
         buffers.follow_quota(memories().map(Memory::quota).sum());
-        let limit = if buffers.is_crowded() {
+        let limit = if buffers.is_congested(None) {
             buffers.limit()
-        } else if memories().any(Memory::is_transit_crowded) {
+        } else if memories().any(Memory::is_transit_congested) {
             // One at a time: the documents give way, too.
             buffers.held()
         } else {
@@ -43,12 +43,8 @@ pub(crate) async fn watch(node: Arc<Registry>) {
         };
         let holders: Vec<_> = node.connections.all();
         let figures = holders.iter().map(|info| Holder::of(info));
-        let closing = to_close(
-            (buffers.held(), limit),
-            granted,
-            figures.collect(),
-            &mut seen,
-        );
+        let figures = figures.collect();
+        let closing = to_close(buffers.held(), limit, granted, figures, &mut seen);
         for info in holders.iter().filter(|info| closing.contains(&info.id)) {
             tracing::warn!(
                 connection = info.id,
@@ -86,7 +82,8 @@ impl Holder {
 
 /// Returns the connections to close, largest first, so that less than the limit is held.
 fn to_close(
-    (mut held, limit): (usize, usize),
+    mut held: usize,
+    limit: usize,
     granted: u32,
     mut holders: Vec<Holder>,
     seen: &mut HashMap<u64, HolderHistory>,
@@ -145,7 +142,7 @@ mod tests {
                 },
                 holder(6, 0, 7),
             ];
-            to_close((held, 100), 8, holders, &mut seen)
+            to_close(held, 100, 8, holders, &mut seen)
         };
         for round in 0..8 {
             assert!(look(180, round).is_empty(), "they are granted some time");
@@ -170,7 +167,7 @@ mod tests {
     fn a_flood_is_not_granted_any_time() {
         let mut seen = HashMap::new();
         let all = || vec![holder(1, 150, 3), holder(2, 60, 3)];
-        assert!(to_close((210, 100), 8, all(), &mut seen).is_empty());
-        assert_eq!(to_close((210, 100), 8, all(), &mut seen), [1]);
+        assert!(to_close(210, 100, 8, all(), &mut seen).is_empty());
+        assert_eq!(to_close(210, 100, 8, all(), &mut seen), [1]);
     }
 }

@@ -9,13 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bucket::WarmupStage;
-use engine::collections::Manifest;
+use engine::collections::{Manifest, ManifestError};
 use management::{BucketsError, ClusterChange};
 use model::{VbId, VbState};
-use registry::cluster_map::MapRevision;
-use registry::{BucketSettings, Group, MapOf, ServedBucket, bucket_map, collections};
+use registry::cluster_map::{AlternateAddress, MapRevision};
+use registry::collections::CollectionsError;
+use registry::{BucketSettings, OpenedBucket, ServedBucket, collections, publish};
 
-use super::{NodeState, address_space, open, random_vb_uuid};
+use super::address_space;
+use super::random::random_vb_uuid;
+use super::state::NodeState;
 use crate::config::StartError;
 
 const MIB: u64 = 1 << 20;
@@ -41,12 +44,13 @@ impl NodeState {
                 // Of a bucket that was once configured. It is not ours to throw away.
                 return Err(BucketsError::Occupied(path));
             }
-            let uuid = kept.note_made(&settings).map_err(|error| failed(&error))?;
+            let noted = kept.update(|identities| identities.add_made(&settings));
+            let uuid = noted.map_err(|error| failed(&error))?;
             let opened = self.launcher.open_new(settings, kept.dir.as_ref(), uuid);
-            match opened.and_then(with_history) {
+            match opened.and_then(with_collections) {
                 Ok(opened) => self.serve(opened),
                 Err(error) => {
-                    let undone = kept.note_dropped(&name);
+                    let undone = kept.update(|identities| identities.add_dropped(&name));
                     tracing::debug!(?undone, "the bucket was not made");
                     return Err(failed(&error));
                 }
@@ -94,13 +98,57 @@ impl NodeState {
             }
             cluster.memory_quota_mib = Some(quota_mib);
         }
-        let noted = self.world.kept().note_cluster(cluster.clone());
+        let noted = self
+            .world
+            .kept()
+            .update(|identities| identities.cluster.clone_from(&cluster));
         noted.map_err(|error| failed(&error))?;
         *self.cluster.write() = cluster;
         Ok(())
     }
 
-    fn serve(&self, opened: open::OpenedBucket) -> Arc<ServedBucket> {
+    /// Gives each bucket that is active here the scope of the system, if an older version made it without. Blocks for
+    /// the disk.
+    pub(super) fn complete_collections(&self) {
+        for served in self.all_buckets() {
+            let edit = |now: &Manifest| complete(now, false);
+            match collections::change(&self.registry, &served, &edit) {
+                Ok(_) | Err(CollectionsError::Follows(_)) => {}
+                Err(error) => {
+                    let bucket = served.name();
+                    tracing::warn!(bucket, %error, "the scope _system could not be made");
+                }
+            }
+        }
+    }
+
+    /// Tells clients outside of its network where they reach the node, `None` for nowhere else; it outlives a restart.
+    /// Blocks for the disk.
+    pub(super) fn set_external_address(
+        &self,
+        external: Option<AlternateAddress>,
+    ) -> Result<(), BucketsError> {
+        let _turn = self.world.changing();
+        let mut cluster = self.cluster.read().clone();
+        cluster.external.clone_from(&external);
+        let noted = self
+            .world
+            .kept()
+            .update(|identities| identities.cluster.clone_from(&cluster));
+        noted.map_err(|error| failed(&error))?;
+        *self.cluster.write() = cluster;
+        *self.external.write() = external;
+        for served in self.all_buckets() {
+            let revision = served.map().revision;
+            // The revisions of a bucket that follows another node's are that node's.
+            let follows = served.group().active().is_some();
+            let revision = if follows { revision } else { revision.next() };
+            publish(&self.registry, &served, revision);
+        }
+        Ok(())
+    }
+
+    fn serve(&self, opened: OpenedBucket) -> Arc<ServedBucket> {
         let all = self.all_buckets();
         let revs = all.iter().map(|served| served.map().revision.rev);
         let floor = self.revs.load(Ordering::SeqCst);
@@ -109,18 +157,9 @@ impl NodeState {
             epoch: opened.epoch,
             rev: revs.chain([now]).max().unwrap_or(now).max(floor + 1),
         };
-        let (bucket, uuid) = (opened.bucket, opened.uuid);
-        let manifest = bucket.manifest().uid();
-        let of = MapOf {
-            name: bucket.name(),
-            uuid: &uuid,
-            vbuckets: bucket.vbuckets(),
-            manifest,
-            settings: &opened.settings,
-        };
-        let map = bucket_map(of, self.ports, &Group::default(), revision);
-        let identity = (uuid, opened.settings);
-        Arc::new(ServedBucket::new(bucket, opened.workers, identity, map))
+        let external = self.external.read();
+        let at = self.reached(external.as_ref());
+        Arc::new(ServedBucket::new(opened, at, revision))
     }
 
     /// Gives a bucket another quota, and sets whether it may be flushed. A bucket that was made
@@ -143,12 +182,14 @@ impl NodeState {
             .set_history_retention(settings.history.retention());
         kept.map_err(|error| BucketsError::Failed(error.to_string()))?;
         let mut kept = self.world.kept();
-        if kept.is_made(name) {
-            kept.note_made(&settings).map_err(|error| failed(&error))?;
-        } else if kept.identities.history(name).is_some() {
-            let noted = kept.note_history(name, settings.history);
-            noted.map_err(|error| failed(&error))?;
-        }
+        let noted = kept.update(|identities| {
+            if identities.is_made(name) {
+                identities.add_made(&settings);
+            } else if identities.history(name).is_some() {
+                identities.set_history(name, settings.history);
+            }
+        });
+        noted.map_err(|error| failed(&error))?;
         drop(kept);
         served.set_settings(settings);
         Ok(())
@@ -162,7 +203,10 @@ impl NodeState {
         if served.group().active().is_some() {
             return Err(BucketsError::Follows);
         }
-        let noted = self.world.kept().note_dropped(name);
+        let noted = self
+            .world
+            .kept()
+            .update(|identities| identities.add_dropped(name));
         noted.map_err(|error| failed(&error))?;
         self.buckets.write().remove(name);
         self.revs
@@ -221,19 +265,26 @@ impl NodeState {
     }
 }
 
-/// Where collections have history unless something else is said, the default one has it as well.
-fn with_history(opened: open::OpenedBucket) -> Result<open::OpenedBucket, StartError> {
-    if opened.settings.history.of_new_collections() {
-        let edit = |now: &Manifest| {
-            now.with_settings("_default", "_default", |settings| settings.history = true)
-        };
-        let changed = opened.bucket.change_manifest(edit, collections::to_bytes);
-        changed.map_err(|error| StartError::DataAccess(error.to_string()))?;
-    }
+/// A new bucket with the collections that it begins with.
+fn with_collections(opened: OpenedBucket) -> Result<OpenedBucket, StartError> {
+    let history = opened.settings.history.of_new_collections();
+    let edit = |now: &Manifest| complete(now, history);
+    let changed = opened.bucket.change_manifest(edit, collections::to_bytes);
+    changed.map_err(|error| StartError::DataAccess(error.to_string()))?;
     Ok(opened)
 }
 
-fn failed(error: &crate::config::StartError) -> BucketsError {
+/// Adds the scope of the system where it is missing. Where collections have `history` unless something else is said,
+/// the default one of a new bucket has it as well.
+fn complete(now: &Manifest, history: bool) -> Result<Manifest, ManifestError> {
+    let next = now.with_system_scope()?.unwrap_or_else(|| now.clone());
+    if history {
+        return next.with_settings("_default", "_default", |settings| settings.history = true);
+    }
+    Ok(next)
+}
+
+fn failed(error: &StartError) -> BucketsError {
     tracing::error!(%error, "a bucket could not be changed");
     BucketsError::Failed(error.to_string())
 }

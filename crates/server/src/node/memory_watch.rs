@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use management::MachineMemory;
 use registry::{Registry, Store};
 use storage::DiskOptions;
 
@@ -40,7 +41,6 @@ pub(super) async fn watch(node: Arc<Registry>) {
     }
     let (mut overhead, mut least_unbooked) = (0, u64::MAX);
     loop {
-        remind_allocator();
         let Some(resident) = resident_bytes() else {
             return tracing::debug!("this system does not tell what the process takes");
         };
@@ -68,18 +68,6 @@ pub(super) async fn watch(node: Arc<Registry>) {
     }
 }
 
-/// Lets the allocator give back what has been free for a while. It does so by itself when a page of its
-/// own is filled, which in an idle node none is; and of two threads that do it at the same time, one may
-/// miss what the other has noted, after which none does it any more. A thread that ends always does.
-fn remind_allocator() {
-    let begun = std::thread::Builder::new()
-        .name("purge".to_owned())
-        .spawn(|| drop(std::hint::black_box(Vec::<u8>::with_capacity(64))));
-    if let Err(error) = begun {
-        tracing::debug!(%error, "the allocator is not reminded of what is free");
-    }
-}
-
 /// The overhead to be told, after `overhead` was told and `resident` is taken all the same, what the
 /// stores' caches will grow by included; `fixed` is what the process takes for other things than documents, whatever they do.
 ///
@@ -95,6 +83,24 @@ fn next_overhead(overhead: u64, fixed: u64, resident: u64, quota: u64) -> u64 {
         overhead + share(STEP_UP_PERCENT),
     );
     told.max(fixed)
+}
+
+/// The memory of the machine, as Linux tells it.
+pub(super) fn machine() -> MachineMemory {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let bytes = |name: &str| {
+        let mut lines = text.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let kib = value.and_then(|value| value.split_whitespace().next()?.parse::<u64>().ok());
+        kib.unwrap_or(0) << 10
+    };
+    let swap_total = bytes("SwapTotal");
+    MachineMemory {
+        total: bytes("MemTotal"),
+        available: bytes("MemAvailable"),
+        swap_total,
+        swap_used: swap_total.saturating_sub(bytes("SwapFree")),
+    }
 }
 
 /// Resident memory of this process; `None` where the system does not tell.
@@ -159,5 +165,12 @@ mod tests {
     fn this_process_takes_some_megabytes() {
         let bytes = resident_bytes().unwrap();
         assert!((1 << 20..1 << 36).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn the_machine_has_memory() {
+        let machine = machine();
+        assert!(machine.total > machine.available && machine.available > 0);
+        assert!(machine.swap_total >= machine.swap_used);
     }
 }

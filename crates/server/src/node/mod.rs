@@ -7,17 +7,22 @@
 //! can tell. CAS values go on above the highest one on disk, whatever the clock says.
 
 mod address_space;
+mod audit_log;
 mod buckets;
 mod data_dir;
 mod descriptors;
+mod identities;
 mod logins;
-mod made;
 mod memory_watch;
-mod node_file;
+mod node_record;
 mod open;
 mod private;
+mod random;
 mod salvage;
+mod sealed_file;
 mod sockets;
+mod state;
+mod users;
 mod view;
 mod world;
 
@@ -25,21 +30,18 @@ mod world;
 pub(crate) mod tests;
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::thread::JoinHandle;
 
-use bucket::{Clock, Pool, WarmupStage};
-use identity::{Identity, LoginBrake, NewUser, Role};
+use bucket::{Clock, WarmupStage};
+use identity::LoginBrake;
 use management::HttpDoor;
-use model::VbUuid;
 use parking_lot::{Mutex, RwLock};
 use registry::cluster_map::MapRevision;
-use registry::timings::Timings;
 use registry::{
-    ClusterSettings, Connections, Env, Group, MapOf, NodeCounters, Ports, Registry, ServedBucket,
-    StartAs, Waits, bucket_map, global_map,
+    Connections, Env, Group, NodeCounters, OpenedBucket, Ports, Reached, Registry, ServedBucket,
+    StartAs, Waits, global_map,
 };
 use replication::Follower;
 use stats::StatScope;
@@ -51,73 +53,14 @@ use crate::config::{NodeConfig, StartError};
 use crate::net::{
     Arrival, Listener, NetState, OwnThreads, WorkerPool, Workers, balance, watch_buffers,
 };
+use audit_log::AuditThread;
 use descriptors::Descriptors;
-use open::Launcher;
+use open::{Launcher, Opened, open_buckets};
 use sockets::Sockets;
 use world::World;
 
 pub use salvage::{SalvageStep, salvage};
-
-/// What the threads of the node share: what its parts do, and what sockets, files and TLS need.
-pub(crate) struct NodeState {
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) net: Arc<NetState>,
-    pub(crate) pool: Arc<WorkerPool<Arrival>>,
-    /// Where a port is served over TLS.
-    pub(crate) tls: Option<Tls>,
-    world: Arc<World>,
-    /// What is kept of the node as a whole; to be read without waiting for the disk.
-    cluster: RwLock<ClusterSettings>,
-    /// The highest revision that a map of a dropped bucket had.
-    revs: AtomicI64,
-    buckets_max: usize,
-    /// What each bucket is opened with.
-    launcher: Launcher,
-}
-
-impl Deref for NodeState {
-    type Target = Registry;
-
-    fn deref(&self) -> &Registry {
-        &self.registry
-    }
-}
-
-impl NodeState {
-    /// Clients of the memcached port would be told nothing else than that they have no bucket.
-    fn tell_of_missing_memcached_bucket(&self) {
-        let named = self.memcached.as_ref().map(|port| port.bucket.as_str());
-        if let Some(bucket) = named.filter(|name| self.bucket(name).is_none()) {
-            tracing::warn!(
-                bucket,
-                "the bucket of the memcached port is not here; make it, or name another one with \
-                 --memcached-bucket"
-            );
-        }
-    }
-}
-
-/// Fills `bytes` from the operating system's random source.
-fn fill_random(bytes: &mut [u8]) {
-    getrandom::fill(bytes).expect("the operating system gives random bytes");
-}
-
-/// A random number.
-fn random_u64() -> u64 {
-    let mut bytes = [0; 8];
-    fill_random(&mut bytes);
-    u64::from_le_bytes(bytes)
-}
-
-/// A new identity for a vBucket's history: 48 bits, not 0.
-fn random_vb_uuid() -> VbUuid {
-    VbUuid((random_u64() >> 16).max(1))
-}
-
-/// 128 random bits as 32 hex digits.
-fn random_uuid() -> String {
-    format!("{:016x}{:016x}", random_u64(), random_u64())
-}
+pub(crate) use state::NodeState;
 
 /// A running node.
 pub struct Node {
@@ -125,6 +68,8 @@ pub struct Node {
     listeners: Mutex<Vec<Listener>>,
     workers: Mutex<Workers>,
     http: Mutex<Option<JoinHandle<()>>>,
+    /// Ends when it is dropped.
+    audit: Mutex<Option<AuditThread>>,
     stop_http: watch::Sender<bool>,
     warm: watch::Receiver<usize>,
 }
@@ -154,26 +99,34 @@ impl Node {
             _ => StartError::System(error.to_string()),
         };
         let mut sockets = Sockets::bind(config)?;
-        let ports = sockets.ports;
         let (warmed, warm) = watch::channel(0);
         let (pool, inboxes) = WorkerPool::new(config.threads).map_err(system)?;
         let pool = Arc::new(pool);
         let descriptors = Descriptors::of_process(config);
-        let state = open_state(config, (ports, waits), (&pool, descriptors), &warmed)?;
+        let state = open_state(NodeParts {
+            config,
+            ports: sockets.ports,
+            waits,
+            pool: Arc::clone(&pool),
+            connections_max: descriptors.kv,
+            warmed,
+        })?;
         // Not before: a refused start prints its reason, and nothing else.
         descriptors.tell();
         state.tell_of_missing_memcached_bucket();
-        address_space::tell(state.quota_bytes());
+        let audit = state.world.audit.start(&state.clock).map_err(system)?;
         let (workers, threads) = Workers::start(&state.net, &pool, inboxes).map_err(system)?;
         let listeners = sockets.accept(&state.net, &pool).map_err(system)?;
         let (stop_http, stopping) = watch::channel(false);
-        let http = (sockets, descriptors.http);
-        let http = start_http(http, Arc::clone(&state), threads, stopping).map_err(system)?;
+        let shared = Arc::clone(&state);
+        let http = start_http(sockets, descriptors.http, shared, threads, stopping);
+        let http = http.map_err(system)?;
         let node = Self {
             state,
             listeners: Mutex::new(listeners),
             workers: Mutex::new(workers),
             http: Mutex::new(Some(http)),
+            audit: Mutex::new(Some(audit)),
             stop_http,
             warm,
         };
@@ -228,6 +181,14 @@ impl Node {
         }
     }
 
+    /// Gives the buckets that were configured, or made by an older version, the collections of the system; those that
+    /// are made over HTTP begin with them. Once they are warm, and before clients are told of the node.
+    ///
+    /// Cost: blocks for a sync of the store of each bucket that lacks some, and nothing for others.
+    pub fn complete_collections(&self) {
+        self.state.complete_collections();
+    }
+
     /// Writes the rows of a group of statistics to `sink`, key and value, as STAT does for a
     /// connection that selected `bucket`. `request` is the group's name and arguments, separated
     /// by spaces. Returns whether there are such a bucket and such a group.
@@ -244,6 +205,7 @@ impl Node {
             node: &self.state.registry,
             bucket: served.as_deref(),
             connection: None,
+            access: None,
         };
         served.is_some() && stats::collect(request, &scope, sink).is_ok()
     }
@@ -272,6 +234,8 @@ impl Node {
         }
         // After the workers: none of them can start one any more.
         self.state.net.own_threads.join();
+        // No thread is left that records anything.
+        drop(self.audit.lock().take());
         let mut failed = Vec::new();
         for served in self.state.all_buckets() {
             if let Err(error) = served.workers.stop() {
@@ -287,65 +251,95 @@ impl Node {
     }
 }
 
-fn open_state(
+/// The buckets as clients see them, by name, and the group of the one that follows another node.
+fn served(
+    opened: Vec<OpenedBucket>,
     config: &NodeConfig,
-    (ports, waits): (Ports, Waits),
-    (pool, descriptors): (&Arc<WorkerPool<Arrival>>, Descriptors),
-    warmed: &watch::Sender<usize>,
-) -> Result<Arc<NodeState>, StartError> {
+    at: Reached<'_>,
+    revision: MapRevision,
+) -> (BTreeMap<String, Arc<ServedBucket>>, Group) {
+    let of = config.replica_of.as_ref();
+    let mut buckets = BTreeMap::new();
+    let mut group = Group::default();
+    for bucket in opened {
+        let name = bucket.bucket.name().to_owned();
+        if of.is_some_and(|of| of.bucket == name) {
+            group.clone_from(&bucket.group);
+        }
+        let revision = if bucket.group.is_superseded() {
+            MapRevision::first_of(bucket.epoch)
+        } else {
+            MapRevision {
+                epoch: bucket.epoch,
+                ..revision
+            }
+        };
+        buckets.insert(name, Arc::new(ServedBucket::new(bucket, at, revision)));
+    }
+    (buckets, group)
+}
+
+/// What a node is made of before its data is opened.
+struct NodeParts<'a> {
+    config: &'a NodeConfig,
+    ports: Ports,
+    waits: Waits,
+    pool: Arc<WorkerPool<Arrival>>,
+    /// Of the KV ports.
+    connections_max: usize,
+    /// Counts the buckets whose warmup ended.
+    warmed: watch::Sender<usize>,
+}
+
+fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
+    let (config, ports, pool) = (made_of.config, made_of.ports, made_of.pool);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let started_unix_s = clock.now().unix_s();
-    let identity = users(config)?;
     // The revision counts seconds, so a restarted node never serves an older one.
     let revision = MapRevision {
         epoch: 1,
         rev: i64::from(started_unix_s),
     };
-    let launcher = Launcher {
-        clock: Arc::clone(&clock),
-        pool: Arc::new(Pool::new()),
-        purge_age_s: config.purge_age_s,
-        journal_bytes: config.journal_bytes,
-    };
-    let mut opened = open::open_buckets(config, &launcher, warmed)?;
-    let of = config.replica_of.as_ref();
-    let mut buckets = BTreeMap::new();
-    let mut group = Group::default();
-    for bucket in opened.buckets {
-        let name = bucket.bucket.name().to_owned();
-        if of.is_some_and(|of| of.bucket == name) {
-            group.clone_from(&bucket.group);
-        }
-        buckets.insert(name, Arc::new(served_at_first(bucket, ports, revision.rev)));
-    }
-    let pool = Arc::clone(pool);
+    let launcher = Launcher::new(config, Arc::clone(&clock), made_of.waits.memory);
+    let Opened {
+        kept,
+        users,
+        audit,
+        buckets,
+        tls,
+    } = open_buckets(config, &launcher, &made_of.warmed)?;
+    let (users, identity) = users.identity(config);
+    logins::prepare(&identity);
+    let cluster = kept.identities.cluster.clone();
+    let uuid = kept.identities.node_uuid.clone();
+    let external = cluster.external.as_ref();
+    let at = Reached { ports, external };
+    let (buckets, group) = served(buckets, config, at, revision);
+    let global = global_map(at, &group, revision);
     let own_threads = Arc::new(OwnThreads::default());
-    let kept = &opened.kept.identities;
-    let (uuid, cluster) = (kept.node_uuid.clone(), kept.cluster.clone());
-    let world = Arc::new(World::new(opened.kept, Arc::clone(&own_threads)));
+    let world = Arc::new(World::new(kept, Arc::clone(&own_threads), audit));
     let registry = Arc::new(Registry {
         clock,
         env: Arc::clone(&world) as Arc<dyn Env>,
         identity,
+        audit: Arc::clone(&world.audit.recorder),
         brake: LoginBrake::default(),
-        connections: Connections::new(descriptors.kv),
-        buffers: Arc::default(),
-        timings: (0..pool.len())
-            .map(|_| Arc::new(Timings::default()))
-            .collect(),
+        connections: Connections::new(made_of.connections_max),
+        buffers: Arc::clone(&launcher.buffers),
+        timings: (0..pool.len()).map(|_| Arc::default()).collect(),
         serving: Arc::clone(pool.serving()),
+        external: RwLock::new(cluster.external.clone()),
         counters: NodeCounters::default(),
         ports,
         memcached: config.memcached.clone(),
         listen: config.listen,
         advertise: config.advertise.clone(),
-        waits,
+        waits: made_of.waits,
         started_unix_s,
         uuid,
         buckets: RwLock::new(buckets),
-        global_map: RwLock::new(global_map(ports, &group, revision)),
+        global_map: RwLock::new(global),
     });
-    let tls = opened.tls.take();
     let net = Arc::new(NetState {
         registry: Arc::clone(&registry),
         tls: tls.as_ref().map(|tls| Arc::clone(&tls.config)),
@@ -358,47 +352,11 @@ fn open_state(
         tls,
         world,
         cluster: RwLock::new(cluster),
+        users: Mutex::new(users),
         revs: AtomicI64::new(0),
         buckets_max: config.buckets_max,
         launcher,
     }))
-}
-
-/// The users that are configured; their keys are derived in the background.
-fn users(config: &NodeConfig) -> Result<Arc<Identity>, StartError> {
-    let mut secret = [0; 32];
-    getrandom::fill(&mut secret).map_err(|error| StartError::System(error.to_string()))?;
-    let user = NewUser {
-        name: config.username.clone(),
-        password: config.password.clone(),
-        role: Role::Admin,
-    };
-    let identity = Arc::new(Identity::new([user], secret));
-    logins::prepare(&identity);
-    Ok(identity)
-}
-
-/// A bucket with the first map of this start.
-fn served_at_first(opened: open::OpenedBucket, ports: Ports, rev: i64) -> ServedBucket {
-    let (bucket, group, epoch) = (opened.bucket, opened.group, opened.epoch);
-    let revision = if group.is_superseded() {
-        MapRevision::first_of(epoch)
-    } else {
-        MapRevision { epoch, rev }
-    };
-    let manifest = bucket.manifest().uid();
-    let of = MapOf {
-        name: bucket.name(),
-        uuid: &opened.uuid,
-        vbuckets: bucket.vbuckets(),
-        manifest,
-        settings: &opened.settings,
-    };
-    let map = bucket_map(of, ports, &group, revision);
-    let identity = (opened.uuid, opened.settings);
-    let served = ServedBucket::new(bucket, opened.workers, identity, map);
-    served.set_group(group);
-    served
 }
 
 /// Starts to follow another node, where that is configured.
@@ -409,14 +367,15 @@ fn start_follower(state: &Arc<NodeState>, config: &NodeConfig) -> std::io::Resul
     if let Some(served) = state.bucket(&of.bucket) {
         let standing = state.env.standing(&of.bucket);
         let promoted = standing.start_as(Some(&of.following())) == StartAs::Promoted;
-        let follower = Follower::start(&state.registry, &served, (of.clone(), promoted))?;
+        let follower = Follower::start(&state.registry, &served, of.clone(), promoted)?;
         served.set_follower(follower);
     }
     Ok(())
 }
 
 fn start_http(
-    (sockets, connections_max): (Sockets, usize),
+    sockets: Sockets,
+    connections_max: usize,
     state: Arc<NodeState>,
     workers: Vec<i32>,
     stopping: watch::Receiver<bool>,
@@ -450,7 +409,7 @@ fn start_http(
                 };
                 let https = https.map(|socket| door(socket, tls)).transpose();
                 match door(http, None).and_then(|http| Ok((http, https?))) {
-                    Ok(doors) => management::serve(doors, state, stopping).await,
+                    Ok((http, https)) => management::serve(http, https, state, stopping).await,
                     Err(error) => tracing::error!(%error, "HTTP is not served"),
                 }
             });

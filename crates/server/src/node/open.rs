@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, mpsc};
 
-use bucket::{Bucket, BucketOptions, Clock, Pool, Workers};
+use bucket::{Bucket, BucketOptions, Buffers, Clock, MemoryWaits, Pool, Workers};
 use engine::VbConfig;
 use model::DurabilityLevel;
 use registry::{
-    BucketConfig, BucketKind, BucketSettings, EvictionPolicy, Group, Standing, StartAs, Store,
-    VBUCKETS, collections,
+    BucketConfig, BucketKind, BucketSettings, EvictionPolicy, Group, OpenedBucket, Standing,
+    StartAs, Store, VBUCKETS, collections,
 };
 use replication::ReplicaOf;
 use storage::{
@@ -17,8 +17,13 @@ use tls::{Tls, TlsOptions};
 use tokio::sync::watch;
 use value::{SYSTEM_BYTES_MAX, VALUE_BYTES_MAX};
 
-use super::data_dir::{DataDir, Identities, KeptIdentities};
-use super::{address_space, random_u64, random_vb_uuid};
+use super::address_space;
+use super::audit_log::AuditLog;
+use super::data_dir::DataDir;
+use super::identities::Identities;
+use super::node_record::NodeRecord;
+use super::random::{random_u64, random_vb_uuid};
+use super::users::KeptUsers;
 use crate::config::{NodeConfig, StartError};
 
 /// Least time between two commits that no client waits for: what a crash may cost of writes
@@ -31,32 +36,23 @@ const EXPIRY_PASS_S: u32 = 600;
 /// Age at which tombstones of buckets without a disk are purged.
 const PURGE_AGE_EPHEMERAL_S: u64 = 60;
 
-/// A bucket that runs.
-pub(super) struct OpenedBucket {
-    pub(super) bucket: Arc<Bucket<Store>>,
-    pub(super) workers: Workers<Store>,
-    pub(super) uuid: String,
-    pub(super) settings: BucketSettings,
-    /// Of its map.
-    pub(super) epoch: i64,
-    /// The nodes that have it, as far as they are known by now.
-    pub(super) group: Group,
-}
-
-/// All of them.
+/// The data of the node.
 pub(super) struct Opened {
-    pub(super) kept: KeptIdentities,
+    pub(super) kept: NodeRecord,
+    pub(super) users: KeptUsers,
+    pub(super) audit: AuditLog,
     pub(super) buckets: Vec<OpenedBucket>,
     pub(super) tls: Option<Tls>,
 }
 
 /// What each bucket of the node is opened with.
 pub(super) struct Launcher {
-    pub(super) clock: Arc<dyn Clock>,
+    clock: Arc<dyn Clock>,
     /// Runs the workers of all buckets.
-    pub(super) pool: Arc<Pool>,
+    pool: Arc<Pool>,
+    pub(super) buffers: Arc<Buffers>,
     pub(super) purge_age_s: u64,
-    pub(super) journal_bytes: u64,
+    journal_bytes: u64,
 }
 
 /// Where a bucket is told apart from others, and what it is among the nodes that have it.
@@ -81,10 +77,14 @@ pub(super) fn open_buckets(
         }
         None => (None, Identities::new()),
     };
-    let mut kept = KeptIdentities { dir, identities };
+    let users = KeptUsers::load(config.data_dir.as_deref())?;
+    let audit = AuditLog::open(config.data_dir.as_deref(), launcher.clock.now().unix_ns)?;
+    let mut kept = NodeRecord { dir, identities };
     kept.remove_dropped()?;
     let wanted = wanted(config, &kept);
     kept.note_new(&wanted)?;
+    // Before the threads of the buckets: one that finds no memory for its stack ends the process.
+    address_space::tell(wanted.iter().map(|of| of.bucket.quota_bytes).sum());
     // All stores first: nothing runs if one of them is refused.
     let mut stores = Stores::default();
     for settings in &wanted {
@@ -115,10 +115,13 @@ pub(super) fn open_buckets(
             }
         }
     }
-    if let Some(dir) = &kept.dir {
-        dir.save(&kept.identities)?;
-    }
-    Ok(Opened { kept, buckets, tls })
+    Ok(Opened {
+        kept,
+        users,
+        audit,
+        buckets,
+        tls,
+    })
 }
 
 /// What the ports with TLS are served with; `None` if there are none.
@@ -137,15 +140,24 @@ fn open_tls(config: &NodeConfig) -> Result<Option<Tls>, StartError> {
         .map_err(StartError::Certificate)
 }
 
-/// Stores that nothing uses yet, and whether their last stop was a clean one.
+/// A store that nothing uses yet.
+struct OpenedStore {
+    store: Store,
+    /// Whether its last stop was a clean one.
+    clean: bool,
+}
+
+/// The stores of all buckets.
 #[derive(Default)]
-struct Stores(Vec<(Store, bool)>);
+struct Stores(Vec<OpenedStore>);
 
 impl Stores {
     /// Leaves them as they were found: a refused start is no unclean stop of those that are not to blame.
     fn refused(&self, error: StartError) -> StartError {
-        for (store, clean) in &self.0 {
-            if *clean && let Err(error) = store.close() {
+        for opened in &self.0 {
+            if opened.clean
+                && let Err(error) = opened.store.close()
+            {
                 tracing::warn!(%error, "a store did not close well");
             }
         }
@@ -164,7 +176,7 @@ fn stop(buckets: &[OpenedBucket]) {
 }
 
 /// What is configured, then what was made while the node ran.
-fn wanted(config: &NodeConfig, kept: &KeptIdentities) -> Vec<BucketSettings> {
+fn wanted(config: &NodeConfig, kept: &NodeRecord) -> Vec<BucketSettings> {
     let mut made = kept.identities.made();
     let mut configured: Vec<BucketSettings> =
         config.buckets.iter().cloned().map(Into::into).collect();
@@ -180,6 +192,17 @@ fn wanted(config: &NodeConfig, kept: &KeptIdentities) -> Vec<BucketSettings> {
 }
 
 impl Launcher {
+    /// The pool that it makes runs the workers of all buckets.
+    pub(super) fn new(config: &NodeConfig, clock: Arc<dyn Clock>, waits: MemoryWaits) -> Self {
+        Self {
+            clock,
+            pool: Arc::new(Pool::new()),
+            buffers: Arc::new(Buffers::new(waits)),
+            purge_age_s: config.purge_age_s,
+            journal_bytes: config.journal_bytes,
+        }
+    }
+
     /// Opens one more bucket while the node runs, and waits until it serves. There must be no store
     /// of its name yet.
     pub(super) fn open_new(
@@ -203,12 +226,12 @@ impl Launcher {
         Ok(opened)
     }
 
-    /// The store of a bucket, and whether its last stop was a clean one.
+    /// Opens the store of a bucket.
     fn open_store(
         &self,
         bucket: &BucketConfig,
         dir: Option<&DataDir>,
-    ) -> Result<(Store, bool), StartError> {
+    ) -> Result<OpenedStore, StartError> {
         match (bucket.kind, dir) {
             (BucketKind::Couchbase, Some(dir)) => {
                 let path = dir.bucket(&bucket.name);
@@ -222,16 +245,22 @@ impl Launcher {
                 if !opened.clean {
                     tracing::warn!(bucket = bucket.name, "the last stop was not a clean one");
                 }
-                Ok((Store::Disk(Box::new(store)), opened.clean))
+                Ok(OpenedStore {
+                    store: Store::Disk(Box::new(store)),
+                    clean: opened.clean,
+                })
             }
-            _ => Ok((Store::in_memory(), true)),
+            _ => Ok(OpenedStore {
+                store: Store::in_memory(),
+                clean: true,
+            }),
         }
     }
 
     fn start(
         &self,
         settings: BucketSettings,
-        (store, clean): (Store, bool),
+        OpenedStore { store, clean }: OpenedStore,
         known: Known<'_>,
         done: impl FnOnce() + Send + 'static,
     ) -> Result<OpenedBucket, StartError> {
@@ -253,6 +282,7 @@ impl Launcher {
                 },
                 durability_min: config.durability_min,
                 max_ttl_s: settings.max_ttl_s,
+                conflicts: settings.conflicts,
                 ..VbConfig::default()
             }),
             clean,
@@ -264,6 +294,7 @@ impl Launcher {
                 BucketKind::Ephemeral => PURGE_AGE_EPHEMERAL_S,
             },
             flush_interval_ms: FLUSH_INTERVAL_MS,
+            buffers: Arc::clone(&self.buffers),
         };
         let bucket = Bucket::open(options, store, Arc::clone(&self.clock), &mut random_vb_uuid)
             .map_err(|error| StartError::DataFormat(format!("bucket {}: {error}", config.name)))?;

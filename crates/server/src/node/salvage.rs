@@ -6,8 +6,10 @@ use std::{fs, io};
 use registry::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy};
 use storage::{SalvageError, Salvaged};
 
-use super::data_dir::{BUCKETS, Identities, stores};
-use super::{node_file, private};
+use super::data_dir::{BUCKETS, stores};
+use super::identities::Identities;
+use super::users::copy_users;
+use super::{private, sealed_file};
 
 /// The quota of a bucket whose settings are lost.
 const QUOTA_BYTES: u64 = 256 << 20;
@@ -20,6 +22,8 @@ pub enum SalvageStep<'a> {
     NodeLost(String),
     /// The authority of the node's certificates is lost, and why; the copy makes one that clients do not know yet.
     AuthorityLost(String),
+    /// The users that were made over HTTP are lost, and why; in the copy there are none.
+    UsersLost(String),
     /// A bucket is done.
     Bucket(&'a str, &'a Salvaged),
     /// Nothing, or not all that can be read, of a bucket was copied.
@@ -59,7 +63,7 @@ pub fn salvage(
         Identities::new()
     });
     names.retain(|name| !identities.is_dropped(name));
-    identities.forget_dropped();
+    identities.dropped.clear();
     for name in &names {
         if !identities.knows(name) {
             identities.add_made(&default_settings(name));
@@ -68,6 +72,9 @@ pub fn salvage(
     identities.write_into(to).map_err(write)?;
     if let Err(why) = tls::copy_authority(from, to) {
         each(SalvageStep::AuthorityLost(why));
+    }
+    if let Err(why) = copy_users(from, to) {
+        each(SalvageStep::UsersLost(why));
     }
     for name in &names {
         let target = to.join(BUCKETS).join(name);
@@ -80,7 +87,7 @@ pub fn salvage(
 }
 
 fn identities_of(from: &Path) -> Result<Identities, String> {
-    let file = from.join(node_file::NAME);
+    let file = from.join(sealed_file::NODE.name);
     let bytes = fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
     Identities::parse(&bytes).map_err(|why| format!("{}: {why}", file.display()))
 }

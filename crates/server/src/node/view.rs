@@ -2,26 +2,46 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use bucket::{FlusherState, WarmupStage};
+use audit::{Recorder, Settings};
+use bucket::{FlusherState, Purpose, Reservation, WarmupStage};
 use engine::collections::{Manifest, ManifestError};
-use identity::{AuthenticatedUser, LoginTurn};
+use identity::{AuthenticatedUser, Directory, Identity, LoginTurn};
 use management::{
-    BucketChange, BucketSummary, BucketsError, ClusterChange, Eviction, Feed, NoFeed, NodeSummary,
-    NodeView, Wanted,
+    BucketChange, BucketSummary, BucketsError, ClusterChange, Feed, FeedReader, NoFeed,
+    NodeSummary, NodeView, Wanted,
 };
 use model::VbId;
+use registry::cluster_map::AlternateAddress;
 use registry::collections::CollectionsError;
-use registry::{BucketSettings, COMPATIBLE_VERSION, EvictionPolicy, ServedBucket, collections};
-use storage::KvStore;
+use registry::{BucketSettings, COMPATIBLE_VERSION, ServedBucket, collections};
+use stats::StatScope;
+use storage::{DiskUsage, KvStore};
 use tls::Tls;
 use tokio::sync::watch;
 
-use super::NodeState;
+use super::memory_watch;
+use super::state::NodeState;
 
 impl NodeView for NodeState {
-    fn authenticate(&self, name: &str, password: &[u8]) -> Option<AuthenticatedUser> {
-        self.identity.authenticate(name, password)
+    fn identity(&self) -> &Identity {
+        &self.registry.identity
+    }
+
+    fn change_users(&self, edit: &mut dyn FnMut(&mut Directory)) -> Result<(), String> {
+        self.users.lock().edit(&self.identity, edit)?;
+        // Streams of idle connections end if their user may not have them any more.
+        self.wake_all();
+        Ok(())
+    }
+
+    fn audit(&self) -> &Recorder {
+        &self.registry.audit
+    }
+
+    fn change_audit(&self, settings: Settings) -> Result<(), String> {
+        self.world.audit.change(settings, self.clock.now().unix_ns)
     }
 
     fn login_turn(&self, peer: IpAddr) -> LoginTurn {
@@ -32,8 +52,12 @@ impl NodeView for NodeState {
         self.registry.note_login(peer, right);
     }
 
-    fn hold_body(&self, bytes: usize) -> bool {
-        self.buffers.hold_body(bytes)
+    fn hold_body(&self, bytes: usize) -> Reservation {
+        let reservation = self.buffers.reserve(Purpose::Body, bytes, Duration::ZERO);
+        if reservation.is_granted() {
+            self.buffers.hold_body(bytes);
+        }
+        reservation
     }
 
     fn release_body(&self, bytes: usize) {
@@ -81,7 +105,9 @@ impl NodeView for NodeState {
             cluster: self.cluster.read().clone(),
             memory_quota_bytes: sum(|served| served.bucket.memory().quota()),
             memory_used_bytes: sum(|served| served.bucket.memory().used()),
-            disk_used_bytes: sum(|served| disk_bytes(served).1),
+            disk_used_bytes: sum(|served| disk_usage(served).file_bytes),
+            purge_age_s: self.launcher.purge_age_s,
+            machine: memory_watch::machine(),
         }
     }
 
@@ -100,32 +126,43 @@ impl NodeView for NodeState {
                     stats.ops_get + stats.ops_create + stats.ops_update + stats.ops_delete;
             }
         }
-        let (data, file) = disk_bytes(&served);
-        let settings = served.settings();
+        let disk = disk_usage(&served);
+        let mut settings = served.settings();
+        settings.bucket.quota_bytes = bucket.memory().quota();
+        settings.bucket.eviction = bucket.options().eviction;
+        settings.replicas = (served.group().peers.len() as u8).max(settings.replicas);
         Some(BucketSummary {
             uuid: served.uuid.clone(),
-            kind: served.kind(),
-            quota_bytes: bucket.memory().quota(),
+            settings,
             items,
             memory_used_bytes: bucket.memory().used(),
-            disk_used_bytes: file,
-            disk_data_bytes: data,
+            disk_used_bytes: disk.file_bytes,
+            disk_data_bytes: disk.data_bytes,
             ops_per_second: served.operations.look(operations, self.clock.mono_ns()),
-            eviction: match bucket.options().eviction {
-                EvictionPolicy::Values => Eviction::ValueOnly,
-                EvictionPolicy::Documents => Eviction::Full,
-                EvictionPolicy::Delete => Eviction::Delete,
-                EvictionPolicy::None => Eviction::None,
-            },
-            durability_min: bucket.options().vb.durability_min,
-            replicas: (served.group().peers.len() as u8).max(settings.replicas),
-            max_ttl_s: settings.max_ttl_s,
-            flush_enabled: settings.flush_enabled,
-            history: settings.history,
             vbuckets: bucket.vbuckets(),
             manifest_uid: bucket.manifest().uid().0,
             ready: bucket.warmup().stage() == WarmupStage::Done,
         })
+    }
+
+    fn gauges(&self, name: &str) -> Vec<(String, f64)> {
+        let served = self.registry.bucket(name);
+        let scope = StatScope {
+            node: &self.registry,
+            bucket: served.as_deref(),
+            connection: None,
+            access: None,
+        };
+        let mut gauges = Vec::new();
+        let collected = stats::collect("", &scope, &mut |name, value| {
+            if let Ok(number) = value.parse() {
+                gauges.push((name.to_owned(), number));
+            }
+        });
+        match collected {
+            Ok(()) if served.is_some() => gauges,
+            _ => Vec::new(),
+        }
     }
 
     fn bucket_settings(&self, name: &str) -> Option<BucketSettings> {
@@ -148,6 +185,10 @@ impl NodeView for NodeState {
         self.change_cluster_settings(change)
     }
 
+    fn set_external_address(&self, external: Option<AlternateAddress>) -> Result<(), BucketsError> {
+        NodeState::set_external_address(self, external)
+    }
+
     fn bucket_config(&self, name: &str) -> Option<Arc<str>> {
         Some(self.registry.bucket(name)?.map().json)
     }
@@ -163,10 +204,16 @@ impl NodeView for NodeState {
         Some(self.world.maps())
     }
 
-    fn changes(&self, bucket: &str, wanted: &Wanted) -> Result<Feed, NoFeed> {
+    fn changes(
+        &self,
+        bucket: &str,
+        wanted: &Wanted,
+        user: AuthenticatedUser,
+    ) -> Result<Feed, NoFeed> {
         let served = self.registry.bucket(bucket).ok_or(NoFeed::NoBucket)?;
-        let around = (Arc::clone(&self.clock), Arc::clone(&self.env));
-        Feed::open(&served, around, wanted)
+        let (clock, env) = (Arc::clone(&self.clock), Arc::clone(&self.env));
+        let reader = FeedReader::new(Arc::clone(&self.identity), user);
+        Feed::open(&served, clock, env, wanted, reader)
     }
 
     fn manifest(&self, bucket: &str) -> Option<Arc<Manifest>> {
@@ -195,8 +242,7 @@ impl NodeView for NodeState {
     }
 }
 
-/// Bytes of live data and of all files; 0 while the store cannot tell.
-fn disk_bytes(served: &ServedBucket) -> (u64, u64) {
-    let usage = served.bucket.store().disk_usage().unwrap_or_default();
-    (usage.data_bytes, usage.file_bytes)
+/// Bytes of the store; zeros while it cannot tell.
+fn disk_usage(served: &ServedBucket) -> DiskUsage {
+    served.bucket.store().disk_usage().unwrap_or_default()
 }

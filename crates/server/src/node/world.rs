@@ -6,31 +6,34 @@ use parking_lot::{Mutex, MutexGuard};
 use registry::{BucketKind, Env, HistorySettings, ServedBucket, Standing};
 use tokio::sync::watch;
 
-use super::data_dir::KeptIdentities;
+use super::audit_log::AuditLog;
+use super::node_record::NodeRecord;
 use crate::config::StartError;
 use crate::net::OwnThreads;
 
 /// The world around the node's parts.
 pub(super) struct World {
-    kept: Mutex<KeptIdentities>,
+    kept: Mutex<NodeRecord>,
     /// Held while buckets are made, changed and dropped: one at a time.
     changing: Mutex<()>,
     maps: watch::Sender<u64>,
     own_threads: Arc<OwnThreads>,
+    pub(super) audit: AuditLog,
 }
 
 impl World {
-    pub(super) fn new(kept: KeptIdentities, own_threads: Arc<OwnThreads>) -> Self {
+    pub(super) fn new(kept: NodeRecord, own_threads: Arc<OwnThreads>, audit: AuditLog) -> Self {
         Self {
             kept: Mutex::new(kept),
             changing: Mutex::new(()),
             maps: watch::channel(0).0,
             own_threads,
+            audit,
         }
     }
 
     /// What is written down of the node.
-    pub(super) fn kept(&self) -> MutexGuard<'_, KeptIdentities> {
+    pub(super) fn kept(&self) -> MutexGuard<'_, NodeRecord> {
         self.kept.lock()
     }
 
@@ -57,11 +60,13 @@ impl World {
         }
         settings.history = history;
         let mut kept = self.kept();
-        if kept.is_made(served.name()) {
-            kept.note_made(&settings).map(drop)?;
-        } else {
-            kept.note_history(served.name(), history)?;
-        }
+        kept.update(|identities| {
+            if identities.is_made(served.name()) {
+                identities.add_made(&settings);
+            } else {
+                identities.set_history(served.name(), history);
+            }
+        })?;
         drop(kept);
         let keeps = served.bucket.set_history_retention(history.retention());
         keeps.map_err(|error| StartError::System(error.to_string()))?;
@@ -72,7 +77,7 @@ impl World {
 
 impl Env for World {
     fn fill_random(&self, bytes: &mut [u8]) {
-        super::fill_random(bytes);
+        super::random::fill_random(bytes);
     }
 
     fn has_thread(&self) -> bool {
@@ -81,6 +86,10 @@ impl Env for World {
 
     fn maps_changed(&self) {
         self.maps.send_modify(|changes| *changes += 1);
+    }
+
+    fn reload_audit(&self, unix_ns: u64) -> Result<(), String> {
+        self.audit.reload(unix_ns)
     }
 
     fn remember(&self, bucket: &str, uuid: &str, epoch: i64) {

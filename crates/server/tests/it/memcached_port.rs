@@ -35,6 +35,8 @@ const ALLOWED: &[Opcode] = &[
     Opcode::GET_META,
     Opcode::GETQ_META,
     Opcode::GET_REPLICA,
+    Opcode::GET_EX,
+    Opcode::GET_EX_REPLICA,
     Opcode::SUBDOC_GET,
     Opcode::SUBDOC_EXISTS,
     Opcode::SUBDOC_GET_COUNT,

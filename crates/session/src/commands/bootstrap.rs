@@ -1,32 +1,33 @@
 //! What a client sends before its first document: features, login, bucket, maps.
 
-use identity::{AuthenticatedUser, Role, SaslStep, list_mechanisms as mechanisms};
+use audit::Event;
+use identity::{AuthenticatedUser, MECHANISMS, Privilege, PrivilegeSet, SaslStep};
 use model::Datatype;
 use registry::cluster_map::MapRevision;
 use registry::heard_of_epoch;
 use wire::push::ConfigRev;
-use wire::request::{GetClusterConfig, GetErrorMap, Hello, Message, Sasl, SelectBucket};
-use wire::{FeatureSet, Frame, Status};
+use wire::request::{GetClusterConfig, GetErrorMap, Hello, Sasl, SelectBucket};
+use wire::{FeatureSet, Frame, Message, Status};
 
+use crate::access::{SessionAccess, check};
 use crate::context::Context;
 use crate::features::grant;
 use crate::login::LoginStep;
-use crate::outcome::{CommandOutcome, Refusal};
+use crate::outcome::{CommandOutcome, CommandResult, Refusal};
 use crate::reply::Reply;
-use crate::session::Session;
+use crate::session::{Port, Session};
 
 /// Longest agent text that is kept.
 const AGENT_BYTES_MAX: usize = 256;
+/// Why another one is refused.
+const FAILED: &str = "authentication failed";
 /// Why a login is refused without a look at it.
 const TOO_MANY_FAILED: &str = "too many logins from this address failed; try again later";
 /// The name that takes a connection off its bucket.
 const NO_BUCKET_NAME: &[u8] = b"@no bucket@";
 
 /// HELLO: forgets what was negotiated, then grants what is asked for and really done.
-pub(super) fn hello(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn hello(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Hello::read(frame)?;
     let mut asked = FeatureSet::EMPTY;
     for feature in request.features.iter() {
@@ -34,11 +35,11 @@ pub(super) fn hello(
     }
     asked
         .check()
-        .map_err(|conflict| Refusal::because(Status::EINVAL, conflict.to_string()))?;
+        .map_err(|conflict| Refusal::invalid(conflict.to_string()))?;
     let granted = grant(asked);
     let session = &mut *context.session;
     session.features = granted;
-    if session.classic && session.role == Role::Admin {
+    if session.classic && session.port == Port::Couchbase {
         // It speaks Couchbase after all, and will select its bucket.
         session.select(None);
     }
@@ -74,22 +75,21 @@ fn note_agent(session: &Session, agent: &[u8]) {
 }
 
 /// SASL_LIST_MECHS.
-pub(super) fn list_mechanisms(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
-    Ok(context.reply(frame, &Reply::value(mechanisms(false).as_bytes())))
+pub(super) fn list_mechanisms(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    Ok(context.reply(frame, &Reply::value(MECHANISMS.as_bytes())))
 }
 
 /// SASL_AUTH, SASL_STEP.
-pub(super) fn sasl(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn sasl(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Sasl::read(frame)?;
+    if request.mechanism.eq_ignore_ascii_case(b"OAUTHBEARER") {
+        let reason = "OAUTHBEARER is not served: no provider of tokens is known here";
+        return Err(Refusal::because(Status::AUTH_ERROR, reason));
+    }
     let session = &mut *context.session;
     let node = std::sync::Arc::clone(&session.node);
     let peer = session.info.peer().ip();
+    let tried = session.tried_name(&request);
     let step = if request.step {
         session
             .sasl
@@ -102,6 +102,7 @@ pub(super) fn sasl(
             LoginStep::Wait(wait) => return Ok(CommandOutcome::Parked(wait)),
             LoginStep::Refuse => {
                 node.note_login(peer, false);
+                session.record_failed_login(tried, TOO_MANY_FAILED, context.now);
                 return Err(Refusal::Last(Status::AUTH_ERROR, TOO_MANY_FAILED));
             }
         }
@@ -123,18 +124,20 @@ pub(super) fn sasl(
         }
         SaslStep::Done { user, payload } => {
             log_in(session, user);
+            session.record(Event::AuthSucceeded, context.now, |line| line);
             Ok(context.reply(frame, &Reply::value(&payload)))
         }
         SaslStep::Failed => {
+            session.record_failed_login(tried, FAILED, context.now);
             session.user = None;
+            session.work_out_access();
             node.note_login(peer, false);
-            let why = "authentication failed";
             if session.login.failed() {
-                return Err(Refusal::Last(Status::AUTH_ERROR, why));
+                return Err(Refusal::Last(Status::AUTH_ERROR, FAILED));
             }
-            Err(Refusal::because(Status::AUTH_ERROR, why))
+            Err(Refusal::because(Status::AUTH_ERROR, FAILED))
         }
-        SaslStep::Invalid(reason) => Err(Refusal::because(Status::EINVAL, reason)),
+        SaslStep::Invalid(reason) => Err(Refusal::invalid(reason)),
     }
 }
 
@@ -142,25 +145,27 @@ fn log_in(session: &mut Session, user: AuthenticatedUser) {
     let peer = session.info.peer().ip();
     session.node.note_login(peer, true);
     session.login.succeeded();
+    // What was dropped is the former login's.
+    session.access = SessionAccess::default();
     session
         .info
         .note(|about| about.user = Some(user.name.clone()));
     // A client that logs in without HELLO knows no buckets: it gets the one of its name. That of
     // the memcached port has its bucket already.
-    if session.role == Role::Admin && session.features.is_empty() && session.bucket.is_none() {
+    if session.port == Port::Couchbase && session.features.is_empty() && session.bucket.is_none() {
         let node = std::sync::Arc::clone(&session.node);
         let bucket = node.bucket(&user.name).or_else(|| node.bucket("default"));
+        let bucket = bucket.filter(|served| !user.access.within_bucket(served.name()).is_empty());
         session.classic = bucket.is_some();
-        session.select(bucket);
+        session.user = Some(user);
+        return session.select(bucket);
     }
     session.user = Some(user);
+    session.work_out_access();
 }
 
 /// SELECT_BUCKET.
-pub(super) fn select_bucket(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn select_bucket(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = SelectBucket::read(frame)?;
     let session = &mut *context.session;
     if session.is_dcp() {
@@ -174,7 +179,9 @@ pub(super) fn select_bucket(
         return Ok(context.reply(frame, &Reply::EMPTY));
     }
     let name = std::str::from_utf8(request.name).unwrap_or_default();
-    let Some(bucket) = session.node.bucket(name) else {
+    let user = session.user.as_ref();
+    let visible = user.is_some_and(|user| !user.access.within_bucket(name).is_empty());
+    let Some(bucket) = session.node.bucket(name).filter(|_| visible) else {
         return Err(Refusal::because(
             Status::EACCESS,
             "no such bucket, or no access to it",
@@ -182,23 +189,21 @@ pub(super) fn select_bucket(
     };
     session.classic = false;
     session.select(Some(bucket));
+    session.record_in_bucket(Event::BucketSelected, context.now);
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 
 /// LIST_BUCKETS.
-pub(super) fn list_buckets(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
-    let names = context.session.node.bucket_names().join(" ");
-    Ok(context.reply(frame, &Reply::value(names.as_bytes())))
+pub(super) fn list_buckets(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    let session = &context.session;
+    let mut names = session.node.bucket_names();
+    let user = session.user.as_ref();
+    names.retain(|name| user.is_some_and(|user| !user.access.within_bucket(name).is_empty()));
+    Ok(context.reply(frame, &Reply::value(names.join(" ").as_bytes())))
 }
 
 /// GET_ERROR_MAP.
-pub(super) fn error_map(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn error_map(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = GetErrorMap::read(frame)?;
     let map = wire::error_map(request.version)
         .ok_or_else(|| Refusal::because(Status::KEY_ENOENT, "no such version of the error map"))?;
@@ -206,16 +211,16 @@ pub(super) fn error_map(
 }
 
 /// GET_CLUSTER_CONFIG, of the selected bucket or without one.
-pub(super) fn cluster_config(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn cluster_config(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = GetClusterConfig::read(frame)?;
     let session = &mut *context.session;
-    let administers = session
-        .user
-        .as_ref()
-        .is_some_and(|user| user.role == Role::Admin);
+    let administers = session.access.node().has(Privilege::NodeSupervisor);
+    if session.bucket.is_some() {
+        session.check_membership()?;
+    } else {
+        let needed = PrivilegeSet::of(&[Privilege::SystemSettings]);
+        check(needed, session.access.node())?;
+    }
     if let (Some(bucket), Some(known), true) = (&session.bucket, request.known, administers) {
         heard_of_epoch(&session.node, bucket, known.epoch);
     }

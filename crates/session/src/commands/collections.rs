@@ -3,28 +3,27 @@
 use engine::collections::{Manifest, ManifestError, Scope};
 use model::CollectionId;
 use registry::collections::{CollectionsError, change, of_json, to_json};
-use wire::request::{CollectionsGetId, CollectionsGetScopeId, Message};
+use wire::request::{CollectionsGetId, CollectionsGetScopeId};
 use wire::response::CollectionIdReply;
-use wire::{Frame, Status};
+use wire::{Frame, Message, Status};
 
 use crate::context::Context;
-use crate::outcome::{CommandOutcome, Refusal, UNKNOWN_COLLECTION_CONTEXT};
+use crate::outcome::{CommandResult, Refusal, UNKNOWN_COLLECTION_CONTEXT};
 use crate::reply::Reply;
+use crate::session::Session;
 
 /// COLLECTIONS_GET_MANIFEST.
-pub(super) fn manifest(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
-    let json = to_json(&context.bucket()?.bucket.manifest()).to_string();
+pub(super) fn manifest(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    let manifest = context.bucket()?.bucket.manifest();
+    let session = &context.session;
+    let visible =
+        to_json(&manifest).with_visible(&|scope, collection| session.sees(scope, collection));
+    let json = visible.to_string();
     Ok(context.reply(frame, &Reply::json(&json)))
 }
 
 /// COLLECTIONS_SET_MANIFEST: durable, and in every vBucket, when it is answered.
-pub(super) fn set_manifest(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn set_manifest(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let next = of_json(frame.value).map_err(|error| refusal(&CollectionsError::Refused(error)))?;
     let served = context.bucket()?;
     change(&context.session.node, &served, &|_| Ok(next.clone()))
@@ -54,11 +53,14 @@ fn scope<'m>(manifest: &'m Manifest, name: &[u8]) -> Result<&'m Scope, Refusal> 
     manifest.scope_named(name).ok_or_else(unknown_scope)
 }
 
+/// Whether the peer may know of a scope: of itself, or of one of its collections.
+fn sees_part_of(session: &Session, scope: &Scope) -> bool {
+    let mut names = scope.collections.iter().map(|one| &*one.name);
+    session.sees(&scope.name, None) || names.any(|name| session.sees(&scope.name, Some(name)))
+}
+
 /// COLLECTIONS_GET_ID: the path is `scope.collection`, where nothing means `_default`.
-pub(super) fn collection_id(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn collection_id(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = CollectionsGetId::read(frame)?;
     let mut parts = request.path.split(|byte| *byte == b'.');
     let (of, name) = match (parts.next(), parts.next(), parts.next()) {
@@ -66,13 +68,19 @@ pub(super) fn collection_id(
         (Some([]), None, None) => (&[][..], &[][..]),
         _ => {
             let context = "the path is not scope.collection";
-            return Err(Refusal::because(Status::EINVAL, context));
+            return Err(Refusal::invalid(context));
         }
     };
     let manifest = context.bucket()?.bucket.manifest();
     let name: &[u8] = if name.is_empty() { b"_default" } else { name };
-    let collections = &scope(&manifest, of)?.collections;
-    let found = collections.iter().find(|one| one.name.as_bytes() == name);
+    let scope = scope(&manifest, of)?;
+    let session = &context.session;
+    let mut visible = scope.collections.iter();
+    let found = visible
+        .find(|one| one.name.as_bytes() == name && session.sees(&scope.name, Some(&one.name)));
+    if found.is_none() && !sees_part_of(session, scope) {
+        return Err(unknown_scope());
+    }
     let reply = CollectionIdReply {
         manifest: manifest.uid(),
         id: found.ok_or(Refusal::UnknownCollection)?.id,
@@ -81,16 +89,17 @@ pub(super) fn collection_id(
 }
 
 /// COLLECTIONS_GET_SCOPE_ID.
-pub(super) fn scope_id(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn scope_id(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = CollectionsGetScopeId::read(frame)?;
     let name = request.path.split(|byte| *byte == b'.').next();
     let manifest = context.bucket()?.bucket.manifest();
+    let scope = scope(&manifest, name.unwrap_or_default())?;
+    if !sees_part_of(context.session, scope) {
+        return Err(unknown_scope());
+    }
     let reply = CollectionIdReply {
         manifest: manifest.uid(),
-        id: CollectionId(scope(&manifest, name.unwrap_or_default())?.id.0),
+        id: CollectionId(scope.id.0),
     };
     Ok(context.reply(frame, &Reply::extras(&reply.to_bytes())))
 }

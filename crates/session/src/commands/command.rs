@@ -1,10 +1,10 @@
 //! What a row of the command table says.
 
-use identity::Role;
+use identity::PrivilegeSet;
 use wire::{Frame, Opcode};
 
 use crate::context::Context;
-use crate::outcome::{CommandOutcome, Refusal};
+use crate::outcome::CommandResult;
 
 /// What a command needs to run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,44 +27,41 @@ impl Scope {
     }
 }
 
-/// What a user must be allowed to do, in the protocol's words.
+/// Where a user must have a command's privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Privilege {
-    Read,
-    Insert,
-    Upsert,
-    Delete,
-    SimpleStats,
-    DcpProducer,
-    DcpConsumer,
-    RangeScan,
-    NodeSupervisor,
-    Administrator,
+pub(crate) enum Where {
+    /// In the collection of the document.
+    Document,
+    /// In one collection at least; the command looks at each one that it concerns.
+    Anywhere,
+    /// In the whole bucket, or on the node.
+    Whole,
+}
+
+/// Of what an answer may hold a large part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sends {
+    Nothing,
+    Document,
+    /// A document of a vBucket that is a replica here.
+    ReplicaDocument,
 }
 
 /// One row.
 pub(crate) struct Command {
     pub(crate) opcode: Opcode,
     pub(crate) scope: Scope,
-    /// All of them are needed. The administrator has all.
-    pub(crate) privileges: &'static [Privilege],
-    /// Whether [`Role::Memcached`] may send it.
+    /// All of them are needed.
+    pub(crate) privileges: PrivilegeSet,
+    /// Where they are needed.
+    pub(crate) within: Where,
+    /// Whether clients of the memcached port may send it.
     pub(crate) memcached: bool,
-    /// Whether its answer may hold a large part of a document.
-    pub(crate) sends_documents: bool,
+    /// Of what its answer may hold a large part.
+    pub(crate) sends: Sends,
     /// Whether it may be sent before a login.
     pub(crate) before_login: bool,
     /// A word on what is different here, for the compatibility page.
     pub(crate) note: &'static str,
-    pub(crate) run: fn(&mut Context<'_>, &Frame<'_>) -> Result<CommandOutcome, Refusal>,
-}
-
-impl Command {
-    /// Whether a peer in this role may send it.
-    pub(crate) fn allows(&self, role: Role) -> bool {
-        match role {
-            Role::Admin => true,
-            Role::Memcached => self.memcached,
-        }
-    }
+    pub(crate) run: fn(&mut Context<'_>, &Frame<'_>) -> CommandResult,
 }

@@ -3,29 +3,26 @@
 
 use std::sync::Arc;
 
+use audit::Event;
+use identity::{Privilege, PrivilegeSet};
 use registry::Progress;
 use registry::dcp::{RegisteredConsumer, SharedProducer};
 use wire::dcp::{
     AddStream, BufferAck, DcpControl, DcpOpen, OpenFlags, SeqnoAcknowledged, StreamRequest,
 };
-use wire::request::Message;
 use wire::response::encode_failover_entries;
-use wire::{Feature, Frame, Status};
+use wire::{Feature, Frame, Message, Status};
 
 use crate::consumer::{Inbound, Opener};
 use crate::context::Context;
-use crate::dcp::{GuardedProducer, OpenedStream, Opening, Producer};
-use crate::outcome::{CommandOutcome, Refusal};
+use crate::dcp::{AskedStream, GuardedProducer, OpenedStream, Opening, Producer};
+use crate::outcome::{CommandOutcome, CommandResult, Refusal};
 use crate::reply::Reply;
 
 /// Longest name of a connection.
 const NAME_BYTES_MAX: usize = 200;
 /// Flags that a producer may be opened with.
 const PRODUCER_FLAGS: OpenFlags = OpenFlags::ALL;
-
-fn invalid(reason: &'static str) -> Refusal {
-    Refusal::because(Status::EINVAL, reason)
-}
 
 /// What the value of DCP_OPEN says of the consumer: an object, if there is one.
 fn about(value: &[u8]) -> Result<serde_json::Value, Refusal> {
@@ -35,15 +32,16 @@ fn about(value: &[u8]) -> Result<serde_json::Value, Refusal> {
     let about: Option<serde_json::Value> = serde_json::from_slice(value).ok();
     about
         .filter(serde_json::Value::is_object)
-        .ok_or_else(|| invalid("the value is no JSON object"))
+        .ok_or_else(|| Refusal::invalid("the value is no JSON object"))
 }
 
 /// DCP_OPEN of a connection on which changes come to this node.
 fn open_consumer(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-    (name, about): (&str, &serde_json::Value),
-) -> Result<CommandOutcome, Refusal> {
+    name: &str,
+    about: &serde_json::Value,
+) -> CommandResult {
     if !context.session.has(Feature::COLLECTIONS) {
         let reason = "a consumer needs collections to be negotiated";
         return Err(Refusal::because(Status::NOT_SUPPORTED, reason));
@@ -51,9 +49,11 @@ fn open_consumer(
     let consumer = match &about["consumer_name"] {
         serde_json::Value::Null => "",
         serde_json::Value::String(name) if name.len() <= NAME_BYTES_MAX => name,
-        _ => return Err(invalid("the consumer's name is not valid")),
+        _ => return Err(Refusal::invalid("the consumer's name is not valid")),
     };
     let bucket = context.bucket()?;
+    let needed = PrivilegeSet::of(&[Privilege::DcpConsumer]);
+    context.session.check_bucket(needed)?;
     if !context.session.node.env.has_thread() {
         let reason = "there are too many consumers";
         return Err(Refusal::because(Status::ENOMEM, reason));
@@ -75,44 +75,41 @@ fn open_consumer(
         name,
         consumer,
         connection: session.info.id,
+        node: Arc::clone(&session.node),
+        served: bucket,
+        progress,
+        wake: session.waker(),
     };
-    let waker = session.waker();
-    let node = Arc::clone(&session.node);
-    let inbound = Inbound::open(
-        &opener,
-        (node, bucket),
-        (progress, waker),
-        context.now,
-        context.output,
-    );
+    let inbound = Inbound::open(opener, context.now, context.output);
     session.inbound = Some(Box::new(inbound));
     session.info.note(|about| about.kind = Some("consumer"));
+    session.record_in_bucket(Event::DcpOpened, context.now);
     Ok(done)
 }
 
 /// DCP_OPEN.
-pub(super) fn open(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn open(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = DcpOpen::read(frame)?;
     if request.name.len() > NAME_BYTES_MAX {
-        return Err(invalid("the name is too long"));
+        return Err(Refusal::invalid("the name is too long"));
     }
-    let name = std::str::from_utf8(request.name).map_err(|_| invalid("the name is no text"))?;
+    let name =
+        std::str::from_utf8(request.name).map_err(|_| Refusal::invalid("the name is no text"))?;
     if request.flags.without(PRODUCER_FLAGS).0 != 0 {
-        return Err(invalid("unknown flags"));
+        return Err(Refusal::invalid("unknown flags"));
     }
     let about = about(request.value)?;
     if context.session.is_dcp() {
-        return Err(invalid("the connection was opened already"));
+        return Err(Refusal::invalid("the connection was opened already"));
     }
     if !request.flags.contains(OpenFlags::PRODUCER) {
-        return open_consumer(context, frame, (name, &about));
+        return open_consumer(context, frame, name, &about);
     }
     let bucket = context.bucket()?;
+    let needed = PrivilegeSet::of(&[Privilege::DcpProducer]);
+    context.session.check_anywhere(needed)?;
     let waker = context.session.waker();
-    let silence = bucket.dcp.settings.idle_timeout();
+    let silence = bucket.dcp.settings.read().idle_timeout;
     let silence = silence.unwrap_or(context.session.node.waits.silence);
     let opening = Opening {
         flags: request.flags,
@@ -129,6 +126,9 @@ pub(super) fn open(
         .session
         .info
         .note(|about| about.kind = Some("producer"));
+    context
+        .session
+        .record_in_bucket(Event::DcpOpened, context.now);
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 
@@ -138,14 +138,11 @@ fn producer(context: &Context<'_>) -> Result<Arc<GuardedProducer>, Refusal> {
         .session
         .dcp
         .clone()
-        .ok_or_else(|| invalid("the connection was not opened for the change protocol"))
+        .ok_or_else(|| Refusal::invalid("the connection was not opened for the change protocol"))
 }
 
 /// DCP_CONTROL.
-pub(super) fn control(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn control(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = DcpControl::read(frame)?;
     let features = context.session.features;
     producer(context)?.lock().control(&request, features)?;
@@ -153,17 +150,18 @@ pub(super) fn control(
 }
 
 /// DCP_STREAM_REQ.
-pub(super) fn stream(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn stream(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = StreamRequest::read(frame)?;
     let features = context.session.features;
-    let (vb, opaque) = (frame.vbucket(), frame.header.opaque);
     let producer = producer(context)?;
-    let opened = producer
-        .lock()
-        .open_stream(vb, opaque, &request, features)?;
+    let session = &*context.session;
+    let asked = AskedStream {
+        opaque: frame.header.opaque,
+        request: &request,
+        features,
+        may: &|limit| session.check_stream(limit),
+    };
+    let opened = producer.lock().open_stream(frame.vbucket(), &asked)?;
     let mut value = Vec::new();
     let status = match opened {
         OpenedStream::Accepted(log) => {
@@ -183,10 +181,7 @@ pub(super) fn stream(
 }
 
 /// DCP_CLOSE_STREAM.
-pub(super) fn close(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn close(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     if let Some(inbound) = &mut context.session.inbound {
         inbound.close_stream(frame.vbucket(), context.output)?;
         return Ok(context.reply(frame, &Reply::EMPTY));
@@ -199,20 +194,14 @@ pub(super) fn close(
 }
 
 /// DCP_BUFFER_ACK: nothing answers it when it is right.
-pub(super) fn buffer_ack(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn buffer_ack(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = BufferAck::read(frame)?;
     producer(context)?.lock().acknowledge(request.bytes);
     Ok(CommandOutcome::Next)
 }
 
 /// DCP_NOOP, of either side.
-pub(super) fn noop(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn noop(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     if context.session.inbound.is_none() {
         drop(producer(context)?);
     }
@@ -221,10 +210,7 @@ pub(super) fn noop(
 
 /// DCP_SEQNO_ACKNOWLEDGED: a replica has every prepare up to a seqno. Nothing answers it when it
 /// is right.
-pub(super) fn seqno_ack(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn seqno_ack(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = SeqnoAcknowledged::read(frame)?;
     let vb = frame.vbucket();
     let replica = producer(context)?.lock().replica_of(vb)?;
@@ -235,34 +221,23 @@ pub(super) fn seqno_ack(
     Ok(CommandOutcome::Next)
 }
 
-/// The consumer that this connection is.
-fn inbound<'c>(
-    context: &'c mut Context<'_>,
-) -> Result<(&'c mut Inbound, &'c mut Vec<u8>), Refusal> {
-    match &mut context.session.inbound {
-        Some(inbound) => Ok((inbound, context.output)),
-        None => Err(invalid("the connection was not opened as a consumer")),
-    }
+/// The connection was not opened as a consumer.
+fn no_consumer() -> Refusal {
+    Refusal::invalid("the connection was not opened as a consumer")
 }
 
 /// DCP_ADD_STREAM: its answer comes once the producer has answered.
-pub(super) fn add_stream(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn add_stream(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = AddStream::read(frame)?;
-    let (inbound, output) = inbound(context)?;
-    let asked = (frame.header.opaque, request.flags);
-    inbound.add_stream(frame.vbucket(), asked, output)?;
+    let inbound = context.session.inbound.as_mut().ok_or_else(no_consumer)?;
+    let opaque = frame.header.opaque;
+    inbound.add_stream(frame.vbucket(), opaque, request.flags, context.output)?;
     Ok(CommandOutcome::Next)
 }
 
 /// A message of a stream. It is answered when it is refused, or when its producer waits for it.
-pub(super) fn pushed(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
-    let (inbound, output) = inbound(context)?;
-    inbound.pushed(frame, output)?;
+pub(super) fn pushed(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    let inbound = context.session.inbound.as_mut().ok_or_else(no_consumer)?;
+    inbound.pushed(frame, context.output)?;
     Ok(CommandOutcome::Next)
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use bucket::Counters;
+use bucket::{Counters, Purpose};
 use engine::{Got, Mutated, Outcome};
 use model::{Datatype, Document, Now, VbId, body_at};
 use registry::ServedBucket;
@@ -34,12 +34,6 @@ pub(super) fn absolute_expiry(expiry: u32, now: Now) -> Result<u32, Refusal> {
         .ok_or_else(|| Status::EXPIRY_OVERFLOW.into())
 }
 
-/// What became of an operation that may need a fetch.
-pub(super) enum Settled<T> {
-    Ready(T),
-    Parked(CommandOutcome),
-}
-
 impl Context<'_> {
     /// Parks the read when its value must be fetched first.
     pub(super) fn settle<T>(
@@ -47,13 +41,13 @@ impl Context<'_> {
         bucket: &ServedBucket,
         vb: VbId,
         outcome: Outcome<T>,
-    ) -> Result<Settled<T>, Refusal> {
+    ) -> Result<T, Refusal> {
         let before = self.session.park.is_some();
-        let settled = self.settle_write(bucket, vb, outcome)?;
-        if !before && matches!(settled, Settled::Parked(_)) {
+        let settled = self.settle_write(bucket, vb, outcome);
+        if !before && matches!(settled, Err(Refusal::Parked(_))) {
             Counters::add(&bucket.bucket.counters().reads_waited, 1);
         }
-        Ok(settled)
+        settled
     }
 
     /// Parks the write when what it changes must be fetched first.
@@ -62,19 +56,18 @@ impl Context<'_> {
         bucket: &ServedBucket,
         vb: VbId,
         outcome: Outcome<T>,
-    ) -> Result<Settled<T>, Refusal> {
+    ) -> Result<T, Refusal> {
         match outcome {
-            Outcome::Done(value) | Outcome::Prepared(value) => Ok(Settled::Ready(value)),
+            Outcome::Done(value) | Outcome::Prepared(value) => Ok(value),
             Outcome::NeedsFetch(key) => {
-                self.admit_fetch(bucket)?;
+                self.admit(Purpose::Fetch, 0)?;
                 if self.park().runs > FETCH_RUNS_MAX {
-                    return Err(Refusal::because(
-                        Status::ETMPFAIL,
+                    return Err(Refusal::not_now(
                         "the value could not be read from the store",
                     ));
                 }
                 bucket.bucket.fetch(vb, key, self.session.waker());
-                Ok(Settled::Parked(CommandOutcome::Parked(FETCH_WAIT)))
+                Err(Refusal::Parked(FETCH_WAIT))
             }
         }
     }
@@ -89,13 +82,7 @@ impl Context<'_> {
         let (value, datatype) = match self.plain_value(&got.document) {
             Ok(plain) => plain,
             Err(status) => {
-                return self.reply_loudly(
-                    frame,
-                    &Reply {
-                        status,
-                        ..Reply::EMPTY
-                    },
-                );
+                return self.reply_loudly(frame, &Reply::status(status));
             }
         };
         let extras = ItemFlags(got.document.flags()).to_bytes();
@@ -105,6 +92,7 @@ impl Context<'_> {
             extras: &extras,
             key,
             value: &value,
+            expiry: got.document.expiry(),
             ..Reply::EMPTY
         };
         self.reply_loudly(frame, &reply)

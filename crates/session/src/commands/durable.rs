@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use engine::{Mutated, OpError, Outcome, Requirement, VBucket};
+use engine::{Counted, Mutated, OpError, Outcome, Requirement, VBucket};
 use model::VbId;
 use registry::ServedBucket;
 use wire::response::counter_value;
 use wire::{Frame, Status};
 
-use super::documents::Settled;
 use crate::context::Context;
-use crate::outcome::{CommandOutcome, Refusal};
+use crate::outcome::{CommandOutcome, CommandResult};
 use crate::owed::Owed;
 
 /// What a write gives back.
@@ -33,13 +32,13 @@ impl Written for Mutated {
     }
 }
 
-impl Written for (u64, Mutated) {
+impl Written for Counted {
     fn mutated(&self) -> Mutated {
-        self.1
+        self.mutated
     }
 
     fn append_value(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&counter_value(self.0));
+        out.extend_from_slice(&counter_value(self.number));
     }
 }
 
@@ -68,7 +67,7 @@ impl Context<'_> {
         bucket: &ServedBucket,
         vb: VbId,
         write: impl FnOnce(&mut VBucket) -> Result<Outcome<T>, OpError>,
-    ) -> Result<CommandOutcome, Refusal> {
+    ) -> CommandResult {
         let session = &*self.session;
         let mut wait = None;
         let outcome = bucket.bucket.run(vb, |vbucket| {
@@ -79,10 +78,7 @@ impl Context<'_> {
             }
             Ok(outcome)
         })?;
-        let written = match self.settle_write(bucket, vb, outcome)? {
-            Settled::Ready(written) => written,
-            Settled::Parked(done) => return Ok(done),
-        };
+        let written = self.settle_write(bucket, vb, outcome)?;
         let mut value = Vec::new();
         written.append_value(&mut value);
         if let Some(wait) = wait {
@@ -95,6 +91,7 @@ impl Context<'_> {
                 value,
                 since_ns: self.now.mono_ns,
                 deadline_ns,
+                record: Vec::new(),
             });
             return Ok(CommandOutcome::Owed);
         }

@@ -5,6 +5,7 @@
     reason = "all commands have the signature that their row asks for"
 )]
 
+mod audit;
 mod bootstrap;
 mod collections;
 mod command;
@@ -18,12 +19,14 @@ mod page;
 mod params;
 mod read;
 mod replication;
+mod return_meta;
 mod scan;
 mod subdoc;
 mod table;
 mod vbuckets;
+mod with_meta;
 mod write;
 
-pub(crate) use command::{Command, Scope};
+pub(crate) use command::{Command, Scope, Sends, Where};
 pub(crate) use find::find;
 pub use page::compatibility_page;

@@ -1,73 +1,56 @@
 //! Commands about the node itself.
 
+use identity::{Privilege, PrivilegeSet};
 use model::Datatype;
 use registry::COMPATIBLE_VERSION;
 use registry::timings::{Merged, Timings};
-use stats::{StatError, StatScope, Walk, collect_part};
-use wire::request::{GetCmdTimer, Message, Quit, Stat};
+use stats::{StatError, StatNeeds, StatPlace, StatScope, Walk, collect_part};
+use wire::request::{DropPrivilege, GetCmdTimer, Stat};
 use wire::response::StatRow;
-use wire::{Feature, Frame, Opcode, Response, Status};
+use wire::{Feature, Frame, Message, Opcode, Response, Status};
 
+use crate::access::check;
 use crate::context::Context;
-use crate::outcome::{CommandOutcome, Refusal};
+use crate::outcome::{CommandOutcome, CommandResult, Refusal};
 use crate::reply::Reply;
+use crate::session::{Port, Session};
+use crate::text::TextConversation;
 
 /// NOOP.
-pub(super) fn noop(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn noop(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 
 /// VERSION.
-pub(super) fn version(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn version(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     Ok(context.reply(frame, &Reply::value(COMPATIBLE_VERSION.as_bytes())))
 }
 
 /// VERBOSITY: accepted; what is logged is set when the node starts.
-pub(super) fn verbosity(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn verbosity(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 
 /// QUIT, QUITQ.
-pub(super) fn quit(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
-    if !Quit::read(frame)?.quiet {
-        context.reply(frame, &Reply::EMPTY);
-    }
+pub(super) fn quit(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    context.reply(frame, &Reply::EMPTY);
     Ok(CommandOutcome::Close)
 }
 
 /// STAT: one answer per row, then an empty one. Long groups are given in parts, each after the
 /// one before it was sent.
-pub(super) fn stat(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn stat(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Stat::read(frame)?;
     let text = std::str::from_utf8(request.group)
-        .map_err(|_| Refusal::because(Status::EINVAL, "the group is no UTF-8 text"))?;
-    if !stats::allows(context.session.role, text) {
+        .map_err(|_| Refusal::invalid("the group is no UTF-8 text"))?;
+    if context.session.port != Port::Couchbase && !stats::is_of_memcached(text) {
         return Err(Refusal::because(
             Status::EACCESS,
             "the memcached port does not tell this group of statistics",
         ));
     }
     let (node, bucket) = (context.session.node.clone(), context.session.bucket.clone());
-    let scope = StatScope {
-        node: &node,
-        bucket: bucket.as_deref(),
-        connection: Some(context.session.info.id),
-    };
+    check_group(context.session, text)?;
     let walk = match context.session.walk.take() {
         Some(Walk::Begin) => None,
         // Others first, and only one connection of a thread goes on at a time: see `net::rounds`.
@@ -76,6 +59,20 @@ pub(super) fn stat(
             return Ok(CommandOutcome::More);
         }
         walk => walk,
+    };
+    let session = &*context.session;
+    let access = |privilege, collection| {
+        let checked = session.check_collection(collection, PrivilegeSet::of(&[privilege]));
+        checked.map_err(|refusal| match refusal {
+            Refusal::MissingPrivileges(missing) => StatError::MissingPrivileges(missing),
+            _ => StatError::UnknownCollection,
+        })
+    };
+    let scope = StatScope {
+        access: Some(&access),
+        node: &node,
+        bucket: bucket.as_deref(),
+        connection: Some(context.session.info.id),
     };
     let start = context.output.len();
     let json = if context.session.has(Feature::JSON) {
@@ -88,7 +85,11 @@ pub(super) fn stat(
         server_duration: context.session.server_duration(context.now.mono_ns),
         ..Response::new(Opcode::STAT, frame.header.opaque, Status::SUCCESS)
     };
+    let in_text = context.session.text.is_some();
     let mut row = |key: &str, value: &str| {
+        if in_text {
+            return TextConversation::row(key, value, context.output);
+        }
         let row = StatRow {
             key: key.as_bytes(),
             value: value.as_bytes(),
@@ -105,31 +106,60 @@ pub(super) fn stat(
         }
         Err(error) => {
             context.output.truncate(start);
-            Err(match error {
-                StatError::UnknownGroup => Refusal::because(
-                    Status::KEY_ENOENT,
-                    "no such group of statistics, or no such document",
-                ),
-                StatError::NoBucket => Status::NO_BUCKET.into(),
-                StatError::UnknownCollection => Refusal::UnknownCollection,
-                StatError::UnknownScope => Status::UNKNOWN_SCOPE.into(),
-                StatError::NoVbucket => Status::NOT_MY_VBUCKET.into(),
-                StatError::Argument(reason) => Refusal::because(Status::EINVAL, reason),
-            })
+            Err(refusal(error))
         }
     }
 }
 
+/// Why there are no statistics.
+fn refusal(error: StatError) -> Refusal {
+    match error {
+        StatError::UnknownGroup => Refusal::because(
+            Status::KEY_ENOENT,
+            "no such group of statistics, or no such document",
+        ),
+        StatError::MissingPrivileges(missing) => Refusal::MissingPrivileges(missing),
+        StatError::NoBucket => Status::NO_BUCKET.into(),
+        StatError::UnknownCollection => Refusal::UnknownCollection,
+        StatError::UnknownScope => Status::UNKNOWN_SCOPE.into(),
+        StatError::NoVbucket => Status::NOT_MY_VBUCKET.into(),
+        StatError::Argument(reason) => Refusal::invalid(reason),
+    }
+}
+
+/// Whether the peer may ask for a group of statistics.
+fn check_group(session: &Session, group: &str) -> Result<(), Refusal> {
+    let Some(StatNeeds { privileges, within }) = stats::needs_of(group) else {
+        return Ok(());
+    };
+    match within {
+        StatPlace::Node => check(privileges, session.access.node()),
+        // Without one it is refused for that.
+        StatPlace::Bucket | StatPlace::Collections if session.bucket.is_none() => Ok(()),
+        StatPlace::Bucket | StatPlace::NodeOrBucket => session.check_bucket(privileges),
+        StatPlace::Collections => session.check_anywhere(privileges),
+    }
+}
+
+/// DROP_PRIVILEGE: until the connection logs in again.
+pub(super) fn drop_privilege(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    let request = DropPrivilege::read(frame)?;
+    let unknown = || Refusal::invalid("unknown privilege");
+    let privilege = Privilege::named(request.name).ok_or_else(unknown)?;
+    let dropped = PrivilegeSet::of(&[privilege]);
+    context.session.drop_privileges(dropped);
+    Ok(context.reply(frame, &Reply::EMPTY))
+}
+
 /// GET_CMD_TIMER: the histogram of one opcode, of all buckets together.
-pub(super) fn cmd_timer(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn cmd_timer(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = GetCmdTimer::read(frame)?;
     let named = std::str::from_utf8(request.bucket).unwrap_or_default();
     let node = context.session.node.clone();
     let all = named.is_empty() || named == "/all/";
-    if !all && node.bucket(named).is_none() {
+    let user = context.session.user.as_ref();
+    let visible = user.is_some_and(|user| !user.access.within_bucket(named).is_empty());
+    if !all && (!visible || node.bucket(named).is_none()) {
         return Err(Refusal::because(Status::KEY_ENOENT, "no such bucket"));
     }
     let Opcode(opcode) = request.timed;

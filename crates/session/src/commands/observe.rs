@@ -4,20 +4,16 @@ use std::time::Duration;
 
 use engine::ObserveState;
 use model::VbId;
-use wire::request::{Message, Observe, ObserveSeqno, SeqnoPersistence};
+use wire::request::{Observe, ObserveSeqno, SeqnoPersistence};
 use wire::response::{Failover, KeyState, ObserveEntry, ObserveSeqnoReply};
-use wire::{Frame, Status};
+use wire::{Frame, Message};
 
-use super::documents::Settled;
 use crate::context::Context;
-use crate::outcome::{CommandOutcome, Refusal};
+use crate::outcome::{CommandOutcome, CommandResult, Refusal};
 use crate::reply::Reply;
 
 /// OBSERVE: the state of each key that the value lists.
-pub(super) fn observe(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn observe(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Observe::read(frame)?;
     let bucket = context.bucket()?;
     let now = context.now;
@@ -33,12 +29,12 @@ pub(super) fn observe(
         let observed = bucket
             .bucket
             .run(vb, |vbucket| vbucket.observe(key.bytes(), now))?;
-        let observed = match context.settle(&bucket, vb, observed)? {
-            Settled::Ready(observed) => observed,
-            Settled::Parked(done) => {
-                parked = Some(done);
+        let observed = match context.settle(&bucket, vb, observed) {
+            Err(Refusal::Parked(limit)) => {
+                parked = Some(limit);
                 continue;
             }
+            observed => observed?,
         };
         let state = match observed.state {
             ObserveState::FoundNotPersisted => KeyState::FoundNotPersisted,
@@ -58,8 +54,8 @@ pub(super) fn observe(
         }
         .encode(&mut value);
     }
-    if let Some(parked) = parked {
-        return Ok(parked);
+    if let Some(limit) = parked {
+        return Ok(CommandOutcome::Parked(limit));
     }
     if waiting {
         bucket.bucket.hurry();
@@ -68,10 +64,7 @@ pub(super) fn observe(
 }
 
 /// OBSERVE_SEQNO.
-pub(super) fn observe_seqno(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn observe_seqno(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = ObserveSeqno::read(frame)?;
     let bucket = context.bucket()?;
     let vb = frame.vbucket();
@@ -97,10 +90,7 @@ pub(super) fn observe_seqno(
 }
 
 /// SEQNO_PERSISTENCE: answered once everything up to the seqno is durable.
-pub(super) fn seqno_persistence(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn seqno_persistence(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = SeqnoPersistence::read(frame)?;
     let bucket = context.bucket()?;
     let vb = frame.vbucket();
@@ -115,10 +105,7 @@ pub(super) fn seqno_persistence(
     let limit = context.session.node.waits.persistence;
     if waited >= limit {
         bucket.bucket.forget_waiter(&context.session.waker());
-        return Err(Refusal::because(
-            Status::ETMPFAIL,
-            "the seqno is not durable yet",
-        ));
+        return Err(Refusal::not_now("the seqno is not durable yet"));
     }
     if park.runs == 1 {
         bucket

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use wire::{OpcodeInfo, Standing};
 
+use super::command::Where;
 use super::find::find;
 
 /// The page `docs/compatibility.md`: every opcode of the protocol, and what this node does.
-#[must_use]
 pub fn compatibility_page() -> String {
     let mut page = String::from(include_str!("compatibility_head.md"));
     let served = OpcodeInfo::all()
@@ -22,29 +22,37 @@ pub fn compatibility_page() -> String {
         page,
         "\n{served} of {known} opcodes are served. `-` answers `NotSupported` (0x83), an opcode \
          that is not listed `UnknownCommand` (0x81).\n\n\
-         | Opcode | Name | Served | Scope | Privileges | memcached port | Note |\n\
-         |---|---|---|---|---|---|---|"
+         | Opcode | Name | Served | Scope | Privileges | Needed in | memcached port | Note |\n\
+         |---|---|---|---|---|---|---|---|"
     );
     for info in OpcodeInfo::all() {
-        let (served, scope, privileges, memcached, note) = match find(info.opcode) {
+        let (served, scope, privileges, within, memcached, note) = match find(info.opcode) {
             Some(command) => {
-                let names: Vec<String> = command
-                    .privileges
-                    .iter()
-                    .map(|one| format!("{one:?}"))
-                    .collect();
                 let memcached = if command.memcached { "yes" } else { "" };
                 let (scope, note) = (command.scope.name(), command.note);
-                ("yes", scope, names.join(", "), memcached, note)
+                let within = match command.within {
+                    _ if command.privileges.is_empty() => "",
+                    Where::Document => "collection",
+                    Where::Anywhere => "a collection",
+                    Where::Whole => scope,
+                };
+                (
+                    "yes",
+                    scope,
+                    command.privileges.to_string(),
+                    within,
+                    memcached,
+                    note,
+                )
             }
             None if info.standing == Standing::Removed => {
-                ("-", "", String::new(), "", "removed from the protocol")
+                ("-", "", String::new(), "", "", "removed from the protocol")
             }
-            None => ("-", "", String::new(), "", ""),
+            None => ("-", "", String::new(), "", "", ""),
         };
         let _infallible = writeln!(
             page,
-            "| 0x{:02x} | {} | {served} | {scope} | {privileges} | {memcached} | {note} |",
+            "| 0x{:02x} | {} | {served} | {scope} | {privileges} | {within} | {memcached} | {note} |",
             info.opcode.0, info.name
         );
     }

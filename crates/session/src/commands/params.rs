@@ -11,7 +11,7 @@ use registry::dcp::OsoBackfill;
 use wire::{Frame, Status};
 
 use crate::context::Context;
-use crate::outcome::{CommandOutcome, Refusal};
+use crate::outcome::{CommandResult, Refusal};
 use crate::reply::Reply;
 
 /// The smallest quota that a running bucket may be given.
@@ -47,122 +47,108 @@ impl Family {
 /// What is wrong with a setting, for people.
 type InvalidParam = &'static str;
 
+type SetServed = fn(&ServedBucket, VbId, &str) -> Result<(), InvalidParam>;
+type SetLimit = fn(&mut Limits, &str) -> Result<(), InvalidParam>;
+
+/// How a setting is changed: of the bucket as it is served, or of the limits of its memory.
+enum Setter {
+    Served(SetServed),
+    Limit(SetLimit),
+}
+
 struct Param {
     family: Family,
     name: &'static str,
-    set: fn(&ServedBucket, VbId, &str) -> Result<(), InvalidParam>,
+    set: Setter,
 }
+
+use Family::{Checkpoint, Dcp, Flush};
 
 /// Every setting that can be changed. The names are the reference's.
 static PARAMS: [Param; 21] = [
-    flush("max_size", |served, _, text| {
+    limit(Flush, "max_size", |limits, text| {
         let bytes = number(text)?;
         if bytes < QUOTA_BYTES_MIN {
             return Err("the quota must be at least 1048576 bytes");
         }
-        limits(served, |limits| {
-            limits.quota_bytes = bytes;
-            Ok(())
-        })
+        limits.quota_bytes = bytes;
+        Ok(())
     }),
-    flush("mem_low_wat", |served, _, text| {
-        let bytes = number(text)?;
-        limits(served, |limits| {
-            limits.low = part_of_quota(bytes, limits)?;
-            Ok(())
-        })
+    limit(Flush, "mem_low_wat", |limits, text| {
+        limits.low = part_of_quota(number(text)?, limits)?;
+        Ok(())
     }),
-    flush("mem_high_wat", |served, _, text| {
-        let bytes = number(text)?;
-        limits(served, |limits| {
-            limits.high = part_of_quota(bytes, limits)?;
-            Ok(())
-        })
+    limit(Flush, "mem_high_wat", |limits, text| {
+        limits.high = part_of_quota(number(text)?, limits)?;
+        Ok(())
     }),
-    flush("mem_low_wat_percent", |served, _, text| {
-        let share = ratio(text)?;
-        limits(served, |limits| {
-            limits.low = share;
-            Ok(())
-        })
+    limit(Flush, "mem_low_wat_percent", |limits, text| {
+        limits.low = ratio(text)?;
+        Ok(())
     }),
-    flush("mem_high_wat_percent", |served, _, text| {
-        let share = ratio(text)?;
-        limits(served, |limits| {
-            limits.high = share;
-            Ok(())
-        })
+    limit(Flush, "mem_high_wat_percent", |limits, text| {
+        limits.high = ratio(text)?;
+        Ok(())
     }),
-    flush("mutation_mem_ratio", |served, _, text| {
-        let share = ratio(text)?;
-        limits(served, |limits| {
-            limits.mutation = share;
-            Ok(())
-        })
+    limit(Flush, "mutation_mem_ratio", |limits, text| {
+        limits.mutation = ratio(text)?;
+        Ok(())
     }),
-    flush("backfill_mem_threshold", |served, _, text| {
+    limit(Flush, "backfill_mem_threshold", |limits, text| {
         let percent = number(text)?;
         let percent = u32::try_from(percent)
             .ok()
             .filter(|percent| *percent <= 100);
         let percent = percent.ok_or("a percentage of 1 to 100 is needed")?;
-        limits(served, |limits| {
-            limits.backfill = Share::percent(percent);
-            Ok(())
-        })
+        limits.backfill = Share::percent(percent);
+        Ok(())
     }),
-    flush("exp_pager_enabled", |served, _, text| {
+    served(Flush, "exp_pager_enabled", |served, _, text| {
         served.bucket.set_expires(boolean(text)?);
         Ok(())
     }),
-    flush("exp_pager_stime", |served, _, text| {
+    served(Flush, "exp_pager_stime", |served, _, text| {
         let seconds = u32::try_from(number(text)?).map_err(|_| "too many seconds")?;
         served.bucket.set_expiry_pass_s(seconds);
         Ok(())
     }),
-    flush("range_scan_max_lifetime", |served, _, text| {
+    served(Flush, "range_scan_max_lifetime", |served, _, text| {
         let lifetime = Duration::from_secs(number(text)?);
         served.bucket.set_scan_lifetime(lifetime);
         Ok(())
     }),
-    checkpoint("checkpoint_memory_ratio", |served, _, text| {
-        let share = ratio(text)?;
-        limits(served, |limits| {
-            limits.checkpoints = share;
-            Ok(())
-        })
-    }),
-    checkpoint(
-        "checkpoint_memory_recovery_upper_mark",
-        |served, _, text| {
-            let share = ratio(text)?;
-            limits(served, |limits| {
-                limits.checkpoint_upper = share;
-                Ok(())
-            })
-        },
-    ),
-    checkpoint(
-        "checkpoint_memory_recovery_lower_mark",
-        |served, _, text| {
-            let share = ratio(text)?;
-            limits(served, |limits| {
-                limits.checkpoint_lower = share;
-                Ok(())
-            })
-        },
-    ),
-    dcp("dcp_oso_backfill", |served, _, text| {
-        let setting = OsoBackfill::parse(text).ok_or("auto, enabled or disabled is needed")?;
-        served.dcp.settings.oso.set(setting);
+    limit(Checkpoint, "checkpoint_memory_ratio", |limits, text| {
+        limits.checkpoints = ratio(text)?;
         Ok(())
     }),
-    dcp("dcp_backfill_byte_limit", |served, _, text| {
+    limit(
+        Checkpoint,
+        "checkpoint_memory_recovery_upper_mark",
+        |limits, text| {
+            limits.checkpoint_upper = ratio(text)?;
+            Ok(())
+        },
+    ),
+    limit(
+        Checkpoint,
+        "checkpoint_memory_recovery_lower_mark",
+        |limits, text| {
+            limits.checkpoint_lower = ratio(text)?;
+            Ok(())
+        },
+    ),
+    served(Dcp, "dcp_oso_backfill", |served, _, text| {
+        let setting = OsoBackfill::parse(text).ok_or("auto, enabled or disabled is needed")?;
+        served.dcp.settings.write().oso = setting;
+        Ok(())
+    }),
+    served(Dcp, "dcp_backfill_byte_limit", |served, _, text| {
         let bytes = usize::try_from(number(text)?).map_err(|_| "too many bytes")?;
         served.bucket.set_backfill_bytes_max(bytes);
         Ok(())
     }),
-    dcp(
+    served(
+        Dcp,
         "dcp_backfill_in_progress_per_connection_limit",
         |served, _, text| {
             let count = usize::try_from(number(text)?).map_err(|_| "too many")?;
@@ -170,91 +156,76 @@ static PARAMS: [Param; 21] = [
             Ok(())
         },
     ),
-    dcp("dcp_consumer_buffer_ratio", |served, _, text| {
+    served(Dcp, "dcp_consumer_buffer_ratio", |served, _, text| {
         let share = ratio(text)?.of(1_000_000);
-        served.dcp.settings.set_window_share(share as u32);
+        served.dcp.settings.write().window_share_ppm = share as u32;
         Ok(())
     }),
-    dcp("dcp_flow_control_buffer_size", |served, _, text| {
-        served.dcp.settings.set_window_bytes(small(text)?);
+    served(Dcp, "dcp_flow_control_buffer_size", |served, _, text| {
+        let bytes = Some(small(text)?).filter(|bytes| *bytes > 0);
+        served.dcp.settings.write().window_bytes = bytes;
         Ok(())
     }),
-    dcp("dcp_idle_timeout", |served, _, text| {
+    served(Dcp, "dcp_idle_timeout", |served, _, text| {
         let seconds = small(text)?;
         if seconds == 0 {
             return Err("a second at least");
         }
-        served.dcp.settings.set_idle_timeout_s(seconds);
+        let timeout = Duration::from_secs(seconds.into());
+        served.dcp.settings.write().idle_timeout = Some(timeout);
         Ok(())
     }),
-    dcp("dcp_noop_mandatory_for_v5_features", |served, _, text| {
-        served.dcp.settings.set_noops_mandatory(boolean(text)?);
-        Ok(())
-    }),
-    Param {
-        family: Family::VBucket,
-        name: "max_cas",
-        set: |served, vb, text| {
-            let cas = Cas(number(text)?);
-            let far = Cas(CAS_MAX);
-            if cas > far {
-                return Err("no vBucket could give greater ones");
-            }
-            let raised = served
-                .bucket
-                .with_vbucket(vb, |vbucket| vbucket.raise_cas(cas));
-            raised.ok_or("there is no such vBucket here")
+    served(
+        Dcp,
+        "dcp_noop_mandatory_for_v5_features",
+        |served, _, text| {
+            served.dcp.settings.write().noops_mandatory = boolean(text)?;
+            Ok(())
         },
-    },
+    ),
+    served(Family::VBucket, "max_cas", |served, vb, text| {
+        let cas = Cas(number(text)?);
+        let far = Cas(CAS_MAX);
+        if cas > far {
+            return Err("no vBucket could give greater ones");
+        }
+        let raised = served
+            .bucket
+            .with_vbucket(vb, |vbucket| vbucket.raise_cas(cas));
+        raised.ok_or("there is no such vBucket here")
+    }),
 ];
 
-const fn flush(
-    name: &'static str,
-    set: fn(&ServedBucket, VbId, &str) -> Result<(), InvalidParam>,
-) -> Param {
-    Param {
-        family: Family::Flush,
-        name,
-        set,
-    }
+const fn served(family: Family, name: &'static str, set: SetServed) -> Param {
+    let set = Setter::Served(set);
+    Param { family, name, set }
 }
 
-const fn dcp(
-    name: &'static str,
-    set: fn(&ServedBucket, VbId, &str) -> Result<(), InvalidParam>,
-) -> Param {
-    Param {
-        family: Family::Dcp,
-        name,
-        set,
-    }
-}
-
-const fn checkpoint(
-    name: &'static str,
-    set: fn(&ServedBucket, VbId, &str) -> Result<(), InvalidParam>,
-) -> Param {
-    Param {
-        family: Family::Checkpoint,
-        name,
-        set,
-    }
+const fn limit(family: Family, name: &'static str, set: SetLimit) -> Param {
+    let set = Setter::Limit(set);
+    Param { family, name, set }
 }
 
 /// SET_PARAM: the extras name the family, the key the setting, the value what it becomes.
-pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<CommandOutcome, Refusal> {
+pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let bucket = context.bucket()?;
     // There was a family of replication once; whatever is none is not found.
     let family = Family::of_extras(frame.extras).ok_or(Status::KEY_ENOENT)?;
     let found = |param: &&Param| {
         param.name.as_bytes() == frame.key && (family == Family::Config || param.family == family)
     };
-    let param = PARAMS.iter().find(found).ok_or_else(|| {
-        Refusal::because(Status::EINVAL, "this node has no such setting to change")
-    })?;
-    let wrong = |reason: InvalidParam| Refusal::because(Status::EINVAL, reason);
+    let param = PARAMS
+        .iter()
+        .find(found)
+        .ok_or_else(|| Refusal::invalid("this node has no such setting to change"))?;
+    let wrong = |reason: InvalidParam| Refusal::invalid(reason);
     let text = str::from_utf8(frame.value).map_err(|_| wrong("the value is no text"))?;
-    (param.set)(&bucket, frame.vbucket(), text.trim()).map_err(wrong)?;
+    let value = text.trim();
+    let set = match param.set {
+        Setter::Served(set) => set(&bucket, frame.vbucket(), value),
+        Setter::Limit(set) => bucket.bucket.change_limits(|limits| set(limits, value)),
+    };
+    set.map_err(wrong)?;
     tracing::info!(
         bucket = bucket.name(),
         setting = param.name,
@@ -262,13 +233,6 @@ pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Comman
         "changed"
     );
     Ok(context.reply(frame, &Reply::EMPTY))
-}
-
-fn limits(
-    served: &ServedBucket,
-    change: impl FnOnce(&mut Limits) -> Result<(), InvalidParam>,
-) -> Result<(), InvalidParam> {
-    served.bucket.change_limits(change)
 }
 
 fn part_of_quota(bytes: u64, limits: &Limits) -> Result<Share, InvalidParam> {

@@ -1,17 +1,22 @@
 //! Commands that read documents, and those that read and touch.
 
+use std::borrow::Cow;
+
 use engine::{Got, OpError};
-use model::{CollectionId, VbId};
+use identity::Privilege;
+use model::{
+    Attributes, CollectionId, Datatype, Document, VbId, body_at, encode_attributes, is_system,
+};
 use wire::request::{
-    Get, GetAndTouch, GetLocked, GetMeta, GetRandomKey, GetReplica, Message, MetaVersion, Touch,
+    Get, GetAndTouch, GetEx, GetLocked, GetMeta, GetRandomKey, GetReplica, MetaVersion, Touch,
     Unlock,
 };
-use wire::response::ItemMeta;
-use wire::{Feature, Frame, Status};
+use wire::response::{ItemFlags, ItemMeta};
+use wire::{Feature, Frame, Message, Status};
 
-use super::documents::{Settled, absolute_expiry};
-use crate::context::Context;
-use crate::outcome::{CommandOutcome, Refusal};
+use super::documents::absolute_expiry;
+use crate::context::{Context, Location};
+use crate::outcome::{CommandOutcome, CommandResult, Refusal};
 use crate::reply::Reply;
 
 /// A miss of a quiet read is not answered.
@@ -24,11 +29,9 @@ fn miss_is_silent<T>(result: Result<T, OpError>, quiet: bool) -> Result<Option<T
 }
 
 /// GET, GETQ, GETK, GETKQ.
-pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<CommandOutcome, Refusal> {
+pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Get::read(frame)?;
-    let bucket = context.bucket()?;
-    let key = context.key(request.key)?;
-    let vb = context.vbucket(frame, &key);
+    let Location { bucket, key, vb } = context.locate(frame, request.key)?;
     let now = context.now;
     let result = bucket
         .bucket
@@ -36,57 +39,90 @@ pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Comman
     let Some(outcome) = miss_is_silent(result, request.quiet)? else {
         return Ok(CommandOutcome::Next);
     };
-    match context.settle(&bucket, vb, outcome)? {
-        Settled::Ready(got) => {
-            let key = if request.with_key { request.key } else { &[] };
-            Ok(context.reply_document(frame, &got, key))
-        }
-        Settled::Parked(done) => Ok(done),
-    }
+    let got = context.settle(&bucket, vb, outcome)?;
+    let key = if request.with_key { request.key } else { &[] };
+    Ok(context.reply_document(frame, &got, key))
 }
 
 /// GET_REPLICA.
-pub(super) fn get_replica(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn get_replica(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = GetReplica::read(frame)?;
-    let bucket = context.bucket()?;
-    let key = context.key(request.key)?;
-    let vb = context.vbucket(frame, &key);
+    let Location { bucket, key, vb } = context.locate(frame, request.key)?;
     let now = context.now;
     let outcome = bucket
         .bucket
-        .run(vb, |vbucket| vbucket.get_replica(key.bytes(), now))?;
-    match context.settle(&bucket, vb, outcome)? {
-        Settled::Ready(got) => Ok(context.reply_document(frame, &got, &[])),
-        Settled::Parked(done) => Ok(done),
+        .run(vb, |vbucket| vbucket.get_replica(key.bytes(), false, now))?;
+    let got = context.settle(&bucket, vb, outcome)?;
+    Ok(context.reply_document(frame, &got, &[]))
+}
+
+/// `GET_EX`, `GET_EX_REPLICA`: documents with their attributes, in the form in which they are stored.
+pub(super) fn get_ex(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    const NEEDED: [Feature; 3] = [Feature::XATTR, Feature::JSON, Feature::SNAPPY_EVERYWHERE];
+    let request = GetEx::read(frame)?;
+    let Location { bucket, key, vb } = context.locate(frame, request.key)?;
+    if !NEEDED.iter().all(|feature| context.session.has(*feature)) {
+        let context = "attributes, JSON and Snappy in all answers were not negotiated";
+        return Err(Refusal::because(Status::NOT_SUPPORTED, context));
     }
+    let now = context.now;
+    let outcome = if request.replica {
+        bucket
+            .bucket
+            .run(vb, |vbucket| vbucket.get_replica(key.bytes(), false, now))?
+    } else {
+        bucket
+            .bucket
+            .read(vb, |vbucket| vbucket.get(key.bytes(), now))?
+    };
+    let got = context.settle(&bucket, vb, outcome)?;
+    let system = context.may(&key, Privilege::SystemXattrRead);
+    let (value, datatype) = with_attributes(&got.document, system);
+    let extras = ItemFlags(got.document.flags()).to_bytes();
+    let reply = Reply {
+        cas: got.cas,
+        datatype,
+        extras: &extras,
+        value: &value,
+        ..Reply::EMPTY
+    };
+    Ok(context.reply(frame, &reply))
+}
+
+/// A value with its attributes; those of the system only where they may be read.
+fn with_attributes(document: &Document, system: bool) -> (Cow<'_, [u8]>, Datatype) {
+    let (value, datatype) = (document.value(), document.datatype());
+    let attributes = Attributes::of(value, datatype);
+    if system || !attributes.iter().any(|(name, _)| is_system(name)) {
+        return (Cow::Borrowed(value), datatype);
+    }
+    let mut shown = Vec::with_capacity(value.len());
+    let of_users = attributes.iter().filter(|(name, _)| !is_system(name));
+    encode_attributes(of_users, &mut shown);
+    let datatype = if shown.is_empty() {
+        datatype.without(Datatype::XATTR)
+    } else {
+        datatype
+    };
+    shown.extend_from_slice(&value[body_at(value, document.datatype())..]);
+    (Cow::Owned(shown), datatype)
 }
 
 /// TOUCH: answers with the CAS alone, without a token.
-pub(super) fn touch(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn touch(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Touch::read(frame)?;
     match touched(context, frame, request.key, request.expiry)? {
-        Settled::Ready(Some(got)) => Ok(context.reply_cas(frame, got.cas)),
-        Settled::Ready(None) => Ok(CommandOutcome::Next),
-        Settled::Parked(done) => Ok(done),
+        Some(got) => Ok(context.reply_cas(frame, got.cas)),
+        None => Ok(CommandOutcome::Next),
     }
 }
 
 /// GAT, GATQ.
-pub(super) fn get_and_touch(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn get_and_touch(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = GetAndTouch::read(frame)?;
     match touched(context, frame, request.key, request.expiry)? {
-        Settled::Ready(Some(got)) => Ok(context.reply_document(frame, &got, &[])),
-        Settled::Ready(None) => Ok(CommandOutcome::Next),
-        Settled::Parked(done) => Ok(done),
+        Some(got) => Ok(context.reply_document(frame, &got, &[])),
+        None => Ok(CommandOutcome::Next),
     }
 }
 
@@ -95,33 +131,23 @@ fn touched(
     frame: &Frame<'_>,
     key: &[u8],
     expiry: u32,
-) -> Result<Settled<Option<Got>>, Refusal> {
-    let bucket = context.bucket()?;
-    let key = context.key(key)?;
-    let vb = context.vbucket(frame, &key);
+) -> Result<Option<Got>, Refusal> {
+    let Location { bucket, key, vb } = context.locate(frame, key)?;
     let now = context.now;
     let expiry = absolute_expiry(expiry, now)?;
     let result = bucket
         .bucket
         .run(vb, |vbucket| vbucket.touch(key.bytes(), expiry, now));
     let Some(outcome) = miss_is_silent(result, context.quiet)? else {
-        return Ok(Settled::Ready(None));
+        return Ok(None);
     };
-    Ok(match context.settle(&bucket, vb, outcome)? {
-        Settled::Ready(got) => Settled::Ready(Some(got)),
-        Settled::Parked(done) => Settled::Parked(done),
-    })
+    context.settle(&bucket, vb, outcome).map(Some)
 }
 
 /// GET_LOCKED.
-pub(super) fn get_locked(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn get_locked(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = GetLocked::read(frame)?;
-    let bucket = context.bucket()?;
-    let key = context.key(request.key)?;
-    let vb = context.vbucket(frame, &key);
+    let Location { bucket, key, vb } = context.locate(frame, request.key)?;
     let now = context.now;
     let seconds = request.lock_s.unwrap_or(0);
     let result = bucket
@@ -133,21 +159,14 @@ pub(super) fn get_locked(
         }
         result => result?,
     };
-    match context.settle(&bucket, vb, outcome)? {
-        Settled::Ready(got) => Ok(context.reply_document(frame, &got, &[])),
-        Settled::Parked(done) => Ok(done),
-    }
+    let got = context.settle(&bucket, vb, outcome)?;
+    Ok(context.reply_document(frame, &got, &[]))
 }
 
 /// UNLOCK_KEY.
-pub(super) fn unlock(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn unlock(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Unlock::read(frame)?;
-    let bucket = context.bucket()?;
-    let key = context.key(request.key)?;
-    let vb = context.vbucket(frame, &key);
+    let Location { bucket, key, vb } = context.locate(frame, request.key)?;
     let (cas, now) = (frame.header.cas, context.now);
     let result = bucket
         .bucket
@@ -164,14 +183,9 @@ pub(super) fn unlock(
 }
 
 /// GET_META, GETQ_META.
-pub(super) fn get_meta(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn get_meta(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = GetMeta::read(frame)?;
-    let bucket = context.bucket()?;
-    let key = context.key(request.key)?;
-    let vb = context.vbucket(frame, &key);
+    let Location { bucket, key, vb } = context.locate(frame, request.key)?;
     let now = context.now;
     let result = bucket
         .bucket
@@ -179,10 +193,7 @@ pub(super) fn get_meta(
     let Some(outcome) = miss_is_silent(result, request.quiet)? else {
         return Ok(CommandOutcome::Next);
     };
-    let got = match context.settle(&bucket, vb, outcome)? {
-        Settled::Ready(got) => got,
-        Settled::Parked(done) => return Ok(done),
-    };
+    let got = context.settle(&bucket, vb, outcome)?;
     let meta = ItemMeta {
         deleted: got.deleted,
         flags: got.meta.flags,
@@ -202,22 +213,19 @@ pub(super) fn get_meta(
 }
 
 /// GET_RANDOM_KEY: looks from a random vBucket on.
-pub(super) fn get_random_key(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn get_random_key(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = GetRandomKey::read(frame)?;
     let collection = request.collection.unwrap_or(CollectionId::DEFAULT);
     if request.include_xattrs {
-        return Err(Refusal::because(
-            Status::EINVAL,
-            "extended attributes were not negotiated",
-        ));
+        return Err(Refusal::invalid("extended attributes were not negotiated"));
     }
     let bucket = context.bucket()?;
     if !bucket.bucket.knows_collection(collection) {
         return Err(Refusal::UnknownCollection);
     }
+    context
+        .session
+        .check_collection(collection, context.privileges)?;
     let (seed, now) = (context.session.node.env.random_u64(), context.now);
     let count = bucket.bucket.vbuckets();
     for step in 0..count {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use registry::{PROMOTE, PROMOTED, REGISTER, ServedBucket, Stage, forget_replicas, hear, register};
-use wire::{Frame, Status};
+use wire::Frame;
 
 use crate::context::Context;
-use crate::outcome::{CommandOutcome, Refusal};
+use crate::outcome::{CommandOutcome, CommandResult, Refusal};
 use crate::park::Park;
 use crate::reply::Reply;
 
@@ -16,35 +16,30 @@ const PROMOTION_LIMIT: Duration = Duration::from_secs(30);
 const DURABLE_LOOK: Duration = Duration::from_millis(2);
 
 /// IOCTL_SET: the settings that groups of nodes know.
-pub(super) fn ioctl_set(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     match frame.key {
         REGISTER => {
             let bucket = context.bucket()?;
             let (node, host) = (&context.session.node, context.session.info.peer().ip());
-            let answer = register(node, &bucket, host, frame.value).ok_or_else(|| {
-                Refusal::because(Status::EINVAL, "this node takes no such replica")
-            })?;
+            let answer = register(node, &bucket, host, frame.value)
+                .ok_or_else(|| Refusal::invalid("this node takes no such replica"))?;
             Ok(context.reply(frame, &Reply::value(answer.as_bytes())))
         }
         PROMOTED => {
             let bucket = context.bucket()?;
             let (node, host) = (&context.session.node, context.session.info.peer().ip());
-            let answer = hear(node, &bucket, host, frame.value).ok_or_else(|| {
-                Refusal::because(Status::EINVAL, "the news of a promotion make no sense")
-            })?;
+            let answer = hear(node, &bucket, host, frame.value)
+                .ok_or_else(|| Refusal::invalid("the news of a promotion make no sense"))?;
             Ok(context.reply(frame, &Reply::value(answer.as_bytes())))
         }
         PROMOTE => promote(context, frame),
-        _ => Err(Refusal::because(Status::EINVAL, "there is no such setting")),
+        _ => Err(Refusal::invalid("there is no such setting")),
     }
 }
 
 /// Parks until the replica's own thread has done it, and it is on disk. On an active node it means
 /// to go on without its replicas.
-fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<CommandOutcome, Refusal> {
+fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let bucket = context.bucket()?;
     let park = context.park();
     let follows = bucket.group().active().is_some();
@@ -56,7 +51,7 @@ fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<CommandOutcom
         b"force" => true,
         _ => {
             let reason = "a promotion is forced or not";
-            return Err(Refusal::because(Status::EINVAL, reason));
+            return Err(Refusal::invalid(reason));
         }
     };
     let group = bucket.group();
@@ -66,29 +61,29 @@ fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<CommandOutcom
             if !force && group.is_superseded() {
                 let reason = "another node was promoted since this one was active: two active nodes \
                     are two histories";
-                return Err(Refusal::because(Status::ETMPFAIL, reason));
+                return Err(Refusal::not_now(reason));
             }
             if !force {
                 let reason = "the bucket was a replica, and this node does not follow another \
                     one now: what others have and this one has not cannot be fetched";
-                return Err(Refusal::because(Status::ETMPFAIL, reason));
+                return Err(Refusal::not_now(reason));
             }
             registry::promote(&context.session.node, &bucket, group.peers);
         } else if park.runs == 1 {
             let reason = "the bucket follows no other node";
-            return Err(Refusal::because(Status::EINVAL, reason));
+            return Err(Refusal::invalid(reason));
         }
         return promoted(context, frame, &bucket, park);
     };
     match follower.progress().stage() {
         Stage::Promoted => return promoted(context, frame, &bucket, park),
-        Stage::Stopped => return Err(Refusal::because(Status::ETMPFAIL, "the node stops")),
+        Stage::Stopped => return Err(Refusal::not_now("the node stops")),
         Stage::Waiting | Stage::Connecting | Stage::Introducing | Stage::Streaming => {}
     }
     if park.runs == 1 {
         follower.promote(force);
     } else if let Some(reason) = follower.progress().declined() {
-        return Err(Refusal::because(Status::ETMPFAIL, reason));
+        return Err(Refusal::not_now(reason));
     }
     wait(
         context,
@@ -104,7 +99,7 @@ fn promoted(
     frame: &Frame<'_>,
     bucket: &ServedBucket,
     park: Park,
-) -> Result<CommandOutcome, Refusal> {
+) -> CommandResult {
     if bucket.bucket.are_states_durable() {
         return Ok(context.reply(frame, &Reply::EMPTY));
     }
@@ -114,16 +109,11 @@ fn promoted(
 }
 
 /// Parks for so long, unless the request has waited for too long by now.
-fn wait(
-    context: &Context<'_>,
-    park: Park,
-    pause: Duration,
-    reason: &'static str,
-) -> Result<CommandOutcome, Refusal> {
+fn wait(context: &Context<'_>, park: Park, pause: Duration, reason: &'static str) -> CommandResult {
     let now_ns = context.now.mono_ns;
     let waited = Duration::from_nanos(now_ns.saturating_sub(park.since_ns));
     if waited >= PROMOTION_LIMIT {
-        return Err(Refusal::because(Status::ETMPFAIL, reason));
+        return Err(Refusal::not_now(reason));
     }
     Ok(CommandOutcome::Parked(
         pause.min(PROMOTION_LIMIT.saturating_sub(waited)),

@@ -1,86 +1,91 @@
 //! The command table.
 
+use identity::{Privilege, PrivilegeSet};
 use wire::Opcode;
 
-use super::command::{Command, Privilege, Scope};
+use super::command::{Command, Scope, Sends, Where};
 use super::{
-    bootstrap, collections, dcp, node, observe, params, read, replication, scan, subdoc, vbuckets,
-    write,
+    audit, bootstrap, collections, dcp, node, observe, params, read, replication, return_meta,
+    scan, subdoc, vbuckets, with_meta, write,
 };
 use crate::context::Context;
-use crate::outcome::{CommandOutcome, Refusal};
+use crate::outcome::CommandResult;
 
-type Run = fn(&mut Context<'_>, &wire::Frame<'_>) -> Result<CommandOutcome, Refusal>;
+type Run = fn(&mut Context<'_>, &wire::Frame<'_>) -> CommandResult;
 
-const READ: &[Privilege] = &[Privilege::Read];
-const INSERT: &[Privilege] = &[Privilege::Insert];
-const UPSERT: &[Privilege] = &[Privilege::Upsert];
-const DELETE: &[Privilege] = &[Privilege::Delete];
-const READ_UPSERT: &[Privilege] = &[Privilege::Read, Privilege::Upsert];
-const SUPERVISOR: &[Privilege] = &[Privilege::NodeSupervisor];
-const ADMIN: &[Privilege] = &[Privilege::Administrator];
-const PRODUCER: &[Privilege] = &[Privilege::DcpProducer];
-const CONSUMER: &[Privilege] = &[Privilege::DcpConsumer];
-const STATS: &[Privilege] = &[Privilege::SimpleStats];
-const SCAN: &[Privilege] = &[Privilege::RangeScan];
-const FREE: &[Privilege] = &[];
+const READ: PrivilegeSet = PrivilegeSet::of(&[Privilege::Read]);
+const INSERT: PrivilegeSet = PrivilegeSet::of(&[Privilege::Insert]);
+const UPSERT: PrivilegeSet = PrivilegeSet::of(&[Privilege::Upsert]);
+const DELETE: PrivilegeSet = PrivilegeSet::of(&[Privilege::Delete]);
+const READ_UPSERT: PrivilegeSet = PrivilegeSet::of(&[Privilege::Read, Privilege::Upsert]);
+const META: PrivilegeSet = PrivilegeSet::of(&[Privilege::MetaWrite]);
+const SUPERVISOR: PrivilegeSet = PrivilegeSet::of(&[Privilege::NodeSupervisor]);
+const ADMIN: PrivilegeSet = PrivilegeSet::of(&[Privilege::Administrator]);
+const PRODUCER: PrivilegeSet = PrivilegeSet::of(&[Privilege::DcpProducer]);
+const CONSUMER: PrivilegeSet = PrivilegeSet::of(&[Privilege::DcpConsumer]);
+const SCAN: PrivilegeSet = PrivilegeSet::of(&[Privilege::RangeScan]);
+const AUDIT: PrivilegeSet = PrivilegeSet::of(&[Privilege::Audit]);
+const FREE: PrivilegeSet = PrivilegeSet::of(&[]);
 
-const fn document(opcode: Opcode, privileges: &'static [Privilege], run: Run) -> Command {
-    Command {
-        opcode,
-        scope: Scope::Document,
-        privileges,
-        memcached: true,
-        sends_documents: false,
-        before_login: false,
-        note: "",
-        run,
-    }
-}
-
-/// A command whose answer may hold a large part of a document.
-const fn sending(opcode: Opcode, privileges: &'static [Privilege], run: Run) -> Command {
-    let mut command = document(opcode, privileges, run);
-    command.sends_documents = true;
-    command
-}
-
-const fn bucket(opcode: Opcode, privileges: &'static [Privilege], run: Run) -> Command {
+const fn bucket(opcode: Opcode, privileges: PrivilegeSet, run: Run) -> Command {
     Command {
         opcode,
         scope: Scope::Bucket,
         privileges,
+        within: Where::Whole,
         memcached: false,
-        sends_documents: false,
+        sends: Sends::Nothing,
         before_login: false,
         note: "",
         run,
     }
 }
 
-const fn node(opcode: Opcode, privileges: &'static [Privilege], run: Run) -> Command {
+const fn document(opcode: Opcode, privileges: PrivilegeSet, run: Run) -> Command {
     Command {
-        opcode,
-        scope: Scope::Node,
-        privileges,
+        scope: Scope::Document,
+        within: Where::Document,
+        memcached: true,
+        ..bucket(opcode, privileges, run)
+    }
+}
+
+/// A command that writes metadata of a document.
+const fn metadata(opcode: Opcode, run: Run) -> Command {
+    Command {
         memcached: false,
-        sends_documents: false,
-        before_login: false,
-        note: "",
-        run,
+        ..document(opcode, META, run)
+    }
+}
+
+/// A command about documents of several collections.
+const fn anywhere(opcode: Opcode, privileges: PrivilegeSet, run: Run) -> Command {
+    Command {
+        within: Where::Anywhere,
+        ..bucket(opcode, privileges, run)
+    }
+}
+
+/// A command whose answer may hold a large part of a document.
+const fn sending(opcode: Opcode, privileges: PrivilegeSet, run: Run) -> Command {
+    Command {
+        sends: Sends::Document,
+        ..document(opcode, privileges, run)
+    }
+}
+
+const fn node(opcode: Opcode, privileges: PrivilegeSet, run: Run) -> Command {
+    Command {
+        scope: Scope::Node,
+        ..bucket(opcode, privileges, run)
     }
 }
 
 const fn login(opcode: Opcode, run: Run) -> Command {
     Command {
-        opcode,
-        scope: Scope::Node,
-        privileges: FREE,
         memcached: true,
-        sends_documents: false,
         before_login: true,
-        note: "",
-        run,
+        ..node(opcode, FREE, run)
     }
 }
 
@@ -98,7 +103,7 @@ const fn noted(mut command: Command, note: &'static str) -> Command {
 /// Every command that is served.
 pub(crate) static COMMANDS: &[Command] = &ROWS;
 
-const ROWS: [Command; 96] = [
+const ROWS: [Command; 109] = [
     sending(Opcode::GET, READ, read::get),
     sending(Opcode::GETQ, READ, read::get),
     sending(Opcode::GETK, READ, read::get),
@@ -126,7 +131,23 @@ const ROWS: [Command; 96] = [
     document(Opcode::UNLOCK_KEY, READ, read::unlock),
     document(Opcode::GET_META, READ, read::get_meta),
     document(Opcode::GETQ_META, READ, read::get_meta),
-    sending(Opcode::GET_REPLICA, READ, read::get_replica),
+    sending(Opcode::GET_EX, READ, read::get_ex),
+    Command {
+        sends: Sends::ReplicaDocument,
+        ..document(Opcode::GET_EX_REPLICA, READ, read::get_ex)
+    },
+    metadata(Opcode::RETURN_META, return_meta::change),
+    metadata(Opcode::MUTATE_WITH_META, with_meta::write_json),
+    metadata(Opcode::SET_WITH_META, with_meta::write),
+    metadata(Opcode::SETQ_WITH_META, with_meta::write),
+    metadata(Opcode::ADD_WITH_META, with_meta::write),
+    metadata(Opcode::ADDQ_WITH_META, with_meta::write),
+    metadata(Opcode::DEL_WITH_META, with_meta::write),
+    metadata(Opcode::DELQ_WITH_META, with_meta::write),
+    Command {
+        sends: Sends::ReplicaDocument,
+        ..document(Opcode::GET_REPLICA, READ, read::get_replica)
+    },
     sending(Opcode::SUBDOC_GET, READ, subdoc::lookup),
     document(Opcode::SUBDOC_EXISTS, READ, subdoc::lookup),
     document(Opcode::SUBDOC_GET_COUNT, READ, subdoc::lookup),
@@ -150,24 +171,24 @@ const ROWS: [Command; 96] = [
         UPSERT,
         subdoc::mutate,
     ),
-    bucket(Opcode::GET_RANDOM_KEY, READ, read::get_random_key),
+    anywhere(Opcode::GET_RANDOM_KEY, READ, read::get_random_key),
     noted(
-        bucket(Opcode::OBSERVE, READ, observe::observe),
+        anywhere(Opcode::OBSERVE, READ, observe::observe),
         "the persistence estimate is 0",
     ),
-    bucket(Opcode::OBSERVE_SEQNO, READ, observe::observe_seqno),
+    anywhere(Opcode::OBSERVE_SEQNO, READ, observe::observe_seqno),
     bucket(
         Opcode::SEQNO_PERSISTENCE,
         SUPERVISOR,
         observe::seqno_persistence,
     ),
-    bucket(Opcode::GET_FAILOVER_LOG, READ, vbuckets::failover_log),
-    bucket(Opcode::GET_ALL_VB_SEQNOS, READ, vbuckets::all_seqnos),
+    anywhere(Opcode::GET_FAILOVER_LOG, READ, vbuckets::failover_log),
+    anywhere(Opcode::GET_ALL_VB_SEQNOS, READ, vbuckets::all_seqnos),
     bucket(Opcode::SET_VBUCKET, SUPERVISOR, vbuckets::set),
-    bucket(Opcode::GET_VBUCKET, FREE, vbuckets::get),
+    anywhere(Opcode::GET_VBUCKET, FREE, vbuckets::get),
     bucket(Opcode::DEL_VBUCKET, SUPERVISOR, vbuckets::delete),
     bucket(Opcode::COMPACT_DB, SUPERVISOR, vbuckets::compact),
-    bucket(
+    anywhere(
         Opcode::COLLECTIONS_GET_MANIFEST,
         FREE,
         collections::manifest,
@@ -177,18 +198,18 @@ const ROWS: [Command; 96] = [
         SUPERVISOR,
         collections::set_manifest,
     ),
-    bucket(Opcode::COLLECTIONS_GET_ID, FREE, collections::collection_id),
-    bucket(
+    anywhere(Opcode::COLLECTIONS_GET_ID, FREE, collections::collection_id),
+    anywhere(
         Opcode::COLLECTIONS_GET_SCOPE_ID,
         FREE,
         collections::scope_id,
     ),
     noted(
-        open_to_memcached(node(Opcode::STAT, STATS, node::stat)),
-        "groups: docs/stats.md",
+        open_to_memcached(node(Opcode::STAT, FREE, node::stat)),
+        "groups, and what each needs: docs/stats.md",
     ),
     noted(
-        bucket(Opcode::DCP_OPEN, PRODUCER, dcp::open),
+        anywhere(Opcode::DCP_OPEN, FREE, dcp::open),
         "as a consumer only with collections",
     ),
     bucket(Opcode::DCP_ADD_STREAM, CONSUMER, dcp::add_stream),
@@ -202,27 +223,30 @@ const ROWS: [Command; 96] = [
     bucket(Opcode::DCP_PREPARE, CONSUMER, dcp::pushed),
     bucket(Opcode::DCP_COMMIT, CONSUMER, dcp::pushed),
     bucket(Opcode::DCP_ABORT, CONSUMER, dcp::pushed),
-    bucket(Opcode::DCP_CONTROL, PRODUCER, dcp::control),
-    bucket(Opcode::DCP_STREAM_REQ, PRODUCER, dcp::stream),
-    bucket(Opcode::DCP_CLOSE_STREAM, PRODUCER, dcp::close),
-    bucket(
+    anywhere(Opcode::DCP_CONTROL, PRODUCER, dcp::control),
+    anywhere(Opcode::DCP_STREAM_REQ, PRODUCER, dcp::stream),
+    anywhere(Opcode::DCP_CLOSE_STREAM, FREE, dcp::close),
+    anywhere(
         Opcode::DCP_GET_FAILOVER_LOG,
         PRODUCER,
         vbuckets::failover_log,
     ),
-    bucket(Opcode::DCP_BUFFER_ACK, PRODUCER, dcp::buffer_ack),
-    bucket(Opcode::DCP_NOOP, PRODUCER, dcp::noop),
-    bucket(Opcode::DCP_SEQNO_ACKNOWLEDGED, PRODUCER, dcp::seqno_ack),
+    anywhere(Opcode::DCP_BUFFER_ACK, PRODUCER, dcp::buffer_ack),
+    anywhere(Opcode::DCP_NOOP, FREE, dcp::noop),
+    anywhere(Opcode::DCP_SEQNO_ACKNOWLEDGED, PRODUCER, dcp::seqno_ack),
     noted(
-        bucket(Opcode::RANGE_SCAN_CREATE, SCAN, scan::create),
+        anywhere(Opcode::RANGE_SCAN_CREATE, SCAN, scan::create),
         "not of buckets in memory",
     ),
-    bucket(Opcode::RANGE_SCAN_CONTINUE, SCAN, scan::go_on),
-    bucket(Opcode::RANGE_SCAN_CANCEL, SCAN, scan::cancel),
+    anywhere(Opcode::RANGE_SCAN_CONTINUE, SCAN, scan::go_on),
+    anywhere(Opcode::RANGE_SCAN_CANCEL, SCAN, scan::cancel),
     node(Opcode::GET_CMD_TIMER, FREE, node::cmd_timer),
     node(Opcode::GET_CLUSTER_CONFIG, FREE, bootstrap::cluster_config),
     node(Opcode::SELECT_BUCKET, FREE, bootstrap::select_bucket),
     node(Opcode::LIST_BUCKETS, FREE, bootstrap::list_buckets),
+    node(Opcode::DROP_PRIVILEGE, FREE, node::drop_privilege),
+    node(Opcode::AUDIT_PUT, AUDIT, audit::put),
+    node(Opcode::AUDIT_CONFIG_RELOAD, SUPERVISOR, audit::reload),
     open_to_memcached(node(Opcode::NOOP, FREE, node::noop)),
     noted(
         open_to_memcached(node(Opcode::VERSION, FREE, node::version)),

@@ -5,19 +5,16 @@ use std::time::Duration;
 use bucket::{CompactionRules, CompactionTicket};
 use engine::{OpError, VBucket};
 use model::{CollectionId, VbId, VbState};
-use wire::request::{CompactDb, GetAllVbSeqnos, Message, SetVbucket};
+use wire::request::{CompactDb, GetAllVbSeqnos, SetVbucket};
 use wire::response::{encode_failover_entries, encode_vb_seqnos, encode_vb_state};
-use wire::{Feature, Frame, Status};
+use wire::{Feature, Frame, Message};
 
 use crate::context::Context;
-use crate::outcome::{CommandOutcome, Refusal};
+use crate::outcome::{CommandOutcome, CommandResult, Refusal};
 use crate::reply::Reply;
 
 /// GET_FAILOVER_LOG.
-pub(super) fn failover_log(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn failover_log(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let bucket = context.bucket()?;
     let log = bucket.bucket.run(frame.vbucket(), |vbucket| {
         Ok(vbucket.failover_log().clone())
@@ -28,10 +25,7 @@ pub(super) fn failover_log(
 }
 
 /// GET_ALL_VB_SEQNOS: of the vBuckets in one state, or of all that are not dead.
-pub(super) fn all_seqnos(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn all_seqnos(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = GetAllVbSeqnos::read(frame)?;
     let bucket = context.bucket()?;
     // A client without collections sees the default one.
@@ -39,10 +33,11 @@ pub(super) fn all_seqnos(
     let collection = request
         .collection
         .or(plain.then_some(CollectionId::DEFAULT));
-    if let Some(id) = request.collection
-        && !bucket.bucket.knows_collection(id)
-    {
-        return Err(Refusal::UnknownCollection);
+    match request.collection {
+        Some(id) if !bucket.bucket.knows_collection(id) => return Err(Refusal::UnknownCollection),
+        Some(id) => context.session.check_collection(id, context.privileges)?,
+        // Seqnos of a vBucket tell nothing of its collections.
+        None => {}
     }
     let seqno_of = |vb: &VBucket| match collection {
         Some(id) => vb.collection_high_seqno(id).unwrap_or_default(),
@@ -67,7 +62,7 @@ pub(super) fn all_seqnos(
 }
 
 /// SET_VBUCKET.
-pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<CommandOutcome, Refusal> {
+pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = SetVbucket::read(frame)?;
     let topology = topology(request.meta, request.state)?;
     let bucket = context.bucket()?;
@@ -88,7 +83,7 @@ fn topology(meta: &[u8], state: VbState) -> Result<Option<String>, Refusal> {
     if meta.is_empty() {
         return Ok(None);
     }
-    let refused = |reason: &'static str| Refusal::because(Status::EINVAL, reason);
+    let refused = |reason: &'static str| Refusal::invalid(reason);
     let json: serde_json::Value =
         serde_json::from_slice(meta).map_err(|_| refused("the value is not JSON"))?;
     let Some(object) = json.as_object() else {
@@ -113,7 +108,7 @@ fn topology(meta: &[u8], state: VbState) -> Result<Option<String>, Refusal> {
 }
 
 /// GET_VBUCKET.
-pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<CommandOutcome, Refusal> {
+pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let bucket = context.bucket()?;
     let state = bucket
         .bucket
@@ -122,10 +117,7 @@ pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> Result<Comman
 }
 
 /// DEL_VBUCKET: done when it is answered.
-pub(super) fn delete(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn delete(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let bucket = context.bucket()?;
     bucket.claims.revoke(frame.vbucket());
     match bucket.bucket.delete_vbucket(frame.vbucket()) {
@@ -136,10 +128,7 @@ pub(super) fn delete(
         Ok(false) => Err(OpError::NotMyVbucket.into()),
         Err(error) => {
             tracing::error!(%error, vb = frame.vbucket().0, "a vBucket could not be deleted");
-            Err(Refusal::because(
-                Status::ETMPFAIL,
-                "the store did not delete the vBucket",
-            ))
+            Err(Refusal::not_now("the store did not delete the vBucket"))
         }
     }
 }
@@ -148,15 +137,12 @@ pub(super) fn delete(
 const COMPACTION_WAIT: Duration = Duration::from_mins(10);
 
 /// COMPACT_DB: answered once the vBucket has been looked through.
-pub(super) fn compact(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn compact(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = CompactDb::read(frame)?;
     let bucket = context.bucket()?;
     let vb = frame.vbucket();
     bucket.bucket.run(vb, |_| Ok(()))?;
-    let refused = |reason: &'static str| Refusal::because(Status::ETMPFAIL, reason);
+    let refused = |reason: &'static str| Refusal::not_now(reason);
     let park = context.park();
     let ticket = CompactionTicket {
         vb,

@@ -1,24 +1,27 @@
 //! Commands that write documents.
 
+use bucket::Purpose;
 use engine::{OpError, Outcome, StoreMode, Write};
 use model::{Datatype, Draft, Meta, Now, VbId};
 use registry::ServedBucket;
 use value::{Stored, VALUE_BYTES_MAX, Values, inflate, inflated_bytes, to_store};
-use wire::Frame;
-use wire::request::{
-    Arithmetic, Concat, ConcatMode, Delete, Direction, Message, Store, StoreMode as Mode,
-};
+use wire::request::{Arithmetic, Concat, ConcatMode, Delete, Direction, Store, StoreMode as Mode};
+use wire::{Frame, Message};
 
 use super::documents::absolute_expiry;
-use crate::context::Context;
+use crate::context::{Context, Location};
 use crate::key::StoredKey;
-use crate::outcome::{CommandOutcome, Refusal, value_refusal};
+use crate::outcome::{CommandResult, Refusal, value_refusal};
 
 /// Room that a small write takes beyond its key and value.
-const ROOM_BYTES: usize = 128;
+pub(super) const ROOM_BYTES: usize = 128;
 
 /// Makes the document of a store: the one copy out of the read buffer.
-fn draft(key: &StoredKey<'_>, frame: &Frame<'_>, mut meta: Meta) -> Result<Draft, Refusal> {
+pub(super) fn draft(
+    key: &StoredKey<'_>,
+    frame: &Frame<'_>,
+    mut meta: Meta,
+) -> Result<Draft, Refusal> {
     match to_store(frame.value, frame.header.datatype) {
         Stored::AsSent(datatype) => {
             meta.datatype = datatype;
@@ -36,21 +39,17 @@ fn draft(key: &StoredKey<'_>, frame: &Frame<'_>, mut meta: Meta) -> Result<Draft
 }
 
 /// SET, ADD, REPLACE and their quiet forms.
-pub(super) fn store(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn store(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Store::read(frame)?;
-    let bucket = context.bucket()?;
-    let key = context.key(request.key)?;
+    let Location { bucket, key, vb } = context.locate(frame, request.key)?;
     if request.value.len() > VALUE_BYTES_MAX {
         return Err(OpError::TooBig.into());
     }
-    let vb = context.vbucket(frame, &key);
     let now = context.now;
     let expiry = absolute_expiry(request.expiry, now)?;
     let plain = plain_bytes(request.value, frame.header.datatype);
-    let _transient = context.reserve_transient(&bucket, request.value.len() + ROOM_BYTES, plain)?;
+    let _transient =
+        context.admit_with_transient(&bucket, request.value.len() + ROOM_BYTES, plain)?;
     let meta = Meta {
         flags: request.flags,
         expiry,
@@ -73,31 +72,21 @@ pub(super) fn store(
 }
 
 /// DELETE, DELETEQ.
-pub(super) fn delete(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn delete(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Delete::read(frame)?;
-    let bucket = context.bucket()?;
-    let key = context.key(request.key)?;
-    let vb = context.vbucket(frame, &key);
+    let Location { bucket, key, vb } = context.locate(frame, request.key)?;
     let (cas, now) = (frame.header.cas, context.now);
-    context.admit_removal(&bucket)?;
+    context.admit(Purpose::Removal, 0)?;
     let durability = context.requirement(&bucket);
     context.write(frame, &bucket, vb, |vbucket| {
-        vbucket.delete_durably(key.bytes(), cas, durability, now)
+        vbucket.delete(key.bytes(), cas, durability, now)
     })
 }
 
 /// INCREMENT, DECREMENT and their quiet forms.
-pub(super) fn arithmetic(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn arithmetic(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Arithmetic::read(frame)?;
-    let bucket = context.bucket()?;
-    let key = context.key(request.key)?;
-    let vb = context.vbucket(frame, &key);
+    let Location { bucket, key, vb } = context.locate(frame, request.key)?;
     let now = context.now;
     let create = request.expiry != Arithmetic::DO_NOT_CREATE;
     let change = engine::Arithmetic {
@@ -111,7 +100,7 @@ pub(super) fn arithmetic(
         },
         durability: context.requirement(&bucket),
     };
-    context.admit(&bucket, ROOM_BYTES)?;
+    context.admit(Purpose::Write, ROOM_BYTES)?;
     context.write(frame, &bucket, vb, |vbucket| {
         vbucket.arithmetic(key.bytes(), change, &Values, now)
     })
@@ -146,22 +135,17 @@ fn plain_bytes(value: &[u8], datatype: Datatype) -> usize {
 }
 
 /// APPEND, PREPEND and their quiet forms.
-pub(super) fn concat(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn concat(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Concat::read(frame)?;
-    let bucket = context.bucket()?;
-    let key = context.key(request.key)?;
+    let Location { bucket, key, vb } = context.locate(frame, request.key)?;
     if request.value.len() > VALUE_BYTES_MAX {
         return Err(OpError::TooBig.into());
     }
-    let vb = context.vbucket(frame, &key);
     let now = context.now;
     let datatype = frame.header.datatype;
     let sent = request.value.len() + plain_bytes(request.value, datatype);
     let there = stored_bytes(&bucket, vb, &key, now);
-    let _transient = context.reserve_transient(&bucket, ROOM_BYTES, there + sent)?;
+    let _transient = context.admit_with_transient(&bucket, ROOM_BYTES, there + sent)?;
     let inflated;
     let bytes = if datatype.contains(Datatype::SNAPPY) {
         inflated = inflate(request.value).map_err(value_refusal)?;

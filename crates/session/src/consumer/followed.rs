@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bucket::{PrepareEnd, Purpose};
 use engine::{CheckpointKind, OpError, ReplicaError};
 use model::{Document, FailoverLog, Seqno, VbId, VbState};
 use registry::{ActiveNode, NotThere, Registry, ServedBucket};
@@ -37,11 +38,11 @@ impl Target for Followed {
     }
 
     fn position(&self, vb: VbId) -> Option<Position> {
-        let (high, snapshot, log) = self.served.bucket.replica_position(vb)?;
+        let position = self.served.bucket.replica_position(vb)?;
         Some(Position {
-            high,
-            snapshot,
-            log,
+            high: position.high,
+            snapshot: position.snapshot,
+            log: position.failover_log,
         })
     }
 
@@ -72,8 +73,13 @@ impl Target for Followed {
             at,
             committed,
         } = *decision;
-        let bucket = &self.served.bucket;
-        let decided = bucket.replica_decision(vb, key, (prepare, at), committed);
+        let end = PrepareEnd {
+            key,
+            prepare,
+            at,
+            committed,
+        };
+        let decided = self.served.bucket.replica_decision(vb, &end);
         decided.map(drop).map_err(not_taken)
     }
 
@@ -99,12 +105,14 @@ impl Target for Followed {
         Ok(())
     }
 
-    fn has_room(&self) -> bool {
-        self.served.bucket.memory().admit(0).is_ok()
+    fn has_memory(&self) -> bool {
+        let bucket = &self.served.bucket;
+        let reservation = bucket.reserve(Purpose::Replication, 0, Duration::ZERO);
+        reservation.is_granted()
     }
 
     fn idle_timeout(&self) -> Option<Duration> {
-        self.served.dcp.settings.idle_timeout()
+        self.served.dcp.settings.read().idle_timeout
     }
 
     fn registered(&self, answer: &[u8]) -> Result<(), NotThere> {
@@ -142,11 +150,8 @@ fn engine_marker(marker: &SnapshotMarker) -> engine::SnapshotMarker {
             CheckpointKind::Memory
         },
         checkpoint: marker.flags.contains(MarkerFlags::CHECKPOINT),
-        high_completed: None,
-        high_prepared: None,
-        visible_end: None,
-        purge_seqno: None,
         historical: marker.flags.contains(MarkerFlags::HISTORY),
+        ..engine::SnapshotMarker::default()
     };
     match marker.version {
         MarkerVersion::V1 => {}

@@ -45,7 +45,7 @@ pub struct Inbound {
     name: Box<str>,
     connection: u64,
     served: Arc<ServedBucket>,
-    intake: Intake<Followed>,
+    intake: Intake<Box<Followed>>,
     controls: Controls,
     wishes: Wishes,
     adding: BTreeMap<VbId, Adding>,
@@ -55,7 +55,7 @@ pub struct Inbound {
     broken: bool,
 }
 
-/// The name it was opened with.
+/// What a consumer is opened with.
 pub struct Opener<'a> {
     /// Name of the connection.
     pub name: &'a str,
@@ -63,28 +63,31 @@ pub struct Opener<'a> {
     pub consumer: &'a str,
     /// Its connection's number.
     pub connection: u64,
+    /// The node that the connection came to.
+    pub node: Arc<Registry>,
+    /// The bucket that it is to fill.
+    pub served: Arc<ServedBucket>,
+    /// Where statistics see how it gets on.
+    pub progress: Arc<Progress>,
+    /// Wakes the connection when prepares can be acknowledged.
+    pub wake: Arc<dyn Wake>,
 }
 
 impl Inbound {
     /// Begins: the first setting is asked for.
-    pub fn open(
-        opener: &Opener<'_>,
-        (node, served): (Arc<Registry>, Arc<ServedBucket>),
-        (progress, wake): (Arc<Progress>, Arc<dyn Wake>),
-        now: Now,
-        out: &mut Vec<u8>,
-    ) -> Self {
-        let prepared = Arc::new(ReadySet::new(wake));
+    pub fn open(opener: Opener<'_>, now: Now, out: &mut Vec<u8>) -> Self {
+        let (served, progress) = (opener.served, opener.progress);
+        let prepared = Arc::new(ReadySet::new(opener.wake));
         served.bucket.tell_prepared(&prepared);
         let wishes = Wishes {
             window_bytes: served.dcp.window_bytes(served.bucket.memory().quota()),
             consumer: opener.consumer.to_owned(),
         };
-        let target = Followed {
-            node,
+        let target = Box::new(Followed {
+            node: opener.node,
             served: Arc::clone(&served),
             active: None,
-        };
+        });
         let window = wishes.window_bytes;
         progress.set_stage(Stage::Introducing);
         let mut inbound = Self {
@@ -118,11 +121,12 @@ impl Inbound {
     pub fn add_stream(
         &mut self,
         vb: VbId,
-        (opaque, flags): (Opaque, StreamFlags),
+        opaque: Opaque,
+        flags: StreamFlags,
         out: &mut Vec<u8>,
     ) -> Result<(), Refusal> {
         if flags.without(StreamFlags::ALL).0 != 0 {
-            return Err(Refusal::because(Status::EINVAL, "unknown flags"));
+            return Err(Refusal::invalid("unknown flags"));
         }
         if self.served.bucket.warmup().stage() != WarmupStage::Done {
             return Err(Status::ETMPFAIL.into());
@@ -319,7 +323,7 @@ impl Inbound {
     /// connection is to be closed.
     pub fn tick(&mut self, now: Now, out: &mut Vec<u8>) -> bool {
         let silence = Duration::from_nanos(now.mono_ns.saturating_sub(self.heard_ns));
-        let limit = self.served.dcp.settings.idle_timeout();
+        let limit = self.served.dcp.settings.read().idle_timeout;
         if self.broken || silence > limit.unwrap_or(IDLE_LIMIT) {
             return false;
         }

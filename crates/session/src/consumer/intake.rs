@@ -4,21 +4,22 @@
 //! (`consumer`), and the one that a peer opened on this node (`inbound`). They differ in what they
 //! do about a message that is wrong: it is told as a value.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use model::{FailoverLog, Seqno, VbId};
+use model::{Document, FailoverLog, Seqno, VbId};
 use registry::Progress;
 use wire::dcp::{
     BufferAck, SeqnoAcknowledged, SetVbucketState, SnapshotMarker, StreamEnd, StreamFlags,
     StreamRequest, flow_bytes_of, parse_rollback,
 };
 use wire::response::FailoverEntries;
-use wire::{Envelope, Frame, Message, Opaque, Opcode, Response, Status, encode_raw};
+use wire::{Envelope, Frame, Message, Opaque, Opcode, RawParts, Response, Status, encode_raw};
 
 use super::changes::{document_of, event_document_of, resolved_of};
 use super::passive::{Passive, Took, Violation};
-use super::target::{NotTaken, Target};
+use super::target::{NotTaken, Resolved, Target};
 use super::window::Window;
 
 /// Marks the opaque of a stream; below it are 15 bits that tell streams of a vBucket apart, and
@@ -28,12 +29,22 @@ const STREAM: u32 = 1 << 31;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Closed,
-    /// Asked for; `dropped` histories were left out.
-    Asked {
-        start: Seqno,
-        dropped: usize,
-    },
+    Asked(StreamAsk),
     Reading(Passive),
+}
+
+/// A stream that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct StreamAsk {
+    start: Seqno,
+    /// So many of the newest histories were left out.
+    dropped: usize,
+}
+
+/// A change of a stream.
+enum StreamChange<'a> {
+    Document(Document),
+    Decision(Resolved<'a>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +100,7 @@ pub enum Answered {
     Refused(Status),
 }
 
-/// All streams of one connection, and its window.
+/// All streams of one connection, and its window. `T` leads to the [`Target`].
 pub struct Intake<T> {
     target: T,
     progress: Arc<Progress>,
@@ -101,7 +112,7 @@ pub struct Intake<T> {
     fixed: bool,
 }
 
-impl<T: Target> Intake<T> {
+impl<T: Deref<Target: Target>> Intake<T> {
     /// Without streams.
     pub fn new(target: T, progress: Arc<Progress>, window_bytes: u32, now_ns: u64) -> Self {
         let stream = Stream {
@@ -122,7 +133,7 @@ impl<T: Target> Intake<T> {
     }
 
     /// What it fills.
-    pub fn target(&self) -> &T {
+    pub fn target(&self) -> &T::Target {
         &self.target
     }
 
@@ -155,6 +166,11 @@ impl<T: Target> Intake<T> {
         self.streams.get(usize::from(vb.0)).copied()
     }
 
+    fn flags(&self, vb: VbId) -> StreamFlags {
+        self.stream(vb)
+            .map_or(StreamFlags::default(), |stream| stream.flags)
+    }
+
     /// Whether a stream of the vBucket was neither asked for nor granted.
     pub fn is_closed(&self, vb: VbId) -> bool {
         self.stream(vb)
@@ -170,7 +186,7 @@ impl<T: Target> Intake<T> {
     /// Bytes are acknowledged as they were dealt with; while memory is short nothing is, and the
     /// producer runs into the end of its window. What it sent until then is taken.
     pub fn acknowledge(&mut self, now_ns: u64, out: &mut Vec<u8>) {
-        if !self.target.has_room() {
+        if !self.target.has_memory() {
             if !self.paused {
                 self.paused = true;
                 Progress::add(&self.progress.pauses, 1);
@@ -235,7 +251,7 @@ impl<T: Target> Intake<T> {
         stream.generation = stream.generation.wrapping_add(1);
         stream.flags = flags;
         let start = position.high;
-        stream.phase = Phase::Asked { start, dropped };
+        stream.phase = Phase::Asked(StreamAsk { start, dropped });
         let envelope = of_stream(vb, stream.opaque(vb));
         send(&request, &envelope, out);
         true
@@ -259,8 +275,12 @@ impl<T: Target> Intake<T> {
     pub fn close_there(&mut self, vb: VbId, out: &mut Vec<u8>) {
         let envelope = of_stream(vb, self.opaque(vb));
         self.close(vb);
-        let parts: [&[u8]; 3] = [&[]; 3];
-        let closed = encode_raw(Opcode::DCP_CLOSE_STREAM, &envelope, parts, out);
+        let closed = encode_raw(
+            Opcode::DCP_CLOSE_STREAM,
+            &envelope,
+            RawParts::default(),
+            out,
+        );
         closed.expect("a frame without parts");
     }
 
@@ -297,7 +317,7 @@ impl<T: Target> Intake<T> {
             return Ok(None);
         };
         let phase = self.stream(vb).map(|stream| stream.phase);
-        let Some(Phase::Asked { start, dropped }) = phase else {
+        let Some(Phase::Asked(asked)) = phase else {
             return Err(IntakeError::Violation(vb, Violation::Unexpected));
         };
         let malformed = |_| IntakeError::Violation(vb, Violation::Malformed);
@@ -309,7 +329,7 @@ impl<T: Target> Intake<T> {
                 let adopted = self.target.adopt(vb, log);
                 adopted.map_err(|why| not_taken(vb, why))?;
                 let stream = &mut self.streams[usize::from(vb.0)];
-                stream.phase = Phase::Reading(Passive::new(start));
+                stream.phase = Phase::Reading(Passive::new(asked.start));
                 // The active node may have forgotten what it was told.
                 stream.acked = Seqno::ZERO;
                 Progress::add(&self.progress.streams, 1);
@@ -318,7 +338,7 @@ impl<T: Target> Intake<T> {
             }
             Status::ROLLBACK if !self.fixed => {
                 let to = parse_rollback(frame.value).map_err(malformed)?;
-                self.roll_back(vb, (start, dropped), to, out)?;
+                self.roll_back(vb, asked, to, out)?;
                 Answered::Again
             }
             // Another node may be active for it, it may be loading, an old stream may be ending.
@@ -336,13 +356,11 @@ impl<T: Target> Intake<T> {
     fn roll_back(
         &mut self,
         vb: VbId,
-        (start, dropped): (Seqno, usize),
+        StreamAsk { start, dropped }: StreamAsk,
         to: Seqno,
         out: &mut Vec<u8>,
     ) -> Result<(), IntakeError> {
-        let flags = self
-            .stream(vb)
-            .map_or(StreamFlags::default(), |stream| stream.flags);
+        let flags = self.flags(vb);
         let log = self.target.position(vb).map(|position| position.log);
         let entries = log.as_ref().map_or(&[][..], FailoverLog::entries);
         let began_here = entries
@@ -386,44 +404,35 @@ impl<T: Target> Intake<T> {
         if stream.opaque(vb) != frame.header.opaque {
             return Err(IntakeError::OtherStream(vb));
         }
-        self.read(frame, (vb, passive), out)
+        self.read(frame, passive, out)
     }
 
     fn read(
         &mut self,
         frame: &Frame<'_>,
-        (vb, passive): (VbId, Passive),
+        passive: Passive,
         out: &mut Vec<u8>,
     ) -> Result<Pushed, IntakeError> {
+        let vb = frame.vbucket();
         let malformed = |_| IntakeError::Violation(vb, Violation::Malformed);
         let violation = |violation| IntakeError::Violation(vb, violation);
-        match frame.header.opcode {
+        let change = match frame.header.opcode {
             Opcode::DCP_SNAPSHOT_MARKER => {
                 let marker = SnapshotMarker::parse(frame).map_err(malformed)?;
                 self.marker(vb, passive, &marker)?;
+                return Ok(Pushed::Taken);
             }
             Opcode::DCP_MUTATION | Opcode::DCP_DELETION | Opcode::DCP_EXPIRATION => {
-                let document = document_of(frame).map_err(violation)?;
-                let seqno = document.seqno();
-                let taken = |target: &T| target.apply(vb, document);
-                self.take((vb, passive), seqno, taken, out)?;
-            }
-            Opcode::DCP_SYSTEM_EVENT => {
-                let document = event_document_of(frame).map_err(violation)?;
-                let seqno = document.seqno();
-                let taken = |target: &T| target.apply(vb, document);
-                self.take((vb, passive), seqno, taken, out)?;
+                StreamChange::Document(document_of(frame).map_err(violation)?)
             }
             Opcode::DCP_PREPARE if self.sync_writes => {
-                let document = document_of(frame).map_err(violation)?;
-                let seqno = document.seqno();
-                let taken = |target: &T| target.apply(vb, document);
-                self.take((vb, passive), seqno, taken, out)?;
+                StreamChange::Document(document_of(frame).map_err(violation)?)
+            }
+            Opcode::DCP_SYSTEM_EVENT => {
+                StreamChange::Document(event_document_of(frame).map_err(violation)?)
             }
             Opcode::DCP_COMMIT | Opcode::DCP_ABORT if self.sync_writes => {
-                let resolved = resolved_of(frame).map_err(violation)?;
-                let taken = |target: &T| target.decide(vb, &resolved);
-                self.take((vb, passive), resolved.at, taken, out)?;
+                StreamChange::Decision(resolved_of(frame).map_err(violation)?)
             }
             Opcode::DCP_STREAM_END => {
                 let StreamEnd { reason } = StreamEnd::parse(frame).map_err(malformed)?;
@@ -436,10 +445,12 @@ impl<T: Target> Intake<T> {
                 self.hand_over(vb, passive, state)?;
                 let (opcode, opaque) = (frame.header.opcode, frame.header.opaque);
                 Response::new(opcode, opaque, Status::SUCCESS).encode(out);
+                return Ok(Pushed::Taken);
             }
             // Agreed on nothing that would bring any other message.
             _ => return Err(violation(Violation::Unexpected)),
-        }
+        };
+        self.take(vb, passive, change, out)?;
         Ok(Pushed::Taken)
     }
 
@@ -460,14 +471,22 @@ impl<T: Target> Intake<T> {
 
     fn take(
         &mut self,
-        (vb, mut passive): (VbId, Passive),
-        seqno: Seqno,
-        taken: impl FnOnce(&T) -> Result<(), NotTaken>,
+        vb: VbId,
+        mut passive: Passive,
+        change: StreamChange<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), IntakeError> {
-        let violation = |violation| IntakeError::Violation(vb, violation);
-        let took = passive.change(seqno).map_err(violation)?;
-        taken(&self.target).map_err(|why| not_taken(vb, why))?;
+        let seqno = match &change {
+            StreamChange::Document(document) => document.seqno(),
+            StreamChange::Decision(decision) => decision.at,
+        };
+        let took = passive.change(seqno);
+        let took = took.map_err(|violation| IntakeError::Violation(vb, violation))?;
+        let taken = match change {
+            StreamChange::Document(document) => self.target.apply(vb, document),
+            StreamChange::Decision(decision) => self.target.decide(vb, &decision),
+        };
+        taken.map_err(|why| not_taken(vb, why))?;
         let stream = &mut self.streams[usize::from(vb.0)];
         stream.phase = Phase::Reading(passive);
         if took == (Took::End { ack: true }) {
@@ -485,9 +504,7 @@ impl<T: Target> Intake<T> {
         passive: Passive,
         state: model::VbState,
     ) -> Result<(), IntakeError> {
-        let flags = self
-            .stream(vb)
-            .map_or(StreamFlags::default(), |stream| stream.flags);
+        let flags = self.flags(vb);
         let expected = matches!(state, model::VbState::Pending | model::VbState::Active);
         if !flags.contains(StreamFlags::TAKEOVER) || !expected {
             return Err(IntakeError::Violation(vb, Violation::Unexpected));

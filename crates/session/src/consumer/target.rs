@@ -94,61 +94,11 @@ pub trait Target {
     fn take_over(&self, vb: VbId, state: VbState) -> Result<(), NotTaken>;
 
     /// Whether there is memory for more; if not, something is done about it.
-    fn has_room(&self) -> bool;
+    fn has_memory(&self) -> bool;
 
     /// How long the producer may be silent, where that was changed.
     fn idle_timeout(&self) -> Option<Duration>;
 
     /// The active node answered to the registration.
     fn registered(&self, answer: &[u8]) -> Result<(), NotThere>;
-}
-
-impl<T: Target> Target for &T {
-    fn vbuckets(&self) -> u16 {
-        (**self).vbuckets()
-    }
-
-    fn position(&self, vb: VbId) -> Option<Position> {
-        (**self).position(vb)
-    }
-
-    fn adopt(&self, vb: VbId, log: FailoverLog) -> Result<(), NotTaken> {
-        (**self).adopt(vb, log)
-    }
-
-    fn begin(&self, vb: VbId, marker: &SnapshotMarker) -> Result<(), NotTaken> {
-        (**self).begin(vb, marker)
-    }
-
-    fn apply(&self, vb: VbId, document: Document) -> Result<(), NotTaken> {
-        (**self).apply(vb, document)
-    }
-
-    fn decide(&self, vb: VbId, decision: &Resolved<'_>) -> Result<(), NotTaken> {
-        (**self).decide(vb, decision)
-    }
-
-    fn high_prepared(&self, vb: VbId) -> Seqno {
-        (**self).high_prepared(vb)
-    }
-
-    fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), String> {
-        (**self).roll_back(vb, to)
-    }
-
-    fn take_over(&self, vb: VbId, state: VbState) -> Result<(), NotTaken> {
-        (**self).take_over(vb, state)
-    }
-
-    fn has_room(&self) -> bool {
-        (**self).has_room()
-    }
-
-    fn idle_timeout(&self) -> Option<Duration> {
-        (**self).idle_timeout()
-    }
-
-    fn registered(&self, answer: &[u8]) -> Result<(), NotThere> {
-        (**self).registered(answer)
-    }
 }

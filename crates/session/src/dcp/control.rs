@@ -22,14 +22,10 @@ pub(crate) enum ControlChange {
     SequentialBackfills(bool),
 }
 
-fn invalid(reason: &'static str) -> Refusal {
-    Refusal::because(Status::EINVAL, reason)
-}
-
 fn flag(control: &DcpControl<'_>) -> Result<bool, Refusal> {
     control
         .flag()
-        .ok_or_else(|| invalid("the value is neither true nor false"))
+        .ok_or_else(|| Refusal::invalid("the value is neither true nor false"))
 }
 
 /// For what can only be switched on.
@@ -37,11 +33,11 @@ fn only_true(control: &DcpControl<'_>) -> Result<bool, Refusal> {
     if flag(control)? {
         return Ok(true);
     }
-    Err(invalid("this can only be switched on"))
+    Err(Refusal::invalid("this can only be switched on"))
 }
 
 fn text<'a>(control: &DcpControl<'a>) -> Result<&'a str, Refusal> {
-    std::str::from_utf8(control.value).map_err(|_| invalid("the value is no text"))
+    std::str::from_utf8(control.value).map_err(|_| Refusal::invalid("the value is no text"))
 }
 
 /// What a control does.
@@ -67,9 +63,9 @@ impl Controlled for Agreed {
             b"set_noop_interval" => return noop_interval(control),
             b"connection_buffer_size" => {
                 let bytes = control.number();
-                return Ok(ControlChange::Window(
-                    bytes.ok_or_else(|| invalid("the size is no 32-bit number"))?,
-                ));
+                return Ok(ControlChange::Window(bytes.ok_or_else(|| {
+                    Refusal::invalid("the size is no 32-bit number")
+                })?));
             }
             b"set_priority" => self.priority = priority(control)?,
             b"force_value_compression" => {
@@ -77,7 +73,7 @@ impl Controlled for Agreed {
                 let snappy = features.contains(Feature::SNAPPY)
                     || features.contains(Feature::SNAPPY_EVERYWHERE);
                 if on && !snappy {
-                    return Err(invalid("Snappy was not negotiated"));
+                    return Err(Refusal::invalid("Snappy was not negotiated"));
                 }
                 self.compress = on;
             }
@@ -100,13 +96,13 @@ fn apply_newer(agreed: &mut Agreed, control: &DcpControl<'_>) -> Result<ControlC
     match control.name {
         b"enable_stream_id" => {
             if agreed.sync_writes {
-                return Err(invalid("stream ids do not go with sync writes"));
+                return Err(Refusal::invalid("stream ids do not go with sync writes"));
             }
             agreed.stream_ids = only_true(control)?;
         }
         b"enable_sync_writes" => {
             if agreed.stream_ids {
-                return Err(invalid("sync writes do not go with stream ids"));
+                return Err(Refusal::invalid("sync writes do not go with stream ids"));
             }
             agreed.sync_writes = only_true(control)?;
             if agreed.marker == MarkerVersion::V1 {
@@ -116,14 +112,14 @@ fn apply_newer(agreed: &mut Agreed, control: &DcpControl<'_>) -> Result<ControlC
         b"consumer_name" => {
             let name = text(control)?;
             if name.len() > NAME_BYTES_MAX {
-                return Err(invalid("the name is too long"));
+                return Err(Refusal::invalid("the name is too long"));
             }
             name.clone_into(&mut agreed.consumer_name);
         }
         b"max_marker_version" => match control.value {
             b"2.0" => agreed.marker = MarkerVersion::V2_0,
             b"2.2" => agreed.marker = MarkerVersion::V2_2,
-            _ => return Err(invalid("no such version of the snapshot marker")),
+            _ => return Err(Refusal::invalid("no such version of the snapshot marker")),
         },
         b"include_deleted_user_xattrs" => agreed.deleted_user_xattrs = only_true(control)?,
         b"v7_dcp_status_codes" => agreed.new_statuses = only_true(control)?,
@@ -134,14 +130,14 @@ fn apply_newer(agreed: &mut Agreed, control: &DcpControl<'_>) -> Result<ControlC
                     agreed.sequential_backfill,
                 ));
             }
-            _ => return Err(invalid("no such order")),
+            _ => return Err(Refusal::invalid("no such order")),
         },
         b"enable_out_of_order_snapshots" => {
             agreed.out_of_order = match control.value {
                 b"true" => Some(Advances::Untold),
                 b"true_with_seqno_advanced" => Some(Advances::Told),
                 b"false" => None,
-                _ => return Err(invalid("the value is neither true nor false")),
+                _ => return Err(Refusal::invalid("the value is neither true nor false")),
             };
         }
         b"flatbuffers_system_events" => agreed.flat_events = only_true(control)?,
@@ -152,7 +148,7 @@ fn apply_newer(agreed: &mut Agreed, control: &DcpControl<'_>) -> Result<ControlC
                 "this setting is not served by this node",
             ));
         }
-        _ => return Err(invalid("no such setting")),
+        _ => return Err(Refusal::invalid("no such setting")),
     }
     Ok(ControlChange::None)
 }
@@ -161,7 +157,7 @@ fn noop_interval(control: &DcpControl<'_>) -> Result<ControlChange, Refusal> {
     let seconds = control
         .seconds()
         .filter(|seconds| NOOP_INTERVAL_S.contains(seconds))
-        .ok_or_else(|| invalid("the interval is out of range"))?;
+        .ok_or_else(|| Refusal::invalid("the interval is out of range"))?;
     Ok(ControlChange::NoopIntervalNs(
         std::time::Duration::from_secs_f64(seconds).as_nanos() as u64,
     ))
@@ -172,6 +168,6 @@ fn priority(control: &DcpControl<'_>) -> Result<Priority, Refusal> {
         b"high" => Ok(Priority::High),
         b"medium" => Ok(Priority::Medium),
         b"low" => Ok(Priority::Low),
-        _ => Err(invalid("no such priority")),
+        _ => Err(Refusal::invalid("no such priority")),
     }
 }

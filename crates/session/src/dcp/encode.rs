@@ -4,106 +4,99 @@ use std::borrow::Cow;
 
 use engine::collections::SystemEvent;
 use engine::dcp::{Event, Snapshot, StreamEnd, Versions};
-use model::{Datatype, Document, Kind, VbId, body_at, split_key, system_section};
+use model::{Datatype, Document, Kind, body_at, split_key, system_section};
 use registry::dcp::{Agreed, MarkerVersion};
 use wire::dcp::{
     Abort, Commit, Deletion, EndReason, Expiration, MarkerFlags, MarkerVersion as Version,
     Mutation, OpenFlags, OsoSnapshot, Prepare, SeqnoAdvanced, SetVbucketState, SnapshotMarker,
-    StreamEnd as EndMessage, envelope, flow_bytes,
+    StreamEnd as EndMessage, flow_bytes,
 };
-use wire::request::Message;
-use wire::{Envelope, Feature, FeatureSet, Opaque, Opcode, TooLong};
+use wire::{Envelope, Feature, FeatureSet, Message, Opcode, RawParts, TooLong, encode_raw};
 
 use super::events::EventParts;
-use super::large::{LARGE_BYTES, LargeValue, Slot};
+use super::sink::{EventSink, EventStream};
 
 /// What a reader without finer figures is told of how much a document is used.
 const HEAT: u8 = 2;
 /// Values shorter than this are not worth compressing.
 const COMPRESS_BYTES_MIN: usize = 32;
 
-/// How a connection wants its messages.
-pub(super) struct Form<'a> {
-    pub(super) flags: OpenFlags,
-    pub(super) settings: &'a Agreed,
-    pub(super) features: FeatureSet,
+/// Appends the message of each event to a connection's output.
+pub(crate) struct FrameSink<'a> {
+    /// What the connection negotiated.
+    pub(crate) features: FeatureSet,
+    pub(crate) output: &'a mut Vec<u8>,
 }
 
-/// To which stream messages belong.
-#[derive(Clone, Copy)]
-pub(super) struct Address {
-    pub(super) vb: VbId,
-    pub(super) opaque: Opaque,
-    pub(super) stream_id: Option<u16>,
+impl EventSink for FrameSink<'_> {
+    fn bytes(&self) -> usize {
+        self.output.len()
+    }
+
+    fn event(&mut self, event: &Event<'_>, of: EventStream, agreed: &Agreed) -> Option<usize> {
+        let before = self.output.len();
+        let form = Form {
+            settings: agreed,
+            features: self.features,
+        };
+        match form.event(event, of, self.output) {
+            Ok(opcode) => Some(flow_bytes(opcode, self.output.len() - before)),
+            Err(error) => {
+                // No document that can be stored makes such a message.
+                self.output.truncate(before);
+                tracing::error!(vb = of.vb.0, ?error, "a change could not be sent");
+                None
+            }
+        }
+    }
+
+    fn noop(&mut self) -> bool {
+        let encoded = encode_raw(
+            Opcode::DCP_NOOP,
+            &Envelope::default(),
+            RawParts::default(),
+            self.output,
+        );
+        debug_assert!(
+            encoded.is_ok(),
+            "an empty message has no part that is too long"
+        );
+        false
+    }
+}
+
+/// How a connection wants its messages.
+struct Form<'a> {
+    settings: &'a Agreed,
+    features: FeatureSet,
 }
 
 impl Form<'_> {
-    /// Appends the message of `event`; tells the bytes that count for the peer's window.
-    pub(super) fn event(
+    /// Appends the message of `event`.
+    fn event(
         &self,
         event: &Event<'_>,
-        to: Address,
+        to: EventStream,
         out: &mut Vec<u8>,
-    ) -> Result<usize, TooLong> {
-        let before = out.len();
+    ) -> Result<Opcode, TooLong> {
         let plain = || plain_envelope(to);
-        let opcode = match *event {
-            Event::Change(document) => self.change(document, to, out)?,
-            Event::Snapshot(snapshot) => encode(&self.marker(&snapshot), &plain(), out)?,
-            Event::OutOfOrder { begins: true } => encode(&OsoSnapshot::Start, &plain(), out)?,
-            Event::OutOfOrder { begins: false } => encode(&OsoSnapshot::End, &plain(), out)?,
-            Event::Advanced(seqno) => encode(&SeqnoAdvanced { seqno }, &plain(), out)?,
-            Event::State(state) => encode(&SetVbucketState { state }, &plain(), out)?,
+        match *event {
+            Event::Change(document) => self.change(document, to, out),
+            Event::Snapshot(snapshot) => encode(&self.marker(&snapshot), &plain(), out),
+            Event::OutOfOrder { begins: true } => encode(&OsoSnapshot::Start, &plain(), out),
+            Event::OutOfOrder { begins: false } => encode(&OsoSnapshot::End, &plain(), out),
+            Event::Advanced(seqno) => encode(&SeqnoAdvanced { seqno }, &plain(), out),
+            Event::State(state) => encode(&SetVbucketState { state }, &plain(), out),
             Event::End(end) => {
-                let reason = match reason_of(end) {
+                let reason = match end_reason(end) {
                     EndReason::FILTER_EMPTY if !self.features.contains(Feature::COLLECTIONS) => {
                         EndReason::OK
                     }
                     reason => reason,
                 };
-                encode(&EndMessage { reason }, &plain(), out)?
+                encode(&EndMessage { reason }, &plain(), out)
             }
-        };
-        Ok(flow_bytes(opcode, out.len() - before))
-    }
-
-    /// The same, but a large value of a document goes into `slot`, and its message has none.
-    pub(super) fn event_apart(
-        &self,
-        event: &Event<'_>,
-        to: Address,
-        (out, slot): (&mut Vec<u8>, &mut Slot),
-    ) -> Result<usize, TooLong> {
-        let Some(value) = self.large_value(event) else {
-            return self.event(event, to, out);
-        };
-        let bare = Form {
-            flags: self.flags.with(OpenFlags::NO_VALUE),
-            ..*self
-        };
-        let counted = bare.event(event, to, out)?;
-        slot.put(value);
-        Ok(counted)
-    }
-
-    /// The value that [`Form::event`] would show, if it is large.
-    fn large_value(&self, event: &Event<'_>) -> Option<LargeValue> {
-        let Event::Change(document) = *event else {
-            return None;
-        };
-        let stored = document.value();
-        let packed = document.datatype().contains(Datatype::SNAPPY);
-        let claimed = if packed {
-            value::inflated_bytes(stored)
-        } else {
-            0
-        };
-        let plain = document.kind().plain() == Kind::Mutation;
-        if !plain || stored.len().max(claimed) < LARGE_BYTES {
-            return None;
         }
-        let (value, datatype) = self.value(document);
-        (value.len() >= LARGE_BYTES).then(|| LargeValue::of(document, value, datatype))
     }
 
     fn marker(&self, snapshot: &Snapshot) -> SnapshotMarker {
@@ -150,7 +143,7 @@ impl Form<'_> {
     fn change(
         &self,
         document: &Document,
-        to: Address,
+        to: EventStream,
         out: &mut Vec<u8>,
     ) -> Result<Opcode, TooLong> {
         if SystemEvent::is_key(document.key()) {
@@ -170,9 +163,10 @@ impl Form<'_> {
         };
         let (seqno, rev) = (document.seqno(), document.rev());
         let prepared = document.prepare_seqno();
-        let about = |datatype| {
-            let head = (document.cas(), datatype);
-            envelope(to.vb, to.opaque, to.stream_id, head)
+        let about = |datatype| Envelope {
+            cas: document.cas(),
+            datatype,
+            ..plain_envelope(to)
         };
         let plain = || about(Datatype::RAW);
         match kind {
@@ -282,9 +276,10 @@ impl Form<'_> {
     fn value<'d>(&self, document: &'d Document) -> (Cow<'d, [u8]>, Datatype) {
         let stored = document.datatype();
         let keyed = self
+            .settings
             .flags
             .contains(OpenFlags::NO_VALUE_WITH_UNDERLYING_DATATYPE);
-        let bare = keyed || self.flags.contains(OpenFlags::NO_VALUE);
+        let bare = keyed || self.settings.flags.contains(OpenFlags::NO_VALUE);
         let xattrs = self.tells_attributes();
         if bare && !(xattrs && stored.contains(Datatype::XATTR)) {
             let shown = if keyed { stored } else { Datatype::RAW };
@@ -314,7 +309,10 @@ impl Form<'_> {
             return (Cow::Borrowed(&[]), Datatype::RAW);
         }
         let of_users = self.settings.deleted_user_xattrs
-            || self.flags.contains(OpenFlags::INCLUDE_DELETED_USER_XATTRS);
+            || self
+                .settings
+                .flags
+                .contains(OpenFlags::INCLUDE_DELETED_USER_XATTRS);
         let value = if of_users {
             Cow::Borrowed(document.value())
         } else {
@@ -329,7 +327,8 @@ impl Form<'_> {
 
     /// Whether the peer asked for extended attributes, and knows what they are.
     fn tells_attributes(&self) -> bool {
-        self.flags.contains(OpenFlags::INCLUDE_XATTRS) && self.features.contains(Feature::XATTR)
+        self.settings.flags.contains(OpenFlags::INCLUDE_XATTRS)
+            && self.features.contains(Feature::XATTR)
     }
 
     /// Compresses or inflates, as was negotiated.
@@ -338,7 +337,7 @@ impl Form<'_> {
             || self.features.contains(Feature::SNAPPY_EVERYWHERE);
         let packed = datatype.contains(Datatype::SNAPPY);
         if packed && !takes_snappy {
-            return inflated(value, datatype);
+            return value::inflated(value, datatype);
         }
         if !packed && self.settings.compress && value.len() >= COMPRESS_BYTES_MIN {
             let smaller = snap::raw::Encoder::new().compress_vec(&value);
@@ -365,26 +364,14 @@ impl Form<'_> {
 }
 
 /// The envelope of a message without a document.
-fn plain_envelope(to: Address) -> Envelope<'static> {
-    let nothing = (model::Cas(0), Datatype::RAW);
-    envelope(to.vb, to.opaque, to.stream_id, nothing)
-}
-
-/// The plain form; what is damaged stays as it is.
-fn inflated(value: Cow<'_, [u8]>, datatype: Datatype) -> (Cow<'_, [u8]>, Datatype) {
-    if !datatype.contains(Datatype::SNAPPY) {
-        return (value, datatype);
-    }
-    match value::inflate_stored(&value) {
-        Ok(plain) => (Cow::Owned(plain), datatype.without(Datatype::SNAPPY)),
-        Err(_) => (value, datatype),
-    }
+fn plain_envelope(to: EventStream) -> Envelope<'static> {
+    Envelope::of_stream(to.vb, to.opaque, to.id)
 }
 
 fn system_event(
     document: &Document,
     flat: bool,
-    to: Address,
+    to: EventStream,
     out: &mut Vec<u8>,
 ) -> Result<Opcode, TooLong> {
     if let Some((parts, name)) = EventParts::of(document, flat) {
@@ -405,7 +392,7 @@ fn encode<'a>(
 }
 
 /// The one place where ends of streams become numbers.
-fn reason_of(end: StreamEnd) -> EndReason {
+pub fn end_reason(end: StreamEnd) -> EndReason {
     match end {
         StreamEnd::Finished => EndReason::OK,
         StreamEnd::Closed => EndReason::CLOSED,
@@ -413,5 +400,6 @@ fn reason_of(end: StreamEnd) -> EndReason {
         StreamEnd::BackfillFailed => EndReason::BACKFILL_FAILED,
         StreamEnd::Rollback => EndReason::ROLLBACK,
         StreamEnd::FilterEmpty => EndReason::FILTER_EMPTY,
+        StreamEnd::LostPrivileges => EndReason::LOST_PRIVILEGES,
     }
 }

@@ -1,6 +1,8 @@
 //! Changes of collections, as messages of a stream.
 
-use engine::collections::{CollectionChange, CollectionSettings, NAME_BYTES_MAX, SystemEvent};
+use engine::collections::{
+    CollectionChange, CollectionInfo, CollectionSettings, NAME_BYTES_MAX, SystemEvent,
+};
 use model::{Document, ScopeId};
 use wire::dcp::{CollectionEvent, CollectionModified, EventId, FlatEvent, SystemEvent as Message};
 
@@ -60,25 +62,11 @@ fn told_of<'a>(event: &SystemEvent<'a>) -> (EventId, FlatEvent<'a>) {
     };
     let nothing = CollectionSettings::default();
     let plain = |scope, collection, name| about(scope, collection, name, nothing);
+    let described =
+        |info: CollectionInfo<'a>| about(info.scope, Some(info.id), info.name, info.settings);
     match event.change {
-        CollectionChange::Begun {
-            scope,
-            id,
-            name,
-            settings,
-        } => (
-            EventId::BEGIN_COLLECTION,
-            about(scope, Some(id), name, settings),
-        ),
-        CollectionChange::Modified {
-            scope,
-            id,
-            name,
-            settings,
-        } => (
-            EventId::MODIFY_COLLECTION,
-            about(scope, Some(id), name, settings),
-        ),
+        CollectionChange::Begun(info) => (EventId::BEGIN_COLLECTION, described(info)),
+        CollectionChange::Modified(info) => (EventId::MODIFY_COLLECTION, described(info)),
         CollectionChange::Ended { scope, id } => {
             (EventId::END_COLLECTION, plain(scope, Some(id), ""))
         }
@@ -151,19 +139,15 @@ pub fn event_of<'a>(message: &Message<'a>) -> Option<SystemEvent<'a>> {
         max_ttl_s: told.expiry_max_s,
         history: told.history,
     };
+    let described = |id| CollectionInfo {
+        scope,
+        id,
+        name,
+        settings,
+    };
     let change = match (message.event, told.collection) {
-        (EventId::BEGIN_COLLECTION, Some(id)) => CollectionChange::Begun {
-            scope,
-            id,
-            name,
-            settings,
-        },
-        (EventId::MODIFY_COLLECTION, Some(id)) => CollectionChange::Modified {
-            scope,
-            id,
-            name,
-            settings,
-        },
+        (EventId::BEGIN_COLLECTION, Some(id)) => CollectionChange::Begun(described(id)),
+        (EventId::MODIFY_COLLECTION, Some(id)) => CollectionChange::Modified(described(id)),
         (EventId::END_COLLECTION, Some(id)) => CollectionChange::Ended { scope, id },
         (EventId::CREATE_SCOPE, None) => CollectionChange::ScopeBegun { scope, name },
         (EventId::DROP_SCOPE, None) => CollectionChange::ScopeEnded { scope },
@@ -187,21 +171,15 @@ mod tests {
             history: true,
         };
         let name = "fruit";
-        let begun = CollectionChange::Begun {
-            scope,
-            id,
-            name,
-            settings,
-        };
-        let modified = CollectionChange::Modified {
+        let info = CollectionInfo {
             scope,
             id,
             name,
             settings,
         };
         [
-            begun,
-            modified,
+            CollectionChange::Begun(info),
+            CollectionChange::Modified(info),
             CollectionChange::Ended { scope, id },
             CollectionChange::ScopeBegun { scope, name },
             CollectionChange::ScopeEnded { scope },

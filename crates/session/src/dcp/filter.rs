@@ -25,8 +25,10 @@ pub(crate) struct Filter {
 
 /// What a stream is limited to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Limit {
+pub enum Limit {
+    /// To these collections.
     Collections(Vec<CollectionId>),
+    /// To the collections of a scope.
     Scope(ScopeId),
 }
 
@@ -38,10 +40,6 @@ impl Limit {
             Self::Scope(scope) => StreamFilter::scope(scope, vbucket),
         }
     }
-}
-
-fn invalid(reason: &'static str) -> Refusal {
-    Refusal::because(Status::EINVAL, reason)
 }
 
 fn hex(value: &Value) -> Option<u64> {
@@ -61,17 +59,17 @@ impl Filter {
             return Ok(Self::default());
         }
         if value.len() > VALUE_BYTES_MAX {
-            return Err(invalid("the filter is too long"));
+            return Err(Refusal::invalid("the filter is too long"));
         }
-        let json: Value =
-            serde_json::from_slice(value).map_err(|_| invalid("the filter is not JSON"))?;
+        let json: Value = serde_json::from_slice(value)
+            .map_err(|_| Refusal::invalid("the filter is not JSON"))?;
         let Value::Object(fields) = &json else {
-            return Err(invalid("the filter is no object"));
+            return Err(Refusal::invalid("the filter is no object"));
         };
         if let Some(uid) = fields.get("uid") {
             // A consumer with a newer manifest has it from a node that this one follows: what it
             // asks for is either here by now or not known.
-            hex(uid).ok_or_else(|| invalid("uid is no hexadecimal text"))?;
+            hex(uid).ok_or_else(|| Refusal::invalid("uid is no hexadecimal text"))?;
         }
         let mut filter = Self {
             limit: read_limit(fields, manifest)?,
@@ -81,12 +79,13 @@ impl Filter {
             let id = id.as_u64().and_then(|id| u16::try_from(id).ok());
             filter.stream_id = Some(
                 id.filter(|&id| id != 0)
-                    .ok_or_else(|| invalid("sid is no number from 1 to 65535"))?,
+                    .ok_or_else(|| Refusal::invalid("sid is no number from 1 to 65535"))?,
             );
         }
         if let Some(purge) = fields.get("purge_seqno") {
             let purge = purge.as_str().and_then(|text| text.parse().ok());
-            filter.purge_seqno = Seqno(purge.ok_or_else(|| invalid("purge_seqno is no number"))?);
+            filter.purge_seqno =
+                Seqno(purge.ok_or_else(|| Refusal::invalid("purge_seqno is no number"))?);
         }
         Ok(filter)
     }
@@ -96,19 +95,23 @@ fn read_limit(fields: &Map<String, Value>, manifest: &Manifest) -> Result<Option
     let number = |value: &Value| hex(value).and_then(|id| u32::try_from(id).ok());
     let list = match (fields.get("scope"), fields.get("collections")) {
         (None, None) => return Ok(None),
-        (Some(_), Some(_)) => return Err(invalid("scope and collections exclude each other")),
+        (Some(_), Some(_)) => {
+            return Err(Refusal::invalid("scope and collections exclude each other"));
+        }
         (Some(scope), None) => {
-            let id = number(scope).ok_or_else(|| invalid("scope is no hexadecimal text"))?;
+            let id =
+                number(scope).ok_or_else(|| Refusal::invalid("scope is no hexadecimal text"))?;
             let known = manifest.scope(ScopeId(id)).ok_or(Status::UNKNOWN_SCOPE)?;
             return Ok(Some(Limit::Scope(known.id)));
         }
         (None, Some(list)) => list,
     };
     let list = list.as_array().filter(|list| !list.is_empty());
-    let list = list.ok_or_else(|| invalid("collections is no list of collections"))?;
+    let list = list.ok_or_else(|| Refusal::invalid("collections is no list of collections"))?;
     let mut ids = Vec::with_capacity(list.len().min(COLLECTIONS_MAX));
     for one in list {
-        let id = number(one).ok_or_else(|| invalid("a collection is no hexadecimal text"))?;
+        let id =
+            number(one).ok_or_else(|| Refusal::invalid("a collection is no hexadecimal text"))?;
         let known = manifest.collection(CollectionId(id));
         let (_, collection) = known.ok_or(Refusal::UnknownCollection)?;
         if !ids.contains(&collection.id) {

@@ -16,11 +16,14 @@ mod encode;
 mod events;
 mod filter;
 mod guarded;
-mod large;
 mod producer;
+mod sink;
 mod streams;
 
+pub(crate) use encode::FrameSink;
+pub use encode::end_reason;
 pub use events::event_of;
+pub use filter::Limit;
 pub use guarded::GuardedProducer;
-pub use large::LargeValue;
-pub use producer::{OpenedStream, Opening, Produced, Producer};
+pub use producer::{AskedStream, May, OpenedStream, Opening, Produced, Producer};
+pub use sink::{EventSink, EventStream};

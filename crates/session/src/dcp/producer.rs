@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bucket::{BackfillBuffer, Bucket, Pace, ReadySet, Wake};
+use bucket::{BackfillBuffer, Bucket, ReadBatching, ReadySet, Wake};
 use engine::dcp::{
     FlowControl, Keepalive, Position, Pulse, RollbackRules, Stream, StreamAsk, StreamEnd,
     StreamOptions, StreamRefusal,
@@ -12,14 +12,12 @@ use engine::dcp::{
 use model::{FailoverLog, Now, VbId};
 use registry::dcp::{Agreed, ProducerFigures, StreamFigures, StreamKey, Totals};
 use registry::{Env, ServedBucket, Store};
-use wire::dcp::{DcpControl, OpenFlags, StreamFlags, StreamRequest, envelope};
-use wire::request::encode_raw;
+use wire::dcp::{DcpControl, OpenFlags, StreamFlags, StreamRequest};
 use wire::{Feature, FeatureSet, Opaque, Opcode, Status};
 
 use super::control::{ControlChange, Controlled as _};
-use super::encode::Form;
 use super::filter::{Filter, Limit};
-use super::large::{LargeValue, Slot};
+use super::sink::EventSink;
 use super::streams::{Entry, Turn, Visited};
 use crate::outcome::Refusal;
 
@@ -56,6 +54,21 @@ pub enum Produced {
     Silent,
 }
 
+/// Whether the peer may have a stream with these limits; why not.
+pub type May<'a> = dyn Fn(Option<&Limit>) -> Result<(), Refusal> + 'a;
+
+/// A stream that is asked for.
+pub struct AskedStream<'a> {
+    /// What its messages carry.
+    pub opaque: Opaque,
+    /// What is asked.
+    pub request: &'a StreamRequest<'a>,
+    /// What the connection negotiated.
+    pub features: FeatureSet,
+    /// Whether the peer may have it.
+    pub may: &'a May<'a>,
+}
+
 /// What the answer to a stream request says.
 pub enum OpenedStream {
     /// The histories.
@@ -69,7 +82,6 @@ pub struct Producer {
     pub(super) name: Box<str>,
     pub(super) served: Arc<ServedBucket>,
     env: Arc<dyn Env>,
-    flags: OpenFlags,
     settings: Agreed,
     flow: FlowControl,
     keepalive: Keepalive,
@@ -80,8 +92,6 @@ pub struct Producer {
     /// Where the streams of one vBucket begin, so that each is the first one at times.
     rotation: usize,
     totals: Totals,
-    /// Where large values go, for a reader that takes them apart.
-    apart: Option<Slot>,
     created_s: u32,
     closed: bool,
 }
@@ -101,22 +111,21 @@ impl Producer {
             env,
         } = opening;
         let silence_ns = u64::try_from(silence_max.as_nanos()).unwrap_or(u64::MAX);
-        let buffer = served.bucket.backfill_buffer();
+        let ready = Arc::new(ReadySet::new(wake));
+        let buffer = served.bucket.backfill_buffer(&ready);
         Self {
             name: format!("{PREFIX}{name}").into(),
             served,
             env,
-            flags,
             settings: Agreed::of(flags),
             flow: FlowControl::default(),
             keepalive: Keepalive::new(NOOP_INTERVAL_NS, silence_ns, now.mono_ns),
-            ready: Arc::new(ReadySet::new(wake)),
+            ready,
             buffer,
             streams: BTreeMap::new(),
             next_vb: VbId(0),
             rotation: 0,
             totals: Totals::default(),
-            apart: None,
             created_s: now.unix_s(),
             closed: false,
         }
@@ -146,10 +155,14 @@ impl Producer {
     pub fn open_stream(
         &mut self,
         vb: VbId,
-        opaque: Opaque,
-        request: &StreamRequest<'_>,
-        features: FeatureSet,
+        asked: &AskedStream<'_>,
     ) -> Result<OpenedStream, Refusal> {
+        let AskedStream {
+            opaque,
+            request,
+            features,
+            ..
+        } = *asked;
         if self.closed {
             return Err(Status::ETMPFAIL.into());
         }
@@ -160,12 +173,10 @@ impl Producer {
         self.check_noop(features)?;
         let known = StreamFlags::ALL.without(StreamFlags::CACHE_TRANSFER);
         if request.flags.without(known).0 != 0 {
-            return Err(Refusal::because(
-                Status::EINVAL,
-                "these flags are not served",
-            ));
+            return Err(Refusal::invalid("these flags are not served"));
         }
         let filter = Filter::read(request.value, &self.bucket().manifest())?;
+        (asked.may)(filter.limit.as_ref())?;
         let key = self.key(vb, filter.stream_id)?;
         if filter.limit.is_some() && self.settings.sync_writes {
             return Err(Refusal::because(
@@ -187,8 +198,8 @@ impl Producer {
 
     fn check_noop(&self, features: FeatureSet) -> Result<(), Refusal> {
         let newer = features.contains(Feature::COLLECTIONS)
-            || self.flags.contains(OpenFlags::INCLUDE_XATTRS);
-        let mandatory = self.served.dcp.settings.noops_are_mandatory();
+            || self.settings.flags.contains(OpenFlags::INCLUDE_XATTRS);
+        let mandatory = self.served.dcp.settings.read().noops_mandatory;
         if newer && mandatory && !self.keepalive.is_enabled() {
             return Err(Refusal::because(
                 Status::NOT_SUPPORTED,
@@ -225,6 +236,7 @@ impl Producer {
                 from_latest: flag(StreamFlags::FROM_LATEST),
                 active_only: flag(StreamFlags::ACTIVE_ONLY),
                 skip_deletes: self
+                    .settings
                     .flags
                     .contains(OpenFlags::SKIP_DELETES_IN_INITIAL_BACKFILL),
                 rules: RollbackRules {
@@ -252,7 +264,7 @@ impl Producer {
         bucket.subscribe(key.vb, &self.ready);
         let opened = bucket.run(key.vb, |vbucket| {
             let mut opened = Stream::open(vbucket, &name, ask);
-            if let (Ok((stream, _)), Some(limit)) = (&mut opened, limit) {
+            if let (Ok((stream, _)), Some(limit)) = (&mut opened, limit.clone()) {
                 stream.limit_to(limit.for_stream(vbucket));
             }
             let log = vbucket.failover_log().clone();
@@ -265,8 +277,9 @@ impl Producer {
                     stream,
                     opaque,
                     epoch,
+                    limit: limit.map(Box::new),
                     backfill: None,
-                    pace: Pace::default(),
+                    batching: ReadBatching::default(),
                 };
                 self.streams.insert(key, Box::new(entry));
                 self.ready.mark(key.vb);
@@ -302,6 +315,16 @@ impl Producer {
             self.remove(key);
         }
         Ok(())
+    }
+
+    /// Ends the streams of what the peer may not see any more.
+    pub(crate) fn end_unless(&mut self, may: &May<'_>) {
+        let lost = self.streams.iter();
+        let lost = lost.filter(|(_, entry)| may(entry.limit.as_deref()).is_err());
+        let lost: Vec<StreamKey> = lost.map(|(key, _)| *key).collect();
+        for key in lost {
+            self.end(key, StreamEnd::LostPrivileges);
+        }
     }
 
     /// Lets a stream tell its end and then be gone.
@@ -377,7 +400,7 @@ impl Producer {
         let name = &self.settings.consumer_name;
         if !self.settings.sync_writes || name.is_empty() {
             let reason = "the consumer did not say that it replicates sync writes";
-            return Err(Refusal::because(Status::EINVAL, reason));
+            return Err(Refusal::invalid(reason));
         }
         if self.streams.range(range_of(vb)).next().is_none() {
             return Err(if self.settings.new_statuses {
@@ -389,41 +412,23 @@ impl Producer {
         Ok(name.clone())
     }
 
-    /// [`Producer::produce`] for a reader that takes large values apart: the one of the last change, whose
-    /// message has none. The turn ends with it.
-    pub fn produce_apart(
-        &mut self,
-        features: FeatureSet,
-        now: Now,
-        output: &mut Vec<u8>,
-    ) -> (Produced, Option<LargeValue>) {
-        self.apart = Some(Slot::default());
-        let produced = self.produce(features, now, output);
-        let large = self.apart.take().and_then(|mut slot| slot.take());
-        (produced, large)
-    }
-
     /// Sends what there is and what there is room for: a bounded amount.
-    pub fn produce(&mut self, features: FeatureSet, now: Now, output: &mut Vec<u8>) -> Produced {
+    pub fn produce(&mut self, now: Now, sink: &mut impl EventSink) -> Produced {
         if self.closed {
             return Produced::Silent;
         }
         match self.keepalive.poll(now.mono_ns) {
             Pulse::Nothing => {}
             Pulse::Noop => {
-                let nothing = (model::Cas(0), model::Datatype::RAW);
-                let head = envelope(VbId(0), Opaque::default(), None, nothing);
-                let encoded = encode_raw(Opcode::DCP_NOOP, &head, [&[]; 3], output);
-                debug_assert!(
-                    encoded.is_ok(),
-                    "an empty message has no part that is too long"
-                );
+                if sink.noop() {
+                    self.keepalive.answered();
+                }
             }
             Pulse::Silent => return Produced::Silent,
         }
-        let limit = output.len() + self.settings.priority.turn_bytes();
+        let limit = sink.bytes() + self.settings.priority.turn_bytes();
         let mut followed = VbSet::default();
-        while output.len() < limit && !self.apart.as_ref().is_some_and(Slot::is_taken) {
+        while sink.bytes() < limit && !sink.ends_turn() {
             if !self.flow.has_room() {
                 return Produced::Idle;
             }
@@ -437,7 +442,7 @@ impl Producer {
                 break;
             }
             self.next_vb = VbId(vb.0 + 1);
-            let visited = self.visit(vb, (features, now), limit, output);
+            let visited = self.visit(vb, now, limit, sink);
             if visited != Visited::Idle {
                 // No wake is needed: this connection goes on by itself.
                 self.ready.mark_quietly(vb);
@@ -450,13 +455,7 @@ impl Producer {
     }
 
     /// One turn of the streams of a vBucket; returns whether one of them has more.
-    fn visit(
-        &mut self,
-        vb: VbId,
-        (features, now): (FeatureSet, Now),
-        limit: usize,
-        out: &mut Vec<u8>,
-    ) -> Visited {
+    fn visit(&mut self, vb: VbId, now: Now, limit: usize, sink: &mut impl EventSink) -> Visited {
         let mut keys: Vec<StreamKey> = Vec::new();
         keys.extend(self.streams.range(range_of(vb)).map(|(key, _)| *key));
         if keys.len() > 1 {
@@ -466,7 +465,7 @@ impl Producer {
         }
         let mut visited = Visited::Idle;
         for key in keys {
-            let limit = limit.min(out.len() + SHARE_BYTES);
+            let limit = limit.min(sink.bytes() + SHARE_BYTES);
             let name = cursor_name(&self.name, key);
             let Some(entry) = self.streams.get_mut(&key) else {
                 continue;
@@ -474,18 +473,12 @@ impl Producer {
             let mut turn = Turn {
                 bucket: &self.served.bucket,
                 env: &*self.env,
-                ready: &self.ready,
                 buffer: &self.buffer,
-                form: Form {
-                    flags: self.flags,
-                    settings: &self.settings,
-                    features,
-                },
-                oso: self.served.dcp.settings.oso.get(),
+                agreed: &self.settings,
+                oso: self.served.dcp.settings.read().oso,
                 flow: &mut self.flow,
                 totals: &mut self.totals,
-                output: out,
-                apart: self.apart.as_mut(),
+                sink: &mut *sink,
                 now_ns: now.mono_ns,
             };
             match entry.drive(key, &name, limit, &mut turn) {

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use bucket::{
-    Backfill, BackfillBuffer, BackfillChunk, BackfillNews, Bucket, Pace, ReadySet, WantedRows,
+    Backfill, BackfillBuffer, BackfillChunk, BackfillNews, Bucket, ReadBatching, WantedRows,
 };
-use engine::dcp::{Filled, FlowControl, Rows, StoreView, Stream, StreamEnd};
+use engine::dcp::{Filled, FlowControl, Rows, Stream, StreamEnd};
 use model::{Document, VbId, VbState};
-use registry::dcp::{OsoBackfill, StreamKey, Totals};
+use registry::dcp::{Agreed, OsoBackfill, StreamKey, Totals};
 use registry::{Env, Store};
 use wire::Opaque;
 
-use super::encode::{Address, Form};
-use super::large::Slot;
+use super::filter::Limit;
+use super::sink::{EventSink, EventStream};
 
 /// One stream, and what it needs from outside of the engine.
 pub(super) struct Entry {
@@ -20,23 +20,22 @@ pub(super) struct Entry {
     pub(super) opaque: Opaque,
     /// Of the vBucket when the stream was opened.
     pub(super) epoch: u64,
+    /// What it was limited to, if it was.
+    pub(super) limit: Option<Box<Limit>>,
     pub(super) backfill: Option<Backfill>,
-    pub(super) pace: Pace,
+    pub(super) batching: ReadBatching,
 }
 
 /// What a stream needs to get on.
-pub(super) struct Turn<'a> {
+pub(super) struct Turn<'a, S> {
     pub(super) bucket: &'a Bucket<Store>,
     pub(super) env: &'a dyn Env,
-    pub(super) ready: &'a Arc<ReadySet>,
     pub(super) buffer: &'a Arc<BackfillBuffer>,
-    pub(super) form: Form<'a>,
+    pub(super) agreed: &'a Agreed,
     pub(super) oso: OsoBackfill,
     pub(super) flow: &'a mut FlowControl,
     pub(super) totals: &'a mut Totals,
-    pub(super) output: &'a mut Vec<u8>,
-    /// Where a large value goes that is not to be among the bytes; it ends the turn.
-    pub(super) apart: Option<&'a mut Slot>,
+    pub(super) sink: &'a mut S,
     /// When the turn began, monotonic.
     pub(super) now_ns: u64,
 }
@@ -72,24 +71,27 @@ impl Rows for ChunkRows {
 }
 
 impl Entry {
-    /// Sends what there is, up to `limit` bytes of output.
-    pub(super) fn drive(
+    /// Sends what there is, until the sink has `limit` bytes.
+    pub(super) fn drive<S: EventSink>(
         &mut self,
         key: StreamKey,
         name: &str,
         limit: usize,
-        turn: &mut Turn<'_>,
+        turn: &mut Turn<'_, S>,
     ) -> Visited {
         if turn.bucket.epoch(key.vb) != self.epoch {
             self.backfill = None;
             self.stream.finish(StreamEnd::StateChanged);
         }
-        let address = Address {
+        let stream = EventStream {
             vb: key.vb,
             opaque: self.opaque,
-            stream_id: (key.id != 0).then_some(key.id),
+            id: (key.id != 0).then_some(key.id),
         };
-        if !self.pace.is_due(|| turn.bucket.newest(key.vb), turn.now_ns) {
+        if !self
+            .batching
+            .is_due(|| turn.bucket.newest(key.vb), turn.now_ns)
+        {
             return Visited::Waits;
         }
         let mut last_look = Look::More;
@@ -98,8 +100,8 @@ impl Entry {
                 let Some(event) = self.stream.next_event() else {
                     break;
                 };
-                turn.send(&event, address);
-                if turn.has_apart() {
+                turn.send(&event, stream);
+                if turn.sink.ends_turn() {
                     self.stream.shed();
                 }
             }
@@ -119,7 +121,7 @@ impl Entry {
     }
 
     /// Looks for more to send.
-    fn look(&mut self, key: StreamKey, name: &str, turn: &Turn<'_>) -> Look {
+    fn look<S>(&mut self, key: StreamKey, name: &str, turn: &Turn<'_, S>) -> Look {
         if self.backfill.is_some() {
             return if self.look_into_backfill(key, name, turn) {
                 Look::More
@@ -131,16 +133,13 @@ impl Entry {
             Some(Filled::Ready) | None => Look::More,
             Some(Filled::Latest | Filled::Idle) => Look::Last,
             Some(Filled::Backfill(range)) => {
-                let (ready, buffer) = (turn.ready, turn.buffer);
                 let rows = if self.stream.wants_versions() {
                     WantedRows::Versions
                 } else {
                     let rows = self.stream.only_rows();
                     WantedRows::Newest(rows.map(|rows| turn.oso.choose(rows)))
                 };
-                let backfill = turn
-                    .bucket
-                    .backfill_of(key.vb, range, rows, (ready, buffer));
+                let backfill = turn.bucket.backfill(key.vb, range, rows, turn.buffer);
                 self.backfill = Some(backfill);
                 Look::More
             }
@@ -151,23 +150,13 @@ impl Entry {
         }
     }
 
-    fn look_into_backfill(&mut self, key: StreamKey, name: &str, turn: &Turn<'_>) -> bool {
+    fn look_into_backfill<S>(&mut self, key: StreamKey, name: &str, turn: &Turn<'_, S>) -> bool {
         let Some(backfill) = &self.backfill else {
             return false;
         };
         match backfill.take() {
             BackfillNews::Nothing => return false,
             BackfillNews::Opened(view) => {
-                let view = StoreView {
-                    high: view.high,
-                    visible_end: view.visible_end,
-                    purge_seqno: view.purge_seqno,
-                    snapshot: view.snapshot,
-                    high_completed: view.high_completed,
-                    high_prepared: view.high_prepared,
-                    by_key: view.by_key,
-                    history_from: view.history_from,
-                };
                 self.locked(key.vb, turn, |stream, vb| {
                     ((), stream.backfill_opened(&view, vb, name))
                 });
@@ -187,14 +176,14 @@ impl Entry {
 
     /// Runs `f` under the vBucket's lock, if it is still the one that the stream was opened on;
     /// else the stream ends. What `f` leaves to be freed is freed after the lock.
-    fn locked<T>(
+    fn locked<T, S>(
         &mut self,
         vb: VbId,
-        turn: &Turn<'_>,
+        turn: &Turn<'_, S>,
         f: impl FnOnce(&mut Stream, &mut engine::VBucket) -> (T, engine::Garbage),
     ) -> Option<T> {
         let (bucket, epoch, stream) = (turn.bucket, self.epoch, &mut self.stream);
-        let done = bucket.with_vbucket_patiently(vb, |vbucket| {
+        let done = bucket.with_vbucket_spinning(vb, |vbucket| {
             (bucket.epoch(vb) == epoch).then(|| f(stream, vbucket))
         });
         let Some((result, garbage)) = done.flatten() else {
@@ -207,7 +196,7 @@ impl Entry {
     }
 
     /// The peer took over: this node's vBucket is not served any more.
-    fn hand_over(&mut self, vb: VbId, turn: &Turn<'_>) {
+    fn hand_over<S>(&mut self, vb: VbId, turn: &Turn<'_, S>) {
         let uuid = turn.env.random_vb_uuid();
         match turn.bucket.set_vbucket(vb, VbState::Dead, None, uuid) {
             Ok(()) => {
@@ -229,33 +218,17 @@ impl Entry {
     }
 }
 
-impl Turn<'_> {
-    /// Whether another message may be made, with output up to `limit`.
+impl<S: EventSink> Turn<'_, S> {
+    /// Whether another event may be sent, with up to `limit` bytes in the sink.
     fn has_room(&self, limit: usize) -> bool {
-        self.output.len() < limit && self.flow.has_room() && !self.has_apart()
+        self.sink.bytes() < limit && self.flow.has_room() && !self.sink.ends_turn()
     }
 
-    /// Whether it ended with a large value.
-    fn has_apart(&self) -> bool {
-        self.apart.as_ref().is_some_and(|slot| slot.is_taken())
-    }
-
-    fn send(&mut self, event: &engine::dcp::Event<'_>, address: Address) {
-        let before = self.output.len();
-        let sent = match &mut self.apart {
-            Some(slot) => self.form.event_apart(event, address, (self.output, slot)),
-            None => self.form.event(event, address, self.output),
-        };
-        match sent {
-            Ok(counted) => {
-                self.flow.sent(counted);
-                self.totals.count(event, self.output.len() - before);
-            }
-            Err(error) => {
-                // No document that can be stored makes such a message.
-                self.output.truncate(before);
-                tracing::error!(vb = address.vb.0, ?error, "a change could not be sent");
-            }
+    fn send(&mut self, event: &engine::dcp::Event<'_>, of: EventStream) {
+        let before = self.sink.bytes();
+        if let Some(counted) = self.sink.event(event, of, self.agreed) {
+            self.flow.sent(counted);
+            self.totals.count(event, self.sink.bytes() - before);
         }
     }
 }

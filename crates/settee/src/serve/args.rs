@@ -3,11 +3,14 @@
 
 use std::path::PathBuf;
 
+use serde::Serialize;
+
 /// Run a node.
 ///
 /// Every flag may also be given as SETTEE_<FLAG> in the environment (SETTEE_KV_PORT) and as a
 /// key of the TOML file (kv-port); a flag wins over the environment, that over the file.
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a flag that is given or not"
@@ -128,51 +131,4 @@ pub(crate) struct ServeArgs {
     /// [env: SETTEE_LOG_FORMAT]
     #[arg(long, value_name = "FORM")]
     pub(crate) log_format: Option<String>,
-}
-
-impl ServeArgs {
-    /// The flags that were given, as key and value; repeated ones repeat.
-    pub(super) fn given(&self) -> Vec<(&'static str, String)> {
-        let single = [
-            ("data-dir", &self.data_dir),
-            ("listen", &self.listen),
-            ("advertise", &self.advertise),
-            ("kv-port", &self.kv_port),
-            ("kv-tls-port", &self.kv_tls_port),
-            ("http-port", &self.http_port),
-            ("https-port", &self.https_port),
-            ("tls-cert", &self.tls_cert),
-            ("tls-key", &self.tls_key),
-            ("memcached-port", &self.memcached_port),
-            ("memcached-bucket", &self.memcached_bucket),
-            ("username", &self.username),
-            ("password", &self.password),
-            ("ports-file", &self.ports_file),
-            ("purge-age", &self.purge_age),
-            ("journal", &self.journal),
-            ("buckets-max", &self.buckets_max),
-            ("threads", &self.threads),
-            ("log-level", &self.log_level),
-            ("log-format", &self.log_format),
-            ("replica-of", &self.replica_of),
-            ("peer-password-file", &self.peer_password_file),
-            ("peer-ca", &self.peer_ca),
-        ];
-        let single = single
-            .into_iter()
-            .filter_map(|(key, value)| Some((key, value.clone()?)));
-        let buckets = self.bucket.iter().map(|bucket| ("bucket", bucket.clone()));
-        let switches = [
-            ("memory", self.memory),
-            ("demote", self.demote),
-            ("memcached-sasl", self.memcached_sasl),
-            ("memcached-open", self.memcached_open),
-            ("peer-insecure", self.peer_insecure),
-        ];
-        let switches = switches
-            .into_iter()
-            .filter(|(_, on)| *on)
-            .map(|(key, _)| (key, "true".to_owned()));
-        single.chain(buckets).chain(switches).collect()
-    }
 }

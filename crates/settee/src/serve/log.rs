@@ -7,7 +7,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
-use super::config::{LogFormat, LogLevel};
+use super::config::LogFormat;
 
 /// The running log, to change its level.
 pub(super) struct Logging {
@@ -16,8 +16,8 @@ pub(super) struct Logging {
 
 impl Logging {
     /// Starts the log of this process. Lines for humans are coloured on a terminal only.
-    pub(super) fn start(level: LogLevel, format: LogFormat) -> Self {
-        let (filter, handle) = reload::Layer::new(filter(level));
+    pub(super) fn start(level: LevelFilter, format: LogFormat) -> Self {
+        let (filter, handle) = reload::Layer::new(level);
         let lines = match format {
             LogFormat::Human => fmt::layer()
                 .with_writer(io::stderr)
@@ -33,19 +33,9 @@ impl Logging {
         Self { level: handle }
     }
 
-    pub(super) fn set_level(&self, level: LogLevel) {
-        let changed = self.level.modify(|current| *current = filter(level));
+    pub(super) fn set_level(&self, level: LevelFilter) {
+        let changed = self.level.modify(|current| *current = level);
         changed.expect("the log lives as long as the process");
-    }
-}
-
-fn filter(level: LogLevel) -> LevelFilter {
-    match level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
     }
 }
 

@@ -1,6 +1,5 @@
 //! `settee serve`: flags, environment and file to a configuration, and a process around the node.
 
-mod allocator;
 mod args;
 mod config;
 mod log;
@@ -8,7 +7,6 @@ mod ports_file;
 mod settings;
 mod signals;
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::pin;
@@ -21,6 +19,7 @@ use tokio::runtime;
 pub(crate) use args::ServeArgs;
 
 use crate::exit::{Failure, Sysexit};
+use crate::output;
 use config::ServeConfig;
 use log::Logging;
 use server::{Node, Ports, StartError};
@@ -35,7 +34,6 @@ use signals::{Signal, Signals};
     reason = "they are the caller's last word"
 )]
 pub(crate) fn run(args: ServeArgs) -> ExitCode {
-    allocator::settle();
     match serve(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
@@ -54,7 +52,7 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::new(Sysexit::Os, error.to_string()))?;
     let node = Node::start(config.node.clone()).map_err(|error| refusal(&error))?;
     let served = waiting.block_on(attend(&node, &config, &mut signals, |running| {
-        reload(args, (&node, running), &logging);
+        reload(args, &node, running, &logging);
     }));
     tracing::info!("stopping: draining connections and flushing");
     let stopped = node
@@ -99,10 +97,11 @@ async fn attend(
         tokio::select! {
             warmed = warming.as_mut(), if !warm => {
                 warmed.map_err(|reason| Failure::new(Sysexit::Data, reason))?;
+                node.complete_collections();
                 if let Some(path) = &config.ports_file {
                     write_ports_file(path, ports)?;
                 }
-                announce(&ready_line(config, ports))?;
+                output::print(ready_line(config, ports).as_bytes())?;
                 warm = true;
             }
             signal = signals.next() => match signal {
@@ -140,7 +139,8 @@ fn refusal(error: &StartError) -> Failure {
     Failure::new(code, error.to_string())
 }
 
-/// The one line on standard output that says the node serves.
+/// The one line on standard output that says the node serves. Its reader may have gone: that is no
+/// reason to stop.
 fn ready_line(config: &ServeConfig, ports: Ports) -> String {
     use std::fmt::Write;
     let at = |port| SocketAddr::new(config.node.listen, port);
@@ -169,26 +169,14 @@ fn ready_line(config: &ServeConfig, ports: Ports) -> String {
         Some(path) => path.display().to_string(),
         None => "memory".to_owned(),
     };
-    write!(line, " bucket={} data={data}", names.join(","))
+    writeln!(line, " bucket={} data={data}", names.join(","))
         .expect("writing to a string does not fail");
     line
 }
 
-/// A reader that went away is no reason to stop serving.
-fn announce(line: &str) -> Result<(), Failure> {
-    let mut stdout = std::io::stdout().lock();
-    match writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
-            Sysexit::Os,
-            format!("standard output: {error}"),
-        )),
-        _ => Ok(()),
-    }
-}
-
 /// Reads the configuration and the certificate again. The log level changes at once; all else that
 /// is configured needs a restart.
-fn reload(args: &ServeArgs, (node, running): (&Node, &ServeConfig), logging: &Logging) {
+fn reload(args: &ServeArgs, node: &Node, running: &ServeConfig, logging: &Logging) {
     if let Err(reason) = node.reload_certificate() {
         tracing::error!(reason, "certificate not reloaded");
     }
@@ -205,10 +193,13 @@ fn reload(args: &ServeArgs, (node, running): (&Node, &ServeConfig), logging: &Lo
         ..fresh.clone()
     } == *running;
     if same {
-        tracing::info!(level = fresh.log_level.name(), "configuration reloaded");
+        tracing::info!(
+            level = fresh.log_level.to_string(),
+            "configuration reloaded"
+        );
     } else {
         tracing::warn!(
-            level = fresh.log_level.name(),
+            level = fresh.log_level.to_string(),
             "configuration reloaded; settings other than log-level changed and need a restart"
         );
     }
@@ -235,7 +226,7 @@ mod tests {
         };
         let line = ready_line(&config(&[]), ports);
         let expected = "settee ready kv=127.0.0.1:11210 http=http://127.0.0.1:8091 \
-                        bucket=default data=./settee-data";
+                        bucket=default data=./settee-data\n";
         assert_eq!(line, expected);
     }
 
@@ -251,7 +242,7 @@ mod tests {
             https: Some(5),
         };
         let expected = "settee ready kv=[::1]:1 http=http://[::1]:2 kv-tls=[::1]:4 https=https://[::1]:5 \
-             memcached=[::1]:3 bucket=a,b data=memory";
+             memcached=[::1]:3 bucket=a,b data=memory\n";
         assert_eq!(ready_line(&config, ports), expected);
     }
 

@@ -37,7 +37,10 @@ impl Signals {
 /// second signal must end the process even then.
 pub(super) fn watch() -> Result<Signals, Failure> {
     let (sender, arrived) = mpsc::unbounded_channel();
-    let failed = |error: io::Error| Failure::new(Sysexit::Os, format!("signals: {error}"));
+    let failed = |error: io::Error| {
+        let hint = "look at ulimit -u and ulimit -v";
+        Failure::new(Sysexit::Os, format!("signals: {error} ({hint})"))
+    };
     start(sender).map_err(failed)?;
     Ok(Signals { arrived })
 }

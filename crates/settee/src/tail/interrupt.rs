@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whether the user wants an end.
 #[derive(Clone, Debug)]
-pub(super) struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Begins to watch for signals. A second one, or a first one that shows no effect, ends the
@@ -27,7 +27,7 @@ impl Interrupt {
     ///
     /// # Errors
     /// The system has no signals left to give.
-    pub(super) fn watch() -> Result<Self, Failure> {
+    pub(crate) fn watch() -> Result<Self, Failure> {
         let asked = Arc::new(AtomicBool::new(false));
         let failed = |error: io::Error| Failure::new(Sysexit::Os, format!("signals: {error}"));
         start(Arc::clone(&asked)).map_err(failed)?;
@@ -35,7 +35,7 @@ impl Interrupt {
     }
 
     /// Whether an end was asked for.
-    pub(super) fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -74,7 +74,7 @@ impl Lines {
         match self.format {
             Format::Json => void_after(vbucket, seqno, &mut self.waiting),
             Format::Cloudevents => {
-                cloud_rollback(&self.source, (vbucket, seqno), &mut self.waiting);
+                cloud_rollback(&self.source, vbucket, seqno, &mut self.waiting);
             }
         }
         self.waiting.push(b'\n');

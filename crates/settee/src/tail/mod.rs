@@ -17,20 +17,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use changes::{Collections, Position, PositionError, Streams, VbPosition};
-use client::{Client, ClientError, ConnectOptions, Feed, Message, SaltedCache};
+use client::{Client, ClientError, ConnectOptions, Feed, Request, SaltedCache};
 use model::Seqno;
 use wire::dcp::OpenFlags;
 use wire::response::FailoverEntries;
 use wire::{Opcode, Status};
 
-use self::interrupt::Interrupt;
+pub(crate) use self::interrupt::Interrupt;
 use self::keeper::Keeper;
 use self::lines::{Format, Lines};
-use self::session::{Broken, Ended, Session, Tail};
+use self::session::{Ended, Session, Tail};
 use self::state::StateFile;
-use self::target::{CollectionPart, Target};
+pub(crate) use self::target::CollectionPart;
+use self::target::Target;
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
+use crate::stream::{Broken, collections_of};
 
 /// Follow the changes of documents, one line of JSON each.
 ///
@@ -227,13 +229,7 @@ struct Connection {
 impl Dial {
     fn connect(&mut self) -> Result<Connection, Broken> {
         let mut client = Client::connect(&self.server, &mut self.cache)?;
-        let collections = if client.key_form().collections {
-            let answer = client.expect_success(&Message::new(Opcode::COLLECTIONS_GET_MANIFEST))?;
-            Collections::of_manifest(&answer.value)
-                .ok_or_else(|| ClientError::broken("COLLECTIONS_GET_MANIFEST", &"no manifest"))?
-        } else {
-            Collections::only_default()
-        };
+        let collections = collections_of(&mut client)?;
         let filter = match &self.part {
             None => String::new(),
             Some(part) => {
@@ -287,7 +283,7 @@ fn open(client: &mut Client, window_bytes: u32, keys_only: bool) -> Result<(), C
     client.open_streams("settee-tail", flags, window_bytes)?;
     // A server that does not know one of these tells the same with fewer words.
     for name in ["enable_expiry_opcode", "supports_cursor_dropping"] {
-        client.request(&Message::with(
+        client.request(&Request::with(
             Opcode::DCP_CONTROL,
             name.as_bytes(),
             b"true",
@@ -316,11 +312,11 @@ fn begin(client: &mut Client, from: Start, until_now: bool) -> Result<Streams, F
 fn now(client: &mut Client) -> Result<Position, ClientError> {
     let mut position = Position::beginning(vbuckets(client));
     let high = client.high_seqnos()?;
-    let asked: Vec<Message<'_>> = high
+    let asked: Vec<Request<'_>> = high
         .iter()
-        .map(|(vbucket, _)| Message {
+        .map(|(vbucket, _)| Request {
             vbucket: *vbucket,
-            ..Message::new(Opcode::GET_FAILOVER_LOG)
+            ..Request::new(Opcode::GET_FAILOVER_LOG)
         })
         .collect();
     let logs = client.request_all(&asked)?;

@@ -3,16 +3,16 @@
 use std::time::{Duration, Instant};
 
 use changes::{self, Collections, StreamMessage, Streams};
-use client::{ClientError, Feed, Outgoing};
-use model::VbId;
+use client::{Feed, Outgoing};
 use wire::dcp::{BufferAck, EndReason, StreamRequest, flow_bytes_of, parse_rollback};
 use wire::response::FailoverEntries;
-use wire::{Envelope, Frame, Malformed, Opaque, Opcode, Response, Status};
+use wire::{Envelope, Frame, Opcode, Response, Status};
 
 use super::interrupt::Interrupt;
 use super::keeper::Keeper;
 use super::lines::{Lines, Unwritten};
-use crate::exit::{Failure, Sysexit, code_of_status};
+use crate::exit::{Failure, Sysexit};
+use crate::stream::{Broken, malformed, refused, silent, stream_envelope, vbucket_of, violation};
 
 /// How long one wait for bytes is; an interrupt is noticed that late.
 const TICK: Duration = Duration::from_millis(100);
@@ -28,48 +28,6 @@ pub(super) enum Ended {
     Complete,
     /// The reader of standard output went away.
     ReaderGone,
-}
-
-/// Why a session broke off.
-#[derive(Debug)]
-pub(super) struct Broken {
-    /// The reason.
-    pub(super) failure: Failure,
-    /// Whether another connection may go better.
-    pub(super) again: bool,
-}
-
-impl From<ClientError> for Broken {
-    fn from(error: ClientError) -> Self {
-        let again = error.is_lost();
-        Self {
-            failure: error.into(),
-            again,
-        }
-    }
-}
-
-impl From<Broken> for Failure {
-    fn from(broken: Broken) -> Self {
-        broken.failure
-    }
-}
-
-impl From<Failure> for Broken {
-    fn from(failure: Failure) -> Self {
-        Self {
-            failure,
-            again: false,
-        }
-    }
-}
-
-fn violation(reason: impl AsRef<str>) -> Broken {
-    ClientError::broken("streaming", &reason.as_ref()).into()
-}
-
-fn malformed(error: Malformed) -> Broken {
-    violation(error.to_string())
 }
 
 /// What outlives a connection.
@@ -135,12 +93,7 @@ impl<'a> Session<'a> {
             if came {
                 heard = Instant::now();
             } else if heard.elapsed() > SILENCE {
-                let silent = std::io::Error::other(format!("silent for {SILENCE:?}"));
-                return Err(ClientError::Lost {
-                    during: "streaming",
-                    source: silent,
-                }
-                .into());
+                return Err(silent(SILENCE));
             }
             while !self.is_complete() {
                 let taken = feed.take(|frame, out| self.on_frame(frame, out))?;
@@ -190,7 +143,7 @@ impl<'a> Session<'a> {
                 value: self.filter.as_bytes(),
                 ..request
             };
-            out.post(&request, &envelope(vbucket))?;
+            out.post(&request, &stream_envelope(vbucket))?;
         }
         Ok(())
     }
@@ -253,18 +206,7 @@ impl<'a> Session<'a> {
                 self.ask_soon(TICK);
                 Ok(())
             }
-            status => Err(Broken {
-                failure: Failure::new(
-                    code_of_status(status),
-                    format!(
-                        "stream of vBucket {}: {}, status 0x{:02x}",
-                        vbucket.0,
-                        status.description(),
-                        status.0
-                    ),
-                ),
-                again: status == Status::NOT_MY_VBUCKET,
-            }),
+            status => Err(refused(vbucket, status)),
         }
     }
 
@@ -273,7 +215,7 @@ impl<'a> Session<'a> {
         match told {
             StreamMessage::Change(change) => {
                 let history = self.tail.streams.history(change.vbucket());
-                let names = self.collections.names(change.collection());
+                let names = self.collections.names(change.collection);
                 let mut change = change.named(names);
                 if self.tail.keys_only {
                     change = change.without_value();
@@ -293,31 +235,5 @@ impl<'a> Session<'a> {
             }
         }
         Ok(())
-    }
-}
-
-/// The envelope of a stream request; its opaque comes back with the answer.
-fn envelope(vbucket: VbId) -> Envelope<'static> {
-    let [high, low] = vbucket.0.to_be_bytes();
-    Envelope {
-        vbucket,
-        opaque: Opaque([0, 0, high, low]),
-        ..Envelope::default()
-    }
-}
-
-fn vbucket_of(Opaque([_, _, high, low]): Opaque) -> VbId {
-    VbId(u16::from_be_bytes([high, low]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_is_known_by_its_opaque() {
-        for vbucket in [0, 1, 255, 256, 1023, 65535].map(VbId) {
-            assert_eq!(vbucket_of(envelope(vbucket).opaque), vbucket);
-        }
     }
 }

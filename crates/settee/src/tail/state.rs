@@ -1,15 +1,13 @@
 //! The file in which a tail keeps where it is.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use changes::Position;
 use serde::{Deserialize, Serialize};
-use server::names;
 
 use super::target::Target;
 use crate::exit::{Failure, Sysexit};
+use crate::state_file;
 
 const VERSION: u32 = 1;
 
@@ -48,16 +46,8 @@ impl StateFile {
             let path = self.path.display();
             Err(Failure::new(code, format!("state file {path}: {reason}")))
         };
-        match fs::metadata(&self.path) {
-            Ok(metadata) if metadata.len() > FILE_BYTES_MAX => {
-                return refuse(Sysexit::Data, "it is no state of settee tail");
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            _ => {}
-        }
-        let text = match fs::read_to_string(&self.path) {
-            Ok(text) => text,
-            Err(error) => return refuse(Sysexit::Os, &error.to_string()),
+        let Some(text) = state_file::read(&self.path, FILE_BYTES_MAX, "settee tail")? else {
+            return Ok(None);
         };
         let Ok(saved) = serde_json::from_str::<Saved>(&text) else {
             return refuse(Sysexit::Data, "it is no state of settee tail");
@@ -76,7 +66,7 @@ impl StateFile {
         }
     }
 
-    /// Replaces the file: a reader sees the old text or the new one, also after a power cut.
+    /// Replaces the file.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -86,17 +76,14 @@ impl StateFile {
             target: self.target.clone(),
             position: position.to_string(),
         };
-        let text = serde_json::to_string(&saved).map_err(io::Error::from);
-        let written = text.and_then(|text| names::replace(&self.path, (text + "\n").as_bytes()));
-        written.map_err(|error| {
-            let path = self.path.display();
-            Failure::new(Sysexit::CantCreate, format!("state file {path}: {error}"))
-        })
+        state_file::replace(&self.path, &saved)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use changes::VbPosition;
     use model::{Seqno, VbUuid};
 

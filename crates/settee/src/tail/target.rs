@@ -17,11 +17,11 @@ pub(super) struct Target {
 
 /// A scope, or a collection of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CollectionPart {
+pub(crate) struct CollectionPart {
     /// Name of the scope.
-    pub(super) scope: String,
+    pub(crate) scope: String,
     /// Name of the collection; `None` for all of the scope.
-    pub(super) collection: Option<String>,
+    pub(crate) collection: Option<String>,
 }
 
 impl FromStr for Target {
@@ -56,10 +56,36 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.bucket)?;
         if let Some(part) = &self.part {
-            write!(f, ".{}", part.scope)?;
-            if let Some(collection) = &part.collection {
-                write!(f, ".{collection}")?;
-            }
+            write!(f, ".{part}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for CollectionPart {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (scope, collection) = match text.split_once('.') {
+            Some((scope, collection)) => (scope, Some(collection)),
+            None => (text, None),
+        };
+        let valid = |name: &str| !name.is_empty() && !name.contains('.');
+        if !valid(scope) || !collection.is_none_or(valid) {
+            return Err("use SCOPE or SCOPE.COLLECTION");
+        }
+        Ok(Self {
+            scope: scope.to_owned(),
+            collection: collection.map(str::to_owned),
+        })
+    }
+}
+
+impl fmt::Display for CollectionPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.scope)?;
+        if let Some(collection) = &self.collection {
+            write!(f, ".{collection}")?;
         }
         Ok(())
     }
@@ -80,6 +106,13 @@ mod tests {
         }
         for text in ["", ".", "a.", "a..b", "a.b.c.d"] {
             assert!(text.parse::<Target>().is_err(), "{text}");
+        }
+        for text in ["inventory", "inventory.airline"] {
+            let part: CollectionPart = text.parse().unwrap();
+            assert_eq!(part.to_string(), text);
+        }
+        for text in ["", ".", "a.", ".b", "a.b.c"] {
+            assert!(text.parse::<CollectionPart>().is_err(), "{text}");
         }
     }
 }

@@ -1,7 +1,5 @@
 //! Statistics of the change streams.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use registry::dcp::{ProducerFigures, RegisteredConsumer, StreamFigures};
 
 use super::row::{Row, rows};
@@ -60,7 +58,8 @@ pub(crate) static PRODUCERS: &[ProducerRow] = rows! {
     DCP "backfill_buffer_full" Bool "Whether reading waits for room", |p| p.backfill_full;
     DCP "backfill_num_active" Count "Backfills that read", |p| p.backfills.0;
     DCP "backfill_num_pending" Count "Backfills that wait for their turn", |p| p.backfills.1;
-    DCP "backfill_order" Text "Whether vBuckets are read in turn, or one after the other", |p| backfill_order(p.settings.sequential_backfill);
+    DCP "backfill_order" Text "Whether vBuckets are read in turn, or one after the other",
+        |p| if p.settings.sequential_backfill { "sequential" } else { "round-robin" };
     DCP "num_streams" Count "Streams", |p| p.streams.len();
 };
 
@@ -68,16 +67,12 @@ pub(crate) static PRODUCERS: &[ProducerRow] = rows! {
 pub(crate) static CONSUMERS: &[ConsumerRow] = rows! {
     DCP "type" Text "Always consumer", |_c| "consumer";
     DCP "created" Unix "When it was opened", |c| c.created_s;
-    DCP "items_received" Count "Changes taken", |c| figure(&c.progress.changes);
-    DCP "total_bytes_received" Bytes "Messages that count for the window", |c| figure(&c.progress.bytes);
-    DCP "total_acked_bytes" Bytes "Acknowledged", |c| figure(&c.progress.acked_bytes);
-    DCP "rollbacks" Count "Times that a vBucket went back", |c| figure(&c.progress.rollbacks);
-    DCP "num_streams" Count "Streams", |c| figure(&c.progress.streams);
+    DCP "items_received" Count "Changes taken", |c| &c.progress.changes;
+    DCP "total_bytes_received" Bytes "Messages that count for the window", |c| &c.progress.bytes;
+    DCP "total_acked_bytes" Bytes "Acknowledged", |c| &c.progress.acked_bytes;
+    DCP "rollbacks" Count "Times that a vBucket went back", |c| &c.progress.rollbacks;
+    DCP "num_streams" Count "Streams", |c| &c.progress.streams;
 };
-
-fn figure(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
-}
 
 /// Streams.
 pub(crate) static STREAMS: &[StreamRow] = rows! {
@@ -117,11 +112,3 @@ pub(crate) static PREFIX_SUMS: &[SumRow] = rows! {
     SUMS "items_remaining" Count "Changes not yet sent, at most", |t| t.items_remaining;
     SUMS "total_bytes" Bytes "Messages sent", |t| t.bytes;
 };
-
-fn backfill_order(sequential: bool) -> &'static str {
-    if sequential {
-        "sequential"
-    } else {
-        "round-robin"
-    }
-}

@@ -1,5 +1,9 @@
 //! The groups of statistics.
 
+use identity::Privilege;
+
+use crate::scope::StatPlace;
+
 /// A group of statistics.
 pub(crate) struct Group {
     /// As it is asked for; empty for the general one.
@@ -8,151 +12,99 @@ pub(crate) struct Group {
     pub(crate) arguments: &'static str,
     /// Whether a bucket must be selected.
     pub(crate) of_bucket: bool,
-    /// Whether [`identity::Role::Memcached`] may ask for it.
+    /// Whether clients of the memcached port may ask for it.
     pub(crate) memcached: bool,
+    /// Whether it tells of all buckets, or changes what others see.
+    pub(crate) guarded: bool,
     pub(crate) help: &'static str,
 }
 
-const fn bucket_group(name: &'static str, arguments: &'static str, help: &'static str) -> Group {
-    Group {
-        name,
-        arguments,
-        of_bucket: true,
-        memcached: false,
-        help,
-    }
+/// `Bucket|Memcached|Node|Guarded "name" "arguments" "help";`: a group of a bucket, one that the role of the
+/// memcached port may ask for too, a group of the node, or one that needs more privileges.
+macro_rules! groups {
+    ($($kind:ident $name:literal $arguments:literal $help:literal;)*) => {
+        &[$(Group {
+            name: $name,
+            arguments: $arguments,
+            of_bucket: matches!(Kind::$kind, Kind::Bucket | Kind::Memcached),
+            memcached: matches!(Kind::$kind, Kind::Memcached),
+            guarded: matches!(Kind::$kind, Kind::Guarded),
+            help: $help,
+        }),*]
+    };
 }
 
-const fn node_group(name: &'static str, arguments: &'static str, help: &'static str) -> Group {
-    Group {
-        name,
-        arguments,
-        of_bucket: false,
-        memcached: false,
-        help,
-    }
+enum Kind {
+    Bucket,
+    Memcached,
+    Node,
+    Guarded,
 }
 
-/// The role of the memcached port may ask for it, too.
-const fn open_to_memcached(mut group: Group) -> Group {
-    group.memcached = true;
-    group
+impl Group {
+    /// What the group needs.
+    pub(crate) fn privilege(&self) -> Privilege {
+        if self.guarded {
+            Privilege::Stats
+        } else {
+            Privilege::SimpleStats
+        }
+    }
+
+    /// Where it needs that.
+    pub(crate) fn place(&self) -> StatPlace {
+        match self.name {
+            "collections" | "collections-byid" | "scopes" | "scopes-byid" | "key" | "vkey" => {
+                StatPlace::Collections
+            }
+            _ if self.of_bucket => StatPlace::Bucket,
+            _ if self.guarded => StatPlace::Node,
+            _ => StatPlace::NodeOrBucket,
+        }
+    }
 }
 
 /// Every group, in the order of the page.
-pub(crate) static GROUPS: &[Group] = &[
-    open_to_memcached(bucket_group("", "", "Totals of the bucket and of the node")),
-    bucket_group("vbucket", "[VB]", "State of every vBucket"),
-    bucket_group(
-        "prev-vbucket",
-        "",
-        "State of every vBucket before the bucket was opened",
-    ),
-    bucket_group("vbucket-details", "[VB]", "Figures of every vBucket"),
-    bucket_group("vbucket-seqno", "[VB]", "Seqnos of every vBucket"),
-    bucket_group(
-        "durability-monitor",
-        "[VB]",
-        "Durable writes under way, and how far each node has come",
-    ),
-    bucket_group(
-        "vbucket-durability-state",
-        "[VB]",
-        "Replication topology of every vBucket",
-    ),
-    bucket_group(
-        "failovers",
-        "[VB]",
-        "Histories of every vBucket, 0 is the newest",
-    ),
-    bucket_group("checkpoint", "[VB]", "Changes held in memory, by vBucket"),
-    bucket_group("hash", "[detail]", "Hash table of every vBucket"),
-    bucket_group("range-scans", "[VB]", "Range scans that are under way"),
-    open_to_memcached(bucket_group("memory", "", "Memory of the bucket")),
-    bucket_group(
-        "timings",
-        "",
-        "How long commands took, of all buckets together, and commits",
-    ),
-    bucket_group("locks", "", "How long vBuckets were locked"),
-    open_to_memcached(bucket_group("warmup", "", "Progress of loading the bucket")),
-    bucket_group("diskinfo", "[detail]", "Bytes on disk"),
-    bucket_group("config", "", "Settings of the bucket"),
-    bucket_group("workload", "", "Threads that work for the bucket"),
-    open_to_memcached(bucket_group("uuid", "", "Identity of the bucket")),
-    bucket_group(
-        "collections",
-        "[SCOPE.COLLECTION]",
-        "Figures of every collection",
-    ),
-    bucket_group("collections-byid", "ID", "Figures of a collection"),
-    bucket_group(
-        "collections-details",
-        "[VB]",
-        "What every vBucket has of every collection",
-    ),
-    bucket_group("scopes", "[SCOPE]", "Figures of every scope"),
-    bucket_group(
-        "scopes-byid",
-        "ID",
-        "Figures of a scope and of its collections",
-    ),
-    bucket_group(
-        "scopes-details",
-        "[VB]",
-        "Documents of every collection in every vBucket",
-    ),
-    bucket_group("manifest", "", "Names of scopes and collections"),
-    bucket_group(
-        "replication",
-        "",
-        "The node that the bucket follows, or its followers",
-    ),
-    bucket_group(
-        "dcp",
-        "[JSON]",
-        "Connections that stream changes, and their streams",
-    ),
-    bucket_group(
-        "dcpagg",
-        "[SEPARATOR]",
-        "Connections that stream changes, by what their names begin with",
-    ),
-    bucket_group(
-        "dcp-vbtakeover",
-        "VB NAME",
-        "What is left to be sent before a vBucket can be handed over",
-    ),
-    open_to_memcached(bucket_group(
-        "key",
-        "KEY VB [SCOPE.COLLECTION \\| 0xID]",
-        "Metadata of a document",
-    )),
-    bucket_group(
-        "vkey",
-        "KEY VB [SCOPE.COLLECTION \\| 0xID]",
-        "Metadata of a document, and whether the store has it too",
-    ),
-    node_group(
-        "connections",
-        "[ID \\| self]",
-        "One row for each connection",
-    ),
-    node_group("bucket_details", "", "One row about all buckets"),
-    node_group(
-        "threads",
-        "",
-        "What every thread that serves connections did",
-    ),
-    node_group("clocks", "", "What reading the clocks costs"),
-    node_group(
-        "responses",
-        "[all]",
-        "How often each status was answered; with `all` those that never were, too",
-    ),
-    node_group(
-        "reset",
-        "[timings]",
-        "Not statistics: forgets timings and counts of commands",
-    ),
-];
+pub(crate) static GROUPS: &[Group] = groups! {
+    Memcached "" "" "Totals of the bucket and of the node";
+    Bucket "vbucket" "[VB]" "State of every vBucket";
+    Bucket "prev-vbucket" "" "State of every vBucket before the bucket was opened";
+    Bucket "vbucket-details" "[VB]" "Figures of every vBucket";
+    Bucket "vbucket-seqno" "[VB]" "Seqnos of every vBucket";
+    Bucket "durability-monitor" "[VB]" "Durable writes under way, and how far each node has come";
+    Bucket "vbucket-durability-state" "[VB]" "Replication topology of every vBucket";
+    Bucket "failovers" "[VB]" "Histories of every vBucket, 0 is the newest";
+    Bucket "checkpoint" "[VB]" "Changes held in memory, by vBucket";
+    Bucket "hash" "[detail]" "Hash table of every vBucket";
+    Bucket "range-scans" "[VB]" "Range scans that are under way";
+    Memcached "memory" "" "Memory of the bucket";
+    Bucket "timings" "" "How long commands took, of all buckets together, and commits";
+    Bucket "locks" "" "How long vBuckets were locked";
+    Memcached "warmup" "" "Progress of loading the bucket";
+    Bucket "diskinfo" "[detail]" "Bytes on disk";
+    Bucket "config" "" "Settings of the bucket";
+    Bucket "workload" "" "Threads that work for the bucket";
+    Memcached "uuid" "" "Identity of the bucket";
+    Bucket "collections" "[SCOPE.COLLECTION]" "Figures of every collection";
+    Bucket "collections-byid" "ID" "Figures of a collection";
+    Bucket "collections-details" "[VB]" "What every vBucket has of every collection";
+    Bucket "scopes" "[SCOPE]" "Figures of every scope";
+    Bucket "scopes-byid" "ID" "Figures of a scope and of its collections";
+    Bucket "scopes-details" "[VB]" "Documents of every collection in every vBucket";
+    Bucket "manifest" "" "Names of scopes and collections";
+    Bucket "replication" "" "The node that the bucket follows, or its followers";
+    Bucket "dcp" "[JSON]" "Connections that stream changes, and their streams";
+    Bucket "dcpagg" "[SEPARATOR]" "Connections that stream changes, by what their names begin with";
+    Bucket "dcp-vbtakeover" "VB NAME" "What is left to be sent before a vBucket can be handed over";
+    Memcached "key" "KEY VB [SCOPE.COLLECTION \\| 0xID]" "Metadata of a document";
+    Bucket "vkey" "KEY VB [SCOPE.COLLECTION \\| 0xID]"
+        "Metadata of a document, and whether the store has it too";
+    Guarded "connections" "[ID \\| self]" "One row for each connection";
+    Guarded "bucket_details" "" "One row about all buckets";
+    Guarded "audit" "" "Whether events are recorded for audits, and how many were not";
+    Guarded "threads" "" "What every thread that serves connections did";
+    Node "clocks" "" "What reading the clocks costs";
+    Node "responses" "[all]"
+        "How often each status was answered; with `all` those that never were, too";
+    Guarded "reset" "[timings]" "Not statistics: forgets timings and counts of commands";
+};

@@ -87,8 +87,6 @@ pub(crate) static LEFT_OUT: &[LeftOut] = left_out! {
     "commands are counted and timed by opcode (`timings`)":
         "ep_num_ops_*" "set_with_meta_*" "sync_write_commit_*" "cmd_flush"
         "bytes_subdoc_*" "cmd_lookup_*" "cmd_mutation_10s_*";
-    "conflicts are not resolved: changes with metadata are not taken from clients":
-        "ep_conflict_resolution_type";
     "whether documents have attributes is told by each of them, and types of data are not counted":
         "ep_xattr_enabled" "vb_N:might_contain_xattrs" "ep_active_datatype_*"
         "ep_replica_datatype_*" "ep_allow_sanitize_value_in_deletion"

@@ -19,7 +19,7 @@ mod vbuckets;
 
 pub(crate) use bucket::STATES;
 pub(crate) use dcp::{CONSUMERS, PREFIX_SUMS, PRODUCERS, STREAMS, TOTALS};
-pub(crate) use groups::GROUPS;
+pub(crate) use groups::{GROUPS, Group};
 #[cfg(test)]
 pub(crate) use left_out::LEFT_OUT;
 pub(crate) use lists::bucket_rows;

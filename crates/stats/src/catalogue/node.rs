@@ -4,103 +4,88 @@ use std::sync::atomic::Ordering;
 
 use registry::COMPATIBLE_VERSION;
 use registry::timings::Answer;
-use wire::Status;
+use wire::{Family, Status};
 
 use super::row::{GENERAL, NodeRow, rows};
-use crate::figures::Class;
+use crate::figures::{LOOKUPS, MUTATIONS};
 
 const BOTH: &[&str] = &["", "threads"];
+const AUDIT: &[&str] = &["audit"];
 
 /// In the order in which they are shown.
 pub(crate) static NODE: &[NodeRow] = rows! {
-    GENERAL "uptime" Seconds "Time since the node started" Gauge "uptime",
-        |f| f.node.uptime_s();
-    GENERAL "ep_startup_time" Unix "When the node started",
-        |f| f.node.started_unix_s;
-    GENERAL "time" Unix "The node's wall clock",
-        |f| f.now.unix_s();
+    GENERAL "uptime" Seconds "Time since the node started" Gauge "uptime", |f| f.node.uptime_s();
+    GENERAL "ep_startup_time" Unix "When the node started", |f| f.node.started_unix_s;
+    GENERAL "time" Unix "The node's wall clock", |f| f.now.unix_s();
     GENERAL "version" Text "The release of the reference server whose behaviour clients may expect",
         |_f| COMPATIBLE_VERSION;
-    GENERAL "settee_version" Text "Version of this program",
-        |_f| env!("CARGO_PKG_VERSION");
-    GENERAL "pid" Count "Process identifier",
-        |_f| std::process::id();
-    BOTH "threads" Count "Threads that serve connections" Gauge "threads",
-        |f| f.node.timings.len();
+    GENERAL "settee_version" Text "Version of this program", |_f| env!("CARGO_PKG_VERSION");
+    GENERAL "pid" Count "Process identifier", |_f| std::process::id();
+    BOTH "threads" Count "Threads that serve connections" Gauge "threads", |f| f.node.timings.len();
     BOTH "threads_serving" Count "How many of them connections are spread over now"
-        Gauge "threads_serving",
-        |f| f.node.serving.threads.load(Ordering::Relaxed);
+        Gauge "threads_serving", |f| f.node.serving.threads.load(Ordering::Relaxed);
     BOTH "connections_moved" Count "Connections that went from one thread to another"
-        Counter "connections_moved",
-        |f| f.node.serving.moves.load(Ordering::Relaxed);
+        Counter "connections_moved", |f| f.node.serving.moves.load(Ordering::Relaxed);
     GENERAL "curr_connections" Count "Connections now" Gauge "connections",
-        |f| f.connections.0;
+        |f| f.node.connections.open();
     GENERAL "max_connections" Count "Connections that are served at the same time at most",
-        |f| f.connections_max;
+        |f| f.node.connections.max();
     GENERAL "total_connections" Count "Connections ever" Counter "connections_opened",
-        |f| f.connections.1;
+        |f| f.node.connections.opened();
     GENERAL "rejected_conns" Count "Connections closed for lack of room"
-        Counter "connections_rejected",
-        |f| f.connections.2;
+        Counter "connections_rejected", |f| f.node.connections.rejected();
     GENERAL "connections_held" Bytes "Half-received requests and unread answers that connections hold"
-        Gauge "connections_held",
-        |f| f.node.buffers.held();
+        Gauge "connections_held", |f| f.node.buffers.held();
     GENERAL "connections_held_limit" Bytes "Above it large requests and answers wait for others"
-        Gauge "connections_held_limit",
-        |f| f.node.buffers.limit();
+        Gauge "connections_held_limit", |f| f.node.buffers.limit();
     GENERAL "connections_closed_full" Count "Connections closed that moved nothing while they held too much"
-        Counter "connections_closed_full",
-        |f| f.node.buffers.closed();
-    GENERAL "auth_cmds" Count "Logins tried" Counter "logins",
-        |f| f.logins.0 + f.logins.1;
+        Counter "connections_closed_full", |f| f.node.buffers.closed();
+    GENERAL "auth_cmds" Count "Logins tried" Counter "logins", |f| f.node.counters.logins();
     GENERAL "auth_errors" Count "Logins that failed" Counter "logins_failed",
-        |f| f.logins.1;
+        |f| f.node.counters.logins_failed();
+    AUDIT "enabled" Bool "Whether events are recorded for audits", |f| f.node.audit.is_on();
+    AUDIT "dropped_events" Count
+        "Events that were not recorded: too many waited, or the file could not be written"
+        Counter "audit_dropped_events", |f| f.node.audit.dropped();
     GENERAL "cmd_get" Count "Reads of documents, with and without touch",
-        |f| f.commands(Class::Get);
+        |f| f.commands(&[Family::Get]);
     GENERAL "cmd_set" Count "Writes of whole documents and of additions to them",
-        |f| f.commands(Class::Set);
-    GENERAL "cmd_lock" Count "Get-and-lock",
-        |f| f.commands(Class::Lock);
-    GENERAL "cmd_lookup" Count "All commands that look a document up",
-        |f| f.commands(Class::Lookup);
-    GENERAL "cmd_mutation" Count "All commands that change a document",
-        |f| f.commands(Class::Mutation);
-    GENERAL "cmd_total_gets" Count "The same as cmd_lookup",
-        |f| f.commands(Class::Lookup);
-    GENERAL "cmd_total_sets" Count "The same as cmd_mutation",
-        |f| f.commands(Class::Mutation);
+        |f| f.commands(&[Family::Set]);
+    GENERAL "cmd_lock" Count "Get-and-lock", |f| f.commands(&[Family::Lock]);
+    GENERAL "cmd_lookup" Count "All commands that look a document up", |f| f.commands(LOOKUPS);
+    GENERAL "cmd_mutation" Count "All commands that change a document", |f| f.commands(MUTATIONS);
+    GENERAL "cmd_total_gets" Count "The same as cmd_lookup", |f| f.commands(LOOKUPS);
+    GENERAL "cmd_total_sets" Count "The same as cmd_mutation", |f| f.commands(MUTATIONS);
     GENERAL "cmd_total_ops" Count "Lookups and mutations",
-        |f| f.commands(Class::Lookup) + f.commands(Class::Mutation);
+        |f| f.commands(LOOKUPS) + f.commands(MUTATIONS);
     GENERAL "cmd_subdoc_lookup" Count "Commands that read parts of a document",
-        |f| f.commands(Class::SubdocLookup);
+        |f| f.commands(&[Family::SubdocLookup]);
     GENERAL "cmd_subdoc_mutation" Count "Commands that change parts of a document",
-        |f| f.commands(Class::SubdocMutation);
+        |f| f.commands(&[Family::SubdocMutation]);
     GENERAL "get_hits" Count "Reads that found their document" Counter "get_hits",
-        |f| f.answers(Class::Get, Answer::Done);
+        |f| f.answers(&[Family::Get], Answer::Done);
     GENERAL "get_misses" Count "Reads that found nothing" Counter "get_misses",
-        |f| f.answers(Class::Get, Answer::Missing);
+        |f| f.answers(&[Family::Get], Answer::Missing);
     GENERAL "delete_hits" Count "Deletes that found their document" Counter "delete_hits",
-        |f| f.answers(Class::Delete, Answer::Done);
+        |f| f.answers(&[Family::Delete], Answer::Done);
     GENERAL "delete_misses" Count "Deletes that found nothing" Counter "delete_misses",
-        |f| f.answers(Class::Delete, Answer::Missing);
+        |f| f.answers(&[Family::Delete], Answer::Missing);
     GENERAL "incr_hits" Count "Increments that were done",
-        |f| f.answers(Class::Increment, Answer::Done);
+        |f| f.answers(&[Family::Increment], Answer::Done);
     GENERAL "incr_misses" Count "Increments that found nothing",
-        |f| f.answers(Class::Increment, Answer::Missing);
+        |f| f.answers(&[Family::Increment], Answer::Missing);
     GENERAL "decr_hits" Count "Decrements that were done",
-        |f| f.answers(Class::Decrement, Answer::Done);
+        |f| f.answers(&[Family::Decrement], Answer::Done);
     GENERAL "decr_misses" Count "Decrements that found nothing",
-        |f| f.answers(Class::Decrement, Answer::Missing);
+        |f| f.answers(&[Family::Decrement], Answer::Missing);
     GENERAL "cas_badval" Count "Changes refused since the document is another revision"
-        Counter "cas_conflicts",
-        |f| f.answers(Class::CasSet, Answer::Conflict);
+        Counter "cas_conflicts", |f| f.cas_conflicts();
     GENERAL "lock_errors" Count "Commands refused since the document is locked"
         Counter "lock_conflicts",
-        |f| f.answers(Class::Lookup, Answer::Locked) + f.answers(Class::Mutation, Answer::Locked);
+        |f| f.answers(LOOKUPS, Answer::Locked) + f.answers(MUTATIONS, Answer::Locked);
     GENERAL "ep_num_not_my_vbuckets" Count
         "Requests for a vBucket that this node does not serve, of all buckets together",
         |f| f.responses(Status::NOT_MY_VBUCKET);
     GENERAL "total_resp_errors" Count "Commands of any kind that were not done"
-        Counter "command_errors",
-        |f| f.errors();
+        Counter "command_errors", |f| f.errors();
 };

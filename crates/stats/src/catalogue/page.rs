@@ -6,141 +6,124 @@ use super::bucket::STATES;
 use super::dcp::{CONSUMERS, PREFIX_SUMS, PRODUCERS, STREAMS, TOTALS};
 use super::groups::GROUPS;
 use super::left_out::LEFT_OUT;
-use super::lists::{all, bucket_rows};
+use super::lists::bucket_rows;
 use super::node::NODE;
 use super::others::OTHERS;
-use super::row::{About, Metric, Unit};
+use super::row::{About, Metric, Row, Unit};
 use super::vbuckets::VBUCKETS;
+use crate::scope::StatPlace;
+
+macro_rules! add {
+    ($page:ident, $($text:tt)*) => {
+        write!($page, $($text)*).expect("a string takes everything")
+    };
+}
 
 /// The page `docs/stats.md`: every group of statistics, every row, every metric.
-#[must_use]
 pub fn stats_page() -> String {
     let mut page = String::from(include_str!("head.md"));
     groups(&mut page);
     for group in GROUPS.iter().filter(|group| group.name != "reset") {
-        let title = if group.name.is_empty() {
-            "The general group"
-        } else {
-            group.name
+        let title = match group.name {
+            "" => "The general group",
+            name => name,
         };
-        add(&mut page, format_args!("\n## {title}\n\n{}.\n", group.help));
-        add(
-            &mut page,
-            format_args!("\n| Key | Unit | Meaning |\n|---|---|---|\n"),
-        );
+        add!(page, "\n## {title}\n\n{}.\n", group.help);
+        page += "\n| Key | Unit | Meaning |\n|---|---|---|\n";
         for (name, about) in rows_of(group.name) {
-            let unit = about.unit.name();
-            add(
-                &mut page,
-                format_args!("| `{name}` | {unit} | {} |\n", about.help),
+            add!(
+                page,
+                "| `{name}` | {} | {} |\n",
+                about.unit.name(),
+                about.help
             );
         }
     }
-    left_out(&mut page);
+    page += include_str!("left_out_head.md");
+    for reason in LEFT_OUT {
+        let keys: Vec<String> = reason.keys.iter().map(|key| format!("`{key}`")).collect();
+        add!(page, "| {} | {} |\n", keys.join(", "), reason.why);
+    }
     metrics(&mut page);
     page
 }
 
-fn left_out(page: &mut String) {
-    add(page, format_args!("{}", include_str!("left_out_head.md")));
-    for reason in LEFT_OUT {
-        let keys: Vec<String> = reason.keys.iter().map(|key| format!("`{key}`")).collect();
-        add(
-            page,
-            format_args!("| {} | {} |\n", keys.join(", "), reason.why),
-        );
-    }
-}
-
 fn groups(page: &mut String) {
-    add(page, format_args!("\n## Groups\n\n"));
-    add(
-        page,
-        format_args!(
-            "| Group | Arguments | Needs a bucket | memcached port | Rows |\n|---|---|---|---|---|\n"
-        ),
-    );
+    *page += "\n## Groups\n\n";
+    *page += "| Group | Arguments | Needs a bucket | Privilege | memcached port | Rows |\n|---|---|---|---|---|---|\n";
     for group in GROUPS {
-        let name = if group.name.is_empty() {
-            "(none)".to_owned()
-        } else {
-            format!("`{}`", group.name)
+        let name = match group.name {
+            "" => "(none)".to_owned(),
+            name => format!("`{name}`"),
         };
         let bucket = if group.of_bucket { "yes" } else { "no" };
         let memcached = if group.memcached { "yes" } else { "" };
         let (arguments, help) = (group.arguments, group.help);
-        add(
+        let privilege = match group.place() {
+            StatPlace::Node => format!("{}, on the node", group.privilege()),
+            StatPlace::Collections => format!("{}, in the collection", group.privilege()),
+            StatPlace::NodeOrBucket | StatPlace::Bucket => group.privilege().to_string(),
+        };
+        add!(
             page,
-            format_args!("| {name} | {arguments} | {bucket} | {memcached} | {help} |\n"),
+            "| {name} | {arguments} | {bucket} | {privilege} | {memcached} | {help} |\n"
         );
     }
 }
 
 /// Keys of a group as the page shows them.
 pub(crate) fn rows_of(group: &str) -> Vec<(String, About)> {
-    let in_group = |about: &About| about.groups.contains(&group);
-    let plain = |about: About| (about.name.to_owned(), about);
-    let mut rows = Vec::new();
-    rows.extend(OTHERS.iter().copied().filter(in_group).map(plain));
-    let bucket = bucket_rows().map(|row| row.about);
-    rows.extend(bucket.filter(in_group).map(plain));
-    let states = STATES.iter().map(|row| row.about).filter(in_group);
-    rows.extend(states.map(|about| (format!("vb_STATE_{}", about.name), about)));
-    let node = NODE.iter().map(|row| row.about);
-    rows.extend(node.filter(in_group).map(plain));
-    let vbuckets = VBUCKETS.iter().map(|row| row.about).filter(in_group);
-    rows.extend(vbuckets.map(|about| (format!("vb_N:{}", about.name), about)));
-    rows.extend(dcp_rows().filter(|(_, about)| in_group(about)));
-    rows
+    let others = OTHERS.iter().map(|about| (about.name.to_owned(), *about));
+    others
+        .chain(named("", bucket_rows()))
+        .chain(named("vb_STATE_", STATES))
+        .chain(named("", NODE))
+        .chain(named("vb_N:", VBUCKETS))
+        .chain(named("eq_dcpq:NAME:", PRODUCERS))
+        .chain(named("eq_dcpq:CONSUMER:", CONSUMERS))
+        .chain(named("eq_dcpq:NAME:stream_N_", STREAMS))
+        .chain(named("", TOTALS))
+        .chain(named("NAME:", PREFIX_SUMS))
+        .filter(|(_, about)| about.groups.contains(&group))
+        .collect()
 }
 
-fn dcp_rows() -> impl Iterator<Item = (String, About)> {
-    let named =
-        |prefix: &'static str| move |about: About| (format!("{prefix}{}", about.name), about);
-    let producers = PRODUCERS.iter().map(|row| row.about);
-    let consumers = CONSUMERS.iter().map(|row| row.about);
-    let streams = STREAMS.iter().map(|row| row.about);
-    let totals = TOTALS.iter().map(|row| row.about);
-    let sums = PREFIX_SUMS.iter().map(|row| row.about);
-    producers
-        .map(named("eq_dcpq:NAME:"))
-        .chain(consumers.map(named("eq_dcpq:CONSUMER:")))
-        .chain(streams.map(named("eq_dcpq:NAME:stream_N_")))
-        .chain(totals.map(named("")))
-        .chain(sums.map(named("NAME:")))
+fn named<F: 'static>(
+    prefix: &str,
+    rows: impl IntoIterator<Item = &'static Row<F>>,
+) -> impl Iterator<Item = (String, About)> {
+    let name = move |about: About| (format!("{prefix}{}", about.name), about);
+    rows.into_iter().map(move |row| name(row.about))
 }
 
 fn metrics(page: &mut String) {
-    add(page, format_args!("{}", include_str!("metrics_head.md")));
-    for (about, metric) in all() {
-        let Some(metric) = metric else { continue };
-        let (kind, name) = match metric {
-            Metric::Counter(name) => ("counter", full_name(name, about.unit, true)),
-            Metric::Gauge(name) => ("gauge", full_name(name, about.unit, false)),
+    fn with_name<F: 'static>(
+        rows: impl IntoIterator<Item = &'static Row<F>>,
+    ) -> impl Iterator<Item = (About, Metric)> {
+        let rows = rows.into_iter();
+        rows.filter_map(|row| Some((row.about, row.metric?)))
+    }
+    *page += include_str!("metrics_head.md");
+    let bucket = with_name(bucket_rows()).chain(with_name(STATES));
+    for (about, metric) in bucket.chain(with_name(NODE)) {
+        let (kind, name, total) = match metric {
+            Metric::Counter(name) => ("counter", name, "_total"),
+            Metric::Gauge(name) => ("gauge", name, ""),
         };
-        let labels = match metric {
-            Metric::Gauge("bucket_vbuckets") => "`bucket`, `state`",
-            Metric::Counter(name) | Metric::Gauge(name) if name.starts_with("bucket_") => {
-                "`bucket`"
-            }
+        let labels = match name {
+            "bucket_vbuckets" => "`bucket`, `state`",
+            name if name.starts_with("bucket_") => "`bucket`",
             _ => "",
         };
-        add(
+        let unit = match about.unit {
+            Unit::Bytes => "_bytes",
+            Unit::Seconds | Unit::Millis | Unit::Micros | Unit::Nanos => "_seconds",
+            _ => "",
+        };
+        add!(
             page,
-            format_args!("| `{name}` | {kind} | {labels} | {} |\n", about.help),
+            "| `settee_{name}{unit}{total}` | {kind} | {labels} | {} |\n",
+            about.help
         );
     }
-}
-
-fn full_name(name: &str, unit: Unit, counter: bool) -> String {
-    let unit = match unit {
-        Unit::Bytes => "_bytes",
-        Unit::Seconds | Unit::Millis | Unit::Micros | Unit::Nanos => "_seconds",
-        _ => "",
-    };
-    format!("settee_{name}{unit}{}", if counter { "_total" } else { "" })
-}
-
-fn add(page: &mut String, text: std::fmt::Arguments<'_>) {
-    page.write_fmt(text).expect("a string takes everything");
 }

@@ -79,6 +79,19 @@ pub(crate) type StateRow = Row<fn(&StateSums) -> Value>;
 /// A row of a vBucket; its name follows `vb_N:`.
 pub(crate) type VbRow = Row<fn(&VbFigures) -> Value>;
 
+/// `GROUPS "name" Unit "help";`
+macro_rules! abouts {
+    ($($groups:ident $name:literal $unit:ident $help:literal;)*) => {
+        &[$($crate::catalogue::row::About {
+            groups: $groups,
+            name: $name,
+            unit: $crate::catalogue::row::Unit::$unit,
+            help: $help,
+        }),*]
+    };
+}
+pub(crate) use abouts;
+
 /// `GROUPS "name" Unit "help" [Counter|Gauge "metric"], |figures| value;`
 macro_rules! rows {
     ($($groups:ident $name:literal $unit:ident $help:literal $($kind:ident $metric:literal)?,

@@ -1,8 +1,8 @@
-//! What is behind the disk store: sorted tables, and the journal in front of them.
+//! What is behind the disk store: sorted tables, and the journal before them.
 //!
 //! ```text
-//! group -> journal -> front (where each row lies in the journals)
-//!                       | drain, when a journal is full and another one has taken over:
+//! group -> journal -> log index (where each row lies in the journals)
+//!                       | flush, when a journal is full and another one has taken over:
 //!                       v one sorted run
 //!                     tables (fjall)
 //! ```
@@ -18,34 +18,34 @@ use fjall::{AbstractTree, Database, Keyspace, Slice};
 use model::{Seqno, VbId};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
-use super::DiskOptions;
-use super::drain::Drain;
 use super::fault::{EngineError, is_shortage};
-use super::front::{Found, Front, Layer, RECORD, Staged};
+use super::flush::Flush;
 use super::journal::{Entry, Group, Journal};
-use super::kept::Kept;
 use super::layout::Directory;
-use super::merge::{Background, Merger, Stuck, Tables};
+use super::log_index::{JournalIndex, LogIndex, RECORD, RowLocation, Staged};
+use super::merge::{Background, Merger, Tables, TablesError};
+use super::options::DiskOptions;
 use super::per_vb::PerVb;
-use super::room::Room;
+use super::rotation::Rotation;
 use super::survey::{Acknowledged, Survey};
+use super::value_log::ValueLog;
 use crate::record::{VbValue, encode_vb, row_key};
 
-/// An open database. Dropping the last handle closes it. Fields drop in order: who drains first.
+/// An open database. Dropping the last handle closes it. Fields drop in order: the flush first.
 pub(crate) struct Engine {
-    pub(crate) room: Room,
-    /// Dropped after who drains, who may wait for it.
+    pub(crate) rotation: Rotation,
+    /// Dropped after the flush, which may wait for it.
     _merger: Merger,
     pub(crate) rows: Keyspace,
     pub(crate) db: Database,
-    pub(crate) kept: Arc<Kept>,
-    pub(crate) front: Arc<RwLock<Front>>,
-    /// Taken before `front`.
+    pub(crate) value_log: Arc<ValueLog>,
+    pub(crate) index: Arc<RwLock<LogIndex>>,
+    /// Taken before `index`.
     pub(crate) journal: Arc<Mutex<Journal>>,
     journal_bytes_max: u64,
-    /// Bytes of the journal that is written into, when somebody could look last.
+    /// Bytes of the journal that is written into, as of the last look at it.
     journal_bytes: AtomicU64,
-    apart_bytes_min: usize,
+    blob_bytes_min: usize,
     /// Whether any row of the journals may be one that will lie apart.
     journaled_large: AtomicBool,
 }
@@ -63,75 +63,78 @@ impl Engine {
         acknowledged: &Acknowledged,
     ) -> Result<Self, EngineError> {
         directory.check_database()?;
-        if !directory.is_fresh() {
+        if !directory.fresh {
             // Before anything is removed or written that depends on them.
             directory.sync_names()?;
-            if !directory.is_clean() {
+            if !directory.clean {
                 Journal::write_again(directory.path())?;
             }
         }
-        let kept = Arc::new(Kept::read(directory.path())?);
+        let value_log = Arc::new(ValueLog::read(directory.path())?);
         let Survey {
             db,
             rows,
-            drained,
+            flushed,
             journals,
-            mut layers,
+            mut indexes,
             journaled_large,
-        } = Survey::of(directory, options, &kept, acknowledged)?;
-        kept.clear_spares()?;
-        if directory.is_fresh() {
+        } = Survey::of(directory, options, &value_log, acknowledged)?;
+        value_log.clear_spares()?;
+        if directory.fresh {
             directory.sync_names()?;
         }
         if directory.keeps_journals() {
-            kept.begin();
+            value_log.begin();
         }
-        let (sealed, journal) =
-            Journal::open(directory.path(), journals, options.journal_bytes, &kept)?;
-        for vb in layers.values_mut().flat_map(PerVb::values_mut) {
+        let (sealed, journal) = Journal::open(
+            directory.path(),
+            journals,
+            options.journal_bytes,
+            &value_log,
+        )?;
+        for vb in indexes.values_mut().flat_map(PerVb::values_mut) {
             vb.settle();
         }
-        let mut layer = |file: &Arc<File>, generation| Layer {
+        let mut index = |file: &Arc<File>, generation| JournalIndex {
             file: Arc::clone(file),
-            vbs: layers.remove(&generation).unwrap_or_default(),
+            vbs: indexes.remove(&generation).unwrap_or_default(),
             bytes: sealed.as_ref().map_or(0, |sealed| sealed.bytes),
         };
-        let front = Front {
-            current: layer(journal.file(), journal.generation()),
+        let index = LogIndex {
+            current: index(journal.file(), journal.generation()),
             sealed: sealed
                 .as_ref()
-                .map(|sealed| Arc::new(layer(&sealed.file, sealed.generation))),
+                .map(|sealed| Arc::new(index(&sealed.file, sealed.generation))),
         };
-        let (front, journal) = (Arc::new(RwLock::new(front)), Arc::new(Mutex::new(journal)));
-        let tables = Tables::new(rows.clone(), db.clone(), drained, Arc::clone(&kept));
+        let (index, journal) = (Arc::new(RwLock::new(index)), Arc::new(Mutex::new(journal)));
+        let tables = Tables::new(rows.clone(), db.clone(), flushed, Arc::clone(&value_log));
         let merger = Merger::start(tables, Arc::clone(background), options)?;
-        let drain = Drain {
+        let flush = Flush {
             merging: Arc::clone(&merger.shared),
-            front: Arc::clone(&front),
+            index: Arc::clone(&index),
             journal: Arc::clone(&journal),
-            hurried: Arc::default(),
-            kept: Arc::clone(&kept),
-            referred: options.refer_bytes_min as usize..options.apart_bytes_min as usize,
+            value_log: Arc::clone(&value_log),
+            referred: options.refer_bytes_min as usize..options.blob_bytes_min as usize,
         };
         Ok(Self {
-            room: Room::new(drain, sealed),
+            rotation: Rotation::new(flush, sealed),
             _merger: merger,
             rows,
             db,
-            kept,
-            front,
+            value_log,
+            index,
             journal,
             journal_bytes_max: options.journal_bytes,
             journal_bytes: AtomicU64::new(0),
-            apart_bytes_min: options.apart_bytes_min as usize,
+            blob_bytes_min: options.blob_bytes_min as usize,
             journaled_large: AtomicBool::new(journaled_large),
         })
     }
 
     /// Begins a group of changes, which count together or not at all. One at a time.
-    pub(crate) fn changes(&self) -> Changes<'_> {
+    pub(crate) fn changes(&self) -> ChangeGroup<'_> {
         let mut journal = self.journal.lock();
-        Changes {
+        ChangeGroup {
             engine: self,
             group: journal.begin(),
             journal,
@@ -144,14 +147,14 @@ impl Engine {
         Ok(self.journal.lock().sync()?)
     }
 
-    /// Makes room in the journal for another commit, and says whether that took waiting.
-    pub(crate) fn make_room(&self) -> Result<bool, Stuck> {
-        self.room.make(self.journal_bytes_max)
+    /// Makes space in the journal for another commit; returns whether that took waiting.
+    pub(crate) fn ensure_journal_space(&self) -> Result<bool, TablesError> {
+        self.rotation.ensure_space(self.journal_bytes_max)
     }
 
     /// Whether there may be rows that lie apart, or will.
     pub(crate) fn may_have_large(&self) -> bool {
-        let apart = || {
+        let has_blobs = || {
             self.rows
                 .tree
                 .current_version()
@@ -160,13 +163,13 @@ impl Engine {
                 .next()
                 .is_some()
         };
-        self.journaled_large.load(Ordering::Relaxed) || apart()
+        self.journaled_large.load(Ordering::Relaxed) || has_blobs()
     }
 
     /// Bytes that the cache of blocks may still grow by.
     pub(crate) fn cache_room(&self) -> u64 {
-        let (all, taken) = (self.db.cache_capacity(), self.db.cache_size());
-        all.saturating_sub(taken)
+        let (all, inlined) = (self.db.cache_capacity(), self.db.cache_size());
+        all.saturating_sub(inlined)
     }
 
     /// Bytes of the journals; while one is written or synced, as of the last call before that. Waits
@@ -175,40 +178,40 @@ impl Engine {
         if let Some(journal) = self.journal.try_lock() {
             self.journal_bytes.store(journal.bytes(), Ordering::Relaxed);
         }
-        self.journal_bytes.load(Ordering::Relaxed) + self.room.sealed_bytes()
+        self.journal_bytes.load(Ordering::Relaxed) + self.rotation.sealed_bytes()
     }
 
     /// The value of a row as it is now.
     pub(crate) fn get(&self, vb: VbId, seqno: Seqno) -> Result<Option<Slice>, fjall::Error> {
-        let found = self.front.read().find(vb, seqno);
+        let found = self.index.read().find(vb, seqno);
         match found {
-            Found::Journal(file, place) => Ok(Some(place.read(&file)?)),
-            Found::Gone => Ok(None),
-            Found::Tables => {
+            RowLocation::Journal(file, place) => Ok(Some(place.read(&file)?)),
+            RowLocation::Gone => Ok(None),
+            RowLocation::Tables => {
                 let key = row_key(vb, seqno);
-                self.kept.look_up(&key, || self.rows.get(key))
+                self.value_log.look_up(&key, || self.rows.get(key))
             }
         }
     }
 }
 
 /// What it means that the journal took no more.
-pub(crate) fn not_written(error: fjall::Error) -> Stuck {
+pub(crate) fn not_written(error: fjall::Error) -> TablesError {
     match &error {
-        fjall::Error::Io(io) if is_shortage(io) => Stuck::Later(error),
-        _ => Stuck::Final(error),
+        fjall::Error::Io(io) if is_shortage(io) => TablesError::Later(error),
+        _ => TablesError::Final(error),
     }
 }
 
-/// A group of changes on its way. Dropped before [`Changes::write`], it never was.
-pub(crate) struct Changes<'a> {
+/// A group of changes on its way. Dropped before [`ChangeGroup::write`], it never was.
+pub(crate) struct ChangeGroup<'a> {
     engine: &'a Engine,
     journal: MutexGuard<'a, Journal>,
     group: Group,
     staged: Staged,
 }
 
-impl Changes<'_> {
+impl ChangeGroup<'_> {
     /// A row, or at [`RECORD`] a record, as [`Journal::put`] takes it. Tells its bytes.
     pub(crate) fn put<'v>(
         &mut self,
@@ -218,7 +221,7 @@ impl Changes<'_> {
     ) -> Result<usize, fjall::Error> {
         let key = row_key(vb, seqno);
         let place = self.journal.put(&mut self.group, &key, encode)?;
-        if place.length() >= self.engine.apart_bytes_min {
+        if place.length() >= self.engine.blob_bytes_min {
             self.engine.journaled_large.store(true, Ordering::Relaxed);
         }
         self.staged.push(Entry::Put(vb, seqno, place));
@@ -248,7 +251,7 @@ impl Changes<'_> {
     pub(crate) fn write(mut self) -> Result<(), fjall::Error> {
         self.journal.finish(self.group)?;
         self.staged
-            .apply(&mut self.engine.front.write().current.vbs);
+            .apply(&mut self.engine.index.write().current.vbs);
         Ok(())
     }
 }

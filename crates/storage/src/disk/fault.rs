@@ -41,17 +41,22 @@ impl EngineError {
     }
 }
 
+/// The error of the system below an error of the database.
+pub(crate) fn io_cause(error: &fjall::Error) -> Option<&io::Error> {
+    match error {
+        fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => Some(io),
+        _ => None,
+    }
+}
+
 /// What a failed read of the database means.
 pub(crate) fn read_error(error: fjall::Error, during: &'static str) -> StoreError {
-    let kind = match &error {
-        fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => {
-            match error.kind() {
-                // Parts of files that were there when they were written.
-                io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => ErrorKind::Corrupt,
-                _ => ErrorKind::Io,
-            }
+    let kind = match io_cause(&error).map(io::Error::kind) {
+        // Parts of files that were there when they were written.
+        None | Some(io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
+            ErrorKind::Corrupt
         }
-        _ => ErrorKind::Corrupt,
+        Some(_) => ErrorKind::Io,
     };
     StoreError::new(kind, during).because(error)
 }

@@ -2,9 +2,9 @@
 
 use model::{Meta, Seqno, VbId};
 
-use super::DiskStore;
 use super::manifest;
-use super::view::{DiskSnapshot, corrupt};
+use super::store::DiskStore;
+use super::view::corrupt;
 use super::writer::Writer;
 use crate::history::{HistoryKept, HistoryLimits, Trim, seqno_at};
 use crate::record::{history_time, row_meta};
@@ -32,13 +32,8 @@ pub(crate) fn trim(
     limits: HistoryLimits,
     dead: &mut dyn FnMut(&Meta, &[u8]) -> bool,
 ) -> Result<HistoryKept, StoreError> {
-    let (epoch, snapshot) = {
-        let mut writer = store.writer.lock();
-        let engine = writer.ready(&store.engine, &store.options, DURING)?;
-        let Some(memo) = writer.memos().get(vb) else {
-            return Ok(HistoryKept::default());
-        };
-        (memo.epoch, DiskSnapshot::open(engine, vb)?)
+    let Some((epoch, snapshot)) = store.thinning(vb, DURING)? else {
+        return Ok(HistoryKept::default());
     };
     let mut bytes = 0;
     if limits.bytes != u64::MAX {
@@ -75,27 +70,18 @@ fn apply(
     if drops.is_empty() {
         return Ok(true);
     }
-    let mut writer = store.writer.lock();
-    let engine = writer.ready(&store.engine, &store.options, DURING)?;
+    let (mut writer, engine) = store.write_access(DURING)?;
     if writer
-        .memos()
+        .states()
         .get(vb)
-        .is_none_or(|memo| memo.epoch != epoch)
+        .is_none_or(|state| state.epoch != epoch)
     {
         return Ok(false);
     }
-    let mut changes = engine.changes();
-    let mut remove = || {
-        for place in drops.drain(..) {
-            changes.remove(vb, place)?;
-        }
-        Ok(())
-    };
-    let removed = remove().and_then(|()| changes.write());
-    removed.map_err(|error| {
-        let unwritten = super::fault::Unwritten::Refused(error);
-        writer.failed_write(unwritten, false, DURING).of(vb)
-    })?;
+    engine
+        .drop_rows(vb, drops, None)
+        .map_err(|error| writer.failed_write(error, false, DURING).of(vb))?;
+    drops.clear();
     writer.acknowledge(&engine, [], DURING)?;
     Ok(true)
 }

@@ -1,4 +1,4 @@
-//! The directory of a store: what lies in it, who may open it. Drawn in `docs/format/directory.md`.
+//! The directory of a store: what lies in it, and its lock. Drawn in `docs/format/directory.md`.
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
@@ -6,8 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{kept, manifest, names, tails};
-use crate::disk::segments::{journals, path_of};
+use super::table_lists::{CURRENT, KEYSPACES, NAMES, ROWS};
+use super::{durable_tails, manifest, names, value_log};
+use crate::disk::journal_files::{journals, path_of};
 use crate::error::one_line;
 
 /// The version of a directory that never had a manifest.
@@ -24,7 +25,7 @@ const HISTORY: u32 = 2;
 const FORMAT_VERSION_MAX: u32 = FORMAT_VERSION + MANIFEST + HISTORY;
 
 /// The earlier versions that it reads, and makes ones of its own: 1 had no journal, 2 a single one;
-/// from 3 to 6 none was kept for its rows, and `MANIFEST` and `HISTORY` were added to 3; from 7 to 10 only runs
+/// from 3 to 6 there was no value log, and `MANIFEST` and `HISTORY` were added to 3; from 7 to 10 only runs
 /// refer to such rows, and a merge of those lets go of all.
 const FORMAT_VERSION_MIN: u32 = 1;
 const FORMAT_WITH_JOURNALS: u32 = 3;
@@ -33,7 +34,7 @@ const FORMAT_WITH_KEPT: u32 = 7;
 /// The first words of the format file.
 const FORMAT_WORDS: &str = "settee storage";
 
-/// How often the lock is tried: whoever had it may be ending just now, or a program that it started may
+/// How often the lock is tried: the process that had it may be ending just now, or a program that it started may
 /// hold it for the moment between its beginning and its own files.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
@@ -76,6 +77,16 @@ pub enum OpenErrorKind {
     Io,
 }
 
+impl OpenError {
+    pub(crate) fn new(path: &Path, kind: OpenErrorKind, reason: &str) -> Self {
+        Self {
+            path: path.to_owned(),
+            kind,
+            reason: reason.to_owned(),
+        }
+    }
+}
+
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = match self.kind {
@@ -106,7 +117,7 @@ impl std::error::Error for OpenError {}
 /// What the content of a directory says it is.
 #[derive(Debug, PartialEq, Eq)]
 enum Content {
-    /// Nothing of anybody.
+    /// Nothing.
     Empty,
     /// A store whose creation was cut short; it never held data.
     Unfinished,
@@ -123,7 +134,7 @@ enum Journals {
     Unknown,
     /// They are replayed by opening.
     Replayed,
-    /// Runs may refer to rows in those that are kept.
+    /// Runs may refer to rows in those of the value log.
     Kept,
     /// All tables may.
     Left,
@@ -159,11 +170,12 @@ pub(crate) struct Directory {
     /// Held for the lock on it.
     _lock: File,
     /// Whether the store is a new one.
-    fresh: bool,
-    /// Whether the last stop was one in order, and nothing was written since.
-    clean: bool,
+    pub(super) fresh: bool,
+    /// Whether the last stop was one in order, and nothing was written since. If not, files may
+    /// read as they are in memory only, even when a sync of them succeeds now.
+    pub(super) clean: bool,
     /// What failed, if that stop came after a failed sync.
-    poisoned: Option<String>,
+    pub(super) poisoned: Option<String>,
     /// Whether the format file is still to be written.
     unmarked: bool,
     journals: Journals,
@@ -177,40 +189,40 @@ impl Directory {
     /// Any kind but `Damaged`; nothing has been changed then, except that missing directories of
     /// the path were made.
     pub(crate) fn lock(path: &Path) -> Result<Self, OpenError> {
-        let place = Place { path };
-        // Also those above: nothing says that whoever made them lived until their names were synced.
+        let probe = Probe { path };
+        // Also those above: the process that made them may have died before their names were synced.
         let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-        place.io(
+        probe.io(
             above.map_or(Ok(()), names::make_directories),
             "making the directory",
         )?;
-        place.io(names::make_directories(path), "making the directory")?;
-        place.content()?;
-        let lock = place.take_lock()?;
-        // Again, now that nobody else changes it.
-        let content = place.content()?;
+        probe.io(names::make_directories(path), "making the directory")?;
+        probe.content()?;
+        let lock = probe.take_lock()?;
+        // Again, now that no other process changes it.
+        let content = probe.content()?;
         if content == Content::Unfinished {
-            let tails = tails::read(&path.join(TAILS));
-            if !place.io(tails, "reading tails")?.is_empty() {
+            let tails = durable_tails::read(&path.join(TAILS));
+            if !probe.io(tails, "reading tails")?.is_empty() {
                 let reason = format!("{} is missing", path.join(FORMAT).display());
-                return Err(place.error(OpenErrorKind::Damaged, reason));
+                return Err(probe.error(OpenErrorKind::Damaged, reason));
             }
-            place.io(clear_unfinished(path), "clearing an unfinished store")?;
+            probe.io(clear_unfinished(path), "clearing an unfinished store")?;
         }
         let fresh = matches!(content, Content::Empty | Content::Unfinished);
         let poisoned = match fs::read(path.join(POISONED)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            read => Some(place.io(read, "reading POISONED")?),
+            read => Some(probe.io(read, "reading POISONED")?),
         };
         let poisoned = poisoned.map(|text| String::from_utf8_lossy(&text).into_owned());
         if fresh {
-            place.io(names::create(&path.join(CREATING)), "marking a new store")?;
+            probe.io(names::create(&path.join(CREATING)), "marking a new store")?;
         }
         Ok(Self {
             path: path.to_owned(),
             _lock: lock,
             fresh,
-            clean: place.io(path.join(CLEAN).try_exists(), "looking for CLEAN")?
+            clean: probe.io(path.join(CLEAN).try_exists(), "looking for CLEAN")?
                 && poisoned.is_none(),
             poisoned,
             unmarked: fresh || matches!(content, Content::OldStore(..)),
@@ -224,11 +236,6 @@ impl Directory {
                 _ => Noted::default(),
             },
         })
-    }
-
-    /// Whether the store is a new one.
-    pub(crate) fn is_fresh(&self) -> bool {
-        self.fresh
     }
 
     /// The directory of the database proper.
@@ -256,15 +263,15 @@ impl Directory {
             there(&self.path.join(manifest::NAME))?;
         }
         if self.journals >= Journals::Kept {
-            there(&self.path.join(kept::NAME))?;
+            there(&self.path.join(value_log::NAME))?;
         }
         let database = self.database();
-        let keyspaces = database.join("keyspaces");
+        let keyspaces = database.join(KEYSPACES);
         there(&database)?;
         there(&database.join("version"))?;
         there(&keyspaces)?;
-        for number in ["0", "1"] {
-            there(&keyspaces.join(number).join("current"))?;
+        for number in [NAMES, ROWS] {
+            there(&keyspaces.join(number).join(CURRENT))?;
         }
         for entry in fs::read_dir(&database)? {
             if entry?.path().extension().is_some_and(|of| of == "jnl") {
@@ -304,8 +311,8 @@ impl Directory {
     /// whether there was one.
     pub(crate) fn begin(&mut self) -> io::Result<bool> {
         if self.unmarked {
-            if !self.path.join(kept::NAME).try_exists()? {
-                kept::make_list(&self.path)?;
+            if !self.path.join(value_log::NAME).try_exists()? {
+                value_log::make_list(&self.path)?;
             }
             self.write_format(self.noted)?;
             (self.fresh, self.unmarked, self.journals) = (false, false, Journals::Left);
@@ -322,17 +329,6 @@ impl Directory {
         Ok(std::mem::take(&mut self.clean))
     }
 
-    /// Whether the last stop was one in order, and nothing was written since. If not, files may
-    /// read as they are in memory only, even when a sync of them succeeds now.
-    pub(crate) fn is_clean(&self) -> bool {
-        self.clean
-    }
-
-    /// What failed, if the last stop came after a failed sync.
-    pub(crate) fn poisoned(&self) -> Option<&str> {
-        self.poisoned.as_deref()
-    }
-
     /// Notes, as well as that can be done, that a sync failed.
     pub(crate) fn note_poisoned(&self, reason: &str) {
         let path = self.path.join(POISONED);
@@ -345,7 +341,7 @@ impl Directory {
     /// the process that gave them may have died before it did.
     pub(crate) fn sync_names(&self) -> io::Result<()> {
         let database = self.database();
-        let keyspaces = database.join("keyspaces");
+        let keyspaces = database.join(KEYSPACES);
         for entry in fs::read_dir(&keyspaces)? {
             let keyspace = entry?.path();
             for folder in fs::read_dir(&keyspace)? {
@@ -409,22 +405,18 @@ pub(crate) fn tails_of(path: &Path) -> PathBuf {
 /// Whether the format file of a store that is not opened says that a manifest belongs to it.
 pub(crate) fn is_manifest_noted(path: &Path) -> bool {
     matches!(
-        Place { path }.check_format(),
+        Probe { path }.check_format(),
         Ok(Content::Store(noted) | Content::OldStore(noted, _)) if noted.manifest
     )
 }
 
-struct Place<'a> {
+struct Probe<'a> {
     path: &'a Path,
 }
 
-impl Place<'_> {
+impl Probe<'_> {
     fn error(&self, kind: OpenErrorKind, reason: impl fmt::Display) -> OpenError {
-        OpenError {
-            path: self.path.to_owned(),
-            kind,
-            reason: reason.to_string(),
-        }
+        OpenError::new(self.path, kind, &reason.to_string())
     }
 
     fn io<T>(&self, result: io::Result<T>, during: &str) -> Result<T, OpenError> {
@@ -505,7 +497,7 @@ impl Place<'_> {
     }
 }
 
-/// What an error means to whoever wanted to open.
+/// What an error means for an opening.
 pub(crate) fn io_kind(error: &io::Error) -> OpenErrorKind {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => OpenErrorKind::NoSpace,
@@ -546,6 +538,6 @@ fn clear_unfinished(path: &Path) -> io::Result<()> {
     for (_, journal) in journals(path)? {
         names::remove_unsynced(&journal)?;
     }
-    names::remove_unsynced(&path.join(kept::NAME))?;
+    names::remove_unsynced(&path.join(value_log::NAME))?;
     names::remove(&path.join(TAILS)).map(drop)
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{SeekFrom, seek};
 
 use super::layout::Directory;
-use super::lists::{APART, KEYSPACES, NAMES, ROWS, TABLES};
+use super::table_lists::{BLOBS, KEYSPACES, NAMES, ROWS, TABLES};
 
 /// The directory beside that of the database. Whatever is in it is a link or a copy.
 const NAME: &str = "db.links";
@@ -43,7 +43,7 @@ impl Links {
             );
             fs::create_dir_all(&to)?;
             copy_files(&from, &to)?;
-            for folder in [TABLES, APART] {
+            for folder in [TABLES, BLOBS] {
                 if from.join(folder).try_exists()? {
                     link_files(&from.join(folder), &to.join(folder))?;
                 }

@@ -9,9 +9,10 @@ use fjall::Readable as _;
 use model::{Seqno, VbId};
 
 use super::engine::Engine;
-use super::salvage::{APART_HEADER_BYTES, damaged_tables};
-use crate::disk::place::Place;
-use crate::disk::segments::path_of;
+use super::salvage::{BLOB_HEADER_BYTES, damaged_tables};
+use super::table_lists::{BLOBS, KEYSPACES};
+use crate::disk::journal_files::path_of;
+use crate::disk::value_position::ValuePosition;
 use crate::port::DamagedRow;
 use crate::record::{RowKey, decode_reference, decode_row, row_key, split_row_key};
 
@@ -20,7 +21,8 @@ pub(super) fn locate(
     engine: &Arc<Engine>,
     path: &Path,
     vb: VbId,
-    (after, high): (Seqno, Seqno),
+    after: Seqno,
+    high: Seqno,
 ) -> DamagedRow {
     let tables = engine.db.snapshot();
     let keys = row_key(vb, after.next())..row_key(vb, high.next());
@@ -35,14 +37,14 @@ pub(super) fn locate(
             Ok(Some(value)) => match decode_reference(key, &value) {
                 Ok(None) if decode_row(vb, seqno, &value).is_ok() => continue,
                 Ok(Some((generation, place))) => {
-                    if is_whole(engine, (generation, place), vb, seqno) {
+                    if is_whole(engine, generation, place, vb, seqno) {
                         continue;
                     }
                     vec![path_of(path, generation)]
                 }
                 _ => damaged_tables(path),
             },
-            Err(_) => match apart(path, key) {
+            Err(_) => match blob_files(path, key) {
                 files if files.is_empty() => damaged_tables(path),
                 files => files,
             },
@@ -59,20 +61,20 @@ pub(super) fn locate(
 }
 
 /// Whether a row that lies in a journal is what was written.
-fn is_whole(engine: &Engine, (generation, place): (u64, u64), vb: VbId, seqno: Seqno) -> bool {
-    let files = engine.kept.files();
+fn is_whole(engine: &Engine, generation: u64, place: u64, vb: VbId, seqno: Seqno) -> bool {
+    let files = engine.value_log.files();
     let row = files
         .get(&generation)
-        .zip(Place::of_number(place))
+        .zip(ValuePosition::of_number(place))
         .and_then(|(file, place)| place.read(file).ok());
     row.is_some_and(|row| decode_row(vb, seqno, &row).is_ok())
 }
 
 /// Files beside the tables that hold the row of a key.
-fn apart(path: &Path, key: &RowKey) -> Vec<PathBuf> {
-    let keyspaces = fs::read_dir(path.join("db").join("keyspaces"));
+fn blob_files(path: &Path, key: &RowKey) -> Vec<PathBuf> {
+    let keyspaces = fs::read_dir(path.join("db").join(KEYSPACES));
     let directories = keyspaces.into_iter().flatten().flatten();
-    let files = directories.filter_map(|keyspace| fs::read_dir(keyspace.path().join("blobs")).ok());
+    let files = directories.filter_map(|keyspace| fs::read_dir(keyspace.path().join(BLOBS)).ok());
     let mut found: Vec<PathBuf> = files
         .flatten()
         .flatten()
@@ -85,6 +87,6 @@ fn apart(path: &Path, key: &RowKey) -> Vec<PathBuf> {
 
 fn holds(path: &Path, key: &RowKey) -> bool {
     let mut there = *key;
-    let read = File::open(path).and_then(|file| file.read_exact_at(&mut there, APART_HEADER_BYTES));
+    let read = File::open(path).and_then(|file| file.read_exact_at(&mut there, BLOB_HEADER_BYTES));
     read.is_ok() && there == *key
 }

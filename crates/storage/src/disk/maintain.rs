@@ -4,21 +4,18 @@ use std::sync::Arc;
 
 use model::{Kind, Meta, Seqno, VbId, VbRecord};
 
-use super::DiskStore;
-use super::engine::Engine;
-use super::memo::Memo;
-use super::view::{DiskSnapshot, View, corrupt};
-use super::writer::Step;
-use crate::disk::fault::Unwritten;
+use super::acknowledged::AcknowledgedVb;
+use super::store::DiskStore;
+use super::view::{View, corrupt};
+use super::writer::FailedStep;
 use crate::port::{Compacted, Keep, Snapshot, rolled_back};
-use crate::record::{StoredVb, row_meta};
+use crate::record::row_meta;
 use crate::{ErrorKind, StoreError};
 
 /// See `KvStore::rollback`. The record goes back first: rows above it do not count from then on.
 pub(crate) fn rollback(store: &DiskStore, vb: VbId, to: Seqno) -> Result<VbRecord, StoreError> {
     let during = "rolling back";
-    let mut writer = store.writer.lock();
-    let engine = writer.ready(&store.engine, &store.options, during)?;
+    let (mut writer, engine) = store.write_access(during)?;
     let view = View::open(Arc::clone(&engine), vb);
     let stored = view
         .stored_vb()
@@ -34,37 +31,36 @@ pub(crate) fn rollback(store: &DiskStore, vb: VbId, to: Seqno) -> Result<VbRecor
     let point = stored.points.go_back(to);
     rolled_back(&mut stored.record, point);
     stored.commit = writer.next_commit();
-    let mut memo = Memo::of(&stored, writer.next_epoch());
-    if let Some(old) = writer.memos().get(vb) {
-        memo.orphans = old.orphans.clone();
-        memo.orphans.retain(|_, seqno| *seqno <= point);
+    let mut state = AcknowledgedVb::of(&stored, writer.next_epoch());
+    if let Some(old) = writer.states().get(vb) {
+        state.orphans = old.orphans.clone();
+        state.orphans.retain(|_, seqno| *seqno <= point);
     }
     let mut changes = engine.changes();
     let recorded = changes.put_record(vb, (&stored).into());
     recorded
         .and_then(|_| changes.write())
-        .map_err(|error| writer.failed(error, Step::Write, during).of(vb))?;
+        .map_err(|error| writer.failed(error, FailedStep::Write, during).of(vb))?;
     engine
         .remove_rows(&view, point.next())
         .map_err(|error| writer.interrupted(error, during).of(vb))?;
-    writer.acknowledge(&engine, [(vb, memo)], during)?;
+    writer.acknowledge(&engine, [(vb, state)], during)?;
     Ok(stored.record)
 }
 
 /// See `KvStore::remove`. The records go first: rows without one do not count.
 pub(crate) fn remove(store: &DiskStore, vbs: &[VbId]) -> Result<(), StoreError> {
     let during = "removing";
-    let mut writer = store.writer.lock();
-    let engine = writer.ready(&store.engine, &store.options, during)?;
+    let (mut writer, engine) = store.write_access(during)?;
     let mut there = vbs.to_vec();
-    there.retain(|vb| writer.memos().get(*vb).is_some());
+    there.retain(|vb| writer.states().get(*vb).is_some());
     if there.is_empty() {
         return Ok(());
     }
     writer.forget(&there, during)?;
     engine
         .remove_vbs(&there)
-        .map_err(|(vb, stuck)| writer.interrupted(stuck, during).of(vb))?;
+        .map_err(|(vb, error)| writer.interrupted(error, during).of(vb))?;
     writer.acknowledge(&engine, [], during)
 }
 
@@ -85,13 +81,8 @@ pub(crate) fn compact(
     keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
 ) -> Result<Compacted, StoreError> {
     let during = "compacting";
-    let (epoch, snapshot) = {
-        let mut writer = store.writer.lock();
-        let engine = writer.ready(&store.engine, &store.options, during)?;
-        let Some(memo) = writer.memos().get(vb) else {
-            return Ok(Compacted::default());
-        };
-        (memo.epoch, DiskSnapshot::open(engine, vb)?)
+    let Some((epoch, snapshot)) = store.thinning(vb, during)? else {
+        return Ok(Compacted::default());
     };
     let mut done = Compacted {
         purge_seqno: snapshot.purge_seqno(),
@@ -142,12 +133,11 @@ fn apply(
     if drops.seqnos.is_empty() {
         return Ok(true);
     }
-    let mut writer = store.writer.lock();
-    let engine = writer.ready(&store.engine, &store.options, during)?;
-    let Some(mut memo) = writer
-        .memos()
+    let (mut writer, engine) = store.write_access(during)?;
+    let Some(mut state) = writer
+        .states()
         .get(vb)
-        .filter(|memo| memo.epoch == epoch)
+        .filter(|state| state.epoch == epoch)
         .cloned()
     else {
         return Ok(false);
@@ -156,35 +146,18 @@ fn apply(
     let Some(mut stored) = stored.map_err(|error| error.into_store_error(during).of(vb))? else {
         return Ok(false);
     };
-    memo.points.clear();
-    memo.purge_seqno = memo.purge_seqno.max(drops.purge_seqno);
-    memo.commit = writer.next_commit();
+    state.points.clear();
+    state.purge_seqno = state.purge_seqno.max(drops.purge_seqno);
+    state.commit = writer.next_commit();
     stored.points.clear();
-    stored.record.purge_seqno = memo.purge_seqno;
-    stored.commit = memo.commit;
-    let written = write_drops(&engine, vb, &drops.seqnos, &stored);
-    written.map_err(|error| writer.failed_write(error, false, during).of(vb))?;
-    done.purge_seqno = memo.purge_seqno;
+    stored.record.purge_seqno = state.purge_seqno;
+    stored.commit = state.commit;
+    engine
+        .drop_rows(vb, &drops.seqnos, Some(&stored))
+        .map_err(|error| writer.failed_write(error, false, during).of(vb))?;
+    done.purge_seqno = state.purge_seqno;
     done.dropped += drops.seqnos.len() as u64;
     drops.seqnos.clear();
-    writer.acknowledge(&engine, [(vb, memo)], during)?;
+    writer.acknowledge(&engine, [(vb, state)], during)?;
     Ok(true)
-}
-
-fn write_drops(
-    engine: &Engine,
-    vb: VbId,
-    seqnos: &[Seqno],
-    stored: &StoredVb,
-) -> Result<(), Unwritten> {
-    let mut changes = engine.changes();
-    let mut write = || {
-        for seqno in seqnos {
-            changes.remove(vb, *seqno)?;
-        }
-        changes.put_record(vb, stored.into())
-    };
-    write()
-        .and_then(|_| changes.write())
-        .map_err(Unwritten::Refused)
 }

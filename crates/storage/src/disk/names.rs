@@ -57,7 +57,7 @@ pub fn create(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// It is not there, or not for good.
-pub fn open_or_create(path: &Path) -> io::Result<File> {
+pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
     let file = options().open(path)?;
     sync(parent_of(path))?;
     Ok(file)

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use model::{Seqno, VbId};
 
 use super::engine::{Engine, not_written};
-use super::fault::EngineError;
-use super::front::RECORD;
-use super::merge::Stuck;
+use super::fault::{EngineError, Unwritten};
+use super::log_index::RECORD;
+use super::merge::TablesError;
 use super::survey::{ROWS_END, vbs};
 use super::view::View;
 use crate::history::{HISTORY_END, place_of};
@@ -24,9 +24,12 @@ impl Engine {
     pub(crate) fn recover(self: &Arc<Self>) -> Result<Vec<(VbId, StoredVb)>, EngineError> {
         let mut found = Vec::new();
         let mut removed = 0;
-        let layers = self.front.read();
-        let journaled = layers.layers().flat_map(|layer| layer.vbs.keys()).collect();
-        drop(layers);
+        let indexes = self.index.read();
+        let journaled = indexes
+            .indexes()
+            .flat_map(|index| index.vbs.keys())
+            .collect();
+        drop(indexes);
         for vb in vbs(&self.rows, journaled)? {
             let view = View::open(Arc::clone(self), vb);
             let stored = view.stored_vb()?;
@@ -34,7 +37,7 @@ impl Engine {
                 .as_ref()
                 .map_or(Seqno::ZERO, |one| one.record.high_seqno.next());
             let cleared = self.remove_rows(&view, end);
-            removed += cleared.map_err(Stuck::into_error)?;
+            removed += cleared.map_err(TablesError::into_error)?;
             found.extend(stored.map(|one| (vb, one)));
         }
         if removed > 0 {
@@ -49,15 +52,15 @@ impl Engine {
     ///
     /// # Errors
     /// `Later`: what was begun is finished by opening again.
-    pub(crate) fn remove_rows(&self, view: &View, from: Seqno) -> Result<usize, Stuck> {
+    pub(crate) fn remove_rows(&self, view: &View, from: Seqno) -> Result<usize, TablesError> {
         let mut removed = 0;
         let history = view.seqnos(place_of(from), HISTORY_END);
         let mut rows = view.seqnos(from, ROWS_END).chain(history).peekable();
         while rows.peek().is_some() {
-            self.make_room()?;
+            self.ensure_journal_space()?;
             let mut changes = self.changes();
             for row in rows.by_ref().take(ROWS_PER_GROUP) {
-                let seqno = row.map_err(Stuck::Later)?;
+                let seqno = row.map_err(TablesError::Later)?;
                 changes.remove(view.vb, seqno).map_err(not_written)?;
                 removed += 1;
             }
@@ -66,12 +69,31 @@ impl Engine {
         Ok(removed)
     }
 
+    /// Removes rows of a vBucket in one group, not durably, and replaces its record if one is given.
+    pub(crate) fn drop_rows(
+        &self,
+        vb: VbId,
+        seqnos: &[Seqno],
+        record: Option<&StoredVb>,
+    ) -> Result<(), Unwritten> {
+        let mut changes = self.changes();
+        let mut write = || {
+            for seqno in seqnos {
+                changes.remove(vb, *seqno)?;
+            }
+            let recorded = record.map(|stored| changes.put_record(vb, stored.into()));
+            recorded.transpose()
+        };
+        let written = write().and_then(|_| changes.write());
+        written.map_err(Unwritten::Refused)
+    }
+
     /// Removes records and rows of vBuckets, not durably, in as few groups as their rows fill: each
     /// new group syncs the one before.
     ///
     /// # Errors
     /// As [`Engine::remove_rows`], with the vBucket.
-    pub(crate) fn remove_vbs(self: &Arc<Self>, vbs: &[VbId]) -> Result<(), (VbId, Stuck)> {
+    pub(crate) fn remove_vbs(self: &Arc<Self>, vbs: &[VbId]) -> Result<(), (VbId, TablesError)> {
         let mut changes = self.changes();
         let mut in_group = 0;
         for &vb in vbs {
@@ -80,10 +102,10 @@ impl Engine {
             let rows = view.seqnos(Seqno::ZERO, ROWS_END).chain(history);
             // The record goes first: rows without one do not count.
             for seqno in std::iter::once(Ok(RECORD)).chain(rows) {
-                let seqno = seqno.map_err(|error| (vb, Stuck::Later(error)))?;
+                let seqno = seqno.map_err(|error| (vb, TablesError::Later(error)))?;
                 if in_group == ROWS_PER_GROUP {
                     changes.write().map_err(|error| (vb, not_written(error)))?;
-                    self.make_room().map_err(|stuck| (vb, stuck))?;
+                    self.ensure_journal_space().map_err(|error| (vb, error))?;
                     changes = self.changes();
                     in_group = 0;
                 }

@@ -4,7 +4,7 @@
 //! ```text
 //! lists of tables     match their checksums, all files are there       lists
 //! database            on links, if it would remove anything            links
-//! journals            follow the tables without a gap                  journal, kept
+//! journals            follow the tables without a gap                  journal, value_log
 //! records             none is behind the tails
 //! then                what does not count is cleared away
 //! ```
@@ -17,16 +17,16 @@ use std::sync::Arc;
 use fjall::{Database, Keyspace, Slice};
 use model::{Seqno, VbId};
 
-use super::DiskOptions;
-use super::drain::{self, DRAINED_KEY};
-use super::front::{RowAt, VbFront};
+use super::durable_tails::DurableTail;
+use super::flush::{self, FLUSHED_KEY};
 use super::journal::{Entry, Journal, Replayed};
-use super::kept::Kept;
 use super::layout::Directory;
 use super::links::{self, Links};
-use super::lists;
+use super::log_index::{RowAt, VbIndex};
+use super::options::DiskOptions;
 use super::per_vb::PerVb;
-use super::tails::Tail;
+use super::table_lists;
+use super::value_log::ValueLog;
 use crate::disk::fault::EngineError;
 use crate::disk::tables::open_tables;
 use crate::history::{HISTORY_END, place_of};
@@ -38,19 +38,19 @@ use crate::record::{
 pub(crate) const ROWS_END: Seqno = Seqno(1 << 48);
 
 /// What was acknowledged of each vBucket.
-pub(crate) type Acknowledged = [(VbId, Tail)];
+pub(crate) type Acknowledged = [(VbId, DurableTail)];
 
 /// What each journal tells, by its generation.
-pub(crate) type Layers = BTreeMap<u64, PerVb<VbFront>>;
+pub(crate) type JournalIndexes = BTreeMap<u64, PerVb<VbIndex>>;
 
 /// A database and the journals that follow its tables.
 pub(crate) struct Survey {
     pub(crate) db: Database,
     pub(crate) rows: Keyspace,
     /// The last generation of the journal that is in the tables.
-    pub(crate) drained: u64,
+    pub(crate) flushed: u64,
     pub(crate) journals: Replayed,
-    pub(crate) layers: Layers,
+    pub(crate) indexes: JournalIndexes,
     /// Whether any row of the journals may be one that will lie apart.
     pub(crate) journaled_large: bool,
 }
@@ -63,22 +63,22 @@ impl Survey {
     pub(crate) fn of(
         directory: &Directory,
         options: &DiskOptions,
-        kept: &Arc<Kept>,
+        value_log: &Arc<ValueLog>,
         acknowledged: &Acknowledged,
     ) -> Result<Self, EngineError> {
-        if !directory.is_fresh() {
+        if !directory.fresh {
             links::clear(directory)?;
-            let leftovers = lists::check(&directory.database())?;
+            let leftovers = table_lists::check(&directory.database())?;
             if leftovers.any {
                 let links = Links::make(directory)?;
-                let found = Self::read(directory, links.database(), options, kept)?;
+                let found = Self::read(directory, links.database(), options, value_log)?;
                 found.prove(directory, acknowledged)?;
                 if leftovers.newer {
-                    found.prove_references(kept)?;
+                    found.prove_references(value_log)?;
                 }
             }
         }
-        let found = Self::read(directory, &directory.database(), options, kept)?;
+        let found = Self::read(directory, &directory.database(), options, value_log)?;
         found.prove(directory, acknowledged)?;
         Ok(found)
     }
@@ -87,23 +87,23 @@ impl Survey {
         directory: &Directory,
         database: &Path,
         options: &DiskOptions,
-        kept: &Arc<Kept>,
+        value_log: &Arc<ValueLog>,
     ) -> Result<Self, EngineError> {
-        let (db, rows) = open_tables(database, options, kept)?;
-        let drained = drain::generations_drained(&rows)?;
-        kept.open(drained)?;
+        let (db, rows) = open_tables(database, options, value_log)?;
+        let flushed = flush::generations_flushed(&rows)?;
+        value_log.open(flushed)?;
         if directory.has_journal() {
-            Journal::check(directory.path(), drained)?;
+            Journal::check(directory.path(), flushed)?;
         }
-        let mut layers = Layers::new();
-        let apart_bytes_min = options.apart_bytes_min as usize;
+        let mut indexes = JournalIndexes::new();
+        let blob_bytes_min = options.blob_bytes_min as usize;
         let mut journaled_large = false;
-        let journals = Journal::replay(directory.path(), drained, &mut |generation, group| {
-            let vbs = layers.entry(generation).or_default();
+        let journals = Journal::replay(directory.path(), flushed, &mut |generation, group| {
+            let vbs = indexes.entry(generation).or_default();
             for entry in group {
                 let (Entry::Put(vb, ..) | Entry::Remove(vb, _)) = entry;
                 if let Entry::Put(.., place) = entry {
-                    journaled_large |= place.length() >= apart_bytes_min;
+                    journaled_large |= place.length() >= blob_bytes_min;
                 }
                 vbs.slot(vb).get_or_insert_default().apply(entry);
             }
@@ -111,9 +111,9 @@ impl Survey {
         Ok(Self {
             db,
             rows,
-            drained,
+            flushed,
             journals,
-            layers,
+            indexes,
             journaled_large,
         })
     }
@@ -124,7 +124,7 @@ impl Survey {
     /// A record is damaged, or behind what was acknowledged, or missing.
     fn prove(&self, directory: &Directory, acknowledged: &Acknowledged) -> Result<(), EngineError> {
         let mut found = BTreeMap::new();
-        let journaled = self.layers.values().flat_map(PerVb::keys).collect();
+        let journaled = self.indexes.values().flat_map(PerVb::keys).collect();
         for vb in vbs(&self.rows, journaled)? {
             let stored = self.record(vb)?;
             let end = stored.as_ref();
@@ -137,7 +137,7 @@ impl Survey {
             }
             found.extend(stored.map(|one| (vb, one)));
         }
-        let behind = |(vb, tail): &&(VbId, Tail)| {
+        let behind = |(vb, tail): &&(VbId, DurableTail)| {
             let commit = found.get(vb).map_or(0, |one| one.commit);
             commit < tail.commit
         };
@@ -160,8 +160,8 @@ impl Survey {
     fn record(&self, vb: VbId) -> Result<Option<StoredVb>, EngineError> {
         let mut value = None;
         let mut known = RowAt::Below;
-        for (generation, layer) in self.layers.iter().rev() {
-            known = layer.get(vb).map_or(RowAt::Below, |front| front.record);
+        for (generation, index) in self.indexes.iter().rev() {
+            known = index.get(vb).map_or(RowAt::Below, |index| index.record);
             if let (RowAt::Journal(place), Some(file)) = (known, self.journals.file(*generation)) {
                 value = Some(place.read(file)?);
             }
@@ -182,11 +182,11 @@ impl Survey {
     /// may refer to some that went since.
     ///
     /// Cost: reads all tables.
-    fn prove_references(&self, kept: &Kept) -> Result<(), EngineError> {
+    fn prove_references(&self, value_log: &ValueLog) -> Result<(), EngineError> {
         for row in self.rows.iter() {
             let (key, value) = row.into_inner()?;
             if value.len() == REFERENCE_BYTES {
-                kept.prove(&key, &value)?;
+                value_log.prove(&key, &value)?;
             }
         }
         Ok(())
@@ -213,7 +213,7 @@ pub(crate) fn vbs(
             break;
         };
         let key = first.key()?;
-        if *key == DRAINED_KEY {
+        if *key == FLUSHED_KEY {
             break;
         }
         let Some((vb, _)) = split_row_key(&key) else {

@@ -11,8 +11,8 @@ use fjall::config::{
 };
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions};
 
-use super::DiskOptions;
-use super::kept::{Kept, TakingOver};
+use super::options::DiskOptions;
+use super::value_log::{InlineFactory, ValueLog};
 
 /// Bytes of the tables' own journals above which old ones are worked off; the least that the
 /// database takes.
@@ -28,13 +28,14 @@ const FILTER_BITS: f32 = 10.0;
 /// Files kept open.
 const OPEN_FILES_MAX: usize = 128;
 
-/// Opens or makes the database, whose merges take over the rows of journals that are kept.
+/// Opens or makes the database, whose merges take over rows of the value log.
 pub(crate) fn open_tables(
     database: &Path,
     options: &DiskOptions,
-    kept: &Arc<Kept>,
+    value_log: &Arc<ValueLog>,
 ) -> Result<(Database, Keyspace), fjall::Error> {
-    let taking_over: Arc<dyn Factory> = Arc::new(TakingOver(AssertUnwindSafe(Arc::clone(kept))));
+    let taking_over: Arc<dyn Factory> =
+        Arc::new(InlineFactory(AssertUnwindSafe(Arc::clone(value_log))));
     let db = Database::builder(database)
         .with_compaction_filter_factories(Arc::new(move |_| Some(Arc::clone(&taking_over))))
         // Its workers would take a failed merge for the end; see `merge`.
@@ -53,14 +54,14 @@ pub(crate) fn open_tables(
             .index_block_partitioning_policy(PartitioningPolicy::new([false, true]))
             .data_block_compression_policy(CompressionPolicy::disabled())
             .index_block_compression_policy(CompressionPolicy::disabled())
-            .with_kv_separation(Some(apart(options.apart_bytes_min)))
+            .with_kv_separation(Some(key_value_separation(options.blob_bytes_min)))
     })?;
     Ok((db, rows))
 }
 
 /// How large rows lie apart from the tables: each in a file, which goes once the row is gone from
 /// all tables. So none of these files is ever rewritten for what is left of it.
-fn apart(bytes_min: u32) -> KvSeparationOptions {
+fn key_value_separation(bytes_min: u32) -> KvSeparationOptions {
     KvSeparationOptions::default()
         .separation_threshold(bytes_min)
         .file_target_size(1)

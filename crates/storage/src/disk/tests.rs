@@ -1,8 +1,17 @@
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{Seqno, VbId};
+
+use super::engine::Engine;
+use super::view::View;
 use super::*;
-use crate::suite;
+use crate::port::KvStore;
+use crate::{ErrorKind, suite};
 
 #[test]
-fn the_suite_passes_with_the_journal_drained_often() {
+fn the_suite_passes_with_the_journal_flushed_often() {
     let dir = tempfile::tempdir().unwrap();
     for journal_bytes in [0, 300, 2000] {
         let options = DiskOptions {
@@ -19,7 +28,7 @@ fn the_suite_passes_with_rows_apart_from_the_tables() {
     let dir = tempfile::tempdir().unwrap();
     let options = DiskOptions {
         journal_bytes: 300,
-        apart_bytes_min: 1,
+        blob_bytes_min: 1,
         ..DiskOptions::default()
     };
     suite::run(&mut |case| DiskStore::open(&dir.path().join(case), options).unwrap().0);
@@ -67,7 +76,7 @@ fn large_documents_are_read_back_from_the_journal_and_from_the_tables() {
     assert!(!opened.clean);
     check(&store);
     let engine = store.reader("draining").ok().unwrap();
-    assert!(engine.room.drain_now(None).is_ok());
+    assert!(engine.rotation.flush_now(None).is_ok());
     drop(engine);
     check(&store);
     drop(store);
@@ -113,7 +122,7 @@ fn a_failed_sync_poisons_the_store_for_good() {
     let error = store
         .writer
         .lock()
-        .failed(error, writer::Step::Sync, "committing");
+        .failed(error, writer::FailedStep::Sync, "committing");
     assert_eq!(error.kind, ErrorKind::Poisoned);
     for _ in 0..2 {
         let one = [(suite::document(2, "b", "1"), Seqno::ZERO)];
@@ -137,21 +146,25 @@ fn a_failed_sync_poisons_the_store_for_good() {
 
 /// A sync that fails for want of space is as bad as any: what the device holds is unknown.
 #[test]
-fn only_a_write_that_found_no_room_asks_for_a_retry() {
+fn only_a_write_that_found_no_space_asks_for_a_retry() {
     let full = || fjall::Error::Io(std::io::ErrorKind::StorageFull.into());
     let no_descriptors = || fjall::Error::Io(std::io::Error::from_raw_os_error(24));
     let read_only = || fjall::Error::Io(std::io::Error::from_raw_os_error(30));
     let other = || fjall::Error::Io(std::io::Error::from_raw_os_error(5));
     let cases = [
-        (full(), writer::Step::Write, ErrorKind::NoSpace),
-        (no_descriptors(), writer::Step::Write, ErrorKind::NoSpace),
-        (read_only(), writer::Step::Write, ErrorKind::Io),
-        (full(), writer::Step::Sync, ErrorKind::Poisoned),
-        (read_only(), writer::Step::Sync, ErrorKind::Poisoned),
-        (other(), writer::Step::Write, ErrorKind::Poisoned),
+        (full(), writer::FailedStep::Write, ErrorKind::NoSpace),
+        (
+            no_descriptors(),
+            writer::FailedStep::Write,
+            ErrorKind::NoSpace,
+        ),
+        (read_only(), writer::FailedStep::Write, ErrorKind::Io),
+        (full(), writer::FailedStep::Sync, ErrorKind::Poisoned),
+        (read_only(), writer::FailedStep::Sync, ErrorKind::Poisoned),
+        (other(), writer::FailedStep::Write, ErrorKind::Poisoned),
         (
             fjall::Error::InvalidTrailer,
-            writer::Step::Write,
+            writer::FailedStep::Write,
             ErrorKind::Poisoned,
         ),
     ];
@@ -173,7 +186,7 @@ fn only_a_write_that_found_no_room_asks_for_a_retry() {
     }
 }
 
-/// The worst of a failed commit: it is there all the same after reopening, and its maker, who
+/// The worst of a failed commit: it is there all the same after reopening, and its maker, which
 /// was told that it failed, comes back with newer versions of the same keys, one by one.
 #[test]
 fn rows_of_a_failed_commit_are_replaced_by_its_repetition() {
@@ -189,7 +202,7 @@ fn rows_of_a_failed_commit_are_replaced_by_its_repetition() {
             (document(2, "b", "1"), Seqno(0)),
         ],
     );
-    let acknowledged = store.writer.lock().memos().clone();
+    let acknowledged = store.writer.lock().states().clone();
     let failed = [
         (document(3, "a", "2"), Seqno(1)),
         (document(4, "b", "2"), Seqno(2)),
@@ -226,11 +239,11 @@ fn a_repeated_row_does_not_come_back_from_the_tables() {
     let vb = VbId(1);
     let document = suite::document;
     suite::put(&store, vb, &[(document(1, "a", "1"), Seqno(0))]);
-    let acknowledged = store.writer.lock().memos().clone();
+    let acknowledged = store.writer.lock().states().clone();
     let again = [(document(2, "b", "1"), Seqno(0))];
     suite::put(&store, vb, &again);
     let engine = store.reader("testing").unwrap();
-    engine.room.drain_now(None).ok().unwrap();
+    engine.rotation.flush_now(None).ok().unwrap();
     drop(engine);
     store.writer.lock().pretend_failed(acknowledged);
 
@@ -274,7 +287,7 @@ fn reopening_waits_for_snapshots() {
     let (store, _) = open(dir.path());
     let one = [(suite::document(1, "a", "1"), Seqno::ZERO)];
     suite::put(&store, VbId(0), &one);
-    let acknowledged = store.writer.lock().memos().clone();
+    let acknowledged = store.writer.lock().states().clone();
     store.writer.lock().pretend_failed(acknowledged);
     let snapshot = store.snapshot(VbId(0)).unwrap();
     let next = [(suite::document(2, "b", "1"), Seqno::ZERO)];
@@ -296,9 +309,9 @@ fn acknowledged_commits_that_a_reopening_does_not_find_poison_the_store() {
         VbId(0),
         &[(suite::document(1, "a", "1"), Seqno::ZERO)],
     );
-    let mut memos = store.writer.lock().memos().clone();
-    memos.slot(VbId(0)).as_mut().unwrap().commit += 7;
-    store.writer.lock().pretend_failed(memos);
+    let mut states = store.writer.lock().states().clone();
+    states.slot(VbId(0)).as_mut().unwrap().commit += 7;
+    store.writer.lock().pretend_failed(states);
     let next = [(suite::document(2, "b", "1"), Seqno::ZERO)];
     assert_eq!(
         suite::try_put(&store, VbId(0), &next).unwrap_err().kind,
@@ -314,7 +327,7 @@ fn a_rollback_that_was_cut_short_is_finished() {
     let vb = VbId(4);
     suite::put(&store, vb, &[(suite::document(1, "a", "1"), Seqno::ZERO)]);
     suite::put(&store, vb, &[(suite::document(2, "b", "1"), Seqno::ZERO)]);
-    let acknowledged = store.writer.lock().memos().clone();
+    let acknowledged = store.writer.lock().states().clone();
     let engine = store.reader("testing").unwrap();
     let view = View::open(Arc::clone(&engine), vb);
     let mut stored = view.stored_vb().ok().flatten().unwrap();
@@ -354,13 +367,13 @@ fn a_journal_that_became_tables_is_not_replayed() {
         std::fs::copy(journal(1), dir.path().join("away")).unwrap();
         suite::put(&store, vb, &[(suite::document(2, "a", "2"), Seqno(1))]);
         let engine = store.reader("testing").unwrap();
-        engine.room.drain_now(None).ok().unwrap();
+        engine.rotation.flush_now(None).ok().unwrap();
         assert!(
             engine
-                .front
+                .index
                 .read()
-                .layers()
-                .all(|layer| layer.vbs.keys().count() == 0)
+                .indexes()
+                .all(|index| index.vbs.keys().count() == 0)
         );
         assert!(!journal(1).exists() && journal(2).exists());
         assert_eq!(rows_stored(&engine), 1);
@@ -382,12 +395,12 @@ fn a_snapshot_outlives_its_journal() {
     let vb = VbId(1);
     let engine = store.reader("testing").unwrap();
     suite::put(&store, vb, &[(suite::document(1, "a", "1"), Seqno::ZERO)]);
-    engine.room.drain_now(None).ok().unwrap();
+    engine.rotation.flush_now(None).ok().unwrap();
     suite::put(&store, vb, &[(suite::document(2, "b", "1"), Seqno::ZERO)]);
     let snapshot = store.snapshot(vb).unwrap();
     suite::put(&store, vb, &[(suite::document(3, "a", "2"), Seqno(1))]);
     suite::put(&store, vb, &[(suite::document(4, "b", "2"), Seqno(2))]);
-    engine.room.drain_now(None).ok().unwrap();
+    engine.rotation.flush_now(None).ok().unwrap();
     let seen: Vec<_> = snapshot
         .by_seqno(Seqno::ZERO)
         .map(|row| row.unwrap().seqno().0)

@@ -1,7 +1,6 @@
 //! Threads of a store that nothing else gives any: one for each worker.
 
 use std::io;
-use std::sync::Arc;
 use std::thread::{Builder, JoinHandle, park, park_timeout};
 use std::time::{Duration, Instant};
 
@@ -12,12 +11,6 @@ use crate::work::{Duty, Next, Running, Threads, Worker};
 /// Starts a thread for each worker.
 #[derive(Debug)]
 pub(crate) struct OwnThreads;
-
-impl OwnThreads {
-    pub(crate) fn shared() -> Arc<dyn Threads> {
-        Arc::new(Self)
-    }
-}
 
 impl Threads for OwnThreads {
     fn start(&self, duty: Duty, mut worker: Box<dyn Worker>) -> io::Result<Box<dyn Running>> {

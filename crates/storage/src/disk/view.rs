@@ -8,10 +8,10 @@ use fjall::{Readable, Slice};
 use model::{Document, Seqno, VbId, VbRecord};
 
 use super::engine::Engine;
-use super::front::{Layer, RowAt, VbFront};
-use super::kept::{Files, Values};
+use super::log_index::{JournalIndex, RowAt, VbIndex};
+use super::value_log::{Segments, ValueReader};
 use crate::disk::fault::{EngineError, read_error};
-use crate::disk::place::Window;
+use crate::disk::value_position::Window;
 use crate::history::{merged, place_of, seqno_at};
 use crate::port::{LookedAt, RowLooker, Snapshot, Want};
 use crate::record::{
@@ -20,13 +20,13 @@ use crate::record::{
 use crate::{ErrorKind, StoreError};
 
 /// Everything that is stored of one vBucket at a moment: what was in the tables, and what was in
-/// front of them. Fields drop in order: what is seen before its database.
+/// the journals. Fields drop in order: what is seen before its database.
 pub(crate) struct View {
     pub(crate) vb: VbId,
     tables: fjall::Snapshot,
-    current: (VbFront, Arc<File>),
-    sealed: Option<Arc<Layer>>,
-    kept: Arc<Files>,
+    current: (VbIndex, Arc<File>),
+    sealed: Option<Arc<JournalIndex>>,
+    value_log: Arc<Segments>,
     engine: Arc<Engine>,
 }
 
@@ -37,27 +37,27 @@ impl View {
     pub(crate) fn open(engine: Arc<Engine>, vb: VbId) -> Self {
         // The tables too are looked at under the lock: the journal may become tables right after.
         // What rows refer to is looked at before, and only the run of the sealed one can come between.
-        let front = engine.front.read();
-        let kept = engine.kept.files();
-        let (tables, file) = (engine.db.snapshot(), Arc::clone(&front.current.file));
-        let current = front.current.vbs.get(vb).cloned().unwrap_or_default();
-        let sealed = front.sealed.clone();
-        drop(front);
+        let index = engine.index.read();
+        let value_log = engine.value_log.files();
+        let (tables, file) = (engine.db.snapshot(), Arc::clone(&index.current.file));
+        let current = index.current.vbs.get(vb).cloned().unwrap_or_default();
+        let sealed = index.sealed.clone();
+        drop(index);
         let current = current.settled();
         Self {
             vb,
             tables,
             current: (current, file),
             sealed,
-            kept,
+            value_log,
             engine,
         }
     }
 
     /// What the sealed journal tells.
-    fn sealed(&self) -> Option<(&VbFront, &Arc<File>)> {
-        let layer = self.sealed.as_ref()?;
-        Some((layer.vbs.get(self.vb)?, &layer.file))
+    fn sealed(&self) -> Option<(&VbIndex, &Arc<File>)> {
+        let index = self.sealed.as_ref()?;
+        Some((index.vbs.get(self.vb)?, &index.file))
     }
 
     /// The record.
@@ -67,8 +67,8 @@ impl View {
         let known = above
             .into_iter()
             .flatten()
-            .find(|(front, _)| front.record != RowAt::Below);
-        let value = match known.map(|(front, file)| (front.record, file)) {
+            .find(|(index, _)| index.record != RowAt::Below);
+        let value = match known.map(|(index, file)| (index.record, file)) {
             Some((RowAt::Journal(place), file)) => Some(place.read(file)?),
             Some((RowAt::Nowhere, _)) => None,
             Some((RowAt::Below, _)) | None => {
@@ -95,7 +95,7 @@ impl View {
                 None => Err(fjall::Error::Io(std::io::ErrorKind::InvalidData.into())),
             }
         });
-        let mut values = Values::new(Arc::clone(&self.kept));
+        let mut values = ValueReader::new(Arc::clone(&self.value_log));
         let referred = move |row: Row| {
             let (seqno, value) = row?;
             let row = values.referred(&row_key(self.vb, seqno), &value)?;
@@ -113,20 +113,20 @@ impl View {
         end: Seqno,
     ) -> impl Iterator<Item = Result<Seqno, fjall::Error>> + 'a {
         let current = &self.current.0;
-        let sealed = self.sealed().map(|(front, _)| front);
+        let sealed = self.sealed().map(|(index, _)| index);
         let keys = row_key(self.vb, from)..row_key(self.vb, end.max(from));
         let tables = self.tables.range(&self.engine.rows, keys).map(|row| {
             let known = split_row_key(&row.key()?).map(|(_, seqno)| seqno);
             known.ok_or_else(|| fjall::Error::Io(std::io::ErrorKind::InvalidData.into()))
         });
-        let hides = move |front: Option<&VbFront>, seqno: &Result<Seqno, _>| {
-            let known = front.zip(seqno.as_ref().ok());
-            known.is_some_and(|(front, seqno)| front.hides(*seqno))
+        let hides = move |index: Option<&VbIndex>, seqno: &Result<Seqno, _>| {
+            let known = index.zip(seqno.as_ref().ok());
+            known.is_some_and(|(index, seqno)| index.hides(*seqno))
         };
-        let written = |front: Option<&'a VbFront>| {
-            let rows = front
+        let written = |index: Option<&'a VbIndex>| {
+            let rows = index
                 .into_iter()
-                .flat_map(move |front| front.rows_from(from));
+                .flat_map(move |index| index.rows_from(from));
             let seqnos = rows.map(|(seqno, _)| seqno);
             seqnos.take_while(move |seqno| *seqno < end).map(Ok)
         };
@@ -140,23 +140,23 @@ type Row = Result<(Seqno, Slice), fjall::Error>;
 
 /// The rows of a journal, and those `below` of which it knows nothing.
 fn over<'a>(
-    layer: Option<(&'a VbFront, &'a Arc<File>)>,
+    journal: Option<(&'a VbIndex, &'a Arc<File>)>,
     seqnos: Range<Seqno>,
     below: impl Iterator<Item = Row> + Send + 'a,
 ) -> impl Iterator<Item = Row> + Send + 'a {
-    let front = layer.map(|(front, _)| front);
-    let hidden = move |seqno| front.is_some_and(|front| front.hides(seqno));
+    let index = journal.map(|(index, _)| index);
+    let hidden = move |seqno| index.is_some_and(|index| index.hides(seqno));
     let mut below = below
         .filter(move |row| !matches!(row, Ok((seqno, _)) if hidden(*seqno)))
         .peekable();
-    let rows = front.into_iter().flat_map({
+    let rows = index.into_iter().flat_map({
         let from = seqnos.start;
-        move |front| front.rows_from(from)
+        move |index| index.rows_from(from)
     });
     let mut rows = rows
         .take_while(move |(seqno, _)| *seqno < seqnos.end)
         .peekable();
-    let mut window = layer.map(|(_, file)| Window::new(Arc::clone(file)));
+    let mut window = journal.map(|(_, file)| Window::new(Arc::clone(file)));
     std::iter::from_fn(move || {
         let Some(((seqno, place), window)) = rows.peek().copied().zip(window.as_mut()) else {
             return below.next();

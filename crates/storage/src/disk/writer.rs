@@ -1,4 +1,4 @@
-//! The writing half of a disk store: who may write now, and what a failure makes of it.
+//! The writing half of a disk store: whether it may be written to, and what a failure makes of it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,15 +7,14 @@ use std::sync::Arc;
 use model::{Seqno, VbId};
 use parking_lot::RwLock;
 
-use super::DiskOptions;
+use super::acknowledged::{AcknowledgedVb, AcknowledgedVbs, Name, name};
+use super::durable_tails::{DurableTail, DurableTails};
 use super::engine::Engine;
-use super::fault::{is_shortage, shortage};
 use super::layout::{Directory, available_bytes};
-use super::memo::{Memo, Memos, Name, name};
-use super::merge::{Background, Stuck};
-use super::tails::{Tail, Tails};
+use super::merge::{Background, TablesError};
+use super::options::DiskOptions;
 use super::view::View;
-use crate::disk::fault::{EngineError, Unwritten, read_error};
+use crate::disk::fault::{EngineError, Unwritten, io_cause, is_shortage, read_error, shortage};
 use crate::record::{StoredVb, row_meta};
 use crate::{ErrorKind, StoreError};
 
@@ -35,7 +34,7 @@ enum Mode {
 
 /// Which step of a write failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum FailedStep {
     /// Handing bytes to the operating system.
     Write,
     /// Having them put on the device.
@@ -46,8 +45,8 @@ pub(crate) enum Step {
 pub(crate) struct Writer {
     /// `None` after closing; unlocks.
     directory: Option<Directory>,
-    tails: Tails,
-    memos: Memos,
+    tails: DurableTails,
+    states: AcknowledgedVbs,
     mode: Mode,
     last_commit: u64,
     last_epoch: u64,
@@ -58,7 +57,7 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn new(
         directory: Directory,
-        tails: Tails,
+        tails: DurableTails,
         found: &[(VbId, StoredVb)],
         background: &Arc<Background>,
     ) -> Self {
@@ -67,9 +66,9 @@ impl Writer {
         Self {
             directory: Some(directory),
             tails,
-            memos: found
+            states: found
                 .iter()
-                .map(|(vb, stored)| (*vb, Memo::of(stored, 0)))
+                .map(|(vb, stored)| (*vb, AcknowledgedVb::of(stored, 0)))
                 .collect(),
             mode: Mode::Ready,
             last_commit: last_commit.unwrap_or(0),
@@ -83,13 +82,13 @@ impl Writer {
         self.mode == Mode::Closed
     }
 
-    /// Whether the last [`Writer::ready`] had to wait for room in the journal.
+    /// Whether the last [`Writer::ready`] had to wait for space in the journal.
     pub(crate) fn waited(&self) -> bool {
         self.waited
     }
 
-    pub(crate) fn memos(&self) -> &Memos {
-        &self.memos
+    pub(crate) fn states(&self) -> &AcknowledgedVbs {
+        &self.states
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -122,15 +121,15 @@ impl Writer {
         options: &DiskOptions,
         during: &'static str,
     ) -> Result<Arc<Engine>, StoreError> {
-        let ready = self.with_room(engine, options, during);
+        let ready = self.with_space(engine, options, during);
         if self.mode != Mode::Reopen || ready.is_ok() {
             return ready;
         }
         // What failed was begun earlier, in the background: there may be space again.
-        self.with_room(engine, options, during)
+        self.with_space(engine, options, during)
     }
 
-    fn with_room(
+    fn with_space(
         &mut self,
         engine: &RwLock<Option<Arc<Engine>>>,
         options: &DiskOptions,
@@ -147,10 +146,10 @@ impl Writer {
         }
         let engine = engine.read().clone();
         let engine = engine.ok_or_else(|| StoreError::new(ErrorKind::Closed, during))?;
-        let room = engine.make_room();
-        self.waited = room.map_err(|stuck| match stuck {
-            Stuck::Later(error) => not_now(error, during),
-            Stuck::Final(error) => self.failed(error, Step::Write, during),
+        let rotation = engine.ensure_journal_space();
+        self.waited = rotation.map_err(|error| match error {
+            TablesError::Later(error) => not_now(error, during),
+            TablesError::Final(error) => self.failed(error, FailedStep::Write, during),
         })?;
         Ok(engine)
     }
@@ -171,17 +170,11 @@ impl Writer {
     pub(crate) fn failed(
         &mut self,
         error: fjall::Error,
-        step: Step,
+        step: FailedStep,
         during: &'static str,
     ) -> StoreError {
-        let shortage = match &error {
-            fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io))
-                if step == Step::Write =>
-            {
-                shortage(io)
-            }
-            _ => None,
-        };
+        let io = io_cause(&error).filter(|_| step == FailedStep::Write);
+        let shortage = io.and_then(shortage);
         self.mode = shortage.map_or(Mode::Poisoned, |_| Mode::Reopen);
         if let (Mode::Poisoned, Some(directory)) = (self.mode, &self.directory) {
             directory.note_poisoned(&format!("{during}: {error}"));
@@ -199,7 +192,7 @@ impl Writer {
     ) -> StoreError {
         match error {
             Unwritten::Refused(fjall::Error::Io(io)) if is_shortage(&io) && !partly => {
-                StoreError::new(shortage(&io).unwrap_or(ErrorKind::Io), during).because(io)
+                not_now(io.into(), during)
             }
             Unwritten::Later(error) => {
                 if partly {
@@ -208,41 +201,41 @@ impl Writer {
                 not_now(error, during)
             }
             Unwritten::Refused(error) | Unwritten::Unknown(error) => {
-                self.failed(error, Step::Write, during)
+                self.failed(error, FailedStep::Write, during)
             }
         }
     }
 
     /// Clearing rows away failed in the middle, by reading or by writing; what was begun is
     /// finished by opening again.
-    pub(crate) fn interrupted(&mut self, stuck: Stuck, during: &'static str) -> StoreError {
-        match stuck {
-            Stuck::Final(error) => self.failed(error, Step::Write, during),
-            Stuck::Later(error) => {
+    pub(crate) fn interrupted(&mut self, error: TablesError, during: &'static str) -> StoreError {
+        match error {
+            TablesError::Final(error) => self.failed(error, FailedStep::Write, during),
+            TablesError::Later(error) => {
                 self.mode = Mode::Reopen;
                 not_now(error, during)
             }
         }
     }
 
-    /// Makes everything written durable, and only then the new memos the acknowledged ones.
+    /// Makes everything written durable, and only then the new states the acknowledged ones.
     pub(crate) fn acknowledge(
         &mut self,
         engine: &Engine,
-        next: impl IntoIterator<Item = (VbId, Memo)>,
+        next: impl IntoIterator<Item = (VbId, AcknowledgedVb)>,
         during: &'static str,
     ) -> Result<(), StoreError> {
         engine
             .sync()
-            .map_err(|error| self.failed(error, Step::Sync, during))?;
+            .map_err(|error| self.failed(error, FailedStep::Sync, during))?;
         let mut notes = Vec::new();
-        for (vb, memo) in next {
-            let tail = Tail {
-                high_seqno: memo.high_seqno,
-                commit: memo.commit,
+        for (vb, state) in next {
+            let tail = DurableTail {
+                high_seqno: state.high_seqno,
+                commit: state.commit,
             };
             notes.push((vb, Some(tail)));
-            self.memos.insert(vb, memo);
+            self.states.insert(vb, state);
         }
         if let Err(error) = self.tails.note(notes.into_iter()) {
             // The commit is durable without it; only a later loss would be noticed less well.
@@ -258,7 +251,7 @@ impl Writer {
             .note(vbs.iter().map(|vb| (*vb, None)))
             .and_then(|()| self.tails.sync());
         for vb in vbs {
-            self.memos.remove(*vb);
+            self.states.remove(*vb);
         }
         noted.map_err(|error| {
             let kind = shortage(&error).unwrap_or(ErrorKind::Io);
@@ -307,26 +300,26 @@ impl Writer {
         found: Vec<(VbId, StoredVb)>,
         during: &'static str,
     ) -> Result<(), StoreError> {
-        let mut memos = Memos::default();
+        let mut states = AcknowledgedVbs::default();
         for (vb, stored) in found {
-            let acknowledged = self.memos.remove(vb).unwrap_or_default();
-            let mut memo = Memo::of(&stored, acknowledged.epoch);
+            let acknowledged = self.states.remove(vb).unwrap_or_default();
+            let mut state = AcknowledgedVb::of(&stored, acknowledged.epoch);
             if stored.commit < acknowledged.commit {
                 return Err(self.lost(vb, during));
             }
             if stored.commit > acknowledged.commit {
                 let (after, high) = (acknowledged.high_seqno, stored.record.high_seqno);
-                memo.orphans = orphans(engine, vb, after, high)
+                state.orphans = orphans(engine, vb, after, high)
                     .map_err(|error| error.into_store_error(during))?;
                 self.last_commit = self.last_commit.max(stored.commit);
             }
-            memos.insert(vb, memo);
+            states.insert(vb, state);
         }
-        let missing = self.memos.keys().next();
+        let missing = self.states.keys().next();
         if let Some(vb) = missing {
             return Err(self.lost(vb, during));
         }
-        self.memos = memos;
+        self.states = states;
         Ok(())
     }
 
@@ -339,8 +332,8 @@ impl Writer {
 
     /// As if every commit after `acknowledged` had failed for want of space.
     #[cfg(test)]
-    pub(crate) fn pretend_failed(&mut self, acknowledged: Memos) {
-        self.memos = acknowledged;
+    pub(crate) fn pretend_failed(&mut self, acknowledged: AcknowledgedVbs) {
+        self.states = acknowledged;
         self.mode = Mode::Reopen;
     }
 
@@ -374,13 +367,9 @@ impl Writer {
 
 /// What it means that something was not done and may be tried again.
 fn not_now(error: fjall::Error, during: &'static str) -> StoreError {
-    match &error {
-        fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io))
-            if is_shortage(io) =>
-        {
-            StoreError::new(shortage(io).unwrap_or(ErrorKind::Io), during).because(error)
-        }
-        _ => read_error(error, during),
+    match io_cause(&error).and_then(shortage) {
+        Some(kind) => StoreError::new(kind, during).because(error),
+        None => read_error(error, during),
     }
 }
 

@@ -19,11 +19,11 @@ use crate::{ErrorKind, StoreError};
 /// copies that vBucket's index.
 #[derive(Debug, Default)]
 pub struct MemStore {
-    state: Mutex<State>,
+    state: Mutex<MemState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct MemState {
     vbuckets: BTreeMap<VbId, Arc<Contents>>,
     manifest: Option<Vec<u8>>,
     closed: bool,
@@ -93,12 +93,15 @@ impl Contents {
 
 impl MemStore {
     /// An empty store.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    fn with_open<T>(&self, during: &'static str, f: impl FnOnce(&mut State) -> T) -> MemResult<T> {
+    fn with_open<T>(
+        &self,
+        during: &'static str,
+        f: impl FnOnce(&mut MemState) -> T,
+    ) -> MemResult<T> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(StoreError::new(ErrorKind::Closed, during));

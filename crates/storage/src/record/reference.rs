@@ -1,6 +1,7 @@
 //! A reference: what the tables have in place of a row that lies in a journal.
 
-use super::{CRC_BYTES, DecodeError, RowKey, seal, unseal};
+use super::key::RowKey;
+use super::sealed::{CRC_BYTES, DecodeError, Reader, seal, unseal};
 
 /// Bytes of a reference. No row and no record has so few.
 pub(crate) const REFERENCE_BYTES: usize = CRC_BYTES + 16;
@@ -25,6 +26,6 @@ pub(crate) fn decode_reference(
     if value.len() != REFERENCE_BYTES {
         return Ok(None);
     }
-    let mut reader = super::Reader::new(unseal(key, value)?);
+    let mut reader = Reader::new(unseal(key, value)?);
     Ok(Some((reader.u64()?, reader.u64()?)))
 }

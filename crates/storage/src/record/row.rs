@@ -2,7 +2,8 @@
 
 use model::{Cas, Datatype, Document, DurabilityLevel, Kind, Meta, Seqno, VbId};
 
-use super::{CRC_BYTES, DecodeError, Reader, row_key, seal, unseal};
+use super::key::row_key;
+use super::sealed::{CRC_BYTES, DecodeError, Reader, seal, unseal};
 use crate::history::{is_history, place_of, seqno_at};
 
 /// Rows of committed documents, rows of prepares and aborts, and rows of the history.
@@ -23,16 +24,7 @@ pub(crate) const ROW_HEADER_BYTES: usize = CRC_BYTES + 28;
 /// Adds the value of `document`'s row to `out`. A commit becomes the row of a plain mutation or
 /// deletion.
 pub(crate) fn encode_row(vb: VbId, document: &Document, out: &mut Vec<u8>) {
-    let version = version_of(document);
-    encode(vb, (document.seqno(), version, None), document, out);
-}
-
-fn version_of(document: &Document) -> u8 {
-    if document.kind().is_prepared() {
-        VERSION_PREPARED
-    } else {
-        VERSION
-    }
+    encode(vb, None, document, out);
 }
 
 /// Adds the begin of that value to `out`, and gives the rest of it, which lies in the document: nothing, where a
@@ -44,7 +36,7 @@ pub(crate) fn encode_row_head<'d>(vb: VbId, document: &'d Document, out: &mut Ve
         return &[];
     }
     let start = out.len();
-    encode_header((version_of(document), None), document, out);
+    encode_header(None, document, out);
     seal(&row_key(vb, document.seqno()), &mut out[start..], rest);
     rest
 }
@@ -52,35 +44,36 @@ pub(crate) fn encode_row_head<'d>(vb: VbId, document: &'d Document, out: &mut Ve
 /// Adds the value of the row that `document` has in the history to `out`; `at_s` is when that is
 /// written, Unix seconds.
 pub(crate) fn encode_history(vb: VbId, document: &Document, at_s: u32, out: &mut Vec<u8>) {
-    let place = place_of(document.seqno());
-    encode(vb, (place, VERSION_HISTORY, Some(at_s)), document, out);
+    encode(vb, Some(at_s), document, out);
 }
 
-fn encode(
-    vb: VbId,
-    (place, version, at_s): (Seqno, u8, Option<u32>),
-    document: &Document,
-    out: &mut Vec<u8>,
-) {
+/// The whole row; with `at_s` that of the history.
+fn encode(vb: VbId, at_s: Option<u32>, document: &Document, out: &mut Vec<u8>) {
     let start = out.len();
     out.reserve(ROW_HEADER_BYTES + document.key_and_value().len());
-    encode_header((version, at_s), document, out);
+    encode_header(at_s, document, out);
     out.extend_from_slice(document.key_and_value());
     let meta = document.meta();
     if meta.kind == Kind::Abort {
         out.extend_from_slice(&meta.prepare_seqno.0.to_be_bytes());
     }
+    let place = at_s.map_or(meta.seqno, |_| place_of(meta.seqno));
     seal(&row_key(vb, place), &mut out[start..], &[]);
 }
 
 /// What comes before the key, with room for the checksum.
-fn encode_header((version, at_s): (u8, Option<u32>), document: &Document, out: &mut Vec<u8>) {
+fn encode_header(at_s: Option<u32>, document: &Document, out: &mut Vec<u8>) {
     assert!(
         document.is_resident(),
         "only a document with its value can be stored"
     );
     let meta = document.meta();
     let key_len = u8::try_from(document.key().len()).expect("a stored key has at most 251 bytes");
+    let version = match at_s {
+        Some(_) => VERSION_HISTORY,
+        None if meta.kind.is_prepared() => VERSION_PREPARED,
+        None => VERSION,
+    };
     out.extend_from_slice(&[0; CRC_BYTES]);
     let level = meta.level.map_or(0, |level| level as u8);
     let kind = meta.kind.plain() as u8 | level << LEVEL_SHIFT;

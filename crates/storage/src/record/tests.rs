@@ -1,9 +1,10 @@
 use model::{
-    Cas, Datatype, Document, DurabilityLevel, FailoverEntry, FailoverLog, Kind, Meta,
-    SnapshotRange, VbRecord, VbState, VbUuid,
+    Cas, Datatype, Document, DurabilityLevel, FailoverEntry, FailoverLog, Kind, Meta, Seqno,
+    SnapshotRange, VbId, VbRecord, VbState, VbUuid,
 };
 use proptest::prelude::*;
 
+use super::sealed::{CRC_BYTES, seal};
 use super::*;
 use crate::points::RestorePoints;
 use crate::suite::{document, parts, record};

@@ -1,9 +1,11 @@
 //! The record of a vBucket, with what the store itself remembers of it.
 
-use model::VbUuid;
-use model::{Cas, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbRecord, VbState};
+use model::{
+    Cas, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid,
+};
 
-use super::{CRC_BYTES, DecodeError, Reader, seal, unseal, vb_key};
+use super::key::vb_key;
+use super::sealed::{CRC_BYTES, DecodeError, Reader, seal, unseal};
 use crate::points::RestorePoints;
 
 const VERSION: u8 = 2;

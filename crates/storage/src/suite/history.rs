@@ -95,7 +95,7 @@ fn versions_stay_beside_the_rows(store: &dyn KvStore) {
         document(6, "a", "3"),
     ];
     assert_eq!(found, expected.each_ref().map(super::parts));
-    // The same commit again, as after a failure of which nobody knows what it left.
+    // The same commit again, as after a failure that left something unknown.
     keep(store, A, &[(document(6, "a", "3"), Seqno::ZERO, 121)]);
     assert_eq!(seen(store, A, 5), (vec![5, 6], Some(2)));
     drop(snapshot);

@@ -1,5 +1,6 @@
 //! What every store must do: one suite, run against each of them.
 
+mod by_key;
 mod history;
 
 use std::ops::ControlFlow;
@@ -39,10 +40,12 @@ pub(crate) fn tombstone(seqno: u64, key: &str) -> Document {
 
 /// A record at the end of a whole snapshot.
 pub(crate) fn record(high: u64) -> VbRecord {
+    let first = FailoverEntry {
+        uuid: VbUuid(77),
+        seqno: Seqno::ZERO,
+    };
     VbRecord {
-        state: VbState::Active,
         high_seqno: Seqno(high),
-        purge_seqno: Seqno::ZERO,
         snapshot: SnapshotRange {
             start: Seqno(high),
             end: Seqno(high),
@@ -51,12 +54,9 @@ pub(crate) fn record(high: u64) -> VbRecord {
         high_completed: Seqno(high.saturating_sub(3)),
         max_cas: Cas(high << 16 | 2),
         max_deleted_rev: 5,
-        failover_log: FailoverLog::new(FailoverEntry {
-            uuid: VbUuid(77),
-            seqno: Seqno::ZERO,
-        }),
         topology: r#"[["n1",null]]"#.to_owned(),
         term: 9,
+        ..VbRecord::new(VbState::Active, first)
     }
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn run<S: KvStore>(open: &mut dyn FnMut(&str) -> S) {
     one_commit_takes_many_vbuckets(&open("many"));
     fetching_finds_with_and_without_a_seqno(&open("fetch"));
     a_snapshot_does_not_move(&open("snapshot"));
-    crate::by_key::tests::rows_are_found_by_key(&open("by-key"));
+    by_key::rows_are_found_by_key(&open("by-key"));
     removing_one_vbucket_leaves_the_others(&open("remove"));
     a_rollback_goes_to_the_last_exact_state(&open("rollback"));
     a_rollback_over_an_overwrite_goes_to_zero(&open("rollback-zero"));

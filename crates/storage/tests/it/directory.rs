@@ -120,7 +120,7 @@ fn a_newer_format_is_refused() {
 }
 
 #[test]
-fn a_directory_of_somebody_else_is_refused() {
+fn a_foreign_directory_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("letter.txt"), "dear").unwrap();
     let error = refused_untouched(dir.path());
@@ -141,7 +141,7 @@ fn a_path_that_is_a_file_is_refused() {
     assert_eq!(fs::read(&path).unwrap(), b"text");
 }
 
-/// Root may read everything, so as root this is done by a child that is nobody.
+/// Root may read everything, so as root this is done by a child of another user.
 #[test]
 fn an_unreadable_directory_is_refused() {
     const CHILD: &str = "SETTEE_STORAGE_UNREADABLE_CHILD";

@@ -92,7 +92,7 @@ fn what_is_damaged_is_left_out_and_told() {
     let origin = dir.path().join("origin");
     // Which rows tables only refer to depends on when they were merged: here they have all but the longest.
     let own = DiskOptions {
-        refer_bytes_min: options().apart_bytes_min,
+        refer_bytes_min: options().blob_bytes_min,
         ..options()
     };
     let (world, history) = prepare_with(&origin, own);
@@ -166,11 +166,11 @@ fn the_manifest_comes_over_or_is_told_to_be_lost() {
 
 #[test]
 fn a_row_that_lies_apart_comes_over_and_a_damaged_one_is_told() {
-    const APART_BYTES: u64 = 400;
+    const BLOB_BYTES: u64 = 400;
     let dir = tempfile::tempdir().unwrap();
     let old = dir.path().join("old");
     let (store, vb, mut high) = (open(&old), VbId(1), 0);
-    let value = [7; APART_BYTES as usize];
+    let value = [7; BLOB_BYTES as usize];
     let two = [
         (document(1, "a", &value), Seqno::ZERO),
         (document(2, "b", &value), Seqno::ZERO),

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use model::{
-    Cas, Datatype, Document, FailoverEntry, FailoverLog, Kind, Meta, Seqno, SnapshotRange, VbId,
-    VbRecord, VbState, VbUuid,
+    Cas, Datatype, Document, FailoverEntry, Kind, Meta, Seqno, SnapshotRange, VbId, VbRecord,
+    VbState, VbUuid,
 };
 use storage::{DiskOptions, DiskStore, KvStore, StoreError, VbBatch};
 
@@ -29,24 +29,18 @@ impl Random {
 }
 
 pub(crate) fn record(high: u64) -> VbRecord {
+    let first = FailoverEntry {
+        uuid: VbUuid(1),
+        seqno: Seqno::ZERO,
+    };
     VbRecord {
-        state: VbState::Active,
         high_seqno: Seqno(high),
-        purge_seqno: Seqno::ZERO,
         snapshot: SnapshotRange {
             start: Seqno(high),
             end: Seqno(high),
         },
-        high_prepared: Seqno::ZERO,
-        high_completed: Seqno::ZERO,
         max_cas: Cas(high),
-        max_deleted_rev: 0,
-        failover_log: FailoverLog::new(FailoverEntry {
-            uuid: VbUuid(1),
-            seqno: Seqno::ZERO,
-        }),
-        topology: String::new(),
-        term: 0,
+        ..VbRecord::new(VbState::Active, first)
     }
 }
 
@@ -155,7 +149,7 @@ pub(crate) fn options() -> DiskOptions {
     DiskOptions {
         journal_bytes: 128 << 10,
         free_bytes_min: 0,
-        apart_bytes_min: 330,
+        blob_bytes_min: 330,
         refer_bytes_min: 200,
         ..DiskOptions::default()
     }

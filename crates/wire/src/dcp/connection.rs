@@ -2,10 +2,10 @@
 
 use model::VbState;
 
-use super::bits;
-use crate::bytes::Reader;
-use crate::request::{EXTRAS, Message, OTHER_COMMAND};
-use crate::{Frame, Malformed, Opcode};
+use super::bits::bits;
+use crate::bytes::{Field, Reader};
+use crate::message::{OTHER_COMMAND, message};
+use crate::{Frame, Malformed, Message, Opcode};
 
 bits! {
     /// What a connection is opened for.
@@ -48,16 +48,16 @@ impl<'a> Message<'a> for DcpOpen<'a> {
             return Err(OTHER_COMMAND);
         }
         let mut extras = Reader::new(frame.extras);
-        extras.u32().ok_or(EXTRAS)?;
+        extras.field::<u32>()?;
         Ok(Self {
-            flags: OpenFlags(extras.u32().ok_or(EXTRAS)?),
+            flags: extras.field()?,
             name: frame.key,
             value: frame.value,
         })
     }
 
     fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&u64::from(self.flags.0).to_be_bytes());
+        u64::from(self.flags.0).write(out);
     }
 
     fn key(&self) -> &[u8] {
@@ -80,7 +80,6 @@ pub struct DcpControl<'a> {
 
 impl DcpControl<'_> {
     /// The value as `true` or `false`; `None` for anything else.
-    #[must_use]
     pub fn flag(&self) -> Option<bool> {
         match self.value {
             b"true" => Some(true),
@@ -90,7 +89,6 @@ impl DcpControl<'_> {
     }
 
     /// The value as a decimal number; `None` for anything else, signs and spaces included.
-    #[must_use]
     pub fn number(&self) -> Option<u32> {
         let digits = self.value.iter().all(u8::is_ascii_digit);
         std::str::from_utf8(self.value)
@@ -102,7 +100,6 @@ impl DcpControl<'_> {
 
     /// The value as a number of seconds, also with a fraction; `None` for anything else, signs
     /// and exponents included.
-    #[must_use]
     pub fn seconds(&self) -> Option<f64> {
         let plain = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
         let plain = self.value.iter().all(plain);
@@ -114,29 +111,7 @@ impl DcpControl<'_> {
     }
 }
 
-impl<'a> Message<'a> for DcpControl<'a> {
-    fn opcode(&self) -> Opcode {
-        Opcode::DCP_CONTROL
-    }
-
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        match frame.header.opcode {
-            Opcode::DCP_CONTROL => Ok(Self {
-                name: frame.key,
-                value: frame.value,
-            }),
-            _ => Err(OTHER_COMMAND),
-        }
-    }
-
-    fn key(&self) -> &[u8] {
-        self.name
-    }
-
-    fn write_value(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.value);
-    }
-}
+message! { DcpControl<'a> = DCP_CONTROL; key: name; value: value; }
 
 /// DCP_BUFFER_ACK: the consumer has dealt with some of what it got. Nothing answers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,24 +120,7 @@ pub struct BufferAck {
     pub bytes: u32,
 }
 
-impl Message<'_> for BufferAck {
-    fn opcode(&self) -> Opcode {
-        Opcode::DCP_BUFFER_ACK
-    }
-
-    fn read(frame: &Frame<'_>) -> Result<Self, Malformed> {
-        match frame.header.opcode {
-            Opcode::DCP_BUFFER_ACK => Ok(Self {
-                bytes: Reader::new(frame.extras).u32().ok_or(EXTRAS)?,
-            }),
-            _ => Err(OTHER_COMMAND),
-        }
-    }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.bytes.to_be_bytes());
-    }
-}
+message! { BufferAck = DCP_BUFFER_ACK; extras: bytes; }
 
 /// DCP_SET_VBUCKET_STATE: the producer hands the vBucket of the stream over. It waits for the
 /// answer.
@@ -172,23 +130,4 @@ pub struct SetVbucketState {
     pub state: VbState,
 }
 
-impl Message<'_> for SetVbucketState {
-    fn opcode(&self) -> Opcode {
-        Opcode::DCP_SET_VBUCKET_STATE
-    }
-
-    fn read(frame: &Frame<'_>) -> Result<Self, Malformed> {
-        if frame.header.opcode != Opcode::DCP_SET_VBUCKET_STATE {
-            return Err(OTHER_COMMAND);
-        }
-        let number = Reader::new(frame.extras).u8().ok_or(EXTRAS)?;
-        Ok(Self {
-            state: VbState::from_wire(number)
-                .ok_or(Malformed::new("vBucket state is not valid"))?,
-        })
-    }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        out.push(self.state as u8);
-    }
-}
+message! { SetVbucketState = DCP_SET_VBUCKET_STATE; extras: state; }

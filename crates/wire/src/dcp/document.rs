@@ -2,10 +2,11 @@
 
 use model::Seqno;
 
-use crate::bytes::Reader;
-use crate::request::{EXTRAS, Message, OTHER_COMMAND};
-use crate::{Frame, Malformed, Opcode};
+use crate::bytes::{Field, Reader};
+use crate::message::{OTHER_COMMAND, message};
+use crate::{Frame, Malformed, Message, Opcode};
 
+/// The length of the extended metadata, 2 bytes, has to be 0.
 const EXTENDED_META: Malformed = Malformed::new("extended metadata is not valid");
 
 /// DCP_MUTATION: a document was written.
@@ -40,31 +41,29 @@ impl<'a> Message<'a> for Mutation<'a> {
             return Err(OTHER_COMMAND);
         }
         let mut extras = Reader::new(frame.extras);
-        let mutation = Self {
-            seqno: Seqno(extras.u64().ok_or(EXTRAS)?),
-            rev: extras.u64().ok_or(EXTRAS)?,
-            flags: extras.u32().ok_or(EXTRAS)?,
-            expiry: extras.u32().ok_or(EXTRAS)?,
-            lock_time: extras.u32().ok_or(EXTRAS)?,
-            heat: 0,
+        Ok(Self {
+            seqno: extras.field()?,
+            rev: extras.field()?,
+            flags: extras.field()?,
+            expiry: extras.field()?,
+            lock_time: extras.field()?,
+            heat: match extras.field::<[u8; 3]>()? {
+                [0, 0, heat] => heat,
+                _ => return Err(EXTENDED_META),
+            },
             key: frame.key,
             value: frame.value,
-        };
-        if extras.u16() != Some(0) {
-            return Err(EXTENDED_META);
-        }
-        let heat = extras.u8().ok_or(EXTRAS)?;
-        Ok(Self { heat, ..mutation })
+        })
     }
 
     #[inline]
     fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.seqno.0.to_be_bytes());
-        out.extend_from_slice(&self.rev.to_be_bytes());
-        out.extend_from_slice(&self.flags.to_be_bytes());
-        out.extend_from_slice(&self.expiry.to_be_bytes());
-        out.extend_from_slice(&self.lock_time.to_be_bytes());
-        out.extend_from_slice(&[0, 0, self.heat]);
+        self.seqno.write(out);
+        self.rev.write(out);
+        self.flags.write(out);
+        self.expiry.write(out);
+        self.lock_time.write(out);
+        [0, 0, self.heat].write(out);
     }
 
     fn key(&self) -> &[u8] {
@@ -95,6 +94,9 @@ pub struct Deletion<'a> {
     pub value: &'a [u8],
 }
 
+/// Bytes of a deletion's extras without the time.
+const WITHOUT_TIME: usize = 18;
+
 impl<'a> Message<'a> for Deletion<'a> {
     fn opcode(&self) -> Opcode {
         Opcode::DCP_DELETION
@@ -106,16 +108,14 @@ impl<'a> Message<'a> for Deletion<'a> {
             return Err(OTHER_COMMAND);
         }
         let mut extras = Reader::new(frame.extras);
-        let seqno = Seqno(extras.u64().ok_or(EXTRAS)?);
-        let rev = extras.u64().ok_or(EXTRAS)?;
-        let delete_time = extras.u32();
-        if delete_time.is_none() && extras.u16() != Some(0) {
-            return Err(EXTENDED_META);
-        }
         Ok(Self {
-            seqno,
-            rev,
-            delete_time,
+            seqno: extras.field()?,
+            rev: extras.field()?,
+            delete_time: match frame.extras.len() {
+                WITHOUT_TIME if extras.field::<[u8; 2]>()? == [0; 2] => None,
+                WITHOUT_TIME => return Err(EXTENDED_META),
+                _ => Some(extras.field()?),
+            },
             key: frame.key,
             value: frame.value,
         })
@@ -123,12 +123,12 @@ impl<'a> Message<'a> for Deletion<'a> {
 
     #[inline]
     fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.seqno.0.to_be_bytes());
-        out.extend_from_slice(&self.rev.to_be_bytes());
+        self.seqno.write(out);
+        self.rev.write(out);
         match self.delete_time {
-            None => out.extend_from_slice(&[0; 2]),
+            None => [0; 2].write(out),
             Some(time) => {
-                out.extend_from_slice(&time.to_be_bytes());
+                time.write(out);
                 out.push(0);
             }
         }
@@ -159,39 +159,10 @@ pub struct Expiration<'a> {
     pub value: &'a [u8],
 }
 
-impl<'a> Message<'a> for Expiration<'a> {
-    fn opcode(&self) -> Opcode {
-        Opcode::DCP_EXPIRATION
-    }
-
+message! {
     #[inline]
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        if frame.header.opcode != Opcode::DCP_EXPIRATION {
-            return Err(OTHER_COMMAND);
-        }
-        let mut extras = Reader::new(frame.extras);
-        Ok(Self {
-            seqno: Seqno(extras.u64().ok_or(EXTRAS)?),
-            rev: extras.u64().ok_or(EXTRAS)?,
-            delete_time: extras.u32().ok_or(EXTRAS)?,
-            key: frame.key,
-            value: frame.value,
-        })
-    }
-
-    #[inline]
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.seqno.0.to_be_bytes());
-        out.extend_from_slice(&self.rev.to_be_bytes());
-        out.extend_from_slice(&self.delete_time.to_be_bytes());
-    }
-
-    fn key(&self) -> &[u8] {
-        self.key
-    }
-
-    #[inline]
-    fn write_value(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.value);
-    }
+    Expiration<'a> = DCP_EXPIRATION;
+    extras: seqno, rev, delete_time;
+    key: key;
+    value: value;
 }

@@ -2,9 +2,8 @@
 
 use model::Seqno;
 
-use crate::bytes::Reader;
-use crate::request::{EXTRAS, Message, OTHER_COMMAND};
-use crate::{DurabilityLevel, Frame, Malformed, Opcode};
+use crate::DurabilityLevel;
+use crate::message::message;
 
 /// DCP_PREPARE: a sync write that is not visible yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,76 +30,11 @@ pub struct Prepare<'a> {
     pub value: &'a [u8],
 }
 
-impl<'a> Message<'a> for Prepare<'a> {
-    fn opcode(&self) -> Opcode {
-        Opcode::DCP_PREPARE
-    }
-
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        if frame.header.opcode != Opcode::DCP_PREPARE {
-            return Err(OTHER_COMMAND);
-        }
-        let mut extras = Reader::new(frame.extras);
-        Ok(Self {
-            seqno: Seqno(extras.u64().ok_or(EXTRAS)?),
-            rev: extras.u64().ok_or(EXTRAS)?,
-            flags: extras.u32().ok_or(EXTRAS)?,
-            expiry: extras.u32().ok_or(EXTRAS)?,
-            lock_time: extras.u32().ok_or(EXTRAS)?,
-            heat: extras.u8().ok_or(EXTRAS)?,
-            deleted: extras.u8().ok_or(EXTRAS)? != 0,
-            level: extras
-                .u8()
-                .and_then(DurabilityLevel::from_number)
-                .ok_or(Malformed::new("durability level is not valid"))?,
-            key: frame.key,
-            value: frame.value,
-        })
-    }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.seqno.0.to_be_bytes());
-        out.extend_from_slice(&self.rev.to_be_bytes());
-        out.extend_from_slice(&self.flags.to_be_bytes());
-        out.extend_from_slice(&self.expiry.to_be_bytes());
-        out.extend_from_slice(&self.lock_time.to_be_bytes());
-        out.extend_from_slice(&[self.heat, u8::from(self.deleted), self.level as u8]);
-    }
-
-    fn key(&self) -> &[u8] {
-        self.key
-    }
-
-    fn write_value(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.value);
-    }
-}
-
-/// The key and the two seqnos with which a prepare ends.
-#[derive(Clone, Copy)]
-struct Resolution<'a> {
-    prepared: Seqno,
-    resolved: Seqno,
-    key: &'a [u8],
-}
-
-impl<'a> Resolution<'a> {
-    fn read(frame: &Frame<'a>, opcode: Opcode) -> Result<Self, Malformed> {
-        if frame.header.opcode != opcode {
-            return Err(OTHER_COMMAND);
-        }
-        let mut extras = Reader::new(frame.extras);
-        Ok(Self {
-            prepared: Seqno(extras.u64().ok_or(EXTRAS)?),
-            resolved: Seqno(extras.u64().ok_or(EXTRAS)?),
-            key: frame.key,
-        })
-    }
-
-    fn write(prepared: Seqno, resolved: Seqno, out: &mut Vec<u8>) {
-        out.extend_from_slice(&prepared.0.to_be_bytes());
-        out.extend_from_slice(&resolved.0.to_be_bytes());
-    }
+message! {
+    Prepare<'a> = DCP_PREPARE;
+    extras: seqno, rev, flags, expiry, lock_time, heat, deleted, level;
+    key: key;
+    value: value;
 }
 
 /// DCP_COMMIT: a prepared write is the document now.
@@ -114,32 +48,7 @@ pub struct Commit<'a> {
     pub key: &'a [u8],
 }
 
-impl<'a> Message<'a> for Commit<'a> {
-    fn opcode(&self) -> Opcode {
-        Opcode::DCP_COMMIT
-    }
-
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        let Resolution {
-            prepared,
-            resolved: seqno,
-            key,
-        } = Resolution::read(frame, Opcode::DCP_COMMIT)?;
-        Ok(Self {
-            prepared,
-            seqno,
-            key,
-        })
-    }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        Resolution::write(self.prepared, self.seqno, out);
-    }
-
-    fn key(&self) -> &[u8] {
-        self.key
-    }
-}
+message! { Commit<'a> = DCP_COMMIT; extras: prepared, seqno; key: key; }
 
 /// DCP_ABORT: a prepared write will never be the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,32 +61,7 @@ pub struct Abort<'a> {
     pub key: &'a [u8],
 }
 
-impl<'a> Message<'a> for Abort<'a> {
-    fn opcode(&self) -> Opcode {
-        Opcode::DCP_ABORT
-    }
-
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        let Resolution {
-            prepared,
-            resolved: seqno,
-            key,
-        } = Resolution::read(frame, Opcode::DCP_ABORT)?;
-        Ok(Self {
-            prepared,
-            seqno,
-            key,
-        })
-    }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        Resolution::write(self.prepared, self.seqno, out);
-    }
-
-    fn key(&self) -> &[u8] {
-        self.key
-    }
-}
+message! { Abort<'a> = DCP_ABORT; extras: prepared, seqno; key: key; }
 
 /// DCP_SEQNO_ACKNOWLEDGED: the replica has every prepare up to a seqno as its level demands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,21 +70,4 @@ pub struct SeqnoAcknowledged {
     pub prepared: Seqno,
 }
 
-impl Message<'_> for SeqnoAcknowledged {
-    fn opcode(&self) -> Opcode {
-        Opcode::DCP_SEQNO_ACKNOWLEDGED
-    }
-
-    fn read(frame: &Frame<'_>) -> Result<Self, Malformed> {
-        match frame.header.opcode {
-            Opcode::DCP_SEQNO_ACKNOWLEDGED => Ok(Self {
-                prepared: Seqno(Reader::new(frame.extras).u64().ok_or(EXTRAS)?),
-            }),
-            _ => Err(OTHER_COMMAND),
-        }
-    }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.prepared.0.to_be_bytes());
-    }
-}
+message! { SeqnoAcknowledged = DCP_SEQNO_ACKNOWLEDGED; extras: prepared; }

@@ -2,13 +2,17 @@
 
 use model::{CollectionId, ManifestUid, Seqno};
 
-use crate::bytes::Reader;
-use crate::request::{EXTRAS, Message, OTHER_COMMAND};
-use crate::{Frame, Malformed, Opcode};
+use crate::Malformed;
+use crate::bytes::{Field, Reader, layout, wrappers};
+use crate::message::message;
+
+const LENGTH: Malformed = Malformed::new("system event has a wrong length");
 
 /// What happened; any number, known or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EventId(pub u32);
+
+wrappers! { EventId }
 
 impl EventId {
     /// A collection was created.
@@ -38,39 +42,7 @@ pub struct SystemEvent<'a> {
     pub value: &'a [u8],
 }
 
-impl<'a> Message<'a> for SystemEvent<'a> {
-    fn opcode(&self) -> Opcode {
-        Opcode::DCP_SYSTEM_EVENT
-    }
-
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        if frame.header.opcode != Opcode::DCP_SYSTEM_EVENT {
-            return Err(OTHER_COMMAND);
-        }
-        let mut extras = Reader::new(frame.extras);
-        Ok(Self {
-            seqno: Seqno(extras.u64().ok_or(EXTRAS)?),
-            event: EventId(extras.u32().ok_or(EXTRAS)?),
-            version: extras.u8().ok_or(EXTRAS)?,
-            name: frame.key,
-            value: frame.value,
-        })
-    }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.seqno.0.to_be_bytes());
-        out.extend_from_slice(&self.event.0.to_be_bytes());
-        out.push(self.version);
-    }
-
-    fn key(&self) -> &[u8] {
-        self.name
-    }
-
-    fn write_value(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.value);
-    }
-}
+message! { SystemEvent<'a> = DCP_SYSTEM_EVENT; extras: seqno, event, version; key: name; value: value; }
 
 /// The value of a system event of the versions 0 and 1.
 ///
@@ -94,30 +66,31 @@ impl CollectionEvent {
     /// # Errors
     /// The value has another length.
     pub fn parse(value: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(value);
-        let mut read = || {
-            Some(Self {
-                manifest: ManifestUid(reader.u64()?),
-                scope: reader.u32()?,
-                collection: reader.u32().map(CollectionId),
-                expiry_max_s: reader.u32(),
-            })
-        };
-        let event = read().filter(|_| reader.is_empty());
-        event.ok_or(Malformed::new("system event has a wrong length"))
+        Self::whole(value, LENGTH)
     }
 
     /// Appends the value. An expiry without a collection is left out.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.manifest.0.to_be_bytes());
-        out.extend_from_slice(&self.scope.to_be_bytes());
-        let Some(CollectionId(collection)) = self.collection else {
-            return;
-        };
-        out.extend_from_slice(&collection.to_be_bytes());
-        if let Some(expiry_max_s) = self.expiry_max_s {
-            out.extend_from_slice(&expiry_max_s.to_be_bytes());
-        }
+        self.write(out);
+    }
+}
+
+impl Field<'_> for CollectionEvent {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            manifest: reader.field()?,
+            scope: reader.field()?,
+            collection: reader.field()?,
+            expiry_max_s: reader.field()?,
+        })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.manifest.write(out);
+        self.scope.write(out);
+        self.collection.write(out);
+        let expiry_max_s = self.collection.and(self.expiry_max_s);
+        expiry_max_s.write(out);
     }
 }
 
@@ -138,30 +111,19 @@ pub struct CollectionModified {
     pub scope: u32,
 }
 
+layout! { CollectionModified { manifest, collection, expiry_max_s, scope } }
+
 impl CollectionModified {
     /// Reads a value of 20 bytes.
     ///
     /// # Errors
     /// The value has another length.
     pub fn parse(value: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(value);
-        let mut read = || {
-            Some(Self {
-                manifest: ManifestUid(reader.u64()?),
-                collection: CollectionId(reader.u32()?),
-                expiry_max_s: reader.u32()?,
-                scope: reader.u32()?,
-            })
-        };
-        let event = read().filter(|_| reader.is_empty());
-        event.ok_or(Malformed::new("system event has a wrong length"))
+        Self::whole(value, LENGTH)
     }
 
     /// Appends the value.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.manifest.0.to_be_bytes());
-        out.extend_from_slice(&self.collection.0.to_be_bytes());
-        out.extend_from_slice(&self.expiry_max_s.to_be_bytes());
-        out.extend_from_slice(&self.scope.to_be_bytes());
+        self.write(out);
     }
 }

@@ -2,10 +2,10 @@
 
 use model::{Seqno, SnapshotRange};
 
-use super::bits;
-use crate::bytes::Reader;
-use crate::request::{EXTRAS, Message, OTHER_COMMAND};
-use crate::{Frame, Malformed, Opcode};
+use super::bits::bits;
+use crate::bytes::{Field, Reader};
+use crate::message::{OTHER_COMMAND, message};
+use crate::{Frame, Malformed, Message, Opcode};
 
 bits! {
     /// What is special about a snapshot.
@@ -68,22 +68,19 @@ pub struct SnapshotMarker {
 }
 
 impl SnapshotMarker {
-    fn read_range(reader: &mut Reader<'_>) -> Option<Self> {
-        Some(Self {
-            range: SnapshotRange {
-                start: Seqno(reader.u64()?),
-                end: Seqno(reader.u64()?),
-            },
-            flags: MarkerFlags(reader.u32()?),
+    fn read_range(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            range: reader.field()?,
+            flags: reader.field()?,
             version: MarkerVersion::V1,
         })
     }
 
     fn read_value(version: u8, value: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(value);
-        let marker = Self::read_range(&mut reader)?;
-        let visible_end = Seqno(reader.u64()?);
-        let high_completed = Seqno(reader.u64()?);
+        let marker = Self::read_range(&mut reader).ok()?;
+        let mut seqno = || reader.field().ok();
+        let (visible_end, high_completed) = (seqno()?, seqno()?);
         let version = match version {
             V2_0 => MarkerVersion::V2_0 {
                 visible_end,
@@ -92,8 +89,8 @@ impl SnapshotMarker {
             V2_2 => MarkerVersion::V2_2 {
                 visible_end,
                 high_completed,
-                purge_seqno: Seqno(reader.u64()?),
-                high_prepared: Seqno(reader.u64()?),
+                purge_seqno: seqno()?,
+                high_prepared: seqno()?,
             },
             _ => return None,
         };
@@ -101,9 +98,8 @@ impl SnapshotMarker {
     }
 
     fn write_range(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.range.start.0.to_be_bytes());
-        out.extend_from_slice(&self.range.end.0.to_be_bytes());
-        out.extend_from_slice(&self.flags.0.to_be_bytes());
+        self.range.write(out);
+        self.flags.write(out);
     }
 }
 
@@ -119,9 +115,7 @@ impl Message<'_> for SnapshotMarker {
         match *frame.extras {
             [version] => Self::read_value(version, frame.value)
                 .ok_or(Malformed::new("snapshot marker is not valid")),
-            _ if frame.value.is_empty() => {
-                Self::read_range(&mut Reader::new(frame.extras)).ok_or(EXTRAS)
-            }
+            _ if frame.value.is_empty() => Self::read_range(&mut Reader::new(frame.extras)),
             _ => Err(Malformed::new("value must be empty")),
         }
     }
@@ -138,7 +132,7 @@ impl Message<'_> for SnapshotMarker {
         let mut write = |seqnos: &[Seqno]| {
             self.write_range(out);
             for seqno in seqnos {
-                out.extend_from_slice(&seqno.0.to_be_bytes());
+                seqno.write(out);
             }
         };
         match self.version {
@@ -165,24 +159,7 @@ pub struct SeqnoAdvanced {
     pub seqno: Seqno,
 }
 
-impl Message<'_> for SeqnoAdvanced {
-    fn opcode(&self) -> Opcode {
-        Opcode::DCP_SEQNO_ADVANCED
-    }
-
-    fn read(frame: &Frame<'_>) -> Result<Self, Malformed> {
-        match frame.header.opcode {
-            Opcode::DCP_SEQNO_ADVANCED => Ok(Self {
-                seqno: Seqno(Reader::new(frame.extras).u64().ok_or(EXTRAS)?),
-            }),
-            _ => Err(OTHER_COMMAND),
-        }
-    }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.seqno.0.to_be_bytes());
-    }
-}
+message! { SeqnoAdvanced = DCP_SEQNO_ADVANCED; extras: seqno; }
 
 /// DCP_OSO_SNAPSHOT: begin or end of a snapshot whose documents come in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,18 +179,18 @@ impl Message<'_> for OsoSnapshot {
         if frame.header.opcode != Opcode::DCP_OSO_SNAPSHOT {
             return Err(OTHER_COMMAND);
         }
-        match Reader::new(frame.extras).u32().ok_or(EXTRAS)? {
-            1 => Ok(Self::Start),
+        match Reader::new(frame.extras).field()? {
+            1_u32 => Ok(Self::Start),
             2 => Ok(Self::End),
             _ => Err(Malformed::new("flags are not valid")),
         }
     }
 
     fn write_extras(&self, out: &mut Vec<u8>) {
-        let flags: u32 = match self {
-            Self::Start => 1,
+        match self {
+            Self::Start => 1_u32,
             Self::End => 2,
-        };
-        out.extend_from_slice(&flags.to_be_bytes());
+        }
+        .write(out);
     }
 }

@@ -4,10 +4,10 @@ use std::fmt;
 
 use model::{Seqno, SnapshotRange, VbUuid};
 
-use super::bits;
-use crate::bytes::Reader;
-use crate::request::{EXTRAS, Message, OTHER_COMMAND};
-use crate::{Frame, Malformed, Opaque, Opcode};
+use super::bits::bits;
+use crate::bytes::{EXTRAS, Field, Reader, wrappers};
+use crate::message::{OTHER_COMMAND, message};
+use crate::{Frame, Malformed, Message, Opaque, Opcode};
 
 bits! {
     /// What is special about a stream.
@@ -61,29 +61,25 @@ impl<'a> Message<'a> for StreamRequest<'a> {
             return Err(OTHER_COMMAND);
         }
         let mut extras = Reader::new(frame.extras);
-        let flags = StreamFlags(extras.u32().ok_or(EXTRAS)?);
-        extras.u32().ok_or(EXTRAS)?;
-        let mut seqno = || extras.u64().ok_or(EXTRAS);
+        let flags = extras.field()?;
+        extras.field::<u32>()?;
         Ok(Self {
             flags,
-            start: Seqno(seqno()?),
-            end: Seqno(seqno()?),
-            uuid: VbUuid(seqno()?),
-            snapshot: SnapshotRange {
-                start: Seqno(seqno()?),
-                end: Seqno(seqno()?),
-            },
+            start: extras.field()?,
+            end: extras.field()?,
+            uuid: extras.field()?,
+            snapshot: extras.field()?,
             value: frame.value,
         })
     }
 
     fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.flags.0.to_be_bytes());
-        out.extend_from_slice(&[0; 4]);
-        let SnapshotRange { start, end } = self.snapshot;
-        for number in [self.start.0, self.end.0, self.uuid.0, start.0, end.0] {
-            out.extend_from_slice(&number.to_be_bytes());
-        }
+        self.flags.write(out);
+        [0; 4].write(out);
+        self.start.write(out);
+        self.end.write(out);
+        self.uuid.write(out);
+        self.snapshot.write(out);
     }
 
     fn write_value(&self, out: &mut Vec<u8>) {
@@ -96,12 +92,7 @@ impl<'a> Message<'a> for StreamRequest<'a> {
 /// # Errors
 /// The value has another length than 8.
 pub fn parse_rollback(value: &[u8]) -> Result<Seqno, Malformed> {
-    let mut reader = Reader::new(value);
-    reader
-        .u64()
-        .filter(|_| reader.is_empty())
-        .map(Seqno)
-        .ok_or(Malformed::new("rollback seqno has a wrong length"))
+    Field::whole(value, Malformed::new("rollback seqno has a wrong length"))
 }
 
 /// DCP_ADD_STREAM: the manager of a consumer tells it to ask for a stream. The answer has
@@ -112,24 +103,7 @@ pub struct AddStream {
     pub flags: StreamFlags,
 }
 
-impl Message<'_> for AddStream {
-    fn opcode(&self) -> Opcode {
-        Opcode::DCP_ADD_STREAM
-    }
-
-    fn read(frame: &Frame<'_>) -> Result<Self, Malformed> {
-        match frame.header.opcode {
-            Opcode::DCP_ADD_STREAM => Ok(Self {
-                flags: StreamFlags(Reader::new(frame.extras).u32().ok_or(EXTRAS)?),
-            }),
-            _ => Err(OTHER_COMMAND),
-        }
-    }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.flags.0.to_be_bytes());
-    }
-}
+message! { AddStream = DCP_ADD_STREAM; extras: flags; }
 
 /// The opaque in the extras of the answer to DCP_ADD_STREAM.
 ///
@@ -142,6 +116,8 @@ pub fn parse_stream_opaque(extras: &[u8]) -> Result<Opaque, Malformed> {
 /// Why a stream ended; any number, known or not.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EndReason(pub u32);
+
+wrappers! { EndReason }
 
 impl EndReason {
     /// Everything that was asked for was sent.
@@ -164,7 +140,6 @@ impl EndReason {
     pub const LOST_PRIVILEGES: Self = Self(8);
 
     /// The name as statistics show it; `"unknown"` for a number that means nothing.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::OK => "ok",
@@ -200,21 +175,4 @@ pub struct StreamEnd {
     pub reason: EndReason,
 }
 
-impl Message<'_> for StreamEnd {
-    fn opcode(&self) -> Opcode {
-        Opcode::DCP_STREAM_END
-    }
-
-    fn read(frame: &Frame<'_>) -> Result<Self, Malformed> {
-        match frame.header.opcode {
-            Opcode::DCP_STREAM_END => Ok(Self {
-                reason: EndReason(Reader::new(frame.extras).u32().ok_or(EXTRAS)?),
-            }),
-            _ => Err(OTHER_COMMAND),
-        }
-    }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.reason.0.to_be_bytes());
-    }
-}
+message! { StreamEnd = DCP_STREAM_END; extras: reason; }

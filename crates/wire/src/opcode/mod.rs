@@ -14,7 +14,6 @@ impl Opcode {
     /// What the protocol says of this number; `None` for a number that means nothing.
     ///
     /// Cost: one lookup in a table of 256 bytes.
-    #[must_use]
     #[inline]
     pub fn info(self) -> Option<&'static OpcodeInfo> {
         let row = table::ROW_OF.get(usize::from(self.0))?;
@@ -22,7 +21,6 @@ impl Opcode {
     }
 
     /// The name in capitals, `"UNKNOWN"` for a number that means nothing.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.info().map_or("UNKNOWN", |info| info.name)
     }
@@ -50,14 +48,12 @@ impl fmt::Display for Opcode {
 
 impl OpcodeInfo {
     /// Every row, ascending by number.
-    #[must_use]
     pub fn all() -> &'static [Self] {
         &table::ROWS
     }
 
     /// Whether a durability level makes it a durable write. The protocol lets some others name a level,
     /// which then are refused.
-    #[must_use]
     pub fn writes_durably(&self) -> bool {
         self.durability
             && matches!(
@@ -137,7 +133,6 @@ impl ServerOpcode {
     pub const GET_AUTHORIZATION: Self = Self(0x04);
 
     /// The name in capitals; `None` for a number that means nothing.
-    #[must_use]
     pub fn name(self) -> Option<&'static str> {
         match self {
             Self::CLUSTERMAP_CHANGE_NOTIFICATION => Some("CLUSTERMAP_CHANGE_NOTIFICATION"),

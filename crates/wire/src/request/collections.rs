@@ -1,7 +1,7 @@
 //! Names of collections and scopes.
 
-use super::{Message, OTHER_COMMAND};
-use crate::{Frame, Malformed, Opcode};
+use crate::message::OTHER_COMMAND;
+use crate::{Frame, Malformed, Message, Opcode};
 
 /// The path, which is in the value, or of older clients in the key; empty when it is in neither.
 fn path<'a>(frame: &Frame<'a>) -> Result<&'a [u8], Malformed> {

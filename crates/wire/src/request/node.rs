@@ -1,8 +1,7 @@
-//! Statistics, logging and farewell.
+//! Statistics, timings, events of audits.
 
-use super::{EXTRAS, Message, OTHER_COMMAND};
-use crate::bytes::Reader;
-use crate::{Frame, Malformed, Opcode};
+use crate::Opcode;
+use crate::message::message;
 
 /// STAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,29 +12,18 @@ pub struct Stat<'a> {
     pub arguments: &'a [u8],
 }
 
-impl<'a> Message<'a> for Stat<'a> {
-    fn opcode(&self) -> Opcode {
-        Opcode::STAT
-    }
+message! { Stat<'a> = STAT; key: group; value: arguments; }
 
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        match frame.header.opcode {
-            Opcode::STAT => Ok(Self {
-                group: frame.key,
-                arguments: frame.value,
-            }),
-            _ => Err(OTHER_COMMAND),
-        }
-    }
-
-    fn key(&self) -> &[u8] {
-        self.group
-    }
-
-    fn write_value(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.arguments);
-    }
+/// AUDIT_PUT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuditPut<'a> {
+    /// Number of the event.
+    pub event: u32,
+    /// Its fields, a JSON object.
+    pub fields: &'a [u8],
 }
+
+message! { AuditPut<'a> = AUDIT_PUT; extras: event; value: fields; }
 
 /// GET_CMD_TIMER.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,78 +34,4 @@ pub struct GetCmdTimer<'a> {
     pub bucket: &'a [u8],
 }
 
-impl<'a> Message<'a> for GetCmdTimer<'a> {
-    fn opcode(&self) -> Opcode {
-        Opcode::GET_CMD_TIMER
-    }
-
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        if frame.header.opcode != Opcode::GET_CMD_TIMER {
-            return Err(OTHER_COMMAND);
-        }
-        let timed = Opcode(Reader::new(frame.extras).u8().ok_or(EXTRAS)?);
-        Ok(Self {
-            timed,
-            bucket: frame.key,
-        })
-    }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        out.push(self.timed.0);
-    }
-
-    fn key(&self) -> &[u8] {
-        self.bucket
-    }
-}
-
-/// VERBOSITY.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verbosity {
-    /// How much is to be logged.
-    pub level: u32,
-}
-
-impl Message<'_> for Verbosity {
-    fn opcode(&self) -> Opcode {
-        Opcode::VERBOSITY
-    }
-
-    fn read(frame: &Frame<'_>) -> Result<Self, Malformed> {
-        if frame.header.opcode != Opcode::VERBOSITY {
-            return Err(OTHER_COMMAND);
-        }
-        Ok(Self {
-            level: Reader::new(frame.extras).u32().ok_or(EXTRAS)?,
-        })
-    }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.level.to_be_bytes());
-    }
-}
-
-/// QUIT, QUITQ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quit {
-    /// Whether the connection ends without an answer.
-    pub quiet: bool,
-}
-
-impl Message<'_> for Quit {
-    fn opcode(&self) -> Opcode {
-        if self.quiet {
-            Opcode::QUITQ
-        } else {
-            Opcode::QUIT
-        }
-    }
-
-    fn read(frame: &Frame<'_>) -> Result<Self, Malformed> {
-        match frame.header.opcode {
-            Opcode::QUIT => Ok(Self { quiet: false }),
-            Opcode::QUITQ => Ok(Self { quiet: true }),
-            _ => Err(OTHER_COMMAND),
-        }
-    }
-}
+message! { GetCmdTimer<'a> = GET_CMD_TIMER; extras: timed; key: bucket; }

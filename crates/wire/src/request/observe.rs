@@ -2,9 +2,9 @@
 
 use model::{VbId, VbUuid};
 
-use super::{Message, OTHER_COMMAND};
-use crate::bytes::Reader;
-use crate::{Frame, Malformed, Opcode, TooLong};
+use crate::bytes::{Field, Reader};
+use crate::message::{OTHER_COMMAND, message};
+use crate::{Frame, Malformed, Message, Opcode, TooLong};
 
 /// One key of OBSERVE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,19 +22,17 @@ impl<'a> ObserveKey<'a> {
     /// The key has more than 65,535 bytes; `out` is as before.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), TooLong> {
         let key_len = u16::try_from(self.key.len()).map_err(|_| TooLong { part: "key" })?;
-        out.extend_from_slice(&self.vbucket.0.to_be_bytes());
-        out.extend_from_slice(&key_len.to_be_bytes());
-        out.extend_from_slice(self.key);
+        self.vbucket.write(out);
+        key_len.write(out);
+        self.key.write(out);
         Ok(())
     }
 
-    fn read(reader: &mut Reader<'a>) -> Option<Self> {
-        let vbucket = VbId(reader.u16()?);
-        let key_len = reader.u16()?;
-        Some(Self {
-            vbucket,
-            key: reader.bytes(usize::from(key_len))?,
-        })
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let vbucket = reader.field()?;
+        let key_len: u16 = reader.field()?;
+        let key = reader.bytes(key_len.into())?;
+        Ok(Self { vbucket, key })
     }
 }
 
@@ -55,7 +53,7 @@ impl<'a> ObserveKeys<'a> {
         }
         let mut reader = Reader::new(value);
         while !reader.is_empty() {
-            ObserveKey::read(&mut reader).ok_or(Malformed::new("observed key is cut off"))?;
+            ObserveKey::read(&mut reader).map_err(|_| Malformed::new("observed key is cut off"))?;
         }
         Ok(Self { bytes: value })
     }
@@ -63,7 +61,17 @@ impl<'a> ObserveKeys<'a> {
     /// The keys in their order.
     pub fn iter(self) -> impl Iterator<Item = ObserveKey<'a>> {
         let mut reader = Reader::new(self.bytes);
-        std::iter::from_fn(move || ObserveKey::read(&mut reader))
+        std::iter::from_fn(move || ObserveKey::read(&mut reader).ok())
+    }
+}
+
+impl<'a> Field<'a> for ObserveKeys<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Self::parse(reader.field()?)
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.bytes.write(out);
     }
 }
 
@@ -74,24 +82,7 @@ pub struct Observe<'a> {
     pub keys: ObserveKeys<'a>,
 }
 
-impl<'a> Message<'a> for Observe<'a> {
-    fn opcode(&self) -> Opcode {
-        Opcode::OBSERVE
-    }
-
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        match frame.header.opcode {
-            Opcode::OBSERVE => Ok(Self {
-                keys: ObserveKeys::parse(frame.value)?,
-            }),
-            _ => Err(OTHER_COMMAND),
-        }
-    }
-
-    fn write_value(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.keys.bytes);
-    }
-}
+message! { Observe<'a> = OBSERVE; value: keys; }
 
 /// OBSERVE_SEQNO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,16 +100,11 @@ impl Message<'_> for ObserveSeqno {
         if frame.header.opcode != Opcode::OBSERVE_SEQNO {
             return Err(OTHER_COMMAND);
         }
-        let uuid = frame
-            .value
-            .try_into()
-            .map_err(|_| Malformed::new("value is not 8 bytes"))?;
-        Ok(Self {
-            uuid: VbUuid(u64::from_be_bytes(uuid)),
-        })
+        let uuid = Field::whole(frame.value, Malformed::new("value is not 8 bytes"))?;
+        Ok(Self { uuid })
     }
 
     fn write_value(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.uuid.0.to_be_bytes());
+        self.uuid.write(out);
     }
 }

@@ -2,9 +2,9 @@
 
 use model::CollectionId;
 
-use super::{EXTRAS, Message, OTHER_COMMAND};
-use crate::bytes::Reader;
-use crate::{Frame, Malformed, Opcode};
+use crate::bytes::{Field, Reader};
+use crate::message::{OTHER_COMMAND, message};
+use crate::{Frame, Malformed, Message, Opcode};
 
 /// GET, GETQ, GETK, GETKQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,35 +17,15 @@ pub struct Get<'a> {
     pub quiet: bool,
 }
 
-impl<'a> Message<'a> for Get<'a> {
-    fn opcode(&self) -> Opcode {
-        match (self.with_key, self.quiet) {
-            (false, false) => Opcode::GET,
-            (false, true) => Opcode::GETQ,
-            (true, false) => Opcode::GETK,
-            (true, true) => Opcode::GETKQ,
-        }
-    }
-
+message! {
     #[inline]
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        let (with_key, quiet) = match frame.header.opcode {
-            Opcode::GET => (false, false),
-            Opcode::GETQ => (false, true),
-            Opcode::GETK => (true, false),
-            Opcode::GETKQ => (true, true),
-            _ => return Err(OTHER_COMMAND),
-        };
-        Ok(Self {
-            key: frame.key,
-            with_key,
-            quiet,
-        })
+    Get<'a> by (with_key, quiet,) {
+        GET: (false, false,),
+        GETQ: (false, true,),
+        GETK: (true, false,),
+        GETKQ: (true, true,),
     }
-
-    fn key(&self) -> &[u8] {
-        self.key
-    }
+    key: key;
 }
 
 /// GET_REPLICA.
@@ -55,22 +35,18 @@ pub struct GetReplica<'a> {
     pub key: &'a [u8],
 }
 
-impl<'a> Message<'a> for GetReplica<'a> {
-    fn opcode(&self) -> Opcode {
-        Opcode::GET_REPLICA
-    }
+message! { GetReplica<'a> = GET_REPLICA; key: key; }
 
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        match frame.header.opcode {
-            Opcode::GET_REPLICA => Ok(Self { key: frame.key }),
-            _ => Err(OTHER_COMMAND),
-        }
-    }
-
-    fn key(&self) -> &[u8] {
-        self.key
-    }
+/// `GET_EX`, `GET_EX_REPLICA`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetEx<'a> {
+    /// Key of the document.
+    pub key: &'a [u8],
+    /// Whether it is read from a replica.
+    pub replica: bool,
 }
+
+message! { GetEx<'a> by (replica,) { GET_EX: (false,), GET_EX_REPLICA: (true,), } key: key; }
 
 /// TOUCH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,29 +57,7 @@ pub struct Touch<'a> {
     pub expiry: u32,
 }
 
-impl<'a> Message<'a> for Touch<'a> {
-    fn opcode(&self) -> Opcode {
-        Opcode::TOUCH
-    }
-
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        match frame.header.opcode {
-            Opcode::TOUCH => Ok(Self {
-                key: frame.key,
-                expiry: expiry(frame)?,
-            }),
-            _ => Err(OTHER_COMMAND),
-        }
-    }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.expiry.to_be_bytes());
-    }
-
-    fn key(&self) -> &[u8] {
-        self.key
-    }
-}
+message! { Touch<'a> = TOUCH; extras: expiry; key: key; }
 
 /// GAT, GATQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,40 +70,7 @@ pub struct GetAndTouch<'a> {
     pub quiet: bool,
 }
 
-impl<'a> Message<'a> for GetAndTouch<'a> {
-    fn opcode(&self) -> Opcode {
-        if self.quiet {
-            Opcode::GATQ
-        } else {
-            Opcode::GAT
-        }
-    }
-
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        let quiet = match frame.header.opcode {
-            Opcode::GAT => false,
-            Opcode::GATQ => true,
-            _ => return Err(OTHER_COMMAND),
-        };
-        Ok(Self {
-            key: frame.key,
-            expiry: expiry(frame)?,
-            quiet,
-        })
-    }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.expiry.to_be_bytes());
-    }
-
-    fn key(&self) -> &[u8] {
-        self.key
-    }
-}
-
-fn expiry(frame: &Frame<'_>) -> Result<u32, Malformed> {
-    Reader::new(frame.extras).u32().ok_or(EXTRAS)
-}
+message! { GetAndTouch<'a> by (quiet,) { GAT: (false,), GATQ: (true,), } extras: expiry; key: key; }
 
 /// GET_LOCKED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,29 +81,7 @@ pub struct GetLocked<'a> {
     pub lock_s: Option<u32>,
 }
 
-impl<'a> Message<'a> for GetLocked<'a> {
-    fn opcode(&self) -> Opcode {
-        Opcode::GET_LOCKED
-    }
-
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        if frame.header.opcode != Opcode::GET_LOCKED {
-            return Err(OTHER_COMMAND);
-        }
-        Ok(Self {
-            key: frame.key,
-            lock_s: Reader::new(frame.extras).u32(),
-        })
-    }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend(self.lock_s.into_iter().flat_map(u32::to_be_bytes));
-    }
-
-    fn key(&self) -> &[u8] {
-        self.key
-    }
-}
+message! { GetLocked<'a> = GET_LOCKED; extras: lock_s; key: key; }
 
 /// UNLOCK_KEY; the CAS of its envelope is that of the lock and must be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,22 +90,7 @@ pub struct Unlock<'a> {
     pub key: &'a [u8],
 }
 
-impl<'a> Message<'a> for Unlock<'a> {
-    fn opcode(&self) -> Opcode {
-        Opcode::UNLOCK_KEY
-    }
-
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        match frame.header.opcode {
-            Opcode::UNLOCK_KEY => Ok(Self { key: frame.key }),
-            _ => Err(OTHER_COMMAND),
-        }
-    }
-
-    fn key(&self) -> &[u8] {
-        self.key
-    }
-}
+message! { Unlock<'a> = UNLOCK_KEY; key: key; }
 
 /// Which form the answer to GET_META has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,6 +99,22 @@ pub enum MetaVersion {
     V1,
     /// With it.
     V2,
+}
+
+impl Field<'_> for MetaVersion {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match reader.field()? {
+            None | Some(0_u8 | 1) => Ok(Self::V1),
+            Some(2) => Ok(Self::V2),
+            _ => Err(Malformed::new("version of the metadata is not 0, 1 or 2")),
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        if *self == Self::V2 {
+            out.push(2);
+        }
+    }
 }
 
 /// GET_META, GETQ_META.
@@ -228,42 +128,10 @@ pub struct GetMeta<'a> {
     pub quiet: bool,
 }
 
-impl<'a> Message<'a> for GetMeta<'a> {
-    fn opcode(&self) -> Opcode {
-        if self.quiet {
-            Opcode::GETQ_META
-        } else {
-            Opcode::GET_META
-        }
-    }
-
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        let quiet = match frame.header.opcode {
-            Opcode::GET_META => false,
-            Opcode::GETQ_META => true,
-            _ => return Err(OTHER_COMMAND),
-        };
-        let version = match frame.extras {
-            [] | [0 | 1] => MetaVersion::V1,
-            [2] => MetaVersion::V2,
-            _ => return Err(Malformed::new("version of the metadata is not 0, 1 or 2")),
-        };
-        Ok(Self {
-            key: frame.key,
-            version,
-            quiet,
-        })
-    }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        if self.version == MetaVersion::V2 {
-            out.push(2);
-        }
-    }
-
-    fn key(&self) -> &[u8] {
-        self.key
-    }
+message! {
+    GetMeta<'a> by (quiet,) { GET_META: (false,), GETQ_META: (true,), }
+    extras: version;
+    key: key;
 }
 
 /// GET_RANDOM_KEY.
@@ -284,17 +152,16 @@ impl Message<'_> for GetRandomKey {
         if frame.header.opcode != Opcode::GET_RANDOM_KEY {
             return Err(OTHER_COMMAND);
         }
-        let mut reader = Reader::new(frame.extras);
-        let collection = reader.u32().map(CollectionId);
+        let mut extras = Reader::new(frame.extras);
         Ok(Self {
-            collection,
-            include_xattrs: reader.u8().is_some_and(|byte| byte != 0),
+            collection: extras.field()?,
+            include_xattrs: extras.field::<Option<bool>>()?.unwrap_or(false),
         })
     }
 
     fn write_extras(&self, out: &mut Vec<u8>) {
         if let Some(collection) = self.collection {
-            out.extend_from_slice(&collection.0.to_be_bytes());
+            collection.write(out);
             if self.include_xattrs {
                 out.push(1);
             }

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::{EXTRAS, Message, OTHER_COMMAND};
-use crate::bytes::Reader;
-use crate::{Frame, Malformed, Opcode};
+use crate::bytes::{Field, Reader, debug_without_value, layout, wrappers};
+use crate::message::OTHER_COMMAND;
+use crate::{Frame, Malformed, Message, Opcode};
 
 const NO_SUCH_PATH: Malformed = Malformed::new("path is longer than the value");
 const SPECS: Malformed = Malformed::new("specs do not fill the value");
@@ -24,7 +24,6 @@ impl PathFlags {
     pub const BINARY: Self = Self(0x20);
 
     /// Whether all bits of `other` are set.
-    #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -33,6 +32,8 @@ impl PathFlags {
 /// Bits of the document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DocFlags(pub u8);
+
+wrappers! { PathFlags DocFlags }
 
 impl DocFlags {
     /// The document is made if it is not there.
@@ -49,7 +50,6 @@ impl DocFlags {
     pub const REPLICA_READ: Self = Self(0x20);
 
     /// Whether all bits of `other` are set.
-    #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -66,31 +66,7 @@ pub struct SubdocExtras {
     pub doc_flags: Option<DocFlags>,
 }
 
-impl SubdocExtras {
-    fn read(extras: &mut Reader<'_>, length: usize) -> Result<Self, Malformed> {
-        let mut parts = Self::default();
-        if length >= 4 {
-            parts.expiry = Some(extras.u32().ok_or(EXTRAS)?);
-        }
-        if length >= 8 {
-            parts.item_flags = Some(extras.u32().ok_or(EXTRAS)?);
-        }
-        if matches!(length, 1 | 5 | 9) {
-            parts.doc_flags = Some(DocFlags(extras.u8().ok_or(EXTRAS)?));
-        }
-        Ok(parts)
-    }
-
-    fn write(self, out: &mut Vec<u8>) {
-        if let Some(expiry) = self.expiry {
-            out.extend_from_slice(&expiry.to_be_bytes());
-        }
-        if let Some(flags) = self.item_flags {
-            out.extend_from_slice(&flags.to_be_bytes());
-        }
-        out.extend(self.doc_flags.map(|flags| flags.0));
-    }
-}
+layout! { SubdocExtras { expiry, item_flags, doc_flags } }
 
 /// One path and what is done there.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -106,17 +82,7 @@ pub struct SubdocSpec<'a> {
     pub value: &'a [u8],
 }
 
-impl fmt::Debug for SubdocSpec<'_> {
-    /// Everything but the value.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SubdocSpec")
-            .field("opcode", &self.opcode)
-            .field("flags", &self.flags)
-            .field("path", &String::from_utf8_lossy(self.path))
-            .field("value_bytes", &self.value.len())
-            .finish_non_exhaustive()
-    }
-}
+debug_without_value! { SubdocSpec { opcode, flags } text path, length value }
 
 /// SUBDOC_GET, SUBDOC_EXISTS, SUBDOC_GET_COUNT and the changes of one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,29 +105,26 @@ impl<'a> Message<'a> for Subdoc<'a> {
             return Err(OTHER_COMMAND);
         }
         let mut extras = Reader::new(frame.extras);
-        let path_bytes = extras.u16().ok_or(EXTRAS)?;
-        let flags = PathFlags(extras.u8().ok_or(EXTRAS)?);
-        let rest = frame.extras.len().saturating_sub(3);
-        let (path, value) = frame
-            .value
-            .split_at_checked(usize::from(path_bytes))
-            .ok_or(NO_SUCH_PATH)?;
+        let path_bytes: u16 = extras.field()?;
+        let flags = extras.field()?;
+        let mut value = Reader::new(frame.value);
+        let path = value.bytes(path_bytes.into()).map_err(|_| NO_SUCH_PATH)?;
         Ok(Self {
             key: frame.key,
             spec: SubdocSpec {
                 opcode: frame.header.opcode,
                 flags,
                 path,
-                value,
+                value: value.field()?,
             },
-            extras: SubdocExtras::read(&mut extras, rest)?,
+            extras: extras.field()?,
         })
     }
 
     fn write_extras(&self, out: &mut Vec<u8>) {
         let path_bytes = u16::try_from(self.spec.path.len()).unwrap_or(u16::MAX);
-        out.extend_from_slice(&path_bytes.to_be_bytes());
-        out.push(self.spec.flags.0);
+        path_bytes.write(out);
+        self.spec.flags.write(out);
         self.extras.write(out);
     }
 
@@ -202,13 +165,11 @@ impl fmt::Debug for SubdocSpecs<'_> {
 
 impl<'a> SubdocSpecs<'a> {
     /// Encoded specs: those of changes if `mutate`, else lookups.
-    #[must_use]
     pub fn new(bytes: &'a [u8], mutate: bool) -> Self {
         Self { bytes, mutate }
     }
 
     /// Whether they change the document.
-    #[must_use]
     pub fn mutate(self) -> bool {
         self.mutate
     }
@@ -234,21 +195,19 @@ impl<'a> IntoIterator for SubdocSpecs<'a> {
 }
 
 impl<'a> SubdocSpecIter<'a> {
-    fn take(&mut self) -> Option<SubdocSpec<'a>> {
+    fn take(&mut self) -> Result<SubdocSpec<'a>, Malformed> {
         let mut reader = Reader::new(self.bytes);
-        let opcode = Opcode(reader.u8()?);
-        let flags = PathFlags(reader.u8()?);
-        let path_bytes = usize::from(reader.u16()?);
-        let value_bytes = if self.mutate { reader.u32()? } else { 0 };
-        let path = reader.bytes(path_bytes)?;
-        let value = reader.bytes(usize::try_from(value_bytes).ok()?)?;
-        self.bytes = reader.rest();
-        Some(SubdocSpec {
+        let (opcode, flags) = (reader.field()?, reader.field()?);
+        let path_bytes: u16 = reader.field()?;
+        let value_bytes: u32 = if self.mutate { reader.field()? } else { 0 };
+        let spec = SubdocSpec {
             opcode,
             flags,
-            path,
-            value,
-        })
+            path: reader.bytes(path_bytes.into())?,
+            value: reader.bytes(usize::try_from(value_bytes).map_err(|_| SPECS)?)?,
+        };
+        self.bytes = reader.field()?;
+        Ok(spec)
     }
 }
 
@@ -259,7 +218,7 @@ impl<'a> Iterator for SubdocSpecIter<'a> {
         if self.bytes.is_empty() {
             return None;
         }
-        let spec = self.take().ok_or(SPECS);
+        let spec = self.take().map_err(|_| SPECS);
         if spec.is_err() {
             self.bytes = &[];
         }
@@ -281,11 +240,10 @@ impl<'a> Message<'a> for SubdocMulti<'a> {
             Opcode::SUBDOC_MULTI_MUTATION => true,
             _ => return Err(OTHER_COMMAND),
         };
-        let mut extras = Reader::new(frame.extras);
         Ok(Self {
             key: frame.key,
             specs: SubdocSpecs::new(frame.value, mutate),
-            extras: SubdocExtras::read(&mut extras, frame.extras.len())?,
+            extras: Reader::new(frame.extras).field()?,
         })
     }
 
@@ -307,11 +265,11 @@ impl<'a> Message<'a> for SubdocMulti<'a> {
 pub fn encode_spec(spec: &SubdocSpec<'_>, mutate: bool, out: &mut Vec<u8>) {
     let path_bytes = u16::try_from(spec.path.len()).unwrap_or(u16::MAX);
     let value_bytes = u32::try_from(spec.value.len()).unwrap_or(u32::MAX);
-    out.push(spec.opcode.0);
-    out.push(spec.flags.0);
-    out.extend_from_slice(&path_bytes.to_be_bytes());
+    spec.opcode.write(out);
+    spec.flags.write(out);
+    path_bytes.write(out);
     if mutate {
-        out.extend_from_slice(&value_bytes.to_be_bytes());
+        value_bytes.write(out);
     }
     let path = spec.path.get(..usize::from(path_bytes));
     out.extend_from_slice(path.unwrap_or_default());

@@ -2,18 +2,9 @@
 
 use model::{CollectionId, Seqno, VbState};
 
-use super::{EXTRAS, Message, OTHER_COMMAND};
-use crate::bytes::Reader;
-use crate::{Frame, Malformed, Opcode};
-
-const STATE: Malformed = Malformed::new("vBucket state is not valid");
-
-fn state(number: u32) -> Result<VbState, Malformed> {
-    u8::try_from(number)
-        .ok()
-        .and_then(VbState::from_wire)
-        .ok_or(STATE)
-}
+use crate::bytes::{Field, Reader, vb_state};
+use crate::message::{OTHER_COMMAND, message};
+use crate::{Frame, Malformed, Message, Opcode};
 
 /// SET_VBUCKET, for the vBucket of its envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,49 +24,21 @@ impl<'a> Message<'a> for SetVbucket<'a> {
         if frame.header.opcode != Opcode::SET_VBUCKET {
             return Err(OTHER_COMMAND);
         }
-        let number = match *frame.extras {
-            [number] => u32::from(number),
-            [b0, b1, b2, b3] => u32::from_be_bytes([b0, b1, b2, b3]),
-            _ => return Err(EXTRAS),
+        let mut extras = Reader::new(frame.extras);
+        let state = match frame.extras.len() {
+            1 => extras.field()?,
+            _ => vb_state(extras.field()?)?,
         };
-        Ok(Self {
-            state: state(number)?,
-            meta: frame.value,
-        })
+        let meta = frame.value;
+        Ok(Self { state, meta })
     }
 
     fn write_extras(&self, out: &mut Vec<u8>) {
-        out.push(self.state as u8);
+        self.state.write(out);
     }
 
     fn write_value(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.meta);
-    }
-}
-
-/// DEL_VBUCKET, for the vBucket of its envelope.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DelVbucket<'a> {
-    /// Options as text: empty, or `async=0` to be answered when it is gone.
-    pub options: &'a [u8],
-}
-
-impl<'a> Message<'a> for DelVbucket<'a> {
-    fn opcode(&self) -> Opcode {
-        Opcode::DEL_VBUCKET
-    }
-
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        match frame.header.opcode {
-            Opcode::DEL_VBUCKET => Ok(Self {
-                options: frame.value,
-            }),
-            _ => Err(OTHER_COMMAND),
-        }
-    }
-
-    fn write_value(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.options);
     }
 }
 
@@ -100,15 +63,13 @@ impl Message<'_> for CompactDb {
             return Err(OTHER_COMMAND);
         }
         let mut extras = Reader::new(frame.extras);
-        let before_s = extras.u64().ok_or(EXTRAS)?;
-        let up_to = Seqno(extras.u64().ok_or(EXTRAS)?);
-        let last = extras.u64().ok_or(EXTRAS)?;
-        let drop_deletes = match last >> 56 {
-            0 => false,
+        let (before_s, up_to) = (extras.field()?, extras.field()?);
+        let drop_deletes = match extras.field()? {
+            0_u8 => false,
             1 => true,
             _ => return Err(Malformed::new("drop_deletes is neither 0 nor 1")),
         };
-        if last << 8 != 0 {
+        if extras.field::<[u8; 7]>()? != [0; 7] {
             return Err(Malformed::new("padding is not zero"));
         }
         Ok(Self {
@@ -119,35 +80,10 @@ impl Message<'_> for CompactDb {
     }
 
     fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.before_s.to_be_bytes());
-        out.extend_from_slice(&self.up_to.0.to_be_bytes());
-        out.push(u8::from(self.drop_deletes));
-        out.extend_from_slice(&[0; 7]);
-    }
-}
-
-/// GET_FAILOVER_LOG, also under its number of the change stream protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GetFailoverLog {
-    /// Whether it came as DCP_GET_FAILOVER_LOG.
-    pub dcp: bool,
-}
-
-impl Message<'_> for GetFailoverLog {
-    fn opcode(&self) -> Opcode {
-        if self.dcp {
-            Opcode::DCP_GET_FAILOVER_LOG
-        } else {
-            Opcode::GET_FAILOVER_LOG
-        }
-    }
-
-    fn read(frame: &Frame<'_>) -> Result<Self, Malformed> {
-        match frame.header.opcode {
-            Opcode::GET_FAILOVER_LOG => Ok(Self { dcp: false }),
-            Opcode::DCP_GET_FAILOVER_LOG => Ok(Self { dcp: true }),
-            _ => Err(OTHER_COMMAND),
-        }
+        self.before_s.write(out);
+        self.up_to.write(out);
+        self.drop_deletes.write(out);
+        [0; 7].write(out);
     }
 }
 
@@ -170,24 +106,22 @@ impl Message<'_> for GetAllVbSeqnos {
             return Err(OTHER_COMMAND);
         }
         let mut extras = Reader::new(frame.extras);
-        let state = match extras.u32() {
-            None | Some(0) => None,
-            Some(number) => Some(state(number)?),
+        let state = match extras.field()? {
+            None | Some(0_u32) => None,
+            Some(number) => Some(vb_state(number)?),
         };
         Ok(Self {
             state,
-            collection: extras.u32().map(CollectionId),
+            collection: extras.field()?,
         })
     }
 
     fn write_extras(&self, out: &mut Vec<u8>) {
         if self.state.is_some() || self.collection.is_some() {
             let number = self.state.map_or(0, |state| u32::from(state as u8));
-            out.extend_from_slice(&number.to_be_bytes());
+            number.write(out);
         }
-        if let Some(collection) = self.collection {
-            out.extend_from_slice(&collection.0.to_be_bytes());
-        }
+        self.collection.write(out);
     }
 }
 
@@ -198,21 +132,4 @@ pub struct SeqnoPersistence {
     pub seqno: Seqno,
 }
 
-impl Message<'_> for SeqnoPersistence {
-    fn opcode(&self) -> Opcode {
-        Opcode::SEQNO_PERSISTENCE
-    }
-
-    fn read(frame: &Frame<'_>) -> Result<Self, Malformed> {
-        if frame.header.opcode != Opcode::SEQNO_PERSISTENCE {
-            return Err(OTHER_COMMAND);
-        }
-        Ok(Self {
-            seqno: Seqno(Reader::new(frame.extras).u64().ok_or(EXTRAS)?),
-        })
-    }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.seqno.0.to_be_bytes());
-    }
-}
+message! { SeqnoPersistence = SEQNO_PERSISTENCE; extras: seqno; }

@@ -1,10 +1,7 @@
 //! Writing documents.
 
-use std::fmt;
-
-use super::{EXTRAS, Message, OTHER_COMMAND};
-use crate::bytes::Reader;
-use crate::{Frame, Malformed, Opcode};
+use crate::bytes::debug_without_value;
+use crate::message::message;
 
 /// What must be true of a document before it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,66 +33,21 @@ pub struct Store<'a> {
     pub expiry: u32,
 }
 
-impl fmt::Debug for Store<'_> {
-    /// Everything but the value.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store")
-            .field("mode", &self.mode)
-            .field("quiet", &self.quiet)
-            .field("key", &String::from_utf8_lossy(self.key))
-            .field("flags", &self.flags)
-            .field("expiry", &self.expiry)
-            .field("value_bytes", &self.value.len())
-            .finish_non_exhaustive()
-    }
-}
+debug_without_value! { Store { mode, quiet, flags, expiry } text key, length value }
 
-impl<'a> Message<'a> for Store<'a> {
-    fn opcode(&self) -> Opcode {
-        match (self.mode, self.quiet) {
-            (StoreMode::Set, false) => Opcode::SET,
-            (StoreMode::Set, true) => Opcode::SETQ,
-            (StoreMode::Add, false) => Opcode::ADD,
-            (StoreMode::Add, true) => Opcode::ADDQ,
-            (StoreMode::Replace, false) => Opcode::REPLACE,
-            (StoreMode::Replace, true) => Opcode::REPLACEQ,
-        }
-    }
-
+message! {
     #[inline]
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        let (mode, quiet) = match frame.header.opcode {
-            Opcode::SET => (StoreMode::Set, false),
-            Opcode::SETQ => (StoreMode::Set, true),
-            Opcode::ADD => (StoreMode::Add, false),
-            Opcode::ADDQ => (StoreMode::Add, true),
-            Opcode::REPLACE => (StoreMode::Replace, false),
-            Opcode::REPLACEQ => (StoreMode::Replace, true),
-            _ => return Err(OTHER_COMMAND),
-        };
-        let mut extras = Reader::new(frame.extras);
-        Ok(Self {
-            mode,
-            quiet,
-            key: frame.key,
-            value: frame.value,
-            flags: extras.u32().ok_or(EXTRAS)?,
-            expiry: extras.u32().ok_or(EXTRAS)?,
-        })
+    Store<'a> by (mode, quiet,) {
+        SET: (StoreMode::Set, false,),
+        SETQ: (StoreMode::Set, true,),
+        ADD: (StoreMode::Add, false,),
+        ADDQ: (StoreMode::Add, true,),
+        REPLACE: (StoreMode::Replace, false,),
+        REPLACEQ: (StoreMode::Replace, true,),
     }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.flags.to_be_bytes());
-        out.extend_from_slice(&self.expiry.to_be_bytes());
-    }
-
-    fn key(&self) -> &[u8] {
-        self.key
-    }
-
-    fn write_value(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.value);
-    }
+    extras: flags, expiry;
+    key: key;
+    value: value;
 }
 
 /// DELETE, DELETEQ.
@@ -107,31 +59,7 @@ pub struct Delete<'a> {
     pub quiet: bool,
 }
 
-impl<'a> Message<'a> for Delete<'a> {
-    fn opcode(&self) -> Opcode {
-        if self.quiet {
-            Opcode::DELETEQ
-        } else {
-            Opcode::DELETE
-        }
-    }
-
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        let quiet = match frame.header.opcode {
-            Opcode::DELETE => false,
-            Opcode::DELETEQ => true,
-            _ => return Err(OTHER_COMMAND),
-        };
-        Ok(Self {
-            key: frame.key,
-            quiet,
-        })
-    }
-
-    fn key(&self) -> &[u8] {
-        self.key
-    }
-}
+message! { Delete<'a> by (quiet,) { DELETE: (false,), DELETEQ: (true,), } key: key; }
 
 /// Which way to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -164,44 +92,15 @@ impl Arithmetic<'_> {
     pub const DO_NOT_CREATE: u32 = 0xffff_ffff;
 }
 
-impl<'a> Message<'a> for Arithmetic<'a> {
-    fn opcode(&self) -> Opcode {
-        match (self.direction, self.quiet) {
-            (Direction::Increment, false) => Opcode::INCREMENT,
-            (Direction::Increment, true) => Opcode::INCREMENTQ,
-            (Direction::Decrement, false) => Opcode::DECREMENT,
-            (Direction::Decrement, true) => Opcode::DECREMENTQ,
-        }
+message! {
+    Arithmetic<'a> by (direction, quiet,) {
+        INCREMENT: (Direction::Increment, false,),
+        INCREMENTQ: (Direction::Increment, true,),
+        DECREMENT: (Direction::Decrement, false,),
+        DECREMENTQ: (Direction::Decrement, true,),
     }
-
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        let (direction, quiet) = match frame.header.opcode {
-            Opcode::INCREMENT => (Direction::Increment, false),
-            Opcode::INCREMENTQ => (Direction::Increment, true),
-            Opcode::DECREMENT => (Direction::Decrement, false),
-            Opcode::DECREMENTQ => (Direction::Decrement, true),
-            _ => return Err(OTHER_COMMAND),
-        };
-        let mut extras = Reader::new(frame.extras);
-        Ok(Self {
-            direction,
-            quiet,
-            key: frame.key,
-            delta: extras.u64().ok_or(EXTRAS)?,
-            initial: extras.u64().ok_or(EXTRAS)?,
-            expiry: extras.u32().ok_or(EXTRAS)?,
-        })
-    }
-
-    fn write_extras(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.delta.to_be_bytes());
-        out.extend_from_slice(&self.initial.to_be_bytes());
-        out.extend_from_slice(&self.expiry.to_be_bytes());
-    }
-
-    fn key(&self) -> &[u8] {
-        self.key
-    }
+    extras: delta, initial, expiry;
+    key: key;
 }
 
 /// At which end bytes are added.
@@ -226,49 +125,15 @@ pub struct Concat<'a> {
     pub value: &'a [u8],
 }
 
-impl fmt::Debug for Concat<'_> {
-    /// Everything but the value.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Concat")
-            .field("mode", &self.mode)
-            .field("quiet", &self.quiet)
-            .field("key", &String::from_utf8_lossy(self.key))
-            .field("value_bytes", &self.value.len())
-            .finish_non_exhaustive()
-    }
-}
+debug_without_value! { Concat { mode, quiet } text key, length value }
 
-impl<'a> Message<'a> for Concat<'a> {
-    fn opcode(&self) -> Opcode {
-        match (self.mode, self.quiet) {
-            (ConcatMode::Append, false) => Opcode::APPEND,
-            (ConcatMode::Append, true) => Opcode::APPENDQ,
-            (ConcatMode::Prepend, false) => Opcode::PREPEND,
-            (ConcatMode::Prepend, true) => Opcode::PREPENDQ,
-        }
+message! {
+    Concat<'a> by (mode, quiet,) {
+        APPEND: (ConcatMode::Append, false,),
+        APPENDQ: (ConcatMode::Append, true,),
+        PREPEND: (ConcatMode::Prepend, false,),
+        PREPENDQ: (ConcatMode::Prepend, true,),
     }
-
-    fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        let (mode, quiet) = match frame.header.opcode {
-            Opcode::APPEND => (ConcatMode::Append, false),
-            Opcode::APPENDQ => (ConcatMode::Append, true),
-            Opcode::PREPEND => (ConcatMode::Prepend, false),
-            Opcode::PREPENDQ => (ConcatMode::Prepend, true),
-            _ => return Err(OTHER_COMMAND),
-        };
-        Ok(Self {
-            mode,
-            quiet,
-            key: frame.key,
-            value: frame.value,
-        })
-    }
-
-    fn key(&self) -> &[u8] {
-        self.key
-    }
-
-    fn write_value(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.value);
-    }
+    key: key;
+    value: value;
 }

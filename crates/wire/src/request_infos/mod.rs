@@ -4,8 +4,8 @@ use std::fmt;
 
 use model::DurabilityLevel;
 
-use crate::bytes::Reader;
-use crate::{OpcodeInfo, Status, TooLong};
+use crate::bytes::{Field, Reader};
+use crate::{Malformed, OpcodeInfo, Status, TooLong};
 
 const BARRIER: u16 = 0;
 const DURABILITY: u16 = 1;
@@ -39,7 +39,6 @@ pub enum InfoError {
 
 impl InfoError {
     /// The status to answer with.
-    #[must_use]
     pub fn status(self) -> Status {
         match self {
             Self::Unknown(_) => Status::UNKNOWN_FRAME_INFO,
@@ -50,7 +49,6 @@ impl InfoError {
     }
 
     /// The reason, for the error context of the answer.
-    #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
             Self::Unknown(_) => "unknown frame info",
@@ -104,17 +102,17 @@ impl<'a> RequestInfos<'a> {
         let mut infos = Self::default();
         let mut reader = Reader::new(section);
         while !reader.is_empty() {
-            let (id, data) =
-                next(&mut reader).ok_or(InfoError::Malformed("frame infos end within an info"))?;
+            let (id, data) = next_info(&mut reader)
+                .map_err(|_| InfoError::Malformed("frame infos end within an info"))?;
             infos.take(id, data, section)?;
         }
         Ok(infos)
     }
 
     fn take(&mut self, id: u16, data: &'a [u8], section: &'a [u8]) -> Result<(), InfoError> {
-        let u16_of = |data: &[u8], reason| {
-            let bytes = data.try_into().map_err(|_| InfoError::Malformed(reason))?;
-            Ok(u16::from_be_bytes(bytes))
+        let u16_of = |data, reason| {
+            Field::whole(data, Malformed::new(reason))
+                .map_err(|error| InfoError::Malformed(error.reason))
         };
         match id {
             BARRIER if data.is_empty() => self.barrier = true,
@@ -201,18 +199,17 @@ fn durability(data: &[u8]) -> Result<Durability, InfoError> {
     Ok(Durability { level, timeout_ms })
 }
 
-/// One info, also of the escaped forms; `None` where the section ends within it.
-fn next<'a>(reader: &mut Reader<'a>) -> Option<(u16, &'a [u8])> {
-    let first = reader.u8()?;
+/// One info, also of the escaped forms.
+pub(crate) fn next_info<'a>(reader: &mut Reader<'a>) -> Result<(u16, &'a [u8]), Malformed> {
+    let first: u8 = reader.field()?;
     let mut id = u16::from(first >> 4);
     let mut len = u16::from(first & 0x0f);
-    if id == 15 {
-        id = id.saturating_add(u16::from(reader.u8()?));
+    for number in [&mut id, &mut len] {
+        if *number == 15 {
+            *number = number.saturating_add(reader.field::<u8>()?.into());
+        }
     }
-    if len == 15 {
-        len = len.saturating_add(u16::from(reader.u8()?));
-    }
-    Some((id, reader.bytes(usize::from(len))?))
+    Ok((id, reader.bytes(len.into())?))
 }
 
 /// Appends one frame info, in its shortest form.
@@ -251,7 +248,6 @@ pub struct ExtraPrivileges<'a> {
 
 impl<'a> ExtraPrivileges<'a> {
     /// The privileges in an encoded section of frame infos; anything else in it is passed over.
-    #[must_use]
     pub fn in_section(section: &'a [u8]) -> Self {
         Self { section }
     }
@@ -259,7 +255,7 @@ impl<'a> ExtraPrivileges<'a> {
     /// The names.
     pub fn iter(self) -> impl Iterator<Item = &'a [u8]> {
         let mut reader = Reader::new(self.section);
-        std::iter::from_fn(move || next(&mut reader))
+        std::iter::from_fn(move || next_info(&mut reader).ok())
             .filter(|&(id, _)| id == EXTRA_PRIVILEGE)
             .map(|(_, name)| name)
     }

@@ -2,10 +2,8 @@
 
 use model::{CollectionId, Datatype, ManifestUid, Seqno, VbUuid};
 
-use crate::bytes::Reader;
+use crate::bytes::{EXTRAS, Field, Reader, layout};
 use crate::{Malformed, Response, Status};
-
-const EXTRAS: Malformed = Malformed::new("extras have a wrong length");
 
 /// Where a write is in the history of its vBucket; the extras of an answer to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,9 +14,10 @@ pub struct MutationToken {
     pub seqno: Seqno,
 }
 
+layout! { MutationToken { uuid, seqno } }
+
 impl MutationToken {
     /// The 16 bytes: uuid, seqno.
-    #[must_use]
     #[inline]
     pub fn to_bytes(self) -> [u8; 16] {
         (u128::from(self.uuid.0) << 64 | u128::from(self.seqno.0)).to_be_bytes()
@@ -29,15 +28,7 @@ impl MutationToken {
     /// # Errors
     /// The extras have another length than 0 or 16.
     pub fn parse(extras: &[u8]) -> Result<Option<Self>, Malformed> {
-        if extras.is_empty() {
-            return Ok(None);
-        }
-        let bytes: [u8; 16] = extras.try_into().map_err(|_| EXTRAS)?;
-        let both = u128::from_be_bytes(bytes);
-        Ok(Some(Self {
-            uuid: VbUuid((both >> 64) as u64),
-            seqno: Seqno(both as u64),
-        }))
+        Field::whole(extras, EXTRAS)
     }
 }
 
@@ -47,7 +38,6 @@ pub struct ItemFlags(pub u32);
 
 impl ItemFlags {
     /// The 4 bytes.
-    #[must_use]
     #[inline]
     pub fn to_bytes(self) -> [u8; 4] {
         self.0.to_be_bytes()
@@ -58,13 +48,11 @@ impl ItemFlags {
     /// # Errors
     /// The extras have another length than 4.
     pub fn parse(extras: &[u8]) -> Result<Self, Malformed> {
-        let bytes = extras.try_into().map_err(|_| EXTRAS)?;
-        Ok(Self(u32::from_be_bytes(bytes)))
+        Field::whole(extras, EXTRAS).map(Self)
     }
 }
 
 /// The value of an answer to a counter operation: 8 bytes.
-#[must_use]
 pub fn counter_value(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
@@ -74,10 +62,7 @@ pub fn counter_value(number: u64) -> [u8; 8] {
 /// # Errors
 /// The value has another length than 8.
 pub fn parse_counter(value: &[u8]) -> Result<u64, Malformed> {
-    let bytes = value
-        .try_into()
-        .map_err(|_| Malformed::new("counter is not 8 bytes"))?;
-    Ok(u64::from_be_bytes(bytes))
+    Field::whole(value, Malformed::new("counter is not 8 bytes"))
 }
 
 /// Metadata of a document or a tombstone; the extras of an answer to GET_META.
@@ -95,14 +80,30 @@ pub struct ItemMeta {
     pub datatype: Option<Datatype>,
 }
 
+impl Field<'_> for ItemMeta {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            deleted: reader.field::<u32>()? != 0,
+            flags: reader.field()?,
+            expiry: reader.field()?,
+            rev: reader.field()?,
+            datatype: reader.field()?,
+        })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        u32::from(self.deleted).write(out);
+        self.flags.write(out);
+        self.expiry.write(out);
+        self.rev.write(out);
+        self.datatype.write(out);
+    }
+}
+
 impl ItemMeta {
     /// Appends 20 bytes without, 21 with a datatype.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&u32::from(self.deleted).to_be_bytes());
-        out.extend_from_slice(&self.flags.to_be_bytes());
-        out.extend_from_slice(&self.expiry.to_be_bytes());
-        out.extend_from_slice(&self.rev.to_be_bytes());
-        out.extend(self.datatype.map(|datatype| datatype.0));
+        self.write(out);
     }
 
     /// The metadata in the extras of an answer.
@@ -110,19 +111,7 @@ impl ItemMeta {
     /// # Errors
     /// The extras have another length than 20 or 21.
     pub fn parse(extras: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(extras);
-        let meta = Self {
-            deleted: reader.u32().ok_or(EXTRAS)? != 0,
-            flags: reader.u32().ok_or(EXTRAS)?,
-            expiry: reader.u32().ok_or(EXTRAS)?,
-            rev: reader.u64().ok_or(EXTRAS)?,
-            datatype: reader.u8().map(Datatype),
-        };
-        if reader.is_empty() {
-            Ok(meta)
-        } else {
-            Err(EXTRAS)
-        }
+        Self::whole(extras, EXTRAS)
     }
 }
 
@@ -135,9 +124,10 @@ pub struct CollectionIdReply {
     pub id: CollectionId,
 }
 
+layout! { CollectionIdReply { manifest, id } }
+
 impl CollectionIdReply {
     /// The 12 bytes: manifest, id.
-    #[must_use]
     pub fn to_bytes(self) -> [u8; 12] {
         let [m0, m1, m2, m3, m4, m5, m6, m7] = self.manifest.0.to_be_bytes();
         let [i0, i1, i2, i3] = self.id.0.to_be_bytes();
@@ -149,14 +139,7 @@ impl CollectionIdReply {
     /// # Errors
     /// The extras have another length than 12.
     pub fn parse(extras: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(extras);
-        let manifest = ManifestUid(reader.u64().ok_or(EXTRAS)?);
-        let id = CollectionId(reader.u32().ok_or(EXTRAS)?);
-        if reader.is_empty() {
-            Ok(Self { manifest, id })
-        } else {
-            Err(EXTRAS)
-        }
+        Self::whole(extras, EXTRAS)
     }
 }
 
@@ -178,14 +161,7 @@ impl<'a> StatRow<'a> {
         value: &[],
     };
 
-    /// Whether the answer ends here.
-    #[must_use]
-    pub fn is_end(self) -> bool {
-        self.key.is_empty() && self.value.is_empty()
-    }
-
     /// This row within `answer`, which brings opcode, opaque and duration.
-    #[must_use]
     pub fn in_response(self, answer: Response<'a>) -> Response<'a> {
         Response {
             status: Status::SUCCESS,

@@ -20,7 +20,6 @@ impl ErrorBody<'_> {
     ///
     /// Shape: `{"error":{"context":"..","ref":".."},"manifest_uid":"1f"}`, the last in
     /// hexadecimal without prefix or leading zeros.
-    #[must_use]
     pub fn to_json(&self) -> String {
         let mut json = String::new();
         if *self == Self::default() {

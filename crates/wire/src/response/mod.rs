@@ -19,15 +19,16 @@ pub use vbuckets::{
     parse_vb_state,
 };
 
-use std::fmt;
-
 use model::{Cas, Datatype};
 
-use crate::bytes::Reader;
+use crate::bytes::{EXTRAS, Field, Reader, debug_without_value};
 use crate::frame::{Header, Magic, Opaque};
+use crate::request_infos::next_info;
 use crate::{Frame, HEADER_BYTES, Malformed, Opcode, Status};
 
-const SERVER_DURATION: u8 = 0x02;
+/// Frame info of the server's own time, with 2 bytes.
+const SERVER_DURATION: u16 = 0;
+const SERVER_DURATION_HEAD: u8 = 0x02;
 const FRAMING_LEN: u8 = 3;
 /// The longest key of a flexible frame.
 const FLEXIBLE_KEY_MAX: usize = 255;
@@ -56,26 +57,13 @@ pub struct Response<'a> {
     pub value: &'a [u8],
 }
 
-impl fmt::Debug for Response<'_> {
-    /// Everything but the value.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Response")
-            .field("opcode", &self.opcode)
-            .field("status", &self.status)
-            .field("opaque", &self.opaque)
-            .field("cas", &self.cas)
-            .field("datatype", &self.datatype)
-            .field("server_duration", &self.server_duration)
-            .field("extras", &self.extras)
-            .field("key", &String::from_utf8_lossy(self.key))
-            .field("value_bytes", &self.value.len())
-            .finish_non_exhaustive()
-    }
+debug_without_value! {
+    Response { opcode, status, opaque, cas, datatype, server_duration, extras }
+    text key, length value
 }
 
 impl<'a> Response<'a> {
     /// An empty answer with a status; the other fields are zero.
-    #[must_use]
     #[inline]
     pub fn new(opcode: Opcode, opaque: Opaque, status: Status) -> Self {
         Self {
@@ -137,7 +125,7 @@ impl<'a> Response<'a> {
         out.extend_from_slice(&header.to_bytes());
         if let Some(duration) = duration {
             let [high, low] = duration.to_be_bytes();
-            out.extend_from_slice(&[SERVER_DURATION, high, low]);
+            out.extend_from_slice(&[SERVER_DURATION_HEAD, high, low]);
         }
         out.extend_from_slice(self.extras);
         out.extend_from_slice(self.key);
@@ -167,21 +155,13 @@ impl<'a> Response<'a> {
 }
 
 fn server_duration(section: &[u8]) -> Result<Option<u16>, Malformed> {
-    const CUT_OFF: Malformed = Malformed::new("frame infos end within an info");
     let mut reader = Reader::new(section);
     let mut duration = None;
     while !reader.is_empty() {
-        let first = reader.u8().ok_or(CUT_OFF)?;
-        if first >> 4 == 15 {
-            reader.u8().ok_or(CUT_OFF)?;
-        }
-        let len = match first & 0x0f {
-            15 => usize::from(reader.u8().ok_or(CUT_OFF)?).saturating_add(15),
-            len => usize::from(len),
-        };
-        let data = reader.bytes(len).ok_or(CUT_OFF)?;
-        if first == SERVER_DURATION {
-            duration = Reader::new(data).u16();
+        let (id, data) =
+            next_info(&mut reader).map_err(|_| Malformed::new("frame infos end within an info"))?;
+        if let (SERVER_DURATION, Ok(code)) = (id, Field::whole(data, EXTRAS)) {
+            duration = Some(code);
         }
     }
     Ok(duration)

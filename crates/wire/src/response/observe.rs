@@ -3,7 +3,7 @@
 use model::{Cas, Seqno, VbId, VbUuid};
 
 use crate::Malformed;
-use crate::bytes::Reader;
+use crate::bytes::{Field, Reader, layout};
 
 /// How far a document has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,23 +48,21 @@ impl<'a> ObserveEntry<'a> {
     /// Appends the entry. Panics when the key has more than 65,535 bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let key_len = u16::try_from(self.key.len()).expect("a key has at most 65535 bytes");
-        out.extend_from_slice(&self.vbucket.0.to_be_bytes());
-        out.extend_from_slice(&key_len.to_be_bytes());
-        out.extend_from_slice(self.key);
+        self.vbucket.write(out);
+        key_len.write(out);
+        self.key.write(out);
         out.push(self.state as u8);
-        out.extend_from_slice(&self.cas.0.to_be_bytes());
+        self.cas.write(out);
     }
 
     fn read(reader: &mut Reader<'a>) -> Option<Self> {
-        let vbucket = VbId(reader.u16()?);
-        let key_len = reader.u16()?;
-        let key = reader.bytes(usize::from(key_len))?;
-        let state = KeyState::from_number(reader.u8()?)?;
+        let vbucket = reader.field().ok()?;
+        let key_len: u16 = reader.field().ok()?;
         Some(Self {
             vbucket,
-            key,
-            state,
-            cas: Cas(reader.u64()?),
+            key: reader.bytes(key_len.into()).ok()?,
+            state: KeyState::from_number(reader.field().ok()?)?,
+            cas: reader.field().ok()?,
         })
     }
 }
@@ -104,6 +102,8 @@ pub struct Failover {
     pub last_seqno: Seqno,
 }
 
+layout! { Failover { old_uuid, last_seqno } }
+
 /// The answer to OBSERVE_SEQNO.
 ///
 /// Shape: 27 bytes, with a failover 43.
@@ -121,22 +121,38 @@ pub struct ObserveSeqnoReply {
     pub failover: Option<Failover>,
 }
 
+impl Field<'_> for ObserveSeqnoReply {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let format: u8 = reader.field()?;
+        Ok(Self {
+            vbucket: reader.field()?,
+            uuid: reader.field()?,
+            persisted: reader.field()?,
+            current: reader.field()?,
+            failover: match format {
+                0 => None,
+                1 => Some(reader.field()?),
+                _ => return Err(Self::INVALID),
+            },
+        })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.failover.is_some().write(out);
+        self.vbucket.write(out);
+        self.uuid.write(out);
+        self.persisted.write(out);
+        self.current.write(out);
+        self.failover.write(out);
+    }
+}
+
 impl ObserveSeqnoReply {
+    const INVALID: Malformed = Malformed::new("answer to observe is not valid");
+
     /// Appends the value of the answer.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.push(u8::from(self.failover.is_some()));
-        out.extend_from_slice(&self.vbucket.0.to_be_bytes());
-        out.extend_from_slice(&self.uuid.0.to_be_bytes());
-        out.extend_from_slice(&self.persisted.0.to_be_bytes());
-        out.extend_from_slice(&self.current.0.to_be_bytes());
-        if let Some(Failover {
-            old_uuid,
-            last_seqno,
-        }) = self.failover
-        {
-            out.extend_from_slice(&old_uuid.0.to_be_bytes());
-            out.extend_from_slice(&last_seqno.0.to_be_bytes());
-        }
+        self.write(out);
     }
 
     /// Reads the value of the answer.
@@ -144,30 +160,6 @@ impl ObserveSeqnoReply {
     /// # Errors
     /// The length does not fit the format, or the format is unknown.
     pub fn parse(value: &[u8]) -> Result<Self, Malformed> {
-        Self::read(value).ok_or(Malformed::new("answer to observe is not valid"))
-    }
-
-    fn read(value: &[u8]) -> Option<Self> {
-        let mut reader = Reader::new(value);
-        let format = reader.u8()?;
-        let mut reply = Self {
-            vbucket: VbId(reader.u16()?),
-            uuid: VbUuid(reader.u64()?),
-            persisted: Seqno(reader.u64()?),
-            current: Seqno(reader.u64()?),
-            failover: None,
-        };
-        match format {
-            0 => {}
-            1 => {
-                let old_uuid = VbUuid(reader.u64()?);
-                reply.failover = Some(Failover {
-                    old_uuid,
-                    last_seqno: Seqno(reader.u64()?),
-                });
-            }
-            _ => return None,
-        }
-        reader.is_empty().then_some(reply)
+        Self::whole(value, Self::INVALID)
     }
 }

@@ -3,7 +3,7 @@
 use model::{Cas, Datatype, Seqno, push_leb128};
 
 use crate::Malformed;
-use crate::bytes::Reader;
+use crate::bytes::{EXTRAS, Field, Reader};
 
 /// Bytes of a document in front of its key.
 const META_BYTES: usize = 25;
@@ -19,7 +19,6 @@ pub enum ScanContent {
 
 impl ScanContent {
     /// The 4 bytes.
-    #[must_use]
     pub fn to_bytes(self) -> [u8; 4] {
         let number: u32 = match self {
             Self::Keys => 0,
@@ -75,11 +74,11 @@ pub fn push_scan_document(document: &ScanDocument<'_>, out: &mut Vec<u8>) {
             .saturating_add(META_BYTES)
             .saturating_add(10),
     );
-    out.extend_from_slice(&document.flags.to_be_bytes());
-    out.extend_from_slice(&document.expiry.to_be_bytes());
-    out.extend_from_slice(&document.seqno.0.to_be_bytes());
-    out.extend_from_slice(&document.cas.0.to_be_bytes());
-    out.push(document.datatype.0);
+    document.flags.write(out);
+    document.expiry.write(out);
+    document.seqno.write(out);
+    document.cas.write(out);
+    document.datatype.write(out);
     push_bytes(document.key, out);
     push_bytes(document.value, out);
 }
@@ -104,12 +103,12 @@ pub fn scan_keys(value: &[u8]) -> impl Iterator<Item = Result<&[u8], Malformed>>
 /// As [`scan_keys`].
 pub fn scan_documents(value: &[u8]) -> impl Iterator<Item = Result<ScanDocument<'_>, Malformed>> {
     each(value, |reader| {
-        Some(ScanDocument {
-            flags: reader.u32()?,
-            expiry: reader.u32()?,
-            seqno: Seqno(reader.u64()?),
-            cas: Cas(reader.u64()?),
-            datatype: Datatype(reader.u8()?),
+        Ok(ScanDocument {
+            flags: reader.field()?,
+            expiry: reader.field()?,
+            seqno: reader.field()?,
+            cas: reader.field()?,
+            datatype: reader.field()?,
             key: read_bytes(reader)?,
             value: read_bytes(reader)?,
         })
@@ -118,7 +117,7 @@ pub fn scan_documents(value: &[u8]) -> impl Iterator<Item = Result<ScanDocument<
 
 fn each<'a, T>(
     value: &'a [u8],
-    read: impl Fn(&mut Reader<'a>) -> Option<T>,
+    read: impl Fn(&mut Reader<'a>) -> Result<T, Malformed>,
 ) -> impl Iterator<Item = Result<T, Malformed>> {
     let mut reader = Reader::new(value);
     std::iter::from_fn(move || {
@@ -126,21 +125,21 @@ fn each<'a, T>(
             return None;
         }
         let item = read(&mut reader);
-        if item.is_none() {
+        if item.is_err() {
             reader = Reader::new(&[]);
         }
-        Some(item.ok_or(Malformed::new("range scan item is cut off")))
+        Some(item.map_err(|_| Malformed::new("range scan item is cut off")))
     })
 }
 
-fn read_bytes<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
+fn read_bytes<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
     let mut length: u64 = 0;
     for shift in [0, 7, 14, 21, 28] {
-        let byte = reader.u8()?;
+        let byte: u8 = reader.field()?;
         length |= u64::from(byte & 0x7f) << shift;
         if byte & 0x80 == 0 {
-            return reader.bytes(usize::try_from(length).ok()?);
+            return reader.bytes(usize::try_from(length).map_err(|_| EXTRAS)?);
         }
     }
-    None
+    Err(EXTRAS)
 }

@@ -1,9 +1,9 @@
 //! Answers about vBuckets: their state, their seqnos and their histories.
 
-use model::{FailoverEntry, Seqno, VbId, VbState, VbUuid};
+use model::{FailoverEntry, Seqno, VbId, VbState};
 
 use crate::Malformed;
-use crate::bytes::Reader;
+use crate::bytes::{EXTRAS, Field, Reader, vb_state};
 
 /// Appends the histories of a vBucket, newest first: 16 bytes each, uuid and seqno.
 pub fn encode_failover_entries<'a>(
@@ -11,8 +11,7 @@ pub fn encode_failover_entries<'a>(
     out: &mut Vec<u8>,
 ) {
     for entry in entries {
-        out.extend_from_slice(&entry.uuid.0.to_be_bytes());
-        out.extend_from_slice(&entry.seqno.0.to_be_bytes());
+        entry.write(out);
     }
 }
 
@@ -37,21 +36,15 @@ impl<'a> FailoverEntries<'a> {
 
     /// The entries.
     pub fn iter(self) -> impl Iterator<Item = FailoverEntry> + 'a {
-        let mut reader = Reader::new(self.bytes);
-        std::iter::from_fn(move || {
-            Some(FailoverEntry {
-                uuid: VbUuid(reader.u64()?),
-                seqno: Seqno(reader.u64()?),
-            })
-        })
+        FailoverEntry::each(self.bytes)
     }
 }
 
 /// Appends the seqnos of vBuckets: 10 bytes each, number and seqno.
 pub fn encode_vb_seqnos(entries: impl IntoIterator<Item = (VbId, Seqno)>, out: &mut Vec<u8>) {
     for (vbucket, seqno) in entries {
-        out.extend_from_slice(&vbucket.0.to_be_bytes());
-        out.extend_from_slice(&seqno.0.to_be_bytes());
+        vbucket.write(out);
+        seqno.write(out);
     }
 }
 
@@ -77,12 +70,11 @@ impl<'a> VbSeqnos<'a> {
     /// The entries.
     pub fn iter(self) -> impl Iterator<Item = (VbId, Seqno)> + 'a {
         let mut reader = Reader::new(self.bytes);
-        std::iter::from_fn(move || Some((VbId(reader.u16()?), Seqno(reader.u64()?))))
+        std::iter::from_fn(move || Some((reader.field().ok()?, reader.field().ok()?)))
     }
 }
 
 /// The value of an answer to GET_VBUCKET: 4 bytes.
-#[must_use]
 pub fn encode_vb_state(state: VbState) -> [u8; 4] {
     u32::from(state as u8).to_be_bytes()
 }
@@ -92,10 +84,5 @@ pub fn encode_vb_state(state: VbState) -> [u8; 4] {
 /// # Errors
 /// The value has another length than 4, or the state is unknown.
 pub fn parse_vb_state(value: &[u8]) -> Result<VbState, Malformed> {
-    let mut reader = Reader::new(value);
-    let state = reader.u32().filter(|_| reader.is_empty());
-    state
-        .and_then(|number| u8::try_from(number).ok())
-        .and_then(VbState::from_wire)
-        .ok_or(Malformed::new("vBucket state is not valid"))
+    vb_state(Field::whole(value, EXTRAS)?)
 }

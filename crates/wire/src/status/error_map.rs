@@ -17,7 +17,6 @@ const REVISION: u16 = 1;
 /// Cost: builds the text anew; clients ask once for each connection.
 ///
 /// Source: protocol section 6. Test: `status::error_map::tests`.
-#[must_use]
 pub fn error_map(version_asked: u16) -> Option<String> {
     if version_asked == 0 {
         return None;

@@ -1,11 +1,22 @@
 //! The rows of protocol section 6, ascending by number.
 
-use super::Attribute::{
-    Auth, ConnStateInvalidated, Dcp, FetchConfig, Internal, InvalidInput, ItemDeleted, ItemLocked,
-    ItemOnly, NoRetry, RateLimit, RetryLater, RetryNow, SpecialHandling, Subdoc, Success, Support,
-    SystemConstraint, Temp,
+use super::attribute::Attribute::{
+    self, Auth, ConnStateInvalidated, Dcp, FetchConfig, Internal, InvalidInput, ItemDeleted,
+    ItemLocked, ItemOnly, NoRetry, RateLimit, RetryLater, RetryNow, SpecialHandling, Subdoc,
+    Success, Support, SystemConstraint, Temp,
 };
-use super::{Row, Status};
+
+/// Status of an answer; any number, known or not.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Status(pub u16);
+
+/// One row of the status table.
+pub(super) struct Row {
+    pub(super) status: Status,
+    pub(super) name: &'static str,
+    pub(super) description: &'static str,
+    pub(super) attributes: &'static [Attribute],
+}
 
 macro_rules! statuses {
     ($($name:ident $number:literal $description:literal [$($attribute:ident),*];)*) => {

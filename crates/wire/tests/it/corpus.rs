@@ -84,3 +84,8 @@ fn response() {
 fn push() {
     run("push", checks::push);
 }
+
+#[test]
+fn text() {
+    run("text", checks::text);
+}

@@ -8,31 +8,19 @@ use wire::dcp::{
     BufferAck, CollectionEvent, CollectionModified, Commit, DcpControl, DcpOpen, Deletion,
     EndReason, EventId, Expiration, MarkerFlags, MarkerVersion, Mutation, OpenFlags, Prepare,
     SeqnoAcknowledged, SeqnoAdvanced, SnapshotMarker, StreamEnd, StreamFlags, StreamRequest,
-    SystemEvent, envelope, flow_bytes, flow_bytes_of, parse_rollback, parse_stream_opaque,
+    SystemEvent, flow_bytes, flow_bytes_of, parse_rollback, parse_stream_opaque,
 };
 use wire::response::FailoverEntries;
 use wire::{
-    DurabilityLevel, Envelope, Opaque, Opcode, Request, RequestInfos, Response, Status, encode_raw,
+    DurabilityLevel, Envelope, Message, Opaque, Opcode, RawParts, RequestInfos, Response, Status,
+    encode_raw,
 };
 
-use crate::support::{hex, whole_frame};
-
-/// Reads the bytes as `request` in `envelope`, and writes them again.
-fn check(text: &str, envelope: Envelope<'_>, request: Request<'_>) {
-    let bytes = hex(text);
-    let frame = whole_frame(&bytes);
-    assert_eq!(Request::parse(&frame), Ok(request));
-    assert_eq!(Envelope::parse(&frame), Ok(envelope));
-    let mut out = Vec::new();
-    request
-        .encode(&envelope, &mut out)
-        .expect("the parts fit a frame");
-    assert_eq!(out, bytes, "{request:?}");
-}
+use crate::support::{Sample, bare, check, hex, whole_frame};
 
 fn with_opaque(vbucket: u16, opaque: u32) -> Envelope<'static> {
     let opaque = Opaque(opaque.to_be_bytes());
-    envelope(VbId(vbucket), opaque, None, (Cas(0), Datatype::RAW))
+    Envelope::of_stream(VbId(vbucket), opaque, None)
 }
 
 fn of_stream(cas: u64) -> Envelope<'static> {
@@ -59,14 +47,14 @@ fn open_and_control() {
         value: b"",
     };
     let bytes = "80500003 08000000 0000000b 00000001 00000000 00000000 00000000 00000025 743a31";
-    check(bytes, with_opaque(0, 1), Request::DcpOpen(open));
+    check(bytes, with_opaque(0, 1), &open);
     let noop = DcpControl {
         name: b"enable_noop",
         value: b"true",
     };
     let bytes = "805e000b 00000000 0000000f 00000002 00000000 00000000 656e6162 6c655f6e 6f6f7074 \
                  727565";
-    check(bytes, with_opaque(0, 2), Request::DcpControl(noop));
+    check(bytes, with_opaque(0, 2), &noop);
     assert_eq!((noop.flag(), noop.number()), (Some(true), None));
     let window = DcpControl {
         name: b"connection_buffer_size",
@@ -74,7 +62,7 @@ fn open_and_control() {
     };
     let bytes = "805e0016 00000000 0000001e 00000003 00000000 00000000 636f6e6e 65637469 6f6e5f62 \
                  75666665 725f7369 7a653130 34383537 3630";
-    check(bytes, with_opaque(0, 3), Request::DcpControl(window));
+    check(bytes, with_opaque(0, 3), &window);
     assert_eq!(
         (window.flag(), window.number()),
         (None, Some(10 * 1024 * 1024))
@@ -114,7 +102,7 @@ fn stream_request_and_its_answers() {
     };
     let bytes = "80530000 30000005 00000030 00001000 00000000 00000000 00000000 00000000 00000000 \
                  00000000 ffffffff ffffffff 00000000 00000000 00000000 00000000 00000000 00000000";
-    check(bytes, of_stream(0), Request::StreamRequest(request));
+    check(bytes, of_stream(0), &request);
     let answer = hex(
         "81530000 00000000 00000010 00001000 00000000 00000000 00000000 0000feed \
                       00000000 00000000",
@@ -149,7 +137,7 @@ fn a_resuming_stream_request_as_observed() {
     };
     let bytes = "8053000030000225000000300000000800000000000000000000000000000000000000000000000\
                  4ffffffffffffffff0000f8429394668a00000000000000040000000000000004";
-    check(bytes, with_opaque(549, 8), Request::StreamRequest(request));
+    check(bytes, with_opaque(549, 8), &request);
 }
 
 #[test]
@@ -162,7 +150,7 @@ fn snapshot_markers_of_all_versions() {
     };
     let bytes = "80560000 14000005 00000014 00001000 00000000 00000000 00000000 00000000 00000000 \
                  00000008 00000006";
-    check(bytes, of_stream(0), Request::SnapshotMarker(marker));
+    check(bytes, of_stream(0), &marker);
     let marker = SnapshotMarker {
         range: range(1, 8),
         flags: disk,
@@ -173,7 +161,7 @@ fn snapshot_markers_of_all_versions() {
     };
     let bytes = "80560000 01000005 00000025 00001000 00000000 00000000 00000000 00000000 01000000 \
                  00000000 08000000 02000000 00000000 08000000 00000000 07";
-    check(bytes, of_stream(0), Request::SnapshotMarker(marker));
+    check(bytes, of_stream(0), &marker);
     let marker = SnapshotMarker {
         version: MarkerVersion::V2_2 {
             visible_end: Seqno(8),
@@ -186,7 +174,7 @@ fn snapshot_markers_of_all_versions() {
     let bytes = "80560000 01000005 00000035 00001000 00000000 00000000 02000000 00000000 01000000 \
                  00000000 08000000 02000000 00000000 08000000 00000000 07000000 00000000 03000000 \
                  00000000 08";
-    check(bytes, of_stream(0), Request::SnapshotMarker(marker));
+    check(bytes, of_stream(0), &marker);
 }
 
 fn hello_mutation() -> Mutation<'static> {
@@ -206,7 +194,7 @@ fn hello_mutation() -> Mutation<'static> {
 fn documents() {
     let bytes = "80570006 1f000005 0000002a 00001000 00000000 00000016 00000000 00000004 00000000 \
                  00000001 00000000 00000000 00000000 00000400 68656c6c 6f776f72 6c64";
-    check(bytes, of_stream(0x16), Request::Mutation(hello_mutation()));
+    check(bytes, of_stream(0x16), &hello_mutation());
     let deletion = Deletion {
         seqno: Seqno(5),
         rev: 2,
@@ -216,7 +204,7 @@ fn documents() {
     };
     let bytes = "80580006 15000005 0000001b 00001000 00000000 00000017 00000000 00000005 00000000 \
                  00000002 5f000000 00006865 6c6c6f";
-    check(bytes, of_stream(0x17), Request::Deletion(deletion));
+    check(bytes, of_stream(0x17), &deletion);
     let expiration = Expiration {
         seqno: Seqno(6),
         rev: 3,
@@ -226,7 +214,7 @@ fn documents() {
     };
     let bytes = "80590006 14000005 0000001a 00001000 00000000 00000018 00000000 00000006 00000000 \
                  00000003 5f000001 0068656c 6c6f";
-    check(bytes, of_stream(0x18), Request::Expiration(expiration));
+    check(bytes, of_stream(0x18), &expiration);
 }
 
 #[test]
@@ -254,7 +242,7 @@ fn documents_as_observed() {
         ..mutation
     };
     let json = stream(0x18e9_efe2_7fec_0000, Datatype::JSON);
-    check(bytes, json, Request::Mutation(mutation));
+    check(bytes, json, &mutation);
     let deletion = Deletion {
         seqno: Seqno(0xa),
         rev: 7,
@@ -268,7 +256,7 @@ fn documents_as_observed() {
         cas: Cas(0x18e9_efe3_9e78_0000),
         ..with_opaque(549, 7)
     };
-    check(bytes, envelope, Request::Deletion(deletion));
+    check(bytes, envelope, &deletion);
 }
 
 #[test]
@@ -287,14 +275,10 @@ fn sync_writes() {
     };
     let bytes = "80600006 1f000005 00000027 00001000 00000000 00000019 00000000 00000007 00000000 \
                  00000004 00000000 00000000 00000000 04000100 68656c6c 6f7732";
-    check(bytes, of_stream(0x19), Request::Prepare(prepare));
+    check(bytes, of_stream(0x19), &prepare);
     let acknowledged = SeqnoAcknowledged { prepared: Seqno(7) };
     let bytes = "80610000 08000005 00000008 00001000 00000000 00000000 00000000 00000007";
-    check(
-        bytes,
-        of_stream(0),
-        Request::SeqnoAcknowledged(acknowledged),
-    );
+    check(bytes, of_stream(0), &acknowledged);
     let commit = Commit {
         prepared: Seqno(7),
         seqno: Seqno(8),
@@ -302,14 +286,14 @@ fn sync_writes() {
     };
     let bytes = "80620006 10000005 00000016 00001000 00000000 00000000 00000000 00000007 00000000 \
                  00000008 0068656c 6c6f";
-    check(bytes, of_stream(0), Request::Commit(commit));
+    check(bytes, of_stream(0), &commit);
 }
 
 #[test]
 fn the_rest_of_a_stream() {
-    let advanced = Request::SeqnoAdvanced(SeqnoAdvanced { seqno: Seqno(9) });
+    let advanced = SeqnoAdvanced { seqno: Seqno(9) };
     let bytes = "80640000 08000005 00000008 00001000 00000000 00000000 00000000 00000009";
-    check(bytes, of_stream(0), advanced);
+    check(bytes, of_stream(0), &advanced);
     let infos = RequestInfos {
         stream_id: Some(7),
         ..RequestInfos::default()
@@ -321,16 +305,16 @@ fn the_rest_of_a_stream() {
             infos,
             ..of_stream(0)
         },
-        advanced,
+        &advanced,
     );
     let ack = BufferAck { bytes: 1 << 20 };
     let bytes = "805d0000 04000000 00000004 00000000 00000000 00000000 00100000";
-    check(bytes, with_opaque(0, 0), Request::BufferAck(ack));
+    check(bytes, with_opaque(0, 0), &ack);
     let end = StreamEnd {
         reason: EndReason::STATE_CHANGED,
     };
     let bytes = "80550000 04000005 00000004 00001000 00000000 00000000 00000002";
-    check(bytes, of_stream(0), Request::StreamEnd(end));
+    check(bytes, of_stream(0), &end);
 }
 
 #[test]
@@ -373,12 +357,13 @@ fn system_events() {
     };
     let bytes = "805f0001 0d000005 0000001e 00001000 00000000 00000000 00000000 00000001 00000000 \
                  00630000 00000000 00020000 00000000 0008";
-    check(bytes, of_stream(0), Request::SystemEvent(event));
+    check(bytes, of_stream(0), &event);
     let dropped = hex(
         "805f00000d0002250000001900000007000000000000000000000000000000040000\
                        000400000000000000000300000008",
     );
-    let Ok(Request::SystemEvent(event)) = Request::parse(&whole_frame(&dropped)) else {
+    let frame = whole_frame(&dropped);
+    let Ok(event) = SystemEvent::parse(&frame) else {
         panic!("no system event");
     };
     assert_eq!((event.event, event.version), (EventId::DROP_SCOPE, 0));
@@ -399,19 +384,19 @@ fn system_events() {
 
 #[test]
 fn flow_control_arithmetic() {
-    let size = |request: Request<'_>| {
-        let mut out = Vec::new();
-        request
-            .encode(&of_stream(0), &mut out)
-            .expect("short parts");
-        let frame = whole_frame(&out);
-        assert_eq!(
-            flow_bytes_of(&frame),
-            flow_bytes(request.opcode(), out.len())
-        );
-        flow_bytes_of(&frame)
+    let size_of = |bytes: &[u8]| {
+        let frame = whole_frame(bytes);
+        let size = flow_bytes_of(&frame);
+        assert_eq!(size, flow_bytes(frame.header.opcode, bytes.len()));
+        size
     };
-    assert_eq!(size(Request::Mutation(hello_mutation())), 66);
+    let size = |message: &dyn Sample<'_>| {
+        let mut out = Vec::new();
+        let written = message.write(&of_stream(0), &mut out);
+        written.expect("short parts");
+        size_of(&out)
+    };
+    assert_eq!(size(&hello_mutation()), 66);
     let prepare = Prepare {
         seqno: Seqno(1),
         rev: 1,
@@ -424,17 +409,17 @@ fn flow_control_arithmetic() {
         key: b"\0hello",
         value: b"0123456789",
     };
-    assert_eq!(size(Request::Prepare(prepare)), 24 + 31 + 6 + 10 + 2);
-    assert_eq!(size(Request::DcpNoop), 0);
+    assert_eq!(size(&prepare), 24 + 31 + 6 + 10 + 2);
+    assert_eq!(size_of(&bare(&of_stream(0), Opcode::DCP_NOOP)), 0);
     let control = DcpControl {
         name: b"a",
         value: b"b",
     };
-    assert_eq!(size(Request::DcpControl(control)), 0);
+    assert_eq!(size(&control), 0);
     let end = StreamEnd {
         reason: EndReason::OK,
     };
-    assert_eq!(size(Request::StreamEnd(end)), 28);
+    assert_eq!(size(&end), 28);
     let mut answer = Vec::new();
     Response::new(
         Opcode::DCP_SNAPSHOT_MARKER,
@@ -453,9 +438,13 @@ fn a_message_that_does_not_fit_leaves_the_buffer_as_it_was() {
         ..hello_mutation()
     };
     let mut out = b"before".to_vec();
-    let refused = Request::Mutation(mutation).encode(&of_stream(0), &mut out);
+    let refused = mutation.encode(&of_stream(0), &mut out);
     assert!(refused.is_err());
-    let parts: [&[u8]; 3] = [&[0; 256], b"k", b""];
+    let parts = RawParts {
+        extras: &[0; 256],
+        key: b"k",
+        ..RawParts::default()
+    };
     assert!(encode_raw(Opcode::DCP_MUTATION, &of_stream(0), parts, &mut out).is_err());
     assert_eq!(out, b"before");
 }

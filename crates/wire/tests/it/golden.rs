@@ -4,8 +4,8 @@
 use model::{Cas, CollectionId, Datatype, ManifestUid, Seqno, VbId, VbUuid};
 use wire::request::{
     Arithmetic, CollectionsGetId, Direction, Get, GetAllVbSeqnos, GetAndTouch, GetErrorMap,
-    GetLocked, GetMeta, Hello, MetaVersion, ObserveSeqno, PathFlags, Sasl, SelectBucket, Stat,
-    Store, StoreMode, SubdocExtras, SubdocMulti, SubdocSpec, SubdocSpecs, Touch, Unlock,
+    GetLocked, GetMeta, Hello, MetaVersion, Observe, ObserveSeqno, PathFlags, Sasl, SelectBucket,
+    Stat, Store, StoreMode, SubdocExtras, SubdocMulti, SubdocSpec, SubdocSpecs, Touch, Unlock,
     encode_spec,
 };
 use wire::response::{
@@ -13,26 +13,13 @@ use wire::response::{
     ObserveSeqnoReply, parse_counter,
 };
 use wire::{
-    Durability, DurabilityLevel, Envelope, Feature, Opaque, Opcode, Request, RequestInfos,
-    Response, Status,
+    Durability, DurabilityLevel, Envelope, Feature, Message, Opaque, Opcode, RequestInfos,
+    Response, Status, checks,
 };
 
-use crate::support::{hex, whole_frame};
+use crate::support::{check, check_bare, hex, whole_frame};
 
 const OPAQUE: Opaque = Opaque([0xde, 0xad, 0xbe, 0xef]);
-
-/// Reads the bytes as `request` in `envelope`, and writes them again.
-fn check(text: &str, envelope: Envelope<'_>, request: Request<'_>) {
-    let bytes = hex(text);
-    let frame = whole_frame(&bytes);
-    assert_eq!(Request::parse(&frame), Ok(request));
-    assert_eq!(Envelope::parse(&frame), Ok(envelope));
-    let mut out = Vec::new();
-    request
-        .encode(&envelope, &mut out)
-        .expect("the parts fit a frame");
-    assert_eq!(out, bytes, "{request:?}");
-}
 
 fn envelope(vbucket: u16, opaque: u32) -> Envelope<'static> {
     Envelope {
@@ -59,7 +46,7 @@ fn get() {
         with_key: false,
         quiet: false,
     };
-    check(bytes, envelope(115, 0xdead_beef), Request::Get(get));
+    check(bytes, envelope(115, 0xdead_beef), &get);
 }
 
 #[test]
@@ -78,7 +65,7 @@ fn set_with_the_json_bit() {
         datatype: Datatype::JSON,
         ..envelope(115, 0xdead_beef)
     };
-    check(bytes, envelope, Request::Store(store));
+    check(bytes, envelope, &store);
 }
 
 #[test]
@@ -105,7 +92,7 @@ fn set_with_durability() {
         infos,
         ..envelope(115, 0xdead_beef)
     };
-    check(bytes, envelope, Request::Store(store));
+    check(bytes, envelope, &store);
 }
 
 #[test]
@@ -113,7 +100,7 @@ fn hello() {
     let bytes = hex("80 1f 0013 00 00 0000 0000001d deadbeef 0000000000000000 \
                      | 7b2261223a2274222c2269223a22302f30227d | 0006 0007 0008 000b 0012");
     let frame = whole_frame(&bytes);
-    let Ok(Request::Hello(Hello { agent, features })) = Request::parse(&frame) else {
+    let Ok(Hello { agent, features }) = Hello::parse(&frame) else {
         panic!("no HELLO");
     };
     assert_eq!(agent, b"{\"a\":\"t\",\"i\":\"0/0\"}");
@@ -126,7 +113,7 @@ fn hello() {
     ];
     assert!(features.iter().eq(expected));
     let mut out = Vec::new();
-    let request = Request::Hello(Hello { agent, features });
+    let request = Hello { agent, features };
     request
         .encode(&envelope(0, 0xdead_beef), &mut out)
         .expect("the parts fit a frame");
@@ -140,11 +127,7 @@ fn collections_get_id() {
     let request = CollectionsGetId {
         path: b"_default._default",
     };
-    check(
-        bytes,
-        envelope(0, 0xdead_beef),
-        Request::CollectionsGetId(request),
-    );
+    check(bytes, envelope(0, 0xdead_beef), &request);
 
     let answer = hex("81bb00000c0000000000000c000000230000000000000000000000000000000300000000");
     let expected = CollectionIdReply {
@@ -192,11 +175,7 @@ fn sub_document_requests() {
             specs: SubdocSpecs::new(&bytes, mutate),
             extras: SubdocExtras::default(),
         };
-        check(
-            text,
-            envelope(115, 0xdead_beef),
-            Request::SubdocMulti(request),
-        );
+        check(text, envelope(115, 0xdead_beef), &request);
         assert_eq!(
             request.specs.into_iter().collect::<Result<Vec<_>, _>>(),
             Ok(specs)
@@ -225,44 +204,44 @@ fn observed_session() {
         "802100050000000000000016000000020000000000000000504c41494e0064656661756c740070617373776f72\
          64",
         envelope(0, 2),
-        Request::Sasl(Sasl {
+        &Sasl {
             step: false,
             mechanism: b"PLAIN",
             payload: b"\0default\0password",
-        }),
+        },
     );
     check(
         "80890007000000000000000700000003000000000000000064656661756c74",
         envelope(0, 3),
-        Request::SelectBucket(SelectBucket { name: b"default" }),
+        &SelectBucket { name: b"default" },
     );
     check(
         "80fe000000000000000000020000000400000000000000000002",
         envelope(0, 4),
-        Request::GetErrorMap(GetErrorMap { version: 2 }),
+        &GetErrorMap { version: 2 },
     );
-    check(
+    check_bare(
         "802000000000000000000000000000010000000000000000",
         envelope(0, 1),
-        Request::SaslListMechs,
+        Opcode::SASL_LIST_MECHS,
     );
-    check(
+    check_bare(
         "800b00000000000000000000000000300000000000000000",
         envelope(0, 0x30),
-        Request::Version,
+        Opcode::VERSION,
     );
-    check(
+    check_bare(
         "800a00000000000000000000000000310000000000000000",
         envelope(0, 0x31),
-        Request::Noop,
+        Opcode::NOOP,
     );
     check(
         "8010000d000000000000000d0000003200000000000000006e6f2d737563682d67726f7570",
         envelope(0, 0x32),
-        Request::Stat(Stat {
+        &Stat {
             group: b"no-such-group",
             arguments: b"",
-        }),
+        },
     );
 }
 
@@ -299,31 +278,31 @@ fn observed_touch_and_locks() {
     check(
         "801c00070400008b0000000b0000000900000000000000000000000000676f6c642d31",
         envelope(139, 9),
-        Request::Touch(Touch { key, expiry: 0 }),
+        &Touch { key, expiry: 0 },
     );
     check(
         "801d00070400008b0000000b0000000a0000000000000000000003e800676f6c642d31",
         envelope(139, 10),
-        Request::GetAndTouch(GetAndTouch {
+        &GetAndTouch {
             key,
             expiry: 1000,
             quiet: false,
-        }),
+        },
     );
     check(
         "809400070400008b0000000b0000000b00000000000000000000000500676f6c642d31",
         envelope(139, 11),
-        Request::GetLocked(GetLocked {
+        &GetLocked {
             key,
             lock_s: Some(5),
-        }),
+        },
     );
     let unlock = Envelope {
         cas: Cas(12345),
         ..envelope(139, 16)
     };
     let bytes = "809500070000008b0000000700000010000000000000303900676f6c642d31";
-    check(bytes, unlock, Request::Unlock(Unlock { key }));
+    check(bytes, unlock, &Unlock { key });
 }
 
 #[test]
@@ -338,7 +317,7 @@ fn observed_counter() {
     };
     let bytes = "800500071400023d0000001b0000001100000000000000000000000000000001000000000000000000\
                  00000000676f6c642d74";
-    check(bytes, envelope(573, 17), Request::Arithmetic(count));
+    check(bytes, envelope(573, 17), &count);
     let answer = hex(
         "8105000010000000000000180000001118e9efe261bf000000004dae6a212a29000000000000\
                       00050000000000000000",
@@ -356,7 +335,7 @@ fn observed_metadata() {
     check(
         "80a000070100008b000000080000001400000000000000000200676f6c642d31",
         envelope(139, 20),
-        Request::GetMeta(meta),
+        &meta,
     );
     let answer = hex(
         "81a0000015000000000000150000001418e9efe0c072000000000000020000066b010bd20000\
@@ -385,7 +364,7 @@ fn observed_metadata() {
 fn observed_observe() {
     let bytes = hex("80920000000000000000000b0000001b0000000000000000008b000700676f6c642d31");
     let frame = whole_frame(&bytes);
-    let Ok(Request::Observe(observe)) = Request::parse(&frame) else {
+    let Ok(observe) = Observe::parse(&frame) else {
         panic!("no OBSERVE")
     };
     let keys: Vec<_> = observe
@@ -409,9 +388,9 @@ fn observed_observe() {
     check(
         "809100000000008b000000080000001e0000000000000000000043ec3cdc70a4",
         envelope(139, 0x1e),
-        Request::ObserveSeqno(ObserveSeqno {
+        &ObserveSeqno {
             uuid: VbUuid(0x43ec_3cdc_70a4),
-        }),
+        },
     );
     let answer = hex(
         "81910000000000000000001b0000001e000000000000000000008b000043ec3cdc70a4000000\
@@ -439,7 +418,7 @@ fn observed_seqnos_of_a_collection() {
     check(
         "8048000008000000000000080000002200000000000000000000000100000000",
         envelope(0, 0x22),
-        Request::GetAllVbSeqnos(request),
+        &request,
     );
 }
 
@@ -473,7 +452,7 @@ fn the_opaque_of_an_unknown_opcode_is_there_to_echo() {
     let bytes = hex("80e900000000000000000000deadbeef0000000000000000");
     let frame = whole_frame(&bytes);
     assert_eq!(frame.header.opaque, OPAQUE);
-    assert_eq!(Request::parse(&frame), Ok(Request::Unknown(frame)));
+    assert_eq!(checks::readers(&frame), Ok(0));
     assert_eq!(frame.header.opcode.info(), None);
 }
 
@@ -486,10 +465,7 @@ fn secrets_and_documents_are_not_printed() {
     let frame = whole_frame(&bytes);
     let password = format!("{:?}", b"password".as_slice());
     let digits = password.trim_matches(['[', ']']);
-    for printed in [
-        format!("{frame:?}"),
-        format!("{:?}", Request::parse(&frame)),
-    ] {
+    for printed in [format!("{frame:?}"), format!("{:?}", Sasl::parse(&frame))] {
         assert!(printed.contains("PLAIN"), "{printed}");
         assert!(
             !printed.contains("password") && !printed.contains(digits),

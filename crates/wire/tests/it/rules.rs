@@ -2,10 +2,11 @@
 
 use model::{Cas, Datatype, VbId};
 use wire::{
-    CasRule, Envelope, Malformed, Opcode, OpcodeInfo, Presence, Request, Standing, encode_raw,
+    CasRule, Envelope, Malformed, Opcode, OpcodeInfo, Presence, RawParts, Standing, checks,
+    encode_raw,
 };
 
-use crate::support::whole_frame;
+use crate::support::{bare, whole_frame};
 
 /// A request of `info`'s opcode with the shortest parts that it accepts.
 #[derive(Clone)]
@@ -56,11 +57,15 @@ impl Sample {
         encode_raw(
             self.opcode,
             &envelope,
-            [&self.extras, &self.key, &self.value],
+            RawParts {
+                extras: &self.extras,
+                key: &self.key,
+                value: &self.value,
+            },
             &mut out,
         )
         .expect("short parts");
-        Request::parse(&whole_frame(&out)).map(|_| ())
+        checks::readers(&whole_frame(&out)).map(drop)
     }
 }
 
@@ -239,6 +244,14 @@ fn values_that_lengths_alone_do_not_show() {
         refused.push(sample);
     };
     add(Opcode::GET_META, &[3], b"k", b"");
+    let options = |options: u32| [&[0; 24][..], &options.to_be_bytes()].concat();
+    add(Opcode::SET_WITH_META, &options(0x04), b"k", b"v");
+    add(Opcode::SET_WITH_META, &options(0x18), b"k", b"v");
+    add(Opcode::DEL_WITH_META, &options(0x20), b"k", b"");
+    let extended = [&[0; 25][..], &[3]].concat();
+    add(Opcode::SET_WITH_META, &extended, b"k", b"v");
+    add(Opcode::SET_WITH_META, &extended, b"k", b"v\x02\0\0");
+    add(Opcode::SET_WITH_META, &extended, b"k", b"v\x01\0\0");
     add(Opcode::SET_VBUCKET, &[0], b"", b"");
     add(Opcode::SET_VBUCKET, &[5], b"", b"");
     add(Opcode::SET_VBUCKET, &[1, 0, 0, 1], b"", b"");
@@ -290,11 +303,10 @@ fn values_that_lengths_alone_do_not_show() {
 
 #[test]
 fn an_answer_is_no_request() {
-    let mut out = Vec::new();
-    encode_raw(Opcode::NOOP, &Envelope::default(), [&[]; 3], &mut out).unwrap();
+    let mut out = bare(&Envelope::default(), Opcode::NOOP);
     for magic in [0x81, 0x18, 0x82, 0x83] {
         out[0] = magic;
-        assert!(Request::parse(&whole_frame(&out)).is_err(), "{magic:#x}");
+        assert!(checks::readers(&whole_frame(&out)).is_err(), "{magic:#x}");
     }
 }
 

@@ -1,6 +1,11 @@
 //! What several tests need.
 
-use wire::{Decoded, Frame, Limits, Opcode, OpcodeInfo, decode};
+use std::fmt::Debug;
+
+use wire::{
+    Decoded, Envelope, Frame, Limits, Message, Opcode, OpcodeInfo, RawParts, TooLong, decode,
+    encode_raw,
+};
 
 /// Bytes of a hexadecimal text; spaces and bars separate.
 pub(crate) fn hex(text: &str) -> Vec<u8> {
@@ -20,6 +25,58 @@ pub(crate) fn whole_frame(bytes: &[u8]) -> Frame<'_> {
     }
 }
 
+/// A message of any type.
+pub(crate) trait Sample<'a>: Debug {
+    fn opcode_of(&self) -> Opcode;
+    fn write(&self, envelope: &Envelope<'_>, out: &mut Vec<u8>) -> Result<(), TooLong>;
+    /// Whether its type reads this very message in the frame.
+    fn is_read_in(&self, frame: &Frame<'a>) -> bool;
+}
+
+impl<'a, M: Message<'a> + Debug + PartialEq> Sample<'a> for M {
+    fn opcode_of(&self) -> Opcode {
+        self.opcode()
+    }
+
+    fn write(&self, envelope: &Envelope<'_>, out: &mut Vec<u8>) -> Result<(), TooLong> {
+        self.encode(envelope, out)
+    }
+
+    fn is_read_in(&self, frame: &Frame<'a>) -> bool {
+        M::parse(frame).is_ok_and(|read| read == *self)
+    }
+}
+
+/// Reads the bytes as `message` in `envelope`, and writes them again.
+pub(crate) fn check<'a>(text: &str, envelope: Envelope<'_>, message: &impl Sample<'a>) {
+    let bytes = hex(text).leak();
+    let frame = whole_frame(bytes);
+    assert!(message.is_read_in(&frame), "{message:?}");
+    assert_eq!(Envelope::parse(&frame), Ok(envelope));
+    let mut out = Vec::new();
+    message
+        .write(&envelope, &mut out)
+        .expect("the parts fit a frame");
+    assert_eq!(out, bytes, "{message:?}");
+}
+
+/// The same of a request that is nothing but its opcode.
+pub(crate) fn check_bare(text: &str, envelope: Envelope<'_>, opcode: Opcode) {
+    let bytes = hex(text);
+    let frame = whole_frame(&bytes);
+    let info = opcode.info().expect("a known opcode");
+    assert_eq!(info.check(&frame), Ok(()));
+    assert_eq!(Envelope::parse(&frame), Ok(envelope));
+    assert_eq!(bare(&envelope, opcode), bytes, "{opcode}");
+}
+
+/// A frame of nothing but its opcode.
+pub(crate) fn bare(envelope: &Envelope<'_>, opcode: Opcode) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode_raw(opcode, envelope, RawParts::default(), &mut out).expect("no parts");
+    out
+}
+
 /// The shortest extras that an opcode accepts, with values that it accepts.
 pub(crate) fn valid_extras(info: &OpcodeInfo) -> Vec<u8> {
     let mut extras = vec![0; usize::from(info.extras[0])];
@@ -28,6 +85,7 @@ pub(crate) fn valid_extras(info: &OpcodeInfo) -> Vec<u8> {
         Opcode::DCP_SNAPSHOT_MARKER => extras = vec![0; 20],
         Opcode::DCP_OSO_SNAPSHOT => extras = vec![0, 0, 0, 1],
         Opcode::DCP_PREPARE => extras[30] = 1,
+        Opcode::RETURN_META => extras[3] = 1,
         _ => {}
     }
     extras

@@ -1,8 +1,8 @@
 //! Snapshots as they are sent: markers, and mutations copied from an encoded template. Pure.
 
-use model::{Cas, Datatype, Seqno, SnapshotRange, VbId};
-use wire::dcp::{MarkerFlags, MarkerVersion, Mutation, SnapshotMarker, envelope};
-use wire::{HEADER_BYTES, Message as _, Opaque, TooLong};
+use model::{Cas, Seqno, SnapshotRange, VbId};
+use wire::dcp::{MarkerFlags, MarkerVersion, Mutation, SnapshotMarker};
+use wire::{Envelope, HEADER_BYTES, Message as _, Opaque, TooLong};
 
 use crate::random::Random;
 use crate::workload::{key_of, printable};
@@ -58,7 +58,10 @@ impl Changes {
             value: &value,
         };
         let mut template = Vec::new();
-        let blank = envelope(VbId(0), Opaque::default(), None, (cas, Datatype::RAW));
+        let blank = Envelope {
+            cas,
+            ..Envelope::default()
+        };
         mutation.encode(&blank, &mut template)?;
         Ok(Self {
             template,
@@ -90,8 +93,7 @@ impl Changes {
                 high_completed: Seqno::ZERO,
             },
         };
-        let none = (Cas::ANY, Datatype::RAW);
-        marker.encode(&envelope(stream.vb, stream.opaque, None, none), out)?;
+        marker.encode(&Envelope::of_stream(stream.vb, stream.opaque, None), out)?;
         for _ in 0..snapshot.changes {
             stream.last.0 += 1;
             self.change(stream, out);

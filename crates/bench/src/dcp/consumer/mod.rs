@@ -13,16 +13,16 @@ mod producer;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use client::{Client, ClientError, Message};
+use client::{Client, ClientError, Request};
 use model::{Cas, VbId, VbState};
 use wire::{Opcode, Status};
 
 use super::cpu::Cpu;
 use super::scene::{Scene, join};
 use super::sheet::Sheet;
-use crate::error::{Cause, Error};
+use crate::error::{Cause, Error, refused};
 use crate::measure::Latencies;
-use crate::numbers::{share, to_f64};
+use crate::numbers::{BYTES_PER_MIB, share, to_f64};
 use crate::process::{RESIDENT, RESIDENT_PEAK, status_bytes, threads_cpu};
 use crate::random::random_run;
 use crate::scenario::ConsumerLoad;
@@ -34,7 +34,6 @@ const SINGLE_SNAPSHOTS_SHARE: u64 = 5;
 const SINGLE_SNAPSHOTS_MAX: u64 = 20_000;
 /// Name of the node's threads that serve a connection as consumer.
 const CONSUMER_THREAD: &str = "consumer";
-const BYTES_PER_MIB: f64 = 1_048_576.0;
 
 /// Makes replicas of vBuckets, fills them, and makes them active again.
 pub(super) fn run(scene: &mut Scene, load: ConsumerLoad) -> Result<Sheet, Error> {
@@ -63,18 +62,17 @@ pub(super) fn run(scene: &mut Scene, load: ConsumerLoad) -> Result<Sheet, Error>
 
 fn set_states(client: &mut Client, vbuckets: &[VbId], state: VbState) -> Result<(), Error> {
     let extras = [state as u8];
-    let messages: Vec<Message<'_>> = vbuckets
+    let messages: Vec<Request<'_>> = vbuckets
         .iter()
-        .map(|&vbucket| Message {
+        .map(|&vbucket| Request {
             vbucket,
             extras: &extras,
-            ..Message::new(Opcode::SET_VBUCKET)
+            ..Request::new(Opcode::SET_VBUCKET)
         })
         .collect();
     for answer in client.request_all(&messages)? {
         if answer.status != Status::SUCCESS {
-            let reason = format!("SET_VBUCKET: {}", answer.status.description());
-            return Err(Error::new(Cause::Refused(answer.status), reason));
+            return Err(refused(Opcode::SET_VBUCKET, answer.status));
         }
     }
     Ok(())
@@ -100,16 +98,18 @@ fn fill(scene: &mut Scene, vbuckets: &[VbId], snapshot: u64) -> Result<Sheet, Er
     let again = Changes::new(value_bytes, 0, Cas(cas.0 + changes)).map_err(ClientError::from)?;
     let acknowledged = single_snapshots(&mut producers[0], again, singles)?;
     let mut sheet = Sheet::new("consumer", &[]);
-    let streams = to_f64(vbuckets.len() as u64);
-    sheet.row("connections", "connections", 0, &[f64::from(connections)]);
-    sheet.row("streams", "streams", 0, &[streams]);
+    sheet.count("connections", "connections", connections.into());
+    sheet.count("streams", "streams", vbuckets.len() as u64);
     let window = producers.iter().map(Producer::window_bytes).sum();
     let window_mib = to_f64(window) / BYTES_PER_MIB;
-    sheet.row("window_mib", "flow-control windows, MiB", 1, &[window_mib]);
-    rate_rows(&mut sheet, changes, bytes, elapsed);
+    sheet.figure("window_mib", "flow-control windows, MiB", 1, window_mib);
+    let seconds = elapsed.as_secs_f64().max(1e-9);
+    sheet.count("changes", "changes", changes);
+    sheet.change_rate(to_f64(changes), "seconds", seconds);
+    let rate = to_f64(bytes) / seconds / 1e6;
+    sheet.figure("mb_per_second", "MB/s", 1, rate);
     after.rows(before, &mut sheet, to_f64(changes));
-    let singles = to_f64(singles);
-    sheet.row("single_snapshots", "snapshots of one change", 0, &[singles]);
+    sheet.count("single_snapshots", "snapshots of one change", singles);
     let label = "snapshot sent to acknowledged";
     sheet.latencies("snapshot_to_ack", label, &[&acknowledged]);
     Ok(sheet)
@@ -155,27 +155,18 @@ impl Usage {
         if let Some((after, before)) = self.consumer_threads.zip(before.consumer_threads) {
             let us = after.saturating_sub(before).as_secs_f64() * 1e6 / changes;
             let label = "of it consumer threads, us/change";
-            sheet.row("consumer_threads_cpu_us_per_change", label, 3, &[us]);
+            sheet.figure("consumer_threads_cpu_us_per_change", label, 3, us);
         }
         if let Some((after, before)) = self.resident.zip(before.resident) {
             let bytes = to_f64(after.saturating_sub(before)) / changes;
             let label = "resident bytes/change";
-            sheet.row("resident_bytes_per_change", label, 0, &[bytes]);
+            sheet.figure("resident_bytes_per_change", label, 0, bytes);
         }
         if let Some(peak) = self.resident_peak {
             let mib = to_f64(peak) / BYTES_PER_MIB;
-            sheet.row("resident_peak_mib", "most resident ever, MiB", 1, &[mib]);
+            sheet.figure("resident_peak_mib", "most resident ever, MiB", 1, mib);
         }
     }
-}
-
-fn rate_rows(sheet: &mut Sheet, changes: u64, bytes: u64, elapsed: Duration) {
-    let seconds = elapsed.as_secs_f64().max(1e-9);
-    let (changes, bytes) = (to_f64(changes), to_f64(bytes));
-    sheet.row("changes", "changes", 0, &[changes]);
-    sheet.row("seconds", "seconds", 3, &[seconds]);
-    sheet.row("changes_per_second", "changes/s", 0, &[changes / seconds]);
-    sheet.row("mb_per_second", "MB/s", 1, &[bytes / seconds / 1e6]);
 }
 
 /// A CAS like those of a node, from its clock; higher ones are free for a while.

@@ -17,7 +17,7 @@ use wire::dcp::{AddStream, BufferAck, DcpControl, DcpOpen, OpenFlags, StreamFlag
 use wire::{Envelope, Frame, Malformed, Message as _, Opaque, Opcode, Response, Status};
 
 use super::changes::{Changes, Granted, Snapshot};
-use crate::error::{Cause, Error};
+use crate::error::{Cause, Error, broken_stream as broken, refused};
 
 /// Bytes that are collected before they are sent.
 pub(super) const CHUNK_BYTES: usize = 128 * 1024;
@@ -233,10 +233,8 @@ impl Consumer {
 
     fn take_answer(&mut self, frame: &Frame<'_>) -> Result<(), Error> {
         let opcode = frame.header.opcode;
-        let status = frame.status();
-        if status != Status::SUCCESS {
-            let reason = format!("{}: {}", opcode.name(), status.description());
-            return Err(Error::new(Cause::Refused(status), reason));
+        if frame.status() != Status::SUCCESS {
+            return Err(refused(opcode, frame.status()));
         }
         match opcode {
             Opcode::DCP_OPEN => self.progress.opened = true,
@@ -283,10 +281,6 @@ fn respond(opaque: Opaque, opcode: Opcode, value: &[u8], out: &mut Outgoing) {
         value,
         ..Response::new(opcode, opaque, Status::SUCCESS)
     });
-}
-
-fn broken(reason: &str) -> Error {
-    ClientError::broken("streaming", &reason).into()
 }
 
 fn malformed(error: Malformed) -> Error {

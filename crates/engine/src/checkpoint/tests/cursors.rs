@@ -131,7 +131,7 @@ fn cursors_are_seated_in_every_region() {
     assert_eq!(world.read(cursor, 9), "101..101 a@101");
 }
 
-/// Whoever is seated at the edge of two checkpoints gets what follows, once; at the end of
+/// A cursor at the edge of two checkpoints gets what follows, once; at the end of
 /// everything it keeps nothing in memory.
 #[test]
 fn cursors_at_the_edges_of_checkpoints_repeat_nothing_and_hold_nothing() {
@@ -160,7 +160,7 @@ fn cursors_at_the_edges_of_checkpoints_repeat_nothing_and_hold_nothing() {
     drop(world.log.remove(pin));
     for after in [18, 19, 100] {
         let quiet = world.register(&format!("quiet {after}"), after).0;
-        assert_eq!(world.log.behind(quiet), Some(0));
+        assert_eq!(behind(&world.log, quiet), Some(0));
     }
     let stats = world.log.stats();
     assert_eq!(
@@ -242,15 +242,13 @@ fn the_slowest_cursor_is_the_one_to_drop() {
     drop(taken);
     drop(world.log.finish(&flight, world.flying));
     world.read(two, usize::MAX);
-    let (slowest, pinned) = world.log.pressure().slowest.unwrap();
-    assert_eq!(slowest, one);
+    let slowest = world.log.pressure().slowest.unwrap();
+    assert_eq!(slowest.cursor, one);
+    let pinned = slowest.pinned_bytes;
     assert!(pinned > 0 && pinned <= world.log.memory_bytes());
-    world.log.set_droppable(one, false);
-    assert_eq!(world.log.pressure().slowest.unwrap().0, two);
-    assert!(world.log.drop_cursor(one).is_empty());
-    assert_ne!(world.read(one, 1), "dropped", "it was not to be");
-    world.log.set_droppable(one, true);
     drop(world.log.drop_cursor(one));
+    assert_eq!(world.log.pressure().slowest.unwrap().cursor, two);
+    assert_eq!(world.read(one, 1), "dropped");
     drop(world.log.drop_cursor(two));
     world.check();
     assert_eq!(world.log.pressure(), CheckpointPressure::default());
@@ -269,7 +267,7 @@ fn what_only_a_flush_frees_is_told_apart() {
     drop(world.flush());
     let pressure = world.log.pressure();
     assert_eq!(pressure.undurable_bytes, 0);
-    assert_eq!(pressure.slowest.unwrap().0, cursor);
+    assert_eq!(pressure.slowest.unwrap().cursor, cursor);
 }
 
 #[test]
@@ -282,7 +280,7 @@ fn a_reader_of_a_long_run_gets_it_in_parts_and_whole() {
         let mut told = vec![world.read(cursor, items)];
         assert!(told[0].starts_with("1..400 "), "{told:?}");
         world.sets(20);
-        while world.log.behind(cursor) > Some(20) {
+        while behind(&world.log, cursor) > Some(20) {
             let part = world.read(cursor, items);
             assert!(part.split(' ').count() <= items.max(32), "{part}");
             assert!(!part.contains(".."), "announced already: {part}");
@@ -303,18 +301,15 @@ fn rows_of_a_store_are_not_de_duplicated() {
         end: Seqno(10),
         kind: CheckpointKind::Disk,
         checkpoint: true,
-        high_completed: None,
         high_prepared: Some(Seqno(4)),
-        visible_end: None,
-        purge_seqno: None,
-        historical: false,
+        ..SnapshotMarker::default()
     };
     world.log.begin_snapshot(&marker).unwrap();
     world.set_at("a", 1);
     world.set_at("a", 5);
     let prepare = durable("b", 7, Kind::Prepare);
     assert_eq!(world.log.check_next(&prepare, None, false), Ok(()));
-    world.log.append(&prepare, Entry::over(None));
+    world.log.append(&prepare, LogEntry::over(None));
     let again = durable("b", 8, Kind::Prepare);
     assert_eq!(
         world.log.check_next(&again, None, false),
@@ -348,22 +343,22 @@ fn changes_of_durable_writes_are_kept_apart() {
     let mut log = CheckpointLog::new(&Origin::default(), usize::MAX);
     let ids = |log: &CheckpointLog| log.stats().open_id;
     let one = change("A", 1);
-    log.append(&one, Entry::over(None));
-    log.append(&durable("A", 2, Kind::Prepare), Entry::over(None));
+    log.append(&one, LogEntry::over(None));
+    log.append(&durable("A", 2, Kind::Prepare), LogEntry::over(None));
     assert_eq!(ids(&log), 1, "two namespaces");
     let three = durable("A", 3, Kind::Commit);
-    log.append(&three, Entry::over(Some(&one)));
+    log.append(&three, LogEntry::over(Some(&one)));
     assert_eq!(ids(&log), 2, "a commit over a change");
-    log.append(&durable("A", 4, Kind::Prepare), Entry::over(None));
+    log.append(&durable("A", 4, Kind::Prepare), LogEntry::over(None));
     assert_eq!(ids(&log), 2);
-    log.append(&durable("A", 5, Kind::Abort), Entry::over(None));
+    log.append(&durable("A", 5, Kind::Abort), LogEntry::over(None));
     assert_eq!(ids(&log), 3, "an abort over its prepare");
-    log.append(&change("A", 6), Entry::over(Some(&three)));
+    log.append(&change("A", 6), LogEntry::over(Some(&three)));
     assert_eq!(ids(&log), 3, "the commit lies in another checkpoint");
-    log.append(&durable("B", 7, Kind::Prepare), Entry::over(None));
+    log.append(&durable("B", 7, Kind::Prepare), LogEntry::over(None));
     assert_eq!(ids(&log), 3);
     assert_eq!(log.stats().deduplicated, 0);
-    assert_eq!(log.open.high_prepared, Seqno(7));
+    assert_eq!(log.open.prepares.prepared, Seqno(7));
     assert_eq!(log.open.visible_end, Seqno(6));
 }
 
@@ -387,7 +382,7 @@ fn flushes_of_little_take_little_while_a_reader_lags() {
 /// Each stream has one, and the list of them has little room to spare.
 #[test]
 fn cursors_are_small_and_their_list_is_not_twice_as_long() {
-    let size = size_of::<crate::checkpoint::cursors::Cursor>();
+    let size = size_of::<crate::checkpoint::cursor::Cursor>();
     assert!(size <= 72, "{size}");
     let mut log = CheckpointLog::new(&Origin::default(), 1 << 20);
     for number in 0..100 {

@@ -13,11 +13,7 @@ fn marker(start: u64, end: u64, kind: CheckpointKind) -> SnapshotMarker {
         end: Seqno(end),
         kind,
         checkpoint: true,
-        high_completed: None,
-        high_prepared: None,
-        visible_end: None,
-        purge_seqno: None,
-        historical: false,
+        ..SnapshotMarker::default()
     }
 }
 
@@ -50,11 +46,7 @@ fn read_to(world: &mut World, cursor: CursorId, seqno: u64) {
         items: 1,
         bytes: usize::MAX,
     };
-    while world
-        .log
-        .behind(cursor)
-        .is_some_and(|left| ITEMS - left < seqno)
-    {
+    while behind(&world.log, cursor).is_some_and(|left| ITEMS - left < seqno) {
         let CursorRead::Changes(_) = world.log.take(cursor, budget) else {
             return;
         };
@@ -111,23 +103,23 @@ fn expel_in_every_state_of_a_checkpoint() {
 fn expelled_prepares_still_keep_their_key_apart() {
     let mut log = CheckpointLog::new(&Origin::default(), usize::MAX);
     let flush = |log: &mut CheckpointLog| {
-        let (taken, flight) = log.take_dirty(FlushBudget::ALL, &mut Room::default());
+        let (taken, flight) = log.take_dirty(FlushBudget::ALL, &mut SpareBuffers::default());
         let count = taken.count();
         drop(taken);
         drop(log.finish(&flight, count));
     };
-    log.append(&durable("A", 1, Kind::Prepare), Entry::over(None));
-    log.append(&change("B", 2), Entry::over(None));
+    log.append(&durable("A", 1, Kind::Prepare), LogEntry::over(None));
+    log.append(&change("B", 2), LogEntry::over(None));
     flush(&mut log);
     assert_eq!((log.stats().items, log.stats().open_id), (0, 1));
     // The consumer of the open checkpoint has had a prepare of A already.
-    log.append(&durable("A", 3, Kind::Abort), Entry::over(None));
+    log.append(&durable("A", 3, Kind::Abort), LogEntry::over(None));
     assert_eq!(log.stats().open_id, 2, "an abort over an expelled prepare");
     flush(&mut log);
-    log.append(&durable("A", 4, Kind::Prepare), Entry::over(None));
+    log.append(&durable("A", 4, Kind::Prepare), LogEntry::over(None));
     assert_eq!(log.stats().open_id, 3, "a prepare over an expelled abort");
     flush(&mut log);
-    log.append(&change("B", 5), Entry::over(None));
-    log.append(&change("B", 6), Entry::over(None));
+    log.append(&change("B", 5), LogEntry::over(None));
+    log.append(&change("B", 6), LogEntry::over(None));
     assert_eq!(log.stats().open_id, 3, "plain changes are of no matter");
 }

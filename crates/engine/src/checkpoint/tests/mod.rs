@@ -1,9 +1,11 @@
 mod cursors;
 mod expel;
-mod room;
+mod spare;
 
-use model::{Cas, Meta};
+use model::{Cas, Document, Meta, Seqno};
 
+use super::run::Run;
+use super::segment::{ChangeSum, SLOTS_MIN, Slot, slots_bytes};
 use super::*;
 
 const VALUE: &[u8] = &[b'v'; 50];
@@ -17,13 +19,20 @@ fn change(key: &str, seqno: u64) -> Document {
     Document::from_parts(key.as_bytes(), VALUE, &meta)
 }
 
+/// Changes that the cursor has still to get, at most.
+fn behind(log: &CheckpointLog, cursor: CursorId) -> Option<u64> {
+    let mut cursors = log.cursor_stats();
+    let found = cursors.find(|stats| stats.cursor == cursor);
+    found.map(|stats| stats.behind)
+}
+
 /// A log with the table that belongs to it.
 struct World {
     log: CheckpointLog,
     table: std::collections::BTreeMap<String, Document>,
     high: u64,
     /// Changes of the flush under way, and their bytes.
-    flying: (usize, usize),
+    flying: ChangeSum,
 }
 
 impl World {
@@ -32,7 +41,7 @@ impl World {
             log: CheckpointLog::new(&Origin::default(), bytes_max),
             table: [].into(),
             high: 0,
-            flying: (0, 0),
+            flying: ChangeSum::default(),
         }
     }
 
@@ -40,7 +49,7 @@ impl World {
         self.high = seqno;
         let document = change(key, seqno);
         let old = self.table.insert(key.into(), document.clone());
-        self.log.append(&document, Entry::over(old.as_ref()));
+        self.log.append(&document, LogEntry::over(old.as_ref()));
         if seqno % 16 < 2 {
             self.check();
         }
@@ -56,7 +65,7 @@ impl World {
             items,
             bytes: usize::MAX,
         };
-        let (taken, flight) = self.log.take_dirty(budget, &mut Room::default());
+        let (taken, flight) = self.log.take_dirty(budget, &mut SpareBuffers::default());
         self.flying = taken.count();
         self.check();
         (told(&taken), taken, flight)

@@ -2,39 +2,17 @@
 
 use model::{CollectionId, Document, Seqno, SnapshotRange};
 
-use super::{ANNOUNCED, Phase, Stream};
+use super::state::{ANNOUNCED, HistoryPart, OutOfOrder, Phase, Stream};
 use crate::VBucket;
 use crate::checkpoint::{CursorId, CursorRead, FlushBudget, Garbage};
 use crate::dcp::filter::StreamFilter;
-use crate::dcp::held::{Held, Rows, Taken};
+use crate::dcp::held::{Held, Rows};
 use crate::dcp::message::{Advances, Snapshot, StoreView, StreamEnd, Versions};
 
 /// Most collections of a filter whose rows are looked for one by one.
 const COLLECTIONS_MAX: usize = 16;
 /// Most collections of a filter whose rows may come ordered by key.
 const OUT_OF_ORDER_COLLECTIONS_MAX: usize = 1;
-
-/// A snapshot of rows in any order: how far it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OutOfOrder {
-    No,
-    /// Its begin is to be told.
-    Begins,
-    Open,
-    /// Its end is to be told.
-    Ends,
-}
-
-/// The part of a view that has every version, where one that has not comes before it: both have
-/// the same range, and a marker each.
-pub(super) struct HistoryPart {
-    /// Where it begins.
-    from: Seqno,
-    /// What announces it.
-    marker: Snapshot,
-    /// It was announced before this change, which was found and is yet to be given.
-    awaiting: Option<Seqno>,
-}
 
 /// Whether a change was found that waits for its marker to be sent.
 pub(super) fn awaits(part: Option<&HistoryPart>) -> bool {
@@ -52,7 +30,6 @@ pub struct OnlyRows {
 
 impl Stream {
     /// Which of the rows that [`Stream::fill`] asked for are of use; `None` for all.
-    #[must_use]
     pub fn only_rows(&self) -> Option<OnlyRows> {
         let StreamFilter::Collections(ids) = &self.filter else {
             return None;
@@ -73,7 +50,6 @@ impl Stream {
     }
 
     /// Whether replaced versions are wanted as well, where they are kept.
-    #[must_use]
     pub fn wants_versions(&self) -> bool {
         self.options.change_streams
     }
@@ -189,7 +165,7 @@ impl Stream {
                 self.look_for_end(&mut batch, vbucket);
                 let visible = batch.visible_end;
                 let end = self.end_for_peer(batch.snapshot.end, visible);
-                self.joined = Some(Box::new(Taken::new(batch)));
+                self.joined = Some(Box::new(batch));
                 (visible, end)
             }
             CursorRead::Nothing | CursorRead::Dropped => (Seqno::ZERO, Seqno::ZERO),
@@ -202,7 +178,7 @@ impl Stream {
             let last = rows.documents().last().map(Document::seqno);
             let last = last.filter(|_| self.out_of_order == OutOfOrder::No);
             self.held_end = last.unwrap_or(self.read);
-            self.held = Some(Held::rows(rows));
+            self.held = Some(Held::from_store(rows));
         }
     }
 
@@ -221,9 +197,9 @@ impl Stream {
             Phase::Memory
         };
         self.checkpoint_next = true;
-        if let Some(taken) = self.joined.take() {
-            self.held_end = taken.last();
-            self.held = Some(Held::Memory(taken));
+        if let Some(batch) = self.joined.take() {
+            self.held_end = batch.last;
+            self.held = Some(Held::from_memory(*batch));
             return;
         }
         if self.read >= self.end || self.options.disk_only {

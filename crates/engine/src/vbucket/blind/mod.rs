@@ -27,7 +27,7 @@ impl VBucket {
             && write.cas == Cas::ANY
             && !write.preserve_expiry
             && durable.is_none()
-            && !self.checkpoints.is_historical();
+            && !self.checkpoints.open().historical;
         let Some(draft) = write.draft.as_ref().filter(|_| plain) else {
             return Ok(None);
         };

@@ -58,7 +58,9 @@ fn done<T: std::fmt::Debug>(outcome: Result<Outcome<T>, OpError>) -> T {
 
 fn flush(vbucket: &mut VBucket) -> Vec<(Seqno, Seqno)> {
     let mut written = Vec::new();
-    while let Some(batch) = vbucket.begin_flush(FlushBudget::ALL) {
+    while let Some(batch) =
+        vbucket.begin_flush(FlushBudget::ALL, &mut crate::SpareBuffers::default())
+    {
         batch.for_each(&mut |item| {
             if let crate::FlushItem::Put {
                 document,
@@ -112,7 +114,7 @@ fn a_plain_write_reads_nothing_and_its_row_takes_the_place_of_the_old_one() {
 fn a_deleted_document_is_replaced_blindly_and_counted_anew() {
     let mut vbucket = vbucket(&VbConfig::default());
     done(vbucket.store(&mut asking(b"old", &plain()), NOW));
-    let tombstone = done(vbucket.delete(KEY, Cas::ANY, NOW));
+    let tombstone = done(vbucket.delete(KEY, Cas::ANY, None, NOW));
     flush(&mut vbucket);
     assert!(vbucket.evict(KEY, NOW));
     assert_eq!((vbucket.stats().items, vbucket.stats().tombstones), (0, 1));

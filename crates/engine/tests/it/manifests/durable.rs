@@ -77,7 +77,7 @@ impl World {
         });
         let vbucket = &mut self.active.vbucket;
         let outcome = if gone {
-            vbucket.delete_durably(&key, Cas::ANY, durability, self.now)
+            vbucket.delete(&key, Cas::ANY, durability, self.now)
         } else {
             let mut write = Write {
                 mode: StoreMode::Set,

@@ -259,7 +259,7 @@ impl World {
 
     fn delete(&mut self, key: u8) {
         let key = self.key(key);
-        let outcome = self.active.vbucket.delete(&key, Cas::ANY, self.now);
+        let outcome = self.active.vbucket.delete(&key, Cas::ANY, None, self.now);
         if !self.state.open.contains_key(&id_of(&key)) {
             assert_eq!(outcome.err(), Some(OpError::UnknownCollection));
         } else if !self.state.documents.contains_key(&key) {
@@ -445,7 +445,7 @@ impl World {
             if ending.contains(&id_of(key)) {
                 continue;
             }
-            let found = self.replica.vbucket.get_replica(key, self.now);
+            let found = self.replica.vbucket.get_replica(key, false, self.now);
             let Ok(Outcome::Done(got)) = found else {
                 panic!("{key:?}: {found:?} at {at}")
             };
@@ -456,7 +456,7 @@ impl World {
                 continue;
             };
             if !state.documents.contains_key(key) {
-                let found = self.replica.vbucket.get_replica(key, self.now);
+                let found = self.replica.vbucket.get_replica(key, false, self.now);
                 assert!(found.is_err(), "{key:?} is on the replica at {at}");
             }
         }
@@ -481,7 +481,7 @@ impl World {
         }
         let progress = self.replica.vbucket.snapshot_progress();
         if progress.start != progress.end {
-            // Who stopped inside of a snapshot begins again; what is tested here is another thing.
+            // A reader that stopped inside of a snapshot begins again; what is tested here is another thing.
             self.replica.reset();
         }
         self.link.close(&mut self.active.vbucket);
@@ -542,7 +542,7 @@ impl World {
         }
     }
 
-    /// Everybody gets everything; what is dead leaves; the replica takes over.
+    /// Every reader gets everything; what is dead leaves; the replica takes over.
     fn drain(&mut self) {
         self.decide_all();
         let high = self.state_high();

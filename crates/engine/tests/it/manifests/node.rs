@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use engine::{FlushBatch, FlushBudget, VBucket, VbConfig};
-use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid};
+use model::{Seqno, SnapshotRange, VbRecord, VbState, VbUuid};
 
 use super::history::State;
 use crate::script::erase;
-use crate::store::ModelStore;
+use crate::store::{ModelStore, new_vbucket};
 
 pub(super) struct Node {
     pub(super) vbucket: VBucket,
@@ -20,16 +20,13 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn new(state: VbState, checkpoint_bytes_max: usize) -> Self {
-        let config = Arc::new(VbConfig {
+        let config = VbConfig {
             checkpoint_bytes_max,
             ..VbConfig::default()
-        });
-        let first = FailoverEntry {
-            uuid: VbUuid(1),
-            seqno: Seqno(0),
         };
+        let (vbucket, config) = new_vbucket(state, config);
         let mut node = Self {
-            vbucket: VBucket::new(VbId(0), state, first, Arc::clone(&config)),
+            vbucket,
             store: ModelStore::default(),
             batch: None,
             config,
@@ -42,10 +39,13 @@ impl Node {
 
     pub(super) fn flush_begin(&mut self, items: usize) {
         if self.batch.is_none() {
-            self.batch = self.vbucket.begin_flush(FlushBudget {
-                items,
-                bytes: usize::MAX,
-            });
+            self.batch = self.vbucket.begin_flush(
+                FlushBudget {
+                    items,
+                    bytes: usize::MAX,
+                },
+                &mut engine::SpareBuffers::default(),
+            );
         }
     }
 
@@ -53,10 +53,7 @@ impl Node {
         let Some(batch) = self.batch.take() else {
             return;
         };
-        if written {
-            self.store.commit(&batch);
-        }
-        drop(self.vbucket.finish_flush(batch.done(ok)));
+        self.store.end_flush(&mut self.vbucket, batch, ok, written);
     }
 
     pub(super) fn flush(&mut self, items: usize) {
@@ -71,22 +68,17 @@ impl Node {
         erase(&mut self.vbucket, &mut self.store);
     }
 
-    /// Begins again with what the store has. Tells up to where what follows may go on.
+    /// Begins again with what the store has. Returns up to where what follows may go on.
     pub(super) fn restart(&mut self, unclean: bool) -> Seqno {
         self.uuids += 1;
-        let record = self.store.record.clone().expect("a record");
-        let partial = record.snapshot.end > record.high_seqno;
-        let history = (unclean || partial).then_some(VbUuid(self.uuids));
-        let restarted = self.store.warm_up(Arc::clone(&self.config), history);
-        let (vbucket, stale) = restarted.expect("a record");
-        assert_eq!(stale, 0);
+        let uuid = VbUuid(self.uuids);
+        let (vbucket, resumes_at) = self.store.restart(&self.config, unclean, uuid);
         self.vbucket = vbucket;
         self.batch = None;
         self.memory = 0;
-        let high = self.vbucket.high_seqno();
         self.flush_begin(1);
         self.flush_end(true, true);
-        if partial { record.snapshot.start } else { high }
+        resumes_at
     }
 
     /// Goes back to nothing, as a replica does that its active cannot go on from.

@@ -312,7 +312,7 @@ impl Reader {
         };
         assert!(wanted, "{:?} was sent {change:?}", self.wanted);
         if let Change::Document { key, .. } = &change {
-            // Who stopped where a beginning was replaced by its end may get what lies between.
+            // A reader that stopped where a beginning was replaced by its end may get what lies between.
             let ends = || history.ended_after(document.seqno()).contains(&id_of(key));
             let known = self.known.open.contains_key(&id_of(key));
             assert!(
@@ -331,7 +331,7 @@ impl Reader {
         }
         let ending = history.ended_after(at);
         let state = history.state(at);
-        // Nobody tells a peer without collections that the default one ended.
+        // A peer without collections is not told that the default one ended.
         let deaf = self.wanted == Wanted::Default && !state.open.contains_key(&0);
         let (mut expected, known) = (state, &self.known);
         narrow(&self.wanted, &mut expected);

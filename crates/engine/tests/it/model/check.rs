@@ -94,10 +94,11 @@ impl World {
         let dirty = dirty
             .filter(|known| known.meta.seqno > expected.flushed)
             .count();
-        assert!(stats.dirty_items >= dirty as u64);
+        let checkpoints = self.vbucket.checkpoint_stats();
+        assert!(checkpoints.dirty_items >= dirty as u64);
         if expected.high == expected.flushed && self.batch.is_none() {
-            assert_eq!((stats.dirty_items, stats.dirty_bytes), (0, 0));
-            assert_eq!((stats.slot_bytes, stats.checkpoint_document_bytes), (0, 0));
+            assert_eq!((checkpoints.dirty_items, checkpoints.dirty_bytes), (0, 0));
+            assert_eq!((checkpoints.slot_bytes, checkpoints.stale_bytes), (0, 0));
         }
         self.memory += self.vbucket.take_memory_delta().bytes;
         assert_eq!(self.memory, i64::try_from(stats.memory_bytes).unwrap());

@@ -15,13 +15,13 @@ use engine::{
 };
 use expected::Expected;
 use model::{
-    Cas, CollectionId, Datatype, Document, Draft, FailoverEntry, Kind, ManifestUid, Meta, Now,
-    ScopeId, Seqno, VbId, VbState, VbUuid,
+    Cas, CollectionId, Datatype, Document, Draft, Kind, ManifestUid, Meta, Now, ScopeId, Seqno,
+    VbState, VbUuid,
 };
 use ops::{CasChoice, Op, op};
 use proptest::prelude::*;
 
-use crate::store::{ModelStore, TestCodec, reread};
+use crate::store::{ModelStore, TestCodec, new_vbucket, reread};
 
 const KEYS: u8 = 6;
 const SECOND: u64 = 1_000_000_000;
@@ -48,18 +48,15 @@ fn key_of(index: u8) -> Vec<u8> {
 
 impl World {
     fn new(checkpoint_bytes_max: usize, keeps_history: bool) -> Self {
-        let config = Arc::new(VbConfig {
+        let config = VbConfig {
             checkpoint_bytes_max,
             keeps_history,
             hash_seed: 5,
             ..Default::default()
-        });
-        let first = FailoverEntry {
-            uuid: VbUuid(1),
-            seqno: Seqno(0),
         };
+        let (vbucket, config) = new_vbucket(VbState::Active, config);
         Self {
-            vbucket: VBucket::new(VbId(0), VbState::Active, first, Arc::clone(&config)),
+            vbucket,
             expected: Expected::default(),
             store: ModelStore::default(),
             batch: None,
@@ -282,15 +279,18 @@ impl World {
         let known = self
             .expected
             .change(key, number.to_string().into_bytes(), meta, now);
-        let Ok(Outcome::Done((counted, mutated))) = outcome else {
+        let Ok(Outcome::Done(counted)) = outcome else {
             panic!("{outcome:?}")
         };
-        assert_eq!((counted, mutated.seqno), (number, known.meta.seqno));
+        assert_eq!(
+            (counted.number, counted.mutated.seqno),
+            (number, known.meta.seqno)
+        );
     }
 
     fn delete(&mut self, key: &[u8], cas: CasChoice) {
         let (now, cas) = (self.now, self.cas(key, cas));
-        let outcome = self.vbucket.delete(key, cas, now);
+        let outcome = self.vbucket.delete(key, cas, None, now);
         if self.expected.live(key, now).is_none() {
             return assert_eq!(outcome.err(), Some(OpError::KeyNotFound));
         }
@@ -399,10 +399,13 @@ impl World {
     fn flush_begin(&mut self, items: usize) {
         // 0 stands for everything.
         let items = if items == 0 { usize::MAX } else { items };
-        let batch = self.vbucket.begin_flush(FlushBudget {
-            items,
-            bytes: usize::MAX,
-        });
+        let batch = self.vbucket.begin_flush(
+            FlushBudget {
+                items,
+                bytes: usize::MAX,
+            },
+            &mut engine::SpareBuffers::default(),
+        );
         assert!(
             batch.is_none() || self.batch.is_none(),
             "two flushes at once"
@@ -414,11 +417,8 @@ impl World {
         let Some(batch) = self.batch.take() else {
             return;
         };
-        if written {
-            self.store.commit(&batch);
-        }
         let high = batch.record.high_seqno;
-        drop(self.vbucket.finish_flush(batch.done(ok)));
+        self.store.end_flush(&mut self.vbucket, batch, ok, written);
         if ok {
             self.expected.flushed = self.expected.flushed.max(high);
             self.check_store();

@@ -2,7 +2,8 @@
 
 use engine::VBucket;
 use engine::collections::{
-    Collection, CollectionChange, CollectionSettings, Manifest, ManifestPlanner, Scope, SystemEvent,
+    Collection, CollectionChange, CollectionInfo, CollectionSettings, Manifest, ManifestPlanner,
+    Scope, SystemEvent,
 };
 use model::{CollectionId, Document, ManifestUid, Meta, Now, ScopeId, Seqno};
 
@@ -82,7 +83,7 @@ pub(crate) fn event(words: &[&str], seqno: u64) -> Option<Document> {
         CollectionId(words[2].parse().expect("an id"))
     });
     let change = match words[1] {
-        "begin" | "begin-historical" => CollectionChange::Begun {
+        "begin" | "begin-historical" => CollectionChange::Begun(CollectionInfo {
             scope,
             id: id(),
             name: "c",
@@ -90,7 +91,7 @@ pub(crate) fn event(words: &[&str], seqno: u64) -> Option<Document> {
                 history: words[1] == "begin-historical",
                 ..CollectionSettings::default()
             },
-        },
+        }),
         "end" => CollectionChange::Ended { scope, id: id() },
         _ => return None,
     };
@@ -114,7 +115,7 @@ pub(crate) fn erase(vbucket: &mut VBucket, store: &mut ModelStore) -> String {
         passes += 1;
         assert!(passes < 1000, "erasing does not come to an end");
     }
-    let Some((living, end)) = vbucket.dead_in_store() else {
+    let Some(living) = vbucket.dead_in_store() else {
         let waits = if vbucket.has_dead() { ", waits" } else { "" };
         return format!("{} from memory{waits}", garbage.len());
     };
@@ -128,7 +129,7 @@ pub(crate) fn erase(vbucket: &mut VBucket, store: &mut ModelStore) -> String {
         store.rows.remove(&row.seqno());
         vbucket.forget_dead_row(row.key(), row.seqno(), row.kind().is_tombstone());
     }
-    vbucket.finish_erasing(end);
+    vbucket.finish_erasing(living.up_to());
     assert!(!vbucket.has_dead());
     format!("{} from memory, {} rows", garbage.len(), dead.len())
 }

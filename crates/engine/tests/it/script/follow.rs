@@ -38,8 +38,10 @@ impl World {
             historical: line.words.contains(&"history"),
         };
         match self.vbucket.begin_snapshot(&marker) {
-            Ok(()) if self.vbucket.receives_initial_disk() => "initial disk".into(),
-            Ok(()) => "begun".into(),
+            Ok(()) => match self.vbucket.checkpoint_stats().open_kind {
+                CheckpointKind::InitialDisk => "initial disk".into(),
+                _ => "begun".into(),
+            },
             Err(error) => error.to_string(),
         }
     }

@@ -240,7 +240,7 @@ impl World {
             "flush-fail" => Ok(self.flush_end(false, false)),
             "flush-fail-but-written" => Ok(self.flush_end(false, true)),
             "evict" | "evict-cold" | "restore" | "expire" | "erase" => Ok(self.memory(line)),
-            "stream" | "read" | "drop" | "close" | "hold" | "behind" => Ok(self.stream(line)),
+            "stream" | "read" | "drop" | "close" | "behind" => Ok(self.stream(line)),
             "marker" | "apply" | "rollback" | "progress" => Ok(self.follow(line)),
             "observe" | "observe-seqno" => self.observe(line),
             "state" | "restart" | "config" | "clock" | "keep" => Ok(self.change_world(line)),
@@ -317,9 +317,13 @@ impl World {
             .vbucket
             .arithmetic(&line.key(1), arithmetic, &TestCodec, self.now);
         let outcome = outcome.map(|outcome| match outcome {
-            Outcome::Done((number, done)) => Outcome::Done((number.to_string(), Some(done.cas))),
-            Outcome::Prepared((number, done)) => {
-                Outcome::Done((format!("prepared {} {number}", done.seqno), Some(done.cas)))
+            Outcome::Done(counted) => {
+                Outcome::Done((counted.number.to_string(), Some(counted.mutated.cas)))
+            }
+            Outcome::Prepared(counted) => {
+                let done = counted.mutated;
+                let prepared = format!("prepared {} {}", done.seqno, counted.number);
+                Outcome::Done((prepared, Some(done.cas)))
             }
             Outcome::NeedsFetch(fetch) => Outcome::NeedsFetch(fetch),
         });
@@ -332,10 +336,10 @@ impl World {
         let vbucket = &mut self.vbucket;
         let outcome = match line.word(0) {
             "get" => vbucket.get(key, now).map(got),
-            "get-replica" => vbucket.get_replica(key, now).map(got),
+            "get-replica" => vbucket.get_replica(key, false, now).map(got),
             "delete" => {
                 let durability = durable::requirement(&line.options, now);
-                let outcome = vbucket.delete_durably(key, cas, durability, now);
+                let outcome = vbucket.delete(key, cas, durability, now);
                 outcome.map(mutated)
             }
             "lock" => {
@@ -385,7 +389,10 @@ impl World {
     }
 
     fn flush(&mut self) -> String {
-        while let Some(batch) = self.vbucket.begin_flush(FlushBudget::ALL) {
+        while let Some(batch) = self
+            .vbucket
+            .begin_flush(FlushBudget::ALL, &mut engine::SpareBuffers::default())
+        {
             self.store.commit(&batch);
             drop(self.vbucket.finish_flush(batch.done(true)));
         }
@@ -400,7 +407,10 @@ impl World {
             items,
             bytes: usize::MAX,
         };
-        let Some(batch) = self.vbucket.begin_flush(budget) else {
+        let Some(batch) = self
+            .vbucket
+            .begin_flush(budget, &mut engine::SpareBuffers::default())
+        else {
             return "none".into();
         };
         let mut parts = Vec::new();
@@ -576,7 +586,7 @@ impl World {
             ),
             "counts" => format!(
                 "items {}, tombstones {}, non-resident {}, de-duplicated {}",
-                stats.items, stats.tombstones, stats.non_resident, stats.deduplicated,
+                stats.items, stats.tombstones, stats.non_resident, checkpoints.deduplicated,
             ),
             "pressure" => {
                 let pressure = self.vbucket.checkpoint_pressure();
@@ -587,7 +597,7 @@ impl World {
                         .map(|(name, _)| name.clone())
                 };
                 match pressure.slowest {
-                    Some((cursor, _)) => format!("slowest {}", name(cursor).expect("a stream")),
+                    Some(slowest) => format!("slowest {}", name(slowest.cursor).expect("a stream")),
                     None => "none to drop".into(),
                 }
             }

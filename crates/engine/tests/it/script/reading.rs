@@ -1,10 +1,10 @@
-//! Verbs of streams: `stream NAME from SEQNO`, `read NAME [items=N]`, `drop`, `hold`, `close`,
+//! Verbs of streams: `stream NAME from SEQNO`, `read NAME [items=N]`, `drop`, `close`,
 //! `behind NAME`.
 
 use model::Seqno;
 
 use super::{Line, World, named};
-use crate::streams::Stream;
+use crate::streams::{Stream, changes_behind};
 
 impl World {
     pub(super) fn stream(&mut self, line: &Line<'_>) -> String {
@@ -26,16 +26,12 @@ impl World {
             }
             "behind" => stream
                 .cursor
-                .map_or(0, |cursor| vbucket.cursor_behind(cursor))
+                .map_or(0, |cursor| changes_behind(vbucket, cursor))
                 .to_string(),
             "close" => {
                 drop(vbucket.remove_cursor(stream.cursor.expect("a cursor")));
                 self.streams.remove(name);
                 "closed".into()
-            }
-            "hold" => {
-                vbucket.set_cursor_droppable(stream.cursor.expect("a cursor"), false);
-                "held".into()
             }
             _ => {
                 let before = vbucket.checkpoint_stats().cursors;

@@ -107,7 +107,7 @@ impl World {
             Op::FlushBegin { on, items } => self.side(on).flush_begin(usize::from(items)),
             Op::FlushEnd { on, ok, written } => self.side(on).flush_end(ok, written),
             Op::Open { on, from_high } => {
-                // Who begins in the middle of things must know the state there.
+                // A reader that begins in the middle of things must know the state there.
                 let after_all = from_high && matches!(on, Side::Active);
                 self.side(on).open(after_all);
             }
@@ -173,7 +173,7 @@ impl World {
         let now = self.active.now;
         for key in (0..KEYS).map(key_of) {
             let newest = self.active.history.newest(&key, at);
-            let found = self.replica.vbucket.get_replica(&key, now);
+            let found = self.replica.vbucket.get_replica(&key, false, now);
             let found = found.ok().map(|outcome| match outcome {
                 engine::Outcome::Done(got) | engine::Outcome::Prepared(got) => got.document.seqno(),
                 engine::Outcome::NeedsFetch(fetch) => fetch.seqno,
@@ -233,7 +233,7 @@ proptest! {
             world.active.check();
             world.replica.check();
         }
-        // In the end everybody gets everything.
+        // In the end every reader gets everything.
         while world.replica.vbucket.high_seqno() < world.active.vbucket.high_seqno() {
             world.replicate(usize::MAX);
         }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::{FlushBatch, FlushBudget, StoreMode, VBucket, VbConfig, Write};
-use model::{Cas, Draft, FailoverEntry, Meta, Now, Seqno, SnapshotRange, VbId, VbState, VbUuid};
+use model::{Cas, Draft, Meta, Now, Seqno, SnapshotRange, VbState, VbUuid};
 
 use super::reader::Reader;
-use crate::store::ModelStore;
+use crate::store::{ModelStore, new_vbucket};
 
 /// Every change there was, also those that were replaced.
 #[derive(Clone, Default)]
@@ -49,16 +49,13 @@ pub(super) struct Node {
 
 impl Node {
     fn new(state: VbState, checkpoint_bytes_max: usize) -> Self {
-        let config = Arc::new(VbConfig {
+        let config = VbConfig {
             checkpoint_bytes_max,
             ..VbConfig::default()
-        });
-        let first = FailoverEntry {
-            uuid: VbUuid(1),
-            seqno: Seqno(0),
         };
+        let (vbucket, config) = new_vbucket(state, config);
         let mut node = Self {
-            vbucket: VBucket::new(VbId(0), state, first, Arc::clone(&config)),
+            vbucket,
             store: ModelStore::default(),
             history: History::default(),
             now: Now {
@@ -100,17 +97,20 @@ impl Node {
     }
 
     pub(super) fn delete(&mut self, key: &[u8]) {
-        if self.vbucket.delete(key, Cas::ANY, self.now).is_ok() {
+        if self.vbucket.delete(key, Cas::ANY, None, self.now).is_ok() {
             let seqno = self.vbucket.high_seqno();
             self.history.changes.insert(seqno, (key.into(), true));
         }
     }
 
     pub(super) fn flush_begin(&mut self, items: usize) {
-        let batch = self.vbucket.begin_flush(FlushBudget {
-            items,
-            bytes: usize::MAX,
-        });
+        let batch = self.vbucket.begin_flush(
+            FlushBudget {
+                items,
+                bytes: usize::MAX,
+            },
+            &mut engine::SpareBuffers::default(),
+        );
         assert!(batch.is_none() || self.batch.is_none());
         self.batch = batch.or(self.batch.take());
     }
@@ -119,10 +119,7 @@ impl Node {
         let Some(batch) = self.batch.take() else {
             return;
         };
-        if written {
-            self.store.commit(&batch);
-        }
-        drop(self.vbucket.finish_flush(batch.done(ok)));
+        self.store.end_flush(&mut self.vbucket, batch, ok, written);
     }
 
     pub(super) fn open(&mut self, from_high: bool) {
@@ -158,14 +155,18 @@ impl Node {
 
     pub(super) fn drop_slowest(&mut self) {
         let before = self.vbucket.checkpoint_pressure();
-        let Some((cursor, pinned)) = before.slowest else {
+        let Some(engine::SlowestCursor {
+            cursor,
+            pinned_bytes: pinned,
+        }) = before.slowest
+        else {
             return;
         };
         let alone = self.vbucket.checkpoint_stats().cursors == 1;
         drop(self.vbucket.drop_cursor(cursor));
         let after = self.vbucket.checkpoint_pressure();
         assert!(pinned > 0 && after.bytes <= before.bytes);
-        assert_ne!(after.slowest.map(|(cursor, _)| cursor), Some(cursor));
+        assert_ne!(after.slowest.map(|slowest| slowest.cursor), Some(cursor));
         if alone {
             assert!(after.bytes + pinned <= before.bytes + 4096, "freed as told");
         }
@@ -182,15 +183,11 @@ impl Node {
         }
     }
 
-    /// Begins again with what the store has, without streams. Tells up to where others may go on.
+    /// Begins again with what the store has, without streams. Returns up to where others may go on.
     pub(super) fn restart(&mut self, unclean: bool) -> Seqno {
         self.uuids += 1;
-        let record = self.store.record.clone().expect("a record");
-        let partial = record.snapshot.end > record.high_seqno;
-        let history = (unclean || partial).then_some(VbUuid(self.uuids));
-        let restarted = self.store.warm_up(Arc::clone(&self.config), history);
-        let (vbucket, stale) = restarted.expect("a record");
-        assert_eq!(stale, 0);
+        let uuid = VbUuid(self.uuids);
+        let (vbucket, resumes_at) = self.store.restart(&self.config, unclean, uuid);
         self.vbucket = vbucket;
         self.batch = None;
         self.memory = 0;
@@ -198,14 +195,15 @@ impl Node {
         // Changes that are lost never were.
         let high = self.vbucket.high_seqno();
         self.history.changes.retain(|seqno, _| *seqno <= high);
-        self.forget_what_was_replaced(record.snapshot, high);
+        let snapshot = self.store.record.as_ref().expect("a record").snapshot;
+        self.forget_what_was_replaced(snapshot, high);
         // The store says of an active vBucket that what is left is whole.
         self.flush_begin(1);
         self.flush_end(true, true);
-        if partial { record.snapshot.start } else { high }
+        resumes_at
     }
 
-    /// In a snapshot of which a part is lost: who was replaced is replaced by nothing now.
+    /// In a snapshot of which a part is lost: a replaced change is replaced by nothing now.
     fn forget_what_was_replaced(&mut self, snapshot: SnapshotRange, high: Seqno) {
         if snapshot.end > high {
             let rows = &self.store.rows;
@@ -243,14 +241,11 @@ impl Node {
             self.vbucket.expel().is_empty(),
             "what was passed left already"
         );
-        for cursor in self.vbucket.cursor_stats() {
-            assert_eq!(cursor.behind, self.vbucket.cursor_behind(cursor.cursor));
-        }
         let record = self.store.record.as_ref().unwrap();
         assert!(self.vbucket.persisted_seqno() <= record.high_seqno);
     }
 
-    /// Everybody gets everything; then the log is empty.
+    /// Every reader gets everything; then the log is empty.
     pub(super) fn drain(&mut self, history: &History) {
         self.flush_end(false, false);
         while self.vbucket.is_dirty() {
@@ -272,7 +267,7 @@ impl Node {
 
     /// A replica becomes active in the middle of what it received.
     pub(super) fn promote(&mut self) {
-        let at = self.vbucket.consistent_seqno();
+        let at = self.vbucket.snapshot_progress().start;
         self.vbucket.set_state(VbState::Active, None, VbUuid(99));
         let newest = self.vbucket.failover_log().newest();
         assert_eq!((newest.uuid, newest.seqno), (VbUuid(99), at));

@@ -3,6 +3,7 @@
 //! A connection at rest holds no buffer: input is read into a buffer that the worker's
 //! connections share, and only what is incomplete, or cannot be sent yet, is kept apart.
 
+mod arrival;
 mod reservation;
 mod scratch;
 mod seal;
@@ -15,33 +16,20 @@ mod tests;
 use std::io::{self, ErrorKind, Read};
 use std::net::Shutdown;
 use std::ops::Range;
-use std::slice::from_ref;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bucket::Wake as _;
+use bucket::{Purpose, Reservation, Wake as _};
 use mio::event::Event;
-use mio::net::TcpStream;
-use prefetch_index::prefetch_index;
-use registry::{Addresses, ConnectionInfo, Held, HeldBells, Mailbox};
 use session::dcp::Produced;
-use session::{Door, Received, Session, Verdict};
+use session::{Received, Verdict};
 
-use self::reservation::RETRY_INTERVAL;
-use self::state::{NextAction, SocketState};
-use super::state::NetState;
-use seal::Seal;
+use self::scratch::KEEP_BYTES;
+use self::state::NextAction;
 
-pub(super) use scratch::Scratch;
-pub(super) use state::{ServedBy, TurnResult, WorkerContext};
-
-/// Bytes read at once.
-pub(super) const READ_BYTES: usize = 64 << 10;
-/// Buffers that a large frame made larger than this are given back.
-const KEEP_BYTES: usize = 256 << 10;
-
-/// Interval at which streams that are deferred by congestion are tried again.
-const STREAM_RETRY_INTERVAL: Duration = Duration::from_millis(50);
+pub(crate) use arrival::Arrival;
+pub(super) use arrival::{Connection, WorkerContext};
+pub(super) use scratch::{READ_BYTES, Scratch};
+pub(super) use state::{ServedBy, TurnResult};
 
 /// How long a peer may take to read the last answers before its connection is closed.
 const LINGER: Duration = Duration::from_secs(1);
@@ -50,190 +38,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// again while streams of the same connection send would have no end.
 const TURNS: u32 = 16;
 
-/// A connection, with or without its socket.
-pub(super) struct Connection<S> {
-    pub(super) stream: S,
-    pub(super) session: Session,
-    pub(super) info: Arc<ConnectionInfo>,
-    pub(super) mailbox: Arc<Mailbox>,
-    /// Where it is over TLS. Then what is unsent is sealed.
-    tls: Option<Box<Seal>>,
-    /// Input that was read but not consumed: part of a frame, or what waits behind a parked
-    /// request or a full output.
-    backlog: Vec<u8>,
-    /// Output that the socket did not take, and how much of it was sent since.
-    unsent: Vec<u8>,
-    sent: usize,
-    /// How much both are.
-    held: Held,
-    /// Its streams are deferred by congestion.
-    streams_deferred: bool,
-    next: NextAction,
-    /// What it waits for has an end then: room, its peer, the last answer to be read.
-    until: Option<Instant>,
-    /// When a peer that does not read is given up.
-    unread_until: Option<Instant>,
-    socket: SocketState,
-}
-
-/// A connection between two threads: with its socket, but in no poll.
-pub(crate) struct Moving {
-    connection: Connection<std::net::TcpStream>,
-}
-
-/// A connection that a worker is to serve.
-pub(crate) enum Arrival {
-    /// A socket that was just accepted.
-    New {
-        stream: std::net::TcpStream,
-        door: Door,
-    },
-    /// A connection from another worker.
-    Moved(Box<Moving>),
-}
-
-impl<S> Connection<S> {
-    /// The same with another socket, of which nothing is known yet.
-    fn with<T>(self, change: impl FnOnce(S) -> T) -> Connection<T> {
-        // It may bring input along; and the mail that told of an owed answer may have been read.
-        let next = if !self.backlog.is_empty() || self.session.owes() {
-            NextAction::Backlog
-        } else if self.session.is_dcp() {
-            NextAction::Produce
-        } else {
-            NextAction::Read
-        };
-        // Its peer may have ended what it sends without closing the socket, which is no event.
-        let readable = self.tls.as_ref().is_some_and(|tls| tls.is_closed());
-        let socket = SocketState {
-            readable,
-            ..SocketState::default()
-        };
-        Connection {
-            stream: change(self.stream),
-            session: self.session,
-            info: self.info,
-            mailbox: self.mailbox,
-            tls: self.tls,
-            backlog: self.backlog,
-            unsent: self.unsent,
-            sent: self.sent,
-            held: self.held,
-            streams_deferred: self.streams_deferred,
-            next,
-            until: None,
-            unread_until: self.unread_until,
-            socket,
-        }
-    }
-
-    pub(super) fn end(mut self, node: &NetState) {
-        self.session.end();
-        node.connections.forget(self.info.id);
-    }
-}
-
-impl Connection<TcpStream> {
-    /// What arrived, as a connection of this thread; `None` if its peer is gone.
-    pub(super) fn admitted(
-        arrival: Arrival,
-        node: &Arc<NetState>,
-        context: &WorkerContext,
-    ) -> Option<Self> {
-        let (stream, door) = match arrival {
-            Arrival::New { stream, door } => (stream, door),
-            Arrival::Moved(moving) => {
-                let mut connection = moving.connection.with(TcpStream::from_std);
-                connection.session.move_to(&context.timings);
-                return Some(connection);
-            }
-        };
-        let mailbox = Arc::new(Mailbox::default());
-        let tls = match door {
-            Door::Tls => Some(sealed::seal(node)?),
-            Door::Plain | Door::Classic => None,
-        };
-        let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
-            node.connections.give_up();
-            return None;
-        };
-        let tls_on = tls.is_some();
-        let addresses = Addresses {
-            peer,
-            local,
-            tls: tls_on,
-        };
-        let info = node.connections.register(addresses, &mailbox);
-        let timings = Arc::clone(&context.timings);
-        let session = Session::new(Arc::clone(&node.registry), Arc::clone(&info), timings, door);
-        let (next, until) = match tls {
-            Some(_) => (
-                NextAction::Shake,
-                Some(Instant::now() + node.waits.handshake),
-            ),
-            None => (NextAction::Read, None),
-        };
-        Some(Self {
-            stream: TcpStream::from_std(stream),
-            held: Held::nothing(&node.buffers, &info),
-            streams_deferred: false,
-            session,
-            info,
-            mailbox,
-            tls,
-            backlog: Vec::new(),
-            unsent: Vec::new(),
-            sent: 0,
-            next,
-            until,
-            unread_until: None,
-            socket: SocketState::default(),
-        })
-    }
-
-    /// Leaves this thread, whose list of sockets it has left already. Mail that comes meanwhile is
-    /// found in the next one.
-    pub(super) fn move_to(self, served_by: ServedBy, node: &Arc<NetState>, context: WorkerContext) {
-        let id = self.info.id;
-        let connection = self.with(std::net::TcpStream::from);
-        let arrival = Arrival::Moved(Box::new(Moving { connection }));
-        match served_by {
-            ServedBy::Worker(worker) => {
-                context.pool.count_move();
-                if let Err(Arrival::Moved(moving)) = context.pool.hand_over(worker, arrival) {
-                    // The node stops.
-                    moving.connection.end(node);
-                }
-            }
-            ServedBy::OwnThread => {
-                let there = Arc::clone(node);
-                let context = WorkerContext {
-                    served_by,
-                    ..context
-                };
-                let started = node.own_threads.start(move || {
-                    if let Err(error) = (context.alone)(arrival, there, context) {
-                        tracing::error!(%error, "a connection cannot be served");
-                    }
-                });
-                if let Err(error) = started {
-                    tracing::error!(%error, "a connection has no thread");
-                    node.connections.forget(id);
-                }
-            }
-        }
-    }
-
-    /// Prefetches the memory that a turn reads.
-    #[inline]
-    pub(super) fn prefetch(&self) {
-        prefetch_index(from_ref(&self.stream), 0);
-        prefetch_index(from_ref(&self.next), 0);
-        prefetch_index(from_ref(&self.backlog), 0);
-        prefetch_index(from_ref(&self.session), 0);
-        self.session.prefetch();
-    }
-
+impl Connection {
     /// Notes an event of the socket.
     pub(super) fn note_event(&mut self, event: &Event) {
         self.socket.read_closed |= event.is_read_closed() || event.is_error();
@@ -409,14 +214,12 @@ impl Connection<TcpStream> {
                 Some(next) => next,
                 None => return Ok(Some(TurnResult::Wait(None))),
             },
-            NextAction::AwaitRoom(more) => match self.await_room(more, scratch)? {
-                Some(next) => next,
-                None => {
-                    return Ok(Some(TurnResult::Wait(Some(
-                        Instant::now() + RETRY_INTERVAL,
-                    ))));
+            NextAction::AwaitMemory { more, since } => {
+                match self.await_memory(more, since, scratch)? {
+                    Some(next) => next,
+                    None => return Ok(Some(TurnResult::Wait(self.until))),
                 }
-            },
+            }
         };
         Ok(None)
     }
@@ -439,19 +242,22 @@ impl Connection<TcpStream> {
 
     /// How long a connection with streams may wait; `None` if its streams have to be produced.
     fn stream_wait(&mut self, turns: u32) -> Option<TurnResult> {
-        if self.streams_deferred && !self.is_crowded() {
-            return None;
-        }
         let mut limit = self.session.produce_within();
         if self.streams_deferred {
-            limit = Some(limit.map_or(STREAM_RETRY_INTERVAL, |limit| {
-                limit.min(STREAM_RETRY_INTERVAL)
-            }));
+            let Reservation::Wait { retry, .. } = self.reserve_stream() else {
+                return None;
+            };
+            limit = Some(limit.map_or(retry, |limit| limit.min(retry)));
         }
         match limit {
             Some(limit) if limit.is_zero() => (turns > 1).then_some(TurnResult::Again),
             limit => Some(TurnResult::Wait(limit.map(|limit| Instant::now() + limit))),
         }
+    }
+
+    /// Reserves memory for messages of streams.
+    fn reserve_stream(&self) -> Reservation {
+        self.session.reserve(Purpose::Stream, 0, Duration::ZERO)
     }
 
     /// Sends what the streams have, then goes on with `next`.
@@ -462,7 +268,7 @@ impl Connection<TcpStream> {
         ) {
             return Ok(next);
         }
-        self.streams_deferred = !self.session.is_consumer() && self.is_crowded();
+        self.streams_deferred = !self.session.is_consumer() && !self.reserve_stream().is_granted();
         if self.streams_deferred {
             return Ok(match next {
                 NextAction::Produce => NextAction::Read,
@@ -491,14 +297,12 @@ impl Connection<TcpStream> {
             self.backlog.extend_from_slice(input);
             return Ok(NextAction::Backlog);
         }
-        let _after_the_answers = HeldBells::hold();
         let received = self.receive(input, &mut scratch.output);
         self.send(&mut scratch.output)?;
         Ok(self.after(&received))
     }
 
     fn turn_on_backlog(&mut self, scratch: &mut Scratch) -> io::Result<NextAction> {
-        let _after_the_answers = HeldBells::hold();
         let received = self.session.receive(&self.backlog, &mut scratch.output);
         self.backlog.drain(..received.consumed);
         if self.backlog.is_empty() && self.backlog.capacity() > 0 {
@@ -510,17 +314,21 @@ impl Connection<TcpStream> {
         Ok(self.after(&received))
     }
 
-    /// What to do next; input of a large frame is not read before there is room for all of it.
+    /// What to do next. Input of a large frame is not read before there is memory for all of it.
     fn after(&mut self, received: &Received) -> NextAction {
         self.note_held();
         match received.verdict {
             Verdict::NeedInput(more) => {
-                if self.backlog.len().max(more) <= READ_BYTES || self.makes_room(more, true) {
+                let is_small = self.backlog.len().max(more) <= READ_BYTES;
+                if is_small || self.reserve_input(more, Duration::ZERO).is_granted() {
                     self.session
                         .take_write_backoff()
                         .map_or(NextAction::Read, NextAction::Backoff)
                 } else {
-                    NextAction::AwaitRoom(more)
+                    NextAction::AwaitMemory {
+                        more,
+                        since: Instant::now(),
+                    }
                 }
             }
             Verdict::OutputFull => NextAction::Again,

@@ -1,68 +1,81 @@
 //! Reservation of memory for large requests, and the back-off after writes.
 
 use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
-use registry::LARGE_BYTES;
-use session::Refusal;
-use wire::Status;
+use bucket::{Purpose, Reservation};
+use registry::QUEUED_BYTES_MIN;
 
-use super::{Connection, NextAction, READ_BYTES, Scratch};
+use super::arrival::Connection;
+use super::scratch::{READ_BYTES, Scratch};
+use super::state::NextAction;
 
-/// Interval at which a reservation is tried again. The reliever takes a few milliseconds to free memory.
-pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(5);
-
-impl<S> Connection<S> {
-    /// Notes how much is set aside for the peer.
+impl Connection {
+    /// Counts the bytes that are held for the peer.
     pub(super) fn note_held(&mut self) {
         let sealed = self.tls.as_ref().map_or(0, |tls| tls.held());
         let bytes = self.backlog.capacity() + self.unsent.capacity() + sealed;
         self.held.note(bytes, self.session.bucket());
     }
 
-    /// Whether large reservations have to wait: connections hold too much, altogether or in this
-    /// bucket.
-    pub(super) fn is_crowded(&self) -> bool {
-        let bucket = self.session.bucket();
-        self.held.all().is_crowded()
-            || bucket.is_some_and(|served| served.bucket.memory().is_transit_crowded())
-    }
-}
-
-impl Connection<TcpStream> {
-    /// Whether a large request goes on waiting for room: longer for others to hold less, which depends
-    /// on their peers, than for room in its bucket.
-    fn is_patient(&mut self) -> bool {
-        let (now, waits) = (Instant::now(), self.session.waits());
-        let until = *self.until.get_or_insert(now + waits.large_room);
-        if self.is_crowded() {
-            now + waits.large_room < until + waits.answer_room
-        } else {
-            now < until
+    /// Reserves memory for the `more` bytes of the frame in the backlog, which has waited so long.
+    pub(super) fn reserve_input(&mut self, more: usize, waited: Duration) -> Reservation {
+        if self.backlog.capacity() - self.backlog.len() >= more {
+            return Reservation::Granted;
         }
-    }
-
-    /// Refuses the request of which the beginning came, and `more` bytes are to come; `false` if it has to
-    /// wait all the same. The rest of it is to be dropped.
-    fn refuse_unread(&mut self, more: usize, scratch: &mut Scratch) -> io::Result<bool> {
-        let why = if self.is_crowded() {
-            let context = "connections hold too much for a request of this size";
-            Refusal::because(Status::ETMPFAIL, context)
-        } else {
-            self.session.no_room_for(more)
+        let first = match self.session.bucket() {
+            Some(bucket) if more >= QUEUED_BYTES_MIN => self.held.is_first_in_queue(bucket),
+            _ => true,
         };
-        let refused = self
+        let purpose = if self.session.can_refuse_unread(&self.backlog) {
+            Purpose::Request { first }
+        } else {
+            Purpose::Frame { first }
+        };
+        // The document is a copy of the input.
+        let reservation = self
             .session
-            .refuse_unread(&self.backlog, why, &mut scratch.output);
-        if refused {
+            .reserve(purpose, more.saturating_mul(2), waited);
+        if reservation.is_granted() {
             self.held.leave_queue();
-            self.backlog = Vec::new();
-            self.send(&mut scratch.output)?;
+            // With what may come behind the frame, so that it does not grow for that.
+            self.backlog.reserve_exact(more + READ_BYTES);
             self.note_held();
         }
-        Ok(refused)
+        reservation
+    }
+
+    /// Goes on once there is memory for `more` bytes of a large request; `None` as long as there is none.
+    pub(super) fn await_memory(
+        &mut self,
+        more: usize,
+        since: Instant,
+        scratch: &mut Scratch,
+    ) -> io::Result<Option<NextAction>> {
+        let now = Instant::now();
+        let waits = NextAction::AwaitMemory { more, since };
+        let reservation = self.reserve_input(more, now - since);
+        self.info
+            .note_waiting(matches!(reservation, Reservation::Wait { .. }));
+        self.until = None;
+        Ok(Some(match reservation {
+            Reservation::Granted => NextAction::Read,
+            Reservation::Refused { shortage, .. } => {
+                let why = shortage.into();
+                self.session
+                    .refuse_unread(&self.backlog, why, &mut scratch.output);
+                self.held.leave_queue();
+                self.backlog = Vec::new();
+                self.send(&mut scratch.output)?;
+                self.note_held();
+                NextAction::Skip(more)
+            }
+            Reservation::Wait { .. } if self.mailbox.has_mail() => self.on_mail(waits, scratch)?,
+            Reservation::Wait { retry, .. } => {
+                self.until = Some(now + retry);
+                return Ok(None);
+            }
+        }))
     }
 
     /// Drops what comes of a refused request, and goes on with what is behind it; `None` if nothing
@@ -88,48 +101,6 @@ impl Connection<TcpStream> {
             }
             None => self.socket.readable.then_some(NextAction::Skip(left)),
         })
-    }
-
-    /// Takes memory for `more` bytes of a frame, if there is room; one that is `patient` waits also
-    /// for what its bucket would have no room to keep.
-    pub(super) fn makes_room(&mut self, more: usize, patient: bool) -> bool {
-        if self.backlog.capacity() - self.backlog.len() < more {
-            if self.is_crowded() || patient && !self.may_take(more) {
-                return false;
-            }
-            self.held.leave_queue();
-            // With what may come behind the frame, so that it does not grow for that.
-            self.backlog.reserve_exact(more + READ_BYTES);
-            self.note_held();
-        }
-        true
-    }
-
-    /// Goes on once there is room for `more` bytes of a large request; `None` as long as there is none.
-    pub(super) fn await_room(
-        &mut self,
-        more: usize,
-        scratch: &mut Scratch,
-    ) -> io::Result<Option<NextAction>> {
-        let patient = self.is_patient();
-        let room = self.makes_room(more, true);
-        let refused = !room && !patient && self.refuse_unread(more, scratch)?;
-        // A request that cannot be refused unread is read all the same, without quota in the bucket.
-        let goes_on = room || refused || !patient && self.makes_room(more, false);
-        self.info.note_waiting(!goes_on);
-        let next = if refused {
-            NextAction::Skip(more)
-        } else if goes_on {
-            NextAction::Read
-        } else if self.mailbox.has_mail() {
-            self.on_mail(NextAction::AwaitRoom(more), scratch)?
-        } else {
-            return Ok(None);
-        };
-        if next != NextAction::AwaitRoom(more) {
-            self.until = None;
-        }
-        Ok(Some(next))
     }
 
     /// Backs off after a write under memory pressure; `None` until the back-off is over.
@@ -160,21 +131,11 @@ impl Connection<TcpStream> {
             && self.unsent.is_empty()
     }
 
-    /// Ends its back-off if that is over: it just reads then, and may do so in a group.
+    /// Ends its back-off if that is over. It only reads then, and may do so in a group.
     pub(in crate::net) fn end_backoff(&mut self, now: Instant) {
         if self.is_backing_off() && self.until.is_some_and(|until| now >= until) {
             self.next = NextAction::Read;
             self.until = None;
         }
-    }
-
-    /// Whether it is its turn, and its bucket has room for `more` bytes. Large requests take turns.
-    fn may_take(&mut self, more: usize) -> bool {
-        let bucket = self.session.bucket().map(Arc::as_ref);
-        let turn = match bucket {
-            Some(bucket) if more >= LARGE_BYTES => self.held.is_first_in_queue(bucket),
-            _ => true,
-        };
-        turn && self.session.bucket_has_room(more)
     }
 }

@@ -1,6 +1,9 @@
 //! What the connections of one thread share.
 
-use super::{KEEP_BYTES, READ_BYTES};
+/// Bytes read at once.
+pub(in crate::net) const READ_BYTES: usize = 64 << 10;
+/// Buffers that a large frame made larger than this are given back.
+pub(super) const KEEP_BYTES: usize = 256 << 10;
 
 /// Buffers that the connections of one worker share.
 pub(in crate::net) struct Scratch {

@@ -12,6 +12,8 @@ use rustls::unbuffered::{
 };
 use rustls::{Error, ServerConfig};
 
+use crate::net::state::NetState;
+
 /// What may be kept of a record, or of a message of a handshake, that is not whole: more than a
 /// record can be.
 pub(super) const PARTIAL_BYTES_MAX: usize = 20 << 10;
@@ -31,7 +33,21 @@ pub(super) struct Seal {
 }
 
 impl Seal {
-    pub(super) fn new(config: &Arc<ServerConfig>) -> Result<Self, Error> {
+    /// What a new connection is sealed with; `None` if it cannot be served, and its place is given up.
+    pub(super) fn of_connection(node: &NetState) -> Option<Box<Self>> {
+        let tls = node.tls.as_ref().map(Self::new);
+        match tls {
+            Some(Ok(seal)) => Some(Box::new(seal)),
+            failed => {
+                let error = failed.and_then(Result::err);
+                tracing::error!(?error, "a connection over TLS cannot be served");
+                node.connections.give_up();
+                None
+            }
+        }
+    }
+
+    fn new(config: &Arc<ServerConfig>) -> Result<Self, Error> {
         Ok(Self {
             tls: UnbufferedServerConnection::new(Arc::clone(config))?,
             partial: Vec::new(),

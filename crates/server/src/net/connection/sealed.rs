@@ -1,29 +1,14 @@
-//! A connection over TLS: the handshake, and bytes on their way through its [`Seal`].
+//! A connection over TLS: the handshake, and bytes on their way through its [`Seal`](super::seal::Seal).
 
 use std::io::{self, ErrorKind};
 use std::time::Instant;
 
-use mio::net::TcpStream;
+use super::arrival::Connection;
+use super::scratch::{READ_BYTES, Scratch};
+use super::seal::PARTIAL_BYTES_MAX;
+use super::state::{NextAction, TurnResult};
 
-use super::seal::{PARTIAL_BYTES_MAX, Seal};
-use super::{Connection, NextAction, READ_BYTES, Scratch, TurnResult};
-use crate::net::state::NetState;
-
-/// What a new connection is sealed with; `None` if it cannot be served, and its place is given up.
-pub(super) fn seal(node: &NetState) -> Option<Box<Seal>> {
-    let tls = node.tls.as_ref().map(Seal::new);
-    match tls {
-        Some(Ok(seal)) => Some(Box::new(seal)),
-        failed => {
-            let error = failed.and_then(Result::err);
-            tracing::error!(?error, "a connection over TLS cannot be served");
-            node.connections.give_up();
-            None
-        }
-    }
-}
-
-impl Connection<TcpStream> {
+impl Connection {
     /// Whether the socket may hold more, although nothing whole came of what was read.
     pub(in crate::net) fn has_more(&self) -> bool {
         self.socket.readable

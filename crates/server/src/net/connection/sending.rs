@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 
-use super::{Connection, KEEP_BYTES, NextAction, Scratch, TurnResult};
+use super::arrival::Connection;
+use super::scratch::{KEEP_BYTES, Scratch};
+use super::state::{NextAction, TurnResult};
 
 /// How long a consumer of changes may take to read what one turn made for it.
 const UNREAD_LIMIT: Duration = Duration::from_mins(6);
 /// Reads of input that is dropped, in one turn.
 const DRAINS: usize = 16;
 
-impl Connection<TcpStream> {
+impl Connection {
     /// Sends what the socket takes and keeps the rest; leaves `output` empty.
     pub(super) fn send(&mut self, output: &mut Vec<u8>) -> io::Result<()> {
         if output.is_empty() {

@@ -1,14 +1,6 @@
 //! States of a connection: its socket, its next action, the thread that serves it.
 
-use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use registry::timings::Timings;
-
-use super::Arrival;
-use crate::net::state::NetState;
-use crate::net::worker_pool::WorkerPool;
 
 /// Readiness of a socket. Events are edge-triggered, so each flag holds until a call would block.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,8 +26,11 @@ pub(super) enum NextAction {
     Park(Duration),
     /// Read again after this long: the flusher has to free quota first.
     Backoff(Duration),
-    /// Others must hold less before the rest of a large request is read.
-    AwaitRoom(usize),
+    /// The rest of a large request, so many bytes, waits for memory.
+    AwaitMemory {
+        more: usize,
+        since: Instant,
+    },
     /// So much of a request that was refused is still to come, and is dropped.
     Skip(usize),
     /// The streams have more to send; whatever can be read goes first.
@@ -63,16 +58,6 @@ pub(in crate::net) enum ServedBy {
     Worker(usize),
     /// A thread for this connection alone.
     OwnThread,
-}
-
-/// The context of a serving thread.
-#[derive(Clone)]
-pub(in crate::net) struct WorkerContext {
-    pub(in crate::net) served_by: ServedBy,
-    pub(in crate::net) pool: Arc<WorkerPool<Arrival>>,
-    pub(in crate::net) timings: Arc<Timings>,
-    /// Serves one connection in the thread that calls it.
-    pub(in crate::net) alone: fn(Arrival, Arc<NetState>, WorkerContext) -> io::Result<()>,
 }
 
 /// How a connection's turn ended.

@@ -1,11 +1,12 @@
 //! How far a connection goes in one turn.
 
 use std::io::Write as _;
-use std::net::{TcpListener, TcpStream as Socket};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use registry::Waits;
+use session::Door;
 use wire::Opcode;
 
 use super::*;
@@ -18,9 +19,9 @@ const DOCUMENTS: u64 = 64;
 const DOCUMENT_BYTES: usize = 64 << 10;
 
 /// A connection that no worker serves, and its peer.
-fn alone(node: &Node) -> (Connection<TcpStream>, WorkerContext, Socket) {
+fn alone(node: &Node) -> (Connection, WorkerContext, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let peer = Socket::connect(listener.local_addr().unwrap()).unwrap();
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (stream, _) = listener.accept().unwrap();
     stream.set_nonblocking(true).unwrap();
     let state = node.state();

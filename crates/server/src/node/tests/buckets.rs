@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use management::{BucketChange, BucketsError, ClusterChange, NodeView as _};
-use model::{DurabilityLevel, VbId};
+use model::{ConflictResolution, DurabilityLevel, VbId};
+use registry::cluster_map::AlternateAddress;
 use registry::{
     BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy, HistorySettings,
 };
@@ -30,6 +31,7 @@ fn shop(flush_enabled: bool) -> BucketSettings {
         flush_enabled,
         replicas: 0,
         history: HistorySettings::default(),
+        conflicts: ConflictResolution::Revision,
     }
 }
 
@@ -278,5 +280,127 @@ fn one_bucket_too_many_is_told_the_limit() {
     assert_eq!(refused.to_string(), "Cannot create more than 2 buckets");
     drop_shop(&node).unwrap();
     make(&node, another).unwrap();
+    node.shutdown().unwrap();
+}
+
+/// Names and numbers of the collections of the system.
+fn system_collections(node: &Node, bucket: &str) -> Vec<(String, u32)> {
+    let manifest = node.state.manifest(bucket).unwrap();
+    let system = manifest.scope_named("_system");
+    let collections = system.into_iter().flat_map(|scope| &scope.collections);
+    let collections = collections.map(|one| (one.name.to_string(), one.id.0));
+    collections.collect()
+}
+
+/// A new bucket has them from its making, one of an older version from the next start on: in each vBucket, and for good.
+#[test]
+fn every_bucket_has_the_collections_of_the_system() {
+    let expected = [("_mobile".to_owned(), 8), ("_query".to_owned(), 9)];
+    let place = tempfile::tempdir().unwrap();
+    let node = on(place.path());
+    make(&node, shop(false)).unwrap();
+    assert_eq!(system_collections(&node, "shop"), expected);
+    let served = node.state.registry.bucket("shop").unwrap();
+    assert!(
+        served
+            .map()
+            .json
+            .contains("\"collectionsManifestUid\":\"1\"")
+    );
+    drop(served);
+    assert_eq!(system_collections(&node, "default"), []);
+    let before = node.state.registry.bucket("default").unwrap().map();
+    node.complete_collections();
+    assert_eq!(system_collections(&node, "default"), expected);
+    let served = node.state.registry.bucket("default").unwrap();
+    assert!(served.map().revision > before.revision);
+    let high = served
+        .bucket
+        .with_vbucket(VbId(1023), |vbucket| vbucket.high_seqno().0);
+    assert_eq!(high, Some(3));
+    // Nothing more is to be done.
+    let revision = served.map().revision;
+    node.complete_collections();
+    assert_eq!(served.map().revision, revision);
+    drop(served);
+    node.shutdown().unwrap();
+
+    let node = on(place.path());
+    assert_eq!(system_collections(&node, "shop"), expected);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn where_the_last_write_wins_it_does_so_after_a_restart_too() {
+    const FORCE_ACCEPT: u32 = 2;
+    let place = tempfile::tempdir().unwrap();
+    let mut settings = shop(false);
+    settings.conflicts = ConflictResolution::LastWrite;
+    let put = |rev: u64, cas: u64, options: u32| {
+        let numbers = [[0; 8], rev.to_be_bytes(), cas.to_be_bytes()].concat();
+        let extras = [numbers, options.to_be_bytes().to_vec()].concat();
+        let request = Request::new(Opcode::SET_WITH_META).key(b"\0k");
+        request.extras(&extras).value("x")
+    };
+    let node = on(place.path());
+    make(&node, settings.clone()).unwrap();
+    let mut client = shopper(&node);
+    client.call(&put(9, 100, 0)).is(Status::EINVAL);
+    client.call(&put(9, 100, FORCE_ACCEPT)).ok();
+    drop(client);
+    node.shutdown().unwrap();
+
+    let node = on(place.path());
+    assert_eq!(node.state.bucket_settings("shop"), Some(settings));
+    let mut client = shopper(&node);
+    let older = client.call(&put(10, 99, FORCE_ACCEPT));
+    older.is(Status::KEY_EEXISTS);
+    client.call(&put(1, 101, FORCE_ACCEPT)).ok();
+    drop(client);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn an_address_for_clients_outside_is_in_every_map_and_survives_a_restart() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on(place.path());
+    let external = AlternateAddress {
+        hostname: "outside".into(),
+        ports: [("kv".to_owned(), 31_210)].into(),
+    };
+    let told = "\"external\":{\"hostname\":\"outside\",\"ports\":{\"kv\":31210}}";
+    let before = node
+        .state
+        .registry
+        .bucket("default")
+        .unwrap()
+        .map()
+        .revision;
+    node.state.set_external_address(Some(external)).unwrap();
+    assert!(
+        node.state
+            .registry
+            .bucket("default")
+            .unwrap()
+            .map()
+            .revision
+            > before
+    );
+    make(&node, shop(false)).unwrap();
+    let maps = |node: &Node| {
+        let config = |name| node.state.bucket_config(name).unwrap();
+        [
+            config("default"),
+            config("shop"),
+            node.state.global_config(),
+        ]
+    };
+    assert!(maps(&node).iter().all(|map| map.contains(told)));
+    node.shutdown().unwrap();
+
+    let node = on(place.path());
+    assert!(maps(&node).iter().all(|map| map.contains(told)));
+    node.state.set_external_address(None).unwrap();
+    assert!(!maps(&node).iter().any(|map| map.contains("outside")));
     node.shutdown().unwrap();
 }

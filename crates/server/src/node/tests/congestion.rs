@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use bucket::MemoryWaits;
 use model::VbId;
 use wire::{Opcode, Status};
 
@@ -14,9 +15,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// More than what the sockets of both ends take.
 const LARGE_BYTES: usize = 20 << 20;
 
+fn congested_for(congestion: Duration) -> MemoryWaits {
+    MemoryWaits {
+        congestion,
+        ..MemoryWaits::default()
+    }
+}
+
 fn node() -> Node {
     let waits = Waits {
-        answer_room: LONG,
+        memory: congested_for(LONG),
         stillness: LONG,
         ..Waits::default()
     };
@@ -46,7 +54,9 @@ fn crowded(node: &Node) -> Client {
     deaf.pipeline(&[get_large()]);
     until("an answer is held", || held() > LARGE_BYTES / 8);
     node.state.buffers.set_least(held());
-    until("the limit is reached", || node.state.buffers.is_crowded());
+    until("the limit is reached", || {
+        node.state.buffers.is_congested(None)
+    });
     deaf
 }
 
@@ -59,7 +69,7 @@ fn large_answers_wait_for_those_that_are_not_read_and_small_ones_do_not() {
     late.pipeline_and_wait(&[get_large()]);
     other.set("small", "s").ok();
     assert_eq!(other.get("small").ok().value, b"s");
-    assert!(node.state.buffers.is_crowded());
+    assert!(node.state.buffers.is_congested(None));
     assert_eq!(deaf.answer().ok().value.len(), LARGE_BYTES);
     assert_eq!(late.answer().ok().value.len(), LARGE_BYTES);
     until("nothing is held", || node.state.buffers.held() == 0);
@@ -98,7 +108,7 @@ fn the_rest_of_a_large_request_is_not_read_before_there_is_room() {
 #[test]
 fn a_large_request_that_waited_long_enough_is_refused_unread() {
     let waits = Waits {
-        answer_room: super::SOON,
+        memory: congested_for(super::SOON),
         stillness: LONG,
         ..Waits::default()
     };
@@ -149,14 +159,17 @@ fn large_answers_and_requests_wait_while_a_full_bucket_is_held_by_others() {
     until("an answer is held", || {
         memory.transit() > LARGE_BYTES as u64 / 8
     });
-    assert!(!node.state.buffers.is_crowded(), "all of them hold little");
+    assert!(
+        !node.state.buffers.is_congested(None),
+        "all of them hold little"
+    );
     let mut late = Client::ready(node.ports().kv);
     // As if the process took the rest: nothing but what is held can make room.
     let full = || served.bucket.set_memory_overhead(memory.quota());
     full();
     until("it is crowded", || {
         full();
-        memory.is_transit_crowded()
+        memory.is_transit_congested()
     });
     late.pipeline_and_wait(&[get_large()]);
     assert_eq!(deaf.answer().ok().value.len(), LARGE_BYTES);

@@ -74,7 +74,7 @@ fn get(key: &str) -> Request {
 /// Waits until no connection is left.
 fn all_are_gone(node: &Node) {
     let begun = Instant::now();
-    while node.state.connections.counts().0 > 0 {
+    while node.state.connections.open() > 0 {
         assert!(begun.elapsed() < LONG, "connections stay");
         thread::yield_now();
     }

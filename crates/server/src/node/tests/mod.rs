@@ -12,6 +12,7 @@ use super::{Node, NodeState};
 use crate::config::NodeConfig;
 use client::{Client, PASSWORD, Request, SDK, USER};
 
+mod audit;
 mod buckets;
 mod changes;
 #[path = "../../../tests/it/client.rs"]
@@ -23,9 +24,11 @@ pub(crate) mod client;
 mod congestion;
 mod encrypted;
 mod moves;
+mod privileges;
 mod room;
 mod statistics;
 mod streams;
+mod users;
 
 const SOON: Duration = Duration::from_millis(50);
 

@@ -103,5 +103,5 @@ fn connections_move_between_workers_and_lose_nothing() {
     assert_eq!(pool.serves_with(), 2);
     stream.expect_silence();
     node.shutdown().unwrap();
-    assert_eq!(node.state.connections.counts().0, 0, "all are told to end");
+    assert_eq!(node.state.connections.open(), 0, "all are told to end");
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use bucket::MemoryWaits;
 use model::VbId;
 use registry::{BucketConfig, BucketKind, EvictionPolicy};
 use wire::{Opcode, Status};
@@ -16,9 +17,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const FLUSH: u32 = 1;
 
 fn waiting(room: Duration) -> Waits {
+    let memory = MemoryWaits {
+        write: room,
+        fetch: room,
+        ..MemoryWaits::default()
+    };
     Waits {
-        room,
-        fetch_room: room,
+        memory,
         ..Waits::default()
     }
 }
@@ -131,8 +136,12 @@ fn with_little_room(path: &Path, large_room: Duration) -> Node {
     let mut large = bucket("default");
     large.kind = BucketKind::Couchbase;
     large.eviction = EvictionPolicy::Values;
+    let memory = MemoryWaits {
+        request: large_room,
+        ..MemoryWaits::default()
+    };
     let waits = Waits {
-        large_room,
+        memory,
         ..Waits::default()
     };
     started(&config(Some(path), vec![large]), waits)
@@ -165,7 +174,7 @@ fn who_writes_faster_than_the_store_takes_rests_and_goes_on() {
     // Between the high mark and the limit for writes: nothing that is written can stay.
     let between = memory.high_mark().midpoint(memory.mutation_limit());
     served.bucket.set_memory_overhead(between);
-    let rests = || bucket::Counters::read(&served.bucket.counters().write_rests);
+    let rests = || bucket::Counters::read(&served.bucket.counters().write_backoffs);
     let mut next = 0;
     let mut write_some = || {
         let sets = (next..next + 64).map(|index| {

@@ -68,17 +68,29 @@ fn put(client: &mut Client, key: &str, value: &str) {
     client.call(&set(key, value).vbucket(VB)).ok();
 }
 
-fn await_persisted(client: &mut Client, seqno: u64) {
-    let request = Request::new(Opcode::SEQNO_PERSISTENCE).vbucket(VB);
-    client.call(&request.extras(&seqno.to_be_bytes())).ok();
+/// The seqno of a change; the three before tell of the collections of the system.
+fn at(change: u64) -> u64 {
+    change + 3
 }
 
+fn await_persisted(client: &mut Client, change: u64) {
+    let request = Request::new(Opcode::SEQNO_PERSISTENCE).vbucket(VB);
+    client.call(&request.extras(&at(change).to_be_bytes())).ok();
+}
+
+/// A snapshot of changes; from the beginning with 0.
 fn marker(start: u64, end: u64, flags: u32) -> Message {
+    let start = if start == 0 { 0 } else { at(start) };
+    let end = at(end);
     Message::Marker { start, end, flags }
 }
 
-fn a(seqno: u64) -> Message {
-    Message::mutation(seqno, "a", &seqno.to_string())
+fn mutation(change: u64, key: &str) -> Message {
+    Message::mutation(at(change), key, &change.to_string())
+}
+
+fn a(change: u64) -> Message {
+    mutation(change, "a")
 }
 
 /// All versions up to 8 as the store has them: 1 tells of the collection, 4 is of another key.
@@ -87,14 +99,14 @@ fn all_versions() -> Vec<Message> {
         marker(0, 8, DISK | CHECKPOINT),
         marker(0, 8, DISK | CHECKPOINT | HISTORY | REPEATS),
     ];
-    expected.extend([a(2), a(3), Message::mutation(4, "b", "4")]);
+    expected.extend([a(2), a(3), mutation(4, "b")]);
     expected.extend([5, 6, 7, 8].map(a));
     expected
 }
 
 fn read_all(node: &Node, name: &str) -> Vec<Message> {
     let mut consumer = consumer(node, name, true);
-    consumer.stream(&Ask::all(VB).until(8));
+    consumer.stream(&Ask::all(VB).until(at(8)));
     let mut found = Vec::new();
     loop {
         match messages(&mut consumer, 1).remove(0) {
@@ -118,11 +130,7 @@ fn every_version_is_streamed_from_memory_and_from_the_store() {
 
     let mut plain = consumer(&node, "plain", false);
     plain.stream(&Ask::all(VB));
-    let newest = [
-        marker(0, 5, DISK | CHECKPOINT),
-        Message::mutation(4, "b", "4"),
-        a(5),
-    ];
+    let newest = [marker(0, 5, DISK | CHECKPOINT), mutation(4, "b"), a(5)];
     assert_eq!(messages(&mut plain, 3), newest);
     let mut all = consumer(&node, "all", true);
     let log = all.stream(&Ask::all(VB));
@@ -132,10 +140,7 @@ fn every_version_is_streamed_from_memory_and_from_the_store() {
         found[1],
         marker(0, 5, DISK | CHECKPOINT | HISTORY | REPEATS)
     );
-    assert_eq!(
-        found[2..],
-        [a(2), a(3), Message::mutation(4, "b", "4"), a(5)]
-    );
+    assert_eq!(found[2..], [a(2), a(3), mutation(4, "b"), a(5)]);
     for seqno in [6, 7] {
         put(&mut writer, "a", &seqno.to_string());
         let seen = marker(seqno, seqno, MEMORY | CHECKPOINT);
@@ -147,8 +152,8 @@ fn every_version_is_streamed_from_memory_and_from_the_store() {
     await_persisted(&mut writer, 8);
     // A consumer that stopped in the middle of the history goes on there.
     let mut late = consumer(&node, "late", true);
-    let mut ask = Ask::after(VB, log[0].0, 4).until(8);
-    ask.snapshot = (0, 5);
+    let mut ask = Ask::after(VB, log[0].0, at(4)).until(at(8));
+    ask.snapshot = (0, at(5));
     late.stream(&ask);
     let mut expected = vec![marker(0, 8, DISK | CHECKPOINT | HISTORY | REPEATS)];
     expected.extend([5, 6, 7, 8].map(a));
@@ -162,11 +167,7 @@ fn every_version_is_streamed_from_memory_and_from_the_store() {
     // Too old from now on: the compactor takes them away by itself.
     let path = "/pools/default/buckets/past";
     assert!(post(&node, path, "historyRetentionSeconds=1").contains("200"));
-    let left = [
-        marker(0, 8, DISK | CHECKPOINT),
-        Message::mutation(4, "b", "4"),
-        a(8),
-    ];
+    let left = [marker(0, 8, DISK | CHECKPOINT), mutation(4, "b"), a(8)];
     let deadline = Instant::now() + Duration::from_secs(30);
     for number in 0.. {
         let found = read_all(&node, &format!("old-{number}"));
@@ -179,8 +180,8 @@ fn every_version_is_streamed_from_memory_and_from_the_store() {
     node.shutdown().unwrap();
 }
 
-/// Waits until the replica has everything up to `seqno`.
-fn until_followed(replica: &Node, seqno: u64) {
+/// Waits until the replica has everything up to a change.
+fn until_followed(replica: &Node, change: u64) {
     let mut client = client(replica);
     let all = Request::new(Opcode::GET_ALL_VB_SEQNOS).extras(&[0, 0, 0, 2]);
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -189,7 +190,7 @@ fn until_followed(replica: &Node, seqno: u64) {
         let mut entries = answer.value.chunks(10);
         let ours = entries.find(|entry| entry[..2] == VB.to_be_bytes());
         let high = ours.map(|entry| u64::from_be_bytes(entry[2..].try_into().unwrap()));
-        if high == Some(seqno) {
+        if high == Some(at(change)) {
             return;
         }
         assert!(Instant::now() < deadline, "it stands at {high:?}");
@@ -239,13 +240,13 @@ fn a_promoted_replica_has_the_history() {
     put(&mut writer, "a", "12");
     await_persisted(&mut writer, 12);
     let mut all = consumer(&replica, "all", true);
-    all.stream(&Ask::all(VB).until(12));
+    all.stream(&Ask::all(VB).until(at(12)));
     let mut expected = vec![
         marker(0, 12, DISK | CHECKPOINT),
-        Message::mutation(2, "old", "2"),
+        mutation(2, "old"),
         marker(0, 12, DISK | CHECKPOINT | HISTORY | REPEATS),
     ];
-    expected.extend([a(3), a(4), Message::mutation(5, "b", "5")]);
+    expected.extend([a(3), a(4), mutation(5, "b")]);
     expected.extend([6, 7, 8, 9, 11, 12].map(a));
     expected.push(Message::End(0));
     assert_eq!(messages(&mut all, expected.len()), expected);

@@ -1,6 +1,6 @@
 //! The answers to RANGE_SCAN_CONTINUE, put together of rows.
 
-use bucket::ScanAsk;
+use bucket::ScanRequest;
 use model::{Datatype, Document, split_key};
 use storage::KeyRow;
 use wire::response::{ScanContent, ScanDocument, push_scan_document, push_scan_key};
@@ -21,7 +21,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    pub(super) fn new(ask: &ScanAsk) -> Self {
+    pub(super) fn new(ask: &ScanRequest) -> Self {
         let content = if ask.keys_only {
             ScanContent::Keys
         } else {

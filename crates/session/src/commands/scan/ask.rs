@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bucket::{Sampling, ScanAsk};
+use bucket::{Sampling, ScanRequest};
 use model::{CollectionId, Seqno, VbId, VbUuid};
 use serde::Deserialize;
 
@@ -63,7 +63,7 @@ struct SnapshotJson {
 }
 
 /// Reads the JSON of a request.
-pub(super) fn read(vb: VbId, text: &[u8]) -> Result<(ScanAsk, Option<Needs>), InvalidScan> {
+pub(super) fn read(vb: VbId, text: &[u8]) -> Result<(ScanRequest, Option<Needs>), InvalidScan> {
     let json: Json =
         serde_json::from_slice(text).map_err(|_| "the value is not the JSON of a range scan")?;
     let collection = match json.collection {
@@ -95,7 +95,7 @@ pub(super) fn read(vb: VbId, text: &[u8]) -> Result<(ScanAsk, Option<Needs>), In
     let exists = json
         .snapshot_requirements
         .filter(|needs| needs.seqno_exists);
-    let ask = ScanAsk {
+    let ask = ScanRequest {
         vb,
         collection,
         from,

@@ -6,15 +6,15 @@ mod ask;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bucket::{ScanAsk, ScanError, ScanId, ScanNext, ScanRun};
+use bucket::{ScanError, ScanId, ScanNext, ScanRequest, ScanRun};
 use engine::OpError;
 use model::{Datatype, VbId, VbState};
 use registry::{BucketKind, ServedBucket};
-use wire::request::{Message, RangeScanCancel, RangeScanContinue, RangeScanCreate};
-use wire::{Feature, Frame, Status};
+use wire::request::{RangeScanCancel, RangeScanContinue, RangeScanCreate};
+use wire::{Feature, Frame, Message, Status};
 
 use crate::context::Context;
-use crate::outcome::{CommandOutcome, Refusal};
+use crate::outcome::{CommandOutcome, CommandResult, Refusal};
 use crate::reply::Reply;
 use crate::scanning::{ContinuingScan, Needs, OpeningScan, Scanning};
 use answers::Answers;
@@ -29,10 +29,7 @@ const ROWS_AT_ONCE: usize = 256;
 const OUTPUT_BYTES: usize = 256 << 10;
 
 /// RANGE_SCAN_CREATE: answered with the name of the scan once its view is open.
-pub(super) fn create(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn create(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let bucket = context.bucket()?;
     let mut awaited = None;
     match context.session.scan.take().map(|scan| *scan) {
@@ -41,7 +38,7 @@ pub(super) fn create(
         Some(Scanning::Continuing(_)) | None => {}
     }
     let request = RangeScanCreate::read(frame)?;
-    let wrong = |reason: &'static str| Refusal::because(Status::EINVAL, reason);
+    let wrong = |reason: &'static str| Refusal::invalid(reason);
     if !frame.header.datatype.contains(Datatype::JSON) {
         return Err(wrong("the datatype must be JSON"));
     }
@@ -58,6 +55,8 @@ pub(super) fn create(
     if !bucket.bucket.knows_collection(ask.collection) {
         return Err(Refusal::UnknownCollection);
     }
+    let session = &context.session;
+    session.check_collection(ask.collection, context.privileges)?;
     let needs = match awaited.or(needs) {
         Some(needs) => needs,
         None => everything(&bucket, ask.vb)?,
@@ -107,10 +106,7 @@ fn await_needs(
     let limit = needs.wait.min(context.session.node.waits.persistence);
     if waited >= limit {
         bucket.bucket.forget_waiter(&context.session.waker());
-        return Err(Refusal::because(
-            Status::ETMPFAIL,
-            "the seqno is not durable yet",
-        ));
+        return Err(Refusal::not_now("the seqno is not durable yet"));
     }
     if park.runs == 1 {
         let waker = context.session.waker();
@@ -119,11 +115,7 @@ fn await_needs(
     Ok(Some(CommandOutcome::Parked(limit.saturating_sub(waited))))
 }
 
-fn begin(
-    context: &mut Context<'_>,
-    bucket: &Arc<ServedBucket>,
-    ask: ScanAsk,
-) -> Result<CommandOutcome, Refusal> {
+fn begin(context: &mut Context<'_>, bucket: &Arc<ServedBucket>, ask: ScanRequest) -> CommandResult {
     let mut id = ScanId([0; 16]);
     context.session.node.env.fill_random(&mut id.0);
     let begun = bucket.bucket.begin_scan(id, ask, context.session.waker())?;
@@ -137,11 +129,7 @@ fn begin(
     Ok(CommandOutcome::Parked(OPEN_WAIT))
 }
 
-fn opened(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-    mut opening: OpeningScan,
-) -> Result<CommandOutcome, Refusal> {
+fn opened(context: &mut Context<'_>, frame: &Frame<'_>, mut opening: OpeningScan) -> CommandResult {
     match opening.scan.opened() {
         Some(Ok(())) => {
             opening.told = true;
@@ -154,10 +142,7 @@ fn opened(
     let park = context.park();
     let waited = Duration::from_nanos(context.now.mono_ns.saturating_sub(park.since_ns));
     if waited >= OPEN_WAIT {
-        return Err(Refusal::because(
-            Status::ETMPFAIL,
-            "the view is not open yet",
-        ));
+        return Err(Refusal::not_now("the view is not open yet"));
     }
     context.session.scan = Some(Box::new(Scanning::Opening(opening)));
     Ok(CommandOutcome::Parked(OPEN_WAIT.saturating_sub(waited)))
@@ -173,15 +158,12 @@ fn refusal(error: ScanError) -> Refusal {
         }
         ScanError::Cancelled => Status::RANGE_SCAN_CANCELLED.into(),
         ScanError::CollectionGone => Refusal::UnknownCollection,
-        ScanError::Failed => Refusal::because(Status::ETMPFAIL, "the store could not be read"),
+        ScanError::Failed => Refusal::not_now("the store could not be read"),
     }
 }
 
 /// RANGE_SCAN_CONTINUE: any number of answers with rows, and a last one.
-pub(super) fn go_on(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn go_on(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = RangeScanContinue::read(frame)?;
     let bucket = context.bucket()?;
     let vb = frame.vbucket();
@@ -189,6 +171,9 @@ pub(super) fn go_on(
         Some(Scanning::Continuing(continuing)) => continuing,
         _ => start(context, &bucket, vb, ScanId(request.id))?,
     };
+    let collection = continuing.run.scan().ask().collection;
+    let session = &context.session;
+    session.check_collection(collection, context.privileges)?;
     let done = answer(context, frame, &request, &mut continuing)?;
     if done == CommandOutcome::Next {
         continuing.run.pause();
@@ -245,7 +230,7 @@ fn answer(
     frame: &Frame<'_>,
     request: &RangeScanContinue,
     continuing: &mut ContinuingScan,
-) -> Result<CommandOutcome, Refusal> {
+) -> CommandResult {
     let unlimited = |limit: u32| {
         if limit == 0 {
             usize::MAX
@@ -307,10 +292,7 @@ fn answer(
 }
 
 /// RANGE_SCAN_CANCEL.
-pub(super) fn cancel(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(super) fn cancel(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = RangeScanCancel::read(frame)?;
     let bucket = context.bucket()?;
     active(&bucket, frame.vbucket())?;

@@ -14,8 +14,8 @@ use wire::Status;
 use wire::request::PathFlags;
 
 use super::macros::{Macro, Placeholders, Stamps, parse};
+use super::spec::{Spec, What};
 use super::virtual_attributes::Shown;
-use super::{Spec, What};
 
 /// What is asked of a document's parts.
 #[derive(Clone, Copy)]

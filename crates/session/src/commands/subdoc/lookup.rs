@@ -3,39 +3,39 @@
 use std::borrow::Cow;
 
 use engine::{Got, OpError, Outcome, VBucket};
+use identity::Privilege;
 use model::{Attributes, Datatype, Now, VbId, VbUuid, body_at};
 use registry::ServedBucket;
 use value::subdoc::{Path, Span, count, decode_binary, find, find_in, is_within_depth, name_of};
-use wire::request::{DocFlags, Message, PathFlags, Subdoc, SubdocMulti};
-use wire::{Feature, Frame, Status};
+use wire::request::{DocFlags, PathFlags, Subdoc, SubdocMulti};
+use wire::{Feature, Frame, Message, Status};
 
-use super::super::documents::Settled;
+use super::spec::{
+    AD, RR, RV, Spec, What, check, check_all, check_attributes, check_doc_flags, rules,
+};
 use super::virtual_attributes::{Shown, is_virtual};
-use super::{AD, RR, RV, Spec, What, check, check_all, check_doc_flags, check_negotiated, rules};
-use crate::context::Context;
-use crate::outcome::{CommandOutcome, Refusal};
+use crate::context::{Context, Location};
+use crate::outcome::{CommandResult, Refusal};
 use crate::reply::Reply;
 
 /// Bytes of an answer to several paths at most: twice the longest value.
 const ANSWER_BYTES_MAX: usize = 2 * value::VALUE_BYTES_MAX;
 
 /// A single path.
-pub(in crate::commands) fn lookup(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(in crate::commands) fn lookup(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Subdoc::read(frame)?;
     let rules = rules(frame.header.opcode).ok_or(Status::EINVAL)?;
     let doc_flags = request.extras.doc_flags.unwrap_or_default();
     check_doc_flags(doc_flags, rules.doc_flags)?;
     let spec = check(&request.spec, &rules)?;
-    check_negotiated(context, std::slice::from_ref(&spec))?;
+    check_attributes(
+        context,
+        std::slice::from_ref(&spec),
+        Privilege::SystemXattrRead,
+    )?;
     // A path that is none is refused whatever the document is.
     Path::parse(spec.path)?;
-    let looked = match read(context, frame, request.key, doc_flags)? {
-        Settled::Ready(looked) => looked,
-        Settled::Parked(done) => return Ok(done),
-    };
+    let looked = read(context, frame, request.key, doc_flags)?;
     let found = looked.look(&spec)?;
     let json = spec.what == What::Get && !spec.is_of_attribute();
     let datatype = if json && context.session.has(Feature::JSON) {
@@ -57,16 +57,13 @@ pub(in crate::commands) fn lookup(
 pub(in crate::commands) fn multi_lookup(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+) -> CommandResult {
     let request = SubdocMulti::read(frame)?;
     let doc_flags = request.extras.doc_flags.unwrap_or_default();
     check_doc_flags(doc_flags, AD | RV | RR)?;
     let specs = check_all(request.specs)?;
-    check_negotiated(context, &specs)?;
-    let looked = match read(context, frame, request.key, doc_flags)? {
-        Settled::Ready(looked) => looked,
-        Settled::Parked(done) => return Ok(done),
-    };
+    check_attributes(context, &specs, Privilege::SystemXattrRead)?;
+    let looked = read(context, frame, request.key, doc_flags)?;
     let mut value = Vec::new();
     let mut status = Status::SUCCESS;
     for spec in &specs {
@@ -103,6 +100,8 @@ struct Looked {
     parts: Result<(), Status>,
     vb_uuid: VbUuid,
     now: Now,
+    /// Whether the peer may see system attributes.
+    system: bool,
 }
 
 fn read(
@@ -110,30 +109,26 @@ fn read(
     frame: &Frame<'_>,
     key: &[u8],
     flags: DocFlags,
-) -> Result<Settled<Looked>, Refusal> {
-    let bucket = context.bucket()?;
-    let key = context.key(key)?;
-    let vb = context.vbucket(frame, &key);
+) -> Result<Looked, Refusal> {
+    let Location { bucket, key, vb } = context.locate(frame, key)?;
     let now = context.now;
     let outcome = bucket
         .bucket
         .run(vb, |vbucket| read_as(vbucket, key.bytes(), flags, now))?;
-    let got = match context.settle(&bucket, vb, outcome)? {
-        Settled::Ready(got) => got,
-        Settled::Parked(done) => return Ok(Settled::Parked(done)),
-    };
+    let got = context.settle(&bucket, vb, outcome)?;
     let plain = plain(&got)?;
     let value = plain.as_deref().unwrap_or(got.document.value());
     let body_at = body_at(value, got.document.datatype());
     let parts = parts_of(&got, &value[body_at..]);
-    Ok(Settled::Ready(Looked {
+    Ok(Looked {
         vb_uuid: vb_uuid(&bucket, vb),
         got,
         plain,
         body_at,
         parts,
         now,
-    }))
+        system: context.may(&key, Privilege::SystemXattrRead),
+    })
 }
 
 fn read_as(
@@ -146,8 +141,7 @@ fn read_as(
     match (replica, flags.contains(DocFlags::ACCESS_DELETED)) {
         (false, false) => vbucket.get(key, now),
         (false, true) => vbucket.get_or_tombstone(key, now),
-        (true, false) => vbucket.get_replica(key, now),
-        (true, true) => vbucket.get_replica_or_tombstone(key, now),
+        (true, tombstone) => vbucket.get_replica(key, tombstone, now),
     }
 }
 
@@ -231,6 +225,7 @@ impl Looked {
                 body: self.body(),
                 vb_uuid: self.vb_uuid,
                 now: self.now,
+                system: self.system,
             };
             let text = shown.text(name)?;
             let found = answer(spec, text.as_bytes(), find_in(text.as_bytes(), path)?)?;

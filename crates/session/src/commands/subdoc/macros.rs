@@ -89,14 +89,20 @@ impl Placeholders {
 
 /// Where in a value the numbers of the change belong.
 #[derive(Debug, Default)]
-pub(super) struct Stamps {
+pub(in crate::commands) struct Stamps {
     cas: Vec<usize>,
     seqno: Vec<usize>,
 }
 
 impl Stamps {
+    /// The CAS and the seqno at these places; `None` where one does not fit into the first `end` bytes.
+    pub(in crate::commands) fn at(cas: Vec<usize>, seqno: Vec<usize>, end: usize) -> Option<Self> {
+        let fits = |at: &usize| at.checked_add(NUMBER_BYTES).is_some_and(|to| to <= end);
+        (cas.iter().all(fits) && seqno.iter().all(fits)).then_some(Self { cas, seqno })
+    }
+
     /// Writes them.
-    pub(super) fn write(&self, value: &mut [u8], cas: Cas, seqno: Seqno) {
+    pub(in crate::commands) fn write(&self, value: &mut [u8], cas: Cas, seqno: Seqno) {
         if self.cas.is_empty() && self.seqno.is_empty() {
             return;
         }

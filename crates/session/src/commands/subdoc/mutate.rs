@@ -5,26 +5,27 @@
 
 use std::sync::Arc;
 
+use bucket::Purpose;
 use engine::{Exchange, Got, Mutated, OpError, Outcome};
-use model::{Attributes, Cas, Datatype, Draft, Kind, Meta, Now, VbId};
-use registry::{Env, ServedBucket};
+use identity::Privilege;
+use model::{Attributes, Cas, Datatype, Draft, Kind, Meta, Now};
+use registry::Env;
 use value::is_json;
 use value::subdoc::Path;
-use wire::request::{DocFlags, Message, Subdoc, SubdocExtras, SubdocMulti};
-use wire::{Frame, Status};
+use wire::request::{DocFlags, Subdoc, SubdocExtras, SubdocMulti};
+use wire::{Frame, Message, Status};
 
-use super::super::documents::{Settled, absolute_expiry};
+use super::super::documents::absolute_expiry;
 use super::super::durable::Written;
 use super::changed::{Changed, Failed, Wanted, changed, root_of, split};
 use super::lookup::{of_deleted, parts_of, plain, vb_uuid};
-use super::virtual_attributes::Shown;
-use super::{
-    A, AD, CD, MD, RV, Spec, What, check, check_all, check_doc_flags, check_negotiated,
+use super::spec::{
+    A, AD, CD, MD, RV, Spec, What, check, check_all, check_attributes, check_doc_flags,
     check_writes, rules,
 };
-use crate::context::Context;
-use crate::key::StoredKey;
-use crate::outcome::{CommandOutcome, Refusal};
+use super::virtual_attributes::Shown;
+use crate::context::{Context, Location};
+use crate::outcome::{CommandResult, Refusal};
 use crate::reply::Reply;
 
 /// How often a document that others change meanwhile is tried.
@@ -33,10 +34,7 @@ const TRIES: usize = 100;
 const ROOM_BYTES: usize = 256;
 
 /// A single path.
-pub(in crate::commands) fn mutate(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+pub(in crate::commands) fn mutate(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Subdoc::read(frame)?;
     let rules = rules(frame.header.opcode).ok_or(Status::EINVAL)?;
     let doc_flags = request.extras.doc_flags.unwrap_or_default();
@@ -44,48 +42,63 @@ pub(in crate::commands) fn mutate(
     let spec = check(&request.spec, &rules)?;
     if doc_flags.contains(DocFlags::CREATE_AS_DELETED) && !spec.is_of_attribute() {
         let context = "a document that is created as deleted has attributes only";
-        return Err(Refusal::because(Status::EINVAL, context));
+        return Err(Refusal::invalid(context));
     }
     Path::parse(spec.path)?;
-    let target = (request.key, std::slice::from_ref(&spec));
-    run(context, frame, target, request.extras, false)
+    let asked = MutateRequest {
+        key: request.key,
+        specs: std::slice::from_ref(&spec),
+        extras: request.extras,
+        multi: false,
+    };
+    run(context, frame, asked)
 }
 
 /// Several paths: all of them are changed or none.
 pub(in crate::commands) fn multi_mutation(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-) -> Result<CommandOutcome, Refusal> {
+) -> CommandResult {
     let request = SubdocMulti::read(frame)?;
     let doc_flags = request.extras.doc_flags.unwrap_or_default();
     check_doc_flags(doc_flags, MD | A | AD | CD | RV)?;
     let specs = check_all(request.specs)?;
-    run(context, frame, (request.key, &specs), request.extras, true)
+    let asked = MutateRequest {
+        key: request.key,
+        specs: &specs,
+        extras: request.extras,
+        multi: true,
+    };
+    run(context, frame, asked)
+}
+
+/// A request as it was sent; its paths kept the rules.
+#[derive(Clone, Copy)]
+struct MutateRequest<'a> {
+    key: &'a [u8],
+    specs: &'a [Spec<'a>],
+    extras: SubdocExtras,
+    /// Whether it may have several paths.
+    multi: bool,
 }
 
 /// What is asked of the document, judged.
-struct MutateRequest<'a> {
+struct WantedEdit<'a> {
     wanted: Wanted<'a>,
     flags: DocFlags,
     cas: Cas,
     expiry: u32,
     item_flags: Option<u32>,
-}
-
-/// What a request is judged with.
-#[derive(Clone, Copy)]
-struct Asking<'a> {
-    multi: bool,
     now: Now,
-    env: &'a dyn Env,
 }
 
 fn judge<'a>(
     frame: &Frame<'_>,
-    specs: &'a [Spec<'a>],
-    extras: SubdocExtras,
-    asking: Asking<'a>,
-) -> Result<MutateRequest<'a>, Refusal> {
+    asked: MutateRequest<'a>,
+    now: Now,
+    env: &'a dyn Env,
+) -> Result<WantedEdit<'a>, Refusal> {
+    let (specs, extras) = (asked.specs, asked.extras);
     let flags = extras.doc_flags.unwrap_or_default();
     let has = |flag| flags.contains(flag);
     let adds = has(DocFlags::ADD);
@@ -104,23 +117,24 @@ fn judge<'a>(
         "a document cannot be both revived and created as deleted"
     } else {
         check_writes(specs)?;
-        return Ok(MutateRequest {
+        return Ok(WantedEdit {
             wanted: Wanted {
                 specs,
                 makes,
-                multi: asking.multi,
-                env: asking.env,
+                multi: asked.multi,
+                env,
             },
             flags,
             cas: frame.header.cas,
-            expiry: absolute_expiry(extras.expiry.unwrap_or(0), asking.now)?,
+            expiry: absolute_expiry(extras.expiry.unwrap_or(0), now)?,
             item_flags: extras.item_flags,
+            now,
         });
     };
-    Err(Refusal::because(Status::EINVAL, wrong))
+    Err(Refusal::invalid(wrong))
 }
 
-impl MutateRequest<'_> {
+impl WantedEdit<'_> {
     fn has(&self, flag: DocFlags) -> bool {
         self.flags.contains(flag)
     }
@@ -180,102 +194,76 @@ impl MutateRequest<'_> {
     }
 }
 
-fn run(
-    context: &mut Context<'_>,
-    frame: &Frame<'_>,
-    (key, specs): (&[u8], &[Spec<'_>]),
-    extras: SubdocExtras,
-    multi: bool,
-) -> Result<CommandOutcome, Refusal> {
-    check_negotiated(context, specs)?;
+fn run(context: &mut Context<'_>, frame: &Frame<'_>, request: MutateRequest<'_>) -> CommandResult {
+    check_attributes(context, request.specs, Privilege::SystemXattrWrite)?;
     let env = Arc::clone(&context.session.node.env);
-    let asking = Asking {
-        multi,
-        now: context.now,
-        env: &*env,
-    };
-    let asked = judge(frame, specs, extras, asking)?;
-    let bucket = context.bucket()?;
-    let key = context.key(key)?;
-    let vb = context.vbucket(frame, &key);
+    let asked = judge(frame, request, context.now, &*env)?;
+    let place = &context.locate(frame, request.key)?;
     for _ in 0..TRIES {
-        let there = match read(context, &bucket, vb, &key)? {
-            Settled::Ready(there) => there,
-            Settled::Parked(done) => return Ok(done),
-        };
+        let there = read(context, place)?;
         let target = asked.target(there.as_ref())?;
         if asked.only_deletes() && target.is_some_and(is_live) {
-            return delete(context, frame, (&bucket, vb), &key);
+            return delete(context, frame, place);
         }
         let tombstone = asked.leaves_tombstone(target);
-        let writes_body = |spec: &Spec<'_>| spec.writes_body();
-        if tombstone && specs.iter().any(writes_body) {
+        if tombstone && request.specs.iter().any(Spec::writes_body) {
             return Err(Status::SUBDOC_DELETED_DOCUMENT_CANT_HAVE_VALUE.into());
         }
-        let vb_uuid = vb_uuid(&bucket, vb);
-        let changed = match make(target, &asked, tombstone, (vb_uuid, context.now))? {
+        let vb_uuid = vb_uuid(&place.bucket, place.vb);
+        let changed = match make(target, &asked, tombstone, vb_uuid)? {
             Ok(changed) => changed,
-            Err(failed) => return refuse(context, frame, (target, multi), failed),
+            Err(failed) if request.multi => return refuse(context, frame, target, failed),
+            Err(failed) => return Err(failed.status.into()),
         };
         let change = DocumentEdit {
-            key: &key,
             there: there.as_ref(),
             changed: &changed,
-            meta: meta(target, &asked, &changed, (tombstone, context.now)),
+            meta: meta(target, &asked, &changed, tombstone),
         };
         let mut raced = false;
-        let done = store(context, frame, (&bucket, vb), &change, &mut raced);
+        let done = store(context, frame, place, &change, &mut raced);
         if !raced {
             return done;
         }
     }
-    Err(Refusal::because(
-        Status::ETMPFAIL,
-        "others change this document all the time",
-    ))
+    Err(Refusal::not_now("others change this document all the time"))
 }
 
 fn delete(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-    (bucket, vb): (&ServedBucket, VbId),
-    key: &StoredKey<'_>,
-) -> Result<CommandOutcome, Refusal> {
-    context.admit_removal(bucket)?;
+    Location { bucket, vb, key }: &Location<'_>,
+) -> CommandResult {
+    context.admit(Purpose::Removal, 0)?;
     let (cas, now) = (frame.header.cas, context.now);
     let durability = context.requirement(bucket);
-    context.write(frame, bucket, vb, |vbucket| {
-        vbucket.delete_durably(key.bytes(), cas, durability, now)
+    context.write(frame, bucket, *vb, |vbucket| {
+        vbucket.delete(key.bytes(), cas, durability, now)
     })
 }
 
 /// What is there: a document or its tombstone.
 fn read(
     context: &mut Context<'_>,
-    bucket: &ServedBucket,
-    vb: VbId,
-    key: &StoredKey<'_>,
-) -> Result<Settled<Option<Got>>, Refusal> {
+    Location { bucket, vb, key }: &Location<'_>,
+) -> Result<Option<Got>, Refusal> {
     let now = context.now;
     let outcome = bucket
         .bucket
-        .run(vb, |vbucket| vbucket.get_or_tombstone(key.bytes(), now));
+        .run(*vb, |vbucket| vbucket.get_or_tombstone(key.bytes(), now));
     let outcome = match outcome {
-        Err(OpError::KeyNotFound) => return Ok(Settled::Ready(None)),
+        Err(OpError::KeyNotFound) => return Ok(None),
         outcome => outcome?,
     };
-    Ok(match context.settle_write(bucket, vb, outcome)? {
-        Settled::Ready(got) => Settled::Ready(Some(got)),
-        Settled::Parked(done) => Settled::Parked(done),
-    })
+    context.settle_write(bucket, *vb, outcome).map(Some)
 }
 
 /// Makes the changes of what is there, or of an empty document.
 fn make(
     target: Option<&Got>,
-    asked: &MutateRequest<'_>,
+    asked: &WantedEdit<'_>,
     tombstone: bool,
-    (vb_uuid, now): (model::VbUuid, Now),
+    vb_uuid: model::VbUuid,
 ) -> Result<Result<Changed, Failed>, Refusal> {
     let unpacked = target.map(plain).transpose()?.flatten();
     let mut parts = Ok(());
@@ -295,7 +283,8 @@ fn make(
         attributes,
         body,
         vb_uuid,
-        now,
+        now: asked.now,
+        system: true,
     };
     let begins = match (live, target) {
         (Some(_), _) => false,
@@ -311,12 +300,9 @@ fn make(
 fn refuse(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-    (target, multi): (Option<&Got>, bool),
+    target: Option<&Got>,
     failed: Failed,
-) -> Result<CommandOutcome, Refusal> {
-    if !multi {
-        return Err(failed.status.into());
-    }
+) -> CommandResult {
     let gone = target.is_some_and(|got| !is_live(got));
     let status = Status::SUBDOC_MULTI_PATH_FAILURE;
     let [high, low] = failed.status.0.to_be_bytes();
@@ -328,12 +314,7 @@ fn refuse(
     Ok(context.reply(frame, &reply))
 }
 
-fn meta(
-    target: Option<&Got>,
-    asked: &MutateRequest<'_>,
-    changed: &Changed,
-    (tombstone, now): (bool, Now),
-) -> Meta {
+fn meta(target: Option<&Got>, asked: &WantedEdit<'_>, changed: &Changed, tombstone: bool) -> Meta {
     let attributes = if changed.body_at > 0 {
         Datatype::XATTR
     } else {
@@ -342,7 +323,7 @@ fn meta(
     if tombstone {
         return Meta {
             kind: Kind::Deletion,
-            expiry: now.unix_s(),
+            expiry: asked.now.unix_s(),
             datatype: attributes,
             ..Meta::default()
         };
@@ -362,7 +343,6 @@ fn meta(
 }
 
 struct DocumentEdit<'a> {
-    key: &'a StoredKey<'a>,
     /// What was read.
     there: Option<&'a Got>,
     changed: &'a Changed,
@@ -373,15 +353,15 @@ struct DocumentEdit<'a> {
 fn store(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-    (bucket, vb): (&Arc<ServedBucket>, VbId),
+    Location { bucket, vb, key }: &Location<'_>,
     change: &DocumentEdit<'_>,
     raced: &mut bool,
-) -> Result<CommandOutcome, Refusal> {
+) -> CommandResult {
     let changed = change.changed;
-    let _transient = context.reserve_transient(bucket, ROOM_BYTES, changed.value.len())?;
+    let _transient = context.admit_with_transient(bucket, ROOM_BYTES, changed.value.len())?;
     let now = context.now;
     let mut exchange = Exchange {
-        draft: Some(Draft::new(change.key.bytes(), &changed.value, &change.meta)),
+        draft: Some(Draft::new(key.bytes(), &changed.value, &change.meta)),
         seen: change.there.map(|got| got.document.seqno()),
         cas: frame.header.cas,
         preserve_expiry: context.infos.preserve_ttl,
@@ -395,7 +375,7 @@ fn store(
     } else {
         Status::SUCCESS
     };
-    let done = context.write(frame, bucket, vb, |vbucket| {
+    let done = context.write(frame, bucket, *vb, |vbucket| {
         let stamp = |value: &mut [u8], cas, seqno| changed.stamps.write(value, cas, seqno);
         let edited = |mutated| Edited {
             mutated,

@@ -15,6 +15,8 @@ pub(super) struct Shown<'a> {
     pub(super) body: &'a [u8],
     pub(super) vb_uuid: VbUuid,
     pub(super) now: Now,
+    /// Whether the peer may see system attributes.
+    pub(super) system: bool,
 }
 
 /// Whether a name is that of a virtual attribute, known or not.
@@ -36,7 +38,8 @@ impl Shown<'_> {
                 json!({ "HLC": { "now": now, "mode": "real" } }).to_string()
             }
             b"$XTOC" => {
-                let names = self.attributes.iter();
+                let shown = |(name, _): &(&[u8], _)| self.system || name.first() != Some(&b'_');
+                let names = self.attributes.iter().filter(shown);
                 let names = names.map(|(name, _)| String::from_utf8_lossy(name));
                 json!(names.collect::<Vec<_>>()).to_string()
             }

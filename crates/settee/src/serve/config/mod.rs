@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::thread;
 
 use client::Address;
@@ -12,6 +14,8 @@ use server::{
     BucketConfig, BucketKind, CertificateFiles, EvictionPolicy, MemcachedPort, NodeConfig,
     ReplicaOf, Trust,
 };
+
+use tracing_subscriber::filter::LevelFilter;
 
 use super::settings::{ConfigError, GivenSetting, Settings};
 
@@ -39,30 +43,9 @@ pub(super) struct ServeConfig {
     pub(super) node: NodeConfig,
     /// Where to write the ports in use, once the node serves.
     pub(super) ports_file: Option<PathBuf>,
-    pub(super) log_level: LogLevel,
+    /// The least important messages that are logged.
+    pub(super) log_level: LevelFilter,
     pub(super) log_format: LogFormat,
-}
-
-/// The least important messages that are logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LogLevel {
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
-}
-
-impl LogLevel {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
-        }
-    }
 }
 
 /// The form of a log line.
@@ -91,7 +74,9 @@ impl ServeConfig {
             https_port: port(settings, "https-port")?,
             certificate: certificate(settings)?,
             username: username(settings)?,
-            password: password(settings)?,
+            password: password(settings, "password")?
+                .unwrap_or_else(|| "password".into())
+                .into(),
             buckets: buckets(settings, buckets_max)?,
             buckets_max,
             replica_of: replica_of(settings)?,
@@ -122,6 +107,18 @@ fn mistake(key: &str, given: &GivenSetting, value: &str, allowed: impl Display) 
     ConfigError::new(given.exit_code(), format!("{written} {value:?}: {allowed}"))
 }
 
+/// Refuses the first value of a key, if it is given.
+fn refuse(
+    settings: &Settings,
+    key: &'static str,
+    allowed: impl Display,
+) -> Result<(), ConfigError> {
+    match settings.get(key) {
+        Some(given) => Err(mistake(key, given, &given.values[0], allowed)),
+        None => Ok(()),
+    }
+}
+
 /// The value of a key that has one; `understand` answers `None` for what is not allowed.
 fn parse<T>(
     settings: &Settings,
@@ -141,7 +138,18 @@ fn parse<T>(
 
 fn port(settings: &Settings, key: &'static str) -> Result<Option<u16>, ConfigError> {
     let allowed = "must be a port number from 0 to 65535, 0 for a free one";
-    parse(settings, key, allowed, |value| value.parse().ok())
+    number(settings, key, allowed, 0..=u16::MAX)
+}
+
+fn number<T: FromStr + PartialOrd>(
+    settings: &Settings,
+    key: &'static str,
+    allowed: &str,
+    range: RangeInclusive<T>,
+) -> Result<Option<T>, ConfigError> {
+    parse(settings, key, allowed, |value| {
+        value.parse().ok().filter(|number| range.contains(number))
+    })
 }
 
 /// The port for classic memcached clients; what is said of it without a port is a mistake.
@@ -157,29 +165,20 @@ fn memcached(settings: &Settings) -> Result<Option<MemcachedPort>, ConfigError> 
             ("memcached-sasl", login),
             ("memcached-open", open),
         ];
-        for (key, said) in lonely {
-            if let Some(given) = settings.get(key).filter(|_| said) {
-                return Err(mistake(
-                    key,
-                    given,
-                    &given.values[0],
-                    "needs --memcached-port",
-                ));
-            }
+        for (key, _) in lonely.into_iter().filter(|(_, said)| *said) {
+            refuse(settings, key, "needs --memcached-port")?;
         }
         return Ok(None);
     };
-    match settings.get("memcached-open") {
-        Some(given) if open && login => {
-            let allowed = "must be left out where --memcached-sasl is given";
-            Err(mistake("memcached-open", given, &given.values[0], allowed))
-        }
-        _ => Ok(Some(MemcachedPort {
-            port,
-            bucket: bucket.unwrap_or_else(|| "default".into()),
-            login,
-        })),
+    if open && login {
+        let allowed = "must be left out where --memcached-sasl is given";
+        refuse(settings, "memcached-open", allowed)?;
     }
+    Ok(Some(MemcachedPort {
+        port,
+        bucket: bucket.unwrap_or_else(|| "default".into()),
+        login,
+    }))
 }
 
 /// Clients of other machines log in, unless it was said that they need not.
@@ -188,46 +187,38 @@ fn check_memcached(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigE
         return Ok(());
     };
     let open = switch(settings, "memcached-open")?.unwrap_or(false);
-    match settings.get("memcached-port") {
-        Some(given) if !node.listen.is_loopback() && !open => {
-            let allowed = format!(
-                "would let any client that reaches {} read and change the documents of bucket {} without a \
-                 login; give --memcached-sasl (clients log in), or --memcached-open (they need \
-                 not), or listen on loopback",
-                node.listen, memcached.bucket
-            );
-            Err(mistake("memcached-port", given, &given.values[0], allowed))
-        }
-        _ => Ok(()),
+    if node.listen.is_loopback() || open {
+        return Ok(());
     }
+    let allowed = format!(
+        "would let any client that reaches {} read and change the documents of bucket {} without a \
+         login; give --memcached-sasl (clients log in), or --memcached-open (they need not), or \
+         listen on loopback",
+        node.listen, memcached.bucket
+    );
+    refuse(settings, "memcached-port", allowed)
 }
 
 /// Both files or none.
 fn certificate(settings: &Settings) -> Result<Option<CertificateFiles>, ConfigError> {
     let chain = parse(settings, "tls-cert", "must be a path", path)?;
     let key = parse(settings, "tls-key", "must be a path", path)?;
-    let lonely = match (chain, key) {
+    match (chain, key) {
         (Some(chain), Some(key)) => return Ok(Some(CertificateFiles { chain, key })),
-        (None, None) => return Ok(None),
-        (Some(_), None) => ("tls-cert", "needs --tls-key too"),
-        (None, Some(_)) => ("tls-key", "needs --tls-cert too"),
-    };
-    match settings.get(lonely.0) {
-        Some(given) => Err(mistake(lonely.0, given, &given.values[0], lonely.1)),
-        None => Ok(None),
+        (None, None) => {}
+        (Some(_), None) => refuse(settings, "tls-cert", "needs --tls-key too")?,
+        (None, Some(_)) => refuse(settings, "tls-key", "needs --tls-cert too")?,
     }
+    Ok(None)
 }
 
 /// A certificate that no port would show is a mistake.
 fn check_certificate(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
     let served = node.kv_tls_port.is_some() || node.https_port.is_some();
-    match settings.get("tls-cert") {
-        Some(given) if !served => {
-            let allowed = "needs --kv-tls-port or --https-port";
-            Err(mistake("tls-cert", given, &given.values[0], allowed))
-        }
-        _ => Ok(()),
+    if served {
+        return Ok(());
     }
+    refuse(settings, "tls-cert", "needs --kv-tls-port or --https-port")
 }
 
 fn path(value: &str) -> Option<PathBuf> {
@@ -235,16 +226,12 @@ fn path(value: &str) -> Option<PathBuf> {
 }
 
 fn switch(settings: &Settings, key: &'static str) -> Result<Option<bool>, ConfigError> {
-    parse(
-        settings,
-        key,
-        "must be true or false",
-        |value| match value {
-            "true" | "1" => Some(true),
-            "false" | "0" => Some(false),
-            _ => None,
-        },
-    )
+    let allowed = "must be true or false";
+    parse(settings, key, allowed, |value| match value {
+        "true" | "1" => Some(true),
+        "false" | "0" => Some(false),
+        _ => None,
+    })
 }
 
 /// The bucket that is followed; without a name of its own, it is the first one here.
@@ -258,7 +245,7 @@ fn replica_of(settings: &Settings) -> Result<Option<ReplicaOf>, ConfigError> {
     let address: Address = value
         .parse()
         .map_err(|error| fail(format!("must be a connect string: {error}")))?;
-    let beside = peer_password(settings)?;
+    let beside = password(settings, "peer-password")?;
     let address = address.with_password(beside).map_err(|error| {
         let hint = "write USER:PASSWORD@HOST, or give --peer-password-file or SETTEE_PEER_PASSWORD";
         fail(format!("{error}: {hint}"))
@@ -273,33 +260,24 @@ fn replica_of(settings: &Settings) -> Result<Option<ReplicaOf>, ConfigError> {
         host: address.host,
         port: address.port,
         username: login.user,
-        password: login.password,
+        password: login.password.into(),
         bucket: login.bucket,
         tls,
         demote,
     }))
 }
 
-fn peer_password(settings: &Settings) -> Result<Option<String>, ConfigError> {
-    let allowed = "must be 1 to 1024 bytes without control characters";
-    parse(settings, "peer-password", allowed, a_password)
-}
-
 /// The certificates of other nodes to trust; `None` for a link without TLS.
 fn peer_trust(settings: &Settings, over_tls: bool) -> Result<Option<Trust>, ConfigError> {
     let ca = parse(settings, "peer-ca", "must be a path", path)?;
     let insecure = switch(settings, "peer-insecure")?.unwrap_or(false);
-    match settings.get("peer-ca") {
-        Some(given) if !over_tls || insecure => {
-            let allowed = if over_tls {
-                "must be left out where --peer-insecure is given"
-            } else {
-                "needs --replica-of couchbases://"
-            };
-            Err(mistake("peer-ca", given, &given.values[0], allowed))
-        }
-        _ => Ok(over_tls.then_some(Trust { ca, insecure })),
+    if !over_tls {
+        refuse(settings, "peer-ca", "needs --replica-of couchbases://")?;
+    } else if insecure {
+        let allowed = "must be left out where --peer-insecure is given";
+        refuse(settings, "peer-ca", allowed)?;
     }
+    Ok(over_tls.then_some(Trust { ca, insecure }))
 }
 
 fn advertise(settings: &Settings) -> Result<Option<String>, ConfigError> {
@@ -326,26 +304,26 @@ fn check_levels(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigErro
 
 /// What follows must be here, and what is not followed cannot be given up.
 fn check_followed(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
-    match (&node.replica_of, settings.get("replica-of")) {
-        (Some(of), Some(given)) => {
-            let here = node.buckets.iter().any(|bucket| bucket.name == of.bucket);
+    let Some(of) = &node.replica_of else {
+        let demote = settings.get("demote");
+        return match demote.filter(|given| given.values[0] == "true") {
+            Some(_) => {
+                let allowed = "must be left out where no --replica-of is given";
+                refuse(settings, "demote", allowed)
+            }
+            None => Ok(()),
+        };
+    };
+    let here = node.buckets.iter().any(|bucket| bucket.name == of.bucket);
+    match settings.get("replica-of").filter(|_| !here) {
+        Some(given) => {
             let allowed = format!(
                 "this node has no bucket {}; give it with --bucket",
                 of.bucket
             );
-            if here {
-                Ok(())
-            } else {
-                Err(mistake("replica-of", given, "", allowed))
-            }
+            Err(mistake("replica-of", given, "", allowed))
         }
-        _ => match settings.get("demote") {
-            Some(given) if given.values[0] == "true" => {
-                let allowed = "must be left out where no --replica-of is given";
-                Err(mistake("demote", given, &given.values[0], allowed))
-            }
-            _ => Ok(()),
-        },
+        None => Ok(()),
     }
 }
 
@@ -380,83 +358,60 @@ fn username(settings: &Settings) -> Result<String, ConfigError> {
     Ok(name.unwrap_or_else(|| "Administrator".into()))
 }
 
-fn password(settings: &Settings) -> Result<String, ConfigError> {
+fn password(settings: &Settings, key: &'static str) -> Result<Option<String>, ConfigError> {
     let allowed = "must be 1 to 1024 bytes without control characters";
-    let password = parse(settings, "password", allowed, a_password)?;
-    Ok(password.unwrap_or_else(|| "password".into()))
-}
-
-fn a_password(value: &str) -> Option<String> {
-    let fits = (1..=PASSWORD_BYTES_MAX).contains(&value.len());
-    (fits && !value.contains(char::is_control)).then(|| value.to_owned())
+    parse(settings, key, allowed, |value| {
+        let fits = (1..=PASSWORD_BYTES_MAX).contains(&value.len());
+        (fits && !value.contains(char::is_control)).then(|| value.to_owned())
+    })
 }
 
 fn threads(settings: &Settings) -> Result<usize, ConfigError> {
-    let given = parse(
-        settings,
-        "threads",
-        "must be a number from 1 to 1024",
-        |value| {
-            value
-                .parse()
-                .ok()
-                .filter(|threads| (1..=THREADS_MAX).contains(threads))
-        },
-    )?;
+    let allowed = "must be a number from 1 to 1024";
+    let given = number(settings, "threads", allowed, 1..=THREADS_MAX)?;
     let per_processor = || thread::available_parallelism().map_or(1, usize::from);
     Ok(given.unwrap_or_else(per_processor))
 }
 
 /// The reference's limits, and its default.
 fn purge_age(settings: &Settings) -> Result<u64, ConfigError> {
-    let given = parse(
-        settings,
-        "purge-age",
-        "must be a number of seconds from 0 to 5184000",
-        |value| value.parse().ok().filter(|age| *age <= PURGE_AGE_S_MAX),
-    )?;
+    let allowed = "must be a number of seconds from 0 to 5184000";
+    let given = number(settings, "purge-age", allowed, 0..=PURGE_AGE_S_MAX)?;
     Ok(given.unwrap_or(PURGE_AGE_S_DEFAULT))
 }
 
 fn journal_bytes(settings: &Settings) -> Result<u64, ConfigError> {
     let allowed = "must be a number of MiB from 1 to 1024";
-    let given = parse(settings, "journal", allowed, |value| {
-        value.parse().ok().filter(|mib| (1..=1024).contains(mib))
-    })?;
+    let given = number(settings, "journal", allowed, 1..=1024)?;
     Ok(given.unwrap_or(JOURNAL_MIB_DEFAULT) << 20)
 }
 
-fn log_level(settings: &Settings) -> Result<LogLevel, ConfigError> {
-    use LogLevel::{Debug, Error, Info, Trace, Warn};
+fn log_level(settings: &Settings) -> Result<LevelFilter, ConfigError> {
     let allowed = "must be error, warn, info, debug or trace";
-    let level = parse(settings, "log-level", allowed, |value| {
-        [Error, Warn, Info, Debug, Trace]
-            .into_iter()
-            .find(|level| level.name() == value)
+    let level = parse(settings, "log-level", allowed, |value| match value {
+        "error" => Some(LevelFilter::ERROR),
+        "warn" => Some(LevelFilter::WARN),
+        "info" => Some(LevelFilter::INFO),
+        "debug" => Some(LevelFilter::DEBUG),
+        "trace" => Some(LevelFilter::TRACE),
+        _ => None,
     })?;
-    Ok(level.unwrap_or(Info))
+    Ok(level.unwrap_or(LevelFilter::INFO))
 }
 
 fn log_format(settings: &Settings) -> Result<LogFormat, ConfigError> {
-    let format = parse(
-        settings,
-        "log-format",
-        "must be human or json",
-        |value| match value {
-            "human" => Some(LogFormat::Human),
-            "json" => Some(LogFormat::Json),
-            _ => None,
-        },
-    )?;
+    let allowed = "must be human or json";
+    let format = parse(settings, "log-format", allowed, |value| match value {
+        "human" => Some(LogFormat::Human),
+        "json" => Some(LogFormat::Json),
+        _ => None,
+    })?;
     Ok(format.unwrap_or(LogFormat::Human))
 }
 
 fn buckets_max(settings: &Settings) -> Result<usize, ConfigError> {
     let allowed = format!("must be a number from 1 to {BUCKETS_MAX}");
-    let given = parse(settings, "buckets-max", &allowed, |value| {
-        let number = value.parse().ok();
-        number.filter(|max| (1..=BUCKETS_MAX).contains(max))
-    })?;
+    let given = number(settings, "buckets-max", &allowed, 1..=BUCKETS_MAX)?;
     Ok(given.unwrap_or(BUCKETS_MAX_DEFAULT))
 }
 
@@ -551,15 +506,12 @@ fn durability_min(kind: BucketKind, name: &str) -> Result<Option<DurabilityLevel
 
 /// The default password is public, so it is for this machine only.
 fn check_exposure(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
-    let Some(given) = settings.get("listen") else {
-        return Ok(());
-    };
     if node.listen.is_loopback() || settings.contains_key("password") {
         return Ok(());
     }
     let allowed = "is reachable from other machines, where the default password is no \
                    protection; give --password too, or listen on loopback";
-    Err(mistake("listen", given, &given.values[0], allowed))
+    refuse(settings, "listen", allowed)
 }
 
 /// Ports other than 0 must differ.
@@ -585,10 +537,7 @@ fn check_ports(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError
         } else {
             (earlier, later)
         };
-        let allowed = format!("must differ from {other}");
-        if let Some(given) = settings.get(key) {
-            return Err(mistake(key, given, &given.values[0], allowed));
-        }
+        refuse(settings, key, format_args!("must differ from {other}"))?;
     }
     Ok(())
 }

@@ -42,7 +42,7 @@ fn defaults_are_the_documented_ones() {
     assert_eq!(config.ports_file, None);
     assert_eq!(
         (config.log_level, config.log_format),
-        (LogLevel::Info, LogFormat::Human)
+        (LevelFilter::INFO, LogFormat::Human)
     );
 }
 
@@ -104,7 +104,7 @@ fn every_setting_arrives() {
     let expected = ServeConfig {
         node,
         ports_file: Some("/run/ports.json".into()),
-        log_level: LogLevel::Trace,
+        log_level: LevelFilter::TRACE,
         log_format: LogFormat::Json,
     };
     assert_eq!(config, expected);

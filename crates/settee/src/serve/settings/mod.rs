@@ -6,6 +6,9 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+use toml::Value as TomlValue;
+
 use super::args::ServeArgs;
 use crate::connect::first_line;
 use crate::exit::Sysexit;
@@ -140,29 +143,33 @@ pub(super) fn gather(
                     .collect(),
                 _ => vec![value],
             };
-            settings.insert(
-                key,
-                GivenSetting {
-                    origin: Origin::Environment,
-                    values,
-                },
-            );
+            let origin = Origin::Environment;
+            settings.insert(key, GivenSetting { origin, values });
         }
     }
-    let mut flags = Settings::new();
-    for (key, value) in args.given() {
-        let given = flags.entry(key);
-        given
-            .or_insert(GivenSetting {
-                origin: Origin::Flag,
-                values: vec![],
-            })
-            .values
-            .push(value);
-    }
-    settings.extend(flags);
+    settings.extend(from_flags(args));
     read_peer_password(&mut settings, read_file)?;
     Ok(settings)
+}
+
+/// The flags that were given: they are called as the settings are.
+fn from_flags(args: &ServeArgs) -> Settings {
+    let flags = serde_json::to_value(args).expect("flags are texts, lists of texts and switches");
+    let mut settings = Settings::new();
+    for key in KEYS {
+        let values = match &flags[key] {
+            Value::Bool(true) => vec!["true".to_owned()],
+            Value::String(text) => vec![text.clone()],
+            Value::Array(texts) if !texts.is_empty() => {
+                let texts = texts.iter().filter_map(Value::as_str);
+                texts.map(str::to_owned).collect()
+            }
+            _ => continue,
+        };
+        let origin = Origin::Flag;
+        settings.insert(key, GivenSetting { origin, values });
+    }
+    settings
 }
 
 /// The password that a file holds, as if it had been given where the file was named.
@@ -247,21 +254,21 @@ fn from_file(path: &Path, written: &str, read_file: ReadFile<'_>) -> Result<Sett
 }
 
 /// The value as flags would carry it; `None` if its type is wrong for the key.
-fn texts(key: &str, value: &toml::Value) -> Option<Vec<String>> {
+fn texts(key: &str, value: &TomlValue) -> Option<Vec<String>> {
     match (key, value) {
-        ("bucket", toml::Value::Array(items)) if !items.is_empty() => items
+        ("bucket", TomlValue::Array(items)) if !items.is_empty() => items
             .iter()
             .map(|item| item.as_str().map(str::to_owned))
             .collect(),
-        (_, toml::Value::String(text)) => Some(vec![text.clone()]),
-        (key, toml::Value::Boolean(on)) if SWITCHES.contains(&key) => Some(vec![on.to_string()]),
+        (_, TomlValue::String(text)) => Some(vec![text.clone()]),
+        (key, TomlValue::Boolean(on)) if SWITCHES.contains(&key) => Some(vec![on.to_string()]),
         (key, _) if SWITCHES.contains(&key) || TEXTS.contains(&key) => None,
-        (_, toml::Value::Integer(number)) => Some(vec![number.to_string()]),
+        (_, TomlValue::Integer(number)) => Some(vec![number.to_string()]),
         _ => None,
     }
 }
 
-fn wrong_type(path: &Path, key: &str, value: &toml::Value) -> ConfigError {
+fn wrong_type(path: &Path, key: &str, value: &TomlValue) -> ConfigError {
     let allowed = match key {
         "bucket" => "a text or a list of texts such as \"default:256:couchbase\"",
         key if SWITCHES.contains(&key) => "true or false",
@@ -278,14 +285,10 @@ fn wrong_type(path: &Path, key: &str, value: &toml::Value) -> ConfigError {
 }
 
 fn unknown_key(path: &Path, name: &str) -> String {
+    let plain = name.replace('_', "-").to_ascii_lowercase();
     let nearest = KEYS
         .into_iter()
-        .map(|key| {
-            (
-                edit_distance(&name.replace('_', "-").to_ascii_lowercase(), key),
-                key,
-            )
-        })
+        .map(|key| (strsim::levenshtein(&plain, key), key))
         .min()
         .filter(|(distance, key)| *distance <= key.len() / 3);
     let path = path.display();
@@ -296,22 +299,6 @@ fn unknown_key(path: &Path, name: &str) -> String {
             KEYS.join(", ")
         ),
     }
-}
-
-/// Insertions, deletions and replacements of characters that turn one text into the other.
-/// Cost: O(product of the lengths); names longer than 64 bytes are cut.
-fn edit_distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.chars().take(64).enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[to.len()]
 }
 
 #[cfg(test)]

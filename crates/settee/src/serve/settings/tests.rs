@@ -331,15 +331,3 @@ fn values_of_the_wrong_type_are_named_with_what_is_allowed() {
         assert!(line.contains("must be a text or a list of texts"), "{line}");
     }
 }
-
-#[test]
-fn distances_between_texts() {
-    for (from, to, distance) in [
-        ("", "abc", 3),
-        ("abc", "", 3),
-        ("kitten", "sitting", 3),
-        ("same", "same", 0),
-    ] {
-        assert_eq!(edit_distance(from, to), distance, "{from} {to}");
-    }
-}

@@ -1,9 +1,10 @@
 //! The journal: what was committed since the tables were last written, in the order of commits.
 //!
 //! Drawn in `docs/format/journal.md`. It holds whole groups: all changes of one group count, or
-//! none. What is read back of it is found by [`Place`].
+//! none. What is read back of it is found by [`ValuePosition`].
 
 mod chain;
+mod chunk;
 mod replay;
 
 use std::fs::File;
@@ -12,19 +13,16 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use model::{Seqno, VbId};
-
-use super::kept::Kept;
-use super::place::Place;
-use super::segments::{NextPlace, journals, path_of, recycle};
-use super::{lists, names};
+use super::journal_files::{NextPlace, journals, path_of, recycle};
+use super::value_log::{Segments, ValueLog};
+use super::value_position::ValuePosition;
+use super::{names, table_lists};
 use crate::record::RowKey;
 use chain::{Existing, chain};
+use chunk::{HEADER_BYTES, Header, LAST, PUT, REMOVE};
 
 pub(crate) use chain::Replayed;
-
-/// Bytes of a chunk's header: crc, length of the body, generation, group, chunk of it, flags.
-const HEADER_BYTES: usize = 29;
+pub(crate) use chunk::Entry;
 
 /// A chunk is written once it has so many bytes; only a large value makes a larger one.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -38,21 +36,6 @@ const EXTENT_MAX: u64 = 64 << 20;
 /// Generations after those in the tables of which there is ever a file: one that is sealed, or its place in the
 /// tables is not known yet, and the next.
 const AHEAD_MAX: u64 = 2;
-
-const PUT: u8 = 1;
-const REMOVE: u8 = 2;
-
-/// Flag of the last chunk of a group.
-const LAST: u8 = 1;
-
-/// One change as the journal holds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
-    /// A row or, at seqno 2^64-1, the record of the vBucket.
-    Put(VbId, Seqno, Place),
-    /// It is gone.
-    Remove(VbId, Seqno),
-}
 
 /// A journal into which nothing is written any more.
 #[derive(Debug)]
@@ -84,24 +67,24 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Reads what follows generation `drained`, all of which the tables contain, and changes nothing: hands the
+    /// Reads what follows generation `flushed`, all of which the tables contain, and changes nothing: hands the
     /// entries of each group to `each`, with their generation.
     ///
     /// # Errors
     /// `InvalidData`: something is damaged or missing that was durable.
     pub(crate) fn replay(
         directory: &Path,
-        drained: u64,
+        flushed: u64,
         each: &mut dyn FnMut(u64, Vec<Entry>),
     ) -> io::Result<Replayed> {
         let last = journals(directory)?.into_iter().max();
-        if let Some((_, path)) = last.filter(|(number, _)| *number > drained + AHEAD_MAX) {
-            let tables = lists::end_of_tables(directory, drained);
+        if let Some((_, path)) = last.filter(|(number, _)| *number > flushed + AHEAD_MAX) {
+            let tables = table_lists::end_of_tables(directory, flushed);
             let reason = format!("{} does not follow the tables: {tables}", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
-        let chain = chain(directory, drained, (true, each))?;
-        Ok(Replayed { drained, chain })
+        let chain = chain(directory, flushed, true, each)?;
+        Ok(Replayed { flushed, chain })
     }
 
     /// Opens what was replayed: gives the journal to write into,
@@ -112,13 +95,12 @@ impl Journal {
         directory: &Path,
         replayed: Replayed,
         bytes_max: u64,
-        in_use: &Kept,
+        in_use: &ValueLog,
     ) -> io::Result<(Option<Sealed>, Self)> {
         let extent = bytes_max.min(EXTENT_MAX);
-        let (drained, mut kept) = (replayed.drained, replayed.chain);
-        let is_kept = |number: u64| {
-            in_use.has(number) || kept.iter().any(|(one, ..)| one.generation == number)
-        };
+        let Replayed { flushed, mut chain } = replayed;
+        let is_kept =
+            |number| in_use.has(number) || chain.iter().any(|one| one.generation == number);
         let others = journals(directory)?.into_iter();
         let others: Vec<_> = others.filter(|(number, _)| !is_kept(*number)).collect();
         for (_, path) in &others {
@@ -128,32 +110,32 @@ impl Journal {
             // Before anything is written that one of them might seem to follow.
             names::sync(directory)?;
         }
-        let Some((last, end, last_group)) = kept.pop() else {
-            let file = create(directory, drained + 1, extent)?;
-            return Ok((None, Self::at(directory, (file, drained + 1), extent)));
+        let Some(last) = chain.pop() else {
+            let file = create(directory, flushed + 1, extent)?;
+            return Ok((None, Self::at(directory, file, flushed + 1, extent)));
         };
         // What is behind the last whole group shall not be taken for part of a later one.
-        last.file.set_len(end)?;
-        last.file.set_len(end.max(extent))?;
+        last.file.set_len(last.end)?;
+        last.file.set_len(last.end.max(extent))?;
         last.file.sync_all()?;
-        let mut journal = Self::at(directory, (last.file, last.generation), extent);
-        (journal.end, journal.last_group) = (end, last_group);
-        let sealed = kept.pop().map(|(sealed, bytes, _)| Sealed {
+        let mut journal = Self::at(directory, last.file, last.generation, extent);
+        (journal.end, journal.last_group) = (last.end, last.last_group);
+        let sealed = chain.pop().map(|sealed| Sealed {
             file: Arc::new(sealed.file),
             generation: sealed.generation,
-            bytes,
+            bytes: sealed.end,
         });
         Ok((sealed, journal))
     }
 
-    /// Looks for the journal that follows generation `drained`: from the first opening on there is
+    /// Looks for the journal that follows generation `flushed`: from the first opening on there is
     /// one, empty or not.
     ///
     /// # Errors
     /// `InvalidData`: it, or the tables that should come before the journals that there are, are
     /// missing.
-    pub(crate) fn check(directory: &Path, drained: u64) -> io::Result<()> {
-        let path = path_of(directory, drained + 1);
+    pub(crate) fn check(directory: &Path, flushed: u64) -> io::Result<()> {
+        let path = path_of(directory, flushed + 1);
         if path.try_exists()? {
             return Ok(());
         }
@@ -161,24 +143,23 @@ impl Journal {
         Err(io::Error::new(io::ErrorKind::InvalidData, reason))
     }
 
-    /// Reads what follows generation `drained` and changes nothing: the files, and all groups that
+    /// Reads what follows generation `flushed` and changes nothing: the files, and all groups that
     /// are whole, those behind damage too, both with their generations.
-    pub(crate) fn read_all(directory: &Path, drained: u64) -> io::Result<(Files, Groups, Damaged)> {
+    pub(crate) fn read_all(
+        directory: &Path,
+        flushed: u64,
+    ) -> io::Result<(Segments, Groups, Damaged)> {
         let mut groups = Vec::new();
-        let kept = chain(
-            directory,
-            drained,
-            (false, &mut |generation, group| {
-                groups.push((generation, group));
-            }),
-        )?;
+        let chain = chain(directory, flushed, false, &mut |generation, group| {
+            groups.push((generation, group));
+        })?;
         let mut damaged = Damaged::new();
-        let mut files = Files::new();
-        for (one, ..) in kept {
-            if one.damaged.get() > 0 {
-                damaged.push((path_of(directory, one.generation), one.damaged.get()));
+        let mut files = Segments::new();
+        for one in chain {
+            if one.damaged > 0 {
+                damaged.push((path_of(directory, one.generation), one.damaged));
             }
-            files.push((one.generation, Arc::new(one.file)));
+            files.insert(one.generation, Arc::new(one.file));
         }
         Ok((files, groups, damaged))
     }
@@ -201,7 +182,7 @@ impl Journal {
         Ok(())
     }
 
-    fn at(directory: &Path, (file, generation): (File, u64), extent: u64) -> Self {
+    fn at(directory: &Path, file: File, generation: u64, extent: u64) -> Self {
         Self {
             directory: directory.to_owned(),
             file: Arc::new(file),
@@ -216,7 +197,7 @@ impl Journal {
     }
 
     /// Begins the next generation with an empty journal, and gives the full one, all of which is
-    /// durable. Groups are numbered on, so that nobody takes the one for the next of another.
+    /// durable. Groups are numbered on, so that one journal is never taken for the next of another.
     ///
     /// Cost: nothing, when [`Journal::recycled`] was told of a file; else two syncs.
     pub(crate) fn rotate(&mut self) -> io::Result<Sealed> {
@@ -272,7 +253,7 @@ impl Journal {
     /// Makes everything written durable.
     ///
     /// # Errors
-    /// Also when the file was removed: it would be durable for nobody.
+    /// Also when the file was removed: no opening would find it.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         self.file.sync_data()?;
         if self.file.metadata()?.nlink() == 0 {
@@ -304,14 +285,14 @@ impl Journal {
         group: &mut Group,
         key: &RowKey,
         encode: impl FnOnce(&mut Vec<u8>) -> &'v [u8],
-    ) -> io::Result<Place> {
+    ) -> io::Result<ValuePosition> {
         self.buffer.push(PUT);
         self.buffer.extend_from_slice(key);
         self.buffer.extend_from_slice(&[0; 4]);
         let start = self.buffer.len();
         let rest = encode(&mut self.buffer);
         let length = self.buffer.len() - start + rest.len();
-        let place = Place::at(group.at + start as u64, length);
+        let place = ValuePosition::at(group.at + start as u64, length);
         self.buffer[start - 4..start].copy_from_slice(&(length as u32).to_be_bytes());
         if rest.is_empty() {
             self.write_when_full(group)?;
@@ -388,54 +369,13 @@ pub(crate) struct Group {
     chunk: u32,
 }
 
-/// What stands before the body of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Header {
-    length: u32,
-    generation: u64,
-    group: u64,
-    chunk: u32,
-    flags: u8,
-}
-
-impl Header {
-    /// Fills it in, with the checksum over all that follows the checksum, `rest` the last of it.
-    fn write(self, chunk: &mut [u8], rest: &[u8]) {
-        chunk[4..8].copy_from_slice(&self.length.to_be_bytes());
-        chunk[8..16].copy_from_slice(&self.generation.to_be_bytes());
-        chunk[16..24].copy_from_slice(&self.group.to_be_bytes());
-        chunk[24..28].copy_from_slice(&self.chunk.to_be_bytes());
-        chunk[28] = self.flags;
-        let mut crc = crc32fast::Hasher::new();
-        crc.update(&chunk[4..]);
-        crc.update(rest);
-        let crc = crc.finalize();
-        chunk[..4].copy_from_slice(&crc.to_be_bytes());
-    }
-
-    fn read(bytes: &[u8; HEADER_BYTES]) -> Self {
-        let u32_at = |at: usize| u32::from_be_bytes(std::array::from_fn(|i| bytes[at + i]));
-        let u64_at = |at: usize| u64::from_be_bytes(std::array::from_fn(|i| bytes[at + i]));
-        Self {
-            length: u32_at(4),
-            generation: u64_at(8),
-            group: u64_at(16),
-            chunk: u32_at(24),
-            flags: bytes[28],
-        }
-    }
-}
-
-/// Files of journals, by generation.
-pub(crate) type Files = Vec<(u64, Arc<File>)>;
-
 /// Groups of entries, with the generation of their journal.
 pub(crate) type Groups = Vec<(u64, Vec<Entry>)>;
 
 /// Files with damage that was passed over, and how often.
 pub(crate) type Damaged = Vec<(PathBuf, u64)>;
 
-/// Ends a journal of which the tables have everything. When nobody reads it any more, its file
+/// Ends a journal of which the tables have everything. When it has no readers any more, its file
 /// becomes that of the next generation, which is given: its blocks are there and written, so that
 /// syncs of new groups need not touch the file system's own journal. Else it is removed.
 ///

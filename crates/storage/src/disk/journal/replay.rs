@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::{Entry, HEADER_BYTES, Header, LAST, PUT, REMOVE};
-use crate::disk::place::Place;
+use super::chunk::{Entry, HEADER_BYTES, Header, LAST, PUT, REMOVE};
+use crate::disk::value_position::ValuePosition;
 use crate::record::{ROW_KEY_BYTES, split_row_key};
 
 /// Bytes that are searched at a time, and those of them that the next time sees as well: a header
@@ -16,7 +16,7 @@ const SEARCH_OVERLAP: usize = HEADER_BYTES - 1;
 const SEARCH_ZEROS_MAX: usize = 1 << 20;
 static ZEROS: [u8; SEARCH_BYTES + SEARCH_OVERLAP] = [0; SEARCH_BYTES + SEARCH_OVERLAP];
 
-/// Reads groups from the front.
+/// Reads groups from the beginning.
 pub(super) struct Replay<'a> {
     file: &'a File,
     generation: u64,
@@ -52,13 +52,7 @@ impl<'a> Replay<'a> {
 
     /// The entries of the next group, if all of it is there; moves behind it then.
     pub(super) fn next(&mut self) -> io::Result<Option<Vec<Entry>>> {
-        let group = self.group(self.last_group + 1)?;
-        self.last_group += u64::from(group.is_some());
-        Ok(group)
-    }
-
-    /// The entries of group `number`, if all of it is there; moves behind it then.
-    fn group(&mut self, number: u64) -> io::Result<Option<Vec<Entry>>> {
+        let number = self.last_group + 1;
         let mut entries = Vec::new();
         let (mut at, mut chunk) = (self.at, 0);
         loop {
@@ -74,7 +68,7 @@ impl<'a> Replay<'a> {
             at += bytes.len() as u64;
             chunk += 1;
             if header.flags == LAST {
-                self.at = at;
+                (self.at, self.last_group) = (at, number);
                 return Ok(Some(entries));
             }
         }
@@ -193,7 +187,7 @@ fn read_entries(chunk: &[u8], at: u64, entries: &mut Vec<Entry>) -> bool {
             return false;
         };
         let offset = at + (chunk.len() - tail.len()) as u64;
-        entries.push(Entry::Put(vb, seqno, Place::at(offset, length)));
+        entries.push(Entry::Put(vb, seqno, ValuePosition::at(offset, length)));
         rest = behind;
     }
     true

@@ -1,13 +1,15 @@
 use std::fs;
 
+use model::{Seqno, VbId};
+
 use super::*;
-use crate::disk::place::Window;
+use crate::disk::value_position::Window;
 
 const EXTENT: u64 = 1 << 20;
 
-/// Opens what follows generation `drained`.
-fn open(path: &Path, drained: u64) -> (Journal, Vec<Vec<Entry>>) {
-    let (_, journal, groups) = open_all(path, drained);
+/// Opens what follows generation `flushed`.
+fn open(path: &Path, flushed: u64) -> (Journal, Vec<Vec<Entry>>) {
+    let (_, journal, groups) = open_all(path, flushed);
     (
         journal,
         groups.into_iter().map(|(_, group)| group).collect(),
@@ -16,16 +18,16 @@ fn open(path: &Path, drained: u64) -> (Journal, Vec<Vec<Entry>>) {
 
 type Groups = Vec<(u64, Vec<Entry>)>;
 
-fn open_all(path: &Path, drained: u64) -> (Option<Sealed>, Journal, Groups) {
-    try_open(path, drained).unwrap()
+fn open_all(path: &Path, flushed: u64) -> (Option<Sealed>, Journal, Groups) {
+    try_open(path, flushed).unwrap()
 }
 
-fn try_open(path: &Path, drained: u64) -> io::Result<(Option<Sealed>, Journal, Groups)> {
+fn try_open(path: &Path, flushed: u64) -> io::Result<(Option<Sealed>, Journal, Groups)> {
     let mut groups = Vec::new();
-    let replayed = Journal::replay(path, drained, &mut |generation, group| {
+    let replayed = Journal::replay(path, flushed, &mut |generation, group| {
         groups.push((generation, group));
     })?;
-    let (sealed, journal) = Journal::open(path, replayed, EXTENT, &Kept::read(path)?)?;
+    let (sealed, journal) = Journal::open(path, replayed, EXTENT, &ValueLog::read(path)?)?;
     Ok((sealed, journal, groups))
 }
 

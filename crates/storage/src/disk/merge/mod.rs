@@ -1,4 +1,4 @@
-//! Merging: runs of tables that lie side by side become one, in the background.
+//! MergeWorker: runs of tables that lie side by side become one, in the background.
 //!
 //! The database would do it in a thread of its own, but takes no write any more once a merge has
 //! failed. Here a failed merge is given up whole and tried again.
@@ -14,12 +14,12 @@ use std::time::Duration;
 use fjall::AbstractTree;
 use fjall::compaction::Leveled;
 
-use super::DiskOptions;
+use super::options::DiskOptions;
 use crate::port::Upkeep;
 use crate::work::{Duty, Next, Running, Threads, Worker};
 
 use plan::Sizes;
-pub(crate) use tables::{Stuck, Tables};
+pub(crate) use tables::{Tables, TablesError};
 
 /// Bytes of a table that a merge writes; the next one begins another.
 const TABLE_BYTES: u64 = 64 << 20;
@@ -66,7 +66,7 @@ impl Background {
 }
 
 /// What the merger shares with the threads that signal it.
-pub(crate) struct Shared {
+pub(crate) struct MergeShared {
     pub(crate) tables: Tables,
     pub(crate) background: Arc<Background>,
     options: DiskOptions,
@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     merger: OnceLock<Box<dyn Running>>,
 }
 
-impl Shared {
+impl MergeShared {
     /// Tells that there is another run.
     pub(crate) fn ring(&self) {
         self.rung.store(true, Ordering::SeqCst);
@@ -105,8 +105,8 @@ impl Shared {
             sizes.below += level.size();
         }
         sizes.rows = (tree.approximate_len() as u64).saturating_sub(sizes.removals);
-        for (generation, bytes) in self.tables.kept.listed() {
-            if left.is_some_and(|left| generation <= left.drained) {
+        for (generation, bytes) in self.tables.value_log.listed() {
+            if left.is_some_and(|left| generation <= left.flushed) {
                 sizes.left_in += bytes;
             } else {
                 sizes.new += bytes;
@@ -125,14 +125,14 @@ impl Shared {
     }
 
     /// Makes one merge if there are enough runs, and says whether.
-    fn merge_once(&self) -> Result<bool, Stuck> {
+    fn merge_once(&self) -> Result<bool, TablesError> {
         let rows = &self.tables.rows;
         // The database would move a single run down as it is, with what it refers to. Two are never
         // moved: both have the key that tells their generations.
         if rows.tree.l0_run_count() <= 1 {
             return Ok(false);
         }
-        let is_small = self.sizes().living() <= self.options.whole_bytes_max;
+        let is_small = self.sizes().live() <= self.options.whole_bytes_max;
         let merged = if is_small && !self.tables.has_levels() {
             self.merge_whole(true)?
         } else if self.tables.below_refers() {
@@ -148,35 +148,39 @@ impl Shared {
     }
 
     /// The last generation of the journal whose rows a merge takes over now.
-    fn last_taken(&self) -> u64 {
-        let kept = &self.tables.kept;
-        if !kept.is_begun() {
+    fn last_inlined(&self) -> u64 {
+        let value_log = &self.tables.value_log;
+        if !value_log.is_begun() {
             return u64::MAX;
         }
         let sizes = self.sizes();
         let percent = u128::from(self.options.left_percent);
-        let bytes = u128::from(sizes.living()) * percent / 100;
+        let bytes = u128::from(sizes.live()) * percent / 100;
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         // After an opening nothing is known of how soon rows die that are written here.
         let young = self.tables.left().map_or(u64::MAX, |left| left.young);
-        plan::last_taken(&kept.listed(), self.tables.drained(), bytes.min(young))
+        plan::last_inlined(&value_log.listed(), self.tables.flushed(), bytes.min(young))
     }
 
     /// Merges runs with all tables, if there are enough, and tells whether. It may leave rows in journals.
-    fn merge_whole(&self, leaves: bool) -> Result<bool, Stuck> {
+    fn merge_whole(&self, leaves: bool) -> Result<bool, TablesError> {
         let tree = &self.tables.rows.tree;
         if tree.l0_run_count() < usize::from(self.runs_merged()) {
             return Ok(false);
         }
-        let taken = if leaves { self.last_taken() } else { u64::MAX };
+        let inlined = if leaves {
+            self.last_inlined()
+        } else {
+            u64::MAX
+        };
         let unread = self.unread();
         self.tables
-            .merge(taken, || Ok(tree.major_compact(TABLE_BYTES, unread)?))?;
+            .merge(inlined, || Ok(tree.major_compact(TABLE_BYTES, unread)?))?;
         Ok(true)
     }
 
     /// Merges what the strategy of the database finds, and tells whether that was anything.
-    fn merge_levels(&self) -> Result<bool, Stuck> {
+    fn merge_levels(&self) -> Result<bool, TablesError> {
         let tree = &self.tables.rows.tree;
         let before = tree.current_version().id();
         let strategy = Arc::new(Leveled::default().with_l0_threshold(self.runs_merged()));
@@ -186,14 +190,14 @@ impl Shared {
         Ok(tree.current_version().id() != before)
     }
 
-    /// The number before which nobody reads.
+    /// The number before which there are no readers.
     fn unread(&self) -> u64 {
         let readers = &self.tables.db.supervisor.snapshot_tracker;
         readers.get_seqno_safe_to_gc()
     }
 
     /// Merges all that there is into one run without dead rows.
-    fn merge_all(&self) -> Result<(), Stuck> {
+    fn merge_all(&self) -> Result<(), TablesError> {
         self.tables.forget();
         let merge = || self.tables.rows.major_compact();
         self.tables.merge(u64::MAX, merge)?;
@@ -207,18 +211,18 @@ impl Shared {
     }
 
     /// What is done when no more comes.
-    fn rest(&self) -> Result<(), Stuck> {
-        self.tables.kept.drop_spares();
+    fn rest(&self) -> Result<(), TablesError> {
+        self.tables.value_log.drop_spares();
         if self.is_mostly_dead() {
             self.merge_all()?;
-            self.tables.kept.drop_spares();
+            self.tables.value_log.drop_spares();
         }
         Ok(())
     }
 
     /// Whether there is anything to do then.
     fn needs_rest(&self) -> bool {
-        self.is_mostly_dead() || self.tables.kept.has_spares()
+        self.is_mostly_dead() || self.tables.value_log.has_spares()
     }
 
     /// Whether what is there shall be merged when no more comes.
@@ -229,7 +233,7 @@ impl Shared {
 
 /// Merges in the background until it is dropped, which gives up the merge under way.
 pub(crate) struct Merger {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<MergeShared>,
 }
 
 impl Merger {
@@ -243,7 +247,7 @@ impl Merger {
         options: &DiskOptions,
     ) -> io::Result<Self> {
         background.failing.store(false, Ordering::SeqCst);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(MergeShared {
             tables,
             background,
             options: *options,
@@ -251,7 +255,7 @@ impl Merger {
             stop: AtomicBool::new(false),
             merger: OnceLock::new(),
         });
-        let merging = Merging {
+        let merging = MergeWorker {
             shared: Arc::clone(&shared),
             failures: 0,
             pause: None,
@@ -267,7 +271,7 @@ impl Merger {
 impl Drop for Merger {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        self.shared.tables.kept.give_up_merges();
+        self.shared.tables.value_log.give_up_merges();
         if let Some(merger) = self.shared.merger.get() {
             merger.ring();
             merger.join();
@@ -276,8 +280,8 @@ impl Drop for Merger {
 }
 
 /// Merges as long as there are enough runs, one merge in each step.
-struct Merging {
-    shared: Arc<Shared>,
+struct MergeWorker {
+    shared: Arc<MergeShared>,
     /// In a row.
     failures: u32,
     /// Before the next attempt after a failure, or before what is done when no more comes: first how
@@ -286,7 +290,7 @@ struct Merging {
     pause_until_ns: Option<u64>,
 }
 
-impl Merging {
+impl MergeWorker {
     /// What is due now; `None` for nothing.
     fn due(&mut self, now_ns: u64) -> Option<Due> {
         if let Some(pause) = self.pause.take() {
@@ -305,7 +309,7 @@ impl Merging {
     }
 
     /// What comes after an attempt.
-    fn went(&mut self, due: Due, merged: Result<bool, Stuck>) {
+    fn went(&mut self, due: Due, merged: Result<bool, TablesError>) {
         let shared = &self.shared;
         match merged {
             Ok(more) => {
@@ -321,7 +325,7 @@ impl Merging {
             }
             // It was given up.
             Err(_) if shared.is_stopping() => {}
-            Err(stuck) => {
+            Err(error) => {
                 self.failures += 1;
                 let failures = self.failures;
                 shared
@@ -329,9 +333,9 @@ impl Merging {
                     .merges_failed
                     .fetch_add(1, Ordering::Relaxed);
                 // It may have been for want of space.
-                shared.tables.kept.drop_spares();
+                shared.tables.value_log.drop_spares();
                 if failures.is_power_of_two() {
-                    let error = stuck.error();
+                    let error = error.error();
                     tracing::warn!(%error, failures, "a merge failed and was given up; trying again");
                 }
                 self.pause = Some(pause_after(failures));
@@ -350,7 +354,7 @@ enum Due {
     Rest,
 }
 
-impl Worker for Merging {
+impl Worker for MergeWorker {
     fn step(&mut self, now_ns: u64) -> Next {
         if self.shared.is_stopping() {
             return Next::Done;

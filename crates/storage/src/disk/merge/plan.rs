@@ -1,6 +1,6 @@
 //! When runs are merged, and which rows a merge takes over from journals.
 
-use super::super::kept::{Listed, Living};
+use super::super::value_log::{LiveBytes, SegmentBytes};
 
 /// Runs that lie side by side until they are merged with what is below. A merge writes all that is
 /// there but for what it leaves in young journals, so the more runs it takes, the less is written; a read that
@@ -43,26 +43,26 @@ impl Sizes {
     }
 
     /// What lives of it, about.
-    pub(super) fn living(self) -> u64 {
+    pub(super) fn live(self) -> u64 {
         let bytes = self.below + self.left + self.new;
-        let living = self.rows - self.removals.min(self.rows);
-        let part = u128::from(bytes) * u128::from(living) / u128::from(self.rows.max(1));
+        let live = self.rows - self.removals.min(self.rows);
+        let part = u128::from(bytes) * u128::from(live) / u128::from(self.rows.max(1));
         u64::try_from(part).expect("it is a part of the bytes")
     }
 
     /// How many runs are merged with what is below.
     pub(super) fn runs_due(self, run_bytes: u64) -> u8 {
         let then = (self.below + self.left) * TIMES_LIVING;
-        let room = then.saturating_sub(self.below + self.left_in);
-        let runs = room / run_bytes.max(1);
+        let rotation = then.saturating_sub(self.below + self.left_in);
+        let runs = rotation / run_bytes.max(1);
         u8::try_from(runs.clamp(RUNS_MIN, RUNS_MAX)).expect("it is within its bounds")
     }
 
     /// Whether so much is dead that merging all is worthwhile: then at least as much goes as is written.
     pub(super) fn is_mostly_dead(self, dead_bytes_min: u64) -> bool {
-        let (all, living) = (self.all(), self.living());
-        let dead = all.saturating_sub(living);
-        dead >= dead_bytes_min.max(all / 2) && living <= QUIET_BYTES_MAX && self.removals > 0
+        let (all, live) = (self.all(), self.live());
+        let dead = all.saturating_sub(live);
+        dead >= dead_bytes_min.max(all / 2) && live <= QUIET_BYTES_MAX && self.removals > 0
     }
 }
 
@@ -70,7 +70,7 @@ impl Sizes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Left {
     /// The last generation that was in the tables when it began.
-    pub(super) drained: u64,
+    pub(super) flushed: u64,
     /// Bytes of the rows.
     pub(super) bytes: u64,
     /// Bytes of the youngest journals up to the first of which so little lived that copying it is cheaper than what it takes;
@@ -82,38 +82,38 @@ pub(super) struct Left {
 const WORTH_PART: u64 = 4;
 
 impl Left {
-    /// After a merge of all that was in the tables up to generation `drained`, which took over the rows of journals up to
-    /// `taken`.
-    pub(super) fn of(listed: &Listed, living: &Living, taken: u64, drained: u64) -> Self {
+    /// After a merge of all that was in the tables up to generation `flushed`, which took over the rows of journals up to
+    /// `inlined`.
+    pub(super) fn of(listed: &SegmentBytes, live: &LiveBytes, inlined: u64, flushed: u64) -> Self {
         let mut young = 0;
         let mut found = false;
-        for (generation, bytes) in listed.range(..=drained).rev() {
-            let lives = living.get(generation).copied().unwrap_or_default();
+        for (generation, bytes) in listed.range(..=flushed).rev() {
+            let lives = live.get(generation).copied().unwrap_or_default();
             found = lives < bytes / WORTH_PART;
             if found {
                 break;
             }
             young += bytes;
         }
-        let left = living.iter().filter(|(generation, _)| **generation > taken);
+        let left = live.iter().filter(|(generation, _)| **generation > inlined);
         Self {
-            drained,
+            flushed,
             bytes: left.map(|(_, bytes)| bytes).sum(),
             young: if found { young } else { u64::MAX },
         }
     }
 }
 
-/// The last of the journals up to generation `drained` whose rows a merge takes over: the younger ones
+/// The last of the journals up to generation `flushed` whose rows a merge takes over: the younger ones
 /// hold up to `bytes_max`. Many of their rows are dead by the time of the next merge, and are never copied.
-pub(super) fn last_taken(listed: &Listed, drained: u64, bytes_max: u64) -> u64 {
+pub(super) fn last_inlined(listed: &SegmentBytes, flushed: u64, bytes_max: u64) -> u64 {
     let mut bytes = 0;
-    let youngest = listed.range(..=drained).rev();
-    let mut taken = youngest.enumerate().skip_while(|(number, (_, more))| {
+    let youngest = listed.range(..=flushed).rev();
+    let mut inlined = youngest.enumerate().skip_while(|(number, (_, more))| {
         bytes += **more;
         bytes <= bytes_max && *number < LEFT_MAX
     });
-    taken.next().map_or(0, |(_, (generation, _))| *generation)
+    inlined.next().map_or(0, |(_, (generation, _))| *generation)
 }
 
 #[cfg(test)]
@@ -157,7 +157,7 @@ mod tests {
             removals: 1,
             ..Sizes::default()
         };
-        assert_eq!((sizes.all(), sizes.living()), (3000, 1980));
+        assert_eq!((sizes.all(), sizes.live()), (3000, 1980));
         assert!(!sizes.is_mostly_dead(0));
         sizes.left_in = 3000;
         assert!(sizes.is_mostly_dead(0));
@@ -188,8 +188,8 @@ mod tests {
 
     #[test]
     fn the_youngest_journals_stay() {
-        let listed: Listed = (1..=100).map(|generation| (generation, 10)).collect();
-        for (taken, drained, bytes_max) in [
+        let listed: SegmentBytes = (1..=100).map(|generation| (generation, 10)).collect();
+        for (inlined, flushed, bytes_max) in [
             (100, 100, 0),
             (100, 100, 9),
             (99, 100, 10),
@@ -198,35 +198,35 @@ mod tests {
             (0, 53, 530),
             (0, 100, u64::MAX),
         ] {
-            assert_eq!(last_taken(&listed, drained, bytes_max), taken);
+            assert_eq!(last_inlined(&listed, flushed, bytes_max), inlined);
         }
-        assert_eq!(last_taken(&Listed::new(), 5, 0), 0);
-        let many: Listed = (1..=300).map(|generation| (generation, 10)).collect();
-        assert_eq!(last_taken(&many, 300, u64::MAX), 300 - LEFT_MAX as u64);
+        assert_eq!(last_inlined(&SegmentBytes::new(), 5, 0), 0);
+        let many: SegmentBytes = (1..=300).map(|generation| (generation, 10)).collect();
+        assert_eq!(last_inlined(&many, 300, u64::MAX), 300 - LEFT_MAX as u64);
     }
 
     #[test]
     fn journals_of_which_little_lives_are_not_worth_keeping() {
-        let listed: Listed = (1..=4).map(|generation| (generation, 100)).collect();
-        for (young, bytes, living) in [
+        let listed: SegmentBytes = (1..=4).map(|generation| (generation, 100)).collect();
+        for (young, bytes, live) in [
             (u64::MAX, 150, [25, 50, 75, 75]),
             (200, 150, [25, 24, 75, 75]),
             (0, 99, [100, 100, 75, 24]),
             (u64::MAX, 175, [100, 50, 75, 100]),
         ] {
-            let living: Living = (1..=4).zip(living).collect();
+            let live: LiveBytes = (1..=4).zip(live).collect();
             let left = Left {
-                drained: 4,
+                flushed: 4,
                 bytes,
                 young,
             };
-            assert_eq!(Left::of(&listed, &living, 2, 4), left);
+            assert_eq!(Left::of(&listed, &live, 2, 4), left);
         }
-        // What was drained beside the merge is not known.
-        let living = Living::from([(1, 50), (2, 60)]);
-        let left = Left::of(&listed, &living, 0, 2);
+        // What was flushed beside the merge is not known.
+        let live = LiveBytes::from([(1, 50), (2, 60)]);
+        let left = Left::of(&listed, &live, 0, 2);
         assert_eq!((left.bytes, left.young), (110, u64::MAX));
-        let none = Left::of(&Listed::new(), &Living::new(), 0, 2);
+        let none = Left::of(&SegmentBytes::new(), &LiveBytes::new(), 0, 2);
         assert_eq!((none.bytes, none.young), (0, u64::MAX));
     }
 }

@@ -9,16 +9,10 @@ use std::sync::Arc;
 use fjall::{AbstractTree, Database, Keyspace};
 use parking_lot::Mutex;
 
-use super::super::kept::Kept;
-use super::super::names;
 use super::plan::Left;
-
-/// The file that names the list of tables that counts.
-const CURRENT: &str = "current";
-
-/// The folders of the files of tables, and of large rows; both are named by their numbers.
-const FILES: &str = "tables";
-const LARGE: &str = "blobs";
+use crate::disk::names;
+use crate::disk::table_lists::{BLOBS, CURRENT, TABLES};
+use crate::disk::value_log::ValueLog;
 
 /// The database looks what is read after so many snapshots.
 const SNAPSHOTS_BEFORE_A_LOOK: u32 = 10_000;
@@ -27,26 +21,24 @@ const SNAPSHOTS_BEFORE_A_LOOK: u32 = 10_000;
 const INSTALLED_MAX: usize = 8_192;
 
 /// Why something that makes tables did not.
-pub(crate) enum Stuck {
+pub(crate) enum TablesError {
     /// Nothing of it counts, all that it was made of is there, and it may be tried again.
     Later(fjall::Error),
     /// What the disk says of the tables is not known any more.
     Final(fjall::Error),
 }
 
-impl Stuck {
+impl TablesError {
     /// What happened.
     pub(crate) fn error(&self) -> &fjall::Error {
-        match self {
-            Self::Later(error) | Self::Final(error) => error,
-        }
+        let (Self::Later(error) | Self::Final(error)) = self;
+        error
     }
 
     /// The same, of the caller's own.
     pub(crate) fn into_error(self) -> fjall::Error {
-        match self {
-            Self::Later(error) | Self::Final(error) => error,
-        }
+        let (Self::Later(error) | Self::Final(error)) = self;
+        error
     }
 }
 
@@ -60,7 +52,7 @@ struct Lists {
     /// Above the number of every file of a large row that ever counted; only runs add such files.
     large_end: u64,
     /// The last generation of the journal that is in the tables.
-    drained: u64,
+    flushed: u64,
     /// The first generation that each table may refer to.
     refers: BTreeMap<u64, u64>,
 }
@@ -72,35 +64,40 @@ pub(crate) struct Tables {
     pub(crate) db: Database,
     /// Held while a run is added.
     lists: Mutex<Lists>,
-    /// Tables that counted when a merge began: somebody may still read one that does not any more.
+    /// Tables that counted when a merge began: one that does not any more may still be read.
     pub(super) installed: Mutex<BTreeSet<u64>>,
-    pub(super) kept: Arc<Kept>,
+    pub(super) value_log: Arc<ValueLog>,
     left: Mutex<Option<Left>>,
 }
 
 impl Tables {
-    pub(crate) fn new(rows: Keyspace, db: Database, drained: u64, kept: Arc<Kept>) -> Self {
+    pub(crate) fn new(
+        rows: Keyspace,
+        db: Database,
+        flushed: u64,
+        value_log: Arc<ValueLog>,
+    ) -> Self {
         let tables = Self {
             rows,
             db,
             lists: Mutex::default(),
             installed: Mutex::default(),
-            kept,
+            value_log,
             left: Mutex::default(),
         };
         {
             let mut lists = tables.lists.lock();
-            (lists.large_end, lists.drained) = (tables.large_end(), drained);
+            (lists.large_end, lists.flushed) = (tables.large_end(), flushed);
             lists.refers = tables.first_referred();
         }
         tables
     }
 
-    /// What is known of tables that were there before: any may refer to the first journal that is kept; but
+    /// What is known of tables that were there before: any may refer to the first journal of the value log; but
     /// below runs none does once there are several levels, since rows are left in journals
     /// only as long as merges take all tables.
     fn first_referred(&self) -> BTreeMap<u64, u64> {
-        let first = self.kept.listed().keys().next().copied();
+        let first = self.value_log.listed().keys().next().copied();
         let first = first.unwrap_or(u64::MAX);
         let runs = self.runs();
         let below = if self.has_levels() { u64::MAX } else { first };
@@ -126,12 +123,12 @@ impl Tables {
         let lists = self.lists.lock();
         let runs = self.runs();
         let mut below = lists.refers.iter().filter(|(id, _)| !runs.contains(id));
-        below.any(|(_, first)| *first <= lists.drained)
+        below.any(|(_, first)| *first <= lists.flushed)
     }
 
     /// The last generation of the journal that is in the tables.
-    pub(super) fn drained(&self) -> u64 {
-        self.lists.lock().drained
+    pub(super) fn flushed(&self) -> u64 {
+        self.lists.lock().flushed
     }
 
     /// What the last merge since the opening left in journals.
@@ -144,16 +141,16 @@ impl Tables {
         &self,
         generation: u64,
         write: impl FnOnce() -> Result<(), fjall::Error>,
-    ) -> Result<(), Stuck> {
+    ) -> Result<(), TablesError> {
         let mut lists = self.lists.lock();
         self.settle(&mut lists)?;
         let first = self.rows.tree.next_table_id();
         write().map_err(|error| {
             self.failed(&mut lists, first);
-            Stuck::Later(error)
+            TablesError::Later(error)
         })?;
         lists.large_end = lists.large_end.max(self.large_end());
-        lists.drained = generation;
+        lists.flushed = generation;
         for run in self.runs() {
             lists.refers.entry(run).or_insert(generation);
         }
@@ -165,9 +162,9 @@ impl Tables {
     /// removed, unless the disk does not even tell what counts; then that is done the next time.
     pub(crate) fn merge(
         &self,
-        taken: u64,
+        inlined: u64,
         merge: impl FnOnce() -> Result<(), fjall::Error>,
-    ) -> Result<(), Stuck> {
+    ) -> Result<(), TablesError> {
         self.clear()?;
         let first = self.rows.tree.next_table_id();
         {
@@ -177,36 +174,36 @@ impl Tables {
                 installed.pop_first();
             }
         }
-        let (runs, drained) = {
+        let (runs, flushed) = {
             let lists = self.lists.lock();
-            (self.runs(), lists.drained)
+            (self.runs(), lists.flushed)
         };
-        self.kept.take_over(taken);
+        self.value_log.inline_up_to(inlined);
         merge().map_err(|error| {
             self.failed(&mut self.lists.lock(), first);
             match self.clear() {
-                Err(Stuck::Final(error)) => Stuck::Final(error),
-                _ => Stuck::Later(error),
+                Err(TablesError::Final(error)) => TablesError::Final(error),
+                _ => TablesError::Later(error),
             }
         })?;
-        let unreferred = self.note_merged(taken);
+        let unreferred = self.note_merged(inlined);
         if self.runs().is_disjoint(&runs) {
-            let (listed, living) = (self.kept.listed(), self.kept.living());
-            *self.left.lock() = Some(Left::of(&listed, &living, taken, drained));
+            let (listed, live) = (self.value_log.listed(), self.value_log.live());
+            *self.left.lock() = Some(Left::of(&listed, &live, inlined, flushed));
         }
-        if let Err(error) = self.kept.release(unreferred.min(drained)) {
+        if let Err(error) = self.value_log.release(unreferred.min(flushed)) {
             tracing::warn!(%error, "cannot let go of journals; the next merge does");
         }
         Ok(())
     }
 
     /// Notes what the tables that were made refer to, and tells up to which generation no table refers to any.
-    fn note_merged(&self, taken: u64) -> u64 {
+    fn note_merged(&self, inlined: u64) -> u64 {
         let mut lists = self.lists.lock();
         let ids = self.ids();
         lists.refers.retain(|id, _| ids.contains(id));
         for id in ids {
-            lists.refers.entry(id).or_insert(taken.saturating_add(1));
+            lists.refers.entry(id).or_insert(inlined.saturating_add(1));
         }
         let first = lists.refers.values().min();
         first.map_or(u64::MAX, |first| first.saturating_sub(1))
@@ -222,8 +219,8 @@ impl Tables {
         runs
     }
 
-    /// Lets go of tables that nobody reads any more: their files are removed, and merges leave out
-    /// what only they had. Gives the number before which nobody reads.
+    /// Lets go of tables without readers: their files are removed, and merges leave out
+    /// what only they had. Gives the number before which there are none.
     ///
     /// The database finds that out only when a run is added, and for what was there before that one.
     /// So another number is given out and nothing written under it, and as many snapshots are
@@ -248,11 +245,11 @@ impl Tables {
     ///
     /// Cost: a sync, which has nothing to do where there are no new ones.
     pub(crate) fn sync_large(&self) -> io::Result<()> {
-        names::sync(&self.rows.path().join(LARGE))
+        names::sync(&self.rows.path().join(BLOBS))
     }
 
     /// Removes what attempts that failed have left.
-    fn clear(&self) -> Result<(), Stuck> {
+    fn clear(&self) -> Result<(), TablesError> {
         let mut lists = self.lists.lock();
         self.settle(&mut lists)?;
         let Some(left) = lists.left.take() else {
@@ -264,16 +261,16 @@ impl Tables {
             if installed.contains(&number) {
                 continue;
             }
-            self.remove(FILES, number);
+            self.remove(TABLES, number);
         }
-        let large = fs::read_dir(self.rows.path().join(LARGE));
+        let large = fs::read_dir(self.rows.path().join(BLOBS));
         for entry in large.into_iter().flatten().flatten() {
             let number = entry
                 .file_name()
                 .to_str()
                 .and_then(|name| name.parse().ok());
             if let Some(number) = number.filter(|number| *number >= lists.large_end) {
-                self.remove(LARGE, number);
+                self.remove(BLOBS, number);
             }
         }
         Ok(())
@@ -315,17 +312,17 @@ impl Tables {
 
     /// Sees to it that the list on disk is the one in memory. A failed attempt may have put its own
     /// there, without knowing whether it stays: the next one would be written over it.
-    fn settle(&self, lists: &mut Lists) -> Result<(), Stuck> {
+    fn settle(&self, lists: &mut Lists) -> Result<(), TablesError> {
         if !lists.doubted {
             return Ok(());
         }
         let mut number = [0; 8];
         let read = File::open(self.rows.path().join(CURRENT))
             .and_then(|mut file| file.read_exact(&mut number));
-        read.map_err(|error| Stuck::Later(error.into()))?;
+        read.map_err(|error| TablesError::Later(error.into()))?;
         if u64::from_le_bytes(number) != self.rows.tree.current_version().id() {
             let reason = "a list of tables was written, and perhaps not for good";
-            return Err(Stuck::Final(io::Error::other(reason).into()));
+            return Err(TablesError::Final(io::Error::other(reason).into()));
         }
         lists.doubted = false;
         Ok(())

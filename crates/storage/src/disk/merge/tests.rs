@@ -33,7 +33,7 @@ fn add_run(store: &DiskStore, number: u64) {
     ];
     suite::put(store, VB, &rows);
     let engine = store.reader("testing").unwrap();
-    engine.room.drain_now(None).ok().unwrap();
+    engine.rotation.flush_now(None).ok().unwrap();
 }
 
 /// The rows that are there after so many runs.
@@ -73,7 +73,7 @@ fn a_merge_that_fails_is_given_up_whole_and_made_again() {
     // The second of three: something has been written when it is missed.
     let missing = files(&path).difference(&before).nth(1).unwrap().clone();
     let engine = store.reader("testing").unwrap();
-    let merging = Arc::clone(engine.room.merging());
+    let merging = Arc::clone(engine.rotation.merging());
     drop(engine);
     fs::rename(&missing, dir.path().join("away")).unwrap();
     for number in 4..=RUNS + 4 {
@@ -108,7 +108,7 @@ fn what_attempts_left_is_removed_and_what_is_read_is_not() {
     }
     let held = store.snapshot(VB).unwrap();
     let engine = store.reader("testing").unwrap();
-    let merging = Arc::clone(engine.room.merging());
+    let merging = Arc::clone(engine.rotation.merging());
     drop(engine);
     let tables = &merging.tables;
     let before = files(path).len();
@@ -120,7 +120,7 @@ fn what_attempts_left_is_removed_and_what_is_read_is_not() {
         tables.rows.tree.get_next_table_id();
         Err(fjall::Error::Poisoned)
     });
-    assert!(matches!(failed, Err(Stuck::Later(_))));
+    assert!(matches!(failed, Err(TablesError::Later(_))));
     assert!(tables.merge(u64::MAX, || Ok(())).is_ok());
     assert!(
         files(path).len() > before,
@@ -139,8 +139,8 @@ fn what_attempts_left_is_removed_and_what_is_read_is_not() {
     check(&store, 3);
 }
 
-/// Merges all, as while somebody adds a run.
-fn beside(merging: &Shared) -> Result<(), fjall::Error> {
+/// Merges all, as while a run is added.
+fn beside(merging: &MergeShared) -> Result<(), fjall::Error> {
     merging.tables.installed.lock().extend(merging.tables.ids());
     merging.tables.rows.major_compact()?;
     merging.tables.installed.lock().extend(merging.tables.ids());
@@ -148,7 +148,7 @@ fn beside(merging: &Shared) -> Result<(), fjall::Error> {
 }
 
 /// Where the next table will lie.
-fn next_file(path: &Path, merging: &Shared) -> PathBuf {
+fn next_file(path: &Path, merging: &MergeShared) -> PathBuf {
     let number = merging.tables.rows.tree.next_table_id();
     path.join("db/keyspaces/1/tables").join(number.to_string())
 }
@@ -162,16 +162,19 @@ fn after_an_unknown_list_of_tables_nothing_is_added() {
     let engine = store.reader("testing").unwrap();
     let current = dir.path().join("db/keyspaces/1/current");
     let whole = fs::read(&current).unwrap();
-    let failed = engine.room.merging().tables.add(2, || {
+    let failed = engine.rotation.merging().tables.add(2, || {
         let mut other = whole.clone();
         other[0] += 1;
         fs::write(&current, other).unwrap();
         Err(fjall::Error::Poisoned)
     });
-    assert!(matches!(failed, Err(Stuck::Later(_))));
-    assert!(matches!(engine.room.drain_now(None), Err(Stuck::Final(_))));
+    assert!(matches!(failed, Err(TablesError::Later(_))));
+    assert!(matches!(
+        engine.rotation.flush_now(None),
+        Err(TablesError::Final(_))
+    ));
     fs::write(&current, whole).unwrap();
-    assert!(engine.room.drain_now(None).is_ok());
+    assert!(engine.rotation.flush_now(None).is_ok());
 }
 
 /// A read asks the runs one after the other; without their filters it would read a block of each.
@@ -201,7 +204,7 @@ fn what_is_dead_is_merged_away_in_a_rest() {
     let store = open(dir.path(), 1);
     let value = "x".repeat(1000);
     let engine = store.reader("testing").unwrap();
-    let space = || engine.rows.disk_space() + engine.kept.bytes();
+    let space = || engine.rows.disk_space() + engine.value_log.bytes();
     let mut last = 0;
     for _ in 0..5 {
         let mut rows = Vec::new();
@@ -210,7 +213,7 @@ fn what_is_dead_is_merged_away_in_a_rest() {
             rows.push((row, Seqno((last + key + 1).saturating_sub(100))));
         }
         suite::put(&store, VB, &rows);
-        engine.room.drain_now(None).ok().unwrap();
+        engine.rotation.flush_now(None).ok().unwrap();
         last += 100;
     }
     // Half of what is there may be dead.

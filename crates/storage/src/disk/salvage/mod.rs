@@ -24,22 +24,25 @@ use model::{
     Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid,
 };
 
-use super::drain::DRAINED_KEY;
-use super::front::RECORD;
+use super::acknowledged::{Name, name};
+use super::flush::FLUSHED_KEY;
 use super::journal::{Entry, Journal};
-use super::kept::{self, Files, Values};
-use super::lists::{CURRENT, KEYSPACES, List, ROWS};
-use super::memo::{Name, name};
-use super::{DiskOptions, DiskStore, OpenError, layout, manifest, tails};
-use crate::disk::place::Place;
-use crate::disk::segments::journals;
+use super::layout::{self, OpenError};
+use super::log_index::RECORD;
+use super::options::DiskOptions;
+use super::store::DiskStore;
+use super::table_lists::{CURRENT, KEYSPACES, ROWS, TableList};
+use super::value_log::{self, Segments, ValueReader};
+use super::{durable_tails, manifest};
+use crate::disk::journal_files::journals;
+use crate::disk::value_position::ValuePosition;
 use crate::history::is_history;
 use crate::port::VbBatch;
 use crate::record::{REFERENCE_BYTES, StoredVb, decode_row, decode_vb, row_key, split_row_key};
 use crate::{KvStore, StoreError};
-use tables::{Tables, Told};
+use tables::{TableFiles, TableRow};
 
-pub(super) use tables::APART_HEADER_BYTES;
+pub(super) use tables::BLOB_HEADER_BYTES;
 
 /// Documents and bytes that one commit into the new store takes.
 const COMMIT_ROWS: usize = 10_000;
@@ -71,7 +74,6 @@ pub struct Salvaged {
 
 impl Salvaged {
     /// Whether anything is known to be damaged or missing.
-    #[must_use]
     pub fn is_whole(&self) -> bool {
         self.damaged.is_empty()
             && self.rows_damaged == 0
@@ -104,28 +106,28 @@ pub enum SalvageError {
 
 /// Where the bytes of a row are.
 #[derive(Clone, Copy)]
-enum At {
+enum RowSource {
     /// In this block of a table.
     Block(tables::BlockAt),
-    /// In a journal that was kept, where this block of a table says.
+    /// In the value log, where this block of a table says.
     Kept(tables::BlockAt),
-    /// In the journal of this number.
-    Journal(usize, Place),
+    /// In the journal of this generation.
+    Journal(u64, ValuePosition),
 }
 
 /// What is known of a row.
 #[derive(Clone, Copy)]
-struct Version {
-    /// Whoever tells more lately of the row has a greater one.
+struct RowVersion {
+    /// The version that was written later has the greater one.
     order: u64,
     /// `None`: it went.
-    at: Option<At>,
+    at: Option<RowSource>,
 }
 
 /// What was found of one vBucket.
 #[derive(Default)]
-struct Found {
-    rows: BTreeMap<Seqno, Version>,
+struct SalvagedVb {
+    rows: BTreeMap<Seqno, RowVersion>,
     record: Option<StoredVb>,
     removed: bool,
     /// Places of what is there of its history, and of what went.
@@ -143,9 +145,9 @@ struct Found {
 pub fn salvage(from: &Path, to: &Path) -> Result<Salvaged, SalvageError> {
     let read = |error: io::Error| SalvageError::Read(from.to_owned(), error);
     let _lock = lock(from)?;
-    let mut old = Old::default();
+    let mut old = OldStore::default();
     old.read_tables(from).map_err(read)?;
-    let tails = tails::read(&layout::tails_of(from)).map_err(read)?;
+    let tails = durable_tails::read(&layout::tails_of(from)).map_err(read)?;
     let files = old.read_journals(from).map_err(read)?;
     let (store, opened) = DiskStore::open(to, DiskOptions::default())?;
     if !opened.fresh {
@@ -175,7 +177,7 @@ pub(super) fn damaged_tables(path: &Path) -> Vec<PathBuf> {
     tables::damaged(&path.join("db"))
 }
 
-/// Nobody else may have the store open meanwhile. Changes nothing.
+/// Locks the store against other processes. Changes nothing.
 fn lock(from: &Path) -> Result<Option<File>, SalvageError> {
     let Ok(file) = File::open(from.join("LOCK")) else {
         return Ok(None);
@@ -189,38 +191,38 @@ fn lock(from: &Path) -> Result<Option<File>, SalvageError> {
 
 /// The old store as far as it was read.
 #[derive(Default)]
-struct Old {
-    tables: Tables,
-    kept: Values,
-    drained: u64,
-    vbs: BTreeMap<VbId, Found>,
+struct OldStore {
+    tables: TableFiles,
+    value_log: ValueReader,
+    flushed: u64,
+    vbs: BTreeMap<VbId, SalvagedVb>,
     /// High seqnos of what was copied.
     copied: BTreeMap<VbId, Seqno>,
     report: Salvaged,
 }
 
-impl Old {
+impl OldStore {
     fn read_tables(&mut self, from: &Path) -> io::Result<()> {
-        let mut files = Files::new();
+        let mut files = Segments::new();
         for (generation, path) in journals(from)? {
             files.insert(generation, Arc::new(File::open(path)?));
         }
-        self.kept = Values::new(Arc::new(files));
-        self.tables = Tables::find(&from.join("db"))?;
+        self.value_log = ValueReader::new(Arc::new(files));
+        self.tables = TableFiles::find(&from.join("db"))?;
         for number in 0..self.tables.files.len() {
-            let mut file = OneFile::default();
-            let (vbs, drained) = (&mut self.vbs, &mut self.drained);
+            let mut file = RowsOfFile::default();
+            let (vbs, flushed) = (&mut self.vbs, &mut self.flushed);
             let rows_damaged = &mut self.report.rows_damaged;
-            let damaged = self.tables.read(number, &mut |told| {
-                let row = split_row_key(told.key);
-                match (row, told) {
-                    (None, Told { key, value, .. }) => {
+            let damaged = self.tables.read(number, &mut |row_told| {
+                let row = split_row_key(row_told.key);
+                match (row, row_told) {
+                    (None, TableRow { key, value, .. }) => {
                         let number = value.and_then(|value| <[u8; 8]>::try_from(value).ok());
-                        if let Some(number) = number.filter(|_| *key == DRAINED_KEY) {
-                            *drained = (*drained).max(u64::from_be_bytes(number));
+                        if let Some(number) = number.filter(|_| *key == FLUSHED_KEY) {
+                            *flushed = (*flushed).max(u64::from_be_bytes(number));
                         }
                     }
-                    (Some((vb, RECORD)), Told { value, .. }) => {
+                    (Some((vb, RECORD)), TableRow { value, .. }) => {
                         let found = vbs.entry(vb).or_default();
                         match value.map(|value| decode_vb(vb, value)) {
                             Some(Ok(stored)) => {
@@ -232,15 +234,15 @@ impl Old {
                         }
                     }
                     // The history is not copied: what it has beyond the rows was replaced.
-                    (Some((vb, place)), Told { value, .. }) if is_history(place) => {
+                    (Some((vb, place)), TableRow { value, .. }) if is_history(place) => {
                         // What went is never written anew but by a rollback, which begins anew.
                         let history = &mut vbs.entry(vb).or_default().history;
                         *history.entry(place).or_insert(true) &= value.is_some();
                     }
-                    (Some((vb, seqno)), Told { value, at, .. }) => {
+                    (Some((vb, seqno)), TableRow { value, at, .. }) => {
                         let at = value.map(|value| match value.len() {
-                            REFERENCE_BYTES => At::Kept(at),
-                            _ => At::Block(at),
+                            REFERENCE_BYTES => RowSource::Kept(at),
+                            _ => RowSource::Block(at),
                         });
                         file.add(vb, seqno, at);
                     }
@@ -266,7 +268,7 @@ impl Old {
     /// ends early has no gap.
     fn check_listed(&mut self, database: &Path) -> io::Result<()> {
         let rows = database.join(KEYSPACES).join(ROWS);
-        let damaged = match List::read(&rows) {
+        let damaged = match TableList::read(&rows) {
             Ok(list) => list.damaged(&rows)?,
             Err(error) if error.kind() == io::ErrorKind::InvalidData => vec![rows.join(CURRENT)],
             Err(error) => return Err(error),
@@ -280,31 +282,29 @@ impl Old {
     }
 
     /// Applies the journals on top; gives their files.
-    fn read_journals(&mut self, from: &Path) -> io::Result<Vec<Arc<File>>> {
-        let kept = kept::read(from).unwrap_or_default();
+    fn read_journals(&mut self, from: &Path) -> io::Result<Segments> {
+        let value_log = value_log::read(from).unwrap_or_default();
         let oldest = journals(from)?.into_iter().map(|(number, _)| number);
-        let oldest = oldest.filter(|number| !kept.contains_key(number)).min();
-        // The tables may have lost the number; a journal that they contain, and that is not kept, is
+        let oldest = oldest
+            .filter(|number| !value_log.contains_key(number))
+            .min();
+        // The tables may have lost the number; a journal that they contain, and that is not in the value log, is
         // seldom there.
-        let drained = match oldest {
-            Some(oldest) if self.drained == 0 => oldest.saturating_sub(1),
-            _ => self.drained,
+        let flushed = match oldest {
+            Some(oldest) if self.flushed == 0 => oldest.saturating_sub(1),
+            _ => self.flushed,
         };
-        let (files, groups, damaged) = Journal::read_all(from, drained)?;
+        let (files, groups, damaged) = Journal::read_all(from, flushed)?;
         self.report.damaged.extend(damaged);
         for (generation, group) in groups {
-            let number = files
-                .iter()
-                .position(|(of, _)| *of == generation)
-                .unwrap_or(0);
             for entry in group {
-                self.apply(entry, (number, &files[number].1))?;
+                self.apply(entry, generation, &files[&generation])?;
             }
         }
-        Ok(files.into_iter().map(|(_, file)| file).collect())
+        Ok(files)
     }
 
-    fn apply(&mut self, entry: Entry, (number, file): (usize, &File)) -> io::Result<()> {
+    fn apply(&mut self, entry: Entry, generation: u64, file: &File) -> io::Result<()> {
         let (Entry::Put(vb, ..) | Entry::Remove(vb, _)) = entry;
         let found = self.vbs.entry(vb).or_default();
         match entry {
@@ -312,7 +312,7 @@ impl Old {
                 Ok(stored) => found.take_record(stored),
                 Err(_) => self.report.rows_damaged += 1,
             },
-            Entry::Remove(_, RECORD) => *found = Found::default(),
+            Entry::Remove(_, RECORD) => *found = SalvagedVb::default(),
             Entry::Put(_, place, _) if is_history(place) => {
                 found.history.insert(place, true);
             }
@@ -320,8 +320,8 @@ impl Old {
                 found.history.remove(&place);
             }
             Entry::Put(_, seqno, place) => {
-                let at = Some(At::Journal(number, place));
-                found.rows.insert(seqno, Version { order: 0, at });
+                let at = Some(RowSource::Journal(generation, place));
+                found.rows.insert(seqno, RowVersion { order: 0, at });
             }
             Entry::Remove(_, seqno) => {
                 found.rows.remove(&seqno);
@@ -333,8 +333,8 @@ impl Old {
     fn copy(
         &mut self,
         vb: VbId,
-        found: Found,
-        files: &[Arc<File>],
+        found: SalvagedVb,
+        files: &Segments,
         store: &DiskStore,
     ) -> Result<(), SalvageError> {
         let left = found.history.values().filter(|there| **there).count();
@@ -361,20 +361,20 @@ impl Old {
     fn documents(
         &mut self,
         vb: VbId,
-        rows: &BTreeMap<Seqno, Version>,
-        files: &[Arc<File>],
+        rows: &BTreeMap<Seqno, RowVersion>,
+        files: &Segments,
     ) -> Vec<(Document, Seqno)> {
         let mut newest: BTreeMap<Name, usize> = BTreeMap::new();
         let mut documents: Vec<Option<(Document, Seqno)>> = Vec::new();
         for (seqno, version) in rows {
             let value = match version.at {
-                Some(At::Block(at)) => self.tables.value(at, vb, *seqno),
-                Some(At::Kept(at)) => self.tables.value(at, vb, *seqno).and_then(|value| {
-                    let row = self.kept.referred(&row_key(vb, *seqno), &value);
+                Some(RowSource::Block(at)) => self.tables.value(at, vb, *seqno),
+                Some(RowSource::Kept(at)) => self.tables.value(at, vb, *seqno).and_then(|value| {
+                    let row = self.value_log.referred(&row_key(vb, *seqno), &value);
                     row.ok().flatten().map(|row| row.to_vec())
                 }),
-                Some(At::Journal(number, place)) => {
-                    let file = files.get(number);
+                Some(RowSource::Journal(generation, place)) => {
+                    let file = files.get(&generation);
                     file.and_then(|file| place.read(file).ok())
                         .map(|value| value.to_vec())
                 }
@@ -397,15 +397,15 @@ impl Old {
 
 /// What one table file tells of rows, in the order of keys.
 #[derive(Default)]
-struct OneFile {
-    rows: Vec<(VbId, Seqno, Option<At>)>,
+struct RowsOfFile {
+    rows: Vec<(VbId, Seqno, Option<RowSource>)>,
     /// Of each vBucket the last commit of which the file has anything: that in its record.
     commits: BTreeMap<VbId, u64>,
 }
 
-impl OneFile {
+impl RowsOfFile {
     /// Of the same row the file tells the newest first.
-    fn add(&mut self, vb: VbId, seqno: Seqno, at: Option<At>) {
+    fn add(&mut self, vb: VbId, seqno: Seqno, at: Option<RowSource>) {
         let last = self.rows.last();
         if last.is_none_or(|(of, row, _)| (*of, *row) != (vb, seqno)) {
             self.rows.push((vb, seqno, at));
@@ -415,7 +415,7 @@ impl OneFile {
     /// Hands it on. A row went, and was written anew, when the vBucket was rolled back between: the
     /// commits of the files tell which came last. A file without records says that for certain of
     /// nothing but what went.
-    fn tell(self, vbs: &mut BTreeMap<VbId, Found>) {
+    fn tell(self, vbs: &mut BTreeMap<VbId, SalvagedVb>) {
         let of_file = self.commits.values().max().copied();
         for (vb, seqno, at) in self.rows {
             let order = self.commits.get(&vb).copied().or(of_file);
@@ -424,17 +424,17 @@ impl OneFile {
             let known = rows.get(&seqno);
             // Two files that tell the same are a run and what it was merged into.
             let counts = known.is_none_or(|known| match known.at {
-                Some(_) if known.order == order => !matches!(at, Some(At::Kept(_))),
+                Some(_) if known.order == order => !matches!(at, Some(RowSource::Kept(_))),
                 _ => known.order < order,
             });
             if counts {
-                rows.insert(seqno, Version { order, at });
+                rows.insert(seqno, RowVersion { order, at });
             }
         }
     }
 }
 
-impl Found {
+impl SalvagedVb {
     /// The record of the later commit counts.
     fn take_record(&mut self, stored: StoredVb) {
         let older = self

@@ -11,6 +11,7 @@ use lsm_tree::table::{Block, DataBlock};
 use lsm_tree::{CompressionType, ValueType};
 use model::{Seqno, VbId};
 
+use crate::disk::table_lists::{BLOBS, KEYSPACES, NAMES, TABLES};
 use crate::record::row_key;
 
 /// What every block begins with.
@@ -20,13 +21,10 @@ const MAGIC: [u8; 4] = [b'L', b'S', b'M', 3];
 const VERSION: [u8; 1] = [3];
 
 /// What stands before the key and the value of a row that lies apart: magic, checksum, number, three lengths.
-pub(crate) const APART_HEADER_BYTES: u64 = 4 + 16 + 8 + 2 + 4 + 4;
+pub(crate) const BLOB_HEADER_BYTES: u64 = 4 + 16 + 8 + 2 + 4 + 4;
 
 /// What a table lists of each file of a row that lies apart: its number, and three sums.
 const LISTED_BYTES: usize = 4 * 8;
-
-/// The database's own keyspace, which has no rows.
-const OWN_KEYSPACE: &str = "0";
 
 /// A block of a table: its file, and where it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +34,7 @@ pub(super) struct BlockAt {
 }
 
 /// What a block tells of one key.
-pub(super) struct Told<'a> {
+pub(super) struct TableRow<'a> {
     pub(super) key: &'a [u8],
     /// `None`: it is gone.
     pub(super) value: Option<&'a [u8]>,
@@ -45,22 +43,22 @@ pub(super) struct Told<'a> {
 
 /// All table files below a directory, whether they count or not.
 #[derive(Default)]
-pub(super) struct Tables {
+pub(super) struct TableFiles {
     pub(super) files: Vec<PathBuf>,
     /// The file and the block that were read last.
     file: Option<(u32, Vec<u8>)>,
     block: Option<(BlockAt, DataBlock)>,
 }
 
-impl Tables {
+impl TableFiles {
     pub(super) fn find(database: &Path) -> io::Result<Self> {
         let mut files = Vec::new();
-        let keyspaces = database.join("keyspaces");
+        let keyspaces = database.join(KEYSPACES);
         if keyspaces.is_dir() {
             for keyspace in fs::read_dir(keyspaces)? {
                 let keyspace = keyspace?;
-                let tables = keyspace.path().join("tables");
-                if keyspace.file_name() != OWN_KEYSPACE && tables.is_dir() {
+                let tables = keyspace.path().join(TABLES);
+                if keyspace.file_name() != NAMES && tables.is_dir() {
                     for table in fs::read_dir(tables)? {
                         files.push(table?.path());
                     }
@@ -78,7 +76,7 @@ impl Tables {
     pub(super) fn read(
         &mut self,
         number: usize,
-        each: &mut dyn FnMut(Told<'_>),
+        each: &mut dyn FnMut(TableRow<'_>),
     ) -> io::Result<u64> {
         let number = u32::try_from(number).map_err(io::Error::other)?;
         let bytes = self.bytes(number)?;
@@ -105,7 +103,7 @@ impl Tables {
             for item in block.iter() {
                 let item = item.materialize(block.as_slice());
                 let put = !item.key.value_type.is_tombstone();
-                each(Told {
+                each(TableRow {
                     key: &item.key.user_key,
                     value: put.then_some(&*item.value),
                     at: here,
@@ -129,7 +127,7 @@ impl Tables {
             items.find(|item| *item.key.user_key == key && !item.key.value_type.is_tombstone())?;
         if found.key.value_type == ValueType::Indirection {
             let table = self.files.get(at.file as usize)?;
-            return value_apart(table, &key, &found.value);
+            return blob_value(table, &key, &found.value);
         }
         Some(found.value.to_vec())
     }
@@ -145,7 +143,7 @@ impl Tables {
 
 /// The tables of a store that are not what was written.
 pub(crate) fn damaged(database: &Path) -> Vec<PathBuf> {
-    let Ok(mut tables) = Tables::find(database) else {
+    let Ok(mut tables) = TableFiles::find(database) else {
         return vec![database.to_owned()];
     };
     let mut found = Vec::new();
@@ -174,13 +172,13 @@ fn belongs_between(bytes: &[u8]) -> bool {
 
 /// The value that lies apart from its table, in the place that the table tells; whether it is what was
 /// written is for its own checksum to say.
-fn value_apart(table: &Path, key: &[u8], mut place: &[u8]) -> Option<Vec<u8>> {
+fn blob_value(table: &Path, key: &[u8], mut place: &[u8]) -> Option<Vec<u8>> {
     let offset = varint(&mut place)?;
     let file = varint(&mut place)?;
     let length = usize::try_from(varint(&mut place)?).ok()?;
-    let directory = table.parent()?.parent()?.join("blobs");
+    let directory = table.parent()?.parent()?.join(BLOBS);
     let file = File::open(directory.join(file.to_string())).ok()?;
-    let at = offset.checked_add(APART_HEADER_BYTES + key.len() as u64)?;
+    let at = offset.checked_add(BLOB_HEADER_BYTES + key.len() as u64)?;
     if at.checked_add(length as u64)? > file.metadata().ok()?.len() {
         return None;
     }

@@ -1,0 +1,288 @@
+"""`settee replicate`: two nodes that both have what was written to either, also when one of them or the
+command itself is killed.
+"""
+
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
+
+from harness import Node, Suite, binary, clean_environment, end_with_parent, equal, eventually
+from manage import must
+from mcbp import (
+    DELETE, FEATURE_COLLECTIONS, FEATURE_XERROR, GET, NOT_FOUND, SET, SUCCESS, Connection,
+    collection_key, vbucket_of,
+)  # fmt: skip
+
+suite = Suite("replicate")
+
+GET_META, GET_COLLECTION_ID = 0xA0, 0xBB
+SET_WITH_META, DEL_WITH_META = 0xA2, 0xA8
+SUBDOC_GET, SUBDOC_UPSERT = 0xC5, 0xC8
+FEATURE_XATTR, XATTR_PATH, MKDIR_P, ACCESS_DELETED = 0x06, 0x04, 0x01, 0x04
+SUCCESS_DELETED = 0xCD
+USAGE, NO_INPUT = 64, 66
+PATIENCE = 40
+
+
+class World:
+    """Two nodes for all tests; each test has keys of its own."""
+
+    def __init__(self):
+        self.random = random.Random(int(os.environ.get("SETTEE_SEED", "1")))
+        self.home = Path(tempfile.mkdtemp(prefix="settee-conformance-replicate-"))
+        self.nodes = [Node().start().ready(), Node().start().ready()]
+        self.files = 0
+
+    def state(self):
+        self.files += 1
+        return str(self.home / f"state-{self.files}")
+
+    @property
+    def addresses(self):
+        return [f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default" for node in self.nodes]
+
+    def close(self):
+        for node in self.nodes:
+            node.close()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def run(arguments):
+    """Runs a replication to its end; returns exit code and standard error."""
+    ran = subprocess.run(
+        [binary(), "replicate", *arguments],
+        env=clean_environment(), capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    return ran.returncode, ran.stderr
+
+
+class Replication:
+    """A replication in the background."""
+
+    def __init__(self, *arguments):
+        self.command = [binary(), "replicate", *arguments]
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(
+            self.command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            env=clean_environment(), preexec_fn=end_with_parent,
+        )  # fmt: skip
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def interrupt(self):
+        self.process.send_signal(signal.SIGINT)
+        error = self.process.communicate(timeout=PATIENCE)[1]
+        equal(self.process.returncode, 0, f"exit code ({error})")
+        return error
+
+
+def log_in(node):
+    connection = Connection(node.kv).login()
+    connection.hello(FEATURE_COLLECTIONS, FEATURE_XERROR, FEATURE_XATTR)
+    return connection
+
+
+def call(connection, opcode, key, extras=b"", value=b"", collection=0):
+    sent = collection_key(collection, key)
+    return connection.call(opcode, sent, extras, value, vbucket=vbucket_of(key))
+
+
+def known(connection, key, collection=0):
+    """What a node knows of a key: metadata with CAS, and the value."""
+    meta = call(connection, GET_META, key, b"\x02", collection=collection)
+    got = call(connection, GET, key, collection=collection)
+    return meta.status, meta.extras, meta.cas, got.status, got.value
+
+
+def store(connection, key, value, flags=0, expiry=0, collection=0):
+    done = call(connection, SET, key, struct.pack(">II", flags, expiry), value, collection)
+    equal(done.status, SUCCESS, "stored")
+    return done
+
+
+@suite.test
+def documents_and_deletions_arrive_as_they_are(world):
+    one, two = (log_in(node) for node in world.nodes)
+    store(one, b"plain", b'{"a":1}', flags=0x02000006)
+    store(one, b"often", b"1")
+    store(one, b"often", b"2")
+    store(one, b"mortal", b"text", expiry=4_000_000_000)
+    store(one, b"gone", b"x")
+    equal(call(one, DELETE, b"gone").status, SUCCESS)
+    for name in (b"_sync", b"mine"):
+        for key in (b"marked", b"marked-gone"):
+            if name == b"_sync":
+                store(one, key, b"{}")
+            spec = struct.pack(">HB", len(name), XATTR_PATH | MKDIR_P)
+            equal(call(one, SUBDOC_UPSERT, key, spec, name + b"7").status, SUCCESS, "attribute")
+    equal(call(one, DELETE, b"marked-gone").status, SUCCESS)
+    keys = [b"plain", b"often", b"mortal", b"gone", b"marked", b"marked-gone"]
+    # One that is newer over there stays as it is.
+    extras = struct.pack(">IIQQ", 0, 0, 100, 1 << 60)
+    equal(call(two, SET_WITH_META, b"newer", extras, b"stays").status, SUCCESS)
+    store(one, b"newer", b"goes")
+    state = world.state()
+    arguments = [*world.addresses, "--state", state, "--until-now", "--log-conflicts"]
+    code, error = run(arguments)
+    equal(code, 0, error)
+    assert 'not newer than what is there: "newer", rev 1' in error, error
+    for key in keys:
+        equal(known(two, key), known(one, key), key.decode())
+    equal(known(two, b"often")[1][12:20], struct.pack(">Q", 2), "revision")
+    equal(call(two, GET, b"newer").value, b"stays")
+    spec = struct.pack(">HB", 5, XATTR_PATH)
+    equal(call(two, SUBDOC_GET, b"marked", spec, b"_sync").value, b"7", "attribute")
+    gone = call(two, SUBDOC_GET, b"marked-gone", spec + bytes([ACCESS_DELETED]), b"_sync")
+    equal((gone.status, gone.value), (SUCCESS_DELETED, b"7"), "attribute of a deletion")
+    code, error = run(arguments)
+    equal(code, 0, error)
+    assert " 0 changes sent" in error, f"a second run goes on from the first one: {error}"
+
+
+@suite.test
+def collections_are_found_by_name(world):
+    one, two = world.nodes
+    # Their numbers differ.
+    must(two, "POST", "/pools/default/buckets/default/scopes", name="first")
+    for node in world.nodes:
+        must(node, "POST", "/pools/default/buckets/default/scopes", name="shop")
+        for name in ("chairs", "tables"):
+            must(node, "POST", "/pools/default/buckets/default/scopes/shop/collections", name=name)
+    connections = [log_in(node) for node in world.nodes]
+
+    def number(connection, name):
+        found = connection.call(GET_COLLECTION_ID, b"", b"", b"shop." + name)
+        equal(found.status, SUCCESS, "collection")
+        return struct.unpack(">QI", found.extras)[1]
+
+    chairs, tables = ([number(connection, name) for connection in connections] for name in (b"chairs", b"tables"))
+    store(connections[0], b"seat", b"1", collection=chairs[0])
+    store(connections[0], b"top", b"1", collection=tables[0])
+    store(connections[0], b"outside", b"1")
+    arguments = [*world.addresses, "--until-now", "--filter"]
+    code, error = run([*arguments, "shop.chairs", "--state", world.state()])
+    equal(code, 0, error)
+    there = connections[1]
+    equal(known(there, b"seat", chairs[1]), known(connections[0], b"seat", chairs[0]), "seat")
+    equal(call(there, GET, b"top", collection=tables[1]).status, NOT_FOUND, "another collection")
+    equal(call(there, GET, b"outside").status, NOT_FOUND, "another scope")
+    must(one, "POST", "/pools/default/buckets/default/scopes/shop/collections", name="only")
+    only = number(connections[0], b"only")
+    store(connections[0], b"lonely", b"1", collection=only)
+    state = world.state()
+    code, error = run([*arguments, "shop", "--state", state])
+    equal(code, NO_INPUT, error)
+    assert "shop.only" in error, error
+    must(two, "POST", "/pools/default/buckets/default/scopes/shop/collections", name="only")
+    code, error = run([*arguments, "shop", "--state", state])
+    equal(code, 0, error)
+    equal(call(there, GET, b"lonely", collection=number(there, b"only")).value, b"1")
+    equal(call(there, GET, b"top", collection=tables[1]).value, b"1")
+
+
+@suite.test
+def what_is_refused(world):
+    one, two = world.addresses
+    state = world.state()
+    for arguments, code, word in (
+        ([one, one], USAGE, "same bucket"),
+        ([one, "127.0.0.1:1"], USAGE, "couchbase://"),
+        ([one, two, "--filter", "nowhere"], NO_INPUT, "no such scope"),
+        ([one, two, "--filter", "a.b.c"], USAGE, "SCOPE.COLLECTION"),
+    ):
+        got, error = run([*arguments, "--state", state, "--until-now"])
+        equal(got, code, error)
+        assert word in error, error
+    equal(run([one, two, "--state", state, "--until-now"])[0], 0)
+    code, error = run([two, one, "--state", state])
+    equal(code, USAGE, error)
+    assert "other buckets" in error, error
+
+
+class Sites:
+    """Both nodes written at once, some keys on both sides."""
+
+    def __init__(self, world):
+        self.world, self.keys, self.count = world, set(), 0
+
+    def write(self, sides=(0, 1), changes=400):
+        connections = {side: log_in(self.world.nodes[side]) for side in sides}
+        for _ in range(changes):
+            self.count += 1
+            side = self.world.random.choice(sides)
+            key = b"site-%d" % self.world.random.randrange(300)
+            self.keys.add(key)
+            if self.world.random.random() < 0.2:
+                assert call(connections[side], DELETE, key).status in (SUCCESS, NOT_FOUND)
+            else:
+                store(connections[side], key, b"%d-%d" % (side, self.count), flags=self.count)
+        for connection in connections.values():
+            connection.close()
+
+    def are_the_same(self):
+        return self.differences() == []
+
+    def differences(self):
+        connections = [log_in(node) for node in self.world.nodes]
+        try:
+            pairs = [(key, *(known(connection, key) for connection in connections)) for key in sorted(self.keys)]
+            return [pair for pair in pairs if pair[1] != pair[2]]
+        finally:
+            for connection in connections:
+                connection.close()
+
+
+@suite.test
+def both_sites_agree_whatever_is_killed(world):
+    replication = Replication(*world.addresses, "--both", "--state", world.state())
+    sites = Sites(world)
+    sites.write()
+    eventually("both agree", sites.are_the_same)
+    for _ in range(2):
+        sites.write()
+        replication.kill()
+        sites.write()
+        replication.start()
+        for side in (0, 1):
+            sites.write()
+            world.nodes[side].kill()
+            sites.write(sides=[1 - side], changes=100)
+            world.nodes[side].start().ready()
+            sites.write()
+        eventually("both agree after kills", sites.are_the_same, seconds=PATIENCE)
+    error = replication.interrupt()
+    assert "changes sent" in error, error
+
+
+@suite.test
+def changes_are_not_sent_to_and_fro(world):
+    state = world.state()
+    # What both have already is offered once.
+    code, error = run([*world.addresses, "--both", "--state", state, "--until-now"])
+    equal(code, 0, error)
+    replication = Replication(*world.addresses, "--both", "--state", state)
+    sites = Sites(world)
+    one = log_in(world.nodes[0])
+    for number in range(100):
+        store(one, b"fro-%d" % number, b"x")
+        sites.keys.add(b"fro-%d" % number)
+    eventually("all arrive", sites.are_the_same)
+    error = replication.interrupt()
+    back = error.splitlines()[-1]
+    assert "0 of them not newer" in back, f"nothing was offered back: {back}"
+
+
+if __name__ == "__main__":
+    suite.main(World())

@@ -1,0 +1,397 @@
+//! Admission control: the table of what each purpose does at each limit of memory.
+//!
+//! [`Accounts::reserve`] checks the limits of a purpose in their order. At an exceeded limit the requester waits, up to
+//! the patience of that cell. After that the request is granted all the same or refused, as the cell has it.
+
+use std::fmt;
+use std::time::Duration;
+
+use engine::OpError;
+
+use crate::buffers::Buffers;
+use crate::memory::{Memory, Usage};
+
+/// What memory is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A client's write; bytes are what it adds.
+    Write,
+    /// A client's deletion: it frees memory, but queues a change.
+    Removal,
+    /// A deletion by the expirer or the compactor. Their next pass finds what is left.
+    Expiry,
+    /// A value that a client or a stream needs from the store.
+    Fetch,
+    /// A fetch that the fetcher has taken up. Requests without memory are woken and wait by themselves.
+    Restore,
+    /// A change from the active node: without memory the consumer acknowledges nothing.
+    Replication,
+    /// The rest of a large request, which can be refused unread; bytes are what it will take with the document.
+    Request {
+        /// Whether no older large request waits.
+        first: bool,
+    },
+    /// The rest of a large frame that cannot be refused unread: of a change stream, or behind owed answers.
+    Frame {
+        /// Whether no older large request waits.
+        first: bool,
+    },
+    /// A response that may hold more than [`SMALL_BYTES`](crate::SMALL_BYTES) of a document.
+    LargeAnswer,
+    /// Any response.
+    Answer,
+    /// Messages of change streams.
+    Stream,
+    /// A piece of the body of an HTTP request. The body's own timeout ends the wait.
+    Body,
+    /// Text or a large value for an HTTP reader of changes.
+    Reader,
+}
+
+impl Purpose {
+    /// Whether an older large request waits.
+    fn is_behind(self) -> bool {
+        matches!(
+            self,
+            Self::Request { first: false } | Self::Frame { first: false }
+        )
+    }
+
+    /// The interval at which a waiting request asks again; zero for workers, which have their own schedule.
+    const fn retry(self) -> Duration {
+        Duration::from_millis(match self {
+            Self::Write | Self::Removal | Self::Fetch => 1,
+            // The reliever takes a few milliseconds to free memory.
+            Self::Request { .. } | Self::Frame { .. } => 5,
+            Self::LargeAnswer | Self::Answer | Self::Stream | Self::Body | Self::Reader => 50,
+            Self::Expiry | Self::Restore | Self::Replication => 0,
+        })
+    }
+}
+
+/// A limit of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// The quota, while documents can leave memory. A shortage names it also where it is used up.
+    Quota,
+    /// The share of the quota for writes.
+    Mutation,
+    /// The same for a single write: it would not fit into an empty bucket.
+    OneMutation,
+    /// The share of the quota up to which values are read back.
+    Backfill,
+    /// The share of the quota for checkpoints.
+    Checkpoints,
+    /// The limits of a write, where eviction can make space for as much.
+    Space,
+    /// The order of large requests.
+    Queue,
+    /// The limit of the buffers of all connections; or those of this bucket, where it is at its quota.
+    Congestion,
+    /// Twice the limit of the buffers.
+    Overflow,
+    /// The share of the buffers for bodies of HTTP requests.
+    Bodies,
+    /// The share of the quota for HTTP readers of changes.
+    Readers,
+}
+
+impl Limit {
+    /// What a client should do about it.
+    fn error(self) -> OpError {
+        match self {
+            Self::Quota | Self::OneMutation => OpError::OutOfMemory,
+            _ => OpError::TemporaryFailure,
+        }
+    }
+
+    /// Whether the reliever can help.
+    pub(crate) fn is_of_bucket(self) -> bool {
+        !matches!(
+            self,
+            Self::Queue | Self::Congestion | Self::Overflow | Self::Bodies | Self::Readers
+        )
+    }
+}
+
+/// How long a request waits at a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    /// Not at all.
+    None,
+    /// [`MemoryWaits::write`] or [`MemoryWaits::write_storing`].
+    Write,
+    /// [`MemoryWaits::fetch`].
+    Fetch,
+    /// [`MemoryWaits::relief`].
+    Relief,
+    /// [`MemoryWaits::request`].
+    Request,
+    /// [`MemoryWaits::congestion`].
+    Congestion,
+    /// Until there is memory.
+    Unbounded,
+}
+
+/// Time after a refused write within which the connection's next ones do not wait.
+const WRITE_PAUSE: Duration = Duration::from_millis(50);
+/// The same while the store takes changes: only for writes that were received behind the refused one.
+const WRITE_PAUSE_STORING: Duration = Duration::from_micros(10);
+
+/// What follows the wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    Grant,
+    Refuse,
+}
+
+/// A cell of the table: the limit, how long a request waits there, and what follows the wait.
+#[derive(Clone, Copy, Debug)]
+struct Cell(Limit, Patience, Then);
+
+/// The cells of a purpose, in the order in which they are checked.
+const fn cells(purpose: Purpose) -> &'static [Cell] {
+    use Limit::{Backfill, Bodies, Checkpoints, Mutation, OneMutation, Overflow, Queue, Quota};
+    use Limit::{Congestion, Readers, Space};
+    use Patience::{Fetch, None, Relief, Request, Unbounded, Write};
+    use Then::{Grant, Refuse};
+    match purpose {
+        Purpose::Write => &[
+            Cell(Checkpoints, Write, Refuse),
+            Cell(OneMutation, None, Refuse),
+            Cell(Mutation, Write, Refuse),
+        ],
+        Purpose::Removal => &[Cell(Checkpoints, Write, Refuse)],
+        Purpose::Expiry => &[Cell(Checkpoints, Unbounded, Refuse)],
+        Purpose::Fetch => &[Cell(Backfill, Fetch, Refuse), Cell(Quota, Relief, Grant)],
+        Purpose::Restore => &[Cell(Backfill, Unbounded, Refuse)],
+        Purpose::Replication => &[
+            Cell(Checkpoints, Unbounded, Refuse),
+            Cell(Mutation, Unbounded, Refuse),
+        ],
+        Purpose::Request { .. } => &[
+            Cell(Congestion, Patience::Congestion, Refuse),
+            Cell(Queue, Request, Refuse),
+            Cell(Space, Request, Refuse),
+        ],
+        Purpose::Frame { .. } => &[
+            Cell(Congestion, Unbounded, Refuse),
+            Cell(Queue, Request, Grant),
+            Cell(Space, Request, Grant),
+        ],
+        Purpose::LargeAnswer => &[Cell(Congestion, Patience::Congestion, Refuse)],
+        Purpose::Answer => &[Cell(Overflow, Unbounded, Refuse)],
+        Purpose::Stream => &[Cell(Congestion, Unbounded, Refuse)],
+        Purpose::Body => &[
+            Cell(Congestion, Unbounded, Refuse),
+            Cell(Bodies, Unbounded, Refuse),
+        ],
+        Purpose::Reader => &[Cell(Readers, Unbounded, Refuse)],
+    }
+}
+
+/// The answer to a request for memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reservation {
+    /// There is memory.
+    Granted,
+    /// There is none yet.
+    Wait {
+        /// When to ask again, from now on.
+        retry: Duration,
+        /// The limit that is exceeded.
+        limit: Limit,
+    },
+    /// There is none, and the request has waited long enough.
+    Refused {
+        /// The limit that is exceeded.
+        shortage: Shortage,
+        /// How long the requester's next requests should not wait, but be refused at once.
+        pause: Duration,
+    },
+}
+
+impl Reservation {
+    /// Whether there is memory.
+    pub fn is_granted(&self) -> bool {
+        *self == Self::Granted
+    }
+}
+
+/// A limit that is exceeded. `Display` is one line for the error context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// What memory was wanted for.
+    pub purpose: Purpose,
+    /// The limit.
+    pub limit: Limit,
+    /// What is in use of it; of [`Limit::OneMutation`], the bytes of the write.
+    pub usage: Usage,
+}
+
+impl Shortage {
+    /// What the client should do about it: `TemporaryFailure` or `OutOfMemory`.
+    pub fn error(&self) -> OpError {
+        self.limit.error()
+    }
+}
+
+impl From<Shortage> for OpError {
+    fn from(shortage: Shortage) -> Self {
+        shortage.error()
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, setting) = match self.limit {
+            Limit::Quota => ("the memory quota is used up", "ep_max_size"),
+            Limit::Mutation | Limit::Space => (
+                "memory is above the limit for writes",
+                "ep_mutation_mem_ratio",
+            ),
+            Limit::OneMutation => (
+                "the write takes more than the limit for all of them",
+                "ep_mutation_mem_ratio",
+            ),
+            Limit::Backfill => (
+                "memory is above the limit for reading from the store",
+                "ep_backfill_mem_threshold",
+            ),
+            Limit::Checkpoints => (
+                "checkpoints are above their share of memory",
+                "ep_checkpoint_memory_ratio",
+            ),
+            Limit::Queue => {
+                return f.write_str("others have waited longer for room for large requests");
+            }
+            _ if matches!(self.purpose, Purpose::Request { .. }) => {
+                return f.write_str("connections hold too much for a request of this size");
+            }
+            _ => return f.write_str("connections hold too many answers that are not read"),
+        };
+        let Usage { used, allowed } = self.usage;
+        write!(f, "{what}: {used} of {allowed} bytes ({setting})")
+    }
+}
+
+/// The accounts that the limits are of.
+pub(crate) struct Accounts<'a> {
+    /// The node's account.
+    pub(crate) buffers: &'a Buffers,
+    /// The bucket's account, where there is a bucket.
+    pub(crate) memory: Option<&'a Memory>,
+    /// Whether the bucket's documents may leave memory at all.
+    pub(crate) evicts: bool,
+    /// Whether some can leave it now.
+    pub(crate) evictable: bool,
+    /// Whether the store is being given changes, so that memory is freed soon. Checked under pressure only.
+    pub(crate) is_storing: &'a dyn Fn() -> bool,
+}
+
+impl Buffers {
+    /// Reserves memory for a connection without a bucket; see [`Bucket::reserve`](crate::Bucket::reserve).
+    pub fn reserve(&self, purpose: Purpose, bytes: usize, waited: Duration) -> Reservation {
+        let accounts = Accounts {
+            buffers: self,
+            memory: None,
+            evicts: false,
+            evictable: false,
+            is_storing: &|| false,
+        };
+        accounts.reserve(purpose, bytes, waited)
+    }
+}
+
+impl Accounts<'_> {
+    /// Reserves `bytes` for a request that has waited so long. Nothing is booked: the account that the bytes
+    /// belong to counts them once they are there.
+    ///
+    /// Cost: without pressure the loads of one or two accounts.
+    pub(crate) fn reserve(&self, purpose: Purpose, bytes: usize, waited: Duration) -> Reservation {
+        for &Cell(limit, patience, then) in cells(purpose) {
+            let Some(shortage) = self.shortage(limit, purpose, bytes as u64) else {
+                continue;
+            };
+            let is_storing = patience == Patience::Write && (self.is_storing)();
+            if waited < self.longest_wait(patience, is_storing) {
+                let retry = purpose.retry();
+                return Reservation::Wait { retry, limit };
+            }
+            if then == Then::Refuse {
+                let pause = match patience {
+                    Patience::Write if is_storing => WRITE_PAUSE_STORING,
+                    Patience::Write => WRITE_PAUSE,
+                    _ => Duration::ZERO,
+                };
+                return Reservation::Refused { shortage, pause };
+            }
+        }
+        Reservation::Granted
+    }
+
+    fn longest_wait(&self, patience: Patience, is_storing: bool) -> Duration {
+        let waits = self.buffers.waits();
+        match patience {
+            Patience::None => Duration::ZERO,
+            Patience::Write if is_storing => waits.write_storing,
+            Patience::Write => waits.write,
+            Patience::Fetch => waits.fetch,
+            Patience::Relief => waits.relief,
+            Patience::Request => waits.request,
+            Patience::Congestion => waits.congestion,
+            Patience::Unbounded => Duration::MAX,
+        }
+    }
+
+    /// Returns the usage of a limit that `bytes` more exceed.
+    fn shortage(&self, limit: Limit, purpose: Purpose, bytes: u64) -> Option<Shortage> {
+        let buffers = self.buffers;
+        let usage = match limit {
+            Limit::Congestion if buffers.is_congested(self.memory) => buffers.usage(),
+            Limit::Overflow if buffers.overflows() => buffers.usage(),
+            Limit::Congestion | Limit::Overflow => return None,
+            Limit::Bodies => buffers.bodies_exceeded(bytes)?,
+            Limit::Queue if !purpose.is_behind() => return None,
+            // A bucket without memory for the request is the better reason.
+            Limit::Queue => match self.write_shortage(purpose, bytes) {
+                Some(shortage) => return Some(shortage),
+                None => buffers.usage(),
+            },
+            Limit::Space => {
+                let can_make_space = self.evicts && bytes <= self.memory?.low_mark();
+                let shortage = can_make_space.then(|| self.write_shortage(purpose, bytes));
+                return shortage.flatten();
+            }
+            Limit::Quota => self.memory?.quota_exceeded(self.evictable)?,
+            Limit::Readers => self.memory?.readers_exceeded()?,
+            Limit::Checkpoints => self.memory?.checkpoints_exceeded()?,
+            Limit::OneMutation => self.memory?.one_mutation_exceeded(bytes)?,
+            Limit::Mutation => self.memory?.mutation_exceeded(bytes)?,
+            Limit::Backfill => self.memory?.backfill_exceeded()?,
+        };
+        let mut shortage = Shortage {
+            purpose,
+            limit,
+            usage,
+        };
+        // The quota instead of one of its shares, once it is used up.
+        if matches!(limit, Limit::Mutation | Limit::Backfill) {
+            let allowed = self.memory?.quota();
+            if usage.used >= allowed {
+                shortage.limit = Limit::Quota;
+                shortage.usage.allowed = allowed;
+            }
+        }
+        Some(shortage)
+    }
+
+    /// The first limit that a write of so many bytes meets.
+    fn write_shortage(&self, purpose: Purpose, bytes: u64) -> Option<Shortage> {
+        let mut cells = cells(Purpose::Write).iter();
+        cells.find_map(|&Cell(limit, ..)| self.shortage(limit, purpose, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests;

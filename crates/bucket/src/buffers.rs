@@ -1,0 +1,163 @@
+//! Back-pressure: the node's account of what connections hold for their peers, half-received requests and
+//! responses that are not read. All of it together has one limit.
+//!
+//! One peer may have some 20 MiB of each, which is little; a thousand of them would take the
+//! machine. Below the limit nothing is delayed. Above it large reservations wait, and connections
+//! whose peers move nothing are closed, the largest first, until the total is below the limit.
+//! Small reservations go on up to twice the limit.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::memory::{Memory, MemoryWaits, Usage};
+
+/// What a connection may hold without it being counted; values below it never wait.
+pub const SMALL_BYTES: usize = 16 << 10;
+/// The least limit: a few of the largest documents; less with small quotas.
+const LEAST_BYTES: usize = 64 << 20;
+const LEAST_QUOTA_PART: u64 = 4;
+/// The limit as a part of the quotas.
+const QUOTA_PART: u64 = 16;
+
+/// The share of the limit that bodies of HTTP requests may take, so that slow requests leave the rest
+/// to clients of documents.
+const BODIES_PART: usize = 4;
+
+/// The sum that connections hold.
+#[derive(Debug)]
+pub struct Buffers {
+    waits: MemoryWaits,
+    held: AtomicUsize,
+    limit: AtomicUsize,
+    least: AtomicUsize,
+    closed: AtomicU64,
+    /// What of it bodies of HTTP requests are.
+    bodies: AtomicUsize,
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        Self::new(MemoryWaits::default())
+    }
+}
+
+impl Buffers {
+    /// Nothing held, and how long clients wait for memory.
+    pub fn new(waits: MemoryWaits) -> Self {
+        Self {
+            waits,
+            held: AtomicUsize::new(0),
+            limit: AtomicUsize::new(LEAST_BYTES),
+            least: AtomicUsize::new(LEAST_BYTES),
+            closed: AtomicU64::new(0),
+            bodies: AtomicUsize::new(0),
+        }
+    }
+
+    /// Longest waits of clients.
+    pub(crate) fn waits(&self) -> &MemoryWaits {
+        &self.waits
+    }
+
+    /// Bytes held now.
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Bytes above which large reservations wait.
+    pub fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Connections closed so that others have memory.
+    pub fn closed(&self) -> u64 {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Counts a connection that was closed so that others have memory.
+    pub fn count_closed(&self) {
+        self.closed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether large reservations have to wait: connections hold too much, altogether or in the bucket of
+    /// this account.
+    #[inline]
+    pub fn is_congested(&self, memory: Option<&Memory>) -> bool {
+        self.held() >= self.limit() || memory.is_some_and(Memory::is_transit_congested)
+    }
+
+    /// What connections hold, and the limit.
+    pub(crate) fn usage(&self) -> Usage {
+        Usage {
+            used: self.held() as u64,
+            allowed: self.limit() as u64,
+        }
+    }
+
+    /// Whether small reservations have to wait, too.
+    pub(crate) fn overflows(&self) -> bool {
+        self.held() >= self.limit().saturating_mul(2)
+    }
+
+    /// Bytes of bodies with those of a piece, and those allowed, if that is less.
+    pub(crate) fn bodies_exceeded(&self, bytes: u64) -> Option<Usage> {
+        let used = bytes.saturating_add(self.bodies.load(Ordering::Relaxed) as u64);
+        let allowed = (self.limit() / BODIES_PART) as u64;
+        (used > allowed).then_some(Usage { used, allowed })
+    }
+
+    /// Counts a part of an HTTP request's body.
+    pub fn hold_body(&self, bytes: usize) {
+        self.bodies.fetch_add(bytes, Ordering::Relaxed);
+        self.change(0, bytes);
+    }
+
+    /// Counts it no longer.
+    pub fn release_body(&self, bytes: usize) {
+        self.bodies.fetch_sub(bytes, Ordering::Relaxed);
+        self.change(bytes, 0);
+    }
+
+    /// Sets the limit for the quotas of all buckets.
+    pub fn follow_quota(&self, quota_bytes: u64) {
+        let part = |of: u64| usize::try_from(quota_bytes / of).unwrap_or(usize::MAX);
+        let least = self.least.load(Ordering::Relaxed);
+        let least = least.min(part(LEAST_QUOTA_PART));
+        self.limit
+            .store(part(QUOTA_PART).max(least), Ordering::Relaxed);
+    }
+
+    /// Another least limit; it counts from the next look on.
+    #[cfg(feature = "testing")]
+    pub fn set_least(&self, bytes: usize) {
+        self.least.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts that a connection holds `after` bytes instead of `before`.
+    pub fn change(&self, before: usize, after: usize) {
+        if after >= before {
+            self.held.fetch_add(after - before, Ordering::Relaxed);
+            return;
+        }
+        self.held.fetch_sub(before - after, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_follows_the_quotas() {
+        let buffers = Buffers::default();
+        buffers.follow_quota(100 << 20);
+        assert_eq!(buffers.limit(), 25 << 20);
+        buffers.follow_quota(512 << 20);
+        assert_eq!(buffers.limit(), LEAST_BYTES);
+        buffers.follow_quota(16 << 30);
+        assert_eq!(buffers.limit(), 1 << 30);
+        buffers.change(0, 1 << 30);
+        assert!(buffers.is_congested(None) && !buffers.overflows());
+        buffers.change(1 << 30, 5);
+        assert_eq!((buffers.held(), buffers.is_congested(None)), (5, false));
+    }
+}

@@ -1,0 +1,80 @@
+//! Waits for changes to become durable.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use model::{Seqno, VbId};
+use parking_lot::Mutex;
+use storage::KvStore;
+
+use crate::Bucket;
+use crate::signals::Wake;
+
+/// A wait for one seqno.
+struct PersistenceWait {
+    vb: VbId,
+    seqno: Seqno,
+    wake: Arc<dyn Wake>,
+}
+
+/// All waits of a bucket. The check whether there are any costs one load.
+#[derive(Default)]
+pub(crate) struct PersistenceWaits {
+    list: Mutex<Vec<PersistenceWait>>,
+    count: AtomicUsize,
+}
+
+impl PersistenceWaits {
+    fn push(&self, wait: PersistenceWait) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        self.list.lock().push(wait);
+    }
+
+    /// Removes the waits for `vb` at or below `reached`, and rings them, unlocked.
+    pub(crate) fn wake(&self, vb: VbId, reached: Seqno) {
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let ready = self.take(|wait| wait.vb == vb && wait.seqno <= reached);
+        for wait in ready {
+            wait.wake.wake();
+        }
+    }
+
+    fn take(&self, mut taken: impl FnMut(&PersistenceWait) -> bool) -> Vec<PersistenceWait> {
+        let gone: Vec<PersistenceWait> = self
+            .list
+            .lock()
+            .extract_if(.., |wait| taken(wait))
+            .collect();
+        self.count.fetch_sub(gone.len(), Ordering::SeqCst);
+        gone
+    }
+}
+
+impl<S: KvStore> Bucket<S> {
+    /// Rings `wake` once everything up to `seqno` is durable, or the vBucket is gone; asks the
+    /// flusher to hurry.
+    pub fn await_persisted(&self, vb: VbId, seqno: Seqno, wake: Arc<dyn Wake>) {
+        let wait = PersistenceWait { vb, seqno, wake };
+        self.persistence_waits.push(wait);
+        self.hurry();
+        // It may have become durable, or gone, before the wait was entered.
+        let persisted = self.with_vbucket(vb, |vbucket| vbucket.persisted_seqno());
+        self.persistence_waits
+            .wake(vb, persisted.unwrap_or(Seqno(u64::MAX)));
+    }
+
+    /// Removes every wait of `wake`.
+    pub fn forget_waiter(&self, wake: &Arc<dyn Wake>) {
+        let gone = self
+            .persistence_waits
+            .take(|wait| Arc::ptr_eq(&wait.wake, wake));
+        drop(gone);
+    }
+
+    /// The number of waits.
+    pub fn persistence_waiters(&self) -> usize {
+        self.persistence_waits.count.load(Ordering::SeqCst)
+    }
+}

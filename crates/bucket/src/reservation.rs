@@ -1,0 +1,100 @@
+//! Reservation of a bucket's memory, and the back-off after writes.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use engine::OpError;
+use storage::KvStore;
+
+use crate::Bucket;
+use crate::admission::{Accounts, Limit, Purpose, Reservation};
+use crate::memory::Eviction;
+use crate::stats::{Counters, FlusherState};
+
+/// A commit that takes longer hangs. A disk of a virtual machine stops for some hundred milliseconds now and then.
+const COMMIT_HANGS_NS: u64 = 1_000_000_000;
+
+impl<S: KvStore> Bucket<S> {
+    /// Reserves memory of the bucket and of the node's buffers for a request that has waited so long.
+    /// This is the only place that lets requests wait or refuses them for lack of memory.
+    #[inline]
+    pub fn reserve(&self, purpose: Purpose, bytes: usize, waited: Duration) -> Reservation {
+        let accounts = Accounts {
+            buffers: &self.options.buffers,
+            memory: Some(&self.memory),
+            evicts: self.options.eviction != Eviction::None,
+            evictable: self.relieving.evictable.load(Ordering::Relaxed),
+            is_storing: &|| self.is_storing(),
+        };
+        let reservation = accounts.reserve(purpose, bytes, waited);
+        if !reservation.is_granted() {
+            self.relieve_for(&reservation, bytes);
+        }
+        reservation
+    }
+
+    /// Whether expired documents may be deleted now: each deletion queues a change.
+    pub(crate) fn may_expire(&self) -> bool {
+        self.reserve(Purpose::Expiry, 0, Duration::ZERO)
+            .is_granted()
+    }
+
+    /// Sets the reliever to work for a request without memory, and counts refusals.
+    #[cold]
+    fn relieve_for(&self, reservation: &Reservation, bytes: usize) {
+        let limit = match reservation {
+            Reservation::Granted => return,
+            Reservation::Wait { limit, .. } => *limit,
+            Reservation::Refused { shortage, .. } => shortage.limit,
+        };
+        if !limit.is_of_bucket() {
+            return;
+        }
+        if limit == Limit::Space {
+            self.memory.ask(bytes);
+        }
+        if let Reservation::Refused { shortage, .. } = reservation {
+            let counters = self.counters();
+            let counter = match shortage.error() {
+                OpError::OutOfMemory => &counters.refused_at_quota,
+                _ => &counters.refused_for_memory,
+            };
+            Counters::add(counter, 1);
+        }
+        self.relieve();
+    }
+
+    /// Whether memory is full of changes that wait for the store, as the reliever saw it last. Such
+    /// documents leave memory with their commits.
+    pub fn is_flooded(&self) -> bool {
+        self.relieving.flooded.load(Ordering::Relaxed)
+            && self.flusher_state() == FlusherState::Running
+    }
+
+    /// Back-off of a connection after its write in a flood, where writes come faster than the store takes
+    /// them. Without it all writers take processor time from the flusher and then wait for memory together.
+    pub fn write_backoff(&self) -> Option<Duration> {
+        if !self.is_flooded() {
+            return None;
+        }
+        let backoff = self.memory.write_backoff();
+        let backs_off = !backoff.is_zero();
+        Counters::add(&self.counters().write_backoffs, u64::from(backs_off));
+        backs_off.then_some(backoff)
+    }
+
+    /// Whether the store is being given changes that can leave memory afterwards. Then each commit frees
+    /// memory, unless it hangs.
+    pub fn is_storing(&self) -> bool {
+        self.options.eviction.keeps_a_copy()
+            && self.flusher_state() == FlusherState::Running
+            && !self.commit_hangs()
+            && (self.flushes.dirty.any() || self.flushes.under_way.load(Ordering::SeqCst))
+    }
+
+    /// Whether the commit under way takes too long to wait for it.
+    fn commit_hangs(&self) -> bool {
+        let began_ns = self.flushes.commit_began_ns.load(Ordering::Relaxed);
+        began_ns > 0 && self.clock.mono_ns().saturating_sub(began_ns) > COMMIT_HANGS_NS
+    }
+}

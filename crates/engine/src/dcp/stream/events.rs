@@ -1,0 +1,420 @@
+//! What comes next in a stream, and how it gets more from the log.
+
+use model::{Seqno, SnapshotRange, VbState};
+
+use super::backfill::awaits;
+use super::state::{ANNOUNCED, OutOfOrder, Phase, Stream};
+use crate::VBucket;
+use crate::checkpoint::{
+    BatchPlace, CheckpointKind, CursorBatch, CursorId, CursorRead, FlushBudget, Garbage,
+};
+use crate::dcp::filter::StreamFilter;
+use crate::dcp::held::Held;
+use crate::dcp::message::{
+    Event, Filled, Snapshot, StreamAsk, StreamEnd, StreamFigures, StreamRefusal, Versions,
+};
+use crate::dcp::rollback::{History, rollback};
+
+/// How much is pinned at once.
+const BUDGET: FlushBudget = FlushBudget {
+    items: 4096,
+    bytes: 128 << 10,
+};
+
+impl Stream {
+    /// Judges a request and seats a cursor. Call under the vBucket's lock.
+    ///
+    /// `name` names the cursor: one stream of a vBucket at a time may have it.
+    ///
+    /// # Errors
+    /// See [`StreamRefusal`]; nothing was changed then.
+    pub fn open(
+        vbucket: &mut VBucket,
+        name: &str,
+        mut ask: StreamAsk,
+    ) -> Result<(Self, Garbage), StreamRefusal> {
+        let options = ask.options;
+        match vbucket.state() {
+            VbState::Active => {}
+            VbState::Dead => return Err(StreamRefusal::NotMyVbucket),
+            _ if options.active_only => return Err(StreamRefusal::NotMyVbucket),
+            _ => {}
+        }
+        let high = vbucket.high_seqno();
+        let position = &mut ask.position;
+        if options.from_latest {
+            position.seqno = high;
+            position.snapshot = SnapshotRange {
+                start: high,
+                end: high,
+            };
+            if position.uuid.0 == 0 {
+                position.uuid = vbucket.failover_log().newest().uuid;
+            }
+        }
+        if options.to_latest {
+            ask.end = high;
+        }
+        let SnapshotRange { start, end } = position.snapshot;
+        if position.seqno > ask.end || start > position.seqno || end < position.seqno {
+            return Err(StreamRefusal::OutOfRange);
+        }
+        let history = History {
+            log: vbucket.failover_log(),
+            high,
+            purge_seqno: vbucket.purge_seqno(),
+        };
+        if let Some(back_to) = rollback(position, &history, options.rules) {
+            return Err(StreamRefusal::Rollback(back_to));
+        }
+        if position.seqno > high {
+            return Err(StreamRefusal::OutOfRange);
+        }
+        if options.disk_only {
+            ask.end = ask.end.min(vbucket.persisted_seqno());
+        }
+        let mut stream = Self::new(&ask);
+        if stream.end <= stream.read {
+            stream.phase = Phase::Ending(StreamEnd::Finished);
+            return Ok((stream, Garbage::default()));
+        }
+        let garbage = if options.disk_only {
+            stream.phase = Phase::NeedsStore;
+            Garbage::default()
+        } else {
+            stream.seat(vbucket, name)
+        };
+        Ok((stream, garbage))
+    }
+
+    /// Limits the stream to some collections. To be called under the lock under which it was
+    /// opened.
+    pub fn limit_to(&mut self, filter: StreamFilter) {
+        self.filter = filter;
+    }
+
+    /// Seats the cursor after what was read.
+    fn seat(&mut self, vbucket: &mut VBucket, name: &str) -> Garbage {
+        let registered = vbucket.register_cursor(name, self.read);
+        self.cursor = Some(registered.cursor);
+        self.checkpoint_next = true;
+        self.phase = if registered.gap.is_some() {
+            Phase::NeedsStore
+        } else {
+            Phase::Memory
+        };
+        registered.garbage
+    }
+
+    /// The next thing to be sent; `None` until [`Stream::fill`] or an answer brings more.
+    pub fn next_event(&mut self) -> Option<Event<'_>> {
+        if let Some(snapshot) = self.snapshot.take() {
+            self.unacknowledged_snapshots += u32::from(snapshot.acknowledge);
+            return Some(Event::Snapshot(*snapshot));
+        }
+        if let Some(end) = self.ends.take_if(|_| !awaits(self.history.as_deref())) {
+            self.finish(end);
+        }
+        if self.out_of_order == OutOfOrder::Begins {
+            self.out_of_order = OutOfOrder::Open;
+            return Some(Event::OutOfOrder { begins: true });
+        }
+        if self.held.is_some() {
+            if let Some(seqno) = self.awaiting().or_else(|| self.advance()) {
+                if let Some(snapshot) = self.history_begins(seqno) {
+                    return Some(Event::Snapshot(snapshot));
+                }
+                if self.out_of_order == OutOfOrder::No {
+                    self.read = seqno;
+                }
+                self.sent = self.sent.max(seqno);
+                return self
+                    .held
+                    .as_ref()
+                    .and_then(|held| held.current())
+                    .map(Event::Change);
+            }
+            self.let_go();
+        }
+        if self.advanced != Seqno::ZERO {
+            return Some(Event::Advanced(std::mem::take(&mut self.advanced)));
+        }
+        if self.out_of_order == OutOfOrder::Ends {
+            self.out_of_order = OutOfOrder::No;
+            return Some(Event::OutOfOrder { begins: false });
+        }
+        match self.phase {
+            Phase::Ending(end) => {
+                self.phase = Phase::Over;
+                Some(Event::End(end))
+            }
+            Phase::Asking(state) => {
+                self.phase = Phase::Asked(state);
+                Some(Event::State(state))
+            }
+            _ => None,
+        }
+    }
+
+    /// Frees what is held if none of it is left: for a caller that keeps the last change for long.
+    pub fn shed(&mut self) {
+        if self.held.as_ref().is_some_and(|held| held.is_over()) {
+            self.let_go();
+        }
+    }
+
+    fn let_go(&mut self) {
+        self.held = None;
+        self.read = self.read.max(self.held_end.min(self.end));
+        self.finish_snapshot();
+    }
+
+    /// Moves to the next held change that the peer wants.
+    fn advance(&mut self) -> Option<Seqno> {
+        let (read, end, sync_writes) = (self.read, self.end, self.options.sync_writes);
+        let living = self.living.as_deref();
+        let skips = self.options.skip_deletes;
+        let held = self.held.as_mut()?;
+        let from_store = held.is_from_store();
+        let seqno = loop {
+            let document = held.step()?;
+            let seqno = document.seqno();
+            if seqno > end {
+                return None;
+            }
+            let dead = from_store
+                && (living.is_some_and(|living| living.is_dead_row(document))
+                    || skips && document.kind().is_tombstone());
+            if seqno > read
+                && (sync_writes || !document.kind().is_prepared())
+                && self.filter.wants(document)
+                && !dead
+            {
+                let over = self.filter.follow(document);
+                self.ends = over.then_some(StreamEnd::FilterEmpty);
+                break seqno;
+            }
+        };
+        if from_store {
+            self.totals.from_store += 1;
+        } else {
+            self.totals.from_memory += 1;
+        }
+        Some(seqno)
+    }
+
+    /// What is held was sent: maybe that was the end of a snapshot, or of everything.
+    pub(super) fn finish_snapshot(&mut self) {
+        if self.phase == Phase::Memory && self.read >= self.end {
+            self.phase = Phase::Ending(StreamEnd::Finished);
+        }
+        self.end_out_of_order();
+        let silent = self.sent < self.announced && self.announced <= self.read;
+        if silent && self.options.told_of_advances {
+            self.sent = self.announced;
+            self.advanced = self.announced;
+        }
+    }
+
+    /// Looks for more. Call under the vBucket's lock once [`Stream::next_event`] has nothing; drop the
+    /// garbage after it.
+    ///
+    /// Cost: O(segments taken).
+    pub fn fill(&mut self, vbucket: &mut VBucket, name: &str) -> (Filled, Garbage) {
+        match self.phase {
+            Phase::NeedsStore => {
+                self.phase = Phase::Store;
+                self.store_again = false;
+                let start = self.read.next();
+                let range = SnapshotRange {
+                    start,
+                    end: self.end,
+                };
+                (Filled::Backfill(range), Garbage::default())
+            }
+            Phase::Memory => self.fill_from_memory(vbucket, name),
+            Phase::HandOver => (Filled::HandOver, Garbage::default()),
+            Phase::Ending(_) | Phase::Asking(_) => (Filled::Ready, Garbage::default()),
+            Phase::Store | Phase::Asked(_) | Phase::Over => (Filled::Idle, Garbage::default()),
+        }
+    }
+
+    fn fill_from_memory(&mut self, vbucket: &mut VBucket, name: &str) -> (Filled, Garbage) {
+        let Some(cursor) = self.cursor else {
+            return (Filled::Ready, self.reseat(vbucket, name));
+        };
+        match vbucket.take_from(cursor, BUDGET) {
+            CursorRead::Nothing => (self.caught_up(), Garbage::default()),
+            CursorRead::Dropped => (Filled::Ready, self.reseat(vbucket, name)),
+            CursorRead::Changes(mut batch) => {
+                self.look_for_end(&mut batch, vbucket);
+                let filled = Filled::taken(batch.more || self.options.takeover);
+                self.hold_batch(batch, vbucket.purge_seqno());
+                (filled, Garbage::default())
+            }
+        }
+    }
+
+    /// The cursor is gone: goes on from what was read, if that still exists.
+    fn reseat(&mut self, vbucket: &mut VBucket, name: &str) -> Garbage {
+        if self.read > vbucket.high_seqno() {
+            self.finish(StreamEnd::Rollback);
+            return Garbage::default();
+        }
+        self.seat(vbucket, name)
+    }
+
+    fn hold_batch(&mut self, batch: CursorBatch, purge_seqno: Seqno) {
+        let range = batch.snapshot;
+        let checkpoint = self.checkpoint_next || batch.new_checkpoint;
+        self.held_end = batch.last;
+        let nothing_visible = !self.options.sync_writes
+            && !self.options.told_of_advances
+            && batch.visible_end <= self.read;
+        if nothing_visible {
+            // The peer would wait for the end of a snapshot that never comes.
+            self.read = self.read.max(batch.last);
+            return;
+        }
+        let end = self
+            .end_for_peer(range.end, batch.visible_end)
+            .min(self.end);
+        if end > self.announced && range.end > self.read {
+            let disk = batch.checkpoint_kind != CheckpointKind::Memory;
+            let start = range.start.max(self.read.next());
+            self.announce(Snapshot {
+                range: SnapshotRange { start, end },
+                disk,
+                checkpoint,
+                acknowledge: self.options.takeover,
+                visible_end: batch.visible_end.min(end),
+                high_completed: batch.high_completed.filter(|_| disk),
+                high_prepared: batch.high_prepared.filter(|_| disk),
+                purge_seqno,
+                versions: match (self.options.change_streams && batch.historical, disk) {
+                    (false, _) => Versions::Newest,
+                    (true, false) => Versions::Single,
+                    (true, true) => Versions::Repeated,
+                },
+            });
+        }
+        self.held = Some(Held::from_memory(batch));
+    }
+
+    /// A peer that is not told of advances waits for the change at a snapshot's end: it must be
+    /// one that it gets.
+    pub(super) fn look_for_end(&self, batch: &mut CursorBatch, vbucket: &VBucket) {
+        if self.options.told_of_advances || !vbucket.has_collections() {
+            return;
+        }
+        let (mut place, mut last) = (BatchPlace::default(), Seqno::ZERO);
+        while let Some(document) = batch.next(&mut place) {
+            // Of a group the filters that such a peer may have want all events, or none.
+            if self.filter.wants(document) && !document.kind().is_prepared() {
+                last = document.seqno();
+            }
+        }
+        batch.visible_end = batch.visible_end.min(last);
+    }
+
+    /// Where a snapshot ends for a peer that would wait for the change at its end.
+    pub(super) fn end_for_peer(&self, end: Seqno, visible_end: Seqno) -> Seqno {
+        if self.options.sync_writes || self.options.told_of_advances {
+            end
+        } else {
+            end.min(visible_end)
+        }
+    }
+
+    pub(super) fn announce(&mut self, mut snapshot: Snapshot) {
+        let asked = std::mem::replace(&mut self.asked_start, ANNOUNCED);
+        snapshot.range.start = snapshot.range.start.min(asked);
+        self.checkpoint_next = false;
+        self.announced = snapshot.range.end;
+        self.history = None;
+        self.snapshot = Some(Box::new(snapshot));
+    }
+
+    /// The log has nothing more: time to hand the vBucket over, if that was asked for.
+    fn caught_up(&mut self) -> Filled {
+        if !self.options.takeover || self.unacknowledged_snapshots > 0 {
+            return Filled::Idle;
+        }
+        let state = if self.handed_over {
+            VbState::Active
+        } else {
+            VbState::Pending
+        };
+        self.phase = Phase::Asking(state);
+        Filled::Ready
+    }
+
+    /// The peer has the state that it was asked for. `false` when it was not asked for any.
+    pub fn state_acknowledged(&mut self) -> bool {
+        self.phase = match self.phase {
+            Phase::Asked(VbState::Active) => Phase::Ending(StreamEnd::Finished),
+            Phase::Asked(_) => Phase::HandOver,
+            _ => return false,
+        };
+        true
+    }
+
+    /// The vBucket is dead here: what is left of its changes is sent, then the peer is asked to
+    /// become active.
+    pub fn handed_over(&mut self) {
+        if self.phase == Phase::HandOver {
+            self.handed_over = true;
+            self.phase = Phase::Memory;
+        }
+    }
+
+    /// Ends the stream; [`Stream::next_event`] tells it.
+    pub fn finish(&mut self, end: StreamEnd) {
+        if self.phase != Phase::Over {
+            self.phase = Phase::Ending(end);
+        }
+        self.held = None;
+        self.joined = None;
+        self.snapshot = None;
+        self.advanced = Seqno::ZERO;
+        self.out_of_order = OutOfOrder::No;
+    }
+
+    /// The peer has a whole snapshot that it was asked to acknowledge.
+    /// `false` when none is outstanding.
+    pub fn snapshot_acknowledged(&mut self) -> bool {
+        let outstanding = self.unacknowledged_snapshots > 0;
+        self.unacknowledged_snapshots = self.unacknowledged_snapshots.saturating_sub(1);
+        outstanding
+    }
+
+    /// Takes the cursor, to be removed from the vBucket.
+    pub fn take_cursor(&mut self) -> Option<CursorId> {
+        self.cursor.take()
+    }
+
+    /// How it stands, for statistics.
+    pub fn figures(&self) -> StreamFigures {
+        StreamFigures {
+            state: match self.phase {
+                Phase::NeedsStore | Phase::Store => "backfilling",
+                Phase::Memory if self.handed_over => "takeover-send",
+                Phase::Memory => "in-memory",
+                Phase::Asking(_) | Phase::HandOver => "takeover-send",
+                Phase::Asked(_) => "takeover-wait",
+                Phase::Ending(_) | Phase::Over => "dead",
+            },
+            read: self.read,
+            sent: self.sent,
+            snapshot_end: self.announced,
+            end: self.end,
+            cursor: self.cursor,
+            totals: self.totals,
+        }
+    }
+
+    /// Whether everything was told, its end included.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+}

@@ -1,0 +1,115 @@
+//! Documents and tombstones that come with the metadata that another node gave them.
+
+use model::{Cas, Document, Meta, Now, Seqno};
+
+use super::VBucket;
+use super::change::Change;
+use super::partition::HEAT_WRITTEN;
+use crate::error::OpError;
+use crate::mutated::Mutated;
+use crate::table::Place;
+use crate::types::{Outcome, WithMeta};
+
+/// The greatest CAS that is taken: years of changes fit above it.
+const CAS_MAX: Cas = Cas(1 << 63);
+/// The greatest revision that is taken; 48 bits are stored, and more changes follow.
+const REV_MAX: u64 = 1 << 47;
+
+impl VBucket {
+    /// Puts a document or a tombstone that has its CAS and its revision in the place of the one that is
+    /// here, if it is the newer one by the rule of the bucket. It is never a durable write: that it was
+    /// one is the affair of the node that made it. `stamp` may write the CAS and the seqno of the change into
+    /// the value; it runs under the lock, so it must be short.
+    ///
+    /// # Errors
+    /// `InvalidCas` for a CAS that no node gives; `InvalidArgument` for a revision beyond 47 bits, or
+    /// when the draft is gone; `TooBig`; `Locked` without the lock's CAS; `KeyExists` if the one that
+    /// is here is not older, for an addition over a document, and for another CAS; `KeyNotFound` for a
+    /// CAS without a document; `SyncWriteInProgress`, `SyncWriteReCommitInProgress`; `NotMyVbucket`,
+    /// `WouldBlockPending`.
+    pub fn write_with_meta(
+        &mut self,
+        write: &mut WithMeta,
+        stamp: &dyn Fn(&mut [u8], Cas, Seqno),
+        now: Now,
+    ) -> Result<Outcome<Mutated>, OpError> {
+        const NOTHING: OpError = OpError::InvalidArgument("nothing to store");
+        self.check_active()?;
+        let asked = write.draft.as_ref().ok_or(NOTHING)?.document();
+        self.check_collection(asked.key())?;
+        let meta = asked.meta();
+        check_meta(&meta, write)?;
+        if asked.value().len() > self.config.value_bytes_max + self.config.system_bytes_max {
+            return Err(OpError::TooBig);
+        }
+        let place = seek!(self, asked.key());
+        self.check_undecided(place, asked.key())?;
+        self.check_replaced(place, write, now)?;
+        if write.resolves {
+            self.check_newer(place, &meta)?;
+        }
+        let existed = self.live(place, now).is_some();
+        let key = asked.key();
+        if !meta.kind.is_tombstone() {
+            self.count_write(key, existed);
+        } else if existed {
+            self.counters.ops_delete += 1;
+            self.collections.count(key, |counts| counts.ops_delete += 1);
+        }
+        let mut draft = write.draft.take().ok_or(NOTHING)?;
+        let cas = if write.regenerates_cas {
+            self.hlc.next(now)
+        } else {
+            self.hlc.observe(meta.cas);
+            meta.cas
+        };
+        let seqno = self.high_seqno.next();
+        draft.edit_value(|value| stamp(value, cas, seqno));
+        let document = draft.stamp(cas, seqno, meta.rev);
+        let heat = self.table.at(place).map_or(0, Document::heat);
+        document.set_heat(heat.max(HEAT_WRITTEN));
+        let mutated = self.mutated(&document);
+        self.change(document, Change::Commit(place));
+        Ok(Outcome::Done(mutated))
+    }
+
+    /// Whether what is here may be replaced, whichever is newer.
+    fn check_replaced(&mut self, place: Place, write: &WithMeta, now: Now) -> Result<(), OpError> {
+        if self.live(place, now).is_some() {
+            if write.adds {
+                return Err(OpError::KeyExists);
+            }
+            return self.check_writer(place, write.cas, now);
+        }
+        let tombstone = self.table.at(place).map(Document::cas);
+        if write.cas != Cas::ANY && tombstone != Some(write.cas) {
+            return Err(OpError::KeyNotFound);
+        }
+        Ok(())
+    }
+
+    fn check_newer(&mut self, place: Place, incoming: &Meta) -> Result<(), OpError> {
+        let Some(there) = self.table.at(place) else {
+            return Ok(());
+        };
+        if self.config.conflicts.accepts(incoming, &there.meta()) {
+            return Ok(());
+        }
+        self.counters.conflicts_lost += 1;
+        Err(OpError::KeyExists)
+    }
+}
+
+fn check_meta(meta: &Meta, write: &WithMeta) -> Result<(), OpError> {
+    let valid = meta.cas > Cas::ANY && meta.cas <= CAS_MAX;
+    if !valid && !write.regenerates_cas {
+        return Err(OpError::InvalidCas);
+    }
+    if meta.rev > REV_MAX {
+        return Err(OpError::InvalidArgument("the revision is out of range"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

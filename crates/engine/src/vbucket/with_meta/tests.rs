@@ -1,0 +1,309 @@
+use std::sync::Arc;
+
+use model::{
+    Cas, ConflictResolution, Document, Draft, DurabilityLevel, FailoverEntry, Kind, Meta, Now,
+    Seqno, VbId, VbState, VbUuid,
+};
+
+use crate::checkpoint::FlushBudget;
+use crate::durability::Requirement;
+use crate::error::OpError;
+use crate::mutated::Mutated;
+use crate::types::{Outcome, StoreMode, VbConfig, WithMeta, Write};
+use crate::vbucket::VBucket;
+
+const NOW: Now = Now {
+    unix_ns: 1_700_000_000_000_000_000,
+    mono_ns: 5_000_000_000,
+};
+const KEY: &[u8] = b"\0key";
+const FIRST: Meta = Meta {
+    cas: Cas(1_600_000_000_000_000_000),
+    seqno: Seqno(0),
+    rev: 7,
+    flags: 5,
+    expiry: 1_800_000_000,
+    datatype: model::Datatype::RAW,
+    kind: Kind::Mutation,
+    level: None,
+    prepare_seqno: Seqno(0),
+};
+
+fn vbucket_of(config: VbConfig) -> VBucket {
+    let first = FailoverEntry {
+        uuid: VbUuid(1),
+        seqno: Seqno::ZERO,
+    };
+    VBucket::new(VbId(0), VbState::Active, first, Arc::new(config))
+}
+
+fn vbucket() -> VBucket {
+    vbucket_of(VbConfig::default())
+}
+
+fn asking(meta: &Meta) -> WithMeta {
+    WithMeta {
+        draft: Some(Draft::new(KEY, b"value", meta)),
+        adds: false,
+        cas: Cas::ANY,
+        resolves: true,
+        regenerates_cas: false,
+    }
+}
+
+fn write(vbucket: &mut VBucket, mut write: WithMeta) -> Result<Mutated, OpError> {
+    match vbucket.write_with_meta(&mut write, &|_, _, _| {}, NOW)? {
+        Outcome::Done(mutated) => Ok(mutated),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn set(vbucket: &mut VBucket, meta: &Meta) -> Result<Mutated, OpError> {
+    write(vbucket, asking(meta))
+}
+
+fn meta_of(vbucket: &mut VBucket) -> Meta {
+    match vbucket.get_meta(KEY, NOW) {
+        Ok(Outcome::Done(found)) => found.meta,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn store(vbucket: &mut VBucket, durability: Option<Requirement>) -> Mutated {
+    let mut write = Write {
+        mode: StoreMode::Set,
+        draft: Some(Draft::new(KEY, b"own", &Meta::default())),
+        cas: Cas::ANY,
+        preserve_expiry: false,
+        durability,
+    };
+    match vbucket.store(&mut write, NOW) {
+        Ok(Outcome::Done(mutated) | Outcome::Prepared(mutated)) => mutated,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn flush(vbucket: &mut VBucket) -> Vec<Document> {
+    let mut spare = crate::SpareBuffers::default();
+    let batch = vbucket.begin_flush(FlushBudget::ALL, &mut spare);
+    let batch = batch.expect("something to flush");
+    let mut written = Vec::new();
+    batch.for_each(&mut |item| {
+        if let crate::FlushItem::Put { document, .. } = item {
+            written.push(document.clone());
+        }
+    });
+    drop(vbucket.finish_flush(batch.done(true)));
+    written
+}
+
+#[test]
+fn a_document_keeps_what_another_node_gave_it() {
+    let mut vbucket = vbucket();
+    let mutated = set(&mut vbucket, &FIRST).unwrap();
+    assert_eq!((mutated.cas, mutated.seqno), (FIRST.cas, Seqno(1)));
+    let kept = Meta {
+        seqno: Seqno(1),
+        ..FIRST
+    };
+    assert_eq!(meta_of(&mut vbucket), kept);
+    assert_eq!(flush(&mut vbucket)[0].meta(), kept, "also in the store");
+    // What the node itself does goes on from there.
+    store(&mut vbucket, None);
+    let own = meta_of(&mut vbucket);
+    assert_eq!((own.rev, own.flags), (8, 0));
+    assert!(own.cas > FIRST.cas);
+}
+
+#[test]
+fn a_newer_cas_raises_those_that_follow() {
+    let mut vbucket = vbucket();
+    let ahead = Cas(NOW.unix_ns + 3_600_000_000_000);
+    set(
+        &mut vbucket,
+        &Meta {
+            cas: ahead,
+            ..FIRST
+        },
+    )
+    .unwrap();
+    assert_eq!(store(&mut vbucket, None).cas, Cas(ahead.0 + 1));
+}
+
+#[test]
+fn the_older_version_is_refused_by_the_rule_of_the_bucket() {
+    for (conflicts, wins, loses) in [
+        (ConflictResolution::Revision, (8, 1), (6, 9)),
+        (ConflictResolution::LastWrite, (1, 8), (9, 6)),
+    ] {
+        let mut vbucket = vbucket_of(VbConfig {
+            conflicts,
+            ..VbConfig::default()
+        });
+        let of = |(rev, cas): (u64, u64)| Meta {
+            rev,
+            cas: Cas(cas),
+            ..FIRST
+        };
+        set(&mut vbucket, &of((7, 7))).unwrap();
+        assert_eq!(set(&mut vbucket, &of((7, 7))), Err(OpError::KeyExists));
+        assert_eq!(set(&mut vbucket, &of(loses)), Err(OpError::KeyExists));
+        assert_eq!(vbucket.high_seqno(), Seqno(1), "nothing has changed");
+        assert_eq!(vbucket.stats().conflicts_lost, 2);
+        set(&mut vbucket, &of(wins)).unwrap();
+        assert_eq!(meta_of(&mut vbucket).rev, wins.0);
+        let forced = WithMeta {
+            resolves: false,
+            ..asking(&of(loses))
+        };
+        write(&mut vbucket, forced).unwrap();
+        assert_eq!(meta_of(&mut vbucket).rev, loses.0);
+    }
+}
+
+#[test]
+fn deletions_and_documents_replace_each_other() {
+    let mut vbucket = vbucket();
+    let gone = Meta {
+        kind: Kind::Deletion,
+        expiry: 1_650_000_000,
+        rev: 8,
+        ..FIRST
+    };
+    // Also of a document that was never here: an older version may still arrive.
+    set(&mut vbucket, &gone).unwrap();
+    assert_eq!(meta_of(&mut vbucket).expiry, 1_650_000_000);
+    assert_eq!(set(&mut vbucket, &FIRST), Err(OpError::KeyExists));
+    assert_eq!(vbucket.stats().items, 0);
+    set(&mut vbucket, &Meta { rev: 9, ..FIRST }).unwrap();
+    assert_eq!(vbucket.stats().items, 1);
+    assert_eq!(set(&mut vbucket, &gone), Err(OpError::KeyExists));
+    let expired = Meta {
+        kind: Kind::Expiration,
+        rev: 10,
+        ..gone
+    };
+    set(&mut vbucket, &expired).unwrap();
+    assert_eq!(flush(&mut vbucket)[0].kind(), Kind::Expiration);
+    assert_eq!(vbucket.stats().items, 0);
+    assert_eq!(vbucket.max_deleted_rev(), 10);
+}
+
+#[test]
+fn what_no_node_gives_is_refused() {
+    let mut vbucket = vbucket();
+    for cas in [0, u64::MAX, u64::MAX - 1, (1 << 63) + 1] {
+        let meta = Meta {
+            cas: Cas(cas),
+            ..FIRST
+        };
+        assert_eq!(set(&mut vbucket, &meta), Err(OpError::InvalidCas));
+        // A CAS that is replaced may be any.
+        let regenerated = WithMeta {
+            regenerates_cas: true,
+            resolves: false,
+            ..asking(&meta)
+        };
+        let given = write(&mut vbucket, regenerated).unwrap().cas;
+        assert!(given.0 & !0xffff == NOW.unix_ns & !0xffff);
+        assert_eq!(meta_of(&mut vbucket).rev, FIRST.rev);
+    }
+    let meta = Meta {
+        rev: (1 << 47) + 1,
+        ..FIRST
+    };
+    let refused = set(&mut vbucket, &meta);
+    assert!(matches!(refused, Err(OpError::InvalidArgument(_))));
+}
+
+#[test]
+fn additions_and_cas_look_at_what_is_there() {
+    let mut vbucket = vbucket();
+    let add = |rev| WithMeta {
+        adds: true,
+        ..asking(&Meta { rev, ..FIRST })
+    };
+    let over = |rev, cas| WithMeta {
+        cas,
+        ..asking(&Meta { rev, ..FIRST })
+    };
+    let missing = write(&mut vbucket, over(7, Cas(1)));
+    assert_eq!(missing, Err(OpError::KeyNotFound));
+    write(&mut vbucket, add(7)).unwrap();
+    assert_eq!(write(&mut vbucket, add(8)), Err(OpError::KeyExists));
+    assert_eq!(
+        write(&mut vbucket, over(8, Cas(1))),
+        Err(OpError::KeyExists)
+    );
+    let cas = write(&mut vbucket, over(8, FIRST.cas)).unwrap().cas;
+    let mut gone = asking(&Meta {
+        kind: Kind::Deletion,
+        rev: 9,
+        ..FIRST
+    });
+    gone.cas = cas;
+    write(&mut vbucket, gone).unwrap();
+    write(&mut vbucket, add(10)).unwrap();
+}
+
+#[test]
+fn a_locked_document_needs_the_cas_of_its_lock() {
+    let mut vbucket = vbucket();
+    set(&mut vbucket, &FIRST).unwrap();
+    let Ok(Outcome::Done(lock)) = vbucket.get_locked(KEY, 10, NOW) else {
+        panic!("not locked");
+    };
+    let newer = Meta { rev: 8, ..FIRST };
+    assert_eq!(set(&mut vbucket, &newer), Err(OpError::Locked));
+    let with_lock = WithMeta {
+        cas: lock.cas,
+        ..asking(&newer)
+    };
+    write(&mut vbucket, with_lock).unwrap();
+    assert_eq!(vbucket.unlock(KEY, lock.cas, NOW), Err(OpError::NotLocked));
+}
+
+#[test]
+fn a_durable_write_that_waits_comes_first() {
+    let mut vbucket = vbucket();
+    let chains = Some(r#"[["a","b"]]"#.into());
+    vbucket.set_state(VbState::Active, chains, VbUuid(2));
+    let majority = Requirement {
+        level: DurabilityLevel::Majority,
+        deadline_ns: u64::MAX,
+    };
+    let prepare = store(&mut vbucket, Some(majority)).seqno;
+    assert_eq!(set(&mut vbucket, &FIRST), Err(OpError::SyncWriteInProgress));
+    vbucket.seqno_acknowledged("b", prepare).unwrap();
+    set(&mut vbucket, &FIRST).unwrap();
+    assert_eq!(meta_of(&mut vbucket).rev, FIRST.rev);
+}
+
+#[test]
+fn what_has_left_memory_is_compared_all_the_same() {
+    let mut vbucket = vbucket_of(VbConfig {
+        evicts_keys: true,
+        ..VbConfig::default()
+    });
+    set(&mut vbucket, &FIRST).unwrap();
+    let row = flush(&mut vbucket).remove(0);
+    assert!(vbucket.evict(KEY, NOW));
+    let mut older = asking(&Meta { rev: 6, ..FIRST });
+    let fetch = vbucket.write_with_meta(&mut older, &|_, _, _| {}, NOW);
+    assert!(matches!(fetch, Ok(Outcome::NeedsFetch(_))), "{fetch:?}");
+    assert!(vbucket.restore(row));
+    let refused = vbucket.write_with_meta(&mut older, &|_, _, _| {}, NOW);
+    assert_eq!(refused.err(), Some(OpError::KeyExists));
+    set(&mut vbucket, &Meta { rev: 8, ..FIRST }).unwrap();
+}
+
+#[test]
+fn the_value_need_not_be_in_memory() {
+    let mut vbucket = vbucket();
+    set(&mut vbucket, &FIRST).unwrap();
+    flush(&mut vbucket);
+    assert!(vbucket.evict(KEY, NOW));
+    assert_eq!(set(&mut vbucket, &FIRST), Err(OpError::KeyExists));
+    set(&mut vbucket, &Meta { rev: 8, ..FIRST }).unwrap();
+    assert_eq!(vbucket.stats().non_resident, 0);
+}

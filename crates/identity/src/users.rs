@@ -1,0 +1,390 @@
+//! The users of a node and their credentials.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use hmac::{Hmac, KeyInit, Mac};
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+use subtle::ConstantTimeEq;
+
+use super::Hash;
+use super::access::Access;
+use super::record::{GroupRecord, UserRecord};
+use super::role::{Grant, ROLES};
+use super::scram::{Keys, ScramKeys};
+use super::verifier::Verifier;
+
+/// Rounds of PBKDF2 that SCRAM asks of clients; the count the reference uses.
+pub const SCRAM_ITERATIONS: u32 = 15_000;
+
+/// The hash that judges a password which was never seen right: the cheapest one that is sound.
+const JUDGING: Hash = Hash::Sha256;
+
+/// A password in the clear, which `Debug` does not show.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(String);
+
+impl<T: Into<String>> From<T> for Password {
+    fn from(text: T) -> Self {
+        Self(text.into())
+    }
+}
+
+impl Deref for Password {
+    type Target = String;
+
+    fn deref(&self) -> &String {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// The administrator, as the configuration names it.
+#[derive(Clone, Debug)]
+pub struct Administrator {
+    /// Name, 1 to [`USER_NAME_BYTES_MAX`](crate::USER_NAME_BYTES_MAX) bytes.
+    pub name: String,
+    /// The administrator's password.
+    pub password: Password,
+}
+
+/// Random bytes that a node's logins depend on.
+#[derive(Clone, Copy)]
+pub struct Secrets {
+    /// Salts come from it. Kept with the users: a salt must be the same for as long as its user lives, and those of
+    /// names that are no users must be as constant.
+    pub salts: [u8; 32],
+    /// Of this process alone.
+    pub process: [u8; 32],
+}
+
+impl Secrets {
+    /// Both the same, where users are not kept.
+    pub fn alike(secret: [u8; 32]) -> Self {
+        Self {
+            salts: secret,
+            process: secret,
+        }
+    }
+}
+
+/// A user whose credentials were right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthenticatedUser {
+    /// Name as configured.
+    pub name: Arc<str>,
+    /// Whether it is the administrator that the configuration names, not a user that was made.
+    pub built_in: bool,
+    /// What the user may do, and [`Identity::revision`] when that was so.
+    pub access: Arc<Access>,
+    /// See `access`.
+    pub revision: u64,
+}
+
+/// The users and groups that management made.
+///
+/// Shape on disk: JSON, names to records.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Directory {
+    /// Users by name.
+    pub users: BTreeMap<String, UserRecord>,
+    /// Groups by name.
+    pub groups: BTreeMap<String, GroupRecord>,
+}
+
+/// One known user, or the decoy that stands in for the unknown ones.
+pub(super) struct Account {
+    name: Arc<str>,
+    record: UserRecord,
+    built_in: Option<BuiltIn>,
+    /// HMAC of a password that was right once, under the process's key: PLAIN is compared with it, so a comparison
+    /// takes the same time whatever the lengths.
+    fingerprint: OnceLock<[u8; 32]>,
+}
+
+/// What the configuration says of a user, and what follows from it once it is asked for.
+struct BuiltIn {
+    password: Password,
+    keys: ScramKeys,
+}
+
+/// What changes as users are made and removed.
+struct Accounts {
+    by_name: HashMap<Arc<str>, Arc<Account>>,
+    groups: BTreeMap<String, GroupRecord>,
+}
+
+/// The users of a node. Shared between connections.
+pub struct Identity {
+    accounts: RwLock<Accounts>,
+    decoy: Arc<Account>,
+    secrets: Secrets,
+    pub(super) iterations: u32,
+    revision: AtomicU64,
+}
+
+impl Identity {
+    /// The users of a node: the administrator, and none besides.
+    /// Cost: no key is derived yet, see [`Identity::prepare`].
+    pub fn new(administrator: Administrator, secrets: Secrets) -> Self {
+        Self::with_iterations(administrator, secrets, SCRAM_ITERATIONS)
+    }
+
+    /// [`Identity::new`] with another number of PBKDF2 rounds.
+    pub fn with_iterations(
+        administrator: Administrator,
+        secrets: Secrets,
+        iterations: u32,
+    ) -> Self {
+        let decoy = Administrator {
+            name: String::new(),
+            password: hex(&keyed(&secrets.process, &[b"decoy"])).into(),
+        };
+        let account = Arc::new(Account::built_in(administrator, &secrets));
+        let accounts = Accounts {
+            by_name: HashMap::from([(Arc::clone(&account.name), account)]),
+            groups: BTreeMap::new(),
+        };
+        Self {
+            accounts: RwLock::new(accounts),
+            decoy: Arc::new(Account::built_in(decoy, &secrets)),
+            secrets,
+            iterations,
+            revision: AtomicU64::new(0),
+        }
+    }
+
+    /// Grows whenever a user or a group has changed: what was worked out of an older one is to be worked out again.
+    /// Cost: one load.
+    pub fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
+    }
+
+    /// The users and groups that management made.
+    /// Cost: copies all of them.
+    pub fn directory(&self) -> Directory {
+        let accounts = self.accounts.read();
+        let made = accounts.by_name.values();
+        let made = made.filter(|account| account.built_in.is_none());
+        Directory {
+            users: made
+                .map(|account| (account.name.to_string(), account.record.clone()))
+                .collect(),
+            groups: accounts.groups.clone(),
+        }
+    }
+
+    /// Replaces the users and groups that management made. Connections see it before their next command. A user of
+    /// the administrator's name is passed over.
+    pub fn replace_directory(&self, directory: Directory) {
+        let mut accounts = self.accounts.write();
+        let mut by_name = HashMap::with_capacity(directory.users.len() + 1);
+        for (name, record) in directory.users {
+            let same = accounts.by_name.get(&*name);
+            let same = same.filter(|old| old.built_in.is_none() && old.record == record);
+            let account = same.cloned();
+            let account = account.unwrap_or_else(|| Arc::new(Account::made(&name, record)));
+            by_name.insert(Arc::clone(&account.name), account);
+        }
+        let built_in = accounts.by_name.values();
+        for account in built_in.filter(|account| account.built_in.is_some()) {
+            by_name.insert(Arc::clone(&account.name), Arc::clone(account));
+        }
+        *accounts = Accounts {
+            by_name,
+            groups: directory.groups,
+        };
+        self.revision.fetch_add(1, Ordering::Release);
+    }
+
+    /// What is to be kept of a new password of a user. Cost: some 30 ms.
+    pub fn verifier(&self, name: &str, password: &[u8]) -> Verifier {
+        Verifier::derive(password, self.iterations, |hash| self.salt(name, hash))
+    }
+
+    /// Whether the configuration names this user.
+    pub fn is_built_in(&self, name: &str) -> bool {
+        let account = self.account(name);
+        account.is_some_and(|account| account.built_in.is_some())
+    }
+
+    /// Checks a name and a password, as PLAIN and HTTP carry them.
+    ///
+    /// Cost: two HMACs if the password was right before, in a time that does not tell whether the user exists; else
+    /// some 5 ms more.
+    pub fn authenticate(&self, name: &str, password: &[u8]) -> Option<AuthenticatedUser> {
+        let account = self.account(name);
+        let judged = account.as_ref().unwrap_or(&self.decoy);
+        let given = keyed(&self.secrets.process, &[b"password", password]);
+        let seen = judged.fingerprint.get();
+        let mut equal = bool::from(seen.unwrap_or(&[0; 32]).ct_eq(&given));
+        if !equal {
+            let keys = judged.keys(JUDGING, self);
+            let salt = self.salt(name, JUDGING);
+            let proven = Keys::derive(JUDGING, password, &salt, self.iterations);
+            // HMAC fills short keys up with zeros: more of them are no other password to it.
+            equal = bool::from(proven.stored.ct_eq(&keys.stored)) && !password.contains(&0);
+            if equal {
+                // A second login has set it already.
+                let _same = judged.fingerprint.set(given);
+            }
+        }
+        let account = account.filter(|_| equal)?;
+        Some(self.authenticated(&account))
+    }
+
+    /// A user as it is now; `None` if there is none of that name any more.
+    pub fn look_up(&self, name: &str) -> Option<AuthenticatedUser> {
+        let account = self.account(name)?;
+        Some(self.authenticated(&account))
+    }
+
+    /// The account of a name, with which an exchange is judged.
+    pub(super) fn account(&self, name: &str) -> Option<Arc<Account>> {
+        self.accounts.read().by_name.get(name).cloned()
+    }
+
+    /// Of an account found before: what its user may do now.
+    pub(super) fn authenticated(&self, account: &Account) -> AuthenticatedUser {
+        // Read first: a change in between is seen by the next look at the revision.
+        let revision = self.revision();
+        let accounts = self.accounts.read();
+        let groups = account.record.groups.iter();
+        let groups = groups.filter_map(|name| accounts.groups.get(name));
+        let of_groups = groups.flat_map(|group| &group.roles);
+        let grants = account.record.roles.iter().chain(of_groups);
+        AuthenticatedUser {
+            name: Arc::clone(&account.name),
+            built_in: account.built_in.is_some(),
+            access: Arc::new(Access::new(grants.cloned())),
+            revision,
+        }
+    }
+
+    /// Derives the SCRAM keys that follow from passwords in the clear: some 10 ms per user and hash.
+    ///
+    /// A session that needs a key earlier derives it itself, or waits for this one.
+    pub fn prepare(&self) {
+        let accounts: Vec<Arc<Account>> = self.accounts.read().by_name.values().cloned().collect();
+        let built_in = accounts.iter().filter(|one| one.built_in.is_some());
+        for account in built_in.chain([&self.decoy]) {
+            for hash in Hash::ALL {
+                account.keys(hash, self);
+            }
+        }
+    }
+
+    /// The salt of a name for one hash. Known and unknown names are treated alike, so an answer does not tell which
+    /// one it was.
+    pub(super) fn salt(&self, name: &str, hash: Hash) -> [u8; 16] {
+        let mac = keyed(
+            &self.secrets.salts,
+            &[b"salt", hash.label(), name.as_bytes()],
+        );
+        let mut salt = [0; 16];
+        salt.copy_from_slice(&mac[..16]);
+        salt
+    }
+
+    /// The keys that the proof of a user is judged by; those of the decoy for a user that is not known.
+    pub(super) fn keys(&self, account: Option<&Account>, hash: Hash) -> Keys {
+        account.unwrap_or(&self.decoy).keys(hash, self)
+    }
+}
+
+#[cfg(test)]
+impl Identity {
+    pub(super) fn decoy_password(&self) -> &str {
+        let built_in = self.decoy.built_in.as_ref();
+        &built_in.expect("the decoy has a password").password
+    }
+
+    /// The hashes for which keys of a built-in user are there.
+    pub(super) fn derived(&self, name: &str) -> Vec<Hash> {
+        let account = self.account(name).expect("a user");
+        let built_in = account.built_in.as_ref().expect("a password in the clear");
+        let there = |hash: &Hash| built_in.keys.is_derived(*hash);
+        Hash::ALL.into_iter().filter(there).collect()
+    }
+}
+
+impl fmt::Debug for Identity {
+    /// How many users there are.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity")
+            .field("users", &self.accounts.read().by_name.len())
+            .field("iterations", &self.iterations)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Account {
+    fn built_in(user: Administrator, secrets: &Secrets) -> Self {
+        let fingerprint = keyed(&secrets.process, &[b"password", user.password.as_bytes()]);
+        Self {
+            name: user.name.into(),
+            record: UserRecord {
+                roles: vec![Grant::everywhere(&ROLES[0])],
+                ..UserRecord::default()
+            },
+            built_in: Some(BuiltIn {
+                password: user.password,
+                keys: ScramKeys::default(),
+            }),
+            fingerprint: OnceLock::from(fingerprint),
+        }
+    }
+
+    fn made(name: &str, record: UserRecord) -> Self {
+        Self {
+            name: name.into(),
+            record,
+            built_in: None,
+            fingerprint: OnceLock::new(),
+        }
+    }
+
+    /// The keys for one hash; a user without a password has those of the decoy.
+    fn keys(&self, hash: Hash, identity: &Identity) -> Keys {
+        match (&self.built_in, &self.record.password) {
+            (Some(built_in), _) => {
+                let derive = || {
+                    let salt = identity.salt(&self.name, hash);
+                    let password = built_in.password.as_bytes();
+                    Keys::derive(hash, password, &salt, identity.iterations)
+                };
+                built_in.keys.get(hash, derive).clone()
+            }
+            (None, Some(verifier)) => verifier.keys(hash),
+            (None, None) => identity.decoy.keys(hash, identity),
+        }
+    }
+}
+
+/// HMAC-SHA256 of length-prefixed parts, so that no two lists of parts collide.
+fn keyed(secret: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes a key of any length");
+    for part in parts {
+        mac.update(&(part.len() as u64).to_be_bytes());
+        mac.update(part);
+    }
+    mac.finalize().into_bytes().into()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a string does not fail");
+        text
+    })
+}

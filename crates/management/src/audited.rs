@@ -1,0 +1,200 @@
+//! What requests did, for audits: one table of those that change something, and failed logins.
+
+use audit::{Event, Line, Origin, Stamp, User};
+use axum::body::{Body, to_bytes};
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{MatchedPath, RawPathParams, Request, State};
+use axum::http::Method;
+use axum::middleware::Next;
+use axum::response::Response;
+use identity::AuthenticatedUser;
+use serde_json::{Map, Value};
+
+use super::form::fields;
+use super::peer::Peer;
+use super::state::HttpState;
+
+/// Methods, separated by spaces, path as the router has it, what its success is recorded as.
+pub(super) const RECORDED: &[(&str, &str, Event)] = &[
+    ("GET", "/changes/{bucket}", Event::DcpOpened),
+    ("POST", "/pools/default/buckets", Event::BucketCreated),
+    ("POST", "/pools/default/buckets/", Event::BucketCreated),
+    (
+        "POST",
+        "/pools/default/buckets/{bucket}",
+        Event::BucketModified,
+    ),
+    (
+        "DELETE",
+        "/pools/default/buckets/{bucket}",
+        Event::BucketDeleted,
+    ),
+    (
+        "POST",
+        "/pools/default/buckets/{bucket}/controller/doFlush",
+        Event::BucketFlushed,
+    ),
+    // There is no event for collections.
+    (
+        "POST PUT",
+        "/pools/default/buckets/{bucket}/scopes",
+        Event::BucketModified,
+    ),
+    (
+        "DELETE",
+        "/pools/default/buckets/{bucket}/scopes/{scope}",
+        Event::BucketModified,
+    ),
+    (
+        "POST",
+        "/pools/default/buckets/{bucket}/scopes/{scope}/collections",
+        Event::BucketModified,
+    ),
+    (
+        "DELETE PATCH",
+        "/pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}",
+        Event::BucketModified,
+    ),
+    (
+        "PUT",
+        "/settings/rbac/users/{domain}/{user}",
+        Event::UserSet,
+    ),
+    (
+        "DELETE",
+        "/settings/rbac/users/{domain}/{user}",
+        Event::UserDeleted,
+    ),
+    ("PUT", "/settings/rbac/groups/{group}", Event::GroupSet),
+    (
+        "DELETE",
+        "/settings/rbac/groups/{group}",
+        Event::GroupDeleted,
+    ),
+    (
+        "POST",
+        "/controller/changePassword",
+        Event::CredentialsChanged,
+    ),
+    ("POST", "/settings/audit", Event::AuditSettings),
+    (
+        "POST",
+        "/node/controller/reloadCertificate",
+        Event::CertificateReloaded,
+    ),
+];
+
+/// Calls that change nothing although their method could.
+pub(super) const UNRECORDED: &[&str] = &[
+    "/pools/default/checkPermissions",
+    "/pools/default/buckets/{bucket}/scopes/@ensureManifest/{uid}",
+    "/pools/default/buckets/{bucket}/controller/{*path}",
+];
+
+/// What the success of a request is recorded as. Of those that may change something and have no row it is a change of
+/// the cluster.
+fn event_of(method: &Method, path: &str) -> Option<Event> {
+    let mut rows = RECORDED.iter();
+    let is_for = |methods: &str| methods.split(' ').any(|one| one == method.as_str());
+    let row = rows.find(|(methods, of, _)| *of == path && is_for(methods));
+    if let Some((_, _, event)) = row {
+        return Some(*event);
+    }
+    let changes = !method.is_safe() && !UNRECORDED.contains(&path);
+    changes.then_some(Event::ClusterSettings)
+}
+
+/// Records a request that changed something. Runs inside of what reads the body.
+pub(super) async fn record(
+    State(state): State<HttpState>,
+    peer: Peer,
+    parameters: Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let path = request.extensions().get::<MatchedPath>();
+    let event = path.and_then(|path| event_of(request.method(), path.as_str()));
+    let recorder = state.view.audit();
+    // A request that switches the audit on is recorded, too.
+    let candidate = event.filter(|event| recorder.is_on() || *event == Event::AuditSettings);
+    let (Some(event), Ok(parameters)) = (candidate, parameters) else {
+        return next.run(request).await;
+    };
+    let (head, body) = request.into_parts();
+    let path = head.uri.path().to_owned();
+    let user = head.extensions.get::<AuthenticatedUser>().cloned();
+    // It was read already, up to its limit.
+    let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
+    let form = body.clone();
+    let response = next.run(Request::from_parts(head, Body::from(body))).await;
+    let (true, Some(user)) = (response.status().is_success(), user) else {
+        return response;
+    };
+    let of = user_of(&user);
+    write(&state, &peer, of, event, |line| {
+        let mut line = line.text("path", path.as_bytes());
+        for (name, value) in &parameters {
+            let named = if name == "domain" {
+                name
+            } else {
+                &format!("{name}_name")
+            };
+            line = line.text(named, value.as_bytes());
+        }
+        match props(&form) {
+            Value::Object(props) if props.is_empty() => line,
+            props => line.value("props", &props),
+        }
+    });
+    response
+}
+
+/// Records a login that failed. Without a name there was none.
+pub(super) fn login_failed(state: &HttpState, peer: &Peer, name: Option<&str>) {
+    let rejected = User {
+        domain: "rejected",
+        name: name.unwrap_or_default(),
+    };
+    write(state, peer, rejected, Event::LoginFailure, |line| line);
+}
+
+fn write(
+    state: &HttpState,
+    peer: &Peer,
+    user: User<'_>,
+    event: Event,
+    fill: impl FnOnce(Line<'_>) -> Line<'_>,
+) {
+    let recorder = state.view.audit();
+    if !recorder.wants_of(event, user.domain, user.name) {
+        return;
+    }
+    let ends = (peer.ends.map(|ends| ends.0), peer.ends.map(|ends| ends.1));
+    let origin = Origin::new(ends, user, None);
+    let unix_ns = state.view.unix_ms() * 1_000_000;
+    let mut out = Vec::new();
+    fill(Line::begin(
+        &mut out,
+        event,
+        (&mut Stamp::default(), unix_ns),
+        &origin,
+    ))
+    .end();
+    recorder.submit(out, 1);
+}
+
+/// The administrator that the configuration names is of a domain of its own, as in the reference.
+fn user_of(user: &AuthenticatedUser) -> User<'_> {
+    User {
+        domain: if user.built_in { "builtin" } else { "local" },
+        name: &user.name,
+    }
+}
+
+/// The fields of a form, but for secrets.
+fn props(body: &[u8]) -> Value {
+    let secret = |name: &str| name.to_ascii_lowercase().contains("password");
+    let told = fields(body).filter(|(name, _)| !secret(name));
+    let told: Map<String, Value> = told.map(|(name, value)| (name, value.into())).collect();
+    Value::Object(told)
+}

@@ -1,0 +1,49 @@
+//! `POST /pools/default/checkPermissions`: which permissions the user that asks has.
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use identity::AuthenticatedUser;
+use serde_json::{Map, Value, json};
+
+use super::answers::{self, Handled};
+use crate::permission::Permission;
+use crate::state::HttpState;
+
+/// Stands for any bucket.
+const ANY_BUCKET: &str = ".";
+
+/// The body is the permissions, with commas between them.
+pub(super) async fn check(
+    State(state): State<HttpState>,
+    Extension(user): Extension<AuthenticatedUser>,
+    body: String,
+) -> Handled {
+    let texts = body.split(',').map(str::trim);
+    let mut given = Map::new();
+    let mut malformed = Vec::new();
+    for text in texts.filter(|text| !text.is_empty()) {
+        let Some(permission) = Permission::parse(text) else {
+            malformed.push(text);
+            continue;
+        };
+        let is_given = if permission.bucket() == Some(ANY_BUCKET) {
+            let names = state.view.bucket_names();
+            let mut each = names.iter().map(|name| permission.of_bucket(name));
+            each.any(|permission| permission.is_given(&user.access))
+        } else {
+            permission.is_given(&user.access)
+        };
+        given.insert(text.to_owned(), is_given.into());
+    }
+    if !malformed.is_empty() {
+        return Err(refused(&malformed));
+    }
+    Ok(answers::ok(&Value::Object(given)))
+}
+
+fn refused(malformed: &[&str]) -> Response {
+    let text = format!("Malformed permissions: [{}].", malformed.join(","));
+    answers::json(StatusCode::BAD_REQUEST, &json!(text))
+}

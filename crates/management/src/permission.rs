@@ -1,0 +1,253 @@
+//! Permissions as management clients name them, and the privileges that they stand for.
+//!
+//! Shape: `cluster.settings!read` of the node, `cluster.bucket[B].data.docs!read` of a bucket,
+//! `cluster.scope[B:S].collections!write` of a scope, `cluster.collection[B:S:C].data.docs!upsert` of a collection.
+
+use identity::{Access, Privilege};
+
+/// What a permission is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Within<'a> {
+    Node,
+    Part {
+        bucket: &'a str,
+        scope: Option<&'a str>,
+        collection: Option<&'a str>,
+    },
+}
+
+/// What a permission needs there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Needs {
+    /// To be a user; in a bucket, to have any privilege in it.
+    Presence,
+    /// A privilege where the permission is about.
+    Privilege(Privilege),
+    /// A privilege somewhere in the bucket.
+    Anywhere(Privilege),
+    /// A privilege on the node, whatever the permission is about.
+    Node(Privilege),
+    /// To be a full administrator.
+    Everything,
+}
+
+/// A permission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Permission<'a> {
+    within: Within<'a>,
+    needs: Needs,
+}
+
+impl<'a> Permission<'a> {
+    /// What a text says; `None` if it is malformed. One that is unknown needs a full administrator.
+    pub(super) fn parse(text: &'a str) -> Option<Self> {
+        let rest = text.strip_prefix("cluster")?;
+        let (within, rest) = within(rest)?;
+        let (object, operation) = rest.split_once('!')?;
+        let object = match object {
+            "" => "",
+            object => object.strip_prefix('.')?,
+        };
+        let needs = match within {
+            Within::Node => on_node(object, operation),
+            Within::Part { .. } => on_bucket(object, operation),
+        };
+        Some(Self { within, needs })
+    }
+
+    /// The bucket that it is about.
+    pub(super) fn bucket(&self) -> Option<&'a str> {
+        match self.within {
+            Within::Node => None,
+            Within::Part { bucket, .. } => Some(bucket),
+        }
+    }
+
+    /// The same of another bucket.
+    pub(super) fn of_bucket(mut self, name: &'a str) -> Self {
+        if let Within::Part { bucket, .. } = &mut self.within {
+            *bucket = name;
+        }
+        self
+    }
+
+    /// Whether a user has it.
+    pub(super) fn is_given(&self, access: &Access) -> bool {
+        if access.is_admin() {
+            return true;
+        }
+        match (self.needs, self.within) {
+            (Needs::Everything, _) => false,
+            (Needs::Presence, Within::Node) => true,
+            (Needs::Presence, Within::Part { bucket, .. }) => {
+                !access.within_bucket(bucket).is_empty()
+            }
+            (Needs::Anywhere(one), Within::Part { bucket, .. }) => {
+                access.within_bucket(bucket).has(one)
+            }
+            (
+                Needs::Privilege(one),
+                Within::Part {
+                    bucket,
+                    scope,
+                    collection,
+                },
+            ) => match scope {
+                None => access.of_bucket(bucket).has(one),
+                Some(scope) => access.of_part(bucket, scope, collection).has(one),
+            },
+            (
+                Needs::Node(one) | Needs::Privilege(one) | Needs::Anywhere(one),
+                Within::Node | Within::Part { .. },
+            ) => access.node().has(one),
+        }
+    }
+}
+
+/// What stands after `cluster`, up to the object.
+fn within(text: &str) -> Option<(Within<'_>, &str)> {
+    for (word, parts_max) in [(".bucket[", 1), (".scope[", 2), (".collection[", 3)] {
+        let Some((names, rest)) = text
+            .strip_prefix(word)
+            .and_then(|text| text.split_once(']'))
+        else {
+            continue;
+        };
+        let mut parts = names.splitn(parts_max, ':');
+        let within = Within::Part {
+            bucket: parts.next().filter(|name| !name.is_empty())?,
+            scope: parts.next(),
+            collection: parts.next(),
+        };
+        return Some((within, rest));
+    }
+    Some((Within::Node, text))
+}
+
+fn on_node(object: &str, operation: &str) -> Needs {
+    let reads = operation == "read" || operation == "list";
+    match object {
+        "pools" | "nodes" | "tasks" | "buckets" if reads => Needs::Presence,
+        "admin.security.admin" => Needs::Everything,
+        _ if object.starts_with("admin.security") => Needs::Privilege(if reads {
+            Privilege::SecurityRead
+        } else {
+            Privilege::SecurityAdmin
+        }),
+        "settings" if reads => Needs::Privilege(Privilege::SystemSettings),
+        "stats" | "admin.stats_export" if reads => Needs::Privilege(Privilege::Stats),
+        "settings" | "pools" | "nodes" | "buckets" | "admin.setup" | "admin.settings" => {
+            Needs::Privilege(Privilege::NodeSupervisor)
+        }
+        _ => Needs::Everything,
+    }
+}
+
+fn on_bucket(object: &str, operation: &str) -> Needs {
+    let one = match (object, operation) {
+        ("", "read" | "list") | ("collections", "read") => return Needs::Presence,
+        ("", "create" | "delete") => return Needs::Node(Privilege::NodeSupervisor),
+        ("data.stream", "read") => return Needs::Anywhere(Privilege::DcpStream),
+        ("" | "settings", "compact" | "flush" | "write") => Privilege::BucketAdmin,
+        ("settings", "read") => Privilege::Settings,
+        ("collections", "write" | "create" | "delete") => Privilege::CollectionAdmin,
+        ("stats", "read") => Privilege::SimpleStats,
+        ("data" | "data.docs" | "data.xattr" | "data.meta", "read") => Privilege::Read,
+        ("data" | "data.docs", "insert") => Privilege::Insert,
+        ("data" | "data.docs" | "data.xattr", "upsert" | "write") => Privilege::Upsert,
+        ("data" | "data.docs", "delete") => Privilege::Delete,
+        ("data" | "data.docs", "range_scan") => Privilege::RangeScan,
+        ("data.meta", "write") => Privilege::MetaWrite,
+        ("data.sxattr", "read") => Privilege::SystemXattrRead,
+        ("data.sxattr", "write") => Privilege::SystemXattrWrite,
+        ("data.dcp", "read") => Privilege::DcpProducer,
+        ("data.dcp", "write") => Privilege::DcpConsumer,
+        ("data.dcpstream", "read") => Privilege::DcpStream,
+        _ => return Needs::Everything,
+    };
+    Needs::Privilege(one)
+}
+
+#[cfg(test)]
+mod tests {
+    use identity::Grant;
+
+    use super::*;
+
+    fn is_given(permission: &str, grants: &[&str]) -> Option<bool> {
+        let access = Access::new(grants.iter().map(|text| Grant::parse(text).unwrap()));
+        Some(Permission::parse(permission)?.is_given(&access))
+    }
+
+    #[test]
+    fn permissions_stand_for_privileges() {
+        let reader = &["data_reader[b:s:c]"][..];
+        for (permission, grants, given) in [
+            ("cluster.pools!read", &[][..], true),
+            ("cluster.settings!read", &[], false),
+            ("cluster.settings!read", reader, true),
+            ("cluster.settings!write", &["ro_admin"], false),
+            ("cluster.settings!write", &["cluster_admin"], true),
+            ("cluster.admin.security!read", &["ro_admin"], true),
+            ("cluster.admin.security!write", &["ro_admin"], false),
+            ("cluster.admin.security!write", &["user_admin_local"], true),
+            (
+                "cluster.admin.security.admin!write",
+                &["user_admin_local"],
+                false,
+            ),
+            ("cluster.admin.security.admin!write", &["admin"], true),
+            ("cluster.nonsense!read", &["cluster_admin"], false),
+            ("cluster.bucket[b]!read", reader, true),
+            ("cluster.bucket[c]!read", reader, false),
+            ("cluster.bucket[b.c]!read", &["data_reader[b.c]"], true),
+            ("cluster.bucket[b]!delete", &["bucket_admin[b]"], false),
+            ("cluster.bucket[b]!delete", &["cluster_admin"], true),
+            ("cluster.bucket[b]!flush", &["bucket_admin[b]"], true),
+            (
+                "cluster.bucket[b].settings!write",
+                &["bucket_admin[c]"],
+                false,
+            ),
+            ("cluster.bucket[b].data.docs!read", reader, false),
+            (
+                "cluster.bucket[b].data.docs!read",
+                &["data_reader[*]"],
+                true,
+            ),
+            (
+                "cluster.bucket[b].data.docs!upsert",
+                &["data_reader[*]"],
+                false,
+            ),
+            ("cluster.collection[b:s:c].data.docs!read", reader, true),
+            ("cluster.collection[b:s:d].data.docs!read", reader, false),
+            ("cluster.scope[b:s].data.docs!read", reader, false),
+            (
+                "cluster.scope[b:s].collections!write",
+                &["scope_admin[b:s]"],
+                true,
+            ),
+            (
+                "cluster.scope[b:t].collections!write",
+                &["scope_admin[b:s]"],
+                false,
+            ),
+        ] {
+            assert_eq!(
+                is_given(permission, grants),
+                Some(given),
+                "{permission} {grants:?}"
+            );
+        }
+        for text in [
+            "",
+            "cluster",
+            "bucket[b]!read",
+            "cluster.bucket[]!read",
+            "clusterx!read",
+        ] {
+            assert_eq!(is_given(text, &[]), None, "{text}");
+        }
+    }
+}

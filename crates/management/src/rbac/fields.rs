@@ -1,0 +1,74 @@
+//! Fields of the forms of users and groups.
+
+use std::collections::BTreeSet;
+
+use identity::Grant;
+
+use crate::form::{FieldErrors, field};
+use crate::state::HttpState;
+
+const NAME_CHARS_MAX: usize = 128;
+const PASSWORD_CHARS_MIN: usize = 6;
+/// Characters that no name has.
+const NOT_IN_NAMES: &str = "()<>@,;:\\\"/[]?={}";
+
+/// Complains of a name that users and groups cannot have.
+pub(super) fn check_name(name: &str, what: &str, wrong: &mut FieldErrors) {
+    let odd = |c: char| c.is_whitespace() || c.is_control() || NOT_IN_NAMES.contains(c);
+    let text = if name.chars().count() > NAME_CHARS_MAX
+        || name.len() > identity::USER_NAME_BYTES_MAX
+    {
+        format!("The {what} may not exceed {NAME_CHARS_MAX} characters.")
+    } else if name.is_empty() || name.starts_with('@') || name.contains(odd) {
+        format!(
+            "The {what} must not be empty, and not contain spaces, control or any of {NOT_IN_NAMES} \
+             characters."
+        )
+    } else {
+        return;
+    };
+    wrong.insert("_".into(), text.into());
+}
+
+/// Complains of a password that is too short.
+pub(super) fn check_password(password: &str, wrong: &mut FieldErrors) {
+    if password.chars().count() < PASSWORD_CHARS_MIN {
+        let text = format!("The password must be at least {PASSWORD_CHARS_MIN} characters long.");
+        wrong.insert("password".into(), text.into());
+    }
+}
+
+/// The roles of a form, each once; complains of those that there are not, and of those for a bucket that there is not.
+pub(super) fn roles(state: &HttpState, body: &[u8], wrong: &mut FieldErrors) -> Vec<Grant> {
+    let buckets = state.view.bucket_names();
+    let is_here = |name: &str| buckets.iter().any(|here| here == name);
+    let mut grants = Vec::new();
+    let mut unknown = Vec::new();
+    for text in list(body, "roles") {
+        let grant = Grant::parse(&text);
+        match grant.filter(|grant| grant.bucket.as_deref().is_none_or(is_here)) {
+            Some(grant) if grants.contains(&grant) => {}
+            Some(grant) => grants.push(grant),
+            None => unknown.push(text),
+        }
+    }
+    if !unknown.is_empty() {
+        let text = format!(
+            "Cannot assign roles to user because the following roles are unknown, malformed or role \
+             parameters are undefined: [{}]",
+            unknown.join(",")
+        );
+        wrong.insert("roles".into(), text.into());
+    }
+    grants
+}
+
+/// The names of a field, which commas separate; each once.
+pub(super) fn list(body: &[u8], name: &str) -> BTreeSet<String> {
+    let text = field(body, name).unwrap_or_default();
+    let parts = text.split(',').map(str::trim);
+    parts
+        .filter(|part| !part.is_empty())
+        .map(str::to_owned)
+        .collect()
+}

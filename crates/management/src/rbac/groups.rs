@@ -1,0 +1,85 @@
+//! Groups of users.
+
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use identity::{AuthenticatedUser, Directory, GroupRecord};
+use serde_json::{Value, json};
+
+use super::change::{Refused, change, check_power};
+use super::{fields, roles};
+use crate::answers::{self, Handled};
+use crate::form::{FieldErrors, field, refuse_unknown};
+use crate::state::HttpState;
+
+const UNKNOWN: &str = "Unknown group.";
+const FIELDS: [&str; 3] = ["description", "ldap_group_ref", "roles"];
+
+fn group_json(name: &str, group: &GroupRecord) -> Value {
+    let roles: Vec<Value> = group.roles.iter().map(roles::role_json).collect();
+    json!({ "id": name, "description": group.description, "roles": roles })
+}
+
+/// `GET /settings/rbac/groups`
+pub(super) async fn list(State(state): State<HttpState>) -> Handled {
+    let directory = state.view.identity().directory();
+    let all = directory.groups.iter();
+    Ok(answers::ok(
+        &all.map(|(name, group)| group_json(name, group))
+            .collect::<Value>(),
+    ))
+}
+
+/// `GET /settings/rbac/groups/G`
+pub(super) async fn show(State(state): State<HttpState>, Path(name): Path<String>) -> Handled {
+    let directory = state.view.identity().directory();
+    let group = directory.groups.get(&name);
+    let group = group.ok_or(Refused::Unknown(UNKNOWN))?;
+    Ok(answers::ok(&group_json(&name, group)))
+}
+
+/// `PUT /settings/rbac/groups/G`
+pub(super) async fn put(
+    State(state): State<HttpState>,
+    Extension(asks): Extension<AuthenticatedUser>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Handled {
+    let mut wrong = FieldErrors::new();
+    fields::check_name(&name, "group name", &mut wrong);
+    refuse_unknown(&body, &FIELDS, &mut wrong);
+    if field(&body, "ldap_group_ref").is_some_and(|text| !text.is_empty()) {
+        let text = "Groups of another directory are not supported.";
+        wrong.insert("ldap_group_ref".into(), text.into());
+    }
+    let group = GroupRecord {
+        description: field(&body, "description").unwrap_or_default(),
+        roles: fields::roles(&state, &body, &mut wrong),
+    };
+    if let Some(refused) = answers::wrong_fields(&wrong) {
+        return Err(refused);
+    }
+    let edit = move |directory: &mut Directory, (): &()| {
+        let before = directory.groups.insert(name.clone(), group.clone());
+        let before = before.unwrap_or_default();
+        check_power(&asks, before.roles.iter().chain(&group.roles))
+    };
+    change(&state, |_| (), edit).await
+}
+
+/// `DELETE /settings/rbac/groups/G`
+pub(super) async fn remove(
+    State(state): State<HttpState>,
+    Extension(asks): Extension<AuthenticatedUser>,
+    Path(name): Path<String>,
+) -> Handled {
+    let edit = move |directory: &mut Directory, (): &()| {
+        let group = directory.groups.remove(&name);
+        let group = group.ok_or(Refused::Unknown(UNKNOWN))?;
+        for user in directory.users.values_mut() {
+            user.groups.retain(|of| *of != name);
+        }
+        check_power(&asks, &group.roles)
+    };
+    change(&state, |_| (), edit).await
+}

@@ -1,0 +1,236 @@
+//! Users that log in, and the one that asks.
+
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use identity::{AuthenticatedUser, Directory, Identity, UserRecord};
+use model::utc;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::change::{Refused, all_grants, change, check_power};
+use super::{fields, roles};
+use crate::answers::{self, Handled};
+use crate::form::{FieldErrors, field, refuse_unknown};
+use crate::state::HttpState;
+
+const UNKNOWN: &str = "Unknown user.";
+const FIELDS: [&str; 4] = ["groups", "name", "password", "roles"];
+const BUILT_IN: &str =
+    "This is the administrator, which --username and --password name when the node is started.";
+const EXTERNAL: &str =
+    "Users of another directory (LDAP, SAML, PAM) are not supported: make a local one.";
+
+fn user_json(directory: &Directory, name: &str, user: &UserRecord) -> Value {
+    json!({
+        "id": name,
+        "domain": "local",
+        "name": user.full_name,
+        "roles": roles::roles_of(directory, user),
+        "groups": user.groups,
+        "external_groups": [],
+        "password_change_date": iso(user.password_set_unix_s),
+    })
+}
+
+/// A moment in ISO 8601, to the millisecond.
+fn iso(unix_s: u32) -> String {
+    let text = utc(u64::from(unix_s) * 1_000_000_000);
+    format!("{}.000Z", text.split('.').next().unwrap_or_default())
+}
+
+/// Which part of a long list is wanted.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Page {
+    page_size: Option<usize>,
+    /// The first user of the page.
+    start_from: Option<String>,
+}
+
+/// `GET /settings/rbac/users`
+pub(super) async fn list(State(state): State<HttpState>, Query(page): Query<Page>) -> Response {
+    let directory = state.view.identity().directory();
+    let from = page.start_from.unwrap_or_default();
+    let users = directory.users.iter();
+    let users = users.skip_while(|(name, _)| page.page_size.is_some() && **name < from);
+    let users = users.take(page.page_size.unwrap_or(usize::MAX));
+    let users: Value = users
+        .map(|(name, user)| user_json(&directory, name, user))
+        .collect();
+    let Some(size) = page.page_size else {
+        return answers::ok(&users);
+    };
+    let before = directory.users.range(..from).count();
+    let following = directory.users.keys().nth(before.saturating_add(size));
+    let mut links = json!({});
+    if let Some(next) = following.filter(|_| size > 0) {
+        let next = registry::cluster_map::percent_encode(next);
+        let path = format!("/settings/rbac/users?pageSize={size}&startFrom={next}");
+        links["next"] = path.into();
+    }
+    let total = directory.users.len();
+    answers::ok(&json!({ "total": total, "links": links, "skipped": before, "users": users }))
+}
+
+/// `GET /settings/rbac/users/D`
+pub(super) async fn of_domain(
+    State(state): State<HttpState>,
+    Path(domain): Path<String>,
+    page: Query<Page>,
+) -> Handled {
+    match &*domain {
+        "local" => Ok(list(State(state), page).await),
+        "external" => Ok(answers::ok(&json!([]))),
+        _ => Err(Refused::Unknown("Unknown user domain.").into()),
+    }
+}
+
+/// `GET /settings/rbac/users/D/U`
+pub(super) async fn show(
+    State(state): State<HttpState>,
+    Path((domain, name)): Path<(String, String)>,
+) -> Handled {
+    let directory = state.view.identity().directory();
+    let user = directory
+        .users
+        .get(&name)
+        .filter(|_| domain == "local")
+        .ok_or(Refused::Unknown(UNKNOWN))?;
+    Ok(answers::ok(&user_json(&directory, &name, user)))
+}
+
+/// `PUT /settings/rbac/users/D/U`
+pub(super) async fn put(
+    State(state): State<HttpState>,
+    Extension(asks): Extension<AuthenticatedUser>,
+    Path((domain, name)): Path<(String, String)>,
+    body: Bytes,
+) -> Handled {
+    let mut wrong = FieldErrors::new();
+    match &*domain {
+        "local" => {}
+        "external" => return Err(answers::refusal(StatusCode::BAD_REQUEST, EXTERNAL)),
+        _ => return Err(Refused::Unknown("Unknown user domain.").into()),
+    }
+    if state.view.identity().is_built_in(&name) {
+        return Err(answers::refusal(StatusCode::BAD_REQUEST, BUILT_IN));
+    }
+    fields::check_name(&name, "username", &mut wrong);
+    refuse_unknown(&body, &FIELDS, &mut wrong);
+    let password = field(&body, "password");
+    if let Some(password) = &password {
+        fields::check_password(password, &mut wrong);
+    }
+    let wanted = UserRecord {
+        full_name: field(&body, "name").unwrap_or_default(),
+        roles: fields::roles(&state, &body, &mut wrong),
+        groups: fields::list(&body, "groups").into_iter().collect(),
+        password: None,
+        password_set_unix_s: now_s(&state),
+    };
+    if let Some(refused) = answers::wrong_fields(&wrong) {
+        return Err(refused);
+    }
+    let id = name.clone();
+    let verifier = move |identity: &Identity| {
+        password.map(|password| identity.verifier(&id, password.as_bytes()))
+    };
+    let edit = move |directory: &mut Directory, verifier: &Option<_>| {
+        check_groups(directory, &wanted.groups)?;
+        let before = directory.users.get(&name);
+        let known = before.into_iter();
+        let known = known.flat_map(|user| all_grants(directory, user));
+        check_power(&asks, known.chain(all_grants(directory, &wanted)))?;
+        let mut user = wanted.clone();
+        user.password.clone_from(verifier);
+        if verifier.is_none() {
+            let before = before.filter(|user| user.password.is_some());
+            let required = "Password is required for new user.";
+            let before = before.ok_or_else(|| Refused::Field("password", required.into()))?;
+            user.password.clone_from(&before.password);
+            user.password_set_unix_s = before.password_set_unix_s;
+        }
+        directory.users.insert(name.clone(), user);
+        Ok(())
+    };
+    change(&state, verifier, edit).await
+}
+
+fn check_groups(directory: &Directory, groups: &[String]) -> Result<(), Refused> {
+    let mut unknown = groups.to_vec();
+    unknown.retain(|name| !directory.groups.contains_key(name));
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let text = format!("Groups do not exist: {}", unknown.join(", "));
+    Err(Refused::Field("groups", text))
+}
+
+/// `DELETE /settings/rbac/users/D/U`
+pub(super) async fn remove(
+    State(state): State<HttpState>,
+    Extension(asks): Extension<AuthenticatedUser>,
+    Path((domain, name)): Path<(String, String)>,
+) -> Handled {
+    if domain != "local" {
+        return Err(Refused::Unknown(UNKNOWN).into());
+    }
+    if state.view.identity().is_built_in(&name) {
+        return Err(answers::refusal(StatusCode::BAD_REQUEST, BUILT_IN));
+    }
+    let edit = move |directory: &mut Directory, (): &()| {
+        let user = directory.users.remove(&name);
+        let user = user.ok_or(Refused::Unknown(UNKNOWN))?;
+        check_power(&asks, all_grants(directory, &user))
+    };
+    change(&state, |_| (), edit).await
+}
+
+/// `GET /whoami`
+pub(super) async fn whoami(
+    State(state): State<HttpState>,
+    Extension(user): Extension<AuthenticatedUser>,
+) -> Handled {
+    if user.built_in {
+        let roles = json!([{ "role": "admin" }]);
+        let value = json!({ "id": &*user.name, "domain": "admin", "roles": roles });
+        return Ok(answers::ok(&value));
+    }
+    show(State(state), Path(("local".into(), user.name.to_string()))).await
+}
+
+/// `POST /controller/changePassword`: that of the user that asks.
+pub(super) async fn change_password(
+    State(state): State<HttpState>,
+    Extension(user): Extension<AuthenticatedUser>,
+    body: Bytes,
+) -> Handled {
+    if user.built_in {
+        return Err(answers::refusal(StatusCode::BAD_REQUEST, BUILT_IN));
+    }
+    let mut wrong = FieldErrors::new();
+    refuse_unknown(&body, &["password"], &mut wrong);
+    let password = field(&body, "password").unwrap_or_default();
+    fields::check_password(&password, &mut wrong);
+    if let Some(refused) = answers::wrong_fields(&wrong) {
+        return Err(refused);
+    }
+    let (name, now_s) = (user.name, now_s(&state));
+    let id = name.clone();
+    let verifier = move |identity: &Identity| identity.verifier(&id, password.as_bytes());
+    let edit = move |directory: &mut Directory, verifier: &_| {
+        let user = directory.users.get_mut(&*name);
+        let user = user.ok_or(Refused::Unknown(UNKNOWN))?;
+        user.password = Some(Clone::clone(verifier));
+        user.password_set_unix_s = now_s;
+        Ok(())
+    };
+    change(&state, verifier, edit).await
+}
+
+fn now_s(state: &HttpState) -> u32 {
+    u32::try_from(state.view.unix_ms() / 1000).unwrap_or(u32::MAX)
+}

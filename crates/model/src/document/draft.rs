@@ -1,0 +1,92 @@
+//! A document that is being made.
+
+use super::header::{Header, LEVEL_SHIFT, Meta, trailer_bytes};
+use super::shared::{Document, PUT_TOGETHER_IN_PLACE_MIN};
+use crate::{Cas, Datatype, DurabilityLevel, Kind, Seqno};
+
+/// A document that is not shared yet; `VBucket::commit` stamps it and freezes it.
+///
+/// The allocation and the copy of key and value happen here, before any lock is taken.
+#[derive(Debug)]
+pub struct Draft {
+    document: Document,
+}
+
+impl Draft {
+    /// A draft from key and value that lie next to each other, as they do in a frame.
+    ///
+    /// Shape: the first `key_len` (at most 251) bytes are the key with its collection prefix.
+    pub fn from_joined(key_and_value: &[u8], key_len: usize, meta: &Meta) -> Self {
+        Self {
+            document: Document::from_joined(key_and_value, key_len, meta),
+        }
+    }
+
+    /// A draft from separate key and value.
+    pub fn new(key: &[u8], value: &[u8], meta: &Meta) -> Self {
+        Self {
+            document: Document::from_parts(key, value, meta),
+        }
+    }
+
+    /// A draft of a value in several parts.
+    pub fn of_parts(key: &[u8], value: &[&[u8]], meta: &Meta) -> Self {
+        debug_assert_eq!(trailer_bytes(meta.kind), 0, "a draft decides no prepare");
+        let parts: Vec<&[u8]> = std::iter::once(key).chain(value.iter().copied()).collect();
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        if bytes < PUT_TOGETHER_IN_PLACE_MIN {
+            return Self::from_joined(&parts.concat(), key.len(), meta);
+        }
+        Self {
+            document: Document::in_place(key.len(), meta, true, &parts),
+        }
+    }
+
+    /// Read access to what will be frozen.
+    pub fn document(&self) -> &Document {
+        &self.document
+    }
+
+    fn edit(&mut self, change: impl FnOnce(&mut Header)) {
+        self.document.block.with_arc_mut(|arc| {
+            let block = triomphe::Arc::get_mut(arc).expect("a draft has a single owner");
+            change(block.header_mut());
+        });
+    }
+
+    /// Sets what the value is.
+    pub fn set_datatype(&mut self, datatype: Datatype) {
+        self.edit(|header| header.datatype = datatype.0);
+    }
+
+    /// Sets the absolute expiry.
+    pub fn set_expiry(&mut self, expiry: u32) {
+        self.edit(|header| header.expiry = expiry);
+    }
+
+    /// Lets `change` write into the value, whose length stays.
+    pub fn edit_value(&mut self, change: impl FnOnce(&mut [u8])) {
+        let at = usize::from(self.document.header().key_len);
+        let end = self.document.key_and_value().len();
+        self.document.block.with_arc_mut(|arc| {
+            let block = triomphe::Arc::get_mut(arc).expect("a draft has a single owner");
+            change(&mut block.slice_mut()[at..end]);
+        });
+    }
+
+    /// Makes it a durable write (or, of a tombstone, deletion) that waits to be decided.
+    pub fn prepare(&mut self, level: DurabilityLevel) {
+        let kind = if self.document.kind().is_tombstone() {
+            Kind::PrepareDeletion
+        } else {
+            Kind::Prepare
+        };
+        self.edit(|header| header.state = kind as u8 | (level as u8) << LEVEL_SHIFT);
+    }
+
+    /// Gives the draft its revision and position, and freezes it.
+    pub fn stamp(mut self, cas: Cas, seqno: Seqno, rev: u64) -> Document {
+        self.edit(|header| header.set_position(cas, seqno, rev));
+        self.document
+    }
+}

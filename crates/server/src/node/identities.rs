@@ -1,0 +1,171 @@
+//! What the node's own file, `node.json`, says: the identities of the node and its buckets
+//! (docs/format/directory.md).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use registry::{BucketSettings, ClusterSettings, HistorySettings, Standing};
+use serde::{Deserialize, Serialize};
+use storage::names;
+
+use super::random::random_uuid;
+use super::sealed_file::{self, check_version, damaged};
+
+/// The version of `node.json` that this release reads and writes.
+const VERSION: u32 = 1;
+/// The epoch of a map that has none noted.
+const FIRST_EPOCH: i64 = 1;
+
+/// What `node.json` holds.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+pub(super) struct Identities {
+    version: u32,
+    /// 32 hex digits.
+    pub(super) node_uuid: String,
+    /// Identity of each bucket by name.
+    buckets: BTreeMap<String, String>,
+    /// Epoch of the map of each bucket that has another one than the first.
+    #[serde(default)]
+    epochs: BTreeMap<String, i64>,
+    /// Buckets that were made while the node ran, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    made: BTreeMap<String, BucketSettings>,
+    /// What buckets that follow another node's were told of their history, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    histories: BTreeMap<String, HistorySettings>,
+    /// What is kept of the groups of buckets that have other nodes, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    standings: BTreeMap<String, Standing>,
+    /// Buckets whose stores are to be removed.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) dropped: BTreeSet<String>,
+    /// What management clients said of the node as a whole.
+    #[serde(default)]
+    pub(super) cluster: ClusterSettings,
+    /// Whether the file differs.
+    #[serde(skip)]
+    pub(super) changed: bool,
+}
+
+impl Identities {
+    /// What the bytes of a node file say.
+    ///
+    /// # Errors
+    /// They make no sense, or a later release wrote them; why.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let text = sealed_file::NODE.unseal(bytes).map_err(damaged)?;
+        check_version(text.json, VERSION)?;
+        let mut identities: Self = serde_json::from_slice(text.json).map_err(damaged)?;
+        identities.changed = !text.sealed;
+        for (name, settings) in &mut identities.made {
+            settings.bucket.name.clone_from(name);
+        }
+        Ok(identities)
+    }
+
+    /// Writes them into a directory: whole or not at all.
+    pub(super) fn write_into(&self, path: &Path) -> std::io::Result<()> {
+        let sealed = sealed_file::NODE.seal(&serde_json::to_vec_pretty(self)?);
+        names::replace(&path.join(sealed_file::NODE.name), &sealed)
+    }
+
+    /// Identities of a node that keeps nothing.
+    pub(super) fn new() -> Self {
+        Self {
+            version: VERSION,
+            node_uuid: random_uuid(),
+            buckets: BTreeMap::new(),
+            epochs: BTreeMap::new(),
+            made: BTreeMap::new(),
+            histories: BTreeMap::new(),
+            standings: BTreeMap::new(),
+            dropped: BTreeSet::new(),
+            cluster: ClusterSettings::default(),
+            changed: true,
+        }
+    }
+
+    /// Settings of the buckets that were made while the node ran.
+    pub(super) fn made(&self) -> Vec<BucketSettings> {
+        self.made.values().cloned().collect()
+    }
+
+    /// Whether a bucket has an identity.
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.buckets.contains_key(name) || self.dropped.contains(name)
+    }
+
+    /// Whether the store of a bucket is to be removed.
+    pub(super) fn is_dropped(&self, name: &str) -> bool {
+        self.dropped.contains(name)
+    }
+
+    /// Notes a bucket as one that was made while a node ran; returns its identity.
+    pub(super) fn add_made(&mut self, settings: &BucketSettings) -> String {
+        let name = &settings.bucket.name;
+        self.made.insert(name.clone(), settings.clone());
+        self.bucket(name)
+    }
+
+    /// Whether a bucket was made while a node ran.
+    pub(super) fn is_made(&self, name: &str) -> bool {
+        self.made.contains_key(name)
+    }
+
+    /// Takes out everything about a bucket, and notes that its store is to be removed.
+    pub(super) fn add_dropped(&mut self, name: &str) {
+        self.buckets.remove(name);
+        self.epochs.remove(name);
+        self.made.remove(name);
+        self.histories.remove(name);
+        self.standings.remove(name);
+        self.dropped.insert(name.to_owned());
+    }
+
+    /// What a bucket was told of its history by the one that it followed.
+    pub(super) fn history(&self, name: &str) -> Option<HistorySettings> {
+        self.histories.get(name).copied()
+    }
+
+    /// Notes what a bucket keeps of its history, as the one that it follows does.
+    pub(super) fn set_history(&mut self, name: &str, history: HistorySettings) {
+        self.histories.insert(name.to_owned(), history);
+    }
+
+    /// The identity of a bucket, a new one if it has none.
+    pub(super) fn bucket(&mut self, name: &str) -> String {
+        let uuid = self.buckets.entry(name.to_owned());
+        uuid.or_insert_with(random_uuid).clone()
+    }
+
+    /// Gives a bucket another identity.
+    pub(super) fn set_uuid(&mut self, name: &str, uuid: &str) {
+        self.buckets.insert(name.to_owned(), uuid.to_owned());
+    }
+
+    /// The epoch of a bucket's map.
+    pub(super) fn epoch(&self, name: &str) -> i64 {
+        self.epochs.get(name).copied().unwrap_or(FIRST_EPOCH)
+    }
+
+    /// Notes the epoch of a bucket's map.
+    pub(super) fn set_epoch(&mut self, name: &str, epoch: i64) {
+        if self.epoch(name) != epoch {
+            self.epochs.insert(name.to_owned(), epoch);
+        }
+    }
+
+    /// What is kept of the group of a bucket.
+    pub(super) fn standing(&self, name: &str) -> Standing {
+        self.standings.get(name).cloned().unwrap_or_default()
+    }
+
+    /// Notes what is kept of the group of a bucket.
+    pub(super) fn set_standing(&mut self, name: &str, standing: Standing) {
+        if standing.is_plain() {
+            self.standings.remove(name);
+        } else {
+            self.standings.insert(name.to_owned(), standing);
+        }
+    }
+}

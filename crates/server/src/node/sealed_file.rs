@@ -1,0 +1,128 @@
+//! The files of a node beside its stores: a line with the checksum, then JSON.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+/// One kind of file.
+#[derive(Debug)]
+pub(super) struct SealedFile {
+    /// Its name in a data directory.
+    pub(super) name: &'static str,
+    /// The first words of its first line, which goes on with ` CRC LENGTH`.
+    words: &'static str,
+}
+
+/// The identities of the node and its buckets.
+pub(super) const NODE: SealedFile = SealedFile {
+    name: "node.json",
+    words: "settee node 1",
+};
+
+/// The users that management made, and their groups.
+pub(super) const USERS: SealedFile = SealedFile {
+    name: "users.json",
+    words: "settee users 1",
+};
+
+/// What a file holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Text<'a> {
+    pub(super) json: &'a [u8],
+    /// Whether a checksum vouches for it: earlier releases wrote none.
+    pub(super) sealed: bool,
+}
+
+impl SealedFile {
+    /// The bytes of a file.
+    pub(super) fn seal(&self, json: &[u8]) -> Vec<u8> {
+        [self.first_line(json).as_bytes(), b"\n", json].concat()
+    }
+
+    /// What the bytes of a file say.
+    ///
+    /// # Errors
+    /// They are not what was written; why.
+    pub(super) fn unseal<'a>(&self, bytes: &'a [u8]) -> Result<Text<'a>, &'static str> {
+        if bytes.starts_with(b"{") {
+            return Ok(Text {
+                json: bytes,
+                sealed: false,
+            });
+        }
+        let end = bytes.iter().position(|byte| *byte == b'\n');
+        let end = end.ok_or("it has no first line")?;
+        let (head, json) = (&bytes[..end], &bytes[end + 1..]);
+        if head != self.first_line(json).as_bytes() {
+            return Err("checksum mismatch");
+        }
+        Ok(Text { json, sealed: true })
+    }
+
+    fn first_line(&self, json: &[u8]) -> String {
+        let words = self.words;
+        format!("{words} {:08x} {}", crc32fast::hash(json), json.len())
+    }
+}
+
+/// Whether this release reads a file's JSON.
+///
+/// # Errors
+/// It is none, or of a later release; why.
+pub(super) fn check_version(json: &[u8], known: u32) -> Result<(), String> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    let Versioned { version } = serde_json::from_slice(json).map_err(damaged)?;
+    if version > known {
+        return Err(format!(
+            "written by a later release: version {version}, this one reads up to {known}"
+        ));
+    }
+    Ok(())
+}
+
+/// What is said of a file that is not what was written.
+pub(super) fn damaged(why: impl std::fmt::Display) -> String {
+    format!("damaged: {why}")
+}
+
+/// The advice for a start without a usable file in the data directory `path`.
+pub(super) fn hint(path: &Path) -> String {
+    format!(
+        "put the right {} back, or copy what the directory holds into a new one with \
+         settee salvage --data-dir {} --to NEW",
+        NODE.name,
+        path.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_change_of_a_byte_and_every_cut_is_seen() {
+        let json = br#"{"version":1,"node_uuid":"0f"}"#;
+        let whole = NODE.seal(json);
+        let text = NODE.unseal(&whole).unwrap();
+        assert_eq!((text.json, text.sealed), (json.as_slice(), true));
+        assert!(USERS.unseal(&whole).is_err(), "a file of another kind");
+        for at in 0..whole.len() {
+            for bit in 0..8 {
+                let mut damaged = whole.clone();
+                damaged[at] ^= 1 << bit;
+                let seen = NODE.unseal(&damaged).map_or(true, |text| !text.sealed);
+                assert!(seen, "byte {at}, bit {bit}");
+            }
+            assert!(NODE.unseal(&whole[..at]).is_err(), "cut to {at}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_a_checksum_is_one_of_an_earlier_release() {
+        let text = NODE.unseal(br#"{"version":1}"#).unwrap();
+        assert!(!text.sealed);
+    }
+}

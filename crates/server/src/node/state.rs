@@ -1,0 +1,55 @@
+//! What the threads of the node share.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+
+use parking_lot::{Mutex, RwLock};
+use registry::{ClusterSettings, Registry};
+use tls::Tls;
+
+use super::open::Launcher;
+use super::users::UsersFile;
+use super::world::World;
+use crate::net::{Arrival, NetState, WorkerPool};
+
+/// What the threads of the node share: what its parts do, and what sockets, files and TLS need.
+pub(crate) struct NodeState {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) net: Arc<NetState>,
+    pub(crate) pool: Arc<WorkerPool<Arrival>>,
+    /// Where a port is served over TLS.
+    pub(crate) tls: Option<Tls>,
+    pub(super) world: Arc<World>,
+    /// What is kept of the node as a whole; to be read without waiting for the disk.
+    pub(super) cluster: RwLock<ClusterSettings>,
+    /// Where the users are kept that management made; held while they are changed.
+    pub(super) users: Mutex<UsersFile>,
+    /// The highest revision that a map of a dropped bucket had.
+    pub(super) revs: AtomicI64,
+    pub(super) buckets_max: usize,
+    /// What each bucket is opened with.
+    pub(super) launcher: Launcher,
+}
+
+impl Deref for NodeState {
+    type Target = Registry;
+
+    fn deref(&self) -> &Registry {
+        &self.registry
+    }
+}
+
+impl NodeState {
+    /// Clients of the memcached port would be told nothing else than that they have no bucket.
+    pub(super) fn tell_of_missing_memcached_bucket(&self) {
+        let named = self.memcached.as_ref().map(|port| port.bucket.as_str());
+        if let Some(bucket) = named.filter(|name| self.bucket(name).is_none()) {
+            tracing::warn!(
+                bucket,
+                "the bucket of the memcached port is not here; make it, or name another one with \
+                 --memcached-bucket"
+            );
+        }
+    }
+}

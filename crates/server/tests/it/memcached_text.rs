@@ -1,0 +1,245 @@
+//! The text and the meta protocol on the memcached port.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+use wire::Opcode;
+
+use crate::client::{Client, PASSWORD, Request, USER, set};
+use crate::place::{asking_for_logins, shared, shared_classic};
+
+/// Everything that a conversation answers until its end.
+fn talk_to(port: u16, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(request).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+/// The lines that requests are answered with; each request ends with `\n` in place of `\r\n`.
+fn talk(request: &str) -> Vec<String> {
+    let answer = talk_to(shared_classic(), request.replace('\n', "\r\n").as_bytes());
+    answer.split_terminator("\r\n").map(str::to_owned).collect()
+}
+
+#[test]
+fn storage_commands_and_retrievals() {
+    let lines = talk(
+        "set t:a 5 0 3\none\nadd t:a 0 0 1\nx\nreplace t:a 6 0 3\ntwo\nappend t:a 0 0 1\n!\nprepend t:a 0 0 1\n>\n\
+         get t:a t:none\nreplace t:none 0 0 1\nx\nappend t:none 0 0 1\nx\nset t:q 0 0 1 noreply\ny\nget t:q\n",
+    );
+    let expected = [
+        "STORED",
+        "NOT_STORED",
+        "STORED",
+        "STORED",
+        "STORED",
+        "VALUE t:a 6 5",
+        ">two!",
+        "END",
+        "NOT_STORED",
+        "NOT_STORED",
+        "VALUE t:q 0 1",
+        "y",
+        "END",
+    ];
+    assert_eq!(lines, expected);
+    let mut sdk = Client::ready(shared());
+    assert_eq!(sdk.get("t:a").value, b">two!", "the same documents");
+    sdk.call(&set("t:kv", "other")).ok();
+    assert_eq!(talk("get t:kv\n"), ["VALUE t:kv 0 5", "other", "END"]);
+}
+
+#[test]
+fn a_cas_is_told_and_compared() {
+    let lines = talk("set t:cas 0 0 1\na\ngets t:cas\n");
+    let cas: u64 = lines[1].rsplit(' ').next().unwrap().parse().unwrap();
+    let swap =
+        format!("cas t:cas 0 0 1 {cas}\nb\ncas t:cas 0 0 1 {cas}\nc\ncas t:cas 0 0 1 0\nd\n");
+    assert_eq!(talk(&swap), ["STORED", "EXISTS", "EXISTS"]);
+    assert_eq!(
+        talk("cas t:no-cas 0 0 1 5\na\nget t:cas\n"),
+        ["NOT_FOUND", "VALUE t:cas 0 1", "b", "END"]
+    );
+}
+
+#[test]
+fn counters_wrap_and_stop() {
+    let lines = talk(
+        "set t:n 0 0 20\n18446744073709551615\nincr t:n 2\ndecr t:n 5\nincr t:none 1\nincr t:n x\n\
+         set t:w 0 0 1\nw\nincr t:w 1\n",
+    );
+    assert_eq!(
+        lines,
+        [
+            "STORED",
+            "1",
+            "0",
+            "NOT_FOUND",
+            "CLIENT_ERROR invalid numeric delta argument",
+            "STORED",
+            "CLIENT_ERROR cannot increment or decrement non-numeric value",
+        ]
+    );
+}
+
+#[test]
+fn expiries_are_set_and_touched() {
+    let lines = talk(
+        "set t:e 0 -1 1\na\nget t:e\nset t:e 0 0 1\nb\ntouch t:e 100\nmg t:e t\ngat 0 t:e\nmg t:e t\n\
+         touch t:e -1\nget t:e\ntouch t:e 1\n",
+    );
+    assert_eq!(&lines[..4], ["STORED", "END", "STORED", "TOUCHED"]);
+    assert!(
+        lines[4] == "HD t100" || lines[4] == "HD t101",
+        "{}",
+        lines[4]
+    );
+    assert_eq!(
+        &lines[5..],
+        [
+            "VALUE t:e 0 1",
+            "b",
+            "END",
+            "HD t-1",
+            "TOUCHED",
+            "END",
+            "NOT_FOUND"
+        ]
+    );
+}
+
+#[test]
+fn meta_commands_answer_the_flags_that_were_asked_for() {
+    let lines = talk(
+        "ms t:m 2 T0 F9\nhi\nmg t:m s v f k Oq7\nmg t:m-none v k\nmg t:m-none v q\nms t:m 1 ME k\nx\n\
+         ms t:m 1 q\nz\nms dDpi 1 b\ny\nmg dDpi b k v\nmg t:b v\nmd t:m C1\nmd t:m q\nmd t:m\nmn\n",
+    );
+    assert_eq!(
+        lines,
+        [
+            "HD",
+            "VA 2 s2 f9 kt:m Oq7",
+            "hi",
+            "EN kt:m-none",
+            "NS kt:m",
+            "HD b",
+            "VA 1 b kdDpi",
+            "y",
+            "VA 1",
+            "y",
+            "EX",
+            "NF",
+            "MN",
+        ]
+    );
+    let lines = talk(
+        "ma t:mc N0 J10 D3 v\nma t:mc D3 v\nma t:mc MD D100 v k\nma t:mc-none\nms t:ma 1 MA\nx\n\
+         ms t:ma 1 MA N0 c\nx\nms t:ma 1 MA\ny\nmg t:ma v\n",
+    );
+    assert!(lines[8].starts_with("HD c"), "{lines:?}");
+    assert_eq!(
+        &lines[..8],
+        ["VA 2", "10", "VA 2", "13", "VA 1 kt:mc", "0", "NF", "NS"]
+    );
+    assert_eq!(&lines[9..], ["HD", "VA 2", "xy"]);
+}
+
+#[test]
+fn what_is_no_request_is_answered_and_the_next_one_runs() {
+    let long = "k".repeat(251);
+    let cases = [
+        ("\n".to_owned(), "ERROR"),
+        ("get\n".into(), "ERROR"),
+        (
+            format!("get {long}\n"),
+            "CLIENT_ERROR bad command line format",
+        ),
+        (
+            format!("set {long} 0 0 5\nquit!\n"),
+            "CLIENT_ERROR bad command line format",
+        ),
+        (
+            "set t:x 0 0 -1\n".into(),
+            "CLIENT_ERROR bad command line format",
+        ),
+        (
+            "set t:x 0 0 3\nabcd\n".replace("abcd\n", "abcde"),
+            "CLIENT_ERROR bad data chunk",
+        ),
+        (
+            "ms t:x 4 MZ\nquit\n".into(),
+            "CLIENT_ERROR invalid mode for ms M token",
+        ),
+        ("mg t:x y\n".into(), "CLIENT_ERROR invalid flag"),
+        ("mg t:x v v\n".into(), "CLIENT_ERROR duplicate flag"),
+        ("mg !!! b\n".into(), "CLIENT_ERROR error decoding key"),
+        ("stats no-such-group\n".into(), "ERROR"),
+    ];
+    for (request, answer) in cases {
+        assert_eq!(talk(&format!("{request}mn\n")), [answer, "MN"], "{request}");
+    }
+    let large = format!("set t:x 0 0 20971521\n{}\nmn\n", "x".repeat(20_971_521));
+    let refused = "SERVER_ERROR object too large for cache";
+    assert_eq!(talk(&large), [refused, "MN"]);
+}
+
+#[test]
+fn what_cannot_be_read_on_ends_the_conversation() {
+    let line = "x".repeat(3000);
+    assert_eq!(talk(&line), ["CLIENT_ERROR line too long"]);
+    let key = format!("get {}", "k".repeat(3000));
+    assert_eq!(talk(&key), ["CLIENT_ERROR line too long"]);
+    let binary = [b"mn\r\n".as_slice(), &Request::new(Opcode::NOOP).bytes()].concat();
+    let answer = talk_to(shared_classic(), &binary);
+    assert_eq!(
+        answer,
+        "MN\r\nCLIENT_ERROR a binary request on a text connection\r\n"
+    );
+}
+
+#[test]
+fn a_line_of_keys_may_be_longer_than_any_other() {
+    let keys: Vec<String> = (0..5000).map(|number| format!("t:many-{number}")).collect();
+    talk("set t:many-4999 0 0 1\nz\n");
+    let request = format!("get {}\nmn\n", keys.join(" "));
+    assert_eq!(talk(&request), ["VALUE t:many-4999 0 1", "z", "END", "MN"]);
+}
+
+#[test]
+fn requests_that_come_byte_by_byte() {
+    let mut stream = TcpStream::connect(("127.0.0.1", shared_classic())).unwrap();
+    stream.set_nodelay(true).unwrap();
+    for byte in b"set t:slow 0 0 2\r\nab\r\nget t:slow t:slow\r\nquit\r\n" {
+        stream.write_all(&[*byte]).unwrap();
+    }
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let value = "VALUE t:slow 0 2\r\nab\r\n";
+    assert_eq!(answer, format!("STORED\r\n{value}{value}END\r\n"));
+}
+
+#[test]
+fn a_storage_command_is_the_login_where_one_is_asked_for() {
+    let node = asking_for_logins();
+    let port = node.ports().memcached.unwrap();
+    let login = |password: &str| {
+        let value = format!("{USER} {password}");
+        format!("set x 0 0 {}\r\n{value}\r\n", value.len())
+    };
+    let refused = talk_to(port, b"get k\r\nstats items\r\n");
+    assert!(
+        !refused.contains("END") || refused.starts_with("CLIENT_ERROR"),
+        "{refused}"
+    );
+    let wrong = talk_to(port, login("wrong").as_bytes());
+    assert_eq!(wrong, "CLIENT_ERROR authentication failure\r\n");
+    let right = format!("{}get k\r\nset k 0 0 1\r\na\r\n", login(PASSWORD));
+    assert_eq!(
+        talk_to(port, right.as_bytes()),
+        "STORED\r\nEND\r\nSTORED\r\n"
+    );
+    node.shutdown().unwrap();
+}

@@ -1,0 +1,242 @@
+//! What of a conversation is recorded for audits.
+
+use std::sync::Arc;
+
+use audit::{Event, Line, Origin, User};
+use identity::{Privilege, PrivilegeSet};
+use model::{Now, split_key};
+use wire::request::Sasl;
+use wire::{Feature, Frame, Opcode, Status};
+
+use crate::commands::{Command, Scope};
+use crate::key::StoredKey;
+use crate::outcome::{CommandOutcome, CommandResult, Refusal};
+use crate::session::Session;
+use crate::trail::Name;
+
+/// Bytes of a packet before anything that may be a secret.
+const HEADER_BYTES: usize = 24;
+const READ: PrivilegeSet = PrivilegeSet::of(&[Privilege::Read]);
+
+impl Session {
+    /// Records an event of the peer, if such events are recorded of it.
+    pub(crate) fn record(
+        &mut self,
+        event: Event,
+        now: Now,
+        fill: impl FnOnce(Line<'_>) -> Line<'_>,
+    ) {
+        if !self.node.audit.wants(event) {
+            return;
+        }
+        let name = |user: &Option<identity::AuthenticatedUser>| {
+            user.as_ref().map(|user| Arc::clone(&user.name))
+        };
+        let acting = name(&self.user);
+        // On behalf of another user it is still the peer that asks.
+        let users = match &self.impersonator {
+            Some(own) => (name(&own.user), acting),
+            None => (acting, None),
+        };
+        self.append(event, now, users, fill);
+    }
+
+    fn append(
+        &mut self,
+        event: Event,
+        now: Now,
+        (real, effective): (Name, Name),
+        fill: impl FnOnce(Line<'_>) -> Line<'_>,
+    ) {
+        let unknown = User {
+            domain: "unknown",
+            name: "",
+        };
+        let user = real.as_deref().map_or(unknown, local);
+        if !self.node.audit.wants_of(event, user.domain, user.name) {
+            return;
+        }
+        let trail = &mut self.trail;
+        let known = trail.origin.as_ref().is_some_and(|known| known.0 == real);
+        if effective.is_some() || !known {
+            let ends = (Some(self.info.peer()), Some(self.info.local()));
+            let made = Origin::new(ends, user, effective.as_deref().map(local));
+            trail.origin = Some((real, made));
+        }
+        if let Some((_, origin)) = &trail.origin {
+            let at = (&mut trail.stamp, now.unix_ns);
+            fill(Line::begin(&mut trail.lines, event, at, origin)).end();
+            trail.events += 1;
+        }
+        if effective.is_some() {
+            trail.origin = None;
+        }
+    }
+
+    /// Hands on what was recorded, of many requests at a time.
+    pub(crate) fn hand_on_trail(&mut self) {
+        if self.trail.events > 0 {
+            let lines = std::mem::take(&mut self.trail.lines);
+            let events = std::mem::take(&mut self.trail.events);
+            self.node.audit.submit(lines, events);
+        }
+    }
+
+    /// Records what a command did to a document, once it is done. `answer` is what it is answered with.
+    pub(crate) fn record_command(
+        &mut self,
+        (command, frame): (&Command, &Frame<'_>),
+        done: &CommandResult,
+        answer: &[u8],
+        now: Now,
+    ) {
+        let Some(event) = document_event(command).filter(|event| self.node.audit.wants(*event))
+        else {
+            return;
+        };
+        match done {
+            Ok(CommandOutcome::Next) if was_done(event, answer) => {
+                self.record_key(event, frame.key, now);
+            }
+            Ok(CommandOutcome::Owed) => {
+                let (start, events) = (self.trail.lines.len(), self.trail.events);
+                self.record_key(event, frame.key, now);
+                let line = self.trail.lines.split_off(start);
+                self.trail.events = events;
+                if let Some(owed) = self.owed.last_mut() {
+                    owed.record = line;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Records an event about the document of a key as it was sent.
+    fn record_key(&mut self, event: Event, key: &[u8], now: Now) {
+        let collections = self.has(Feature::COLLECTIONS);
+        let Ok((collection, stored)) = StoredKey::of(key, collections) else {
+            return;
+        };
+        let bucket = self.bucket.clone();
+        let name = bucket.as_ref().map_or("", |served| served.name());
+        let key = split_key(stored.bytes()).map_or(key, |(_, key)| key);
+        self.record(event, now, |line| {
+            let line = line.text("bucket", name.as_bytes());
+            line.collection(collection.0).text("key", key)
+        });
+    }
+
+    /// Records an event about the selected bucket.
+    pub(crate) fn record_in_bucket(&mut self, event: Event, now: Now) {
+        let bucket = self.bucket.clone();
+        let name = bucket.as_ref().map_or("", |served| served.name());
+        self.record(event, now, |line| line.text("bucket", name.as_bytes()));
+    }
+
+    /// The name that a login is for, before it is judged.
+    pub(crate) fn tried_name(&self, login: &Sasl<'_>) -> Name {
+        if !self.node.audit.is_on() {
+            return None;
+        }
+        let plain = login.mechanism.eq_ignore_ascii_case(b"PLAIN") && !login.step;
+        if !plain {
+            return self.sasl.tried().map(Into::into);
+        }
+        let name = login.payload.split(|byte| *byte == 0).nth(1)?;
+        Some(String::from_utf8_lossy(name).into())
+    }
+
+    /// Records a login that failed.
+    pub(crate) fn record_failed_login(&mut self, name: Name, reason: &str, now: Now) {
+        let users = (name, None);
+        self.append(Event::AuthFailed, now, users, |line| {
+            line.text("reason", reason.as_bytes())
+        });
+    }
+
+    /// Notes whether a command is refused since its user may not send it.
+    pub(crate) fn note_refusal(&mut self, refusal: &Refusal) {
+        let forbidden = matches!(
+            refusal,
+            Refusal::MissingPrivileges(_) | Refusal::Status(Status::EACCESS, _)
+        );
+        self.trail.refused = forbidden && self.is_authenticated();
+    }
+
+    /// Records a packet whose command was refused for that.
+    pub(crate) fn record_refused(&mut self, packet: &[u8], now: Now) {
+        if std::mem::take(&mut self.trail.refused) {
+            self.record_packet(Event::AccessFailure, packet, now);
+        }
+    }
+
+    /// Records a packet that is none, with which the conversation ends.
+    pub(crate) fn record_invalid(&mut self, packet: &[u8], now: Now) {
+        self.trail.ends = Some("invalid packet");
+        self.record_packet(Event::InvalidPacket, packet, now);
+    }
+
+    /// Of logins nothing but the header is shown.
+    fn record_packet(&mut self, event: Event, packet: &[u8], now: Now) {
+        let opcode = packet.get(1).map(|opcode| Opcode(*opcode));
+        let is_login = matches!(opcode, Some(Opcode::SASL_AUTH | Opcode::SASL_STEP));
+        let secret = is_login || !self.is_authenticated();
+        let shown = if secret {
+            packet.len().min(HEADER_BYTES)
+        } else {
+            packet.len()
+        };
+        self.record(event, now, |line| line.packet(&packet[..shown]));
+    }
+
+    /// Records that the conversation of a user is over.
+    pub(crate) fn record_end(&mut self) {
+        if self.user.is_some() && self.node.audit.wants(Event::SessionEnded) {
+            let reason = self.trail.ends.unwrap_or("the connection was closed");
+            let now = self.node.clock.now();
+            self.record(Event::SessionEnded, now, |line| {
+                line.text("reason_for_termination", reason.as_bytes())
+            });
+        }
+        self.hand_on_trail();
+    }
+}
+
+fn local(name: &str) -> User<'_> {
+    User {
+        domain: "local",
+        name,
+    }
+}
+
+/// What it is for a document that a command about it was done.
+fn document_event(command: &Command) -> Option<Event> {
+    if command.scope != Scope::Document {
+        return None;
+    }
+    match command.opcode {
+        Opcode::UNLOCK_KEY => None,
+        Opcode::GET_LOCKED => Some(Event::DocumentLocked),
+        Opcode::DELETE | Opcode::DELETEQ | Opcode::DEL_WITH_META | Opcode::DELQ_WITH_META => {
+            Some(Event::DocumentDeleted)
+        }
+        _ if command.privileges == READ => Some(Event::DocumentRead),
+        // What returns the value and sets an expiry changes the document.
+        _ => Some(Event::DocumentModified),
+    }
+}
+
+/// Whether a command that was not refused did what its event tells. A quiet read that found nothing has no answer;
+/// a quiet write has none when it was done; one of several parts is answered with what failed.
+fn was_done(event: Event, answer: &[u8]) -> bool {
+    let status = answer
+        .get(6..8)
+        .map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+    match status.map(Status) {
+        None => event != Event::DocumentRead,
+        Some(Status::SUBDOC_MULTI_PATH_FAILURE | Status::SUBDOC_MULTI_PATH_FAILURE_DELETED) => {
+            event == Event::DocumentRead
+        }
+        Some(status) => matches!(status, Status::SUCCESS | Status::SUBDOC_SUCCESS_DELETED),
+    }
+}

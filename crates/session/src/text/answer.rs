@@ -1,0 +1,254 @@
+//! Answers as lines.
+
+use bucket::Clock;
+use wire::Status;
+use wire::text::{MetaFlags, MetaVerb, push_decimal, push_signed};
+
+use super::conversation::{Form, MetaForm, TextConversation};
+use crate::reply::Reply;
+
+const END_OF_LINE: &[u8] = b"\r\n";
+const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory storing object";
+
+fn line(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(text.as_bytes());
+    out.extend_from_slice(END_OF_LINE);
+}
+
+/// The flags of a document, which are the extras of the answer.
+fn flags_of(reply: &Reply<'_>) -> u64 {
+    let flags = reply.extras.first_chunk::<4>();
+    u64::from(flags.map_or(0, |bytes| u32::from_be_bytes(*bytes)))
+}
+
+/// The number that a counter has come to.
+fn number_of(reply: &Reply<'_>) -> u64 {
+    let number = reply.value.first_chunk::<8>();
+    number.map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
+/// Seconds that a document has left; -1 for one that does not expire.
+fn ttl(expiry: u32, clock: &dyn Clock) -> i64 {
+    if expiry == 0 {
+        return -1;
+    }
+    let now_s = clock.now().unix_ns / 1_000_000_000;
+    u64::from(expiry).saturating_sub(now_s).cast_signed()
+}
+
+impl TextConversation {
+    /// Writes what a command answers.
+    pub(crate) fn answer(&self, reply: &Reply<'_>, clock: &dyn Clock, out: &mut Vec<u8>) {
+        self.missed.set(false);
+        if self.noreply {
+            return;
+        }
+        if reply.status != Status::SUCCESS {
+            return self.tell(reply.status, None, out);
+        }
+        match self.form {
+            Form::Silent => {}
+            Form::Value { with_cas } => self.value(reply, with_cas, out),
+            Form::Store { .. } | Form::Login => line(out, "STORED"),
+            Form::Delete => line(out, "DELETED"),
+            Form::Touch => line(out, "TOUCHED"),
+            Form::Count => {
+                push_decimal(out, number_of(reply));
+                out.extend_from_slice(END_OF_LINE);
+            }
+            Form::Stats => line(out, "END"),
+            Form::Version => {
+                out.extend_from_slice(b"VERSION ");
+                out.extend_from_slice(reply.value);
+                out.extend_from_slice(END_OF_LINE);
+            }
+            Form::MetaNoop => line(out, "MN"),
+            Form::Meta(form) => self.meta(form, reply, clock, out),
+        }
+    }
+
+    /// Writes why a command did not do what it was asked for.
+    pub(crate) fn refuse(&self, status: Status, context: Option<&str>, out: &mut Vec<u8>) {
+        self.missed
+            .set(matches!(status, Status::NOT_STORED | Status::KEY_ENOENT));
+        if !self.noreply {
+            self.tell(status, context, out);
+        }
+    }
+
+    /// Appends a row of statistics.
+    pub(crate) fn row(name: &str, value: &str, out: &mut Vec<u8>) {
+        for part in ["STAT ", name, " ", value, "\r\n"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+    }
+
+    fn value(&self, reply: &Reply<'_>, with_cas: bool, out: &mut Vec<u8>) {
+        let key = if reply.key.is_empty() {
+            &self.key
+        } else {
+            reply.key
+        };
+        out.reserve(key.len() + reply.value.len() + 64);
+        out.extend_from_slice(b"VALUE ");
+        out.extend_from_slice(key);
+        out.push(b' ');
+        push_decimal(out, flags_of(reply));
+        out.push(b' ');
+        push_decimal(out, reply.value.len() as u64);
+        if with_cas {
+            out.push(b' ');
+            push_decimal(out, reply.cas.0);
+        }
+        out.extend_from_slice(END_OF_LINE);
+        out.extend_from_slice(reply.value);
+        out.extend_from_slice(END_OF_LINE);
+    }
+
+    fn meta(&self, form: MetaForm, reply: &Reply<'_>, clock: &dyn Clock, out: &mut Vec<u8>) {
+        let mut digits = Vec::new();
+        let value = match form.verb {
+            MetaVerb::Arithmetic => {
+                push_decimal(&mut digits, number_of(reply));
+                digits.as_slice()
+            }
+            _ => reply.value,
+        };
+        match form.verb {
+            MetaVerb::Debug => return self.debug(reply, clock, out),
+            MetaVerb::Get | MetaVerb::Arithmetic if form.value => {
+                out.reserve(value.len() + 128);
+                out.extend_from_slice(b"VA ");
+                push_decimal(out, value.len() as u64);
+            }
+            MetaVerb::Get => out.extend_from_slice(b"HD"),
+            _ if form.quiet => return,
+            _ => out.extend_from_slice(b"HD"),
+        }
+        for (letter, token) in MetaFlags::of(&self.flags).iter() {
+            match letter {
+                b'c' => flag(out, letter, reply.cas.0),
+                b'f' => flag(out, letter, flags_of(reply)),
+                b's' if form.verb == MetaVerb::Set => flag(out, letter, form.brings as u64),
+                b's' => flag(out, letter, value.len() as u64),
+                b't' => {
+                    out.extend_from_slice(b" t");
+                    push_signed(out, ttl(reply.expiry, clock));
+                }
+                _ => self.repeat(letter, token, out),
+            }
+        }
+        out.extend_from_slice(END_OF_LINE);
+        if form.value {
+            out.extend_from_slice(value);
+            out.extend_from_slice(END_OF_LINE);
+        }
+    }
+
+    /// The answer to `me`.
+    fn debug(&self, reply: &Reply<'_>, clock: &dyn Clock, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"ME ");
+        out.extend_from_slice(&self.key);
+        out.extend_from_slice(b" exp=");
+        push_signed(out, ttl(reply.expiry, clock));
+        for (name, number) in [(" cas=", reply.cas.0), (" size=", reply.value.len() as u64)] {
+            out.extend_from_slice(name.as_bytes());
+            push_decimal(out, number);
+        }
+        out.extend_from_slice(END_OF_LINE);
+    }
+
+    /// A flag whose answer is what came with it.
+    fn repeat(&self, letter: u8, token: &[u8], out: &mut Vec<u8>) {
+        let repeated = match letter {
+            b'O' => token,
+            b'k' => &self.key,
+            b'b' => &[],
+            _ => return,
+        };
+        out.extend_from_slice(&[b' ', letter]);
+        out.extend_from_slice(repeated);
+    }
+
+    /// The line of a status that is no success.
+    fn tell(&self, status: Status, context: Option<&str>, out: &mut Vec<u8>) {
+        let said = match (self.form, status) {
+            (Form::Value { .. }, Status::KEY_ENOENT) => return,
+            (Form::Store { with_cas: true }, Status::KEY_EEXISTS) => "EXISTS",
+            (
+                Form::Store { with_cas: true } | Form::Delete | Form::Touch | Form::Count,
+                Status::KEY_ENOENT,
+            ) => "NOT_FOUND",
+            (Form::Store { .. }, Status::KEY_EEXISTS | Status::KEY_ENOENT | Status::NOT_STORED) => {
+                "NOT_STORED"
+            }
+            (Form::Login, Status::AUTH_ERROR | Status::EACCESS | Status::EINVAL) => {
+                "CLIENT_ERROR authentication failure"
+            }
+            (Form::Stats, Status::KEY_ENOENT) => "ERROR",
+            (Form::Meta(form), Status::KEY_ENOENT | Status::KEY_EEXISTS | Status::NOT_STORED) => {
+                return self.meta_miss(form, status, out);
+            }
+            (_, Status::EACCESS) if context.is_none() => "CLIENT_ERROR unauthenticated",
+            (_, Status::DELTA_BADVAL) => {
+                "CLIENT_ERROR cannot increment or decrement non-numeric value"
+            }
+            (_, Status::E2BIG) => "SERVER_ERROR object too large for cache",
+            (_, Status::ENOMEM) => OUT_OF_MEMORY,
+            _ => return explain(status, context, out),
+        };
+        line(out, said);
+    }
+
+    #[expect(
+        clippy::match_same_arms,
+        reason = "each row is an answer of the protocol"
+    )]
+    fn meta_miss(&self, form: MetaForm, status: Status, out: &mut Vec<u8>) {
+        if form.holds_miss {
+            return;
+        }
+        let (code, usual) = match (form.verb, status) {
+            (MetaVerb::Get | MetaVerb::Debug, _) => ("EN", true),
+            (MetaVerb::Set, Status::KEY_EEXISTS) if form.with_cas => ("EX", false),
+            (MetaVerb::Set, Status::KEY_ENOENT) if form.with_cas => ("NF", false),
+            (MetaVerb::Set, _) => ("NS", false),
+            (MetaVerb::Delete | MetaVerb::Arithmetic, Status::KEY_ENOENT) => ("NF", false),
+            (MetaVerb::Arithmetic, Status::NOT_STORED) => ("NS", false),
+            (MetaVerb::Delete | MetaVerb::Arithmetic, _) => ("EX", false),
+        };
+        if usual && form.quiet {
+            return;
+        }
+        out.extend_from_slice(code.as_bytes());
+        for (letter, token) in MetaFlags::of(&self.flags).iter() {
+            self.repeat(letter, token, out);
+        }
+        out.extend_from_slice(END_OF_LINE);
+    }
+}
+
+fn flag(out: &mut Vec<u8>, letter: u8, number: u64) {
+    out.extend_from_slice(&[b' ', letter]);
+    push_decimal(out, number);
+}
+
+/// A status that the text protocols do not know, with what is said of it.
+fn explain(status: Status, context: Option<&str>, out: &mut Vec<u8>) {
+    let side = match status {
+        Status::EINVAL | Status::NOT_SUPPORTED | Status::UNKNOWN_COMMAND => "CLIENT_ERROR ",
+        _ => "SERVER_ERROR ",
+    };
+    let said = match (status, context) {
+        (_, Some(context)) => context,
+        (Status::ETMPFAIL, None) => "temporary failure; try again",
+        (Status::LOCKED, None) => "the document is locked",
+        (Status::NOT_MY_VBUCKET, None) => "the document is not active on this node",
+        (Status::SYNC_WRITE_IN_PROGRESS | Status::SYNC_WRITE_RE_COMMIT_IN_PROGRESS, None) => {
+            "a durable write of the document is not decided"
+        }
+        (status, None) => status.name(),
+    };
+    out.extend_from_slice(side.as_bytes());
+    line(out, said);
+}

@@ -1,0 +1,94 @@
+//! What is remembered of a conversation in text.
+
+use std::cell::Cell;
+
+use wire::text::{MetaVerb, TextPlace};
+
+/// How the request at hand is answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Not at all.
+    #[default]
+    Silent,
+    /// A document among those of a retrieval.
+    Value { with_cas: bool },
+    /// A storage command; whether it names a CAS.
+    Store { with_cas: bool },
+    /// A login in the form of a storage command.
+    Login,
+    /// `delete`.
+    Delete,
+    /// `touch`.
+    Touch,
+    /// `incr`, `decr`.
+    Count,
+    /// `stats`.
+    Stats,
+    /// `version`.
+    Version,
+    /// `mn`.
+    MetaNoop,
+    /// The other meta commands.
+    Meta(MetaForm),
+}
+
+/// How a meta command is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the protocol"
+)]
+pub(super) struct MetaForm {
+    pub(super) verb: MetaVerb,
+    /// The usual answer is not sent.
+    pub(super) quiet: bool,
+    /// The value is sent.
+    pub(super) value: bool,
+    /// Whether it names a CAS.
+    pub(super) with_cas: bool,
+    /// Bytes of the value that it brings.
+    pub(super) brings: usize,
+    /// A document that is not there is not answered: another command follows.
+    pub(super) holds_miss: bool,
+}
+
+/// A conversation in text. Its answers are in the order of its requests, so there is one form at a time.
+#[derive(Debug, Default)]
+pub(crate) struct TextConversation {
+    pub(super) place: TextPlace,
+    /// Bytes that are not looked at: the value of a refused request.
+    pub(super) skip: usize,
+    pub(super) form: Form,
+    /// Whether nothing is answered.
+    pub(super) noreply: bool,
+    /// The key as it came, where the answer may repeat it.
+    pub(super) key: Vec<u8>,
+    /// The flags of a meta command as they came.
+    pub(super) flags: Vec<u8>,
+    /// Whether the last command found nothing to do it with.
+    pub(super) missed: Cell<bool>,
+}
+
+impl TextConversation {
+    /// Where in a conversation its next request begins.
+    pub(crate) fn place(&self) -> TextPlace {
+        self.place
+    }
+
+    /// Whether the next bytes are no request.
+    pub(crate) fn skips(&self) -> bool {
+        self.skip > 0
+    }
+
+    /// Takes how the next request is answered.
+    pub(super) fn expect(&mut self, form: Form, noreply: bool) {
+        self.form = form;
+        self.noreply = noreply;
+    }
+
+    /// Keeps the key for the answer.
+    pub(super) fn keep_key(&mut self, key: &[u8]) {
+        self.key.clear();
+        self.key.extend_from_slice(key);
+    }
+}

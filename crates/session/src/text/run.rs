@@ -1,0 +1,402 @@
+//! From requests in text to frames.
+
+use std::ops::ControlFlow;
+
+use model::Cas;
+use value::VALUE_BYTES_MAX;
+use wire::request::{Arithmetic, Direction};
+use wire::text::{
+    MetaMode, MetaRequest, MetaVerb, Retrieval, TextDecoded, TextRequest, TextStore, TextStoreMode,
+    decode_text,
+};
+use wire::{Frame, Limits, Opcode, RawParts};
+
+use super::TextConversation;
+use super::conversation::{Form, MetaForm};
+use crate::outcome::CommandOutcome;
+use crate::receive::{Turn, Verdict};
+use crate::session::Session;
+
+/// No document has this CAS; 0 would be any.
+const CAS_OF_NONE: Cas = Cas(1);
+
+/// What a request came to: how it ended, or why nothing is run at this moment.
+type Ran = Result<CommandOutcome, Verdict>;
+
+/// The CAS of a frame for one that a peer named.
+fn cas_of(named: u64) -> Cas {
+    if named == 0 { CAS_OF_NONE } else { Cas(named) }
+}
+
+/// Flags and expiry, as the extras of a store.
+fn store_extras(flags: u32, expiry: u32) -> [u8; 8] {
+    let mut extras = [0; 8];
+    extras[..4].copy_from_slice(&flags.to_be_bytes());
+    extras[4..].copy_from_slice(&expiry.to_be_bytes());
+    extras
+}
+
+/// The extras of counting.
+fn count_extras(delta: u64, initial: u64, expiry: u32) -> [u8; 20] {
+    let mut extras = [0; 20];
+    extras[..8].copy_from_slice(&delta.to_be_bytes());
+    extras[8..16].copy_from_slice(&initial.to_be_bytes());
+    extras[16..].copy_from_slice(&expiry.to_be_bytes());
+    extras
+}
+
+fn about(opcode: Opcode, key: &[u8]) -> Frame<'_> {
+    let parts = RawParts {
+        key,
+        ..RawParts::default()
+    };
+    Frame::request(opcode, Cas(0), parts)
+}
+
+fn with_extras<'a>(opcode: Opcode, extras: &'a [u8], key: &'a [u8]) -> Frame<'a> {
+    let value = &[];
+    Frame::request(opcode, Cas(0), RawParts { extras, key, value })
+}
+
+impl TextConversation {
+    /// Takes how a storage command is answered.
+    fn expect_store(&mut self, store: &TextStore<'_>) {
+        let with_cas = matches!(store.mode, TextStoreMode::Cas(_));
+        self.expect(Form::Store { with_cas }, store.noreply);
+    }
+
+    /// Takes how a meta command is answered.
+    fn expect_meta(&mut self, meta: &MetaRequest<'_>, holds_miss: bool) {
+        self.keep_key(meta.key);
+        self.flags.clear();
+        self.flags.extend_from_slice(meta.flags.bytes());
+        let form = MetaForm {
+            verb: meta.verb,
+            quiet: meta.options.quiet,
+            value: meta.options.value,
+            with_cas: meta.options.cas.is_some(),
+            brings: meta.value.len(),
+            holds_miss,
+        };
+        self.expect(Form::Meta(form), false);
+    }
+}
+
+impl Session {
+    /// Most bytes of a value that the peer may send.
+    fn text_value_bytes_max(&self) -> usize {
+        if self.is_authenticated() {
+            VALUE_BYTES_MAX
+        } else {
+            Limits::UNAUTHENTICATED.body_bytes_max as usize
+        }
+    }
+
+    /// Splits the first request off `input`, which is text that begins at `place`.
+    pub(crate) fn decode_text<'a>(
+        &self,
+        input: &'a [u8],
+        place: wire::text::TextPlace,
+    ) -> Result<TextDecoded<'a>, wire::text::TextError> {
+        decode_text(input, place, self.text_value_bytes_max())
+    }
+
+    /// Runs the first request of `input`.
+    pub(crate) fn text_step(
+        &mut self,
+        input: &[u8],
+        turn: &mut Turn,
+        output: &mut Vec<u8>,
+    ) -> ControlFlow<Verdict> {
+        // How the owed answer is written is kept until it was.
+        if self.owes() {
+            return ControlFlow::Break(Verdict::Parked(self.owed_limit(turn.now)));
+        }
+        let Some(text) = &mut self.text else {
+            return ControlFlow::Break(Verdict::Close);
+        };
+        if text.skip > 0 {
+            let skipped = text.skip.min(input.len());
+            text.skip -= skipped;
+            turn.consumed += skipped;
+            return if text.skip > 0 {
+                ControlFlow::Break(Verdict::NeedInput(1))
+            } else {
+                ControlFlow::Continue(())
+            };
+        }
+        let place = text.place;
+        match self.decode_text(input, place) {
+            Ok(TextDecoded::Incomplete { more }) => ControlFlow::Break(Verdict::NeedInput(more)),
+            Ok(TextDecoded::AwaitsValue { request, more }) => {
+                if let Some(text) = &mut self.text {
+                    match &request {
+                        TextRequest::Store(store) => text.expect_store(store),
+                        TextRequest::Meta(meta) => text.expect_meta(meta, false),
+                        _ => {}
+                    }
+                }
+                ControlFlow::Break(Verdict::NeedInput(more))
+            }
+            Ok(TextDecoded::Request {
+                request,
+                consumed,
+                place,
+            }) => {
+                let began = turn.now;
+                let ran = self.run_text(&request, turn, output);
+                self.record_refused(first_line(input), began);
+                let outcome = match ran {
+                    Ok(outcome) => outcome,
+                    Err(verdict) => return ControlFlow::Break(verdict),
+                };
+                if let Some(text) = &mut self.text {
+                    text.place = place;
+                }
+                self.park = None;
+                turn.consumed += consumed;
+                turn.commands += 1;
+                if outcome == CommandOutcome::Close {
+                    return ControlFlow::Break(Verdict::Close);
+                }
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                self.record_invalid(first_line(input), turn.now);
+                output.extend_from_slice(error.line().as_bytes());
+                output.extend_from_slice(b"\r\n");
+                ControlFlow::Break(Verdict::Close)
+            }
+        }
+    }
+
+    fn run_text(&mut self, request: &TextRequest<'_>, turn: &mut Turn, out: &mut Vec<u8>) -> Ran {
+        match request {
+            TextRequest::Key(retrieval, key) => self.retrieve(*retrieval, key, turn, out),
+            TextRequest::EndOfKeys => say(out, "END"),
+            TextRequest::Store(store) => self.run_store(store, turn, out),
+            TextRequest::Delete { key, noreply } => {
+                self.expect(Form::Delete, *noreply);
+                self.run_frame(&about(Opcode::DELETE, key), turn, out)
+            }
+            TextRequest::Count {
+                direction,
+                key,
+                delta,
+                noreply,
+            } => {
+                let opcode = match direction {
+                    Direction::Increment => Opcode::INCREMENT,
+                    Direction::Decrement => Opcode::DECREMENT,
+                };
+                self.expect(Form::Count, *noreply);
+                let extras = count_extras(*delta, 0, Arithmetic::DO_NOT_CREATE);
+                self.run_frame(&with_extras(opcode, &extras, key), turn, out)
+            }
+            TextRequest::Touch {
+                key,
+                expiry,
+                noreply,
+            } => {
+                self.expect(Form::Touch, *noreply);
+                let extras = expiry.to_be_bytes();
+                self.run_frame(&with_extras(Opcode::TOUCH, &extras, key), turn, out)
+            }
+
+            TextRequest::Stats { group } => self.text_stats(group, turn, out),
+            TextRequest::Version => {
+                self.expect(Form::Version, false);
+                self.run_frame(&about(Opcode::VERSION, &[]), turn, out)
+            }
+            TextRequest::FlushAll { noreply: true, .. }
+            | TextRequest::Verbosity { noreply: true } => Ok(CommandOutcome::Next),
+            TextRequest::FlushAll { .. } => say(out, "SERVER_ERROR flush_all is not served here"),
+            // What is logged is set when the node starts.
+            TextRequest::Verbosity { noreply: false } => say(out, "OK"),
+            TextRequest::Quit => {
+                self.expect(Form::Silent, false);
+                self.run_frame(&about(Opcode::QUIT, &[]), turn, out)
+            }
+            TextRequest::MetaNoop => {
+                self.expect(Form::MetaNoop, false);
+                self.run_frame(&about(Opcode::NOOP, &[]), turn, out)
+            }
+            TextRequest::Meta(meta) => self.run_meta(meta, turn, out),
+            TextRequest::Refused { line, skip } => {
+                if let Some(text) = &mut self.text {
+                    text.skip = *skip;
+                }
+                say(out, line)
+            }
+        }
+    }
+
+    pub(super) fn expect(&mut self, form: Form, noreply: bool) {
+        if let Some(text) = &mut self.text {
+            text.expect(form, noreply);
+        }
+    }
+
+    /// One key of a retrieval. A document that is not there has no answer.
+    fn retrieve(
+        &mut self,
+        retrieval: Retrieval,
+        key: &[u8],
+        turn: &mut Turn,
+        out: &mut Vec<u8>,
+    ) -> Ran {
+        let with_cas = retrieval.with_cas;
+        self.expect(Form::Value { with_cas }, false);
+        let Some(expiry) = retrieval.expiry else {
+            return self.run_frame(&about(Opcode::GETKQ, key), turn, out);
+        };
+        if let Some(text) = &mut self.text {
+            text.keep_key(key);
+        }
+        let extras = expiry.to_be_bytes();
+        self.run_frame(&with_extras(Opcode::GATQ, &extras, key), turn, out)
+    }
+
+    fn run_store(&mut self, store: &TextStore<'_>, turn: &mut Turn, out: &mut Vec<u8>) -> Ran {
+        if !self.is_authenticated() {
+            return self.log_in_by_text(store.value, turn, out);
+        }
+        if let Some(text) = &mut self.text {
+            text.expect_store(store);
+        }
+        let (opcode, cas) = match store.mode {
+            TextStoreMode::Set => (Opcode::SET, Cas(0)),
+            TextStoreMode::Add => (Opcode::ADD, Cas(0)),
+            TextStoreMode::Replace => (Opcode::REPLACE, Cas(0)),
+            TextStoreMode::Append => (Opcode::APPEND, Cas(0)),
+            TextStoreMode::Prepend => (Opcode::PREPEND, Cas(0)),
+            TextStoreMode::Cas(cas) => (Opcode::SET, cas_of(cas)),
+        };
+        let extras = store_extras(store.flags, store.expiry);
+        let joins = matches!(opcode, Opcode::APPEND | Opcode::PREPEND);
+        let parts = RawParts {
+            extras: if joins { &[] } else { &extras },
+            key: store.key,
+            value: store.value,
+        };
+        self.run_frame(&Frame::request(opcode, cas, parts), turn, out)
+    }
+
+    /// A storage command before a login is one: its value is a user and a password.
+    fn log_in_by_text(&mut self, value: &[u8], turn: &mut Turn, out: &mut Vec<u8>) -> Ran {
+        self.expect(Form::Login, false);
+        let end = value.iter().position(|byte| *byte == b' ');
+        let (user, password) = value.split_at(end.unwrap_or(value.len()));
+        let password = password.strip_prefix(b" ").unwrap_or_default();
+        let payload = [b"\0", user, b"\0", password].concat();
+        let parts = RawParts {
+            extras: &[],
+            key: b"PLAIN",
+            value: &payload,
+        };
+        let frame = Frame::request(Opcode::SASL_AUTH, Cas(0), parts);
+        self.run_frame(&frame, turn, out)
+    }
+
+    fn run_meta(&mut self, meta: &MetaRequest<'_>, turn: &mut Turn, out: &mut Vec<u8>) -> Ran {
+        let mut place = [0; 250];
+        let key = if meta.options.base64 {
+            use base64::Engine as _;
+            let engine = base64::engine::general_purpose::STANDARD;
+            match engine.decode_slice(meta.key, &mut place) {
+                Ok(length) if length > 0 => &place[..length],
+                _ => return say(out, "CLIENT_ERROR error decoding key"),
+            }
+        } else {
+            meta.key
+        };
+        let vivifies = meta.verb == MetaVerb::Set
+            && meta.options.mode == MetaMode::Append
+            && meta.options.vivify.is_some();
+        if let Some(text) = &mut self.text {
+            text.expect_meta(meta, vivifies);
+        }
+        match meta.verb {
+            MetaVerb::Get | MetaVerb::Debug => match meta.options.expiry {
+                None => self.run_frame(&about(Opcode::GET, key), turn, out),
+                Some(expiry) => {
+                    let extras = expiry.to_be_bytes();
+                    self.run_frame(&with_extras(Opcode::GAT, &extras, key), turn, out)
+                }
+            },
+            MetaVerb::Set => self.meta_set(meta, key, turn, out),
+            MetaVerb::Delete => {
+                let cas = meta.options.cas.map_or(Cas(0), cas_of);
+                let parts = RawParts {
+                    key,
+                    ..RawParts::default()
+                };
+                let frame = Frame::request(Opcode::DELETE, cas, parts);
+                self.run_frame(&frame, turn, out)
+            }
+            MetaVerb::Arithmetic => {
+                let opcode = if meta.options.mode == MetaMode::Decrement {
+                    Opcode::DECREMENT
+                } else {
+                    Opcode::INCREMENT
+                };
+                let extras = count_extras(
+                    meta.options.delta.unwrap_or(1),
+                    meta.options.initial,
+                    meta.options.vivify.unwrap_or(Arithmetic::DO_NOT_CREATE),
+                );
+                self.run_frame(&with_extras(opcode, &extras, key), turn, out)
+            }
+        }
+    }
+
+    fn meta_set(
+        &mut self,
+        meta: &MetaRequest<'_>,
+        key: &[u8],
+        turn: &mut Turn,
+        out: &mut Vec<u8>,
+    ) -> Ran {
+        let options = &meta.options;
+        let extras = store_extras(options.flags, options.expiry.unwrap_or(0));
+        let (opcode, extras) = match options.mode {
+            MetaMode::Add => (Opcode::ADD, &extras[..]),
+            MetaMode::Replace => (Opcode::REPLACE, &extras[..]),
+            MetaMode::Append => (Opcode::APPEND, &[][..]),
+            MetaMode::Prepend => (Opcode::PREPEND, &[][..]),
+            MetaMode::Usual | MetaMode::Decrement => (Opcode::SET, &extras[..]),
+        };
+        let value = meta.value;
+        let cas = options.cas.map_or(Cas(0), cas_of);
+        let parts = RawParts { extras, key, value };
+        let outcome = self.run_frame(&Frame::request(opcode, cas, parts), turn, out)?;
+        let missed = self.text.as_ref().is_some_and(|text| text.missed.get());
+        let (Some(expiry), MetaMode::Append, true) = (options.vivify, options.mode, missed) else {
+            return Ok(outcome);
+        };
+        if let Some(text) = &mut self.text {
+            text.expect_meta(meta, false);
+        }
+        let extras = store_extras(options.flags, expiry);
+        let parts = RawParts {
+            extras: &extras,
+            key,
+            value,
+        };
+        self.run_frame(&Frame::request(Opcode::ADD, Cas(0), parts), turn, out)
+    }
+}
+
+/// What is shown of a request: never its value, which may be a password.
+fn first_line(input: &[u8]) -> &[u8] {
+    let end = input.iter().position(|byte| *byte == b'\n');
+    &input[..end.unwrap_or(input.len())]
+}
+
+/// Appends a line that no command makes.
+#[expect(clippy::unnecessary_wraps, reason = "it stands where a frame is run")]
+pub(super) fn say(out: &mut Vec<u8>, line: &str) -> Ran {
+    out.extend_from_slice(line.as_bytes());
+    out.extend_from_slice(b"\r\n");
+    Ok(CommandOutcome::Next)
+}

@@ -1,0 +1,170 @@
+//! `settee replicate`: the changes of one bucket applied to another one, or both ways at once.
+//!
+//! One thread for each direction. A change is written with its CAS and revision; conflicts are resolved where it
+//! is written. So a change may be sent twice, and order between documents does not matter. The position that is
+//! kept is one that the other side has on disk.
+
+mod counts;
+mod direction;
+mod echo;
+mod state;
+mod writer;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use client::{Address, SaltedCache};
+
+use self::counts::Counts;
+use self::direction::{Direction, Shared};
+use self::echo::Echo;
+use self::state::StateFile;
+use crate::connect::LoginArgs;
+use crate::exit::Failure;
+use crate::tail::{CollectionPart, Interrupt};
+
+/// Apply the changes of a bucket to a bucket of another node, as they happen.
+///
+/// Documents keep CAS, revision, flags, expiry and extended attributes; deletions are applied, too. Of two versions
+/// of a document the one that wins by the conflictResolutionType of the buckets (the same on both sides) stays. With
+/// --both each side may be written. Collections are found by name, and must be there.
+///
+/// The position is kept in FILE once the other side has everything on disk: a later run, also after a kill, goes on
+/// from there.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReplicateArgs {
+    /// Bucket to read: couchbase://USER:PASSWORD@HOST:PORT/BUCKET, or couchbases:// over TLS
+    from: Address,
+    /// Bucket to write
+    to: Address,
+    /// Replicate the changes of TO to FROM as well
+    #[arg(long, env = "SETTEE_BOTH")]
+    both: bool,
+    /// Replicate only this scope, or this collection
+    #[arg(long, env = "SETTEE_FILTER", value_name = "SCOPE[.COLLECTION]")]
+    filter: Option<CollectionPart>,
+    /// Keep the position in this file, and go on from it
+    #[arg(long, env = "SETTEE_STATE", value_name = "FILE")]
+    state: PathBuf,
+    /// End once everything was replicated that there was when the command began
+    #[arg(long, env = "SETTEE_UNTIL_NOW")]
+    until_now: bool,
+    /// Tell of each change that was not newer than what was there, on standard error
+    #[arg(long, env = "SETTEE_LOG_CONFLICTS")]
+    log_conflicts: bool,
+    /// How long to try again when a connection is lost, in seconds
+    #[arg(long, env = "SETTEE_RETRY", value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    retry: u64,
+    #[command(flatten)]
+    login: LoginArgs,
+}
+
+/// Pauses between attempts to connect: exponential back-off.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// Runs the command.
+///
+/// # Errors
+/// A server cannot be reached or refuses, or the state file cannot be used.
+pub(crate) fn run(args: &ReplicateArgs) -> Result<(), Failure> {
+    if args.from.login.is_none() || args.to.login.is_none() {
+        return Err(Failure::usage(
+            "memcached has no changes to follow; use couchbase://",
+        ));
+    }
+    let names = [args.from.to_string(), args.to.to_string()];
+    if names[0] == names[1] {
+        return Err(Failure::usage("FROM and TO are the same bucket"));
+    }
+    let from = args.login.options_of("FROM", &args.from)?;
+    let to = args.login.options_of("TO", &args.to)?;
+    let filter = args.filter.as_ref().map(CollectionPart::to_string);
+    let state = StateFile::open(&args.state, names.clone(), filter.unwrap_or_default())?;
+    let shared = Shared {
+        state,
+        interrupt: Interrupt::watch()?,
+        stops: AtomicBool::new(false),
+        counts: Default::default(),
+        echoes: [Echo::new(args.both), Echo::new(args.both)],
+        filter: args.filter.clone(),
+        until_now: args.until_now,
+        tells_conflicts: args.log_conflicts,
+    };
+    let mut directions = vec![(0, from.clone(), to.clone())];
+    if args.both {
+        directions.push((1, to, from));
+    }
+    let patience = Duration::from_secs(args.retry);
+    let ended: Vec<Result<(), Failure>> = thread::scope(|scope| {
+        let running: Vec<_> = directions
+            .into_iter()
+            .map(|(index, from, to)| {
+                let shared = &shared;
+                scope.spawn(move || {
+                    let position = shared.state.position(index);
+                    let ended = position.and_then(|position| {
+                        let direction = Direction {
+                            shared,
+                            index,
+                            from,
+                            to,
+                            position,
+                            caches: [SaltedCache::default(), SaltedCache::default()],
+                        };
+                        follow(direction, patience)
+                    });
+                    if ended.is_err() {
+                        shared.stops.store(true, Ordering::Relaxed);
+                    }
+                    ended
+                })
+            })
+            .collect();
+        let joined = running.into_iter().map(thread::ScopedJoinHandle::join);
+        joined
+            .map(|ended| ended.expect("a thread does not panic"))
+            .collect()
+    });
+    report(&names, &shared.counts, args.both);
+    ended.into_iter().collect()
+}
+
+fn report(names: &[String; 2], counts: &[Counts; 2], both: bool) {
+    let [from, to] = names;
+    eprintln!("settee: {from} to {to}: {}", counts[0]);
+    if both {
+        eprintln!("settee: {to} to {from}: {}", counts[1]);
+    }
+}
+
+/// Replicates over one pair of connections after the other until there is an end.
+fn follow(mut direction: Direction<'_>, patience: Duration) -> Result<(), Failure> {
+    let shared = direction.shared;
+    let mut began = Instant::now();
+    let mut pause = PAUSE_MIN;
+    let mut kept = direction.position.clone();
+    loop {
+        let broken = match direction.run() {
+            Ok(()) => return Ok(()),
+            Err(broken) => broken,
+        };
+        // What has come on has all the time again.
+        if direction.position != kept {
+            kept.clone_from(&direction.position);
+            (began, pause) = (Instant::now(), PAUSE_MIN);
+        }
+        if !broken.again || began.elapsed() >= patience {
+            return Err(broken.failure);
+        }
+        if shared.interrupt.is_asked() || shared.stops.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        eprintln!("settee: {}; trying again", broken.failure);
+        thread::sleep(pause);
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}

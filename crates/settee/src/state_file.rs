@@ -1,0 +1,43 @@
+//! Files in which commands keep where they are.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::Serialize;
+use server::names;
+
+use crate::exit::{Failure, Sysexit};
+
+/// The text of a file of at most so many bytes; `None` if there is no file yet.
+///
+/// # Errors
+/// The file cannot be read, or is too large to be a state of the command.
+pub(crate) fn read(path: &Path, bytes_max: u64, command: &str) -> Result<Option<String>, Failure> {
+    let failure =
+        |code, reason: &str| Failure::new(code, format!("state file {}: {reason}", path.display()));
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.len() > bytes_max => {
+            let reason = format!("it is no state of {command}");
+            return Err(failure(Sysexit::Data, &reason));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        _ => {}
+    }
+    let text = fs::read_to_string(path);
+    text.map(Some)
+        .map_err(|error| failure(Sysexit::Os, &error.to_string()))
+}
+
+/// Replaces the file: a reader sees the old text or the new one, also after a power cut.
+///
+/// # Errors
+/// The file cannot be written.
+pub(crate) fn replace(path: &Path, state: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(state).map_err(io::Error::from);
+    let written = text.and_then(|text| names::replace(path, (text + "\n").as_bytes()));
+    written.map_err(|error| {
+        let path = path.display();
+        Failure::new(Sysexit::CantCreate, format!("state file {path}: {error}"))
+    })
+}

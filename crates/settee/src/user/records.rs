@@ -1,0 +1,168 @@
+//! Users and roles as management tells about them, and tables of them.
+
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+
+/// A user.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct User {
+    id: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    roles: Vec<Role>,
+    #[serde(default)]
+    groups: Vec<String>,
+}
+
+/// A role that a user has, or one that there is.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Role {
+    #[serde(rename = "role")]
+    id: String,
+    bucket_name: Option<String>,
+    scope_name: Option<String>,
+    collection_name: Option<String>,
+    #[serde(default)]
+    origins: Vec<Origin>,
+    #[serde(default)]
+    desc: String,
+}
+
+/// What a role of a user comes from: `user` or `group`.
+#[derive(Clone, Debug, Deserialize)]
+struct Origin {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+impl User {
+    /// The name that people read.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The groups, as a form has them.
+    pub(super) fn groups(&self) -> String {
+        self.groups.join(",")
+    }
+
+    /// The user's own roles, without those of groups, as a form has them.
+    pub(super) fn own_roles(&self) -> String {
+        let own = |role: &&Role| role.origins.iter().any(|origin| origin.kind == "user");
+        let own = self.roles.iter().filter(own);
+        own.map(Role::text).collect::<Vec<_>>().join(",")
+    }
+}
+
+impl Role {
+    /// The text that gives this role: `data_reader[bucket:scope:collection]`.
+    fn text(&self) -> String {
+        let parts = [&self.bucket_name, &self.scope_name, &self.collection_name];
+        let mut parts: Vec<&str> = parts.into_iter().flatten().map(|part| &**part).collect();
+        while parts.len() > 1 && parts.last() == Some(&"*") {
+            parts.pop();
+        }
+        if parts.is_empty() {
+            return self.id.clone();
+        }
+        format!("{}[{}]", self.id, parts.join(":"))
+    }
+
+    /// The same with the names of what it may be narrowed to.
+    fn pattern(&self) -> String {
+        let named = |part: &Option<String>, name: &str| part.as_ref().map(|_| name.to_owned());
+        let pattern = Self {
+            bucket_name: named(&self.bucket_name, "bucket"),
+            scope_name: named(&self.scope_name, "scope"),
+            collection_name: named(&self.collection_name, "collection"),
+            ..self.clone()
+        };
+        pattern.text()
+    }
+}
+
+/// A table of users.
+pub(super) fn table_of_users(users: &[User]) -> String {
+    let row = |user: &User| {
+        let roles: Vec<String> = user.roles.iter().map(Role::text).collect();
+        [
+            user.id.clone(),
+            user.name.clone(),
+            roles.join(","),
+            user.groups(),
+        ]
+    };
+    table(
+        ["USER", "NAME", "ROLES", "GROUPS"],
+        users.iter().map(row).collect(),
+    )
+}
+
+/// A table of the roles that there are.
+pub(super) fn table_of_roles(roles: &[Role]) -> String {
+    let row = |role: &Role| [role.pattern(), role.desc.clone()];
+    table(["ROLE", "DESCRIPTION"], roles.iter().map(row).collect())
+}
+
+/// Aligned columns, two spaces apart; a value that is empty is a dash.
+fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
+    let mut rows = rows;
+    for value in rows.iter_mut().flatten().filter(|value| value.is_empty()) {
+        "-".clone_into(value);
+    }
+    rows.insert(0, head.map(str::to_owned));
+    let width = |column: usize| {
+        let widths = rows.iter().map(|row| row[column].chars().count());
+        widths.max().unwrap_or_default()
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (value, width) in row.iter().zip(widths) {
+            let _infallible = write!(line, "{value:width$}  ");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USER: &str = r#"{"id":"ana","domain":"local","name":"","groups":["g"],"roles":[
+        {"role":"admin","origins":[{"type":"user"}]},
+        {"role":"data_reader","bucket_name":"b","scope_name":"s","collection_name":"*",
+         "origins":[{"type":"group","name":"g"},{"type":"user"}]},
+        {"role":"bucket_admin","bucket_name":"*","origins":[{"type":"group","name":"g"}]}]}"#;
+
+    #[test]
+    fn only_own_roles_are_sent_back() {
+        let user: User = serde_json::from_str(USER).unwrap();
+        assert_eq!(user.own_roles(), "admin,data_reader[b:s]");
+        assert_eq!(user.groups(), "g");
+    }
+
+    #[test]
+    fn tables_are_aligned() {
+        let user: User = serde_json::from_str(USER).unwrap();
+        let expected = "\
+USER  NAME  ROLES                                   GROUPS
+ana   -     admin,data_reader[b:s],bucket_admin[*]  g
+";
+        assert_eq!(table_of_users(&[user]), expected);
+        let roles = r#"[{"role":"admin","desc":"All."},
+            {"role":"data_reader","bucket_name":"*","scope_name":"*","collection_name":"*"}]"#;
+        let roles: Vec<Role> = serde_json::from_str(roles).unwrap();
+        let expected = "\
+ROLE                                  DESCRIPTION
+admin                                 All.
+data_reader[bucket:scope:collection]  -
+";
+        assert_eq!(table_of_roles(&roles), expected);
+    }
+}

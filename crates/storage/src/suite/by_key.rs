@@ -1,0 +1,154 @@
+//! Rows are found by their keys.
+
+use std::ops::Bound;
+
+use model::{Kind, Seqno, VbId};
+
+use super::{document, put, tombstone};
+use crate::port::Snapshot;
+use crate::{KeyLook, KeyRange, KeyRow, KvStore, MemStore};
+
+fn all() -> KeyRange {
+    KeyRange {
+        from: Bound::Unbounded,
+        to: Bound::Unbounded,
+    }
+}
+
+fn named(range: &KeyRange, keys_only: bool, bytes_max: usize) -> KeyLook<'_> {
+    KeyLook {
+        range,
+        keys_only,
+        bytes_max,
+        wants: &|_, _| true,
+    }
+}
+
+fn key_of(row: &KeyRow, snapshot: &dyn Snapshot) -> String {
+    let key = match row {
+        KeyRow::Key(key) => key.to_vec(),
+        KeyRow::Whole(document) => document.key().to_vec(),
+        KeyRow::At(seqno) => {
+            let document = snapshot.by_seqno(*seqno).next().unwrap().unwrap();
+            assert_eq!(document.seqno(), *seqno);
+            document.key().to_vec()
+        }
+    };
+    String::from_utf8(key[1..].to_vec()).unwrap()
+}
+
+/// All keys, look by look.
+fn in_looks(snapshot: &dyn Snapshot, keys_only: bool, bytes_max: usize) -> (Vec<String>, u32) {
+    let (mut range, mut keys, mut looks) = (all(), Vec::new(), 0);
+    loop {
+        let found = named(&range, keys_only, bytes_max).look(snapshot).unwrap();
+        keys.extend(found.rows.iter().map(|row| key_of(row, snapshot)));
+        looks += 1;
+        match found.rest {
+            Some(rest) => range.from = Bound::Included(rest),
+            None => return (keys, looks),
+        }
+    }
+}
+
+pub(super) fn rows_are_found_by_key(store: &dyn KvStore) {
+    let vb = VbId(3);
+    let mut rows = Vec::new();
+    for seqno in 1..=300_u64 {
+        let key = format!("{:03}", seqno * 7 % 300);
+        let row = if seqno % 10 == 0 {
+            tombstone(seqno, &key)
+        } else {
+            document(seqno, &key, &"v".repeat(seqno as usize))
+        };
+        rows.push((row, Seqno::ZERO));
+    }
+    put(store, vb, &rows);
+    let snapshot = store.snapshot(vb).unwrap();
+    let mut expected: Vec<String> = rows
+        .iter()
+        .filter(|(row, _)| row.kind() == Kind::Mutation)
+        .map(|(row, _)| String::from_utf8(row.key()[1..].to_vec()).unwrap())
+        .collect();
+    expected.sort();
+    // Later changes are not seen.
+    put(store, vb, &[(tombstone(301, "007"), Seqno(1))]);
+    for keys_only in [true, false] {
+        assert_eq!(
+            in_looks(&*snapshot, keys_only, 1 << 20),
+            (expected.clone(), 1)
+        );
+        let (keys, looks) = in_looks(&*snapshot, keys_only, 4_000);
+        assert_eq!(keys, expected);
+        assert!((5..60).contains(&looks), "{looks}");
+        assert_eq!(in_looks(&*snapshot, keys_only, 0).0, expected, "one by one");
+    }
+    let range = KeyRange {
+        from: Bound::Excluded(b"\x00100".as_slice().into()),
+        to: Bound::Included(b"\x00200".as_slice().into()),
+    };
+    let found = named(&range, false, 1 << 20).look(&*snapshot).unwrap();
+    let inside = |key: &&String| key.as_str() > "100" && key.as_str() <= "200";
+    let expected: Vec<String> = expected.iter().filter(inside).cloned().collect();
+    let keys: Vec<String> = found
+        .rows
+        .iter()
+        .map(|row| key_of(row, &*snapshot))
+        .collect();
+    assert_eq!(keys, expected);
+    let all_whole = |row: &KeyRow| matches!(row, KeyRow::Whole(_));
+    assert!(found.rows.iter().all(all_whole) && found.rest.is_none());
+}
+
+#[test]
+fn documents_leave_before_keys() {
+    let store = MemStore::new();
+    let rows: Vec<_> = (1..=50)
+        .map(|seqno| {
+            (
+                document(seqno, &format!("{seqno:02}"), &"v".repeat(1_000)),
+                Seqno::ZERO,
+            )
+        })
+        .collect();
+    put(&store, VbId(0), &rows);
+    let snapshot = store.snapshot(VbId(0)).unwrap();
+    let range = all();
+    let found = named(&range, false, 12_000).look(&*snapshot).unwrap();
+    assert_eq!(found.rows.len(), 50);
+    assert!(found.rest.is_none());
+    let whole = found
+        .rows
+        .iter()
+        .take_while(|row| matches!(row, KeyRow::Whole(_)));
+    let whole = whole.count();
+    assert!((2..=10).contains(&whole), "{whole}");
+    let later = &found.rows[whole..];
+    assert!(later.iter().all(|row| matches!(row, KeyRow::At(_))));
+    let bytes: usize = found.rows.iter().map(KeyRow::memory_bytes).sum();
+    assert!(bytes <= 16_000, "{bytes}");
+}
+
+/// Stores that keep old versions show them all; the newest one counts.
+#[test]
+fn the_newest_version_counts() {
+    let store = MemStore::new();
+    let rows = [
+        (document(1, "a", "old"), Seqno::ZERO),
+        (document(2, "b", "old"), Seqno::ZERO),
+        (document(3, "c", "old"), Seqno::ZERO),
+        (tombstone(4, "b"), Seqno::ZERO),
+        (document(5, "a", "new"), Seqno::ZERO),
+    ];
+    put(&store, VbId(0), &rows);
+    let snapshot = store.snapshot(VbId(0)).unwrap();
+    for bytes_max in [0, 1 << 20] {
+        assert_eq!(in_looks(&*snapshot, false, bytes_max).0, ["a", "c"]);
+    }
+    let range = all();
+    let found = named(&range, false, 1 << 20).look(&*snapshot).unwrap();
+    let KeyRow::Whole(first) = &found.rows[0] else {
+        panic!("all fits");
+    };
+    assert_eq!(first.value(), b"new");
+}

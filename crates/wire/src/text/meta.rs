@@ -1,0 +1,188 @@
+//! The meta protocol: a command of two letters, a key, and flags of one letter with what belongs to them.
+
+use super::words::{Words, decimal, decimal_u32, expiry};
+use crate::bytes::debug_without_value;
+
+/// Most bytes of an opaque, with its letter.
+const OPAQUE_BYTES_MAX: usize = 33;
+
+const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
+
+/// A command of the meta protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetaVerb {
+    /// `mg`.
+    Get,
+    /// `ms`.
+    Set,
+    /// `md`.
+    Delete,
+    /// `ma`.
+    Arithmetic,
+    /// `me`.
+    Debug,
+}
+
+impl MetaVerb {
+    /// Flags that it takes.
+    fn flags(self) -> &'static [u8] {
+        match self {
+            Self::Get => b"bcfkOqstvT",
+            Self::Set => b"bcCFkOqsTMN",
+            Self::Delete => b"bCkOq",
+            Self::Arithmetic => b"bckOqvNJDM",
+            Self::Debug => b"bkO",
+        }
+    }
+}
+
+/// What `M` asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetaMode {
+    /// Store, or count up.
+    #[default]
+    Usual,
+    /// Store what is not there.
+    Add,
+    /// Store what is there.
+    Replace,
+    /// Add behind the value.
+    Append,
+    /// Add in front of the value.
+    Prepend,
+    /// Count down.
+    Decrement,
+}
+
+impl MetaMode {
+    fn of(verb: MetaVerb, token: &[u8]) -> Result<Self, &'static str> {
+        match (verb, token.first().map(u8::to_ascii_uppercase)) {
+            (MetaVerb::Set, Some(b'S')) | (MetaVerb::Arithmetic, Some(b'I' | b'+')) => {
+                Ok(Self::Usual)
+            }
+            (MetaVerb::Set, Some(b'E')) => Ok(Self::Add),
+            (MetaVerb::Set, Some(b'R')) => Ok(Self::Replace),
+            (MetaVerb::Set, Some(b'A')) => Ok(Self::Append),
+            (MetaVerb::Set, Some(b'P')) => Ok(Self::Prepend),
+            (MetaVerb::Arithmetic, Some(b'D' | b'-')) => Ok(Self::Decrement),
+            (MetaVerb::Arithmetic, _) => Err("CLIENT_ERROR invalid mode for ma M token"),
+            _ => Err("CLIENT_ERROR invalid mode for ms M token"),
+        }
+    }
+}
+
+/// What the flags of a request say about its work; those that ask for a part of the answer are in
+/// [`MetaRequest::flags`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MetaOptions {
+    /// The key is in base64.
+    pub base64: bool,
+    /// The usual answer is not sent.
+    pub quiet: bool,
+    /// The value is sent.
+    pub value: bool,
+    /// Expiry to set.
+    pub expiry: Option<u32>,
+    /// Expiry of a document that is made where there is none.
+    pub vivify: Option<u32>,
+    /// Revision that the document must have.
+    pub cas: Option<u64>,
+    /// Flags to store.
+    pub flags: u32,
+    /// The mode.
+    pub mode: MetaMode,
+    /// How far to count.
+    pub delta: Option<u64>,
+    /// What counting starts with.
+    pub initial: u64,
+}
+
+/// `mg`, `ms`, `md`, `ma`, `me`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct MetaRequest<'a> {
+    /// The command.
+    pub verb: MetaVerb,
+    /// The key as it came.
+    pub key: &'a [u8],
+    /// What its flags say.
+    pub options: MetaOptions,
+    /// The flags as they came.
+    pub flags: MetaFlags<'a>,
+    /// The value of `ms`.
+    pub value: &'a [u8],
+}
+
+debug_without_value! { MetaRequest { verb, options, flags } text key, length value }
+
+/// Flags in the order in which they came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MetaFlags<'a>(pub(super) &'a [u8]);
+
+impl<'a> MetaFlags<'a> {
+    /// The flags that `bytes` are.
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// As they came.
+    pub fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Each with what belongs to it.
+    pub fn iter(self) -> impl Iterator<Item = (u8, &'a [u8])> {
+        Words(self.0).filter_map(|word| word.split_first().map(|(letter, token)| (*letter, token)))
+    }
+}
+
+impl MetaOptions {
+    /// Reads the flags of a command.
+    pub(super) fn read(verb: MetaVerb, flags: MetaFlags<'_>) -> Result<Self, &'static str> {
+        let mut options = Self::default();
+        let mut seen = 0_u128;
+        for (letter, token) in flags.iter() {
+            let bit = 1_u128.checked_shl(u32::from(letter)).unwrap_or(0);
+            if seen & bit != 0 {
+                return Err("CLIENT_ERROR duplicate flag");
+            }
+            seen |= bit;
+            if !verb.flags().contains(&letter) {
+                return Err(unserved(letter));
+            }
+            options.take(verb, letter, token)?;
+        }
+        Ok(options)
+    }
+
+    fn take(&mut self, verb: MetaVerb, letter: u8, token: &[u8]) -> Result<(), &'static str> {
+        match letter {
+            b'b' => self.base64 = true,
+            b'q' => self.quiet = true,
+            b'v' => self.value = true,
+            b'T' => self.expiry = Some(expiry(token).ok_or(BAD_TOKEN)?),
+            b'N' => self.vivify = Some(expiry(token).ok_or(BAD_TOKEN)?),
+            b'C' => self.cas = Some(decimal(token).ok_or(BAD_TOKEN)?),
+            b'F' => self.flags = decimal_u32(token).ok_or(BAD_TOKEN)?,
+            b'D' => self.delta = Some(decimal(token).ok_or(BAD_TOKEN)?),
+            b'J' => self.initial = decimal(token).ok_or(BAD_TOKEN)?,
+            b'M' => self.mode = MetaMode::of(verb, token)?,
+            b'O' if token.len() >= OPAQUE_BYTES_MAX => {
+                return Err("CLIENT_ERROR opaque token too long");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// What is said of a flag that a command does not take here.
+fn unserved(letter: u8) -> &'static str {
+    match letter {
+        b'h' | b'l' => "CLIENT_ERROR documents do not tell when they were read: no h and l",
+        b'E' => "CLIENT_ERROR the server alone gives documents their CAS: no E",
+        b'R' | b'I' | b'N' => "CLIENT_ERROR documents do not become stale: no I, N and R here",
+        b'x' => "CLIENT_ERROR a document is deleted as a whole: no x",
+        b't' | b'T' | b'C' => "CLIENT_ERROR this command takes neither t nor T nor C here",
+        _ => "CLIENT_ERROR invalid flag",
+    }
+}
