@@ -103,6 +103,7 @@ var tests = []test{
 	}},
 	{"tells_who_there_is", tellsWhoThereIs},
 	{"users_may_do_what_their_roles_say", managesUsers},
+	{"documents_keep_metadata_from_elsewhere", writesWithMetadata},
 	{"manages_scopes_and_collections", managesCollections},
 	{"changes_the_ttl_of_a_collection", changesTheTTL},
 	{"writes_and_reads", func(w *world) {

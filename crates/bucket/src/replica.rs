@@ -167,6 +167,7 @@ impl<S: KvStore> Bucket<S> {
     /// # Errors
     /// As [`VBucket::apply`]; `NotReplica` when there is no such vBucket, and while stopping.
     pub fn replica_change(&self, id: VbId, document: &Document) -> Result<Applied, ReplicaError> {
+        let now = self.clock.now();
         loop {
             let applied = self.with_vbucket(id, |vbucket| {
                 // As with clients' writes: the last flush must not miss what is acknowledged.
@@ -174,10 +175,14 @@ impl<S: KvStore> Bucket<S> {
                     return Ok(Err(ReplicaError::NotReplica));
                 }
                 // What it replaces may have left memory whole, while this vBucket was active.
-                match vbucket.fetch_before_apply(document.key()) {
-                    Some(wanted) => Err(wanted),
-                    None => Ok(vbucket.apply(document)),
+                if let Some(wanted) = vbucket.fetch_before_apply(document.key()) {
+                    return Err(wanted);
                 }
+                let applied = vbucket.apply(document);
+                if applied.is_ok() {
+                    vbucket.note_drift(document.cas(), now);
+                }
+                Ok(applied)
             });
             match applied {
                 Some(Ok(applied)) => {

@@ -20,6 +20,7 @@ mod checkpoint;
 mod codec;
 pub mod collections;
 pub mod dcp;
+mod drift;
 mod durability;
 mod error;
 mod hlc;
@@ -36,6 +37,7 @@ pub use checkpoint::{
     Released, ReplicaError, SlowestCursor, SnapshotMarker, SpareBuffers,
 };
 pub use codec::Codec;
+pub use drift::{DriftLimits, FutureCas};
 pub use durability::{Decided, Decision, Requirement};
 pub use error::OpError;
 pub use mutated::{Counted, Mutated};

@@ -5,6 +5,7 @@ use model::{
     VbUuid,
 };
 
+use crate::drift::DriftLimits;
 use crate::durability::{Decided, Requirement};
 
 /// Settings of all vBuckets of a bucket; shared by `Arc`.
@@ -36,6 +37,8 @@ pub struct VbConfig {
     pub durability_timeout_ms: u64,
     /// How conflicts with versions from elsewhere are resolved.
     pub conflicts: ConflictResolution,
+    /// How far CAS values from elsewhere may be from the clock.
+    pub drift: DriftLimits,
 }
 
 impl Default for VbConfig {
@@ -54,6 +57,7 @@ impl Default for VbConfig {
             keeps_history: false,
             durability_timeout_ms: 30_000,
             conflicts: ConflictResolution::Revision,
+            drift: DriftLimits::default(),
         }
     }
 }

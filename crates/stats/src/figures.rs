@@ -4,7 +4,9 @@ use std::cell::OnceCell;
 use std::ops::Deref;
 
 use bucket::{Bucket, Hold, WarmupStage};
-use engine::{CheckpointStats, CursorStats, DurabilityStats, HashStats, VBucket, VbStats};
+use engine::{
+    CheckpointStats, CursorStats, DriftLimits, DurabilityStats, HashStats, VBucket, VbStats,
+};
 use model::{FailoverEntry, Now, VbId, VbState, VbUuid};
 use registry::timings::{Answer, Merged, Timings};
 use registry::{Registry, ServedBucket, Store};
@@ -272,6 +274,8 @@ pub(super) struct VbFigures {
     pub(super) persisted_seqno: u64,
     pub(super) purge_seqno: u64,
     pub(super) max_cas: u64,
+    /// How far a CAS from elsewhere may be from the clock.
+    pub(super) drift: DriftLimits,
     pub(super) max_deleted_rev: u64,
     pub(super) uuid: VbUuid,
     /// JSON text, empty when none was set.
@@ -319,6 +323,7 @@ impl VbFigures {
             persisted_seqno: vb.persisted_seqno().0,
             purge_seqno: vb.purge_seqno().0,
             max_cas: vb.max_cas().0,
+            drift: vb.drift_limits(),
             max_deleted_rev: vb.max_deleted_rev(),
             uuid: log.newest().uuid,
             topology: vb.topology().to_owned(),

@@ -331,7 +331,7 @@ impl VBucket {
     /// Figures of the default collection: what those of the vBucket have beyond all others.
     fn default_counts(&self) -> CollectionCounts {
         let table = self.table.counts();
-        let ops = self.counters;
+        let ops = &self.counters;
         let mut counts = CollectionCounts {
             id: CollectionId::DEFAULT,
             items: table.items,

@@ -8,6 +8,7 @@ use model::{
 
 use crate::checkpoint::{CheckpointLog, Flight, FlightId, Origin, PrepareProgress};
 use crate::collections::VbCollections;
+use crate::drift::{DriftLimits, ForeignCounts};
 use crate::durability::Durability;
 use crate::error::OpError;
 use crate::hlc::Hlc;
@@ -23,7 +24,7 @@ pub(super) const HEAT_WRITTEN: u8 = 1;
 pub(super) const PASSES: usize = 3;
 
 /// What happened since the vBucket was made or loaded.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) ops_get: u64,
     pub(super) ops_create: u64,
@@ -32,7 +33,7 @@ pub(super) struct Counters {
     pub(super) expired: u64,
     pub(super) evicted: u64,
     pub(super) fetches: u64,
-    pub(super) conflicts_lost: u64,
+    pub(super) foreign: Option<Box<ForeignCounts>>,
 }
 
 /// A flush under way.
@@ -345,6 +346,17 @@ impl VBucket {
     /// Gives only CAS values above this one from now on.
     pub fn raise_cas(&mut self, cas: Cas) {
         self.hlc.observe(cas);
+    }
+
+    /// How far CAS values from elsewhere may be from the clock.
+    pub fn drift_limits(&self) -> DriftLimits {
+        self.config.drift
+    }
+
+    /// Counts how far the CAS of a change of another node is from the clock.
+    pub fn note_drift(&mut self, cas: Cas, now: Now) {
+        let counts = self.counters.foreign.get_or_insert_default();
+        counts.drift.note(cas, now, &self.config.drift);
     }
 
     /// The highest CAS given or seen.

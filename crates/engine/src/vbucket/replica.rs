@@ -121,7 +121,7 @@ impl VBucket {
         fresh.checkpoints.number_cursors_after(&self.checkpoints);
         fresh.set_keeps_history(self.keeps_history);
         fresh.flights = self.flights;
-        fresh.counters = self.counters;
+        fresh.counters = std::mem::take(&mut self.counters);
         fresh.reported = self.reported;
         fresh.touch_record();
         fresh.outbox.changed = true;

@@ -51,8 +51,18 @@ pub struct VbStats {
     pub evicted: u64,
     /// Operations that had to wait for the store.
     pub fetches: u64,
-    /// Versions from elsewhere that were refused, since what was here is newer.
-    pub conflicts_lost: u64,
+    /// Documents from elsewhere that were refused, since what was here is newer.
+    pub sets_lost: u64,
+    /// The same of deletions.
+    pub deletes_lost: u64,
+    /// Microseconds between the CAS of each change from elsewhere and the clock, summed.
+    pub drift_us: u64,
+    /// How many changes these are.
+    pub drift_count: u64,
+    /// Of them, those whose CAS was too far ahead of the clock, see [`DriftLimits`](crate::DriftLimits).
+    pub drift_ahead: u64,
+    /// Those whose CAS was too far behind.
+    pub drift_behind: u64,
     /// Durable writes that wait to be decided.
     pub prepares: u64,
     /// Durable writes that were prepared.
@@ -85,7 +95,8 @@ impl VBucket {
     /// Figures. O(1).
     pub fn stats(&self) -> VbStats {
         let table = self.table.counts();
-        let counters = self.counters;
+        let counters = &self.counters;
+        let foreign = counters.foreign.as_deref().copied().unwrap_or_default();
         VbStats {
             items: self.items(),
             tombstones: table.tombstones,
@@ -101,7 +112,12 @@ impl VBucket {
             expired: counters.expired,
             evicted: counters.evicted,
             fetches: counters.fetches,
-            conflicts_lost: counters.conflicts_lost,
+            sets_lost: foreign.sets_lost,
+            deletes_lost: foreign.deletes_lost,
+            drift_us: foreign.drift.total_us,
+            drift_count: foreign.drift.count,
+            drift_ahead: foreign.drift.ahead,
+            drift_behind: foreign.drift.behind,
             prepares: self.durability.len() as u64,
             sync_accepted: self.durability.counts.accepted,
             sync_committed: self.durability.counts.committed,

@@ -27,7 +27,7 @@ pub(crate) fn durable(request: Request, asked: u8, timeout_ms: u16) -> Request {
     request.infos(&level(asked, timeout_ms))
 }
 
-fn vbucket(key: &str) -> u16 {
+pub(crate) fn vbucket(key: &str) -> u16 {
     VbId::of_key(key.as_bytes(), 1024).0
 }
 
@@ -41,7 +41,7 @@ fn topology(client: &mut Client, key: &str, chains: &str) {
 }
 
 /// A node whose vBucket of `key` waits for a replica that is not there.
-fn waiting_for_a_replica(key: &str) -> (Node, Client) {
+pub(crate) fn waiting_for_a_replica(key: &str) -> (Node, Client) {
     let node = own();
     let mut client = Client::ready(node.ports().kv);
     topology(&mut client, key, r#"[["here","there"]]"#);

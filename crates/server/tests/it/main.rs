@@ -29,3 +29,4 @@ mod subdoc;
 mod values;
 mod vbuckets;
 mod with_meta;
+mod with_meta_carried;

@@ -7,25 +7,25 @@ use wire::{Feature, Opcode, Status};
 use crate::client::{Client, Request, sdk_and, sdk_without, set};
 use crate::place::{on_both, shared};
 
-const JSON: u8 = 1;
+pub(crate) const JSON: u8 = 1;
 const SNAPPY: u8 = 2;
-const XATTR: u8 = 4;
+pub(crate) const XATTR: u8 = 4;
 
 const SKIP: u32 = 0x08;
 const REGENERATE_CAS: u32 = 0x04;
-const FORCE_ACCEPT: u32 = 0x02;
+pub(crate) const FORCE_ACCEPT: u32 = 0x02;
 const FORCE: u32 = 0x01;
 const IS_EXPIRATION: u32 = 0x10;
 
 #[derive(Clone, Copy)]
-struct Meta {
-    flags: u32,
-    expiry: u32,
-    rev: u64,
-    cas: u64,
+pub(crate) struct Meta {
+    pub(crate) flags: u32,
+    pub(crate) expiry: u32,
+    pub(crate) rev: u64,
+    pub(crate) cas: u64,
 }
 
-const FIRST: Meta = Meta {
+pub(crate) const FIRST: Meta = Meta {
     flags: 0x0200_0006,
     expiry: 0,
     rev: 7,
@@ -33,28 +33,28 @@ const FIRST: Meta = Meta {
 };
 
 impl Meta {
-    fn extras(self) -> Vec<u8> {
+    pub(crate) fn extras(self) -> Vec<u8> {
         let words = [self.flags.to_be_bytes(), self.expiry.to_be_bytes()].concat();
         let longs = [self.rev.to_be_bytes(), self.cas.to_be_bytes()].concat();
         [words, longs].concat()
     }
 
-    fn with(self, options: u32) -> Vec<u8> {
+    pub(crate) fn with(self, options: u32) -> Vec<u8> {
         [self.extras(), options.to_be_bytes().to_vec()].concat()
     }
 }
 
-fn put(key: &str, value: &str, meta: Meta) -> Request {
+pub(crate) fn put(key: &str, value: &str, meta: Meta) -> Request {
     let request = Request::of(Opcode::SET_WITH_META, key).extras(&meta.extras());
     request.value(value).datatype(0)
 }
 
-fn remove(key: &str, meta: Meta) -> Request {
+pub(crate) fn remove(key: &str, meta: Meta) -> Request {
     Request::of(Opcode::DEL_WITH_META, key).extras(&meta.extras())
 }
 
 /// Deleted, flags, expiry, revision and datatype, as GET_META tells them; and the CAS.
-fn known(client: &mut Client, key: &str) -> (bool, Meta, u8) {
+pub(crate) fn known(client: &mut Client, key: &str) -> (bool, Meta, u8) {
     let answer = client.call(&Request::of(Opcode::GET_META, key).extras(&[2]));
     let answer = answer.ok();
     let word = |at: usize| u32::from_be_bytes(answer.extras[at..at + 4].try_into().unwrap());
@@ -71,7 +71,7 @@ fn rev(client: &mut Client, key: &str) -> u64 {
     known(client, key).1.rev
 }
 
-fn section(attributes: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn section(attributes: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
     let pairs = attributes.iter();
     let pairs = pairs.map(|(name, text)| (name.as_bytes(), text.as_bytes()));

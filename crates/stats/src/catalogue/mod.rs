@@ -5,6 +5,7 @@
 //! the name of an opcode in small letters.
 
 mod bucket;
+mod conflicts;
 mod dcp;
 mod groups;
 mod left_out;

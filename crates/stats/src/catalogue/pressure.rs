@@ -28,9 +28,6 @@ pub(crate) static PRESSURE: &[BucketRow] = rows! {
             let least = f.options().vb.durability_min;
             least.map_or("none", model::DurabilityLevel::name)
         };
-    CONFIG "ep_conflict_resolution_type" Text
-        "How conflicts with versions of other nodes are resolved: seqno or lww",
-        |f| f.options().vb.conflicts.name();
     CONFIG "ep_exp_pager_enabled" Bool "Whether expired documents are looked for", |f| f.expires();
     CONFIG "ep_exp_pager_stime" Seconds "Time between two passes that look for them",
         |f| f.expiry_pass_s();

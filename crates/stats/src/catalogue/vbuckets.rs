@@ -58,6 +58,14 @@ pub(crate) static VBUCKETS: &[VbRow] = rows! {
     DETAILS "max_deleted_revid" Count "The highest revision number of a deleted document",
         |f| f.max_deleted_rev;
     DETAILS "max_cas_str" Text "The same as a moment in UTC", |f| utc(f.max_cas);
+    DETAILS "total_abs_drift" Micros
+        "Between the CAS of each change from elsewhere and the clock, summed", |f| f.stats.drift_us;
+    DETAILS "total_abs_drift_count" Count "How many changes these are", |f| f.stats.drift_count;
+    DETAILS "drift_ahead_threshold_exceeded" Count "Of them, those too far ahead of the clock",
+        |f| f.stats.drift_ahead;
+    DETAILS "drift_behind_threshold_exceeded" Count "Those too far behind", |f| f.stats.drift_behind;
+    DETAILS "drift_ahead_threshold" Nanos "What is too far ahead", |f| f.drift.ahead_us * 1000;
+    DETAILS "drift_behind_threshold" Nanos "What is too far behind", |f| f.drift.behind_us * 1000;
     DETAILS "persistence_seqno" Seqno "Everything up to here is durable", |f| f.persisted_seqno;
     MONITOR "num_tracked" Count "Durable writes that wait to be decided", |f| f.durability.tracked;
     MONITOR "last_tracked_seqno" Seqno "The newest of them", |f| f.durability.last_tracked.0;

@@ -5,6 +5,7 @@ use model::{Cas, Document, Meta, Now, Seqno};
 use super::VBucket;
 use super::change::Change;
 use super::partition::HEAT_WRITTEN;
+use crate::drift::FutureCas;
 use crate::error::OpError;
 use crate::mutated::Mutated;
 use crate::table::Place;
@@ -22,7 +23,7 @@ impl VBucket {
     /// the value; it runs under the lock, so it must be short.
     ///
     /// # Errors
-    /// `InvalidCas` for a CAS that no node gives; `InvalidArgument` for a revision beyond 47 bits, or
+    /// `InvalidCas` for a CAS that no node gives, and one of the future where these are refused; `InvalidArgument` for a revision beyond 47 bits, or
     /// when the draft is gone; `TooBig`; `Locked` without the lock's CAS; `KeyExists` if the one that
     /// is here is not older, for an addition over a document, and for another CAS; `KeyNotFound` for a
     /// CAS without a document; `SyncWriteInProgress`, `SyncWriteReCommitInProgress`; `NotMyVbucket`,
@@ -39,6 +40,7 @@ impl VBucket {
         self.check_collection(asked.key())?;
         let meta = asked.meta();
         check_meta(&meta, write)?;
+        let regenerates_cas = write.regenerates_cas || self.check_future(meta.cas, now)?;
         if asked.value().len() > self.config.value_bytes_max + self.config.system_bytes_max {
             return Err(OpError::TooBig);
         }
@@ -57,9 +59,10 @@ impl VBucket {
             self.collections.count(key, |counts| counts.ops_delete += 1);
         }
         let mut draft = write.draft.take().ok_or(NOTHING)?;
-        let cas = if write.regenerates_cas {
+        let cas = if regenerates_cas {
             self.hlc.next(now)
         } else {
+            self.note_drift(meta.cas, now);
             self.hlc.observe(meta.cas);
             meta.cas
         };
@@ -88,6 +91,16 @@ impl VBucket {
         Ok(())
     }
 
+    /// Whether a CAS is to be replaced, since it is too far in the future.
+    fn check_future(&self, cas: Cas, now: Now) -> Result<bool, OpError> {
+        let limits = &self.config.drift;
+        match limits.future {
+            FutureCas::Refuse if limits.is_future(cas, now) => Err(OpError::InvalidCas),
+            FutureCas::Replace => Ok(limits.is_future(cas, now)),
+            FutureCas::Refuse | FutureCas::Ignore => Ok(false),
+        }
+    }
+
     fn check_newer(&mut self, place: Place, incoming: &Meta) -> Result<(), OpError> {
         let Some(there) = self.table.at(place) else {
             return Ok(());
@@ -95,7 +108,12 @@ impl VBucket {
         if self.config.conflicts.accepts(incoming, &there.meta()) {
             return Ok(());
         }
-        self.counters.conflicts_lost += 1;
+        let counts = self.counters.foreign.get_or_insert_default();
+        if incoming.kind.is_tombstone() {
+            counts.deletes_lost += 1;
+        } else {
+            counts.sets_lost += 1;
+        }
         Err(OpError::KeyExists)
     }
 }

@@ -6,6 +6,7 @@ use model::{
 };
 
 use crate::checkpoint::FlushBudget;
+use crate::drift::{DriftLimits, FutureCas};
 use crate::durability::Requirement;
 use crate::error::OpError;
 use crate::mutated::Mutated;
@@ -131,6 +132,36 @@ fn a_newer_cas_raises_those_that_follow() {
 }
 
 #[test]
+fn a_cas_of_the_far_future_is_counted_and_taken_refused_or_replaced() {
+    let hours = |hours: u64| Cas(NOW.unix_ns + hours * 3_600_000_000_000);
+    let of = |cas| Meta { cas, ..FIRST };
+    for (future, expected) in [
+        (FutureCas::Ignore, Ok(hours(2))),
+        (FutureCas::Refuse, Err(OpError::InvalidCas)),
+        (FutureCas::Replace, Ok(Cas(hours(1).0 + 1))),
+    ] {
+        let mut vbucket = vbucket_of(VbConfig {
+            conflicts: ConflictResolution::LastWrite,
+            drift: DriftLimits {
+                future,
+                ..DriftLimits::default()
+            },
+            ..VbConfig::default()
+        });
+        // Ahead, but not beyond the 65 minutes.
+        set(&mut vbucket, &of(hours(1))).unwrap();
+        let far = set(&mut vbucket, &of(hours(2)));
+        assert_eq!(far.map(|mutated| mutated.cas), expected);
+        let stats = vbucket.stats();
+        let taken = 1 + u64::from(future == FutureCas::Ignore);
+        assert_eq!((stats.drift_count, stats.drift_ahead), (taken, taken));
+        assert_eq!(stats.drift_behind, 0);
+        let own = Cas(vbucket.max_cas().0 + 1);
+        assert_eq!(store(&mut vbucket, None).cas, own);
+    }
+}
+
+#[test]
 fn the_older_version_is_refused_by_the_rule_of_the_bucket() {
     for (conflicts, wins, loses) in [
         (ConflictResolution::Revision, (8, 1), (6, 9)),
@@ -149,7 +180,7 @@ fn the_older_version_is_refused_by_the_rule_of_the_bucket() {
         assert_eq!(set(&mut vbucket, &of((7, 7))), Err(OpError::KeyExists));
         assert_eq!(set(&mut vbucket, &of(loses)), Err(OpError::KeyExists));
         assert_eq!(vbucket.high_seqno(), Seqno(1), "nothing has changed");
-        assert_eq!(vbucket.stats().conflicts_lost, 2);
+        assert_eq!(vbucket.stats().sets_lost, 2);
         set(&mut vbucket, &of(wins)).unwrap();
         assert_eq!(meta_of(&mut vbucket).rev, wins.0);
         let forced = WithMeta {
@@ -178,6 +209,8 @@ fn deletions_and_documents_replace_each_other() {
     set(&mut vbucket, &Meta { rev: 9, ..FIRST }).unwrap();
     assert_eq!(vbucket.stats().items, 1);
     assert_eq!(set(&mut vbucket, &gone), Err(OpError::KeyExists));
+    let stats = vbucket.stats();
+    assert_eq!((stats.sets_lost, stats.deletes_lost), (1, 1));
     let expired = Meta {
         kind: Kind::Expiration,
         rev: 10,

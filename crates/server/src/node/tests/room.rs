@@ -131,6 +131,35 @@ fn a_write_that_waited_in_vain_is_refused_with_the_limit_and_the_next_ones_are_t
     node.shutdown().unwrap();
 }
 
+#[test]
+fn a_write_with_metadata_waits_for_room_as_others_do() {
+    let with_meta = |opcode, rev: u64| {
+        let numbers = [0_u64, rev, 1 << 60].map(u64::to_be_bytes).concat();
+        Request::of(opcode, "m").extras(&numbers)
+    };
+    let store = |rev| with_meta(Opcode::SET_WITH_META, rev).value("new");
+    let node = ephemeral(LONG);
+    let (mut writer, mut other) = (
+        Client::ready(node.ports().kv),
+        Client::ready(node.ports().kv),
+    );
+    take_room(&mut other);
+    writer.pipeline_and_wait(&[store(1)]);
+    assert_eq!(other.get("m").status, Status::KEY_ENOENT, "it waits");
+    give_room(&mut other);
+    writer.answer().ok();
+    assert_eq!(other.get("m").ok().value, b"new");
+    node.shutdown().unwrap();
+
+    let node = ephemeral(SOON);
+    let mut client = Client::ready(node.ports().kv);
+    client.call(&store(1)).ok();
+    take_room(&mut client);
+    client.call(&store(2)).is(Status::ETMPFAIL);
+    client.call(&with_meta(Opcode::DEL_WITH_META, 3)).ok();
+    node.shutdown().unwrap();
+}
+
 /// A node for documents of which the quota holds three.
 fn with_little_room(path: &Path, large_room: Duration) -> Node {
     let mut large = bucket("default");

@@ -21,7 +21,7 @@ const REPEATS: u32 = 0x20;
 const VB: u16 = 5;
 
 /// A form for the management port; gives the status line.
-fn post(node: &Node, path: &str, form: &str) -> String {
+pub(crate) fn post(node: &Node, path: &str, form: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", node.ports().http)).unwrap();
     let login = "QWRtaW5pc3RyYXRvcjpzZWNyZXQgd29yZA==";
     let request = format!(

@@ -5,7 +5,7 @@ pub(crate) mod consumer;
 mod forms;
 mod golden;
 mod handed_over;
-mod history;
+pub(crate) mod history;
 mod inbound;
 mod nonsense;
 mod producer;
