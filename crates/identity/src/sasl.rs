@@ -128,7 +128,7 @@ impl SaslSession {
             return SaslStep::Invalid(reason);
         }
         let account = identity.account(&exchange.user);
-        let keys = identity.keys(account.as_deref(), exchange.hash);
+        let keys = identity.keys(account.as_ref(), exchange.hash);
         match (exchange.finish(payload, &keys), account) {
             (Ok(Some(signature)), Some(account)) => SaslStep::Done {
                 user: identity.authenticated(&account),

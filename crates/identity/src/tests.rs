@@ -25,7 +25,7 @@ fn identity() -> Identity {
     let mut directory = Directory::default();
     for (name, password) in [("a=b,c", "p\u{e4}ss"), ("empty", "")] {
         let record = user(&identity, name, password, &[]);
-        directory.users.insert(name.into(), record);
+        directory.users.insert(name.into(), record.into());
     }
     identity.replace_directory(directory);
     identity
@@ -515,9 +515,9 @@ fn secrets_are_not_shown() {
 #[test]
 fn users_and_groups_are_the_same_after_a_restart() {
     let identity = identity();
-    let mut directory = identity.directory();
+    let mut directory = Directory::clone(&identity.directory());
     let record = user(&identity, "u", "secret", &["data_reader[b:s]"]);
-    directory.users.insert("u".into(), record);
+    directory.users.insert("u".into(), record.into());
     let group = GroupRecord {
         description: "all".into(),
         roles: grants(&["data_writer[*]"]),
@@ -537,10 +537,10 @@ fn users_and_groups_are_the_same_after_a_restart() {
 #[test]
 fn a_change_of_a_user_or_a_group_has_a_revision_of_its_own() {
     let identity = identity();
-    let mut directory = identity.directory();
+    let mut directory = Directory::clone(&identity.directory());
     let mut record = user(&identity, "u", "one", &[]);
     record.groups = vec!["g".into(), "not there".into()];
-    directory.users.insert("u".into(), record);
+    directory.users.insert("u".into(), record.into());
     identity.replace_directory(directory.clone());
     let before = identity.authenticate("u", b"one").unwrap();
     assert_eq!(before.revision, identity.revision());
@@ -558,7 +558,7 @@ fn a_change_of_a_user_or_a_group_has_a_revision_of_its_own() {
     assert!(after.access.of_bucket("b").has(Privilege::Read));
 
     let changed = user(&identity, "u", "two", &[]);
-    directory.users.insert("u".into(), changed);
+    directory.users.insert("u".into(), changed.into());
     identity.replace_directory(directory.clone());
     assert!(identity.authenticate("u", b"one").is_none());
     assert!(identity.authenticate("u", b"two").is_some());
@@ -571,9 +571,11 @@ fn a_change_of_a_user_or_a_group_has_a_revision_of_its_own() {
 #[test]
 fn the_administrator_stays_whatever_is_made() {
     let identity = identity();
-    let mut directory = identity.directory();
+    let mut directory = Directory::clone(&identity.directory());
     let impostor = user(&identity, "Administrator", "other", &[]);
-    directory.users.insert("Administrator".into(), impostor);
+    directory
+        .users
+        .insert("Administrator".into(), impostor.into());
     identity.replace_directory(directory);
     assert!(identity.authenticate("Administrator", b"other").is_none());
     let administrator = identity.authenticate("Administrator", b"password");
@@ -584,8 +586,10 @@ fn the_administrator_stays_whatever_is_made() {
 #[test]
 fn a_user_without_a_password_does_not_come_in() {
     let identity = identity();
-    let mut directory = identity.directory();
-    directory.users.insert("u".into(), UserRecord::default());
+    let mut directory = Directory::clone(&identity.directory());
+    directory
+        .users
+        .insert("u".into(), UserRecord::default().into());
     identity.replace_directory(directory);
     assert!(identity.authenticate("u", b"").is_none());
     let (end, _) = login(&identity, &Client::new("SCRAM-SHA1", "u", ""));

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use hmac::{Hmac, KeyInit, Mac};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
@@ -91,43 +91,47 @@ pub struct AuthenticatedUser {
     pub revision: u64,
 }
 
-/// The users and groups that management made.
+/// The users and groups that management made. A copy shares the records.
 ///
 /// Shape on disk: JSON, names to records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Directory {
     /// Users by name.
-    pub users: BTreeMap<String, UserRecord>,
+    pub users: BTreeMap<Arc<str>, Arc<UserRecord>>,
     /// Groups by name.
     pub groups: BTreeMap<String, GroupRecord>,
 }
 
-/// One known user, or the decoy that stands in for the unknown ones.
+/// One known user, or the decoy that stands in for the unknown ones. A copy shares what it holds.
+#[derive(Clone)]
 pub(super) struct Account {
     name: Arc<str>,
-    record: UserRecord,
-    built_in: Option<BuiltIn>,
-    /// HMAC of a password that was right once, under the process's key: PLAIN is compared with it, so a comparison
-    /// takes the same time whatever the lengths.
-    fingerprint: OnceLock<[u8; 32]>,
+    record: Arc<UserRecord>,
+    built_in: Option<Arc<BuiltIn>>,
 }
 
 /// What the configuration says of a user, and what follows from it once it is asked for.
 struct BuiltIn {
     password: Password,
     keys: ScramKeys,
+    fingerprint: [u8; 32],
 }
 
-/// What changes as users are made and removed.
-struct Accounts {
-    by_name: HashMap<Arc<str>, Arc<Account>>,
-    groups: BTreeMap<String, GroupRecord>,
+/// A password that was right once for a record of a user.
+struct Seen {
+    record: Arc<UserRecord>,
+    /// HMAC of the password under the process's key: PLAIN is compared with it, so a comparison takes the same time
+    /// whatever the lengths.
+    fingerprint: [u8; 32],
 }
 
 /// The users of a node. Shared between connections.
 pub struct Identity {
-    accounts: RwLock<Accounts>,
-    decoy: Arc<Account>,
+    administrator: Account,
+    decoy: Account,
+    directory: RwLock<Arc<Directory>>,
+    /// Of users who logged in with PLAIN or over HTTP.
+    seen: Mutex<HashMap<Arc<str>, Seen>>,
     secrets: Secrets,
     pub(super) iterations: u32,
     revision: AtomicU64,
@@ -150,14 +154,11 @@ impl Identity {
             name: String::new(),
             password: hex(&keyed(&secrets.process, &[b"decoy"])).into(),
         };
-        let account = Arc::new(Account::built_in(administrator, &secrets));
-        let accounts = Accounts {
-            by_name: HashMap::from([(Arc::clone(&account.name), account)]),
-            groups: BTreeMap::new(),
-        };
         Self {
-            accounts: RwLock::new(accounts),
-            decoy: Arc::new(Account::built_in(decoy, &secrets)),
+            administrator: Account::built_in(administrator, &secrets),
+            decoy: Account::built_in(decoy, &secrets),
+            directory: RwLock::default(),
+            seen: Mutex::default(),
             secrets,
             iterations,
             revision: AtomicU64::new(0),
@@ -171,39 +172,20 @@ impl Identity {
     }
 
     /// The users and groups that management made.
-    /// Cost: copies all of them.
-    pub fn directory(&self) -> Directory {
-        let accounts = self.accounts.read();
-        let made = accounts.by_name.values();
-        let made = made.filter(|account| account.built_in.is_none());
-        Directory {
-            users: made
-                .map(|account| (account.name.to_string(), account.record.clone()))
-                .collect(),
-            groups: accounts.groups.clone(),
-        }
+    pub fn directory(&self) -> Arc<Directory> {
+        Arc::clone(&self.directory.read())
     }
 
     /// Replaces the users and groups that management made. Connections see it before their next command. A user of
     /// the administrator's name is passed over.
-    pub fn replace_directory(&self, directory: Directory) {
-        let mut accounts = self.accounts.write();
-        let mut by_name = HashMap::with_capacity(directory.users.len() + 1);
-        for (name, record) in directory.users {
-            let same = accounts.by_name.get(&*name);
-            let same = same.filter(|old| old.built_in.is_none() && old.record == record);
-            let account = same.cloned();
-            let account = account.unwrap_or_else(|| Arc::new(Account::made(&name, record)));
-            by_name.insert(Arc::clone(&account.name), account);
-        }
-        let built_in = accounts.by_name.values();
-        for account in built_in.filter(|account| account.built_in.is_some()) {
-            by_name.insert(Arc::clone(&account.name), Arc::clone(account));
-        }
-        *accounts = Accounts {
-            by_name,
-            groups: directory.groups,
-        };
+    pub fn replace_directory(&self, mut directory: Directory) {
+        directory.users.remove(&self.administrator.name);
+        let mut seen = self.seen.lock();
+        seen.retain(|name, seen| {
+            let record = directory.users.get(name);
+            record.is_some_and(|record| Arc::ptr_eq(record, &seen.record))
+        });
+        *self.directory.write() = Arc::new(directory);
         self.revision.fetch_add(1, Ordering::Release);
     }
 
@@ -214,8 +196,7 @@ impl Identity {
 
     /// Whether the configuration names this user.
     pub fn is_built_in(&self, name: &str) -> bool {
-        let account = self.account(name);
-        account.is_some_and(|account| account.built_in.is_some())
+        *self.administrator.name == *name
     }
 
     /// Checks a name and a password, as PLAIN and HTTP carry them.
@@ -226,21 +207,33 @@ impl Identity {
         let account = self.account(name);
         let judged = account.as_ref().unwrap_or(&self.decoy);
         let given = keyed(&self.secrets.process, &[b"password", password]);
-        let seen = judged.fingerprint.get();
-        let mut equal = bool::from(seen.unwrap_or(&[0; 32]).ct_eq(&given));
+        let mut equal = bool::from(self.fingerprint(name, judged).ct_eq(&given));
         if !equal {
             let keys = judged.keys(JUDGING, self);
             let salt = self.salt(name, JUDGING);
             let proven = Keys::derive(JUDGING, password, &salt, self.iterations);
             // HMAC fills short keys up with zeros: more of them are no other password to it.
             equal = bool::from(proven.stored.ct_eq(&keys.stored)) && !password.contains(&0);
-            if equal {
-                // A second login has set it already.
-                let _same = judged.fingerprint.set(given);
+            if equal && judged.built_in.is_none() {
+                let seen = Seen {
+                    record: Arc::clone(&judged.record),
+                    fingerprint: given,
+                };
+                self.seen.lock().insert(Arc::clone(&judged.name), seen);
             }
         }
         let account = account.filter(|_| equal)?;
         Some(self.authenticated(&account))
+    }
+
+    /// The fingerprint of the password that was right for an account; zeros if there is none.
+    fn fingerprint(&self, name: &str, account: &Account) -> [u8; 32] {
+        let seen = self.seen.lock();
+        let seen = seen.get(name);
+        let seen = seen.filter(|seen| Arc::ptr_eq(&seen.record, &account.record));
+        let built_in = account.built_in.as_ref().map(|one| one.fingerprint);
+        let seen = seen.map(|seen| seen.fingerprint);
+        built_in.or(seen).unwrap_or_default()
     }
 
     /// A user as it is now; `None` if there is none of that name any more.
@@ -250,17 +243,26 @@ impl Identity {
     }
 
     /// The account of a name, with which an exchange is judged.
-    pub(super) fn account(&self, name: &str) -> Option<Arc<Account>> {
-        self.accounts.read().by_name.get(name).cloned()
+    pub(super) fn account(&self, name: &str) -> Option<Account> {
+        if self.is_built_in(name) {
+            return Some(self.administrator.clone());
+        }
+        let directory = self.directory.read();
+        let (name, record) = directory.users.get_key_value(name)?;
+        Some(Account {
+            name: Arc::clone(name),
+            record: Arc::clone(record),
+            built_in: None,
+        })
     }
 
     /// Of an account found before: what its user may do now.
     pub(super) fn authenticated(&self, account: &Account) -> AuthenticatedUser {
         // Read first: a change in between is seen by the next look at the revision.
         let revision = self.revision();
-        let accounts = self.accounts.read();
+        let directory = self.directory();
         let groups = account.record.groups.iter();
-        let groups = groups.filter_map(|name| accounts.groups.get(name));
+        let groups = groups.filter_map(|name| directory.groups.get(name));
         let of_groups = groups.flat_map(|group| &group.roles);
         let grants = account.record.roles.iter().chain(of_groups);
         AuthenticatedUser {
@@ -275,9 +277,7 @@ impl Identity {
     ///
     /// A session that needs a key earlier derives it itself, or waits for this one.
     pub fn prepare(&self) {
-        let accounts: Vec<Arc<Account>> = self.accounts.read().by_name.values().cloned().collect();
-        let built_in = accounts.iter().filter(|one| one.built_in.is_some());
-        for account in built_in.chain([&self.decoy]) {
+        for account in [&self.administrator, &self.decoy] {
             for hash in Hash::ALL {
                 account.keys(hash, self);
             }
@@ -322,7 +322,7 @@ impl fmt::Debug for Identity {
     /// How many users there are.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identity")
-            .field("users", &self.accounts.read().by_name.len())
+            .field("users", &self.directory.read().users.len())
             .field("iterations", &self.iterations)
             .finish_non_exhaustive()
     }
@@ -331,26 +331,19 @@ impl fmt::Debug for Identity {
 impl Account {
     fn built_in(user: Administrator, secrets: &Secrets) -> Self {
         let fingerprint = keyed(&secrets.process, &[b"password", user.password.as_bytes()]);
+        let record = UserRecord {
+            roles: vec![Grant::everywhere(&ROLES[0])],
+            ..UserRecord::default()
+        };
+        let built_in = BuiltIn {
+            password: user.password,
+            keys: ScramKeys::default(),
+            fingerprint,
+        };
         Self {
             name: user.name.into(),
-            record: UserRecord {
-                roles: vec![Grant::everywhere(&ROLES[0])],
-                ..UserRecord::default()
-            },
-            built_in: Some(BuiltIn {
-                password: user.password,
-                keys: ScramKeys::default(),
-            }),
-            fingerprint: OnceLock::from(fingerprint),
-        }
-    }
-
-    fn made(name: &str, record: UserRecord) -> Self {
-        Self {
-            name: name.into(),
-            record,
-            built_in: None,
-            fingerprint: OnceLock::new(),
+            record: Arc::new(record),
+            built_in: Some(Arc::new(built_in)),
         }
     }
 

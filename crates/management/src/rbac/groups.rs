@@ -1,5 +1,7 @@
 //! Groups of users.
 
+use std::sync::Arc;
+
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -76,8 +78,9 @@ pub(super) async fn remove(
     let edit = move |directory: &mut Directory, (): &()| {
         let group = directory.groups.remove(&name);
         let group = group.ok_or(Refused::Unknown(UNKNOWN))?;
-        for user in directory.users.values_mut() {
-            user.groups.retain(|of| *of != name);
+        let users = directory.users.values_mut();
+        for user in users.filter(|user| user.groups.contains(&name)) {
+            Arc::make_mut(user).groups.retain(|of| *of != name);
         }
         check_power(&asks, &group.roles)
     };

@@ -1,5 +1,7 @@
 //! Users that log in, and the one that asks.
 
+use std::sync::Arc;
+
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
@@ -55,7 +57,7 @@ pub(super) async fn list(State(state): State<HttpState>, Query(page): Query<Page
     let directory = state.view.identity().directory();
     let from = page.start_from.unwrap_or_default();
     let users = directory.users.iter();
-    let users = users.skip_while(|(name, _)| page.page_size.is_some() && **name < from);
+    let users = users.skip_while(|(name, _)| page.page_size.is_some() && ***name < *from);
     let users = users.take(page.page_size.unwrap_or(usize::MAX));
     let users: Value = users
         .map(|(name, user)| user_json(&directory, name, user))
@@ -63,7 +65,11 @@ pub(super) async fn list(State(state): State<HttpState>, Query(page): Query<Page
     let Some(size) = page.page_size else {
         return answers::ok(&users);
     };
-    let before = directory.users.range(..from).count();
+    let before = directory
+        .users
+        .keys()
+        .filter(|name| ***name < *from)
+        .count();
     let following = directory.users.keys().nth(before.saturating_add(size));
     let mut links = json!({});
     if let Some(next) = following.filter(|_| size > 0) {
@@ -96,7 +102,7 @@ pub(super) async fn show(
     let directory = state.view.identity().directory();
     let user = directory
         .users
-        .get(&name)
+        .get(&*name)
         .filter(|_| domain == "local")
         .ok_or(Refused::Unknown(UNKNOWN))?;
     Ok(answers::ok(&user_json(&directory, &name, user)))
@@ -140,7 +146,7 @@ pub(super) async fn put(
     };
     let edit = move |directory: &mut Directory, verifier: &Option<_>| {
         check_groups(directory, &wanted.groups)?;
-        let before = directory.users.get(&name);
+        let before = directory.users.get(&*name);
         let known = before.into_iter();
         let known = known.flat_map(|user| all_grants(directory, user));
         check_power(&asks, known.chain(all_grants(directory, &wanted)))?;
@@ -153,7 +159,7 @@ pub(super) async fn put(
             user.password.clone_from(&before.password);
             user.password_set_unix_s = before.password_set_unix_s;
         }
-        directory.users.insert(name.clone(), user);
+        directory.users.insert((*name).into(), user.into());
         Ok(())
     };
     change(&state, verifier, edit).await
@@ -182,7 +188,7 @@ pub(super) async fn remove(
         return Err(answers::refusal(StatusCode::BAD_REQUEST, BUILT_IN));
     }
     let edit = move |directory: &mut Directory, (): &()| {
-        let user = directory.users.remove(&name);
+        let user = directory.users.remove(&*name);
         let user = user.ok_or(Refused::Unknown(UNKNOWN))?;
         check_power(&asks, all_grants(directory, &user))
     };
@@ -223,7 +229,7 @@ pub(super) async fn change_password(
     let verifier = move |identity: &Identity| identity.verifier(&id, password.as_bytes());
     let edit = move |directory: &mut Directory, verifier: &_| {
         let user = directory.users.get_mut(&*name);
-        let user = user.ok_or(Refused::Unknown(UNKNOWN))?;
+        let user = Arc::make_mut(user.ok_or(Refused::Unknown(UNKNOWN))?);
         user.password = Some(Clone::clone(verifier));
         user.password_set_unix_s = now_s;
         Ok(())

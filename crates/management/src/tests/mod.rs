@@ -140,7 +140,7 @@ impl NodeView for FakeNode {
         if let Some(why) = &*self.disk_error.lock() {
             return Err(why.clone());
         }
-        let mut directory = self.identity.directory();
+        let mut directory = Directory::clone(&self.identity.directory());
         edit(&mut directory);
         self.identity.replace_directory(directory);
         Ok(())

@@ -159,7 +159,7 @@ async fn fields_of_users_that_make_no_sense_are_named() {
         assert!(text.contains(part), "{path} {form} {said}");
     }
     let directory = fixture.node.identity.directory();
-    assert_eq!(directory, Directory::default(), "nothing was made");
+    assert_eq!(*directory, Directory::default(), "nothing was made");
 }
 
 #[tokio::test]

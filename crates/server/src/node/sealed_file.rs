@@ -1,8 +1,10 @@
 //! The files of a node beside its stores: a line with the checksum, then JSON.
 
+use std::io::{self, Write};
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use storage::names;
 
 /// One kind of file.
 #[derive(Debug)]
@@ -36,7 +38,18 @@ pub(super) struct Text<'a> {
 impl SealedFile {
     /// The bytes of a file.
     pub(super) fn seal(&self, json: &[u8]) -> Vec<u8> {
-        [self.first_line(json).as_bytes(), b"\n", json].concat()
+        [self.first_line(&Checksum::of(json)).as_bytes(), b"\n", json].concat()
+    }
+
+    /// Puts a value in the place of the file, or makes it. Cost: writes the JSON twice, once to nowhere, and holds
+    /// none of it.
+    pub(super) fn replace(&self, path: &Path, value: &impl Serialize) -> io::Result<()> {
+        let mut checksum = Checksum::default();
+        serde_json::to_writer(&mut checksum, value)?;
+        names::replace_with(path, |file| {
+            writeln!(file, "{}", self.first_line(&checksum))?;
+            Ok(serde_json::to_writer(file, value)?)
+        })
     }
 
     /// What the bytes of a file say.
@@ -53,15 +66,43 @@ impl SealedFile {
         let end = bytes.iter().position(|byte| *byte == b'\n');
         let end = end.ok_or("it has no first line")?;
         let (head, json) = (&bytes[..end], &bytes[end + 1..]);
-        if head != self.first_line(json).as_bytes() {
+        if head != self.first_line(&Checksum::of(json)).as_bytes() {
             return Err("checksum mismatch");
         }
         Ok(Text { json, sealed: true })
     }
 
-    fn first_line(&self, json: &[u8]) -> String {
-        let words = self.words;
-        format!("{words} {:08x} {}", crc32fast::hash(json), json.len())
+    fn first_line(&self, json: &Checksum) -> String {
+        let sum = json.sum.clone().finalize();
+        format!("{} {sum:08x} {}", self.words, json.bytes)
+    }
+}
+
+/// Takes bytes, and keeps what vouches for them.
+#[derive(Default)]
+struct Checksum {
+    sum: crc32fast::Hasher,
+    bytes: usize,
+}
+
+impl Checksum {
+    fn of(bytes: &[u8]) -> Self {
+        let mut checksum = Self::default();
+        checksum.sum.update(bytes);
+        checksum.bytes = bytes.len();
+        checksum
+    }
+}
+
+impl Write for Checksum {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.sum.update(bytes);
+        self.bytes += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

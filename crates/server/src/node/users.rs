@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use identity::{Administrator, Directory, Identity, Secrets};
 use serde::{Deserialize, Serialize};
-use storage::names;
 
 use super::random::fill_random;
 use super::sealed_file::{USERS, check_version, damaged};
@@ -142,9 +141,9 @@ impl UsersFile {
         edit: &mut dyn FnMut(&mut Directory),
     ) -> Result<(), String> {
         let before = identity.directory();
-        let mut directory = before.clone();
+        let mut directory = Directory::clone(&before);
         edit(&mut directory);
-        if directory == before {
+        if directory == *before {
             return Ok(());
         }
         self.write(&directory).map_err(|error| {
@@ -165,7 +164,7 @@ impl UsersFile {
             salts: self.salts,
             directory: directory.clone(),
         };
-        names::replace(path, &USERS.seal(&serde_json::to_vec(&content)?))
+        USERS.replace(path, &content)
     }
 }
 
@@ -181,7 +180,7 @@ mod tests {
             ..UserRecord::default()
         };
         Directory {
-            users: [("ada".to_owned(), user)].into(),
+            users: [("ada".into(), user.into())].into(),
             groups: [].into(),
         }
     }

@@ -4,7 +4,7 @@
 //! everything here ends with that sync, but for what says otherwise.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -68,13 +68,24 @@ pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
 /// # Errors
 /// One of the two is there.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace_with(path, |file| file.write_all(content))
+}
+
+/// The same, with what `write` writes.
+///
+/// # Errors
+/// One of the two is there.
+pub fn replace_with(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");
     let draft = path.with_file_name(name);
     // Its name need not be there before it has another one.
-    let mut file = options().truncate(true).open(&draft)?;
-    file.write_all(content)?;
-    file.sync_all()?;
+    let mut file = BufWriter::new(options().truncate(true).open(&draft)?);
+    write(&mut file)?;
+    file.into_inner()?.sync_all()?;
     rename(&draft, path)
 }
 

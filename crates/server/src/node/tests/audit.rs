@@ -58,13 +58,13 @@ impl Audited {
 
     fn add_user(&self, name: &str, role: &str) {
         let identity = &self.node.state().identity;
-        let mut directory = identity.directory();
+        let mut directory = (*identity.directory()).clone();
         let record = UserRecord {
             roles: vec![Grant::parse(role).unwrap()],
             password: Some(identity.verifier(name, b"password")),
             ..UserRecord::default()
         };
-        directory.users.insert(name.into(), record);
+        directory.users.insert(name.into(), record.into());
         identity.replace_directory(directory);
     }
 

@@ -215,8 +215,11 @@ fn role(data: PrivilegeSet) -> &'static Role {
 /// Makes `u` a user with these privileges there, and nothing else.
 fn grant(node: &Node, grants: &[(Place, PrivilegeSet)]) {
     let identity = &node.state.registry.identity;
-    let mut directory = identity.directory();
-    let known = directory.users.remove("u").and_then(|user| user.password);
+    let mut directory = (*identity.directory()).clone();
+    let known = directory
+        .users
+        .remove("u")
+        .and_then(|user| user.password.clone());
     let roles = grants
         .iter()
         .map(|&((bucket, scope, collection), given)| Grant {
@@ -230,7 +233,7 @@ fn grant(node: &Node, grants: &[(Place, PrivilegeSet)]) {
         password: known.or_else(|| Some(identity.verifier("u", b"pw"))),
         ..UserRecord::default()
     };
-    directory.users.insert("u".into(), record);
+    directory.users.insert("u".into(), record.into());
     identity.replace_directory(directory);
 }
 

@@ -33,7 +33,7 @@ fn make_user(node: &Node, password: &str, role: &str) {
             password: Some(verifier.clone()),
             ..UserRecord::default()
         };
-        directory.users.insert(USER.to_owned(), user);
+        directory.users.insert(USER.into(), user.into());
     });
 }
 
