@@ -130,7 +130,7 @@ pub struct Identity {
     administrator: Account,
     decoy: Account,
     directory: RwLock<Arc<Directory>>,
-    /// Of users who logged in with PLAIN or over HTTP.
+    /// Of users that logged in with PLAIN or over HTTP.
     seen: Mutex<HashMap<Arc<str>, Seen>>,
     secrets: Secrets,
     pub(super) iterations: u32,

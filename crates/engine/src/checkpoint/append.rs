@@ -3,6 +3,7 @@
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use hashbrown::HashTable;
 use model::{Document, Seqno};
 
 use super::segment::{RowEffect, Sealed, SegmentCounts, Slot};
@@ -57,7 +58,8 @@ impl CheckpointLog {
             LogEntry::Document { old, kept } => {
                 if document.kind().is_prepared() && self.open.kind == CheckpointKind::Memory {
                     let hash = key_hash(document.key());
-                    self.prepared_keys.insert_unique(hash, hash, |&hash| hash);
+                    let keys = self.prepared_keys.get_or_insert_default();
+                    keys.insert_unique(hash, hash, |&hash| hash);
                 }
                 RowEffect::new(old.map_or(Seqno::ZERO, |old| self.replace(old)), kept)
             }
@@ -91,10 +93,8 @@ impl CheckpointLog {
     pub(super) fn collides(&self, document: &Document, old: Option<&Document>, kept: bool) -> bool {
         if document.kind().is_prepared() {
             let hash = key_hash(document.key());
-            return self
-                .prepared_keys
-                .find(hash, |&held| held == hash)
-                .is_some();
+            let held = |keys: &HashTable<u64>| keys.find(hash, |&held| held == hash).is_some();
+            return self.prepared_keys.as_deref().is_some_and(held);
         }
         old.is_some_and(|old| {
             let durable = document.kind().is_commit() || old.kind().is_commit();

@@ -31,7 +31,7 @@ pub(crate) struct CheckpointLog {
     pub(super) open_bytes: usize,
     pub(super) bytes_max: usize,
     /// Hashes of the keys of prepares and aborts in the open checkpoint.
-    pub(super) prepared_keys: HashTable<u64>,
+    pub(super) prepared_keys: Option<Box<HashTable<u64>>>,
     /// Everything from this seqno on is here, or was replaced by something that is.
     pub(super) held_from: Seqno,
     /// The persistence cursor: everything before this position is durable.
@@ -85,7 +85,7 @@ impl CheckpointLog {
             cursors: Vec::new(),
             cursors_made: origin.cursors_made,
             cursors_dropped: 0,
-            prepared_keys: HashTable::new(),
+            prepared_keys: None,
             lowest: 0,
             committed_to: 0,
             kept_from: Seqno::ZERO,
@@ -176,7 +176,7 @@ impl CheckpointLog {
         self.open.checkpoint += 1;
         self.open.checkpoint_start = self.open.last.next();
         self.open_bytes = 0;
-        self.prepared_keys = HashTable::new();
+        self.prepared_keys = None;
     }
 
     /// The run that takes changes.

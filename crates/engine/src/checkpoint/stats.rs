@@ -61,7 +61,10 @@ impl CheckpointLog {
             + self.sealed.capacity().saturating_sub(self.sealed.len()) * size_of::<Sealed>()
             + self.closed.capacity() * size_of::<Run>()
             + self.cursors.capacity() * size_of::<Cursor>()
-            + self.prepared_keys.allocation_size()
+            + self
+                .prepared_keys
+                .as_ref()
+                .map_or(0, |keys| keys.allocation_size())
     }
 
     pub(crate) fn stats(&self) -> CheckpointStats {

@@ -84,7 +84,7 @@ pub(crate) struct VbCollections {
     /// Of collections that were ever used here, by number; without the default one.
     counts: Vec<CollectionCounts>,
     /// Figures of what was dropped and is still in the table.
-    dead: CollectionCounts,
+    dead: Option<Box<CollectionCounts>>,
     /// The newest end of a collection whose rows may still be in the store; zero for none.
     dead_end: Seqno,
 }
@@ -169,7 +169,7 @@ impl VbCollections {
                 self.counts.insert(at, untouched);
                 &mut self.counts[at]
             }
-            Err(_) => &mut self.dead,
+            Err(_) => self.dead.get_or_insert_default(),
         }
     }
 
@@ -244,8 +244,8 @@ impl VbCollections {
     }
 
     /// Figures of what was dropped and is still in memory.
-    pub(crate) fn dead(&self) -> &CollectionCounts {
-        &self.dead
+    pub(crate) fn dead(&self) -> CollectionCounts {
+        self.dead.as_deref().copied().unwrap_or_default()
     }
 
     /// The newest change of the default collection.
@@ -359,9 +359,7 @@ impl VbCollections {
     pub(crate) fn erased(&mut self, end: Seqno) {
         if self.dead_end <= end {
             self.dead_end = Seqno::ZERO;
-            if self.dead.high_seqno <= end {
-                self.dead = CollectionCounts::default();
-            }
+            self.dead.take_if(|dead| dead.high_seqno <= end);
         }
     }
 
@@ -500,7 +498,7 @@ impl VbCollections {
         }
         let Some(open) = self.table.find(id.0) else {
             // Of documents that came without a beginning the store may have rows.
-            if self.dead.high_seqno > Seqno::ZERO {
+            if self.dead().high_seqno > Seqno::ZERO {
                 self.dead_end = seqno;
             }
             return;
@@ -512,15 +510,15 @@ impl VbCollections {
         if let Ok(at) = counted {
             self.dead_end = seqno;
             let counts = self.counts.remove(at);
-            self.dead.items += counts.items;
-            self.dead.memory_bytes += counts.memory_bytes;
+            self.died(counts.items, counts.memory_bytes);
         }
     }
 
-    /// The default collection had these figures when it was dropped.
-    pub(crate) fn default_died(&mut self, items: u64, memory_bytes: u64) {
-        self.dead.items += items;
-        self.dead.memory_bytes += memory_bytes;
+    /// A collection had these figures when it was dropped.
+    pub(crate) fn died(&mut self, items: u64, memory_bytes: u64) {
+        let dead = self.dead.get_or_insert_default();
+        dead.items += items;
+        dead.memory_bytes += memory_bytes;
     }
 
     /// Bytes beyond the vBucket's own, without the table, which is shared.

@@ -9,19 +9,16 @@
 //! A plain value as everything here: the vBucket asks, and makes the changes that follow.
 
 mod position;
+mod prepares;
 mod topology;
 
-use std::collections::VecDeque;
-
-use hashbrown::HashTable;
 use model::{Document, DurabilityLevel, Seqno};
 pub(crate) use position::{SnapshotEnd, Snapshots};
+pub(crate) use prepares::{NEVER, Tracked};
 pub(crate) use topology::Topology;
 
+use self::prepares::Prepares;
 use crate::mutated::Mutated;
-
-/// A deadline that never comes.
-pub(crate) const NEVER: u64 = u64::MAX;
 
 /// Nodes whose acknowledgements are remembered though no chain names them.
 const STRANGERS_MAX: usize = 8;
@@ -53,16 +50,6 @@ pub enum Decision {
     Ambiguous,
 }
 
-/// A prepare that is not decided.
-#[derive(Clone, Debug)]
-pub(crate) struct Tracked {
-    pub(crate) document: Document,
-    pub(crate) hash: u64,
-    pub(crate) deadline_ns: u64,
-    /// Whether a client of an earlier active may have been told that it is committed.
-    pub(crate) maybe_visible: bool,
-}
-
 /// What was counted since the vBucket was made or loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
@@ -73,20 +60,10 @@ pub(crate) struct Counts {
     pub(crate) last_aborted: Seqno,
 }
 
-#[derive(Debug)]
-struct KeyOf {
-    hash: u64,
-    seqno: Seqno,
-}
-
 /// The durable writes of one vBucket. Allocates nothing while there are none.
 #[derive(Debug, Default)]
 pub(crate) struct Durability {
-    /// Ascending by seqno.
-    tracked: VecDeque<Tracked>,
-    keys: HashTable<KeyOf>,
-    document_bytes: usize,
-    maybe_visible: usize,
+    prepares: Prepares,
     topology: Topology,
     /// How far each other node has come.
     acks: Vec<(Box<str>, Seqno)>,
@@ -111,37 +88,22 @@ impl Durability {
     /// The prepare of this key that waits, if one does.
     #[inline]
     pub(crate) fn pending(&self, hash: u64, key: &[u8]) -> Option<&Tracked> {
-        if self.tracked.is_empty() {
-            return None;
-        }
-        self.find_key(hash, key)
+        self.prepares.find(hash, key)
     }
 
     /// Whether readers must not be told about this key.
     #[inline]
     pub(crate) fn hides(&self, hash: u64, key: &[u8]) -> bool {
-        let hides = |prepare: &Tracked| prepare.maybe_visible;
-        self.maybe_visible > 0 && self.pending(hash, key).is_some_and(hides)
-    }
-
-    fn find_key(&self, hash: u64, key: &[u8]) -> Option<&Tracked> {
-        let same = |one: &KeyOf| self.get(one.seqno).is_some_and(|t| t.document.key() == key);
-        self.get(self.keys.find(hash, same)?.seqno)
-    }
-
-    fn index_of(&self, seqno: Seqno) -> Option<usize> {
-        self.tracked
-            .binary_search_by_key(&seqno, |tracked| tracked.document.seqno())
-            .ok()
+        self.prepares.find_hidden(hash, key).is_some()
     }
 
     pub(crate) fn get(&self, seqno: Seqno) -> Option<&Tracked> {
-        self.tracked.get(self.index_of(seqno)?)
+        self.prepares.get(seqno)
     }
 
     /// Seqno of the prepare that waits for this key.
     pub(crate) fn prepare_of(&self, hash: u64, key: &[u8]) -> Option<Seqno> {
-        Some(self.find_key(hash, key)?.document.seqno())
+        Some(self.prepares.find(hash, key)?.document.seqno())
     }
 
     /// Whether the prepare that this change commits waits.
@@ -152,47 +114,18 @@ impl Durability {
 
     /// Tracks a prepare whose seqno is above all others.
     pub(crate) fn track(&mut self, tracked: Tracked) {
-        let seqno = tracked.document.seqno();
-        let key = KeyOf {
-            hash: tracked.hash,
-            seqno,
-        };
-        self.keys.insert_unique(tracked.hash, key, |key| key.hash);
-        self.document_bytes += tracked.document.memory_bytes();
-        self.maybe_visible += usize::from(tracked.maybe_visible);
-        self.tracked.push_back(tracked);
+        self.prepares.push(tracked);
     }
 
     /// Takes out the prepare of this seqno.
     pub(crate) fn untrack(&mut self, seqno: Seqno) -> Option<Tracked> {
-        let tracked = self.tracked.remove(self.index_of(seqno)?)?;
-        if let Ok(entry) = self.keys.find_entry(tracked.hash, |key| key.seqno == seqno) {
-            entry.remove();
-        }
-        self.document_bytes -= tracked.document.memory_bytes();
-        self.maybe_visible -= usize::from(tracked.maybe_visible);
-        if self.tracked.is_empty() {
-            // An idle vBucket keeps no capacity of a busy time.
-            self.shrink();
-        }
-        Some(tracked)
-    }
-
-    fn shrink(&mut self) {
-        const KEPT: usize = 16;
-        if self.tracked.capacity() > KEPT {
-            self.tracked = VecDeque::new();
-            self.keys = HashTable::new();
-        }
+        self.prepares.remove(seqno)
     }
 
     /// Counts this node as far as it may be counted: up to the first prepare that must be on
     /// disk here and is not. `persisted` is what is.
     pub(crate) fn advance_as_active(&mut self, persisted: Seqno) {
-        let from = self
-            .tracked
-            .partition_point(|tracked| tracked.document.seqno() <= self.high_prepared);
-        for tracked in self.tracked.range(from..) {
+        for tracked in self.prepares.above(self.high_prepared) {
             let document = &tracked.document;
             let needs_disk = document
                 .level()
@@ -207,9 +140,8 @@ impl Durability {
     /// Counts this node as a replica: see [`Snapshots`]. Returns whether it came further.
     pub(crate) fn advance_as_replica(&mut self, persisted: Seqno) -> bool {
         let before = self.high_prepared;
-        let tracked = &self.tracked;
-        let from = tracked.partition_point(|tracked| tracked.document.seqno() <= before);
-        let prepares = tracked.range(from..).map(|tracked| &tracked.document);
+        let prepares = self.prepares.above(before);
+        let prepares = prepares.map(|tracked| &tracked.document);
         self.high_prepared = self.snapshots.advance(before, prepares, persisted);
         self.high_prepared > before
     }
@@ -217,7 +149,7 @@ impl Durability {
     /// The oldest prepare, if a majority has it; and this node itself, if it must be on disk here,
     /// however many others there are.
     pub(crate) fn first_satisfied(&self) -> Option<Seqno> {
-        let first = &self.tracked.front()?.document;
+        let first = &self.prepares.first()?.document;
         let seqno = first.seqno();
         let other = |name: &str| {
             let mut acks = self.acks.iter();
@@ -232,7 +164,7 @@ impl Durability {
 
     /// The oldest prepare, if its time is over.
     pub(crate) fn first_overdue(&self, now_ns: u64) -> Option<Seqno> {
-        let first = self.tracked.front()?;
+        let first = self.prepares.first()?;
         (first.deadline_ns <= now_ns).then(|| first.document.seqno())
     }
 
@@ -241,14 +173,14 @@ impl Durability {
         if self.topology.is_possible() {
             return None;
         }
-        let mut tracked = self.tracked.iter();
+        let mut tracked = self.prepares.above(Seqno::ZERO);
         let lost = tracked.find(|tracked| tracked.deadline_ns != NEVER)?;
         Some(lost.document.seqno())
     }
 
     /// When prepares whose time is over are to be looked for, if no timer is set for then.
     pub(crate) fn arm(&mut self) -> Option<u64> {
-        let first = self.tracked.front()?.deadline_ns;
+        let first = self.prepares.first()?.deadline_ns;
         if first == NEVER || self.armed_ns.is_some_and(|armed| armed <= first) {
             return None;
         }
@@ -301,17 +233,14 @@ impl Durability {
 
     /// Seqnos of the prepares that wait, ascending.
     pub(crate) fn seqnos(&self) -> impl Iterator<Item = Seqno> {
-        self.tracked.iter().map(|tracked| tracked.document.seqno())
+        let prepares = self.prepares.above(Seqno::ZERO);
+        prepares.map(|tracked| tracked.document.seqno())
     }
 
     /// What was tracked is taken over from an earlier active: it has no deadline, and may have
     /// been committed there.
     pub(crate) fn take_over(&mut self) {
-        for tracked in &mut self.tracked {
-            tracked.deadline_ns = NEVER;
-            tracked.maybe_visible = true;
-        }
-        self.maybe_visible = self.tracked.len();
+        self.prepares.stay(true);
         self.acks.clear();
         self.snapshots = Snapshots::default();
         self.armed_ns = None;
@@ -319,24 +248,18 @@ impl Durability {
 
     /// Another node decides now; readers see the committed documents.
     pub(crate) fn hand_over(&mut self) {
-        for tracked in &mut self.tracked {
-            tracked.deadline_ns = NEVER;
-            tracked.maybe_visible = false;
-        }
-        self.maybe_visible = 0;
+        self.prepares.stay(false);
         self.acks.clear();
         self.armed_ns = None;
     }
 
     /// Prepares that wait.
     pub(crate) fn len(&self) -> usize {
-        self.tracked.len()
+        self.prepares.len()
     }
 
     /// Bytes of the prepares and of what holds them.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.document_bytes
-            + self.tracked.capacity() * size_of::<Tracked>()
-            + self.keys.allocation_size()
+        self.prepares.memory_bytes()
     }
 }

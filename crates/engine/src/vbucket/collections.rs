@@ -152,8 +152,7 @@ impl VBucket {
         if let CollectionChange::Ended { id, .. } = event.change {
             if id == CollectionId::DEFAULT && self.collections.is_open(id) {
                 let counts = self.default_counts();
-                self.collections
-                    .default_died(counts.items, counts.memory_bytes);
+                self.collections.died(counts.items, counts.memory_bytes);
             }
             if self.state != VbState::Active {
                 self.give_up_prepares(id);
@@ -341,8 +340,8 @@ impl VBucket {
             ops_store: ops.ops_create + ops.ops_update,
             ops_delete: ops.ops_delete,
         };
-        let others = self.collections.counts().iter();
-        for other in others.chain([self.collections.dead()]) {
+        let dead = self.collections.dead();
+        for other in self.collections.counts().iter().chain([&dead]) {
             counts.items = counts.items.saturating_sub(other.items);
             counts.memory_bytes = counts.memory_bytes.saturating_sub(other.memory_bytes);
             counts.ops_get = counts.ops_get.saturating_sub(other.ops_get);

@@ -42,12 +42,12 @@ impl VBucket {
             history: self.failover_log.newest().uuid.0,
             number: self.flights,
         };
-        self.flight = Some(FlightInfo {
+        self.flight = Some(Box::new(FlightInfo {
             id,
             changes,
             record_version: self.record_version,
             snapshot,
-        });
+        }));
         let high_seqno = if has_changes {
             changes.last_seqno
         } else {

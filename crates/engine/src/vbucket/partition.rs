@@ -104,7 +104,7 @@ pub struct VBucket {
     pub(super) record_flushed: u64,
     /// Whether the bucket keeps replaced versions for a while.
     pub(super) keeps_history: bool,
-    pub(super) flight: Option<FlightInfo>,
+    pub(super) flight: Option<Box<FlightInfo>>,
     pub(super) flights: u64,
     pub(super) outbox: Outbox,
     /// Streams were told of changes, and none has looked since: those that slept have yet to.

@@ -318,9 +318,9 @@ impl Journal {
             self.last_group += 1;
             self.synced = false;
         }
-        // A large value should not stay as a large buffer.
+        // An idle store keeps little, and a large value should not stay as a large buffer.
         self.buffer.clear();
-        self.buffer.shrink_to(2 * CHUNK_BYTES);
+        self.buffer.shrink_to(CHUNK_BYTES / 8);
         written
     }
 
