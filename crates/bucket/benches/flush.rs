@@ -122,6 +122,8 @@ fn open(path: &Path, vbuckets: u16) -> Arc<Bucket<Watched>> {
         vb: Arc::new(VbConfig::default()),
         clean: opened.clean,
         eviction: Eviction::Values,
+        compression: model::CompressionMode::Passive,
+        compress: |_| None,
         expiry_pass_s: 0,
         history: bucket::HistoryRetention::default(),
         purge_age_s: 259_200,

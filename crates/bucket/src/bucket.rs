@@ -1,10 +1,10 @@
 //! The bucket: vBuckets behind one lock each, and the bridge between engine, store and server.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
 use engine::{MemoryDelta, OpError, Outbox, Outcome, VBucket, VbConfig};
-use model::{VbId, VbUuid};
+use model::{CompressionMode, VbId, VbUuid};
 use parking_lot::{MutexGuard, RwLock};
 use storage::{KvStore, StoreError};
 
@@ -34,12 +34,16 @@ pub struct BucketOptions {
     pub vbuckets: u16,
     /// Memory quota in bytes.
     pub quota_bytes: u64,
-    /// Settings of every vBucket.
+    /// Settings of every vBucket; [`Bucket::vb_config`] has those in force.
     pub vb: Arc<VbConfig>,
     /// Whether the store was closed properly; if not, active vBuckets begin a new history.
     pub clean: bool,
-    /// How it frees memory for what is new.
+    /// How it frees memory for what is new; [`Bucket::eviction`] has what is in force.
     pub eviction: Eviction,
+    /// What it does about the compression of values.
+    pub compression: CompressionMode,
+    /// Compresses a value, if that saves enough to be worth it.
+    pub compress: fn(&[u8]) -> Option<Vec<u8>>,
     /// Time between two passes over all documents that look for expired ones, seconds; 0 for
     /// none.
     pub expiry_pass_s: u32,
@@ -72,6 +76,10 @@ pub struct Bucket<S> {
     pub(crate) options: BucketOptions,
     pub(crate) store: S,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Settings of every vBucket as they are in force. Read under the locks of vBuckets.
+    pub(crate) vb_config: RwLock<Arc<VbConfig>>,
+    /// What it does about the compression of values, a [`CompressionMode`](model::CompressionMode).
+    pub(crate) compression: AtomicU8,
     slots: Vec<Slot>,
     pub(crate) memory: Memory,
     pub(crate) stopping: AtomicBool,
@@ -119,6 +127,8 @@ impl<S: KvStore> Bucket<S> {
             relieving: Relieving::new(options.eviction),
             expiry: Expiry::new(options.expiry_pass_s),
             slots,
+            vb_config: RwLock::new(Arc::clone(&options.vb)),
+            compression: AtomicU8::new(options.compression as u8),
             options,
             store,
             clock,

@@ -1,6 +1,5 @@
 //! vBuckets come and go: creation, deletion, emptying.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use engine::{OpError, VBucket};
@@ -35,7 +34,7 @@ impl<S: KvStore> Bucket<S> {
         let mut locked = slot.vbucket.lock();
         let mut other = false;
         let vbucket = locked.get_or_insert_with(|| {
-            let config = Arc::clone(&self.options().vb);
+            let config = self.vb_config();
             Box::new(VBucket::new(id, state, first_history(uuid), config))
         });
         vbucket.set_keeps_history(self.history_retention().keeps());
@@ -136,7 +135,7 @@ impl<S: KvStore> Bucket<S> {
         let slot = self.slot(id)?;
         let mut locked = slot.vbucket.lock();
         let vbucket = locked.as_mut()?;
-        let config = Arc::clone(&self.options().vb);
+        let config = self.vb_config();
         let mut fresh = Box::new(VBucket::new(id, vbucket.state(), first, config));
         fresh.set_keeps_history(self.history_retention().keeps());
         let record = fresh.record();

@@ -22,7 +22,7 @@ impl<S: KvStore> Bucket<S> {
         let accounts = Accounts {
             buffers: &self.options.buffers,
             memory: Some(&self.memory),
-            evicts: self.options.eviction != Eviction::None,
+            evicts: self.eviction() != Eviction::None,
             evictable: self.relieving.evictable.load(Ordering::Relaxed),
             is_storing: &|| self.is_storing(),
         };
@@ -86,7 +86,7 @@ impl<S: KvStore> Bucket<S> {
     /// Whether the store is being given changes that can leave memory afterwards. Then each commit frees
     /// memory, unless it hangs.
     pub fn is_storing(&self) -> bool {
-        self.options.eviction.keeps_a_copy()
+        self.eviction().keeps_a_copy()
             && self.flusher_state() == FlusherState::Running
             && !self.commit_hangs()
             && (self.flushes.dirty.any() || self.flushes.under_way.load(Ordering::SeqCst))

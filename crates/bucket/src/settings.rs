@@ -1,14 +1,66 @@
-//! Settings that can be changed while a bucket runs. They do not outlive the process.
+//! Settings that can be changed while a bucket runs. To keep them is the caller's.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use engine::VbConfig;
+use model::{CompressionMode, VbId};
 use storage::KvStore;
 
 use crate::Bucket;
 use crate::backfill::BACKFILL_BYTES_MIN;
-use crate::memory::Limits;
+use crate::memory::{Eviction, Limits};
 
 impl<S: KvStore> Bucket<S> {
+    /// The settings of every vBucket in force.
+    pub fn vb_config(&self) -> Arc<VbConfig> {
+        Arc::clone(&self.vb_config.read())
+    }
+
+    /// Changes settings of every vBucket; when this returns, each obeys them. What
+    /// [`VBucket::set_config`](engine::VBucket::set_config) leaves alone stays as it is.
+    ///
+    /// Cost: a lock hold for each vBucket, if there is a change.
+    pub fn change_vb_config(&self, change: impl FnOnce(&mut VbConfig)) {
+        {
+            let mut current = self.vb_config.write();
+            let mut next = VbConfig::clone(&current);
+            change(&mut next);
+            if next == **current {
+                return;
+            }
+            *current = Arc::new(next);
+        }
+        for id in (0..self.vbuckets()).map(VbId) {
+            // Read under the lock: of two changes at once, the later one stays everywhere.
+            self.with_vbucket(id, |vbucket| vbucket.set_config(self.vb_config()));
+        }
+    }
+
+    /// How it frees memory for what is new.
+    pub fn eviction(&self) -> Eviction {
+        self.relieving.eviction()
+    }
+
+    /// Frees memory in another way from now on. Keys that have left memory stay away until they are
+    /// asked for.
+    ///
+    /// Cost: a lock hold for each vBucket, if there is a change.
+    pub fn set_eviction(&self, eviction: Eviction) {
+        if self.eviction() == eviction {
+            return;
+        }
+        self.relieving.set_eviction(eviction);
+        for id in (0..self.vbuckets()).map(VbId) {
+            self.with_vbucket(id, |vbucket| {
+                vbucket.set_evicts_keys(self.eviction() == Eviction::Documents);
+            });
+        }
+        if self.memory.is_pressed() {
+            self.relieve();
+        }
+    }
+
     /// Changes the quota and its shares, all or nothing of what `change` does. If that leaves
     /// too little memory, the reliever is at work when this returns.
     ///
@@ -23,6 +75,23 @@ impl<S: KvStore> Bucket<S> {
             self.relieve();
         }
         Ok(())
+    }
+
+    /// What it does about the compression of values.
+    #[inline]
+    pub fn compression(&self) -> CompressionMode {
+        CompressionMode::of_number(self.compression.load(Ordering::Relaxed))
+    }
+
+    /// Whether values that come compressed are kept so, and sent so.
+    #[inline]
+    pub fn keeps_compressed(&self) -> bool {
+        self.compression() != CompressionMode::Off
+    }
+
+    /// Does something else about it from now on. Values that are stored already stay as they are.
+    pub fn set_compression(&self, mode: CompressionMode) {
+        self.compression.store(mode as u8, Ordering::Relaxed);
     }
 
     /// Bytes of read documents that the streams of one connection may hold.

@@ -31,6 +31,8 @@ pub struct Counters {
     pub fetch_failed: AtomicU64,
     /// Values evicted from memory.
     pub evicted: AtomicU64,
+    /// Values compressed in memory.
+    pub compressed: AtomicU64,
     /// Backfills that the store's error ended.
     pub backfills_failed: AtomicU64,
     /// Times that the reliever went to work.

@@ -9,7 +9,7 @@ use crate::drift::DriftLimits;
 use crate::durability::{Decided, Requirement};
 
 /// Settings of all vBuckets of a bucket; shared by `Arc`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VbConfig {
     /// Seed of the hash function; random per process, so that clients cannot aim at one slot.
     pub hash_seed: u64,
@@ -31,6 +31,8 @@ pub struct VbConfig {
     pub durability_min: Option<DurabilityLevel>,
     /// The most that a write may ask for: nothing is on disk where no store is.
     pub durability_max: DurabilityLevel,
+    /// Whether a durable write needs this node alone where no majority of the nodes is there.
+    pub durability_falls_back: bool,
     /// Whether replaced versions of documents are kept where their collections have history.
     pub keeps_history: bool,
     /// How long a durable write waits that does not say, milliseconds.
@@ -54,6 +56,7 @@ impl Default for VbConfig {
             max_ttl_s: 0,
             durability_min: None,
             durability_max: DurabilityLevel::PersistToMajority,
+            durability_falls_back: false,
             keeps_history: false,
             durability_timeout_ms: 30_000,
             conflicts: ConflictResolution::Revision,

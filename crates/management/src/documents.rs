@@ -208,8 +208,8 @@ fn bucket_settings(name: &str, bucket: &BucketSummary) -> Value {
         "collectionsManifestUid": format!("{:x}", bucket.manifest_uid),
         "durabilityMinLevel": settings.bucket.durability_min.map_or("none", DurabilityLevel::name),
         "evictionPolicy": eviction_name(settings.bucket.eviction),
-        // Values arrive and leave as clients compressed them; the node compresses none itself.
-        "compressionMode": "passive",
+        "durabilityImpossibleFallback": fallback_name(settings.durability_falls_back),
+        "compressionMode": settings.compression.name(),
         "conflictResolutionType": settings.conflicts.name(),
         "maxTTL": settings.max_ttl_s,
         "replicaNumber": settings.replicas,
@@ -279,11 +279,20 @@ fn basic_stats(bucket: &BucketSummary) -> Value {
 }
 
 /// A policy in the words of the management interface.
-pub(super) fn eviction_name(policy: EvictionPolicy) -> &'static str {
+fn eviction_name(policy: EvictionPolicy) -> &'static str {
     match policy {
         EvictionPolicy::Values => "valueOnly",
         EvictionPolicy::Documents => "fullEviction",
         EvictionPolicy::None => "noEviction",
         EvictionPolicy::Delete => "nruEviction",
+    }
+}
+
+/// What becomes of a durable write for which no majority is there, in the same words.
+fn fallback_name(falls_back: bool) -> &'static str {
+    if falls_back {
+        "fallbackToActiveAck"
+    } else {
+        "disabled"
     }
 }

@@ -13,6 +13,7 @@ mod access;
 mod answers;
 mod audit_settings;
 mod audited;
+mod bucket_form;
 mod buckets;
 mod certificate;
 mod change_stream;

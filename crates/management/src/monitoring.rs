@@ -10,7 +10,7 @@ use registry::cluster_map::percent_encode;
 use serde_json::json;
 
 use super::answers::{self, Handled};
-use super::buckets::COMPACTS_ITSELF;
+use super::bucket_form::COMPACTS_ITSELF;
 use super::documents;
 use super::form::{FieldErrors, fields};
 use crate::state::HttpState;

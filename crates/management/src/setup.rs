@@ -16,7 +16,7 @@ use registry::cluster_map::AlternateAddress;
 use registry::is_host;
 use serde_json::{Value, json};
 
-use super::buckets::QUOTA_MIB_MAX;
+use super::bucket_form::QUOTA_MIB_MAX;
 use super::form::{FieldErrors, field, fields, refuse_unknown};
 use super::{answers, documents};
 use crate::state::HttpState;

@@ -3,6 +3,7 @@
 //! This crate may not depend on any other crate of Settee, and it holds types rather than
 //! behaviour: whatever only one crate needs lives in that crate.
 
+mod compression;
 mod conflict;
 mod datatype;
 mod document;
@@ -14,6 +15,7 @@ mod record;
 mod time;
 mod xattr;
 
+pub use compression::CompressionMode;
 pub use conflict::ConflictResolution;
 pub use datatype::Datatype;
 pub use document::{DOCUMENT_OVERHEAD_BYTES, Document, Draft, Meta};

@@ -1,7 +1,7 @@
 //! What is set of a node and of its buckets, as far as its parts see it.
 
 pub use bucket::Eviction as EvictionPolicy;
-use model::{ConflictResolution, DurabilityLevel};
+use model::{CompressionMode, ConflictResolution, DurabilityLevel};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster_map::AlternateAddress;
@@ -105,6 +105,27 @@ mod conflicts_name {
     }
 }
 
+/// What is done about compression, in a file: its name. One that is not known counts as the default.
+mod compression_name {
+    use model::CompressionMode;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+    pub(super) fn serialize<S: Serializer>(
+        mode: &CompressionMode,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        mode.name().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<CompressionMode, D::Error> {
+        let name = String::deserialize(from)?;
+        Ok(CompressionMode::from_name(&name).unwrap_or_default())
+    }
+}
+
 /// Everything that management clients may say of a bucket: what is configured, and the rest.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct BucketSettings {
@@ -126,6 +147,32 @@ pub struct BucketSettings {
     /// How conflicts with versions of other nodes are resolved.
     #[serde(default, with = "conflicts_name")]
     pub conflicts: ConflictResolution,
+    /// What becomes of compressed values, and of those that could be.
+    #[serde(default, with = "compression_name")]
+    pub compression: CompressionMode,
+    /// Whether a durable write needs this node alone where no majority of the nodes is there.
+    #[serde(default)]
+    pub durability_falls_back: bool,
+}
+
+impl BucketSettings {
+    /// What management clients said of a bucket that is configured: these settings, but for what was configured in
+    /// another way since; `before` is the configuration of that time.
+    #[must_use]
+    pub fn configured_as(mut self, before: &BucketConfig, now: &BucketConfig) -> Self {
+        let told = &mut self.bucket;
+        told.name.clone_from(&now.name);
+        if now.quota_bytes != before.quota_bytes {
+            told.quota_bytes = now.quota_bytes;
+        }
+        if now.eviction != before.eviction {
+            told.eviction = now.eviction;
+        }
+        if now.durability_min != before.durability_min {
+            told.durability_min = now.durability_min;
+        }
+        self
+    }
 }
 
 /// vBuckets of every bucket.
@@ -198,6 +245,8 @@ impl From<BucketConfig> for BucketSettings {
             replicas: 0,
             history: HistorySettings::default(),
             conflicts: ConflictResolution::default(),
+            compression: CompressionMode::default(),
+            durability_falls_back: false,
         }
     }
 }

@@ -197,6 +197,13 @@ impl Session {
 
     /// Whether values may be sent compressed to this peer.
     pub(crate) fn takes_snappy(&self) -> bool {
-        self.has(Feature::SNAPPY) || self.has(Feature::SNAPPY_EVERYWHERE)
+        (self.has(Feature::SNAPPY) || self.has(Feature::SNAPPY_EVERYWHERE))
+            && self.keeps_compressed()
+    }
+
+    /// Whether the bucket's values are sent compressed at all.
+    pub(crate) fn keeps_compressed(&self) -> bool {
+        let bucket = self.bucket.as_ref();
+        bucket.is_none_or(|bucket| bucket.bucket.keeps_compressed())
     }
 }

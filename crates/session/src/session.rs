@@ -237,10 +237,12 @@ impl Session {
             return Produced::Idle;
         };
         let now = self.node.clock.now();
-        let mut sink = FrameSink {
-            features: self.features,
-            output,
-        };
+        let mut features = self.features;
+        if !self.keeps_compressed() {
+            features.remove(Feature::SNAPPY);
+            features.remove(Feature::SNAPPY_EVERYWHERE);
+        }
+        let mut sink = FrameSink { features, output };
         producer.lock().produce(now, &mut sink)
     }
 

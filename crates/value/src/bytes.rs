@@ -45,6 +45,19 @@ pub fn inflate_stored(value: &[u8]) -> Result<Vec<u8>, InflateError> {
     inflate_up_to(value, VALUE_BYTES_MAX + SYSTEM_BYTES_MAX)
 }
 
+/// A value compressed, if that is so much smaller that it is kept so.
+///
+/// Cost: one pass.
+pub fn compress(value: &[u8]) -> Option<Vec<u8>> {
+    let packed = snap::raw::Encoder::new().compress_vec(value).ok()?;
+    pays(value.len(), packed.len()).then_some(packed)
+}
+
+/// Whether a value of `plain` bytes is kept in `packed` bytes.
+fn pays(plain: usize, packed: usize) -> bool {
+    plain * 10 >= packed * COMPRESSION_RATIO_MIN_TENTHS
+}
+
 /// How long the plain form of a compressed value says it is; 0 where that cannot be read.
 pub fn inflated_bytes(value: &[u8]) -> usize {
     snap::raw::decompress_len(value).unwrap_or(0)
@@ -87,15 +100,15 @@ pub enum Stored {
 }
 
 /// Judges a value that came with `datatype`: the JSON bit is only a hint, the Snappy bit must
-/// be true, and compression that gains little is undone.
-pub fn to_store(value: &[u8], datatype: Datatype) -> Stored {
+/// be true, and compression that gains little, or all of it unless `keeps_compressed`, is undone.
+pub fn to_store(value: &[u8], datatype: Datatype, keeps_compressed: bool) -> Stored {
     if !datatype.contains(Datatype::SNAPPY) {
         return Stored::AsSent(classify(value));
     }
     match inflate(value) {
         Ok(plain) => {
             let json = classify(&plain);
-            if plain.len() * 10 >= value.len() * COMPRESSION_RATIO_MIN_TENTHS {
+            if keeps_compressed && pays(plain.len(), value.len()) {
                 Stored::AsSent(json.with(Datatype::SNAPPY))
             } else {
                 Stored::Inflated(plain, json)
@@ -179,12 +192,21 @@ mod tests {
             .compress_vec(text.as_bytes())
             .unwrap();
         let sent = Datatype::SNAPPY;
-        match to_store(&packed, sent) {
+        match to_store(&packed, sent, true) {
             Stored::AsSent(datatype) => assert_eq!(datatype, Datatype::JSON.with(Datatype::SNAPPY)),
             _ => panic!("kept compressed"),
         }
+        match to_store(&packed, sent, false) {
+            Stored::Inflated(plain, Datatype::JSON) => assert_eq!(plain, text.as_bytes()),
+            _ => panic!("inflated"),
+        }
+        assert_eq!(
+            compress(text.as_bytes()).as_deref(),
+            Some(packed.as_slice())
+        );
+        assert_eq!(compress(b"{}"), None);
         let packed = snap::raw::Encoder::new().compress_vec(b"{}").unwrap();
-        match to_store(&packed, sent) {
+        match to_store(&packed, sent, true) {
             Stored::Inflated(plain, datatype) => {
                 assert_eq!(
                     (plain.as_slice(), datatype),
@@ -194,7 +216,7 @@ mod tests {
             _ => panic!("inflated"),
         }
         assert!(matches!(
-            to_store(b"\xff\xff", sent),
+            to_store(b"\xff\xff", sent, true),
             Stored::Refused(InflateError::Damaged)
         ));
     }

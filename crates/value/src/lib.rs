@@ -6,6 +6,6 @@ mod bytes;
 pub mod subdoc;
 
 pub use bytes::{
-    InflateError, SYSTEM_BYTES_MAX, Stored, VALUE_BYTES_MAX, Values, inflate, inflate_stored,
-    inflated, inflated_bytes, is_json, to_store,
+    InflateError, SYSTEM_BYTES_MAX, Stored, VALUE_BYTES_MAX, Values, compress, inflate,
+    inflate_stored, inflated, inflated_bytes, is_json, to_store,
 };

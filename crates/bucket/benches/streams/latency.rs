@@ -23,6 +23,8 @@ fn open() -> Arc<Bucket<MemStore>> {
         vb: Arc::new(VbConfig::default()),
         clean: true,
         eviction: Eviction::Values,
+        compression: model::CompressionMode::Passive,
+        compress: |_| None,
         expiry_pass_s: 0,
         history: bucket::HistoryRetention::default(),
         purge_age_s: 0,

@@ -14,6 +14,13 @@ pub enum Eviction {
 }
 
 impl Eviction {
+    /// The way with this number, `as u8`.
+    pub(crate) fn of_number(number: u8) -> Self {
+        let all = [Self::None, Self::Values, Self::Documents, Self::Delete];
+        let found = all.into_iter().find(|way| *way as u8 == number);
+        found.unwrap_or(Self::None)
+    }
+
     /// Whether what leaves memory can be read back from the store.
     pub fn keeps_a_copy(self) -> bool {
         matches!(self, Self::Values | Self::Documents)

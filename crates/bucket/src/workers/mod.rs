@@ -3,6 +3,7 @@
 
 mod backfiller;
 mod compactor;
+mod compressor;
 mod expirer;
 mod fetcher;
 mod flusher;

@@ -2,10 +2,10 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 
 use engine::Garbage;
-use model::{Document, VbId, VbState};
+use model::{CompressionMode, Document, VbId, VbState};
 use storage::{KvStore, Next, Worker};
 
 use crate::Bucket;
@@ -120,6 +120,8 @@ pub(crate) struct Relieving {
     pub(crate) evictable: AtomicBool,
     /// Whether keys leave memory with their values, by its settings or because keys alone take much of it.
     keys_leave: AtomicBool,
+    /// How memory is freed, as a number.
+    eviction: AtomicU8,
 }
 
 impl Relieving {
@@ -132,7 +134,18 @@ impl Relieving {
             flooded: AtomicBool::new(false),
             evictable: AtomicBool::new(false),
             keys_leave: AtomicBool::new(eviction == Eviction::Documents),
+            eviction: AtomicU8::new(eviction as u8),
         }
+    }
+
+    pub(crate) fn eviction(&self) -> Eviction {
+        Eviction::of_number(self.eviction.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_eviction(&self, eviction: Eviction) {
+        self.eviction.store(eviction as u8, Ordering::Relaxed);
+        let keys_leave = eviction == Eviction::Documents;
+        self.keys_leave.store(keys_leave, Ordering::Relaxed);
     }
 }
 
@@ -233,7 +246,7 @@ impl<S: KvStore> Bucket<S> {
             survey.queued += checkpoints.dirty_bytes as u64;
             survey.busy += u64::from(checkpoints.slot_bytes > 0);
             survey.away += figures.non_resident;
-            survey.evictable += match self.options.eviction {
+            survey.evictable += match self.eviction() {
                 Eviction::Values if !keys_leave => {
                     (figures.items - figures.non_resident).saturating_sub(checkpoints.dirty_items)
                 }
@@ -248,14 +261,14 @@ impl<S: KvStore> Bucket<S> {
                 .extend(pressure.slowest.map(|slowest| (slowest.pinned_bytes, vb)));
         }
         self.relieving.busy.store(survey.busy, Ordering::Relaxed);
-        let flooded = self.options.eviction.keeps_a_copy()
+        let flooded = self.eviction().keeps_a_copy()
             && self.flusher_state() == FlusherState::Running
             && survey.evictable < survey.dirty;
         self.relieving.flooded.store(flooded, Ordering::Relaxed);
         self.relieving
             .evictable
             .store(survey.evictable > 0, Ordering::Relaxed);
-        if self.options.eviction == Eviction::Values {
+        if self.eviction() == Eviction::Values {
             self.look_at_keys(survey.away * BARE_BYTES);
         }
         survey
@@ -415,7 +428,7 @@ impl<S: KvStore> Bucket<S> {
     /// How much is still to go. What was deleted is freed once the store knows of it: until then
     /// checkpoints hold it, and deleting more would not help.
     fn bytes_to_evict(&self) -> u64 {
-        let leaving = match self.options.eviction {
+        let leaving = match self.eviction() {
             Eviction::Delete => self.memory.checkpoints(),
             _ => 0,
         };
@@ -425,6 +438,9 @@ impl<S: KvStore> Bucket<S> {
 
     /// One pass over one vBucket, a bounded hold at a time.
     fn evict_from(&self, vb: VbId, replicas: bool) -> Evicted {
+        if self.compression() == CompressionMode::Active && self.eviction().keeps_a_copy() {
+            return self.compress_or_evict_from(vb, replicas);
+        }
         let mut evicted = Evicted::default();
         let mut garbage: Vec<Document> = Vec::with_capacity(SLOTS_PER_HOLD);
         loop {
@@ -435,7 +451,7 @@ impl<S: KvStore> Bucket<S> {
             let now = self.clock.now();
             let progress = self.with_vbucket_for(Hold::Evict, vb, |vbucket| {
                 let is_replica = vbucket.state() != VbState::Active;
-                (is_replica == replicas).then(|| match self.options.eviction {
+                (is_replica == replicas).then(|| match self.eviction() {
                     Eviction::Delete => vbucket.delete_cold(SLOTS_PER_HOLD, excess, now),
                     _ => vbucket.evict_cold(SLOTS_PER_HOLD, excess, now, &mut garbage),
                 })
@@ -447,7 +463,7 @@ impl<S: KvStore> Bucket<S> {
             };
             evicted.documents += progress.changed;
             let counters = self.counters();
-            let total = match self.options.eviction {
+            let total = match self.eviction() {
                 Eviction::Delete => &counters.auto_deleted,
                 _ => &counters.evicted,
             };
@@ -457,6 +473,33 @@ impl<S: KvStore> Bucket<S> {
                 return evicted;
             }
         }
+    }
+}
+
+/// Active compression.
+impl<S: KvStore> Bucket<S> {
+    /// One pass over one vBucket: cold values are compressed, and those that are so already, or gain nothing by
+    /// it, leave memory.
+    fn compress_or_evict_from(&self, vb: VbId, replicas: bool) -> Evicted {
+        let mut evicted = Evicted::default();
+        let mut cold: Vec<Document> = Vec::with_capacity(SLOTS_PER_HOLD);
+        while self.bytes_to_evict() > 0 {
+            let progress = self.with_vbucket_for(Hold::Evict, vb, |vbucket| {
+                let is_replica = vbucket.state() != VbState::Active;
+                (is_replica == replicas).then(|| vbucket.cool(SLOTS_PER_HOLD, &mut cold))
+            });
+            let Some(Some(progress)) = progress else {
+                evicted.skipped = evicted.documents == 0;
+                return evicted;
+            };
+            for document in cold.drain(..) {
+                evicted.documents += usize::from(self.compress_or_evict(vb, &document));
+            }
+            if progress.finished || progress.slots == 0 {
+                return evicted;
+            }
+        }
+        evicted
     }
 }
 

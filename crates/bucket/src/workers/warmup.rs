@@ -169,7 +169,7 @@ impl<S: KvStore> Bucket<S> {
 
     /// Whether the value of a row can be left in the store.
     pub(crate) fn value_may_leave(&self, row: &Document) -> bool {
-        self.options.eviction.keeps_a_copy()
+        self.eviction().keeps_a_copy()
             && (!row.kind().is_tombstone() || !row.value().is_empty())
             && !SystemEvent::is_key(row.key())
     }
@@ -200,7 +200,7 @@ impl<S: KvStore> Bucket<S> {
             self.learn_event(event);
         }
         let now = self.clock.now();
-        let whole = match self.options.eviction {
+        let whole = match self.eviction() {
             Eviction::Documents => true,
             // Even keys alone may be too much.
             Eviction::Values => self.memory.used() > self.memory.high_mark(),

@@ -22,5 +22,6 @@ mod pressure;
 mod quarantine;
 mod replica;
 mod restart;
+mod settings;
 mod stores;
 mod world;

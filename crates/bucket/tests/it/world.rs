@@ -80,6 +80,8 @@ pub(crate) fn options(vbuckets: u16, quota_bytes: u64) -> BucketOptions {
         vb: Arc::new(VbConfig::default()),
         clean: true,
         eviction: Eviction::Values,
+        compression: model::CompressionMode::Passive,
+        compress: |_| None,
         expiry_pass_s: 0,
         history: bucket::HistoryRetention::default(),
         purge_age_s: 259_200,

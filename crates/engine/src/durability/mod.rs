@@ -65,6 +65,8 @@ pub(crate) struct Counts {
 pub(crate) struct Durability {
     prepares: Prepares,
     topology: Topology,
+    /// Whether this node alone is enough where no majority is there.
+    falls_back: bool,
     /// How far each other node has come.
     acks: Vec<(Box<str>, Seqno)>,
     /// How far this node has come.
@@ -146,8 +148,8 @@ impl Durability {
         self.high_prepared > before
     }
 
-    /// The oldest prepare, if a majority has it; and this node itself, if it must be on disk here,
-    /// however many others there are.
+    /// The oldest prepare, if a majority has it, or this node where it is enough; and this node itself, if it
+    /// must be on disk here, however many others there are.
     pub(crate) fn first_satisfied(&self) -> Option<Seqno> {
         let first = &self.prepares.first()?.document;
         let seqno = first.seqno();
@@ -159,7 +161,12 @@ impl Durability {
         if !own && first.level() == Some(DurabilityLevel::MajorityAndPersistOnActive) {
             return None;
         }
-        self.topology.is_satisfied(own, &other).then_some(seqno)
+        let satisfied = if self.falls_back && !self.topology.is_possible() {
+            own
+        } else {
+            self.topology.is_satisfied(own, &other)
+        };
+        satisfied.then_some(seqno)
     }
 
     /// The oldest prepare, if its time is over.
@@ -170,7 +177,7 @@ impl Durability {
 
     /// The oldest prepare that may be given up because no majority can be had.
     pub(crate) fn first_impossible(&self) -> Option<Seqno> {
-        if self.topology.is_possible() {
+        if self.is_possible() {
             return None;
         }
         let mut tracked = self.prepares.above(Seqno::ZERO);
@@ -193,9 +200,14 @@ impl Durability {
         self.armed_ns = None;
     }
 
-    /// Whether a majority of nodes is there at all.
+    /// Whether a majority of nodes is there at all, or is not needed.
     pub(crate) fn is_possible(&self) -> bool {
-        self.topology.is_possible()
+        self.falls_back || self.topology.is_possible()
+    }
+
+    /// Sets whether this node alone is enough where no majority is there.
+    pub(crate) fn set_falls_back(&mut self, falls_back: bool) {
+        self.falls_back = falls_back;
     }
 
     pub(crate) fn topology(&self) -> &Topology {

@@ -108,6 +108,45 @@ impl VBucket {
         progress
     }
 
+    /// One step of the clock like [`VBucket::evict_cold`] that lets nothing go: the documents that are cold
+    /// already are added to `cold`, for [`VBucket::compress_cold`] or [`VBucket::evict`].
+    pub fn cool(&mut self, slots: usize, cold: &mut Vec<Document>) -> ScanProgress {
+        let progress = self.pass(Pass::Evict, slots, |this, slot| {
+            let found = this.table.in_slot(slot);
+            if let Some(document) = found.filter(|document| this.may_evict(document)) {
+                match document.heat() {
+                    0 => cold.push(document.clone()),
+                    heat => document.set_heat(heat - 1),
+                }
+            }
+            Visited::new(false, true)
+        });
+        self.prefetch_slots(slots);
+        progress
+    }
+
+    /// Puts the compressed form of a value in the place of the plain one, unless the document was changed, read
+    /// or evicted since; returns whether it did.
+    pub fn compress_cold(&mut self, plain: &Document, compressed: &[u8]) -> bool {
+        let place = self.table.place(plain.key());
+        let same = self.table.at(place).is_some_and(|found| {
+            found.seqno() == plain.seqno()
+                && found.is_resident()
+                && found.datatype() == plain.datatype()
+                && found.heat() == 0
+        });
+        if !same {
+            return false;
+        }
+        let datatype = plain.datatype().with(Datatype::SNAPPY);
+        let smaller = plain.with_form(compressed, datatype);
+        let bytes = (plain.memory_bytes(), smaller.memory_bytes());
+        self.collections.resized(plain.key(), bytes.0, bytes.1);
+        self.table.put(place, smaller);
+        self.checkpoints.note_evicted(plain);
+        true
+    }
+
     /// Asks for the documents that the clock's next step looks at: it would wait for each of them
     /// under the lock.
     fn prefetch_slots(&self, slots: usize) {

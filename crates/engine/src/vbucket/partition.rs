@@ -144,6 +144,8 @@ impl VBucket {
         let completed = record.high_completed.min(high);
         let mut checkpoints = CheckpointLog::new(&origin, config.checkpoint_bytes_max);
         checkpoints.set_historical(config.keeps_history);
+        let mut durability = Durability::new(prepared, completed, &record.topology);
+        durability.set_falls_back(config.durability_falls_back);
         Self {
             id,
             state: record.state,
@@ -156,7 +158,7 @@ impl VBucket {
             locks: Locks::default(),
             hlc: Hlc::new(record.max_cas),
             failover_log: record.failover_log,
-            durability: Durability::new(prepared, completed, &record.topology),
+            durability,
             collections: VbCollections::default(),
             erasing: Erasing::default(),
             topology: record.topology.into_boxed_str(),
@@ -336,6 +338,14 @@ impl VBucket {
         if self.state == VbState::Active || !keeps || self.checkpoints.next_position() == 0 {
             self.checkpoints.set_historical(keeps);
         }
+    }
+
+    /// Obeys other settings from the next operation on. Those that [`VBucket::set_keeps_history`] and
+    /// [`VBucket::set_evicts_keys`] change, the size of checkpoints and the seed stay.
+    pub fn set_config(&mut self, config: Arc<VbConfig>) {
+        self.durability.set_falls_back(config.durability_falls_back);
+        self.config = config;
+        self.decide_anew();
     }
 
     /// Whether changes of collections with history are kept now.

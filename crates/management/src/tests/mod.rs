@@ -61,6 +61,8 @@ fn settings_of_the_bucket(name: &str) -> BucketSettings {
         replicas: 0,
         history: HistorySettings::default(),
         conflicts: model::ConflictResolution::Revision,
+        compression: model::CompressionMode::Passive,
+        durability_falls_back: false,
     }
 }
 

@@ -130,6 +130,16 @@ impl Document {
         Self::from_pieces(self.key(), b"", &self.meta(), false)
     }
 
+    /// This document with its value in another form.
+    #[must_use]
+    pub fn with_form(&self, value: &[u8], datatype: Datatype) -> Self {
+        let meta = Meta {
+            datatype,
+            ..self.meta()
+        };
+        Self::from_pieces(self.key(), value, &meta, true)
+    }
+
     pub(super) fn header(&self) -> &Header {
         &self.block.header.header
     }

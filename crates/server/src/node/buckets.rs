@@ -14,7 +14,7 @@ use management::{BucketsError, ClusterChange};
 use model::{VbId, VbState};
 use registry::cluster_map::{AlternateAddress, MapRevision};
 use registry::collections::CollectionsError;
-use registry::{BucketSettings, OpenedBucket, ServedBucket, collections, publish};
+use registry::{BucketSettings, OpenedBucket, ServedBucket, Store, collections, publish};
 
 use super::address_space;
 use super::random::random_vb_uuid;
@@ -162,8 +162,7 @@ impl NodeState {
         Arc::new(ServedBucket::new(opened, at, revision))
     }
 
-    /// Gives a bucket another quota, and sets whether it may be flushed. A bucket that was made
-    /// while a node ran keeps that over a restart.
+    /// Gives a bucket other settings, which it keeps over a restart. Blocks for the disk.
     pub(super) fn adjust_bucket(&self, settings: BucketSettings) -> Result<(), BucketsError> {
         let _turn = self.world.changing();
         let name = &settings.bucket.name;
@@ -182,15 +181,19 @@ impl NodeState {
             .set_history_retention(settings.history.retention());
         kept.map_err(|error| BucketsError::Failed(error.to_string()))?;
         let mut kept = self.world.kept();
-        let noted = kept.update(|identities| {
-            if identities.is_made(name) {
-                identities.add_made(&settings);
-            } else if identities.history(name).is_some() {
-                identities.set_history(name, settings.history);
-            }
-        });
+        let configured = self.configured.iter().find(|one| one.name == *name);
+        let noted = kept.update(|identities| identities.note_settings(&settings, configured));
         noted.map_err(|error| failed(&error))?;
         drop(kept);
+        let bucket = &served.bucket;
+        bucket.change_vb_config(|config| {
+            config.max_ttl_s = settings.max_ttl_s;
+            config.durability_min = settings.bucket.durability_min;
+            config.durability_falls_back = settings.durability_falls_back;
+        });
+        let durable = matches!(bucket.store(), Store::Disk(_));
+        bucket.set_eviction(settings.bucket.eviction(durable));
+        bucket.set_compression(settings.compression);
         served.set_settings(settings);
         Ok(())
     }

@@ -240,6 +240,8 @@ mod tests {
                 bytes: 2 << 30,
             },
             conflicts: model::ConflictResolution::LastWrite,
+            compression: model::CompressionMode::Active,
+            durability_falls_back: true,
         };
         let mut kept = examine();
         let uuid = kept.update(|ids| ids.add_made(&settings)).unwrap();

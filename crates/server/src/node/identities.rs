@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use registry::{BucketSettings, ClusterSettings, HistorySettings, Standing};
+use registry::{BucketConfig, BucketSettings, ClusterSettings, HistorySettings, Standing};
 use serde::{Deserialize, Serialize};
 use storage::names;
 
@@ -30,6 +30,9 @@ pub(super) struct Identities {
     /// Buckets that were made while the node ran, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     made: BTreeMap<String, BucketSettings>,
+    /// What management clients said of buckets that are configured, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    adjusted: BTreeMap<String, Adjusted>,
     /// What buckets that follow another node's were told of their history, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     histories: BTreeMap<String, HistorySettings>,
@@ -45,6 +48,14 @@ pub(super) struct Identities {
     /// Whether the file differs.
     #[serde(skip)]
     pub(super) changed: bool,
+}
+
+/// What management clients said of a bucket that is configured.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+struct Adjusted {
+    /// What was configured then.
+    configured: BucketConfig,
+    settings: BucketSettings,
 }
 
 impl Identities {
@@ -77,6 +88,7 @@ impl Identities {
             buckets: BTreeMap::new(),
             epochs: BTreeMap::new(),
             made: BTreeMap::new(),
+            adjusted: BTreeMap::new(),
             histories: BTreeMap::new(),
             standings: BTreeMap::new(),
             dropped: BTreeSet::new(),
@@ -107,6 +119,45 @@ impl Identities {
         self.bucket(name)
     }
 
+    /// Notes what was said of a bucket. Of one that is configured, `configured` tells how.
+    pub(super) fn note_settings(
+        &mut self,
+        settings: &BucketSettings,
+        configured: Option<&BucketConfig>,
+    ) {
+        let name = settings.bucket.name.clone();
+        if self.histories.contains_key(&name) {
+            self.set_history(&name, settings.history);
+        }
+        let settings = settings.clone();
+        if let Some(configured) = configured.cloned() {
+            let adjusted = Adjusted {
+                configured,
+                settings,
+            };
+            self.adjusted.insert(name, adjusted);
+        } else {
+            self.made.insert(name, settings);
+        }
+    }
+
+    /// The settings of a bucket that is configured.
+    pub(super) fn settings_of(&self, configured: &BucketConfig) -> BucketSettings {
+        let name = &configured.name;
+        let adjusted = self
+            .adjusted
+            .get(name)
+            .filter(|it| it.settings.bucket.kind == configured.kind);
+        let told = adjusted.map(|it| {
+            it.settings
+                .clone()
+                .configured_as(&it.configured, configured)
+        });
+        let mut settings = told.unwrap_or_else(|| configured.clone().into());
+        settings.history = self.history(name).unwrap_or(settings.history);
+        settings
+    }
+
     /// Whether a bucket was made while a node ran.
     pub(super) fn is_made(&self, name: &str) -> bool {
         self.made.contains_key(name)
@@ -117,6 +168,7 @@ impl Identities {
         self.buckets.remove(name);
         self.epochs.remove(name);
         self.made.remove(name);
+        self.adjusted.remove(name);
         self.histories.remove(name);
         self.standings.remove(name);
         self.dropped.insert(name.to_owned());

@@ -355,6 +355,7 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
         users: Mutex::new(users),
         revs: AtomicI64::new(0),
         buckets_max: config.buckets_max,
+        configured: config.buckets.clone(),
         launcher,
     }))
 }

@@ -178,12 +178,8 @@ fn stop(buckets: &[OpenedBucket]) {
 /// What is configured, then what was made while the node ran.
 fn wanted(config: &NodeConfig, kept: &NodeRecord) -> Vec<BucketSettings> {
     let mut made = kept.identities.made();
-    let mut configured: Vec<BucketSettings> =
-        config.buckets.iter().cloned().map(Into::into).collect();
-    for settings in &mut configured {
-        let told = kept.identities.history(&settings.bucket.name);
-        settings.history = told.unwrap_or(settings.history);
-    }
+    let settings_of = |one| kept.identities.settings_of(one);
+    let configured: Vec<BucketSettings> = config.buckets.iter().map(settings_of).collect();
     made.retain(|one| {
         let same = |other: &BucketSettings| other.bucket.name == one.bucket.name;
         !configured.iter().any(same)
@@ -281,12 +277,15 @@ impl Launcher {
                     Store::Memory(_) => DurabilityLevel::Majority,
                 },
                 durability_min: config.durability_min,
+                durability_falls_back: settings.durability_falls_back,
                 max_ttl_s: settings.max_ttl_s,
                 conflicts: settings.conflicts,
                 ..VbConfig::default()
             }),
             clean,
             eviction,
+            compression: settings.compression,
+            compress: value::compress,
             expiry_pass_s: EXPIRY_PASS_S,
             history: settings.history.retention(),
             purge_age_s: match config.kind {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
 use parking_lot::{Mutex, RwLock};
-use registry::{ClusterSettings, Registry};
+use registry::{BucketConfig, ClusterSettings, Registry};
 use tls::Tls;
 
 use super::open::Launcher;
@@ -28,6 +28,8 @@ pub(crate) struct NodeState {
     /// The highest revision that a map of a dropped bucket had.
     pub(super) revs: AtomicI64,
     pub(super) buckets_max: usize,
+    /// The buckets of the configuration, as they are there.
+    pub(super) configured: Vec<BucketConfig>,
     /// What each bucket is opened with.
     pub(super) launcher: Launcher,
 }

@@ -129,7 +129,7 @@ impl NodeView for NodeState {
         let disk = disk_usage(&served);
         let mut settings = served.settings();
         settings.bucket.quota_bytes = bucket.memory().quota();
-        settings.bucket.eviction = bucket.options().eviction;
+        settings.bucket.eviction = bucket.eviction();
         settings.replicas = (served.group().peers.len() as u8).max(settings.replicas);
         Some(BucketSummary {
             uuid: served.uuid.clone(),

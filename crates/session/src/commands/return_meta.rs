@@ -17,7 +17,7 @@ use crate::reply::Reply;
 pub(super) fn change(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = ReturnMeta::read(frame)?;
     let Location { bucket, key, vb } = context.locate(frame, request.key)?;
-    if bucket.bucket.options().vb.durability_min.is_some() {
+    if bucket.bucket.vb_config().durability_min.is_some() {
         let context = "every write to this bucket is durable, which this command cannot wait for";
         return Err(Refusal::because(Status::NOT_SUPPORTED, context));
     }
@@ -41,7 +41,7 @@ pub(super) fn change(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandRes
         };
         Some(Write {
             mode: if adds { StoreMode::Add } else { StoreMode::Set },
-            draft: Some(draft(&key, frame, meta)?),
+            draft: Some(draft(&bucket, &key, frame, meta)?),
             cas,
             preserve_expiry: false,
             durability: None,

@@ -155,7 +155,8 @@ fn run(context: &mut Context<'_>, frame: &Frame<'_>, asked: Asked<'_>) -> Comman
         let stored = asked.value.len() + ROOM_BYTES;
         Some(context.admit_with_transient(&bucket, stored, plain)?)
     };
-    let draft = draft(key.bytes(), asked.value, meta)?;
+    let keeps_compressed = bucket.bucket.keeps_compressed();
+    let draft = draft(key.bytes(), asked.value, meta, keeps_compressed)?;
     let [cas, seqno] = asked.stamped;
     let (value, datatype) = (draft.document().value(), draft.document().datatype());
     let stamps = Stamps::at(cas, seqno, body_at(value, datatype))
@@ -221,11 +222,16 @@ fn plain_bytes(value: &[u8], datatype: Datatype) -> usize {
 }
 
 /// The document or tombstone with what of the value is kept: of a tombstone, the attributes.
-fn draft(key: &[u8], value: &[u8], mut meta: Meta) -> Result<Draft, Refusal> {
+fn draft(
+    key: &[u8],
+    value: &[u8],
+    mut meta: Meta,
+    keeps_compressed: bool,
+) -> Result<Draft, Refusal> {
     if meta.datatype.contains(Datatype::XATTR) {
         return attributed(key, value, meta);
     }
-    let stored = to_store(value, meta.datatype);
+    let stored = to_store(value, meta.datatype, keeps_compressed);
     if let Stored::Refused(error) = stored {
         return Err(value_refusal(error));
     }

@@ -18,11 +18,13 @@ pub(super) const ROOM_BYTES: usize = 128;
 
 /// Makes the document of a store: the one copy out of the read buffer.
 pub(super) fn draft(
+    bucket: &ServedBucket,
     key: &StoredKey<'_>,
     frame: &Frame<'_>,
     mut meta: Meta,
 ) -> Result<Draft, Refusal> {
-    match to_store(frame.value, frame.header.datatype) {
+    let keeps_compressed = bucket.bucket.keeps_compressed();
+    match to_store(frame.value, frame.header.datatype, keeps_compressed) {
         Stored::AsSent(datatype) => {
             meta.datatype = datatype;
             Ok(match key {
@@ -61,7 +63,7 @@ pub(super) fn store(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResu
             Mode::Add => StoreMode::Add,
             Mode::Replace => StoreMode::Replace,
         },
-        draft: Some(draft(&key, frame, meta)?),
+        draft: Some(draft(&bucket, &key, frame, meta)?),
         cas: frame.header.cas,
         preserve_expiry: context.infos.preserve_ttl,
         durability: context.requirement(&bucket),

@@ -339,7 +339,7 @@ impl Form<'_> {
         if packed && !takes_snappy {
             return value::inflated(value, datatype);
         }
-        if !packed && self.settings.compress && value.len() >= COMPRESS_BYTES_MIN {
+        if !packed && takes_snappy && self.settings.compress && value.len() >= COMPRESS_BYTES_MIN {
             let smaller = snap::raw::Encoder::new().compress_vec(&value);
             if let Some(smaller) = smaller.ok().filter(|smaller| smaller.len() < value.len()) {
                 return (Cow::Owned(smaller), datatype.with(Datatype::SNAPPY));

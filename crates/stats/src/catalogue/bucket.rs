@@ -29,16 +29,16 @@ pub(crate) static BUCKET: &[BucketRow] = rows! {
     CONFIG "ep_backend" Text "What keeps the documents: fjall (on disk) or memory",
         |f| if f.is_durable() { "fjall" } else { "memory" };
     CONFIG "ep_max_vbuckets" Count "vBuckets that there can be", |f| u32::from(f.vbuckets());
-    CONFIG "ep_max_item_size" Bytes "Longest value", |f| f.options().vb.value_bytes_max;
+    CONFIG "ep_max_item_size" Bytes "Longest value", |f| f.vb_config().value_bytes_max;
     CONFIG "ep_max_ttl" Seconds "Longest time to live, 0 for no limit",
-        |f| f.options().vb.max_ttl_s;
+        |f| f.vb_config().max_ttl_s;
     CONFIG "ep_getl_default_timeout" Seconds
         "How long get-and-lock locks when the client does not say",
-        |f| f.options().vb.getl_default_s;
+        |f| f.vb_config().getl_default_s;
     CONFIG "ep_getl_max_timeout" Seconds "Longest lock that a client may ask for",
-        |f| f.options().vb.getl_max_s;
+        |f| f.vb_config().getl_max_s;
     CONFIG "ep_checkpoint_max_size" Bytes "Changes after which a checkpoint is closed",
-        |f| f.options().vb.checkpoint_bytes_max;
+        |f| f.vb_config().checkpoint_bytes_max;
     CONFIG "ep_max_failover_entries" Count "Histories kept of a vBucket",
         |_f| FailoverLog::ENTRIES_MAX;
     CONFIG "ep_flush_interval_ms" Millis "Least time between commits that no client waits for",

@@ -36,9 +36,9 @@ pub(crate) static LEFT_OUT: &[LeftOut] = left_out! {
     "a document is one block of memory, metadata and all (`ep_kv_size`), and is not moved":
         "ep_defragmenter_*" "ep_blob_*" "ep_value_size" "ep_storedval_*" "ep_item_num"
         "ep_meta_data_*" "vb_STATE_meta_data_*" "vb_N:ht_cache_size";
-    "nothing is compressed after it was written, and sizes are those that are kept or sent":
-        "ep_item_compressor_*" "ep_compression_mode" "ep_min_compression_ratio"
-        "ep_dcp_min_compression_ratio" "vb_STATE_itm_memory_uncompressed"
+    "values are compressed where they would leave memory otherwise, and sizes are those that are kept or sent":
+        "ep_item_compressor_interval" "ep_item_compressor_chunk_duration" "ep_item_compressor_num_visited"
+        "ep_min_compression_ratio" "ep_dcp_min_compression_ratio" "vb_STATE_itm_memory_uncompressed"
         "vb_N:ht_item_memory_uncompressed" "*total_uncompressed_data_size";
     "memory is of one kind, counted by its owner, in no arenas":
         "*mem_used_primary" "*mem_used_secondary" "*mem_used_merge_threshold"

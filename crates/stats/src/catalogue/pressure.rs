@@ -16,7 +16,7 @@ const LOCKS: &[&str] = &["locks"];
 pub(crate) static PRESSURE: &[BucketRow] = rows! {
     CONFIG "ep_item_eviction_policy" Text
         "What leaves memory when it is short: value_only, full_eviction, auto_delete or none",
-        |f| match f.options().eviction {
+        |f| match f.eviction() {
             Eviction::None => "none",
             Eviction::Values => "value_only",
             Eviction::Documents => "full_eviction",
@@ -25,9 +25,15 @@ pub(crate) static PRESSURE: &[BucketRow] = rows! {
     CONFIG "ep_durability_min_level" Text
         "What every write asks for at least: none, majority, majorityAndPersistActive or persistToMajority",
         |f| {
-            let least = f.options().vb.durability_min;
+            let least = f.vb_config().durability_min;
             least.map_or("none", model::DurabilityLevel::name)
         };
+    CONFIG "ep_durability_impossible_fallback" Text
+        "What becomes of a durable write without a majority: disabled (refused) or fallback_to_active_ack",
+        |f| if f.vb_config().durability_falls_back { "fallback_to_active_ack" } else { "disabled" };
+    CONFIG "ep_compression_mode" Text
+        "What becomes of compressed values, and of those that could be: off, passive or active",
+        |f| f.compression().name();
     CONFIG "ep_exp_pager_enabled" Bool "Whether expired documents are looked for", |f| f.expires();
     CONFIG "ep_exp_pager_stime" Seconds "Time between two passes that look for them",
         |f| f.expiry_pass_s();
@@ -70,6 +76,8 @@ pub(crate) static PRESSURE: &[BucketRow] = rows! {
         Counter "bucket_write_rests", |f| &f.counters().write_backoffs;
     MEMORY "ep_cursors_dropped" Count "Streams sent back to the store to make room"
         Counter "bucket_cursors_dropped", |f| &f.counters().cursors_dropped;
+    MEMORY "ep_item_compressor_num_compressed" Count "Values compressed to make room"
+        Counter "bucket_compressed", |f| &f.counters().compressed;
     MEMORY "ep_items_auto_deleted" Count "Documents deleted to make room"
         Counter "bucket_auto_deleted", |f| &f.counters().auto_deleted;
     GENERAL "ep_expired_pager" Count "Expired documents found by the expiry pass"

@@ -32,6 +32,8 @@ fn shop(flush_enabled: bool) -> BucketSettings {
         replicas: 0,
         history: HistorySettings::default(),
         conflicts: ConflictResolution::Revision,
+        compression: model::CompressionMode::Passive,
+        durability_falls_back: false,
     }
 }
 
@@ -70,7 +72,7 @@ fn a_bucket_that_was_made_survives_a_restart() {
     let served = node.state.registry.bucket("shop").unwrap();
     assert_eq!(served.uuid, uuid);
     assert_eq!(served.settings(), shop(false));
-    assert_eq!(served.bucket.options().vb.max_ttl_s, 1000);
+    assert_eq!(served.bucket.vb_config().max_ttl_s, 1000);
     let mut more = shop(true);
     more.bucket.quota_bytes = 80 << 20;
     let adjust = BucketChange::Adjust(more.clone());
@@ -402,5 +404,97 @@ fn an_address_for_clients_outside_is_in_every_map_and_survives_a_restart() {
     assert!(maps(&node).iter().all(|map| map.contains(told)));
     node.state.set_external_address(None).unwrap();
     assert!(!maps(&node).iter().any(|map| map.contains("outside")));
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn settings_of_a_running_bucket_change_are_obeyed_and_stay() {
+    let place = tempfile::tempdir().unwrap();
+    let config = |buckets| config(Some(place.path()), buckets);
+    let mut configured = bucket("default");
+    configured.kind = BucketKind::Couchbase;
+    configured.eviction = EvictionPolicy::Values;
+    let node = started(&config(vec![configured.clone()]), Waits::default());
+    let mut client = Client::ready(node.ports().kv);
+    let settings = |node: &Node| node.state.bucket_settings("default").unwrap();
+    let served = node.state.registry.bucket("default").unwrap();
+    let mut other = settings(&node);
+    other.max_ttl_s = 1000;
+    other.bucket.eviction = EvictionPolicy::Documents;
+    other.bucket.durability_min = Some(DurabilityLevel::MajorityAndPersistOnActive);
+    other.compression = model::CompressionMode::Off;
+    other.durability_falls_back = true;
+    other.flush_enabled = true;
+    other.replicas = 2;
+    let adjust = BucketChange::Adjust(other.clone());
+    node.state.change_buckets(adjust).unwrap();
+    let expires = |client: &mut Client| {
+        client.set("a", "1").ok();
+        let vb = VbId::of_key(b"a", 1024);
+        let now = node.state.clock.now();
+        let meta = served
+            .bucket
+            .with_vbucket(vb, |vbucket| vbucket.get_meta(b"\0a", now));
+        match meta {
+            Some(Ok(engine::Outcome::Done(found))) => found.meta.expiry > 0,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(expires(&mut client));
+    assert_eq!(served.bucket.eviction(), EvictionPolicy::Documents);
+    assert!(served.bucket.vb_config().durability_falls_back);
+    assert!(!served.bucket.keeps_compressed());
+    let level = served.bucket.vb_config().durability_min;
+    assert_eq!(level, Some(DurabilityLevel::MajorityAndPersistOnActive));
+    drop((client, served));
+    node.shutdown().unwrap();
+
+    // A flag that says something else than then wins over what was told, and over nothing else.
+    let node = started(&config(vec![configured.clone()]), Waits::default());
+    assert_eq!(settings(&node), other);
+    node.shutdown().unwrap();
+    configured.quota_bytes = 72 << 20;
+    other.bucket.quota_bytes = 72 << 20;
+    let node = started(&config(vec![configured]), Waits::default());
+    assert_eq!(settings(&node), other);
+    let served = node.state.registry.bucket("default").unwrap();
+    assert_eq!(served.bucket.vb_config().max_ttl_s, 1000);
+    assert_eq!(served.bucket.eviction(), EvictionPolicy::Documents);
+    assert!(!served.bucket.keeps_compressed());
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn compression_off_stores_and_sends_values_plain() {
+    let node = started(&config(None, vec![bucket("default")]), Waits::default());
+    let served = node.state.registry.bucket("default").unwrap();
+    let features: Vec<_> = SDK.into_iter().chain([wire::Feature::SNAPPY]).collect();
+    let mut client = Client::with(node.ports().kv, &features);
+    let text = format!("{{\"a\":\"{}\"}}", "x".repeat(500));
+    let packed = value::compress(text.as_bytes()).unwrap();
+    let set = |key: &str| super::client::set(key, &packed).datatype(2);
+    client.call(&set("kept")).ok();
+    assert_eq!(client.get("kept").ok().datatype, 3);
+    let mode = |mode| {
+        let mut settings = served.settings();
+        settings.compression = mode;
+        node.state
+            .change_buckets(BucketChange::Adjust(settings))
+            .unwrap();
+    };
+    mode(model::CompressionMode::Off);
+    client.call(&set("plain")).ok();
+    for key in ["kept", "plain"] {
+        let got = client.get(key).ok();
+        assert_eq!(
+            (got.datatype, got.value.as_slice()),
+            (1, text.as_bytes()),
+            "{key}"
+        );
+    }
+    mode(model::CompressionMode::Passive);
+    assert_eq!(client.get("kept").ok().datatype, 3);
+    assert_eq!(client.get("plain").ok().datatype, 1, "stored plain");
+    drop((client, served));
     node.shutdown().unwrap();
 }

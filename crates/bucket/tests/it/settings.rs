@@ -1,0 +1,109 @@
+//! Settings that change while the bucket runs.
+
+use bucket::{Counters, Eviction, Flushed};
+use engine::{Outcome, VbConfig};
+use model::{CompressionMode, Datatype, VbId};
+use storage::MemStore;
+
+use crate::full_eviction::evict_all;
+use crate::world::{Ops as _, ROOMY, options, warm};
+
+const VB: VbId = VbId(0);
+
+#[test]
+fn every_vbucket_obeys_another_limit_of_lifetimes_at_once() {
+    let bucket = warm(options(4, ROOMY), MemStore::new(), 1);
+    let expiry = |vb, key: &str| {
+        bucket.set(vb, key, b"1");
+        match bucket.try_get(vb, key) {
+            Ok(Outcome::Done(document)) => document.expiry(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(expiry(3, "a"), 0);
+    bucket.change_vb_config(|config| config.max_ttl_s = 100);
+    assert!(expiry(0, "a") > 0);
+    assert!(expiry(3, "a") > 0);
+    // A vBucket that is made anew has them, too.
+    assert!(bucket.delete_vbucket(VbId(1)).unwrap());
+    let state = model::VbState::Active;
+    bucket
+        .set_vbucket(VbId(1), state, None, model::VbUuid(77))
+        .unwrap();
+    assert!(expiry(1, "a") > 0);
+    assert_eq!(bucket.vb_config().max_ttl_s, 100);
+    assert_eq!(
+        VbConfig::clone(&bucket.options().vb).max_ttl_s,
+        0,
+        "as it was opened"
+    );
+}
+
+#[test]
+fn keys_leave_memory_or_stay_as_the_way_of_evicting_changes() {
+    let bucket = warm(options(1, ROOMY), MemStore::new(), 1);
+    let bytes_after = |key: &str| {
+        bucket.set(0, key, &[7; 100]);
+        assert_eq!(bucket.flush_step(), Flushed::Clean);
+        evict_all(&bucket);
+        bucket
+            .with_vbucket(VB, |vbucket| vbucket.stats().document_bytes)
+            .unwrap()
+    };
+    let one = bytes_after("a");
+    assert!(one > 0, "the key stays");
+    bucket.set_eviction(Eviction::Documents);
+    assert_eq!(bytes_after("b"), 0, "both left whole");
+    bucket.set_eviction(Eviction::Values);
+    assert_eq!(bytes_after("c"), one, "only a value left");
+}
+
+#[test]
+fn active_compression_makes_cold_values_smaller_before_they_leave() {
+    let mut halving = options(1, 2 << 20);
+    halving.compression = CompressionMode::Active;
+    halving.compress = |value| (value[0] == b'{').then(|| value[..value.len() / 2].to_vec());
+    let bucket = warm(halving, MemStore::new(), 1);
+    let fill = |from: u8| {
+        for index in 0..900_u32 {
+            let value = vec![from; 2000];
+            if bucket
+                .try_set(0, &format!("{}-{index}", char::from(from)), &value)
+                .is_err()
+            {
+                break;
+            }
+            if index % 100 == 0 {
+                assert_eq!(bucket.flush_step(), Flushed::Clean);
+            }
+        }
+        assert_eq!(bucket.flush_step(), Flushed::Clean);
+    };
+    let totals = || {
+        let counters = bucket.counters();
+        (
+            Counters::read(&counters.compressed),
+            Counters::read(&counters.evicted),
+        )
+    };
+    fill(b'{');
+    while !bucket.relieve_step() {}
+    let (compressed, evicted) = totals();
+    assert!(
+        compressed > 0 && evicted < compressed,
+        "{compressed} {evicted}"
+    );
+    assert_eq!(bucket.memory().used(), bucket.recount());
+    let mut forms =
+        (0..900_u32).filter_map(|index| match bucket.try_get(0, &format!("{{-{index}")) {
+            Ok(Outcome::Done(document)) => Some((document.datatype(), document.value().len())),
+            _ => None,
+        });
+    assert!(forms.any(|form| form == (Datatype::SNAPPY, 1000)));
+    // What gains nothing leaves at once.
+    bucket.set_compression(CompressionMode::Passive);
+    fill(b'x');
+    while !bucket.relieve_step() {}
+    assert_eq!(totals().0, compressed, "passive compresses nothing");
+    assert!(totals().1 > evicted);
+}

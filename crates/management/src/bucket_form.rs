@@ -1,0 +1,515 @@
+//! Settings of buckets as management clients send them: forms.
+
+use model::{CompressionMode, ConflictResolution, DurabilityLevel};
+use registry::{
+    BucketConfig, BucketKind, BucketSettings, EvictionPolicy, HistorySettings, VBUCKETS,
+};
+
+use super::form::{FieldErrors, field, fields};
+
+const MIB: u64 = 1024 * 1024;
+/// Quotas are what the command line takes too.
+const QUOTA_MIB_MIN: u64 = 16;
+pub(super) const QUOTA_MIB_MAX: u64 = 16 * 1024 * 1024;
+const QUOTA_MIB_DEFAULT: u64 = 256;
+const REPLICAS_MAX: u8 = 3;
+/// What the reference tells of a bucket of which nothing else is said; a node alone has none.
+const REPLICAS_DEFAULT: u8 = 1;
+const NAME_BYTES_MAX: usize = 100;
+/// The least that is worth keeping: each of 1,024 vBuckets has its part.
+const HISTORY_BYTES_MIN: u64 = 2 << 30;
+const MAX_TTL_S_MAX: u32 = i32::MAX as u32;
+const CONFLICTS_STAY: &str = "Conflict resolution type not allowed in update bucket";
+
+/// Fields that are read.
+const READ: [&str; 16] = [
+    "name",
+    "bucketType",
+    "ramQuota",
+    "ramQuotaMB",
+    "replicaNumber",
+    "evictionPolicy",
+    "durabilityMinLevel",
+    "maxTTL",
+    "flushEnabled",
+    "storageBackend",
+    "conflictResolutionType",
+    "compressionMode",
+    "durabilityImpossibleFallback",
+    "historyRetentionCollectionDefault",
+    "historyRetentionBytes",
+    "historyRetentionSeconds",
+];
+const _: () = assert!(VBUCKETS == 1024, "as it is told below");
+pub(super) const COMPACTS_ITSELF: &str = "Settee decides itself when to compact";
+
+/// The values that the node has of a setting that it cannot have another way, and the reason. These are all that
+/// clients send although it is as they ask anyway.
+fn fixed(name: &str) -> (&'static [&'static str], &'static str) {
+    const NO: &[&str] = &["false", "0"];
+    match name {
+        "numVBuckets" => (
+            &["1024"],
+            "The number of vBuckets is the same for all buckets",
+        ),
+        // There are no views whose indexes replicas could have, so either is true.
+        "replicaIndex" => (&["0", "1", "false", "true"], "The value must be 0 or 1"),
+        "authType" => (&["sasl"], "Clients log in with SASL"),
+        "saslPassword" | "proxyPort" => (&[], "Buckets have no passwords and ports of their own"),
+        "threadsNumber" => (&["3"], "Settee has as many threads as it needs"),
+        "rank" => (&["0"], "Buckets have no order"),
+        "autoCompactionDefined" | "parallelDBAndViewCompaction" => (NO, COMPACTS_ITSELF),
+        "databaseFragmentationThreshold"
+        | "viewFragmentationThreshold"
+        | "magmaFragmentationPercentage"
+        | "allowedTimePeriod"
+        | "purgeInterval" => (&[], COMPACTS_ITSELF),
+        "enableCrossClusterVersioning" => (NO, "Version vectors are not built"),
+        "versionPruningWindowHrs" => (&["720"], "Version vectors are not built"),
+        _ => (&[], "Unsupported key"),
+    }
+}
+
+/// A form, and what is wrong with it so far.
+struct Form<'a> {
+    body: &'a [u8],
+    wrong: FieldErrors,
+}
+
+impl<'a> Form<'a> {
+    fn new(body: &'a [u8]) -> Self {
+        let wrong = FieldErrors::new();
+        Self { body, wrong }
+    }
+
+    /// A field that is there and not empty.
+    fn text(&self, name: &str) -> Option<String> {
+        field(self.body, name).filter(|text| !text.is_empty())
+    }
+
+    fn complain(&mut self, name: &str, what: &str) {
+        self.wrong.insert(name.into(), what.into());
+    }
+
+    /// A field as `read` takes it; `otherwise` if it is not there or wrong.
+    fn or<T>(&mut self, name: &str, otherwise: T, read: impl Fn(&str) -> Option<T>) -> T {
+        let text = self.text(name).unwrap_or_default();
+        let what = format!("{text:?} is not possible here");
+        self.choice(name, otherwise, &what, read)
+    }
+
+    /// The same; `what` says what it may be.
+    fn choice<T>(
+        &mut self,
+        name: &str,
+        otherwise: T,
+        what: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> T {
+        let Some(text) = self.text(name) else {
+            return otherwise;
+        };
+        read(&text).unwrap_or_else(|| {
+            self.complain(name, what);
+            otherwise
+        })
+    }
+
+    /// Wants a field, if it is there, to be one of `words`.
+    fn one_of(&mut self, name: &str, words: &[&str]) {
+        self.or(name, (), |text| words.contains(&text).then_some(()));
+    }
+
+    /// Which way memory is freed: one of those that the kind of bucket has.
+    fn eviction(&mut self, kind: BucketKind, otherwise: EvictionPolicy) -> EvictionPolicy {
+        let (words, what) = match kind {
+            BucketKind::Couchbase => (
+                [
+                    ("valueOnly", EvictionPolicy::Values),
+                    ("fullEviction", EvictionPolicy::Documents),
+                ],
+                "Eviction policy must be either 'valueOnly' or 'fullEviction' for couchbase buckets",
+            ),
+            BucketKind::Ephemeral => (
+                [
+                    ("noEviction", EvictionPolicy::None),
+                    ("nruEviction", EvictionPolicy::Delete),
+                ],
+                "Eviction policy must be either 'noEviction' or 'nruEviction' for ephemeral buckets",
+            ),
+        };
+        self.choice("evictionPolicy", otherwise, what, |text| {
+            let found = words.iter().find(|(word, _)| *word == text);
+            found.map(|(_, policy)| *policy)
+        })
+    }
+
+    /// What every write asks for at least: a level that the kind of bucket can have.
+    fn durability_min(
+        &mut self,
+        kind: BucketKind,
+        otherwise: Option<DurabilityLevel>,
+    ) -> Option<DurabilityLevel> {
+        let durable = kind == BucketKind::Couchbase;
+        let what = if durable {
+            "Durability minimum level must be one of 'none', 'majority', 'majorityAndPersistActive', 'persistToMajority'"
+        } else {
+            "Durability minimum level must be either 'none' or 'majority' for ephemeral buckets"
+        };
+        self.choice("durabilityMinLevel", otherwise, what, |text| match text {
+            "none" => Some(None),
+            text => DurabilityLevel::from_name(text)
+                .filter(|level| durable || !level.persists_on_active())
+                .map(Some),
+        })
+    }
+
+    fn max_ttl_s(&mut self, otherwise: u32) -> u32 {
+        let what = "Max TTL must be an integer between 0 and 2147483647";
+        self.choice("maxTTL", otherwise, what, |text| {
+            text.parse().ok().filter(|ttl| *ttl <= MAX_TTL_S_MAX)
+        })
+    }
+
+    fn compression(&mut self, otherwise: CompressionMode) -> CompressionMode {
+        let what = "Compression mode must be one of 'off', 'passive', 'active'";
+        self.choice(
+            "compressionMode",
+            otherwise,
+            what,
+            CompressionMode::from_name,
+        )
+    }
+
+    fn durability_falls_back(&mut self, otherwise: bool) -> bool {
+        let what =
+            "Durability impossible fallback must be either 'disabled' or 'fallbackToActiveAck'";
+        self.choice(
+            "durabilityImpossibleFallback",
+            otherwise,
+            what,
+            |text| match text {
+                "disabled" => Some(false),
+                "fallbackToActiveAck" => Some(true),
+                _ => None,
+            },
+        )
+    }
+
+    fn replicas(&mut self, otherwise: u8) -> u8 {
+        let what = "Replica number must be an integer between 0 and 3";
+        self.choice("replicaNumber", otherwise, what, |text| {
+            text.parse().ok().filter(|count| *count <= REPLICAS_MAX)
+        })
+    }
+
+    /// Wants settings of the reference that are not built to be what this node does anyway, and no
+    /// others than those that are known.
+    fn only_what_is_done(&mut self) {
+        for (field, value) in fields(self.body) {
+            let name = field.split('[').next().unwrap_or_default();
+            if READ.contains(&name) || value.is_empty() {
+                continue;
+            }
+            let (fixed, reason) = fixed(name);
+            if !fixed.contains(&&*value) {
+                self.complain(&field, reason);
+            }
+        }
+    }
+
+    fn flag(&mut self, name: &str, otherwise: bool) -> bool {
+        self.or(name, otherwise, |text| match text {
+            "1" | "true" => Some(true),
+            "0" | "false" => Some(false),
+            _ => None,
+        })
+    }
+
+    fn quota(&mut self, otherwise: u64) -> u64 {
+        let read = |text: &str| {
+            let mib = text.parse().ok()?;
+            let allowed = QUOTA_MIB_MIN..=QUOTA_MIB_MAX;
+            allowed.contains(&mib).then_some(mib * MIB)
+        };
+        let quota = self.or("ramQuotaMB", otherwise, read);
+        self.or("ramQuota", quota, read)
+    }
+
+    /// Of a bucket that is to be made: which store it is said to have, and its history.
+    fn history(&mut self, durable: bool) -> HistorySettings {
+        let magma = self.or("storageBackend", false, |text| match text {
+            "couchstore" | "undefined" => Some(false),
+            "magma" if durable => Some(true),
+            _ => None,
+        });
+        self.retention(HistorySettings {
+            magma,
+            ..HistorySettings::default()
+        })
+    }
+
+    /// Its history from now on.
+    fn retention(&mut self, now: HistorySettings) -> HistorySettings {
+        let fields = [
+            "historyRetentionCollectionDefault",
+            "historyRetentionBytes",
+            "historyRetentionSeconds",
+        ];
+        if !now.magma {
+            for name in fields {
+                let text = self.text(name);
+                if text.is_some_and(|text| text != "0" && text != "false") {
+                    self.complain(name, "History Retention can only used with Magma");
+                }
+            }
+            return now;
+        }
+        let [default, bytes, seconds] = fields;
+        HistorySettings {
+            collection_default: self.flag(default, now.collection_default),
+            bytes: self.or(bytes, now.bytes, |text| {
+                let bytes = text.parse().ok()?;
+                (bytes == 0 || bytes >= HISTORY_BYTES_MIN).then_some(bytes)
+            }),
+            seconds: self.or(seconds, now.seconds, |text| {
+                text.parse::<u32>().ok().map(u64::from)
+            }),
+            ..now
+        }
+    }
+
+    fn done(self, settings: BucketSettings) -> Result<BucketSettings, FieldErrors> {
+        if self.wrong.is_empty() {
+            Ok(settings)
+        } else {
+            Err(self.wrong)
+        }
+    }
+}
+
+/// The name under which its store goes.
+fn backend(history: HistorySettings) -> &'static str {
+    if history.magma { "magma" } else { "couchstore" }
+}
+
+/// A bucket that is to be made. What it does not say has the reference's defaults; what this
+/// node cannot do is refused, and what makes no difference here is passed over.
+pub(super) fn read_new(body: &[u8]) -> Result<BucketSettings, FieldErrors> {
+    let mut form = Form::new(body);
+    let name = form.text("name").unwrap_or_default();
+    let named = |c: char| c.is_ascii_alphanumeric() || "_-.%".contains(c);
+    if name.is_empty() {
+        form.complain("name", "Bucket name needs to be specified");
+    } else if name.len() > NAME_BYTES_MAX || name.starts_with('.') || !name.chars().all(named) {
+        let what = "Bucket name can only contain characters in range A-Z, a-z, 0-9 as well as \
+                    underscore, period, dash & percent, 100 of them, and not begin with a period";
+        form.complain("name", what);
+    }
+    let kind = form.or("bucketType", BucketKind::Couchbase, |text| match text {
+        "couchbase" | "membase" => Some(BucketKind::Couchbase),
+        "ephemeral" => Some(BucketKind::Ephemeral),
+        _ => None,
+    });
+    let durable = kind == BucketKind::Couchbase;
+    let eviction = match form.text("storageBackend").as_deref() {
+        _ if !durable => EvictionPolicy::None,
+        Some("magma") => EvictionPolicy::Documents,
+        _ => EvictionPolicy::Values,
+    };
+    let eviction = form.eviction(kind, eviction);
+    let durability_min = form.durability_min(kind, None);
+    let max_ttl_s = form.max_ttl_s(0);
+    let replicas = form.replicas(REPLICAS_DEFAULT);
+    let flush_enabled = form.flag("flushEnabled", false);
+    let history = form.history(durable);
+    let conflicts = form.or(
+        "conflictResolutionType",
+        ConflictResolution::Revision,
+        ConflictResolution::from_name,
+    );
+    let compression = form.compression(CompressionMode::default());
+    let durability_falls_back = form.durability_falls_back(false);
+    form.only_what_is_done();
+    let bucket = BucketConfig {
+        name,
+        quota_bytes: form.quota(QUOTA_MIB_DEFAULT * MIB),
+        kind,
+        eviction,
+        durability_min,
+    };
+    form.done(BucketSettings {
+        bucket,
+        max_ttl_s,
+        flush_enabled,
+        replicas,
+        history,
+        conflicts,
+        compression,
+        durability_falls_back,
+    })
+}
+
+/// A running bucket with other settings. Those that it was opened with stay.
+pub(super) fn read_update(body: &[u8], now: BucketSettings) -> Result<BucketSettings, FieldErrors> {
+    let mut form = Form::new(body);
+    let mut settings = now;
+    let bucket = &mut settings.bucket;
+    bucket.quota_bytes = form.quota(bucket.quota_bytes);
+    let kinds: &[&str] = match bucket.kind {
+        BucketKind::Couchbase => &["couchbase", "membase"],
+        BucketKind::Ephemeral => &["ephemeral"],
+    };
+    form.one_of("bucketType", kinds);
+    bucket.eviction = form.eviction(bucket.kind, bucket.eviction);
+    bucket.durability_min = form.durability_min(bucket.kind, bucket.durability_min);
+    settings.max_ttl_s = form.max_ttl_s(settings.max_ttl_s);
+    settings.compression = form.compression(settings.compression);
+    settings.durability_falls_back = form.durability_falls_back(settings.durability_falls_back);
+    form.one_of("name", &[&settings.bucket.name]);
+    form.choice("conflictResolutionType", (), CONFLICTS_STAY, |text| {
+        (text == settings.conflicts.name()).then_some(())
+    });
+    form.only_what_is_done();
+    form.one_of("storageBackend", &[backend(settings.history)]);
+    settings.history = form.retention(settings.history);
+    settings.flush_enabled = form.flag("flushEnabled", settings.flush_enabled);
+    settings.replicas = form.replicas(settings.replicas);
+    form.done(settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_has_defaults_and_what_was_asked_for() {
+        let plain = read_new(b"name=shop&ramQuotaMB=100").unwrap();
+        assert_eq!(plain.bucket.quota_bytes, 100 * MIB);
+        assert_eq!(plain.bucket.eviction, EvictionPolicy::Values);
+        assert!(!plain.flush_enabled);
+        assert_eq!(plain.replicas, 1);
+        let magma = read_new(b"name=shop&storageBackend=magma").unwrap();
+        assert_eq!(magma.bucket.eviction, EvictionPolicy::Documents);
+        let body = b"name=c%25d&bucketType=ephemeral&ramQuota=200&flushEnabled=1&replicaNumber=2\
+                     &evictionPolicy=nruEviction&durabilityMinLevel=majority&maxTTL=60\
+                     &conflictResolutionType=lww";
+        let full = read_new(body).unwrap();
+        assert_eq!(full.bucket.name, "c%d");
+        assert_eq!(full.bucket.kind, BucketKind::Ephemeral);
+        assert_eq!(full.bucket.eviction, EvictionPolicy::Delete);
+        assert_eq!(full.bucket.durability_min, Some(DurabilityLevel::Majority));
+        assert_eq!((full.max_ttl_s, full.replicas), (60, 2));
+        assert!(full.flush_enabled);
+        assert_eq!(full.conflicts, ConflictResolution::LastWrite);
+        read_update(b"conflictResolutionType=lww", full.clone()).unwrap();
+        let refused = read_update(b"conflictResolutionType=seqno", full.clone()).unwrap_err();
+        assert_eq!(refused["conflictResolutionType"], CONFLICTS_STAY);
+        let changed = read_update(b"ramQuota=300&flushEnabled=0", full.clone()).unwrap();
+        assert_eq!(changed.bucket.quota_bytes, 300 * MIB);
+        assert!(!changed.flush_enabled);
+        assert_eq!(changed.max_ttl_s, 60);
+    }
+
+    #[test]
+    fn what_a_running_bucket_can_change_is_changed_and_the_rest_stays() {
+        let made = read_new(b"name=a&ramQuota=100").unwrap();
+        let all = b"maxTTL=5&durabilityMinLevel=majorityAndPersistActive&compressionMode=active\
+                    &evictionPolicy=fullEviction&replicaNumber=2\
+                    &durabilityImpossibleFallback=fallbackToActiveAck";
+        let changed = read_update(all, made.clone()).unwrap();
+        let level = Some(DurabilityLevel::MajorityAndPersistOnActive);
+        assert_eq!(
+            (changed.max_ttl_s, changed.bucket.durability_min),
+            (5, level)
+        );
+        assert_eq!(changed.compression, CompressionMode::Active);
+        assert_eq!(changed.bucket.eviction, EvictionPolicy::Documents);
+        assert_eq!((changed.replicas, changed.durability_falls_back), (2, true));
+        assert_eq!(read_update(b"", changed.clone()), Ok(changed.clone()));
+        let back = b"maxTTL=0&durabilityMinLevel=none&compressionMode=passive\
+                     &evictionPolicy=valueOnly&replicaNumber=1&durabilityImpossibleFallback=disabled";
+        assert_eq!(read_update(back, changed), Ok(made));
+    }
+
+    /// What the bucket managers of SDKs and the reference's tools send on their own account.
+    #[test]
+    fn what_clients_always_send_is_taken() {
+        for body in [
+            "name=a&ramQuotaMB=100&replicaNumber=1&flushEnabled=0&replicaIndex=1&bucketType=membase",
+            "name=a&ramQuotaMB=100&flushEnabled=1&maxTTL=0&compressionMode=passive\
+             &durabilityMinLevel=none&storageBackend=couchstore&evictionPolicy=valueOnly\
+             &conflictResolutionType=seqno&numVBuckets=1024",
+            "name=a&bucketType=couchbase&ramQuota=100&authType=sasl&saslPassword=&threadsNumber=3\
+             &replicaIndex=0&autoCompactionDefined=false&durabilityImpossibleFallback=disabled",
+            "name=a&bucketType=ephemeral&evictionPolicy=noEviction&rank=0\
+             &enableCrossClusterVersioning=false&versionPruningWindowHrs=720",
+        ] {
+            let made = read_new(body.as_bytes()).expect(body);
+            read_update(body.as_bytes(), made).expect(body);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        let field_of = |body: &str| {
+            let wrong = read_new(body.as_bytes()).expect_err(body);
+            wrong.keys().cloned().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(field_of("ramQuota=100"), "name");
+        assert_eq!(field_of("name=.a"), "name");
+        assert_eq!(field_of("name=a/b"), "name");
+        assert_eq!(field_of("name=a&ramQuota=1"), "ramQuota");
+        assert_eq!(field_of("name=a&ramQuota=99999999999999999999"), "ramQuota");
+        for (name, value) in [
+            ("bucketType", "memcached"),
+            ("evictionPolicy", "nruEviction"),
+            ("durabilityMinLevel", "all"),
+            ("replicaNumber", "4"),
+            ("maxTTL", "-1"),
+            ("flushEnabled", "yes"),
+            ("storageBackend", "rocksdb"),
+            ("conflictResolutionType", "custom"),
+            ("historyRetentionBytes", "2147483648"),
+            ("historyRetentionSeconds", "1"),
+            ("historyRetentionCollectionDefault", "true"),
+        ] {
+            assert_eq!(field_of(&format!("name=a&{name}={value}")), name);
+        }
+        // All that is not done, and nothing that is unknown, is passed over in silence.
+        for (name, value) in [
+            ("compressionMode", "most"),
+            ("evictionPolicy", "noEviction"),
+            ("durabilityMinLevel", "all"),
+            ("maxTTL", "2147483648"),
+            ("numVBuckets", "128"),
+            ("durabilityImpossibleFallback", "true"),
+            ("enableCrossClusterVersioning", "true"),
+            ("autoCompactionDefined", "true"),
+            ("databaseFragmentationThreshold[percentage]", "30"),
+            ("purgeInterval", "3"),
+            ("threadsNumber", "8"),
+            ("authType", "none"),
+            ("nonsense", "1"),
+        ] {
+            let body = format!("{name}={value}");
+            assert_eq!(field_of(&format!("name=a&{body}")), name);
+            let now = read_new(b"name=a").unwrap();
+            let wrong = read_update(body.as_bytes(), now).expect_err(name);
+            assert_eq!(wrong.keys().collect::<Vec<_>>(), [name]);
+        }
+        let disk = "name=a&bucketType=ephemeral&durabilityMinLevel=persistToMajority";
+        assert_eq!(field_of(disk), "durabilityMinLevel");
+        let ephemeral = read_new(b"name=a&bucketType=ephemeral").unwrap();
+        for body in [
+            "evictionPolicy=valueOnly",
+            "durabilityMinLevel=majorityAndPersistActive",
+            "bucketType=couchbase",
+        ] {
+            assert!(
+                read_update(body.as_bytes(), ephemeral.clone()).is_err(),
+                "{body}"
+            );
+        }
+    }
+}
