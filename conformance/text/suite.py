@@ -8,6 +8,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from harness import Node, Suite, equal, eventually, raises
+from manage import must
 from mcbp import GET, SUCCESS, Connection, key_call, vbucket_of
 from pymemcache.client.base import PooledClient
 from pymemcache.exceptions import MemcacheClientError, MemcacheIllegalInputError, MemcacheServerError
@@ -213,10 +214,27 @@ def a_slow_sender_harms_nobody(world):
 
 
 @suite.test
-def flush_all_is_refused(world):
-    world.client.set("kept", b"1")
-    raises(MemcacheServerError, world.client.flush_all)
-    equal(world.client.get("kept"), b"1")
+def flush_all_needs_a_bucket_that_may_be_flushed(world):
+    client, bucket = world.client, "/pools/default/buckets/default"
+    client.set("kept", b"1")
+    refused = raises(MemcacheClientError, client.flush_all)
+    assert "Flush is disabled" in str(refused), refused
+    equal(client.get("kept"), b"1")
+    must(world.node, "POST", bucket, flushEnabled="1")
+    with world.raw() as raw:
+        (line,) = raw.ask(b"flush_all 60\r\n")
+        assert line.startswith(b"CLIENT_ERROR") or line.startswith(b"SERVER_ERROR"), line
+        equal(raw.ask(b"set next 0 0 1\r\n1\r\nflush_all\r\nget next\r\nmn\r\n", 4),
+              [b"STORED\r\n", b"OK\r\n", b"END\r\n", b"MN\r\n"])  # fmt: skip
+    equal(client.get("kept"), None)
+    client.set("kept", b"2")
+    equal(client.flush_all(), True)
+    equal(client.get("kept"), None)
+    world.node.kill()
+    world.node.start().ready()
+    world.client = world.connect()
+    equal(world.client.get("kept"), None)
+    must(world.node, "POST", bucket, flushEnabled="0")
 
 
 @suite.test

@@ -44,7 +44,8 @@ pub use progress::{Progress, Stage};
 pub use publish::{about_bucket, manifest_changed, publish};
 pub use rate::Rate;
 pub use registry::{
-    COMPATIBLE_VERSION, Env, HANDSHAKE_TIMEOUT, NodeCounters, Registry, SILENCE_MAX, Serving, Waits,
+    COMPATIBLE_VERSION, Env, FlushError, HANDSHAKE_TIMEOUT, NodeCounters, Registry, SILENCE_MAX,
+    Serving, Waits,
 };
 pub use served::{Follows, OpenedBucket, ServedBucket};
 pub use settings::{

@@ -58,6 +58,13 @@ pub trait Env: Send + Sync {
     /// What is wrong with it, one line; then everything is as before.
     fn reload_audit(&self, unix_ns: u64) -> Result<(), String>;
 
+    /// Removes every document of a bucket: each vBucket begins anew, with the same collections. Connections are to be
+    /// woken then. Blocks for the disk.
+    ///
+    /// # Errors
+    /// It is not allowed, or the disk refuses.
+    fn flush(&self, served: &ServedBucket) -> Result<(), FlushError>;
+
     /// Writes down what a bucket is called and which epoch its map has, if that is news.
     fn remember(&self, bucket: &str, uuid: &str, epoch: i64);
 
@@ -77,6 +84,20 @@ pub trait Env: Send + Sync {
         served: &ServedBucket,
         history: HistorySettings,
     ) -> Result<bool, String>;
+}
+
+/// Why a bucket was not flushed. `Display` is for clients; they look for some of these texts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FlushError {
+    /// Its settings do not allow it.
+    #[error("Flush is disabled for the bucket")]
+    Disabled,
+    /// It has what another node's bucket has.
+    #[error("The bucket follows another node's")]
+    Follows,
+    /// The disk or the system refused.
+    #[error("{0}")]
+    Failed(String),
 }
 
 /// How long requests wait for what may never come.

@@ -8,13 +8,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bucket::WarmupStage;
 use engine::collections::{Manifest, ManifestError};
 use management::{BucketsError, ClusterChange};
 use model::{VbId, VbState};
 use registry::cluster_map::{AlternateAddress, MapRevision};
 use registry::collections::CollectionsError;
-use registry::{BucketSettings, OpenedBucket, ServedBucket, Store, collections, publish};
+use registry::{
+    BucketSettings, FlushError, OpenedBucket, ServedBucket, Store, collections, publish,
+};
 
 use super::address_space;
 use super::random::random_vb_uuid;
@@ -235,36 +236,14 @@ impl NodeState {
     /// Removes every document of a bucket: each vBucket begins anew, with the same collections.
     /// Blocks for the disk.
     pub(super) fn flush_bucket(&self, name: &str) -> Result<(), BucketsError> {
-        let _turn = self.world.changing();
         let served = self.bucket(name).ok_or(BucketsError::Unknown)?;
-        if !served.settings().flush_enabled {
-            return Err(BucketsError::FlushDisabled);
-        }
-        if served.group().active().is_some() {
-            return Err(BucketsError::Follows);
-        }
-        let bucket = &served.bucket;
-        if bucket.warmup().stage() != WarmupStage::Done {
-            return Err(BucketsError::Failed("the bucket is loading".into()));
-        }
-        let mut full: Vec<VbId> = (0..bucket.vbuckets()).map(VbId).collect();
-        full.retain(|id| {
-            let blank = bucket.with_vbucket(*id, |vb| vb.holds_only_collections());
-            blank == Some(false)
-        });
-        for id in &full {
-            served.claims.revoke(*id);
-        }
-        for (id, _) in bucket.all_quarantined() {
-            // What is damaged goes as well.
-            let deleted = bucket.delete_vbucket(id);
-            deleted.map_err(|error| BucketsError::Failed(error.to_string()))?;
-            let anew = bucket.set_vbucket(id, VbState::Active, None, random_vb_uuid());
-            anew.map_err(|error| BucketsError::Failed(format!("{}: {error:?}", id.0)))?;
-        }
-        let emptied = bucket.empty_vbuckets(&full, &mut random_vb_uuid);
+        let flushed = self.env.flush(&served);
         self.wake_all();
-        emptied.map_err(|error| BucketsError::Failed(error.to_string()))
+        flushed.map_err(|error| match error {
+            FlushError::Disabled => BucketsError::FlushDisabled,
+            FlushError::Follows => BucketsError::Follows,
+            FlushError::Failed(why) => BucketsError::Failed(why),
+        })
     }
 }
 

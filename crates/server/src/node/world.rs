@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use bucket::WarmupStage;
+use model::{VbId, VbState};
 use parking_lot::{Mutex, MutexGuard};
-use registry::{BucketKind, Env, HistorySettings, ServedBucket, Standing};
+use registry::{BucketKind, Env, FlushError, HistorySettings, ServedBucket, Standing};
 use tokio::sync::watch;
 
 use super::audit_log::AuditLog;
 use super::node_record::NodeRecord;
+use super::random::random_vb_uuid;
 use crate::config::StartError;
 use crate::net::OwnThreads;
 
@@ -90,6 +93,38 @@ impl Env for World {
 
     fn reload_audit(&self, unix_ns: u64) -> Result<(), String> {
         self.audit.reload(unix_ns)
+    }
+
+    fn flush(&self, served: &ServedBucket) -> Result<(), FlushError> {
+        let _turn = self.changing();
+        if !served.settings().flush_enabled {
+            return Err(FlushError::Disabled);
+        }
+        if served.group().active().is_some() {
+            return Err(FlushError::Follows);
+        }
+        let bucket = &served.bucket;
+        if bucket.warmup().stage() != WarmupStage::Done {
+            return Err(FlushError::Failed("the bucket is loading".into()));
+        }
+        let mut full: Vec<VbId> = (0..bucket.vbuckets()).map(VbId).collect();
+        full.retain(|id| {
+            let blank = bucket.with_vbucket(*id, |vb| vb.holds_only_collections());
+            blank == Some(false)
+        });
+        for id in &full {
+            served.claims.revoke(*id);
+        }
+        let failed = |error: String| FlushError::Failed(error);
+        for (id, _) in bucket.all_quarantined() {
+            // What is damaged goes as well.
+            let deleted = bucket.delete_vbucket(id);
+            deleted.map_err(|error| failed(error.to_string()))?;
+            let anew = bucket.set_vbucket(id, VbState::Active, None, random_vb_uuid());
+            anew.map_err(|error| failed(format!("{}: {error:?}", id.0)))?;
+        }
+        let emptied = bucket.empty_vbuckets(&full, &mut random_vb_uuid);
+        emptied.map_err(|error| failed(error.to_string()))
     }
 
     fn remember(&self, bucket: &str, uuid: &str, epoch: i64) {

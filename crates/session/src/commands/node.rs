@@ -2,8 +2,8 @@
 
 use identity::{Privilege, PrivilegeSet};
 use model::Datatype;
-use registry::COMPATIBLE_VERSION;
 use registry::timings::{Merged, Timings};
+use registry::{COMPATIBLE_VERSION, FlushError};
 use stats::{StatError, StatNeeds, StatPlace, StatScope, Walk, collect_part};
 use wire::request::{DropPrivilege, GetCmdTimer, Stat};
 use wire::response::StatRow;
@@ -28,6 +28,26 @@ pub(super) fn version(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandRe
 
 /// VERBOSITY: accepted; what is logged is set when the node starts.
 pub(super) fn verbosity(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    Ok(context.reply(frame, &Reply::EMPTY))
+}
+
+/// FLUSH, FLUSHQ: removes every document of the bucket. Waits for the disk.
+pub(super) fn flush(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    if frame.extras.iter().any(|byte| *byte != 0) {
+        return Err(Refusal::invalid(
+            "a flush later than at once is not supported",
+        ));
+    }
+    let served = context.bucket()?;
+    let flushed = context.session.node.env.flush(&served);
+    flushed.map_err(|error| {
+        let status = match error {
+            FlushError::Disabled | FlushError::Follows => Status::NOT_SUPPORTED,
+            FlushError::Failed(_) => Status::ETMPFAIL,
+        };
+        Refusal::because(status, error.to_string())
+    })?;
+    context.session.node.wake_all();
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 

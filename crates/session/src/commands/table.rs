@@ -103,7 +103,7 @@ const fn noted(mut command: Command, note: &'static str) -> Command {
 /// Every command that is served.
 pub(crate) static COMMANDS: &[Command] = &ROWS;
 
-const ROWS: [Command; 109] = [
+const ROWS: [Command; 111] = [
     sending(Opcode::GET, READ, read::get),
     sending(Opcode::GETQ, READ, read::get),
     sending(Opcode::GETK, READ, read::get),
@@ -264,6 +264,11 @@ const ROWS: [Command; 109] = [
         bucket(Opcode::SET_PARAM, ADMIN, params::set),
         "settings of memory, checkpoints, expiry and streams, CAS of a vBucket; until the next start",
     ),
+    noted(
+        open_to_memcached(bucket(Opcode::FLUSH, DELETE, node::flush)),
+        "of a bucket with `flushEnabled`, at once",
+    ),
+    open_to_memcached(bucket(Opcode::FLUSHQ, DELETE, node::flush)),
     open_to_memcached(node(Opcode::QUIT, FREE, node::quit)),
     open_to_memcached(node(Opcode::QUITQ, FREE, node::quit)),
     login(Opcode::HELLO, bootstrap::hello),

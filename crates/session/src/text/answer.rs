@@ -52,6 +52,7 @@ impl TextConversation {
             Form::Store { .. } | Form::Login => line(out, "STORED"),
             Form::Delete => line(out, "DELETED"),
             Form::Touch => line(out, "TOUCHED"),
+            Form::Flush => line(out, "OK"),
             Form::Count => {
                 push_decimal(out, number_of(reply));
                 out.extend_from_slice(END_OF_LINE);

@@ -20,6 +20,8 @@ pub(super) enum Form {
     Delete,
     /// `touch`.
     Touch,
+    /// `flush_all`.
+    Flush,
     /// `incr`, `decr`.
     Count,
     /// `stats`.

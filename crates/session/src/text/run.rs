@@ -208,9 +208,12 @@ impl Session {
                 self.expect(Form::Version, false);
                 self.run_frame(&about(Opcode::VERSION, &[]), turn, out)
             }
-            TextRequest::FlushAll { noreply: true, .. }
-            | TextRequest::Verbosity { noreply: true } => Ok(CommandOutcome::Next),
-            TextRequest::FlushAll { .. } => say(out, "SERVER_ERROR flush_all is not served here"),
+            TextRequest::FlushAll { delay, noreply } => {
+                self.expect(Form::Flush, *noreply);
+                let extras = u32::try_from(*delay).unwrap_or(u32::MAX).to_be_bytes();
+                self.run_frame(&with_extras(Opcode::FLUSH, &extras, &[]), turn, out)
+            }
+            TextRequest::Verbosity { noreply: true } => Ok(CommandOutcome::Next),
             // What is logged is set when the node starts.
             TextRequest::Verbosity { noreply: false } => say(out, "OK"),
             TextRequest::Quit => {

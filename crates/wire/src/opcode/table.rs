@@ -231,7 +231,7 @@ opcodes! {
     INCREMENT 0x05 COUNT.family(Family::Increment);
     DECREMENT 0x06 COUNT.family(Family::Decrement);
     QUIT 0x07 BARE;
-    FLUSH 0x08 REMOVED;
+    FLUSH 0x08 BARE.extras(&[0, 4]);
     GETQ 0x09 GET.quiet(Opcode::GET);
     NOOP 0x0a BARE;
     VERSION 0x0b BARE;
@@ -247,7 +247,7 @@ opcodes! {
     INCREMENTQ 0x15 COUNT.family(Family::Increment).quiet(Opcode::INCREMENT);
     DECREMENTQ 0x16 COUNT.family(Family::Decrement).quiet(Opcode::DECREMENT);
     QUITQ 0x17 BARE.quiet(Opcode::QUIT);
-    FLUSHQ 0x18 REMOVED.quiet(Opcode::FLUSH);
+    FLUSHQ 0x18 BARE.extras(&[0, 4]).quiet(Opcode::FLUSH);
     APPENDQ 0x19 JOIN.quiet(Opcode::APPEND);
     PREPENDQ 0x1a JOIN.quiet(Opcode::PREPEND);
     VERBOSITY 0x1b BARE.extras(&[4]);

@@ -88,6 +88,7 @@ fn needed(opcode: Opcode) -> (Need, &'static [Privilege]) {
         | "SUBDOC_MULTI_LOOKUP"
         | "UNLOCK_KEY" => (Document, &[Read]),
         name if name.starts_with("SUBDOC_ARRAY") => (Document, &[Upsert]),
+        "FLUSH" | "FLUSHQ" => (Bucket, &[Delete]),
         "SEQNO_PERSISTENCE"
         | "COMPACT_DB"
         | "SET_VBUCKET"
