@@ -9,6 +9,8 @@
 
 mod access;
 mod brake;
+mod certificate;
+mod certificate_login;
 mod client;
 mod hash;
 mod privilege;
@@ -24,6 +26,8 @@ mod tests;
 
 pub use access::{Access, BucketGrant};
 pub use brake::{FAILURES_PER_CONNECTION, LoginBrake, LoginTurn};
+pub use certificate::{CertificateSettings, CertificateState, NamePath, NameRule};
+pub use certificate_login::CertificateVerdict;
 pub use client::{Proof, SaltedCache, ScramClient, ScramError};
 pub use hash::Hash;
 pub use privilege::{Privilege, PrivilegeSet};

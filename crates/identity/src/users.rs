@@ -14,6 +14,7 @@ use subtle::ConstantTimeEq;
 
 use super::Hash;
 use super::access::Access;
+use super::certificate::CertificateSettings;
 use super::record::{GroupRecord, UserRecord};
 use super::role::{Grant, ROLES};
 use super::scram::{Keys, ScramKeys};
@@ -135,6 +136,8 @@ pub struct Identity {
     secrets: Secrets,
     pub(super) iterations: u32,
     revision: AtomicU64,
+    /// What client certificates are to the node.
+    pub(super) certificates: RwLock<CertificateSettings>,
 }
 
 impl Identity {
@@ -162,6 +165,7 @@ impl Identity {
             secrets,
             iterations,
             revision: AtomicU64::new(0),
+            certificates: RwLock::default(),
         }
     }
 

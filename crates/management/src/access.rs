@@ -55,13 +55,18 @@ pub(super) async fn require_credentials(
     Ok(next.run(request).await)
 }
 
-/// Whose credentials a request brings, if they are right. After wrong ones from the same address it may
-/// take a while.
+/// The user of the certificate that began the connection, or whose credentials a request brings, if they are right.
+/// After wrong ones from the same address it may take a while.
 pub(super) async fn authenticate(
     state: &HttpState,
     peer: &Peer,
     headers: &HeaderMap,
 ) -> Result<AuthenticatedUser, Response> {
+    if let Some(name) = &peer.user {
+        // As it is for this request: it may have been removed.
+        let user = state.view.identity().look_up(name);
+        return user.ok_or_else(answers::unauthorized);
+    }
     if !headers.contains_key(AUTHORIZATION) {
         return Err(answers::unauthorized());
     }

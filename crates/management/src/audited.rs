@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use super::form::fields;
 use super::peer::Peer;
 use super::state::HttpState;
+use super::view::NodeView;
 
 /// Methods, separated by spaces, path as the router has it, what its success is recorded as.
 pub(super) const RECORDED: &[(&str, &str, Event)] = &[
@@ -131,7 +132,7 @@ pub(super) async fn record(
         return response;
     };
     let of = user_of(&user);
-    write(&state, &peer, of, event, |line| {
+    write(&*state.view, &peer, of, event, |line| {
         let mut line = line.text("path", path.as_bytes());
         for (name, value) in &parameters {
             let named = if name == "domain" {
@@ -155,23 +156,36 @@ pub(super) fn login_failed(state: &HttpState, peer: &Peer, name: Option<&str>) {
         domain: "rejected",
         name: name.unwrap_or_default(),
     };
-    write(state, peer, rejected, Event::LoginFailure, |line| line);
+    write(&*state.view, peer, rejected, Event::LoginFailure, |line| {
+        line
+    });
+}
+
+/// Records that the certificate of a peer is refused, or is missing.
+pub(super) fn certificate_problem(view: &dyn NodeView, peer: &Peer, reason: &str) {
+    let unknown = User {
+        domain: "unknown",
+        name: "",
+    };
+    write(view, peer, unknown, Event::CertificateProblem, |line| {
+        line.text("reason", reason.as_bytes())
+    });
 }
 
 fn write(
-    state: &HttpState,
+    view: &dyn NodeView,
     peer: &Peer,
     user: User<'_>,
     event: Event,
     fill: impl FnOnce(Line<'_>) -> Line<'_>,
 ) {
-    let recorder = state.view.audit();
+    let recorder = view.audit();
     if !recorder.wants_of(event, user.domain, user.name) {
         return;
     }
     let ends = (peer.ends.map(|ends| ends.0), peer.ends.map(|ends| ends.1));
     let origin = Origin::new(ends, user, None);
-    let unix_ns = state.view.unix_ms() * 1_000_000;
+    let unix_ns = view.unix_ms() * 1_000_000;
     let mut out = Vec::new();
     fill(Line::begin(
         &mut out,

@@ -62,9 +62,10 @@ async fn change(state: HttpState, change: BucketChange) -> Handled {
             json!({ "errors": { "ramQuota": text }, "summaries": {} }),
         ),
         BucketsError::QuotaTooSmall(_) => (bad, json!({ "errors": { "memoryQuota": text } })),
-        BucketsError::TooMany(_) | BucketsError::FlushDisabled | BucketsError::Follows => {
-            (bad, json!({ "_": text }))
-        }
+        BucketsError::TooMany(_)
+        | BucketsError::FlushDisabled
+        | BucketsError::Follows
+        | BucketsError::NoClientAuthority(_) => (bad, json!({ "_": text })),
         BucketsError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, json!({ "_": text })),
         BucketsError::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, json!({ "_": text })),
     };

@@ -18,6 +18,7 @@ mod buckets;
 mod certificate;
 mod change_stream;
 mod check_permissions;
+mod client_certificates;
 mod closing;
 mod collections;
 mod documents;

@@ -11,6 +11,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use identity::CertificateVerdict;
 use registry::HANDSHAKE_TIMEOUT;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -19,8 +20,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::{Error, ServerConfig};
 
+use super::audited;
 use super::closing::stopped;
 use super::peer::Peer;
 use super::routes::router;
@@ -78,16 +80,28 @@ pub async fn serve(
     view: Arc<dyn NodeView>,
     shutdown: watch::Receiver<bool>,
 ) {
-    let app = router(view, shutdown.clone());
+    let app = router(Arc::clone(&view), shutdown.clone());
+    let served = Served { app, view };
     let serve_https = async {
         if let Some(https) = https {
-            serve_door(https, app.clone(), shutdown.clone()).await;
+            serve_door(https, served.clone(), shutdown.clone()).await;
         }
     };
-    tokio::join!(serve_door(http, app.clone(), shutdown.clone()), serve_https);
+    tokio::join!(
+        serve_door(http, served.clone(), shutdown.clone()),
+        serve_https
+    );
 }
 
-async fn serve_door(door: HttpDoor, app: Router, shutdown: watch::Receiver<bool>) {
+/// What is served on a socket.
+#[derive(Clone)]
+struct Served {
+    app: Router,
+    /// The node; it judges certificates.
+    view: Arc<dyn NodeView>,
+}
+
+async fn serve_door(door: HttpDoor, served: Served, shutdown: watch::Receiver<bool>) {
     let HttpDoor {
         listener,
         connections_max,
@@ -106,8 +120,8 @@ async fn serve_door(door: HttpDoor, app: Router, shutdown: watch::Receiver<bool>
         };
         if let Some(accepted) = accepted {
             let peer = Peer::new(accepted.address.ip(), on_loopback).over(accepted.ends());
-            let (tls, app) = (tls.clone(), app.clone());
-            connections.spawn(welcome(accepted, peer, tls, app, shutdown.clone()));
+            let (tls, served) = (tls.clone(), served.clone());
+            connections.spawn(welcome(accepted, peer, tls, served, shutdown.clone()));
         }
         while connections.try_join_next().is_some() {}
     }
@@ -161,7 +175,7 @@ async fn welcome(
     accepted: Accepted,
     peer: Peer,
     tls: Option<TlsAcceptor>,
-    app: Router,
+    Served { app, view }: Served,
     mut shutdown: watch::Receiver<bool>,
 ) {
     let Accepted {
@@ -180,10 +194,38 @@ async fn welcome(
         () = stopped(&mut shutdown) => return,
     };
     match shaken {
-        Ok(Ok(stream)) => converse(stream, peer, app, shutdown).await,
-        Ok(Err(error)) => tracing::debug!(%error, "no handshake of HTTPS"),
+        Ok(Ok(stream)) => {
+            let shown = stream.get_ref().1.peer_certificates();
+            let certificate = shown.and_then(|chain| chain.first());
+            let certified = match view
+                .identity()
+                .judge_certificate(certificate.map(|one| &**one))
+            {
+                CertificateVerdict::NoUser => None,
+                CertificateVerdict::User(user) => Some(user.name),
+                CertificateVerdict::Refused(reason) => {
+                    return audited::certificate_problem(&*view, &peer, reason);
+                }
+            };
+            converse(stream, peer.certified(certified), app, shutdown).await;
+        }
+        Ok(Err(error)) => {
+            if is_about_certificate(&error) {
+                audited::certificate_problem(&*view, &peer, &error.to_string());
+            }
+            tracing::debug!(%error, "no handshake of HTTPS");
+        }
         Err(_) => tracing::debug!("a handshake of HTTPS took too long"),
     }
+}
+
+/// Whether a handshake failed since the peer's certificate is refused, or is missing.
+fn is_about_certificate(error: &std::io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    matches!(
+        inner,
+        Some(Error::InvalidCertificate(_) | Error::NoCertificatesPresented)
+    )
 }
 
 async fn converse(

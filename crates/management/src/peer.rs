@@ -15,6 +15,8 @@ pub(super) struct Peer {
     pub(super) address: IpAddr,
     /// The same with its port, and the address of this node that it reached; unless it came over no socket.
     pub(super) ends: Option<(SocketAddr, SocketAddr)>,
+    /// The name of the user whose certificate began the connection.
+    pub(super) user: Option<Arc<str>>,
     /// The port listens on the loopback only.
     pub(super) on_loopback: bool,
     failures: Arc<AtomicU32>,
@@ -25,6 +27,7 @@ impl Peer {
         Self {
             address,
             ends: None,
+            user: None,
             on_loopback,
             failures: Arc::default(),
         }
@@ -33,6 +36,11 @@ impl Peer {
     /// Over this connection, from `ends.0` to `ends.1`.
     pub(super) fn over(self, ends: Option<(SocketAddr, SocketAddr)>) -> Self {
         Self { ends, ..self }
+    }
+
+    /// With the certificate of this user.
+    pub(super) fn certified(self, user: Option<Arc<str>>) -> Self {
+        Self { user, ..self }
     }
 
     /// Notes a wrong login; whether the connection has had as many as it may have.

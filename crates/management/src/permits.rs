@@ -148,6 +148,8 @@ pub(super) const PERMITS: &[(&str, &str, &str)] = &[
         "/settings/audit/nonFilterableDescriptors",
         SECURITY_READ,
     ),
+    ("GET", "/settings/clientCertAuth", SECURITY_READ),
+    ("POST", "/settings/clientCertAuth", FULL),
     ("GET", "/settings/web", SETTINGS_READ),
     ("POST", "/settings/web", SETTINGS_WRITE),
     ("GET", "/settings/stats", SETTINGS_READ),

@@ -19,7 +19,8 @@ use super::turn::Turn;
 use super::view::NodeView;
 use super::{
     access, answers, audit_settings, audited, buckets, certificate, change_stream,
-    check_permissions, collections, documents, monitoring, origin, rbac, setup, streaming,
+    check_permissions, client_certificates, collections, documents, monitoring, origin, rbac,
+    setup, streaming,
 };
 
 /// All routes. Without credentials only the probes answer, `/pools` in brief, and the certificate; open streams end
@@ -65,6 +66,7 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .merge(setup::routes())
         .merge(monitoring::settings())
         .merge(certificate::routes())
+        .merge(client_certificates::routes())
         .fallback(async || answers::not_found())
         .method_not_allowed_fallback(not_built)
         .layer(middleware::from_fn_with_state(
@@ -139,7 +141,7 @@ async fn root(State(state): State<HttpState>) -> Response {
 
 /// A request without credentials gets a short answer; wrong credentials are refused.
 async fn pools(State(state): State<HttpState>, peer: Peer, headers: HeaderMap) -> Handled {
-    if !headers.contains_key(AUTHORIZATION) {
+    if peer.user.is_none() && !headers.contains_key(AUTHORIZATION) {
         return Ok(setup::hello(&*state.view));
     }
     let user = access::authenticate(&state, &peer, &headers).await?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use audit::{Recorder, Settings};
 use bucket::Reservation;
 use engine::collections::{Manifest, ManifestError};
-use identity::{AuthenticatedUser, Directory, Identity, LoginTurn};
+use identity::{AuthenticatedUser, CertificateSettings, Directory, Identity, LoginTurn};
 use registry::cluster_map::AlternateAddress;
 use registry::collections::CollectionsError;
 use registry::{BucketSettings, ClusterSettings, Ports};
@@ -223,6 +223,8 @@ pub struct ClusterChange {
     pub name: Option<String>,
     /// What the quotas of its buckets may come to, MiB.
     pub memory_quota_mib: Option<u64>,
+    /// What client certificates are to it, for connections that come from now on.
+    pub client_certificates: Option<CertificateSettings>,
 }
 
 /// Why a bucket was not changed. `Display` is for clients; they look for some of these texts.
@@ -260,6 +262,9 @@ pub enum BucketsError {
     /// The quotas of the buckets come to more MiB than the node is to have.
     #[error("The buckets that there are have quotas of {0} MiB")]
     QuotaTooSmall(u64),
+    /// Certificates of clients cannot be judged.
+    #[error("{0}")]
+    NoClientAuthority(String),
     /// The disk or the system refused.
     #[error("{0}")]
     Failed(String),

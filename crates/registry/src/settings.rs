@@ -1,6 +1,7 @@
 //! What is set of a node and of its buckets, as far as its parts see it.
 
 pub use bucket::Eviction as EvictionPolicy;
+use identity::CertificateSettings;
 use model::{CompressionMode, ConflictResolution, DurabilityLevel};
 use serde::{Deserialize, Serialize};
 
@@ -190,6 +191,9 @@ pub struct ClusterSettings {
     /// Where clients outside of its network reach the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<AlternateAddress>,
+    /// What client certificates are to the node; `None` for what it was started with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_certificates: Option<CertificateSettings>,
 }
 
 /// History of a bucket. There is one store; the name under which the reference has its newer one

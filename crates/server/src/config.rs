@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use identity::Password;
+use identity::{CertificateState, Password};
 use registry::{BucketConfig, MemcachedPort};
 use replication::ReplicaOf;
 use tls::CertificateFiles;
@@ -30,6 +30,11 @@ pub struct NodeConfig {
     pub https_port: Option<u16>,
     /// The certificate of the ports with TLS; `None` makes one.
     pub certificate: Option<CertificateFiles>,
+    /// Whether clients of the ports with TLS show a certificate; `None` for what management said last, or that they do
+    /// not.
+    pub client_cert: Option<CertificateState>,
+    /// File with the authorities of client certificates; `None` for the one that the node makes, if it does.
+    pub client_ca: Option<PathBuf>,
     /// The port for classic memcached clients; `None` is closed.
     pub memcached: Option<MemcachedPort>,
     /// Name of the one user, an administrator.

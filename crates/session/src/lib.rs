@@ -14,6 +14,7 @@ mod access;
 mod admission;
 mod answer;
 mod authorize;
+mod certified;
 mod commands;
 mod congestion;
 pub mod consumer;

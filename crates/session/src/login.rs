@@ -11,6 +11,8 @@ pub(crate) struct LoginAttempts {
     failures: u32,
     /// The one at the front of the input waits until then, monotonic nanoseconds.
     waits: Option<Waiting>,
+    /// The user is that of the certificate with which the connection began: there is no other login.
+    pub(crate) certified: bool,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -1,11 +1,16 @@
-//! TLS: the certificate that a node serves with, given or made, and what links and tools trust.
+//! TLS: the certificate that a node serves with, given or made, those that it accepts of clients, and what links and
+//! tools trust.
 //!
 //! What this crate may not do: open sockets, know buckets or conversations.
 
+mod clients;
 mod made;
 mod pem;
 mod served;
 mod trust;
+mod validity;
 
-pub use served::{CertificateFiles, Tls, TlsOptions, authority_file, copy_authority};
+pub use clients::Ask;
+pub use pem::CertificateFiles;
+pub use served::{Tls, TlsOptions, authority_file, copy_authority};
 pub use trust::Trust;

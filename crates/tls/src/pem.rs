@@ -1,5 +1,25 @@
 //! Certificates as text.
 
+use std::path::{Path, PathBuf};
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// What is read of a file at most: more is no certificate.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// A certificate and its key, both PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate itself, then those of its authorities.
+    pub chain: PathBuf,
+    /// Its key, PKCS#8, PKCS#1 or SEC1, not encrypted.
+    pub key: PathBuf,
+}
+
+/// A chain, and the key of its first certificate.
+pub(crate) type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
 /// A certificate as PEM.
 pub(crate) fn to_pem(certificate: &[u8]) -> String {
     use base64::Engine as _;
@@ -11,4 +31,38 @@ pub(crate) fn to_pem(certificate: &[u8]) -> String {
     }
     pem.push_str("-----END CERTIFICATE-----\n");
     pem
+}
+
+/// The certificates in a file.
+///
+/// # Errors
+/// It cannot be read, holds none, or a damaged one; one line with its name.
+pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let text = read(path)?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let certificates = certificates.map_err(|error| format!("{}: {error}", path.display()))?;
+    if certificates.is_empty() {
+        return Err(format!("{} holds no certificate", path.display()));
+    }
+    Ok(certificates)
+}
+
+/// A chain and its key. Whether they belong together is not looked at.
+///
+/// # Errors
+/// A file cannot be read, or holds something else; one line with its name.
+pub(crate) fn read_pair(files: &CertificateFiles) -> Result<Pair, String> {
+    let chain = read_certificates(&files.chain)?;
+    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?);
+    let key = key.map_err(|error| format!("{} holds no key: {error}", files.key.display()))?;
+    Ok((chain, key))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path);
+    let read = file.and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes));
+    read.map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(bytes)
 }

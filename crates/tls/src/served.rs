@@ -10,14 +10,14 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use sha2::{Digest as _, Sha256};
 
+use crate::clients::{self, Ask, Clients, Verifier};
 use crate::made;
-use crate::pem::to_pem;
+use crate::pem::{CertificateFiles, read_pair, to_pem};
+use crate::validity;
 
 /// The part of a data directory in which an authority that was made is kept.
 const DIRECTORY: &str = "tls";
@@ -35,18 +35,6 @@ pub fn copy_authority(from: &Path, to: &Path) -> Result<(), String> {
     made::copy(&from.join(DIRECTORY), &to.join(DIRECTORY))
 }
 
-/// What is read of a file at most: more is no certificate.
-const FILE_BYTES_MAX: u64 = 1 << 20;
-
-/// A certificate and its key, both PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CertificateFiles {
-    /// The certificate of the node, then those of its authorities.
-    pub chain: PathBuf,
-    /// Its key, PKCS#8, PKCS#1 or SEC1, not encrypted.
-    pub key: PathBuf,
-}
-
 /// Where the certificate of a node comes from.
 #[derive(Clone, Debug)]
 pub struct TlsOptions {
@@ -58,6 +46,8 @@ pub struct TlsOptions {
     pub listen: IpAddr,
     /// The host under which it is reached, if that was said.
     pub advertise: Option<String>,
+    /// File with the authorities of client certificates, PEM; `None` for the one that the node makes, if it does.
+    pub client_ca: Option<PathBuf>,
 }
 
 /// Where the certificate comes from.
@@ -73,6 +63,8 @@ struct Loaded {
     /// What clients are to trust, as PEM.
     authority: Arc<str>,
     fingerprint: String,
+    /// Why it is of no use at this time of day.
+    invalid: Option<String>,
 }
 
 /// The certificate that is served now.
@@ -96,6 +88,8 @@ pub struct Tls {
     pub config: Arc<ServerConfig>,
     current: Arc<Current>,
     source: Source,
+    client_ca: Option<PathBuf>,
+    clients: Arc<Clients>,
 }
 
 impl Tls {
@@ -114,28 +108,58 @@ impl Tls {
             }),
         };
         let provider = Arc::new(ring::default_provider());
-        let loaded = load(&source, &provider)?;
+        let (loaded, verifier) = load(&source, options.client_ca.as_deref(), &provider)?;
         loaded.tell();
+        if let Some(reason) = &loaded.invalid {
+            tracing::error!(reason, "TLS: clients will refuse the certificate");
+        }
+        let clients = Arc::new(Clients::new(verifier, Arc::clone(&provider)));
         let current = Arc::new(Current(RwLock::new(loaded)));
-        let config = ServerConfig::builder_with_provider(provider)
+        let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
-            .with_no_client_auth()
+            .with_client_cert_verifier(Arc::clone(&clients) as _)
             .with_cert_resolver(Arc::clone(&current) as _);
+        // A session that is resumed would bring a certificate along that is not looked at again.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Self {
             config: Arc::new(config),
             current,
             source,
+            client_ca: options.client_ca,
+            clients,
         })
     }
 
-    /// Reads the certificate again, for connections that come from now on.
+    /// Whether certificates of clients can be judged.
     ///
     /// # Errors
-    /// What is wrong with it, one line; the one before stays.
+    /// No authority of theirs is known; what to do, one line.
+    pub fn can_ask(&self) -> Result<(), String> {
+        if self.clients.can_ask() {
+            return Ok(());
+        }
+        Err("client certificates need authorities: name them with --client-ca FILE".to_owned())
+    }
+
+    /// Whether clients are asked for a certificate, for handshakes that begin from now on. Where [`Tls::can_ask`] says
+    /// no, each certificate is refused.
+    pub fn ask_clients(&self, ask: Ask) {
+        self.clients.set_ask(ask);
+    }
+
+    /// Reads the certificate and the authorities of clients again, for connections that come from now on.
+    ///
+    /// # Errors
+    /// What is wrong with them, one line; all those before stay.
     pub fn reload(&self) -> Result<(), String> {
-        let loaded = load(&self.source, self.config.crypto_provider())?;
+        let client_ca = self.client_ca.as_deref();
+        let (loaded, verifier) = load(&self.source, client_ca, self.config.crypto_provider())?;
+        if let (Some(reason), Source::Files(files)) = (&loaded.invalid, &self.source) {
+            return Err(format!("{}: {reason}", files.chain.display()));
+        }
         loaded.tell();
+        self.clients.set_verifier(verifier);
         *self.current.0.write() = loaded;
         Ok(())
     }
@@ -154,16 +178,28 @@ impl Loaded {
     }
 }
 
-fn load(source: &Source, provider: &CryptoProvider) -> Result<Loaded, String> {
+/// The certificate, and what certificates of clients are judged by.
+fn load(
+    source: &Source,
+    client_ca: Option<&Path>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<(Loaded, Verifier), String> {
     let (chain, key, authority) = match source {
         Source::Files(files) => {
-            let (chain, key) = read_files(files)?;
+            let (chain, key) = read_pair(files)?;
             let authority = chain.last().cloned();
             let authority = authority.expect("a chain that was read is not empty");
             (chain, key, authority)
         }
         Source::Made(place) => place.make()?,
     };
+    // The authority of a certificate that was given may vouch for strangers.
+    let clients = match (client_ca, source) {
+        (Some(path), _) => clients::of_file(path, provider)?,
+        (None, Source::Made(_)) => clients::of_authorities(vec![authority.clone()], provider)?,
+        (None, Source::Files(_)) => None,
+    };
+    let invalid = chain.first().and_then(|first| validity::check(first).err());
     let key = CertifiedKey::from_der(chain, key, provider).map_err(|error| match source {
         Source::Files(files) => format!(
             "{} and {}: {error}",
@@ -172,34 +208,13 @@ fn load(source: &Source, provider: &CryptoProvider) -> Result<Loaded, String> {
         ),
         Source::Made(_) => error.to_string(),
     })?;
-    Ok(Loaded {
+    let loaded = Loaded {
         key: Arc::new(key),
         fingerprint: fingerprint(&authority),
         authority: to_pem(&authority).into(),
-    })
-}
-
-type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
-
-fn read_files(files: &CertificateFiles) -> Result<Pair, String> {
-    let chain = read(&files.chain)?;
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&chain).collect();
-    let chain = chain.map_err(|error| format!("{}: {error}", files.chain.display()))?;
-    if chain.is_empty() {
-        return Err(format!("{} holds no certificate", files.chain.display()));
-    }
-    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?);
-    let key = key.map_err(|error| format!("{} holds no key: {error}", files.key.display()))?;
-    Ok((chain, key))
-}
-
-fn read(path: &PathBuf) -> Result<Vec<u8>, String> {
-    use std::io::Read as _;
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path);
-    let read = file.and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes));
-    read.map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(bytes)
+        invalid,
+    };
+    Ok((loaded, clients))
 }
 
 /// As other tools print it: `AB:CD:...`.

@@ -17,6 +17,8 @@ pub(crate) fn node(data_dir: Option<PathBuf>, quota_bytes: u64) -> Node {
         kv_tls_port: None,
         https_port: None,
         certificate: None,
+        client_cert: None,
+        client_ca: None,
         username: "Administrator".into(),
         password: "password".into(),
         buckets: vec![BucketConfig {

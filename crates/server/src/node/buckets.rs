@@ -81,8 +81,8 @@ impl NodeState {
         Ok(())
     }
 
-    /// Names the node, or limits what its buckets may take together; both outlive a restart. Blocks
-    /// for the disk.
+    /// Names the node, limits what its buckets may take together, or sets what client certificates are to it; all that
+    /// outlives a restart. Blocks for the disk.
     pub(super) fn change_cluster_settings(
         &self,
         change: ClusterChange,
@@ -99,12 +99,20 @@ impl NodeState {
             }
             cluster.memory_quota_mib = Some(quota_mib);
         }
+        if let Some(settings) = &change.client_certificates {
+            let refused = self.check_client_certificates(settings);
+            refused.map_err(BucketsError::NoClientAuthority)?;
+            cluster.client_certificates = Some(settings.clone());
+        }
         let noted = self
             .world
             .kept()
             .update(|identities| identities.cluster.clone_from(&cluster));
         noted.map_err(|error| failed(&error))?;
         *self.cluster.write() = cluster;
+        if let Some(settings) = change.client_certificates {
+            self.set_client_certificates(settings);
+        }
         Ok(())
     }
 

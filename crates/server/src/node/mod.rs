@@ -9,6 +9,7 @@
 mod address_space;
 mod audit_log;
 mod buckets;
+mod client_certificates;
 mod data_dir;
 mod descriptors;
 mod identities;
@@ -149,7 +150,8 @@ impl Node {
         self.state.tls.as_ref().map(Tls::authority)
     }
 
-    /// Reads the certificate of its ports with TLS again; connections that are open keep theirs.
+    /// Reads the certificate of its ports with TLS and the authorities of clients again; connections that are open keep
+    /// theirs.
     ///
     /// # Errors
     /// What is wrong with it, one line; then the one before stays. Never where there is no such port.
@@ -311,6 +313,7 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
     let (users, identity) = users.identity(config);
     logins::prepare(&identity);
     let cluster = kept.identities.cluster.clone();
+    identity.set_certificates(client_certificates::at_start(config, &cluster));
     let uuid = kept.identities.node_uuid.clone();
     let external = cluster.external.as_ref();
     let at = Reached { ports, external };

@@ -19,6 +19,7 @@ use value::{SYSTEM_BYTES_MAX, VALUE_BYTES_MAX};
 
 use super::address_space;
 use super::audit_log::AuditLog;
+use super::client_certificates;
 use super::data_dir::DataDir;
 use super::identities::Identities;
 use super::node_record::NodeRecord;
@@ -93,7 +94,7 @@ pub(super) fn open_buckets(
             .0
             .push(opened.map_err(|error| stores.refused(error))?);
     }
-    let tls = open_tls(config).map_err(|error| stores.refused(error))?;
+    let tls = open_tls(config, &kept.identities).map_err(|error| stores.refused(error))?;
     let mut buckets = Vec::new();
     for settings in wanted {
         let store = stores.0.remove(0);
@@ -125,7 +126,7 @@ pub(super) fn open_buckets(
 }
 
 /// What the ports with TLS are served with; `None` if there are none.
-fn open_tls(config: &NodeConfig) -> Result<Option<Tls>, StartError> {
+fn open_tls(config: &NodeConfig, kept: &Identities) -> Result<Option<Tls>, StartError> {
     if config.kv_tls_port.is_none() && config.https_port.is_none() {
         return Ok(None);
     }
@@ -134,10 +135,13 @@ fn open_tls(config: &NodeConfig) -> Result<Option<Tls>, StartError> {
         data_dir: config.data_dir.clone(),
         listen: config.listen,
         advertise: config.advertise.clone(),
+        client_ca: config.client_ca.clone(),
     };
-    Tls::open(options)
-        .map(Some)
-        .map_err(StartError::Certificate)
+    let tls = Tls::open(options).map_err(StartError::Certificate)?;
+    let settings = client_certificates::at_start(config, &kept.cluster);
+    client_certificates::check(&tls, &settings).map_err(StartError::Certificate)?;
+    tls.ask_clients(client_certificates::ask(&settings));
+    Ok(Some(tls))
 }
 
 /// A store that nothing uses yet.

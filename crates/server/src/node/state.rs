@@ -4,10 +4,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
+use identity::CertificateSettings;
 use parking_lot::{Mutex, RwLock};
 use registry::{BucketConfig, ClusterSettings, Registry};
-use tls::Tls;
+use tls::{Ask, Tls};
 
+use super::client_certificates;
 use super::open::Launcher;
 use super::users::UsersFile;
 use super::world::World;
@@ -53,5 +55,25 @@ impl NodeState {
                  --memcached-bucket"
             );
         }
+    }
+
+    /// As [`client_certificates::check`]; a node without a port with TLS has no certificates to judge.
+    pub(super) fn check_client_certificates(
+        &self,
+        settings: &CertificateSettings,
+    ) -> Result<(), String> {
+        match &self.tls {
+            Some(tls) => client_certificates::check(tls, settings),
+            None if client_certificates::ask(settings) == Ask::Nothing => Ok(()),
+            None => Err("The node has no port with TLS: give --kv-tls-port or --https-port".into()),
+        }
+    }
+
+    /// For connections that come from now on.
+    pub(super) fn set_client_certificates(&self, settings: CertificateSettings) {
+        if let Some(tls) = &self.tls {
+            tls.ask_clients(client_certificates::ask(&settings));
+        }
+        self.identity.set_certificates(settings);
     }
 }

@@ -23,6 +23,8 @@ fn config(data_dir: Option<&Path>) -> NodeConfig {
         kv_tls_port: over_tls().then_some(0),
         https_port: None,
         certificate: None,
+        client_cert: None,
+        client_ca: None,
         username: USER.into(),
         password: PASSWORD.into(),
         buckets: ["default", "other"].map(bucket).to_vec(),

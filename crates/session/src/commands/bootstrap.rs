@@ -23,6 +23,8 @@ const AGENT_BYTES_MAX: usize = 256;
 const FAILED: &str = "authentication failed";
 /// Why a login is refused without a look at it.
 const TOO_MANY_FAILED: &str = "too many logins from this address failed; try again later";
+/// Why a connection with the certificate of a user takes no other login.
+const CERTIFIED: &str = "the connection is that of its certificate's user";
 /// The name that takes a connection off its bucket.
 const NO_BUCKET_NAME: &[u8] = b"@no bucket@";
 
@@ -76,6 +78,7 @@ fn note_agent(session: &Session, agent: &[u8]) {
 
 /// SASL_LIST_MECHS.
 pub(super) fn list_mechanisms(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    refuse_certified(context.session)?;
     Ok(context.reply(frame, &Reply::value(MECHANISMS.as_bytes())))
 }
 
@@ -87,6 +90,7 @@ pub(super) fn sasl(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResul
         return Err(Refusal::because(Status::AUTH_ERROR, reason));
     }
     let session = &mut *context.session;
+    refuse_certified(session)?;
     let node = std::sync::Arc::clone(&session.node);
     let peer = session.info.peer().ip();
     let tried = session.tried_name(&request);
@@ -139,6 +143,14 @@ pub(super) fn sasl(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResul
         }
         SaslStep::Invalid(reason) => Err(Refusal::invalid(reason)),
     }
+}
+
+/// There is one user for each connection with a certificate.
+fn refuse_certified(session: &Session) -> Result<(), Refusal> {
+    if session.login.certified {
+        return Err(Refusal::because(Status::NOT_SUPPORTED, CERTIFIED));
+    }
+    Ok(())
 }
 
 fn log_in(session: &mut Session, user: AuthenticatedUser) {

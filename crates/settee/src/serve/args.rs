@@ -48,6 +48,15 @@ pub(crate) struct ServeArgs {
     /// Key of that certificate, PEM [env: SETTEE_TLS_KEY]
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_key: Option<String>,
+    /// Whether clients of the ports with TLS show a certificate: off, optional (the others log in) or mandatory. It stands
+    /// for the user that its common name names; POST /settings/clientCertAuth changes both
+    /// [default: what was set there last, else off] [env: SETTEE_CLIENT_CERT]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) client_cert: Option<String>,
+    /// Authorities of client certificates, a PEM file; SIGHUP reads it again [default: the
+    /// authority that the node makes; none where --tls-cert is given] [env: SETTEE_CLIENT_CA]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) client_ca: Option<String>,
     /// Port for classic memcached clients, 0 for a free one: documents and some statistics of one
     /// bucket, nothing else [default: closed] [env: SETTEE_MEMCACHED_PORT]
     #[arg(long, value_name = "N")]

@@ -62,6 +62,11 @@ impl Seal {
         self.tls.is_handshaking()
     }
 
+    /// The certificate, DER, that the peer showed, once the handshake is over.
+    pub(super) fn peer_certificate(&self) -> Option<&[u8]> {
+        Some(self.tls.peer_certificates()?.first()?)
+    }
+
     /// Whether the peer said that it sends nothing more.
     pub(super) fn is_closed(&self) -> bool {
         self.peer_closed

@@ -8,6 +8,15 @@ use super::scratch::{READ_BYTES, Scratch};
 use super::seal::PARTIAL_BYTES_MAX;
 use super::state::{NextAction, TurnResult};
 
+/// Whether a handshake failed since the peer's certificate is refused, or is missing.
+fn is_about_certificate(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    matches!(
+        inner,
+        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented)
+    )
+}
+
 impl Connection {
     /// Whether the socket may hold more, although nothing whole came of what was read.
     pub(in crate::net) fn has_more(&self) -> bool {
@@ -71,6 +80,9 @@ impl Connection {
         let read = match self.read(&mut scratch.input, &mut scratch.sealed) {
             Err(error) if error.kind() == ErrorKind::InvalidData => {
                 tracing::debug!(connection = self.info.id, %error, "no handshake");
+                if is_about_certificate(&error) {
+                    self.session.note_certificate_problem(&error.to_string());
+                }
                 self.until = None;
                 return Ok(Some(NextAction::Linger));
             }
@@ -83,6 +95,16 @@ impl Connection {
             None if shaking => Ok(Some(NextAction::Shake)),
             _ => {
                 self.until = None;
+                let certificate = self.tls.as_ref().and_then(|tls| tls.peer_certificate());
+                if let Err(reason) = self.session.begin_with_certificate(certificate) {
+                    tracing::debug!(
+                        connection = self.info.id,
+                        reason,
+                        "no certificate of a user"
+                    );
+                    self.session.note_certificate_problem(reason);
+                    return Ok(Some(NextAction::Linger));
+                }
                 match read {
                     Some(count) => self.take_input(count, scratch).map(Some),
                     None => Ok(Some(NextAction::Read)),

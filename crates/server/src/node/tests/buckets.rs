@@ -245,6 +245,7 @@ fn buckets_fit_into_the_quota_of_the_node() {
         node.state.change_cluster(ClusterChange {
             name: Some("my couch".into()),
             memory_quota_mib: Some(mib),
+            ..ClusterChange::default()
         })
     };
     let too_small = Err(BucketsError::QuotaTooSmall(taken_mib));

@@ -14,6 +14,7 @@ use client::{Client, PASSWORD, Request, SDK, USER};
 
 mod audit;
 mod buckets;
+mod certificates;
 mod changes;
 #[path = "../../../tests/it/client.rs"]
 #[expect(
@@ -55,6 +56,8 @@ pub(crate) fn config(data_dir: Option<&Path>, buckets: Vec<BucketConfig>) -> Nod
         kv_tls_port: None,
         https_port: None,
         certificate: None,
+        client_cert: None,
+        client_ca: None,
         username: USER.into(),
         password: PASSWORD.into(),
         buckets,

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use std::thread;
 
 use client::Address;
+use identity::CertificateState;
 use model::DurabilityLevel;
 use server::{
     BucketConfig, BucketKind, CertificateFiles, EvictionPolicy, MemcachedPort, NodeConfig,
@@ -73,6 +74,8 @@ impl ServeConfig {
             kv_tls_port: port(settings, "kv-tls-port")?,
             https_port: port(settings, "https-port")?,
             certificate: certificate(settings)?,
+            client_cert: client_cert(settings)?,
+            client_ca: parse(settings, "client-ca", "must be a path", path)?,
             username: username(settings)?,
             password: password(settings, "password")?
                 .unwrap_or_else(|| "password".into())
@@ -218,7 +221,20 @@ fn check_certificate(node: &NodeConfig, settings: &Settings) -> Result<(), Confi
     if served {
         return Ok(());
     }
-    refuse(settings, "tls-cert", "needs --kv-tls-port or --https-port")
+    ["tls-cert", "client-cert", "client-ca"]
+        .into_iter()
+        .try_for_each(|key| refuse(settings, key, "needs --kv-tls-port or --https-port"))
+}
+
+/// Whether clients show a certificate.
+fn client_cert(settings: &Settings) -> Result<Option<CertificateState>, ConfigError> {
+    let allowed = "must be off, optional or mandatory";
+    parse(settings, "client-cert", allowed, |value| match value {
+        "off" => Some(CertificateState::Disable),
+        "optional" => Some(CertificateState::Enable),
+        "mandatory" => Some(CertificateState::Mandatory),
+        _ => None,
+    })
 }
 
 fn path(value: &str) -> Option<PathBuf> {

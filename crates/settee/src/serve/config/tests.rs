@@ -89,6 +89,8 @@ fn every_setting_arrives() {
         kv_tls_port: None,
         https_port: None,
         certificate: None,
+        client_cert: None,
+        client_ca: None,
         username: "u".into(),
         password: "p".into(),
         buckets: vec![

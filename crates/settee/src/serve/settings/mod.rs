@@ -14,10 +14,12 @@ use crate::connect::first_line;
 use crate::exit::Sysexit;
 
 /// Every setting, sorted. `config` itself names the file and so is no key of it.
-pub(super) const KEYS: [&str; 30] = [
+pub(super) const KEYS: [&str; 32] = [
     "advertise",
     "bucket",
     "buckets-max",
+    "client-ca",
+    "client-cert",
     "data-dir",
     "demote",
     "http-port",

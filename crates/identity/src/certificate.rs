@@ -1,0 +1,183 @@
+//! Client certificates: whether they are asked for, and the name of the user that one is for.
+//!
+//! The name of the user stands in the certificate's subject or among its alternative names, perhaps between a prefix
+//! and a delimiter. That an authority vouches for the certificate is for the handshake to see.
+
+use serde::{Deserialize, Serialize};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+/// Whether clients of the ports with TLS show a certificate, in the words of the management calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CertificateState {
+    /// They are not asked.
+    #[default]
+    Disable,
+    /// They may; those that do not log in.
+    Enable,
+    /// They must.
+    Mandatory,
+}
+
+/// Where in a certificate a name stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub enum NamePath {
+    /// The common name of the subject.
+    #[serde(rename = "subject.cn")]
+    SubjectCn,
+    /// Alternative names that are names of hosts.
+    #[serde(rename = "san.dns")]
+    SanDns,
+    /// Alternative names that are addresses of mail.
+    #[serde(rename = "san.email")]
+    SanEmail,
+    /// Alternative names that are URIs.
+    #[serde(rename = "san.uri")]
+    SanUri,
+}
+
+impl NamePath {
+    /// The path in the words of the management calls: `subject.cn`, `san.dns`, `san.email` or `san.uri`.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "subject.cn" => Some(Self::SubjectCn),
+            "san.dns" => Some(Self::SanDns),
+            "san.email" => Some(Self::SanEmail),
+            "san.uri" => Some(Self::SanUri),
+            _ => None,
+        }
+    }
+}
+
+/// How the name of a user is taken out of one name of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct NameRule {
+    /// Where the name stands.
+    pub path: NamePath,
+    /// What stands before the name of the user; a name without it is of no use.
+    pub prefix: String,
+    /// The name of the user ends before the first of these characters.
+    pub delimiter: String,
+}
+
+impl NameRule {
+    fn user<'n>(&self, name: &'n str) -> Option<&'n str> {
+        let rest = name.strip_prefix(&*self.prefix)?;
+        let end = rest.find(|c| self.delimiter.contains(c));
+        let user = &rest[..end.unwrap_or(rest.len())];
+        (!user.is_empty()).then_some(user)
+    }
+}
+
+/// What client certificates are to a node.
+///
+/// Shape as JSON: that of `/settings/clientCertAuth`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct CertificateSettings {
+    /// Whether they are asked for.
+    pub state: CertificateState,
+    /// The first rule counts that gives the name of a user.
+    pub prefixes: Vec<NameRule>,
+}
+
+impl CertificateSettings {
+    /// With the whole common name as the name of the user.
+    pub fn by_common_name(state: CertificateState) -> Self {
+        let rule = NameRule {
+            path: NamePath::SubjectCn,
+            prefix: String::new(),
+            delimiter: String::new(),
+        };
+        Self {
+            state,
+            prefixes: vec![rule],
+        }
+    }
+
+    /// The name of the user that a certificate, DER, is for.
+    pub fn user_name(&self, certificate: &[u8]) -> Option<String> {
+        let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+        let rules = self.prefixes.iter();
+        let mut found = rules.filter_map(|rule| {
+            let names = names(&certificate, rule.path);
+            names
+                .iter()
+                .find_map(|name| rule.user(name).map(str::to_owned))
+        });
+        found.next()
+    }
+}
+
+/// The names at a path, in their order.
+fn names(certificate: &X509Certificate<'_>, path: NamePath) -> Vec<String> {
+    if path == NamePath::SubjectCn {
+        let names = certificate.subject().iter_common_name();
+        let names = names.filter_map(|name| name.as_str().ok());
+        return names.map(str::to_owned).collect();
+    }
+    let alternative = certificate.subject_alternative_name().ok().flatten();
+    let names = alternative
+        .iter()
+        .flat_map(|names| &names.value.general_names);
+    let at_path = names.filter_map(|name| match (path, name) {
+        (NamePath::SanDns, GeneralName::DNSName(name))
+        | (NamePath::SanEmail, GeneralName::RFC822Name(name))
+        | (NamePath::SanUri, GeneralName::URI(name)) => Some((*name).to_owned()),
+        _ => None,
+    });
+    at_path.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(path: NamePath, prefix: &str, delimiter: &str) -> NameRule {
+        NameRule {
+            path,
+            prefix: prefix.into(),
+            delimiter: delimiter.into(),
+        }
+    }
+
+    #[test]
+    fn the_user_stands_between_prefix_and_delimiter() {
+        let user = |prefix, delimiter, name| {
+            let rule = rule(NamePath::SubjectCn, prefix, delimiter);
+            rule.user(name).map(str::to_owned)
+        };
+        assert_eq!(user("", "", "ada").as_deref(), Some("ada"));
+        assert_eq!(user("www.", ".,;", "www.ada.org").as_deref(), Some("ada"));
+        assert_eq!(user("www.", ".,;", "www.ada;b.c").as_deref(), Some("ada"));
+        assert_eq!(user("www.", ".", "www.ada").as_deref(), Some("ada"));
+        assert_eq!(user("www.", ".", "ada.org"), None);
+        assert_eq!(user("www.", ".", "WWW.ada.org"), None);
+        assert_eq!(user("www.", ".", "www."), None);
+        assert_eq!(user("www.", ".", "www..org"), None);
+        assert_eq!(user("", "@", "ada@b.org").as_deref(), Some("ada"));
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_for_no_user() {
+        let settings = CertificateSettings::by_common_name(CertificateState::Enable);
+        for bytes in [&b""[..], b"\x30", b"\x30\x82\xff\xff", &[0x30; 500]] {
+            assert_eq!(settings.user_name(bytes), None);
+        }
+    }
+
+    #[test]
+    fn settings_have_the_form_of_the_management_call() {
+        let text = r#"{"state":"mandatory","prefixes":[
+            {"path":"san.email","prefix":"","delimiter":"@"},
+            {"path":"subject.cn","prefix":"www.","delimiter":".,;"}]}"#;
+        let settings: CertificateSettings = serde_json::from_str(text).unwrap();
+        assert_eq!(settings.state, CertificateState::Mandatory);
+        assert_eq!(settings.prefixes[0], rule(NamePath::SanEmail, "", "@"));
+        let told: serde_json::Value = serde_json::to_value(&settings).unwrap();
+        assert_eq!(
+            told,
+            serde_json::from_str::<serde_json::Value>(text).unwrap()
+        );
+    }
+}

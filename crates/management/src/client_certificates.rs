@@ -1,0 +1,168 @@
+//! `/settings/clientCertAuth`: whether clients show a certificate, and the user that it is for.
+//!
+//! Shape: `{"state":"enable","prefixes":[{"path":"subject.cn","prefix":"www.","delimiter":".,;"}]}`.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use identity::{CertificateSettings, CertificateState, NamePath, NameRule};
+use serde::Deserialize as _;
+use serde_json::{Map, Value, json};
+
+use super::answers::{self, Handled};
+use super::form::FieldErrors;
+use crate::state::HttpState;
+use crate::view::{BucketsError, ClusterChange};
+
+/// As many as the reference takes.
+const RULES_MAX: usize = 10;
+/// Bytes of a prefix or a delimiter.
+const TEXT_BYTES_MAX: usize = 256;
+
+/// Readers of security settings see it; changes are for full administrators.
+pub(super) fn routes() -> Router<HttpState> {
+    Router::new().route("/settings/clientCertAuth", get(show).post(change))
+}
+
+async fn show(State(state): State<HttpState>) -> Response {
+    answers::ok(&json!(state.view.identity().certificates()))
+}
+
+async fn change(State(state): State<HttpState>, body: Bytes) -> Handled {
+    let mut wrong = FieldErrors::new();
+    let settings = read(&body, &mut wrong);
+    if let Some(refused) = answers::wrong_fields(&wrong) {
+        return Err(refused);
+    }
+    let change = ClusterChange {
+        client_certificates: Some(settings),
+        ..ClusterChange::default()
+    };
+    let view = Arc::clone(&state.view);
+    let done = tokio::task::spawn_blocking(move || view.change_cluster(change)).await;
+    match done.unwrap_or(Err(BucketsError::Stopping)) {
+        Ok(()) => Ok(StatusCode::OK.into_response()),
+        Err(error @ BucketsError::NoClientAuthority(_)) => {
+            Err(answers::wrong_field("state", &error.to_string()))
+        }
+        Err(error) => {
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            Err(answers::refusal(status, &error.to_string()))
+        }
+    }
+}
+
+fn read(body: &[u8], wrong: &mut FieldErrors) -> CertificateSettings {
+    let mut settings = CertificateSettings::default();
+    let Ok(Value::Object(fields)) = serde_json::from_slice(body) else {
+        wrong.insert("_".into(), "The body must be a JSON object".into());
+        return settings;
+    };
+    refuse_unknown("", &fields, &["prefixes", "state"], wrong);
+    match fields.get("state").map(CertificateState::deserialize) {
+        Some(Ok(state)) => settings.state = state,
+        Some(Err(_)) => {
+            let text = "The value must be one of the following: [disable, enable, mandatory]";
+            wrong.insert("state".into(), text.into());
+        }
+        None => {
+            wrong.insert("state".into(), "The value must be supplied".into());
+        }
+    }
+    match fields.get("prefixes") {
+        Some(Value::Array(rules)) if rules.len() <= RULES_MAX => {
+            let rules = rules.iter().enumerate();
+            settings.prefixes = rules
+                .filter_map(|(at, rule)| read_rule(at, rule, wrong))
+                .collect();
+        }
+        Some(Value::Array(_)) => {
+            let text = format!("There may be {RULES_MAX} of them");
+            wrong.insert("prefixes".into(), text.into());
+        }
+        Some(_) => {
+            wrong.insert("prefixes".into(), "The value must be a list".into());
+        }
+        None if settings.state == CertificateState::Disable => {}
+        None => {
+            wrong.insert("prefixes".into(), "The value must be supplied".into());
+        }
+    }
+    if wrong.is_empty() {
+        check(&settings, wrong);
+    }
+    settings
+}
+
+/// What is wrong with rules that are right one by one.
+fn check(settings: &CertificateSettings, wrong: &mut FieldErrors) {
+    let rules = &settings.prefixes;
+    let same =
+        |one: &NameRule, other: &NameRule| (one.path, &one.prefix) == (other.path, &other.prefix);
+    let twice = |at: usize| rules[..at].iter().any(|other| same(&rules[at], other));
+    let text = if settings.state != CertificateState::Disable && rules.is_empty() {
+        "There must be one at least, unless the state is disable"
+    } else if (0..rules.len()).any(twice) {
+        "No two of them may have the same path and the same prefix"
+    } else {
+        return;
+    };
+    wrong.insert("prefixes".into(), text.into());
+}
+
+fn read_rule(at: usize, rule: &Value, wrong: &mut FieldErrors) -> Option<NameRule> {
+    let within = format!("prefixes[{at}]");
+    let Value::Object(fields) = rule else {
+        wrong.insert(within, "The value must be a JSON object".into());
+        return None;
+    };
+    refuse_unknown(
+        &format!("{within}."),
+        fields,
+        &["delimiter", "path", "prefix"],
+        wrong,
+    );
+    let path = fields
+        .get("path")
+        .and_then(Value::as_str)
+        .and_then(NamePath::parse);
+    if path.is_none() {
+        let text =
+            "The value must be one of the following: [subject.cn, san.dns, san.email, san.uri]";
+        wrong.insert(format!("{within}.path"), text.into());
+    }
+    let mut text = |name: &str| {
+        let given = fields.get(name).and_then(Value::as_str);
+        let fits = |text: &&str| text.len() <= TEXT_BYTES_MAX && !text.contains(char::is_control);
+        let fitting = given.filter(fits);
+        if fitting.is_none() {
+            let text = format!(
+                "The value must be a text of at most {TEXT_BYTES_MAX} bytes, without control characters"
+            );
+            wrong.insert(format!("{within}.{name}"), text.into());
+        }
+        fitting.map(str::to_owned)
+    };
+    let (prefix, delimiter) = (text("prefix"), text("delimiter"));
+    Some(NameRule {
+        path: path?,
+        prefix: prefix?,
+        delimiter: delimiter?,
+    })
+}
+
+fn refuse_unknown(
+    within: &str,
+    fields: &Map<String, Value>,
+    known: &[&str],
+    wrong: &mut FieldErrors,
+) {
+    for name in fields.keys().filter(|name| !known.contains(&&***name)) {
+        wrong.insert(format!("{within}{name}"), "Unsupported key".into());
+    }
+}
