@@ -11,8 +11,9 @@ use crate::error::{Cause, Error, broken, lost};
 use crate::measure::Counts;
 use crate::pace::Pace;
 use crate::plan::Amount;
+use crate::protocol::{Kind, Protocol};
 use crate::verify::Memory;
-use crate::workload::{Kind, Operation, Workload};
+use crate::workload::{Operation, Workload};
 
 /// Longest wait of a poll: how soon a stall is noticed.
 const PATIENCE_MAX: Duration = Duration::from_millis(100);
@@ -265,7 +266,12 @@ impl Job {
                 .fill()
                 .map_err(|source| lost(connection.number, &source))?;
             let now_ns = self.now_ns();
-            self.take_answers(connection, workload.checked_run(), now_ns)?;
+            match workload.protocol() {
+                Protocol::Binary => {
+                    self.take_answers(connection, workload.checked_run(), now_ns)?;
+                }
+                lined => self.take_lines(connection, lined, now_ns)?,
+            }
             self.pump(connections, index, workload, now_ns)?;
             if !more {
                 return Ok(());
@@ -296,6 +302,30 @@ impl Job {
             if let Some(run) = run {
                 self.verify(&mut connection.memory, &answer, run);
             }
+            self.count(&answer, now_ns)?;
+        }
+        Ok(())
+    }
+
+    fn take_lines(
+        &mut self,
+        connection: &mut Connection,
+        protocol: Protocol,
+        now_ns: u64,
+    ) -> Result<(), Error> {
+        let number = connection.number;
+        while let Some(pending) = connection.pending.front().copied() {
+            let found = connection.input.next_by(|bytes| protocol.answer(bytes));
+            let Some(status) = found.map_err(|error| broken(number, &error))? else {
+                break;
+            };
+            connection.pending.pop_front();
+            let answer = Checked {
+                pending,
+                status,
+                cas: Cas::ANY,
+                value: &[],
+            };
             self.count(&answer, now_ns)?;
         }
         Ok(())

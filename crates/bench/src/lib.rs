@@ -25,6 +25,7 @@ mod pace;
 mod plan;
 mod pressure;
 mod process;
+mod protocol;
 mod random;
 mod report;
 mod run;

@@ -9,6 +9,7 @@ use model::DurabilityLevel;
 use crate::distribution::Distribution;
 use crate::error::Error;
 use crate::plan::{Amount, Plan, Ratio};
+use crate::protocol::Protocol;
 use crate::scenario::{ConsumerLoad, Measurement, Origin, Scenario};
 use crate::sizes::Sizes;
 use crate::verify;
@@ -107,6 +108,11 @@ pub struct Options {
     /// wrote or saw before
     #[arg(long, env = "SETTEE_BENCH_VERIFY")]
     verify: bool,
+    /// What memcached servers are spoken to in; of a Settee node that is its memcached port, with
+    /// --connect memcached://HOST:PORT
+    #[arg(long, env = "SETTEE_BENCH_PROTOCOL", value_name = "NAME", value_enum,
+          default_value = "binary", conflicts_with_all = ["dcp", "verify", "overcommit"])]
+    protocol: Protocol,
     /// How durable writes must be before they are answered: none, majority,
     /// majorityAndPersistActive or persistToMajority
     #[arg(long, env = "SETTEE_BENCH_DURABILITY", value_name = "LEVEL", default_value = "none",
@@ -189,6 +195,13 @@ impl Options {
                 "--durability: memcached has no durable writes",
             ));
         }
+        let speaks_frames =
+            server.address.login.is_some() || self.vs.as_ref().is_some_and(|vs| vs.login.is_some());
+        if self.protocol != Protocol::Binary && speaks_frames {
+            return Err(Error::usage(
+                "--protocol: servers are named memcached://HOST:PORT, since couchbase:// speaks frames",
+            ));
+        }
         let sizes = self.sizes()?;
         if self.duration <= 0.0 {
             return Err(Error::usage("--duration 0: must be above 0 seconds"));
@@ -217,6 +230,7 @@ impl Options {
             warmup: Duration::from_secs_f64(self.warmup),
             rate: self.rate,
             verify: self.verify,
+            protocol: self.protocol,
             durability: self.durability.0,
             load_first: self.load_first,
             seed: self.seed,
@@ -334,6 +348,17 @@ mod tests {
         let by_time = plan(&["--duration=1", "--slices=4", "--load-first=false"]);
         assert_eq!(by_time.slice, Amount::Time(Duration::from_millis(250)));
         assert!(!by_time.load_first);
+    }
+
+    #[test]
+    fn lines_are_for_memcached_alone() {
+        let plan = |server: &str| {
+            let parsed = parse(&["--protocol=meta"]).unwrap();
+            parsed.plan(&options(server)).map(|plan| plan.protocol)
+        };
+        assert_eq!(plan("memcached://h").unwrap(), Protocol::Meta);
+        assert!(plan("couchbase://h").is_err());
+        assert!(parse(&["--protocol=text", "--verify"]).is_err());
     }
 
     #[test]

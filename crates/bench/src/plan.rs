@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use model::DurabilityLevel;
 
 use crate::distribution::Distribution;
+use crate::protocol::Protocol;
 use crate::sizes::Sizes;
 
 /// How much one slice does.
@@ -46,6 +47,8 @@ pub(crate) struct Plan {
     pub(crate) rate: Option<f64>,
     /// Whether values are checked.
     pub(crate) verify: bool,
+    /// How requests are written.
+    pub(crate) protocol: Protocol,
     /// How durable writes must be, if at all.
     pub(crate) durability: Option<DurabilityLevel>,
     /// Whether all keys are written first.

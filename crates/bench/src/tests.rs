@@ -10,6 +10,7 @@ use crate::distribution::Distribution;
 use crate::error::{Cause, Error};
 use crate::measure::Counts;
 use crate::plan::{Amount, Plan, Ratio};
+use crate::protocol::Protocol;
 use crate::report::Report;
 use crate::run::{measure, verdict};
 use crate::side::{Side, Target};
@@ -33,6 +34,7 @@ pub(crate) fn small_plan() -> Plan {
         warmup: Duration::ZERO,
         rate: None,
         verify: false,
+        protocol: Protocol::Binary,
         durability: None,
         load_first: true,
         seed: 1,

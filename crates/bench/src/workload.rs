@@ -1,5 +1,6 @@
 //! The requests of a worker: drawn at random, copied from encoded templates.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use client::KeyForm;
@@ -8,6 +9,7 @@ use wire::{Opaque, Opcode};
 
 use crate::distribution::KeySampler;
 use crate::plan::Plan;
+use crate::protocol::{Kind, Protocol};
 use crate::random::Random;
 use crate::sizes::Sizes;
 use crate::times::{TIMES_BYTES, Times};
@@ -24,17 +26,6 @@ const PAYLOAD_SLACK: usize = 4_096;
 const VBUCKET_AT: usize = 6;
 const BODY_LEN_AT: usize = 8;
 const OPAQUE_AT: usize = 12;
-
-/// What an operation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Reads a document.
-    Get,
-    /// Writes a document.
-    Set,
-    /// Removes a document.
-    Delete,
-}
 
 /// An operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +72,7 @@ pub(crate) struct Workload {
     run: Option<u32>,
     /// Values tell when they were sent, counted from here.
     stamped_since: Option<Instant>,
+    protocol: Protocol,
 }
 
 impl Workload {
@@ -101,6 +93,7 @@ impl Workload {
             deletes_percent: plan.deletes_percent,
             run: plan.verify.then_some(run),
             stamped_since: plan.stamped_since,
+            protocol: plan.protocol,
             random,
         }
     }
@@ -124,6 +117,11 @@ impl Workload {
         }
     }
 
+    /// How requests are written.
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
     /// Random number of the run when values are to be checked.
     pub(crate) fn checked_run(&self) -> Option<u32> {
         self.run
@@ -131,6 +129,15 @@ impl Workload {
 
     /// Appends a request to `out`. `writer` and `version` go into a value that is to be checked.
     pub(crate) fn encode(&mut self, request: &Request, out: &mut Vec<u8>) {
+        if self.protocol != Protocol::Binary {
+            let Operation { kind, key } = request.operation;
+            let value = match kind {
+                Kind::Set => self.draw_payload(),
+                Kind::Get | Kind::Delete => 0..0,
+            };
+            let value = &self.payload[value];
+            return self.protocol.encode(kind, &key_of(key), value, out);
+        }
         let start = out.len();
         out.extend_from_slice(match request.operation.kind {
             Kind::Get => &self.get,
@@ -149,9 +156,15 @@ impl Workload {
         }
     }
 
-    fn append_value(&mut self, request: &Request, start: usize, out: &mut Vec<u8>) {
+    /// Where in the payload a value lies.
+    fn draw_payload(&mut self) -> Range<usize> {
         let at = self.random.below(PAYLOAD_SLACK as u64) as usize;
-        let value_bytes = self.sizes.draw(&mut self.random);
+        at..at + self.sizes.draw(&mut self.random)
+    }
+
+    fn append_value(&mut self, request: &Request, start: usize, out: &mut Vec<u8>) {
+        let Range { start: at, end } = self.draw_payload();
+        let value_bytes = end - at;
         match (self.stamped_since, self.run) {
             (Some(since), _) => {
                 let filler = &self.payload[at..at + value_bytes - TIMES_BYTES];

@@ -10,6 +10,15 @@ pub const ANSWER_LIMITS: Limits = Limits {
     body_bytes_max: 128 * 1024 * 1024,
 };
 
+/// What lies at the beginning of unread bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<T> {
+    /// Something of so many bytes.
+    Whole(T, usize),
+    /// The beginning of something that lacks at least so many bytes.
+    Missing(usize),
+}
+
 /// Bytes that were read, of which a part was taken. It grows to the longest frame.
 ///
 /// Cost: unread bytes are moved to the front when less than half of the buffer is free behind them.
@@ -53,6 +62,26 @@ impl Input {
             Decoded::Frame { frame, consumed } => {
                 self.unread.start += consumed;
                 Ok(Some(frame))
+            }
+        }
+    }
+
+    /// Takes what `find` finds at the beginning; `None` if it is not whole.
+    ///
+    /// # Errors
+    /// That of `find`.
+    pub fn next_by<T, E>(
+        &mut self,
+        find: impl FnOnce(&[u8]) -> Result<Found<T>, E>,
+    ) -> Result<Option<T>, E> {
+        match find(&self.bytes[self.unread.clone()])? {
+            Found::Missing(more) => {
+                self.missing = more;
+                Ok(None)
+            }
+            Found::Whole(value, consumed) => {
+                self.unread.start += consumed;
+                Ok(Some(value))
             }
         }
     }

@@ -24,7 +24,7 @@ pub use connection::{Client, ConnectOptions, KeyForm};
 pub use error::ClientError;
 pub use feed::{Feed, Outgoing};
 pub use identity::SaltedCache;
-pub use input::{ANSWER_LIMITS, Input};
+pub use input::{ANSWER_LIMITS, Found, Input};
 pub use link::Link;
 pub use message::{Answer, Request};
 pub use random::random_u64;
