@@ -15,6 +15,8 @@ pub const SMALL_BYTES: usize = 16 << 10;
 /// The least limit: a few of the largest documents; less with small quotas.
 const LEAST_BYTES: usize = 64 << 20;
 const LEAST_QUOTA_PART: u64 = 4;
+/// The limit of a node without buckets: requests that make the first one have bodies, too.
+const NO_QUOTA_BYTES: usize = 1 << 20;
 /// The limit as a part of the quotas.
 const QUOTA_PART: u64 = 16;
 
@@ -122,8 +124,8 @@ impl Buffers {
         let part = |of: u64| usize::try_from(quota_bytes / of).unwrap_or(usize::MAX);
         let least = self.least.load(Ordering::Relaxed);
         let least = least.min(part(LEAST_QUOTA_PART));
-        self.limit
-            .store(part(QUOTA_PART).max(least), Ordering::Relaxed);
+        let limit = part(QUOTA_PART).max(least).max(NO_QUOTA_BYTES);
+        self.limit.store(limit, Ordering::Relaxed);
     }
 
     /// Another least limit; it counts from the next look on.
@@ -149,6 +151,8 @@ mod tests {
     #[test]
     fn the_limit_follows_the_quotas() {
         let buffers = Buffers::default();
+        buffers.follow_quota(0);
+        assert_eq!(buffers.limit(), NO_QUOTA_BYTES, "without buckets");
         buffers.follow_quota(100 << 20);
         assert_eq!(buffers.limit(), 25 << 20);
         buffers.follow_quota(512 << 20);

@@ -79,7 +79,7 @@ impl Secrets {
     }
 }
 
-/// A user whose credentials were right.
+/// A user whose credentials were right, or were not asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthenticatedUser {
     /// Name as configured.
@@ -90,6 +90,18 @@ pub struct AuthenticatedUser {
     pub access: Arc<Access>,
     /// See `access`.
     pub revision: u64,
+}
+
+impl AuthenticatedUser {
+    /// The peer of a node that has no administrator yet: a full administrator under a name that no user can have.
+    pub fn of_open_node() -> Self {
+        Self {
+            name: "@unprovisioned".into(),
+            built_in: true,
+            access: Arc::new(Access::new([Grant::everywhere(&ROLES[0])])),
+            revision: 0,
+        }
+    }
 }
 
 /// The users and groups that management made. A copy shares the records.
@@ -128,7 +140,8 @@ struct Seen {
 
 /// The users of a node. Shared between connections.
 pub struct Identity {
-    administrator: Account,
+    /// The one of the configuration, if that names one.
+    administrator: Option<Account>,
     decoy: Account,
     directory: RwLock<Arc<Directory>>,
     /// Of users that logged in with PLAIN or over HTTP.
@@ -147,18 +160,27 @@ impl Identity {
         Self::with_iterations(administrator, secrets, SCRAM_ITERATIONS)
     }
 
+    /// The users of a node whose administrator is one of those that are made: none yet.
+    pub fn without_administrator(secrets: Secrets) -> Self {
+        Self::of(None, secrets, SCRAM_ITERATIONS)
+    }
+
     /// [`Identity::new`] with another number of PBKDF2 rounds.
     pub fn with_iterations(
         administrator: Administrator,
         secrets: Secrets,
         iterations: u32,
     ) -> Self {
+        Self::of(Some(administrator), secrets, iterations)
+    }
+
+    fn of(administrator: Option<Administrator>, secrets: Secrets, iterations: u32) -> Self {
         let decoy = Administrator {
             name: String::new(),
             password: hex(&keyed(&secrets.process, &[b"decoy"])).into(),
         };
         Self {
-            administrator: Account::built_in(administrator, &secrets),
+            administrator: administrator.map(|user| Account::built_in(user, &secrets)),
             decoy: Account::built_in(decoy, &secrets),
             directory: RwLock::default(),
             seen: Mutex::default(),
@@ -183,7 +205,9 @@ impl Identity {
     /// Replaces the users and groups that management made. Connections see it before their next command. A user of
     /// the administrator's name is passed over.
     pub fn replace_directory(&self, mut directory: Directory) {
-        directory.users.remove(&self.administrator.name);
+        if let Some(administrator) = &self.administrator {
+            directory.users.remove(&administrator.name);
+        }
         let mut seen = self.seen.lock();
         seen.retain(|name, seen| {
             let record = directory.users.get(name);
@@ -200,7 +224,11 @@ impl Identity {
 
     /// Whether the configuration names this user.
     pub fn is_built_in(&self, name: &str) -> bool {
-        *self.administrator.name == *name
+        self.built_in(name).is_some()
+    }
+
+    fn built_in(&self, name: &str) -> Option<&Account> {
+        self.administrator.as_ref().filter(|one| *one.name == *name)
     }
 
     /// Checks a name and a password, as PLAIN and HTTP carry them.
@@ -248,8 +276,8 @@ impl Identity {
 
     /// The account of a name, with which an exchange is judged.
     pub(super) fn account(&self, name: &str) -> Option<Account> {
-        if self.is_built_in(name) {
-            return Some(self.administrator.clone());
+        if let Some(administrator) = self.built_in(name) {
+            return Some(administrator.clone());
         }
         let directory = self.directory.read();
         let (name, record) = directory.users.get_key_value(name)?;
@@ -281,7 +309,7 @@ impl Identity {
     ///
     /// A session that needs a key earlier derives it itself, or waits for this one.
     pub fn prepare(&self) {
-        for account in [&self.administrator, &self.decoy] {
+        for account in self.administrator.iter().chain([&self.decoy]) {
             for hash in Hash::ALL {
                 account.keys(hash, self);
             }

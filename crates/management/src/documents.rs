@@ -4,9 +4,11 @@
 //! client family, and `compressionMode` must be one of three words for another. So every field
 //! that the specification lists is there, with a true value.
 
+use std::collections::BTreeSet;
+
 use model::DurabilityLevel;
 use registry::cluster_map::{SERVER_GROUP, percent_encode};
-use registry::{BucketKind, EvictionPolicy};
+use registry::{BucketKind, EvictionPolicy, StandIn};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -22,7 +24,7 @@ pub(super) fn pools(node: &NodeSummary, is_admin: bool) -> Value {
         "isAdminCreds": is_admin,
         "isROAdminCreds": false,
         "isEnterprise": false,
-        "allowedServices": ["kv"],
+        "allowedServices": services(node, &BTreeSet::from(StandIn::ALL)),
         "pools": [{
             "name": "default",
             "uri": format!("/pools/default?uuid={uuid}"),
@@ -119,7 +121,7 @@ fn node_entry(node: &NodeSummary, ready: bool) -> Value {
         "os": format!("{}-unknown-{}", std::env::consts::ARCH, std::env::consts::OS),
         "clusterCompatibility": cluster_compatibility(&node.compatible_version),
         "ports": { "direct": node.ports.kv },
-        "services": ["kv"],
+        "services": services(node, &node.cluster.stands_in_for),
         "thisNode": true,
         "nodeUUID": node.node_uuid,
         "uptime": node.uptime_s.to_string(),
@@ -140,6 +142,13 @@ fn node_entry(node: &NodeSummary, ready: bool) -> Value {
             "couch_docs_actual_disk_size": node.disk_used_bytes,
         },
     })
+}
+
+/// The names of KV and of what the node stands in for.
+fn services(node: &NodeSummary, stands_in_for: &BTreeSet<StandIn>) -> Vec<&'static str> {
+    let stand_ins = stands_in_for.iter().map(|one| one.name());
+    let stand_ins = stand_ins.filter(|_| node.ports.query.is_some());
+    std::iter::once("kv").chain(stand_ins).collect()
 }
 
 /// Major version times 65536 plus minor version.

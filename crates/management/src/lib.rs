@@ -3,7 +3,7 @@
 //! What this crate may not do: know KV sockets or the insides of a conversation, change a bucket but through
 //! [`NodeView`].
 //!
-//! Everything but the two probes, `/pools` in brief, and the certificate, needs credentials, and what a user
+//! A node that has no administrator yet asks for no credentials. Of any other, everything but the two probes, `/pools` in brief, and the certificate, needs credentials, and what a user
 //! may do is in one table that denies by default (`permits`). Only the calls about buckets,
 //! collections and users change anything.
 //!
@@ -31,9 +31,11 @@ mod origin;
 mod peer;
 mod permission;
 mod permits;
+mod provision;
 mod rbac;
 mod routes;
 mod setup;
+mod stand_in;
 mod state;
 mod streaming;
 mod turn;
@@ -43,7 +45,7 @@ mod view;
 mod tests;
 
 pub use feed::{Feed, FeedReader, FeedTurn, News, NoFeed, Start, Wanted};
-pub use listener::{CONNECTIONS_MAX, HttpDoor, serve};
+pub use listener::{CONNECTIONS_MAX, HttpDoor, HttpDoors, serve};
 pub use routes::router;
 pub use view::{
     BucketChange, BucketSummary, BucketsError, ClusterChange, MachineMemory, NodeSummary, NodeView,

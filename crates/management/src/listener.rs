@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use futures_util::future::join_all;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -26,6 +27,7 @@ use super::audited;
 use super::closing::stopped;
 use super::peer::Peer;
 use super::routes::router;
+use super::stand_in;
 use crate::view::NodeView;
 
 /// Connections served at a time, however many descriptors there are.
@@ -69,28 +71,42 @@ impl HttpDoor {
     }
 }
 
-/// Serves HTTP on one socket or two, until `shutdown` turns true or its sender is dropped; then stops
+/// The sockets on which HTTP is served.
+pub struct HttpDoors {
+    /// Management.
+    pub http: HttpDoor,
+    /// The same over TLS.
+    pub https: Option<HttpDoor>,
+    /// The stand-in for queries and indexes.
+    pub query: Option<HttpDoor>,
+    /// The stand-in for search.
+    pub search: Option<HttpDoor>,
+}
+
+/// Serves HTTP on these sockets, until `shutdown` turns true or its sender is dropped; then stops
 /// accepting, ends streams, and lets requests under way finish for up to two seconds.
 ///
 /// Runs on any Tokio runtime with time and I/O enabled. Cost: two tasks' worth of memory per
 /// connection, no thread.
-pub async fn serve(
-    http: HttpDoor,
-    https: Option<HttpDoor>,
-    view: Arc<dyn NodeView>,
-    shutdown: watch::Receiver<bool>,
-) {
-    let app = router(Arc::clone(&view), shutdown.clone());
-    let served = Served { app, view };
-    let serve_https = async {
-        if let Some(https) = https {
-            serve_door(https, served.clone(), shutdown.clone()).await;
-        }
+pub async fn serve(doors: HttpDoors, view: Arc<dyn NodeView>, shutdown: watch::Receiver<bool>) {
+    let served = |app| {
+        let view = Arc::clone(&view);
+        Served { app, view }
     };
-    tokio::join!(
-        serve_door(http, served.clone(), shutdown.clone()),
-        serve_https
-    );
+    let management = served(router(Arc::clone(&view), shutdown.clone()));
+    let stand_in = served(stand_in::router(Arc::clone(&view), shutdown.clone()));
+    let HttpDoors {
+        http,
+        https,
+        query,
+        search,
+    } = doors;
+    let stand_ins = [query, search].into_iter().flatten();
+    let stand_ins = stand_ins.map(|door| (door, stand_in.clone()));
+    let of_management = [Some(http), https].into_iter().flatten();
+    let of_management = of_management.map(|door| (door, management.clone()));
+    let all = of_management.chain(stand_ins);
+    join_all(all.map(|(door, served)| serve_door(door, served, shutdown.clone()))).await;
 }
 
 /// What is served on a socket.

@@ -154,6 +154,7 @@ pub(super) const PERMITS: &[(&str, &str, &str)] = &[
     ("POST", "/settings/web", SETTINGS_WRITE),
     ("GET", "/settings/stats", SETTINGS_READ),
     ("POST", "/settings/stats", SETTINGS_WRITE),
+    ("POST", "/settings/indexes", SETTINGS_WRITE),
     ("POST", "/clusterInit", SETTINGS_WRITE),
 ];
 

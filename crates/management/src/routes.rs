@@ -10,33 +10,23 @@ use axum::routing::{any, get, post};
 use axum::{Extension, Router, middleware};
 use identity::{Access, AuthenticatedUser};
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use super::answers::Handled;
 use super::peer::Peer;
 use super::state::HttpState;
-use super::turn::Turn;
 use super::view::NodeView;
 use super::{
     access, answers, audit_settings, audited, buckets, certificate, change_stream,
-    check_permissions, client_certificates, collections, documents, monitoring, origin, rbac,
-    setup, streaming,
+    check_permissions, client_certificates, collections, documents, monitoring, origin, provision,
+    rbac, setup, streaming,
 };
 
 /// All routes. Without credentials only the probes answer, `/pools` in brief, and the certificate; open streams end
 /// when `closing` turns true or its sender is dropped.
 pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router {
-    let streams = Arc::new(Semaphore::new(streaming::STREAMS_MAX));
-    let state = HttpState {
-        view,
-        bucket_turn: Turn::new(closing.clone()),
-        manifest_turn: Turn::new(closing.clone()),
-        users_turn: Turn::new(closing.clone()),
-        audit_turn: Turn::new(closing.clone()),
-        closing,
-        streams,
-        changes: Arc::new(Semaphore::new(change_stream::CHANGES_MAX)),
-    };
+    let (streams_max, changes_max) = (streaming::STREAMS_MAX, change_stream::CHANGES_MAX);
+    let state = HttpState::new(view, closing, streams_max, changes_max);
     let guarded = Router::new()
         .route("/", get(root))
         .route("/metrics", get(metrics))
@@ -64,6 +54,7 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .merge(rbac::routes())
         .merge(audit_settings::routes())
         .merge(setup::routes())
+        .merge(provision::routes())
         .merge(monitoring::settings())
         .merge(certificate::routes())
         .merge(client_certificates::routes())

@@ -1,9 +1,10 @@
 //! The calls by which scripts set a new cluster up.
 //!
-//! A node is set up by how it is started; over HTTP it gets a name and a quota for all buckets. Else a
-//! call that asks for what already holds is answered as if it had been done, so that scripts go on;
-//! any other is refused with how to get what it asks for.
+//! A node is set up by how it is started, or waits for its administrator (`provision`); over HTTP it gets a
+//! name and a quota for all buckets. Else a call that asks for what already holds is answered as if it had
+//! been done, so that scripts go on; any other is refused with how to get what it asks for.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Router;
@@ -13,21 +14,29 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use registry::cluster_map::AlternateAddress;
-use registry::is_host;
-use serde_json::{Value, json};
+use registry::{StandIn, is_host};
+use serde_json::json;
 
 use super::bucket_form::QUOTA_MIB_MAX;
 use super::form::{FieldErrors, field, fields, refuse_unknown};
-use super::{answers, documents};
+use super::{answers, documents, provision};
 use crate::state::HttpState;
 use crate::view::{BucketsError, ClusterChange, NodeView};
 
 const NAME_BYTES_MAX: usize = 256;
-const CLUSTER_FIELDS: [&str; 2] = ["clusterName", "memoryQuota"];
-/// Clients name the node by the host that they used, so any `hostname` is right.
-const INIT_FIELDS: [&str; 8] = [
+const CLUSTER_FIELDS: [&str; 4] = [
     "clusterName",
+    "ftsMemoryQuota",
+    "indexMemoryQuota",
+    "memoryQuota",
+];
+const WEB_FIELDS: [&str; 3] = ["password", "port", "username"];
+/// Clients name the node by the host that they used, so any `hostname` is right.
+const INIT_FIELDS: [&str; 10] = [
+    "clusterName",
+    "ftsMemoryQuota",
     "hostname",
+    "indexMemoryQuota",
     "memoryQuota",
     "password",
     "port",
@@ -36,14 +45,10 @@ const INIT_FIELDS: [&str; 8] = [
     "username",
 ];
 
-const NAMED_AT_START: &str =
-    "The administrator is named by --username and --password when the node is started.";
-
 /// The calls that set up and the reads that go with them.
 pub(super) fn routes() -> Router<HttpState> {
     Router::new()
         .route("/node/controller/rename", post(rename))
-        .route("/node/controller/setupServices", post(services))
         .route(
             "/node/controller/setupAlternateAddresses/external",
             put(set_external).delete(drop_external),
@@ -72,7 +77,8 @@ pub(super) fn hello(view: &dyn NodeView) -> Response {
 /// `POST /pools/default`: the name and the quota of a cluster.
 pub(super) async fn cluster(State(state): State<HttpState>, body: Bytes) -> Response {
     let mut wrong = FieldErrors::new();
-    let change = read_cluster(&body, &mut wrong);
+    let asked = state.view.node().cluster.stands_in_for;
+    let change = read_cluster(&body, &asked, &mut wrong);
     refuse_unknown(&body, &CLUSTER_FIELDS, &mut wrong);
     change_cluster(&state, change, &mut wrong).await;
     done(&wrong, StatusCode::OK.into_response())
@@ -105,23 +111,25 @@ async fn rename(body: Bytes) -> Response {
     }
 }
 
-async fn services(body: Bytes) -> Response {
-    let mut wrong = FieldErrors::new();
-    check_services(&body, &mut wrong);
-    let texts: Vec<_> = wrong.values().cloned().collect();
-    if texts.is_empty() {
-        return StatusCode::OK.into_response();
-    }
-    answers::json(StatusCode::BAD_REQUEST, &Value::Array(texts))
-}
-
 /// `PUT /node/controller/setupAlternateAddresses/external`: a host, and ports where they are others than the node's own.
 async fn set_external(State(state): State<HttpState>, body: Bytes) -> Response {
     let mut external = AlternateAddress::default();
     let mut wrong = FieldErrors::new();
+    let node = state.view.node();
+    let asked = node.cluster.stands_in_for.iter();
+    let asked: Vec<_> = asked.filter(|_| node.ports.query.is_some()).collect();
     for (name, value) in fields(&body) {
+        let over_tls = name.strip_suffix("SSL");
+        let stand_in = StandIn::from_name(over_tls.unwrap_or(&name));
+        let stand_in = stand_in.filter(|one| asked.contains(&one));
         match (&*name, value.parse::<u16>()) {
             ("hostname", _) => external.hostname = value,
+            // Nothing is served over TLS there.
+            (_, Ok(port @ 1..)) if stand_in.is_some() => {
+                if over_tls.is_none() {
+                    external.ports.insert(name, port);
+                }
+            }
             ("kv" | "kvSSL" | "mgmt" | "mgmtSSL", Ok(port @ 1..)) => {
                 external.ports.insert(name, port);
             }
@@ -169,8 +177,25 @@ async fn web(State(state): State<HttpState>) -> Response {
 
 async fn credentials(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> Response {
     let mut wrong = FieldErrors::new();
-    check_credentials(&body, &*state.view, &mut wrong);
-    done(&wrong, base_uri(&state, &head))
+    check_administrator(&body, &*state.view, &mut wrong);
+    refuse_unknown(&body, &WEB_FIELDS, &mut wrong);
+    name_administrator(&state, &head, &body, &wrong).await
+}
+
+/// Closes an open node, if nothing is wrong.
+async fn name_administrator(
+    state: &HttpState,
+    head: &HeaderMap,
+    body: &[u8],
+    wrong: &FieldErrors,
+) -> Response {
+    if wrong.is_empty()
+        && state.view.is_open()
+        && let Err(refused) = provision::close(state, body).await
+    {
+        return refused;
+    }
+    done(wrong, base_uri(state, head))
 }
 
 /// Settee sends no reports.
@@ -187,15 +212,20 @@ async fn set_reports(body: Bytes) -> Response {
 /// All of it in one call.
 async fn init(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> Response {
     let mut wrong = FieldErrors::new();
-    check_credentials(&body, &*state.view, &mut wrong);
+    check_administrator(&body, &*state.view, &mut wrong);
+    let mut asked = state.view.node().cluster.stands_in_for;
     if field(&body, "services").is_some() {
-        check_services(&body, &mut wrong);
+        let may = provision::may_stand_in(&*state.view);
+        asked = provision::read_services(&body, may, &mut wrong);
     }
     check_reports(&body, &mut wrong);
-    let change = read_cluster(&body, &mut wrong);
+    let change = read_cluster(&body, &asked, &mut wrong);
     refuse_unknown(&body, &INIT_FIELDS, &mut wrong);
     change_cluster(&state, change, &mut wrong).await;
-    done(&wrong, base_uri(&state, &head))
+    if wrong.is_empty() {
+        provision::choose(&state, asked, &mut wrong).await;
+    }
+    name_administrator(&state, &head, &body, &wrong).await
 }
 
 /// Nothing that goes on for long is started over HTTP.
@@ -222,16 +252,7 @@ fn done(wrong: &FieldErrors, good: Response) -> Response {
     answers::json(StatusCode::BAD_REQUEST, &json!({ "errors": wrong }))
 }
 
-fn check_services(body: &[u8], wrong: &mut FieldErrors) {
-    let services = field(body, "services").unwrap_or_default();
-    let mut other = services.split(',').filter(|name| name.trim() != "kv");
-    if let Some(name) = other.next() {
-        let text = format!("Unknown services: [{name:?}]. Settee serves kv.");
-        wrong.insert("services".into(), text.into());
-    }
-}
-
-fn read_cluster(body: &[u8], wrong: &mut FieldErrors) -> ClusterChange {
+fn read_cluster(body: &[u8], asked: &BTreeSet<StandIn>, wrong: &mut FieldErrors) -> ClusterChange {
     let mut change = ClusterChange::default();
     for (field, value) in fields(body) {
         match &*field {
@@ -246,23 +267,27 @@ fn read_cluster(body: &[u8], wrong: &mut FieldErrors) -> ClusterChange {
                     wrong.insert(field, "The value must be an integer, MiB".into());
                 }
             },
-            other if other.ends_with("MemoryQuota") => {
-                wrong.insert(field, "Settee serves kv only.".into());
+            other => {
+                let service = other.strip_suffix("MemoryQuota");
+                let known = service.and_then(StandIn::from_name);
+                // A stand-in takes no memory.
+                let was_asked = known.is_some_and(|one| asked.contains(&one));
+                if was_asked && value.parse::<u64>().is_err() {
+                    wrong.insert(field, "The value must be an integer, MiB".into());
+                } else if service.is_some() && !was_asked {
+                    wrong.insert(field, "Settee serves kv only.".into());
+                }
             }
-            _ => {}
         }
     }
     change
 }
 
-fn check_credentials(body: &[u8], view: &dyn NodeView, wrong: &mut FieldErrors) {
-    let (name, password) = (field(body, "username"), field(body, "password"));
-    let right = name.zip(password).is_some_and(|(name, password)| {
-        let user = view.identity().authenticate(&name, password.as_bytes());
-        user.is_some_and(|user| user.built_in)
-    });
-    if !right {
-        wrong.insert("_".into(), NAMED_AT_START.into());
+fn check_administrator(body: &[u8], view: &dyn NodeView, wrong: &mut FieldErrors) {
+    if view.is_open() {
+        provision::check_new(body, wrong);
+    } else {
+        provision::check_known(body, view, wrong);
     }
     let here = view.node().ports.http.to_string();
     let port = field(body, "port");

@@ -24,3 +24,25 @@ pub(super) struct HttpState {
     /// Users likewise.
     pub(super) users_turn: Turn,
 }
+
+impl HttpState {
+    /// Until `closing` turns true, with so many streams of configurations and of changes at a time.
+    pub(super) fn new(
+        view: Arc<dyn NodeView>,
+        closing: watch::Receiver<bool>,
+        streams_max: usize,
+        changes_max: usize,
+    ) -> Self {
+        let turn = || Turn::new(closing.clone());
+        Self {
+            view,
+            streams: Arc::new(Semaphore::new(streams_max)),
+            changes: Arc::new(Semaphore::new(changes_max)),
+            bucket_turn: turn(),
+            manifest_turn: turn(),
+            audit_turn: turn(),
+            users_turn: turn(),
+            closing,
+        }
+    }
+}

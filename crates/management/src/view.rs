@@ -1,5 +1,6 @@
 //! What management sees of the node, and what it asks of it.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use engine::collections::{Manifest, ManifestError};
 use identity::{AuthenticatedUser, CertificateSettings, Directory, Identity, LoginTurn};
 use registry::cluster_map::AlternateAddress;
 use registry::collections::CollectionsError;
-use registry::{BucketSettings, ClusterSettings, Ports};
+use registry::{BucketSettings, ClusterSettings, Ports, StandIn};
 use tokio::sync::watch;
 
 use crate::feed::{Feed, NoFeed, Wanted};
@@ -20,6 +21,9 @@ use crate::feed::{Feed, NoFeed, Wanted};
 pub trait NodeView: Send + Sync + 'static {
     /// The users, and what they may do.
     fn identity(&self) -> &Identity;
+
+    /// Whether it waits for its administrator, and answers every request without credentials.
+    fn is_open(&self) -> bool;
 
     /// Changes users and groups. Once this returns the change holds everywhere. Blocks for the disk.
     ///
@@ -225,6 +229,10 @@ pub struct ClusterChange {
     pub memory_quota_mib: Option<u64>,
     /// What client certificates are to it, for connections that come from now on.
     pub client_certificates: Option<CertificateSettings>,
+    /// What it stands in for.
+    pub stands_in_for: Option<BTreeSet<StandIn>>,
+    /// Whether it has its administrator from now on.
+    pub provisioned: bool,
 }
 
 /// Why a bucket was not changed. `Display` is for clients; they look for some of these texts.

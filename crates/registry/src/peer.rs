@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::cluster_map::{MapRevision, NodeAddress, TlsPorts, bracketed};
+use crate::cluster_map::{MapRevision, NodeAddress, StandInPorts, TlsPorts, bracketed};
 
 /// Where HTTP management is until the node itself says so.
 const HTTP_PORT_GUESS: u16 = 8091;
@@ -81,6 +81,7 @@ impl Peer {
             kv_port: self.kv_port,
             http_port: self.http_port,
             tls: self.tls,
+            stand_ins: StandInPorts::default(),
             external: None,
         }
     }

@@ -1,6 +1,6 @@
 //! Everything of a running node that its parts share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use crate::connections::Connections;
 use crate::group::Standing;
 use crate::maps::{MapVersion, Reached};
 use crate::served::ServedBucket;
-use crate::settings::{HistorySettings, MemcachedPort, Ports};
+use crate::settings::{HistorySettings, MemcachedPort, Ports, StandIn};
 use crate::timings::Timings;
 
 /// The release of the reference server whose behaviour clients may expect.
@@ -195,6 +195,8 @@ pub struct Registry {
     pub serving: Arc<Serving>,
     /// Where clients outside of its network reach the node.
     pub external: RwLock<Option<AlternateAddress>>,
+    /// What clients are told that it stands in for.
+    pub stands_in_for: RwLock<BTreeSet<StandIn>>,
     /// Totals that belong to no bucket.
     pub counters: NodeCounters,
     /// The ports that are served.
@@ -220,10 +222,7 @@ pub struct Registry {
 impl Registry {
     /// Where clients reach the node.
     pub fn reached<'a>(&self, external: Option<&'a AlternateAddress>) -> Reached<'a> {
-        Reached {
-            ports: self.ports,
-            external,
-        }
+        Reached::new(self.ports, &self.stands_in_for.read(), external)
     }
 
     /// A bucket by name.

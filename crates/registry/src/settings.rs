@@ -1,5 +1,7 @@
 //! What is set of a node and of its buckets, as far as its parts see it.
 
+use std::collections::BTreeSet;
+
 pub use bucket::Eviction as EvictionPolicy;
 use identity::CertificateSettings;
 use model::{CompressionMode, ConflictResolution, DurabilityLevel};
@@ -194,6 +196,51 @@ pub struct ClusterSettings {
     /// What client certificates are to the node; `None` for what it was started with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_certificates: Option<CertificateSettings>,
+    /// Whether a node that started without an administrator has got one over HTTP.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub provisioned: bool,
+    /// What it was asked to stand in for.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub stands_in_for: BTreeSet<StandIn>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// A service of the reference that Settee does not have: what sets a node up may ask for it, and gets a stand-in that
+/// answers pings and little else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+pub enum StandIn {
+    /// Queries.
+    #[serde(rename = "n1ql")]
+    Query,
+    /// Full-text search.
+    #[serde(rename = "fts")]
+    Search,
+    /// Indexes for queries. It has no port of its own.
+    #[serde(rename = "index")]
+    Index,
+}
+
+impl StandIn {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Query, Self::Search, Self::Index];
+
+    /// By what name clients ask for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Query => "n1ql",
+            Self::Search => "fts",
+            Self::Index => "index",
+        }
+    }
+
+    /// The one of a name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.name() == name)
+    }
 }
 
 /// History of a bucket. There is one store; the name under which the reference has its newer one
@@ -265,7 +312,7 @@ pub enum BucketKind {
 }
 
 /// The ports a node serves, with every 0 of the configuration resolved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ports {
     /// KV protocol.
     pub kv: u16,
@@ -277,4 +324,8 @@ pub struct Ports {
     pub kv_tls: Option<u16>,
     /// HTTP management over TLS, where served.
     pub https: Option<u16>,
+    /// The stand-in for queries, where served.
+    pub query: Option<u16>,
+    /// The stand-in for search, where served.
+    pub search: Option<u16>,
 }

@@ -37,6 +37,8 @@ pub struct NodeConfig {
     pub client_ca: Option<PathBuf>,
     /// The port for classic memcached clients; `None` is closed.
     pub memcached: Option<MemcachedPort>,
+    /// Whether it waits for management to name its administrator, and not for [`NodeConfig::username`]; `None` for not.
+    pub provisionable: Option<StandInsConfig>,
     /// Name of the one user, an administrator.
     pub username: String,
     /// Password of that user.
@@ -57,13 +59,22 @@ pub struct NodeConfig {
     pub journal_bytes: u64,
 }
 
+/// Where a node that is set up over HTTP stands in for services that it does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StandInsConfig {
+    /// Port for queries; 0 takes a free one.
+    pub query_port: u16,
+    /// Port for search; 0 takes a free one.
+    pub search_port: u16,
+}
+
 /// Why a node did not start. `Display` is one line that names what to change.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A port cannot be listened on: taken, not allowed, or not an address of this machine.
     #[error("cannot listen on {address} for {purpose}: {source}")]
     Listen {
-        /// What the port is for: `kv`, `http`, `memcached`, `kv over TLS` or `https`.
+        /// What the port is for: `kv`, `http`, `memcached`, `kv over TLS`, `https`, `queries` or `search`.
         purpose: &'static str,
         /// The address as configured.
         address: SocketAddr,

@@ -7,7 +7,7 @@ pub mod config;
 mod net;
 mod node;
 
-pub use config::{NodeConfig, StartError};
+pub use config::{NodeConfig, StandInsConfig, StartError};
 pub use node::{Node, SalvageStep, salvage};
 pub use registry::{
     BucketConfig, BucketKind, EvictionPolicy, MemcachedPort, Ports, cluster_map, collections,

@@ -73,7 +73,7 @@ const JAVA: Suite = suite(
 const DCP_GO: Suite = suite("dcp-go", &["go"], Language::Go, "dcp-go");
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 27] = [
+pub(super) const SUITES: [Suite; 28] = [
     PYTHON,
     suite(
         "classic",
@@ -82,6 +82,12 @@ pub(super) const SUITES: [Suite; 27] = [
         "python/classic.py",
     ),
     suite("text", &["python3"], Language::Python, "text/suite.py"),
+    suite(
+        "containers",
+        &["python3"],
+        Language::Python,
+        "containers/suite.py",
+    ),
     GO,
     NODE,
     JAVA,

@@ -13,7 +13,7 @@ const PASSWORD_CHARS_MIN: usize = 6;
 const NOT_IN_NAMES: &str = "()<>@,;:\\\"/[]?={}";
 
 /// Complains of a name that users and groups cannot have.
-pub(super) fn check_name(name: &str, what: &str, wrong: &mut FieldErrors) {
+pub(crate) fn check_name(name: &str, what: &str, wrong: &mut FieldErrors) {
     let odd = |c: char| c.is_whitespace() || c.is_control() || NOT_IN_NAMES.contains(c);
     let text = if name.chars().count() > NAME_CHARS_MAX
         || name.len() > identity::USER_NAME_BYTES_MAX
@@ -31,7 +31,7 @@ pub(super) fn check_name(name: &str, what: &str, wrong: &mut FieldErrors) {
 }
 
 /// Complains of a password that is too short.
-pub(super) fn check_password(password: &str, wrong: &mut FieldErrors) {
+pub(crate) fn check_password(password: &str, wrong: &mut FieldErrors) {
     if password.chars().count() < PASSWORD_CHARS_MIN {
         let text = format!("The password must be at least {PASSWORD_CHARS_MIN} characters long.");
         wrong.insert("password".into(), text.into());

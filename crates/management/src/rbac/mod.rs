@@ -14,6 +14,8 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::Response;
 use axum::routing::{any, get, post};
 
+pub(super) use fields::{check_name, check_password};
+
 use super::answers;
 use super::state::HttpState;
 

@@ -2,6 +2,7 @@ mod audit;
 mod doors;
 mod management;
 mod permits;
+mod provision;
 mod turns;
 mod users;
 
@@ -21,7 +22,7 @@ use identity::{
 use parking_lot::{Condvar, Mutex};
 use registry::cluster_map::{
     AlternateAddress, BUCKET_CAPABILITIES, BucketMap, HOST_PLACEHOLDER, MapRevision, NodeAddress,
-    TlsPorts, bucket_config, global_config,
+    StandInPorts, TlsPorts, bucket_config, global_config,
 };
 use registry::collections::CollectionsError;
 use serde_json::Value;
@@ -75,6 +76,11 @@ const NODE: NodeAddress<'_> = NodeAddress {
         kv: None,
         http: None,
     },
+    stand_ins: StandInPorts {
+        query: None,
+        search: None,
+        index: None,
+    },
     external: None,
 };
 
@@ -90,6 +96,8 @@ struct FakeNode {
     /// Changes of buckets that were begun.
     begun: watch::Sender<Vec<BucketChange>>,
     cluster: Mutex<ClusterSettings>,
+    /// Whether it was started so that it is set up over HTTP.
+    stands_in: Mutex<bool>,
     identity: Identity,
     /// Why users are not written.
     disk_error: Mutex<Option<String>>,
@@ -108,6 +116,7 @@ impl FakeNode {
             shut: Default::default(),
             begun: watch::channel(Vec::new()).0,
             cluster: Mutex::default(),
+            stands_in: Mutex::default(),
             identity: Identity::with_iterations(
                 Administrator {
                     name: "Administrator".into(),
@@ -136,6 +145,10 @@ impl FakeNode {
 impl NodeView for FakeNode {
     fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    fn is_open(&self) -> bool {
+        *self.stands_in.lock() && !self.cluster.lock().provisioned
     }
 
     fn change_users(&self, edit: &mut dyn FnMut(&mut Directory)) -> Result<(), String> {
@@ -196,6 +209,8 @@ impl NodeView for FakeNode {
                 memcached: None,
                 kv_tls: None,
                 https: None,
+                query: self.stands_in.lock().then_some(8093),
+                search: None,
             },
             cluster: self.cluster.lock().clone(),
             memory_quota_bytes: 512 << 20,
@@ -258,6 +273,10 @@ impl NodeView for FakeNode {
         }
         cluster.name = change.name.unwrap_or_default();
         cluster.memory_quota_mib = change.memory_quota_mib;
+        cluster.provisioned |= change.provisioned;
+        if let Some(asked) = change.stands_in_for {
+            cluster.stands_in_for = asked;
+        }
         Ok(())
     }
 
@@ -940,7 +959,13 @@ async fn served() -> io::Result<Served> {
     let node = FakeNode::new();
     let view = Arc::clone(&node) as Arc<dyn NodeView>;
     let door = HttpDoor::new(listener, CONNECTIONS_MAX, None);
-    let task = tokio::spawn(serve(door, None, view, stopping));
+    let doors = HttpDoors {
+        http: door,
+        https: None,
+        query: None,
+        search: None,
+    };
+    let task = tokio::spawn(serve(doors, view, stopping));
     Ok(Served {
         node,
         address,

@@ -100,6 +100,8 @@ pub struct NodeAddress<'a> {
     pub http_port: u16,
     /// Ports of both over TLS.
     pub tls: TlsPorts,
+    /// Ports of what it stands in for.
+    pub stand_ins: StandInPorts,
     /// Where clients reach it that choose the network `external`.
     pub external: Option<&'a AlternateAddress>,
 }
@@ -111,6 +113,20 @@ pub struct TlsPorts {
     pub kv: Option<u16>,
     /// Of HTTP management.
     pub http: Option<u16>,
+}
+
+/// Ports of services for which a node stands in, where it was asked to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StandInPorts {
+    /// Queries.
+    #[serde(rename = "n1ql", skip_serializing_if = "Option::is_none")]
+    pub query: Option<u16>,
+    /// Full-text search.
+    #[serde(rename = "fts", skip_serializing_if = "Option::is_none")]
+    pub search: Option<u16>,
+    /// Indexes.
+    #[serde(rename = "indexHttp", skip_serializing_if = "Option::is_none")]
+    pub index: Option<u16>,
 }
 
 /// Where clients outside of the node's network reach it.
@@ -341,6 +357,7 @@ impl<'a> NodeExt<'a> {
                 kv_tls: node.tls.kv,
                 mgmt: node.http_port,
                 mgmt_tls: node.tls.http,
+                stand_ins: node.stand_ins,
             },
             this_node,
             hostname: (!this_node).then_some(node.host),
@@ -363,4 +380,6 @@ struct Services {
     mgmt: u16,
     #[serde(rename = "mgmtSSL", skip_serializing_if = "Option::is_none")]
     mgmt_tls: Option<u16>,
+    #[serde(flatten)]
+    stand_ins: StandInPorts,
 }

@@ -10,6 +10,11 @@ const NODE: NodeAddress<'_> = NodeAddress {
         kv: None,
         http: None,
     },
+    stand_ins: StandInPorts {
+        query: None,
+        search: None,
+        index: None,
+    },
     external: None,
 };
 
@@ -96,6 +101,7 @@ fn an_advertised_ipv6_address_has_brackets_before_a_port_only() {
         kv_port: 1,
         http_port: 2,
         tls: TlsPorts::default(),
+        stand_ins: StandInPorts::default(),
         external: None,
     };
     let config = parse(&bucket_config(&BucketMap { node, ..travel() }));
@@ -155,6 +161,7 @@ fn all_nodes_of_a_bucket_are_listed() {
         kv_port: 1,
         http_port: 2,
         tls: TlsPorts::default(),
+        stand_ins: StandInPorts::default(),
         external: None,
     };
     let peers = [at("10.0.0.2"), at("10.0.0.3")];
@@ -202,4 +209,23 @@ fn clients_outside_are_told_another_address() {
     for text in [bucket_config(&BucketMap { node, ..travel() }), global] {
         assert_eq!(parse(&text)["nodesExt"][0]["alternateAddresses"], expected);
     }
+}
+
+#[test]
+fn stand_ins_have_the_names_that_clients_look_for() {
+    let node = NodeAddress {
+        stand_ins: StandInPorts {
+            query: Some(8093),
+            search: Some(8094),
+            index: Some(8093),
+        },
+        ..NODE
+    };
+    let told = parse(&bucket_config(&BucketMap { node, ..travel() }));
+    let expected =
+        json!({ "kv": 11210, "mgmt": 8091, "n1ql": 8093, "fts": 8094, "indexHttp": 8093 });
+    assert_eq!(told["nodesExt"][0]["services"], expected);
+    let plain = parse(&bucket_config(&travel()));
+    let expected = json!({ "kv": 11210, "mgmt": 8091 });
+    assert_eq!(plain["nodesExt"][0]["services"], expected);
 }

@@ -19,6 +19,7 @@ pub(crate) fn node(data_dir: Option<PathBuf>, quota_bytes: u64) -> Node {
         certificate: None,
         client_cert: None,
         client_ca: None,
+        provisionable: None,
         username: "Administrator".into(),
         password: "password".into(),
         buckets: vec![BucketConfig {

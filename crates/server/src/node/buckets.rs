@@ -14,7 +14,8 @@ use model::{VbId, VbState};
 use registry::cluster_map::{AlternateAddress, MapRevision};
 use registry::collections::CollectionsError;
 use registry::{
-    BucketSettings, FlushError, OpenedBucket, ServedBucket, Store, collections, publish,
+    BucketSettings, ClusterSettings, FlushError, Group, OpenedBucket, ServedBucket, Store,
+    collections, global_map, publish,
 };
 
 use super::address_space;
@@ -104,16 +105,51 @@ impl NodeState {
             refused.map_err(BucketsError::NoClientAuthority)?;
             cluster.client_certificates = Some(settings.clone());
         }
+        if let Some(asked) = change.stands_in_for {
+            cluster.stands_in_for = asked;
+        }
+        cluster.provisioned |= change.provisioned;
+        self.keep_cluster(cluster)?;
+        if let Some(settings) = change.client_certificates {
+            self.set_client_certificates(settings);
+        }
+        Ok(())
+    }
+
+    /// Keeps the settings of the node as a whole, and tells clients what they are to know of it.
+    fn keep_cluster(&self, cluster: ClusterSettings) -> Result<(), BucketsError> {
         let noted = self
             .world
             .kept()
             .update(|identities| identities.cluster.clone_from(&cluster));
         noted.map_err(|error| failed(&error))?;
-        *self.cluster.write() = cluster;
-        if let Some(settings) = change.client_certificates {
-            self.set_client_certificates(settings);
+        let before = std::mem::replace(&mut *self.cluster.write(), cluster.clone());
+        if (&before.external, &before.stands_in_for) == (&cluster.external, &cluster.stands_in_for)
+        {
+            return Ok(());
         }
+        *self.external.write() = cluster.external;
+        *self.stands_in_for.write() = cluster.stands_in_for;
+        self.tell_where_it_is();
         Ok(())
+    }
+
+    /// Clients get new maps, with the addresses that the node has.
+    fn tell_where_it_is(&self) {
+        let buckets = self.all_buckets();
+        if buckets.is_empty() {
+            let revision = self.global_map().revision.next();
+            let external = self.external.read().clone();
+            let at = self.reached(external.as_ref());
+            self.publish_global_map(global_map(at, &Group::default(), revision));
+        }
+        for served in buckets {
+            let revision = served.map().revision;
+            // The revisions of a bucket that follows another node's are that node's.
+            let follows = served.group().active().is_some();
+            let revision = if follows { revision } else { revision.next() };
+            publish(&self.registry, &served, revision);
+        }
     }
 
     /// Gives each bucket that is active here the scope of the system, if an older version made it without. Blocks for
@@ -139,22 +175,8 @@ impl NodeState {
     ) -> Result<(), BucketsError> {
         let _turn = self.world.changing();
         let mut cluster = self.cluster.read().clone();
-        cluster.external.clone_from(&external);
-        let noted = self
-            .world
-            .kept()
-            .update(|identities| identities.cluster.clone_from(&cluster));
-        noted.map_err(|error| failed(&error))?;
-        *self.cluster.write() = cluster;
-        *self.external.write() = external;
-        for served in self.all_buckets() {
-            let revision = served.map().revision;
-            // The revisions of a bucket that follows another node's are that node's.
-            let follows = served.group().active().is_some();
-            let revision = if follows { revision } else { revision.next() };
-            publish(&self.registry, &served, revision);
-        }
-        Ok(())
+        cluster.external = external;
+        self.keep_cluster(cluster)
     }
 
     fn serve(&self, opened: OpenedBucket) -> Arc<ServedBucket> {
@@ -164,7 +186,11 @@ impl NodeState {
         let now = i64::from(self.clock.now().unix_s());
         let revision = MapRevision {
             epoch: opened.epoch,
-            rev: revs.chain([now]).max().unwrap_or(now).max(floor + 1),
+            rev: revs
+                .chain([now, self.global_map().revision.rev])
+                .max()
+                .unwrap_or(now)
+                .max(floor + 1),
         };
         let external = self.external.read();
         let at = self.reached(external.as_ref());

@@ -37,7 +37,7 @@ use std::thread::JoinHandle;
 
 use bucket::{Clock, WarmupStage};
 use identity::LoginBrake;
-use management::HttpDoor;
+use management::{HttpDoor, HttpDoors};
 use parking_lot::{Mutex, RwLock};
 use registry::cluster_map::MapRevision;
 use registry::{
@@ -115,6 +115,7 @@ impl Node {
         // Not before: a refused start prints its reason, and nothing else.
         descriptors.tell();
         state.tell_of_missing_memcached_bucket();
+        state.tell_of_missing_administrator();
         let audit = state.world.audit.start(&state.clock).map_err(system)?;
         let (workers, threads) = Workers::start(&state.net, &pool, inboxes).map_err(system)?;
         let listeners = sockets.accept(&state.net, &pool).map_err(system)?;
@@ -316,7 +317,7 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
     identity.set_certificates(client_certificates::at_start(config, &cluster));
     let uuid = kept.identities.node_uuid.clone();
     let external = cluster.external.as_ref();
-    let at = Reached { ports, external };
+    let at = Reached::new(ports, &cluster.stands_in_for, external);
     let (buckets, group) = served(buckets, config, at, revision);
     let global = global_map(at, &group, revision);
     let own_threads = Arc::new(OwnThreads::default());
@@ -332,6 +333,7 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
         timings: (0..pool.len()).map(|_| Arc::default()).collect(),
         serving: Arc::clone(pool.serving()),
         external: RwLock::new(cluster.external.clone()),
+        stands_in_for: RwLock::new(cluster.stands_in_for.clone()),
         counters: NodeCounters::default(),
         ports,
         memcached: config.memcached.clone(),
@@ -384,14 +386,19 @@ fn start_http(
     workers: Vec<i32>,
     stopping: watch::Receiver<bool>,
 ) -> std::io::Result<JoinHandle<()>> {
-    let Sockets { http, https, .. } = sockets;
-    // Connections that fill one of them leave the other alone.
-    let connections_max = connections_max.div_ceil(1 + usize::from(https.is_some()));
+    let Sockets {
+        http,
+        https,
+        query,
+        search,
+        ..
+    } = sockets;
+    let others = [&https, &query, &search].map(|socket| socket.iter());
+    let sockets = || std::iter::once(&http).chain(others.clone().into_iter().flatten());
+    // Connections that fill one of them leave the others alone.
+    let connections_max = connections_max.div_ceil(sockets().count());
     let tls = state.tls.as_ref().map(|tls| Arc::clone(&tls.config));
-    http.set_nonblocking(true)?;
-    https
-        .iter()
-        .try_for_each(|socket| socket.set_nonblocking(true))?;
+    sockets().try_for_each(|socket| socket.set_nonblocking(true))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -411,9 +418,20 @@ fn start_http(
                     let listener = listen(socket)?;
                     std::io::Result::Ok(HttpDoor::new(listener, connections_max, tls))
                 };
-                let https = https.map(|socket| door(socket, tls)).transpose();
-                match door(http, None).and_then(|http| Ok((http, https?))) {
-                    Ok((http, https)) => management::serve(http, https, state, stopping).await,
+                let doors = || {
+                    let stand_in = |socket: Option<_>| {
+                        let door = socket.map(|socket| door(socket, None));
+                        door.transpose()
+                    };
+                    std::io::Result::Ok(HttpDoors {
+                        http: door(http, None)?,
+                        https: https.map(|socket| door(socket, tls)).transpose()?,
+                        query: stand_in(query)?,
+                        search: stand_in(search)?,
+                    })
+                };
+                match doors() {
+                    Ok(doors) => management::serve(doors, state, stopping).await,
                     Err(error) => tracing::error!(%error, "HTTP is not served"),
                 }
             });

@@ -15,6 +15,8 @@ pub(super) struct Sockets {
     kv: Vec<(TcpListener, Door)>,
     pub(super) http: TcpListener,
     pub(super) https: Option<TcpListener>,
+    pub(super) query: Option<TcpListener>,
+    pub(super) search: Option<TcpListener>,
     pub(super) ports: Ports,
 }
 
@@ -24,6 +26,9 @@ impl Sockets {
         let opened = |purpose, port: Option<u16>| port.map(|port| bind(purpose, at(port)));
         let http = bind("http", at(config.http_port))?;
         let https = opened("https", config.https_port).transpose()?;
+        let stand_ins = config.provisionable;
+        let query = opened("queries", stand_ins.map(|at| at.query_port)).transpose()?;
+        let search = opened("search", stand_ins.map(|at| at.search_port)).transpose()?;
         let memcached = config.memcached.as_ref().map(|memcached| memcached.port);
         let doors = [
             (Door::Plain, "kv", Some(config.kv_port)),
@@ -50,11 +55,15 @@ impl Sockets {
             memcached: behind(Door::Classic)?,
             kv_tls: behind(Door::Tls)?,
             https: https.as_ref().map(port_of).transpose()?,
+            query: query.as_ref().map(port_of).transpose()?,
+            search: search.as_ref().map(port_of).transpose()?,
         };
         Ok(Self {
             kv,
             http,
             https,
+            query,
+            search,
             ports,
         })
     }

@@ -45,6 +45,36 @@ impl Deref for NodeState {
 }
 
 impl NodeState {
+    /// Whether it waits for its administrator, and answers every request without credentials.
+    pub(super) fn is_open(&self) -> bool {
+        self.ports.query.is_some() && !self.cluster.read().provisioned
+    }
+
+    /// Warns of a node that is open, and of one that is closed for good.
+    pub(super) fn tell_of_missing_administrator(&self) {
+        if self.is_open() {
+            tracing::warn!(
+                http = self.ports.http,
+                "there is no administrator yet: every client of the HTTP port may do everything, until POST \
+                 /settings/web names one"
+            );
+        } else if self.ports.query.is_some() && !self.has_administrator() {
+            tracing::warn!(
+                "no user is an administrator any more: start without --provisionable, with --username and \
+                 --password, to make one"
+            );
+        }
+    }
+
+    fn has_administrator(&self) -> bool {
+        let directory = self.identity.directory();
+        let mut names = directory.users.keys();
+        names.any(|name| {
+            let user = self.identity.look_up(name);
+            user.is_some_and(|user| user.access.is_admin())
+        })
+    }
+
     /// Clients of the memcached port would be told nothing else than that they have no bucket.
     pub(super) fn tell_of_missing_memcached_bucket(&self) {
         let named = self.memcached.as_ref().map(|port| port.bucket.as_str());

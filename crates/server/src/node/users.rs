@@ -68,17 +68,22 @@ impl KeptUsers {
         })
     }
 
-    /// What logins are judged by: the administrator of the configuration, and these users.
+    /// What logins are judged by: the administrator of the configuration, if that names one, and these users.
     pub(super) fn identity(self, config: &NodeConfig) -> (UsersFile, Arc<Identity>) {
         let Self { file, directory } = self;
-        let administrator = Administrator {
-            name: config.username.clone(),
-            password: config.password.clone(),
-        };
         let mut process = [0; 32];
         fill_random(&mut process);
         let salts = file.salts;
-        let identity = Identity::new(administrator, Secrets { salts, process });
+        let secrets = Secrets { salts, process };
+        let identity = if config.provisionable.is_some() {
+            Identity::without_administrator(secrets)
+        } else {
+            let administrator = Administrator {
+                name: config.username.clone(),
+                password: config.password.clone(),
+            };
+            Identity::new(administrator, secrets)
+        };
         identity.replace_directory(directory);
         (file, Arc::new(identity))
     }

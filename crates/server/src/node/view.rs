@@ -29,6 +29,10 @@ impl NodeView for NodeState {
         &self.registry.identity
     }
 
+    fn is_open(&self) -> bool {
+        NodeState::is_open(self)
+    }
+
     fn change_users(&self, edit: &mut dyn FnMut(&mut Directory)) -> Result<(), String> {
         self.users.lock().edit(&self.identity, edit)?;
         // Streams of idle connections end if their user may not have them any more.

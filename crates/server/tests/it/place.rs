@@ -25,6 +25,7 @@ fn config(data_dir: Option<&Path>) -> NodeConfig {
         certificate: None,
         client_cert: None,
         client_ca: None,
+        provisionable: None,
         username: USER.into(),
         password: PASSWORD.into(),
         buckets: ["default", "other"].map(bucket).to_vec(),

@@ -19,7 +19,8 @@ pub(crate) struct ServeArgs {
     /// Directory for the documents [default: ./settee-data] [env: SETTEE_DATA_DIR]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<String>,
-    /// IP address to listen on; anything but loopback needs a password of your own
+    /// IP address to listen on; anything but loopback needs a password of your own, or
+    /// --provisionable
     /// [default: 127.0.0.1] [env: SETTEE_LISTEN]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<String>,
@@ -72,6 +73,20 @@ pub(crate) struct ServeArgs {
     /// and change the documents of its bucket [env: SETTEE_MEMCACHED_OPEN=true]
     #[arg(long)]
     pub(crate) memcached_open: bool,
+    /// Start without an administrator, as an image for Testcontainers does: until POST /settings/web names one,
+    /// every client of the HTTP port may do everything. Stands in for query, search and index services where
+    /// they are asked for (/node/controller/setupServices); no bucket unless --bucket names one
+    /// [env: SETTEE_PROVISIONABLE=true]
+    #[arg(long)]
+    pub(crate) provisionable: bool,
+    /// With --provisionable: port of what stands in for queries, 0 for a free one [default: 8093]
+    /// [env: SETTEE_QUERY_PORT]
+    #[arg(long, value_name = "N")]
+    pub(crate) query_port: Option<String>,
+    /// With --provisionable: port of what stands in for search, 0 for a free one [default: 8094]
+    /// [env: SETTEE_SEARCH_PORT]
+    #[arg(long, value_name = "N")]
+    pub(crate) search_port: Option<String>,
     /// Name of the administrator [default: Administrator] [env: SETTEE_USERNAME]
     #[arg(long, value_name = "U")]
     pub(crate) username: Option<String>,

@@ -139,6 +139,10 @@ fn refusal(error: &StartError) -> Failure {
     Failure::new(code, error.to_string())
 }
 
+/// The words for which containers' modules wait in the output.
+const AWAITED: &str = "settee stands in where tools wait for: Starting Couchbase Server -- Web UI available at \
+                       http://<ip>:8091 and logs available in this output\n";
+
 /// The one line on standard output that says the node serves. Its reader may have gone: that is no
 /// reason to stop.
 fn ready_line(config: &ServeConfig, ports: Ports) -> String {
@@ -153,6 +157,8 @@ fn ready_line(config: &ServeConfig, ports: Ports) -> String {
         ("kv-tls=", ports.kv_tls),
         ("https=https://", ports.https),
         ("memcached=", ports.memcached),
+        ("query=http://", ports.query),
+        ("search=http://", ports.search),
     ];
     for (name, port) in others {
         if let Some(port) = port {
@@ -169,8 +175,15 @@ fn ready_line(config: &ServeConfig, ports: Ports) -> String {
         Some(path) => path.display().to_string(),
         None => "memory".to_owned(),
     };
-    writeln!(line, " bucket={} data={data}", names.join(","))
-        .expect("writing to a string does not fail");
+    let names = if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(",")
+    };
+    writeln!(line, " bucket={names} data={data}").expect("writing to a string does not fail");
+    if config.node.provisionable.is_some() {
+        line.push_str(AWAITED);
+    }
     line
 }
 
@@ -223,6 +236,8 @@ mod tests {
             memcached: None,
             kv_tls: None,
             https: None,
+            query: None,
+            search: None,
         };
         let line = ready_line(&config(&[]), ports);
         let expected = "settee ready kv=127.0.0.1:11210 http=http://127.0.0.1:8091 \
@@ -240,6 +255,8 @@ mod tests {
             memcached: Some(3),
             kv_tls: Some(4),
             https: Some(5),
+            query: None,
+            search: None,
         };
         let expected = "settee ready kv=[::1]:1 http=http://[::1]:2 kv-tls=[::1]:4 https=https://[::1]:5 \
              memcached=[::1]:3 bucket=a,b data=memory\n";

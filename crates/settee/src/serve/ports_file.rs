@@ -8,7 +8,7 @@ use std::process;
 
 use server::Ports;
 
-/// Writes `{"kv":N,"http":N}`, and `"memcached"`, `"kv_tls"` and `"https"` where served, so that a reader sees the whole
+/// Writes `{"kv":N,"http":N}`, and those of `"memcached"`, `"kv_tls"`, `"https"`, `"query"` and `"search"` that are served, so that a reader sees the whole
 /// text or no file: it is written next to its place and moved there.
 pub(super) fn write(path: &Path, ports: Ports) -> io::Result<()> {
     let name = path
@@ -34,6 +34,8 @@ fn text(ports: Ports) -> String {
         ("memcached", ports.memcached),
         ("kv_tls", ports.kv_tls),
         ("https", ports.https),
+        ("query", ports.query),
+        ("search", ports.search),
     ];
     let others: String = others
         .iter()
@@ -53,6 +55,8 @@ mod tests {
         memcached: None,
         kv_tls: None,
         https: None,
+        query: None,
+        search: None,
     };
 
     #[test]

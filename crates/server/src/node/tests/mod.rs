@@ -26,6 +26,7 @@ mod congestion;
 mod encrypted;
 mod moves;
 mod privileges;
+mod provision;
 mod room;
 mod statistics;
 mod streams;
@@ -58,6 +59,7 @@ pub(crate) fn config(data_dir: Option<&Path>, buckets: Vec<BucketConfig>) -> Nod
         certificate: None,
         client_cert: None,
         client_ca: None,
+        provisionable: None,
         username: USER.into(),
         password: PASSWORD.into(),
         buckets,

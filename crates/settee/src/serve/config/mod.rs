@@ -13,7 +13,7 @@ use identity::CertificateState;
 use model::DurabilityLevel;
 use server::{
     BucketConfig, BucketKind, CertificateFiles, EvictionPolicy, MemcachedPort, NodeConfig,
-    ReplicaOf, Trust,
+    ReplicaOf, StandInsConfig, Trust,
 };
 
 use tracing_subscriber::filter::LevelFilter;
@@ -76,6 +76,7 @@ impl ServeConfig {
             certificate: certificate(settings)?,
             client_cert: client_cert(settings)?,
             client_ca: parse(settings, "client-ca", "must be a path", path)?,
+            provisionable: provisionable(settings)?,
             username: username(settings)?,
             password: password(settings, "password")?
                 .unwrap_or_else(|| "password".into())
@@ -200,6 +201,29 @@ fn check_memcached(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigE
         node.listen, memcached.bucket
     );
     refuse(settings, "memcached-port", allowed)
+}
+
+/// What is said of stand-ins without the switch is a mistake, and so is an administrator that HTTP is to name.
+fn provisionable(settings: &Settings) -> Result<Option<StandInsConfig>, ConfigError> {
+    let query_port = port(settings, "query-port")?;
+    let search_port = port(settings, "search-port")?;
+    if switch(settings, "provisionable")? != Some(true) {
+        for key in ["query-port", "search-port"] {
+            refuse(settings, key, "needs --provisionable")?;
+        }
+        return Ok(None);
+    }
+    for key in ["username", "password"] {
+        let allowed = "must be left out where --provisionable is given: POST /settings/web names \
+                       the administrator";
+        refuse(settings, key, allowed)?;
+    }
+    let allowed = "must be left out where --provisionable is given";
+    refuse(settings, "replica-of", allowed)?;
+    Ok(Some(StandInsConfig {
+        query_port: query_port.unwrap_or(8093),
+        search_port: search_port.unwrap_or(8094),
+    }))
 }
 
 /// Both files or none.
@@ -433,6 +457,9 @@ fn buckets_max(settings: &Settings) -> Result<usize, ConfigError> {
 
 fn buckets(settings: &Settings, max: usize) -> Result<Vec<BucketConfig>, ConfigError> {
     let Some(given) = settings.get("bucket") else {
+        if switch(settings, "provisionable")? == Some(true) {
+            return Ok(Vec::new());
+        }
         return Ok(vec![
             bucket("default").expect("the default bucket's name is allowed"),
         ]);
@@ -520,9 +547,11 @@ fn durability_min(kind: BucketKind, name: &str) -> Result<Option<DurabilityLevel
     }
 }
 
-/// The default password is public, so it is for this machine only.
+/// The default password is public, so it is for this machine only. A node that waits for its administrator has none,
+/// and was asked for.
 fn check_exposure(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
-    if node.listen.is_loopback() || settings.contains_key("password") {
+    let named = settings.contains_key("password") || node.provisionable.is_some();
+    if node.listen.is_loopback() || named {
         return Ok(());
     }
     let allowed = "is reachable from other machines, where the default password is no \
@@ -539,6 +568,14 @@ fn check_ports(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError
         ("memcached-port", memcached.unwrap_or(0)),
         ("kv-tls-port", node.kv_tls_port.unwrap_or(0)),
         ("https-port", node.https_port.unwrap_or(0)),
+        (
+            "query-port",
+            node.provisionable.map_or(0, |at| at.query_port),
+        ),
+        (
+            "search-port",
+            node.provisionable.map_or(0, |at| at.search_port),
+        ),
     ];
     for (i, (later, port)) in ports.iter().enumerate() {
         let earlier = ports[..i]

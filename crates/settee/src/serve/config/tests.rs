@@ -91,6 +91,7 @@ fn every_setting_arrives() {
         certificate: None,
         client_cert: None,
         client_ca: None,
+        provisionable: None,
         username: "u".into(),
         password: "p".into(),
         buckets: vec![
@@ -421,4 +422,42 @@ fn the_memcached_port_is_for_one_bucket_and_for_the_loopback() {
     }
     let both = line(&[port, ("memcached-sasl", "true"), ("memcached-open", "true")]);
     assert!(both.contains("must be left out"), "{both}");
+}
+
+#[test]
+fn a_provisionable_node_has_neither_administrator_nor_buckets_and_may_be_reached() {
+    let on = ("provisionable", "true");
+    let node = config(&[on, ("listen", "0.0.0.0")]).node;
+    let ports = node.provisionable.unwrap();
+    assert_eq!((ports.query_port, ports.search_port), (8093, 8094));
+    assert_eq!(node.buckets, []);
+    let node = config(&[
+        on,
+        ("query-port", "1"),
+        ("search-port", "2"),
+        ("bucket", "b"),
+    ])
+    .node;
+    let ports = node.provisionable.unwrap();
+    assert_eq!((ports.query_port, ports.search_port), (1, 2));
+    assert_eq!(node.buckets.len(), 1);
+    assert_eq!(config(&[("provisionable", "false")]), config(&[]));
+    for key in ["query-port", "search-port"] {
+        assert_eq!(
+            line(&[(key, "1")]),
+            format!("--{key} \"1\": needs --provisionable")
+        );
+    }
+    for (key, value) in [
+        ("username", "u"),
+        ("password", "secret1"),
+        ("replica-of", "couchbase://u:p@h/default"),
+    ] {
+        let refused = line(&[on, (key, value)]);
+        assert!(refused.starts_with(&format!("--{key} ")), "{refused}");
+        assert!(refused.contains("must be left out"), "{refused}");
+        assert!(!refused.contains("secret1"), "{refused}");
+    }
+    let taken = line(&[on, ("query-port", "8091")]);
+    assert!(taken.contains("must differ from http-port"), "{taken}");
 }

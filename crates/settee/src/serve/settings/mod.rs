@@ -14,7 +14,7 @@ use crate::connect::first_line;
 use crate::exit::Sysexit;
 
 /// Every setting, sorted. `config` itself names the file and so is no key of it.
-pub(super) const KEYS: [&str; 32] = [
+pub(super) const KEYS: [&str; 35] = [
     "advertise",
     "bucket",
     "buckets-max",
@@ -41,8 +41,11 @@ pub(super) const KEYS: [&str; 32] = [
     "peer-password",
     "peer-password-file",
     "ports-file",
+    "provisionable",
     "purge-age",
+    "query-port",
     "replica-of",
+    "search-port",
     "threads",
     "tls-cert",
     "tls-key",
@@ -50,12 +53,13 @@ pub(super) const KEYS: [&str; 32] = [
 ];
 
 /// Settings that are true or false.
-const SWITCHES: [&str; 5] = [
+const SWITCHES: [&str; 6] = [
     "demote",
     "memcached-open",
     "memcached-sasl",
     "memory",
     "peer-insecure",
+    "provisionable",
 ];
 
 /// Settings that are a text also where it looks like a number.

@@ -1,0 +1,211 @@
+//! What a node that was started without an administrator gets over HTTP: services, and its administrator.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use identity::{Directory, Grant, UserRecord};
+use registry::{ClusterSettings, StandIn};
+use serde_json::{Value, json};
+
+use super::answers::{self, Handled};
+use super::form::{FieldErrors, field, refuse_unknown};
+use super::rbac::{check_name, check_password};
+use crate::state::HttpState;
+use crate::view::{ClusterChange, NodeView};
+
+/// The default password of tools, which is public.
+const KNOWN_PASSWORD: &str = "password";
+const CLOSED: &str = "The administrator is named already; POST /controller/changePassword changes \
+                      its password.";
+const STORAGE_MODES: [&str; 3] = ["forestdb", "memory_optimized", "plasma"];
+
+/// The calls that only make sense where a node stands in for services.
+pub(super) fn routes() -> Router<HttpState> {
+    Router::new()
+        .route("/node/controller/setupServices", post(services))
+        .route("/settings/indexes", post(indexes))
+}
+
+/// What a node may be asked to stand in for: all that there is, if it was started so.
+pub(super) fn may_stand_in(view: &dyn NodeView) -> &'static [StandIn] {
+    if view.node().ports.query.is_some() {
+        &StandIn::ALL
+    } else {
+        &[]
+    }
+}
+
+/// The services that a form asks for beside KV; complains of those that there are not.
+pub(super) fn read_services(
+    body: &[u8],
+    may: &[StandIn],
+    wrong: &mut FieldErrors,
+) -> BTreeSet<StandIn> {
+    let services = field(body, "services").unwrap_or_default();
+    let names: BTreeSet<&str> = services.split(',').map(str::trim).collect();
+    let mut asked = BTreeSet::new();
+    for name in &names {
+        match StandIn::from_name(name) {
+            _ if *name == "kv" => {}
+            Some(one) if may.contains(&one) => {
+                asked.insert(one);
+            }
+            _ => {
+                let others: Vec<_> = may.iter().map(|one| one.name()).collect();
+                let mut text = format!("Unknown services: [{name:?}]. Settee serves kv");
+                if !others.is_empty() {
+                    text = format!("{text}, and stands in for {}", others.join(", "));
+                }
+                wrong.insert("services".into(), format!("{text}.").into());
+                return asked;
+            }
+        }
+    }
+    if !names.contains("kv") {
+        let text = "Settee serves kv: it must be among the services.";
+        wrong.insert("services".into(), text.into());
+    }
+    asked
+}
+
+async fn services(State(state): State<HttpState>, body: Bytes) -> Response {
+    let may = may_stand_in(&*state.view);
+    let mut wrong = FieldErrors::new();
+    let asked = read_services(&body, may, &mut wrong);
+    refuse_unknown(&body, &["services"], &mut wrong);
+    if wrong.is_empty() {
+        choose(&state, asked, &mut wrong).await;
+    }
+    let texts: Vec<_> = wrong.values().cloned().collect();
+    if texts.is_empty() {
+        return StatusCode::OK.into_response();
+    }
+    answers::json(StatusCode::BAD_REQUEST, &Value::Array(texts))
+}
+
+/// Stands in for these services from now on; they are chosen before there is an administrator.
+pub(super) async fn choose(state: &HttpState, asked: BTreeSet<StandIn>, wrong: &mut FieldErrors) {
+    let ClusterSettings { stands_in_for, .. } = state.view.node().cluster;
+    if may_stand_in(&*state.view).is_empty() || stands_in_for == asked {
+        return;
+    }
+    if !state.view.is_open() {
+        let text = "Services are chosen before the node has its administrator.";
+        wrong.insert("services".into(), text.into());
+        return;
+    }
+    let change = ClusterChange {
+        stands_in_for: Some(asked),
+        ..ClusterChange::default()
+    };
+    let view = Arc::clone(&state.view);
+    let done = state.users_turn.run(move || view.change_cluster(change));
+    if let Some(Err(error)) = done.await {
+        wrong.insert("services".into(), error.to_string().into());
+    }
+}
+
+/// `POST /settings/indexes`: nothing depends on how indexes would be stored.
+async fn indexes(State(state): State<HttpState>, body: Bytes) -> Response {
+    let mut wrong = FieldErrors::new();
+    refuse_unknown(&body, &["storageMode"], &mut wrong);
+    let mode = field(&body, "storageMode").unwrap_or_default();
+    let node = state.view.node();
+    if node.ports.query.is_none() || !node.cluster.stands_in_for.contains(&StandIn::Index) {
+        let text = "Settee has no indexes, and was not asked to stand in for them.";
+        wrong.insert("storageMode".into(), text.into());
+    } else if !STORAGE_MODES.contains(&&*mode) {
+        let text = format!("The value must be one of {}.", STORAGE_MODES.join(", "));
+        wrong.insert("storageMode".into(), text.into());
+    }
+    let done = || answers::ok(&json!({ "storageMode": mode }));
+    answers::wrong_fields(&wrong).unwrap_or_else(done)
+}
+
+/// Complains of a name and a password that no administrator can have.
+pub(super) fn check_new(body: &[u8], wrong: &mut FieldErrors) {
+    let mut odd = FieldErrors::new();
+    let name = field(body, "username").unwrap_or_default();
+    check_name(&name, "username", &mut odd);
+    wrong.extend(odd.remove("_").map(|text| ("username".to_owned(), text)));
+    check_password(&field(body, "password").unwrap_or_default(), wrong);
+}
+
+/// Gives an open node the administrator of a form that was checked; from then on it asks for credentials, also after a
+/// restart.
+///
+/// # Errors
+/// Another request did so, or the disk refused; then the node is as open as before.
+pub(super) async fn close(state: &HttpState, body: &[u8]) -> Handled {
+    let name = field(body, "username").unwrap_or_default();
+    let password = field(body, "password").unwrap_or_default();
+    if password == KNOWN_PASSWORD {
+        tracing::warn!(
+            user = name,
+            "the administrator's password is the public default: fit for tests only"
+        );
+    }
+    let view = Arc::clone(&state.view);
+    let done = state.users_turn.run(move || {
+        if !view.is_open() {
+            return Err((StatusCode::BAD_REQUEST, CLOSED.to_owned()));
+        }
+        let failed = |text: String| (StatusCode::INTERNAL_SERVER_ERROR, text);
+        let user = UserRecord {
+            roles: Grant::parse("admin").into_iter().collect(),
+            password: Some(view.identity().verifier(&name, password.as_bytes())),
+            password_set_unix_s: u32::try_from(view.unix_ms() / 1000).unwrap_or(u32::MAX),
+            ..UserRecord::default()
+        };
+        let edit = &mut |directory: &mut Directory| {
+            directory.users.insert((*name).into(), user.clone().into());
+        };
+        view.change_users(edit).map_err(failed)?;
+        // A crash in between leaves a user, and a node that is open: the call was not answered.
+        let change = ClusterChange {
+            provisioned: true,
+            ..ClusterChange::default()
+        };
+        let changed = view.change_cluster(change);
+        changed.map_err(|error| failed(error.to_string()))?;
+        tracing::info!(
+            user = name,
+            "the node has its administrator, and asks for credentials"
+        );
+        Ok(())
+    });
+    match done.await {
+        Some(Ok(())) => Ok(StatusCode::OK.into_response()),
+        Some(Err((status, text))) => Err(answers::refusal(status, &text)),
+        None => Err(answers::refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The node is stopping.",
+        )),
+    }
+}
+
+/// Complains of credentials that are not those of an administrator that there is.
+pub(super) fn check_known(body: &[u8], view: &dyn NodeView, wrong: &mut FieldErrors) {
+    const NAMED_AT_START: &str =
+        "The administrator is named by --username and --password when the node is started.";
+    let (name, password) = (field(body, "username"), field(body, "password"));
+    let right = name.zip(password).is_some_and(|(name, password)| {
+        let user = view.identity().authenticate(&name, password.as_bytes());
+        user.is_some_and(|user| user.access.is_admin())
+    });
+    if !right {
+        let named_over_http = view.node().ports.query.is_some();
+        let text = if named_over_http {
+            CLOSED
+        } else {
+            NAMED_AT_START
+        };
+        wrong.insert("_".into(), text.into());
+    }
+}

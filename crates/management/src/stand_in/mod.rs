@@ -1,0 +1,55 @@
+//! Stand-ins for services that Settee does not have, where a node is set up by tools that wait for them.
+//!
+//! They answer pings, and the statements with which such tools look for a bucket and make its primary index, from
+//! what is here. All else is refused in the form of the service, with what Settee lacks.
+
+mod query;
+mod statement;
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use axum::{Extension, Router, middleware};
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::{access, answers, origin};
+use crate::state::HttpState;
+use crate::view::NodeView;
+
+const NO_SEARCH: &str =
+    "Settee has no full-text search; this stands in for it where containers wait for the service.";
+
+/// What is served on the ports of both. Credentials are asked for as elsewhere.
+pub(super) fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router {
+    let state = HttpState::new(view, closing, 0, 0);
+    Router::new()
+        .route("/admin/ping", get(ping))
+        .route("/api/ping", get(ping))
+        .route("/api/{*path}", any(search))
+        .route("/query/service", get(query::by_url).post(query::by_body))
+        .fallback(async || answers::not_found())
+        .layer(middleware::from_fn_with_state(
+            state.clone(),
+            access::limit_body,
+        ))
+        .layer(middleware::from_fn_with_state(
+            state.clone(),
+            access::require_user,
+        ))
+        .layer(middleware::map_response(answers::refusals_in_json))
+        .layer(middleware::from_fn(origin::refuse_foreign_pages))
+        .layer(Extension(query::Indexes::default()))
+        .with_state(state)
+}
+
+async fn ping() -> Response {
+    StatusCode::OK.into_response()
+}
+
+async fn search() -> Response {
+    let said = json!({ "error": NO_SEARCH, "status": "fail" });
+    answers::json(StatusCode::NOT_IMPLEMENTED, &said)
+}
