@@ -22,6 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
+from certificates import client_certificate
 from harness import Node, Suite, binary, clean_environment, equal, eventually
 from manage import BUCKET, call
 from mcbp import DELETE, GET, NOT_FOUND, SEQNO_PERSISTENCE, SET, SUCCESS, Connection, key_call
@@ -547,11 +548,33 @@ def speaks_tls_to_whom_it_trusts(world):
 
 
 @suite.test
+def shows_a_certificate_to_a_node_that_asks(world):
+    node = Node("--kv-tls-port", "0", "--https-port", "0", "--client-cert", "mandatory").start().ready()
+    try:
+        cert, key = client_certificate(node, "Administrator")
+        at = f"couchbases://localhost:{node.ports['kv_tls']}/default"
+        trusting = ["--connect", at, "--ca", str(node.data / "tls" / "ca.pem")]
+        shown = [*trusting, "--cert", cert, "--key", key]
+        equal(run("set", "k", "v", *shown)[0], 0, "set")
+        code, out, err = run("get", "k", *shown)
+        equal((code, out.strip()), (0, "v"), f"get: {err}")
+        equal(run("user", "list", *shown)[0], 0, "over HTTPS")
+        refused(["get", "k", *trusting], (UNAVAILABLE,), "ertificate")
+        equal(run("get", "k", *trusting, "--cert", cert)[0], USAGE, "without its key")
+        refused(["get", "k", *trusting, "--cert", cert, "--key", cert], (UNAVAILABLE,), "no key")
+    finally:
+        node.close()
+
+
+@suite.test
 def refuses_certificates_that_do_not_do(world):
     refused(serve(world, "--kv-tls-port=0", "--tls-cert=/nowhere.pem"), (CONFIG, USAGE), "--tls-key")
     files = ["--tls-cert=/nowhere.pem", "--tls-key=/nowhere.key"]
     refused(serve(world, *files), (CONFIG, USAGE), "--kv-tls-port")
     refused(serve(world, "--https-port=0", *files), (CONFIG,), "/nowhere.pem")
+    refused(serve(world, "--client-cert=optional"), (CONFIG, USAGE), "--kv-tls-port")
+    refused(serve(world, "--kv-tls-port=0", "--client-cert=on"), (CONFIG, USAGE), "mandatory")
+    refused(serve(world, "--kv-tls-port=0", "--client-ca=/nowhere.pem"), (CONFIG,), "/nowhere.pem")
 
 
 @suite.test

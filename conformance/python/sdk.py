@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 import couchbase.subdocument as SD
-from couchbase.auth import PasswordAuthenticator
+from couchbase.auth import CertificateAuthenticator, PasswordAuthenticator
 from couchbase.cluster import Cluster
 from couchbase.diagnostics import ClusterState, PingState, ServiceType
 from couchbase.durability import (
@@ -69,7 +69,8 @@ from couchbase.options import (
 )
 from couchbase.subdocument import StoreSemantics
 from couchbase.transcoder import RawBinaryTranscoder, RawStringTranscoder
-from harness import Node, Suite, equal, eventually, raises
+from certificates import client_certificate
+from harness import OVER_TLS, Node, Suite, equal, eventually, raises
 from manage import must
 from mcbp import FEATURE_XERROR, NO_ACCESS, SEQNO_PERSISTENCE, SUCCESS, Connection
 
@@ -96,10 +97,13 @@ class World:
 
 
 def connect(node, password="password", user="Administrator"):
+    return connect_as(node, PasswordAuthenticator(user, password, cert_path=node.authority))
+
+
+def connect_as(node, login):
     timeouts = ClusterTimeoutOptions(
         kv_timeout=timedelta(seconds=10), bootstrap_timeout=timedelta(seconds=4)
     )
-    login = PasswordAuthenticator(user, password, cert_path=node.authority)
     options = ClusterOptions(login, timeout_options=timeouts)
     return Cluster.connect(node.connection_string, options)
 
@@ -617,6 +621,45 @@ def users_may_do_what_their_roles_say(world):
     raises((AuthenticationException, *unknown), lambda: c.get("k", short))
     cluster.close()
     world.cluster.bucket("default").collections().drop_scope("office")
+
+
+@suite.test
+def a_certificate_is_a_login(world):
+    """Over TLS alone; the node asks for it for as long as the test lasts."""
+    if not OVER_TLS:
+        return
+    whole_name = [{"path": "subject.cn", "prefix": "", "delimiter": ""}]
+
+    def ask(state):
+        settings = json.dumps({"state": state, "prefixes": whole_name})
+        must(world.node, "POST", "/settings/clientCertAuth", body=settings.encode())
+
+    cert, key = client_certificate(world.node, "carol")
+    login = CertificateAuthenticator(cert, key, trust_store_path=world.node.authority)
+    manager = world.cluster.users()
+    carol = User(username="carol", password="secret", roles=[Role("data_reader", bucket="default")])
+    manager.upsert_user(carol)
+    world.collection.upsert("certified", {"a": 1})
+    try:
+        raises(CouchbaseException, lambda: connect_as(world.node, login))
+        ask("enable")
+        cluster = connect_as(world.node, login)
+        c = cluster.bucket("default").default_collection()
+        equal(content(c.get("certified")), {"a": 1})
+        raises(AuthenticationException, lambda: c.upsert("certified", {}))
+        error = raises(CouchbaseException, lambda: cluster.users().get_all_users())
+        assert "403" in str(error), error
+        carol.roles = [Role("admin")]
+        manager.upsert_user(carol)
+        c.upsert("certified", {"a": 2})
+        equal([one.user.username for one in cluster.users().get_all_users()], ["carol"])
+        cluster.close()
+        ask("mandatory")
+        raises(CouchbaseException, lambda: connect(world.node))
+        connect_as(world.node, login).close()
+    finally:
+        ask("disable")
+        manager.drop_user("carol")
 
 
 def make_collections(world, scope, *names):

@@ -21,6 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
+from certificates import client_certificate
 from harness import Node, Suite, binary, clean_environment, equal, eventually
 from manage import asked, manage
 from mcbp import (
@@ -835,6 +836,28 @@ def the_link_between_nodes_may_be_over_tls():
         equal(map_in_refusal(old)["revEpoch"], 2, "epoch")
     finally:
         wire.close()
+        for node in nodes:
+            node.close()
+
+
+@suite.test
+def a_follower_shows_its_certificate():
+    old = Node("--kv-tls-port", "0", "--client-cert", "mandatory").start().ready()
+    nodes = [old]
+    try:
+        fill(old, names(b"k", 200))
+        cert, key = client_certificate(old, "Administrator")
+        of = f"couchbases://127.0.0.1:{old.ports['kv_tls']}/default"
+        new = Node("--replica-of", of, "--peer-ca", str(old.data / "tls" / "ca.pem"))
+        nodes.append(new.start())
+        why = lambda: "ertificate" in stats(new, "replication")["last_error"]
+        eventually("without a certificate it is refused", why, CATCH_UP_SECONDS)
+        new.stop()
+        new.flags += ["--peer-cert", cert, "--peer-key", key]
+        new.start()
+        caught_up(old, new)
+        equal(versions(new, names(b"k", 200), GET_REPLICA), dict.fromkeys(names(b"k", 200), 1), "copy")
+    finally:
         for node in nodes:
             node.close()
 

@@ -60,6 +60,8 @@ pub struct Client {
     output: Vec<u8>,
     next_opaque: u32,
     pub(crate) key_form: KeyForm,
+    /// Whether there is a certificate to show if the server asks.
+    pub(crate) certified: bool,
     /// Of a collection that was chosen: what stands before a user's key.
     collection: Option<Vec<u8>>,
 }
@@ -80,6 +82,7 @@ impl Client {
             output: Vec::new(),
             next_opaque: 1,
             key_form: KeyForm::default(),
+            certified: shows_certificate(options),
             collection: None,
         })
     }
@@ -288,6 +291,11 @@ fn accept(opcode: Opcode, about: &[u8], answer: Answer) -> Result<Answer, Client
         status,
         context,
     })
+}
+
+fn shows_certificate(options: &ConnectOptions) -> bool {
+    let tls = options.tls.as_ref();
+    tls.is_some_and(|tls| tls.client_auth_cert_resolver.has_certs())
 }
 
 /// A connected socket without delay and with time limits; the host's addresses are tried in turn.

@@ -91,7 +91,15 @@ fn authenticate(
     login: &Login,
     cache: &mut SaltedCache,
 ) -> Result<(), ClientError> {
-    let offered = client.expect_success(&Request::new(Opcode::SASL_LIST_MECHS))?;
+    let asked = Request::new(Opcode::SASL_LIST_MECHS);
+    if client.certified {
+        // Where it is that of a user, there is no other login.
+        let answer = client.request(&asked)?;
+        if answer.status == Status::NOT_SUPPORTED {
+            return Ok(());
+        }
+    }
+    let offered = client.expect_success(&asked)?;
     let offered = String::from_utf8_lossy(&offered.value).into_owned();
     let offers = |name: &str| offered.split_ascii_whitespace().any(|offer| offer == name);
     if let Some(hash) = Hash::ALL.into_iter().find(|hash| offers(hash.mechanism())) {

@@ -84,6 +84,7 @@ impl Link {
         Introduction {
             user: self.of.username.clone(),
             password: self.of.password.clone(),
+            certified: self.of.tls.as_ref().is_some_and(|tls| tls.own.is_some()),
             nonce: format!(
                 "{:016x}{:016x}",
                 self.node.env.random_u64(),

@@ -33,6 +33,8 @@ const NEEDED: [Feature; 2] = [Feature::COLLECTIONS, Feature::JSON];
 pub(super) struct Introduction {
     pub(super) user: String,
     pub(super) password: Password,
+    /// Whether a certificate was shown: where it is that of a user, there is no other login.
+    pub(super) certified: bool,
     /// Random, printable, without commas.
     pub(super) nonce: String,
     pub(super) bucket: String,
@@ -71,7 +73,14 @@ pub(super) struct Setup {
     registers: bool,
     must_register: bool,
     tells: bool,
-    login: ScramClient,
+    login: Login,
+}
+
+/// The login under way.
+struct Login {
+    /// [`Introduction::certified`].
+    certified: bool,
+    scram: ScramClient,
     proof: Option<Proof>,
 }
 
@@ -83,8 +92,11 @@ impl Setup {
             registers: !about.about.is_empty(),
             must_register: about.must_register,
             tells: about.tells,
-            login: ScramClient::new(HASH, &about.user, &about.password, &about.nonce),
-            proof: None,
+            login: Login {
+                certified: about.certified,
+                scram: ScramClient::new(HASH, &about.user, &about.password, &about.nonce),
+                proof: None,
+            },
         }
     }
 
@@ -114,7 +126,7 @@ impl Setup {
                 Hello { agent, features }.encode(&envelope, out)
             }
             SetupStep::Login => {
-                let first = self.login.first_message();
+                let first = self.login.scram.first_message();
                 let login = Sasl {
                     step: false,
                     mechanism: HASH.mechanism().as_bytes(),
@@ -123,7 +135,7 @@ impl Setup {
                 login.encode(&envelope, out)
             }
             SetupStep::Prove => {
-                let message = self.proof.as_ref().map_or("", |proof| &proof.message);
+                let message = self.login.proof.as_ref().map_or("", |proof| &proof.message);
                 let proof = Sasl {
                     step: true,
                     mechanism: HASH.mechanism().as_bytes(),
@@ -200,13 +212,16 @@ impl Setup {
             }
             SetupStep::Hello => return refused("the greeting"),
             SetupStep::Login if status == Status::AUTH_CONTINUE => {
-                let proof = self.login.answer(value, &mut SaltedCache::default());
+                let proof = self.login.scram.answer(value, &mut SaltedCache::default());
                 let invalid = |_| "the active node's challenge is not valid";
-                self.proof = Some(proof.map_err(invalid)?);
+                self.login.proof = Some(proof.map_err(invalid)?);
                 SetupStep::Prove
             }
+            SetupStep::Login if status == Status::NOT_SUPPORTED && self.login.certified => {
+                SetupStep::Select
+            }
             SetupStep::Prove if ok => {
-                let proof = self.proof.take();
+                let proof = self.login.proof.take();
                 if proof.is_none_or(|proof| proof.verify(value).is_err()) {
                     return Err("the active node does not know the password".into());
                 }

@@ -23,7 +23,7 @@ use wire::{
 
 use super::broken::Broken;
 use super::consumer::Consumer;
-use super::setup::Introduction;
+use super::setup::{Introduction, Setup};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const UUID: VbUuid = VbUuid(0xaaaa);
@@ -162,6 +162,7 @@ fn introduction() -> Introduction {
             consumer: "c".into(),
         },
         about: "{}".into(),
+        certified: false,
         must_register: false,
         tells: false,
     }
@@ -383,6 +384,23 @@ fn a_stream_is_introduced_granted_and_applied() {
     assert_eq!(fake.taken(), expected);
     assert_eq!(set.progress.changes.load(Ordering::Relaxed), 3);
     assert_eq!(set.progress.peer_seqno(VbId(0)), Seqno(3));
+}
+
+#[test]
+fn a_login_may_be_left_out_where_a_certificate_was_shown() {
+    for certified in [false, true] {
+        let about = Introduction {
+            certified,
+            ..introduction()
+        };
+        let mut setup = Setup::new(&about);
+        let granted = [0, 0x12, 0, 0x0b];
+        setup.answered(Status::SUCCESS, &granted).unwrap();
+        let answered = setup.answered(Status::NOT_SUPPORTED, b"");
+        assert_eq!(answered.is_ok(), certified);
+        let opaque = Opaque(3_u32.to_be_bytes());
+        assert_eq!(setup.expects(Opcode::SELECT_BUCKET, opaque), certified);
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Address, Client, ClientError, ConnectOptions, SaltedCache};
-use server::Trust;
+use server::{CertificateFiles, Trust};
 
 use crate::exit::Failure;
 
@@ -43,6 +43,18 @@ pub(crate) struct LoginArgs {
     /// With couchbases://: trust any certificate
     #[arg(long, env = "SETTEE_INSECURE", conflicts_with = "ca")]
     insecure: bool,
+    /// With couchbases://: certificate to log in with, a PEM file with those of its authorities behind it; where the
+    /// server takes it for that of a user, name and password are not sent
+    #[arg(long, env = "SETTEE_CERT", value_name = "FILE", requires = "cert_key")]
+    cert: Option<PathBuf>,
+    /// Key of that certificate, PEM
+    #[arg(
+        long = "key",
+        env = "SETTEE_KEY",
+        value_name = "FILE",
+        requires = "cert"
+    )]
+    cert_key: Option<PathBuf>,
     /// How long to wait for a connection and for each answer, in seconds
     #[arg(long, env = "SETTEE_TIMEOUT", value_name = "SECONDS", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -97,6 +109,7 @@ impl LoginArgs {
         let trust = Trust {
             ca: self.ca.clone(),
             insecure: self.insecure,
+            own: self.own_certificate(),
         };
         let tls = address.over_tls.then(|| trust.config()).transpose();
         let tls = tls.map_err(|source| ClientError::Unreachable {
@@ -108,6 +121,11 @@ impl LoginArgs {
             tls: tls.map(Arc::new),
             timeout: Duration::from_secs(self.timeout),
         })
+    }
+
+    fn own_certificate(&self) -> Option<CertificateFiles> {
+        let (chain, key) = (self.cert.clone()?, self.cert_key.clone()?);
+        Some(CertificateFiles { chain, key })
     }
 
     fn password(&self) -> Result<Option<String>, String> {

@@ -17,6 +17,14 @@ pub struct CertificateFiles {
     pub key: PathBuf,
 }
 
+impl CertificateFiles {
+    /// Why the two of them are of no use, one line with their names.
+    pub(crate) fn refused(&self, error: &rustls::Error) -> String {
+        let (chain, key) = (self.chain.display(), self.key.display());
+        format!("{chain} and {key}: {error}")
+    }
+}
+
 /// A chain, and the key of its first certificate.
 pub(crate) type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 

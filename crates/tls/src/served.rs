@@ -201,11 +201,7 @@ fn load(
     };
     let invalid = chain.first().and_then(|first| validity::check(first).err());
     let key = CertifiedKey::from_der(chain, key, provider).map_err(|error| match source {
-        Source::Files(files) => format!(
-            "{} and {}: {error}",
-            files.chain.display(),
-            files.key.display()
-        ),
+        Source::Files(files) => files.refused(&error),
         Source::Made(_) => error.to_string(),
     })?;
     let loaded = Loaded {

@@ -4,29 +4,36 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::{fmt, io};
 
+use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
+
+use crate::pem::{CertificateFiles, read_pair};
 
 /// Where systems keep what they trust.
 const SYSTEM_FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Certificates that a connection over TLS accepts.
+/// Certificates that a connection over TLS accepts, and the one that it shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
     /// File with certificates, PEM; `None` for what the system trusts.
     pub ca: Option<PathBuf>,
     /// Any certificate.
     pub insecure: bool,
+    /// The certificate that this side shows if it is asked; `None` for none.
+    pub own: Option<CertificateFiles>,
 }
 
 impl Trust {
     /// What connections that trust so are made with.
     ///
     /// # Errors
-    /// There is nothing to trust.
+    /// There is nothing to trust, or the certificate to show cannot be read.
     pub fn config(&self) -> io::Result<ClientConfig> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -37,10 +44,21 @@ impl Trust {
             let builder = builder
                 .dangerous()
                 .with_custom_certificate_verifier(accept_any);
-            return Ok(builder.with_no_client_auth());
+            return self.showing(builder);
         }
-        let builder = builder.with_root_certificates(self.roots()?);
-        Ok(builder.with_no_client_auth())
+        self.showing(builder.with_root_certificates(self.roots()?))
+    }
+
+    fn showing(
+        &self,
+        builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    ) -> io::Result<ClientConfig> {
+        let Some(files) = &self.own else {
+            return Ok(builder.with_no_client_auth());
+        };
+        let (chain, key) = read_pair(files).map_err(io::Error::other)?;
+        let shown = builder.with_client_auth_cert(chain, key);
+        shown.map_err(|error| io::Error::other(files.refused(&error)))
     }
 
     fn roots(&self) -> io::Result<RootCertStore> {

@@ -61,7 +61,12 @@ const fn over_tls(name: &'static str, suite: Suite) -> Suite {
     }
 }
 
-const PYTHON: Suite = suite("python", &["python3"], Language::Python, "python/sdk.py");
+const PYTHON: Suite = suite(
+    "python",
+    &["python3", "openssl"],
+    Language::Python,
+    "python/sdk.py",
+);
 const GO: Suite = suite("go", &["go"], Language::Go, "go");
 const NODE: Suite = suite("node", &["node", "npm"], Language::Node, "node/suite.mjs");
 const JAVA: Suite = suite(
@@ -153,7 +158,7 @@ pub(super) const SUITES: [Suite; 28] = [
     ),
     suite(
         "replica",
-        &["python3"],
+        &["python3", "openssl"],
         Language::PlainPython,
         "replica/suite.py",
     ),
@@ -169,7 +174,12 @@ pub(super) const SUITES: [Suite; 28] = [
         Language::PlainPython,
         "histories/suite.py",
     ),
-    suite("cli", &["python3"], Language::PlainPython, "cli/suite.py"),
+    suite(
+        "cli",
+        &["python3", "openssl"],
+        Language::PlainPython,
+        "cli/suite.py",
+    ),
     suite("tail", &["python3"], Language::PlainPython, "tail/suite.py"),
     suite(
         "replicate",

@@ -118,6 +118,13 @@ pub(crate) struct ServeArgs {
     /// the group [default: what the system trusts] [env: SETTEE_PEER_CA]
     #[arg(long, value_name = "FILE")]
     pub(crate) peer_ca: Option<String>,
+    /// With --replica-of couchbases://: certificate to log in with, PEM; where the other node takes it for that of a
+    /// user, name and password are not sent [env: SETTEE_PEER_CERT]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) peer_cert: Option<String>,
+    /// Key of that certificate, PEM [env: SETTEE_PEER_KEY]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) peer_key: Option<String>,
     /// With --replica-of couchbases://: trust any certificate [env: SETTEE_PEER_INSECURE=true]
     #[arg(long)]
     pub(crate) peer_insecure: bool,

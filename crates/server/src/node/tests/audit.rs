@@ -77,7 +77,7 @@ impl Audited {
     }
 }
 
-fn recorded(place: &Path) -> Vec<Value> {
+pub(super) fn recorded(place: &Path) -> Vec<Value> {
     let entries = fs::read_dir(place)
         .unwrap()
         .map(|entry| entry.unwrap().path());

@@ -1,11 +1,10 @@
 //! Settings to a configuration: each value checked, what is missing filled in. Pure.
 
+mod values;
+
 use std::collections::HashSet;
-use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr};
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::thread;
 
 use client::Address;
@@ -18,7 +17,8 @@ use server::{
 
 use tracing_subscriber::filter::LevelFilter;
 
-use super::settings::{ConfigError, GivenSetting, Settings};
+use self::values::{mistake, number, parse, path, port, refuse, switch};
+use super::settings::{ConfigError, Settings};
 
 /// MiB that are journaled before they become tables.
 const JOURNAL_MIB_DEFAULT: u64 = 32;
@@ -73,7 +73,7 @@ impl ServeConfig {
             memcached: memcached(settings)?,
             kv_tls_port: port(settings, "kv-tls-port")?,
             https_port: port(settings, "https-port")?,
-            certificate: certificate(settings)?,
+            certificate: certificate(settings, "tls-cert", "tls-key")?,
             client_cert: client_cert(settings)?,
             client_ca: parse(settings, "client-ca", "must be a path", path)?,
             provisionable: provisionable(settings)?,
@@ -102,58 +102,6 @@ impl ServeConfig {
             log_format: log_format(settings)?,
         })
     }
-}
-
-fn mistake(key: &str, given: &GivenSetting, value: &str, allowed: impl Display) -> ConfigError {
-    let secret = matches!(key, "password" | "peer-password" | "replica-of");
-    let value = if secret { "***" } else { value };
-    let written = given.written(key);
-    ConfigError::new(given.exit_code(), format!("{written} {value:?}: {allowed}"))
-}
-
-/// Refuses the first value of a key, if it is given.
-fn refuse(
-    settings: &Settings,
-    key: &'static str,
-    allowed: impl Display,
-) -> Result<(), ConfigError> {
-    match settings.get(key) {
-        Some(given) => Err(mistake(key, given, &given.values[0], allowed)),
-        None => Ok(()),
-    }
-}
-
-/// The value of a key that has one; `understand` answers `None` for what is not allowed.
-fn parse<T>(
-    settings: &Settings,
-    key: &'static str,
-    allowed: &str,
-    understand: impl Fn(&str) -> Option<T>,
-) -> Result<Option<T>, ConfigError> {
-    let Some(given) = settings.get(key) else {
-        return Ok(None);
-    };
-    let value = &given.values[0];
-    match understand(value) {
-        Some(understood) => Ok(Some(understood)),
-        None => Err(mistake(key, given, value, allowed)),
-    }
-}
-
-fn port(settings: &Settings, key: &'static str) -> Result<Option<u16>, ConfigError> {
-    let allowed = "must be a port number from 0 to 65535, 0 for a free one";
-    number(settings, key, allowed, 0..=u16::MAX)
-}
-
-fn number<T: FromStr + PartialOrd>(
-    settings: &Settings,
-    key: &'static str,
-    allowed: &str,
-    range: RangeInclusive<T>,
-) -> Result<Option<T>, ConfigError> {
-    parse(settings, key, allowed, |value| {
-        value.parse().ok().filter(|number| range.contains(number))
-    })
 }
 
 /// The port for classic memcached clients; what is said of it without a port is a mistake.
@@ -227,14 +175,18 @@ fn provisionable(settings: &Settings) -> Result<Option<StandInsConfig>, ConfigEr
 }
 
 /// Both files or none.
-fn certificate(settings: &Settings) -> Result<Option<CertificateFiles>, ConfigError> {
-    let chain = parse(settings, "tls-cert", "must be a path", path)?;
-    let key = parse(settings, "tls-key", "must be a path", path)?;
+fn certificate(
+    settings: &Settings,
+    chain_key: &'static str,
+    key_key: &'static str,
+) -> Result<Option<CertificateFiles>, ConfigError> {
+    let chain = parse(settings, chain_key, "must be a path", path)?;
+    let key = parse(settings, key_key, "must be a path", path)?;
     match (chain, key) {
         (Some(chain), Some(key)) => return Ok(Some(CertificateFiles { chain, key })),
         (None, None) => {}
-        (Some(_), None) => refuse(settings, "tls-cert", "needs --tls-key too")?,
-        (None, Some(_)) => refuse(settings, "tls-key", "needs --tls-cert too")?,
+        (Some(_), None) => refuse(settings, chain_key, format_args!("needs --{key_key} too"))?,
+        (None, Some(_)) => refuse(settings, key_key, format_args!("needs --{chain_key} too"))?,
     }
     Ok(None)
 }
@@ -257,19 +209,6 @@ fn client_cert(settings: &Settings) -> Result<Option<CertificateState>, ConfigEr
         "off" => Some(CertificateState::Disable),
         "optional" => Some(CertificateState::Enable),
         "mandatory" => Some(CertificateState::Mandatory),
-        _ => None,
-    })
-}
-
-fn path(value: &str) -> Option<PathBuf> {
-    (!value.is_empty() && !value.contains('\0')).then(|| value.into())
-}
-
-fn switch(settings: &Settings, key: &'static str) -> Result<Option<bool>, ConfigError> {
-    let allowed = "must be true or false";
-    parse(settings, key, allowed, |value| match value {
-        "true" | "1" => Some(true),
-        "false" | "0" => Some(false),
         _ => None,
     })
 }
@@ -311,13 +250,16 @@ fn replica_of(settings: &Settings) -> Result<Option<ReplicaOf>, ConfigError> {
 fn peer_trust(settings: &Settings, over_tls: bool) -> Result<Option<Trust>, ConfigError> {
     let ca = parse(settings, "peer-ca", "must be a path", path)?;
     let insecure = switch(settings, "peer-insecure")?.unwrap_or(false);
+    let own = certificate(settings, "peer-cert", "peer-key")?;
     if !over_tls {
-        refuse(settings, "peer-ca", "needs --replica-of couchbases://")?;
+        ["peer-ca", "peer-cert"]
+            .into_iter()
+            .try_for_each(|key| refuse(settings, key, "needs --replica-of couchbases://"))?;
     } else if insecure {
         let allowed = "must be left out where --peer-insecure is given";
         refuse(settings, "peer-ca", allowed)?;
     }
-    Ok(over_tls.then_some(Trust { ca, insecure }))
+    Ok(over_tls.then_some(Trust { ca, insecure, own }))
 }
 
 fn advertise(settings: &Settings) -> Result<Option<String>, ConfigError> {

@@ -129,7 +129,8 @@ fn a_followed_bucket_has_its_password_and_trust_from_beside() {
     );
     let ca = Some("/ca.pem".into());
     let insecure = false;
-    assert_eq!(of.tls, Some(Trust { ca, insecure }));
+    let own = None;
+    assert_eq!(of.tls, Some(Trust { ca, insecure, own }));
     for (given, part) in [
         (&[("replica-of", at)][..], "no password"),
         (

@@ -14,7 +14,7 @@ use crate::connect::first_line;
 use crate::exit::Sysexit;
 
 /// Every setting, sorted. `config` itself names the file and so is no key of it.
-pub(super) const KEYS: [&str; 35] = [
+pub(super) const KEYS: [&str; 37] = [
     "advertise",
     "bucket",
     "buckets-max",
@@ -37,7 +37,9 @@ pub(super) const KEYS: [&str; 35] = [
     "memory",
     "password",
     "peer-ca",
+    "peer-cert",
     "peer-insecure",
+    "peer-key",
     "peer-password",
     "peer-password-file",
     "ports-file",

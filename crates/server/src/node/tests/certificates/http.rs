@@ -3,7 +3,11 @@
 use super::*;
 
 /// The status and the body of the answer to a request over HTTPS; `None` where the connection is refused.
-fn https(served: &Certified, made: Option<&Made>, request: &str) -> Option<(u16, String)> {
+pub(super) fn https(
+    served: &Certified,
+    made: Option<&Made>,
+    request: &str,
+) -> Option<(u16, String)> {
     let name = "127.0.0.1".try_into().unwrap();
     let tls = trusting(&served.node, made);
     let mut tls = rustls::ClientConnection::new(tls.into(), name).unwrap();

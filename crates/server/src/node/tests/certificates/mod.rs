@@ -1,5 +1,6 @@
 //! Client certificates: which of them let a connection in, and as which user.
 
+mod audited;
 mod authority;
 mod http;
 

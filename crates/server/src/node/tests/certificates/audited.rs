@@ -1,0 +1,47 @@
+//! What is recorded of certificates.
+
+use super::super::audit::recorded;
+use super::http::https;
+use super::*;
+
+#[test]
+fn logins_and_refusals_by_certificate_are_recorded() {
+    let served = Certified::start(CertificateState::Mandatory);
+    let log = served.place.path().join("log");
+    std::fs::create_dir(&log).unwrap();
+    let mut audit = served.node.state.audit().settings().as_ref().clone();
+    audit.enabled = true;
+    audit.log_path.clone_from(&log);
+    audit.states.insert(20485, true);
+    served.node.state.change_audit(audit).unwrap();
+    let named = |name: &'static str| {
+        move |params: &mut rcgen::CertificateParams| {
+            params.distinguished_name.push(DnType::CommonName, name);
+        }
+    };
+    let bob = served.authority.sign(named("bob"));
+    let stranger = Authority::new("clients").sign(named(USER));
+    assert_eq!(served.outcome(Some(&served.ada())), Outcome::IsUser);
+    for made in [None, Some(&bob), Some(&stranger)] {
+        assert_eq!(served.outcome(made), Outcome::Refused);
+        assert_eq!(https(&served, made, "GET / HTTP/1.1\r\n\r\n"), None);
+    }
+    served.node.shutdown().unwrap();
+    let mut events = recorded(&log);
+    events.retain(|event| [20485, 20495].map(Some).contains(&event["id"].as_u64()));
+    let users: Vec<&str> = events
+        .iter()
+        .map(|event| event["real_userid"]["user"].as_str().unwrap())
+        .collect();
+    assert_eq!(users, [USER, "", "", "", "", "", ""]);
+    let reason = |at: usize| events[at]["reason"].as_str().unwrap();
+    for at in [1, 2] {
+        assert!(reason(at).contains("no certificates"), "{}", reason(at));
+        assert_eq!(reason(at + 2), "the certificate is for no user");
+        assert!(
+            reason(at + 4).contains("invalid peer certificate"),
+            "{}",
+            reason(at + 4)
+        );
+    }
+}

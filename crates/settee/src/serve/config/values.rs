@@ -1,0 +1,83 @@
+//! The value of one setting, understood or refused in one line.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::serve::settings::{ConfigError, GivenSetting, Settings};
+
+/// A value that is not allowed; `allowed` says what is. Secrets are not shown.
+pub(super) fn mistake(
+    key: &str,
+    given: &GivenSetting,
+    value: &str,
+    allowed: impl Display,
+) -> ConfigError {
+    let secret = matches!(key, "password" | "peer-password" | "replica-of");
+    let value = if secret { "***" } else { value };
+    let written = given.written(key);
+    ConfigError::new(given.exit_code(), format!("{written} {value:?}: {allowed}"))
+}
+
+/// Refuses the first value of a key, if it is given.
+pub(super) fn refuse(
+    settings: &Settings,
+    key: &'static str,
+    allowed: impl Display,
+) -> Result<(), ConfigError> {
+    match settings.get(key) {
+        Some(given) => Err(mistake(key, given, &given.values[0], allowed)),
+        None => Ok(()),
+    }
+}
+
+/// The value of a key that has one; `understand` answers `None` for what is not allowed.
+pub(super) fn parse<T>(
+    settings: &Settings,
+    key: &'static str,
+    allowed: &str,
+    understand: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, ConfigError> {
+    let Some(given) = settings.get(key) else {
+        return Ok(None);
+    };
+    let value = &given.values[0];
+    match understand(value) {
+        Some(understood) => Ok(Some(understood)),
+        None => Err(mistake(key, given, value, allowed)),
+    }
+}
+
+/// A port; 0 is a free one.
+pub(super) fn port(settings: &Settings, key: &'static str) -> Result<Option<u16>, ConfigError> {
+    let allowed = "must be a port number from 0 to 65535, 0 for a free one";
+    number(settings, key, allowed, 0..=u16::MAX)
+}
+
+/// A number in a range.
+pub(super) fn number<T: FromStr + PartialOrd>(
+    settings: &Settings,
+    key: &'static str,
+    allowed: &str,
+    range: RangeInclusive<T>,
+) -> Result<Option<T>, ConfigError> {
+    parse(settings, key, allowed, |value| {
+        value.parse().ok().filter(|number| range.contains(number))
+    })
+}
+
+/// A path.
+pub(super) fn path(value: &str) -> Option<PathBuf> {
+    (!value.is_empty() && !value.contains('\0')).then(|| value.into())
+}
+
+/// What is true or false.
+pub(super) fn switch(settings: &Settings, key: &'static str) -> Result<Option<bool>, ConfigError> {
+    let allowed = "must be true or false";
+    parse(settings, key, allowed, |value| match value {
+        "true" | "1" => Some(true),
+        "false" | "0" => Some(false),
+        _ => None,
+    })
+}
