@@ -6,10 +6,11 @@ use identity::Privilege::{
     Administrator, Audit, DcpConsumer, DcpProducer, Delete, Insert, MetaWrite, NodeSupervisor,
     RangeScan, Read, Settings, Upsert,
 };
-use identity::{Grant, Privilege, PrivilegeSet, Reach, Role, UserRecord};
+use identity::{CertificateState, Grant, Privilege, PrivilegeSet, Reach, Role, UserRecord};
 use registry::{BucketConfig, BucketKind};
 use wire::{Opcode, OpcodeInfo, Presence, Status};
 
+use super::certificates::Certified;
 use super::client::{Answer, Client, Request, SDK, hello, plain};
 use super::{Waits, bucket, config, start, started};
 use crate::node::Node;
@@ -240,10 +241,18 @@ fn grant(node: &Node, grants: &[(Place, PrivilegeSet)]) {
 
 /// Logged in as `u` with `default` selected, whatever it may do later.
 fn user(node: &Node) -> Client {
+    of_user(node, &|| {
+        let mut client = Client::connect(node.ports().kv);
+        client.call(&plain("u", "pw")).ok();
+        client
+    })
+}
+
+/// The same on a connection that is the user's already.
+fn of_user(node: &Node, connect: &dyn Fn() -> Client) -> Client {
     grant(node, &[(PLACES[0], PrivilegeSet::of(&[Settings]))]);
-    let mut client = Client::connect(node.ports().kv);
+    let mut client = connect();
     client.hello(&SDK).ok();
-    client.call(&plain("u", "pw")).ok();
     client.select("default").ok();
     client
 }
@@ -345,6 +354,25 @@ fn served() -> Vec<Opcode> {
 #[test]
 fn each_command_asks_for_its_privileges_where_it_needs_them() {
     let (node, mut admin) = prepared();
+    check_each_command(&node, &mut admin, &|| user(&node));
+    node.shutdown().unwrap();
+}
+
+/// The same over TLS, for a user that its certificate names.
+#[test]
+fn each_command_asks_the_user_of_a_certificate_for_its_privileges() {
+    let served = Certified::start(CertificateState::Mandatory);
+    let mut admin = with_collections(&served.node);
+    let made = served.of("u");
+    let connect = || served.connect(Some(&made));
+    check_each_command(&served.node, &mut admin, &|| {
+        of_user(&served.node, &connect)
+    });
+    served.node.shutdown().unwrap();
+}
+
+/// Sends each command as `u`, with each privilege in each place; `user` connects.
+fn check_each_command(node: &Node, admin: &mut Client, user: &dyn Fn() -> Client) {
     let mut wrong = BTreeMap::new();
     for opcode in served() {
         let (need, privileges) = needed(opcode);
@@ -353,26 +381,21 @@ fn each_command_asks_for_its_privileges_where_it_needs_them() {
             cases.into_iter().partition(|&(place, given)| {
                 expected((need, privileges), place, given) == Checked::Granted
             });
-        let before = seqnos(&mut admin);
-        let mut client = user(&node);
+        let before = seqnos(admin);
+        let mut client = user();
         for (place, given) in refused {
-            grant(&node, &[(place, given)]);
+            grant(node, &[(place, given)]);
             let answer = ask(&mut client, &frame(opcode));
             let found = outcome(answer.as_ref());
             if found != expected((need, privileges), place, given) {
                 wrong.insert(format!("{} {place:?} {given:?}", opcode.name()), found);
-                client = user(&node);
+                client = user();
             }
         }
-        assert_eq!(
-            seqnos(&mut admin),
-            before,
-            "{} changed something",
-            opcode.name()
-        );
+        assert_eq!(seqnos(admin), before, "{} changed something", opcode.name());
         for (place, given) in allowed {
-            let mut client = user(&node);
-            grant(&node, &[(place, given)]);
+            let mut client = user();
+            grant(node, &[(place, given)]);
             let answer = ask(&mut client, &frame(opcode));
             if outcome(answer.as_ref()) != Checked::Granted {
                 let found = outcome(answer.as_ref());
@@ -381,7 +404,6 @@ fn each_command_asks_for_its_privileges_where_it_needs_them() {
         }
     }
     assert!(wrong.is_empty(), "{} wrong: {wrong:#?}", wrong.len());
-    node.shutdown().unwrap();
 }
 
 #[test]

@@ -13,7 +13,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 
 /// A certificate with its key.
-pub(super) struct Made {
+pub(in crate::node::tests) struct Made {
     pub(super) certificate: CertificateDer<'static>,
     pub(super) key: KeyPair,
 }
@@ -24,7 +24,7 @@ impl Made {
     }
 }
 
-pub(super) struct Authority {
+pub(in crate::node::tests) struct Authority {
     certificate: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
 }

@@ -24,14 +24,14 @@ use crate::config::StartError;
 const USER: &str = "ada";
 
 /// A node with ports over TLS, the user `ada`, and an authority of clients in a file.
-struct Certified {
+pub(super) struct Certified {
     place: tempfile::TempDir,
     authority: Authority,
-    node: Node,
+    pub(super) node: Node,
 }
 
 impl Certified {
-    fn start(state: CertificateState) -> Self {
+    pub(super) fn start(state: CertificateState) -> Self {
         let place = tempfile::tempdir().unwrap();
         let authority = Authority::new("clients");
         std::fs::write(place.path().join("clients.pem"), authority.pem()).unwrap();
@@ -74,12 +74,17 @@ impl Certified {
 
     /// A certificate of `ada`.
     fn ada(&self) -> Made {
+        self.of(USER)
+    }
+
+    /// A certificate of a user.
+    pub(super) fn of(&self, user: &str) -> Made {
         self.authority.sign(|params| {
-            params.distinguished_name.push(DnType::CommonName, USER);
+            params.distinguished_name.push(DnType::CommonName, user);
         })
     }
 
-    fn connect(&self, made: Option<&Made>) -> Client {
+    pub(super) fn connect(&self, made: Option<&Made>) -> Client {
         let tls = rustls::ClientConnection::new(
             trusting(&self.node, made).into(),
             "127.0.0.1".try_into().unwrap(),
