@@ -73,7 +73,8 @@ pub(crate) struct Durability {
     pub(crate) high_prepared: Seqno,
     pub(crate) high_completed: Seqno,
     pub(crate) snapshots: Snapshots,
-    armed_ns: Option<u64>,
+    /// For when a timer is set; `NEVER` for none.
+    armed_ns: u64,
     pub(crate) counts: Counts,
 }
 
@@ -83,6 +84,7 @@ impl Durability {
             high_prepared,
             high_completed,
             topology: Topology::parse(topology).unwrap_or_default(),
+            armed_ns: NEVER,
             ..Self::default()
         }
     }
@@ -188,16 +190,16 @@ impl Durability {
     /// When prepares whose time is over are to be looked for, if no timer is set for then.
     pub(crate) fn arm(&mut self) -> Option<u64> {
         let first = self.prepares.first()?.deadline_ns;
-        if first == NEVER || self.armed_ns.is_some_and(|armed| armed <= first) {
+        if first == NEVER || self.armed_ns <= first {
             return None;
         }
-        self.armed_ns = Some(first);
+        self.armed_ns = first;
         Some(first)
     }
 
     /// The timer fired.
     pub(crate) fn disarm(&mut self) {
-        self.armed_ns = None;
+        self.armed_ns = NEVER;
     }
 
     /// Whether a majority of nodes is there at all, or is not needed.
@@ -255,14 +257,14 @@ impl Durability {
         self.prepares.stay(true);
         self.acks.clear();
         self.snapshots = Snapshots::default();
-        self.armed_ns = None;
+        self.armed_ns = NEVER;
     }
 
     /// Another node decides now; readers see the committed documents.
     pub(crate) fn hand_over(&mut self) {
         self.prepares.stay(false);
         self.acks.clear();
-        self.armed_ns = None;
+        self.armed_ns = NEVER;
     }
 
     /// Prepares that wait.

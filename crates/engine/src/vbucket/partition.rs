@@ -118,6 +118,9 @@ pub struct VBucket {
     pub(super) next_slot: [Spot; PASSES],
 }
 
+/// A node has 1,024 for each bucket: with eight bytes of the allocator's own, blocks of 1,280 bytes.
+const _: () = assert!(size_of::<VBucket>() <= 1_272);
+
 impl VBucket {
     /// A vBucket without documents. Its record waits to be flushed.
     pub fn new(id: VbId, state: VbState, first: FailoverEntry, config: Arc<VbConfig>) -> Self {
