@@ -48,7 +48,12 @@ from couchbase.exceptions import (
     UserNotFoundException,
 )
 from couchbase.kv_range_scan import PrefixScan, RangeScan, SamplingScan, ScanTerm
-from couchbase.management.buckets import CreateBucketSettings
+from couchbase.management.buckets import (
+    BucketSettings,
+    CompressionMode,
+    CreateBucketSettings,
+    EvictionPolicyType,
+)
 from couchbase.management.collections import CreateCollectionSettings, UpdateCollectionSettings
 from couchbase.management.users import Group, Role, User
 from couchbase.mutation_state import MutationState
@@ -692,6 +697,49 @@ def makes_flushes_and_drops_buckets(world):
     manager.drop_bucket("toys")
     raises(BucketDoesNotExistException, lambda: manager.get_bucket("toys"))
     raises(BucketDoesNotExistException, lambda: manager.drop_bucket("toys"))
+
+
+@suite.test
+def changes_the_settings_of_a_running_bucket(world):
+    """Each with the management calls of the SDK; documents obey them at once, and a restart keeps them."""
+    manager = world.cluster.buckets()
+    manager.create_bucket(CreateBucketSettings(name="tuned", ram_quota_mb=100, num_replicas=0))
+    tuned = world.cluster.bucket("tuned").default_collection()
+    expiry = lambda key: tuned.get(key, GetOptions(with_expiry=True)).expiryTime
+    tuned.upsert("before", {"n": 1})
+    equal(expiry("before"), None)
+    wanted = {
+        "ram_quota_mb": 120,
+        "flush_enabled": True,
+        "num_replicas": 2,
+        "max_expiry": timedelta(seconds=600),
+        "compression_mode": CompressionMode.OFF,
+        "eviction_policy": EvictionPolicyType.FULL,
+        "minimum_durability_level": DurabilityLevel.MAJORITY_AND_PERSIST_TO_ACTIVE,
+    }
+    manager.update_bucket(BucketSettings(name="tuned", **wanted))
+
+    def told():
+        bucket = manager.get_bucket("tuned")
+        return {name: bucket[name] for name in wanted}
+
+    equal(told(), wanted, "settings")
+    tuned.upsert("after", {"n": "x" * 500})
+    equal(content(tuned.get("after")), {"n": "x" * 500})
+    assert expiry("after") is not None
+    world.node.stop()
+    world.node.start().ready()
+    eventually("the settings are as before the restart", lambda: told() == wanted, seconds=30)
+    manager.update_bucket(
+        BucketSettings(name="tuned", compression_mode=CompressionMode.ACTIVE, eviction_policy=EvictionPolicyType.VALUE_ONLY)
+    )
+    equal(told()["compression_mode"], CompressionMode.ACTIVE)
+    equal(told()["eviction_policy"], EvictionPolicyType.VALUE_ONLY)
+    equal(told()["max_expiry"], wanted["max_expiry"], "what was not told stays")
+    wrong = BucketSettings(name="tuned", eviction_policy=EvictionPolicyType.NO_EVICTION)
+    error = raises(CouchbaseException, lambda: manager.update_bucket(wrong))
+    assert "evictionPolicy" in str(error), error
+    manager.drop_bucket("tuned")
 
 
 @suite.test
