@@ -12,8 +12,17 @@ import couchbase.subdocument as SD
 from couchbase.auth import PasswordAuthenticator
 from couchbase.cluster import Cluster
 from couchbase.durability import Durability, ServerDurability
+from couchbase.exceptions import (
+    BucketAlreadyExistsException,
+    BucketDoesNotExistException,
+    CollectionAlreadyExistsException,
+    ScopeNotFoundException,
+    UserNotFoundException,
+)
+from couchbase.management.buckets import BucketSettings, CreateBucketSettings
+from couchbase.management.users import Role, User
 from couchbase.options import ClusterOptions, MutateInOptions, UpsertOptions
-from harness import Suite, equal, eventually
+from harness import Suite, equal, eventually, raises
 from pair import Pair, caught_up, promote, stats
 
 suite = Suite("replica-sdk")
@@ -57,6 +66,47 @@ def an_sdk_reads_replicas_writes_durably_and_finds_the_promoted_node():
             found = collection.lookup_in(key, (SD.get("$XTOC", xattr=True),))
             equal(found.content_as[list](0), ["beside", "_hidden"], "attributes after the promotion")
         cluster.close()
+
+
+@suite.test
+def management_at_either_node_is_the_active_nodes():
+    """The SDK's managers send to any node of the map; a client that knows the replica alone to begin with."""
+    with Pair() as pair:
+        pair.streams()
+        options = ClusterOptions(PasswordAuthenticator("Administrator", "password"))
+        clusters = [Cluster(node.connection_string, options) for node in (pair.replica, pair.active)]
+        for cluster in clusters:
+            cluster.wait_until_ready(timedelta(seconds=30))
+        # Each call several times: the SDK takes the nodes in turn.
+        for number in range(4):
+            cluster = clusters[number % 2]
+            buckets, users = cluster.buckets(), cluster.users()
+            name = f"toys{number}"
+            settings = CreateBucketSettings(name=name, ram_quota_mb=100, num_replicas=0)
+            buckets.create_bucket(settings)
+            raises(BucketAlreadyExistsException, lambda b=buckets, s=settings: b.create_bucket(s))
+            buckets.update_bucket(BucketSettings(name=name, max_expiry=timedelta(seconds=60 + number)))
+            for one in clusters:
+                equal(one.buckets().get_bucket(name).max_expiry, timedelta(seconds=60 + number))
+                assert name in [bucket.name for bucket in one.buckets().get_all_buckets()]
+            collections = cluster.bucket("default").collections()
+            scope = f"scope{number}"
+            collections.create_scope(scope)
+            collections.create_collection(scope, "c")
+            taken = lambda c=collections, s=scope: c.create_collection(s, "c")
+            raises(CollectionAlreadyExistsException, taken)
+            raises(ScopeNotFoundException, lambda c=collections: c.create_collection("nope", "c"))
+            user = f"ana{number}"
+            users.upsert_user(User(user, password="secret", roles=[Role("data_reader", bucket="default")]))
+            for one in clusters:
+                equal(one.users().get_user(user).user.username, user)
+            users.drop_user(user)
+            raises(UserNotFoundException, lambda u=users, n=user: u.get_user(n))
+            collections.drop_scope(scope)
+            buckets.drop_bucket(name)
+            raises(BucketDoesNotExistException, lambda b=buckets, n=name: b.drop_bucket(n))
+        for cluster in clusters:
+            cluster.close()
 
 
 if __name__ == "__main__":

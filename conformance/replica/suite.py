@@ -572,28 +572,31 @@ def collections_that_come_and_go_outlive_kills_and_promotions():
 
 
 @suite.test
-def a_replica_tells_its_collections_and_sends_changes_elsewhere():
+def a_replica_tells_its_collections_and_hands_changes_on():
     with Pair() as pair:
         manage(pair.active, "POST", "", name="s")
         manage(pair.active, "POST", "/s/collections", name="c", maxTTL=7)
-        wanted = collections_of(pair.active)
-        eventually("the replica knows them", lambda: collections_of(pair.replica) == wanted, CATCH_UP_SECONDS)
-        there = f"http://127.0.0.1:{pair.active.ports['http']}/pools/default/buckets/default/scopes"
-        for method, path in (
-            ("POST", ""),
-            ("POST", "/s/collections"),
-            ("DELETE", "/s"),
-            ("DELETE", "/s/collections/c"),
-            ("PATCH", "/s/collections/c"),
+        knows = lambda: collections_of(pair.replica) == collections_of(pair.active)
+        eventually("the replica knows them", knows, CATCH_UP_SECONDS)
+        handed = lambda: asked(pair.replica, "POST", "", name="x")[0] == 200
+        eventually("the replica knows where to hand on to", handed, CATCH_UP_SECONDS)
+        for method, path, form in (
+            ("POST", "/x/collections", {"name": "y"}),
+            ("PATCH", "/s/collections/c", {"maxTTL": 9}),
+            ("DELETE", "/x/collections/y", {}),
+            ("DELETE", "/x", {}),
         ):
-            form = {"name": "x"} if method == "POST" else {"maxTTL": 1} if method == "PATCH" else {}
-            told = lambda m=method, p=path, f=form: asked(pair.replica, m, p, **f)
-            eventually("it knows where", lambda t=told, p=path: t()[1]["Location"] == there + p, CATCH_UP_SECONDS)
-            status, _, body = told()
-            equal(status, 307, f"status of {method} {path}")
-            if f"127.0.0.1:{pair.active.ports['http']}" not in body:
-                raise AssertionError(f"the refusal does not say where: {body}")
-        equal(collections_of(pair.active), wanted, "collections")
+            before = manage(pair.active, "GET", "")
+            status, _, body = asked(pair.replica, method, path, **form)
+            equal((status, list(json.loads(body))), (200, ["uid"]), f"answer to {method} {path}")
+            assert manage(pair.active, "GET", "") != before, f"{method} {path} changed nothing"
+        both = lambda: [json.loads(manage(node, "GET", ""))["scopes"] for node in pair.nodes]
+        eventually("the replica knows of all", lambda: len({str(one) for one in both()}) == 1, CATCH_UP_SECONDS)
+        equal(asked(pair.replica, "DELETE", "/x")[0], 404, "status of a scope that is not there")
+        pair.active.kill()
+        status, _, body = asked(pair.replica, "POST", "", name="late")
+        equal(status, 503, body)
+        assert "follows another one" in body, body
 
 
 @suite.test

@@ -8,6 +8,7 @@ use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap};
+use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
@@ -67,6 +68,29 @@ pub(super) async fn require_user(
     Ok(next.run(request).await)
 }
 
+/// Waits until the login of a request that brings credentials may be judged.
+pub(super) async fn take_turn(
+    state: &HttpState,
+    peer: &Peer,
+    headers: &HeaderMap,
+) -> Result<(), Response> {
+    if !headers.contains_key(AUTHORIZATION) {
+        return Err(answers::unauthorized());
+    }
+    match state.view.login_turn(peer.address) {
+        LoginTurn::Now => {}
+        LoginTurn::After(wait) => time::sleep(wait).await,
+        LoginTurn::Refused(wait) => {
+            time::sleep(wait).await;
+            state.view.note_login(peer.address, false);
+            audited::login_failed(state, peer, None);
+            let reason = "Too many logins from this address failed; try again later.";
+            return Err(last(StatusCode::TOO_MANY_REQUESTS, reason));
+        }
+    }
+    Ok(())
+}
+
 /// The user of the certificate that began the connection, or whose credentials a request brings, if they are right; a
 /// node that has no administrator yet asks for neither. After wrong ones from the same address it may take a while.
 pub(super) async fn authenticate(
@@ -82,20 +106,7 @@ pub(super) async fn authenticate(
         let user = state.view.identity().look_up(name);
         return user.ok_or_else(answers::unauthorized);
     }
-    if !headers.contains_key(AUTHORIZATION) {
-        return Err(answers::unauthorized());
-    }
-    match state.view.login_turn(peer.address) {
-        LoginTurn::Now => {}
-        LoginTurn::After(wait) => time::sleep(wait).await,
-        LoginTurn::Refused(wait) => {
-            time::sleep(wait).await;
-            state.view.note_login(peer.address, false);
-            audited::login_failed(state, peer, None);
-            let reason = "Too many logins from this address failed; try again later.";
-            return Err(last(StatusCode::TOO_MANY_REQUESTS, reason));
-        }
-    }
+    take_turn(state, peer, headers).await?;
     let identity = state.view.identity();
     let given = credentials(headers);
     let named = given.as_ref();
@@ -125,7 +136,7 @@ fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
 }
 
 /// Bytes of a request's body, counted with what connections hold until they are given back.
-struct HeldBody {
+pub(super) struct HeldBody {
     view: Arc<dyn NodeView>,
     bytes: usize,
 }
@@ -152,6 +163,17 @@ pub(super) async fn limit_body(
     request: Request,
     next: Next,
 ) -> Handled {
+    let (parts, body, held) = take_body(&state, request).await?;
+    let response = next.run(Request::from_parts(parts, body.into())).await;
+    drop(held);
+    Ok(response)
+}
+
+/// A request and its body, up to the limit, which counts until the last part is dropped.
+pub(super) async fn take_body(
+    state: &HttpState,
+    request: Request,
+) -> Result<(Parts, Bytes, HeldBody), Response> {
     let announced = request.headers().get(CONTENT_LENGTH);
     let announced = announced.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|bytes| bytes > BODY_BYTES_MAX as u64) {
@@ -166,9 +188,7 @@ pub(super) async fn limit_body(
         let reason = "The request's body took too long, or others hold too much.";
         return Err(last(StatusCode::REQUEST_TIMEOUT, reason));
     };
-    let response = next.run(Request::from_parts(parts, body?.into())).await;
-    drop(held);
-    Ok(response)
+    Ok((parts, body?, held))
 }
 
 async fn read(body: Body, held: &mut HeldBody) -> Result<Bytes, Response> {

@@ -24,6 +24,7 @@ mod collections;
 mod documents;
 mod feed;
 mod form;
+mod hand_on;
 mod host;
 mod listener;
 mod monitoring;
@@ -48,5 +49,6 @@ pub use feed::{Feed, FeedReader, FeedTurn, News, NoFeed, Start, Wanted};
 pub use listener::{CONNECTIONS_MAX, HttpDoor, HttpDoors, serve};
 pub use routes::router;
 pub use view::{
-    BucketChange, BucketSummary, BucketsError, ClusterChange, MachineMemory, NodeSummary, NodeView,
+    ActiveNode, BucketChange, BucketSummary, BucketsError, ClusterChange, MachineMemory,
+    NodeSummary, NodeView,
 };

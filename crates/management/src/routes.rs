@@ -18,8 +18,8 @@ use super::state::HttpState;
 use super::view::NodeView;
 use super::{
     access, answers, audit_settings, audited, buckets, certificate, change_stream,
-    check_permissions, client_certificates, collections, documents, monitoring, origin, provision,
-    rbac, setup, streaming,
+    check_permissions, client_certificates, collections, documents, hand_on, monitoring, origin,
+    provision, rbac, setup, streaming,
 };
 
 /// All routes. Without credentials only the probes answer, `/pools` in brief, and the certificate; open streams end
@@ -71,6 +71,10 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .layer(middleware::from_fn_with_state(
             state.clone(),
             access::require_credentials,
+        ))
+        .layer(middleware::from_fn_with_state(
+            state.clone(),
+            hand_on::to_active,
         ))
         .layer(middleware::map_response(answers::refusals_in_json));
     Router::new()

@@ -9,10 +9,11 @@ use audit::{Recorder, Settings};
 use bucket::Reservation;
 use engine::collections::{Manifest, ManifestError};
 use identity::{AuthenticatedUser, CertificateSettings, Directory, Identity, LoginTurn};
-use registry::cluster_map::AlternateAddress;
+use registry::cluster_map::{AlternateAddress, bracketed};
 use registry::collections::CollectionsError;
 use registry::{BucketSettings, ClusterSettings, Ports, StandIn};
 use tokio::sync::watch;
+use tokio_rustls::rustls::ClientConfig;
 
 use crate::feed::{Feed, NoFeed, Wanted};
 
@@ -81,6 +82,13 @@ pub trait NodeView: Send + Sync + 'static {
     /// # Errors
     /// Why it was not done.
     fn change_buckets(&self, change: BucketChange) -> Result<(), BucketsError>;
+
+    /// The node that has to change a bucket, or with `None` users and the list of buckets: the active one that this
+    /// node follows. `None` where that is this node itself. Blocks for the disk where it is reached over TLS.
+    ///
+    /// # Errors
+    /// It cannot be reached as the link to it is; why.
+    fn active_node(&self, bucket: Option<&str>) -> Option<Result<ActiveNode, String>>;
 
     /// Changes the node as a whole. Blocks for the disk.
     ///
@@ -167,6 +175,24 @@ pub struct NodeSummary {
     pub purge_age_s: u64,
     /// The memory of the machine.
     pub machine: MachineMemory,
+}
+
+/// Where the management of another node is.
+#[derive(Clone, Debug)]
+pub struct ActiveNode {
+    /// Its host.
+    pub host: String,
+    /// Its port of HTTP, or of HTTPS where there is `tls`.
+    pub port: u16,
+    /// What it is trusted by; `None` without TLS.
+    pub tls: Option<Arc<ClientConfig>>,
+}
+
+impl ActiveNode {
+    /// `host:port`, as HTTP writes it.
+    pub(crate) fn authority(&self) -> String {
+        format!("{}:{}", bracketed(&self.host), self.port)
+    }
 }
 
 /// The memory of the machine, in bytes; zeros where the system does not tell.

@@ -34,6 +34,16 @@ impl Peer {
         format!("http://{}:{}", bracketed(&self.host), self.http_port)
     }
 
+    /// The host and the port of its HTTP management, or of that over TLS.
+    pub fn management_endpoint(&self, over_tls: bool) -> Option<(String, u16)> {
+        let port = if over_tls {
+            self.tls.http?
+        } else {
+            self.http_port
+        };
+        Some((self.host.clone(), port))
+    }
+
     /// The node that settings name, as far as they tell.
     pub fn configured(host: &str, port: u16, over_tls: bool) -> Self {
         let (kv_port, kv_tls) = if over_tls {

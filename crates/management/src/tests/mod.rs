@@ -266,6 +266,10 @@ impl NodeView for FakeNode {
         Err(BucketsError::Unknown)
     }
 
+    fn active_node(&self, _: Option<&str>) -> Option<Result<ActiveNode, String>> {
+        None
+    }
+
     fn change_cluster(&self, change: ClusterChange) -> Result<(), BucketsError> {
         let mut cluster = self.cluster.lock();
         if change.memory_quota_mib.is_some_and(|mib| mib < 256) {

@@ -46,7 +46,7 @@ use registry::{
 };
 use replication::Follower;
 use stats::StatScope;
-use tls::Tls;
+use tls::{Tls, Trust};
 use tokio::sync::watch;
 
 use crate::clock::SystemClock;
@@ -361,8 +361,15 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
         revs: AtomicI64::new(0),
         buckets_max: config.buckets_max,
         configured: config.buckets.clone(),
+        peer_trust: peer_trust(config),
         launcher,
     }))
+}
+
+/// What the node that this one follows is trusted by, without a certificate to show.
+fn peer_trust(config: &NodeConfig) -> Option<Trust> {
+    let trust = config.replica_of.as_ref()?.tls.clone()?;
+    Some(Trust { own: None, ..trust })
 }
 
 /// Starts to follow another node, where that is configured.

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicI64;
 use identity::CertificateSettings;
 use parking_lot::{Mutex, RwLock};
 use registry::{BucketConfig, ClusterSettings, Registry};
-use tls::{Ask, Tls};
+use tls::{Ask, Tls, Trust};
 
 use super::client_certificates;
 use super::open::Launcher;
@@ -30,6 +30,9 @@ pub(crate) struct NodeState {
     /// The highest revision that a map of a dropped bucket had.
     pub(super) revs: AtomicI64,
     pub(super) buckets_max: usize,
+    /// What other nodes are trusted by when requests are handed on; `None` where links to them go without TLS. It shows
+    /// no certificate of this node: the caller's own credentials are judged, and a certificate would stand before them.
+    pub(super) peer_trust: Option<Trust>,
     /// The buckets of the configuration, as they are there.
     pub(super) configured: Vec<BucketConfig>,
     /// What each bucket is opened with.

@@ -9,7 +9,7 @@ use bucket::{FlusherState, Purpose, Reservation, WarmupStage};
 use engine::collections::{Manifest, ManifestError};
 use identity::{AuthenticatedUser, Directory, Identity, LoginTurn};
 use management::{
-    BucketChange, BucketSummary, BucketsError, ClusterChange, Feed, FeedReader, NoFeed,
+    ActiveNode, BucketChange, BucketSummary, BucketsError, ClusterChange, Feed, FeedReader, NoFeed,
     NodeSummary, NodeView, Wanted,
 };
 use model::VbId;
@@ -18,7 +18,7 @@ use registry::collections::CollectionsError;
 use registry::{BucketSettings, COMPATIBLE_VERSION, ServedBucket, collections};
 use stats::StatScope;
 use storage::{DiskUsage, KvStore};
-use tls::Tls;
+use tls::{Tls, Trust};
 use tokio::sync::watch;
 
 use super::memory_watch;
@@ -183,6 +183,28 @@ impl NodeView for NodeState {
             BucketChange::Drop(name) => self.drop_bucket(&name),
             BucketChange::Flush(name) => self.flush_bucket(&name),
         }
+    }
+
+    fn active_node(&self, bucket: Option<&str>) -> Option<Result<ActiveNode, String>> {
+        let active = |served: &ServedBucket| served.group().active().cloned();
+        let found = match bucket.and_then(|name| self.registry.bucket(name)) {
+            Some(served) => active(&served)?,
+            None => self
+                .all_buckets()
+                .iter()
+                .find_map(|served| active(served))?,
+        };
+        let trust = self.peer_trust.as_ref();
+        let Some((host, port)) = found.management_endpoint(trust.is_some()) else {
+            return Some(Err(format!("{} serves no HTTPS", found.host)));
+        };
+        let tls = trust.map(Trust::config).transpose();
+        let active = tls.map(|tls| ActiveNode {
+            host,
+            port,
+            tls: tls.map(Arc::new),
+        });
+        Some(active.map_err(|error| error.to_string()))
     }
 
     fn change_cluster(&self, change: ClusterChange) -> Result<(), BucketsError> {

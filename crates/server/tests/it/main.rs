@@ -11,6 +11,7 @@ mod dcp;
 mod durable;
 mod flow;
 mod golden;
+mod handed_on;
 mod hello;
 mod legacy;
 mod limits;

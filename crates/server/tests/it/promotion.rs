@@ -55,7 +55,7 @@ fn known_nodes(client: &mut Client) -> usize {
     map.json()["nodesExt"].as_array().map_or(0, Vec::len)
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < deadline, "{what}");

@@ -1,0 +1,259 @@
+//! Management at a node that follows another one: handed on to that node, which is answered for.
+//!
+//! SDKs send management requests to any node of a map. What changes buckets, their collections, users and groups is
+//! the active node's, and so is what this node does not have. Such a request goes there with the credentials of its
+//! caller, which are judged there, and the answer comes back as it is. A request that was handed on already stays
+//! where it arrives: two nodes that each take the other for the active one do not send it round.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{MatchedPath, RawPathParams, Request, State};
+use axum::http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, LOCATION, WWW_AUTHENTICATE,
+};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::{task, time};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::answers::{self, Handled};
+use super::peer::Peer;
+use super::{access, audited};
+use crate::state::HttpState;
+use crate::view::ActiveNode;
+
+/// Marks a request that another node handed on.
+const HANDED_ON: HeaderName = HeaderName::from_static("settee-handed-on");
+/// Longest wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for the answer: to make a bucket takes a while.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
+/// Longest answer that is taken.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// Headers of an answer that its caller needs.
+const TOLD: [HeaderName; 4] = [CONTENT_TYPE, CACHE_CONTROL, LOCATION, WWW_AUTHENTICATE];
+
+/// What a call is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Concerns {
+    /// Buckets to be made.
+    Node,
+    /// Users and groups. Their changes are made here, too: clients log in to each node.
+    Users,
+    /// The list of buckets, which this node tells itself if it must.
+    List,
+    /// The bucket that its path names.
+    Bucket,
+    /// The same, where this node does not have it.
+    MissingBucket,
+}
+
+/// What a call is about that may have to be handed on.
+fn concerns(method: &Method, path: &str) -> Option<Concerns> {
+    let reads = method.is_safe();
+    match path.strip_prefix("/pools/default/buckets") {
+        Some("" | "/") if reads => Some(Concerns::List),
+        Some("" | "/") => Some(Concerns::Node),
+        Some("/{bucket}" | "/{bucket}/scopes") if reads => Some(Concerns::MissingBucket),
+        Some("/{bucket}/scopes/@ensureManifest/{uid}") => Some(Concerns::MissingBucket),
+        Some("/{bucket}" | "/{bucket}/controller/doFlush") => Some(Concerns::Bucket),
+        Some(below) if below.starts_with("/{bucket}/scopes") => Some(Concerns::Bucket),
+        Some(_) => None,
+        None => {
+            let users = path.starts_with("/settings/rbac/users")
+                || path.starts_with("/settings/rbac/groups")
+                || path == "/controller/changePassword";
+            users.then_some(Concerns::Users)
+        }
+    }
+}
+
+/// Hands a request on if it is the active node's to answer.
+pub(super) async fn to_active(
+    State(state): State<HttpState>,
+    peer: Peer,
+    parameters: Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
+    next: Next,
+) -> Handled {
+    let path = request.extensions().get::<MatchedPath>();
+    let concerns = path.and_then(|path| concerns(request.method(), path.as_str()));
+    let (Some(concerns), Ok(parameters)) = (concerns, parameters) else {
+        return Ok(next.run(request).await);
+    };
+    let named = parameters.iter().find(|(name, _)| *name == "bucket");
+    let bucket = named.map(|(_, bucket)| bucket.to_owned());
+    let there = active_node(&state, concerns, bucket).await;
+    let Some(there) = there.filter(|_| !request.headers().contains_key(HANDED_ON)) else {
+        return Ok(next.run(request).await);
+    };
+    let there = if peer.user.is_some() {
+        Err("a certificate cannot be handed on; log in with a name and a password".to_owned())
+    } else {
+        access::take_turn(&state, &peer, request.headers()).await?;
+        there
+    };
+    let (head, body, _held) = access::take_body(&state, request).await?;
+    let answer = match there {
+        Ok(there) => ask(&there, &head, body.clone()).await,
+        Err(why) => Err(why),
+    };
+    match answer {
+        Ok(answer) => {
+            let (status, writes) = (answer.status(), !head.method.is_safe());
+            let refused = status == StatusCode::UNAUTHORIZED;
+            state.view.note_login(peer.address, !refused);
+            if refused {
+                audited::login_failed(&state, &peer, None);
+            }
+            if status.is_success() && writes && concerns == Concerns::Users {
+                let here = next.run(Request::from_parts(head, body.into())).await;
+                tracing::debug!(status = %here.status(), "a change of users was made here, too");
+            }
+            Ok(answer)
+        }
+        Err(_) if concerns == Concerns::List => {
+            Ok(next.run(Request::from_parts(head, body.into())).await)
+        }
+        Err(why) => {
+            let reason = format!("This node follows another one, which has to do this: {why}");
+            Err(answers::refusal(StatusCode::SERVICE_UNAVAILABLE, &reason))
+        }
+    }
+}
+
+async fn active_node(
+    state: &HttpState,
+    concerns: Concerns,
+    bucket: Option<String>,
+) -> Option<Result<ActiveNode, String>> {
+    let known = |name: &String| state.view.bucket_settings(name).is_some();
+    if concerns == Concerns::MissingBucket && bucket.as_ref().is_some_and(known) {
+        return None;
+    }
+    let view = Arc::clone(&state.view);
+    let found = task::spawn_blocking(move || view.active_node(bucket.as_deref()));
+    found.await.ok().flatten()
+}
+
+/// The active node's answer.
+async fn ask(there: &ActiveNode, head: &Parts, body: Bytes) -> Result<Response, String> {
+    let at = there.authority();
+    let lost = |why: &dyn std::fmt::Display| format!("{at}: {why}");
+    let exchanged = time::timeout(ANSWER_TIMEOUT, exchange(there, request(&at, head, body)?));
+    let answer = match exchanged.await {
+        Ok(answer) => answer.map_err(|why| lost(&why))?,
+        Err(_) => return Err(lost(&"no answer in time")),
+    };
+    let (from, body) = answer.into_parts();
+    let body = time::timeout(ANSWER_TIMEOUT, to_bytes(body, ANSWER_BYTES_MAX)).await;
+    let body = body.map_err(|_| lost(&"no whole answer in time"))?;
+    let body = body.map_err(|why| lost(&why))?;
+    let mut answer = Response::new(Body::from(body));
+    *answer.status_mut() = from.status;
+    for name in TOLD {
+        if let Some(value) = from.headers.get(&name) {
+            answer.headers_mut().insert(name, value.clone());
+        }
+    }
+    Ok(answer)
+}
+
+/// The request as it is handed on: of its headers the credentials and the type of the body.
+fn request(at: &str, head: &Parts, body: Bytes) -> Result<Request, String> {
+    let mut request = Request::new(Body::from(body));
+    *request.method_mut() = head.method.clone();
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+    *request.uri_mut() = path.parse().map_err(|_| "a path that is none".to_owned())?;
+    let headers = request.headers_mut();
+    for name in [AUTHORIZATION, CONTENT_TYPE] {
+        if let Some(value) = head.headers.get(&name) {
+            headers.insert(name, value.clone());
+        }
+    }
+    let host = HeaderValue::try_from(at).map_err(|_| format!("{at}: a host that is none"))?;
+    headers.insert(HOST, host);
+    headers.insert(HANDED_ON, HeaderValue::from_static("1"));
+    Ok(request)
+}
+
+async fn exchange(there: &ActiveNode, request: Request) -> Result<Response, String> {
+    let connected = TcpStream::connect((&*there.host, there.port));
+    let connected = time::timeout(CONNECT_TIMEOUT, connected).await;
+    let socket = connected.map_err(|_| "no connection in time".to_owned())?;
+    let socket = socket.map_err(|error| error.to_string())?;
+    let Some(config) = &there.tls else {
+        return converse(socket, request).await;
+    };
+    let name = ServerName::try_from(there.host.clone()).map_err(|error| error.to_string())?;
+    let sealed = TlsConnector::from(Arc::clone(config)).connect(name, socket);
+    let sealed = sealed.await.map_err(|error| error.to_string())?;
+    converse(sealed, request).await
+}
+
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    request: Request,
+) -> Result<Response, String> {
+    let connected = http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = connected.map_err(|error| error.to_string())?;
+    // It ends once the answer was read, or dropped.
+    drop(task::spawn(connection));
+    let answer = sender.send_request(request).await;
+    Ok(answer.map_err(|error| error.to_string())?.map(Body::new))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_the_active_nodes_is_known_by_its_path() {
+        let of = |method: &str, path| concerns(&method.parse().unwrap(), path);
+        let one = "/pools/default/buckets/{bucket}";
+        let users = "/settings/rbac/users/{domain}/{user}";
+        for (method, path, expected) in [
+            ("POST", "/pools/default/buckets", Some(Concerns::Node)),
+            ("GET", "/pools/default/buckets/", Some(Concerns::List)),
+            ("GET", one, Some(Concerns::MissingBucket)),
+            ("POST", one, Some(Concerns::Bucket)),
+            ("DELETE", one, Some(Concerns::Bucket)),
+            ("GET", &format!("{one}/stats"), None),
+            (
+                "POST",
+                &format!("{one}/controller/doFlush"),
+                Some(Concerns::Bucket),
+            ),
+            (
+                "GET",
+                &format!("{one}/scopes"),
+                Some(Concerns::MissingBucket),
+            ),
+            ("POST", &format!("{one}/scopes"), Some(Concerns::Bucket)),
+            (
+                "DELETE",
+                &format!("{one}/scopes/{{scope}}"),
+                Some(Concerns::Bucket),
+            ),
+            ("PUT", users, Some(Concerns::Users)),
+            ("GET", users, Some(Concerns::Users)),
+            ("POST", "/controller/changePassword", Some(Concerns::Users)),
+            ("POST", "/settings/audit", None),
+            ("GET", "/pools/default", None),
+            ("GET", "/whoami", None),
+        ] {
+            assert_eq!(of(method, path), expected, "{method} {path}");
+        }
+    }
+}
