@@ -21,7 +21,7 @@ use crate::quarantine::Quarantine;
 use crate::scans::Scans;
 use crate::signals::Clock;
 use crate::slot::{self, Slot};
-use crate::stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};
+use crate::stats::{CompactionStats, Counters, FlusherState, WarmupStats};
 use crate::subscribers::ReadySet;
 use crate::workers::{Expiry, Fetches, Flushes, Relieving};
 
@@ -291,7 +291,7 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Runs a data operation: refused during warmup and once the workers were told to stop,
+    /// Runs a data operation: refused during warmup, while traffic is not let in, and once the workers were told to stop,
     /// `NotMyVbucket` without the vBucket.
     ///
     /// # Errors
@@ -301,7 +301,7 @@ impl<S: KvStore> Bucket<S> {
         id: VbId,
         f: impl FnOnce(&mut VBucket) -> Result<T, OpError>,
     ) -> Result<T, OpError> {
-        if self.warmup.stage() != WarmupStage::Done {
+        if !self.warmup.admits() {
             return Err(OpError::TemporaryFailure);
         }
         let result = self.with_vbucket(id, |vbucket| {
@@ -325,7 +325,7 @@ impl<S: KvStore> Bucket<S> {
         id: VbId,
         f: impl FnOnce(&mut VBucket) -> Result<Outcome<T>, OpError>,
     ) -> Result<Outcome<T>, OpError> {
-        if self.warmup.stage() != WarmupStage::Done {
+        if !self.warmup.admits() {
             return Err(OpError::TemporaryFailure);
         }
         let slot = self.slot(id).ok_or(OpError::NotMyVbucket)?;
@@ -426,7 +426,11 @@ impl<S: KvStore> Bucket<S> {
 
     /// What the flusher is doing.
     pub fn flusher_state(&self) -> FlusherState {
-        FlusherState::from_number(self.flushes.state.load(Ordering::Relaxed))
+        let state = FlusherState::from_number(self.flushes.state.load(Ordering::Relaxed));
+        if state == FlusherState::Running && self.flushes.is_paused() {
+            return FlusherState::Paused;
+        }
+        state
     }
 
     pub(crate) fn set_flusher_state(&self, state: FlusherState) {

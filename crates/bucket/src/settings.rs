@@ -94,6 +94,18 @@ impl<S: KvStore> Bucket<S> {
         self.compression.store(mode as u8, Ordering::Relaxed);
     }
 
+    /// Lets clients' operations in, or refuses them with `TemporaryFailure`; `false` and no change while
+    /// documents are loaded.
+    pub fn set_traffic(&self, admits: bool) -> bool {
+        self.warmup().set_admits(admits)
+    }
+
+    /// Makes changes durable, or begins no commit until this is called again or the bucket stops.
+    pub fn set_persists(&self, persists: bool) {
+        self.flushes.paused.store(!persists, Ordering::SeqCst);
+        self.flushes.dirty.signal.ring();
+    }
+
     /// Bytes of read documents that the streams of one connection may hold.
     pub fn backfill_bytes_max(&self) -> usize {
         self.memory.backfill_account().each_max()

@@ -106,6 +106,8 @@ pub enum FlusherState {
     Failed = 2,
     /// Ended.
     Stopped = 3,
+    /// Told to make nothing durable.
+    Paused = 4,
 }
 
 impl FlusherState {
@@ -116,6 +118,7 @@ impl FlusherState {
             Self::Retrying => "retrying",
             Self::Failed => "failed",
             Self::Stopped => "stopped",
+            Self::Paused => "paused",
         }
     }
 
@@ -124,6 +127,7 @@ impl FlusherState {
             0 => Self::Running,
             1 => Self::Retrying,
             2 => Self::Failed,
+            4 => Self::Paused,
             _ => Self::Stopped,
         }
     }
@@ -157,14 +161,33 @@ pub struct WarmupStats {
     pub time_us: AtomicU64,
 }
 
+/// Set beside the stage while clients' operations are refused.
+const CLOSED: u8 = 0x80;
+
 impl WarmupStats {
     /// The stage.
     pub fn stage(&self) -> WarmupStage {
-        match self.stage.load(Ordering::Acquire) {
+        match self.stage.load(Ordering::Acquire) & !CLOSED {
             0 => WarmupStage::Loading,
             1 => WarmupStage::Done,
             _ => WarmupStage::Failed,
         }
+    }
+
+    /// Whether clients' operations are let in: all is loaded, and nobody closed the bucket to them.
+    pub fn admits(&self) -> bool {
+        self.stage.load(Ordering::Acquire) == WarmupStage::Done as u8
+    }
+
+    /// Lets clients' operations in, or not; `false` and no change while documents are loaded.
+    pub(crate) fn set_admits(&self, admits: bool) -> bool {
+        let done = WarmupStage::Done as u8;
+        let stage = if admits { done } else { done | CLOSED };
+        let set = |now: u8| (now & !CLOSED == done).then_some(stage);
+        let order = Ordering::AcqRel;
+        self.stage
+            .fetch_update(order, Ordering::Acquire, set)
+            .is_ok()
     }
 
     pub(crate) fn set_stage(&self, stage: WarmupStage) {

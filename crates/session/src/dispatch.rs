@@ -150,10 +150,9 @@ impl Session {
             return Err(Status::NOT_SUPPORTED.into());
         }
         let command = command.ok_or_else(|| {
-            Refusal::because(
-                Status::NOT_SUPPORTED,
-                "this command is not served by this node",
-            )
+            let reason = commands::reason(opcode);
+            let reason = reason.unwrap_or("this command is not served by this node");
+            Refusal::because(Status::NOT_SUPPORTED, reason)
         })?;
         if command.scope != Scope::Node && self.bucket.is_none() {
             return Err(Status::NO_BUCKET.into());

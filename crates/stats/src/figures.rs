@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::ops::Deref;
 
-use bucket::{Bucket, Hold, WarmupStage};
+use bucket::{Bucket, Hold};
 use engine::{
     CheckpointStats, CursorStats, DriftLimits, DurabilityStats, HashStats, VBucket, VbStats,
 };
@@ -245,8 +245,8 @@ impl<'a> BucketFigures<'a> {
     }
 
     /// Whether data operations are let in.
-    pub(super) fn is_warm(&self) -> bool {
-        self.warmup().stage() == WarmupStage::Done
+    pub(super) fn admits(&self) -> bool {
+        self.warmup().admits()
     }
 
     /// Whether documents survive a restart.

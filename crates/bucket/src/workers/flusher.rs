@@ -77,6 +77,8 @@ pub(crate) struct Flushes {
     pub(crate) commit_began_ns: AtomicU64,
     /// Bytes that became durable since the reliever was last told of such.
     persisted_bytes: AtomicU64,
+    /// Whether no commit begins until this is taken back.
+    pub(crate) paused: AtomicBool,
     /// Whether a client observes persistence.
     pub(crate) urgent: AtomicBool,
     pub(crate) state: AtomicU8,
@@ -92,10 +94,16 @@ impl Flushes {
             under_way: AtomicBool::new(false),
             commit_began_ns: AtomicU64::new(0),
             persisted_bytes: AtomicU64::new(0),
+            paused: AtomicBool::new(false),
             urgent: AtomicBool::new(false),
             state: AtomicU8::new(FlusherState::Running as u8),
             failure: Mutex::default(),
         }
+    }
+
+    /// Whether commits are held up, and the last one is over.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::SeqCst) && !self.under_way.load(Ordering::SeqCst)
     }
 }
 
@@ -351,6 +359,9 @@ impl<S: KvStore> Flusher<S> {
             return None;
         }
         if self.bucket.flusher_state() == FlusherState::Failed {
+            return Some(Next::OnSignal);
+        }
+        if flushes.paused.load(Ordering::SeqCst) {
             return Some(Next::OnSignal);
         }
         let hurried = flushes.urgent.swap(false, Ordering::SeqCst);

@@ -6,6 +6,7 @@ mod attributes;
 mod bootstrap;
 mod client;
 mod collections;
+mod control;
 mod crud;
 mod dcp;
 mod durable;

@@ -51,6 +51,11 @@ pub(super) fn flush(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResu
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 
+/// `ISASL_REFRESH`, `RBAC_REFRESH`: the node alone changes its users, in memory and on disk at once.
+pub(super) fn refresh(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    Ok(context.reply(frame, &Reply::EMPTY))
+}
+
 /// QUIT, QUITQ.
 pub(super) fn quit(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     context.reply(frame, &Reply::EMPTY);

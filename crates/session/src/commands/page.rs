@@ -6,6 +6,7 @@ use wire::{OpcodeInfo, Standing};
 
 use super::command::Where;
 use super::find::find;
+use super::refused::reason;
 
 /// The page `docs/compatibility.md`: every opcode of the protocol, and what this node does.
 pub fn compatibility_page() -> String {
@@ -48,7 +49,10 @@ pub fn compatibility_page() -> String {
             None if info.standing == Standing::Removed => {
                 ("-", "", String::new(), "", "", "removed from the protocol")
             }
-            None => ("-", "", String::new(), "", "", ""),
+            None => {
+                let reason = reason(info.opcode).unwrap_or("");
+                ("-", "", String::new(), "", "", reason)
+            }
         };
         let _infallible = writeln!(
             page,

@@ -5,8 +5,8 @@ use wire::Opcode;
 
 use super::command::{Command, Scope, Sends, Where};
 use super::{
-    audit, bootstrap, collections, dcp, node, observe, params, read, replication, return_meta,
-    scan, subdoc, vbuckets, with_meta, write,
+    audit, bootstrap, collections, control, dcp, node, observe, params, read, replication,
+    return_meta, scan, subdoc, vbuckets, with_meta, write,
 };
 use crate::context::Context;
 use crate::outcome::CommandResult;
@@ -103,7 +103,7 @@ const fn noted(mut command: Command, note: &'static str) -> Command {
 /// Every command that is served.
 pub(crate) static COMMANDS: &[Command] = &ROWS;
 
-const ROWS: [Command; 111] = [
+const ROWS: [Command; 118] = [
     sending(Opcode::GET, READ, read::get),
     sending(Opcode::GETQ, READ, read::get),
     sending(Opcode::GETK, READ, read::get),
@@ -135,6 +135,10 @@ const ROWS: [Command; 111] = [
     Command {
         sends: Sends::ReplicaDocument,
         ..document(Opcode::GET_EX_REPLICA, READ, read::get_ex)
+    },
+    Command {
+        memcached: false,
+        ..document(Opcode::EVICT_KEY, ADMIN, control::evict)
     },
     metadata(Opcode::RETURN_META, return_meta::change),
     metadata(Opcode::MUTATE_WITH_META, with_meta::write_json),
@@ -188,6 +192,23 @@ const ROWS: [Command; 111] = [
     anywhere(Opcode::GET_VBUCKET, FREE, vbuckets::get),
     bucket(Opcode::DEL_VBUCKET, SUPERVISOR, vbuckets::delete),
     bucket(Opcode::COMPACT_DB, SUPERVISOR, vbuckets::compact),
+    noted(
+        bucket(Opcode::STOP_PERSISTENCE, ADMIN, control::stop_persistence),
+        "not of buckets in memory; a stop of the node makes everything durable all the same",
+    ),
+    noted(
+        bucket(Opcode::START_PERSISTENCE, ADMIN, control::start_persistence),
+        "not of buckets in memory",
+    ),
+    bucket(Opcode::ENABLE_TRAFFIC, SUPERVISOR, control::enable_traffic),
+    noted(
+        bucket(
+            Opcode::DISABLE_TRAFFIC,
+            SUPERVISOR,
+            control::disable_traffic,
+        ),
+        "until the next start; replicas go on following",
+    ),
     anywhere(
         Opcode::COLLECTIONS_GET_MANIFEST,
         FREE,
@@ -255,6 +276,14 @@ const ROWS: [Command; 111] = [
     noted(
         node(Opcode::VERBOSITY, ADMIN, node::verbosity),
         "accepted, changes nothing",
+    ),
+    noted(
+        node(Opcode::ISASL_REFRESH, SUPERVISOR, node::refresh),
+        "changes nothing: users that are in force are those that are kept",
+    ),
+    noted(
+        node(Opcode::RBAC_REFRESH, SUPERVISOR, node::refresh),
+        "changes nothing, as ISASL_REFRESH",
     ),
     noted(
         bucket(Opcode::IOCTL_SET, ADMIN, replication::ioctl_set),

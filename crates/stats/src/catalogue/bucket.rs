@@ -137,7 +137,7 @@ pub(crate) static BUCKET: &[BucketRow] = rows! {
         |f| f.checkpoints().removed.bytes;
     GENERAL "ep_mem_freed_by_checkpoint_item_expel" Bytes "The same of the expelled changes",
         |f| f.checkpoints().expelled.bytes;
-    GENERAL "ep_flusher_state" Text "running; retrying after an error; failed for good; stopped",
+    GENERAL "ep_flusher_state" Text "running; paused; retrying after an error; failed for good; stopped",
         |f| f.flusher_state().name();
     GENERAL "ep_total_persisted" Count "Rows made durable" Counter "bucket_rows_persisted",
         |f| &f.counters().rows_persisted;
@@ -196,13 +196,13 @@ pub(crate) static BUCKET: &[BucketRow] = rows! {
         Counter "bucket_compaction_expired", |f| &f.compaction().expired;
     DISK "ep_pending_compactions" Count "vBuckets that wait to be looked through on request"
         Gauge "bucket_compactions_waiting", |f| f.compactions_waiting();
-    GENERAL "ep_degraded_mode" Bool "Whether data operations are refused because of warmup",
-        |f| !f.is_warm();
+    GENERAL "ep_degraded_mode" Bool "Whether data operations are refused: documents are loaded, or traffic is disabled",
+        |f| !f.admits();
     GENERAL "ep_vb_quarantined" Count
         "vBuckets that are not served, because something of them in the store is damaged; vbucket-details tells what"
         Gauge "bucket_vbuckets_quarantined", |f| f.all_quarantined().len() as u64;
     GENERAL "ep_data_traffic_enabled" Bool "Whether data operations are let in"
-        Gauge "bucket_ready", |f| f.is_warm();
+        Gauge "bucket_ready", |f| f.admits();
     ONLY_WARMUP "ep_warmup" Text "enabled where there is something to load, else disabled",
         |f| if f.is_durable() { "enabled" } else { "disabled" };
     CONFIG "ep_warmup" Bool "Whether documents are loaded when the bucket is opened",

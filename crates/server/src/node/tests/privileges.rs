@@ -96,6 +96,11 @@ fn needed(opcode: Opcode) -> (Need, &'static [Privilege]) {
         | "DEL_VBUCKET"
         | "COLLECTIONS_SET_MANIFEST"
         | "AUDIT_CONFIG_RELOAD" => (Bucket, &[NodeSupervisor]),
+        "ENABLE_TRAFFIC" | "DISABLE_TRAFFIC" | "ISASL_REFRESH" | "RBAC_REFRESH" => {
+            (Bucket, &[NodeSupervisor])
+        }
+        "STOP_PERSISTENCE" | "START_PERSISTENCE" => (Bucket, &[Administrator]),
+        "EVICT_KEY" => (Document, &[Administrator]),
         "AUDIT_PUT" => (Bucket, &[Audit]),
         "SET_PARAM" | "IOCTL_SET" | "VERBOSITY" => (Bucket, &[Administrator]),
         "DCP_OPEN"
@@ -402,6 +407,7 @@ fn check_each_command(node: &Node, admin: &mut Client, user: &dyn Fn() -> Client
                 wrong.insert(format!("{} {place:?} {given:?}", opcode.name()), found);
             }
         }
+        admin.call(&Request::new(Opcode::ENABLE_TRAFFIC)).ok();
     }
     assert!(wrong.is_empty(), "{} wrong: {wrong:#?}", wrong.len());
 }

@@ -1,0 +1,135 @@
+//! Traffic, persistence and documents in memory, as operators hold them up.
+
+use std::time::{Duration, Instant};
+
+use wire::{Opcode, Status};
+
+use crate::client::{Client, Request, set};
+use crate::place::{on_disk, own, replica_of};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+fn order(client: &mut Client, opcode: Opcode) {
+    client.call(&Request::new(opcode)).ok();
+}
+
+#[test]
+fn without_traffic_clients_wait_and_replicas_follow() {
+    let node = own();
+    let mut client = Client::ready(node.ports().kv);
+    let replica = replica_of(node.ports().kv, None);
+    let mut other = Client::ready(replica.ports().kv);
+    order(&mut other, Opcode::DISABLE_TRAFFIC);
+    client.set("k", "1").ok();
+    let last = |client: &mut Client| client.stats("")["ep_diskqueue_fill"].clone();
+    until("the replica does not follow", || {
+        last(&mut other) == last(&mut client)
+    });
+    order(&mut other, Opcode::ENABLE_TRAFFIC);
+    let copy = other.call(&Request::of(Opcode::GET_REPLICA, "k"));
+    assert_eq!(copy.ok().value, b"1");
+
+    for _ in 0..2 {
+        order(&mut client, Opcode::DISABLE_TRAFFIC);
+    }
+    for request in [set("k", "2"), Request::of(Opcode::GET, "k")] {
+        client.call(&request).is(Status::ETMPFAIL);
+    }
+    let stats = client.stats("");
+    assert_eq!(stats["ep_data_traffic_enabled"], "false");
+    assert_eq!(stats["ep_degraded_mode"], "true");
+    order(&mut client, Opcode::ENABLE_TRAFFIC);
+    assert_eq!(client.get("k").ok().value, b"1");
+    let stats = client.stats("");
+    assert_eq!(stats["ep_data_traffic_enabled"], "true");
+}
+
+#[test]
+fn what_is_changed_while_persistence_is_stopped_becomes_durable_later() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on_disk(place.path());
+    let mut client = Client::ready(node.ports().kv);
+    let stat = |client: &mut Client, name: &str| client.stats("")[name].clone();
+    client.set("first", "1").ok();
+    until("nothing became durable", || {
+        stat(&mut client, "ep_queue_size") == "0"
+    });
+    order(&mut client, Opcode::STOP_PERSISTENCE);
+    until("persistence goes on", || {
+        stat(&mut client, "ep_flusher_state") == "paused"
+    });
+    let commits = stat(&mut client, "ep_commit_num");
+    client.set("second", "2").ok();
+    let evict = Request::of(Opcode::EVICT_KEY, "second");
+    client.call(&evict).is(Status::KEY_EEXISTS);
+    assert_eq!(stat(&mut client, "ep_queue_size"), "1");
+    assert_eq!(stat(&mut client, "ep_commit_num"), commits);
+    order(&mut client, Opcode::START_PERSISTENCE);
+    until("nothing became durable", || {
+        stat(&mut client, "ep_queue_size") == "0"
+    });
+    assert_eq!(stat(&mut client, "ep_flusher_state"), "running");
+    // A stop of the node does not wait for it.
+    order(&mut client, Opcode::STOP_PERSISTENCE);
+    client.set("third", "3").ok();
+    drop(client);
+    node.shutdown().unwrap();
+    let node = on_disk(place.path());
+    let mut client = Client::ready(node.ports().kv);
+    assert_eq!(client.get("third").ok().value, b"3");
+}
+
+#[test]
+fn a_value_leaves_memory_on_request_and_is_read_back() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on_disk(place.path());
+    let mut client = Client::ready(node.ports().kv);
+    client.set("k", "value").ok();
+    let evict = Request::of(Opcode::EVICT_KEY, "k");
+    until("it does not become durable", || {
+        client.call(&evict).status == Status::SUCCESS
+    });
+    assert_eq!(client.stats("")["ep_num_non_resident"], "1");
+    assert_eq!(client.call(&evict).ok().text(), "Already ejected.");
+    assert_eq!(client.get("k").ok().value, b"value");
+    assert_eq!(client.stats("")["ep_num_non_resident"], "0");
+    assert_eq!(client.call(&evict).ok().text(), "Ejected.");
+    let missing = Request::of(Opcode::EVICT_KEY, "missing");
+    client.call(&missing).is(Status::KEY_ENOENT);
+}
+
+#[test]
+fn what_a_bucket_in_memory_and_this_node_cannot_do_says_why() {
+    let node = own();
+    let mut client = Client::ready(node.ports().kv);
+    client.set("k", "1").ok();
+    for request in [
+        Request::new(Opcode::STOP_PERSISTENCE),
+        Request::new(Opcode::START_PERSISTENCE),
+        Request::of(Opcode::EVICT_KEY, "k"),
+    ] {
+        let context = client.call(&request).is(Status::NOT_SUPPORTED).context();
+        assert!(context.contains("only in memory"), "{context}");
+    }
+    assert_eq!(client.get("k").ok().value, b"1");
+    for opcode in [Opcode::ISASL_REFRESH, Opcode::RBAC_REFRESH] {
+        order(&mut client, opcode);
+    }
+    for (opcode, reason) in [
+        (Opcode::SHUTDOWN, "SIGTERM"),
+        (Opcode::CREATE_BUCKET, "over HTTP"),
+        (Opcode::GET_KEYS, "RANGE_SCAN_CREATE"),
+    ] {
+        let refused = client.call(&Request::new(opcode));
+        let context = refused.is(Status::NOT_SUPPORTED).context();
+        assert!(context.contains(reason), "{context}");
+    }
+}

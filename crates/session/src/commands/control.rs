@@ -1,0 +1,91 @@
+//! Commands with which operators hold a bucket up: its traffic, its persistence, a document in memory.
+
+use engine::{FetchKey, OpError, Outcome};
+use registry::Store;
+use wire::{Frame, Status};
+
+use crate::context::{Context, Location};
+use crate::outcome::{CommandResult, Refusal};
+use crate::reply::Reply;
+
+const LOADING: &str = "the bucket is still being loaded";
+
+/// `ENABLE_TRAFFIC`: data operations are let in again.
+pub(super) fn enable_traffic(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    traffic(context, frame, true)
+}
+
+/// `DISABLE_TRAFFIC`: data operations are refused until they are let in again, or the node starts anew.
+pub(super) fn disable_traffic(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    traffic(context, frame, false)
+}
+
+fn traffic(context: &mut Context<'_>, frame: &Frame<'_>, admits: bool) -> CommandResult {
+    let bucket = context.bucket()?;
+    if !bucket.bucket.set_traffic(admits) {
+        return Err(Refusal::not_now(LOADING));
+    }
+    tracing::warn!(bucket = bucket.name(), admits, "traffic");
+    Ok(context.reply(frame, &Reply::EMPTY))
+}
+
+/// `START_PERSISTENCE`: changes become durable again.
+pub(super) fn start_persistence(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    persistence(context, frame, true)
+}
+
+/// `STOP_PERSISTENCE`: no commit begins until persistence is started again, or the node stops.
+pub(super) fn stop_persistence(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    persistence(context, frame, false)
+}
+
+fn persistence(context: &mut Context<'_>, frame: &Frame<'_>, persists: bool) -> CommandResult {
+    let bucket = context.bucket()?;
+    if !matches!(bucket.bucket.store(), Store::Disk(_)) {
+        return Err(in_memory());
+    }
+    bucket.bucket.set_persists(persists);
+    tracing::warn!(bucket = bucket.name(), persists, "persistence");
+    Ok(context.reply(frame, &Reply::EMPTY))
+}
+
+fn in_memory() -> Refusal {
+    Refusal::because(
+        Status::NOT_SUPPORTED,
+        "the documents of this bucket are only in memory",
+    )
+}
+
+/// `EVICT_KEY`: the value leaves memory, and the document stays on disk.
+pub(super) fn evict(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    let Location { bucket, key, vb } = context.locate(frame, frame.key)?;
+    if !matches!(bucket.bucket.store(), Store::Disk(_)) {
+        return Err(in_memory());
+    }
+    let (key, now) = (key.bytes(), context.now);
+    let text = bucket.bucket.run(vb, |vbucket| {
+        const ALREADY: &str = "Already ejected.";
+        let Outcome::Done(found) = vbucket.get_meta(key, now)? else {
+            return Ok(Some(ALREADY));
+        };
+        if found.deleted {
+            return Err(OpError::KeyNotFound);
+        }
+        let wanted = FetchKey {
+            key: key.into(),
+            seqno: found.meta.seqno,
+            whole: false,
+        };
+        if vbucket.still_wants(&wanted) {
+            return Ok(Some(ALREADY));
+        }
+        Ok(vbucket.evict(key, now).then_some("Ejected."))
+    })?;
+    let text = text.ok_or_else(|| {
+        Refusal::because(
+            Status::KEY_EEXISTS,
+            "the document is not on disk yet, or it is locked and its key would leave, too",
+        )
+    })?;
+    Ok(context.reply(frame, &Reply::value(text.as_bytes())))
+}
