@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use model::{Seqno, VbId};
 use parking_lot::Mutex;
@@ -48,12 +49,21 @@ impl CompactionTicket {
 /// What waits for the compactor, and what it has done.
 #[derive(Default)]
 pub(crate) struct Compactions {
+    /// Age at which tombstones are purged, seconds.
+    pub(crate) purge_age_s: AtomicU64,
     pub(crate) signal: Signal,
     waiting: Mutex<VecDeque<(CompactionTicket, CompactionRules)>>,
     results: Mutex<VecDeque<(CompactionTicket, bool)>>,
 }
 
 impl Compactions {
+    pub(crate) fn new(purge_age_s: u64) -> Self {
+        Self {
+            purge_age_s: AtomicU64::new(purge_age_s),
+            ..Self::default()
+        }
+    }
+
     /// The next one, if any.
     pub(crate) fn next(&self) -> Option<(CompactionTicket, CompactionRules)> {
         self.waiting.lock().pop_front()

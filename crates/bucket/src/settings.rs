@@ -94,6 +94,19 @@ impl<S: KvStore> Bucket<S> {
         self.compression.store(mode as u8, Ordering::Relaxed);
     }
 
+    /// Age at which tombstones are purged, seconds.
+    pub fn purge_age_s(&self) -> u64 {
+        self.compactions.purge_age_s.load(Ordering::Relaxed)
+    }
+
+    /// Purges them at another age from now on.
+    pub fn set_purge_age_s(&self, seconds: u64) {
+        self.compactions
+            .purge_age_s
+            .store(seconds, Ordering::Relaxed);
+        self.compactions.signal.ring();
+    }
+
     /// Lets clients' operations in, or refuses them with `TemporaryFailure`; `false` and no change while
     /// documents are loaded.
     pub fn set_traffic(&self, admits: bool) -> bool {

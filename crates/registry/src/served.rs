@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bucket::{Bucket, Workers};
 use parking_lot::RwLock;
@@ -71,6 +72,8 @@ pub struct ServedBucket {
     pub claims: Claims,
     /// How many operations on documents there are.
     pub operations: Rate,
+    /// How long a client waits for a seqno to become durable; `None` for what the node says.
+    pub persistence_wait: RwLock<Option<Duration>>,
     /// Large values that HTTP readers of its changes hold.
     pub loans: Loans,
     /// Connections with a large request that waits for quota.
@@ -95,6 +98,7 @@ impl ServedBucket {
             gone: AtomicBool::new(false),
             dcp: DcpRegistry::default(),
             operations: Rate::default(),
+            persistence_wait: RwLock::new(None),
             loans: Loans::default(),
             admission_queue: Arc::default(),
             map: RwLock::new(MapVersion { revision, json }),

@@ -55,7 +55,7 @@ impl<S: KvStore> Bucket<S> {
     /// Purges in a vBucket if that is due. Returns whether it was. `last_s` is when it was last
     /// walked over, seconds of the wall clock.
     fn purge_if_due(&self, vb: VbId, last_s: &mut u64) -> Result<bool, StoreError> {
-        let purge_age_s = self.options.purge_age_s;
+        let purge_age_s = self.purge_age_s();
         let now_s = u64::from(self.clock.now().unix_s());
         let stats = self.with_vbucket_for(Hold::Stat, vb, |vbucket| vbucket.stats());
         let input = stats.map(|stats| PurgeInput {
@@ -96,7 +96,7 @@ impl<S: KvStore> Bucket<S> {
     /// Cost: reads every row of the vBucket, without any lock.
     pub fn compact(&self, vb: VbId, rules: CompactionRules) -> Result<Compacted, StoreError> {
         let now_s = u64::from(self.clock.now().unix_s());
-        let old_s = now_s.saturating_sub(self.options.purge_age_s);
+        let old_s = now_s.saturating_sub(self.purge_age_s());
         let before_s = rules.before_s.max(old_s);
         if self.store.may_have_history()? {
             self.trim_history(vb, None)?;
@@ -311,7 +311,7 @@ impl<S: KvStore> Worker for Compactor<S> {
         if self.go_on() {
             return Next::Again;
         }
-        let pause_s = pause_s(self.bucket.options.purge_age_s);
+        let pause_s = pause_s(self.bucket.purge_age_s());
         let history_pause_s = self.bucket.history_pause_s().unwrap_or(pause_s);
         Next::At(now_ns + pause_s.min(history_pause_s) * 1_000_000_000)
     }

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use wire::{Opcode, Status};
 
-use crate::client::{Client, Request, set};
+use crate::client::{Client, Request, SDK, set};
+use crate::dcp::history::post;
 use crate::place::{on_disk, own, replica_of};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -132,4 +133,26 @@ fn what_a_bucket_in_memory_and_this_node_cannot_do_says_why() {
         let context = refused.is(Status::NOT_SUPPORTED).context();
         assert!(context.contains(reason), "{context}");
     }
+}
+
+#[test]
+fn a_history_begins_on_request_where_the_bucket_may_have_one() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on_disk(place.path());
+    let form = "name=past&ramQuota=100&storageBackend=magma";
+    assert!(post(&node, "/pools/default/buckets", form).contains("202"));
+    let keep = |client: &mut Client, name: &str, value: &str| {
+        let request = Request::new(Opcode::SET_PARAM).extras(&1_u32.to_be_bytes());
+        client.call(&request.key(name).value(value))
+    };
+    let mut plain = Client::ready(node.ports().kv);
+    let refused = keep(&mut plain, "history_retention_seconds", "60");
+    assert!(refused.is(Status::EINVAL).context().contains("magma"));
+    let mut client = Client::logged_in(node.ports().kv, &SDK);
+    client.select("past").ok();
+    keep(&mut client, "history_retention_seconds", "60").ok();
+    keep(&mut client, "history_retention_bytes", "2147483648").ok();
+    let config = client.stats("config");
+    assert_eq!(config["ep_history_retention_seconds"], "60");
+    assert_eq!(config["ep_history_retention_bytes"], "2147483648");
 }

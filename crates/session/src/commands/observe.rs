@@ -102,7 +102,8 @@ pub(super) fn seqno_persistence(context: &mut Context<'_>, frame: &Frame<'_>) ->
     }
     let park = context.park();
     let waited = Duration::from_nanos(context.now.mono_ns.saturating_sub(park.since_ns));
-    let limit = context.session.node.waits.persistence;
+    let of_node = context.session.node.waits.persistence;
+    let limit = bucket.persistence_wait.read().unwrap_or(of_node);
     if waited >= limit {
         bucket.bucket.forget_waiter(&context.session.waker());
         return Err(Refusal::not_now("the seqno is not durable yet"));

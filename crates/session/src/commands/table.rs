@@ -291,7 +291,7 @@ const ROWS: [Command; 118] = [
     ),
     noted(
         bucket(Opcode::SET_PARAM, ADMIN, params::set),
-        "settings of memory, checkpoints, expiry and streams, CAS of a vBucket; until the next start",
+        "settings of memory, checkpoints, expiry, locks, durability, history and streams, CAS of a vBucket; until the next start",
     ),
     noted(
         open_to_memcached(bucket(Opcode::FLUSH, DELETE, node::flush)),

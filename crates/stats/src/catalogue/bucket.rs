@@ -50,7 +50,7 @@ pub(crate) static BUCKET: &[BucketRow] = rows! {
         "How much of them is kept; 0 for no limit of bytes, and none is kept where both are 0",
         |f| f.history_retention().bytes;
     CONFIG "ep_persistent_metadata_purge_age" Seconds "Age at which tombstones are purged",
-        |f| f.options().purge_age_s;
+        |f| f.purge_age_s();
     QUOTA "ep_max_size" Bytes "Memory quota" Gauge "bucket_memory_quota", |f| f.memory().quota();
     QUOTA "ep_mem_low_wat" Bytes "Memory at which eviction stops", |f| f.memory().low_mark();
     QUOTA "ep_mem_high_wat" Bytes "Memory at which eviction starts" Gauge "bucket_memory_high_mark",

@@ -8,7 +8,7 @@ const CONFIG: &[&str] = &["", "config"];
 pub(crate) static CONFLICTS: &[BucketRow] = rows! {
     CONFIG "ep_conflict_resolution_type" Text
         "How conflicts with versions of other nodes are resolved: seqno or lww",
-        |f| f.options().vb.conflicts.name();
+        |f| f.vb_config().conflicts.name();
     GENERAL "ep_num_ops_set_meta_res_fail" Count
         "Documents that came with their metadata and were refused: what was here is newer"
         Counter "bucket_sets_lost", |f| f.totals().sets_lost;
@@ -16,15 +16,15 @@ pub(crate) static CONFLICTS: &[BucketRow] = rows! {
         Counter "bucket_deletes_lost", |f| f.totals().deletes_lost;
     CONFIG "ep_hlc_drift_ahead_threshold_us" Micros
         "A CAS from elsewhere that is further ahead of the clock is an exception",
-        |f| f.options().vb.drift.ahead_us;
+        |f| f.vb_config().drift.ahead_us;
     CONFIG "ep_hlc_drift_behind_threshold_us" Micros "The same of one behind the clock",
-        |f| f.options().vb.drift.behind_us;
+        |f| f.vb_config().drift.behind_us;
     CONFIG "ep_hlc_max_future_threshold_us" Micros
         "A CAS that comes with a document's metadata is too far in the future beyond this",
-        |f| f.options().vb.drift.future_us;
+        |f| f.vb_config().drift.future_us;
     CONFIG "ep_hlc_invalid_strategy" Text
         "What becomes of such a CAS: ignore (it is taken), error (it is refused) or replace",
-        |f| f.options().vb.drift.future.name();
+        |f| f.vb_config().drift.future.name();
     GENERAL "ep_active_hlc_drift" Micros
         "Between the CAS of each change with metadata and the clock, active vBuckets, summed",
         |f| f.sums().active.stats.drift_us;

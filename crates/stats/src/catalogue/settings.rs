@@ -12,6 +12,12 @@ pub(crate) static SETTINGS: &[BucketRow] = rows! {
         |f| Value::Ratio(f.memory().limits().checkpoint_upper.as_ratio());
     CONFIG "ep_checkpoint_memory_recovery_lower_mark" Ratio "Down to this",
         |f| Value::Ratio(f.memory().limits().checkpoint_lower.as_ratio());
+    CONFIG "ep_seqno_persistence_timeout" Seconds
+        "How long a client waits for a seqno to become durable",
+        |f| {
+            let wait = *f.served.persistence_wait.read();
+            wait.unwrap_or(f.node.waits.persistence).as_secs()
+        };
     CONFIG "ep_range_scan_max_lifetime" Seconds "How long a range scan may take",
         |f| f.scan_lifetime().as_secs();
     CONFIG "ep_dcp_oso_backfill" Text

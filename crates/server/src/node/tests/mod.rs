@@ -25,6 +25,7 @@ pub(crate) mod client;
 mod congestion;
 mod encrypted;
 mod moves;
+mod params;
 mod privileges;
 mod provision;
 mod room;

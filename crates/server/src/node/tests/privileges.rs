@@ -95,14 +95,16 @@ fn needed(opcode: Opcode) -> (Need, &'static [Privilege]) {
         | "SET_VBUCKET"
         | "DEL_VBUCKET"
         | "COLLECTIONS_SET_MANIFEST"
+        | "ENABLE_TRAFFIC"
+        | "DISABLE_TRAFFIC"
+        | "ISASL_REFRESH"
+        | "RBAC_REFRESH"
         | "AUDIT_CONFIG_RELOAD" => (Bucket, &[NodeSupervisor]),
-        "ENABLE_TRAFFIC" | "DISABLE_TRAFFIC" | "ISASL_REFRESH" | "RBAC_REFRESH" => {
-            (Bucket, &[NodeSupervisor])
-        }
-        "STOP_PERSISTENCE" | "START_PERSISTENCE" => (Bucket, &[Administrator]),
         "EVICT_KEY" => (Document, &[Administrator]),
         "AUDIT_PUT" => (Bucket, &[Audit]),
-        "SET_PARAM" | "IOCTL_SET" | "VERBOSITY" => (Bucket, &[Administrator]),
+        "SET_PARAM" | "IOCTL_SET" | "VERBOSITY" | "STOP_PERSISTENCE" | "START_PERSISTENCE" => {
+            (Bucket, &[Administrator])
+        }
         "DCP_OPEN"
         | "DCP_CONTROL"
         | "DCP_STREAM_REQ"

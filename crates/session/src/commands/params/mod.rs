@@ -1,12 +1,12 @@
 //! SET_PARAM: settings that may be changed while the node runs. Nothing of it outlives the
 //! process.
 
-use std::str::FromStr;
+mod documents;
+mod param;
+
 use std::time::Duration;
 
 use bucket::{Limits, Share};
-use model::{Cas, VbId};
-use registry::ServedBucket;
 use registry::dcp::OsoBackfill;
 use wire::{Frame, Status};
 
@@ -14,58 +14,16 @@ use crate::context::Context;
 use crate::outcome::{CommandResult, Refusal};
 use crate::reply::Reply;
 
+use param::Family::{self, Checkpoint, Dcp, Flush};
+use param::{
+    InvalidParam, Param, Setter, above_zero, boolean, limit, number, ratio, served, small,
+};
+
 /// The smallest quota that a running bucket may be given.
 const QUOTA_BYTES_MIN: u64 = 1 << 20;
 
-/// The greatest CAS that a vBucket can be told of: years of changes fit above it.
-const CAS_MAX: u64 = 1 << 63;
-
-/// Which family of settings a name belongs to, by its number in the request's extras.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Family {
-    Flush = 1,
-    Checkpoint = 3,
-    Dcp = 4,
-    VBucket = 5,
-    Config = 6,
-}
-
-impl Family {
-    fn of_extras(extras: &[u8]) -> Option<Self> {
-        let number = u32::from_be_bytes(extras.try_into().ok()?);
-        let families = [
-            Self::Flush,
-            Self::Checkpoint,
-            Self::Dcp,
-            Self::VBucket,
-            Self::Config,
-        ];
-        families.into_iter().find(|family| *family as u32 == number)
-    }
-}
-
-/// What is wrong with a setting, for people.
-type InvalidParam = &'static str;
-
-type SetServed = fn(&ServedBucket, VbId, &str) -> Result<(), InvalidParam>;
-type SetLimit = fn(&mut Limits, &str) -> Result<(), InvalidParam>;
-
-/// How a setting is changed: of the bucket as it is served, or of the limits of its memory.
-enum Setter {
-    Served(SetServed),
-    Limit(SetLimit),
-}
-
-struct Param {
-    family: Family,
-    name: &'static str,
-    set: Setter,
-}
-
-use Family::{Checkpoint, Dcp, Flush};
-
-/// Every setting that can be changed. The names are the reference's.
-static PARAMS: [Param; 21] = [
+/// Settings of memory, checkpoints, expiry and streams. The names are the reference's.
+static PARAMS: [Param; 20] = [
     limit(Flush, "max_size", |limits, text| {
         let bytes = number(text)?;
         if bytes < QUOTA_BYTES_MIN {
@@ -167,10 +125,7 @@ static PARAMS: [Param; 21] = [
         Ok(())
     }),
     served(Dcp, "dcp_idle_timeout", |served, _, text| {
-        let seconds = small(text)?;
-        if seconds == 0 {
-            return Err("a second at least");
-        }
+        let seconds = above_zero(text)?;
         let timeout = Duration::from_secs(seconds.into());
         served.dcp.settings.write().idle_timeout = Some(timeout);
         Ok(())
@@ -183,27 +138,11 @@ static PARAMS: [Param; 21] = [
             Ok(())
         },
     ),
-    served(Family::VBucket, "max_cas", |served, vb, text| {
-        let cas = Cas(number(text)?);
-        let far = Cas(CAS_MAX);
-        if cas > far {
-            return Err("no vBucket could give greater ones");
-        }
-        let raised = served
-            .bucket
-            .with_vbucket(vb, |vbucket| vbucket.raise_cas(cas));
-        raised.ok_or("there is no such vBucket here")
-    }),
 ];
 
-const fn served(family: Family, name: &'static str, set: SetServed) -> Param {
-    let set = Setter::Served(set);
-    Param { family, name, set }
-}
-
-const fn limit(family: Family, name: &'static str, set: SetLimit) -> Param {
-    let set = Setter::Limit(set);
-    Param { family, name, set }
+/// Every setting that can be changed.
+fn all() -> impl Iterator<Item = &'static Param> {
+    PARAMS.iter().chain(&documents::DOCUMENTS)
 }
 
 /// SET_PARAM: the extras name the family, the key the setting, the value what it becomes.
@@ -214,8 +153,7 @@ pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult
     let found = |param: &&Param| {
         param.name.as_bytes() == frame.key && (family == Family::Config || param.family == family)
     };
-    let param = PARAMS
-        .iter()
+    let param = all()
         .find(found)
         .ok_or_else(|| Refusal::invalid("this node has no such setting to change"))?;
     let wrong = |reason: InvalidParam| Refusal::invalid(reason);
@@ -239,27 +177,6 @@ fn part_of_quota(bytes: u64, limits: &Limits) -> Result<Share, InvalidParam> {
     Share::of_bytes(bytes, limits.quota_bytes).ok_or("it must not be above the quota")
 }
 
-fn number(text: &str) -> Result<u64, InvalidParam> {
-    u64::from_str(text).map_err(|_| "a number is needed")
-}
-
-fn small(text: &str) -> Result<u32, InvalidParam> {
-    u32::from_str(text).map_err(|_| "a number of 32 bits is needed")
-}
-
-fn ratio(text: &str) -> Result<Share, InvalidParam> {
-    let ratio = f64::from_str(text).ok().and_then(Share::ratio);
-    ratio.ok_or("a share of 0 to 1 is needed")
-}
-
-fn boolean(text: &str) -> Result<bool, InvalidParam> {
-    match text {
-        "true" | "1" => Ok(true),
-        "false" | "0" => Ok(false),
-        _ => Err("true or false is needed"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,7 +184,7 @@ mod tests {
     #[test]
     fn every_setting_of_a_bucket_is_told_by_a_statistic() {
         let page = stats::stats_page();
-        for param in &PARAMS {
+        for param in all() {
             let row = format!("| `ep_{}` |", param.name);
             let is_told = param.family == Family::VBucket || page.contains(&row);
             assert!(is_told, "{} is not told", param.name);
