@@ -174,7 +174,7 @@ impl WarmupStats {
         }
     }
 
-    /// Whether clients' operations are let in: all is loaded, and nobody closed the bucket to them.
+    /// Whether clients' operations are let in: all is loaded, and traffic is enabled.
     pub fn admits(&self) -> bool {
         self.stage.load(Ordering::Acquire) == WarmupStage::Done as u8
     }
