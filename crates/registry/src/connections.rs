@@ -161,6 +161,25 @@ pub struct Addresses {
     pub tls: bool,
 }
 
+/// What connections moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes that came from peers.
+    pub received: u64,
+    /// Bytes that went to peers.
+    pub sent: u64,
+    /// Turns that ended so that others have theirs.
+    pub yields: u64,
+}
+
+impl Traffic {
+    fn add(&mut self, info: &ConnectionInfo) {
+        self.received += info.received_bytes.load(Ordering::Relaxed);
+        self.sent += info.sent_bytes.load(Ordering::Relaxed);
+        self.yields += info.yields.load(Ordering::Relaxed);
+    }
+}
+
 /// All connections of the node.
 pub struct Connections {
     open: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
@@ -169,6 +188,8 @@ pub struct Connections {
     count: AtomicUsize,
     total: AtomicU64,
     rejected: AtomicU64,
+    /// Of connections that ended.
+    ended: Mutex<Traffic>,
 }
 
 impl Connections {
@@ -180,6 +201,7 @@ impl Connections {
             count: AtomicUsize::new(0),
             total: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
+            ended: Mutex::default(),
         }
     }
 
@@ -232,9 +254,21 @@ impl Connections {
 
     /// Strikes a connection off.
     pub fn forget(&self, id: u64) {
-        if self.open.lock().remove(&id).is_some() {
+        let mut open = self.open.lock();
+        if let Some(info) = open.remove(&id) {
+            self.ended.lock().add(&info);
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// What all connections moved, those that ended among them. Cost: a look at each open one.
+    pub fn traffic(&self) -> Traffic {
+        let open = self.open.lock();
+        let mut traffic = *self.ended.lock();
+        for info in open.values() {
+            traffic.add(info);
+        }
+        traffic
     }
 
     /// All open connections.

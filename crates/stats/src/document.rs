@@ -19,16 +19,18 @@ struct DocumentFound {
     state: VbState,
 }
 
-/// The groups `key` and `vkey`; the latter asks the store as well.
+/// The groups `key` and `vkey`, and those that name the collection by its id; `vkey` asks the store as well.
 pub(super) fn key(
     request: Request<'_>,
     scope: &StatScope<'_>,
     figures: &BucketFigures<'_>,
     rows: &mut Rows<'_, '_>,
 ) -> Result<(), StatError> {
+    let by_id = request.group.name.ends_with("-byid");
     let (key, vb, collection) = match request.arguments {
-        [key, vb] => (key, vb, CollectionId::DEFAULT),
-        [key, vb, collection] => (key, vb, collection_of(collection, scope, figures)?),
+        [key, vb, id] if by_id => (key, vb, collection_by_id(id, figures)?),
+        [key, vb] if !by_id => (key, vb, CollectionId::DEFAULT),
+        [key, vb, collection] if !by_id => (key, vb, collection_of(collection, scope, figures)?),
         _ => {
             let needed = "a key and its vBucket are needed, and its collection if that is not the default one";
             return Err(StatError::Argument(needed));
@@ -50,7 +52,7 @@ pub(super) fn key(
     rows.row("key_seqno", found.meta.seqno);
     rows.row("key_vb_state", found.state.name());
     rows.row("key_is_resident", found.resident);
-    if request.group.name == "vkey" {
+    if request.group.name.starts_with("vkey") {
         rows.row("key_valid", validity(&key, vb, &found, figures));
     }
     Ok(())
@@ -64,15 +66,20 @@ fn collection_of(
 ) -> Result<CollectionId, StatError> {
     let manifest = figures.served.bucket.manifest();
     if !word.contains('.') && word.starts_with("0x") {
-        let found = manifest.collection(CollectionId(hex(word)?));
-        let (_, collection) = found.ok_or(StatError::UnknownCollection)?;
-        return Ok(collection.id);
+        return collection_by_id(word, figures);
     }
     let (of, collection) = named(&manifest, word)?;
     let hidden = |id| scope.check(Privilege::Read, id) == Err(StatError::UnknownCollection);
     if of.collections.iter().all(|one| hidden(one.id)) {
         return Err(StatError::UnknownScope);
     }
+    Ok(collection.id)
+}
+
+fn collection_by_id(word: &str, figures: &BucketFigures<'_>) -> Result<CollectionId, StatError> {
+    let manifest = figures.served.bucket.manifest();
+    let found = manifest.collection(CollectionId(hex(word)?));
+    let (_, collection) = found.ok_or(StatError::UnknownCollection)?;
     Ok(collection.id)
 }
 

@@ -9,7 +9,7 @@ use registry::{BucketKind, Registry, ServedBucket};
 use serde_json::{Value, json};
 use wire::{Opcode, Status};
 
-use super::figures::{NodeFigures, workers};
+use super::figures::{BucketFigures, NodeFigures, workers};
 use super::listed::node_rows;
 use super::rows::Rows;
 use super::scope::{Request, StatError, StatScope};
@@ -42,6 +42,7 @@ pub(super) fn collect(
                 rows.row(format_args!("worker_{index}:commands"), timings.total());
             }
         }
+        ("settings", []) => rows.row("", settings(node)),
         ("audit", []) => node_rows(group, &NodeFigures::of(node), rows),
         ("clocks", []) => clocks(node, rows),
         ("responses", []) => responses(node, false, rows),
@@ -104,6 +105,24 @@ fn bucket_details(node: &Registry) -> Value {
     json!({ "buckets": buckets })
 }
 
+/// What connections are served with.
+fn settings(node: &Registry) -> Value {
+    json!({
+        "max_connections": node.connections.max(),
+        "threads": node.timings.len(),
+        "connections_held_limit": node.buffers.limit(),
+        "interfaces": {
+            "host": node.listen.to_string(), "kv": node.ports.kv, "kv_tls": node.ports.kv_tls,
+            "http": node.ports.http, "https": node.ports.https,
+            "memcached": node.ports.memcached,
+        },
+        "seqno_persistence_timeout": node.waits.persistence.as_secs(),
+        "pending_vbucket_timeout": node.waits.pending.as_secs(),
+        "dcp_idle_timeout": node.waits.silence.as_secs(),
+        "audit_enabled": node.audit.is_on(),
+    })
+}
+
 fn clocks(node: &Registry, rows: &mut Rows<'_, '_>) {
     let clock = &node.clock;
     let cost_ns = |look: &dyn Fn() -> u64| {
@@ -140,16 +159,41 @@ pub(super) fn timings(node: &Registry, rows: &mut Rows<'_, '_>) {
     rows.prefix("");
 }
 
-/// The same of commits.
-pub(super) fn commit_timings(served: &ServedBucket, rows: &mut Rows<'_, '_>) {
+/// The same of commits, with names that begin with `prefix`.
+pub(super) fn commit_timings(served: &ServedBucket, prefix: &str, rows: &mut Rows<'_, '_>) {
+    rows.prefix(format_args!("{prefix}commit_"));
     let counters = served.bucket.counters();
     let [took_us, commits] = [&counters.commit_us, &counters.commits].map(Counters::read);
     if let Some(mean_us) = took_us.checked_div(commits) {
-        rows.row("disk_commit_mean", mean_us);
+        rows.row("mean", mean_us);
     }
     for HistogramBucket { low, high, count } in counters.commit_times_us.powers_of_two() {
-        rows.row(format_args!("disk_commit_{low},{}", high + 1), count);
+        rows.row(format_args!("{low},{}", high + 1), count);
     }
+    rows.prefix("");
+}
+
+/// What the store did. There is one for all vBuckets: the first shard that reads and writes.
+pub(super) fn store(figures: &BucketFigures<'_>, rows: &mut Rows<'_, '_>) {
+    let counters = figures.counters();
+    rows.prefix("rw_0:");
+    let backend = if figures.is_durable() {
+        "fjall"
+    } else {
+        "memory"
+    };
+    rows.row("backend_type", backend);
+    for (name, total) in [
+        ("failure_get", &counters.fetch_failed),
+        ("failure_set", &counters.commits_failed),
+        ("failure_compaction", &figures.compaction().failed),
+        ("io_bg_fetch_docs_read", &counters.fetched),
+        ("io_num_write", &counters.rows_persisted),
+        ("io_document_write_bytes", &counters.bytes_persisted),
+    ] {
+        rows.row(name, Counters::read(total));
+    }
+    rows.prefix("");
 }
 
 /// How often each status was answered.

@@ -37,11 +37,15 @@ fn bucket_group(
         }
         ("timings", _) => {
             node::timings(registry, rows);
-            node::commit_timings(served, rows);
+            node::commit_timings(served, "disk_", rows);
         }
+        ("kvstore", _) => node::store(&figures, rows),
+        ("kvtimings", _) => node::commit_timings(served, "rw_0:", rows),
         ("manifest", _) => return collections::manifest(arguments, served, rows),
         ("range-scans", _) => return scans::collect(arguments, served, rows),
-        ("key" | "vkey", _) => return document::key(request, scope, &figures, rows),
+        ("key" | "vkey" | "key-byid" | "vkey-byid", _) => {
+            return document::key(request, scope, &figures, rows);
+        }
         ("dcpagg" | "dcp-vbtakeover", _) => return dcp::collect(name, arguments, served, rows),
         ("diskinfo", [_, ..]) => return Err(StatError::UnknownGroup),
         _ => bucket_rows(name, &figures, rows),

@@ -26,6 +26,7 @@ mod place;
 mod promotion;
 mod quiet;
 mod scans;
+mod stat_groups;
 mod statistics;
 mod subdoc;
 mod values;

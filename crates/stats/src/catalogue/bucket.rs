@@ -11,6 +11,10 @@ use crate::rows::Value;
 const CONFIG: &[&str] = &["", "config"];
 const MEMORY: &[&str] = &["", "memory"];
 const QUOTA: &[&str] = &["", "memory", "config"];
+const MARKS: &[&str] = &["", "memory", "config", "eviction"];
+const EVICTION: &[&str] = &["", "eviction"];
+const EJECTS: &[&str] = &["", "memory", "eviction"];
+const FAILURES: &[&str] = &["", "disk-failures"];
 const WARMUP: &[&str] = &["", "warmup"];
 const ONLY_WARMUP: &[&str] = &["warmup"];
 const DISK: &[&str] = &["", "diskinfo"];
@@ -52,8 +56,8 @@ pub(crate) static BUCKET: &[BucketRow] = rows! {
     CONFIG "ep_persistent_metadata_purge_age" Seconds "Age at which tombstones are purged",
         |f| f.purge_age_s();
     QUOTA "ep_max_size" Bytes "Memory quota" Gauge "bucket_memory_quota", |f| f.memory().quota();
-    QUOTA "ep_mem_low_wat" Bytes "Memory at which eviction stops", |f| f.memory().low_mark();
-    QUOTA "ep_mem_high_wat" Bytes "Memory at which eviction starts" Gauge "bucket_memory_high_mark",
+    MARKS "ep_mem_low_wat" Bytes "Memory at which eviction stops", |f| f.memory().low_mark();
+    MARKS "ep_mem_high_wat" Bytes "Memory at which eviction starts" Gauge "bucket_memory_high_mark",
         |f| f.memory().high_mark();
     MEMORY "ep_mem_low_wat_percent" Ratio "Low mark as a share of the quota",
         |f| share(f, f.memory().low_mark());
@@ -78,14 +82,14 @@ pub(crate) static BUCKET: &[BucketRow] = rows! {
         |f| f.checkpoints().slot_bytes;
     MEMORY "ep_tmp_oom_errors" Count "Writes refused for lack of memory"
         Counter "bucket_refused_for_memory", |f| &f.counters().refused_for_memory;
-    MEMORY "ep_num_value_ejects" Count "Values dropped from memory" Counter "bucket_evicted",
+    EJECTS "ep_num_value_ejects" Count "Values dropped from memory" Counter "bucket_evicted",
         |f| &f.counters().evicted;
     GENERAL "curr_items" Count "Live documents of active vBuckets" Gauge "bucket_items",
         |f| f.sums().active.stats.items;
     GENERAL "curr_items_tot" Count "Live documents of all vBuckets", |f| f.totals().items;
     GENERAL "ep_num_deleted_items" Count "Tombstones in memory" Gauge "bucket_tombstones",
         |f| f.totals().tombstones;
-    GENERAL "ep_num_non_resident" Count "Live documents whose value is only in the store"
+    EVICTION "ep_num_non_resident" Count "Live documents whose value is only in the store"
         Gauge "bucket_items_non_resident", |f| f.totals().non_resident;
     GENERAL "ep_total_new_items" Count "Documents created" Counter "bucket_created",
         |f| f.totals().ops_create;
@@ -150,7 +154,7 @@ pub(crate) static BUCKET: &[BucketRow] = rows! {
     GENERAL "ep_commits_waited" Count
         "Commits that waited until the store had put away what came before"
         Counter "bucket_commits_waited", |f| &f.counters().commits_waited;
-    GENERAL "ep_data_write_failed" Count "The same as ep_item_commit_failed",
+    FAILURES "ep_data_write_failed" Count "The same as ep_item_commit_failed",
         |f| &f.counters().commits_failed;
     GENERAL "ep_store_merges" Count "Merges of the store's tables, since the start"
         Counter "bucket_store_merges", |f| f.upkeep().merges;
@@ -172,7 +176,7 @@ pub(crate) static BUCKET: &[BucketRow] = rows! {
         |f| &f.counters().fetched;
     GENERAL "ep_bg_reads_waited" Count "Reads that waited for the store, each counted once"
         Counter "bucket_reads_waited", |f| &f.counters().reads_waited;
-    GENERAL "ep_data_read_failed" Count "Reads from the store that failed"
+    FAILURES "ep_data_read_failed" Count "Reads from the store that failed"
         Counter "bucket_fetches_failed", |f| &f.counters().fetch_failed;
     DISK "ep_db_data_size" Bytes "Live rows and records on disk, as last estimated"
         Gauge "bucket_disk_data", |f| f.disk().data_bytes;

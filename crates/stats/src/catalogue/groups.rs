@@ -54,9 +54,8 @@ impl Group {
     /// Where it needs that.
     pub(crate) fn place(&self) -> StatPlace {
         match self.name {
-            "collections" | "collections-byid" | "scopes" | "scopes-byid" | "key" | "vkey" => {
-                StatPlace::Collections
-            }
+            "collections" | "collections-byid" | "scopes" | "scopes-byid" | "key" | "vkey"
+            | "key-byid" | "vkey-byid" => StatPlace::Collections,
             _ if self.of_bucket => StatPlace::Bucket,
             _ if self.guarded => StatPlace::Node,
             _ => StatPlace::NodeOrBucket,
@@ -99,6 +98,13 @@ pub(crate) static GROUPS: &[Group] = groups! {
     Memcached "key" "KEY VB [SCOPE.COLLECTION \\| 0xID]" "Metadata of a document";
     Bucket "vkey" "KEY VB [SCOPE.COLLECTION \\| 0xID]"
         "Metadata of a document, and whether the store has it too";
+    Bucket "key-byid" "KEY VB ID" "The same as `key`, with the hexadecimal id of the collection";
+    Bucket "vkey-byid" "KEY VB ID" "The same as `vkey`, with the hexadecimal id of the collection";
+    Bucket "eviction" "" "What left memory, and when";
+    Bucket "disk-failures" "" "Reads and commits that the store failed";
+    Bucket "kvstore" "" "What the store did";
+    Bucket "kvtimings" "" "How long the store took";
+    Guarded "settings" "" "One row with the settings of the node that serve its connections";
     Guarded "connections" "[ID \\| self]" "One row for each connection";
     Guarded "bucket_details" "" "One row about all buckets";
     Guarded "audit" "" "Whether events are recorded for audits, and how many were not";

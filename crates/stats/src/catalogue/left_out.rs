@@ -23,7 +23,11 @@ pub(crate) static LEFT_OUT: &[LeftOut] = left_out! {
         "ep_fsync_after_every_n_bytes_written" "ep_retain_erroneous_tombstones";
     "what the store reads and writes beside documents is not counted":
         "ep_io_flusher_write_amplification" "ep_io_total_*" "ep_io_compaction_*"
-        "ep_io_bg_fetch_read_count" "ep_bg_fetch_avg_read_amplification";
+        "ep_io_bg_fetch_read_count" "ep_bg_fetch_avg_read_amplification"
+        "rw_N:io_total_*" "rw_N:io_flusher_*" "rw_N:io_compaction_*" "rw_N:io_bg_fetch_doc_bytes"
+        "rw_N:fs*" "rw_N:flusherWrite*" "rw_N:write*";
+    "one store with one directory of files is opened once":
+        "rw_N:open" "rw_N:close" "rw_N:failure_open" "rw_N:numLoadedVb" "rw_N:snapshot_*";
     "one store holds all vBuckets and collections, and does not count the bytes of each":
         "vb_N:db_*" "vb_N:prepare_size" "ep_db_prepare_size"
         "0xN:0xN:data_size" "0xN:data_size" "vb_N:0xN:disk_size";
@@ -81,7 +85,9 @@ pub(crate) static LEFT_OUT: &[LeftOut] = left_out! {
     "a flush is one commit of many vBuckets, which is timed as one (`disk_commit_*`)":
         "ep_item_begin_failed" "ep_item_flush_*" "ep_uncommitted_items" "ep_flush_duration_total"
         "ep_persist_vbstate_total" "ep_flusher_total_batch_limit" "disk_update_*" "disk_del_*"
-        "persistence_cursor_*" "dcp_cursors_*" "notify_io_*";
+        "persistence_cursor_*" "dcp_cursors_*" "notify_io_*"
+        "rw_N:failure_del" "rw_N:failure_vbset" "rw_N:lastCommDocs" "rw_N:compact_*"
+        "rw_N:delete_*" "rw_N:save*";
     "commands are counted and timed by opcode (`timings`)":
         "ep_num_ops_get_meta*" "ep_num_ops_set_meta" "ep_num_ops_del_meta"
         "ep_num_ops_set_ret_meta" "ep_num_ops_del_ret_meta" "set_with_meta_*" "sync_write_commit_*" "cmd_flush"
@@ -127,6 +133,6 @@ pub(crate) static LEFT_OUT: &[LeftOut] = left_out! {
         "vb_N:replication_chain_First:NODE:last_write_seqno";
     "not counted of the node":
         "stat_reset" "memcached_version" "daemon_connections" "system_connections"
-        "connection_structures" "bytes_read" "bytes_written" "conn_yields"
+        "connection_structures"
         "iovused_high_watermark" "msgused_high_watermark";
 };

@@ -40,6 +40,12 @@ pub(crate) static NODE: &[NodeRow] = rows! {
         Gauge "connections_held_limit", |f| f.node.buffers.limit();
     GENERAL "connections_closed_full" Count "Connections closed that moved nothing while they held too much"
         Counter "connections_closed_full", |f| f.node.buffers.closed();
+    GENERAL "bytes_read" Bytes "Received from all connections, those that ended among them"
+        Counter "received", |f| f.node.connections.traffic().received;
+    GENERAL "bytes_written" Bytes "Sent to all connections, those that ended among them"
+        Counter "sent", |f| f.node.connections.traffic().sent;
+    GENERAL "conn_yields" Count "Turns of connections that ended so that others had theirs"
+        Counter "connection_yields", |f| f.node.connections.traffic().yields;
     GENERAL "auth_cmds" Count "Logins tried" Counter "logins", |f| f.node.counters.logins();
     GENERAL "auth_errors" Count "Logins that failed" Counter "logins_failed",
         |f| f.node.counters.logins_failed();

@@ -25,8 +25,11 @@ const VB: &[&str] = &["collections-details"];
 const VB_SCOPES: &[&str] = &["scopes-details"];
 const VB_BOTH: &[&str] = &["collections-details", "scopes-details"];
 const TAKEOVER: &[&str] = &["dcp-vbtakeover"];
-const KEY: &[&str] = &["key", "vkey"];
-const VKEY: &[&str] = &["vkey"];
+const KEY: &[&str] = &["key", "vkey", "key-byid", "vkey-byid"];
+const VKEY: &[&str] = &["vkey", "vkey-byid"];
+const STORE: &[&str] = &["kvstore"];
+const STORE_TIMES: &[&str] = &["kvtimings"];
+const SETTINGS: &[&str] = &["settings"];
 const SCANS: &[&str] = &["range-scans"];
 const REPLICATION: &[&str] = &["replication"];
 const CONNECTIONS: &[&str] = &["connections"];
@@ -68,6 +71,17 @@ pub(crate) static OTHERS: &[About] = abouts! {
         "Changes that it has yet to take, at most";
     CHECKPOINT "vb_N:eq_dcpq:NAME:pinned_bytes" Bytes
         "Bytes that it holds back and persistence does not";
+    STORE "rw_N:backend_type" Text "fjall (on disk) or memory";
+    STORE "rw_N:failure_get" Count "Reads that failed";
+    STORE "rw_N:failure_set" Count "Commits that failed";
+    STORE "rw_N:failure_compaction" Count "Times that it failed while a vBucket was looked through";
+    STORE "rw_N:io_bg_fetch_docs_read" Count "Documents read back";
+    STORE "rw_N:io_num_write" Count "Rows made durable";
+    STORE "rw_N:io_document_write_bytes" Bytes "Rows and records made durable, as encoded";
+    STORE_TIMES "rw_N:commit_mean" Micros "Mean time of a commit";
+    STORE_TIMES "rw_N:commit_N,N" Count
+        "Commits that took from the first to below the second number of microseconds";
+    SETTINGS "" Json "The settings; the row has no name";
     TIMINGS "disk_commit_mean" Micros "Mean time of a commit";
     TIMINGS "disk_commit_N,N" Count
         "Commits that took from the first to below the second number of microseconds";

@@ -10,11 +10,13 @@ use crate::rows::Value;
 const CONFIG: &[&str] = &["", "config"];
 const MEMORY: &[&str] = &["", "memory"];
 const QUOTA: &[&str] = &["", "memory", "config"];
+const POLICY: &[&str] = &["", "config", "eviction"];
+const EVICTION: &[&str] = &["", "memory", "eviction"];
 const LOCKS: &[&str] = &["locks"];
 
 /// In the order in which they are shown.
 pub(crate) static PRESSURE: &[BucketRow] = rows! {
-    CONFIG "ep_item_eviction_policy" Text
+    POLICY "ep_item_eviction_policy" Text
         "What leaves memory when it is short: value_only, full_eviction, auto_delete or none",
         |f| match f.eviction() {
             Eviction::None => "none",
@@ -69,16 +71,16 @@ pub(crate) static PRESSURE: &[BucketRow] = rows! {
         Gauge "bucket_memory_overhead", |f| f.memory().overhead();
     MEMORY "ep_oom_errors" Count "Operations refused because the quota is used up"
         Counter "bucket_refused_at_quota", |f| &f.counters().refused_at_quota;
-    MEMORY "ep_num_pager_runs" Count "Times that the reliever went to work",
+    EVICTION "ep_num_pager_runs" Count "Times that the reliever went to work",
         |f| &f.counters().relief_steps;
     MEMORY "ep_write_rests" Count
         "Writes after which their connection rested (up to 0.3 ms), for the store to keep up"
         Counter "bucket_write_rests", |f| &f.counters().write_backoffs;
-    MEMORY "ep_cursors_dropped" Count "Streams sent back to the store to make room"
+    EVICTION "ep_cursors_dropped" Count "Streams sent back to the store to make room"
         Counter "bucket_cursors_dropped", |f| &f.counters().cursors_dropped;
     MEMORY "ep_item_compressor_num_compressed" Count "Values compressed to make room"
         Counter "bucket_compressed", |f| &f.counters().compressed;
-    MEMORY "ep_items_auto_deleted" Count "Documents deleted to make room"
+    EVICTION "ep_items_auto_deleted" Count "Documents deleted to make room"
         Counter "bucket_auto_deleted", |f| &f.counters().auto_deleted;
     GENERAL "ep_expired_pager" Count "Expired documents found by the expiry pass"
         Counter "bucket_expired_by_pass", |f| &f.counters().expired;

@@ -553,10 +553,19 @@ fn statistics_need_privileges_and_tell_what_the_user_may_see() {
         &[(PLACES[2], simple.with(PrivilegeSet::of(&[Read])))],
     );
     assert!(client.stats("key k 0 s.c").contains_key("key_cas"));
+    assert!(client.stats("key-byid k 0 8").contains_key("key_cas"));
+    let hidden = client.call(&stat("vkey-byid k 0 9"));
+    hidden.is(Status::UNKNOWN_COLLECTION);
     grant(&node, &[(PLACES[0], simple)]);
     assert!(!client.stats("uuid").is_empty());
     grant(&node, &[(PLACES[0], PrivilegeSet::ALL)]);
-    for group in ["connections", "threads", "bucket_details", "reset"] {
+    for group in [
+        "connections",
+        "threads",
+        "bucket_details",
+        "settings",
+        "reset",
+    ] {
         client.call(&stat(group)).is(Status::EACCESS);
     }
     node.shutdown().unwrap();

@@ -220,6 +220,7 @@ fn every_row_is_in_the_catalogue_and_the_other_way_round() {
     for group in groups().filter(|group| !silent.contains(group)) {
         let request = match group {
             "key" | "vkey" => format!("{group} one {one}"),
+            "key-byid" | "vkey-byid" => format!("{group} one {one} 0"),
             "collections-byid" => "collections-byid 0x8".to_owned(),
             "scopes-byid" => "scopes-byid 0".to_owned(),
             "dcp-vbtakeover" => "dcp-vbtakeover 0 NAME".to_owned(),
