@@ -52,6 +52,8 @@ const ALLOWED: &[Opcode] = &[
     Opcode::SUBDOC_COUNTER,
     Opcode::SUBDOC_MULTI_MUTATION,
     Opcode::SUBDOC_REPLACE_BODY_WITH_XATTR,
+    Opcode::FLUSH,
+    Opcode::FLUSHQ,
     Opcode::STAT,
     Opcode::NOOP,
     Opcode::VERSION,

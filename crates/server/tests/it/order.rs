@@ -128,7 +128,10 @@ fn the_opcode_comes_before_the_frame() {
             .infos(&UNKNOWN_INFO)
     };
     client.call(&odd(0xe9)).is(Status::UNKNOWN_COMMAND);
-    client.call(&odd(0x08)).is(Status::NOT_SUPPORTED); // FLUSH, which is no more
+    client.call(&odd(0x30)).is(Status::NOT_SUPPORTED); // RGET, which is no more
+    client
+        .call(&Request::new(Opcode::FLUSH))
+        .is(Status::NOT_SUPPORTED);
     client.call(&odd(0x40)).is(Status::NOT_SUPPORTED); // TAP, which is no more
 }
 

@@ -31,8 +31,14 @@ pub(super) fn verbosity(context: &mut Context<'_>, frame: &Frame<'_>) -> Command
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 
-/// FLUSH, FLUSHQ: removes every document of the bucket. Waits for the disk.
+/// FLUSH, FLUSHQ: removes every document of the bucket, for clients of memcached. Waits for the disk.
 pub(super) fn flush(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    if !context.session.classic {
+        return Err(Refusal::because(
+            Status::NOT_SUPPORTED,
+            "only clients of memcached flush over KV; others do over HTTP",
+        ));
+    }
     if frame.extras.iter().any(|byte| *byte != 0) {
         return Err(Refusal::invalid(
             "a flush later than at once is not supported",

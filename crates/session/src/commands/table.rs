@@ -295,7 +295,7 @@ const ROWS: [Command; 118] = [
     ),
     noted(
         open_to_memcached(bucket(Opcode::FLUSH, DELETE, node::flush)),
-        "of a bucket with `flushEnabled`, at once",
+        "of a bucket with `flushEnabled`, at once; for clients of memcached, removed from the protocol of others",
     ),
     open_to_memcached(bucket(Opcode::FLUSHQ, DELETE, node::flush)),
     open_to_memcached(node(Opcode::QUIT, FREE, node::quit)),
