@@ -50,6 +50,9 @@ from mcbp import (
 suite = Suite("badinput")
 KIB, MIB = 1024, 1024 * 1024
 GROWTH_MAX = 32 * MIB
+STOP_PERSISTENCE = 0x80
+# The first one waits; the others do what an administrator may do to a bucket.
+LEFT_OUT = (SEQNO_PERSISTENCE, DEL_VBUCKET, SET_VBUCKET, STOP_PERSISTENCE)
 CONVERSATIONS_SECONDS = float(os.environ.get("CONVERSATIONS_SECONDS", "8"))
 LOGIN_FLOOD_SECONDS = float(os.environ.get("LOGIN_FLOOD_SECONDS", "2"))
 FENCE = 0xFE4CE000
@@ -496,7 +499,7 @@ def random_frames(world):
     chance = random.Random(SEED)
     prober = Prober(world)
     for number in range(3000):
-        opcode = chance.choice([c for c in range(256) if c not in (SEQNO_PERSISTENCE, DEL_VBUCKET, SET_VBUCKET)])
+        opcode = chance.choice([c for c in range(256) if c not in LEFT_OUT])
         pick = lambda *sizes: chance.randbytes(chance.choice(sizes))
         more = {"opaque": number, "cas": chance.choice((0, 0, chance.getrandbits(64)))}
         more["datatype"] = chance.choice((0, 0, 0, chance.getrandbits(8)))

@@ -291,7 +291,7 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Runs a data operation: refused during warmup, while traffic is not let in, and once the workers were told to stop,
+    /// Runs a data operation: refused during warmup and once the workers were told to stop,
     /// `NotMyVbucket` without the vBucket.
     ///
     /// # Errors

@@ -107,12 +107,6 @@ impl<S: KvStore> Bucket<S> {
         self.compactions.signal.ring();
     }
 
-    /// Lets clients' operations in, or refuses them with `TemporaryFailure`; `false` and no change while
-    /// documents are loaded.
-    pub fn set_traffic(&self, admits: bool) -> bool {
-        self.warmup().set_admits(admits)
-    }
-
     /// Makes changes durable, or begins no commit until this is called again or the bucket stops.
     pub fn set_persists(&self, persists: bool) {
         self.flushes.paused.store(!persists, Ordering::SeqCst);

@@ -161,33 +161,19 @@ pub struct WarmupStats {
     pub time_us: AtomicU64,
 }
 
-/// Set beside the stage while clients' operations are refused.
-const CLOSED: u8 = 0x80;
-
 impl WarmupStats {
     /// The stage.
     pub fn stage(&self) -> WarmupStage {
-        match self.stage.load(Ordering::Acquire) & !CLOSED {
+        match self.stage.load(Ordering::Acquire) {
             0 => WarmupStage::Loading,
             1 => WarmupStage::Done,
             _ => WarmupStage::Failed,
         }
     }
 
-    /// Whether clients' operations are let in: all is loaded, and traffic is enabled.
+    /// Whether clients' operations are let in: all is loaded.
     pub fn admits(&self) -> bool {
         self.stage.load(Ordering::Acquire) == WarmupStage::Done as u8
-    }
-
-    /// Lets clients' operations in, or not; `false` and no change while documents are loaded.
-    pub(crate) fn set_admits(&self, admits: bool) -> bool {
-        let done = WarmupStage::Done as u8;
-        let stage = if admits { done } else { done | CLOSED };
-        let set = |now: u8| (now & !CLOSED == done).then_some(stage);
-        let order = Ordering::AcqRel;
-        self.stage
-            .fetch_update(order, Ordering::Acquire, set)
-            .is_ok()
     }
 
     pub(crate) fn set_stage(&self, stage: WarmupStage) {

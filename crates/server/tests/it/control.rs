@@ -1,12 +1,12 @@
-//! Traffic, persistence and documents in memory, as operators hold them up.
+//! Traffic, persistence and documents in memory, as operators look after them.
 
 use std::time::{Duration, Instant};
 
 use wire::{Opcode, Status};
 
-use crate::client::{Client, Request, SDK, set};
+use crate::client::{Client, Request, SDK};
 use crate::dcp::history::post;
-use crate::place::{on_disk, own, replica_of};
+use crate::place::{on_disk, own};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -20,37 +20,6 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 fn order(client: &mut Client, opcode: Opcode) {
     client.call(&Request::new(opcode)).ok();
-}
-
-#[test]
-fn without_traffic_clients_wait_and_replicas_follow() {
-    let node = own();
-    let mut client = Client::ready(node.ports().kv);
-    let replica = replica_of(node.ports().kv, None);
-    let mut other = Client::ready(replica.ports().kv);
-    order(&mut other, Opcode::DISABLE_TRAFFIC);
-    client.set("k", "1").ok();
-    let last = |client: &mut Client| client.stats("")["ep_diskqueue_fill"].clone();
-    until("the replica does not follow", || {
-        last(&mut other) == last(&mut client)
-    });
-    order(&mut other, Opcode::ENABLE_TRAFFIC);
-    let copy = other.call(&Request::of(Opcode::GET_REPLICA, "k"));
-    assert_eq!(copy.ok().value, b"1");
-
-    for _ in 0..2 {
-        order(&mut client, Opcode::DISABLE_TRAFFIC);
-    }
-    for request in [set("k", "2"), Request::of(Opcode::GET, "k")] {
-        client.call(&request).is(Status::ETMPFAIL);
-    }
-    let stats = client.stats("");
-    assert_eq!(stats["ep_data_traffic_enabled"], "false");
-    assert_eq!(stats["ep_degraded_mode"], "true");
-    order(&mut client, Opcode::ENABLE_TRAFFIC);
-    assert_eq!(client.get("k").ok().value, b"1");
-    let stats = client.stats("");
-    assert_eq!(stats["ep_data_traffic_enabled"], "true");
 }
 
 #[test]
@@ -121,11 +90,16 @@ fn what_a_bucket_in_memory_and_this_node_cannot_do_says_why() {
         assert!(context.contains("only in memory"), "{context}");
     }
     assert_eq!(client.get("k").ok().value, b"1");
-    for opcode in [Opcode::ISASL_REFRESH, Opcode::RBAC_REFRESH] {
+    for opcode in [
+        Opcode::ISASL_REFRESH,
+        Opcode::RBAC_REFRESH,
+        Opcode::ENABLE_TRAFFIC,
+    ] {
         order(&mut client, opcode);
     }
     for (opcode, reason) in [
         (Opcode::SHUTDOWN, "SIGTERM"),
+        (Opcode::DISABLE_TRAFFIC, "clients of others"),
         (Opcode::CREATE_BUCKET, "over HTTP"),
         (Opcode::GET_KEYS, "RANGE_SCAN_CREATE"),
     ] {

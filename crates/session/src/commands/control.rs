@@ -1,4 +1,4 @@
-//! Commands with which operators hold a bucket up: its traffic, its persistence, a document in memory.
+//! Commands with which operators look after a bucket: its traffic, its persistence, a document in memory.
 
 use engine::{FetchKey, OpError, Outcome};
 use registry::Store;
@@ -10,22 +10,11 @@ use crate::reply::Reply;
 
 const LOADING: &str = "the bucket is still being loaded";
 
-/// `ENABLE_TRAFFIC`: data operations are let in again.
+/// `ENABLE_TRAFFIC`: data operations are let in as soon as all is loaded, whether it is sent or not.
 pub(super) fn enable_traffic(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
-    traffic(context, frame, true)
-}
-
-/// `DISABLE_TRAFFIC`: data operations are refused until they are let in again, or the node starts anew.
-pub(super) fn disable_traffic(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
-    traffic(context, frame, false)
-}
-
-fn traffic(context: &mut Context<'_>, frame: &Frame<'_>, admits: bool) -> CommandResult {
-    let bucket = context.bucket()?;
-    if !bucket.bucket.set_traffic(admits) {
+    if !context.bucket()?.bucket.warmup().admits() {
         return Err(Refusal::not_now(LOADING));
     }
-    tracing::warn!(bucket = bucket.name(), admits, "traffic");
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 

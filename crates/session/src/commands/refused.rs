@@ -54,6 +54,10 @@ static REFUSED: &[(Opcode, &str)] = &[
     (Opcode::PAUSE_BUCKET, NOT_PAUSED),
     (Opcode::RESUME_BUCKET, NOT_PAUSED),
     (
+        Opcode::DISABLE_TRAFFIC,
+        "A client does not shut out the clients of others; operations are refused only while documents are loaded",
+    ),
+    (
         Opcode::IFCONFIG,
         "Ports are given when the node starts, and tell no other node anything",
     ),

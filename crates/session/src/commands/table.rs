@@ -103,7 +103,7 @@ const fn noted(mut command: Command, note: &'static str) -> Command {
 /// Every command that is served.
 pub(crate) static COMMANDS: &[Command] = &ROWS;
 
-const ROWS: [Command; 118] = [
+const ROWS: [Command; 117] = [
     sending(Opcode::GET, READ, read::get),
     sending(Opcode::GETQ, READ, read::get),
     sending(Opcode::GETK, READ, read::get),
@@ -200,14 +200,9 @@ const ROWS: [Command; 118] = [
         bucket(Opcode::START_PERSISTENCE, ADMIN, control::start_persistence),
         "not of buckets in memory",
     ),
-    bucket(Opcode::ENABLE_TRAFFIC, SUPERVISOR, control::enable_traffic),
     noted(
-        bucket(
-            Opcode::DISABLE_TRAFFIC,
-            SUPERVISOR,
-            control::disable_traffic,
-        ),
-        "until the next start; replicas go on following",
+        bucket(Opcode::ENABLE_TRAFFIC, SUPERVISOR, control::enable_traffic),
+        "changes nothing: operations are let in once all is loaded",
     ),
     anywhere(
         Opcode::COLLECTIONS_GET_MANIFEST,

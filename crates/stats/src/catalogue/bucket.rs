@@ -200,7 +200,7 @@ pub(crate) static BUCKET: &[BucketRow] = rows! {
         Counter "bucket_compaction_expired", |f| &f.compaction().expired;
     DISK "ep_pending_compactions" Count "vBuckets that wait to be looked through on request"
         Gauge "bucket_compactions_waiting", |f| f.compactions_waiting();
-    GENERAL "ep_degraded_mode" Bool "Whether data operations are refused: documents are loaded, or traffic is disabled",
+    GENERAL "ep_degraded_mode" Bool "Whether data operations are refused: documents are loaded",
         |f| !f.admits();
     GENERAL "ep_vb_quarantined" Count
         "vBuckets that are not served, because something of them in the store is damaged; vbucket-details tells what"
