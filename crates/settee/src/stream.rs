@@ -1,10 +1,11 @@
 //! What commands that follow streams of changes have in common.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use changes::Collections;
-use client::{Client, ClientError, Request};
+use changes::{Collections, Streams};
+use client::{Client, ClientError, Outgoing, Request};
 use model::VbId;
+use wire::dcp::{BufferAck, StreamRequest};
 use wire::{Envelope, Malformed, Opaque, Opcode, Status};
 
 use crate::exit::{Failure, code_of_status};
@@ -84,7 +85,7 @@ pub(crate) fn collections_of(client: &mut Client) -> Result<Collections, ClientE
 }
 
 /// The envelope of a stream request; its opaque comes back with the answer.
-pub(crate) fn stream_envelope(vbucket: VbId) -> Envelope<'static> {
+fn stream_envelope(vbucket: VbId) -> Envelope<'static> {
     let [high, low] = vbucket.0.to_be_bytes();
     Envelope {
         vbucket,
@@ -96,6 +97,74 @@ pub(crate) fn stream_envelope(vbucket: VbId) -> Envelope<'static> {
 /// The vBucket of a stream request, by its opaque.
 pub(crate) fn vbucket_of(Opaque([_, _, high, low]): Opaque) -> VbId {
     VbId(u16::from_be_bytes([high, low]))
+}
+
+/// When streams are asked for, and with which filter.
+pub(crate) struct Asking {
+    /// The value of every stream request.
+    filter: String,
+    at: Option<Instant>,
+}
+
+impl Asking {
+    /// At once.
+    pub(crate) fn new(filter: String) -> Self {
+        let at = Some(Instant::now());
+        Self { filter, at }
+    }
+
+    /// Asks for the streams that are wanted, once it is time.
+    pub(crate) fn ask(&mut self, streams: &mut Streams, out: &mut Outgoing) -> Result<(), Broken> {
+        if self.at.is_none_or(|at| at > Instant::now()) {
+            return Ok(());
+        }
+        self.at = None;
+        for (vbucket, request) in streams.requests() {
+            let request = StreamRequest {
+                value: self.filter.as_bytes(),
+                ..request
+            };
+            out.post(&request, &stream_envelope(vbucket))?;
+        }
+        Ok(())
+    }
+
+    /// Asks after this time, if not before.
+    pub(crate) fn soon(&mut self, delay: Duration) {
+        let at = Instant::now() + delay;
+        self.at = Some(self.at.map_or(at, |before| before.min(at)));
+    }
+}
+
+/// Bytes that are done with and not acknowledged (flow control).
+pub(crate) struct Window {
+    unacknowledged: usize,
+    /// So many are acknowledged at once.
+    part: usize,
+}
+
+impl Window {
+    pub(crate) fn new(part: usize) -> Self {
+        Self {
+            unacknowledged: 0,
+            part,
+        }
+    }
+
+    /// Is done with so many more.
+    pub(crate) fn add(&mut self, bytes: usize) {
+        self.unacknowledged += bytes;
+    }
+
+    /// Acknowledges them, so that the producer sends more; few of them only when idle.
+    pub(crate) fn acknowledge(&mut self, out: &mut Outgoing, idle: bool) -> Result<(), Broken> {
+        if self.unacknowledged > 0 && (self.unacknowledged >= self.part || idle) {
+            let bytes = u32::try_from(self.unacknowledged).unwrap_or(u32::MAX);
+            out.post(&BufferAck { bytes }, &Envelope::default())?;
+            self.unacknowledged -= bytes as usize;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

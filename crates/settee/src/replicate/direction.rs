@@ -8,12 +8,11 @@ use changes::{Collections, Position, StreamMessage, Streams};
 use client::{Client, ClientError, ConnectOptions, Feed, KeyForm, Outgoing, Request, SaltedCache};
 use model::{CollectionId, split_key};
 use wire::dcp::{
-    BufferAck, Deletion, EndReason, Expiration, Mutation, OpenFlags, StreamRequest, flow_bytes_of,
-    parse_rollback,
+    Deletion, EndReason, Expiration, Mutation, OpenFlags, flow_bytes_of, parse_rollback,
 };
 use wire::request::{MetaAction, MetaOptions, WithMeta};
 use wire::response::FailoverEntries;
-use wire::{Envelope, Frame, Malformed, Message as _, Opcode, Response, Status};
+use wire::{Frame, Malformed, Message as _, Opcode, Response, Status};
 
 use super::counts::Counts;
 use super::echo::Echo;
@@ -21,7 +20,7 @@ use super::state::StateFile;
 use super::writer::Writer;
 use crate::exit::{Failure, Sysexit};
 use crate::stream::{
-    Broken, collections_of, malformed, refused, silent, stream_envelope, vbucket_of, violation,
+    Asking, Broken, Window, collections_of, malformed, refused, silent, vbucket_of, violation,
 };
 use crate::tail::{CollectionPart, Interrupt};
 
@@ -116,7 +115,7 @@ impl Direction<'_> {
             streams,
             collections,
             keyed,
-            filter,
+            asking: Asking::new(filter),
             there,
             form,
             prefixes: HashMap::new(),
@@ -126,8 +125,7 @@ impl Direction<'_> {
                 0
             },
             writer,
-            ask_at: Some(Instant::now()),
-            unacknowledged: 0,
+            window: Window::new(STREAM_WINDOW_BYTES as usize / 8),
             moved: false,
             keeping: Keeping::Nothing,
             kept_at: Instant::now(),
@@ -153,7 +151,7 @@ struct Session<'s, 'd> {
     /// Of the bucket that is read.
     collections: Collections,
     keyed: bool,
-    filter: String,
+    asking: Asking,
     /// Of the bucket that is written.
     there: Collections,
     form: KeyForm,
@@ -161,8 +159,7 @@ struct Session<'s, 'd> {
     prefixes: HashMap<CollectionId, Vec<u8>>,
     options: u32,
     writer: Writer<'d>,
-    ask_at: Option<Instant>,
-    unacknowledged: usize,
+    window: Window,
     /// Something came since the position was kept.
     moved: bool,
     keeping: Keeping,
@@ -177,7 +174,7 @@ impl Session<'_, '_> {
             let ends = shared.interrupt.is_asked()
                 || shared.stops.load(Ordering::Relaxed)
                 || self.streams.all_done();
-            self.ask(feed.output())?;
+            self.asking.ask(&mut self.streams, feed.output())?;
             feed.flush()?;
             let room = self.writer.has_room() && !ends;
             if room {
@@ -195,7 +192,9 @@ impl Session<'_, '_> {
             if !self.writer.is_idle() {
                 self.writer.receive(if room { MOMENT } else { TICK })?;
             }
-            self.acknowledge(feed.output(), self.writer.is_idle())?;
+            self.window.add(self.writer.take_acknowledged());
+            self.window
+                .acknowledge(feed.output(), self.writer.is_idle())?;
             self.keep(ends)?;
             if ends && !self.moved && matches!(self.keeping, Keeping::Nothing) {
                 return Ok(());
@@ -231,39 +230,6 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// Asks for the streams that are wanted, once it is time.
-    fn ask(&mut self, out: &mut Outgoing) -> Result<(), Broken> {
-        if self.ask_at.is_none_or(|at| at > Instant::now()) {
-            return Ok(());
-        }
-        self.ask_at = None;
-        for (vbucket, request) in self.streams.requests() {
-            let request = StreamRequest {
-                value: self.filter.as_bytes(),
-                ..request
-            };
-            out.post(&request, &stream_envelope(vbucket))?;
-        }
-        Ok(())
-    }
-
-    fn ask_soon(&mut self, delay: Duration) {
-        let at = Instant::now() + delay;
-        self.ask_at = Some(self.ask_at.map_or(at, |before| before.min(at)));
-    }
-
-    /// Acknowledges what the other side has answered, so that more is sent (flow control).
-    fn acknowledge(&mut self, out: &mut Outgoing, idle: bool) -> Result<(), Broken> {
-        self.unacknowledged += self.writer.take_acknowledged();
-        let due = self.unacknowledged >= STREAM_WINDOW_BYTES as usize / 8;
-        if self.unacknowledged > 0 && (due || idle) {
-            let bytes = u32::try_from(self.unacknowledged).unwrap_or(u32::MAX);
-            out.post(&BufferAck { bytes }, &Envelope::default())?;
-            self.unacknowledged -= bytes as usize;
-        }
-        Ok(())
-    }
-
     fn on_frame(&mut self, frame: &Frame<'_>, out: &mut Outgoing) -> Result<(), Broken> {
         let magic = frame.header.magic;
         if magic.is_client_response() {
@@ -294,12 +260,12 @@ impl Session<'_, '_> {
                 // What it lost the other side may still have: that is offered back, if it may be.
                 Counts::add(&self.direction.counts().rollbacks);
                 self.moved = true;
-                self.ask_soon(Duration::ZERO);
+                self.asking.soon(Duration::ZERO);
                 Ok(())
             }
             Status::ETMPFAIL | Status::ENOMEM | Status::EBUSY => {
                 self.streams.want_again(vbucket);
-                self.ask_soon(TICK);
+                self.asking.soon(TICK);
                 Ok(())
             }
             status => Err(refused(vbucket, status)),
@@ -321,7 +287,7 @@ impl Session<'_, '_> {
                 let lost = "the user may no longer read this bucket";
                 return Err(Failure::new(Sysexit::NoPerm, lost).into());
             }
-            StreamMessage::Ended { again: true, .. } => self.ask_soon(TICK),
+            StreamMessage::Ended { again: true, .. } => self.asking.soon(TICK),
             StreamMessage::Nothing | StreamMessage::Ended { .. } => {}
             StreamMessage::Noop => {
                 let answer = Response::new(Opcode::DCP_NOOP, frame.header.opaque, Status::SUCCESS);

@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use changes::{self, Collections, StreamMessage, Streams};
 use client::{Feed, Outgoing};
-use wire::dcp::{BufferAck, EndReason, StreamRequest, flow_bytes_of, parse_rollback};
+use wire::dcp::{EndReason, flow_bytes_of, parse_rollback};
 use wire::response::FailoverEntries;
-use wire::{Envelope, Frame, Opcode, Response, Status};
+use wire::{Frame, Opcode, Response, Status};
 
 use super::interrupt::Interrupt;
 use super::keeper::Keeper;
 use super::lines::{Lines, Unwritten};
 use crate::exit::{Failure, Sysexit};
-use crate::stream::{Broken, malformed, refused, silent, stream_envelope, vbucket_of, violation};
+use crate::stream::{Asking, Broken, Window, malformed, refused, silent, vbucket_of, violation};
 
 /// How long one wait for bytes is; an interrupt is noticed that late.
 const TICK: Duration = Duration::from_millis(100);
@@ -54,11 +54,8 @@ pub(super) struct Session<'a> {
     collections: Collections,
     /// Keys carry the identifier of their collection.
     keyed: bool,
-    /// The value of every stream request.
-    filter: String,
-    unacknowledged: usize,
-    /// When streams that are wanted are to be asked for.
-    ask_at: Option<Instant>,
+    asking: Asking,
+    window: Window,
 }
 
 impl<'a> Session<'a> {
@@ -70,13 +67,13 @@ impl<'a> Session<'a> {
         filter: String,
     ) -> Self {
         tail.streams.reconnect();
+        let window = Window::new(tail.window_bytes as usize / 4);
         Self {
             tail,
             collections,
             keyed,
-            filter,
-            unacknowledged: 0,
-            ask_at: Some(Instant::now()),
+            asking: Asking::new(filter),
+            window,
         }
     }
 
@@ -87,7 +84,7 @@ impl<'a> Session<'a> {
     pub(super) fn run(mut self, feed: &mut Feed) -> Result<Ended, Broken> {
         let mut heard = Instant::now();
         loop {
-            self.ask(feed.output())?;
+            self.asking.ask(&mut self.tail.streams, feed.output())?;
             feed.flush()?;
             let came = feed.wait(TICK)?;
             if came {
@@ -110,7 +107,7 @@ impl<'a> Session<'a> {
                 return Ok(ended);
             }
             self.tail.keeper.keep(&self.tail.streams)?;
-            self.acknowledge(feed.output(), !came)?;
+            self.window.acknowledge(feed.output(), !came)?;
             if self.is_complete() {
                 return Ok(Ended::Complete);
             }
@@ -132,38 +129,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Asks for the streams that are wanted, once it is time.
-    fn ask(&mut self, out: &mut Outgoing) -> Result<(), Broken> {
-        if self.ask_at.is_none_or(|at| at > Instant::now()) {
-            return Ok(());
-        }
-        self.ask_at = None;
-        for (vbucket, request) in self.tail.streams.requests() {
-            let request = StreamRequest {
-                value: self.filter.as_bytes(),
-                ..request
-            };
-            out.post(&request, &stream_envelope(vbucket))?;
-        }
-        Ok(())
-    }
-
-    fn ask_soon(&mut self, delay: Duration) {
-        let at = Instant::now() + delay;
-        self.ask_at = Some(self.ask_at.map_or(at, |before| before.min(at)));
-    }
-
-    /// Acknowledges what was written, so that the producer sends more (flow control).
-    fn acknowledge(&mut self, out: &mut Outgoing, idle: bool) -> Result<(), Broken> {
-        let due = self.unacknowledged >= self.tail.window_bytes as usize / 4;
-        if self.unacknowledged > 0 && (due || idle) {
-            let bytes = u32::try_from(self.unacknowledged).unwrap_or(u32::MAX);
-            out.post(&BufferAck { bytes }, &Envelope::default())?;
-            self.unacknowledged -= bytes as usize;
-        }
-        Ok(())
-    }
-
     fn on_frame(&mut self, frame: &Frame<'_>, out: &mut Outgoing) -> Result<(), Broken> {
         let magic = frame.header.magic;
         if magic.is_client_response() {
@@ -173,7 +138,7 @@ impl<'a> Session<'a> {
             // Pushes about the cluster map.
             return Ok(());
         }
-        self.unacknowledged += flow_bytes_of(frame);
+        self.window.add(flow_bytes_of(frame));
         self.on_message(frame, out)
     }
 
@@ -198,12 +163,12 @@ impl<'a> Session<'a> {
                     .rolled_back(vbucket, to)
                     .map_err(violation)?;
                 self.tail.lines.rollback(vbucket, to);
-                self.ask_soon(Duration::ZERO);
+                self.asking.soon(Duration::ZERO);
                 Ok(())
             }
             Status::ETMPFAIL | Status::ENOMEM | Status::EBUSY => {
                 self.tail.streams.want_again(vbucket);
-                self.ask_soon(TICK);
+                self.asking.soon(TICK);
                 Ok(())
             }
             status => Err(refused(vbucket, status)),
@@ -227,7 +192,7 @@ impl<'a> Session<'a> {
                 let lost = "the user may no longer read this bucket";
                 return Err(Failure::new(Sysexit::NoPerm, lost).into());
             }
-            StreamMessage::Ended { again: true, .. } => self.ask_soon(TICK),
+            StreamMessage::Ended { again: true, .. } => self.asking.soon(TICK),
             StreamMessage::Nothing | StreamMessage::Ended { .. } => {}
             StreamMessage::Noop => {
                 let answer = Response::new(Opcode::DCP_NOOP, frame.header.opaque, Status::SUCCESS);
