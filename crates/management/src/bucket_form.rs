@@ -2,7 +2,7 @@
 
 use model::{CompressionMode, ConflictResolution, DurabilityLevel};
 use registry::{
-    BucketConfig, BucketKind, BucketSettings, EvictionPolicy, HistorySettings, VBUCKETS,
+    BucketConfig, BucketKind, BucketSettings, EvictionPolicy, HistorySettings, VBUCKETS, Versioning,
 };
 
 use super::form::{FieldErrors, field, fields};
@@ -19,10 +19,11 @@ const NAME_BYTES_MAX: usize = 100;
 /// The least that is worth keeping: each of 1,024 vBuckets has its part.
 const HISTORY_BYTES_MIN: u64 = 2 << 30;
 const MAX_TTL_S_MAX: u32 = i32::MAX as u32;
+const PRUNING_HOURS_MIN: u32 = 24;
 const CONFLICTS_STAY: &str = "Conflict resolution type not allowed in update bucket";
 
 /// Fields that are read.
-const READ: [&str; 16] = [
+const READ: [&str; 18] = [
     "name",
     "bucketType",
     "ramQuota",
@@ -36,6 +37,8 @@ const READ: [&str; 16] = [
     "conflictResolutionType",
     "compressionMode",
     "durabilityImpossibleFallback",
+    "enableCrossClusterVersioning",
+    "versionPruningWindowHrs",
     "historyRetentionCollectionDefault",
     "historyRetentionBytes",
     "historyRetentionSeconds",
@@ -64,8 +67,6 @@ fn fixed(name: &str) -> (&'static [&'static str], &'static str) {
         | "magmaFragmentationPercentage"
         | "allowedTimePeriod"
         | "purgeInterval" => (&[], COMPACTS_ITSELF),
-        "enableCrossClusterVersioning" => (NO, "Version vectors are not built"),
-        "versionPruningWindowHrs" => (&["720"], "Version vectors are not built"),
         _ => (&[], "Unsupported key"),
     }
 }
@@ -194,6 +195,28 @@ impl<'a> Form<'a> {
                 _ => None,
             },
         )
+    }
+
+    fn versioning(&mut self, now: Versioning) -> Versioning {
+        let name = "enableCrossClusterVersioning";
+        let enabled = self.flag(name, now.enabled);
+        if now.enabled && !enabled {
+            self.complain(
+                name,
+                "Cross cluster versioning cannot be disabled once it is enabled",
+            );
+        }
+        let what = "Version pruning window must be an integer of at least 24 hours";
+        let pruning_hours =
+            self.choice("versionPruningWindowHrs", now.pruning_hours, what, |text| {
+                let hours = text.parse().ok();
+                hours.filter(|hours| *hours >= PRUNING_HOURS_MIN)
+            });
+        Versioning {
+            enabled,
+            pruning_hours,
+            ..now
+        }
     }
 
     fn replicas(&mut self, otherwise: u8) -> u8 {
@@ -330,6 +353,10 @@ pub(super) fn read_new(body: &[u8]) -> Result<BucketSettings, FieldErrors> {
     );
     let compression = form.compression(CompressionMode::default());
     let durability_falls_back = form.durability_falls_back(false);
+    let mut versioning = form.versioning(Versioning::default());
+    if versioning.enabled {
+        versioning.max_cas = vec![0; usize::from(VBUCKETS)];
+    }
     form.only_what_is_done();
     let bucket = BucketConfig {
         name,
@@ -347,6 +374,7 @@ pub(super) fn read_new(body: &[u8]) -> Result<BucketSettings, FieldErrors> {
         conflicts,
         compression,
         durability_falls_back,
+        versioning,
     })
 }
 
@@ -366,6 +394,7 @@ pub(super) fn read_update(body: &[u8], now: BucketSettings) -> Result<BucketSett
     settings.max_ttl_s = form.max_ttl_s(settings.max_ttl_s);
     settings.compression = form.compression(settings.compression);
     settings.durability_falls_back = form.durability_falls_back(settings.durability_falls_back);
+    settings.versioning = form.versioning(settings.versioning);
     form.one_of("name", &[&settings.bucket.name]);
     form.choice("conflictResolutionType", (), CONFLICTS_STAY, |text| {
         (text == settings.conflicts.name()).then_some(())
@@ -432,6 +461,21 @@ mod tests {
         assert_eq!(read_update(back, changed), Ok(made));
     }
 
+    #[test]
+    fn versioning_is_switched_on_for_good() {
+        let made = read_new(b"name=a").unwrap();
+        let on = read_update(b"enableCrossClusterVersioning=true", made).unwrap();
+        assert!(on.versioning.enabled);
+        let on = read_update(b"versionPruningWindowHrs=24", on).unwrap();
+        assert_eq!(
+            (on.versioning.enabled, on.versioning.pruning_hours),
+            (true, 24)
+        );
+        assert!(read_update(b"enableCrossClusterVersioning=false", on).is_err());
+        let made_with_it = read_new(b"name=a&enableCrossClusterVersioning=true").unwrap();
+        assert_eq!(made_with_it.versioning.max_cas, [0; 1024]);
+    }
+
     /// What the bucket managers of SDKs and the reference's tools send on their own account.
     #[test]
     fn what_clients_always_send_is_taken() {
@@ -484,7 +528,8 @@ mod tests {
             ("maxTTL", "2147483648"),
             ("numVBuckets", "128"),
             ("durabilityImpossibleFallback", "true"),
-            ("enableCrossClusterVersioning", "true"),
+            ("enableCrossClusterVersioning", "maybe"),
+            ("versionPruningWindowHrs", "23"),
             ("autoCompactionDefined", "true"),
             ("databaseFragmentationThreshold[percentage]", "30"),
             ("purgeInterval", "3"),

@@ -226,14 +226,19 @@ fn bucket_settings(name: &str, bucket: &BucketSummary) -> Value {
         "numVBuckets": bucket.vbuckets,
         "quota": { "ram": quota, "rawRAM": quota },
         "autoCompactionSettings": false,
-        "enableCrossClusterVersioning": false,
-        "versionPruningWindowHrs": 720,
+        "enableCrossClusterVersioning": settings.versioning.enabled,
+        "versionPruningWindowHrs": settings.versioning.pruning_hours,
         "stats": {
             "uri": format!("/pools/default/buckets/{path}/stats"),
             "nodeStatsListURI": format!("/pools/default/buckets/{path}/nodes"),
         },
         "controllers": controllers,
     });
+    if settings.versioning.enabled {
+        // Texts: numbers of JSON are exact up to 2^53 only.
+        let max_cas = settings.versioning.max_cas.iter().map(u64::to_string);
+        value["vbucketsMaxCas"] = max_cas.collect::<Vec<_>>().into();
+    }
     let history = settings.history;
     if history.magma {
         value["historyRetentionCollectionDefault"] = history.collection_default.into();

@@ -50,7 +50,7 @@ pub use registry::{
 pub use served::{Follows, OpenedBucket, ServedBucket};
 pub use settings::{
     BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy, HistorySettings,
-    MemcachedPort, Ports, StandIn, VBUCKETS,
+    MemcachedPort, Ports, StandIn, VBUCKETS, Versioning,
 };
 pub use store::Store;
 pub use supersede::{EpochAnswer, Later, PROMOTED, give_way, hear, heard, heard_of_epoch, news};

@@ -156,6 +156,38 @@ pub struct BucketSettings {
     /// Whether a durable write needs this node alone where no majority of the nodes is there.
     #[serde(default)]
     pub durability_falls_back: bool,
+    /// What clients that keep version vectors in documents are told.
+    #[serde(default, skip_serializing_if = "Versioning::is_default")]
+    pub versioning: Versioning,
+}
+
+/// Cross-cluster versioning of a bucket. Clients keep the version vectors (the attribute `_vv`); the node
+/// stores these settings, and tells them.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Versioning {
+    /// Whether clients keep version vectors. It is never switched off.
+    pub enabled: bool,
+    /// Age from which clients prune entries of a vector, hours.
+    pub pruning_hours: u32,
+    /// Highest CAS of each vBucket at the time it was enabled: a later version has, or implies, a vector.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub max_cas: Vec<u64>,
+}
+
+impl Default for Versioning {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            pruning_hours: 720,
+            max_cas: Vec::new(),
+        }
+    }
+}
+
+impl Versioning {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl BucketSettings {
@@ -298,6 +330,7 @@ impl From<BucketConfig> for BucketSettings {
             conflicts: ConflictResolution::default(),
             compression: CompressionMode::default(),
             durability_falls_back: false,
+            versioning: Versioning::default(),
         }
     }
 }

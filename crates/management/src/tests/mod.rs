@@ -64,6 +64,11 @@ fn settings_of_the_bucket(name: &str) -> BucketSettings {
         conflicts: model::ConflictResolution::Revision,
         compression: model::CompressionMode::Passive,
         durability_falls_back: false,
+        versioning: registry::Versioning {
+            enabled: true,
+            pruning_hours: 48,
+            max_cas: vec![u64::MAX; 1024],
+        },
     }
 }
 
@@ -567,6 +572,9 @@ async fn a_bucket_has_what_strict_clients_parse() {
     assert_eq!(bucket["basicStats"]["itemCount"], 3);
     assert_eq!(bucket["basicStats"]["quotaPercentUsed"], 25.0);
     assert_eq!(bucket["replicaIndex"], false);
+    assert_eq!(bucket["enableCrossClusterVersioning"], true);
+    assert_eq!(bucket["versionPruningWindowHrs"], 48);
+    assert_eq!(bucket["vbucketsMaxCas"][1023], "18446744073709551615");
     assert_eq!(
         bucket["controllers"],
         serde_json::json!({}),

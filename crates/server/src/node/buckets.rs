@@ -15,7 +15,7 @@ use registry::cluster_map::{AlternateAddress, MapRevision};
 use registry::collections::CollectionsError;
 use registry::{
     BucketSettings, ClusterSettings, FlushError, Group, OpenedBucket, ServedBucket, Store,
-    collections, global_map, publish,
+    Versioning, collections, global_map, publish,
 };
 
 use super::address_space;
@@ -198,10 +198,11 @@ impl NodeState {
     }
 
     /// Gives a bucket other settings, which it keeps over a restart. Blocks for the disk.
-    pub(super) fn adjust_bucket(&self, settings: BucketSettings) -> Result<(), BucketsError> {
+    pub(super) fn adjust_bucket(&self, mut settings: BucketSettings) -> Result<(), BucketsError> {
         let _turn = self.world.changing();
         let name = &settings.bucket.name;
         let served = self.bucket(name).ok_or(BucketsError::Unknown)?;
+        note_max_cas(&mut settings.versioning, &served);
         let quota_bytes = settings.bucket.quota_bytes;
         if quota_bytes > served.bucket.memory().quota() {
             self.check_quota(quota_bytes, Some(name))?;
@@ -279,6 +280,23 @@ impl NodeState {
             FlushError::Failed(why) => BucketsError::Failed(why),
         })
     }
+}
+
+/// Versioning that begins notes where it does so in each vBucket.
+fn note_max_cas(versioning: &mut Versioning, served: &ServedBucket) {
+    if !versioning.enabled || !versioning.max_cas.is_empty() {
+        return;
+    }
+    let max_cas = |id| {
+        let found = served
+            .bucket
+            .with_vbucket(id, |vbucket| vbucket.max_cas().0);
+        found.unwrap_or(0)
+    };
+    versioning.max_cas = (0..served.bucket.vbuckets())
+        .map(VbId)
+        .map(max_cas)
+        .collect();
 }
 
 /// A new bucket with the collections that it begins with.

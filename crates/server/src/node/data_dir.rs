@@ -242,6 +242,7 @@ mod tests {
             conflicts: model::ConflictResolution::LastWrite,
             compression: model::CompressionMode::Active,
             durability_falls_back: true,
+            versioning: registry::Versioning::default(),
         };
         let mut kept = examine();
         let uuid = kept.update(|ids| ids.add_made(&settings)).unwrap();

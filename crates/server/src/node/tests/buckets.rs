@@ -34,6 +34,7 @@ fn shop(flush_enabled: bool) -> BucketSettings {
         conflicts: ConflictResolution::Revision,
         compression: model::CompressionMode::Passive,
         durability_falls_back: false,
+        versioning: registry::Versioning::default(),
     }
 }
 
@@ -462,6 +463,33 @@ fn settings_of_a_running_bucket_change_are_obeyed_and_stay() {
     assert_eq!(served.bucket.vb_config().max_ttl_s, 1000);
     assert_eq!(served.bucket.eviction(), EvictionPolicy::Documents);
     assert!(!served.bucket.keeps_compressed());
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn versioning_notes_where_it_begins_for_good() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on(place.path());
+    make(&node, shop(false)).unwrap();
+    let mut client = shopper(&node);
+    let vb = VbId::of_key(b"a", 1024);
+    let before = client.set("a", "1").ok().cas;
+    let mut settings = node.state.bucket_settings("shop").unwrap();
+    settings.versioning.enabled = true;
+    settings.versioning.pruning_hours = 48;
+    let adjust = |settings| node.state.change_buckets(BucketChange::Adjust(settings));
+    adjust(settings).unwrap();
+    let noted = node.state.bucket_settings("shop").unwrap();
+    assert_eq!(noted.versioning.max_cas.len(), 1024);
+    assert_eq!(noted.versioning.max_cas[usize::from(vb.0)], before);
+
+    // Later writes, settings and a restart do not move it.
+    assert!(client.set("a", "2").ok().cas > before);
+    adjust(noted.clone()).unwrap();
+    drop(client);
+    node.shutdown().unwrap();
+    let node = on(place.path());
+    assert_eq!(node.state.bucket_settings("shop"), Some(noted));
     node.shutdown().unwrap();
 }
 
