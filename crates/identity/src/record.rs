@@ -33,6 +33,9 @@ pub struct GroupRecord {
     /// What it is for; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
+    /// The group of an LDAP directory that it stands for; told, without an effect. May be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ldap_group_ref: String,
     /// What its users may do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<Grant>,

@@ -520,6 +520,7 @@ fn users_and_groups_are_the_same_after_a_restart() {
     directory.users.insert("u".into(), record.into());
     let group = GroupRecord {
         description: "all".into(),
+        ldap_group_ref: "cn=all".into(),
         roles: grants(&["data_writer[*]"]),
     };
     directory.groups.insert("g".into(), group);

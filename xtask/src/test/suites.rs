@@ -78,7 +78,7 @@ const JAVA: Suite = suite(
 const DCP_GO: Suite = suite("dcp-go", &["go"], Language::Go, "dcp-go");
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 28] = [
+pub(super) const SUITES: [Suite; 29] = [
     PYTHON,
     suite(
         "classic",
@@ -107,6 +107,12 @@ pub(super) const SUITES: [Suite; 28] = [
         &["java", "javac", "mvn", "setpriv"],
         Language::Java,
         "dcp-java",
+    ),
+    suite(
+        "spring",
+        &["java", "javac", "mvn", "setpriv"],
+        Language::Java,
+        "spring",
     ),
     suite(
         "crash",

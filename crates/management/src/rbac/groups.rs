@@ -19,7 +19,11 @@ const FIELDS: [&str; 3] = ["description", "ldap_group_ref", "roles"];
 
 fn group_json(name: &str, group: &GroupRecord) -> Value {
     let roles: Vec<Value> = group.roles.iter().map(roles::role_json).collect();
-    json!({ "id": name, "description": group.description, "roles": roles })
+    let mut told = json!({ "id": name, "description": group.description, "roles": roles });
+    if !group.ldap_group_ref.is_empty() {
+        told["ldap_group_ref"] = group.ldap_group_ref.clone().into();
+    }
+    told
 }
 
 /// `GET /settings/rbac/groups`
@@ -50,12 +54,9 @@ pub(super) async fn put(
     let mut wrong = FieldErrors::new();
     fields::check_name(&name, "group name", &mut wrong);
     refuse_unknown(&body, &FIELDS, &mut wrong);
-    if field(&body, "ldap_group_ref").is_some_and(|text| !text.is_empty()) {
-        let text = "Groups of another directory are not supported.";
-        wrong.insert("ldap_group_ref".into(), text.into());
-    }
     let group = GroupRecord {
         description: field(&body, "description").unwrap_or_default(),
+        ldap_group_ref: field(&body, "ldap_group_ref").unwrap_or_default(),
         roles: fields::roles(&state, &body, &mut wrong),
     };
     if let Some(refused) = answers::wrong_fields(&wrong) {

@@ -146,12 +146,6 @@ async fn fields_of_users_that_make_no_sense_are_named() {
         ),
         ("/settings/rbac/groups/a%2Fb", "roles=", "_", "must not"),
         ("/settings/rbac/groups/g", "roles=boss", "roles", roles),
-        (
-            "/settings/rbac/groups/g",
-            "ldap_group_ref=cn",
-            "ldap_group_ref",
-            "not supported",
-        ),
     ] {
         let (status, said) = put(&fixture, path, form).await;
         assert_eq!(status, 400, "{path} {form} {said}");
@@ -166,14 +160,16 @@ async fn fields_of_users_that_make_no_sense_are_named() {
 async fn a_group_that_is_removed_gives_its_users_nothing_any_more() {
     let fixture = Fixture::new();
     let group = "/settings/rbac/groups/admins";
-    put(&fixture, group, "roles=admin").await;
+    put(&fixture, group, "roles=admin&ldap_group_ref=cn%3Dadmins").await;
     put(&fixture, ADA, "password=secret1&groups=admins").await;
     assert_eq!(
         get(&fixture, "ada:secret1", "/settings/rbac/users").await.0,
         200
     );
-    let expected =
-        serde_json::json!({ "id": "admins", "description": "", "roles": [{ "role": "admin" }] });
+    let expected = serde_json::json!({
+        "id": "admins", "description": "", "roles": [{ "role": "admin" }],
+        "ldap_group_ref": "cn=admins",
+    });
     assert_eq!(fixture.get_json(group).await, expected);
     let all = fixture.get_json("/settings/rbac/groups").await;
     assert_eq!(all, serde_json::json!([expected]));

@@ -1,0 +1,179 @@
+"""Runs the official test suite of a client, unmodified, from its package against a node and its replica.
+
+    SETTEE_BIN=target/debug/settee python3 conformance/official/run.py SUITE [PATTERN]
+
+By hand, not part of `cargo xtask test`. What was fetched stays below `target/official`
+(`SETTEE_OFFICIAL_DIR`), with the log of the last run beside it. The last line is
+`N passed, N failed, N skipped`; failures with a reason in `NOT_OURS` do not count as failed.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "lib"))
+
+from harness import Node, binary, clean_environment  # noqa: E402
+from pair import Pair  # noqa: E402
+
+HOME = Path(os.environ.get("SETTEE_OFFICIAL_DIR", HERE.parents[1] / "target" / "official")).resolve()
+SUITE_SECONDS = 1500
+VERSION = "7.6.2"
+
+
+def run(command, folder, log, **environment):
+    """Runs `command`; its output goes to `log`, and is returned."""
+    with log.open("w") as out:
+        subprocess.run(
+            command, cwd=folder, stdout=out, stderr=subprocess.STDOUT, check=False,
+            timeout=SUITE_SECONDS, env={**clean_environment(), **environment},
+        )  # fmt: skip
+    return log.read_text(errors="replace")
+
+
+def go_module(module, version):
+    """A copy of a module that may be written, as `go test` wants it."""
+    copy = HOME / f"{module.replace('/', '-')}@{version}"
+    if not copy.exists():
+        told = subprocess.run(
+            ["go", "mod", "download", "-json", f"{module}@{version}"],
+            cwd="/", env={**os.environ, "GOFLAGS": "-mod=mod"}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if told.returncode:
+            raise SystemExit(f"{module}@{version} cannot be had: {told.stdout}{told.stderr}")
+        shutil.copytree(json.loads(told.stdout)["Dir"], copy)
+        subprocess.run(["chmod", "-R", "u+w", str(copy)], check=True)
+    return copy
+
+
+def go(name, module, version, flags):
+    """A suite of Go, whose flags are `flags(node)`."""
+
+    def start(node, pattern):
+        folder = go_module(module, version)
+        command = ["go", "test", "-mod=mod", "-count=1", f"-timeout={SUITE_SECONDS}s", "-v", "-run", pattern or ".", "."]
+        output = run([*command, "-args", *flags(node)], folder, HOME / f"{name}.log")
+        return re.findall(r"^\s*--- (PASS|FAIL|SKIP): (\S+)", output, re.MULTILINE)
+
+    return start
+
+
+def gocbcore_flags(node, *more):
+    """Services that are not here are left out with the suite's own flag."""
+    return [
+        f"-connstr={node.connection_string}", "-user=Administrator", "-pass=password", "-bucket=default",
+        f"-cluster-version={VERSION}", "-features=-n1ql,-cbas,-fts,-views,-memd", *more,
+    ]  # fmt: skip
+
+
+def gocb_flags(node):
+    """As `gocbcore_flags`, for the SDK above it."""
+    absent = (
+        "view,query,clusterQuery,search,searchindex,analytics,analyticsindex,adjoin,searchanalyze,pinganalytics,"
+        "queryindex,collectionsquery,collectionsanalytics,eventingmanagement,ratelimits,transactionsquery,"
+        "scopesearch,scopesearchindex,vectorsearch,scopeeventingmanagement,customconflictresolution"
+    )
+    features = ",".join(f"-{feature}" for feature in absent.split(","))
+    return [
+        f"-server={node.connection_string}", "-user=Administrator", "-pass=password", "-bucket=default",
+        f"-version={VERSION}", f"-features={features}",
+    ]  # fmt: skip
+
+
+def crate(name, crate_name, version):
+    """A suite of Rust: the crate's integration tests, in a copy of its package."""
+
+    def start(node, pattern):
+        folder = HOME / f"{crate_name}-{version}"
+        if not folder.exists():
+            fetch = HOME / "fetch"
+            (fetch / "src").mkdir(parents=True, exist_ok=True)
+            (fetch / "src" / "lib.rs").touch()
+            manifest = f'[package]\nname = "fetch"\nversion = "0.0.0"\n[dependencies]\n{crate_name} = "={version}"\n'
+            (fetch / "Cargo.toml").write_text(manifest + "[workspace]\n")
+            subprocess.run(["cargo", "fetch", "--quiet"], cwd=fetch, check=True)
+            cargo = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
+            source = next(cargo.glob(f"registry/src/*/{crate_name}-{version}"))
+            shutil.copytree(source, folder)
+        output = run(
+            ["cargo", "test", "--tests", "--no-fail-fast", *([pattern] if pattern else []), "--", "--test-threads=1"],
+            folder, HOME / f"{name}.log",
+            CARGO_TARGET_DIR=str(HOME / "rust-target"),
+            RCBCONNSTR=node.connection_string, RCBUSERNAME="Administrator", RCBPASSWORD="password",
+            RCBBUCKET="default", RCBSERVER_VERSION=VERSION,
+        )  # fmt: skip
+        words = {"ok": "PASS", "FAILED": "FAIL", "ignored": "SKIP"}
+        told = re.findall(r"^test (\S+) \.\.\. (?:.*\n)*?.*?(ok|FAILED|ignored)$", output, re.MULTILINE)
+        return [(words[word], test) for test, word in told]
+
+    return start
+
+
+GOCBCORE = "github.com/couchbase/gocbcore/v10"
+SUITES = {
+    "gocbcore": go("gocbcore", GOCBCORE, "v10.8.1", gocbcore_flags),
+    "gocbcore-dcp": go("gocbcore-dcp", GOCBCORE, "v10.8.1", lambda node: gocbcore_flags(node, "-test-suite=2")),
+    "gocbcore-replica": go("gocbcore-replica", GOCBCORE, "v10.8.1", gocbcore_flags),
+    "gocb": go("gocb", "github.com/couchbase/gocb/v2", "v2.11.1", gocb_flags),
+    "rust": crate("rust", "couchbase", "1.1.0"),
+    "rust-core": crate("rust-core", "couchbase-core", "1.1.0"),
+}
+
+# `gocbcore` looks for keys of each node, and a replica has none that are active.
+WITH_REPLICA = {"gocbcore-replica": "TestStandardSuite/.*(Replica|Observe)", "gocb": ""}
+
+# Failures that are not the node's: a pattern of the test's name, and why.
+NOT_OURS = {
+    "gocbcore::.*/TestGetHttpEps": "wants a query service",
+    "gocbcore::.*/(Test.*GetReplica|TestObserveSeqNo)": "wants a replica: `gocbcore-replica`",
+    "gocb::.*/TestClusterPingAll": "wants services for queries and search",
+    "gocb::.*/TestBucketMgrMemcached": "makes a `memcached` bucket, which is refused",
+    "gocb::.*/Test.*WaitUntilReadyFastFailConnStr": "wants 10.10.10.10 to be silent; fails where a proxy answers for it",
+}
+
+
+@contextmanager
+def nodes(name):
+    """A node, with the ports of TLS too; with a replica that follows for suites that want one."""
+    tls = ["--kv-tls-port", "0", "--https-port", "0"]
+    if name in WITH_REPLICA:
+        with Pair(*tls) as pair:
+            pair.streams()
+            yield pair.nodes[0]
+    else:
+        with Node(*tls).start().ready().watched() as node:
+            yield node
+
+
+def main():
+    """Runs one suite and says what became of it."""
+    name, pattern = sys.argv[1], next(iter(sys.argv[2:]), WITH_REPLICA.get(sys.argv[1], ""))
+    if name not in SUITES:
+        raise SystemExit(f"no suite {name}; there are {', '.join(SUITES)}")
+    binary()
+    HOME.mkdir(parents=True, exist_ok=True)
+    with nodes(name) as node:
+        results = SUITES[name](node, pattern)
+    count = Counter()
+    for outcome, test in results:
+        if outcome == "FAIL" and any(other.startswith(f"{test}/") for _, other in results):
+            continue  # It holds others, one of which failed.
+        reason = next((why for known, why in NOT_OURS.items() if re.fullmatch(known, f"{name}::{test}")), None)
+        if outcome == "FAIL":
+            outcome = "NOT OURS" if reason else "FAIL"
+            print(f"{outcome} {name}: {test}{f': {reason}' if reason else ''}")
+        count[outcome] += 1
+    print(f"{count['NOT OURS']} failed for reasons that are not the node's; the log is {HOME / f'{name}.log'}")
+    print(f"{count['PASS']} passed, {count['FAIL']} failed, {count['SKIP']} skipped")
+    raise SystemExit(1 if count["FAIL"] or not count["PASS"] else 0)
+
+
+if __name__ == "__main__":
+    main()
