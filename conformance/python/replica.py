@@ -109,5 +109,42 @@ def management_at_either_node_is_the_active_nodes():
             cluster.close()
 
 
+def log_in(node, user, password):
+    """A connected cluster of a user, who reads; raises if it may not come in."""
+    cluster = Cluster(node.connection_string, ClusterOptions(PasswordAuthenticator(user, password)))
+    try:
+        cluster.wait_until_ready(timedelta(seconds=2))
+        cluster.bucket("default").default_collection().exists("none")
+        return cluster
+    except BaseException:
+        cluster.close()
+        raise
+
+
+@suite.test
+def users_of_the_active_node_log_in_at_its_replica():
+    """With SCRAM, as the SDK does; also after a kill of the active node and a promotion."""
+    with Pair() as pair:
+        pair.streams()
+        admin = Cluster(pair.active.connection_string, ClusterOptions(PasswordAuthenticator("Administrator", "password")))
+        admin.wait_until_ready(timedelta(seconds=30))
+        users = admin.users()
+        for name in ("ana", "ben"):
+            users.upsert_user(User(name, password="secret", roles=[Role("data_reader", bucket="default")]))
+        for name in ("ana", "ben"):
+            eventually(f"{name} logs in at the replica", lambda n=name: log_in(pair.replica, n, "secret").close() is None)
+        users.drop_user("ben")
+        users.upsert_user(User("ana", password="sesame", roles=[Role("data_writer", bucket="default"), Role("data_reader", bucket="default")]))
+        eventually("ana has another password", lambda: log_in(pair.replica, "ana", "sesame").close() is None)
+        admin.close()
+        pair.active.kill()
+        promote(pair.replica)
+        cluster = log_in(pair.replica, "ana", "sesame")
+        cluster.bucket("default").default_collection().upsert("written", {})
+        cluster.close()
+        for name, password in (("ana", "secret"), ("ben", "secret")):
+            raises(Exception, lambda n=name, p=password: log_in(pair.replica, n, p))
+
+
 if __name__ == "__main__":
     suite.main()

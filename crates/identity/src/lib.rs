@@ -36,6 +36,7 @@ pub use role::{Grant, ROLES, Reach, Role};
 pub use sasl::{MECHANISMS, SaslSession, SaslStep};
 pub use scram::USER_NAME_BYTES_MAX;
 pub use users::{
-    Administrator, AuthenticatedUser, Directory, Identity, Password, SCRAM_ITERATIONS, Secrets,
+    Administrator, AuthenticatedUser, Directory, Identity, Password, Roster, SCRAM_ITERATIONS,
+    Secrets,
 };
 pub use verifier::Verifier;

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
@@ -582,6 +584,55 @@ fn the_administrator_stays_whatever_is_made() {
     let administrator = identity.authenticate("Administrator", b"password");
     assert!(administrator.is_some_and(|user| user.built_in && user.access.is_admin()));
     assert!(!identity.directory().users.contains_key("Administrator"));
+}
+
+/// What a node takes of the one that it follows: passwords are as they were there, and so is what clients are told of
+/// names that are no users.
+#[test]
+fn the_roster_of_another_node_is_taken_with_its_salts() {
+    let there = identity();
+    let mut directory = Directory::clone(&there.directory());
+    for name in ["u", "v"] {
+        let record = user(&there, name, "secret", &[]);
+        directory.users.insert(name.into(), record.into());
+    }
+    there.replace_directory(directory);
+    let administrator = Administrator {
+        name: "root".into(),
+        password: "own".into(),
+    };
+    let here = Identity::with_iterations(administrator, Secrets::alike([8; 32]), ROUNDS);
+    here.prepare();
+    assert_ne!(
+        here.salt("none", Hash::Sha1),
+        there.salt("none", Hash::Sha1)
+    );
+    let take = |roster: &Roster| {
+        let told = serde_json::to_vec(roster).unwrap();
+        here.replace_roster(serde_json::from_slice(&told).unwrap());
+        assert_eq!(here.roster(), *roster);
+    };
+    take(&there.roster());
+    assert_eq!(
+        here.salt("none", Hash::Sha1),
+        there.salt("none", Hash::Sha1)
+    );
+    for name in ["u", "v"] {
+        let (end, _) = login(&here, &Client::new("SCRAM-SHA512", name, "secret"));
+        assert!(matches!(end, SaslStep::Done { .. }));
+        assert!(here.authenticate(name, b"secret").is_some());
+    }
+    let own = Client::new("SCRAM-SHA256", "root", "own");
+    assert!(matches!(login(&here, &own).0, SaslStep::Done { .. }));
+
+    // A user that stays as it was need not prove its password anew.
+    let before = Arc::clone(&here.directory().users["v"]);
+    let mut roster = there.roster();
+    let directory = Arc::make_mut(&mut roster.directory);
+    directory.users.remove("u");
+    take(&roster);
+    assert!(Arc::ptr_eq(&before, &here.directory().users["v"]));
+    assert!(here.authenticate("u", b"secret").is_none());
 }
 
 #[test]

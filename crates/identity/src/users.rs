@@ -115,6 +115,22 @@ pub struct Directory {
     pub groups: BTreeMap<String, GroupRecord>,
 }
 
+/// Everything about the users of a group of nodes: what one of them keeps, and tells those that follow it.
+///
+/// Shape on disk and on links: JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Roster {
+    /// When it was changed, nanoseconds since 1970, and larger than that of the one before; 0 if there was never a user.
+    /// Nodes with the same edition have the same roster.
+    #[serde(default)]
+    pub edition: u64,
+    /// See [`Secrets::salts`]; what is kept of passwords depends on them.
+    pub salts: [u8; 32],
+    /// The users and groups.
+    #[serde(flatten)]
+    pub directory: Arc<Directory>,
+}
+
 /// One known user, or the decoy that stands in for the unknown ones. A copy shares what it holds.
 #[derive(Clone)]
 pub(super) struct Account {
@@ -126,7 +142,8 @@ pub(super) struct Account {
 /// What the configuration says of a user, and what follows from it once it is asked for.
 struct BuiltIn {
     password: Password,
-    keys: ScramKeys,
+    /// Of the salts that are in force; replaced with them.
+    keys: RwLock<Arc<ScramKeys>>,
     fingerprint: [u8; 32],
 }
 
@@ -143,10 +160,11 @@ pub struct Identity {
     /// The one of the configuration, if that names one.
     administrator: Option<Account>,
     decoy: Account,
-    directory: RwLock<Arc<Directory>>,
+    roster: RwLock<Roster>,
     /// Of users that logged in with PLAIN or over HTTP.
     seen: Mutex<HashMap<Arc<str>, Seen>>,
-    secrets: Secrets,
+    /// [`Secrets::process`].
+    process: [u8; 32],
     pub(super) iterations: u32,
     revision: AtomicU64,
     /// What client certificates are to the node.
@@ -180,11 +198,14 @@ impl Identity {
             password: hex(&keyed(&secrets.process, &[b"decoy"])).into(),
         };
         Self {
-            administrator: administrator.map(|user| Account::built_in(user, &secrets)),
-            decoy: Account::built_in(decoy, &secrets),
-            directory: RwLock::default(),
+            administrator: administrator.map(|user| Account::built_in(user, &secrets.process)),
+            decoy: Account::built_in(decoy, &secrets.process),
+            roster: RwLock::new(Roster {
+                salts: secrets.salts,
+                ..Roster::default()
+            }),
             seen: Mutex::default(),
-            secrets,
+            process: secrets.process,
             iterations,
             revision: AtomicU64::new(0),
             certificates: RwLock::default(),
@@ -199,21 +220,63 @@ impl Identity {
 
     /// The users and groups that management made.
     pub fn directory(&self) -> Arc<Directory> {
-        Arc::clone(&self.directory.read())
+        Arc::clone(&self.roster.read().directory)
+    }
+
+    /// The same with all that belongs to it. Cost: its users are shared.
+    pub fn roster(&self) -> Roster {
+        self.roster.read().clone()
+    }
+
+    /// [`Roster::edition`] of the users that are in force.
+    pub fn edition(&self) -> u64 {
+        self.roster.read().edition
+    }
+
+    /// Replaces the users and groups that management made; the edition is the next one.
+    pub fn replace_directory(&self, directory: Directory) {
+        let before = self.roster();
+        self.replace_roster(Roster {
+            edition: before.edition + 1,
+            directory: directory.into(),
+            ..before
+        });
     }
 
     /// Replaces the users and groups that management made. Connections see it before their next command. A user of
     /// the administrator's name is passed over.
-    pub fn replace_directory(&self, mut directory: Directory) {
+    ///
+    /// Cost: a look at each user.
+    pub fn replace_roster(&self, mut roster: Roster) {
+        let directory = Arc::make_mut(&mut roster.directory);
         if let Some(administrator) = &self.administrator {
             directory.users.remove(&administrator.name);
+        }
+        let before = self.roster();
+        for (name, record) in &mut directory.users {
+            // Users that stay as they are need not prove their passwords anew.
+            if let Some(known) = before.directory.users.get(name).filter(|it| *it == record) {
+                *record = Arc::clone(known);
+            }
         }
         let mut seen = self.seen.lock();
         seen.retain(|name, seen| {
             let record = directory.users.get(name);
             record.is_some_and(|record| Arc::ptr_eq(record, &seen.record))
         });
-        *self.directory.write() = Arc::new(directory);
+        let other_salts = before.salts != roster.salts;
+        if other_salts {
+            seen.clear();
+        }
+        *self.roster.write() = roster;
+        if other_salts {
+            // After the salts: a reader of the new keys finds those salts as well.
+            for account in self.administrator.iter().chain([&self.decoy]) {
+                if let Some(built_in) = &account.built_in {
+                    *built_in.keys.write() = Arc::default();
+                }
+            }
+        }
         self.revision.fetch_add(1, Ordering::Release);
     }
 
@@ -238,7 +301,7 @@ impl Identity {
     pub fn authenticate(&self, name: &str, password: &[u8]) -> Option<AuthenticatedUser> {
         let account = self.account(name);
         let judged = account.as_ref().unwrap_or(&self.decoy);
-        let given = keyed(&self.secrets.process, &[b"password", password]);
+        let given = keyed(&self.process, &[b"password", password]);
         let mut equal = bool::from(self.fingerprint(name, judged).ct_eq(&given));
         if !equal {
             let keys = judged.keys(JUDGING, self);
@@ -279,7 +342,7 @@ impl Identity {
         if let Some(administrator) = self.built_in(name) {
             return Some(administrator.clone());
         }
-        let directory = self.directory.read();
+        let directory = self.directory();
         let (name, record) = directory.users.get_key_value(name)?;
         Some(Account {
             name: Arc::clone(name),
@@ -320,7 +383,7 @@ impl Identity {
     /// one it was.
     pub(super) fn salt(&self, name: &str, hash: Hash) -> [u8; 16] {
         let mac = keyed(
-            &self.secrets.salts,
+            &self.roster.read().salts,
             &[b"salt", hash.label(), name.as_bytes()],
         );
         let mut salt = [0; 16];
@@ -345,7 +408,8 @@ impl Identity {
     pub(super) fn derived(&self, name: &str) -> Vec<Hash> {
         let account = self.account(name).expect("a user");
         let built_in = account.built_in.as_ref().expect("a password in the clear");
-        let there = |hash: &Hash| built_in.keys.is_derived(*hash);
+        let keys = built_in.keys.read();
+        let there = |hash: &Hash| keys.is_derived(*hash);
         Hash::ALL.into_iter().filter(there).collect()
     }
 }
@@ -354,22 +418,22 @@ impl fmt::Debug for Identity {
     /// How many users there are.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identity")
-            .field("users", &self.directory.read().users.len())
+            .field("users", &self.directory().users.len())
             .field("iterations", &self.iterations)
             .finish_non_exhaustive()
     }
 }
 
 impl Account {
-    fn built_in(user: Administrator, secrets: &Secrets) -> Self {
-        let fingerprint = keyed(&secrets.process, &[b"password", user.password.as_bytes()]);
+    fn built_in(user: Administrator, process: &[u8; 32]) -> Self {
+        let fingerprint = keyed(process, &[b"password", user.password.as_bytes()]);
         let record = UserRecord {
             roles: vec![Grant::everywhere(&ROLES[0])],
             ..UserRecord::default()
         };
         let built_in = BuiltIn {
             password: user.password,
-            keys: ScramKeys::default(),
+            keys: RwLock::default(),
             fingerprint,
         };
         Self {
@@ -383,12 +447,13 @@ impl Account {
     fn keys(&self, hash: Hash, identity: &Identity) -> Keys {
         match (&self.built_in, &self.record.password) {
             (Some(built_in), _) => {
+                let keys = Arc::clone(&built_in.keys.read());
                 let derive = || {
                     let salt = identity.salt(&self.name, hash);
                     let password = built_in.password.as_bytes();
                     Keys::derive(hash, password, &salt, identity.iterations)
                 };
-                built_in.keys.get(hash, derive).clone()
+                keys.get(hash, derive).clone()
             }
             (None, Some(verifier)) => verifier.keys(hash),
             (None, None) => identity.decoy.keys(hash, identity),

@@ -38,18 +38,29 @@ const HANDED_ON: HeaderName = HeaderName::from_static("settee-handed-on");
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for the answer: to make a bucket takes a while.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
+/// The users that a change made are of this edition.
+const EDITION: HeaderName = HeaderName::from_static("settee-users");
+/// Longest wait until the users that a change made are here, too, and between two looks.
+const USERS_TIMEOUT: Duration = Duration::from_secs(2);
+const USERS_LOOK: Duration = Duration::from_millis(5);
 /// Longest answer that is taken.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Headers of an answer that its caller needs.
-const TOLD: [HeaderName; 4] = [CONTENT_TYPE, CACHE_CONTROL, LOCATION, WWW_AUTHENTICATE];
+const TOLD: [HeaderName; 5] = [
+    CONTENT_TYPE,
+    CACHE_CONTROL,
+    LOCATION,
+    WWW_AUTHENTICATE,
+    EDITION,
+];
 
 /// What a call is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Concerns {
     /// Buckets to be made.
     Node,
-    /// Users and groups. Their changes are made here, too: clients log in to each node.
+    /// Users and groups. An answer to a change waits until this node has it as well: clients log in to each.
     Users,
     /// The list of buckets, which this node tells itself if it must.
     List,
@@ -94,8 +105,11 @@ pub(super) async fn to_active(
     };
     let named = parameters.iter().find(|(name, _)| *name == "bucket");
     let bucket = named.map(|(_, bucket)| bucket.to_owned());
-    let there = active_node(&state, concerns, bucket).await;
-    let Some(there) = there.filter(|_| !request.headers().contains_key(HANDED_ON)) else {
+    if request.headers().contains_key(HANDED_ON) {
+        let answer = next.run(request).await;
+        return Ok(with_edition(&state, concerns, answer));
+    }
+    let Some(there) = active_node(&state, concerns, bucket).await else {
         return Ok(next.run(request).await);
     };
     let there = if peer.user.is_some() {
@@ -111,15 +125,14 @@ pub(super) async fn to_active(
     };
     match answer {
         Ok(answer) => {
-            let (status, writes) = (answer.status(), !head.method.is_safe());
-            let refused = status == StatusCode::UNAUTHORIZED;
+            let refused = answer.status() == StatusCode::UNAUTHORIZED;
             state.view.note_login(peer.address, !refused);
             if refused {
                 audited::login_failed(&state, &peer, None);
             }
-            if status.is_success() && writes && concerns == Concerns::Users {
-                let here = next.run(Request::from_parts(head, body.into())).await;
-                tracing::debug!(status = %here.status(), "a change of users was made here, too");
+            let edition = edition_of(&answer).filter(|_| !head.method.is_safe());
+            if let Some(edition) = edition {
+                users_come(&state, edition).await;
             }
             Ok(answer)
         }
@@ -130,6 +143,32 @@ pub(super) async fn to_active(
             let reason = format!("This node follows another one, which has to do this: {why}");
             Err(answers::refusal(StatusCode::SERVICE_UNAVAILABLE, &reason))
         }
+    }
+}
+
+/// An answer about users to a node that follows this one says which users there are now.
+fn with_edition(state: &HttpState, concerns: Concerns, mut answer: Response) -> Response {
+    if concerns == Concerns::Users && answer.status().is_success() {
+        let edition = state.view.identity().edition();
+        answer.headers_mut().insert(EDITION, edition.into());
+    }
+    answer
+}
+
+/// The edition that an answer says.
+fn edition_of(answer: &Response) -> Option<u64> {
+    answer.headers().get(&EDITION)?.to_str().ok()?.parse().ok()
+}
+
+/// Waits until this node has the users of an edition.
+async fn users_come(state: &HttpState, edition: u64) {
+    let come = async {
+        while state.view.identity().edition() < edition {
+            time::sleep(USERS_LOOK).await;
+        }
+    };
+    if time::timeout(USERS_TIMEOUT, come).await.is_err() {
+        tracing::warn!("users that were changed at the active node are not here yet");
     }
 }
 

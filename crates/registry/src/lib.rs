@@ -21,6 +21,7 @@ mod progress;
 mod publish;
 mod rate;
 mod registry;
+mod roster;
 mod served;
 mod settings;
 mod store;
@@ -47,6 +48,7 @@ pub use registry::{
     COMPATIBLE_VERSION, Env, FlushError, HANDSHAKE_TIMEOUT, NodeCounters, Registry, SILENCE_MAX,
     Serving, Waits,
 };
+pub use roster::{USERS, take_users, tell_users, users_question};
 pub use served::{Follows, OpenedBucket, ServedBucket};
 pub use settings::{
     BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy, HistorySettings,

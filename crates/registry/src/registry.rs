@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use audit::Recorder;
 use bucket::{Buffers, Clock, MemoryWaits, Wake};
-use identity::{Identity, LoginBrake, LoginTurn};
+use identity::{Identity, LoginBrake, LoginTurn, Roster};
 use model::VbUuid;
 use parking_lot::RwLock;
 
@@ -73,6 +73,12 @@ pub trait Env: Send + Sync {
 
     /// Writes down what is to be kept of the group of a bucket, and the epoch of its map.
     fn note_standing(&self, bucket: &str, standing: Standing, epoch: i64);
+
+    /// The users are those of the node that this one follows from now on, over a restart as well. Blocks for the disk.
+    ///
+    /// # Errors
+    /// They could not be written, and are as before.
+    fn follow_users(&self, roster: Roster) -> Result<(), String>;
 
     /// The bucket keeps from now on what the one that it follows keeps of its history, over a restart as
     /// well. Returns whether that is news. Blocks for the disk.
@@ -269,6 +275,13 @@ impl Registry {
         for info in self.connections.all() {
             info.mailbox.wake();
         }
+    }
+
+    /// The users are others: streams of idle connections end if their user may not have them any more, and nodes that
+    /// follow this one are told.
+    pub fn users_changed(&self) {
+        self.connections.map_changed();
+        self.wake_all();
     }
 
     /// Seconds since the node started.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::VbId;
-use registry::{NotThere, Progress, REGISTER, Stage};
+use registry::{NotThere, Progress, REGISTER, Stage, USERS};
 use session::consumer::{
     Answered, Intake, IntakeError, NOOP_INTERVAL_S, Pushed, Target, Violation, send,
 };
@@ -28,6 +28,7 @@ const RETRY_NS: u64 = SECOND_NS;
 const SEQNOS_NS: u64 = 2 * SECOND_NS;
 const SEQNOS: Opaque = Opaque([0, 0, 0xff, 0xff]);
 const REGISTRATION: Opaque = Opaque([0, 0, 0xff, 0xfe]);
+const ROSTER: Opaque = Opaque([0, 0, 0xff, 0xfd]);
 
 /// A connection to the active node.
 pub(super) struct Consumer<'a, T> {
@@ -39,6 +40,12 @@ pub(super) struct Consumer<'a, T> {
     now_ns: u64,
     heard_ns: u64,
     seqnos_ns: u64,
+    /// The active node has other nodes or users than it had, or may have.
+    news: bool,
+    /// Whether a question about users is not answered yet.
+    asks_users: bool,
+    /// Why the users are not followed, as it was told last.
+    users_missed: String,
     /// Some stream may have to be asked for at this time.
     retry_ns: u64,
 }
@@ -66,6 +73,9 @@ impl<'a, T: Target> Consumer<'a, T> {
             now_ns,
             heard_ns: now_ns,
             seqnos_ns: now_ns,
+            news: false,
+            asks_users: false,
+            users_missed: String::new(),
             retry_ns: now_ns,
         })
     }
@@ -115,7 +125,12 @@ impl<'a, T: Target> Consumer<'a, T> {
                 collection: None,
             };
             send(&question, &envelope, out);
+            self.news = true;
+        }
+        if self.news && !self.asks_users {
+            self.news = false;
             self.register_again(out);
+            self.ask_users(out);
         }
         self.intake.acknowledge(now_ns, out);
         Ok(())
@@ -123,17 +138,33 @@ impl<'a, T: Target> Consumer<'a, T> {
 
     /// A replica that was forgotten registers again this way, and learns of other replicas.
     fn register_again(&self, out: &mut Vec<u8>) {
-        let envelope = Envelope {
-            opaque: REGISTRATION,
-            ..Envelope::default()
+        say(REGISTRATION, REGISTER, &self.opening.about().about, out);
+    }
+
+    /// Asks for the users of the active node, unless they are those that are here.
+    fn ask_users(&mut self, out: &mut Vec<u8>) {
+        if let Some(question) = self.intake.target().users_question() {
+            self.asks_users = true;
+            say(ROSTER, USERS, &question, out);
+        }
+    }
+
+    /// Takes the answer. Without the users of the active node its documents are followed all the same.
+    fn users_told(&mut self, status: Status, told: &[u8]) {
+        self.asks_users = false;
+        let taken = match status {
+            Status::SUCCESS => self.intake.target().take_users(told),
+            Status::EACCESS => Err("only a full administrator is told of them".to_owned()),
+            other => Err(format!("{}: {}", other.description(), told.escape_ascii())),
         };
-        let parts = RawParts {
-            key: REGISTER,
-            value: self.opening.about().about.as_bytes(),
-            ..RawParts::default()
-        };
-        let sent = encode_raw(Opcode::IOCTL_SET, &envelope, parts, out);
-        sent.expect("it was short enough the first time");
+        let missed = taken.err().unwrap_or_default();
+        if !missed.is_empty() && missed != self.users_missed {
+            tracing::warn!(
+                reason = missed,
+                "the users of the active node are not followed"
+            );
+        }
+        self.users_missed = missed;
     }
 
     fn registered(&self, answer: &[u8]) -> Result<(), Broken> {
@@ -195,7 +226,26 @@ impl<'a, T: Target> Consumer<'a, T> {
     }
 }
 
+/// Sends a setting that is short enough for a frame.
+fn say(opaque: Opaque, key: &[u8], value: &str, out: &mut Vec<u8>) {
+    let envelope = Envelope {
+        opaque,
+        ..Envelope::default()
+    };
+    let parts = RawParts {
+        key,
+        value: value.as_bytes(),
+        ..RawParts::default()
+    };
+    let sent = encode_raw(Opcode::IOCTL_SET, &envelope, parts, out);
+    sent.expect("a registration, which was sent before, or a number");
+}
+
 impl<T: Target> Dialogue for Consumer<'_, T> {
+    fn notified(&mut self) {
+        self.news = true;
+    }
+
     fn answer(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Broken> {
         let (opcode, opaque) = (frame.header.opcode, frame.header.opaque);
         if !self.opening.is_done() {
@@ -229,6 +279,10 @@ impl<T: Target> Dialogue for Consumer<'_, T> {
             }
             Opcode::IOCTL_SET if opaque == REGISTRATION && frame.status() == Status::SUCCESS => {
                 self.registered(frame.value)
+            }
+            Opcode::IOCTL_SET if opaque == ROSTER => {
+                self.users_told(frame.status(), frame.value);
+                Ok(())
             }
             _ => Ok(()),
         }

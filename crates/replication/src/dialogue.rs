@@ -14,6 +14,9 @@ pub(super) trait Dialogue {
     /// Takes a message of a stream.
     fn pushed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Broken>;
 
+    /// The map of the other node changed, or its users.
+    fn notified(&mut self) {}
+
     /// Takes every whole frame at the start of `input`; returns the number of bytes consumed.
     ///
     /// # Errors
@@ -44,8 +47,10 @@ pub(super) trait Dialogue {
                 Ok(())
             }
             Magic::ClientRequest | Magic::AltClientRequest => self.pushed(frame, out),
-            // The map of the cluster changed, which is no news here.
-            Magic::ServerRequest => Ok(()),
+            Magic::ServerRequest => {
+                self.notified();
+                Ok(())
+            }
             Magic::ServerResponse => Err(Broken::Violation(None, Violation::Unexpected)),
         }
     }

@@ -13,8 +13,9 @@ use wire::{
 const AGENT: &[u8] =
     concat!("{\"a\":\"settee-replica/", env!("CARGO_PKG_VERSION"), "\"}").as_bytes();
 
-/// What is asked for with HELLO. Not Snappy: values are kept as they are told.
-const FEATURES: [Feature; 7] = [
+/// What is asked for with HELLO. Not Snappy: values are kept as they are told. The map is never fetched, so each notice
+/// of it says that it, or the users of the node, may be others.
+const FEATURES: [Feature; 9] = [
     Feature::TCP_NODELAY,
     Feature::XATTR,
     Feature::XERROR,
@@ -22,6 +23,8 @@ const FEATURES: [Feature; 7] = [
     Feature::JSON,
     Feature::COLLECTIONS,
     Feature::ALT_REQUEST_SUPPORT,
+    Feature::DUPLEX,
+    Feature::CLUSTERMAP_CHANGE_NOTIFICATION_BRIEF,
 ];
 
 /// Features without which nothing can be replicated: keys come with their collections, values

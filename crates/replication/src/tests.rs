@@ -76,6 +76,15 @@ impl Fake {
 }
 
 impl Target for Fake {
+    fn users_question(&self) -> Option<String> {
+        Some("7".to_owned())
+    }
+
+    fn take_users(&self, told: &[u8]) -> Result<(), String> {
+        self.note(format!("users {}", String::from_utf8_lossy(told)));
+        Ok(())
+    }
+
     fn vbuckets(&self) -> u16 {
         1
     }

@@ -311,7 +311,8 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
         buckets,
         tls,
     } = open_buckets(config, &launcher, &made_of.warmed)?;
-    let (users, identity) = users.identity(config);
+    let users = users.in_force(config);
+    let identity = Arc::clone(&users.identity);
     logins::prepare(&identity);
     let cluster = kept.identities.cluster.clone();
     identity.set_certificates(client_certificates::at_start(config, &cluster));
@@ -321,7 +322,7 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
     let (buckets, group) = served(buckets, config, at, revision);
     let global = global_map(at, &group, revision);
     let own_threads = Arc::new(OwnThreads::default());
-    let world = Arc::new(World::new(kept, Arc::clone(&own_threads), audit));
+    let world = Arc::new(World::new(kept, users, Arc::clone(&own_threads), audit));
     let registry = Arc::new(Registry {
         clock,
         env: Arc::clone(&world) as Arc<dyn Env>,
@@ -357,7 +358,6 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
         tls,
         world,
         cluster: RwLock::new(cluster),
-        users: Mutex::new(users),
         revs: AtomicI64::new(0),
         buckets_max: config.buckets_max,
         configured: config.buckets.clone(),

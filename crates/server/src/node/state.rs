@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
 use identity::CertificateSettings;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use registry::{BucketConfig, ClusterSettings, Registry};
 use tls::{Ask, Tls, Trust};
 
 use super::client_certificates;
 use super::open::Launcher;
-use super::users::UsersFile;
 use super::world::World;
 use crate::net::{Arrival, NetState, WorkerPool};
 
@@ -25,8 +24,6 @@ pub(crate) struct NodeState {
     pub(super) world: Arc<World>,
     /// What is kept of the node as a whole; to be read without waiting for the disk.
     pub(super) cluster: RwLock<ClusterSettings>,
-    /// Where the users are kept that management made; held while they are changed.
-    pub(super) users: Mutex<UsersFile>,
     /// The highest revision that a map of a dropped bucket had.
     pub(super) revs: AtomicI64,
     pub(super) buckets_max: usize,

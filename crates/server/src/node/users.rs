@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use identity::{Administrator, Directory, Identity, Secrets};
+use identity::{Administrator, Directory, Identity, Roster, Secrets};
 use serde::{Deserialize, Serialize};
 
 use super::random::fill_random;
@@ -19,23 +19,26 @@ const VERSION: u32 = 1;
 #[derive(Debug, Deserialize, Serialize)]
 struct Content {
     version: u32,
-    /// [`Secrets::salts`].
-    salts: [u8; 32],
     #[serde(flatten)]
-    directory: Directory,
+    roster: Roster,
 }
 
-/// Where changes of the users are written.
-pub(super) struct UsersFile {
+/// Where the users are written.
+struct UsersFile(
     /// `None` for a node that keeps nothing.
-    path: Option<PathBuf>,
-    salts: [u8; 32],
+    Option<PathBuf>,
+);
+
+/// The users that are in force, and where their changes are written.
+pub(super) struct Users {
+    file: UsersFile,
+    pub(super) identity: Arc<Identity>,
 }
 
 /// The users as a start finds them.
 pub(super) struct KeptUsers {
     file: UsersFile,
-    directory: Directory,
+    roster: Roster,
 }
 
 impl KeptUsers {
@@ -58,22 +61,19 @@ impl KeptUsers {
             }
             _ => None,
         };
-        let content = content.unwrap_or_else(Content::new);
+        let roster = content.map_or_else(fresh, |content| content.roster);
         Ok(Self {
-            file: UsersFile {
-                path,
-                salts: content.salts,
-            },
-            directory: content.directory,
+            file: UsersFile(path),
+            roster,
         })
     }
 
     /// What logins are judged by: the administrator of the configuration, if that names one, and these users.
-    pub(super) fn identity(self, config: &NodeConfig) -> (UsersFile, Arc<Identity>) {
-        let Self { file, directory } = self;
+    pub(super) fn in_force(self, config: &NodeConfig) -> Users {
+        let Self { file, roster } = self;
         let mut process = [0; 32];
         fill_random(&mut process);
-        let salts = file.salts;
+        let salts = roster.salts;
         let secrets = Secrets { salts, process };
         let identity = if config.provisionable.is_some() {
             Identity::without_administrator(secrets)
@@ -84,8 +84,9 @@ impl KeptUsers {
             };
             Identity::new(administrator, secrets)
         };
-        identity.replace_directory(directory);
-        (file, Arc::new(identity))
+        identity.replace_roster(roster);
+        let identity = Arc::new(identity);
+        Users { file, identity }
     }
 }
 
@@ -95,14 +96,11 @@ impl KeptUsers {
 /// They are lost; why.
 pub(super) fn copy_users(from: &Path, to: &Path) -> Result<(), String> {
     let kept = KeptUsers::load(Some(from)).map_err(|error| error.to_string())?;
-    let file = UsersFile {
-        path: Some(to.join(USERS.name)),
-        ..kept.file
-    };
-    if kept.directory == Directory::default() {
+    let file = UsersFile(Some(to.join(USERS.name)));
+    if *kept.roster.directory == Directory::default() {
         return Ok(());
     }
-    let written = file.write(&kept.directory);
+    let written = file.write(&kept.roster);
     written.map_err(|error| format!("{}: {error}", to.display()))
 }
 
@@ -114,62 +112,76 @@ fn refusal(path: &Path, why: &str) -> String {
     )
 }
 
-impl Content {
-    fn new() -> Self {
-        let mut salts = [0; 32];
-        fill_random(&mut salts);
-        Self {
-            version: VERSION,
-            salts,
-            directory: Directory::default(),
-        }
-    }
+/// No users, and salts of this process.
+fn fresh() -> Roster {
+    let mut roster = Roster::default();
+    fill_random(&mut roster.salts);
+    roster
+}
 
+impl Content {
     fn parse(bytes: &[u8]) -> Result<Self, String> {
         let text = USERS.unseal(bytes).map_err(damaged)?;
         if !text.sealed {
             return Err(damaged("it has no checksum"));
         }
         check_version(text.json, VERSION)?;
-        serde_json::from_slice(text.json).map_err(damaged)
+        let mut content: Self = serde_json::from_slice(text.json).map_err(damaged)?;
+        // Written before there were editions.
+        content.roster.edition = content.roster.edition.max(1);
+        Ok(content)
     }
 }
 
 impl UsersFile {
-    /// Changes users and groups. Once this returns they hold for every command that arrives.
+    /// Writes it: whole or not at all.
+    fn write(&self, roster: &Roster) -> std::io::Result<()> {
+        let Some(path) = &self.0 else {
+            return Ok(());
+        };
+        let content = Content {
+            version: VERSION,
+            roster: roster.clone(),
+        };
+        USERS.replace(path, &content)
+    }
+}
+
+impl Users {
+    /// Changes users and groups at a time, nanoseconds since 1970. Once this returns they hold for every command that
+    /// arrives.
     ///
     /// # Errors
     /// They could not be written, and are as before.
     pub(super) fn edit(
         &self,
-        identity: &Identity,
+        now_ns: u64,
         edit: &mut dyn FnMut(&mut Directory),
     ) -> Result<(), String> {
-        let before = identity.directory();
-        let mut directory = Directory::clone(&before);
+        let before = self.identity.roster();
+        let mut directory = Directory::clone(&before.directory);
         edit(&mut directory);
-        if directory == *before {
+        if directory == *before.directory {
             return Ok(());
         }
-        self.write(&directory).map_err(|error| {
+        self.replace(Roster {
+            edition: now_ns.max(before.edition + 1),
+            directory: directory.into(),
+            ..before
+        })
+    }
+
+    /// Takes those of another node in their place.
+    ///
+    /// # Errors
+    /// As [`Users::edit`].
+    pub(super) fn replace(&self, roster: Roster) -> Result<(), String> {
+        self.file.write(&roster).map_err(|error| {
             tracing::error!(%error, "the users could not be written");
             format!("The users could not be written: {error}")
         })?;
-        identity.replace_directory(directory);
+        self.identity.replace_roster(roster);
         Ok(())
-    }
-
-    /// Writes it: whole or not at all.
-    fn write(&self, directory: &Directory) -> std::io::Result<()> {
-        let Some(path) = &self.path else {
-            return Ok(());
-        };
-        let content = Content {
-            version: VERSION,
-            salts: self.salts,
-            directory: directory.clone(),
-        };
-        USERS.replace(path, &content)
     }
 }
 
@@ -179,14 +191,19 @@ mod tests {
 
     use super::*;
 
-    fn directory() -> Directory {
+    fn roster() -> Roster {
         let user = UserRecord {
             roles: vec![Grant::parse("data_reader[b:s]").unwrap()],
             ..UserRecord::default()
         };
-        Directory {
+        let directory = Directory {
             users: [("ada".into(), user.into())].into(),
             groups: [].into(),
+        };
+        Roster {
+            edition: 7,
+            directory: directory.into(),
+            ..fresh()
         }
     }
 
@@ -194,12 +211,12 @@ mod tests {
     fn users_and_salts_survive_and_nothing_is_written_before_there_is_a_user() {
         let place = tempfile::tempdir().unwrap();
         let kept = KeptUsers::load(Some(place.path())).unwrap();
-        assert!(kept.directory.users.is_empty());
+        assert_eq!(*kept.roster.directory, Directory::default());
         assert!(!place.path().join(USERS.name).exists());
-        kept.file.write(&directory()).unwrap();
+        let roster = roster();
+        kept.file.write(&roster).unwrap();
         let again = KeptUsers::load(Some(place.path())).unwrap();
-        assert_eq!(again.directory, directory());
-        assert_eq!(again.file.salts, kept.file.salts);
+        assert_eq!(again.roster, roster);
     }
 
     #[test]
@@ -208,11 +225,11 @@ mod tests {
         copy_users(from.path(), to.path()).unwrap();
         assert!(!to.path().join(USERS.name).exists(), "there is none");
         let kept = KeptUsers::load(Some(from.path())).unwrap();
-        kept.file.write(&directory()).unwrap();
+        let roster = roster();
+        kept.file.write(&roster).unwrap();
         copy_users(from.path(), to.path()).unwrap();
         let copied = KeptUsers::load(Some(to.path())).unwrap();
-        assert_eq!(copied.directory, directory());
-        assert_eq!(copied.file.salts, kept.file.salts);
+        assert_eq!(copied.roster, roster);
         fs::write(from.path().join(USERS.name), "{}").unwrap();
         let lost = copy_users(from.path(), to.path()).unwrap_err();
         assert!(lost.contains("damaged"), "{lost}");
@@ -223,7 +240,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(USERS.name);
         let kept = KeptUsers::load(Some(place.path())).unwrap();
-        kept.file.write(&directory()).unwrap();
+        kept.file.write(&roster()).unwrap();
         let whole = fs::read(&path).unwrap();
         let refused = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
@@ -232,7 +249,7 @@ mod tests {
                     assert!(line.starts_with(&path.display().to_string()), "{line}");
                     line
                 }
-                other => panic!("{:?}", other.map(|kept| kept.directory)),
+                other => panic!("{:?}", other.map(|kept| kept.roster)),
             }
         };
         for at in 0..whole.len() {

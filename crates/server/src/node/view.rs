@@ -34,9 +34,9 @@ impl NodeView for NodeState {
     }
 
     fn change_users(&self, edit: &mut dyn FnMut(&mut Directory)) -> Result<(), String> {
-        self.users.lock().edit(&self.identity, edit)?;
-        // Streams of idle connections end if their user may not have them any more.
-        self.wake_all();
+        let now_ns = self.clock.now().unix_ns;
+        self.world.users().edit(now_ns, edit)?;
+        self.users_changed();
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bucket::WarmupStage;
+use identity::Roster;
 use model::{VbId, VbState};
 use parking_lot::{Mutex, MutexGuard};
 use registry::{BucketKind, Env, FlushError, HistorySettings, ServedBucket, Standing};
@@ -11,6 +12,7 @@ use tokio::sync::watch;
 use super::audit_log::AuditLog;
 use super::node_record::NodeRecord;
 use super::random::random_vb_uuid;
+use super::users::Users;
 use crate::config::StartError;
 use crate::net::OwnThreads;
 
@@ -19,16 +21,24 @@ pub(super) struct World {
     kept: Mutex<NodeRecord>,
     /// Held while buckets are made, changed and dropped: one at a time.
     changing: Mutex<()>,
+    /// Held while they are changed.
+    users: Mutex<Users>,
     maps: watch::Sender<u64>,
     own_threads: Arc<OwnThreads>,
     pub(super) audit: AuditLog,
 }
 
 impl World {
-    pub(super) fn new(kept: NodeRecord, own_threads: Arc<OwnThreads>, audit: AuditLog) -> Self {
+    pub(super) fn new(
+        kept: NodeRecord,
+        users: Users,
+        own_threads: Arc<OwnThreads>,
+        audit: AuditLog,
+    ) -> Self {
         Self {
             kept: Mutex::new(kept),
             changing: Mutex::new(()),
+            users: Mutex::new(users),
             maps: watch::channel(0).0,
             own_threads,
             audit,
@@ -43,6 +53,11 @@ impl World {
     /// While this is held no other bucket is made, changed or dropped.
     pub(super) fn changing(&self) -> MutexGuard<'_, ()> {
         self.changing.lock()
+    }
+
+    /// The users that management made; while this is held no other change of them is made.
+    pub(super) fn users(&self) -> MutexGuard<'_, Users> {
+        self.users.lock()
     }
 
     /// Wakes when a map changes, or a bucket is gone.
@@ -141,6 +156,10 @@ impl Env for World {
         if let Err(error) = self.kept().note_standing(bucket, standing, epoch) {
             tracing::error!(bucket, %error, "what the bucket is in its group is not written down");
         }
+    }
+
+    fn follow_users(&self, roster: Roster) -> Result<(), String> {
+        self.users().replace(roster)
     }
 
     fn follow_history(

@@ -6,8 +6,10 @@ use std::net::TcpStream;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use server::Node;
 
-use crate::client::{Client, PASSWORD, USER};
-use crate::place::{own, replica_of};
+use wire::Opcode;
+
+use crate::client::{Client, PASSWORD, Request, USER};
+use crate::place::{on_disk, own, replica_of};
 use crate::promotion::until;
 
 /// The status and the body of an answer to a user, told as NAME:PASSWORD.
@@ -111,21 +113,86 @@ fn users_that_are_made_at_a_follower_log_in_at_both_nodes() {
     let (here, both) = (follower.ports().http, [&follower, &active]);
     let put = "password=secret&roles=data_reader[default]";
     assert_eq!(asked(here, "PUT", ANA, put, &admin()).0, 200);
-    let status = |port, user: &str| asked(port, "GET", "/whoami", "", user).0;
     let as_ana = |path, form| asked(here, "POST", path, form, "ana:secret").0;
     assert_eq!(as_ana(BUCKETS, "name=mine&ramQuotaMB=100"), 403);
     assert_eq!(as_ana("/controller/changePassword", "password=sesame"), 200);
     for node in both {
-        assert_eq!(status(node.ports().http, "ana:sesame"), 200);
-        assert_eq!(status(node.ports().http, "ana:secret"), 401);
+        assert_eq!(whoami(node, "ana:sesame"), 200);
+        assert_eq!(whoami(node, "ana:secret"), 401);
     }
     assert_eq!(asked(here, "DELETE", ANA, "", &admin()).0, 200);
     for node in both {
-        assert_eq!(status(node.ports().http, "ana:sesame"), 401);
+        assert_eq!(whoami(node, "ana:sesame"), 401);
     }
     assert_eq!(asked(here, "POST", BUCKETS, "name=x", "ben:x").0, 401);
     follower.shutdown().unwrap();
     active.shutdown().unwrap();
+}
+
+/// The status of a question that needs nothing but a login there.
+fn whoami(node: &Node, user: &str) -> u16 {
+    asked(node.ports().http, "GET", "/whoami", "", user).0
+}
+
+/// Users, groups, roles and passwords; over a restart of the follower without its active node, and its promotion.
+#[test]
+fn users_of_the_active_node_are_those_of_its_followers() {
+    let place = tempfile::tempdir().unwrap();
+    let active = own();
+    let there = active.ports().http;
+    let change = |method, path: &str, form| asked(there, method, path, form, &admin()).0;
+    let put = "password=secret&roles=data_reader[default]&groups=writers";
+    let group = "/settings/rbac/groups/writers";
+    assert_eq!(change("PUT", group, "roles=data_reader[default]"), 200);
+    assert_eq!(change("PUT", ANA, put), 200);
+    // One that had users of its own before.
+    let before = on_disk(place.path());
+    let old = "/settings/rbac/users/local/old";
+    let port = before.ports().http;
+    assert_eq!(
+        asked(port, "PUT", old, "password=secret&roles=admin", &admin()).0,
+        200
+    );
+    before.shutdown().unwrap();
+    drop(before);
+    let follower = replica_of(active.ports().kv, Some(place.path()));
+    until("ana is there", || whoami(&follower, "ana:secret") == 200);
+    assert_eq!(whoami(&follower, "old:secret"), 401);
+
+    assert_eq!(change("PUT", group, "roles=admin"), 200);
+    until("ana is an administrator", || {
+        asked(
+            follower.ports().http,
+            "GET",
+            "/settings/audit",
+            "",
+            "ana:secret",
+        )
+        .0 == 200
+    });
+    assert_eq!(change("PUT", ANA, "password=sesame&roles=admin"), 200);
+    until("the password is the new one", || {
+        whoami(&follower, "ana:sesame") == 200
+    });
+    assert_eq!(whoami(&follower, "ana:secret"), 401);
+
+    let port = active.ports().kv;
+    active.shutdown().unwrap();
+    follower.shutdown().unwrap();
+    drop(follower);
+    let follower = replica_of(port, Some(place.path()));
+    assert_eq!(
+        whoami(&follower, "ana:sesame"),
+        200,
+        "kept without the active node"
+    );
+    let promote = Request::new(Opcode::IOCTL_SET).key("replication.promote");
+    Client::ready(follower.ports().kv).call(&promote).ok();
+    let here = follower.ports().http;
+    let edit = |method, path, form| asked(here, method, path, form, "ana:sesame").0;
+    assert_eq!(edit("PUT", "/settings/rbac/users/local/ben", put), 200);
+    assert_eq!(whoami(&follower, "ben:secret"), 200);
+    follower.shutdown().unwrap();
 }
 
 /// Nodes that take each other for the active one do not send requests round: the second one decides.

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use registry::{PROMOTE, PROMOTED, REGISTER, ServedBucket, Stage, forget_replicas, hear, register};
+use registry::{
+    PROMOTE, PROMOTED, REGISTER, ServedBucket, Stage, USERS, forget_replicas, hear, register,
+    tell_users,
+};
 use wire::Frame;
 
 use crate::context::Context;
@@ -31,6 +34,11 @@ pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> Command
             let answer = hear(node, &bucket, host, frame.value)
                 .ok_or_else(|| Refusal::invalid("the news of a promotion make no sense"))?;
             Ok(context.reply(frame, &Reply::value(answer.as_bytes())))
+        }
+        USERS => {
+            // What is kept of passwords: the row asks for a privilege that full administrators alone have.
+            let told = tell_users(&context.session.node, frame.value).map_err(Refusal::invalid)?;
+            Ok(context.reply(frame, &Reply::value(&told)))
         }
         PROMOTE => promote(context, frame),
         _ => Err(Refusal::invalid("there is no such setting")),

@@ -128,6 +128,15 @@ impl Target for Followed {
         active.demote.store(false, Ordering::Relaxed);
         Ok(())
     }
+
+    fn users_question(&self) -> Option<String> {
+        self.active.as_ref()?;
+        Some(registry::users_question(&self.node))
+    }
+
+    fn take_users(&self, told: &[u8]) -> Result<(), String> {
+        registry::take_users(&self.node, told)
+    }
 }
 
 fn not_taken(error: ReplicaError) -> NotTaken {

@@ -101,4 +101,10 @@ pub trait Target {
 
     /// The active node answered to the registration.
     fn registered(&self, answer: &[u8]) -> Result<(), NotThere>;
+
+    /// What the active node is to be asked about its users with; `None` where they are not followed.
+    fn users_question(&self) -> Option<String>;
+
+    /// The active node told its users. Blocks for the disk if they are news.
+    fn take_users(&self, told: &[u8]) -> Result<(), String>;
 }

@@ -146,3 +146,28 @@ fn a_stream_of_changes_ends_with_the_right_to_it() {
     all(stream);
     node.shutdown().unwrap();
 }
+
+/// What is kept of passwords leaves the node for users only that may become any other one anyway.
+#[test]
+fn the_roster_is_told_to_full_administrators_alone() {
+    let node = node(None);
+    make_user(&node, "secret1", "cluster_admin");
+    let asked = |client: &mut Client, edition: u64| {
+        let question = Request::new(Opcode::IOCTL_SET).key("replication.users");
+        client.call(&question.value(edition.to_string()))
+    };
+    let mut client = logged_in(&node, "secret1");
+    let refused = asked(&mut client, 0);
+    assert!(refused.context().contains("Administrator"));
+    refused.is(Status::EACCESS);
+
+    make_user(&node, "secret1", "admin");
+    let told = asked(&mut client, 0).ok();
+    let told: identity::Roster = serde_json::from_slice(&told.value).unwrap();
+    assert_eq!(told, node.state.identity.roster());
+    assert!(told.directory.users.contains_key(USER));
+    assert!(asked(&mut client, told.edition).ok().value.is_empty());
+    let question = Request::new(Opcode::IOCTL_SET).key("replication.users");
+    client.call(&question.value("new")).is(Status::EINVAL);
+    node.shutdown().unwrap();
+}
