@@ -38,7 +38,7 @@ type checkpoint struct {
 func (c *consumer) saveCheckpoints(path string) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	var all [vbuckets]checkpoint
+	all := make([]checkpoint, vbuckets)
 	for vbucket := range c.views {
 		uuid, at := c.views[vbucket].resume()
 		all[vbucket] = checkpoint{uint64(uuid), at.seqno, at.snapshotStart, at.snapshotEnd}
@@ -48,7 +48,7 @@ func (c *consumer) saveCheckpoints(path string) {
 
 // loadCheckpoints has an unused consumer begin where another one was.
 func (c *consumer) loadCheckpoints(path string) {
-	var all [vbuckets]checkpoint
+	all := make([]checkpoint, vbuckets)
 	must(json.Unmarshal(must1(os.ReadFile(path)), &all), "read checkpoints")
 	for vbucket, at := range all {
 		view := &c.views[vbucket]

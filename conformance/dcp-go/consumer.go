@@ -10,16 +10,14 @@ import (
 	"github.com/couchbase/gocbcore/v10/memd"
 )
 
-const vbuckets = 1024
-
 // consumer streams vBuckets through a DCP agent into views, and takes every stream up again where
 // it broke off.
 type consumer struct {
 	agent *gocbcore.DCPAgent
 
 	lock      sync.Mutex
-	views     [vbuckets]vbucketView
-	open      [vbuckets]*stream
+	views     []vbucketView
+	open      []*stream
 	opened    int
 	resumed   int
 	rollbacks int
@@ -49,7 +47,7 @@ func connectConsumer(config gocbcore.DCPAgentConfig, flags memd.DcpOpenFlag) *co
 	config.BucketName = "default"
 	config.KVConfig.ConnectTimeout = 10 * time.Second
 	agent := must1(gocbcore.CreateDcpAgent(&config, fmt.Sprintf("settee-%d", time.Now().UnixNano()), flags))
-	c := &consumer{agent: agent}
+	c := &consumer{agent: agent, views: make([]vbucketView, vbuckets), open: make([]*stream, vbuckets)}
 	_, err := await(func(done func(*gocbcore.WaitUntilReadyResult, error)) error {
 		_, err := agent.WaitUntilReady(time.Now().Add(20*time.Second), gocbcore.WaitUntilReadyOptions{
 			ServiceTypes: []gocbcore.ServiceType{gocbcore.MemdService},

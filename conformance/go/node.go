@@ -21,6 +21,12 @@ const (
 // overTLS tells whether SDKs connect with couchbases://.
 var overTLS = os.Getenv("SETTEE_OVER_TLS") == "1"
 
+// fewVbuckets tells whether the bucket has 128 vBuckets.
+var fewVbuckets = os.Getenv("SETTEE_FEW_VBUCKETS") == "1"
+
+// vbuckets is the number of vBuckets of the bucket.
+var vbuckets = map[bool]int{false: 1024, true: 128}[fewVbuckets]
+
 // node is one `settee serve` with a data directory of its own, on free ports.
 type node struct {
 	home    string
@@ -59,6 +65,9 @@ func (n *node) start() error {
 		"--kv-port", fmt.Sprint(n.ports.KV),
 		"--http-port", fmt.Sprint(n.ports.HTTP),
 		"--ports-file", portsFile)
+	if fewVbuckets {
+		n.process.Args = append(n.process.Args, "--bucket", "default:256:couchbase:value:none:128")
+	}
 	if overTLS {
 		n.process.Args = append(n.process.Args,
 			"--kv-tls-port", fmt.Sprint(n.ports.TLS),

@@ -25,6 +25,8 @@ STOP_SECONDS = 30
 TEST_SECONDS = 90
 # Whether SDKs connect with couchbases://.
 OVER_TLS = os.environ.get("SETTEE_OVER_TLS") == "1"
+# Whether the default bucket has 128 vBuckets.
+FEW_VBUCKETS = os.environ.get("SETTEE_FEW_VBUCKETS") == "1"
 
 
 class Suite:
@@ -152,8 +154,13 @@ class Node:
             binary(), "serve", "--data-dir", str(self.data),
             "--kv-port", str(self.ports.get("kv", 0)),
             "--http-port", str(self.ports.get("http", 0)),
-            "--ports-file", str(self.ports_file), *self.tls_flags(), *self.flags,
+            "--ports-file", str(self.ports_file), *self.tls_flags(), *self.bucket_flags(), *self.flags,
         ]  # fmt: skip
+
+    def bucket_flags(self):
+        """The bucket, where it has few vBuckets."""
+        few = FEW_VBUCKETS and "--bucket" not in self.flags
+        return ["--bucket", "default:256:couchbase:value:none:128"] if few else []
 
     def tls_flags(self):
         """The ports with TLS, where SDKs are to use them."""

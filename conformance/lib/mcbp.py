@@ -1,5 +1,6 @@
 """A small raw client of the binary protocol: what goes out is exactly what the test wrote."""
 
+import os
 import socket
 import struct
 import zlib
@@ -25,7 +26,7 @@ FEATURE_MUTATION_SEQNO, FEATURE_XERROR, FEATURE_SELECT_BUCKET = 0x04, 0x07, 0x08
 FEATURE_SNAPPY, FEATURE_JSON, FEATURE_UNORDERED = 0x0A, 0x0B, 0x0E
 FEATURE_ALT_REQUEST, FEATURE_SYNC_REPLICATION, FEATURE_COLLECTIONS = 0x10, 0x11, 0x12
 
-VBUCKETS = 1024
+VBUCKETS = 128 if os.environ.get("SETTEE_FEW_VBUCKETS") == "1" else 1024
 
 
 class Closed(Exception):

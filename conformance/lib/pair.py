@@ -4,7 +4,7 @@ import signal
 import subprocess
 
 from harness import Node, binary, clean_environment, equal, eventually
-from mcbp import FEATURE_MUTATION_SEQNO, FEATURE_SELECT_BUCKET, FEATURE_XERROR, Connection
+from mcbp import FEATURE_MUTATION_SEQNO, FEATURE_SELECT_BUCKET, FEATURE_XERROR, VBUCKETS, Connection
 from wire import Wire
 
 CATCH_UP_SECONDS = 60
@@ -70,7 +70,7 @@ class Pair:
 
     def streams(self):
         """Waits until the replica follows all of the active node."""
-        all_open = lambda: stats(self.replica, "replication")["streams"] == "1024"
+        all_open = lambda: stats(self.replica, "replication")["streams"] == str(VBUCKETS)
         eventually("all streams are open", all_open, CATCH_UP_SECONDS)
 
     def __enter__(self):

@@ -23,6 +23,7 @@ from couchbase.management.buckets import BucketSettings, CreateBucketSettings
 from couchbase.management.users import Role, User
 from couchbase.options import ClusterOptions, MutateInOptions, UpsertOptions
 from harness import Suite, equal, eventually, raises
+from mcbp import VBUCKETS
 from pair import Pair, caught_up, promote, stats
 
 suite = Suite("replica-sdk")
@@ -32,7 +33,7 @@ suite = Suite("replica-sdk")
 def an_sdk_reads_replicas_writes_durably_and_finds_the_promoted_node():
     with Pair() as pair:
         eventually("they met", lambda: stats(pair.active, "replication")["role"] == "active")
-        eventually("all streams are open", lambda: stats(pair.replica, "replication")["streams"] == "1024", 60)
+        eventually("all streams are open", lambda: stats(pair.replica, "replication")["streams"] == str(VBUCKETS), 60)
         options = ClusterOptions(PasswordAuthenticator("Administrator", "password"))
         cluster = Cluster(pair.active.connection_string, options)
         cluster.wait_until_ready(timedelta(seconds=30))

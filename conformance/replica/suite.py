@@ -624,6 +624,18 @@ def a_node_that_lost_its_data_is_not_followed():
         equal(versions(pair.replica, names(b"new", 50), GET_REPLICA), dict.fromkeys(names(b"new", 50), 1), "new documents")
 
 
+@suite.test
+def a_bucket_with_another_number_of_vbuckets_is_not_followed():
+    few = ("--bucket", "default:64:couchbase:value:none:128")
+    with Pair(*few) as pair:
+        eventually("it is followed", lambda: stats(pair.replica, "replication")["streams"] == "128")
+        other = follower_of(pair.active, "--bucket", "default:64")
+        reason = lambda: "128 vBuckets there and 1024 here" in stats(other, "replication")["last_error"]
+        eventually("the replica says why it does not follow", reason, CATCH_UP_SECONDS)
+        other.kill()
+        other.close()
+
+
 GET_CLUSTER_CONFIG, SET_PARAM, DCP_PARAM = 0xB5, 0x82, 4
 
 

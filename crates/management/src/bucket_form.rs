@@ -2,7 +2,8 @@
 
 use model::{CompressionMode, ConflictResolution, DurabilityLevel};
 use registry::{
-    BucketConfig, BucketKind, BucketSettings, EvictionPolicy, HistorySettings, VBUCKETS, Versioning,
+    BucketConfig, BucketKind, BucketSettings, EvictionPolicy, HistorySettings, VBUCKET_COUNTS,
+    VBUCKETS, Versioning,
 };
 
 use super::form::{FieldErrors, field, fields};
@@ -23,7 +24,7 @@ const PRUNING_HOURS_MIN: u32 = 24;
 const CONFLICTS_STAY: &str = "Conflict resolution type not allowed in update bucket";
 
 /// Fields that are read.
-const READ: [&str; 18] = [
+const READ: [&str; 19] = [
     "name",
     "bucketType",
     "ramQuota",
@@ -37,13 +38,13 @@ const READ: [&str; 18] = [
     "conflictResolutionType",
     "compressionMode",
     "durabilityImpossibleFallback",
+    "numVBuckets",
     "enableCrossClusterVersioning",
     "versionPruningWindowHrs",
     "historyRetentionCollectionDefault",
     "historyRetentionBytes",
     "historyRetentionSeconds",
 ];
-const _: () = assert!(VBUCKETS == 1024, "as it is told below");
 pub(super) const COMPACTS_ITSELF: &str = "Settee decides itself when to compact";
 
 /// The values that the node has of a setting that it cannot have another way, and the reason. These are all that
@@ -51,10 +52,6 @@ pub(super) const COMPACTS_ITSELF: &str = "Settee decides itself when to compact"
 fn fixed(name: &str) -> (&'static [&'static str], &'static str) {
     const NO: &[&str] = &["false", "0"];
     match name {
-        "numVBuckets" => (
-            &["1024"],
-            "The number of vBuckets is the same for all buckets",
-        ),
         // There are no views whose indexes replicas could have, so either is true.
         "replicaIndex" => (&["0", "1", "false", "true"], "The value must be 0 or 1"),
         "authType" => (&["sasl"], "Clients log in with SASL"),
@@ -353,9 +350,14 @@ pub(super) fn read_new(body: &[u8]) -> Result<BucketSettings, FieldErrors> {
     );
     let compression = form.compression(CompressionMode::default());
     let durability_falls_back = form.durability_falls_back(false);
+    let what = "Number of vBuckets must be 128 or 1024";
+    let vbuckets = form.choice("numVBuckets", None, what, |text| {
+        let count = text.parse().ok()?;
+        VBUCKET_COUNTS.contains(&count).then_some(Some(count))
+    });
     let mut versioning = form.versioning(Versioning::default());
     if versioning.enabled {
-        versioning.max_cas = vec![0; usize::from(VBUCKETS)];
+        versioning.max_cas = vec![0; usize::from(vbuckets.unwrap_or(VBUCKETS))];
     }
     form.only_what_is_done();
     let bucket = BucketConfig {
@@ -364,6 +366,7 @@ pub(super) fn read_new(body: &[u8]) -> Result<BucketSettings, FieldErrors> {
         kind,
         eviction,
         durability_min,
+        vbuckets,
     };
     form.done(BucketSettings {
         bucket,
@@ -395,6 +398,10 @@ pub(super) fn read_update(body: &[u8], now: BucketSettings) -> Result<BucketSett
     settings.compression = form.compression(settings.compression);
     settings.durability_falls_back = form.durability_falls_back(settings.durability_falls_back);
     settings.versioning = form.versioning(settings.versioning);
+    let what = "The number of vBuckets stays as the bucket was made";
+    form.choice("numVBuckets", (), what, |text| {
+        (text.parse() == Ok(settings.bucket.vbuckets())).then_some(())
+    });
     form.one_of("name", &[&settings.bucket.name]);
     form.choice("conflictResolutionType", (), CONFLICTS_STAY, |text| {
         (text == settings.conflicts.name()).then_some(())
@@ -476,6 +483,18 @@ mod tests {
         assert_eq!(made_with_it.versioning.max_cas, [0; 1024]);
     }
 
+    #[test]
+    fn the_number_of_vbuckets_is_chosen_once() {
+        let few = read_new(b"name=a&numVBuckets=128&enableCrossClusterVersioning=1").unwrap();
+        assert_eq!(few.bucket.vbuckets(), 128);
+        assert_eq!(few.versioning.max_cas, [0; 128]);
+        assert!(read_update(b"numVBuckets=128", few.clone()).is_ok());
+        assert!(read_update(b"numVBuckets=1024", few).is_err());
+        let made = read_new(b"name=a").unwrap();
+        assert_eq!(made.bucket.vbuckets(), 1024);
+        assert!(read_update(b"numVBuckets=128", made).is_err());
+    }
+
     /// What the bucket managers of SDKs and the reference's tools send on their own account.
     #[test]
     fn what_clients_always_send_is_taken() {
@@ -526,7 +545,7 @@ mod tests {
             ("evictionPolicy", "noEviction"),
             ("durabilityMinLevel", "all"),
             ("maxTTL", "2147483648"),
-            ("numVBuckets", "128"),
+            ("numVBuckets", "64"),
             ("durabilityImpossibleFallback", "true"),
             ("enableCrossClusterVersioning", "maybe"),
             ("versionPruningWindowHrs", "23"),

@@ -52,7 +52,7 @@ pub use roster::{USERS, take_users, tell_users, users_question};
 pub use served::{Follows, OpenedBucket, ServedBucket};
 pub use settings::{
     BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy, HistorySettings,
-    MemcachedPort, Ports, StandIn, VBUCKETS, Versioning,
+    MemcachedPort, Ports, StandIn, VBUCKET_COUNTS, VBUCKETS, Versioning,
 };
 pub use store::Store;
 pub use supersede::{EpochAnswer, Later, PROMOTED, give_way, hear, heard, heard_of_epoch, news};

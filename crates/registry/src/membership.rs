@@ -18,6 +18,7 @@ use crate::peer::{Peer, host_of, is_uuid, port, revision};
 use crate::publish::{about_bucket, about_this, publish};
 use crate::registry::Registry;
 use crate::served::ServedBucket;
+use crate::settings::VBUCKETS;
 use crate::supersede::{Later, give_way};
 
 /// Path of the setting with which a replica makes itself known to its active node.
@@ -106,6 +107,7 @@ fn welcome(node: &Registry, served: &ServedBucket) -> String {
         "epoch": revision.epoch,
         "rev": revision.rev,
         "nodes": nodes,
+        "vbuckets": served.bucket.vbuckets(),
         "history": served.settings().history,
     })
     .to_string()
@@ -168,6 +170,7 @@ pub fn registered(
         let reason = "another node was promoted since that one was the active one";
         return Err(NotThere::Refused(reason.to_owned()));
     }
+    check_vbuckets(served, &answer["vbuckets"])?;
     let uuid = answer["uuid"].as_str().filter(|uuid| is_uuid(uuid));
     if let Some(uuid) = uuid {
         check_bucket(served, of, uuid)?;
@@ -211,6 +214,20 @@ fn group_of(node: &Registry, active: Peer, nodes: &Value) -> Group {
         place,
         superseded: false,
     }
+}
+
+/// Both nodes must find a key in the same vBucket. One that tells no number has [`VBUCKETS`].
+fn check_vbuckets(served: &ServedBucket, there: &Value) -> Result<(), NotThere> {
+    let there = there.as_u64().unwrap_or(u64::from(VBUCKETS));
+    let here = served.bucket.vbuckets();
+    if there == u64::from(here) {
+        return Ok(());
+    }
+    let name = served.name();
+    Err(NotThere::Refused(format!(
+        "the bucket has {there} vBuckets there and {here} here: an empty data directory and \
+         --bucket {name}:QUOTA:KIND:EVICTION:LEVEL:{there} make one that can follow it"
+    )))
 }
 
 /// A node that lost its data is no active node of what is here: following it would take the last

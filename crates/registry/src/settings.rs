@@ -37,9 +37,18 @@ pub struct BucketConfig {
     /// What every write asks for at least; `None` for nothing.
     #[serde(default, with = "durability_name")]
     pub durability_min: Option<DurabilityLevel>,
+    /// Number of its vBuckets, one of [`VBUCKET_COUNTS`]; `None` for what it was made with, and for [`VBUCKETS`] if it
+    /// is new. `node.json` has it apart from the rest, since it never changes.
+    #[serde(skip)]
+    pub vbuckets: Option<u16>,
 }
 
 impl BucketConfig {
+    /// Number of its vBuckets.
+    pub fn vbuckets(&self) -> u16 {
+        self.vbuckets.unwrap_or(VBUCKETS)
+    }
+
     /// How the bucket evicts where `durable` says whether documents are on disk: what is in
     /// memory only cannot leave it, it can only be deleted.
     pub fn eviction(&self, durable: bool) -> EvictionPolicy {
@@ -210,8 +219,10 @@ impl BucketSettings {
     }
 }
 
-/// vBuckets of every bucket.
+/// vBuckets of a bucket for which no other number is asked.
 pub const VBUCKETS: u16 = 1024;
+/// Numbers of vBuckets that a bucket may be made with.
+pub const VBUCKET_COUNTS: [u16; 2] = [128, VBUCKETS];
 
 /// What the management calls may change of the node as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

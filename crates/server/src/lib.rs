@@ -10,8 +10,8 @@ mod node;
 pub use config::{NodeConfig, StandInsConfig, StartError};
 pub use node::{Node, SalvageStep, salvage};
 pub use registry::{
-    BucketConfig, BucketKind, EvictionPolicy, MemcachedPort, Ports, cluster_map, collections,
-    is_host,
+    BucketConfig, BucketKind, EvictionPolicy, MemcachedPort, Ports, VBUCKET_COUNTS, cluster_map,
+    collections, is_host,
 };
 pub use replication::ReplicaOf;
 pub use session::compatibility_page;

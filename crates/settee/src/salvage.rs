@@ -115,6 +115,7 @@ mod tests {
     fn what_is_lost_is_listed() {
         let salvaged = Salvaged {
             vbuckets: 2,
+            last: Some(model::VbId(1)),
             rows: 7,
             damaged: vec![("a/b".into(), 3)],
             rows_damaged: 1,

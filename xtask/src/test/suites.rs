@@ -33,6 +33,8 @@ pub(super) struct Suite {
     language: Language,
     /// The clients connect with `couchbases://`.
     tls: bool,
+    /// The bucket has 128 vBuckets.
+    few_vbuckets: bool,
     /// Below `conformance/`: the script, or the folder of a module.
     entry: &'static str,
 }
@@ -48,6 +50,7 @@ const fn suite(
         needs,
         language,
         tls: false,
+        few_vbuckets: false,
         entry,
     }
 }
@@ -57,6 +60,15 @@ const fn over_tls(name: &'static str, suite: Suite) -> Suite {
     Suite {
         name,
         tls: true,
+        ..suite
+    }
+}
+
+/// The same suite, with a bucket of 128 vBuckets.
+const fn with_few_vbuckets(name: &'static str, suite: Suite) -> Suite {
+    Suite {
+        name,
+        few_vbuckets: true,
         ..suite
     }
 }
@@ -75,10 +87,16 @@ const JAVA: Suite = suite(
     Language::Java,
     "java",
 );
+const REPLICA_SDK: Suite = suite(
+    "replica-sdk",
+    &["python3"],
+    Language::Python,
+    "python/replica.py",
+);
 const DCP_GO: Suite = suite("dcp-go", &["go"], Language::Go, "dcp-go");
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 29] = [
+pub(super) const SUITES: [Suite; 32] = [
     PYTHON,
     suite(
         "classic",
@@ -156,12 +174,10 @@ pub(super) const SUITES: [Suite; 29] = [
         Language::PlainPython,
         "badinput/suite.py",
     ),
-    suite(
-        "replica-sdk",
-        &["python3"],
-        Language::Python,
-        "python/replica.py",
-    ),
+    REPLICA_SDK,
+    with_few_vbuckets("replica-sdk-few", REPLICA_SDK),
+    with_few_vbuckets("go-few", GO),
+    with_few_vbuckets("dcp-go-few", DCP_GO),
     suite(
         "replica",
         &["python3", "openssl"],
@@ -219,6 +235,9 @@ pub(super) fn start(workspace: &Workspace, suite: &Suite, arguments: &[String]) 
             command
         }
     };
+    if suite.few_vbuckets {
+        command.env("SETTEE_FEW_VBUCKETS", "1");
+    }
     if suite.tls {
         command.env("SETTEE_OVER_TLS", "1");
     }

@@ -56,6 +56,7 @@ fn settings_of_the_bucket(name: &str) -> BucketSettings {
             kind: BucketKind::Couchbase,
             eviction: EvictionPolicy::Values,
             durability_min: Some(model::DurabilityLevel::PersistToMajority),
+            vbuckets: None,
         },
         max_ttl_s: 0,
         flush_enabled: false,

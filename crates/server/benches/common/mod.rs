@@ -28,6 +28,7 @@ pub(crate) fn node(data_dir: Option<PathBuf>, quota_bytes: u64) -> Node {
             kind: BucketKind::Couchbase,
             eviction: EvictionPolicy::Values,
             durability_min: None,
+            vbuckets: None,
         }],
         replica_of: None,
         threads: 2,

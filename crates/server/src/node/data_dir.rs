@@ -229,6 +229,7 @@ mod tests {
                 kind: BucketKind::Couchbase,
                 eviction: EvictionPolicy::Documents,
                 durability_min: Some(DurabilityLevel::MajorityAndPersistOnActive),
+                vbuckets: Some(128),
             },
             max_ttl_s: 7,
             flush_enabled: true,

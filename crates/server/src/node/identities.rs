@@ -4,15 +4,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use registry::{BucketConfig, BucketSettings, ClusterSettings, HistorySettings, Standing};
+use registry::{
+    BucketConfig, BucketSettings, ClusterSettings, HistorySettings, Standing, VBUCKETS,
+};
 use serde::{Deserialize, Serialize};
 use storage::names;
 
 use super::random::random_uuid;
 use super::sealed_file::{self, check_version, damaged};
 
-/// The version of `node.json` that this release reads and writes.
+/// The version of `node.json` where all buckets have [`VBUCKETS`] vBuckets.
 const VERSION: u32 = 1;
+/// The version of one that tells other numbers: earlier releases would not find the documents.
+const VERSION_COUNTS: u32 = 2;
 /// The epoch of a map that has none noted.
 const FIRST_EPOCH: i64 = 1;
 
@@ -24,6 +28,9 @@ pub(super) struct Identities {
     pub(super) node_uuid: String,
     /// Identity of each bucket by name.
     buckets: BTreeMap<String, String>,
+    /// Number of vBuckets of each bucket that has another one than [`VBUCKETS`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    vbuckets: BTreeMap<String, u16>,
     /// Epoch of the map of each bucket that has another one than the first.
     #[serde(default)]
     epochs: BTreeMap<String, i64>,
@@ -65,18 +72,28 @@ impl Identities {
     /// They make no sense, or a later release wrote them; why.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let text = sealed_file::NODE.unseal(bytes).map_err(damaged)?;
-        check_version(text.json, VERSION)?;
+        check_version(text.json, VERSION_COUNTS)?;
         let mut identities: Self = serde_json::from_slice(text.json).map_err(damaged)?;
         identities.changed = !text.sealed;
         for (name, settings) in &mut identities.made {
             settings.bucket.name.clone_from(name);
+            settings.bucket.vbuckets = identities.vbuckets.get(name).copied();
         }
         Ok(identities)
     }
 
     /// Writes them into a directory: whole or not at all.
     pub(super) fn write_into(&self, path: &Path) -> std::io::Result<()> {
-        let sealed = sealed_file::NODE.seal(&serde_json::to_vec_pretty(self)?);
+        let version = if self.vbuckets.is_empty() {
+            VERSION
+        } else {
+            VERSION_COUNTS
+        };
+        let written = Self {
+            version,
+            ..self.clone()
+        };
+        let sealed = sealed_file::NODE.seal(&serde_json::to_vec_pretty(&written)?);
         names::replace(&path.join(sealed_file::NODE.name), &sealed)
     }
 
@@ -86,6 +103,7 @@ impl Identities {
             version: VERSION,
             node_uuid: random_uuid(),
             buckets: BTreeMap::new(),
+            vbuckets: BTreeMap::new(),
             epochs: BTreeMap::new(),
             made: BTreeMap::new(),
             adjusted: BTreeMap::new(),
@@ -116,7 +134,37 @@ impl Identities {
     pub(super) fn add_made(&mut self, settings: &BucketSettings) -> String {
         let name = &settings.bucket.name;
         self.made.insert(name.clone(), settings.clone());
-        self.bucket(name)
+        self.add(&settings.bucket)
+    }
+
+    /// Gives a bucket an identity if it has none; returns it.
+    pub(super) fn add(&mut self, config: &BucketConfig) -> String {
+        if !self.buckets.contains_key(&config.name) {
+            self.set_vbuckets(&config.name, config.vbuckets());
+        }
+        self.bucket(&config.name)
+    }
+
+    /// Notes the number of vBuckets of a bucket.
+    pub(super) fn set_vbuckets(&mut self, name: &str, count: u16) {
+        if count != VBUCKETS {
+            self.vbuckets.insert(name.to_owned(), count);
+        }
+    }
+
+    /// Checks that a configured bucket has the number of vBuckets with which it was made.
+    ///
+    /// # Errors
+    /// It has another one, as the text says.
+    pub(super) fn check_vbuckets(&self, configured: &BucketConfig) -> Result<(), String> {
+        let name = &configured.name;
+        let made_with = self.vbuckets.get(name).copied().unwrap_or(VBUCKETS);
+        match configured.vbuckets {
+            Some(asked) if asked != made_with && self.buckets.contains_key(name) => Err(format!(
+                "bucket {name} was made with {made_with} vBuckets, so it cannot have {asked}"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Notes what was said of a bucket. Of one that is configured, `configured` tells how.
@@ -154,6 +202,8 @@ impl Identities {
                 .configured_as(&it.configured, configured)
         });
         let mut settings = told.unwrap_or_else(|| configured.clone().into());
+        let made_with = self.vbuckets.get(name).copied();
+        settings.bucket.vbuckets = made_with.or(configured.vbuckets);
         settings.history = self.history(name).unwrap_or(settings.history);
         settings
     }
@@ -166,6 +216,7 @@ impl Identities {
     /// Takes out everything about a bucket, and notes that its store is to be removed.
     pub(super) fn add_dropped(&mut self, name: &str) {
         self.buckets.remove(name);
+        self.vbuckets.remove(name);
         self.epochs.remove(name);
         self.made.remove(name);
         self.adjusted.remove(name);

@@ -65,7 +65,7 @@ impl NodeRecord {
     pub(super) fn note_new(&mut self, wanted: &[BucketSettings]) -> Result<(), StartError> {
         self.update(|identities| {
             for settings in wanted {
-                identities.bucket(&settings.bucket.name);
+                identities.add(&settings.bucket);
             }
         })
     }

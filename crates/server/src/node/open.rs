@@ -7,7 +7,7 @@ use engine::VbConfig;
 use model::DurabilityLevel;
 use registry::{
     BucketConfig, BucketKind, BucketSettings, EvictionPolicy, Group, OpenedBucket, Standing,
-    StartAs, Store, VBUCKETS, collections,
+    StartAs, Store, collections,
 };
 use replication::ReplicaOf;
 use storage::{
@@ -82,7 +82,7 @@ pub(super) fn open_buckets(
     let audit = AuditLog::open(config.data_dir.as_deref(), launcher.clock.now().unix_ns)?;
     let mut kept = NodeRecord { dir, identities };
     kept.remove_dropped()?;
-    let wanted = wanted(config, &kept);
+    let wanted = wanted(config, &kept)?;
     kept.note_new(&wanted)?;
     // Before the threads of the buckets: one that finds no memory for its stack ends the process.
     address_space::tell(wanted.iter().map(|of| of.bucket.quota_bytes).sum());
@@ -180,7 +180,12 @@ fn stop(buckets: &[OpenedBucket]) {
 }
 
 /// What is configured, then what was made while the node ran.
-fn wanted(config: &NodeConfig, kept: &NodeRecord) -> Vec<BucketSettings> {
+fn wanted(config: &NodeConfig, kept: &NodeRecord) -> Result<Vec<BucketSettings>, StartError> {
+    for one in &config.buckets {
+        kept.identities
+            .check_vbuckets(one)
+            .map_err(StartError::DataFormat)?;
+    }
     let mut made = kept.identities.made();
     let settings_of = |one| kept.identities.settings_of(one);
     let configured: Vec<BucketSettings> = config.buckets.iter().map(settings_of).collect();
@@ -188,7 +193,7 @@ fn wanted(config: &NodeConfig, kept: &NodeRecord) -> Vec<BucketSettings> {
         let same = |other: &BucketSettings| other.bucket.name == one.bucket.name;
         !configured.iter().any(same)
     });
-    configured.into_iter().chain(made).collect()
+    Ok(configured.into_iter().chain(made).collect())
 }
 
 impl Launcher {
@@ -268,7 +273,7 @@ impl Launcher {
         let eviction = config.eviction(matches!(store, Store::Disk(_)));
         let options = BucketOptions {
             name: config.name.clone(),
-            vbuckets: VBUCKETS,
+            vbuckets: config.vbuckets(),
             quota_bytes: config.quota_bytes,
             vb: Arc::new(VbConfig {
                 hash_seed: random_u64(),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::{fs, io};
 
-use registry::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy};
+use registry::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy, VBUCKET_COUNTS};
 use storage::{SalvageError, Salvaged};
 
 use super::data_dir::{BUCKETS, stores};
@@ -13,6 +13,9 @@ use super::{private, sealed_file};
 
 /// The quota of a bucket whose settings are lost.
 const QUOTA_BYTES: u64 = 256 << 20;
+
+/// Number of vBuckets of a bucket whose settings are lost, if its store has none beyond.
+const FEW: u16 = VBUCKET_COUNTS[0];
 
 /// What a salvage tells as it goes on.
 #[derive(Debug)]
@@ -64,10 +67,10 @@ pub fn salvage(
     });
     names.retain(|name| !identities.is_dropped(name));
     identities.dropped.clear();
-    for name in &names {
-        if !identities.knows(name) {
-            identities.add_made(&default_settings(name));
-        }
+    let mut lost = names.clone();
+    lost.retain(|name| !identities.knows(name));
+    for name in &lost {
+        identities.add_made(&default_settings(name));
     }
     identities.write_into(to).map_err(write)?;
     if let Err(why) = tls::copy_authority(from, to) {
@@ -79,7 +82,13 @@ pub fn salvage(
     for name in &names {
         let target = to.join(BUCKETS).join(name);
         match storage::salvage(&buckets.join(name), &target) {
-            Ok(salvaged) => each(SalvageStep::Bucket(name, &salvaged)),
+            Ok(salvaged) => {
+                if lost.contains(name) && salvaged.last.is_some_and(|last| last.0 < FEW) {
+                    identities.set_vbuckets(name, FEW);
+                    identities.write_into(to).map_err(write)?;
+                }
+                each(SalvageStep::Bucket(name, &salvaged));
+            }
             Err(error) => each(SalvageStep::BucketFailed(name, &error)),
         }
     }
@@ -99,5 +108,6 @@ fn default_settings(name: &str) -> BucketSettings {
         kind: BucketKind::Couchbase,
         eviction: EvictionPolicy::Values,
         durability_min: None,
+        vbuckets: None,
     })
 }

@@ -49,6 +49,7 @@ fn bucket(name: &str) -> BucketConfig {
         kind: BucketKind::Couchbase,
         eviction: server::EvictionPolicy::Values,
         durability_min: None,
+        vbuckets: None,
     }
 }
 

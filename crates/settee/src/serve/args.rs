@@ -97,10 +97,14 @@ pub(crate) struct ServeArgs {
     /// Bucket with its memory in MiB, its kind, couchbase (on disk) or ephemeral, and what
     /// leaves memory when that is full: of a couchbase bucket values (value) or keys and
     /// metadata too (full); of an ephemeral one nothing, writes are refused (none), or the
-    /// documents used least are deleted (nru); last, how durable every write must be at least:
-    /// none, majority, majorityAndPersistActive or persistToMajority; may be repeated
+    /// documents used least are deleted (nru); how durable every write must be at least: none,
+    /// majority, majorityAndPersistActive or persistToMajority; last, the number of its vBuckets,
+    /// 1024 or 128, which stays as it was made; may be repeated
     /// [default: default:256:couchbase:value:none] [env: SETTEE_BUCKET, separated by commas]
-    #[arg(long, value_name = "NAME[:QUOTA_MIB[:KIND[:EVICTION[:LEVEL]]]]")]
+    #[arg(
+        long,
+        value_name = "NAME[:QUOTA_MIB[:KIND[:EVICTION[:LEVEL[:VBUCKETS]]]]]"
+    )]
     pub(crate) bucket: Vec<String>,
     /// Keep documents in memory only, without a data directory [env: SETTEE_MEMORY=true]
     #[arg(long)]

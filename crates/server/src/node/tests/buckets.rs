@@ -26,6 +26,7 @@ fn shop(flush_enabled: bool) -> BucketSettings {
             kind: BucketKind::Couchbase,
             eviction: EvictionPolicy::Values,
             durability_min: Some(DurabilityLevel::Majority),
+            vbuckets: None,
         },
         max_ttl_s: 1000,
         flush_enabled,
@@ -55,6 +56,69 @@ fn shopper(node: &Node) -> Client {
     let mut client = Client::logged_in(node.ports().kv, &SDK);
     client.select("shop").ok();
     client
+}
+
+/// A request for a key in a bucket of 128 vBuckets.
+fn in_few(request: Request, key: &str) -> Request {
+    request.vbucket(VbId::of_key(key.as_bytes(), 128).0)
+}
+
+fn set_in_few(node: &Node, key: &str) {
+    let set = in_few(super::client::set(key, "1"), key);
+    shopper(node).call(&set).ok();
+}
+
+fn get_in_few(node: &Node, key: &str) -> Vec<u8> {
+    let get = in_few(Request::of(Opcode::GET, key), key);
+    shopper(node).call(&get).ok().value
+}
+
+#[test]
+fn a_bucket_has_as_many_vbuckets_as_it_was_made_with() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on(place.path());
+    let mut few = shop(false);
+    few.bucket.vbuckets = Some(128);
+    make(&node, few.clone()).unwrap();
+    set_in_few(&node, "a");
+    node.shutdown().unwrap();
+    drop(node);
+    let file = std::fs::read_to_string(place.path().join("node.json")).unwrap();
+    assert!(
+        file.contains("\"version\": 2"),
+        "earlier releases refuse it: {file}"
+    );
+
+    let with = |vbuckets| {
+        let mut configured = few.bucket.clone();
+        configured.vbuckets = vbuckets;
+        config(Some(place.path()), vec![bucket("default"), configured])
+    };
+    let refused = Node::start(with(Some(1024))).err().unwrap().to_string();
+    assert_eq!(
+        refused,
+        "bucket shop was made with 128 vBuckets, so it cannot have 1024"
+    );
+    for vbuckets in [Some(128), None] {
+        let node = started(&with(vbuckets), Waits::default());
+        let served = node.state.registry.bucket("shop").unwrap();
+        assert_eq!(served.bucket.vbuckets(), 128);
+        let map: serde_json::Value = serde_json::from_str(&served.map().json).unwrap();
+        let rows = map["vBucketServerMap"]["vBucketMap"].as_array();
+        assert_eq!(rows.map(Vec::len), Some(128));
+        assert_eq!(get_in_few(&node, "a"), b"1");
+        let beyond = Request::of(Opcode::GET, "a").vbucket(128);
+        shopper(&node).call(&beyond).is(Status::NOT_MY_VBUCKET);
+        drop(served);
+        node.shutdown().unwrap();
+    }
+    let node = on(place.path());
+    drop_shop(&node).unwrap();
+    make(&node, shop(false)).unwrap();
+    let served = node.state.registry.bucket("shop").unwrap();
+    assert_eq!(served.bucket.vbuckets(), 1024, "another bucket");
+    drop(served);
+    node.shutdown().unwrap();
 }
 
 #[test]
@@ -198,8 +262,10 @@ fn a_refused_start_leaves_other_buckets_clean() {
 fn a_salvaged_directory_is_the_same_node() {
     let place = tempfile::tempdir().unwrap();
     let node = on(place.path());
-    make(&node, shop(true)).unwrap();
-    shopper(&node).set("a", "1").ok();
+    let mut few = shop(true);
+    few.bucket.vbuckets = Some(128);
+    make(&node, few.clone()).unwrap();
+    set_in_few(&node, "a");
     let uuids = |node: &Node| {
         let all = node.state.all_buckets();
         let of: Vec<String> = all.iter().map(|served| served.uuid.clone()).collect();
@@ -219,9 +285,9 @@ fn a_salvaged_directory_is_the_same_node() {
     assert_eq!(told.len(), 1, "{told:?}");
     let node = on(copied.path());
     assert_eq!(uuids(&node), known);
-    assert_eq!(shopper(&node).get("a").ok().value, b"1");
+    assert_eq!(get_in_few(&node, "a"), b"1");
     let kept = node.state.bucket_settings("shop").unwrap();
-    assert_eq!(kept, shop(true));
+    assert_eq!(kept, few);
     node.shutdown().unwrap();
     drop(node);
 
@@ -232,7 +298,7 @@ fn a_salvaged_directory_is_the_same_node() {
     assert!(told[0].contains("NodeLost"), "{told:?}");
     let node = on(copied.path());
     assert_ne!(uuids(&node), known);
-    assert_eq!(shopper(&node).get("a").ok().value, b"1");
+    assert_eq!(get_in_few(&node, "a"), b"1");
     node.shutdown().unwrap();
 }
 

@@ -86,6 +86,7 @@ pub(crate) fn bucket(name: &str) -> BucketConfig {
         kind: BucketKind::Ephemeral,
         eviction: registry::EvictionPolicy::None,
         durability_min: None,
+        vbuckets: None,
     }
 }
 

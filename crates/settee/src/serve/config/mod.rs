@@ -12,7 +12,7 @@ use identity::CertificateState;
 use model::DurabilityLevel;
 use server::{
     BucketConfig, BucketKind, CertificateFiles, EvictionPolicy, MemcachedPort, NodeConfig,
-    ReplicaOf, StandInsConfig, Trust,
+    ReplicaOf, StandInsConfig, Trust, VBUCKET_COUNTS,
 };
 
 use tracing_subscriber::filter::LevelFilter;
@@ -428,7 +428,7 @@ fn is_bucket_name(name: &str) -> bool {
     (1..=100).contains(&name.len()) && !name.starts_with('.') && name.chars().all(named)
 }
 
-/// `NAME[:QUOTA_MIB[:KIND[:EVICTION[:LEVEL]]]]`; the error says what is allowed.
+/// `NAME[:QUOTA_MIB[:KIND[:EVICTION[:LEVEL[:VBUCKETS]]]]]`; the error says what is allowed.
 fn bucket(text: &str) -> Result<BucketConfig, String> {
     let mut parts = text.split(':');
     let name = parts.next().unwrap_or_default();
@@ -463,8 +463,11 @@ fn bucket(text: &str) -> Result<BucketConfig, String> {
     let durability_min = parts
         .next()
         .map_or(Ok(None), |level| durability_min(kind, level))?;
+    let vbuckets = parts.next().map(vbuckets).transpose()?;
     if parts.next().is_some() {
-        return Err("must be NAME[:QUOTA_MIB[:couchbase|ephemeral[:EVICTION[:LEVEL]]]]".into());
+        return Err(
+            "must be NAME[:QUOTA_MIB[:couchbase|ephemeral[:EVICTION[:LEVEL[:VBUCKETS]]]]]".into(),
+        );
     }
     Ok(BucketConfig {
         name: name.into(),
@@ -472,7 +475,16 @@ fn bucket(text: &str) -> Result<BucketConfig, String> {
         kind,
         eviction,
         durability_min,
+        vbuckets,
     })
+}
+
+/// A number of vBuckets that a bucket may have.
+fn vbuckets(text: &str) -> Result<u16, String> {
+    let count = text.parse().ok();
+    count
+        .filter(|count| VBUCKET_COUNTS.contains(count))
+        .ok_or_else(|| "vBuckets must be 128 or 1024".into())
 }
 
 /// The least level of a bucket's writes; one that needs a disk needs a bucket that has one.

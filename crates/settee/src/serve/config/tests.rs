@@ -36,6 +36,7 @@ fn defaults_are_the_documented_ones() {
         kind: BucketKind::Couchbase,
         eviction: EvictionPolicy::Values,
         durability_min: None,
+        vbuckets: None,
     };
     assert_eq!(node.buckets, [default]);
     assert!(node.threads >= 1);
@@ -74,6 +75,7 @@ fn every_setting_arrives() {
         kind,
         eviction,
         durability_min: None,
+        vbuckets: None,
     };
     let node = NodeConfig {
         data_dir: Some("/srv/couch".into()),
@@ -250,8 +252,12 @@ fn buckets_are_checked_part_by_part() {
             "level must be none, majority, majorityAndPersistActive or persistToMajority",
         ),
         (
-            "a:64:couchbase:value:none:",
-            "must be NAME[:QUOTA_MIB[:couchbase|ephemeral[:EVICTION[:LEVEL]]]]",
+            "a:64:couchbase:value:none:64",
+            "vBuckets must be 128 or 1024",
+        ),
+        (
+            "a:64:couchbase:value:none:128:",
+            "must be NAME[:QUOTA_MIB[:couchbase|ephemeral[:EVICTION[:LEVEL[:VBUCKETS]]]]]",
         ),
     ] {
         assert_eq!(
@@ -339,6 +345,13 @@ fn ports_differ_unless_they_are_free_ones() {
         ("http-port", "0"),
         ("memcached-port", "0"),
     ]);
+}
+
+#[test]
+fn a_bucket_may_have_128_vbuckets() {
+    let count = |bucket: &str| config(&[("bucket", bucket)]).node.buckets[0].vbuckets;
+    assert_eq!(count("a:64:ephemeral:none:none:128"), Some(128));
+    assert_eq!(count("a:64:couchbase:value:none"), None);
 }
 
 #[test]

@@ -53,6 +53,8 @@ const COMMIT_BYTES: usize = 8 << 20;
 pub struct Salvaged {
     /// vBuckets of which something was copied.
     pub vbuckets: u64,
+    /// The highest of them.
+    pub last: Option<VbId>,
     /// Rows copied, tombstones included.
     pub rows: u64,
     /// Parts of files of tables and journals that are not what was written, by file, and files that are missing;
@@ -353,6 +355,7 @@ impl OldStore {
         write(store, vb, &record, &documents)?;
         self.copied.insert(vb, record.high_seqno);
         self.report.vbuckets += 1;
+        self.report.last = self.report.last.max(Some(vb));
         self.report.rows += documents.len() as u64;
         Ok(())
     }
