@@ -16,23 +16,38 @@ impl<S: KvStore> Bucket<S> {
     ///
     /// Cost: one lock hold; the value is compressed before it. Values with attributes are not compressed.
     pub(super) fn compress_or_evict(&self, vb: VbId, document: &Document) -> bool {
+        if let Some(done) = self.compress(vb, document) {
+            return done;
+        }
+        let (key, now) = (document.key(), self.clock.now());
+        let evicted = self.with_vbucket_for(Hold::Evict, vb, |vbucket| vbucket.evict(key, now));
+        let evicted = evicted.unwrap_or(false);
+        Counters::add(&self.counters().evicted, u64::from(evicted));
+        evicted
+    }
+
+    /// Compresses the value of a document in memory; one that gains nothing is cold from then on, so that it is tried
+    /// again only when it leaves.
+    pub(super) fn compress_or_cool(&self, vb: VbId, document: &Document) {
+        let long = document.value().len() >= COMPRESS_BYTES_MIN;
+        if long && self.compress(vb, document).is_none() {
+            document.set_heat(0);
+        }
+    }
+
+    /// Returns whether the value was put in place; `None` where compressing it gains nothing.
+    fn compress(&self, vb: VbId, document: &Document) -> Option<bool> {
         let datatype = document.datatype();
         let plain = !datatype.contains(Datatype::SNAPPY) && !datatype.contains(Datatype::XATTR);
-        let compressible = plain && document.value().len() >= COMPRESS_BYTES_MIN;
-        let compressed = compressible.then(|| (self.options.compress)(document.value()));
-        let (now, counters) = (self.clock.now(), self.counters());
-        let (done, total) = if let Some(compressed) = compressed.flatten() {
-            let done = self.with_vbucket_for(Hold::Evict, vb, |vbucket| {
-                vbucket.compress_cold(document, &compressed)
-            });
-            (done, &counters.compressed)
-        } else {
-            let key = document.key();
-            let done = self.with_vbucket_for(Hold::Evict, vb, |vbucket| vbucket.evict(key, now));
-            (done, &counters.evicted)
-        };
+        if !plain || document.value().len() < COMPRESS_BYTES_MIN {
+            return None;
+        }
+        let compressed = (self.options.compress)(document.value())?;
+        let done = self.with_vbucket_for(Hold::Evict, vb, |vbucket| {
+            vbucket.compress_cold(document, &compressed)
+        });
         let done = done.unwrap_or(false);
-        Counters::add(total, u64::from(done));
-        done
+        Counters::add(&self.counters().compressed, u64::from(done));
+        Some(done)
     }
 }

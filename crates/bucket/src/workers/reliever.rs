@@ -92,6 +92,8 @@ struct Evicting {
     left: usize,
     /// Whether any was visited that it is about.
     any: bool,
+    /// vBuckets to visit before, whose values are compressed.
+    to_compress: usize,
 }
 
 impl Evicting {
@@ -100,6 +102,7 @@ impl Evicting {
             replicas,
             left: PASSES_MAX * usize::from(vbuckets),
             any: false,
+            to_compress: 0,
         }
     }
 }
@@ -212,7 +215,11 @@ impl<S: KvStore> Bucket<S> {
                 self.drop_cursors(survey.pinned, wanted);
             }
             Relief::Evict => {
-                relief.evicting = Some(Evicting::from(true, self.vbuckets()));
+                let mut evicting = Evicting::from(true, self.vbuckets());
+                if self.compresses() {
+                    evicting.to_compress = usize::from(self.vbuckets());
+                }
+                relief.evicting = Some(evicting);
                 relief.tried.evict = true;
             }
         }
@@ -382,9 +389,14 @@ impl<S: KvStore> Bucket<S> {
                 *evicting = Evicting::from(false, self.vbuckets());
             }
             let next = self.relieving.next.load(Ordering::Relaxed);
-            let evicted = self.evict_from(VbId(next), evicting.replicas);
-            evicting.any |= !evicted.skipped;
-            evicting.left -= 1;
+            if evicting.to_compress > 0 {
+                self.compress_in(VbId(next));
+                evicting.to_compress -= 1;
+            } else {
+                let evicted = self.evict_from(VbId(next), evicting.replicas);
+                evicting.any |= !evicted.skipped;
+                evicting.left -= 1;
+            }
             let next = (next + 1) % self.vbuckets();
             self.relieving.next.store(next, Ordering::Relaxed);
         }
@@ -438,7 +450,7 @@ impl<S: KvStore> Bucket<S> {
 
     /// One pass over one vBucket, a bounded hold at a time.
     fn evict_from(&self, vb: VbId, replicas: bool) -> Evicted {
-        if self.compression() == CompressionMode::Active && self.eviction().keeps_a_copy() {
+        if self.compresses() {
             return self.compress_or_evict_from(vb, replicas);
         }
         let mut evicted = Evicted::default();
@@ -478,6 +490,27 @@ impl<S: KvStore> Bucket<S> {
 
 /// Active compression.
 impl<S: KvStore> Bucket<S> {
+    fn compresses(&self) -> bool {
+        self.compression() == CompressionMode::Active && self.eviction().keeps_a_copy()
+    }
+
+    /// Compresses values of one vBucket that were not read since they were written. Done before anything leaves, so
+    /// that documents leave only where all of these are compressed.
+    fn compress_in(&self, vb: VbId) {
+        let mut unread: Vec<Document> = Vec::with_capacity(SLOTS_PER_HOLD);
+        while self.bytes_to_evict() > 0 {
+            let progress = self.with_vbucket_for(Hold::Evict, vb, |vbucket| {
+                vbucket.plain_unread(SLOTS_PER_HOLD, &mut unread)
+            });
+            for document in unread.drain(..) {
+                self.compress_or_cool(vb, &document);
+            }
+            if progress.is_none_or(|progress| progress.finished || progress.slots == 0) {
+                return;
+            }
+        }
+    }
+
     /// One pass over one vBucket: cold values are compressed, and those that are so already, or gain nothing by
     /// it, leave memory.
     fn compress_or_evict_from(&self, vb: VbId, replicas: bool) -> Evicted {

@@ -107,3 +107,36 @@ fn active_compression_makes_cold_values_smaller_before_they_leave() {
     assert_eq!(totals().0, compressed, "passive compresses nothing");
     assert!(totals().1 > evicted);
 }
+
+#[test]
+fn documents_leave_only_where_all_unread_ones_are_compressed() {
+    let mut halving = options(1, 4 << 20);
+    halving.compression = CompressionMode::Active;
+    halving.compress = |value| Some(value[..value.len() / 2].to_vec());
+    let bucket = warm(halving, MemStore::new(), 1);
+    for index in 0..7000_u32 {
+        let key = format!("k{index}");
+        while bucket.try_set(0, &key, &[b'{'; 1000]).is_err() {
+            bucket.relieve_step();
+        }
+        if index % 100 == 0 {
+            assert_eq!(bucket.flush_step(), Flushed::Clean);
+        }
+    }
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let counters = bucket.counters();
+    assert!(Counters::read(&counters.evicted) > 0);
+    while !bucket.relieve_step() {}
+    let resident = |compressed: bool| {
+        let here = |index: &u32| match bucket.try_get(0, &format!("k{index}")) {
+            Ok(Outcome::Done(document)) => {
+                document.datatype().contains(Datatype::SNAPPY) == compressed
+            }
+            _ => false,
+        };
+        (0..7000_u32).filter(here).count()
+    };
+    let (compressed, plain) = (resident(true), resident(false));
+    assert!(compressed > 3 * plain, "{compressed} {plain}");
+    assert_eq!(bucket.memory().used(), bucket.recount());
+}

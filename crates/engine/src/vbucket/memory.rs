@@ -125,6 +125,24 @@ impl VBucket {
         progress
     }
 
+    /// A look at `slots` slots that cools nothing down: documents with plain values that were not read since they
+    /// were written, or not lately, and that are not cold yet, are added to `found`.
+    pub fn plain_unread(&mut self, slots: usize, found: &mut Vec<Document>) -> ScanProgress {
+        let progress = self.pass(Pass::Evict, slots, |this, slot| {
+            let there = this.table.in_slot(slot);
+            let there = there.filter(|document| {
+                document.heat() == HEAT_WRITTEN
+                    && !document.datatype().contains(Datatype::SNAPPY)
+                    && !document.datatype().contains(Datatype::XATTR)
+                    && this.may_evict(document)
+            });
+            found.extend(there.cloned());
+            Visited::new(false, true)
+        });
+        self.prefetch_slots(slots);
+        progress
+    }
+
     /// Puts the compressed form of a value in the place of the plain one, unless the document was changed, read
     /// or evicted since; returns whether it did.
     pub fn compress_cold(&mut self, plain: &Document, compressed: &[u8]) -> bool {
@@ -133,13 +151,14 @@ impl VBucket {
             found.seqno() == plain.seqno()
                 && found.is_resident()
                 && found.datatype() == plain.datatype()
-                && found.heat() == 0
+                && found.heat() <= HEAT_WRITTEN
         });
         if !same {
             return false;
         }
         let datatype = plain.datatype().with(Datatype::SNAPPY);
         let smaller = plain.with_form(compressed, datatype);
+        smaller.set_heat(plain.heat());
         let bytes = (plain.memory_bytes(), smaller.memory_bytes());
         self.collections.resized(plain.key(), bytes.0, bytes.1);
         self.table.put(place, smaller);
