@@ -14,10 +14,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
+from certificates import client_certificate
 from harness import Node, Suite, binary, clean_environment, end_with_parent, equal, eventually
 from manage import must
 from mcbp import (
-    DELETE, FEATURE_COLLECTIONS, FEATURE_XERROR, GET, NOT_FOUND, SET, SUCCESS, Connection,
+    DELETE, FEATURE_COLLECTIONS, FEATURE_SNAPPY, FEATURE_XERROR, GET, NOT_FOUND, SET, SUCCESS, Connection,
     collection_key, vbucket_of,
 )  # fmt: skip
 
@@ -88,9 +89,9 @@ class Replication:
         return error
 
 
-def log_in(node):
-    connection = Connection(node.kv).login()
-    connection.hello(FEATURE_COLLECTIONS, FEATURE_XERROR, FEATURE_XATTR)
+def log_in(node, bucket="default", *features):
+    connection = Connection(node.kv).login(bucket=bucket)
+    connection.hello(FEATURE_COLLECTIONS, FEATURE_XERROR, FEATURE_XATTR, *features)
     return connection
 
 
@@ -190,6 +191,57 @@ def collections_are_found_by_name(world):
     equal(code, 0, error)
     equal(call(there, GET, b"lonely", collection=number(there, b"only")).value, b"1")
     equal(call(there, GET, b"top", collection=tables[1]).value, b"1")
+
+
+LINE = b"one text that is long enough to be worth it "
+# Snappy of four lines: the length, one literal, and three copies of what stands a line before.
+PACKED = bytes([4 * len(LINE) & 0x7F | 0x80, 4 * len(LINE) >> 7, (len(LINE) - 1) << 2]) + LINE
+PACKED += bytes([(len(LINE) - 1) << 2 | 2, len(LINE), 0]) * 3
+
+
+@suite.test
+def the_last_write_wins_over_tls_with_a_certificate(_):
+    """Between buckets of other names; values that are compressed go along plain."""
+    one = Node("--kv-tls-port", "0", "--https-port", "0", "--client-cert", "optional").start()
+    authority = one.data / "tls" / "ca.pem"
+    client = ("--client-cert", "optional", "--client-ca", str(authority))
+    two = Node("--kv-tls-port", "0", "--https-port", "0", *client).start()
+    sites = ((one, "here"), (two, "there"))
+    with tempfile.TemporaryDirectory() as home:
+        try:
+            for node, bucket in sites:
+                node.ready()
+                made = {"name": bucket, "ramQuotaMB": 100, "bucketType": "couchbase", "conflictResolutionType": "lww"}
+                must(node, "POST", "/pools/default/buckets", **made)
+                must(node, "PUT", "/settings/rbac/users/local/robot", password="secret", roles="admin")
+            trusted = Path(home) / "trusted.pem"
+            trusted.write_text("".join((node.data / "tls" / "ca.pem").read_text() for node, _ in sites))
+            certificate, key = client_certificate(one, "robot")
+            addresses = [f"couchbases://robot:wrong@127.0.0.1:{node.ports['kv_tls']}/{bucket}" for node, bucket in sites]
+            here, there = (log_in(node, bucket, FEATURE_SNAPPY) for node, bucket in sites)
+            # Changed more often, but before the other one.
+            for number in range(5):
+                store(there, b"fought", b"older %d" % number)
+            store(here, b"fought", b"newer")
+            store(there, b"back", b"y")
+            packed = collection_key(0, b"packed")
+            sent = here.call(SET, packed, bytes(8), PACKED, vbucket=vbucket_of(b"packed"), datatype=2)
+            equal(sent.status, SUCCESS, "stored compressed")
+            arguments = [*addresses, "--both", "--state", str(Path(home) / "state"), "--until-now", "--ca", str(trusted)]
+            code, error = run([*arguments, "--cert", certificate, "--key", key])
+            equal(code, 0, error)
+            for name in (b"fought", b"back"):
+                equal(known(there, name), known(here, name), name.decode())
+            equal(call(there, GET, b"fought").value, b"newer")
+            equal(call(here, GET, b"packed").value, PACKED, "where it was compressed")
+            equal(call(there, GET, b"packed").value, 4 * LINE, "a value that was compressed")
+            metas = [known(side, b"packed") for side in (there, here)]
+            equal(*((extras[:20], cas) for _, extras, cas, *_ in metas), "its metadata")
+            code, error = run(arguments)
+            assert code, f"without the certificate there is no login: {error}"
+        finally:
+            for node, _ in sites:
+                node.close()
 
 
 @suite.test

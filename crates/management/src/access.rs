@@ -6,9 +6,9 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
-use axum::http::StatusCode;
 use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap};
 use axum::http::request::Parts;
+use axum::http::{HeaderName, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
@@ -20,7 +20,7 @@ use tokio::time;
 
 use super::answers::{self, Handled};
 use super::audited;
-use super::peer::Peer;
+use super::peer::{OnBehalf, Peer};
 use super::permits;
 use crate::state::HttpState;
 use crate::view::NodeView;
@@ -33,6 +33,9 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a body that is too large waits for its refusal, so that a flood of them costs neighbours nothing.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(500);
 
+/// On whose behalf a full administrator, or a node that follows this one, asks: base64 of the user's name and `:local`.
+pub(super) const ON_BEHALF_OF: HeaderName = HeaderName::from_static("cb-on-behalf-of");
+
 /// Lets a request pass if its Basic credentials are right, and their user has the permission that it needs; the user
 /// travels with it.
 pub(super) async fn require_credentials(
@@ -42,7 +45,7 @@ pub(super) async fn require_credentials(
     mut request: Request,
     next: Next,
 ) -> Handled {
-    let user = authenticate(&state, &peer, request.headers()).await?;
+    let user = admit(&state, &peer, &mut request).await?;
     // What no route matches is not there, for all users.
     if let Some(path) = request.extensions().get::<MatchedPath>() {
         let parameters = parameters.map_err(IntoResponse::into_response)?;
@@ -52,7 +55,6 @@ pub(super) async fn require_credentials(
             return Err(refused);
         }
     }
-    request.extensions_mut().insert(user);
     Ok(next.run(request).await)
 }
 
@@ -63,9 +65,59 @@ pub(super) async fn require_user(
     mut request: Request,
     next: Next,
 ) -> Handled {
-    let user = authenticate(&state, &peer, request.headers()).await?;
-    request.extensions_mut().insert(user);
+    admit(&state, &peer, &mut request).await?;
     Ok(next.run(request).await)
+}
+
+/// The user that a request is made for; it travels with the request, as does the one that asks on its behalf.
+async fn admit(
+    state: &HttpState,
+    peer: &Peer,
+    request: &mut Request,
+) -> Result<AuthenticatedUser, Response> {
+    let user = authenticate(state, peer, request.headers()).await?;
+    let effective = on_behalf_of(state, &user, request.headers());
+    let effective = effective.map_err(|(status, reason)| answers::refusal(status, &reason))?;
+    let travels = request.extensions_mut();
+    if let Some(effective) = &effective {
+        travels.insert(OnBehalf { real: user.clone() });
+        travels.insert(effective.clone());
+    } else {
+        travels.insert(user.clone());
+    }
+    Ok(effective.unwrap_or(user))
+}
+
+/// The user on whose behalf a request is made, if it is. Only full administrators may do so.
+///
+/// # Errors
+/// The status of the refusal, and the reason.
+fn on_behalf_of(
+    state: &HttpState,
+    user: &AuthenticatedUser,
+    headers: &HeaderMap,
+) -> Result<Option<AuthenticatedUser>, (StatusCode, String)> {
+    let Some(named) = headers.get(ON_BEHALF_OF) else {
+        return Ok(None);
+    };
+    if !user.access.is_admin() {
+        let reason = "Only full administrators may ask on behalf of another user.";
+        return Err((StatusCode::FORBIDDEN, reason.to_owned()));
+    }
+    let named = STANDARD.decode(named.as_bytes()).ok();
+    let named = named.and_then(|bytes| String::from_utf8(bytes).ok());
+    let name = named
+        .as_deref()
+        .and_then(|text| text.strip_suffix(":local"));
+    let Some(name) = name else {
+        let reason = "cb-on-behalf-of is not NAME:local in base64.";
+        return Err((StatusCode::BAD_REQUEST, reason.to_owned()));
+    };
+    let effective = state.view.identity().look_up(name).map(Some);
+    effective.ok_or_else(|| {
+        let reason = format!("There is no user {name} on whose behalf this could be done.");
+        (StatusCode::FORBIDDEN, reason)
+    })
 }
 
 /// Waits until the login of a request that brings credentials may be judged.

@@ -11,7 +11,7 @@ use identity::AuthenticatedUser;
 use serde_json::{Map, Value};
 
 use super::form::fields;
-use super::peer::Peer;
+use super::peer::{OnBehalf, Peer};
 use super::state::HttpState;
 use super::view::NodeView;
 
@@ -124,6 +124,7 @@ pub(super) async fn record(
     let (head, body) = request.into_parts();
     let path = head.uri.path().to_owned();
     let user = head.extensions.get::<AuthenticatedUser>().cloned();
+    let behalf = head.extensions.get::<OnBehalf>().cloned();
     // It was read already, up to its limit.
     let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
     let form = body.clone();
@@ -131,7 +132,10 @@ pub(super) async fn record(
     let (true, Some(user)) = (response.status().is_success(), user) else {
         return response;
     };
-    let of = user_of(&user);
+    let of = match &behalf {
+        Some(behalf) => (user_of(&behalf.real), Some(user_of(&user))),
+        None => (user_of(&user), None),
+    };
     write(&*state.view, &peer, of, event, |line| {
         let mut line = line.text("path", path.as_bytes());
         for (name, value) in &parameters {
@@ -156,9 +160,8 @@ pub(super) fn login_failed(state: &HttpState, peer: &Peer, name: Option<&str>) {
         domain: "rejected",
         name: name.unwrap_or_default(),
     };
-    write(&*state.view, peer, rejected, Event::LoginFailure, |line| {
-        line
-    });
+    let of = (rejected, None);
+    write(&*state.view, peer, of, Event::LoginFailure, |line| line);
 }
 
 /// Records that the certificate of a peer is refused, or is missing.
@@ -167,15 +170,17 @@ pub(super) fn certificate_problem(view: &dyn NodeView, peer: &Peer, reason: &str
         domain: "unknown",
         name: "",
     };
-    write(view, peer, unknown, Event::CertificateProblem, |line| {
+    let of = (unknown, None);
+    write(view, peer, of, Event::CertificateProblem, |line| {
         line.text("reason", reason.as_bytes())
     });
 }
 
+/// Of a user, or of one on behalf of another one.
 fn write(
     view: &dyn NodeView,
     peer: &Peer,
-    user: User<'_>,
+    (user, effective): (User<'_>, Option<User<'_>>),
     event: Event,
     fill: impl FnOnce(Line<'_>) -> Line<'_>,
 ) {
@@ -184,7 +189,7 @@ fn write(
         return;
     }
     let ends = (peer.ends.map(|ends| ends.0), peer.ends.map(|ends| ends.1));
-    let origin = Origin::new(ends, user, None);
+    let origin = Origin::new(ends, user, effective);
     let unix_ns = view.unix_ms() * 1_000_000;
     let mut out = Vec::new();
     fill(Line::begin(

@@ -3,7 +3,8 @@
 //! SDKs send management requests to any node of a map. What changes buckets, their collections, users and groups is
 //! the active node's, and so is what this node does not have. Such a request goes there with the credentials of its
 //! caller, which are judged there, and the answer comes back as it is. A request that was handed on already stays
-//! where it arrives: two nodes that each take the other for the active one do not send it round.
+//! where it arrives: two nodes that each take the other for the active one do not send it round. A caller that came with a
+//! certificate has no credentials to hand on: what it may do is judged here, and there this node asks on its behalf.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +16,11 @@ use axum::http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, LOCATION, WWW_AUTHENTICATE,
 };
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -28,7 +31,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::answers::{self, Handled};
 use super::peer::Peer;
-use super::{access, audited};
+use super::{access, audited, permits};
 use crate::state::HttpState;
 use crate::view::ActiveNode;
 
@@ -109,16 +112,27 @@ pub(super) async fn to_active(
         let answer = next.run(request).await;
         return Ok(with_edition(&state, concerns, answer));
     }
-    let Some(there) = active_node(&state, concerns, bucket).await else {
+    let certified = peer.user.clone();
+    let there = active_node(&state, concerns, bucket, certified.is_some()).await;
+    let Some(there) = there else {
         return Ok(next.run(request).await);
     };
-    let there = if peer.user.is_some() {
-        Err("a certificate cannot be handed on; log in with a name and a password".to_owned())
-    } else {
+    if certified.is_none() {
         access::take_turn(&state, &peer, request.headers()).await?;
-        there
-    };
-    let (head, body, _held) = access::take_body(&state, request).await?;
+    } else {
+        let user = access::authenticate(&state, &peer, request.headers()).await?;
+        let refused = path.and_then(|path| {
+            permits::check(&user.access, request.method(), path.as_str(), &parameters)
+        });
+        refused.map_or(Ok(()), Err)?;
+    }
+    let (mut head, body, _held) = access::take_body(&state, request).await?;
+    let there = there.and_then(|there| {
+        if let Some(user) = certified {
+            ask_for(&mut head.headers, &there, &user)?;
+        }
+        Ok(there)
+    });
     let answer = match there {
         Ok(there) => ask(&there, &head, body.clone()).await,
         Err(why) => Err(why),
@@ -126,6 +140,9 @@ pub(super) async fn to_active(
     match answer {
         Ok(answer) => {
             let refused = answer.status() == StatusCode::UNAUTHORIZED;
+            if refused && peer.user.is_some() {
+                return Err(unavailable("it does not take the credentials of this node"));
+            }
             state.view.note_login(peer.address, !refused);
             if refused {
                 audited::login_failed(&state, &peer, None);
@@ -139,11 +156,30 @@ pub(super) async fn to_active(
         Err(_) if concerns == Concerns::List => {
             Ok(next.run(Request::from_parts(head, body.into())).await)
         }
-        Err(why) => {
-            let reason = format!("This node follows another one, which has to do this: {why}");
-            Err(answers::refusal(StatusCode::SERVICE_UNAVAILABLE, &reason))
-        }
+        Err(why) => Err(unavailable(&why)),
     }
+}
+
+fn unavailable(why: &str) -> Response {
+    let reason = format!("This node follows another one, which has to do this: {why}");
+    answers::refusal(StatusCode::SERVICE_UNAVAILABLE, &reason)
+}
+
+/// Puts the credentials of this node, and the user on whose behalf it asks, into the head of a request.
+fn ask_for(headers: &mut HeaderMap, there: &ActiveNode, user: &str) -> Result<(), String> {
+    let unfit = |_| "a name that no header can carry".to_owned();
+    let behalf = STANDARD.encode(format!("{user}:local"));
+    headers.insert(
+        access::ON_BEHALF_OF,
+        HeaderValue::try_from(behalf).map_err(unfit)?,
+    );
+    headers.remove(AUTHORIZATION);
+    if let Some((name, password)) = &there.login {
+        let login = STANDARD.encode(format!("{name}:{}", password.as_str()));
+        let login = HeaderValue::try_from(format!("Basic {login}")).map_err(unfit)?;
+        headers.insert(AUTHORIZATION, login);
+    }
+    Ok(())
 }
 
 /// An answer about users to a node that follows this one says which users there are now.
@@ -176,13 +212,14 @@ async fn active_node(
     state: &HttpState,
     concerns: Concerns,
     bucket: Option<String>,
+    as_itself: bool,
 ) -> Option<Result<ActiveNode, String>> {
     let known = |name: &String| state.view.bucket_settings(name).is_some();
     if concerns == Concerns::MissingBucket && bucket.as_ref().is_some_and(known) {
         return None;
     }
     let view = Arc::clone(&state.view);
-    let found = task::spawn_blocking(move || view.active_node(bucket.as_deref()));
+    let found = task::spawn_blocking(move || view.active_node(bucket.as_deref(), as_itself));
     found.await.ok().flatten()
 }
 
@@ -216,7 +253,7 @@ fn request(at: &str, head: &Parts, body: Bytes) -> Result<Request, String> {
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     *request.uri_mut() = path.parse().map_err(|_| "a path that is none".to_owned())?;
     let headers = request.headers_mut();
-    for name in [AUTHORIZATION, CONTENT_TYPE] {
+    for name in [AUTHORIZATION, access::ON_BEHALF_OF, CONTENT_TYPE] {
         if let Some(value) = head.headers.get(&name) {
             headers.insert(name, value.clone());
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use identity::FAILURES_PER_CONNECTION;
+use identity::{AuthenticatedUser, FAILURES_PER_CONNECTION};
 
 /// The peer of a connection, as each of its requests carries it.
 #[derive(Clone, Debug)]
@@ -20,6 +20,13 @@ pub(super) struct Peer {
     /// The port listens on the loopback only.
     pub(super) on_loopback: bool,
     failures: Arc<AtomicU32>,
+}
+
+/// Travels with a request that is made on behalf of another user.
+#[derive(Clone)]
+pub(super) struct OnBehalf {
+    /// The user that makes it.
+    pub(super) real: AuthenticatedUser,
 }
 
 impl Peer {

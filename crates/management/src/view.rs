@@ -8,7 +8,7 @@ use std::sync::Arc;
 use audit::{Recorder, Settings};
 use bucket::Reservation;
 use engine::collections::{Manifest, ManifestError};
-use identity::{AuthenticatedUser, CertificateSettings, Directory, Identity, LoginTurn};
+use identity::{AuthenticatedUser, CertificateSettings, Directory, Identity, LoginTurn, Password};
 use registry::cluster_map::{AlternateAddress, bracketed};
 use registry::collections::CollectionsError;
 use registry::{BucketSettings, ClusterSettings, Ports, StandIn};
@@ -84,11 +84,16 @@ pub trait NodeView: Send + Sync + 'static {
     fn change_buckets(&self, change: BucketChange) -> Result<(), BucketsError>;
 
     /// The node that has to change a bucket, or with `None` users and the list of buckets: the active one that this
-    /// node follows. `None` where that is this node itself. Blocks for the disk where it is reached over TLS.
+    /// node follows. `None` where that is this node itself. With `as_itself` this node shows its own credentials there,
+    /// which else are the caller's. Blocks for the disk where it is reached over TLS.
     ///
     /// # Errors
     /// It cannot be reached as the link to it is; why.
-    fn active_node(&self, bucket: Option<&str>) -> Option<Result<ActiveNode, String>>;
+    fn active_node(
+        &self,
+        bucket: Option<&str>,
+        as_itself: bool,
+    ) -> Option<Result<ActiveNode, String>>;
 
     /// Changes the node as a whole. Blocks for the disk.
     ///
@@ -186,6 +191,8 @@ pub struct ActiveNode {
     pub port: u16,
     /// What it is trusted by; `None` without TLS.
     pub tls: Option<Arc<ClientConfig>>,
+    /// The name and the password of this node there, where it is asked as itself; not of one that shows a certificate.
+    pub login: Option<(String, Password)>,
 }
 
 impl ActiveNode {

@@ -114,12 +114,19 @@ impl Session {
     /// Records an event about the document of a key as it was sent.
     fn record_key(&mut self, event: Event, key: &[u8], now: Now) {
         let collections = self.has(Feature::COLLECTIONS);
-        let Ok((collection, stored)) = StoredKey::of(key, collections) else {
+        if let Ok((_, stored)) = StoredKey::of(key, collections) {
+            self.record_document(event, stored.bytes(), now);
+        }
+    }
+
+    /// Records an event about the document of a key as it is stored.
+    pub(crate) fn record_document(&mut self, event: Event, stored: &[u8], now: Now) {
+        let Some((collection, key)) = split_key(stored).filter(|_| self.node.audit.wants(event))
+        else {
             return;
         };
         let bucket = self.bucket.clone();
         let name = bucket.as_ref().map_or("", |served| served.name());
-        let key = split_key(stored.bytes()).map_or(key, |(_, key)| key);
         self.record(event, now, |line| {
             let line = line.text("bucket", name.as_bytes());
             line.collection(collection.0).text("key", key)

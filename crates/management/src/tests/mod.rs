@@ -272,7 +272,7 @@ impl NodeView for FakeNode {
         Err(BucketsError::Unknown)
     }
 
-    fn active_node(&self, _: Option<&str>) -> Option<Result<ActiveNode, String>> {
+    fn active_node(&self, _: Option<&str>, _: bool) -> Option<Result<ActiveNode, String>> {
         None
     }
 

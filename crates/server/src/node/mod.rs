@@ -46,7 +46,7 @@ use registry::{
 };
 use replication::Follower;
 use stats::StatScope;
-use tls::{Tls, Trust};
+use tls::Tls;
 use tokio::sync::watch;
 
 use crate::clock::SystemClock;
@@ -361,15 +361,9 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
         revs: AtomicI64::new(0),
         buckets_max: config.buckets_max,
         configured: config.buckets.clone(),
-        peer_trust: peer_trust(config),
+        replica_of: config.replica_of.clone(),
         launcher,
     }))
-}
-
-/// What the node that this one follows is trusted by, without a certificate to show.
-fn peer_trust(config: &NodeConfig) -> Option<Trust> {
-    let trust = config.replica_of.as_ref()?.tls.clone()?;
-    Some(Trust { own: None, ..trust })
 }
 
 /// Starts to follow another node, where that is configured.

@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicI64;
 use identity::CertificateSettings;
 use parking_lot::RwLock;
 use registry::{BucketConfig, ClusterSettings, Registry};
-use tls::{Ask, Tls, Trust};
+use replication::ReplicaOf;
+use tls::{Ask, Tls};
 
 use super::client_certificates;
 use super::open::Launcher;
@@ -27,9 +28,8 @@ pub(crate) struct NodeState {
     /// The highest revision that a map of a dropped bucket had.
     pub(super) revs: AtomicI64,
     pub(super) buckets_max: usize,
-    /// What other nodes are trusted by when requests are handed on; `None` where links to them go without TLS. It shows
-    /// no certificate of this node: the caller's own credentials are judged, and a certificate would stand before them.
-    pub(super) peer_trust: Option<Trust>,
+    /// The node that a bucket of this one follows, as configured.
+    pub(super) replica_of: Option<ReplicaOf>,
     /// The buckets of the configuration, as they are there.
     pub(super) configured: Vec<BucketConfig>,
     /// What each bucket is opened with.

@@ -185,7 +185,11 @@ impl NodeView for NodeState {
         }
     }
 
-    fn active_node(&self, bucket: Option<&str>) -> Option<Result<ActiveNode, String>> {
+    fn active_node(
+        &self,
+        bucket: Option<&str>,
+        as_itself: bool,
+    ) -> Option<Result<ActiveNode, String>> {
         let active = |served: &ServedBucket| served.group().active().cloned();
         let found = match bucket.and_then(|name| self.registry.bucket(name)) {
             Some(served) => active(&served)?,
@@ -194,15 +198,24 @@ impl NodeView for NodeState {
                 .iter()
                 .find_map(|served| active(served))?,
         };
-        let trust = self.peer_trust.as_ref();
+        let link = self.replica_of.as_ref();
+        // The caller's own credentials are judged, and a certificate of this node would stand before them.
+        let trust = link.and_then(|link| link.tls.clone());
+        let trust = trust.map(|trust| Trust {
+            own: trust.own.filter(|_| as_itself),
+            ..trust
+        });
+        let named = link.filter(|link| as_itself && !link.username.is_empty());
+        let login = named.map(|link| (link.username.clone(), link.password.clone()));
         let Some((host, port)) = found.management_endpoint(trust.is_some()) else {
             return Some(Err(format!("{} serves no HTTPS", found.host)));
         };
-        let tls = trust.map(Trust::config).transpose();
+        let tls = trust.as_ref().map(Trust::config).transpose();
         let active = tls.map(|tls| ActiveNode {
             host,
             port,
             tls: tls.map(Arc::new),
+            login,
         });
         Some(active.map_err(|error| error.to_string()))
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use audit::Event;
 use engine::{Got, OpError};
 use identity::Privilege;
 use model::{
@@ -236,6 +237,8 @@ pub(super) fn get_random_key(context: &mut Context<'_>, frame: &Frame<'_>) -> Co
         match found {
             Ok(Some(got)) => {
                 let key = got.document.key().to_vec();
+                let read = Event::DocumentRead;
+                context.session.record_document(read, &key, now);
                 let skip = usize::from(!context.session.has(Feature::COLLECTIONS));
                 return Ok(context.reply_document(frame, &got, &key[skip..]));
             }

@@ -130,4 +130,6 @@ fn check_meta(meta: &Meta, write: &WithMeta) -> Result<(), OpError> {
 }
 
 #[cfg(test)]
+mod converging;
+#[cfg(test)]
 mod tests;

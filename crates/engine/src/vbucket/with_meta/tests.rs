@@ -13,11 +13,11 @@ use crate::mutated::Mutated;
 use crate::types::{Outcome, StoreMode, VbConfig, WithMeta, Write};
 use crate::vbucket::VBucket;
 
-const NOW: Now = Now {
+pub(super) const NOW: Now = Now {
     unix_ns: 1_700_000_000_000_000_000,
     mono_ns: 5_000_000_000,
 };
-const KEY: &[u8] = b"\0key";
+pub(super) const KEY: &[u8] = b"\0key";
 const FIRST: Meta = Meta {
     cas: Cas(1_600_000_000_000_000_000),
     seqno: Seqno(0),
@@ -30,7 +30,7 @@ const FIRST: Meta = Meta {
     prepare_seqno: Seqno(0),
 };
 
-fn vbucket_of(config: VbConfig) -> VBucket {
+pub(super) fn vbucket_of(config: VbConfig) -> VBucket {
     let first = FailoverEntry {
         uuid: VbUuid(1),
         seqno: Seqno::ZERO,
@@ -52,7 +52,7 @@ fn asking(meta: &Meta) -> WithMeta {
     }
 }
 
-fn write(vbucket: &mut VBucket, mut write: WithMeta) -> Result<Mutated, OpError> {
+pub(super) fn write(vbucket: &mut VBucket, mut write: WithMeta) -> Result<Mutated, OpError> {
     match vbucket.write_with_meta(&mut write, &|_, _, _| {}, NOW)? {
         Outcome::Done(mutated) => Ok(mutated),
         other => panic!("{other:?}"),

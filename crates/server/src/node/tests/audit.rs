@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use identity::{Grant, UserRecord};
+use registry::{BucketConfig, BucketKind};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use wire::{Opcode, Status};
@@ -23,7 +24,11 @@ struct Audited {
 
 impl Audited {
     fn config(dir: &TempDir) -> NodeConfig {
-        config(Some(&dir.path().join("data")), vec![bucket("default")])
+        let kept = BucketConfig {
+            kind: BucketKind::Couchbase,
+            ..bucket("default")
+        };
+        config(Some(&dir.path().join("data")), vec![kept])
     }
 
     fn start() -> Self {
@@ -160,6 +165,34 @@ fn what_is_done_to_documents_is_recorded_once_it_is_done() {
         (20491, USER, "q"),
     ];
     assert_eq!(events, expected);
+}
+
+/// Each document that is told is one that was read, whatever key was asked for.
+#[test]
+fn documents_that_come_unnamed_are_recorded_as_read() {
+    let audited = Audited::start();
+    let mut client = Client::ready(audited.port());
+    client
+        .call(&Request::new(Opcode::GET_RANDOM_KEY))
+        .is(Status::KEY_ENOENT);
+    client.call(&set("k")).ok();
+    client.call(&set("l")).ok();
+    audited.configure(&json!({}));
+    let random = client.call(&Request::new(Opcode::GET_RANDOM_KEY)).ok();
+    let random = String::from_utf8(random.key[1..].to_vec()).unwrap();
+    for key_only in [true, false] {
+        let ask = json!({ "range": { "start": "AA==", "end": "/w==" }, "key_only": key_only });
+        let create = Request::new(Opcode::RANGE_SCAN_CREATE).datatype(1);
+        let id = client.call(&create.value(ask.to_string())).ok().value;
+        let extras = [&id[..], &[0; 12]].concat();
+        let rows = Request::new(Opcode::RANGE_SCAN_CONTINUE).extras(&extras);
+        assert_eq!(client.call(&rows).status, Status::RANGE_SCAN_COMPLETE);
+    }
+    drop(client);
+    let events = audited.events();
+    let read = events.iter().filter(|event| event["id"] == 20488);
+    let keys: Vec<_> = read.map(|event| brief(event).2).collect();
+    assert_eq!(keys, [&random, "k", "l", "k", "l"]);
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn event(reader: &mut BufReader<TcpStream>) -> Option<Value> {
     }
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
         assert!(began.elapsed() < PATIENCE, "{what}");

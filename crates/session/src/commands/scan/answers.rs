@@ -1,5 +1,6 @@
 //! The answers to RANGE_SCAN_CONTINUE, put together of rows.
 
+use audit::Event;
 use bucket::ScanRequest;
 use model::{Datatype, Document, split_key};
 use storage::KeyRow;
@@ -41,6 +42,14 @@ impl Answers {
         frame: &Frame<'_>,
         row: &KeyRow,
     ) -> Result<usize, Refusal> {
+        let stored = match row {
+            KeyRow::Key(key) => key,
+            KeyRow::Whole(document) => document.key(),
+            KeyRow::At(_) => &[],
+        };
+        let now = context.now;
+        let read = Event::DocumentRead;
+        context.session.record_document(read, stored, now);
         let bytes = match row {
             KeyRow::Key(key) => {
                 let key = user_key(key);

@@ -2,12 +2,15 @@
 
 mod audited;
 mod authority;
+mod handed_on;
 mod http;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use identity::{CertificateSettings, CertificateState, Directory, Grant, UserRecord};
 use management::{ClusterChange, NodeView as _};
 use rcgen::{DnType, SanType};

@@ -1,0 +1,116 @@
+"""`settee replicate` between two nodes of this machine: how many documents of 1 KiB a second, and how late a change is at
+the other node while half as many are written.
+
+    SETTEE_BIN=target/release/settee python3 conformance/bench/replicate.py [DOCUMENTS] [ROUNDS]
+"""
+
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
+
+from harness import Node, binary, clean_environment, end_with_parent, eventually  # noqa: E402
+from mcbp import GET, SET, Connection, key_call, vbucket_of  # noqa: E402
+
+VALUE_BYTES = 1024
+PROBES = 1000
+PROBE_PAUSE = 0.005
+LAG_SECONDS = 30
+
+
+def address(node):
+    return f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
+
+
+def started(*words):
+    return subprocess.Popen(
+        [binary(), *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        env=clean_environment(), preexec_fn=end_with_parent,
+    )  # fmt: skip
+
+
+def ended(process):
+    error = process.communicate(timeout=300)[1]
+    if process.returncode:
+        raise AssertionError(error.decode())
+
+
+def load(node, documents, *more):
+    """A load generator that writes."""
+    return started(
+        "bench", "--connect", address(node), "--keys", str(documents), "--ratio", "1:0",
+        "--value-size", str(VALUE_BYTES), "--warmup", "0", *more,
+    )  # fmt: skip
+
+
+def rate(nodes, documents, state):
+    """Documents a second, from the start of the command to its end."""
+    ended(load(nodes[0], documents, "--ops", "1"))
+    began = time.monotonic()
+    ended(started("replicate", "--until-now", "--state", state, *map(address, nodes)))
+    return documents / (time.monotonic() - began)
+
+
+def lags(nodes, documents, per_second, state):
+    """Milliseconds from the answer to a write here until it is read there, sorted."""
+    source, target = (Connection(node.kv).login() for node in nodes)
+    replication = started("replicate", "--state", state, *map(address, nodes))
+    writes = load(
+        nodes[0], documents, "--load-first=false", "--rate", str(per_second), "--duration", str(LAG_SECONDS),
+        "-c", "4", "-d", "64",
+    )  # fmt: skip
+
+    def seen(number):
+        """How long a change takes."""
+        key, value = b"probe%d" % (number % 64), b"%d" % number
+        source.call(SET, key, bytes(8), value, vbucket=vbucket_of(key))
+        began = time.monotonic()
+        while key_call(target, GET, key).value != value:
+            if time.monotonic() - began > 30:
+                raise AssertionError("a change does not arrive")
+        time.sleep(PROBE_PAUSE)
+        return (time.monotonic() - began - PROBE_PAUSE) * 1000
+
+    eventually("it replicates", lambda: seen(10**6) < 1000)
+    took = sorted(seen(number) for number in range(PROBES) if writes.poll() is None)
+    if writes.poll() is None:
+        writes.terminate()
+    writes.communicate(timeout=60)
+    replication.send_signal(signal.SIGINT)
+    ended(replication)
+    return took
+
+
+def measure(kind, documents):
+    nodes = [Node("--bucket", f"default:2048:{kind}").start().ready() for _ in range(2)]
+    home = tempfile.TemporaryDirectory(prefix="settee-replicate-")
+    try:
+        state = str(Path(home.name) / "state.json")
+        per_second = rate(nodes, documents, state)
+        late = lags(nodes, documents, int(per_second / 2), state)
+        return per_second, late
+    finally:
+        for node in nodes:
+            node.close()
+        home.cleanup()
+
+
+def main(documents, rounds):
+    for kind in ("ephemeral", "couchbase"):
+        results = [measure(kind, documents) for _ in range(rounds)]
+        rates = [round(one[0]) for one in results]
+        # The median of each quantile over the rounds.
+        at = lambda share: statistics.median(one[1][int(len(one[1]) * share)] for one in results)
+        print(f"{kind}: {statistics.median(rates):.0f} documents/s, {rates} in turn;", end=" ")
+        print(f"at half of that a change is there after {at(0.5):.2f} ms, p99 {at(0.99):.1f} ms", end=" ")
+        print(f"({[len(one[1]) for one in results]} probes)", flush=True)
+
+
+if __name__ == "__main__":
+    numbers = [int(word) for word in sys.argv[1:]]
+    main(*[*numbers, *[500_000, 3][len(numbers) :]])
