@@ -11,8 +11,9 @@ use registry::cluster_map::{SERVER_GROUP, percent_encode};
 use registry::{BucketKind, EvictionPolicy, StandIn};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::figures;
 use crate::view::{BucketSummary, NodeSummary};
 
 const MIB: u64 = 1024 * 1024;
@@ -44,15 +45,7 @@ pub(super) fn pools(node: &NodeSummary, is_admin: bool) -> Value {
 /// `buckets` by their names: the C++ core ends its process when one lacks `uuid`.
 pub(super) fn pool(node: &NodeSummary, ready: bool, buckets: &[(String, BucketSummary)]) -> Value {
     let uuid = &node.cluster_uuid;
-    let mut entry = node_entry(node, ready);
-    let figures = &mut entry["interestingStats"];
-    let items: u64 = buckets.iter().map(|(_, bucket)| bucket.items).sum();
-    let data = buckets.iter().map(|(_, bucket)| bucket.disk_data_bytes);
-    let operations = buckets.iter().map(|(_, bucket)| bucket.ops_per_second);
-    figures["curr_items"] = json!(items);
-    figures["curr_items_tot"] = json!(items);
-    figures["couch_docs_data_size"] = json!(data.sum::<u64>());
-    figures["ops"] = json!(operations.sum::<f64>());
+    let entry = node_entry(node, ready, buckets);
     json!({
         "name": "default",
         "nodes": [entry],
@@ -69,46 +62,43 @@ pub(super) fn pool(node: &NodeSummary, ready: bool, buckets: &[(String, BucketSu
         "balanced": true,
         "rebalanceStatus": "none",
         "rebalanceProgressUri": "/pools/default/rebalanceProgress",
-        "memoryQuota": quota_bytes(node) / MIB,
+        "memoryQuota": figures::quota_bytes(node) / MIB,
         "maxBucketCount": 30,
-        "storageTotals": storage_totals(node),
+        "storageTotals": figures::storage_totals(node),
         "counters": {},
     })
 }
 
 /// `/pools/nodes`: the part of `/pools/default` that tools read.
-pub(super) fn nodes(node: &NodeSummary, ready: bool) -> Value {
-    json!({ "name": "default", "clusterName": node.cluster.name, "nodes": [node_entry(node, ready)] })
-}
-
-/// `/nodes/self`: the entry of a list of nodes, with what the node takes.
-pub(super) fn this_node(node: &NodeSummary, ready: bool) -> Value {
-    let mut entry = node_entry(node, ready);
-    entry["memoryQuota"] = json!(quota_bytes(node) / MIB);
-    entry["storageTotals"] = storage_totals(node);
-    entry
-}
-
-/// What the buckets may take together.
-fn quota_bytes(node: &NodeSummary) -> u64 {
-    let limit = node.cluster.memory_quota_mib;
-    limit.map_or(node.memory_quota_bytes, |mib| mib * MIB)
-}
-
-fn storage_totals(node: &NodeSummary) -> Value {
+pub(super) fn nodes(node: &NodeSummary, ready: bool, buckets: &[(String, BucketSummary)]) -> Value {
     json!({
-        "ram": {
-            "quotaTotal": quota_bytes(node),
-            "quotaUsed": node.memory_quota_bytes,
-            "used": node.memory_used_bytes,
-            "usedByData": node.memory_used_bytes,
-        },
-        "hdd": { "used": node.disk_used_bytes, "usedByData": node.disk_used_bytes },
+        "name": "default",
+        "clusterName": node.cluster.name,
+        "nodes": [node_entry(node, ready, buckets)],
     })
 }
 
-/// One node in a list of nodes.
-fn node_entry(node: &NodeSummary, ready: bool) -> Value {
+/// `/nodes/self`: the entry of a list of nodes, with what the node takes.
+pub(super) fn this_node(
+    node: &NodeSummary,
+    ready: bool,
+    buckets: &[(String, BucketSummary)],
+) -> Value {
+    let mut entry = node_entry(node, ready, buckets);
+    entry["memoryQuota"] = json!(figures::quota_bytes(node) / MIB);
+    entry["storageTotals"] = figures::storage_totals(node);
+    entry
+}
+
+/// One node in a list of nodes, with figures of some of its buckets.
+fn node_entry(node: &NodeSummary, ready: bool, buckets: &[(String, BucketSummary)]) -> Value {
+    let summaries: Vec<_> = buckets.iter().map(|(_, bucket)| bucket).collect();
+    let mut entry = bare_node_entry(node, ready);
+    entry["interestingStats"] = figures::of_buckets(node, &summaries);
+    entry
+}
+
+fn bare_node_entry(node: &NodeSummary, ready: bool) -> Value {
     let hostname = format!("$HOST:{}", node.ports.http);
     json!({
         "hostname": hostname,
@@ -126,21 +116,12 @@ fn node_entry(node: &NodeSummary, ready: bool) -> Value {
         "nodeUUID": node.node_uuid,
         "uptime": node.uptime_s.to_string(),
         "serverGroup": SERVER_GROUP,
-        "memoryTotal": node.machine.total,
-        "memoryFree": node.machine.available,
-        "mcdMemoryReserved": quota_bytes(node) / MIB,
-        "mcdMemoryAllocated": quota_bytes(node) / MIB,
-        "systemStats": {
-            "mem_total": node.machine.total,
-            "mem_free": node.machine.available,
-            "mem_limit": node.machine.total,
-            "swap_total": node.machine.swap_total,
-            "swap_used": node.machine.swap_used,
-        },
-        "interestingStats": {
-            "mem_used": node.memory_used_bytes,
-            "couch_docs_actual_disk_size": node.disk_used_bytes,
-        },
+        "memoryTotal": node.machine.memory.total,
+        "memoryFree": node.machine.memory.available,
+        "cpuCount": node.machine.cpu.cores,
+        "mcdMemoryReserved": figures::quota_bytes(node) / MIB,
+        "mcdMemoryAllocated": figures::quota_bytes(node) / MIB,
+        "systemStats": figures::of_machine(node),
     })
 }
 
@@ -178,8 +159,10 @@ pub(super) fn bucket(
     config: Option<&str>,
 ) -> Value {
     let mut value = bucket_settings(name, bucket);
-    value["basicStats"] = basic_stats(bucket);
-    value["nodes"] = json!([node_entry(node, bucket.ready)]);
+    value["basicStats"] = figures::basic(bucket);
+    let mut entry = bare_node_entry(node, bucket.ready);
+    entry["interestingStats"] = figures::of_buckets(node, &[bucket]);
+    value["nodes"] = json!([entry]);
     let parts = config.and_then(|text| serde_json::from_str::<ConfigParts<'_>>(text).ok());
     if let Some(parts) = parts {
         value["bucketCapabilitiesVer"] = json!("");
@@ -246,50 +229,6 @@ fn bucket_settings(name: &str, bucket: &BucketSummary) -> Value {
         value["historyRetentionSeconds"] = history.seconds.into();
     }
     value
-}
-
-/// `/pools/default/buckets/B/stats`: one sample of each number among the statistics, as exporters
-/// read it.
-pub(super) fn samples(bucket: &BucketSummary, gauges: Vec<(String, f64)>, now_ms: u64) -> Value {
-    let own = json!({
-        "timestamp": [now_ms],
-        "curr_items": [bucket.items],
-        "mem_used": [bucket.memory_used_bytes],
-        "ep_max_size": [bucket.settings.bucket.quota_bytes],
-        "couch_docs_actual_disk_size": [bucket.disk_used_bytes],
-        "couch_docs_data_size": [bucket.disk_data_bytes],
-        "ops": [bucket.ops_per_second],
-    });
-    let gauges = gauges.into_iter();
-    let mut samples: Map<_, _> = gauges.map(|(name, value)| (name, json!([value]))).collect();
-    if let Value::Object(own) = own {
-        samples.extend(own);
-    }
-    json!({
-        "op": {
-            "samples": samples,
-            "samplesCount": 1,
-            "isPersistent": bucket.settings.bucket.kind == BucketKind::Couchbase,
-            "lastTStamp": now_ms,
-            "interval": 1000,
-        },
-        "hot_keys": [],
-    })
-}
-
-fn basic_stats(bucket: &BucketSummary) -> Value {
-    #[expect(clippy::cast_precision_loss, reason = "a percentage for display")]
-    let used_percent =
-        100.0 * bucket.memory_used_bytes as f64 / bucket.settings.bucket.quota_bytes.max(1) as f64;
-    json!({
-        "itemCount": bucket.items,
-        "memUsed": bucket.memory_used_bytes,
-        "diskUsed": bucket.disk_used_bytes,
-        "dataUsed": bucket.disk_data_bytes,
-        "opsPerSec": bucket.ops_per_second,
-        "diskFetches": 0,
-        "quotaPercentUsed": used_percent,
-    })
 }
 
 /// A policy in the words of the management interface.

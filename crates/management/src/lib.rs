@@ -23,6 +23,7 @@ mod closing;
 mod collections;
 mod documents;
 mod feed;
+mod figures;
 mod form;
 mod hand_on;
 mod host;
@@ -49,6 +50,6 @@ pub use feed::{Feed, FeedReader, FeedTurn, News, NoFeed, Start, Wanted};
 pub use listener::{CONNECTIONS_MAX, HttpDoor, HttpDoors, serve};
 pub use routes::router;
 pub use view::{
-    ActiveNode, BucketChange, BucketSummary, BucketsError, ClusterChange, MachineMemory,
-    NodeSummary, NodeView,
+    ActiveNode, BucketChange, BucketSummary, BucketsError, ClusterChange, Machine, MachineCpu,
+    MachineFiles, MachineMemory, NodeSummary, NodeView,
 };

@@ -1,9 +1,13 @@
 //! What monitoring reads of a node and its buckets, and settings of which the node has one value only.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use registry::cluster_map::percent_encode;
@@ -11,8 +15,9 @@ use serde_json::json;
 
 use super::answers::{self, Handled};
 use super::bucket_form::COMPACTS_ITSELF;
-use super::documents;
+use super::figures;
 use super::form::{FieldErrors, fields};
+use super::streaming::STREAMS_MAX;
 use crate::state::HttpState;
 
 const DAY_S: f64 = 86_400.0;
@@ -36,11 +41,41 @@ pub(super) fn settings() -> Router<HttpState> {
         .route("/settings/autoFailover", get(failover).post(set_failover))
 }
 
+/// Counts a request.
+pub(super) async fn count(
+    State(state): State<HttpState>,
+    request: Request,
+    next: Next,
+) -> Response {
+    state.requests.fetch_add(1, Ordering::Relaxed);
+    next.run(request).await
+}
+
 async fn bucket_stats(State(state): State<HttpState>, Path(bucket): Path<String>) -> Handled {
-    let summary = state.view.bucket(&bucket).ok_or_else(answers::not_found)?;
-    let gauges = state.view.gauges(&bucket);
-    let samples = documents::samples(&summary, gauges, state.view.unix_ms());
-    Ok(answers::ok(&samples))
+    let view = &state.view;
+    let summary = view.bucket(&bucket).ok_or_else(answers::not_found)?;
+    let of_bucket = view.samples(&bucket).ok_or_else(answers::not_found)?;
+    let value = figures::samples(
+        &view.node(),
+        &summary,
+        of_bucket,
+        of_http(&state),
+        view.unix_ms(),
+    );
+    Ok(answers::ok(&value))
+}
+
+/// Of HTTP itself.
+#[expect(clippy::cast_precision_loss, reason = "samples are fractions")]
+fn of_http(state: &HttpState) -> BTreeMap<String, f64> {
+    let requests = state.requests.load(Ordering::Relaxed);
+    let since_start_ns = u64::try_from(state.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let rate = state.request_rate.look(requests, since_start_ns);
+    let open = STREAMS_MAX.saturating_sub(state.streams.available_permits());
+    BTreeMap::from([
+        ("rest_requests".to_owned(), rate),
+        ("hibernated_requests".to_owned(), open as f64),
+    ])
 }
 
 /// The node by the name under which clients reach it.

@@ -30,6 +30,7 @@ pub(super) const PERMITS: &[(&str, &str, &str)] = &[
         "cluster.bucket[{bucket}].data.stream!read",
     ),
     ("GET", "/pools/nodes", ANY_USER),
+    ("GET", "/pools/nodes/", ANY_USER),
     ("GET", "/pools/default", ANY_USER),
     ("POST", "/pools/default", SETTINGS_WRITE),
     ("GET", "/pools/default/", ANY_USER),

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::answers::Handled;
 use super::peer::Peer;
 use super::state::HttpState;
-use super::view::NodeView;
+use super::view::{BucketSummary, NodeView};
 use super::{
     access, answers, audit_settings, audited, buckets, certificate, change_stream,
     check_permissions, client_certificates, collections, documents, hand_on, monitoring, origin,
@@ -32,6 +32,8 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .route("/metrics", get(metrics))
         .route("/changes/{bucket}", get(change_stream::open))
         .route("/pools/nodes", get(nodes))
+        .route("/pools/nodes/", get(nodes))
+        .route("/nodes/self", get(this_node))
         .route("/pools/default", get(pool).post(setup::cluster))
         // The old Java SDKs ask with a slash at the end.
         .route("/pools/default/", get(pool))
@@ -76,7 +78,11 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
             state.clone(),
             hand_on::to_active,
         ))
-        .layer(middleware::map_response(answers::refusals_in_json));
+        .layer(middleware::map_response(answers::refusals_in_json))
+        .layer(middleware::from_fn_with_state(
+            state.clone(),
+            monitoring::count,
+        ));
     Router::new()
         .route("/livez", get(async || answers::line(StatusCode::OK, "ok")))
         .route("/readyz", get(readyz))
@@ -151,21 +157,40 @@ fn visible_buckets(state: &HttpState, access: &Access) -> Vec<String> {
     names
 }
 
+/// The same buckets with their figures.
+fn visible(state: &HttpState, access: &Access) -> Vec<(String, BucketSummary)> {
+    let names = visible_buckets(state, access).into_iter();
+    let known = |name: String| state.view.bucket(&name).map(|bucket| (name, bucket));
+    names.filter_map(known).collect()
+}
+
 async fn pool(
     State(state): State<HttpState>,
     Extension(user): Extension<AuthenticatedUser>,
     headers: HeaderMap,
 ) -> Response {
-    let view = &state.view;
-    let names = visible_buckets(&state, &user.access).into_iter();
-    let known = |name: String| view.bucket(&name).map(|bucket| (name, bucket));
-    let buckets: Vec<_> = names.filter_map(known).collect();
-    let value = documents::pool(&view.node(), view.ready().is_ok(), &buckets);
+    let (node, buckets) = (state.view.node(), visible(&state, &user.access));
+    let value = documents::pool(&node, state.view.ready().is_ok(), &buckets);
     answers::localized(&value, &headers)
 }
 
-async fn nodes(State(state): State<HttpState>, headers: HeaderMap) -> Response {
-    let value = documents::nodes(&state.view.node(), state.view.ready().is_ok());
+async fn nodes(
+    State(state): State<HttpState>,
+    Extension(user): Extension<AuthenticatedUser>,
+    headers: HeaderMap,
+) -> Response {
+    let (node, buckets) = (state.view.node(), visible(&state, &user.access));
+    let value = documents::nodes(&node, state.view.ready().is_ok(), &buckets);
+    answers::localized(&value, &headers)
+}
+
+async fn this_node(
+    State(state): State<HttpState>,
+    Extension(user): Extension<AuthenticatedUser>,
+    headers: HeaderMap,
+) -> Response {
+    let (node, buckets) = (state.view.node(), visible(&state, &user.access));
+    let value = documents::this_node(&node, state.view.ready().is_ok(), &buckets);
     answers::localized(&value, &headers)
 }
 

@@ -19,7 +19,7 @@ use serde_json::json;
 
 use super::bucket_form::QUOTA_MIB_MAX;
 use super::form::{FieldErrors, field, fields, refuse_unknown};
-use super::{answers, documents, provision};
+use super::{answers, provision};
 use crate::state::HttpState;
 use crate::view::{BucketsError, ClusterChange, NodeView};
 
@@ -57,7 +57,6 @@ pub(super) fn routes() -> Router<HttpState> {
         .route("/settings/stats", get(reports).post(set_reports))
         .route("/clusterInit", post(init))
         .route("/pools/default/tasks", get(tasks))
-        .route("/nodes/self", get(node))
 }
 
 /// `GET /pools` without credentials: that there is a node, and of which level. Scripts and
@@ -232,12 +231,6 @@ async fn init(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> R
 async fn tasks() -> Response {
     let idle = json!([{ "type": "rebalance", "status": "notRunning", "statusIsStale": false }]);
     answers::ok(&idle)
-}
-
-async fn node(State(state): State<HttpState>, head: HeaderMap) -> Response {
-    let view = &state.view;
-    let value = documents::this_node(&view.node(), view.ready().is_ok());
-    answers::localized(&value, &head)
 }
 
 fn base_uri(state: &HttpState, head: &HeaderMap) -> Response {

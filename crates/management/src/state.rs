@@ -1,7 +1,10 @@
 //! What every handler of HTTP sees.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
+use registry::Rate;
 use tokio::sync::{Semaphore, watch};
 
 use super::turn::Turn;
@@ -23,6 +26,10 @@ pub(super) struct HttpState {
     pub(super) audit_turn: Turn,
     /// Users likewise.
     pub(super) users_turn: Turn,
+    /// Requests so far, and how many there are in a second.
+    pub(super) requests: Arc<AtomicU64>,
+    pub(super) request_rate: Arc<Rate>,
+    pub(super) start: Instant,
 }
 
 impl HttpState {
@@ -42,6 +49,9 @@ impl HttpState {
             manifest_turn: turn(),
             audit_turn: turn(),
             users_turn: turn(),
+            requests: Arc::default(),
+            request_rate: Arc::default(),
+            start: Instant::now(),
             closing,
         }
     }

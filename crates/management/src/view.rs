@@ -1,6 +1,6 @@
 //! What management sees of the node, and what it asks of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -71,8 +71,8 @@ pub trait NodeView: Send + Sync + 'static {
     /// Figures of one bucket; `None` if there is no such bucket.
     fn bucket(&self, name: &str) -> Option<BucketSummary>;
 
-    /// The numbers among the statistics of one bucket, by their names; none if there is no such bucket.
-    fn gauges(&self, name: &str) -> Vec<(String, f64)>;
+    /// What monitoring reads of one bucket; `None` if there is no such bucket.
+    fn samples(&self, name: &str) -> Option<BTreeMap<String, f64>>;
 
     /// What one bucket was made with; `None` if there is no such bucket.
     fn bucket_settings(&self, name: &str) -> Option<BucketSettings>;
@@ -154,7 +154,7 @@ pub trait NodeView: Send + Sync + 'static {
 }
 
 /// The node as HTTP answers show it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NodeSummary {
     /// Identity of the cluster, 32 hex digits.
     pub cluster_uuid: String,
@@ -178,8 +178,54 @@ pub struct NodeSummary {
     pub disk_used_bytes: u64,
     /// Age at which tombstones of buckets with a disk are purged, seconds.
     pub purge_age_s: u64,
-    /// The memory of the machine.
-    pub machine: MachineMemory,
+    /// Reads of documents per second, lately.
+    pub gets_per_second: f64,
+    /// Those of them that found their document.
+    pub hits_per_second: f64,
+    /// What it runs on.
+    pub machine: Machine,
+}
+
+/// The machine of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Machine {
+    /// Its memory.
+    pub memory: MachineMemory,
+    /// What its processors do.
+    pub cpu: MachineCpu,
+    /// Where the node keeps its data.
+    pub files: MachineFiles,
+}
+
+/// What the processors of the machine do, lately: percent of the time of all cores; zeros where the system does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MachineCpu {
+    /// How many cores there are for this process.
+    pub cores: usize,
+    /// In processes.
+    pub user: f64,
+    /// In the system.
+    pub system: f64,
+    /// In interrupts.
+    pub irq: f64,
+    /// For other machines, on the same processors.
+    pub stolen: f64,
+}
+
+impl MachineCpu {
+    /// All of it but for what others took.
+    pub(crate) fn busy(&self) -> f64 {
+        self.user + self.system + self.irq
+    }
+}
+
+/// The file system with the data, in bytes; zeros where there are no files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MachineFiles {
+    /// All of it.
+    pub total: u64,
+    /// What is to be had.
+    pub available: u64,
 }
 
 /// Where the management of another node is.
@@ -222,8 +268,12 @@ pub struct BucketSummary {
     pub uuid: String,
     /// What it is made with, and how many replicas it has.
     pub settings: BucketSettings,
-    /// Documents that are there.
+    /// Documents of active vBuckets.
     pub items: u64,
+    /// Those whose value is only on disk.
+    pub non_resident: u64,
+    /// Documents of replica vBuckets.
+    pub replica_items: u64,
     /// Memory in use, in bytes.
     pub memory_used_bytes: u64,
     /// Bytes on disk, all files.
@@ -232,6 +282,8 @@ pub struct BucketSummary {
     pub disk_data_bytes: u64,
     /// Operations per second, lately.
     pub ops_per_second: f64,
+    /// Documents read back from the disk per second, lately.
+    pub fetches_per_second: f64,
     /// Number of vBuckets.
     pub vbuckets: u16,
     /// Revision of the collections manifest.

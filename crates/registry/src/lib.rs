@@ -43,7 +43,7 @@ pub use membership::{
 pub use peer::{Peer, is_host};
 pub use progress::{Progress, Stage};
 pub use publish::{about_bucket, manifest_changed, publish};
-pub use rate::Rate;
+pub use rate::{Rate, Rates};
 pub use registry::{
     COMPATIBLE_VERSION, Env, FlushError, HANDSHAKE_TIMEOUT, NodeCounters, Registry, SILENCE_MAX,
     Serving, Waits,

@@ -19,7 +19,7 @@ use crate::loans::Loans;
 use crate::maps::{MapVersion, Reached, this_node};
 use crate::peer::Peer;
 use crate::progress::Progress;
-use crate::rate::Rate;
+use crate::rate::{Rate, Rates};
 use crate::settings::{BucketKind, BucketSettings};
 use crate::store::Store;
 
@@ -72,6 +72,10 @@ pub struct ServedBucket {
     pub claims: Claims,
     /// How many operations on documents there are.
     pub operations: Rate,
+    /// How many documents are read back from the store.
+    pub fetches: Rate,
+    /// How fast what monitoring reads of it rises.
+    pub rates: Rates,
     /// How long a client waits for a seqno to become durable; `None` for what the node says.
     pub persistence_wait: RwLock<Option<Duration>>,
     /// Large values that HTTP readers of its changes hold.
@@ -98,6 +102,8 @@ impl ServedBucket {
             gone: AtomicBool::new(false),
             dcp: DcpRegistry::default(),
             operations: Rate::default(),
+            fetches: Rate::default(),
+            rates: Rates::default(),
             persistence_wait: RwLock::new(None),
             loans: Loans::default(),
             admission_queue: Arc::default(),

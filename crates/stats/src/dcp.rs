@@ -29,6 +29,14 @@ impl DcpTotals {
         self.items_sent += producer.totals.items;
         self.items_remaining += producer.items_remaining();
     }
+
+    /// Takes away some of the connections that are in the sums.
+    pub(super) fn subtract(&mut self, part: &Self) {
+        self.count -= part.count;
+        self.bytes -= part.bytes;
+        self.items_sent -= part.items_sent;
+        self.items_remaining -= part.items_remaining;
+    }
 }
 
 /// All producers.
@@ -151,7 +159,11 @@ fn streams(producer: &ProducerFigures, mut told: usize, rows: &mut Rows<'_, '_>)
     told
 }
 
-fn by_prefix(separator: &str, served: &ServedBucket, rows: &mut Rows<'_, '_>) {
+/// Sums of the connections whose names begin with the same text before the separator, and of all.
+pub(super) fn sums_by_prefix(
+    separator: &str,
+    served: &ServedBucket,
+) -> (BTreeMap<String, DcpTotals>, DcpTotals) {
     let mut sums: BTreeMap<String, DcpTotals> = BTreeMap::new();
     let mut total = DcpTotals::default();
     for producer in producers(served) {
@@ -161,6 +173,11 @@ fn by_prefix(separator: &str, served: &ServedBucket, rows: &mut Rows<'_, '_>) {
             sums.entry(prefix.to_owned()).or_default().add(&producer);
         }
     }
+    (sums, total)
+}
+
+fn by_prefix(separator: &str, served: &ServedBucket, rows: &mut Rows<'_, '_>) {
+    let (mut sums, total) = sums_by_prefix(separator, served);
     sums.insert(format!("{separator}total"), total);
     for (name, sums) in &sums {
         rows.prefix(format_args!("{name}:"));

@@ -27,6 +27,7 @@ mod metrics;
 mod node;
 mod replication;
 mod rows;
+mod samples;
 mod scans;
 mod scope;
 #[cfg(test)]
@@ -38,4 +39,5 @@ pub use catalogue::stats_page;
 pub use collect::{collect, collect_part, groups, is_of_memcached, keys_of, needs_of};
 pub use long::Walk;
 pub use metrics::metrics;
+pub use samples::{Reads, Samples, reads, samples};
 pub use scope::{Sink, StatAccess, StatError, StatNeeds, StatPlace, StatScope};

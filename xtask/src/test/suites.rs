@@ -111,6 +111,12 @@ pub(super) const SUITES: [Suite; 32] = [
         Language::Python,
         "containers/suite.py",
     ),
+    suite(
+        "monitoring",
+        &["python3", "go"],
+        Language::PlainPython,
+        "monitoring/suite.py",
+    ),
     GO,
     NODE,
     JAVA,

@@ -223,17 +223,34 @@ impl NodeView for FakeNode {
             memory_used_bytes: 10,
             disk_used_bytes: 20,
             purge_age_s: 259_200,
-            machine: MachineMemory {
-                total: 1000,
-                available: 400,
-                swap_total: 30,
-                swap_used: 4,
+            gets_per_second: 7.6,
+            hits_per_second: 7.0,
+            machine: Machine {
+                memory: MachineMemory {
+                    total: 1000,
+                    available: 400,
+                    swap_total: 30,
+                    swap_used: 4,
+                },
+                cpu: MachineCpu {
+                    cores: 2,
+                    user: 12.5,
+                    system: 3.0,
+                    irq: 0.5,
+                    stolen: 1.0,
+                },
+                files: MachineFiles {
+                    total: 5000,
+                    available: 1500,
+                },
             },
         }
     }
 
-    fn gauges(&self, _: &str) -> Vec<(String, f64)> {
-        vec![("vb_active_num".into(), 1024.0), ("curr_items".into(), 2.0)]
+    fn samples(&self, name: &str) -> Option<std::collections::BTreeMap<String, f64>> {
+        let samples = [("vb_active_num", 1024.0), ("curr_items", 3.0)];
+        let samples = samples.map(|(name, value)| (name.to_owned(), value));
+        self.has(name).then(|| samples.into())
     }
 
     fn bucket_names(&self) -> Vec<String> {
@@ -252,7 +269,10 @@ impl NodeView for FakeNode {
             memory_used_bytes: 64 << 20,
             disk_used_bytes: 20,
             disk_data_bytes: 10,
+            non_resident: 1,
+            replica_items: 2,
             ops_per_second: 1.5,
+            fetches_per_second: 0.25,
             vbuckets: 1024,
             manifest_uid: 0,
             ready: self.ready().is_ok(),

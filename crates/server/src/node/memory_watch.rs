@@ -9,7 +9,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use management::MachineMemory;
 use registry::{Registry, Store};
 use storage::DiskOptions;
 
@@ -85,24 +84,6 @@ fn next_overhead(overhead: u64, fixed: u64, resident: u64, quota: u64) -> u64 {
     told.max(fixed)
 }
 
-/// The memory of the machine, as Linux tells it.
-pub(super) fn machine() -> MachineMemory {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let bytes = |name: &str| {
-        let mut lines = text.lines();
-        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        let kib = value.and_then(|value| value.split_whitespace().next()?.parse::<u64>().ok());
-        kib.unwrap_or(0) << 10
-    };
-    let swap_total = bytes("SwapTotal");
-    MachineMemory {
-        total: bytes("MemTotal"),
-        available: bytes("MemAvailable"),
-        swap_total,
-        swap_used: swap_total.saturating_sub(bytes("SwapFree")),
-    }
-}
-
 /// Resident memory of this process; `None` where the system does not tell.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -165,12 +146,5 @@ mod tests {
     fn this_process_takes_some_megabytes() {
         let bytes = resident_bytes().unwrap();
         assert!((1 << 20..1 << 36).contains(&bytes), "{bytes}");
-    }
-
-    #[test]
-    fn the_machine_has_memory() {
-        let machine = machine();
-        assert!(machine.total > machine.available && machine.available > 0);
-        assert!(machine.swap_total >= machine.swap_used);
     }
 }

@@ -13,6 +13,7 @@ mod client_certificates;
 mod data_dir;
 mod descriptors;
 mod identities;
+mod load;
 mod logins;
 mod memory_watch;
 mod node_record;
@@ -56,6 +57,7 @@ use crate::net::{
 };
 use audit_log::AuditThread;
 use descriptors::Descriptors;
+use load::Load;
 use open::{Launcher, Opened, open_buckets};
 use sockets::Sockets;
 use world::World;
@@ -363,6 +365,7 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
         configured: config.buckets.clone(),
         replica_of: config.replica_of.clone(),
         launcher,
+        load: Load::default(),
     }))
 }
 

@@ -1,5 +1,6 @@
 //! Opens the buckets of a configuration and starts their workers.
 
+use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 
 use bucket::{Bucket, BucketOptions, Buffers, Clock, MemoryWaits, Pool, Workers};
@@ -53,6 +54,8 @@ pub(super) struct Launcher {
     pool: Arc<Pool>,
     pub(super) buffers: Arc<Buffers>,
     pub(super) purge_age_s: u64,
+    /// Where files are kept, if any are.
+    pub(super) data_dir: Option<PathBuf>,
     journal_bytes: u64,
 }
 
@@ -204,6 +207,7 @@ impl Launcher {
             pool: Arc::new(Pool::new()),
             buffers: Arc::new(Buffers::new(waits)),
             purge_age_s: config.purge_age_s,
+            data_dir: config.data_dir.clone(),
             journal_bytes: config.journal_bytes,
         }
     }

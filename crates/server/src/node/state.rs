@@ -11,6 +11,7 @@ use replication::ReplicaOf;
 use tls::{Ask, Tls};
 
 use super::client_certificates;
+use super::load::Load;
 use super::open::Launcher;
 use super::world::World;
 use crate::net::{Arrival, NetState, WorkerPool};
@@ -34,6 +35,8 @@ pub(crate) struct NodeState {
     pub(super) configured: Vec<BucketConfig>,
     /// What each bucket is opened with.
     pub(super) launcher: Launcher,
+    /// What monitoring read of it last.
+    pub(super) load: Load,
 }
 
 impl Deref for NodeState {

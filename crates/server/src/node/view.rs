@@ -5,23 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use audit::{Recorder, Settings};
-use bucket::{FlusherState, Purpose, Reservation, WarmupStage};
+use bucket::{Counters, FlusherState, Purpose, Reservation, WarmupStage};
+use engine::VbStats;
 use engine::collections::{Manifest, ManifestError};
 use identity::{AuthenticatedUser, Directory, Identity, LoginTurn};
 use management::{
     ActiveNode, BucketChange, BucketSummary, BucketsError, ClusterChange, Feed, FeedReader, NoFeed,
     NodeSummary, NodeView, Wanted,
 };
-use model::VbId;
+use model::{VbId, VbState};
 use registry::cluster_map::AlternateAddress;
 use registry::collections::CollectionsError;
 use registry::{BucketSettings, COMPATIBLE_VERSION, ServedBucket, collections};
-use stats::StatScope;
+use stats::Samples;
 use storage::{DiskUsage, KvStore};
 use tls::{Tls, Trust};
 use tokio::sync::watch;
 
-use super::memory_watch;
 use super::state::NodeState;
 
 impl NodeView for NodeState {
@@ -75,7 +75,7 @@ impl NodeView for NodeState {
             match warmup.stage() {
                 WarmupStage::Done => {}
                 WarmupStage::Loading => {
-                    let done = bucket::Counters::read(&warmup.vbuckets_done);
+                    let done = Counters::read(&warmup.vbuckets_done);
                     let all = served.bucket.vbuckets();
                     return Err(format!(
                         "bucket {name} is loading: {done} of {all} vBuckets"
@@ -99,6 +99,9 @@ impl NodeView for NodeState {
     fn node(&self) -> NodeSummary {
         let buckets = self.all_buckets();
         let sum = |of: fn(&ServedBucket) -> u64| buckets.iter().map(|bucket| of(bucket)).sum();
+        let rates = self
+            .load
+            .look(&self.registry, self.launcher.data_dir.as_deref());
         NodeSummary {
             cluster_uuid: self.uuid.clone(),
             node_uuid: self.uuid.clone(),
@@ -111,7 +114,9 @@ impl NodeView for NodeState {
             memory_used_bytes: sum(|served| served.bucket.memory().used()),
             disk_used_bytes: sum(|served| disk_usage(served).file_bytes),
             purge_age_s: self.launcher.purge_age_s,
-            machine: memory_watch::machine(),
+            gets_per_second: rates.gets,
+            hits_per_second: rates.hits,
+            machine: rates.machine,
         }
     }
 
@@ -122,14 +127,19 @@ impl NodeView for NodeState {
     fn bucket(&self, name: &str) -> Option<BucketSummary> {
         let served = self.registry.bucket(name)?;
         let bucket = &served.bucket;
-        let (mut items, mut operations) = (0, 0);
+        let (mut active, mut replica) = (VbStats::default(), VbStats::default());
         for id in (0..bucket.vbuckets()).map(VbId) {
-            if let Some(stats) = bucket.with_vbucket(id, |vbucket| vbucket.stats()) {
-                items += stats.items;
-                operations +=
-                    stats.ops_get + stats.ops_create + stats.ops_update + stats.ops_delete;
+            match bucket.with_vbucket(id, |vbucket| (vbucket.state(), vbucket.stats())) {
+                Some((VbState::Active, stats)) => active += stats,
+                Some((VbState::Replica, stats)) => replica += stats,
+                _ => {}
             }
         }
+        let operations = active.ops_get + active.ops_create + active.ops_update + active.ops_delete;
+        let (fetched, now_ns) = (
+            Counters::read(&bucket.counters().fetched),
+            self.clock.mono_ns(),
+        );
         let disk = disk_usage(&served);
         let mut settings = served.settings();
         settings.bucket.quota_bytes = bucket.memory().quota();
@@ -138,35 +148,23 @@ impl NodeView for NodeState {
         Some(BucketSummary {
             uuid: served.uuid.clone(),
             settings,
-            items,
+            items: active.items,
+            non_resident: active.non_resident,
+            replica_items: replica.items,
             memory_used_bytes: bucket.memory().used(),
             disk_used_bytes: disk.file_bytes,
             disk_data_bytes: disk.data_bytes,
-            ops_per_second: served.operations.look(operations, self.clock.mono_ns()),
+            ops_per_second: served.operations.look(operations, now_ns),
+            fetches_per_second: served.fetches.look(fetched, now_ns),
             vbuckets: bucket.vbuckets(),
             manifest_uid: bucket.manifest().uid().0,
             ready: bucket.warmup().stage() == WarmupStage::Done,
         })
     }
 
-    fn gauges(&self, name: &str) -> Vec<(String, f64)> {
-        let served = self.registry.bucket(name);
-        let scope = StatScope {
-            node: &self.registry,
-            bucket: served.as_deref(),
-            connection: None,
-            access: None,
-        };
-        let mut gauges = Vec::new();
-        let collected = stats::collect("", &scope, &mut |name, value| {
-            if let Ok(number) = value.parse() {
-                gauges.push((name.to_owned(), number));
-            }
-        });
-        match collected {
-            Ok(()) if served.is_some() => gauges,
-            _ => Vec::new(),
-        }
+    fn samples(&self, name: &str) -> Option<Samples> {
+        let served = self.registry.bucket(name)?;
+        Some(stats::samples(&self.registry, &served))
     }
 
     fn bucket_settings(&self, name: &str) -> Option<BucketSettings> {
