@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from certificates import client_certificate
 from harness import Node, Suite, binary, clean_environment, equal, eventually
-from manage import BUCKET, call
+from manage import BUCKET, call, must
 from mcbp import DELETE, GET, NOT_FOUND, SEQNO_PERSISTENCE, SET, SUCCESS, Connection, key_call
 
 suite = Suite("cli")
@@ -390,10 +390,38 @@ def manages_users_by_hand(world):
     equal(run("user", "passwd", "--connect", ana, environment={**old, "SETTEE_NEW_PASSWORD": "sesame"})[0], 0, "one's own")
     equal(run("get", "read", *as_ana)[:2], (0, "still"), "by the new password")
 
+    readers = ["user", "group", "add", "readers", "--role", "data_reader[default]", "--description", "read all"]
+    equal(run(*readers, *at)[:2], (0, "saved readers\n"), "group add")
+    equal(run("user", "group", "list", *at)[1].splitlines(), ["GROUP    DESCRIPTION  ROLES",
+          "readers  read all     data_reader[default]"])  # fmt: skip
+    equal([group["id"] for group in json.loads(run("user", "group", "list", "--json", *at)[1])], ["readers"], "--json")
+    equal(run("user", "add", "ana", "--group", "readers", *at)[0], 0, "a group for roles")
+    equal(run("get", "read", *as_ana)[:2], (0, "still"), "by the role of the group")
+    refused(["set", "read", "only", *as_ana], {NO_ACCESS}, "Upsert")
+    refused([*readers[:4], "--role", "boss", *at], {DATA}, "roles:", "boss")
+    equal(run("user", "group", "del", "readers", *at)[:2], (0, "deleted readers\n"), "group del")
+    refused(["user", "group", "del", "readers", *at], {66}, "Unknown group")
+    refused(["get", "read", *as_ana], {NO_ACCESS})
+
     equal(run("user", "del", "ana", *at)[:2], (0, "deleted ana\n"), "del")
     refused(["user", "del", "ana", *at], {66}, "Unknown user")
     refused(["get", "read", *as_ana], {NO_ACCESS})
     refused(["user", "list", "--connect", f"127.0.0.1:{world.node.kv}"], {USAGE}, "has no users")
+
+
+@suite.test
+def compacts_over_http(world):
+    """As `couchbase-cli bucket-compact` asks for it: the answer waits for nothing, and every vBucket has its turn."""
+
+    def walks():
+        out = run("stat", "diskinfo", "--json", "--connect", world.connect)[1]
+        return int(json.loads(out)["ep_compaction_walks"])
+
+    before, at = walks(), "/pools/default/buckets/default/controller"
+    for what in ("compactBucket", "compactDatabases", "compactViews"):
+        must(world.node, "POST", f"{at}/{what}")
+    eventually("both have looked at every vBucket", lambda: walks() >= before + 2 * 1024)
+    equal(call(world.node, "POST", "/pools/default/buckets/nope/controller/compactBucket")[0], 404)
 
 
 @suite.test

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from certificates import client_certificate
 from harness import Node, Suite, binary, clean_environment, equal, eventually
-from manage import asked, manage
+from manage import asked, manage, must
 from mcbp import (
     FEATURE_ALT_REQUEST,
     FEATURE_COLLECTIONS,
@@ -597,6 +597,31 @@ def a_replica_tells_its_collections_and_hands_changes_on():
         status, _, body = asked(pair.replica, "POST", "", name="late")
         equal(status, 503, body)
         assert "follows another one" in body, body
+
+
+@suite.test
+def users_are_managed_at_a_follower():
+    """`settee user` asks the node that it is told of, which hands it on."""
+    with Pair() as pair:
+        at = ["--connect", address(pair.replica)]
+
+        def run(*arguments):
+            command = [binary(), "user", *arguments, *at]
+            secret = {**clean_environment(), "SETTEE_NEW_PASSWORD": "sesame"}
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=secret)
+            equal(done.returncode, 0, f"user {arguments}: {done.stderr}")
+            return done.stdout
+
+        # Until then it names the usual port of the active node's management.
+        handed = lambda: asked(pair.replica, "POST", "", name="x")[0] == 200
+        eventually("the replica knows where to hand on to", handed, CATCH_UP_SECONDS)
+        run("group", "add", "readers", "--role", "data_reader[default]")
+        run("add", "ana", "--group", "readers")
+        assert "ana" in run("list") and "readers" in run("group", "list")
+        there = json.loads(must(pair.active, "GET", "/settings/rbac/users/local"))
+        equal([user["id"] for user in there], ["ana"], "the users of the active node")
+        run("del", "ana")
+        equal(json.loads(must(pair.active, "GET", "/settings/rbac/users/local")), [])
 
 
 @suite.test

@@ -46,6 +46,13 @@ impl CompactionTicket {
     }
 }
 
+/// The requester of compactions whose end it does not hear.
+struct Unheard;
+
+impl Wake for Unheard {
+    fn wake(&self) {}
+}
+
 /// What waits for the compactor, and what it has done.
 #[derive(Default)]
 pub(crate) struct Compactions {
@@ -91,6 +98,32 @@ impl<S: KvStore> Bucket<S> {
             return false;
         }
         waiting.push_back((ticket, rules));
+        drop(waiting);
+        self.compactions.signal.ring();
+        true
+    }
+
+    /// Requests a compaction of every vBucket that is here, of which no requester hears the end; `false` when too many wait
+    /// already, and then none is added.
+    #[must_use = "nothing is compacted when it was refused"]
+    pub fn ask_compaction_of_all(&self) -> bool {
+        let wake: Arc<dyn Wake> = Arc::new(Unheard);
+        let asked_ns = self.clock().mono_ns();
+        let here = (0..self.vbuckets()).map(VbId);
+        let here: Vec<VbId> = here
+            .filter(|vb| self.with_vbucket(*vb, |_| ()).is_some())
+            .collect();
+        let mut waiting = self.compactions.waiting.lock();
+        if waiting.len() + here.len() > WAITING_MAX {
+            return false;
+        }
+        waiting.extend(here.into_iter().map(|vb| {
+            let wake = Arc::clone(&wake);
+            (
+                CompactionTicket { vb, asked_ns, wake },
+                CompactionRules::default(),
+            )
+        }));
         drop(waiting);
         self.compactions.signal.ring();
         true

@@ -44,7 +44,7 @@ pub(super) async fn flush(State(state): State<HttpState>, Path(name): Path<Strin
 }
 
 /// Makes a change away from the thread that serves connections: it waits for the disk.
-async fn change(state: HttpState, change: BucketChange) -> Handled {
+pub(super) async fn change(state: HttpState, change: BucketChange) -> Handled {
     let view = Arc::clone(&state.view);
     let done = state.bucket_turn.run(move || view.change_buckets(change));
     let Err(error) = done.await.unwrap_or(Err(BucketsError::Stopping)) else {
@@ -65,6 +65,7 @@ async fn change(state: HttpState, change: BucketChange) -> Handled {
         BucketsError::TooMany(_)
         | BucketsError::FlushDisabled
         | BucketsError::Follows
+        | BucketsError::Busy
         | BucketsError::NoClientAuthority(_) => (bad, json!({ "_": text })),
         BucketsError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, json!({ "_": text })),
         BucketsError::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, json!({ "_": text })),

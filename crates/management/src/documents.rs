@@ -85,6 +85,10 @@ pub(super) fn this_node(
     buckets: &[(String, BucketSummary)],
 ) -> Value {
     let mut entry = node_entry(node, ready, buckets);
+    entry["storage"] = json!({
+        "ssd": [],
+        "hdd": [{ "path": node.data_path, "quotaMb": "none", "state": "ok" }],
+    });
     entry["memoryQuota"] = json!(figures::quota_bytes(node) / MIB);
     entry["storageTotals"] = figures::storage_totals(node);
     entry
@@ -133,7 +137,7 @@ fn services(node: &NodeSummary, stands_in_for: &BTreeSet<StandIn>) -> Vec<&'stat
 }
 
 /// Major version times 65536 plus minor version.
-fn cluster_compatibility(version: &str) -> u64 {
+pub(super) fn cluster_compatibility(version: &str) -> u64 {
     let mut parts = version
         .split('.')
         .map(|part| part.parse::<u16>().unwrap_or(0));

@@ -40,6 +40,7 @@ mod setup;
 mod stand_in;
 mod state;
 mod streaming;
+mod tools;
 mod turn;
 mod view;
 

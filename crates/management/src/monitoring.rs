@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::HeaderMap;
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::get;
 use registry::cluster_map::percent_encode;
 use serde_json::json;
@@ -16,8 +16,8 @@ use serde_json::json;
 use super::answers::{self, Handled};
 use super::bucket_form::COMPACTS_ITSELF;
 use super::figures;
-use super::form::{FieldErrors, fields};
 use super::streaming::STREAMS_MAX;
+use super::tools::only;
 use crate::state::HttpState;
 
 const DAY_S: f64 = 86_400.0;
@@ -140,12 +140,4 @@ async fn set_failover(body: Bytes) -> Response {
     let off = [("enabled", "false")];
     let reason = "A replica becomes active when it is told to: settee promote";
     only(&body, &off, reason)
-}
-
-/// Takes fields with the value that the node has anyway.
-fn only(body: &[u8], fixed: &[(&str, &str)], reason: &str) -> Response {
-    let is_fixed = |name: &str, value: &str| fixed.contains(&(name, value));
-    let others = fields(body).filter(|(name, value)| !is_fixed(name, value));
-    let wrong: FieldErrors = others.map(|(name, _)| (name, reason.into())).collect();
-    answers::wrong_fields(&wrong).unwrap_or_else(|| StatusCode::OK.into_response())
 }

@@ -17,6 +17,7 @@ const SETTINGS_WRITE: &str = "cluster.settings!write";
 /// Every user has it.
 const ANY_USER: &str = "cluster.pools!read";
 const SEES_BUCKET: &str = "cluster.bucket[{bucket}]!read";
+const BUCKET_COMPACT: &str = "cluster.bucket[{bucket}]!compact";
 const BUCKET_COLLECTIONS: &str = "cluster.bucket[{bucket}].collections!write";
 const SCOPE_COLLECTIONS: &str = "cluster.scope[{bucket}:{scope}].collections!write";
 
@@ -73,7 +74,7 @@ pub(super) const PERMITS: &[(&str, &str, &str)] = &[
     (
         "*",
         "/pools/default/buckets/{bucket}/controller/{*path}",
-        "cluster.bucket[{bucket}]!compact",
+        BUCKET_COMPACT,
     ),
     (
         "GET",
@@ -157,6 +158,80 @@ pub(super) const PERMITS: &[(&str, &str, &str)] = &[
     ("POST", "/settings/stats", SETTINGS_WRITE),
     ("POST", "/settings/indexes", SETTINGS_WRITE),
     ("POST", "/clusterInit", SETTINGS_WRITE),
+    ("GET", "/settings/alerts", SETTINGS_READ),
+    ("POST", "/settings/alerts", SETTINGS_WRITE),
+    ("GET", "/settings/autoReprovision", SETTINGS_READ),
+    ("POST", "/settings/autoReprovision", SETTINGS_WRITE),
+    ("GET", "/settings/passwordPolicy", SETTINGS_READ),
+    ("POST", "/settings/passwordPolicy", SETTINGS_WRITE),
+    ("GET", "/settings/security", SETTINGS_READ),
+    ("POST", "/settings/security", SETTINGS_WRITE),
+    ("GET", "/settings/rebalance", SETTINGS_READ),
+    ("POST", "/settings/rebalance", SETTINGS_WRITE),
+    ("GET", "/settings/retryRebalance", SETTINGS_READ),
+    ("POST", "/settings/retryRebalance", SETTINGS_WRITE),
+    ("GET", "/settings/developerPreview", SETTINGS_READ),
+    ("POST", "/settings/developerPreview", SETTINGS_WRITE),
+    ("GET", "/settings/logRedaction", SETTINGS_READ),
+    ("POST", "/settings/logRedaction", SETTINGS_WRITE),
+    ("GET POST", "/settings/ldap", SETTINGS_WRITE),
+    ("GET POST", "/settings/saml", SETTINGS_WRITE),
+    ("GET POST", "/settings/replications", SETTINGS_WRITE),
+    ("GET POST", "/settings/replications/{*path}", SETTINGS_WRITE),
+    ("GET POST", "/controller/createReplication", SETTINGS_WRITE),
+    ("GET POST", "/settings/querySettings", SETTINGS_WRITE),
+    ("GET POST", "/settings/analytics", SETTINGS_WRITE),
+    ("GET POST", "/controller/addNode", SETTINGS_WRITE),
+    ("GET POST", "/controller/ejectNode", SETTINGS_WRITE),
+    ("GET POST", "/controller/failOver", SETTINGS_WRITE),
+    (
+        "GET POST",
+        "/controller/startGracefulFailover",
+        SETTINGS_WRITE,
+    ),
+    ("GET POST", "/controller/setRecoveryType", SETTINGS_WRITE),
+    ("GET POST", "/controller/rebalance", SETTINGS_WRITE),
+    ("GET POST", "/controller/stopRebalance", SETTINGS_WRITE),
+    ("GET POST", "/node/controller/doJoinCluster", SETTINGS_WRITE),
+    ("POST", "/controller/setAutoCompaction", SETTINGS_WRITE),
+    ("POST", "/nodes/self/controller/settings", SETTINGS_WRITE),
+    ("POST", "/node/controller/setupNetConfig", SETTINGS_WRITE),
+    (
+        "POST",
+        "/node/controller/enableExternalListener",
+        SETTINGS_WRITE,
+    ),
+    (
+        "POST",
+        "/node/controller/disableExternalListener",
+        SETTINGS_WRITE,
+    ),
+    (
+        "POST",
+        "/node/controller/disableUnusedExternalListeners",
+        SETTINGS_WRITE,
+    ),
+    ("GET", "/pools/default/serverGroups", ANY_USER),
+    ("GET", "/pools/default/terseClusterInfo", ANY_USER),
+    ("GET", "/pools/default/nodeStatuses", ANY_USER),
+    ("GET", "/versions", ANY_USER),
+    ("GET", "/pools/default/remoteClusters", SETTINGS_READ),
+    ("POST", "/pools/default/remoteClusters", SETTINGS_WRITE),
+    (
+        "POST",
+        "/pools/default/buckets/{bucket}/controller/compactBucket",
+        BUCKET_COMPACT,
+    ),
+    (
+        "POST",
+        "/pools/default/buckets/{bucket}/controller/compactDatabases",
+        BUCKET_COMPACT,
+    ),
+    (
+        "POST",
+        "/pools/default/buckets/{bucket}/controller/compactViews",
+        BUCKET_COMPACT,
+    ),
 ];
 
 /// The permission that a request needs, with the parameters that its path has.

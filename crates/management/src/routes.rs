@@ -19,7 +19,7 @@ use super::view::{BucketSummary, NodeView};
 use super::{
     access, answers, audit_settings, audited, buckets, certificate, change_stream,
     check_permissions, client_certificates, collections, documents, hand_on, monitoring, origin,
-    provision, rbac, setup, streaming,
+    provision, rbac, setup, streaming, tools,
 };
 
 /// All routes. Without credentials only the probes answer, `/pools` in brief, and the certificate; open streams end
@@ -58,6 +58,7 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .merge(setup::routes())
         .merge(provision::routes())
         .merge(monitoring::settings())
+        .merge(tools::routes())
         .merge(certificate::routes())
         .merge(client_certificates::routes())
         .fallback(async || answers::not_found())
@@ -113,6 +114,7 @@ fn bucket_routes() -> Router<HttpState> {
         )
         .route(&format!("{one}/controller/doFlush"), post(buckets::flush))
         .merge(monitoring::routes(one))
+        .merge(tools::bucket_routes(one))
         .route(&format!("{one}/ddocs"), get(design_documents))
         .merge(collections::routes(one))
         .route(&format!("{one}/controller/{{*path}}"), any(not_built))

@@ -176,6 +176,8 @@ pub struct NodeSummary {
     pub memory_used_bytes: u64,
     /// Bytes on disk of all buckets.
     pub disk_used_bytes: u64,
+    /// Where its files are; empty if there are none.
+    pub data_path: String,
     /// Age at which tombstones of buckets with a disk are purged, seconds.
     pub purge_age_s: u64,
     /// Reads of documents per second, lately.
@@ -303,6 +305,8 @@ pub enum BucketChange {
     Drop(String),
     /// Remove its documents.
     Flush(String),
+    /// Look every vBucket through for what is old, at its turn.
+    Compact(String),
 }
 
 /// What is to be changed of the node as a whole; `None` leaves it.
@@ -338,6 +342,9 @@ pub enum BucketsError {
         .0.display()
     )]
     Occupied(PathBuf),
+    /// As many compactions as there may be wait for their turn.
+    #[error("Too many compactions wait for their turn")]
+    Busy,
     /// Its settings do not allow it.
     #[error("Flush is disabled for the bucket")]
     FlushDisabled,

@@ -246,3 +246,96 @@ async fn an_address_for_clients_outside_is_set_and_removed() {
     assert_eq!(call(&fixture, Method::DELETE, path, "").await.0, 200);
     assert_eq!(external(), None);
 }
+
+/// What tools set and that is so is taken; the rest is refused with a reason.
+#[tokio::test]
+async fn tools_set_what_is_so_and_are_told_why_not_else() {
+    let fixture = Fixture::new();
+    let cases = [
+        ("/settings/alerts", "enabled=false", 200, ""),
+        ("/settings/alerts", "enabled=true", 400, "no mails"),
+        ("/settings/passwordPolicy", "minLength=6", 200, ""),
+        (
+            "/settings/passwordPolicy",
+            "minLength=9",
+            400,
+            "six characters",
+        ),
+        ("/settings/security", "disableUIOverHttp=true", 200, ""),
+        ("/settings/security", "tlsMinVersion=tlsv1.3", 400, "TLS"),
+        (
+            "/controller/setAutoCompaction",
+            "parallelDBAndViewCompaction=false",
+            200,
+            "",
+        ),
+        (
+            "/controller/setAutoCompaction",
+            "databaseFragmentationThreshold%5Bpercentage%5D=30",
+            400,
+            "decides itself",
+        ),
+        (
+            "/nodes/self/controller/settings",
+            "path=%2Fdata&index_path=%2Fdata",
+            200,
+            "",
+        ),
+        (
+            "/nodes/self/controller/settings",
+            "path=%2Felsewhere",
+            400,
+            "--data-dir",
+        ),
+        (
+            "/node/controller/setupNetConfig",
+            "afamily=ipv4&nodeEncryption=off",
+            200,
+            "",
+        ),
+        (
+            "/node/controller/setupNetConfig",
+            "nodeEncryption=on",
+            400,
+            "listens where",
+        ),
+        ("/settings/ldap", "hosts=x", 400, "LDAP"),
+        ("/settings/replications", "", 400, "settee replicate"),
+        (
+            "/pools/default/remoteClusters",
+            "name=x",
+            400,
+            "settee replicate",
+        ),
+        ("/controller/rebalance", "", 400, "settee promote"),
+        ("/settings/querySettings", "", 400, "no such service"),
+    ];
+    for (path, form, status, part) in cases {
+        let (got, said) = call(&fixture, Method::POST, path, form).await;
+        assert_eq!(got, status, "{path} {form}: {said}");
+        assert!(said.contains(part), "{path} {form}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn tools_read_what_a_node_is_and_has() {
+    let fixture = Fixture::new();
+    let group = &fixture.get_json("/pools/default/serverGroups").await["groups"][0];
+    assert_eq!(group["name"], "Group 1");
+    assert_is_a_node(&group["nodes"][0]);
+    let brief = fixture.get_json("/pools/default/terseClusterInfo").await;
+    assert_eq!(
+        (&brief["clusterUUID"], &brief["isBalanced"]),
+        (&UUID.into(), &true.into())
+    );
+    let own = fixture.get_json("/nodes/self").await;
+    assert_eq!(own["storage"]["hdd"][0]["path"], "/data");
+    for path in [
+        "/settings/alerts",
+        "/settings/autoReprovision",
+        "/settings/rebalance",
+        "/versions",
+    ] {
+        assert!(fixture.get_json(path).await.is_object(), "{path}");
+    }
+}

@@ -222,6 +222,7 @@ impl NodeView for FakeNode {
             memory_quota_bytes: 512 << 20,
             memory_used_bytes: 10,
             disk_used_bytes: 20,
+            data_path: "/data".into(),
             purge_age_s: 259_200,
             gets_per_second: 7.6,
             hits_per_second: 7.0,
@@ -664,7 +665,7 @@ async fn what_is_not_there_is_404_and_what_is_not_built_says_so() {
         (Method::PUT, "/pools/default/buckets"),
         (
             Method::POST,
-            "/pools/default/buckets/travel/controller/compactBucket",
+            "/pools/default/buckets/travel/controller/startRecovery",
         ),
         (Method::PUT, "/pools/default/buckets/travel"),
     ] {

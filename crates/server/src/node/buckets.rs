@@ -280,6 +280,17 @@ impl NodeState {
             FlushError::Failed(why) => BucketsError::Failed(why),
         })
     }
+
+    /// Has every vBucket looked through at its turn; waits for none.
+    pub(super) fn compact_bucket(&self, name: &str) -> Result<(), BucketsError> {
+        let served = self.bucket(name).ok_or(BucketsError::Unknown)?;
+        let asked = served.bucket.ask_compaction_of_all();
+        if asked {
+            Ok(())
+        } else {
+            Err(BucketsError::Busy)
+        }
+    }
 }
 
 /// Versioning that begins notes where it does so in each vBucket.

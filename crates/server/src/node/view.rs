@@ -113,6 +113,8 @@ impl NodeView for NodeState {
             memory_quota_bytes: sum(|served| served.bucket.memory().quota()),
             memory_used_bytes: sum(|served| served.bucket.memory().used()),
             disk_used_bytes: sum(|served| disk_usage(served).file_bytes),
+            data_path: (self.launcher.data_dir.as_ref())
+                .map_or_else(String::new, |path| path.display().to_string()),
             purge_age_s: self.launcher.purge_age_s,
             gets_per_second: rates.gets,
             hits_per_second: rates.hits,
@@ -180,6 +182,7 @@ impl NodeView for NodeState {
             BucketChange::Adjust(settings) => self.adjust_bucket(settings),
             BucketChange::Drop(name) => self.drop_bucket(&name),
             BucketChange::Flush(name) => self.flush_bucket(&name),
+            BucketChange::Compact(name) => self.compact_bucket(&name),
         }
     }
 

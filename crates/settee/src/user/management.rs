@@ -11,6 +11,7 @@ use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, StatusCode};
 use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -161,6 +162,15 @@ impl Management {
         let why = format!("management at {}: {why}", self.host_port());
         Failure::new(Sysexit::Unavailable, why)
     }
+}
+
+/// What an answer holds.
+///
+/// # Errors
+/// It is not what management answers.
+pub(super) fn parse<T: DeserializeOwned>(answer: &[u8]) -> Result<T, Failure> {
+    let parsed = serde_json::from_slice(answer);
+    parsed.map_err(|error| Failure::new(Sysexit::Protocol, format!("management: {error}")))
 }
 
 /// The management port of the node that sent a cluster map.

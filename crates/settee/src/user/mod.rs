@@ -1,5 +1,6 @@
 //! `settee user`: users and their roles, over the node's HTTP management.
 
+mod groups;
 mod management;
 mod records;
 
@@ -8,20 +9,20 @@ use std::path::{Path, PathBuf};
 
 use hyper::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use self::management::Management;
+use self::groups::GroupAction;
+use self::management::{Management, parse};
 use self::records::{Role, User};
 use crate::connect::{ConnectArgs, first_line};
-use crate::exit::{Failure, Sysexit};
+use crate::exit::Failure;
 use crate::output;
 
 /// Variable of the environment that holds the password that a user gets.
 const NEW_PASSWORD_VARIABLE: &str = "SETTEE_NEW_PASSWORD";
 const LOCAL_USERS: &str = "/settings/rbac/users/local";
 
-/// Add, list and delete users, and change passwords.
+/// Add, list and delete users and groups of users, and change passwords.
 ///
 /// The node's management port is taken from what the node answers at the address of --connect.
 /// The administrator that `settee serve` is started with is not in the list.
@@ -32,7 +33,9 @@ const LOCAL_USERS: &str = "/settings/rbac/users/local";
                      --new-password-file - < bo.txt
   settee user list
   settee user passwd ana --new-password-file ana.txt
-  settee user del ana")]
+  settee user del ana
+  settee user group add readers --role 'data_reader[shop]'
+  settee user add cy --group readers --new-password-file cy.txt")]
 pub(crate) struct UserArgs {
     #[command(subcommand)]
     what: UserAction,
@@ -69,6 +72,11 @@ enum UserAction {
         new_password: NewPasswordArgs,
         #[command(flatten)]
         connect: ConnectArgs,
+    },
+    /// Add, list and delete groups, whose users get their roles
+    Group {
+        #[command(subcommand)]
+        what: GroupAction,
     },
 }
 
@@ -133,6 +141,7 @@ impl NewPasswordArgs {
 pub(crate) fn run(args: &UserArgs) -> Result<(), Failure> {
     match &args.what {
         UserAction::Add(args) => add(args),
+        UserAction::Group { what } => groups::run(what),
         UserAction::List {
             roles,
             json,
@@ -216,9 +225,4 @@ fn change_password(
 fn path(user: &str) -> String {
     let user = utf8_percent_encode(user, NON_ALPHANUMERIC);
     format!("{LOCAL_USERS}/{user}")
-}
-
-fn parse<T: DeserializeOwned>(answer: &[u8]) -> Result<T, Failure> {
-    let parsed = serde_json::from_slice(answer);
-    parsed.map_err(|error| Failure::new(Sysexit::Protocol, format!("management: {error}")))
 }

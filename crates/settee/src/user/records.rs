@@ -16,6 +16,16 @@ pub(super) struct User {
     groups: Vec<String>,
 }
 
+/// A group.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Group {
+    id: String,
+    #[serde(default)]
+    description: String,
+    #[serde(default)]
+    roles: Vec<Role>,
+}
+
 /// A role that a user has, or one that there is.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Role {
@@ -98,6 +108,16 @@ pub(super) fn table_of_users(users: &[User]) -> String {
         ["USER", "NAME", "ROLES", "GROUPS"],
         users.iter().map(row).collect(),
     )
+}
+
+/// A table of groups.
+pub(super) fn table_of_groups(groups: &[Group]) -> String {
+    let row = |group: &Group| {
+        let roles: Vec<String> = group.roles.iter().map(Role::text).collect();
+        [group.id.clone(), group.description.clone(), roles.join(",")]
+    };
+    let rows = groups.iter().map(row).collect();
+    table(["GROUP", "DESCRIPTION", "ROLES"], rows)
 }
 
 /// A table of the roles that there are.

@@ -1,0 +1,270 @@
+//! What command-line tools call beside SDKs: settings of which the node has one value only, what is done to a bucket's
+//! files, and calls of services and of clusters that are refused with a reason.
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use registry::cluster_map::SERVER_GROUP;
+use serde_json::{Value, json};
+
+use super::answers::{self, Handled};
+use super::bucket_form::COMPACTS_ITSELF;
+use super::buckets;
+use super::documents;
+use super::form::{FieldErrors, fields};
+use crate::state::HttpState;
+use crate::view::BucketChange;
+
+/// A setting of which the node has one value only.
+struct Fixed {
+    path: &'static str,
+    /// JSON text.
+    shown: &'static str,
+    /// Fields that are taken, with the value that they have anyway.
+    taken: &'static [(&'static str, &'static str)],
+    /// Why others are not.
+    reason: &'static str,
+}
+
+static FIXED: &[Fixed] = &[
+    Fixed {
+        path: "/settings/alerts",
+        shown: r#"{"enabled":false,"recipients":[],"sender":"","alerts":[],"pop_up_alerts":[],
+            "emailServer":{"user":"","pass":"","host":"","port":25,"encrypt":false}}"#,
+        taken: &[("enabled", "false")],
+        reason: "Settee sends no mails: read its log and /metrics",
+    },
+    Fixed {
+        path: "/settings/autoReprovision",
+        shown: r#"{"enabled":false,"max_nodes":1,"count":0}"#,
+        taken: &[("enabled", "false")],
+        reason: "A replica becomes active when it is told to: settee promote",
+    },
+    Fixed {
+        path: "/settings/passwordPolicy",
+        shown: r#"{"minLength":6,"enforceUppercase":false,"enforceLowercase":false,"enforceDigits":false,
+            "enforceSpecialChars":false}"#,
+        taken: &[
+            ("minLength", "6"),
+            ("enforceUppercase", "false"),
+            ("enforceLowercase", "false"),
+            ("enforceDigits", "false"),
+            ("enforceSpecialChars", "false"),
+        ],
+        reason: "Passwords have six characters at least, and no other rule",
+    },
+    Fixed {
+        path: "/settings/security",
+        shown: r#"{"disableUIOverHttp":true,"disableUIOverHttps":true,"tlsMinVersion":"tlsv1.2","honorCipherOrder":true,
+            "cipherSuites":[],"clusterEncryptionLevel":"control"}"#,
+        taken: &[
+            ("disableUIOverHttp", "true"),
+            ("disableUIOverHttps", "true"),
+            ("tlsMinVersion", "tlsv1.2"),
+        ],
+        reason: "There is no web console, and what TLS is served with is named when the node is started",
+    },
+    Fixed {
+        path: "/settings/rebalance",
+        shown: r#"{"rebalanceMovesPerNode":4}"#,
+        taken: &[("rebalanceMovesPerNode", "4")],
+        reason: "Nothing is ever moved between nodes",
+    },
+    Fixed {
+        path: "/settings/retryRebalance",
+        shown: r#"{"enabled":false,"afterTimePeriod":300,"maxAttempts":1}"#,
+        taken: &[("enabled", "false")],
+        reason: "Nothing is ever moved between nodes",
+    },
+    Fixed {
+        path: "/settings/developerPreview",
+        shown: r#"{"enabled":false}"#,
+        taken: &[("enabled", "false")],
+        reason: "Settee has no features that are switched on apart",
+    },
+    Fixed {
+        path: "/settings/logRedaction",
+        shown: r#"{"logRedactionLevel":"none"}"#,
+        taken: &[("logRedactionLevel", "none")],
+        reason: "Keys and values are not in the log",
+    },
+];
+
+const LDAP: &str =
+    "Users of other directories (LDAP, SAML, PAM) are not supported: make local ones";
+const ONE_NODE: &str = "A node is a cluster of its own; others follow it with --replica-of and take over with settee promote";
+const XDCR: &str = "Settee replicates to another node with the command settee replicate";
+const NO_SERVICE: &str = "Settee has no such service: it serves documents alone";
+
+/// Calls that are refused, all methods, and why.
+static REFUSED: &[(&str, &str)] = &[
+    ("/settings/ldap", LDAP),
+    ("/settings/saml", LDAP),
+    ("/settings/replications", XDCR),
+    ("/settings/replications/{*path}", XDCR),
+    ("/controller/createReplication", XDCR),
+    ("/settings/querySettings", NO_SERVICE),
+    ("/settings/analytics", NO_SERVICE),
+    ("/controller/addNode", ONE_NODE),
+    ("/controller/ejectNode", ONE_NODE),
+    ("/controller/failOver", ONE_NODE),
+    ("/controller/startGracefulFailover", ONE_NODE),
+    ("/controller/setRecoveryType", ONE_NODE),
+    ("/controller/rebalance", ONE_NODE),
+    ("/controller/stopRebalance", ONE_NODE),
+    ("/node/controller/doJoinCluster", ONE_NODE),
+];
+
+/// Of the node.
+pub(super) fn routes() -> Router<HttpState> {
+    let mut routes = Router::new()
+        .route("/controller/setAutoCompaction", post(compaction))
+        .route("/nodes/self/controller/settings", post(paths))
+        .route("/node/controller/setupNetConfig", post(listeners))
+        .route("/node/controller/enableExternalListener", post(listeners))
+        .route("/node/controller/disableExternalListener", post(listeners))
+        .route(
+            "/node/controller/disableUnusedExternalListeners",
+            post(listeners),
+        )
+        .route("/pools/default/serverGroups", get(groups))
+        .route(
+            "/pools/default/remoteClusters",
+            get(remotes).post(no_remote),
+        )
+        .route("/pools/default/terseClusterInfo", get(terse))
+        .route("/pools/default/nodeStatuses", get(statuses))
+        .route("/versions", get(versions));
+    for fixed in FIXED {
+        routes = routes.route(fixed.path, setting(fixed));
+    }
+    for (path, reason) in REFUSED {
+        let refuse = async || refused(reason);
+        routes = routes.route(path, get(refuse).post(refuse));
+    }
+    routes
+}
+
+/// Of a bucket.
+pub(super) fn bucket_routes(bucket: &str) -> Router<HttpState> {
+    let at = |what: &str| format!("{bucket}/controller/{what}");
+    Router::new()
+        .route(&at("compactBucket"), post(compact))
+        .route(&at("compactDatabases"), post(compact))
+        .route(&at("compactViews"), post(async || StatusCode::OK))
+}
+
+fn refused(reason: &str) -> Response {
+    answers::refusal(StatusCode::BAD_REQUEST, reason)
+}
+
+fn setting(fixed: &'static Fixed) -> MethodRouter<HttpState> {
+    let show = async || answers::json_text(StatusCode::OK, fixed.shown);
+    let take = async move |body: Bytes| only(&body, fixed.taken, fixed.reason);
+    get(show).post(take)
+}
+
+/// Takes fields with the value that the node has anyway.
+pub(super) fn only(body: &[u8], fixed: &[(&str, &str)], reason: &str) -> Response {
+    let is_fixed = |name: &str, value: &str| fixed.contains(&(name, value));
+    let others = fields(body).filter(|(name, value)| !is_fixed(name, value));
+    let wrong: FieldErrors = others.map(|(name, _)| (name, reason.into())).collect();
+    answers::wrong_fields(&wrong).unwrap_or_else(|| StatusCode::OK.into_response())
+}
+
+/// Looks every vBucket through, as `COMPACT_DB` does; the answer does not wait for it.
+async fn compact(State(state): State<HttpState>, Path(bucket): Path<String>) -> Handled {
+    buckets::change(state, BucketChange::Compact(bucket)).await
+}
+
+/// The node compacts as it needs to, so there is nothing to set.
+async fn compaction(body: Bytes) -> Response {
+    let fixed = [("parallelDBAndViewCompaction", "false")];
+    only(&body, &fixed, COMPACTS_ITSELF)
+}
+
+/// Where the data is, is named when the node is started.
+async fn paths(State(state): State<HttpState>, body: Bytes) -> Response {
+    let node = state.view.node();
+    let is_here = |value: &str| value == node.data_path;
+    let others = fields(&body).filter(|(name, value)| {
+        let is_path = name == "path" || name.ends_with("_path");
+        !(is_path && (value.is_empty() || is_here(value)))
+    });
+    let reason = format!(
+        "The data is in {}: --data-dir names another place",
+        node.data_path
+    );
+    let wrong: FieldErrors = others
+        .map(|(name, _)| (name, reason.clone().into()))
+        .collect();
+    answers::wrong_fields(&wrong).unwrap_or_else(|| StatusCode::OK.into_response())
+}
+
+/// Addresses and TLS are named when the node is started; links between nodes are what `--replica-of` says.
+async fn listeners(body: Bytes) -> Response {
+    let fixed = [
+        ("afamily", "ipv4"),
+        ("afamily", "ipv6"),
+        ("nodeEncryption", "off"),
+    ];
+    only(
+        &body,
+        &fixed,
+        "The node listens where --listen says, and with TLS where ports for it are named",
+    )
+}
+
+async fn groups(State(state): State<HttpState>, headers: HeaderMap) -> Response {
+    let nodes = documents::nodes(&state.view.node(), state.view.ready().is_ok(), &[]);
+    let group = json!({ "name": SERVER_GROUP, "uri": "/pools/default/serverGroups/0", "nodes": nodes["nodes"] });
+    let value = json!({ "groups": [group], "uri": "/pools/default/serverGroups?rev=0" });
+    answers::localized(&value, &headers)
+}
+
+async fn remotes() -> Response {
+    answers::ok(&json!([]))
+}
+
+async fn no_remote() -> Response {
+    refused(XDCR)
+}
+
+async fn terse(State(state): State<HttpState>) -> Response {
+    let node = state.view.node();
+    answers::ok(&json!({
+        "clusterUUID": node.cluster_uuid,
+        "orchestrator": "ns_1@127.0.0.1",
+        "isBalanced": true,
+        "clusterCompatVersion": documents::cluster_compatibility(&node.compatible_version),
+    }))
+}
+
+async fn statuses(State(state): State<HttpState>, headers: HeaderMap) -> Response {
+    let node = state.view.node();
+    let status = if state.view.ready().is_ok() {
+        "healthy"
+    } else {
+        "warmup"
+    };
+    let name = format!("$HOST:{}", node.ports.http);
+    let value = json!({ name: {
+        "status": status,
+        "gracefulFailoverPossible": false,
+        "otpNode": "ns_1@$HOST",
+        "replication": 1.0,
+    }});
+    answers::localized(&value, &headers)
+}
+
+async fn versions(State(state): State<HttpState>) -> Response {
+    let node = state.view.node();
+    let value: Value = documents::pools(&node, false);
+    answers::ok(&json!({
+        "implementationVersion": value["implementationVersion"],
+        "componentsVersion": value["componentsVersion"],
+    }))
+}
