@@ -410,6 +410,17 @@ def manages_users_by_hand(world):
 
 
 @suite.test
+def tells_what_workers_did_and_why_a_group_has_nothing(world):
+    rows = json.loads(run("stat", "tasks", "--json", "--connect", world.connect)[1])
+    tasks = rows["ep_tasks:tasks"]
+    tasks = {task["name"]: task for task in (json.loads(tasks) if isinstance(tasks, str) else tasks)}
+    assert tasks["Flusher"]["num_runs"] > 0 and tasks["Flusher"]["total_runtime"] > 0, tasks
+    equal((tasks["Compactor"]["type"], tasks["Compactor"]["bucket"]), ("read", "default"))
+    refused(["stat", "allocator", "--connect", world.connect], {66}, "ep_mem_overhead")
+    refused(["stat", "frequency-counters", "--connect", world.connect], {66}, "heat")
+
+
+@suite.test
 def compacts_over_http(world):
     """As `couchbase-cli bucket-compact` asks for it: the answer waits for nothing, and every vBucket has its turn."""
 

@@ -64,4 +64,4 @@ pub use scans::{
 pub use signals::{Bell, Clock, Wake};
 pub use stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};
 pub use subscribers::ReadySet;
-pub use workers::{Backfilled, Flushed, Workers};
+pub use workers::{Backfilled, Flushed, WorkerFigures, Workers};

@@ -2,7 +2,7 @@
 
 use identity::PrivilegeSet;
 
-use crate::catalogue::{GROUPS, rows_of};
+use crate::catalogue::{GROUPS, GROUPS_LEFT_OUT, rows_of};
 use crate::long::{Walk, part};
 use crate::rows::Rows;
 use crate::scope::{Request, Sink, StatError, StatNeeds, StatScope};
@@ -55,10 +55,8 @@ pub fn collect_part(
     let mut words = request.split_ascii_whitespace();
     let name = words.next().unwrap_or("");
     let arguments: Vec<&str> = words.collect();
-    let group = GROUPS
-        .iter()
-        .find(|group| group.name == name)
-        .ok_or(StatError::UnknownGroup)?;
+    let known = GROUPS.iter().find(|group| group.name == name);
+    let group = known.ok_or_else(|| unknown(name))?;
     if group.arguments.is_empty() && !arguments.is_empty() {
         return Err(StatError::UnknownGroup);
     }
@@ -70,6 +68,14 @@ pub fn collect_part(
         arguments: &arguments,
     };
     part(request, scope, walk, &mut Rows::new(sink))
+}
+
+fn unknown(name: &str) -> StatError {
+    let mut left_out = GROUPS_LEFT_OUT.iter();
+    let row = left_out.find(|(names, _)| names.contains(&name));
+    row.map_or(StatError::UnknownGroup, |(_, why)| {
+        StatError::NothingToTell(why)
+    })
 }
 
 /// Writes the rows of a group; `request` is its name and arguments, separated by spaces.

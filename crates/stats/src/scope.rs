@@ -70,6 +70,8 @@ pub enum StatError {
     MissingPrivileges(PrivilegeSet),
     /// No such group, or no such document.
     UnknownGroup,
+    /// The reference has the group, and there is nothing to tell here, for this reason.
+    NothingToTell(&'static str),
     /// The group is about a bucket, and none is selected.
     NoBucket,
     /// No such vBucket.

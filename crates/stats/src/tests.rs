@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::catalogue::{GROUPS, LEFT_OUT, rows_of};
+use crate::catalogue::{GROUPS, GROUPS_LEFT_OUT, LEFT_OUT, rows_of};
 use crate::stats_page;
 
 /// Group and key of everything that a daemon of 2021 answered in groups that are served here, as the
@@ -73,4 +73,23 @@ fn the_page_is_up_to_date() {
         written == stats_page(),
         "run: cargo run -p settee -- stats-catalogue > docs/stats.md"
     );
+}
+
+#[test]
+fn a_group_is_served_or_left_out_with_a_reason() {
+    // Those that `cbstats` and other tools ask for.
+    let asked = "audit bucket_details connections client_connection_details clocks json_validate \
+        snappy_decompress subdoc_execute responses tracing allocator scopes scopes-byid scopes-details \
+        collections collections-byid collections-details manifest tasks-all external-auth-timings uuid dcpagg dcp \
+        encryption-key-ids eviction hash vbucket prev-vbucket vbucket-durability-state vbucket-details \
+        vbucket-seqno checkpoint durability-monitor timings frequency-counters dispatcher tasks scheduler runtimes \
+        memory key key-byid vkey vkey-byid kvtimings kvstore warmup info config dcp-vbtakeover workload failovers \
+        diskinfo disk-failures disk-slowness range-scans stat-timings threads settings worker_thread_info tap \
+        tapagg slabs sizes items detail cachedump";
+    for name in asked.split_whitespace() {
+        let served = GROUPS.iter().filter(|group| group.name == name);
+        let left_out = GROUPS_LEFT_OUT.iter();
+        let left_out = left_out.filter(|(names, _)| names.contains(&name));
+        assert_eq!(served.count() + left_out.count(), 1, "{name}");
+    }
 }

@@ -1,6 +1,7 @@
 //! Groups that are told at once.
 
-use registry::ServedBucket;
+use registry::{Registry, ServedBucket};
+use serde_json::{Value, json};
 
 use crate::figures::{BucketFigures, NodeFigures};
 use crate::listed::{bucket_rows, node_rows, state_rows};
@@ -39,6 +40,7 @@ fn bucket_group(
             node::timings(registry, rows);
             node::commit_timings(served, "disk_", rows);
         }
+        ("tasks", []) => tasks(registry, served, rows),
         ("kvstore", _) => node::store(&figures, rows),
         ("kvtimings", _) => node::commit_timings(served, "rw_0:", rows),
         ("manifest", _) => return collections::manifest(arguments, served, rows),
@@ -51,4 +53,26 @@ fn bucket_group(
         _ => bucket_rows(name, &figures, rows),
     }
     Ok(())
+}
+
+/// The workers of the bucket, in the form of the reference's tasks.
+fn tasks(node: &Registry, served: &ServedBucket, rows: &mut Rows<'_, '_>) {
+    let workers = served.workers.figures().into_iter().zip(1_u64..);
+    let tasks: Vec<Value> = workers
+        .map(|(worker, id)| {
+            json!({
+                "tid": id,
+                "name": worker.name,
+                "type": worker.lane,
+                "bucket": served.name(),
+                "state": if worker.busy { "RUNNING" } else { "SNOOZED" },
+                "num_runs": worker.steps,
+                "total_runtime": worker.busy_ns / 1000,
+            })
+        })
+        .collect();
+    rows.row("ep_tasks:tasks", Value::from(tasks));
+    rows.row("ep_tasks:cur_time", node.clock.mono_ns() / 1000);
+    rows.row("ep_tasks:uptime_s", node.uptime_s());
+    rows.row("ep_tasks:bucket", served.name());
 }

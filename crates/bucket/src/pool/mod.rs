@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, Scope, available_parallelism};
 use std::time::{Duration, Instant};
@@ -68,6 +68,11 @@ const LANES: [Lane; 8] = [
 ];
 
 impl Lane {
+    /// As its threads are called.
+    pub(crate) fn name(self) -> &'static str {
+        self.rules().name
+    }
+
     fn rules(self) -> Rules {
         // There is nothing to do beside it, and its threads end with it.
         let processors = available_parallelism().map_or(1, usize::from);
@@ -147,17 +152,24 @@ impl Pool {
         let id = state.next_id;
         state.next_id += 1;
         let rung = Arc::new(AtomicBool::new(false));
+        let steps = Arc::<Steps>::default();
         let task = Task {
             worker: Some(worker),
             idle: false,
             at_ns: None,
             rung: Arc::clone(&rung),
+            steps: Arc::clone(&steps),
         };
         state.tasks.insert(id, task);
         state.ready.push_back(id);
         lane.call_thread(&mut state);
         drop(state);
-        Ok(Handle { lane, id, rung })
+        Ok(Handle {
+            lane,
+            id,
+            rung,
+            steps,
+        })
     }
 }
 
@@ -203,6 +215,22 @@ pub(crate) struct Handle {
     id: u64,
     /// Whether a signal came since the last step began.
     rung: Arc<AtomicBool>,
+    /// What it ran so far.
+    pub(crate) steps: Arc<Steps>,
+}
+
+/// How often a worker ran, and for how long.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    pub(crate) count: AtomicU64,
+    pub(crate) busy_ns: AtomicU64,
+}
+
+impl Steps {
+    fn add(&self, took_ns: u64) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.busy_ns.fetch_add(took_ns, Ordering::Relaxed);
+    }
 }
 
 impl Handle {
@@ -220,7 +248,7 @@ impl Handle {
     }
 
     /// Whether a step is under way or due.
-    fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         let state = self.lane.state.lock();
         state.tasks.get(&self.id).is_some_and(|task| !task.idle)
     }
@@ -275,6 +303,7 @@ struct Task {
     idle: bool,
     at_ns: Option<u64>,
     rung: Arc<AtomicBool>,
+    steps: Arc<Steps>,
 }
 
 #[derive(Default)]
@@ -317,11 +346,11 @@ impl State {
         }
     }
 
-    fn take(&mut self) -> Option<(u64, Box<dyn Worker>)> {
+    fn take(&mut self) -> Option<(u64, Box<dyn Worker>, Arc<Steps>)> {
         let id = self.ready.pop_front()?;
         let task = self.tasks.get_mut(&id)?;
         task.rung.swap(false, Ordering::SeqCst);
-        Some((id, task.worker.take()?))
+        Some((id, task.worker.take()?, Arc::clone(&task.steps)))
     }
 
     /// Notes how a worker goes on.
@@ -388,7 +417,7 @@ impl Shared {
         while !state.stop {
             let now_ns = self.now_ns();
             state.ripen(now_ns);
-            if let Some((id, mut worker)) = state.take() {
+            if let Some((id, mut worker, steps)) = state.take() {
                 idle_since_ns = None;
                 if !state.ready.is_empty() {
                     self.call_thread(&mut state);
@@ -399,6 +428,7 @@ impl Shared {
                         tracing::error!("a worker ended by a panic");
                         Next::Done
                     });
+                    steps.add(self.now_ns().saturating_sub(now_ns));
                     // What a worker that is done holds is let go of before its end is told.
                     (next != Next::Done).then_some((worker, next))
                 });

@@ -17,4 +17,4 @@ pub(crate) use fetcher::Fetches;
 pub use flusher::Flushed;
 pub(crate) use flusher::Flushes;
 pub(crate) use reliever::Relieving;
-pub use set::Workers;
+pub use set::{WorkerFigures, Workers};

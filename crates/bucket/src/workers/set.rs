@@ -24,10 +24,25 @@ use crate::stats::WarmupStage;
 /// How often a stop that waits says so.
 const STOP_TOLD_EVERY: Duration = Duration::from_secs(5);
 
+/// What a worker of a bucket did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerFigures {
+    /// What it is.
+    pub name: &'static str,
+    /// The lane of the pool in which it runs.
+    pub lane: &'static str,
+    /// Whether a step is under way or due.
+    pub busy: bool,
+    /// Steps that it ran.
+    pub steps: u64,
+    /// Time that these took, nanoseconds.
+    pub busy_ns: u64,
+}
+
 /// The running workers of one bucket.
 pub struct Workers<S> {
     bucket: Arc<Bucket<S>>,
-    handles: Vec<Handle>,
+    handles: Vec<(Lane, &'static str, Handle)>,
     /// They run as long as it does.
     pool: Arc<Pool>,
 }
@@ -86,16 +101,30 @@ impl<S: KvStore> Workers<S> {
         self.add(Lane::Warmup, warmup, &Signal::default())
     }
 
-    fn add(
+    fn add<W: Worker + 'static>(
         &mut self,
         lane: Lane,
-        worker: impl Worker + 'static,
+        worker: W,
         signal: &Signal,
     ) -> std::io::Result<()> {
         let handle = self.pool.start(lane, Box::new(worker))?;
         signal.connect(handle.clone());
-        self.handles.push(handle);
+        self.handles.push((lane, name_of::<W>(), handle));
         Ok(())
+    }
+
+    /// What each worker did so far; warmup is among them when it is done, too.
+    ///
+    /// Cost: a look at the lane of each.
+    pub fn figures(&self) -> Vec<WorkerFigures> {
+        let figures = |(lane, name, handle): &(Lane, &'static str, Handle)| WorkerFigures {
+            name,
+            lane: lane.name(),
+            busy: handle.is_busy(),
+            steps: handle.steps.count.load(Ordering::Relaxed),
+            busy_ns: handle.steps.busy_ns.load(Ordering::Relaxed),
+        };
+        self.handles.iter().map(figures).collect()
     }
 
     /// Makes everything durable, ends the workers and closes the store.
@@ -119,10 +148,10 @@ impl<S: KvStore> Workers<S> {
     /// Has the workers end, and waits for that.
     fn join(&self) {
         self.bucket.stopping.store(true, Ordering::SeqCst);
-        for handle in &self.handles {
+        for (_, _, handle) in &self.handles {
             handle.ring();
         }
-        for handle in &self.handles {
+        for (_, _, handle) in &self.handles {
             handle.join();
         }
     }
@@ -138,6 +167,13 @@ impl<S: KvStore> Workers<S> {
             );
         }
     }
+}
+
+/// The name of a type alone, without its path and parameters.
+fn name_of<T>() -> &'static str {
+    let name = std::any::type_name::<T>();
+    let name = name.split('<').next().unwrap_or(name);
+    name.rsplit("::").next().unwrap_or(name)
 }
 
 impl<S: KvStore> Bucket<S> {

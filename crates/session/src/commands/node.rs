@@ -149,6 +149,7 @@ fn refusal(error: StatError) -> Refusal {
             Status::KEY_ENOENT,
             "no such group of statistics, or no such document",
         ),
+        StatError::NothingToTell(reason) => Refusal::because(Status::KEY_ENOENT, reason),
         StatError::MissingPrivileges(missing) => Refusal::MissingPrivileges(missing),
         StatError::NoBucket => Status::NO_BUCKET.into(),
         StatError::UnknownCollection => Refusal::UnknownCollection,

@@ -63,6 +63,60 @@ impl Group {
     }
 }
 
+/// Groups of the reference for which there is nothing to tell, and why.
+pub(crate) static GROUPS_LEFT_OUT: &[(&[&str], &str)] = &[
+    (
+        &[
+            "tasks-all",
+            "scheduler",
+            "runtimes",
+            "dispatcher",
+            "worker_thread_info",
+        ],
+        "there is no queue of tasks: `tasks` has the workers of the bucket, `threads` those that serve connections",
+    ),
+    (
+        &["allocator"],
+        "memory is counted by its owner: `ep_mem_overhead` is what the process takes beyond that",
+    ),
+    (
+        &["frequency-counters"],
+        "a document has two bits of heat, which nothing counts",
+    ),
+    (
+        &[
+            "json_validate",
+            "snappy_decompress",
+            "subdoc_execute",
+            "stat-timings",
+            "external-auth-timings",
+            "tracing",
+        ],
+        "commands are timed whole: `timings`",
+    ),
+    (
+        &["client_connection_details"],
+        "connections are told one by one: `connections`",
+    ),
+    (
+        &["disk-slowness"],
+        "`kvtimings` has how long commits took, and `lock_hold_*` who waited",
+    ),
+    (
+        &["encryption-key-ids"],
+        "nothing on disk is encrypted by the node",
+    ),
+    (&["info"], "`config` has the settings of the bucket"),
+    (
+        &["tap", "tapagg"],
+        "changes are streamed by DCP: `dcp`, `dcpagg`",
+    ),
+    (
+        &["slabs", "sizes", "items", "detail", "cachedump"],
+        "memory has no slabs: `memory`, `hash`",
+    ),
+];
+
 /// Every group, in the order of the page.
 pub(crate) static GROUPS: &[Group] = groups! {
     Memcached "" "" "Totals of the bucket and of the node";
@@ -83,6 +137,7 @@ pub(crate) static GROUPS: &[Group] = groups! {
     Bucket "diskinfo" "[detail]" "Bytes on disk";
     Bucket "config" "" "Settings of the bucket";
     Bucket "workload" "" "Threads that work for the bucket";
+    Bucket "tasks" "" "The workers of the bucket: what they ran, and for how long";
     Memcached "uuid" "" "Identity of the bucket";
     Bucket "collections" "[SCOPE.COLLECTION]" "Figures of every collection";
     Bucket "collections-byid" "ID" "Figures of a collection";

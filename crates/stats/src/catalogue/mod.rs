@@ -20,7 +20,7 @@ mod vbuckets;
 
 pub(crate) use bucket::STATES;
 pub(crate) use dcp::{CONSUMERS, PREFIX_SUMS, PRODUCERS, STREAMS, TOTALS};
-pub(crate) use groups::{GROUPS, Group};
+pub(crate) use groups::{GROUPS, GROUPS_LEFT_OUT, Group};
 #[cfg(test)]
 pub(crate) use left_out::LEFT_OUT;
 pub(crate) use lists::bucket_rows;

@@ -32,6 +32,7 @@ const STORE_TIMES: &[&str] = &["kvtimings"];
 const SETTINGS: &[&str] = &["settings"];
 const SCANS: &[&str] = &["range-scans"];
 const REPLICATION: &[&str] = &["replication"];
+const TASKS: &[&str] = &["tasks"];
 const CONNECTIONS: &[&str] = &["connections"];
 const BUCKETS: &[&str] = &["bucket_details"];
 const THREADS: &[&str] = &["threads"];
@@ -152,6 +153,11 @@ pub(crate) static OTHERS: &[About] = abouts! {
     TAKEOVER "status" Text "Phase of the stream, or does_not_exist";
     TAKEOVER "estimate" Count "Changes not yet sent, at most";
     TAKEOVER "vb_items" Count "Changes there ever were in the vBucket";
+    TASKS "ep_tasks:tasks" Json
+        "Of each worker name, lane, state (running or waiting), steps and the time that these took, microseconds";
+    TASKS "ep_tasks:cur_time" Micros "The monotonic clock";
+    TASKS "ep_tasks:uptime_s" Seconds "Time since the node started";
+    TASKS "ep_tasks:bucket" Text "The bucket";
     CONNECTIONS "" Json "The connection; the row has no name";
     BUCKETS "bucket details" Json "Name, state, type and clients of every bucket";
     THREADS "worker_N:commands" Count "Commands that the thread ran";

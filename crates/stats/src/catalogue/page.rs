@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::bucket::STATES;
 use super::dcp::{CONSUMERS, PREFIX_SUMS, PRODUCERS, STREAMS, TOTALS};
-use super::groups::GROUPS;
+use super::groups::{GROUPS, GROUPS_LEFT_OUT};
 use super::left_out::LEFT_OUT;
 use super::lists::bucket_rows;
 use super::node::NODE;
@@ -23,6 +23,7 @@ macro_rules! add {
 pub fn stats_page() -> String {
     let mut page = String::from(include_str!("head.md"));
     groups(&mut page);
+    groups_left_out(&mut page);
     for group in GROUPS.iter().filter(|group| group.name != "reset") {
         let title = match group.name {
             "" => "The general group",
@@ -68,6 +69,15 @@ fn groups(page: &mut String) {
             page,
             "| {name} | {arguments} | {bucket} | {privilege} | {memcached} | {help} |\n"
         );
+    }
+}
+
+fn groups_left_out(page: &mut String) {
+    *page += "\nGroups of the reference for which there is nothing to tell; a request for one is refused with the reason.\n\n";
+    *page += "| Groups | Why |\n|---|---|\n";
+    for (names, why) in GROUPS_LEFT_OUT {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        add!(page, "| {} | {why} |\n", names.join(", "));
     }
 }
 
