@@ -96,7 +96,7 @@ const REPLICA_SDK: Suite = suite(
 const DCP_GO: Suite = suite("dcp-go", &["go"], Language::Go, "dcp-go");
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 32] = [
+pub(super) const SUITES: [Suite; 33] = [
     PYTHON,
     suite(
         "classic",

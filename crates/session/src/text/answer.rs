@@ -32,7 +32,8 @@ fn ttl(expiry: u32, clock: &dyn Clock) -> i64 {
     if expiry == 0 {
         return -1;
     }
-    let now_s = clock.now().unix_ns / 1_000_000_000;
+    // Rounded up, as where expiry dates are made.
+    let now_s = clock.now().unix_ns.div_ceil(1_000_000_000);
     u64::from(expiry).saturating_sub(now_s).cast_signed()
 }
 
@@ -164,11 +165,18 @@ impl TextConversation {
         let repeated = match letter {
             b'O' => token,
             b'k' => &self.key,
-            b'b' => &[],
             _ => return,
         };
         out.extend_from_slice(&[b' ', letter]);
         out.extend_from_slice(repeated);
+        let is_base64 = || {
+            MetaFlags::of(&self.flags)
+                .iter()
+                .any(|(letter, _)| letter == b'b')
+        };
+        if letter == b'k' && is_base64() {
+            out.extend_from_slice(b" b");
+        }
     }
 
     /// The line of a status that is no success.

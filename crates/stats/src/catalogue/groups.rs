@@ -98,10 +98,7 @@ pub(crate) static GROUPS_LEFT_OUT: &[(&[&str], &str)] = &[
         &["client_connection_details"],
         "connections are told one by one: `connections`",
     ),
-    (
-        &["disk-slowness"],
-        "`kvtimings` has how long commits took, and `lock_hold_*` who waited",
-    ),
+    (&["disk-slowness"], "`kvtimings` has how long commits took"),
     (
         &["encryption-key-ids"],
         "nothing on disk is encrypted by the node",
