@@ -40,11 +40,11 @@ def document(number):
         "created": f"2026-{some.randrange(1, 13):02}-{some.randrange(1, 29):02}T10:{some.randrange(60):02}:00Z",
         "lines": [
             {"product": words(1), "quantity": some.randrange(9), "price": some.randrange(99999) / 100, "currency": "EUR"}
-            for _ in range(6)
+            for _ in range(9)
         ],
     }  # fmt: skip
     order["note"] = ""
-    order["note"] = words(200)[: BYTES - len(json.dumps(order))]
+    order["note"] = words(100)[: BYTES - len(json.dumps(order))]
     return json.dumps(order).encode()
 
 

@@ -403,9 +403,15 @@ impl<S: KvStore> Bucket<S> {
         false
     }
 
-    /// In a flood, lets what has just become durable leave memory, down to the low mark.
+    /// In a flood, lets what has just become durable leave memory, down to the low mark. Without one, values are
+    /// compressed above it, where that is wanted.
     pub(crate) fn evict_flushed(&self, vb: VbId, flushed: &Garbage) {
         if !self.relieving.flooded.load(Ordering::Relaxed) {
+            if self.compresses() && self.bytes_to_evict() > 0 {
+                flushed
+                    .documents()
+                    .for_each(|document| self.compress_or_cool(vb, document));
+            }
             return;
         }
         // The memory that a hold looks at is asked for in the one before it, what that takes yet one
