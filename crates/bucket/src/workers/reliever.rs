@@ -403,14 +403,12 @@ impl<S: KvStore> Bucket<S> {
         false
     }
 
-    /// In a flood, lets what has just become durable leave memory, down to the low mark. Without one, values are
-    /// compressed above it, where that is wanted.
+    /// In a flood, lets what has just become durable leave memory, down to the low mark; else compresses it above that.
     pub(crate) fn evict_flushed(&self, vb: VbId, flushed: &Garbage) {
         if !self.relieving.flooded.load(Ordering::Relaxed) {
             if self.compresses() && self.bytes_to_evict() > 0 {
-                flushed
-                    .documents()
-                    .for_each(|document| self.compress_or_cool(vb, document));
+                let documents = flushed.documents();
+                documents.for_each(|document| self.compress_or_cool(vb, document));
             }
             return;
         }
@@ -500,8 +498,7 @@ impl<S: KvStore> Bucket<S> {
         self.compression() == CompressionMode::Active && self.eviction().keeps_a_copy()
     }
 
-    /// Compresses values of one vBucket that were not read since they were written. Done before anything leaves, so
-    /// that documents leave only where all of these are compressed.
+    /// Before anything leaves: compresses values of one vBucket that were not read since they were written.
     fn compress_in(&self, vb: VbId) {
         let mut unread: Vec<Document> = Vec::with_capacity(SLOTS_PER_HOLD);
         while self.bytes_to_evict() > 0 {
