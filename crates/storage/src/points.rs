@@ -45,6 +45,10 @@ impl RestorePoints {
         if self.0.len() == Self::POINTS_MAX {
             self.0.remove(0);
         }
+        if self.0.is_empty() {
+            // Most vBuckets of an empty bucket have one.
+            self.0.reserve_exact(1);
+        }
         self.0.push(seqno);
     }
 

@@ -80,6 +80,10 @@ impl StepSeqnos {
         if self.runs.len() == self.runs.capacity() && self.runs.len() >= RUNS_MIN {
             self.prune(&in_use());
         }
+        if self.runs.is_empty() {
+            // Most vBuckets have one run, and there are many vBuckets.
+            self.runs.reserve_exact(1);
+        }
         self.runs.push(StepRun {
             first,
             grouped,

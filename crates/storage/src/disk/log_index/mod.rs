@@ -157,12 +157,21 @@ impl VbIndex {
         match entry {
             Entry::Put(_, RECORD, place) => self.record = RowAt::Journal(place),
             Entry::Remove(_, RECORD) => self.record = RowAt::Nowhere,
-            Entry::Put(_, seqno, place) => self.recent.push((seqno, Some(place))),
-            Entry::Remove(_, seqno) => self.recent.push((seqno, None)),
+            Entry::Put(_, seqno, place) => self.push((seqno, Some(place))),
+            Entry::Remove(_, seqno) => self.push((seqno, None)),
         }
         if self.recent.len() >= RECENT_MAX {
             self.settle();
         }
+    }
+
+    /// Puts a change of a row aside. The first takes the place of one: in a bucket that is hardly used there
+    /// is no second.
+    fn push(&mut self, change: (Seqno, Option<ValuePosition>)) {
+        if self.recent.is_empty() {
+            self.recent.reserve_exact(1);
+        }
+        self.recent.push(change);
     }
 
     /// Sorts in what was put aside.
