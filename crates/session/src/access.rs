@@ -2,10 +2,10 @@
 //!
 //! Worked out of the user's grants when a user logs in or a bucket is selected, and again once
 //! [`Identity::revision`](identity::Identity::revision) has grown. A command of most users then costs one comparison
-//! of two sets; that of a user whose privileges differ between collections, a search for the collection's number.
+//! of two sets; that of a user whose privileges differ between collections, a look-up of the collection's number.
 
 use engine::collections::Manifest;
-use identity::{Access, AuthenticatedUser, Privilege, PrivilegeSet};
+use identity::{Access, AuthenticatedUser, CollectionPrivileges, Privilege, PrivilegeSet};
 use model::{CollectionId, ManifestUid};
 use registry::ServedBucket;
 
@@ -63,8 +63,7 @@ pub(crate) struct Impersonator {
 #[derive(Debug)]
 struct Parts {
     manifest: ManifestUid,
-    /// By number.
-    of: Vec<(CollectionId, PrivilegeSet)>,
+    of: CollectionPrivileges,
 }
 
 impl Parts {
@@ -74,17 +73,15 @@ impl Parts {
             let given = access.of_part(bucket, &scope.name, Some(&collection.name));
             let given = upserts_insert(given);
             let system = is_system(&collection.name);
-            (collection.id, if system { in_system(given) } else { given })
+            (
+                collection.id.0,
+                if system { in_system(given) } else { given },
+            )
         });
         Self {
             manifest: manifest.uid(),
-            of: of.filter(|(_, given)| *given != whole).collect(),
+            of: CollectionPrivileges::new(whole, of),
         }
-    }
-
-    fn find(&self, id: CollectionId) -> Option<PrivilegeSet> {
-        let at = self.of.binary_search_by_key(&id, |part| part.0).ok()?;
-        Some(self.of[at].1)
     }
 }
 
@@ -222,10 +219,10 @@ impl SessionAccess {
         self.sees_bucket
     }
 
-    /// In a collection that exists. Cost: a comparison of sets, or a search among the collections that differ.
+    /// In a collection that exists. Cost: a comparison of sets, or a look-up among the collections that differ.
     #[inline]
     pub(crate) fn collection(&self, id: CollectionId) -> PrivilegeSet {
-        let part = self.parts.as_ref().and_then(|parts| parts.find(id));
+        let part = self.parts.as_ref().and_then(|parts| parts.of.find(id.0));
         match part {
             Some(given) => given.with(self.node).without(self.dropped),
             None => self.bucket,
@@ -234,7 +231,7 @@ impl SessionAccess {
 
     /// Whether the peer may know of a collection that exists.
     pub(crate) fn sees_collection(&self, id: CollectionId) -> bool {
-        let part = self.parts.as_ref().and_then(|parts| parts.find(id));
+        let part = self.parts.as_ref().and_then(|parts| parts.of.find(id.0));
         part.map_or(self.sees_whole, |given| !given.is_empty())
     }
 }
