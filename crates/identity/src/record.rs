@@ -12,14 +12,14 @@ use crate::verifier::Verifier;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct UserRecord {
     /// The name that people read; may be empty.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub full_name: String,
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub full_name: Box<str>,
     /// Roles of the user's own.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub roles: Vec<Grant>,
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    pub roles: Box<[Grant]>,
     /// Names of groups, whose roles the user has as well.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<String>,
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    pub groups: Box<[String]>,
     /// What is kept of the password.
     pub password: Option<Verifier>,
     /// When the password was set, seconds since 1970.
@@ -37,8 +37,8 @@ pub struct GroupRecord {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ldap_group_ref: String,
     /// What its users may do.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub roles: Vec<Grant>,
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    pub roles: Box<[Grant]>,
 }
 
 impl Serialize for Grant {

@@ -41,7 +41,7 @@ fn user(identity: &Identity, name: &str, password: &str, roles: &[&str]) -> User
     }
 }
 
-fn grants(texts: &[&str]) -> Vec<Grant> {
+fn grants(texts: &[&str]) -> Box<[Grant]> {
     texts
         .iter()
         .map(|text| Grant::parse(text).unwrap())
@@ -542,7 +542,7 @@ fn a_change_of_a_user_or_a_group_has_a_revision_of_its_own() {
     let identity = identity();
     let mut directory = Directory::clone(&identity.directory());
     let mut record = user(&identity, "u", "one", &[]);
-    record.groups = vec!["g".into(), "not there".into()];
+    record.groups = ["g".into(), "not there".into()].into();
     directory.users.insert("u".into(), record.into());
     identity.replace_directory(directory.clone());
     let before = identity.authenticate("u", b"one").unwrap();

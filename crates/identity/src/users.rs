@@ -119,16 +119,37 @@ pub struct Directory {
 ///
 /// Shape on disk and on links: JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(from = "FlatRoster")]
 pub struct Roster {
     /// When it was changed, nanoseconds since 1970, and larger than that of the one before; 0 if there was never a user.
     /// Nodes with the same edition have the same roster.
-    #[serde(default)]
     pub edition: u64,
     /// See [`Secrets::salts`]; what is kept of passwords depends on them.
     pub salts: [u8; 32],
     /// The users and groups.
     #[serde(flatten)]
     pub directory: Arc<Directory>,
+}
+
+/// A roster as its JSON lies: to read a flattened field, serde would hold all of it a second time.
+#[derive(Deserialize)]
+struct FlatRoster {
+    #[serde(default)]
+    edition: u64,
+    salts: [u8; 32],
+    users: BTreeMap<Arc<str>, Arc<UserRecord>>,
+    groups: BTreeMap<String, GroupRecord>,
+}
+
+impl From<FlatRoster> for Roster {
+    fn from(flat: FlatRoster) -> Self {
+        let (users, groups) = (flat.users, flat.groups);
+        Self {
+            edition: flat.edition,
+            salts: flat.salts,
+            directory: Arc::new(Directory { users, groups }),
+        }
+    }
 }
 
 /// One known user, or the decoy that stands in for the unknown ones. A copy shares what it holds.
@@ -428,7 +449,7 @@ impl Account {
     fn built_in(user: Administrator, process: &[u8; 32]) -> Self {
         let fingerprint = keyed(process, &[b"password", user.password.as_bytes()]);
         let record = UserRecord {
-            roles: vec![Grant::everywhere(&ROLES[0])],
+            roles: [Grant::everywhere(&ROLES[0])].into(),
             ..UserRecord::default()
         };
         let built_in = BuiltIn {

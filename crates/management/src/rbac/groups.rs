@@ -57,7 +57,7 @@ pub(super) async fn put(
     let group = GroupRecord {
         description: field(&body, "description").unwrap_or_default(),
         ldap_group_ref: field(&body, "ldap_group_ref").unwrap_or_default(),
-        roles: fields::roles(&state, &body, &mut wrong),
+        roles: fields::roles(&state, &body, &mut wrong).into(),
     };
     if let Some(refused) = answers::wrong_fields(&wrong) {
         return Err(refused);
@@ -81,7 +81,10 @@ pub(super) async fn remove(
         let group = group.ok_or(Refused::Unknown(UNKNOWN))?;
         let users = directory.users.values_mut();
         for user in users.filter(|user| user.groups.contains(&name)) {
-            Arc::make_mut(user).groups.retain(|of| *of != name);
+            let user = Arc::make_mut(user);
+            let mut groups = std::mem::take(&mut user.groups).into_vec();
+            groups.retain(|of| *of != name);
+            user.groups = groups.into();
         }
         check_power(&asks, &group.roles)
     };

@@ -131,8 +131,8 @@ pub(super) async fn put(
         fields::check_password(password, &mut wrong);
     }
     let wanted = UserRecord {
-        full_name: field(&body, "name").unwrap_or_default(),
-        roles: fields::roles(&state, &body, &mut wrong),
+        full_name: field(&body, "name").unwrap_or_default().into(),
+        roles: fields::roles(&state, &body, &mut wrong).into(),
         groups: fields::list(&body, "groups").into_iter().collect(),
         password: None,
         password_set_unix_s: now_s(&state),

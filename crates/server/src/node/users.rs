@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use identity::{Administrator, Directory, Identity, Roster, Secrets};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::random::fill_random;
 use super::sealed_file::{USERS, check_version, damaged};
@@ -16,11 +16,11 @@ use crate::config::{NodeConfig, StartError};
 const VERSION: u32 = 1;
 
 /// What `users.json` holds.
-#[derive(Debug, Deserialize, Serialize)]
-struct Content {
+#[derive(Serialize)]
+struct Content<'a> {
     version: u32,
     #[serde(flatten)]
-    roster: Roster,
+    roster: &'a Roster,
 }
 
 /// Where the users are written.
@@ -50,18 +50,16 @@ impl KeptUsers {
     pub(super) fn load(dir: Option<&Path>) -> Result<Self, StartError> {
         let path = dir.map(|dir| dir.join(USERS.name));
         let read = path.as_ref().map(|path| (path, fs::read(path)));
-        let content = match read {
+        let roster = match read {
             Some((path, Ok(bytes))) => {
-                let content = Content::parse(&bytes);
                 let refused = |why: String| StartError::DataFormat(refusal(path, &why));
-                Some(content.map_err(refused)?)
+                parse(&bytes).map_err(refused)?
             }
             Some((path, Err(error))) if error.kind() != ErrorKind::NotFound => {
                 return Err(StartError::DataFormat(refusal(path, &error.to_string())));
             }
-            _ => None,
+            _ => fresh(),
         };
-        let roster = content.map_or_else(fresh, |content| content.roster);
         Ok(Self {
             file: UsersFile(path),
             roster,
@@ -119,18 +117,16 @@ fn fresh() -> Roster {
     roster
 }
 
-impl Content {
-    fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let text = USERS.unseal(bytes).map_err(damaged)?;
-        if !text.sealed {
-            return Err(damaged("it has no checksum"));
-        }
-        check_version(text.json, VERSION)?;
-        let mut content: Self = serde_json::from_slice(text.json).map_err(damaged)?;
-        // Written before there were editions.
-        content.roster.edition = content.roster.edition.max(1);
-        Ok(content)
+fn parse(bytes: &[u8]) -> Result<Roster, String> {
+    let text = USERS.unseal(bytes).map_err(damaged)?;
+    if !text.sealed {
+        return Err(damaged("it has no checksum"));
     }
+    check_version(text.json, VERSION)?;
+    let mut roster: Roster = serde_json::from_slice(text.json).map_err(damaged)?;
+    // Written before there were editions.
+    roster.edition = roster.edition.max(1);
+    Ok(roster)
 }
 
 impl UsersFile {
@@ -141,7 +137,7 @@ impl UsersFile {
         };
         let content = Content {
             version: VERSION,
-            roster: roster.clone(),
+            roster,
         };
         USERS.replace(path, &content)
     }
@@ -193,7 +189,7 @@ mod tests {
 
     fn roster() -> Roster {
         let user = UserRecord {
-            roles: vec![Grant::parse("data_reader[b:s]").unwrap()],
+            roles: [Grant::parse("data_reader[b:s]").unwrap()].into(),
             ..UserRecord::default()
         };
         let directory = Directory {

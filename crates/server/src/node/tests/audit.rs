@@ -65,7 +65,7 @@ impl Audited {
         let identity = &self.node.state().identity;
         let mut directory = (*identity.directory()).clone();
         let record = UserRecord {
-            roles: vec![Grant::parse(role).unwrap()],
+            roles: [Grant::parse(role).unwrap()].into(),
             password: Some(identity.verifier(name, b"password")),
             ..UserRecord::default()
         };

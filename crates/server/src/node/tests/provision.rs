@@ -53,7 +53,7 @@ fn a_node_is_open_until_it_has_its_administrator_and_never_again() {
     let tells = |map: &String| map.contains(&told) && !map.contains("fts");
     assert!(maps(&fresh).iter().all(tells));
     let user = UserRecord {
-        roles: vec![Grant::parse("admin").unwrap()],
+        roles: [Grant::parse("admin").unwrap()].into(),
         password: Some(fresh.state.identity.verifier("ada", b"secret1")),
         ..UserRecord::default()
     };

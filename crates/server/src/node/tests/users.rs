@@ -29,7 +29,7 @@ fn make_user(node: &Node, password: &str, role: &str) {
     let verifier = node.state.identity.verifier(USER, password.as_bytes());
     change(node, |directory| {
         let user = UserRecord {
-            roles: vec![Grant::parse(role).unwrap()],
+            roles: [Grant::parse(role).unwrap()].into(),
             password: Some(verifier.clone()),
             ..UserRecord::default()
         };

@@ -54,7 +54,7 @@ impl Certified {
 
     fn make_user(&self, role: &str) {
         let user = UserRecord {
-            roles: vec![Grant::parse(role).unwrap()],
+            roles: [Grant::parse(role).unwrap()].into(),
             ..UserRecord::default()
         };
         self.change_users(|directory| {
