@@ -16,6 +16,8 @@ pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()
             reach(target.src_path.as_std_path(), true, &mut reached)?;
         }
     }
+    let stores = workspace.root.join("bench/stores/src/main.rs");
+    reach(&stores, true, &mut reached)?;
     let fuzz_manifest = workspace.read("fuzz/Cargo.toml").unwrap_or_default();
     let files = workspace.files(&["rs"])?;
     for relative in &files {

@@ -54,7 +54,7 @@ fn pair(password: &str) -> (Node, Certified) {
 
 fn make_user(node: &Node, name: &str, role: &str) {
     let user = UserRecord {
-        roles: vec![Grant::parse(role).unwrap()],
+        roles: [Grant::parse(role).unwrap()].into(),
         ..UserRecord::default()
     };
     let mut edit = |directory: &mut Directory| {
