@@ -374,6 +374,11 @@ def sasl_out_of_order(world):
         equal(connection.call(NOOP).status, NO_ACCESS, f"still not logged in after {payload[:40]!r}")
 
     refused(SASL_STEP, b"SCRAM-SHA512", b"c=biws,r=x,p=eA==", AUTH_ERROR, INVALID, 0x83)
+    refused(SASL_AUTH, b"OAUTHBEARER", b"n,,\x01auth=Bearer x\x01\x01", AUTH_ERROR)
+    refused(SASL_STEP, b"OAUTHBEARER", b"\x01", AUTH_ERROR)
+    listed = Connection(world.node.kv)
+    assert b"OAUTHBEARER" not in listed.call(SASL_LIST).value.split()
+    listed.close()
     refused(SASL_AUTH, b"NO-SUCH-MECHANISM", b"", AUTH_ERROR, INVALID, 0x83)
     refused(SASL_AUTH, b"", plain)
     refused(SASL_AUTH, b"PLAIN" * 50, plain, AUTH_ERROR, INVALID, 0x83)

@@ -1,11 +1,14 @@
 """memcached's text and meta protocol: an unmodified client, and requests as other clients and attackers write them."""
 
 import socket
+import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "lib"))
 
 from harness import Node, Suite, equal, eventually, raises
 from manage import must
@@ -243,6 +246,51 @@ def tells_statistics_and_version(world):
     for name in (b"pid", b"uptime", b"curr_items", b"curr_connections"):
         assert name in stats, f"{name} is not among {len(stats)}"
     assert world.client.version()
+
+
+def recorded():
+    """Requests with memcached's answers, as bytes."""
+    lines = [line for line in (HERE / "memcached.txt").read_text().splitlines() if line[:1] in "<>"]
+    bytes_of = lambda line: line[2:].encode().decode("unicode_escape").encode("latin1")
+    return [(bytes_of(ask), bytes_of(answer)) for ask, answer in zip(lines[::2], lines[1::2], strict=True)]
+
+
+@suite.test
+def answers_as_memcached_does_byte_by_byte(_):
+    """Keys that one request leaves are there for the next ones, so the node is a new one."""
+    pairs = recorded()
+    assert len(pairs) >= 70, len(pairs)
+    with Node("--memcached-port", "0").start().ready().watched() as node:
+        different = []
+        for request, expected in pairs:
+            with Raw(node.ports["memcached"]) as raw:
+                raw.socket.sendall(request + b"mn\r\n")
+                answer = b""
+                while not answer.endswith(b"MN\r\n") and (more := raw.file.readline()):
+                    answer += more
+            if answer != expected:
+                different.append((request[:80], expected[:120], answer[:120]))
+        assert not different, different
+
+
+@suite.test
+def gomemcache_does_all_that_it_can(world):
+    address = f"127.0.0.1:{world.node.ports['memcached']}"
+    with tempfile.TemporaryDirectory() as home:
+        program = Path(home) / "gomemcache"
+        build = ["go", "build", "-mod=readonly", "-o", str(program), "."]
+        subprocess.run(build, cwd=HERE / "gomemcache", check=True, timeout=80)
+        ran = subprocess.run([program, address], capture_output=True, text=True, timeout=60)
+    equal((ran.returncode, ran.stderr), (0, ""))
+
+
+@suite.test
+def its_version_is_three_numbers(world):
+    """Some clients end with an exception where anything follows the third number."""
+    with world.raw() as raw:
+        (line,) = raw.ask(b"version\r\n")
+    words = line.split()
+    assert len(words) == 2 and [part.isdigit() for part in words[1].split(b".")] == [True] * 3, line
 
 
 if __name__ == "__main__":

@@ -61,7 +61,9 @@ impl TextConversation {
             Form::Stats => line(out, "END"),
             Form::Version => {
                 out.extend_from_slice(b"VERSION ");
-                out.extend_from_slice(reply.value);
+                // Some clients take nothing behind the third number.
+                let numbers = reply.value.split(|byte| *byte == b'-').next();
+                out.extend_from_slice(numbers.unwrap_or(reply.value));
                 out.extend_from_slice(END_OF_LINE);
             }
             Form::MetaNoop => line(out, "MN"),
