@@ -118,15 +118,15 @@ def a_replica_has_what_the_active_node_has():
 def both_nodes_are_in_both_maps_and_the_replica_refuses_writes():
     with Pair() as pair:
         eventually("they met", lambda: stats(pair.active, "replication")["role"] == "active")
-        ports = [pair.active.kv, pair.replica.kv]
+        ports = [pair.replica.kv, pair.active.kv]
         for node in pair.nodes:
             # The map comes with the refusal; one for a vBucket that no node has gets it anywhere.
             reply = log_in(node).call(GET, b"k", vbucket=1031)
             equal(reply.status, NOT_MY_VBUCKET, "status")
             config = json.loads(reply.value)
             servers = [int(server.rsplit(":", 1)[1]) for server in config["vBucketServerMap"]["serverList"]]
-            equal(servers, ports, "servers in the map, the active one first")
-            equal(config["vBucketServerMap"]["vBucketMap"][7], [0, 1], "row of a vBucket")
+            equal(servers, ports, "servers in the map, the active one last")
+            equal(config["vBucketServerMap"]["vBucketMap"][7], [1, 0], "row of a vBucket")
         refused = key_call(log_in(pair.replica), SET, b"k", bytes(8), b"v")
         equal(refused.status, NOT_MY_VBUCKET, "status of a write to the replica")
 
@@ -368,7 +368,8 @@ def served_nodes(node):
     reply = log_in(node).call(GET, b"k", vbucket=1031)
     equal(reply.status, NOT_MY_VBUCKET, "status")
     servers = json.loads(reply.value)["vBucketServerMap"]["serverList"]
-    return [int(server.rsplit(":", 1)[1]) for server in servers]
+    ports = [int(server.rsplit(":", 1)[1]) for server in servers]
+    return [ports[-1], *ports[:-1]]
 
 
 def streams_are_open(node):
@@ -713,7 +714,7 @@ def the_old_active_node_gives_way_once_it_hears_of_a_promotion():
         gives_way(old)
         config = map_in_refusal(old)
         equal(config["revEpoch"], 2, "epoch of the map that the old active node tells")
-        equal(servers_in(config)[0], f"127.0.0.1:{new.kv}", "the active node in it")
+        equal(servers_in(config)[-1], f"127.0.0.1:{new.kv}", "the active node in it")
         if "own_changes=\"200\"" not in old.log.read_text() and "own_changes=200" not in old.log.read_text():
             raise AssertionError(f"the log does not count what only the old active node has:\n{old.tail()}")
         told = lambda: stats(new, "replication")["last_error"] == ""

@@ -165,7 +165,8 @@ pub struct BucketMap<'a> {
     pub place: usize,
 }
 
-/// All nodes, the active one first.
+/// All nodes, the active one last: clients that list the vBuckets of each node (range scans of the Go
+/// SDK) take one behind the last active node for an error, and one before it for empty.
 fn in_order<'a>(
     node: NodeAddress<'a>,
     peers: &[NodeAddress<'a>],
@@ -173,6 +174,7 @@ fn in_order<'a>(
 ) -> Vec<NodeAddress<'a>> {
     let mut nodes = peers.to_vec();
     nodes.insert(place.min(nodes.len()), node);
+    nodes.rotate_left(1);
     nodes
 }
 
@@ -185,10 +187,9 @@ pub fn bucket_config(map: &BucketMap<'_>) -> String {
     let (name, uuid) = (percent_encode(map.name), map.uuid);
     let nodes = in_order(map.node, map.peers, map.place);
     // One replica column per configured replica, -1 for an unassigned one.
-    let mut row = vec![-1_i16; usize::from(map.replicas) + 1];
-    for (place, index) in row.iter_mut().zip(0..).take(nodes.len()) {
-        *place = index;
-    }
+    let mut row: Vec<i16> = (0..).take(nodes.len()).collect();
+    row.rotate_right(1);
+    row.resize(usize::from(map.replicas) + 1, -1);
     let kv = |node: &NodeAddress<'_>| format!("{}:{}", bracketed(node.host), node.kv_port);
     let listed = |node: &NodeAddress<'_>| {
         let mgmt = format!("{}:{}", bracketed(node.host), node.http_port);

@@ -166,9 +166,9 @@ fn all_nodes_of_a_bucket_are_listed() {
     };
     let peers = [at("10.0.0.2"), at("10.0.0.3")];
     let orders = [
-        ["$HOST:11210", "10.0.0.2:1", "10.0.0.3:1"],
-        ["10.0.0.2:1", "$HOST:11210", "10.0.0.3:1"],
         ["10.0.0.2:1", "10.0.0.3:1", "$HOST:11210"],
+        ["$HOST:11210", "10.0.0.3:1", "10.0.0.2:1"],
+        ["10.0.0.3:1", "$HOST:11210", "10.0.0.2:1"],
     ];
     for (place, order) in orders.into_iter().enumerate() {
         let map = BucketMap {
@@ -180,15 +180,16 @@ fn all_nodes_of_a_bucket_are_listed() {
         };
         let config = parse(&bucket_config(&map));
         let server_map = &config["vBucketServerMap"];
-        assert_eq!(server_map["vBucketMap"], json!([[0, 1, 2], [0, 1, 2]]));
+        assert_eq!(server_map["vBucketMap"], json!([[2, 0, 1], [2, 0, 1]]));
         assert_eq!(server_map["serverList"], json!(order));
+        let listed = (place + 2) % 3; // The active node is the last one.
         for index in 0..3 {
-            let this = index == place;
+            let this = index == listed;
             assert_eq!(config["nodesExt"][index]["thisNode"], this);
         }
         let revision = MapRevision { epoch: 1, rev: 7 };
         let global = parse(&global_config(revision, NODE, &peers, place));
-        assert_eq!(global["nodesExt"][place]["thisNode"], true);
+        assert_eq!(global["nodesExt"][listed]["thisNode"], true);
         assert_eq!(global["nodesExt"].as_array().map(Vec::len), Some(3));
     }
 }
