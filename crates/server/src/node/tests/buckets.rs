@@ -533,6 +533,32 @@ fn settings_of_a_running_bucket_change_are_obeyed_and_stay() {
 }
 
 #[test]
+fn a_durable_write_falls_back_to_this_node_where_that_is_set() {
+    let node = started(&config(None, vec![bucket("default")]), Waits::default());
+    let mut client = Client::ready(node.ports().kv);
+    let vb = VbId::of_key(b"a", 1024).0;
+    let alone = Request::new(Opcode::SET_VBUCKET).vbucket(vb).datatype(1);
+    let alone = alone.extras(&[1]).value(r#"{"topology":[["here",null]]}"#);
+    client.call(&alone).ok();
+    // Durability is the frame info 1; the level is a majority.
+    let durable = super::client::set("a", "1").infos(&[0x11, 1]);
+    let falls_back = |falls_back| {
+        let mut settings = node.state.bucket_settings("default").unwrap();
+        settings.durability_falls_back = falls_back;
+        let adjust = BucketChange::Adjust(settings);
+        node.state.change_buckets(adjust).unwrap();
+    };
+    client.call(&durable).is(Status::DURABILITY_IMPOSSIBLE);
+    falls_back(true);
+    client.call(&durable).ok();
+    assert_eq!(client.get("a").ok().value, b"1");
+    falls_back(false);
+    client.call(&durable).is(Status::DURABILITY_IMPOSSIBLE);
+    drop(client);
+    node.shutdown().unwrap();
+}
+
+#[test]
 fn versioning_notes_where_it_begins_for_good() {
     let place = tempfile::tempdir().unwrap();
     let node = on(place.path());
