@@ -2,10 +2,11 @@
 
 use model::{CompressionMode, ConflictResolution, DurabilityLevel};
 use registry::{
-    BucketConfig, BucketKind, BucketSettings, EvictionPolicy, HistorySettings, VBUCKET_COUNTS,
-    VBUCKETS, Versioning,
+    AutoCompaction, BucketConfig, BucketKind, BucketSettings, EvictionPolicy, HistorySettings,
+    VBUCKET_COUNTS, VBUCKETS, Versioning,
 };
 
+use super::auto_compaction;
 use super::form::{FieldErrors, field, fields};
 
 const MIB: u64 = 1024 * 1024;
@@ -21,10 +22,12 @@ const NAME_BYTES_MAX: usize = 100;
 const HISTORY_BYTES_MIN: u64 = 2 << 30;
 const MAX_TTL_S_MAX: u32 = i32::MAX as u32;
 const PRUNING_HOURS_MIN: u32 = 24;
+/// Age at which tombstones are purged where a bucket has settings of its own that do not say it: three days.
+const PURGE_AGE_S: u64 = 259_200;
 const CONFLICTS_STAY: &str = "Conflict resolution type not allowed in update bucket";
 
 /// Fields that are read.
-const READ: [&str; 19] = [
+const READ: [&str; 20] = [
     "name",
     "bucketType",
     "ramQuota",
@@ -44,13 +47,12 @@ const READ: [&str; 19] = [
     "historyRetentionCollectionDefault",
     "historyRetentionBytes",
     "historyRetentionSeconds",
+    "autoCompactionDefined",
 ];
-pub(super) const COMPACTS_ITSELF: &str = "Settee decides itself when to compact";
 
 /// The values that the node has of a setting that it cannot have another way, and the reason. These are all that
 /// clients send although it is as they ask anyway.
 fn fixed(name: &str) -> (&'static [&'static str], &'static str) {
-    const NO: &[&str] = &["false", "0"];
     match name {
         // There are no views whose indexes replicas could have, so either is true.
         "replicaIndex" => (&["0", "1", "false", "true"], "The value must be 0 or 1"),
@@ -58,12 +60,6 @@ fn fixed(name: &str) -> (&'static [&'static str], &'static str) {
         "saslPassword" | "proxyPort" => (&[], "Buckets have no passwords and ports of their own"),
         "threadsNumber" => (&["3"], "Settee has as many threads as it needs"),
         "rank" => (&["0"], "Buckets have no order"),
-        "autoCompactionDefined" | "parallelDBAndViewCompaction" => (NO, COMPACTS_ITSELF),
-        "databaseFragmentationThreshold"
-        | "viewFragmentationThreshold"
-        | "magmaFragmentationPercentage"
-        | "allowedTimePeriod"
-        | "purgeInterval" => (&[], COMPACTS_ITSELF),
         _ => (&[], "Unsupported key"),
     }
 }
@@ -216,6 +212,28 @@ impl<'a> Form<'a> {
         }
     }
 
+    /// Settings of compaction of its own, if it is to have such.
+    fn auto_compaction(
+        &mut self,
+        kind: BucketKind,
+        now: Option<AutoCompaction>,
+    ) -> Option<AutoCompaction> {
+        let name = "autoCompactionDefined";
+        if self.text(name).is_none() {
+            return now;
+        }
+        if !self.flag(name, false) {
+            return None;
+        }
+        if kind == BucketKind::Ephemeral {
+            let what = "autoCompactionDefined must not be set for ephemeral buckets";
+            self.complain(name, what);
+            return None;
+        }
+        let now = now.unwrap_or_else(|| AutoCompaction::with_purge_age(PURGE_AGE_S));
+        Some(auto_compaction::read(self.body, &now, &mut self.wrong))
+    }
+
     fn replicas(&mut self, otherwise: u8) -> u8 {
         let what = "Replica number must be an integer between 0 and 3";
         self.choice("replicaNumber", otherwise, what, |text| {
@@ -227,8 +245,8 @@ impl<'a> Form<'a> {
     /// others than those that are known.
     fn only_what_is_done(&mut self) {
         for (field, value) in fields(self.body) {
-            let name = field.split('[').next().unwrap_or_default();
-            if READ.contains(&name) || value.is_empty() {
+            let name = auto_compaction::base(&field);
+            if READ.contains(&name) || auto_compaction::READ.contains(&name) || value.is_empty() {
                 continue;
             }
             let (fixed, reason) = fixed(name);
@@ -359,6 +377,7 @@ pub(super) fn read_new(body: &[u8]) -> Result<BucketSettings, FieldErrors> {
     if versioning.enabled {
         versioning.max_cas = vec![0; usize::from(vbuckets.unwrap_or(VBUCKETS))];
     }
+    let auto_compaction = form.auto_compaction(kind, None);
     form.only_what_is_done();
     let bucket = BucketConfig {
         name,
@@ -378,6 +397,7 @@ pub(super) fn read_new(body: &[u8]) -> Result<BucketSettings, FieldErrors> {
         compression,
         durability_falls_back,
         versioning,
+        auto_compaction,
     })
 }
 
@@ -398,6 +418,7 @@ pub(super) fn read_update(body: &[u8], now: BucketSettings) -> Result<BucketSett
     settings.compression = form.compression(settings.compression);
     settings.durability_falls_back = form.durability_falls_back(settings.durability_falls_back);
     settings.versioning = form.versioning(settings.versioning);
+    settings.auto_compaction = form.auto_compaction(settings.bucket.kind, settings.auto_compaction);
     let what = "The number of vBuckets stays as the bucket was made";
     form.choice("numVBuckets", (), what, |text| {
         (text.parse() == Ok(settings.bucket.vbuckets())).then_some(())
@@ -466,6 +487,34 @@ mod tests {
         let back = b"maxTTL=0&durabilityMinLevel=none&compressionMode=passive\
                      &evictionPolicy=valueOnly&replicaNumber=1&durabilityImpossibleFallback=disabled";
         assert_eq!(read_update(back, changed), Ok(made));
+    }
+
+    #[test]
+    fn a_bucket_has_settings_of_compaction_of_its_own_or_none() {
+        let made = read_new(b"name=a&purgeInterval=5").unwrap();
+        assert_eq!(made.auto_compaction, None);
+        let defined =
+            b"autoCompactionDefined=true&parallelDBAndViewCompaction=false&purgeInterval=5";
+        let own = read_update(defined, made).unwrap();
+        assert_eq!(
+            own.auto_compaction.as_ref().map(|own| own.purge_s),
+            Some(432_000)
+        );
+        let kept = read_update(b"ramQuota=200", own.clone()).unwrap();
+        assert_eq!(kept.auto_compaction, own.auto_compaction);
+        let none = read_update(b"autoCompactionDefined=false", own.clone()).unwrap();
+        assert_eq!(none.auto_compaction, None);
+        let wrong = read_update(b"autoCompactionDefined=true", own).unwrap_err();
+        assert_eq!(
+            wrong.keys().collect::<Vec<_>>(),
+            ["parallelDBAndViewCompaction"]
+        );
+        let ephemeral = b"name=a&bucketType=ephemeral&autoCompactionDefined=true";
+        assert!(
+            read_new(ephemeral)
+                .unwrap_err()
+                .contains_key("autoCompactionDefined")
+        );
     }
 
     #[test]
@@ -549,9 +598,6 @@ mod tests {
             ("durabilityImpossibleFallback", "true"),
             ("enableCrossClusterVersioning", "maybe"),
             ("versionPruningWindowHrs", "23"),
-            ("autoCompactionDefined", "true"),
-            ("databaseFragmentationThreshold[percentage]", "30"),
-            ("purgeInterval", "3"),
             ("threadsNumber", "8"),
             ("authType", "none"),
             ("nonsense", "1"),

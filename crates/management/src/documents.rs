@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::figures;
+use super::{auto_compaction, figures};
 use crate::view::{BucketSummary, NodeSummary};
 
 const MIB: u64 = 1024 * 1024;
@@ -212,7 +212,6 @@ fn bucket_settings(name: &str, bucket: &BucketSummary) -> Value {
         "replicaIndex": false,
         "numVBuckets": bucket.vbuckets,
         "quota": { "ram": quota, "rawRAM": quota },
-        "autoCompactionSettings": false,
         "enableCrossClusterVersioning": settings.versioning.enabled,
         "versionPruningWindowHrs": settings.versioning.pruning_hours,
         "stats": {
@@ -226,6 +225,7 @@ fn bucket_settings(name: &str, bucket: &BucketSummary) -> Value {
         let max_cas = settings.versioning.max_cas.iter().map(u64::to_string);
         value["vbucketsMaxCas"] = max_cas.collect::<Vec<_>>().into();
     }
+    auto_compaction::add_to_bucket(&mut value, settings.auto_compaction.as_ref());
     let history = settings.history;
     if history.magma {
         value["historyRetentionCollectionDefault"] = history.collection_default.into();

@@ -13,6 +13,7 @@ mod access;
 mod answers;
 mod audit_settings;
 mod audited;
+mod auto_compaction;
 mod bucket_form;
 mod buckets;
 mod certificate;

@@ -14,13 +14,10 @@ use registry::cluster_map::percent_encode;
 use serde_json::json;
 
 use super::answers::{self, Handled};
-use super::bucket_form::COMPACTS_ITSELF;
 use super::figures;
 use super::streaming::STREAMS_MAX;
 use super::tools::only;
 use crate::state::HttpState;
-
-const DAY_S: f64 = 86_400.0;
 
 /// The routes below `/pools/default/buckets/B`.
 pub(super) fn routes(bucket: &str) -> Router<HttpState> {
@@ -34,10 +31,6 @@ pub(super) fn routes(bucket: &str) -> Router<HttpState> {
 pub(super) fn settings() -> Router<HttpState> {
     Router::new()
         .route("/pools/default/rebalanceProgress", get(rebalance))
-        .route(
-            "/settings/autoCompaction",
-            get(compaction).post(set_compaction),
-        )
         .route("/settings/autoFailover", get(failover).post(set_failover))
 }
 
@@ -107,29 +100,6 @@ async fn node_stats(
 /// Nothing is ever moved between nodes.
 async fn rebalance() -> Response {
     answers::ok(&json!({ "status": "none" }))
-}
-
-async fn compaction(State(state): State<HttpState>) -> Response {
-    let unset = json!({ "percentage": "undefined", "size": "undefined" });
-    #[expect(clippy::cast_precision_loss, reason = "days for display")]
-    let purge_days = state.view.node().purge_age_s as f64 / DAY_S;
-    answers::ok(&json!({
-        "autoCompactionSettings": {
-            "parallelDBAndViewCompaction": false,
-            "databaseFragmentationThreshold": unset,
-            "viewFragmentationThreshold": unset,
-        },
-        "purgeInterval": purge_days,
-    }))
-}
-
-/// The node compacts as it needs to, so there is nothing to set.
-async fn set_compaction(body: Bytes) -> Response {
-    only(
-        &body,
-        &[("parallelDBAndViewCompaction", "false")],
-        COMPACTS_ITSELF,
-    )
 }
 
 async fn failover() -> Response {

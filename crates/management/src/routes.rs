@@ -17,7 +17,7 @@ use super::peer::Peer;
 use super::state::HttpState;
 use super::view::{BucketSummary, NodeView};
 use super::{
-    access, answers, audit_settings, audited, buckets, certificate, change_stream,
+    access, answers, audit_settings, audited, auto_compaction, buckets, certificate, change_stream,
     check_permissions, client_certificates, collections, documents, hand_on, monitoring, origin,
     provision, rbac, setup, streaming, tools,
 };
@@ -59,6 +59,7 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .merge(provision::routes())
         .merge(monitoring::settings())
         .merge(tools::routes())
+        .merge(auto_compaction::routes())
         .merge(certificate::routes())
         .merge(client_certificates::routes())
         .fallback(async || answers::not_found())

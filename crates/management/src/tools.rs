@@ -11,7 +11,6 @@ use registry::cluster_map::SERVER_GROUP;
 use serde_json::{Value, json};
 
 use super::answers::{self, Handled};
-use super::bucket_form::COMPACTS_ITSELF;
 use super::buckets;
 use super::documents;
 use super::form::{FieldErrors, fields};
@@ -121,7 +120,6 @@ static REFUSED: &[(&str, &str)] = &[
 /// Of the node.
 pub(super) fn routes() -> Router<HttpState> {
     let mut routes = Router::new()
-        .route("/controller/setAutoCompaction", post(compaction))
         .route("/nodes/self/controller/settings", post(paths))
         .route("/node/controller/setupNetConfig", post(listeners))
         .route("/node/controller/enableExternalListener", post(listeners))
@@ -178,12 +176,6 @@ pub(super) fn only(body: &[u8], fixed: &[(&str, &str)], reason: &str) -> Respons
 /// Looks every vBucket through, as `COMPACT_DB` does; the answer does not wait for it.
 async fn compact(State(state): State<HttpState>, Path(bucket): Path<String>) -> Handled {
     buckets::change(state, BucketChange::Compact(bucket)).await
-}
-
-/// The node compacts as it needs to, so there is nothing to set.
-async fn compaction(body: Bytes) -> Response {
-    let fixed = [("parallelDBAndViewCompaction", "false")];
-    only(&body, &fixed, COMPACTS_ITSELF)
 }
 
 /// Where the data is, is named when the node is started.

@@ -11,7 +11,7 @@ use engine::collections::{Manifest, ManifestError};
 use identity::{AuthenticatedUser, CertificateSettings, Directory, Identity, LoginTurn, Password};
 use registry::cluster_map::{AlternateAddress, bracketed};
 use registry::collections::CollectionsError;
-use registry::{BucketSettings, ClusterSettings, Ports, StandIn};
+use registry::{AutoCompaction, BucketSettings, ClusterSettings, Ports, StandIn};
 use tokio::sync::watch;
 use tokio_rustls::rustls::ClientConfig;
 
@@ -178,7 +178,7 @@ pub struct NodeSummary {
     pub disk_used_bytes: u64,
     /// Where its files are; empty if there are none.
     pub data_path: String,
-    /// Age at which tombstones of buckets with a disk are purged, seconds.
+    /// Age at which tombstones of buckets with a disk are purged where nothing else was set, seconds.
     pub purge_age_s: u64,
     /// Reads of documents per second, lately.
     pub gets_per_second: f64,
@@ -320,6 +320,8 @@ pub struct ClusterChange {
     pub client_certificates: Option<CertificateSettings>,
     /// What it stands in for.
     pub stands_in_for: Option<BTreeSet<StandIn>>,
+    /// When buckets without settings of their own are compacted.
+    pub auto_compaction: Option<AutoCompaction>,
     /// Whether it has its administrator from now on.
     pub provisioned: bool,
 }

@@ -5,6 +5,7 @@
 //! [`Env`]); know frames, commands or HTTP.
 
 mod admission_queue;
+mod auto_compaction;
 mod claims;
 pub mod cluster_map;
 pub mod collections;
@@ -29,6 +30,7 @@ mod supersede;
 pub mod timings;
 
 pub use admission_queue::{AdmissionQueue, QUEUED_BYTES_MIN};
+pub use auto_compaction::{AutoCompaction, CompactionHours, FragmentationLimit};
 pub use claims::Claims;
 pub use connections::{About, Addresses, CONNECTIONS_MAX, ConnectionInfo, Connections};
 pub use group::{Following, Group, Standing, StartAs};

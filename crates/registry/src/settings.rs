@@ -7,6 +7,7 @@ use identity::CertificateSettings;
 use model::{CompressionMode, ConflictResolution, DurabilityLevel};
 use serde::{Deserialize, Serialize};
 
+use crate::auto_compaction::AutoCompaction;
 use crate::cluster_map::AlternateAddress;
 
 /// The port for classic memcached clients. They may use documents of one bucket and ask for its
@@ -168,6 +169,9 @@ pub struct BucketSettings {
     /// What clients that keep version vectors in documents are told.
     #[serde(default, skip_serializing_if = "Versioning::is_default")]
     pub versioning: Versioning,
+    /// Settings of compaction of its own; `None` for those of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_compaction: Option<AutoCompaction>,
 }
 
 /// Cross-cluster versioning of a bucket. Clients keep the version vectors (the attribute `_vv`); the node
@@ -245,6 +249,9 @@ pub struct ClusterSettings {
     /// What it was asked to stand in for.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub stands_in_for: BTreeSet<StandIn>,
+    /// When buckets without settings of their own are compacted; `None` for what it was started with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_compaction: Option<AutoCompaction>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -342,6 +349,7 @@ impl From<BucketConfig> for BucketSettings {
             compression: CompressionMode::default(),
             durability_falls_back: false,
             versioning: Versioning::default(),
+            auto_compaction: None,
         }
     }
 }

@@ -192,6 +192,13 @@ async fn settings_of_the_node_that_have_one_value() {
     let fixture = Fixture::new();
     let compaction = fixture.get_json("/settings/autoCompaction").await;
     assert_eq!(compaction["purgeInterval"], 3.0);
+    let form = "parallelDBAndViewCompaction=true&purgeInterval=0.5";
+    let path = "/controller/setAutoCompaction";
+    assert_eq!(call(&fixture, Method::POST, path, form).await.0, 200);
+    let compaction = fixture.get_json("/settings/autoCompaction").await;
+    assert_eq!(compaction["purgeInterval"], 0.5);
+    let parallel = &compaction["autoCompactionSettings"]["parallelDBAndViewCompaction"];
+    assert_eq!(*parallel, true);
     assert_eq!(
         fixture.get_json("/settings/autoFailover").await["enabled"],
         false
@@ -206,7 +213,7 @@ async fn settings_of_the_node_that_have_one_value() {
         ),
         (
             "/settings/autoCompaction",
-            "parallelDBAndViewCompaction=true",
+            "parallelDBAndViewCompaction=maybe",
             400,
         ),
         ("/settings/autoCompaction", "purgeInterval=1", 400),
@@ -273,7 +280,7 @@ async fn tools_set_what_is_so_and_are_told_why_not_else() {
             "/controller/setAutoCompaction",
             "databaseFragmentationThreshold%5Bpercentage%5D=30",
             400,
-            "decides itself",
+            "is missing",
         ),
         (
             "/nodes/self/controller/settings",

@@ -70,6 +70,7 @@ fn settings_of_the_bucket(name: &str) -> BucketSettings {
             pruning_hours: 48,
             max_cas: vec![u64::MAX; 1024],
         },
+        auto_compaction: None,
     }
 }
 
@@ -305,6 +306,7 @@ impl NodeView for FakeNode {
         cluster.name = change.name.unwrap_or_default();
         cluster.memory_quota_mib = change.memory_quota_mib;
         cluster.provisioned |= change.provisioned;
+        cluster.auto_compaction = change.auto_compaction;
         if let Some(asked) = change.stands_in_for {
             cluster.stands_in_for = asked;
         }

@@ -48,7 +48,7 @@ impl NodeState {
             }
             let noted = kept.update(|identities| identities.add_made(&settings));
             let uuid = noted.map_err(|error| failed(&error))?;
-            let opened = self.launcher.open_new(settings, kept.dir.as_ref(), uuid);
+            let opened = self.launcher.open_new(settings, &kept, uuid);
             match opened.and_then(with_collections) {
                 Ok(opened) => self.serve(opened),
                 Err(error) => {
@@ -109,11 +109,24 @@ impl NodeState {
             cluster.stands_in_for = asked;
         }
         cluster.provisioned |= change.provisioned;
+        if change.auto_compaction.is_some() {
+            cluster.auto_compaction = change.auto_compaction;
+        }
         self.keep_cluster(cluster)?;
+        self.set_purge_ages();
         if let Some(settings) = change.client_certificates {
             self.set_client_certificates(settings);
         }
         Ok(())
+    }
+
+    /// Has each bucket purge tombstones at the age that it, the node or the command line says.
+    fn set_purge_ages(&self) {
+        let cluster = self.cluster.read();
+        for served in self.all_buckets() {
+            let age_s = self.launcher.purge_age_s(&served.settings(), &cluster);
+            served.bucket.set_purge_age_s(age_s);
+        }
     }
 
     /// Keeps the settings of the node as a whole, and tells clients what they are to know of it.
@@ -231,6 +244,7 @@ impl NodeState {
         bucket.set_eviction(settings.bucket.eviction(durable));
         bucket.set_compression(settings.compression);
         served.set_settings(settings);
+        self.set_purge_ages();
         Ok(())
     }
 

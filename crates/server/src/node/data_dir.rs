@@ -244,6 +244,7 @@ mod tests {
             compression: model::CompressionMode::Active,
             durability_falls_back: true,
             versioning: registry::Versioning::default(),
+            auto_compaction: None,
         };
         let mut kept = examine();
         let uuid = kept.update(|ids| ids.add_made(&settings)).unwrap();

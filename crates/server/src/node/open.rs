@@ -7,8 +7,8 @@ use bucket::{Bucket, BucketOptions, Buffers, Clock, MemoryWaits, Pool, Workers};
 use engine::VbConfig;
 use model::DurabilityLevel;
 use registry::{
-    BucketConfig, BucketKind, BucketSettings, EvictionPolicy, Group, OpenedBucket, Standing,
-    StartAs, Store, collections,
+    BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy, Group, OpenedBucket,
+    Standing, StartAs, Store, collections,
 };
 use replication::ReplicaOf;
 use storage::{
@@ -53,7 +53,8 @@ pub(super) struct Launcher {
     /// Runs the workers of all buckets.
     pool: Arc<Pool>,
     pub(super) buffers: Arc<Buffers>,
-    pub(super) purge_age_s: u64,
+    /// Of buckets with a disk, where nothing else was set.
+    pub(super) purge_age_default_s: u64,
     /// Where files are kept, if any are.
     pub(super) data_dir: Option<PathBuf>,
     journal_bytes: u64,
@@ -66,6 +67,8 @@ struct Known<'a> {
     epoch: i64,
     standing: Standing,
     follows: Option<&'a ReplicaOf>,
+    /// The age at which it purges tombstones, seconds.
+    purge_age_s: u64,
 }
 
 /// Opens every bucket; `warmed` counts those whose warmup ended.
@@ -108,6 +111,7 @@ pub(super) fn open_buckets(
             epoch: kept.identities.epoch(name),
             standing: kept.identities.standing(name),
             follows: of.filter(|of| of.bucket == *name),
+            purge_age_s: launcher.purge_age_s(&settings, &kept.identities.cluster),
         };
         let warmed = warmed.clone();
         let done = move || warmed.send_modify(|count| *count += 1);
@@ -206,9 +210,21 @@ impl Launcher {
             clock,
             pool: Arc::new(Pool::new()),
             buffers: Arc::new(Buffers::new(waits)),
-            purge_age_s: config.purge_age_s,
+            purge_age_default_s: config.purge_age_s,
             data_dir: config.data_dir.clone(),
             journal_bytes: config.journal_bytes,
+        }
+    }
+
+    /// The age at which a bucket purges tombstones, seconds.
+    pub(super) fn purge_age_s(&self, bucket: &BucketSettings, node: &ClusterSettings) -> u64 {
+        let set = bucket
+            .auto_compaction
+            .as_ref()
+            .or(node.auto_compaction.as_ref());
+        match bucket.bucket.kind {
+            BucketKind::Couchbase => set.map_or(self.purge_age_default_s, |set| set.purge_s),
+            BucketKind::Ephemeral => PURGE_AGE_EPHEMERAL_S,
         }
     }
 
@@ -217,9 +233,10 @@ impl Launcher {
     pub(super) fn open_new(
         &self,
         settings: BucketSettings,
-        dir: Option<&DataDir>,
+        kept: &NodeRecord,
         uuid: String,
     ) -> Result<OpenedBucket, StartError> {
+        let dir = kept.dir.as_ref();
         let store = self.open_store(&settings.bucket, dir)?;
         let (done, warm) = mpsc::channel();
         let done = move || drop(done);
@@ -228,6 +245,7 @@ impl Launcher {
             epoch: 1,
             standing: Standing::default(),
             follows: None,
+            purge_age_s: self.purge_age_s(&settings, &kept.identities.cluster),
         };
         let opened = self.start(settings, store, known, done)?;
         // An empty store is loaded at once. Nothing is ever sent: the channel ends with the warmup.
@@ -301,10 +319,7 @@ impl Launcher {
             compress: value::compress,
             expiry_pass_s: EXPIRY_PASS_S,
             history: settings.history.retention(),
-            purge_age_s: match config.kind {
-                BucketKind::Couchbase => self.purge_age_s,
-                BucketKind::Ephemeral => PURGE_AGE_EPHEMERAL_S,
-            },
+            purge_age_s: known.purge_age_s,
             flush_interval_ms: FLUSH_INTERVAL_MS,
             buffers: Arc::clone(&self.buffers),
         };

@@ -6,7 +6,8 @@ use management::{BucketChange, BucketsError, ClusterChange, NodeView as _};
 use model::{ConflictResolution, DurabilityLevel, VbId};
 use registry::cluster_map::AlternateAddress;
 use registry::{
-    BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy, HistorySettings,
+    AutoCompaction, BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy,
+    HistorySettings,
 };
 use wire::{Opcode, Status};
 
@@ -36,6 +37,7 @@ fn shop(flush_enabled: bool) -> BucketSettings {
         compression: model::CompressionMode::Passive,
         durability_falls_back: false,
         versioning: registry::Versioning::default(),
+        auto_compaction: None,
     }
 }
 
@@ -299,6 +301,51 @@ fn a_salvaged_directory_is_the_same_node() {
     let node = on(copied.path());
     assert_ne!(uuids(&node), known);
     assert_eq!(get_in_few(&node, "a"), b"1");
+    node.shutdown().unwrap();
+}
+
+/// The age of tombstones is the bucket's own, or the node's, or that of the command line; after a restart, too. One without
+/// a disk, as the default one here, has a minute.
+#[test]
+fn tombstones_are_purged_at_the_age_that_was_set() {
+    let place = tempfile::tempdir().unwrap();
+    let ages = |node: &Node| {
+        let age = |name| {
+            node.state
+                .registry
+                .bucket(name)
+                .unwrap()
+                .bucket
+                .purge_age_s()
+        };
+        (age("default"), age("shop"))
+    };
+    let node = on(place.path());
+    make(&node, shop(false)).unwrap();
+    let from_start = node.state.node().purge_age_s;
+    assert_eq!(ages(&node), (60, from_start));
+    let of_node = ClusterChange {
+        auto_compaction: Some(AutoCompaction::with_purge_age(86_400)),
+        ..ClusterChange::default()
+    };
+    node.state.change_cluster(of_node).unwrap();
+    assert_eq!(ages(&node), (60, 86_400));
+    let mut own = node.state.bucket_settings("shop").unwrap();
+    own.auto_compaction = Some(AutoCompaction::with_purge_age(3600));
+    node.state
+        .change_buckets(BucketChange::Adjust(own))
+        .unwrap();
+    assert_eq!(ages(&node), (60, 3600));
+    node.shutdown().unwrap();
+
+    let node = on(place.path());
+    assert_eq!(ages(&node), (60, 3600));
+    let mut plain = node.state.bucket_settings("shop").unwrap();
+    plain.auto_compaction = None;
+    node.state
+        .change_buckets(BucketChange::Adjust(plain))
+        .unwrap();
+    assert_eq!(ages(&node), (60, 86_400));
     node.shutdown().unwrap();
 }
 
