@@ -48,6 +48,8 @@ final class Users {
 
     Cluster other = Cluster.connect(node.address(), ClusterOptions.clusterOptions("ana", "secret")
         .environment(env -> env.securityConfig(security -> node.authority().ifPresent(security::trustCertificate))));
+    // A busy machine may take longer for the handshakes of a new client than an operation may take.
+    other.bucket("default").waitUntilReady(Duration.ofSeconds(30));
     Scope office = other.bucket("default").scope("office");
     Collection open = office.collection("open");
     Suite.equal(open.get("k").contentAs(String.class), "open", "value");
