@@ -19,7 +19,7 @@ impl Peer for Lmdb {
     fn open(dir: &Path) -> Result<Self, Failure> {
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES);
-        // SAFETY: nobody else writes to this directory while the run lasts.
+        // SAFETY: no other process writes to this directory while the run lasts.
         let environment = unsafe { options.open(dir)? };
         let mut write = environment.write_txn()?;
         let database = environment.create_database(&mut write, None)?;

@@ -1,5 +1,6 @@
 //! `/settings/autoCompaction` and what buckets say of compaction.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -12,7 +13,7 @@ use registry::{AutoCompaction, CompactionHours, FragmentationLimit};
 use serde_json::{Value, json};
 
 use crate::answers;
-use crate::form::{FieldErrors, field, fields};
+use crate::form::{Form, fields};
 use crate::state::HttpState;
 use crate::view::ClusterChange;
 
@@ -44,29 +45,23 @@ pub(super) fn routes() -> Router<HttpState> {
         .route("/controller/setAutoCompaction", post(set))
 }
 
-/// What the node as a whole does.
-fn of_node(state: &HttpState) -> AutoCompaction {
-    let node = state.view.node();
-    let set = node.cluster.auto_compaction;
-    set.unwrap_or_else(|| AutoCompaction::with_purge_age(node.purge_age_s))
-}
-
 async fn told(State(state): State<HttpState>) -> Response {
-    let settings = of_node(&state);
+    let node = state.view.node();
+    let settings = node.cluster.auto_compaction.unwrap_or_default();
     answers::ok(&json!({
         "autoCompactionSettings": to_json(&settings),
-        "purgeInterval": purge_days(&settings),
+        "purgeInterval": days(settings.purge_s.unwrap_or(node.purge_age_s)),
     }))
 }
 
 async fn set(State(state): State<HttpState>, body: Bytes) -> Response {
-    let mut wrong = FieldErrors::new();
+    let mut form = Form::new(&body);
     let known = |name: &str| READ.contains(&name) || PASSED_OVER.contains(&name);
     for (name, _) in fields(&body).filter(|(name, _)| !known(base(name))) {
-        wrong.insert(name, "Unsupported key".into());
+        form.complain(&name, "Unsupported key");
     }
-    let settings = read(&body, &of_node(&state), &mut wrong);
-    if let Some(refused) = answers::wrong_fields(&wrong) {
+    let settings = read(&mut form);
+    if let Some(refused) = answers::wrong_fields(&form.wrong) {
         return refused;
     }
     let change = ClusterChange {
@@ -78,8 +73,8 @@ async fn set(State(state): State<HttpState>, body: Bytes) -> Response {
     match done.await {
         Some(Ok(())) => StatusCode::OK.into_response(),
         Some(Err(error)) => {
-            wrong.insert("_".into(), error.to_string().into());
-            answers::wrong_fields(&wrong).unwrap_or_else(answers::not_found)
+            form.complain("_", &error.to_string());
+            answers::wrong_fields(&form.wrong).unwrap_or_else(answers::not_found)
         }
         None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
@@ -92,12 +87,12 @@ pub(super) fn base(name: &str) -> &str {
 
 /// Days, as clients set and read them.
 #[expect(clippy::cast_precision_loss, reason = "days for display")]
-pub(super) fn purge_days(settings: &AutoCompaction) -> f64 {
-    settings.purge_s as f64 / DAY_S
+fn days(seconds: u64) -> f64 {
+    seconds as f64 / DAY_S
 }
 
 /// As clients read it, but for the age.
-pub(super) fn to_json(settings: &AutoCompaction) -> Value {
+fn to_json(settings: &AutoCompaction) -> Value {
     let limit = |limit: &FragmentationLimit| {
         let or_undefined = |number: Option<u64>| number.map_or(json!(UNDEFINED), Value::from);
         json!({
@@ -123,27 +118,18 @@ pub(super) fn to_json(settings: &AutoCompaction) -> Value {
     told
 }
 
-/// Reads a form: what it does not say has no limit, or stays as it is `now`.
-pub(super) fn read(body: &[u8], now: &AutoCompaction, wrong: &mut FieldErrors) -> AutoCompaction {
-    let mut form = Reader { body, wrong };
-    let flag = |text: &str| text.parse().ok();
-    let what = "The value must be either true or false";
-    let parallel = form.number("parallelDBAndViewCompaction", what, flag);
-    if parallel.is_none() {
-        let missing = "parallelDBAndViewCompaction is missing";
-        let name = "parallelDBAndViewCompaction".to_owned();
-        form.wrong.entry(name).or_insert(missing.into());
+/// Reads a form: what it does not say has no limit, and is purged as nothing had been set.
+pub(super) fn read(form: &mut Form<'_>) -> AutoCompaction {
+    let parallel = "parallelDBAndViewCompaction";
+    if form.text(parallel).is_none() {
+        form.complain(parallel, "parallelDBAndViewCompaction is missing");
     }
-    let what = "Magma fragmentation percentage must be an integer between 10 and 100";
-    let magma = form.number("magmaFragmentationPercentage", what, |text| {
-        text.parse()
-            .ok()
-            .filter(|percent| (10..=100).contains(percent))
+    let magma = "Magma fragmentation percentage must be an integer between 10 and 100";
+    let purge = "Metadata purge interval must be a number between 0.04 and 60";
+    let days = number(form, "purgeInterval", purge, |days| {
+        PURGE_DAYS.contains(days)
     });
-    let what = "Metadata purge interval must be a number between 0.04 and 60";
-    let purge = form.number("purgeInterval", what, |text| {
-        text.parse().ok().filter(|days| PURGE_DAYS.contains(days))
-    });
+    let usual = AutoCompaction::default();
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -151,94 +137,77 @@ pub(super) fn read(body: &[u8], now: &AutoCompaction, wrong: &mut FieldErrors) -
     )]
     let seconds = |days: f64| (days * DAY_S).round() as u64;
     AutoCompaction {
-        parallel: parallel.unwrap_or_default(),
-        database: form.limit("databaseFragmentationThreshold"),
-        views: form.limit("viewFragmentationThreshold"),
-        magma_percent: magma.unwrap_or(now.magma_percent),
-        hours: form.hours(),
-        purge_s: purge.map_or(now.purge_s, seconds),
-    }
-}
-
-/// A form, and what is wrong with it.
-struct Reader<'a> {
-    body: &'a [u8],
-    wrong: &'a mut FieldErrors,
-}
-
-impl Reader<'_> {
-    /// A field that is there, not empty and not `undefined`; `what` says what it may be.
-    fn number<T>(&mut self, name: &str, what: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
-        let text = field(self.body, name)?;
-        if text.is_empty() || text == UNDEFINED {
-            return None;
-        }
-        let value = read(&text);
-        if value.is_none() {
-            self.wrong.insert(name.into(), what.into());
-        }
-        value
-    }
-
-    fn limit(&mut self, name: &str) -> FragmentationLimit {
-        let percent = "Fragmentation percentage must be an integer between 2 and 100";
-        let bytes = "Fragmentation size must be an integer of at least 1";
-        FragmentationLimit {
-            percent: self.number(&format!("{name}[percentage]"), percent, |text| {
-                text.parse().ok().filter(|value| (2..=100).contains(value))
-            }),
-            bytes: self.number(&format!("{name}[size]"), bytes, |text| {
-                text.parse().ok().filter(|value| *value > 0)
-            }),
-        }
-    }
-
-    /// All of its fields, or none.
-    fn hours(&mut self) -> Option<CompactionHours> {
-        let given = fields(self.body).any(|(name, _)| base(&name) == "allowedTimePeriod");
-        if !given {
-            return None;
-        }
-        let mut time = |name: &str, most: u8| {
-            let name = format!("allowedTimePeriod[{name}]");
-            let what = format!("It must be an integer between 0 and {most}");
-            let value = self.number(&name, &what, |text| {
-                text.parse().ok().filter(|value| *value <= most)
-            });
-            if value.is_none() {
-                self.wrong.entry(name).or_insert("It is missing".into());
-            }
-            value.unwrap_or_default()
-        };
-        let from = (time("fromHour", 23), time("fromMinute", 59));
-        let to = (time("toHour", 23), time("toMinute", 59));
-        let what = "The value must be either true or false";
-        let abort = self.number("allowedTimePeriod[abortOutside]", what, |text| {
-            text.parse().ok()
-        });
-        Some(CompactionHours {
-            from,
-            to,
-            abort_outside: abort.unwrap_or_default(),
+        parallel: form.flag(parallel, false),
+        database: limit(form, "databaseFragmentationThreshold"),
+        views: limit(form, "viewFragmentationThreshold"),
+        magma_percent: number(form, "magmaFragmentationPercentage", magma, |percent| {
+            (10..=100).contains(percent)
         })
+        .unwrap_or(usual.magma_percent),
+        hours: hours(form),
+        purge_s: days.map(seconds),
     }
+}
+
+/// A field that is there and not `undefined`; `what` says what it may be.
+fn number<T: FromStr>(
+    form: &mut Form<'_>,
+    name: &str,
+    what: &str,
+    may_be: impl Fn(&T) -> bool,
+) -> Option<T> {
+    form.choice(name, None, what, |text| match text {
+        UNDEFINED => Some(None),
+        text => text.parse().ok().filter(&may_be).map(Some),
+    })
+}
+
+fn limit(form: &mut Form<'_>, name: &str) -> FragmentationLimit {
+    let percent = "Fragmentation percentage must be an integer between 2 and 100";
+    let bytes = "Fragmentation size must be an integer of at least 1";
+    FragmentationLimit {
+        percent: number(form, &format!("{name}[percentage]"), percent, |value| {
+            (2..=100).contains(value)
+        }),
+        bytes: number(form, &format!("{name}[size]"), bytes, |value| *value > 0),
+    }
+}
+
+/// All of its fields, or none.
+fn hours(form: &mut Form<'_>) -> Option<CompactionHours> {
+    let given = fields(form.body).any(|(name, _)| base(&name) == "allowedTimePeriod");
+    if !given {
+        return None;
+    }
+    let mut time = |name: &str, most: u8| {
+        let name = format!("allowedTimePeriod[{name}]");
+        let what = format!("It must be an integer between 0 and {most}");
+        let value = number(form, &name, &what, |value| *value <= most);
+        if form.text(&name).is_none() {
+            form.complain(&name, "It is missing");
+        }
+        value.unwrap_or_default()
+    };
+    let from = (time("fromHour", 23), time("fromMinute", 59));
+    let to = (time("toHour", 23), time("toMinute", 59));
+    Some(CompactionHours {
+        from,
+        to,
+        abort_outside: form.flag("allowedTimePeriod[abortOutside]", false),
+    })
 }
 
 /// What a bucket tells: its own settings, or that it has none.
 pub(super) fn add_to_bucket(told: &mut Value, own: Option<&AutoCompaction>) {
     told["autoCompactionSettings"] = own.map_or(Value::Bool(false), to_json);
-    if let Some(own) = own {
-        told["purgeInterval"] = purge_days(own).into();
+    if let Some(seconds) = own.and_then(|own| own.purge_s) {
+        told["purgeInterval"] = days(seconds).into();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn now() -> AutoCompaction {
-        AutoCompaction::with_purge_age(259_200)
-    }
 
     #[test]
     fn what_is_set_is_told() {
@@ -247,10 +216,10 @@ mod tests {
                      &magmaFragmentationPercentage=60&purgeInterval=0.5&allowedTimePeriod[fromHour]=1\
                      &allowedTimePeriod[fromMinute]=2&allowedTimePeriod[toHour]=3&allowedTimePeriod[toMinute]=4\
                      &allowedTimePeriod[abortOutside]=true";
-        let mut wrong = FieldErrors::new();
-        let settings = read(body, &now(), &mut wrong);
-        assert!(wrong.is_empty(), "{wrong:?}");
-        assert_eq!(settings.purge_s, 43_200);
+        let mut form = Form::new(body);
+        let settings = read(&mut form);
+        assert!(form.wrong.is_empty(), "{:?}", form.wrong);
+        assert_eq!(settings.purge_s, Some(43_200));
         let expected = json!({
             "parallelDBAndViewCompaction": true,
             "databaseFragmentationThreshold": { "percentage": 40, "size": "undefined" },
@@ -268,7 +237,7 @@ mod tests {
         for (body, field) in [
             ("purgeInterval=3", "parallelDBAndViewCompaction"),
             (
-                "parallelDBAndViewCompaction=1",
+                "parallelDBAndViewCompaction=maybe",
                 "parallelDBAndViewCompaction",
             ),
             (
@@ -292,9 +261,9 @@ mod tests {
                 "magmaFragmentationPercentage",
             ),
         ] {
-            let mut wrong = FieldErrors::new();
-            read(body.as_bytes(), &now(), &mut wrong);
-            assert!(wrong.contains_key(field), "{body}: {wrong:?}");
+            let mut form = Form::new(body.as_bytes());
+            read(&mut form);
+            assert!(form.wrong.contains_key(field), "{body}: {:?}", form.wrong);
         }
     }
 }

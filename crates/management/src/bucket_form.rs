@@ -7,7 +7,7 @@ use registry::{
 };
 
 use super::auto_compaction;
-use super::form::{FieldErrors, field, fields};
+use super::form::{FieldErrors, Form, fields};
 
 const MIB: u64 = 1024 * 1024;
 /// Quotas are what the command line takes too.
@@ -22,8 +22,6 @@ const NAME_BYTES_MAX: usize = 100;
 const HISTORY_BYTES_MIN: u64 = 2 << 30;
 const MAX_TTL_S_MAX: u32 = i32::MAX as u32;
 const PRUNING_HOURS_MIN: u32 = 24;
-/// Age at which tombstones are purged where a bucket has settings of its own that do not say it: three days.
-const PURGE_AGE_S: u64 = 259_200;
 const CONFLICTS_STAY: &str = "Conflict resolution type not allowed in update bucket";
 
 /// Fields that are read.
@@ -64,51 +62,7 @@ fn fixed(name: &str) -> (&'static [&'static str], &'static str) {
     }
 }
 
-/// A form, and what is wrong with it so far.
-struct Form<'a> {
-    body: &'a [u8],
-    wrong: FieldErrors,
-}
-
-impl<'a> Form<'a> {
-    fn new(body: &'a [u8]) -> Self {
-        let wrong = FieldErrors::new();
-        Self { body, wrong }
-    }
-
-    /// A field that is there and not empty.
-    fn text(&self, name: &str) -> Option<String> {
-        field(self.body, name).filter(|text| !text.is_empty())
-    }
-
-    fn complain(&mut self, name: &str, what: &str) {
-        self.wrong.insert(name.into(), what.into());
-    }
-
-    /// A field as `read` takes it; `otherwise` if it is not there or wrong.
-    fn or<T>(&mut self, name: &str, otherwise: T, read: impl Fn(&str) -> Option<T>) -> T {
-        let text = self.text(name).unwrap_or_default();
-        let what = format!("{text:?} is not possible here");
-        self.choice(name, otherwise, &what, read)
-    }
-
-    /// The same; `what` says what it may be.
-    fn choice<T>(
-        &mut self,
-        name: &str,
-        otherwise: T,
-        what: &str,
-        read: impl Fn(&str) -> Option<T>,
-    ) -> T {
-        let Some(text) = self.text(name) else {
-            return otherwise;
-        };
-        read(&text).unwrap_or_else(|| {
-            self.complain(name, what);
-            otherwise
-        })
-    }
-
+impl Form<'_> {
     /// Wants a field, if it is there, to be one of `words`.
     fn one_of(&mut self, name: &str, words: &[&str]) {
         self.or(name, (), |text| words.contains(&text).then_some(()));
@@ -230,8 +184,7 @@ impl<'a> Form<'a> {
             self.complain(name, what);
             return None;
         }
-        let now = now.unwrap_or_else(|| AutoCompaction::with_purge_age(PURGE_AGE_S));
-        Some(auto_compaction::read(self.body, &now, &mut self.wrong))
+        Some(auto_compaction::read(self))
     }
 
     fn replicas(&mut self, otherwise: u8) -> u8 {
@@ -254,14 +207,6 @@ impl<'a> Form<'a> {
                 self.complain(&field, reason);
             }
         }
-    }
-
-    fn flag(&mut self, name: &str, otherwise: bool) -> bool {
-        self.or(name, otherwise, |text| match text {
-            "1" | "true" => Some(true),
-            "0" | "false" => Some(false),
-            _ => None,
-        })
     }
 
     fn quota(&mut self, otherwise: u64) -> u64 {
@@ -497,7 +442,7 @@ mod tests {
             b"autoCompactionDefined=true&parallelDBAndViewCompaction=false&purgeInterval=5";
         let own = read_update(defined, made).unwrap();
         assert_eq!(
-            own.auto_compaction.as_ref().map(|own| own.purge_s),
+            own.auto_compaction.as_ref().and_then(|own| own.purge_s),
             Some(432_000)
         );
         let kept = read_update(b"ramQuota=200", own.clone()).unwrap();

@@ -30,6 +30,66 @@ pub(super) fn refuse_unknown(body: &[u8], known: &[&str], wrong: &mut FieldError
     }
 }
 
+/// A form, and what is wrong with it so far.
+pub(super) struct Form<'a> {
+    pub(super) body: &'a [u8],
+    pub(super) wrong: FieldErrors,
+}
+
+impl<'a> Form<'a> {
+    pub(super) fn new(body: &'a [u8]) -> Self {
+        let wrong = FieldErrors::new();
+        Self { body, wrong }
+    }
+
+    /// A field that is there and not empty.
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        field(self.body, name).filter(|text| !text.is_empty())
+    }
+
+    pub(super) fn complain(&mut self, name: &str, what: &str) {
+        self.wrong.insert(name.into(), what.into());
+    }
+
+    /// A field as `read` takes it; `otherwise` if it is not there or wrong.
+    pub(super) fn or<T>(
+        &mut self,
+        name: &str,
+        otherwise: T,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> T {
+        let text = self.text(name).unwrap_or_default();
+        let what = format!("{text:?} is not possible here");
+        self.choice(name, otherwise, &what, read)
+    }
+
+    /// The same; `what` says what it may be.
+    pub(super) fn choice<T>(
+        &mut self,
+        name: &str,
+        otherwise: T,
+        what: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> T {
+        let Some(text) = self.text(name) else {
+            return otherwise;
+        };
+        read(&text).unwrap_or_else(|| {
+            self.complain(name, what);
+            otherwise
+        })
+    }
+
+    /// Whether it is so.
+    pub(super) fn flag(&mut self, name: &str, otherwise: bool) -> bool {
+        self.or(name, otherwise, |text| match text {
+            "1" | "true" => Some(true),
+            "0" | "false" => Some(false),
+            _ => None,
+        })
+    }
+}
+
 fn decoded(text: &[u8]) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -18,8 +18,9 @@ pub struct AutoCompaction {
     /// Only then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hours: Option<CompactionHours>,
-    /// Age at which tombstones are purged, seconds.
-    pub purge_s: u64,
+    /// Age at which tombstones are purged, seconds; `None` for what holds where nothing was set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub purge_s: Option<u64>,
 }
 
 /// How much of files may be dead: whichever is reached first; `None` for no limit.
@@ -42,9 +43,9 @@ pub struct CompactionHours {
     pub abort_outside: bool,
 }
 
-impl AutoCompaction {
-    /// What holds where nothing was set: the reference's values, but for the age.
-    pub fn with_purge_age(purge_s: u64) -> Self {
+impl Default for AutoCompaction {
+    /// The reference's values.
+    fn default() -> Self {
         let usual = FragmentationLimit {
             percent: Some(30),
             bytes: None,
@@ -55,7 +56,7 @@ impl AutoCompaction {
             views: usual,
             magma_percent: 50,
             hours: None,
-            purge_s,
+            purge_s: None,
         }
     }
 }

@@ -7,8 +7,8 @@ use bucket::{Bucket, BucketOptions, Buffers, Clock, MemoryWaits, Pool, Workers};
 use engine::VbConfig;
 use model::DurabilityLevel;
 use registry::{
-    BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy, Group, OpenedBucket,
-    Standing, StartAs, Store, collections,
+    AutoCompaction, BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy,
+    Group, OpenedBucket, Standing, StartAs, Store, collections,
 };
 use replication::ReplicaOf;
 use storage::{
@@ -218,12 +218,10 @@ impl Launcher {
 
     /// The age at which a bucket purges tombstones, seconds.
     pub(super) fn purge_age_s(&self, bucket: &BucketSettings, node: &ClusterSettings) -> u64 {
-        let set = bucket
-            .auto_compaction
-            .as_ref()
-            .or(node.auto_compaction.as_ref());
+        let of = |set: &Option<AutoCompaction>| set.as_ref().and_then(|set| set.purge_s);
+        let set = of(&bucket.auto_compaction).or_else(|| of(&node.auto_compaction));
         match bucket.bucket.kind {
-            BucketKind::Couchbase => set.map_or(self.purge_age_default_s, |set| set.purge_s),
+            BucketKind::Couchbase => set.unwrap_or(self.purge_age_default_s),
             BucketKind::Ephemeral => PURGE_AGE_EPHEMERAL_S,
         }
     }

@@ -304,6 +304,13 @@ fn a_salvaged_directory_is_the_same_node() {
     node.shutdown().unwrap();
 }
 
+fn purging_at(seconds: u64) -> AutoCompaction {
+    AutoCompaction {
+        purge_s: Some(seconds),
+        ..AutoCompaction::default()
+    }
+}
+
 /// The age of tombstones is the bucket's own, or the node's, or that of the command line; after a restart, too. One without
 /// a disk, as the default one here, has a minute.
 #[test]
@@ -325,13 +332,13 @@ fn tombstones_are_purged_at_the_age_that_was_set() {
     let from_start = node.state.node().purge_age_s;
     assert_eq!(ages(&node), (60, from_start));
     let of_node = ClusterChange {
-        auto_compaction: Some(AutoCompaction::with_purge_age(86_400)),
+        auto_compaction: Some(purging_at(86_400)),
         ..ClusterChange::default()
     };
     node.state.change_cluster(of_node).unwrap();
     assert_eq!(ages(&node), (60, 86_400));
     let mut own = node.state.bucket_settings("shop").unwrap();
-    own.auto_compaction = Some(AutoCompaction::with_purge_age(3600));
+    own.auto_compaction = Some(purging_at(3600));
     node.state
         .change_buckets(BucketChange::Adjust(own))
         .unwrap();
