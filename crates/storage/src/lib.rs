@@ -17,6 +17,11 @@ mod error;
 #[cfg(any(test, feature = "testing"))]
 mod faulty;
 mod history;
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where files are touched"
+)]
+mod lsm;
 mod mem;
 mod points;
 mod port;

@@ -48,9 +48,14 @@ pub fn make_directories(path: &Path) -> io::Result<()> {
 /// # Errors
 /// It is not made, or not for good.
 pub fn create(path: &Path) -> io::Result<File> {
-    let file = options().truncate(true).open(path)?;
+    let file = create_unsynced(path)?;
     sync(parent_of(path))?;
     Ok(file)
+}
+
+/// The same, of which the directory is still to be synced.
+pub(crate) fn create_unsynced(path: &Path) -> io::Result<File> {
+    options().truncate(true).open(path)
 }
 
 /// Opens a file to read and to write, and makes it if there is none.
